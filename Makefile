@@ -1,0 +1,58 @@
+# Everything runs from a private virtual environment that `make` creates when
+# it is missing and renews when the pinned requirements change.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The first interpreter whose version TensorFlow Federated 0.87 supports.
+# Override with `make PYTHON=/path/to/python3.11 ...`.
+PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 11)))' \
+  >/dev/null 2>&1 && { command -v $$p; break; }; done)
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: setup demo test slow-test lint clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.txt setup.py pyproject.toml
+	@test -n "$(PYTHON)" && $(PYTHON) -c \
+	  'import sys; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 11)))' \
+	  2>/dev/null || { echo "error: Python 3.10 or 3.11 is needed and none" \
+	  "was found$(if $(PYTHON), at $(PYTHON)); install one (Debian/Ubuntu:" \
+	  "apt install python3.11 python3.11-venv; anywhere: pyenv install 3.11" \
+	  "or uv python install 3.11) or name it: make PYTHON=/path/to/python3.11" \
+	  >&2; exit 1; }
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "error: $(PYTHON)" \
+	  "cannot create a virtual environment; on Debian/Ubuntu:" \
+	  "apt install python3-venv" >&2; exit 1; }
+	@echo "Installing pinned requirements into $(VENV) (about 2 GB) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
+	  --requirement requirements.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
+	  --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/python -m tasks.synthetic --task=emnist \
+	  --output_dir=runs/demo_data --num_users=200 --seed=1
+	$(BIN)/python -m binaries.run_federated \
+	  --flagfile=binaries/flagfiles/demo.flags \
+	  --data_dir=runs/demo_data --run_dir=runs/demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+slow-test: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+clean:
+	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .pytest_cache .ruff_cache
