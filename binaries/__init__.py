@@ -1,0 +1,1 @@
+"""Command line programs; the only place with flags."""

@@ -1,0 +1,1 @@
+"""Benchmark tasks: data, model and splits, one file each."""

@@ -1,0 +1,1 @@
+"""Aggregators: one factory per differentially private mechanism."""

@@ -1,0 +1,30 @@
+"""Clipping without noise: what clipping alone costs in utility."""
+
+from tff_fedemb.aggregators import gaussian, mechanism
+
+
+def create_clip_only(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
+  """Creates the Gaussian mechanism without its noise.
+
+  Privacy:
+    Unit: one virtual client's update.
+    Neighbouring relation: zero-out of one update.
+    Sensitivity: C = `clip_norm`.
+    DpEvent: `NonPrivateDpEvent`: a bounded sensitivity without noise protects
+      nobody.
+
+  Args:
+    config: Clip norm and expected number of clients.
+
+  Returns:
+    The mechanism.
+
+  Raises:
+    ValueError: If a noise multiplier is asked for, which would be ignored.
+  """
+  if config.noise_multiplier != 0.0:
+    raise ValueError(
+        "noise_multiplier must be 0 with aggregator clip_only, found"
+        f" {config.noise_multiplier}."
+    )
+  return gaussian.create_gaussian(config)

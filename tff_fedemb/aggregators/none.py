@@ -1,0 +1,51 @@
+"""The mean without clipping or noise."""
+
+import math
+
+import dp_accounting
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+from tff_fedemb.aggregators import measurements, mechanism
+
+
+def build_none_factory(
+    *, clients_per_round: float
+) -> tff.aggregators.UnweightedAggregationFactory:
+  """Builds the plain mean: sum over clients / expected number of clients."""
+  query = tfp.NormalizedQuery(
+      tfp.NoPrivacySumQuery(), denominator=float(clients_per_round)
+  )
+  return measurements.add_round_measurements(
+      tff.aggregators.DifferentiallyPrivateFactory(query),
+      clip_norm=math.inf,
+      noise_stddev_of_mean=0.0,
+  )
+
+
+def create_none(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
+  """Creates the plain mean.
+
+  Privacy:
+    Unit, neighbouring relation: any.
+    Sensitivity: unbounded.
+    DpEvent: `NonPrivateDpEvent`.
+
+  Args:
+    config: `clip_norm` and `noise_multiplier` are not used.
+
+  Returns:
+    The mechanism.
+
+  Raises:
+    ValueError: If a noise multiplier is asked for, which would be ignored.
+  """
+  if config.noise_multiplier != 0.0:
+    raise ValueError(
+        "noise_multiplier must be 0 with aggregator none, found"
+        f" {config.noise_multiplier}."
+    )
+  return mechanism.Mechanism(
+      build_none_factory(clients_per_round=config.clients_per_round),
+      dp_accounting.NonPrivateDpEvent(),
+  )

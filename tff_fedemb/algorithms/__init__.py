@@ -1,0 +1,1 @@
+"""Learning processes, one algorithm per file."""

@@ -1,0 +1,60 @@
+"""Centralized training on pooled data: the non-private upper baseline.
+
+Xu et al. 2023, section 4 ("Centralized"). Expressed as a learning process, so
+that it runs on the same runtimes, checkpoints and metrics: a round is a single
+client whose data are the pooled examples of the users of that round, trained
+by mini-batch SGD on backbone and global head, and the server takes its result
+as it is.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.aggregators import none
+from tff_fedemb.algorithms import fedavg, local_training
+from tff_fedemb.models import heads
+
+
+def build_centralized(
+    create_backbone_fn: Callable[[], tf.keras.Model],
+    head: heads.Head,
+    *,
+    num_classes: int,
+    example_type: tff.types.SequenceType,
+    config: local_training.LocalTrainingConfig,
+    seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds the centralized learning process.
+
+  The optimizer's slots (momentum) start afresh in every round.
+
+  Privacy: none; the model may remember any user.
+
+  Args:
+    create_backbone_fn: Makes a fresh Keras model from images to embeddings
+      `[batch, dim]`; called while tracing.
+    head: The global head.
+    num_classes: Number of classes K; labels are in [0, K).
+    example_type: Type of the pooled data set.
+    config: Hyperparameters of training.
+    seed: Seed of head initialisation and of the order of the examples.
+
+  Returns:
+    A learning process whose `next` takes exactly one client, and whose model
+    weights are the backbone's followed by the head's.
+
+  Raises:
+    ValueError: If `num_classes` is not positive.
+  """
+  return fedavg.build_fedavg(
+      create_backbone_fn,
+      head,
+      num_classes=num_classes,
+      example_type=example_type,
+      aggregator=none.build_none_factory(clients_per_round=1),
+      server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
+      config=config,
+      seed=seed,
+  )

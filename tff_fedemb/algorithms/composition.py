@@ -1,0 +1,197 @@
+"""Composes a client update, an aggregator and a server optimizer.
+
+What the algorithms share: TFF's four parts (distributor, client work,
+aggregator, finalizer) around a function that trains one client.
+"""
+
+import collections
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.algorithms import local_training
+
+
+class ClientUpdate(NamedTuple):
+  """What a client sends back.
+
+  Attributes:
+    delta: Initial minus trained weights, one tensor per trainable weight.
+    result: Sums for the training metrics.
+    num_classes: Number of classes the client holds, integer scalar.
+  """
+
+  delta: tuple[tf.Tensor, ...]
+  result: local_training.LocalTrainingResult
+  num_classes: tf.Tensor
+
+
+ClientUpdateFn = Callable[
+    [tff.learning.models.ModelWeights, tf.data.Dataset, tf.Tensor],
+    ClientUpdate,
+]
+
+
+def build_example_type(
+    image_shape: tuple[int, int, int], image_dtype: tf.DType = tf.uint8
+) -> tff.types.SequenceType:
+  """Type of a client's data: batches of images `x` and labels `y`."""
+  return tff.types.SequenceType(
+      tff.types.to_type(
+          collections.OrderedDict(
+              x=(image_dtype.as_numpy_dtype, [None, *image_shape]),
+              y=(tf.int64.as_numpy_dtype, [None]),
+          )
+      )
+  )
+
+
+def _zero_if_not_finite(
+    update: ClientUpdate,
+) -> tuple[tuple[tf.Tensor, ...], collections.OrderedDict[str, tf.Tensor]]:
+  """Zeroes a rejected client's delta and takes it out of the metrics."""
+  is_finite = tf.reduce_all(
+      [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in update.delta]
+  )
+  delta = tuple(
+      tf.where(is_finite, tensor, tf.zeros_like(tensor))
+      for tensor in update.delta
+  )
+  accepted = tf.cast(is_finite, tf.int64)
+  num_examples = update.result.num_examples * accepted
+  return delta, collections.OrderedDict(
+      loss_sum=tf.where(is_finite, update.result.loss_sum, 0.0),
+      num_correct=update.result.num_correct * accepted,
+      num_examples=num_examples,
+      num_classes=tf.cast(update.num_classes, tf.int64),
+      num_clients=tf.constant(1, tf.int64),
+      num_rejected_clients=1 - accepted,
+  )
+
+
+def _finalize_metrics(sums) -> collections.OrderedDict[str, tf.Tensor]:
+  def ratio(numerator, denominator):
+    return tf.math.divide_no_nan(
+        tf.cast(numerator, tf.float32), tf.cast(denominator, tf.float32)
+    )
+
+  return collections.OrderedDict(
+      loss=ratio(sums["loss_sum"], sums["num_examples"]),
+      accuracy=ratio(sums["num_correct"], sums["num_examples"]),
+      num_examples=sums["num_examples"],
+      classes_per_client=ratio(sums["num_classes"], sums["num_clients"]),
+      num_clients=sums["num_clients"],
+      num_rejected_clients=sums["num_rejected_clients"],
+  )
+
+
+def build_learning_process(
+    create_weights_fn: Callable[[], tff.learning.models.ModelWeights],
+    client_update_fn: ClientUpdateFn,
+    *,
+    example_type: tff.types.SequenceType,
+    aggregator: tff.aggregators.UnweightedAggregationFactory,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+) -> tff.learning.templates.LearningProcess:
+  """Builds a learning process around a client's update.
+
+  A client whose update has a NaN or an infinity sends zeros instead (so that
+  the divisor and the sensitivity stay what they are); the `client_work`
+  metrics count such clients as `num_rejected_clients`.
+
+  Args:
+    create_weights_fn: Makes freshly initialised variables; called while
+      tracing.
+    client_update_fn: Trains on one client's data; called while tracing, with
+      the weights, the data set and the round number (int32 scalar, from 0).
+    example_type: Type of a client's data set.
+    aggregator: Turns the clients' deltas into the server's update.
+    server_optimizer: Applies the update as if it were a gradient.
+
+  Returns:
+    A `tff.learning.templates.LearningProcess`.
+  """
+
+  @tff.tensorflow.computation
+  def create_weights():
+    weights = create_weights_fn()
+    return tff.learning.models.ModelWeights(
+        tuple(weights.trainable), tuple(weights.non_trainable)
+    )
+
+  weights_type = create_weights.type_signature.result
+
+  @tff.tensorflow.computation(np.int32, weights_type, example_type)
+  def client_update(round_num, weights, dataset):
+    update = client_update_fn(weights, dataset, round_num)
+    delta, sums = _zero_if_not_finite(update)
+    return (
+        tff.learning.templates.ClientResult(
+            update=delta, update_weight=tf.constant(1.0)
+        ),
+        sums,
+    )
+
+  sums_type = client_update.type_signature.result[1]
+
+  @tff.tensorflow.computation(sums_type)
+  def finalize_metrics(sums):
+    return _finalize_metrics(sums)
+
+  @tff.tensorflow.computation(np.int32)
+  def next_round(round_num):
+    return round_num + 1
+
+  @tff.federated_computation
+  def initialize_client_work():
+    return tff.federated_value(0, tff.SERVER)
+
+  @tff.federated_computation(
+      tff.types.FederatedType(np.int32, tff.SERVER),
+      tff.types.FederatedType(weights_type, tff.CLIENTS),
+      tff.types.FederatedType(example_type, tff.CLIENTS),
+  )
+  def next_client_work(state, weights, client_data):
+    result, sums = tff.federated_map(
+        client_update, (tff.federated_broadcast(state), weights, client_data)
+    )
+    metrics = tff.federated_map(finalize_metrics, tff.federated_sum(sums))
+    return tff.templates.MeasuredProcessOutput(
+        tff.federated_map(next_round, state), result, metrics
+    )
+
+  return tff.learning.templates.compose_learning_process(
+      create_weights,
+      tff.learning.templates.build_broadcast_process(weights_type),
+      tff.learning.templates.ClientWorkProcess(
+          initialize_client_work, next_client_work
+      ),
+      tff.aggregators.as_weighted_aggregator(aggregator).create(
+          weights_type.trainable, tff.types.TensorType(np.float32)
+      ),
+      tff.learning.templates.build_apply_optimizer_finalizer(
+          server_optimizer, weights_type
+      ),
+  )
+
+
+def learning_rate_factor(
+    config: local_training.LocalTrainingConfig, round_num: tf.Tensor
+) -> tf.Tensor:
+  """The schedule's factor in a round, float32 scalar."""
+  if config.learning_rate_schedule is None:
+    return tf.constant(1.0)
+  return tf.cast(config.learning_rate_schedule(round_num), tf.float32)
+
+
+def delta_from(
+    initial: Any, backbone_variables: Any
+) -> tuple[tf.Tensor, ...]:
+  """Initial minus trained weights, tensor by tensor."""
+  return tuple(
+      tf.subtract(before, after)
+      for before, after in zip(initial, backbone_variables, strict=True)
+  )

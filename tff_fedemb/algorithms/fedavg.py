@@ -1,0 +1,115 @@
+"""DP-FedAvg: the baseline with one global head over all classes.
+
+McMahan et al., "Learning Differentially Private Recurrent Language Models",
+ICLR 2018; as baseline in Xu et al. 2023, section 4. The head is broadcast,
+clipped and noised along with the backbone, so the update, its norm and the
+noise grow with the number of classes of the whole population.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.algorithms import composition, local_training
+from tff_fedemb.models import heads
+
+
+def build_fedavg(
+    create_backbone_fn: Callable[[], tf.keras.Model],
+    head: heads.Head,
+    *,
+    num_classes: int,
+    example_type: tff.types.SequenceType,
+    aggregator: tff.aggregators.UnweightedAggregationFactory,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+    config: local_training.LocalTrainingConfig,
+    seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds the DP-FedAvg learning process.
+
+  Privacy:
+    Unit: one virtual client here (the participation that forms virtual clients
+      turns it into users; see `privacy.accounting`).
+    Neighbouring relation: zero-out of one virtual client's update.
+    Sensitivity: whatever the aggregator enforces on the joint update of
+      backbone and head.
+    DpEvent: the aggregator's.
+    Not covered: the training metrics (loss, accuracy, counts), and the list of
+      classes itself, which is public here.
+
+  Args:
+    create_backbone_fn: Makes a fresh Keras model from images to embeddings
+      `[batch, dim]`; called while tracing.
+    head: The global head.
+    num_classes: Number of classes K of the population; labels are in [0, K).
+    example_type: Type of a client's data set, `composition.build_example_type`.
+    aggregator: Turns the clients' updates into the server's.
+    server_optimizer: For instance SGD with momentum 0.9.
+    config: Hyperparameters of local training.
+    seed: Seed of head initialisation and of the order of the examples.
+
+  Returns:
+    A learning process whose model weights are the backbone's followed by the
+    head's.
+
+  Raises:
+    ValueError: If `num_classes` is not positive.
+  """
+  if num_classes < 1:
+    raise ValueError(f"num_classes must be positive, found {num_classes}.")
+
+  def create_weights():
+    backbone = create_backbone_fn()
+    head_weights = head.initialize(
+        num_classes, backbone.output_shape[-1], seed=(seed, 0)
+    )
+    return tff.learning.models.ModelWeights(
+        (*backbone.trainable_variables, *head_weights),
+        tuple(backbone.non_trainable_variables),
+    )
+
+  def client_update(weights, dataset, round_num):
+    backbone = create_backbone_fn()
+    variables = tff.learning.models.ModelWeights.from_model(backbone)
+    num_backbone = len(variables.trainable)
+
+    @tf.function
+    def update(weights, dataset, round_num):
+      trainable = tuple(weights.trainable)
+      tf.nest.map_structure(
+          lambda variable, value: variable.assign(value),
+          (tuple(variables.trainable), tuple(variables.non_trainable)),
+          (trainable[:num_backbone], tuple(weights.non_trainable)),
+      )
+      examples = local_training.gather_examples(
+          dataset, max_examples=config.max_examples_per_client
+      )
+      result = local_training.train_locally(
+          backbone,
+          head,
+          trainable[num_backbone:],
+          examples,
+          config=config,
+          learning_rate_factor=composition.learning_rate_factor(
+              config, round_num
+          ),
+          seed=local_training.client_seed(seed, round_num, examples.labels),
+      )
+      return composition.ClientUpdate(
+          composition.delta_from(
+              trainable, (*variables.trainable, *result.head_weights)
+          ),
+          result,
+          tf.size(tf.unique(examples.labels).y),
+      )
+
+    return update(weights, dataset, round_num)
+
+  return composition.build_learning_process(
+      create_weights,
+      client_update,
+      example_type=example_type,
+      aggregator=aggregator,
+      server_optimizer=server_optimizer,
+  )

@@ -1,0 +1,102 @@
+"""DP-FedEmb: a shared backbone, and a head that never leaves the client.
+
+Xu et al., "Learning to Generate Image Embeddings with User-level Differential
+Privacy", CVPR 2023, section 3 and algorithm 1; partially local training in the
+manner of federated reconstruction (Singhal et al. 2021).
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.algorithms import composition, local_training
+from tff_fedemb.models import heads
+
+
+def build_fedemb(
+    create_backbone_fn: Callable[[], tf.keras.Model],
+    head: heads.Head,
+    *,
+    example_type: tff.types.SequenceType,
+    aggregator: tff.aggregators.UnweightedAggregationFactory,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+    config: local_training.LocalTrainingConfig,
+    seed: int = 0,
+) -> tff.learning.templates.LearningProcess:
+  """Builds the DP-FedEmb learning process.
+
+  In each round, each virtual client receives the backbone, initialises a head
+  with one row for each class *it holds itself*, trains both, and returns the
+  change of the backbone. Labels may be any int64: cost and memory depend on
+  the classes of the client, not on those of the population.
+
+  Privacy:
+    Unit: one virtual client here (the participation that forms virtual clients
+      turns it into users; see `privacy.accounting`).
+    Neighbouring relation: zero-out of one virtual client's update.
+    Sensitivity: whatever the aggregator enforces on the backbone's update; the
+      head is neither sent nor aggregated.
+    DpEvent: the aggregator's.
+    Not covered: the training metrics (loss, accuracy, counts).
+
+  Args:
+    create_backbone_fn: Makes a fresh Keras model from images to embeddings
+      `[batch, dim]`; called while tracing.
+    head: The head that each client trains and throws away.
+    example_type: Type of a client's data set, `composition.build_example_type`.
+    aggregator: Turns the clients' backbone updates into the server's.
+    server_optimizer: For instance SGD with momentum 0.9.
+    config: Hyperparameters of local training.
+    seed: Seed of head initialisation and of the order of the examples.
+
+  Returns:
+    A learning process whose model weights are the backbone's.
+  """
+
+  def client_update(weights, dataset, round_num):
+    backbone = create_backbone_fn()
+    variables = tff.learning.models.ModelWeights.from_model(backbone)
+
+    @tf.function
+    def update(weights, dataset, round_num):
+      tf.nest.map_structure(
+          lambda variable, value: variable.assign(value),
+          (tuple(variables.trainable), tuple(variables.non_trainable)),
+          (tuple(weights.trainable), tuple(weights.non_trainable)),
+      )
+      examples = local_training.gather_examples(
+          dataset, max_examples=config.max_examples_per_client
+      )
+      classes, local_labels = tf.unique(examples.labels)
+      client_seed = local_training.client_seed(
+          seed, round_num, examples.labels
+      )
+      result = local_training.train_locally(
+          backbone,
+          head,
+          head.initialize(
+              tf.size(classes), backbone.output_shape[-1], seed=client_seed
+          ),
+          examples._replace(labels=local_labels),
+          config=config,
+          learning_rate_factor=composition.learning_rate_factor(
+              config, round_num
+          ),
+          seed=client_seed,
+      )
+      return composition.ClientUpdate(
+          composition.delta_from(weights.trainable, variables.trainable),
+          result,
+          tf.size(classes),
+      )
+
+    return update(weights, dataset, round_num)
+
+  return composition.build_learning_process(
+      lambda: tff.learning.models.ModelWeights.from_model(create_backbone_fn()),
+      client_update,
+      example_type=example_type,
+      aggregator=aggregator,
+      server_optimizer=server_optimizer,
+  )

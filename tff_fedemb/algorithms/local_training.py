@@ -1,0 +1,288 @@
+"""What a client does with its own data: train a backbone and a head by SGD.
+
+Xu et al. 2023, section 3 (DP-FedEmb): the head learns faster than the backbone
+(`head_lr_scale`) and may be trained alone first (`head_warmup_steps`, in the
+manner of federated reconstruction, Singhal et al. 2021).
+
+All randomness is stateless and derived from a seed, so that the same client in
+the same round computes the same update on every runtime and after a resume.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.models import heads
+
+CLIENT_OPTIMIZERS = ("sgd", "sgdm", "adam")
+
+
+@dataclasses.dataclass(frozen=True)
+class LocalTrainingConfig:
+  """Hyperparameters of local training.
+
+  Attributes:
+    learning_rate: Client learning rate of the backbone, not negative.
+    head_lr_scale: Learning rate of the head relative to the backbone's.
+    head_warmup_steps: Steps in which only the head is trained, before the
+      local epochs and not counted in them.
+    local_epochs: Passes over the client's examples, at least 1.
+    batch_size: Examples of a step; the last step of an epoch may have fewer.
+    optimizer: One of `CLIENT_OPTIMIZERS`; fresh state in every round.
+    momentum: Momentum of "sgdm", in (0, 1).
+    max_examples_per_client: A virtual client uses at most this many of its
+      examples, the first ones of its data set.
+    learning_rate_schedule: Maps the round (int32 scalar tensor, from 0) to a
+      factor of the learning rates, or `None` for a constant one.
+  """
+
+  learning_rate: float = 0.05
+  head_lr_scale: float = 10.0
+  head_warmup_steps: int = 0
+  local_epochs: int = 1
+  batch_size: int = 32
+  optimizer: str = "sgd"
+  momentum: float = 0.9
+  max_examples_per_client: int = 4096
+  learning_rate_schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
+
+  def __post_init__(self):
+    for name, low in (
+        ("learning_rate", 0.0),
+        ("head_lr_scale", 0.0),
+        ("head_warmup_steps", 0),
+        ("local_epochs", 1),
+        ("batch_size", 1),
+        ("max_examples_per_client", 1),
+    ):
+      value = getattr(self, name)
+      if not low <= value < math.inf:
+        raise ValueError(f"{name} must be at least {low}, found {value}.")
+    if self.optimizer not in CLIENT_OPTIMIZERS:
+      raise ValueError(
+          f"client_optimizer must be one of {list(CLIENT_OPTIMIZERS)}, found"
+          f" {self.optimizer!r}."
+      )
+    if self.optimizer == "sgdm" and not 0.0 < self.momentum < 1.0:
+      raise ValueError(
+          f"client_momentum must be in (0, 1), found {self.momentum}."
+      )
+
+  def build_optimizer(
+      self, learning_rate_scale: float = 1.0
+  ) -> tff.learning.optimizers.Optimizer:
+    """Builds the client optimizer at a multiple of the learning rate."""
+    rate = self.learning_rate * learning_rate_scale
+    if self.optimizer == "adam":
+      return tff.learning.optimizers.build_adam(rate)
+    momentum = self.momentum if self.optimizer == "sgdm" else None
+    return tff.learning.optimizers.build_sgdm(rate, momentum)
+
+
+class LocalExamples(NamedTuple):
+  """Images `[n, height, width, channels]` and labels `[n]` of a client."""
+
+  images: tf.Tensor
+  labels: tf.Tensor
+
+
+class LocalTrainingResult(NamedTuple):
+  """Trained head, and sums over the examples of the joint steps."""
+
+  head_weights: heads.Weights
+  loss_sum: tf.Tensor
+  num_correct: tf.Tensor
+  num_examples: tf.Tensor
+
+
+class _DynamicSpec:
+  """Stands for a tensor whose number of rows is known only to the client.
+
+  TFF's optimizers make their slots from `shape` and `dtype` of a spec; a
+  `tf.TensorSpec` cannot hold a shape that is itself a tensor.
+  """
+
+  def __init__(self, tensor: tf.Tensor):
+    self.shape = tf.shape(tensor)
+    self.dtype = tensor.dtype
+
+
+def gather_examples(
+    dataset: tf.data.Dataset, *, max_examples: int
+) -> LocalExamples:
+  """Reads a client's data set into two tensors.
+
+  The whole of a client's data is held at once, in the data set's own type
+  (`uint8` images are not widened), because the head's size is known only when
+  every label has been seen and images should be decoded only once.
+
+  Args:
+    dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`.
+    max_examples: Later examples are left out.
+
+  Returns:
+    The examples; none if the data set is empty.
+  """
+  spec = dataset.element_spec
+  empty = tuple(
+      tf.zeros([0, *s.shape[1:]], s.dtype) for s in (spec["x"], spec["y"])
+  )
+  images, labels = (
+      dataset.rebatch(max_examples)
+      .take(1)
+      .reduce(empty, lambda _, batch: (batch["x"], batch["y"]))
+  )
+  images.set_shape([None, *spec["x"].shape[1:]])
+  labels.set_shape([None])
+  return LocalExamples(images, labels)
+
+
+def client_seed(
+    seed: int, round_num: tf.Tensor, labels: tf.Tensor
+) -> tf.Tensor:
+  """Derives the seed `[2]` of a client in a round.
+
+  Clients have no number of their own inside a federated computation, so the
+  seed depends on the labels they hold. That makes it a function of private
+  data, like everything else that the clipped update is computed from.
+
+  Args:
+    seed: Seed of the run.
+    round_num: The round, int32 scalar.
+    labels: The client's labels `[n]`.
+
+  Returns:
+    int64 `[2]`.
+  """
+  fingerprint = tf.strings.to_hash_bucket_fast(
+      tf.io.serialize_tensor(labels), 2**31 - 1
+  )
+  return tf.random.experimental.stateless_fold_in(
+      tf.stack([tf.constant(seed, tf.int64), tf.cast(round_num, tf.int64)]),
+      fingerprint,
+  )
+
+
+def train_locally(
+    backbone: tf.keras.Model,
+    head: heads.Head,
+    head_weights: heads.Weights,
+    examples: LocalExamples,
+    *,
+    config: LocalTrainingConfig,
+    learning_rate_factor: tf.Tensor,
+    seed: tf.Tensor,
+) -> LocalTrainingResult:
+  """Trains a backbone, in place, and a head on one client's examples.
+
+  To be called inside a `tf.function`. While TFF traces, `==` on tensors
+  compares identity: comparisons below are spelled `tf.equal`.
+
+  Args:
+    backbone: Its trainable variables are updated.
+    head: How to apply the head's weights.
+    head_weights: Where the head starts.
+    examples: Images and labels; labels are rows of the head, in [0, K).
+    config: Hyperparameters.
+    learning_rate_factor: Multiplies both learning rates, float32 scalar.
+    seed: `[2]`, of the order of the examples.
+
+  Returns:
+    The trained head and the sums that make up loss and accuracy.
+  """
+  num_examples = tf.shape(examples.labels)[0]
+  batch_size = config.batch_size
+  steps_per_epoch = (num_examples + batch_size - 1) // batch_size
+  variables = tuple(backbone.trainable_variables)
+
+  def with_rate(optimizer, state):
+    hparams = optimizer.get_hparams(state)
+    key = tff.learning.optimizers.LEARNING_RATE_KEY
+    hparams[key] = hparams[key] * learning_rate_factor
+    return optimizer.set_hparams(state, hparams)
+
+  head_optimizer = config.build_optimizer(config.head_lr_scale)
+  head_state = with_rate(
+      head_optimizer,
+      head_optimizer.initialize(tuple(_DynamicSpec(w) for w in head_weights)),
+  )
+  backbone_optimizer = config.build_optimizer()
+  backbone_state = with_rate(
+      backbone_optimizer,
+      backbone_optimizer.initialize(
+          tuple(tf.TensorSpec(v.shape, v.dtype) for v in variables)
+      ),
+  )
+
+  def batch_of(step, order):
+    start = (step % steps_per_epoch) * batch_size
+    rows = order[start : start + batch_size]
+    return (
+        tf.cast(tf.gather(examples.images, rows), tf.float32),
+        tf.gather(examples.labels, rows),
+    )
+
+  def order_of(epoch):
+    return tf.random.experimental.index_shuffle(
+        tf.range(num_examples),
+        tf.random.experimental.stateless_fold_in(seed, epoch),
+        max_index=tf.maximum(num_examples - 1, 0),
+    )
+
+  def losses_of(weights, embeddings, labels):
+    logits = head.logits(weights, embeddings, labels=labels)
+    return logits, tf.nn.sparse_softmax_cross_entropy_with_logits(
+        labels, logits
+    )
+
+  # The warm-up draws its batches from epochs of its own.
+  if config.head_warmup_steps:
+    warmup_steps = tf.where(num_examples > 0, config.head_warmup_steps, 0)
+    for step in tf.range(warmup_steps):
+      images, labels = batch_of(step, order_of(-1 - step // steps_per_epoch))
+      embeddings = backbone(images, training=False)
+      with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(head_weights)
+        _, losses = losses_of(head_weights, embeddings, labels)
+        loss = tf.reduce_mean(losses)
+      head_state, head_weights = head_optimizer.next(
+          head_state, head_weights, tape.gradient(loss, head_weights)
+      )
+
+  loss_sum = tf.constant(0.0)
+  num_correct = tf.constant(0, tf.int64)
+  order = order_of(0)
+  for step in tf.range(steps_per_epoch * config.local_epochs):
+    if config.local_epochs > 1 and tf.equal(step % steps_per_epoch, 0):
+      order = order_of(step // steps_per_epoch)
+    images, labels = batch_of(step, order)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+      tape.watch([*variables, *head_weights])
+      embeddings = backbone(images, training=True)
+      logits, losses = losses_of(head_weights, embeddings, labels)
+      loss = tf.reduce_mean(losses)
+    gradients = tape.gradient(loss, [*variables, *head_weights])
+    backbone_state, new_values = backbone_optimizer.next(
+        backbone_state,
+        tuple(v.read_value() for v in variables),
+        tuple(gradients[: len(variables)]),
+    )
+    for variable, value in zip(variables, new_values, strict=True):
+      variable.assign(value)
+    head_state, head_weights = head_optimizer.next(
+        head_state, head_weights, tuple(gradients[len(variables) :])
+    )
+    loss_sum += tf.reduce_sum(losses)
+    num_correct += tf.math.count_nonzero(
+        tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
+    )
+  return LocalTrainingResult(
+      head_weights,
+      loss_sum,
+      num_correct,
+      tf.cast(num_examples, tf.int64) * config.local_epochs,
+  )

@@ -1,0 +1,1 @@
+"""Image backbones and the heads that are trained on top of them."""

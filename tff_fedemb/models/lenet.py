@@ -1,0 +1,56 @@
+"""LeNet backbone for small grey images (LeCun et al. 1998; Xu et al. 2023).
+
+Two convolutions, two max-poolings and a dense embedding layer, with group
+instead of batch normalisation: a batch statistic would mix users, and its
+running averages could not be privatised like the other weights.
+"""
+
+import tensorflow as tf
+
+
+def create_lenet(
+    image_shape: tuple[int, int, int], *, embedding_dim: int = 128
+) -> tf.keras.Model:
+  """Creates the LeNet backbone.
+
+  At 28x28x1 and 128 dimensions it has 453,824 parameters, all trainable:
+  832 + 64 (first convolution and its normalisation), 51,264 + 128 (second)
+  and 401,536 (the embedding layer on 7 x 7 x 64 activations).
+
+  Args:
+    image_shape: Height, width and channels of an image; height and width at
+      least 4.
+    embedding_dim: Size of the embedding.
+
+  Returns:
+    A Keras model from images `[batch, height, width, channels]` in [0, 255]
+    to embeddings `[batch, embedding_dim]`, not normalised.
+
+  Raises:
+    ValueError: If an image is too small or the dimension not positive.
+  """
+  if len(image_shape) != 3 or min(image_shape[:2]) < 4:
+    raise ValueError(
+        "image_shape must be (height, width, channels) with height and width"
+        f" at least 4, found {tuple(image_shape)}."
+    )
+  if embedding_dim < 1:
+    raise ValueError(f"embedding_dim must be positive, found {embedding_dim}.")
+  layers = tf.keras.layers
+  return tf.keras.Sequential(
+      [
+          layers.InputLayer(input_shape=tuple(image_shape)),
+          layers.Rescaling(1.0 / 127.5, offset=-1.0),
+          layers.Conv2D(32, 5, padding="same", name="conv1"),
+          layers.GroupNormalization(groups=8, name="norm1"),
+          layers.ReLU(),
+          layers.MaxPool2D(2),
+          layers.Conv2D(64, 5, padding="same", name="conv2"),
+          layers.GroupNormalization(groups=8, name="norm2"),
+          layers.ReLU(),
+          layers.MaxPool2D(2),
+          layers.Flatten(),
+          layers.Dense(embedding_dim, name="embedding"),
+      ],
+      name="lenet",
+  )
