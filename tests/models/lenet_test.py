@@ -9,7 +9,7 @@ from tff_fedemb.models import backbones
 
 def test_parameter_count_is_the_documented_one():
   backbone = backbones.create_backbone("lenet", (28, 28, 1))
-  assert backbones.num_parameters(backbone) == 453_824
+  assert backbones.num_parameters(backbone) == 453_632
   assert not backbone.non_trainable_weights
 
 
@@ -20,7 +20,7 @@ def test_embeds_images_one_by_one(shape):
   together = backbone(images.astype(np.float32))
   alone = backbone(images[2:3].astype(np.float32))
   assert together.shape == (4, 16)
-  # Group normalisation: an image's embedding does not depend on its batch.
+  # An image's embedding does not depend on its batch.
   np.testing.assert_allclose(together[2:3], alone, atol=1e-4)
 
 

@@ -1,6 +1,7 @@
 """Clipping without noise: what clipping alone costs in utility."""
 
-from tff_fedemb.aggregators import gaussian, mechanism
+from tff_fedemb.aggregators import gaussian
+from tff_fedemb.aggregators import mechanism
 
 
 def create_clip_only(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:

@@ -7,7 +7,8 @@ Models", algorithm 1, fixed-denominator estimator); Xu et al. 2023, section 3.
 import dp_accounting
 import tensorflow_federated as tff
 
-from tff_fedemb.aggregators import measurements, mechanism
+from tff_fedemb.aggregators import measurements
+from tff_fedemb.aggregators import mechanism
 
 
 def create_gaussian(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:

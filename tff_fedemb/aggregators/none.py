@@ -6,7 +6,8 @@ import dp_accounting
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from tff_fedemb.aggregators import measurements, mechanism
+from tff_fedemb.aggregators import measurements
+from tff_fedemb.aggregators import mechanism
 
 
 def build_none_factory(

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
-from tff_fedemb.aggregators import clip_only, gaussian, mechanism, none
+from tff_fedemb.aggregators import clip_only
+from tff_fedemb.aggregators import gaussian
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import none
 
 # A new aggregator is one file and one line here.
 AGGREGATORS: dict[

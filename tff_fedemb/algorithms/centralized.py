@@ -13,7 +13,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.aggregators import none
-from tff_fedemb.algorithms import fedavg, local_training
+from tff_fedemb.algorithms import fedavg
+from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 
 

@@ -6,7 +6,8 @@ aggregator, finalizer) around a function that trains one client.
 
 import collections
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf

@@ -10,7 +10,8 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fedemb.algorithms import composition, local_training
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 
 

@@ -1,8 +1,8 @@
 """LeNet backbone for small grey images (LeCun et al. 1998; Xu et al. 2023).
 
-Two convolutions, two max-poolings and a dense embedding layer, with group
-instead of batch normalisation: a batch statistic would mix users, and its
-running averages could not be privatised like the other weights.
+Two convolutions, two max-poolings and a dense embedding layer. There is no
+normalisation layer: at this depth none is needed, and group normalisation
+doubles the time of a step.
 """
 
 import tensorflow as tf
@@ -13,9 +13,9 @@ def create_lenet(
 ) -> tf.keras.Model:
   """Creates the LeNet backbone.
 
-  At 28x28x1 and 128 dimensions it has 453,824 parameters, all trainable:
-  832 + 64 (first convolution and its normalisation), 51,264 + 128 (second)
-  and 401,536 (the embedding layer on 7 x 7 x 64 activations).
+  At 28x28x1 and 128 dimensions it has 453,632 parameters, all trainable: 832
+  and 51,264 in the convolutions, and 401,536 in the embedding layer on 7 x 7 x
+  64 activations.
 
   Args:
     image_shape: Height, width and channels of an image; height and width at
@@ -42,13 +42,12 @@ def create_lenet(
           layers.InputLayer(input_shape=tuple(image_shape)),
           layers.Rescaling(1.0 / 127.5, offset=-1.0),
           layers.Conv2D(32, 5, padding="same", name="conv1"),
-          layers.GroupNormalization(groups=8, name="norm1"),
-          layers.ReLU(),
+          # Pooling first is the same function on a quarter of the numbers.
           layers.MaxPool2D(2),
+          layers.ReLU(),
           layers.Conv2D(64, 5, padding="same", name="conv2"),
-          layers.GroupNormalization(groups=8, name="norm2"),
-          layers.ReLU(),
           layers.MaxPool2D(2),
+          layers.ReLU(),
           layers.Flatten(),
           layers.Dense(embedding_dim, name="embedding"),
       ],

@@ -1,0 +1,95 @@
+"""Tests of reading and writing TFF's sqlite format."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.data import sqlite_examples
+
+_USERS = {
+    "ann": [b"a0", b"a1"],
+    "bob": [b"b0"],
+    "cyd": [b"c0", b"c1", b"c2"],
+}
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path):
+  path = tmp_path / "data.sqlite"
+  sqlite_examples.write_examples(
+      path, {"train": _USERS.items(), "test": [("dan", [b"d0"])]}
+  )
+  return path
+
+
+def test_virtual_client_holds_its_users_examples(path):
+  examples = sqlite_examples.SqliteExamples(path, "train")
+
+  @tf.function
+  def read(client_id):
+    return examples.create_dataset(client_id).reduce(
+        "", lambda text, example: tf.strings.join([text, example, " "])
+    )
+
+  assert read("cyd\nann").numpy() == b"a0 a1 c0 c1 c2 "
+  assert read("bob").numpy() == b"b0 "
+  assert read("dan").numpy() == b""
+  assert examples.user_ids == ["ann", "bob", "cyd"]
+  assert examples.num_examples == 6
+  assert examples.read_serialized() == [
+      b"a0", b"a1", b"b0", b"c0", b"c1", b"c2",
+  ]  # fmt: skip
+
+
+def test_tff_reads_what_we_write(path):
+  data = tff.simulation.datasets.SqlClientData(str(path), "train")
+  assert data.client_ids == ["ann", "bob", "cyd"]
+  dataset = data.create_tf_dataset_for_client("cyd")
+  assert list(dataset.as_numpy_iterator()) == [b"c0", b"c1", b"c2"]
+
+
+def test_example_round_trip():
+  serialized = sqlite_examples.serialize_example(
+      {"image": b"\x00\xff", "label": np.int16(7), "pixels": np.ones([2, 2])}
+  )
+  parsed = tf.io.parse_single_example(
+      serialized,
+      {
+          "image": tf.io.FixedLenFeature([], tf.string),
+          "label": tf.io.FixedLenFeature([], tf.int64),
+          "pixels": tf.io.FixedLenFeature([2, 2], tf.float32),
+      },
+  )
+  assert parsed["image"] == b"\x00\xff"
+  assert parsed["label"] == 7
+  np.testing.assert_array_equal(parsed["pixels"], np.ones([2, 2]))
+
+
+def test_truncated_file_is_refused(path):
+  whole = path.read_bytes()
+  path.write_bytes(whole[: len(whole) - 3000])
+  with pytest.raises(sqlite_examples.DataError, match="truncated"):
+    sqlite_examples.SqliteExamples(path, "train")
+
+
+def test_other_files_are_refused(tmp_path, path):
+  other = tmp_path / "other.sqlite"
+  other.write_text("no database, but long enough to be one" * 100)
+  with pytest.raises(sqlite_examples.DataError, match="must be a sqlite"):
+    sqlite_examples.SqliteExamples(other, "train")
+  with pytest.raises(sqlite_examples.DataError, match="must be a sqlite"):
+    sqlite_examples.SqliteExamples(tmp_path / "missing.sqlite", "train")
+  with pytest.raises(sqlite_examples.DataError, match="no client in split"):
+    sqlite_examples.SqliteExamples(path, "validation")
+  assert not (tmp_path / "missing.sqlite").exists()
+
+
+def test_interrupted_write_leaves_nothing(tmp_path):
+  def users():
+    yield "ann", [b"a0"]
+    raise RuntimeError("interrupted")
+
+  with pytest.raises(RuntimeError, match="interrupted"):
+    sqlite_examples.write_examples(tmp_path / "d.sqlite", {"train": users()})
+  assert not list(tmp_path.iterdir())

@@ -1,0 +1,1 @@
+"""Users, virtual clients, and who takes part in which round."""

@@ -1,0 +1,87 @@
+"""The users of a task, and the identifiers of virtual clients.
+
+A virtual client's identifier names the users it merges, so a learning process
+can build the client's data set from the identifier alone and the program sends
+identifiers, never data.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+
+import numpy as np
+
+# Stands between users in a virtual client's identifier.
+SEPARATOR = "\n"
+
+# Characters that would let an identifier break out of the query or of the
+# virtual client that it becomes part of.
+_FORBIDDEN = (SEPARATOR, "'", "\0")
+
+
+class Population:
+  """The users 0 ... N - 1 of a task and their identifiers.
+
+  Holds no string per user unless it is given them: a population of millions is
+  a number and a function.
+  """
+
+  def __init__(
+      self, size: int, user_id_fn: Callable[[int], str] | None = None
+  ):
+    """Initialises the population.
+
+    Args:
+      size: Number of users, positive.
+      user_id_fn: Identifier of a slot; the slot's decimal number by default.
+
+    Raises:
+      ValueError: If the size is not positive.
+    """
+    if size < 1:
+      raise ValueError(f"num_users must be at least 1, found {size}.")
+    self._size = size
+    self._user_id_fn = user_id_fn or str
+
+  @classmethod
+  def from_ids(cls, user_ids: Sequence[str]) -> "Population":
+    """A population of given identifiers, in the given order.
+
+    Args:
+      user_ids: Distinct identifiers without line breaks, quotes or NULs.
+
+    Returns:
+      The population.
+
+    Raises:
+      ValueError: If there are none, or one is repeated or has such characters.
+    """
+    ids = list(user_ids)
+    if len(set(ids)) != len(ids):
+      raise ValueError("user_ids must be distinct, found repeated ones.")
+    for user_id in ids:
+      if not user_id or any(c in user_id for c in _FORBIDDEN):
+        raise ValueError(
+            "user_ids must be non-empty without line breaks, quotes and NULs,"
+            f" found {user_id!r}."
+        )
+    return cls(len(ids), ids.__getitem__)
+
+  def __len__(self) -> int:
+    return self._size
+
+  def user_id(self, slot: int) -> str:
+    """Identifier of the user in a slot."""
+    return self._user_id_fn(int(slot))
+
+  def client_id(self, slots: np.ndarray) -> str:
+    """Identifier of the virtual client that merges the users of some slots."""
+    return SEPARATOR.join(self.user_id(slot) for slot in slots)
+
+  def client_ids(self, clients: Sequence[np.ndarray]) -> list[str]:
+    """Identifiers of several virtual clients."""
+    return [self.client_id(slots) for slots in clients]
+
+
+def user_ids_of(client_id: str) -> list[str]:
+  """The users that a virtual client merges."""
+  return client_id.split(SEPARATOR)

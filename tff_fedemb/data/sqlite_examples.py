@@ -1,0 +1,182 @@
+"""Client data in the sqlite format of `tff.simulation.datasets`.
+
+Tables `examples(split_name, client_id, serialized_example_proto)` and
+`client_metadata(client_id, split_name, num_examples)`. A virtual client is one
+query, whatever the number of users that it merges.
+"""
+
+import collections
+from collections.abc import Iterable
+from collections.abc import Mapping
+import os
+import pathlib
+import sqlite3
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fedemb.data import population
+
+_SCHEMA = """
+CREATE TABLE examples (
+    split_name TEXT NOT NULL,
+    client_id TEXT NOT NULL,
+    serialized_example_proto BLOB NOT NULL);
+CREATE TABLE client_metadata (
+    client_id TEXT NOT NULL,
+    split_name TEXT NOT NULL,
+    num_examples INTEGER NOT NULL);
+"""
+_INDEX = "CREATE INDEX examples_of_client ON examples (split_name, client_id);"
+
+
+class DataError(ValueError):
+  """A data file that cannot be used, with what to do about it."""
+
+
+class SqliteExamples:
+  """One split of a database, read by user."""
+
+  def __init__(self, path: str | os.PathLike[str], split_name: str):
+    """Opens the database and checks that it is whole.
+
+    Args:
+      path: The sqlite file.
+      split_name: The split.
+
+    Raises:
+      DataError: If the file is no such database, is damaged, or has no user in
+        the split.
+    """
+    self._path = pathlib.Path(path)
+    self._split_name = split_name
+    try:
+      with self._connect() as connection:
+        # Finds a file that was cut off, in time linear in its pages' headers.
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        if pages * page_size > self._path.stat().st_size:
+          raise DataError(
+              f"{self._path} is truncated: it must be {pages * page_size}"
+              f" bytes, found {self._path.stat().st_size}. Fetch it again."
+          )
+        rows = connection.execute(
+            "SELECT client_id, num_examples FROM client_metadata WHERE"
+            " split_name = ? ORDER BY client_id",
+            (split_name,),
+        ).fetchall()
+        connection.execute(
+            "SELECT split_name, client_id, serialized_example_proto FROM"
+            " examples LIMIT 1"
+        ).fetchone()
+    except (sqlite3.Error, OSError) as error:
+      raise DataError(
+          f"{self._path} must be a sqlite database with tables examples and"
+          f" client_metadata, found: {error}."
+      ) from error
+    if not rows:
+      raise DataError(f"{self._path} has no client in split {split_name!r}.")
+    self._num_examples = dict(rows)
+
+  def _connect(self) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
+
+  @property
+  def user_ids(self) -> list[str]:
+    """Users of the split, sorted."""
+    return list(self._num_examples)
+
+  @property
+  def num_examples(self) -> int:
+    """Examples in the split, of all users."""
+    return sum(self._num_examples.values())
+
+  def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
+    """Serialised examples of a virtual client, in TensorFlow operations only.
+
+    Args:
+      client_id: Identifier of the virtual client, a string scalar.
+
+    Returns:
+      A data set of string scalars, user by user.
+    """
+    users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
+    query = tf.strings.join([
+        "SELECT serialized_example_proto FROM examples WHERE split_name = '",
+        self._split_name,
+        "' AND client_id IN ('",
+        users,
+        "') ORDER BY client_id, rowid",
+    ])
+    return tf.data.experimental.SqlDataset(
+        "sqlite", str(self._path), query, (tf.string,)
+    ).map(lambda serialized: serialized)
+
+  def read_serialized(self, *, limit: int = -1) -> list[bytes]:
+    """Serialised examples of the split, user by user; all, or the first."""
+    with self._connect() as connection:
+      return [
+          row[0]
+          for row in connection.execute(
+              "SELECT serialized_example_proto FROM examples WHERE split_name ="
+              " ? ORDER BY client_id, rowid LIMIT ?",
+              (self._split_name, limit),
+          )
+      ]
+
+
+def write_examples(
+    path: str | os.PathLike[str],
+    splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
+) -> None:
+  """Writes a database, whole or not at all.
+
+  Args:
+    path: Where to write; an existing file is replaced.
+    splits: For each split, its users with their serialised examples.
+  """
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+  os.close(handle)
+  try:
+    with sqlite3.connect(temporary) as connection:
+      connection.executescript(_SCHEMA)
+      for split_name, users in splits.items():
+        for user_id, examples in users:
+          rows = [(split_name, user_id, example) for example in examples]
+          connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
+          connection.execute(
+              "INSERT INTO client_metadata VALUES (?, ?, ?)",
+              (user_id, split_name, len(rows)),
+          )
+      connection.executescript(_INDEX)
+    connection.close()
+    os.replace(temporary, path)
+  except BaseException:
+    os.unlink(temporary)
+    raise
+
+
+def serialize_example(
+    features: Mapping[str, bytes | int | np.ndarray],
+) -> bytes:
+  """Serialises bytes, integers and float arrays as a `tf.train.Example`."""
+
+  def feature(value):
+    if isinstance(value, bytes):
+      return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    if isinstance(value, int | np.integer):
+      return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+    return tf.train.Feature(
+        float_list=tf.train.FloatList(value=np.asarray(value).reshape(-1))
+    )
+
+  return tf.train.Example(
+      features=tf.train.Features(
+          feature=collections.OrderedDict(
+              (name, feature(value)) for name, value in features.items()
+          )
+      )
+  ).SerializeToString()
