@@ -1,0 +1,72 @@
+"""How every program here starts, and how it speaks of a user's mistake.
+
+A mistake (a flag, a file) is one line on standard error and exit status 1. A
+bug is a stack trace.
+"""
+
+from collections.abc import Callable
+import os
+import re
+import sys
+import warnings
+
+from absl import app
+from absl import flags
+from absl import logging
+
+# Both take effect only before TensorFlow is imported. Its C++ log tells of
+# missing GPUs and failed graph optimizations; failures that matter raise.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+
+
+class UsageError(Exception):
+  """A user's mistake, said in one line."""
+
+
+def _name_flag(message: str) -> str:
+  """Libraries speak of `clip_norm`; the user typed `--clip_norm`."""
+  name = re.match(r"[a-z_]+", message)
+  if name and name[0] in flags.FLAGS:
+    return f"--{message}"
+  return message
+
+
+def call_with_flags(function: Callable[..., object], *args, **kwargs):
+  """Calls what validates flags; a `ValueError` becomes a `UsageError`."""
+  try:
+    return function(*args, **kwargs)
+  except ValueError as error:
+    raise UsageError(_name_flag(str(error))) from error
+
+
+def run(main: Callable[[], None]) -> None:
+  """Parses the flags and runs a program's main function.
+
+  Args:
+    main: Takes nothing; flags are parsed when it is called.
+  """
+  flags.FLAGS.set_default("verbosity", logging.WARNING)
+
+  def guarded_main(arguments):
+    import tensorflow as tf
+
+    from tff_fedemb.runtime import worker_process
+
+    tf.get_logger().setLevel(logging.get_absl_logger().getEffectiveLevel())
+    worker_process.end_worker_on_exit()
+    try:
+      if len(arguments) > 1:
+        raise UsageError(
+            "arguments must be flags (--name=value), found"
+            f" {' '.join(arguments[1:])!r}"
+        )
+      main()
+    except UsageError as error:
+      print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+      sys.exit(1)
+    except KeyboardInterrupt:
+      print("interrupted; the same command resumes the run", file=sys.stderr)
+      sys.exit(130)
+
+  app.run(guarded_main)

@@ -1,0 +1,70 @@
+"""Trains an embedding model on pooled data, without privacy: the baseline.
+
+  python -m binaries.run_centralized --task=emnist --data_dir=data \
+    --run_dir=runs/centralized
+
+A round is a pass over the pooled data of --users_per_round users.
+"""
+
+from binaries import command_line  # isort: skip
+
+from absl import flags
+
+from binaries import training_flags
+from binaries import training_run
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import none
+from tff_fedemb.algorithms import centralized
+from tff_fedemb.data import participation
+
+_USERS_PER_ROUND = flags.DEFINE_integer(
+    "users_per_round", 256, "Users whose examples make up a round."
+)
+
+
+def main() -> None:
+  """Builds the experiment that the flags describe, and runs it."""
+  check = command_line.call_with_flags
+  head = check(training_flags.create_head)
+  config = check(training_flags.create_local_training_config)
+  task = training_run.create_task()
+  create_backbone = training_run.create_backbone_fn(task)
+  if not 1 <= _USERS_PER_ROUND.value <= len(task.train_users):
+    raise command_line.UsageError(
+        f"--users_per_round must be between 1 and {len(task.train_users)}, the"
+        f" number of users, found {_USERS_PER_ROUND.value}."
+    )
+  sampler = check(
+      participation.create_sampler,
+      "fixed_size",
+      num_users=len(task.train_users),
+      clients_per_round=1,
+      users_per_client=_USERS_PER_ROUND.value,
+      seed=training_flags.SEED.value,
+  )
+  training_run.execute(
+      training_run.Experiment(
+          name="centralized",
+          task=task,
+          create_backbone=create_backbone,
+          build_process=lambda: centralized.build_centralized(
+              create_backbone,
+              head,
+              num_classes=task.num_train_classes,
+              example_type=task.example_type,
+              config=config,
+              seed=training_flags.SEED.value,
+          ),
+          sampler=sampler,
+          mechanism=none.create_none(mechanism_lib.AggregatorConfig(1)),
+          delta=training_run.default_delta(len(task.train_users)),
+      ),
+      {
+          "program": "run_centralized",
+          **training_flags.settings(_USERS_PER_ROUND.name),
+      },
+  )
+
+
+if __name__ == "__main__":
+  command_line.run(main)

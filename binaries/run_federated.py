@@ -1,0 +1,173 @@
+"""Trains an embedding model on users' data with user-level privacy.
+
+For instance, on handwriting that was made up:
+
+  python -m tasks.synthetic --task=emnist --output_dir=data --num_users=200
+  python -m binaries.run_federated --task=emnist --data_dir=data \
+    --algorithm=fedemb --aggregator=gaussian --noise_multiplier=0.3 \
+    --run_dir=runs/first
+
+The run directory gets summary.json (recall, epsilon and what it means),
+saved_model/, plots/, metrics.csv, tensorboard/ and checkpoints/. The same
+command resumes a run that was ended.
+"""
+
+from binaries import command_line  # isort: skip
+
+from absl import flags
+
+from binaries import training_flags
+from binaries import training_run
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.algorithms import fedavg
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.data import participation
+
+_ALGORITHMS = ("fedemb", "fedavg")
+
+_ALGORITHM = flags.DEFINE_string(
+    "algorithm", "fedemb",
+    "fedemb: heads stay on clients; fedavg: one global head.",
+)  # fmt: skip
+_AGGREGATOR = flags.DEFINE_string(
+    "aggregator", "gaussian",
+    f"Aggregator: {', '.join(sorted(aggregators.AGGREGATORS))}.",
+)  # fmt: skip
+_CLIP_NORM = flags.DEFINE_float(
+    "clip_norm", 1.0, "L2 norm to which a virtual client's update is clipped."
+)
+_NOISE_MULTIPLIER = flags.DEFINE_float(
+    "noise_multiplier", 0.0,
+    "Standard deviation of the noise on the sum of updates / clip norm.",
+)  # fmt: skip
+_PARTICIPATION = flags.DEFINE_string(
+    "participation", "fixed_size",
+    f"How users are drawn: {', '.join(sorted(participation.SAMPLERS))}.",
+)  # fmt: skip
+_CLIENTS_PER_ROUND = flags.DEFINE_integer(
+    "clients_per_round", 8, "(Expected) virtual clients in a round."
+)
+_USERS_PER_CLIENT = flags.DEFINE_integer(
+    "users_per_client", 1, "(Expected) users merged in a virtual client."
+)
+_DELTA = flags.DEFINE_float(
+    "delta", None, "Delta of the guarantee [number of users ** -1.1]."
+)
+_SERVER_OPTIMIZER = flags.DEFINE_string(
+    "server_optimizer", "sgd",
+    f"Server optimizer: {', '.join(server_optimizers.SERVER_OPTIMIZERS)}; the"
+    " adaptive ones are for runs without noise.",
+)  # fmt: skip
+_SERVER_LEARNING_RATE = flags.DEFINE_float(
+    "server_learning_rate", 1.0, "Server learning rate."
+)
+_SERVER_MOMENTUM = flags.DEFINE_float(
+    "server_momentum", 0.9, "Momentum of server optimizer sgd."
+)
+_EXTRAPOLATED_NUM_USERS = flags.DEFINE_integer(
+    "extrapolated_num_users", 10_000_000,
+    "Population for which the cost of the same noise on the mean is worked out"
+    " beside the run's own; 0 for none.",
+)  # fmt: skip
+_EXTRAPOLATED_COHORT_FACTOR = flags.DEFINE_float(
+    "extrapolated_cohort_factor", 64.0,
+    "Users of a round and noise multiplier of the extrapolation / of the run.",
+)  # fmt: skip
+
+
+def _own_flags() -> tuple[str, ...]:
+  return tuple(
+      flag.name
+      for flag in (
+          _ALGORITHM,
+          _AGGREGATOR,
+          _CLIP_NORM,
+          _NOISE_MULTIPLIER,
+          _PARTICIPATION,
+          _CLIENTS_PER_ROUND,
+          _USERS_PER_CLIENT,
+          _DELTA,
+          _SERVER_OPTIMIZER,
+          _SERVER_LEARNING_RATE,
+          _SERVER_MOMENTUM,
+          _EXTRAPOLATED_NUM_USERS,
+          _EXTRAPOLATED_COHORT_FACTOR,
+      )
+  )
+
+
+def main() -> None:
+  """Builds the experiment that the flags describe, and runs it."""
+  check = command_line.call_with_flags
+  if _ALGORITHM.value not in _ALGORITHMS:
+    raise command_line.UsageError(
+        f"--algorithm must be one of {list(_ALGORITHMS)}, found"
+        f" {_ALGORITHM.value!r}."
+    )
+  mechanism = check(
+      aggregators.create_mechanism,
+      _AGGREGATOR.value,
+      check(
+          mechanism_lib.AggregatorConfig,
+          clients_per_round=_CLIENTS_PER_ROUND.value,
+          clip_norm=_CLIP_NORM.value,
+          noise_multiplier=_NOISE_MULTIPLIER.value,
+      ),
+  )
+  server_optimizer = check(
+      server_optimizers.build_server_optimizer,
+      _SERVER_OPTIMIZER.value,
+      learning_rate=_SERVER_LEARNING_RATE.value,
+      momentum=_SERVER_MOMENTUM.value,
+  )
+  head = check(training_flags.create_head)
+  config = check(training_flags.create_local_training_config)
+  task = training_run.create_task()
+  create_backbone = training_run.create_backbone_fn(task)
+  sampler = check(
+      participation.create_sampler,
+      _PARTICIPATION.value,
+      num_users=len(task.train_users),
+      clients_per_round=_CLIENTS_PER_ROUND.value,
+      users_per_client=_USERS_PER_CLIENT.value,
+      seed=training_flags.SEED.value,
+  )
+
+  def build_process():
+    parts = {
+        "example_type": task.example_type,
+        "aggregator": mechanism.factory,
+        "server_optimizer": server_optimizer,
+        "config": config,
+        "seed": training_flags.SEED.value,
+    }
+    if _ALGORITHM.value == "fedavg":
+      return fedavg.build_fedavg(
+          create_backbone, head, num_classes=task.num_train_classes, **parts
+      )
+    return fedemb.build_fedemb(create_backbone, head, **parts)
+
+  training_run.execute(
+      training_run.Experiment(
+          name=_ALGORITHM.value,
+          task=task,
+          create_backbone=create_backbone,
+          build_process=build_process,
+          sampler=sampler,
+          mechanism=mechanism,
+          delta=(
+              training_run.default_delta(len(task.train_users))
+              if _DELTA.value is None
+              else _DELTA.value
+          ),
+          extrapolated_num_users=_EXTRAPOLATED_NUM_USERS.value,
+          extrapolated_cohort_factor=_EXTRAPOLATED_COHORT_FACTOR.value,
+      ),
+      {"program": "run_federated", **training_flags.settings(*_own_flags())},
+  )
+
+
+if __name__ == "__main__":
+  command_line.run(main)

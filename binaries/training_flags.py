@@ -1,0 +1,150 @@
+"""Flags that federated and centralized training share."""
+
+from absl import flags
+
+from tasks import registry as tasks
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import schedules
+from tff_fedemb.models import backbones
+from tff_fedemb.models import heads
+
+# Flags that may differ between the programs that run parts of one run.
+NOT_SETTINGS = ("run_dir", "cache_dir", "concurrent_clients")
+
+TASK = flags.DEFINE_string(
+    "task", None, f"Benchmark: {', '.join(sorted(tasks.TASKS))}.",
+    required=True,
+)  # fmt: skip
+RUN_DIR = flags.DEFINE_string(
+    "run_dir", None,
+    "Directory of the run: new, or to resume the run in it.", required=True,
+)  # fmt: skip
+DATA_DIR = flags.DEFINE_string(
+    "data_dir", None,
+    "Directory of the task's data; without it, where the task's publisher keeps"
+    " it, if that can be fetched.",
+)  # fmt: skip
+CACHE_DIR = flags.DEFINE_string(
+    "cache_dir", None,
+    "Directory of converted copies of data [~/.cache/tff_fedemb].",
+)  # fmt: skip
+BACKBONE = flags.DEFINE_string(
+    "backbone", None,
+    f"Backbone: {', '.join(sorted(backbones.BACKBONES))} [the task's].",
+)  # fmt: skip
+EMBEDDING_DIM = flags.DEFINE_integer(
+    "embedding_dim", 128, "Size of the embedding."
+)
+HEAD = flags.DEFINE_string(
+    "head", "linear", f"Head: {', '.join(sorted(heads.HEADS))}."
+)
+HEAD_SCALE = flags.DEFINE_float(
+    "head_scale", 16.0, "Scale of the cosines (heads cosine and arcface)."
+)
+HEAD_LEARNED_SCALE = flags.DEFINE_bool(
+    "head_learned_scale", False, "Whether head cosine learns its scale."
+)
+HEAD_MARGIN = flags.DEFINE_float(
+    "head_margin", 0.3, "Angular margin in radians (head arcface)."
+)
+ROUNDS = flags.DEFINE_integer("rounds", 100, "Rounds of training.")
+CLIENT_OPTIMIZER = flags.DEFINE_string(
+    "client_optimizer", "sgd",
+    f"Client optimizer: {', '.join(local_training.CLIENT_OPTIMIZERS)}.",
+)  # fmt: skip
+CLIENT_LEARNING_RATE = flags.DEFINE_float(
+    "client_learning_rate", 0.05, "Learning rate of the backbone on clients."
+)
+CLIENT_MOMENTUM = flags.DEFINE_float(
+    "client_momentum", 0.9, "Momentum of client optimizer sgdm."
+)
+CLIENT_LR_SCHEDULE = flags.DEFINE_string(
+    "client_lr_schedule", "constant",
+    "Client learning rate over the rounds:"
+    f" {', '.join(sorted(schedules.SCHEDULES))}.",
+)  # fmt: skip
+HEAD_LR_SCALE = flags.DEFINE_float(
+    "head_lr_scale", 10.0, "Learning rate of the head / of the backbone."
+)
+HEAD_WARMUP_STEPS = flags.DEFINE_integer(
+    "head_warmup_steps", 0,
+    "Steps in which the head is trained alone, before the local epochs.",
+)  # fmt: skip
+LOCAL_EPOCHS = flags.DEFINE_integer(
+    "local_epochs", 1, "Passes over a client's examples in a round."
+)
+BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Examples of a step.")
+MAX_EXAMPLES_PER_CLIENT = flags.DEFINE_integer(
+    "max_examples_per_client", 4096,
+    "Examples that a virtual client uses at most.",
+)  # fmt: skip
+EVALUATE_EVERY = flags.DEFINE_integer(
+    "evaluate_every", 10, "Rounds between evaluations; 0: only at the end."
+)
+CHECKPOINT_EVERY = flags.DEFINE_integer(
+    "checkpoint_every", 10, "Rounds between checkpoints."
+)
+MAX_EVALUATION_IMAGES = flags.DEFINE_integer(
+    "max_evaluation_images", 2000,
+    "Validation images of an evaluation during training; at the end all are"
+    " used.",
+)  # fmt: skip
+SEED = flags.DEFINE_integer(
+    "seed", 0,
+    "Seed of initial weights, participation and client work. Differentially"
+    " private noise is never seeded.",
+)  # fmt: skip
+RUNTIME = flags.DEFINE_string(
+    "runtime", "in_process",
+    f"What executes the rounds: {', '.join(sorted(runtimes.RUNTIMES))}.",
+)  # fmt: skip
+CONCURRENT_CLIENTS = flags.DEFINE_integer(
+    "concurrent_clients", None, "Clients that run at a time [all cores]."
+)
+
+
+def settings(*names: str) -> dict[str, object]:
+  """Values of all flags that decide a run's result.
+
+  Args:
+    *names: Flags of the program itself, beside those of this module.
+  """
+  shared = (
+      flag.name for flag in flags.FLAGS.flags_by_module_dict()[__name__]
+  )
+  return {
+      name: flags.FLAGS[name].value
+      for name in (*shared, *names)
+      if name not in NOT_SETTINGS
+  }
+
+
+def create_head() -> heads.Head:
+  """Creates the head that the flags describe."""
+  options = {
+      "linear": {},
+      "cosine": {
+          "scale": HEAD_SCALE.value,
+          "learned_scale": HEAD_LEARNED_SCALE.value,
+      },
+      "arcface": {"scale": HEAD_SCALE.value, "margin": HEAD_MARGIN.value},
+  }
+  return heads.create_head(HEAD.value, **options.get(HEAD.value, {}))
+
+
+def create_local_training_config() -> local_training.LocalTrainingConfig:
+  """Creates the local training that the flags describe."""
+  return local_training.LocalTrainingConfig(
+      learning_rate=CLIENT_LEARNING_RATE.value,
+      head_lr_scale=HEAD_LR_SCALE.value,
+      head_warmup_steps=HEAD_WARMUP_STEPS.value,
+      local_epochs=LOCAL_EPOCHS.value,
+      batch_size=BATCH_SIZE.value,
+      optimizer=CLIENT_OPTIMIZER.value,
+      momentum=CLIENT_MOMENTUM.value,
+      max_examples_per_client=MAX_EXAMPLES_PER_CLIENT.value,
+      learning_rate_schedule=schedules.build_schedule(
+          CLIENT_LR_SCHEDULE.value, total_rounds=ROUNDS.value
+      ),
+  )

@@ -1,0 +1,344 @@
+"""One training run, from its parts to the files that it leaves.
+
+What `run_federated` and `run_centralized` have in common.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tqdm
+
+from binaries import command_line
+from binaries import training_flags
+from tasks import registry as task_registry
+from tasks import task as task_lib
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.data import participation
+from tff_fedemb.evaluation import embedding
+from tff_fedemb.evaluation import verification
+from tff_fedemb.models import backbones
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import checkpoints
+from tff_fedemb.program import export
+from tff_fedemb.program import metrics
+from tff_fedemb.program import run_directory
+from tff_fedemb.program import summary
+from tff_fedemb.program import training
+
+_SUMMARY = "summary.json"
+# PLD takes minutes at noise this small, and says "no privacy" like RDP.
+_SMALLEST_NOISE_FOR_PLD = 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+  """What a program decides before it opens the run directory.
+
+  Attributes:
+    name: Name of the algorithm.
+    task: Data and classes.
+    create_backbone: Makes a fresh backbone.
+    build_process: Builds the learning process; slow, hence deferred.
+    sampler: Draws the virtual clients of a round.
+    mechanism: Aggregator and what it costs.
+    delta: At which epsilon is stated.
+    extrapolated_num_users: Population to extrapolate the cost to, 0 for none.
+    extrapolated_cohort_factor: Ratio of the cohorts.
+  """
+
+  name: str
+  task: task_lib.Task
+  create_backbone: Callable[[], tf.keras.Model]
+  build_process: Callable[[], tff.learning.templates.LearningProcess]
+  sampler: participation.Sampler
+  mechanism: mechanism_lib.Mechanism
+  delta: float
+  extrapolated_num_users: int = 0
+  extrapolated_cohort_factor: float = 64.0
+
+
+def say(text: str) -> None:
+  """Prints a line without breaking the progress bar."""
+  tqdm.tqdm.write(text)
+
+
+def create_task() -> task_lib.Task:
+  """Creates the task that the flags describe."""
+  return command_line.call_with_flags(
+      task_registry.create_task,
+      training_flags.TASK.value,
+      task_lib.TaskConfig(
+          training_flags.DATA_DIR.value, training_flags.CACHE_DIR.value
+      ),
+  )
+
+
+def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
+  """Creates the function that makes the backbone that the flags describe."""
+  create = functools.partial(
+      backbones.create_backbone,
+      training_flags.BACKBONE.value or task.default_backbone,
+      task.image_shape,
+      embedding_dim=training_flags.EMBEDDING_DIM.value,
+  )
+  command_line.call_with_flags(create)
+  return create
+
+
+def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
+  """Creates the empty ledger of a run."""
+  sampler = experiment.sampler
+  kind = {
+      participation.PoissonSampler: accounting.ParticipationKind.POISSON,
+      participation.FixedSizeSampler: accounting.ParticipationKind.FIXED_SIZE,
+  }[type(sampler)]
+  claim = accounting.Participation(
+      kind,
+      num_users=sampler.num_users,
+      users_per_round=sampler.users_per_round,
+      users_per_client=sampler.users_per_client,
+  )
+  accountants = accounting.supported_accountants(claim)
+  if experiment.mechanism.noise_multiplier < _SMALLEST_NOISE_FOR_PLD:
+    accountants = tuple(name for name in accountants if name != "pld")
+  return ledger_lib.Ledger(
+      claim, delta=experiment.delta, accountants=accountants
+  )
+
+
+def default_delta(num_users: int) -> float:
+  """N^-1.1, rounded to one digit: below 1 / N, as it must be."""
+  return float(f"{num_users**-1.1:.0e}")
+
+
+def extrapolate(
+    experiment: Experiment, ledger: ledger_lib.Ledger, rounds: int
+) -> extrapolation_lib.Extrapolation | None:
+  """Cost of the same noise on the mean with more users; `None` if no noise."""
+  if (
+      not experiment.mechanism.noise_multiplier
+      or not experiment.extrapolated_num_users
+  ):
+    return None
+  return extrapolation_lib.extrapolate(
+      rounds=rounds,
+      noise_multiplier=experiment.mechanism.noise_multiplier,
+      participation=ledger.participation,
+      num_users=experiment.extrapolated_num_users,
+      cohort_factor=experiment.extrapolated_cohort_factor,
+      delta=default_delta(experiment.extrapolated_num_users),
+  )
+
+
+class _Evaluator:
+  """Evaluates model weights with one backbone, on images loaded once."""
+
+  def __init__(self, experiment: Experiment):
+    self.backbone = experiment.create_backbone()
+    self._task = experiment.task
+    self._images: dict[str, embedding.LabelledImages] = {}
+
+  def images(self, split: str) -> embedding.LabelledImages:
+    if split not in self._images:
+      self._images[split] = self._task.load_images(split)
+    return self._images[split]
+
+  def set_weights(self, model_weights: Any) -> None:
+    """Takes the backbone's part of a process's model weights."""
+    variables = self.backbone.trainable_variables
+    for variable, value in zip(
+        variables, tuple(model_weights.trainable)[: len(variables)], strict=True
+    ):
+      variable.assign(value)
+    for variable, value in zip(
+        self.backbone.non_trainable_variables,
+        model_weights.non_trainable,
+        strict=True,
+    ):
+      variable.assign(value)
+
+  def evaluate_images(
+      self, images: embedding.LabelledImages
+  ) -> verification.VerificationResult:
+    return verification.evaluate_pairs(
+        embedding.embed(self.backbone, images.images), images.labels
+    )
+
+  def evaluate_all(self) -> dict[str, verification.VerificationResult]:
+    return {
+        split: self.evaluate_images(self.images(split))
+        for split in task_lib.EVALUATION_SPLITS
+    }
+
+  def validate(self, model_weights: Any) -> dict[str, float]:
+    """Recall on a fixed sample of the validation images."""
+    self.set_weights(model_weights)
+    result = self.evaluate_images(
+        self.images("validation").subsample(
+            training_flags.MAX_EVALUATION_IMAGES.value
+        )
+    )
+    return {
+        training.RECALL_PREFIX
+        + verification.format_false_accept_rate(rate): recall
+        for rate, recall in result.recall_at_far.items()
+    }
+
+
+def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
+  """Trains, evaluates, exports and reports.
+
+  Args:
+    experiment: What to run.
+    settings: The flags that identify the run.
+  """
+  config = command_line.call_with_flags(
+      training.TrainingConfig,
+      rounds=training_flags.ROUNDS.value,
+      evaluate_every=training_flags.EVALUATE_EVERY.value,
+      checkpoint_every=training_flags.CHECKPOINT_EVERY.value,
+  )
+  ledger = command_line.call_with_flags(create_ledger, experiment)
+  command_line.call_with_flags(
+      extrapolate, experiment, ledger, config.rounds
+  )
+  runtime = command_line.call_with_flags(
+      runtimes.create_runtime,
+      training_flags.RUNTIME.value,
+      concurrent_clients=training_flags.CONCURRENT_CLIENTS.value,
+  )
+  directory = command_line.call_with_flags(
+      run_directory.RunDirectory, training_flags.RUN_DIR.value, settings
+  )
+  if directory.read_json(_SUMMARY) is not None:
+    say(f"This run is complete; see {directory.path / _SUMMARY}.")
+    return
+  task = experiment.task
+  say(
+      f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
+      f" {task.num_train_classes} training classes; {task.split_description}."
+  )
+  # Keras disowns layers made before others are made inside a TFF computation:
+  # the process comes first.
+  process = tff.simulation.compose_dataset_computation_with_learning_process(
+      task.build_dataset_computation(), experiment.build_process()
+  )
+  tf.keras.utils.set_random_seed(training_flags.SEED.value)
+  evaluator = _Evaluator(experiment)
+  untrained_weights = evaluator.backbone.get_weights()
+  untrained = evaluator.evaluate_all()
+
+  loop = training.TrainingLoop(
+      process,
+      runtime=runtime,
+      users=task.train_users,
+      sampler=experiment.sampler,
+      round_event=experiment.mechanism.round_event,
+      ledger=ledger,
+      evaluate_fn=evaluator.validate,
+      checkpoints=checkpoints.Checkpoints(
+          directory.path / "checkpoints", warn=say
+      ),
+      metrics=metrics.MetricsLog(directory.path),
+      config=config,
+      say=say,
+  )
+
+  def start_from_backbone(model_weights):
+    evaluator.backbone.set_weights(untrained_weights)
+    backbone = tff.learning.models.ModelWeights.from_model(evaluator.backbone)
+    head = tuple(model_weights.trainable)[len(backbone.trainable) :]
+    return tff.learning.models.ModelWeights(
+        (*(v.numpy() for v in backbone.trainable), *head),
+        tuple(v.numpy() for v in backbone.non_trainable),
+    )
+
+  with runtime:
+    state = loop.run(loop.start(start_from_backbone))
+    model_weights = loop.weights(state)
+  evaluator.set_weights(model_weights)
+  trained = evaluator.evaluate_all()
+  export.export_backbone(evaluator.backbone, directory.path / "saved_model")
+  extrapolation = extrapolate(experiment, ledger, config.rounds)
+  _draw(experiment, directory, loop, state, trained, untrained)
+  report = summary.build_summary(
+      state=state,
+      trained=trained,
+      untrained=untrained,
+      extrapolation=extrapolation,
+      num_private_parameters=sum(
+          np.size(value) for value in model_weights.trainable
+      ),
+      extra={
+          "algorithm": experiment.name,
+          "task": task.name,
+          "num_users": len(task.train_users),
+          "split": task.split_description,
+      },
+  )
+  directory.write_json(_SUMMARY, report)
+  _tell(directory, state, trained["test"], untrained["test"], extrapolation)
+  directory.close()
+
+
+def _draw(experiment, directory, loop, state, trained, untrained) -> None:
+  del loop  # Its metrics are on file.
+  rounds = state.rounds_done
+  epsilon_rounds = sorted(
+      {*np.linspace(1, rounds, min(rounds, 12), dtype=int).tolist()}
+  )
+  extrapolated = {}
+  if extrapolate(experiment, state.ledger, rounds):
+    name = (
+        f"extrapolated to {experiment.extrapolated_num_users:,} users,"
+        f" {experiment.extrapolated_cohort_factor:g} x the cohort"
+    )
+    extrapolated[name] = [
+        extrapolate(experiment, state.ledger, r).user_level.epsilon
+        for r in epsilon_rounds
+    ]
+  summary.draw_plots(
+      directory.path / "plots",
+      metrics=metrics.MetricsLog(directory.path).read(),
+      ledger=state.ledger,
+      trained=trained,
+      untrained=untrained,
+      extrapolated=extrapolated,
+      epsilon_rounds=epsilon_rounds,
+      title=f"{experiment.task.name}, {experiment.name}",
+  )
+
+
+def _tell(directory, state, trained, untrained, extrapolation) -> None:
+  """Prints the outcome."""
+  rate = 1e-3
+  low, high = trained.recall_interval_at_far[rate]
+  say(
+      f"Recall at FAR {rate:g} on {trained.num_classes} unseen classes"
+      f" ({trained.num_images} images): {trained.recall_at_far[rate]:.4f}"
+      f" [{low:.4f}, {high:.4f}]; untrained"
+      f" {untrained.recall_at_far[rate]:.4f}."
+  )
+  for warning in trained.warnings:
+    say(f"warning: {warning}")
+  report = state.ledger.report()
+  say(
+      f"epsilon = {report.epsilon:.4g} at delta = {report.delta:g}"
+      f" ({report.accountant}), {state.rounds_done} rounds."
+  )
+  say(report.statement)
+  for warning in report.warnings:
+    say(f"warning: {warning}")
+  if extrapolation is not None:
+    say(extrapolation.to_text())
+  say(f"Written to {os.fspath(directory.path)}: summary.json, saved_model/,"
+      " plots/overview.png, metrics.csv.")

@@ -1,0 +1,1 @@
+"""The training program: run directory, checkpoints, metrics, export, loop."""

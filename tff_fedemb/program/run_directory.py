@@ -1,0 +1,145 @@
+"""The directory of a run: what it holds, and to whom it belongs.
+
+A directory belongs to the settings that it was made with. A program with other
+settings is turned away before it writes anything.
+"""
+
+from collections.abc import Mapping
+import fcntl
+import json
+import os
+import pathlib
+import subprocess
+from typing import Any
+
+_SETTINGS = "flags.json"
+_CODE_VERSION = "code_version.json"
+_LOCK = ".lock"
+
+
+class RunDirectoryError(ValueError):
+  """A run cannot start, or go on, in the directory it was given."""
+
+
+def find_code_version() -> dict[str, Any]:
+  """The commit that this code is at, as far as it is known."""
+  root = pathlib.Path(__file__).resolve().parents[2]
+
+  def git(*arguments):
+    return subprocess.run(
+        ["git", "-C", os.fspath(root), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+  try:
+    if pathlib.Path(git("rev-parse", "--show-toplevel")) != root:
+      return {"commit": None, "modified": None}
+    return {
+        "commit": git("rev-parse", "HEAD"),
+        "modified": bool(git("status", "--porcelain", "--untracked-files=no")),
+    }
+  except (OSError, subprocess.CalledProcessError):
+    return {"commit": None, "modified": None}
+
+
+class RunDirectory:
+  """An open run directory, locked against a second process."""
+
+  def __init__(self, path: str | os.PathLike[str], settings: Mapping[str, Any]):
+    """Creates the directory, or opens it to resume the run in it.
+
+    Args:
+      path: The directory.
+      settings: Everything that decides the run's result, JSON values by name.
+
+    Raises:
+      RunDirectoryError: If the directory cannot be written, holds something
+        else, belongs to a run with other settings, or is in use.
+    """
+    self.path = pathlib.Path(path)
+    settings = json.loads(json.dumps(dict(settings), sort_keys=True))
+    found = self._read_settings()
+    if found is not None and found != settings:
+      raise RunDirectoryError(
+          f"--run_dir must be new or of a run with the same flags, found"
+          f" {self.path} with {_describe_difference(found, settings)}."
+      )
+    try:
+      self.path.mkdir(parents=True, exist_ok=True)
+      self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
+    except OSError as error:
+      raise RunDirectoryError(
+          f"--run_dir must be a directory that can be written, found"
+          f" {self.path}: {error.strerror}."
+      ) from error
+    try:
+      fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+      raise RunDirectoryError(
+          f"--run_dir must not be in use, found {self.path} held by another"
+          " process."
+      ) from error
+    if found is None:
+      self.write_json(_CODE_VERSION, find_code_version())
+      self.write_json(_SETTINGS, settings)
+
+  def _read_settings(self) -> dict[str, Any] | None:
+    try:
+      entries = {entry.name for entry in self.path.iterdir()}
+    except FileNotFoundError:
+      return None
+    except OSError as error:
+      raise RunDirectoryError(
+          f"--run_dir must be a directory, found {self.path}:"
+          f" {error.strerror}."
+      ) from error
+    if _SETTINGS not in entries:
+      # A run that ended before its settings were written left nothing else.
+      if entries - {_LOCK, _CODE_VERSION}:
+        raise RunDirectoryError(
+            f"--run_dir must be new or hold a run, found {self.path} with other"
+            " files."
+        )
+      return None
+    try:
+      return json.loads((self.path / _SETTINGS).read_text())
+    except ValueError as error:
+      raise RunDirectoryError(
+          f"{self.path / _SETTINGS} must be JSON, found: {error}."
+      ) from error
+
+  def read_json(self, name: str) -> Any:
+    """Reads a JSON file of the run, `None` if there is none."""
+    path = self.path / name
+    return json.loads(path.read_text()) if path.exists() else None
+
+  def write_json(self, name: str, value: Any) -> None:
+    """Writes a JSON file, whole or not at all."""
+    path = self.path / name
+    temporary = path.with_name(f".{name}.partial")
+    temporary.write_text(
+        json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+    )
+    os.replace(temporary, path)
+
+  def close(self) -> None:
+    """Lets other processes use the directory."""
+    self._lock.close()
+
+
+def _describe_difference(
+    found: Mapping[str, Any], asked: Mapping[str, Any]
+) -> str:
+  missing = object()
+  different = [
+      name
+      for name in sorted({*found, *asked})
+      if found.get(name, missing) != asked.get(name, missing)
+  ]
+  first = ", ".join(
+      f"--{name}={found.get(name)!r} (now {asked.get(name)!r})"
+      for name in different[:3]
+  )
+  return first + (", ..." if len(different) > 3 else "")

@@ -1,0 +1,161 @@
+"""What a finished run leaves for readers: summary.json and pictures."""
+
+from collections.abc import Mapping
+import os
+import pathlib
+import resource
+from typing import Any
+
+import pandas as pd
+
+from tff_fedemb.evaluation import plots
+from tff_fedemb.evaluation import verification
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import training
+
+
+def peak_memory_bytes() -> int:
+  """Largest resident size so far of this process or of one of its children."""
+  return 1024 * max(
+      resource.getrusage(who).ru_maxrss
+      for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+  )
+
+
+def build_summary(
+    *,
+    state: training.TrainingState,
+    trained: Mapping[str, verification.VerificationResult],
+    untrained: Mapping[str, verification.VerificationResult],
+    extrapolation: extrapolation_lib.Extrapolation | None,
+    num_private_parameters: int,
+    extra: Mapping[str, Any],
+) -> dict[str, Any]:
+  """Builds the contents of summary.json.
+
+  Args:
+    state: State after the last round.
+    trained: Result per evaluation split, "test" among them.
+    untrained: The same of the backbone before training.
+    extrapolation: Cost with a larger population, if there is noise.
+    num_private_parameters: Numbers in one client's update.
+    extra: Further facts, by name.
+
+  Returns:
+    JSON values by name; "inf" stands for infinity.
+  """
+
+  def recall(result):
+    return {
+        verification.format_false_accept_rate(rate): value
+        for rate, value in result.recall_at_far.items()
+    }
+
+  def without_curve(result):
+    return {
+        name: value
+        for name, value in result.to_json().items()
+        if name != "roc"
+    }
+
+  return accounting.json_safe({
+      "recall_at_far": recall(trained["test"]),
+      "recall_at_far_untrained": recall(untrained["test"]),
+      "privacy": state.ledger.report().to_json(),
+      "privacy_extrapolated": extrapolation and extrapolation.to_json(),
+      "rounds": state.rounds_done,
+      "wall_seconds": state.wall_seconds,
+      "peak_memory_bytes": peak_memory_bytes(),
+      "num_private_parameters": num_private_parameters,
+      **extra,
+      "evaluation": {
+          split: without_curve(result) for split, result in trained.items()
+      },
+      "evaluation_untrained": {
+          split: without_curve(result) for split, result in untrained.items()
+      },
+  })
+
+
+def draw_plots(
+    directory: str | os.PathLike[str],
+    *,
+    metrics: pd.DataFrame,
+    ledger: ledger_lib.Ledger,
+    trained: Mapping[str, verification.VerificationResult],
+    untrained: Mapping[str, verification.VerificationResult],
+    extrapolated: Mapping[str, list[float]],
+    epsilon_rounds: list[int],
+    title: str,
+) -> None:
+  """Draws loss, recall, ROC and epsilon, one by one and in one overview.
+
+  Args:
+    directory: Gets `loss.png`, `recall.png`, `roc.png`, `epsilon.png` and
+      `overview.png`.
+    metrics: Rows of rounds, as `MetricsLog.read` returns them.
+    ledger: What the rounds cost.
+    trained: Result per evaluation split.
+    untrained: The same before training.
+    extrapolated: Further epsilon curves by name, over `epsilon_rounds`.
+    epsilon_rounds: Rounds at which to show epsilon.
+    title: Title of the overview.
+  """
+  directory = pathlib.Path(directory)
+  directory.mkdir(exist_ok=True)
+  recall_names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
+  evaluated = metrics[recall_names].dropna()
+  recall = {
+      "recall_rounds": list(evaluated.index),
+      "recall_by_far": {
+          float(name.removeprefix(training.RECALL_PREFIX)): list(
+              evaluated[name]
+          )
+          for name in recall_names
+      },
+  }
+  before = dict(untrained["validation"].recall_at_far)
+  loss = {
+      "rounds": list(metrics.index),
+      "losses": list(metrics["client_work/loss"]),
+  }
+  roc = {"trained": trained["test"], "untrained": untrained["test"]}
+  report = ledger.report()
+  epsilon = {
+      "epsilon_rounds": epsilon_rounds,
+      "epsilon_curves": {
+          "this run": ledger.epsilon_curve(epsilon_rounds),
+          **extrapolated,
+      },
+      "delta": ledger.delta,
+      "statement": (
+          f"unit: {report.unit}; {report.neighboring_relation};"
+          f" {report.sampling}"
+      ),
+  }
+  plots.plot_loss(directory / "loss.png", **loss)
+  plots.plot_recall(
+      directory / "recall.png",
+      recall["recall_rounds"],
+      recall["recall_by_far"],
+      untrained=before,
+  )
+  plots.plot_roc(directory / "roc.png", roc)
+  plots.plot_epsilon(
+      directory / "epsilon.png",
+      epsilon["epsilon_rounds"],
+      epsilon["epsilon_curves"],
+      delta=epsilon["delta"],
+      statement=epsilon["statement"],
+  )
+  plots.plot_overview(
+      directory / "overview.png",
+      **loss,
+      **recall,
+      roc_curves=roc,
+      **epsilon,
+      untrained=before,
+      title=title,
+  )

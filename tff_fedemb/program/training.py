@@ -1,0 +1,261 @@
+"""The training loop: rounds, evaluation, ledger, checkpoints, resume.
+
+A round depends on its number, the seed and the last checkpoint alone, so a
+program that was killed goes on as if it had not been (only differentially
+private noise is drawn afresh).
+"""
+
+from collections.abc import Callable
+import dataclasses
+import time
+from typing import Any
+import zlib
+
+import dp_accounting
+import numpy as np
+import tensorflow_federated as tff
+import tqdm
+
+from tff_fedemb.data import participation
+from tff_fedemb.data import population
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import checkpoints as checkpoints_lib
+from tff_fedemb.program import metrics as metrics_lib
+from tff_fedemb.runtime import base
+
+RECALL_PREFIX = "validation/recall_at_far_"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+  """How long to train, and how often to look up from it.
+
+  Attributes:
+    rounds: Rounds of training, at least 1.
+    evaluate_every: Rounds between evaluations; 0 for none before the end.
+    checkpoint_every: Rounds between checkpoints, at least 1.
+  """
+
+  rounds: int
+  evaluate_every: int = 10
+  checkpoint_every: int = 10
+
+  def __post_init__(self):
+    for name, low in (
+        ("rounds", 1),
+        ("evaluate_every", 0),
+        ("checkpoint_every", 1),
+    ):
+      value = getattr(self, name)
+      if value < low:
+        raise ValueError(f"{name} must be at least {low}, found {value}.")
+
+
+@dataclasses.dataclass
+class TrainingState:
+  """All that the next round depends on.
+
+  Attributes:
+    process_state: The runtime's own.
+    ledger: What the rounds so far have cost.
+    rounds_done: Their number.
+    wall_seconds: Time they took, over all the programs that ran them.
+  """
+
+  process_state: Any
+  ledger: ledger_lib.Ledger
+  rounds_done: int = 0
+  wall_seconds: float = 0.0
+
+
+class TrainingLoop:
+  """Runs the rounds of one learning process in one run directory."""
+
+  def __init__(
+      self,
+      process: tff.learning.templates.LearningProcess,
+      *,
+      runtime: base.Runtime,
+      users: population.Population,
+      sampler: participation.Sampler,
+      round_event: dp_accounting.DpEvent,
+      ledger: ledger_lib.Ledger,
+      evaluate_fn: Callable[[Any], dict[str, float]],
+      checkpoints: checkpoints_lib.Checkpoints,
+      metrics: metrics_lib.MetricsLog,
+      config: TrainingConfig,
+      say: Callable[[str], None] = print,
+  ):
+    """Initialises the loop.
+
+    Args:
+      process: Takes virtual clients' identifiers in place of client data.
+      runtime: What executes it.
+      users: Who the sampler's slots are.
+      sampler: Draws the virtual clients of each round.
+      round_event: What each round releases, for a sensitivity of one clip norm.
+      ledger: An empty ledger of the same participation.
+      evaluate_fn: From the model's weights to validation metrics by name.
+      checkpoints: Where to save.
+      metrics: Where to report.
+      config: Rounds and intervals.
+      say: Receives a line for the reader from time to time.
+    """
+    self._process = process
+    self._runtime = runtime
+    self._users = users
+    self._sampler = sampler
+    self._round_event = round_event
+    self._empty_ledger = ledger.to_json()
+    self._evaluate_fn = evaluate_fn
+    self._checkpoints = checkpoints
+    self._metrics = metrics
+    self._config = config
+    self._say = say
+
+  def start(
+      self, set_initial_weights_fn: Callable[[Any], Any]
+  ) -> TrainingState:
+    """Compiles the process; resumes from the newest checkpoint if there is one.
+
+    Args:
+      set_initial_weights_fn: From the model weights that the process starts
+        with to those that training starts with.
+
+    Returns:
+      The state to `run` from.
+    """
+    initial = self._runtime.structured_state(
+        self._runtime.initialize(self._process)
+    )
+    initial = initial._replace(
+        global_model_weights=set_initial_weights_fn(
+            initial.global_model_weights
+        )
+    )
+    state = TrainingState(
+        self._runtime.load_state(initial),
+        ledger_lib.Ledger.from_json(self._empty_ledger),
+    )
+    found = self._checkpoints.load_latest(self._program_state(state))
+    if found is None:
+      self._checkpoints.save(self._program_state(state), 0)
+      return state
+    saved, rounds_done = found
+    if rounds_done:
+      self._say(f"Resuming after round {rounds_done}.")
+    return TrainingState(
+        self._runtime.load_state(saved["process_state"]),
+        ledger_lib.Ledger.from_json(_text(saved["ledger"])),
+        rounds_done,
+        float(saved["wall_seconds"]),
+    )
+
+  def run(self, state: TrainingState) -> TrainingState:
+    """Runs the rounds that are left.
+
+    An interruption by the user saves the rounds that were done before it goes
+    on its way.
+
+    Args:
+      state: What `start` returned.
+
+    Returns:
+      The state after the last round.
+    """
+    config = self._config
+    with tqdm.tqdm(
+        total=config.rounds,
+        initial=state.rounds_done,
+        unit="round",
+        # Without a terminal, the lines that `say` gets tell how it goes.
+        disable=None,
+        dynamic_ncols=True,
+    ) as progress:
+      try:
+        while state.rounds_done < config.rounds:
+          state, report = self._run_round(state)
+          progress.update()
+          self._show(progress, state, report)
+          if state.rounds_done % config.checkpoint_every == 0:
+            self._save(state)
+      except KeyboardInterrupt:
+        self._say(f"Interrupted after round {state.rounds_done}; saving it.")
+        raise
+      finally:
+        # Also after an error: what was done is done.
+        self._save(state)
+    return state
+
+  def weights(self, state: TrainingState) -> Any:
+    """The model weights of a state."""
+    return self._runtime.structured_state(
+        state.process_state
+    ).global_model_weights
+
+  def _run_round(
+      self, state: TrainingState
+  ) -> tuple[TrainingState, dict[str, float]]:
+    start = time.perf_counter()
+    clients = self._sampler.sample(state.rounds_done)
+    client_ids = self._users.client_ids(clients)
+    process_state, measured = self._runtime.next(
+        state.process_state, client_ids
+    )
+    ledger = ledger_lib.Ledger.from_json(state.ledger.to_json())
+    ledger.record_round(self._round_event)
+    report = metrics_lib.flatten(measured)
+    report["participants/num_users"] = sum(map(len, clients))
+    # Two runs had the same virtual clients if they had the same numbers here.
+    report["participants/checksum"] = zlib.crc32("\0".join(client_ids).encode())
+    report["seconds"] = time.perf_counter() - start
+    rounds_done = state.rounds_done + 1
+    every = self._config.evaluate_every
+    new_state = TrainingState(process_state, ledger, rounds_done)
+    if every and (
+        rounds_done % every == 0 or rounds_done == self._config.rounds
+    ):
+      report["privacy/epsilon"] = ledger.epsilon()
+      report.update(self._evaluate_fn(self.weights(new_state)))
+    self._metrics.release(report, rounds_done)
+    new_state.wall_seconds = state.wall_seconds + time.perf_counter() - start
+    return new_state, report
+
+  def _show(
+      self,
+      progress: tqdm.tqdm,
+      state: TrainingState,
+      report: dict[str, float],
+  ) -> None:
+    shown = {"loss": f"{report.get('client_work/loss', np.nan):.3f}"}
+    for name, value in report.items():
+      if name.startswith(RECALL_PREFIX):
+        shown[f"recall@{name.removeprefix(RECALL_PREFIX)}"] = f"{value:.3f}"
+    if "privacy/epsilon" in report:
+      shown["epsilon"] = f"{report['privacy/epsilon']:.4g}"
+      left = (
+          state.wall_seconds
+          / state.rounds_done
+          * (self._config.rounds - state.rounds_done)
+      )
+      facts = "  ".join(f"{name} {value}" for name, value in shown.items())
+      self._say(
+          f"round {state.rounds_done}/{self._config.rounds}  {facts}  "
+          f"{tqdm.tqdm.format_interval(left)} left"
+      )
+    progress.set_postfix(shown)
+
+  def _program_state(self, state: TrainingState) -> dict[str, Any]:
+    return {
+        "process_state": self._runtime.structured_state(state.process_state),
+        "ledger": state.ledger.to_json(),
+        "wall_seconds": state.wall_seconds,
+    }
+
+  def _save(self, state: TrainingState) -> None:
+    self._checkpoints.save(self._program_state(state), state.rounds_done)
+
+
+def _text(value: Any) -> str:
+  value = value.item() if isinstance(value, np.ndarray) else value
+  return value.decode() if isinstance(value, bytes) else str(value)
