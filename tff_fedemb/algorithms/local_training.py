@@ -227,8 +227,9 @@ def train_locally(
     )
 
   def order_of(epoch):
+    # The operation refuses an empty range, and traces even where no step runs.
     return tf.random.experimental.index_shuffle(
-        tf.range(num_examples),
+        tf.range(tf.maximum(num_examples, 1)),
         tf.random.experimental.stateless_fold_in(seed, epoch),
         max_index=tf.maximum(num_examples - 1, 0),
     )

@@ -1,0 +1,303 @@
+"""Tests of DP-FedEmb against a plain TensorFlow re-derivation."""
+
+import collections
+import dataclasses
+import functools
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import schedules
+from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.models import heads
+
+_SHAPE = (4, 4, 1)
+_DIM = 3
+_SEED = 5
+
+
+def _create_backbone():
+  return tf.keras.Sequential([
+      tf.keras.layers.InputLayer(input_shape=_SHAPE),
+      tf.keras.layers.Rescaling(1.0 / 255.0),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(
+          _DIM, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
+      ),
+  ])
+
+
+def _examples_of(client_id):
+  """Ten examples from the seed in the id, labels in a wide range."""
+  number = tf.strings.to_number(client_id, tf.int64)
+  seed = tf.stack([number, 7])
+  images = tf.cast(
+      tf.random.stateless_uniform([10, *_SHAPE], seed, 0, 256, tf.int32),
+      tf.uint8,
+  )
+  labels = tf.random.stateless_uniform([10], seed, 0, 4, tf.int64)
+  # Client 0 has no examples at all.
+  return tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(x=images, y=labels * 1_000_003 - 17)
+  ).take(tf.where(tf.equal(number, 0), tf.constant(0, tf.int64), 10))
+
+
+# TFF takes seconds to build a process.
+@functools.cache
+def _build_process(config, *, aggregator="none", **mechanism_options):
+  @tff.tensorflow.computation(tff.types.TensorType(np.str_))
+  def dataset(client_id):
+    # Batches that have nothing to do with those of training.
+    return _examples_of(client_id).batch(3)
+
+  return tff.simulation.compose_dataset_computation_with_learning_process(
+      dataset,
+      fedemb.build_fedemb(
+          _create_backbone,
+          heads.LinearHead(),
+          example_type=composition.build_example_type(_SHAPE),
+          aggregator=registry.create_mechanism(
+              aggregator,
+              mechanism.AggregatorConfig(2.0, **mechanism_options),
+          ).factory,
+          server_optimizer=server_optimizers.build_server_optimizer(
+              "sgd", learning_rate=0.5, momentum=0.9
+          ),
+          config=config,
+          seed=_SEED,
+      ),
+  )
+
+
+def _run(process, rounds):
+  with runtimes.create_runtime("in_process", concurrent_clients=2) as runtime:
+    state = runtime.initialize(process)
+    states, reports = [runtime.structured_state(state)], []
+    for client_ids in rounds:
+      state, report = runtime.next(state, client_ids)
+      states.append(runtime.structured_state(state))
+      reports.append(report)
+  return states, reports
+
+
+def _reference_delta(weights, client_id, round_num, config, head):
+  """What a client should send, with Keras and a tape and nothing else."""
+  examples = list(_examples_of(tf.constant(client_id)).as_numpy_iterator())
+  images = np.stack([e["x"] for e in examples]).astype(np.float32)
+  labels = np.array([e["y"] for e in examples])
+  seed = local_training.client_seed(
+      _SEED, tf.constant(round_num), tf.constant(labels)
+  )
+  _, local_labels = tf.unique(labels)
+  num_classes = len(set(labels))
+  kernel, bias = (tf.Variable(w) for w in weights)
+  head_weights = [
+      tf.Variable(w) for w in head.initialize(num_classes, _DIM, seed=seed)
+  ]
+
+  def create_optimizer(rate):
+    keras = tf.keras.optimizers.legacy
+    if config.optimizer == "adam":
+      return keras.Adam(rate)
+    momentum = config.momentum if config.optimizer == "sgdm" else 0.0
+    return keras.SGD(rate, momentum)
+
+  backbone_optimizer = create_optimizer(config.learning_rate)
+  head_optimizer = create_optimizer(
+      config.learning_rate * config.head_lr_scale
+  )
+
+  def order(epoch):
+    return tf.random.experimental.index_shuffle(
+        tf.range(10),
+        tf.random.experimental.stateless_fold_in(seed, epoch),
+        max_index=9,
+    ).numpy()
+
+  def step(rows, train_backbone):
+    flat = tf.reshape(images[rows] / 255.0, [len(rows), -1])
+    with tf.GradientTape() as tape:
+      logits = head.logits(tuple(head_weights), flat @ kernel + bias)
+      loss = tf.reduce_mean(
+          tf.nn.sparse_softmax_cross_entropy_with_logits(
+              tf.gather(local_labels, rows), logits
+          )
+      )
+    backbone_gradients, head_gradients = tape.gradient(
+        loss, ([kernel, bias], head_weights)
+    )
+    if train_backbone:
+      backbone_optimizer.apply_gradients(
+          zip(backbone_gradients, [kernel, bias], strict=True)
+      )
+    head_optimizer.apply_gradients(
+        zip(head_gradients, head_weights, strict=True)
+    )
+
+  size = config.batch_size
+  steps_per_epoch = math.ceil(10 / size)
+  for i in range(config.head_warmup_steps):
+    start = (i % steps_per_epoch) * size
+    step(order(-1 - i // steps_per_epoch)[start : start + size], False)
+  for epoch in range(config.local_epochs):
+    for i in range(steps_per_epoch):
+      step(order(epoch)[i * size : (i + 1) * size], True)
+  return [w - v.numpy() for w, v in zip(weights, (kernel, bias), strict=True)]
+
+
+_CONFIG = local_training.LocalTrainingConfig(
+    learning_rate=0.1,
+    head_lr_scale=3.0,
+    head_warmup_steps=4,
+    local_epochs=2,
+    batch_size=4,
+)
+
+
+@pytest.mark.parametrize("optimizer", local_training.CLIENT_OPTIMIZERS)
+def test_rounds_equal_a_plain_tensorflow_derivation(optimizer):
+  head = heads.LinearHead()
+  config = dataclasses.replace(_CONFIG, optimizer=optimizer)
+  rounds = [["1", "2"], ["3"]]
+  states, reports = _run(_build_process(config), rounds)
+  weights = [np.array(w) for w in states[0].global_model_weights.trainable]
+  velocity = [np.zeros_like(w) for w in weights]
+  for round_num, client_ids in enumerate(rounds):
+    deltas = [
+        _reference_delta(weights, c, round_num, config, head)
+        for c in client_ids
+    ]
+    # The expected number of clients is 2, also where one took part.
+    means = [sum(parts) / 2.0 for parts in zip(*deltas, strict=True)]
+    velocity = [0.9 * v + m for v, m in zip(velocity, means, strict=True)]
+    weights = [w - 0.5 * v for w, v in zip(weights, velocity, strict=True)]
+    for found, expected in zip(
+        states[round_num + 1].global_model_weights.trainable,
+        weights,
+        strict=True,
+    ):
+      np.testing.assert_allclose(found, expected, atol=1e-5)
+  assert reports[0]["client_work"]["num_examples"] == 2 * 10 * 2
+  assert reports[0]["client_work"]["num_clients"] == 2
+  assert reports[0]["client_work"]["num_rejected_clients"] == 0
+
+
+def test_empty_client_and_empty_round_change_nothing():
+  states, reports = _run(_build_process(_CONFIG), [["0"], []])
+  for state in states[1:]:
+    for before, after in zip(
+        states[0].global_model_weights.trainable,
+        state.global_model_weights.trainable,
+        strict=True,
+    ):
+      np.testing.assert_array_equal(before, after)
+  assert reports[0]["client_work"]["num_clients"] == 1
+  assert reports[1]["client_work"]["num_clients"] == 0
+  assert reports[1]["client_work"]["loss"] == 0.0
+
+
+def test_non_finite_update_is_rejected_and_counted():
+  config = local_training.LocalTrainingConfig(
+      learning_rate=1e30, head_lr_scale=1e8, local_epochs=3, batch_size=5
+  )
+  states, reports = _run(_build_process(config), [["1", "2", "0"]])
+  report = reports[0]["client_work"]
+  assert report["num_rejected_clients"] == 2
+  assert report["num_clients"] == 3
+  assert report["loss"] == 0.0
+  for before, after in zip(
+      states[0].global_model_weights.trainable,
+      states[1].global_model_weights.trainable,
+      strict=True,
+  ):
+    np.testing.assert_array_equal(before, after)
+
+
+def test_schedule_scales_the_learning_rate():
+  config = local_training.LocalTrainingConfig(
+      learning_rate=0.1,
+      batch_size=4,
+      learning_rate_schedule=schedules.build_schedule("linear", total_rounds=1),
+  )
+  states, _ = _run(_build_process(config), [["1"], ["1"]])
+  first, second, third = (s.global_model_weights.trainable[0] for s in states)
+  moved = second - first
+  assert np.linalg.norm(moved) > 0
+  # At factor 0 nothing but the server's momentum moves.
+  np.testing.assert_allclose(third - second, 0.9 * moved, atol=1e-6)
+
+
+def test_zero_noise_equals_clipping_and_both_clip():
+  runs = {}
+  for name in ("clip_only", "gaussian"):
+    states, reports = _run(
+        _build_process(_CONFIG, aggregator=name, clip_norm=1e-3), [["1", "2"]]
+    )
+    runs[name] = states[-1].global_model_weights.trainable
+    assert reports[0]["aggregator"]["clipped_share"] == 1.0
+    moved = math.sqrt(
+        sum(
+            np.sum(np.square(a - b))
+            for a, b in zip(
+                states[0].global_model_weights.trainable,
+                runs[name],
+                strict=True,
+            )
+        )
+    )
+    # Server rate 0.5, sum of two vectors of norm 1e-3, divided by 2.
+    assert moved <= 0.5e-3 * (1 + 1e-5)
+  for a, b in zip(runs["clip_only"], runs["gaussian"], strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_update_does_not_contain_the_head():
+  process = _build_process(_CONFIG)
+  with runtimes.create_runtime("in_process") as runtime:
+    state = runtime.structured_state(runtime.initialize(process))
+  shapes = [np.shape(w) for w in state.global_model_weights.trainable]
+  assert shapes == [(16, _DIM), (_DIM,)]
+
+
+def test_cost_does_not_depend_on_the_number_of_possible_labels():
+  """The head has as many rows as the client has classes: 10 or 10^6 labels."""
+
+  @tf.function
+  def largest_head(labels):
+    classes, _ = tf.unique(labels)
+    return heads.LinearHead().initialize(tf.size(classes), 8, seed=(1, 2))[0]
+
+  for possible_labels in (10, 1_000_000):
+    labels = np.linspace(0, possible_labels - 1, 10).astype(np.int64)
+    assert largest_head(tf.constant(labels)).shape == (10, 8)
+  # Nothing in the process is told how many labels there are: the same compiled
+  # process runs on labels that are millions apart (client 1 here has labels up
+  # to 3,000,000), and reports the classes it really holds.
+  _, reports = _run(_build_process(_CONFIG), [["1"]])
+  labels = {int(e["y"]) for e in _examples_of(tf.constant("1"))}
+  assert max(labels) > 1_000_000
+  assert reports[0]["client_work"]["classes_per_client"] == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rate": -1.0}, "learning_rate must be at least 0.0"),
+        ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
+        ({"local_epochs": 0}, "local_epochs must be at least 1, found 0"),
+        ({"optimizer": "lion"}, "client_optimizer must be one of"),
+        ({"optimizer": "sgdm", "momentum": 1.0}, "client_momentum must be in"),
+    ],
+)
+def test_mistakes_are_named(options, message):
+  with pytest.raises(ValueError, match=message):
+    local_training.LocalTrainingConfig(**options)

@@ -1,0 +1,120 @@
+"""Tests for pairs."""
+
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+from sklearn import metrics
+
+from tff_fedemb.evaluation import pairs
+
+
+def sorted_images(num_classes=12, images_per_class=6, block_size=9):
+  rng = np.random.default_rng(3)
+  classes = np.repeat(np.arange(num_classes), images_per_class)
+  embeddings = rng.normal(size=(num_classes, 8))[classes]
+  embeddings += rng.normal(size=embeddings.shape)
+  embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+  sizes = np.full(num_classes, images_per_class)
+  return pairs.Images(embeddings, classes, sizes, block_size)
+
+
+class BlocksTest(parameterized.TestCase):
+  @parameterized.parameters(1, 5, 6, 9, 100)
+  def test_each_pair_occurs_once(self, block_size):
+    images = sorted_images(block_size=block_size)
+    num_images = len(images.classes)
+    seen = np.zeros((2, num_images, num_images), int)
+    for rows, columns, levels, negative, positive in images.blocks():
+      if negative is None:
+        negative, positive = np.ones(levels.shape), np.zeros(levels.shape)
+      seen[0, rows, columns] += negative.astype(int)
+      seen[1, rows, columns] += positive.astype(int)
+    upper = np.triu(np.ones((num_images, num_images), int), k=1)
+    same = images.classes[:, None] == images.classes
+    np.testing.assert_array_equal(seen, [upper * ~same, upper * same])
+    self.assertEqual(images.num_negatives, np.sum(seen[0]))
+    self.assertEqual(images.num_positives, np.sum(seen[1]))
+
+
+class CountPairsTest(parameterized.TestCase):
+  @parameterized.product(num_bins=[2, 64, 1024], range_sample=[5, 1000])
+  def test_wide_bins_leave_recall_exact_and_bound_the_auc(
+    self, num_bins, range_sample
+  ):
+    images = sorted_images()
+    rates = (0.001, 0.01, 0.1, 0.5)
+    with mock.patch.multiple(
+      pairs,
+      _NUM_BINS=num_bins,
+      _RANGE_SAMPLE=range_sample,
+      _MAX_REFINED_PAIRS=0,
+    ):
+      counts = pairs.count_pairs(images, rates)
+    exact = pairs.count_pairs(images, rates).steps
+    for rate in rates:
+      self.assertEqual(counts.steps.recall(rate), exact.recall(rate))
+      self.assertEqual(counts.steps.threshold(rate), exact.threshold(rate))
+    error = abs(counts.steps.auc() - exact.auc())
+    self.assertLessEqual(error, counts.auc_error_bound)
+
+  def test_bound_on_auc_is_for_pairs_in_one_bin(self):
+    # Two bins, the lower of which is refined for the threshold: the bound is
+    # half the share of (positive, negative) couples that share the other bin.
+    images = sorted_images()
+    with mock.patch.multiple(pairs, _NUM_BINS=2, _MAX_REFINED_PAIRS=0):
+      counts = pairs.count_pairs(images, (0.5,))
+    levels = counts.steps.levels
+    coarse = np.flatnonzero(levels == np.max(levels))
+    self.assertLen(coarse, 1)
+    shared = float(counts.steps.accepted_negatives[coarse[0]])
+    shared *= counts.steps.accepted_positives[coarse[0]]
+    total = images.num_negatives * images.num_positives
+    self.assertGreater(counts.auc_error_bound, 0)
+    self.assertAlmostEqual(counts.auc_error_bound, shared / total / 2)
+
+  def test_accepts_by_class(self):
+    images = sorted_images()
+    rate = 0.1
+    counts = pairs.count_pairs(images, (rate,), class_rates=(rate,))
+    similarities = images.embeddings @ images.embeddings.T
+    np.fill_diagonal(similarities, -1)
+    accepted = similarities >= counts.steps.threshold(rate)
+    same = images.classes[:, None] == images.classes
+    for index in range(len(images.sizes)):
+      of_class = images.classes == index
+      self.assertEqual(
+        counts.class_true_accepts[0, index],
+        np.sum((accepted & same)[of_class]) // 2,
+      )
+      self.assertEqual(
+        counts.class_false_accepts[0, index],
+        np.sum((accepted & ~same)[of_class]),
+      )
+
+
+class StepsTest(absltest.TestCase):
+  def test_against_hand_computed_numbers(self):
+    # Similarities 4, 2, 1 with (negatives, positives) (0, 2), (1, 1), (3, 1).
+    steps = pairs.Steps.from_counts(
+      np.array([1.0, 4.0, 2.0]), np.array([3, 0, 1]), np.array([1, 2, 1])
+    )
+    np.testing.assert_array_equal(steps.levels, [4, 2, 1])
+    np.testing.assert_array_equal(steps.accepted_negatives, [0, 1, 4])
+    np.testing.assert_array_equal(steps.accepted_positives, [2, 3, 4])
+    self.assertEqual(
+      [steps.recall(rate) for rate in (0, 0.24, 0.25, 1)], [0.5, 0.5, 0.75, 1]
+    )
+    self.assertEqual(steps.threshold(0.24), 3 * pairs.GRID_STEP)
+    self.assertEqual(steps.threshold(0.25), 2 * pairs.GRID_STEP)
+    self.assertEqual(steps.threshold(1), -1.0)
+    # (2 * 4 + 1 * 3.5 + 1 * 1.5) of 16 couples.
+    self.assertEqual(steps.auc(), 13 / 16)
+    scores = np.repeat([4, 2, 1, 2, 1], [2, 1, 1, 1, 3])
+    answers = np.repeat([1, 0], 4)
+    self.assertEqual(steps.auc(), metrics.roc_auc_score(answers, scores))
+
+
+if __name__ == "__main__":
+  absltest.main()

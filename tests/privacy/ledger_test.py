@@ -1,0 +1,240 @@
+"""Tests of the privacy ledger: composition, resumption, the report."""
+
+import itertools
+import json
+import math
+
+import dp_accounting
+import pytest
+
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import ledger as ledger_lib
+
+_ONE = dp_accounting.GaussianDpEvent(1.0)
+_TWO = dp_accounting.GaussianDpEvent(2.0)
+_NOISELESS = dp_accounting.NonPrivateDpEvent()
+_POISSON = accounting.Participation(
+    accounting.ParticipationKind.POISSON, 1_000, 10.0
+)
+_POISSON_GROUPS = accounting.Participation(
+    accounting.ParticipationKind.POISSON, 1_000, 10.0, 2
+)
+_FIXED_SIZE = accounting.Participation(
+    accounting.ParticipationKind.FIXED_SIZE, 1_000, 10
+)
+
+
+def _ledger(*events, participation=_POISSON, delta=1e-5, accountants=None):
+  ledger = ledger_lib.Ledger(
+      participation, delta=delta, accountants=accountants
+  )
+  for event in events:
+    ledger.record_round(event)
+  return ledger
+
+
+def test_runs_are_encoded_by_length():
+  ledger = _ledger(*[_ONE] * 3, *[_TWO] * 2, _ONE)
+  assert ledger.history == ((_ONE, 3), (_TWO, 2), (_ONE, 1))
+  assert ledger.rounds == 6
+
+
+@pytest.mark.parametrize('participation', [_POISSON, _FIXED_SIZE])
+def test_no_rounds_cost_nothing(participation):
+  ledger = _ledger(participation=participation)
+  report = ledger.report()
+  assert ledger.rounds == ledger.epsilon() == report.epsilon == 0
+  assert report.noise_multiplier is None
+  assert 'no round was recorded' in report.warnings
+
+
+@pytest.mark.parametrize(
+    'participation', [_POISSON, _POISSON_GROUPS, _FIXED_SIZE]
+)
+def test_epsilon_is_that_of_one_composition(participation):
+  ledger = _ledger(
+      *[_ONE] * 20, *[_TWO] * 30, *[_ONE] * 5, participation=participation
+  )
+  accountant = dp_accounting.rdp.RdpAccountant(
+      neighboring_relation=participation.neighboring_relation
+  )
+  for event, count in ((_ONE, 25), (_TWO, 30)):
+    accountant.compose(accounting.round_event(event, participation), count)
+  assert ledger.epsilon() == pytest.approx(
+      accountant.get_epsilon(1e-5), rel=1e-12
+  )
+
+
+def test_asking_often_changes_nothing():
+  events = [_ONE, _ONE, _TWO, _ONE, _TWO, _TWO, _TWO]
+  asked = _ledger()
+  along_the_way = []
+  for event in events:
+    asked.record_round(event)
+    along_the_way.append(asked.epsilon())
+  assert _ledger(*events).epsilon() == asked.epsilon()
+  assert asked.epsilon_curve(range(1, 8)) == along_the_way
+  assert all(a < b for a, b in itertools.pairwise(along_the_way))
+
+
+def test_curve_keeps_the_order_it_was_asked_in():
+  ledger = _ledger(*[_ONE] * 3, *[_TWO] * 3)
+  backwards = ledger.epsilon_curve([6, 3, 0, 3])
+  assert backwards == [
+      ledger.epsilon(),
+      _ledger(*[_ONE] * 3).epsilon(),
+      0,
+      backwards[1],
+  ]
+  assert ledger.epsilon_curve([2], accountant='pld') == [
+      _ledger(_ONE, _ONE).epsilon('pld')
+  ]
+  for number in (7, -1, 1.5):
+    with pytest.raises(ValueError, match='rounds must be'):
+      ledger.epsilon_curve([number])
+
+
+@pytest.mark.parametrize('participation', [_POISSON, _FIXED_SIZE])
+def test_a_resumed_ledger_is_the_uninterrupted_one(participation):
+  # Values without a short decimal form, a break in the middle of a run.
+  events = [dp_accounting.GaussianDpEvent(8 / 3)] * 7 + [
+      dp_accounting.GaussianDpEvent(0.1 + 0.2 + 3.0)
+  ] * 5
+  uninterrupted = _ledger(*events, participation=participation, delta=1 / 3e5)
+  half = _ledger(*events[:9], participation=participation, delta=1 / 3e5)
+  half.epsilon()
+  resumed = ledger_lib.Ledger.from_json(half.to_json())
+  assert resumed == half
+  assert resumed != uninterrupted
+  for event in events[9:]:
+    resumed.record_round(event)
+  assert resumed == uninterrupted
+  assert resumed.epsilon() == uninterrupted.epsilon()
+  assert resumed.to_json() == uninterrupted.to_json()
+
+
+def test_a_restored_ledger_gives_the_same_report():
+  ledger = _ledger(*[_TWO] * 3, participation=_POISSON_GROUPS)
+  restored = ledger_lib.Ledger.from_json(ledger.to_json())
+  assert restored.report() == ledger.report()
+
+
+def test_ledgers_differ_in_what_they_account_for():
+  ledger = _ledger(_ONE)
+  assert ledger == _ledger(_ONE)
+  assert ledger != _ledger(_TWO)
+  assert ledger != _ledger(_ONE, delta=1e-6)
+  assert ledger != _ledger(_ONE, participation=_FIXED_SIZE)
+  assert ledger != _ledger(_ONE, accountants=('rdp',))
+  assert ledger != 'ledger'
+
+
+@pytest.mark.parametrize('participation', [_POISSON_GROUPS, _FIXED_SIZE])
+def test_a_round_without_noise_is_for_ever(participation):
+  ledger = _ledger(_ONE, _NOISELESS, _ONE, participation=participation)
+  assert ledger.epsilon_curve([1])[0] < math.inf
+  assert ledger.epsilon() == math.inf
+  report = ledger_lib.Ledger.from_json(ledger.to_json()).report()
+  assert report.epsilon == math.inf
+  assert report.unit_is_virtual_client_epsilon == math.inf
+  assert report.noise_multiplier == 0
+  assert any('nothing is protected' in text for text in report.warnings)
+  assert json.loads(json.dumps(report.to_json()))['epsilon'] == 'inf'
+
+
+def test_zero_noise_multiplier_is_kept_through_json():
+  ledger = _ledger(dp_accounting.GaussianDpEvent(0.0))
+  restored = ledger_lib.Ledger.from_json(ledger.to_json())
+  assert restored == ledger
+  assert restored.epsilon() == math.inf
+
+
+def test_unsupported_event_is_refused_when_recorded():
+  ledger = _ledger(_ONE)
+  with pytest.raises(ValueError, match='mechanism_event must be'):
+    ledger.record_round(dp_accounting.LaplaceDpEvent(1.0))
+  assert ledger.rounds == 1
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'history': [[{'class': 'LaplaceDpEvent'}, 1]]}, 'event class must'),
+        ({'history': [[{'class': 'GaussianDpEvent'}, 1]]}, 'parameters'),
+        ({'history': [[{'class': 'NonPrivateDpEvent'}, 0]]}, 'count must be'),
+        ({'version': 99}, 'version'),
+        ({'format': 'another'}, 'format'),
+        ({'delta': 2}, 'delta must be'),
+    ],
+)
+def test_what_a_stored_ledger_must_not_hold(change, message):
+  values = json.loads(_ledger(_ONE).to_json()) | change
+  with pytest.raises(ValueError, match=message):
+    ledger_lib.Ledger.from_json(json.dumps(values))
+
+
+def test_accountants_are_those_that_are_valid():
+  assert _ledger().accountants == ('rdp', 'pld')
+  assert _ledger(participation=_FIXED_SIZE).accountants == ('rdp',)
+  assert _ledger(accountants=('pld',)).accountants == ('pld',)
+  with pytest.raises(ValueError, match='accountants must be among'):
+    _ledger(participation=_FIXED_SIZE, accountants=('rdp', 'pld'))
+  with pytest.raises(ValueError, match='accountant must be one of'):
+    _ledger(participation=_FIXED_SIZE).epsilon('pld')
+
+
+def test_report_of_single_user_poisson():
+  ledger = _ledger(*[_TWO] * 50)
+  report = ledger.report()
+  assert report.epsilon_by_accountant == {
+      'rdp': ledger.epsilon('rdp'),
+      'pld': ledger.epsilon('pld'),
+  }
+  assert (report.accountant, report.epsilon) == ('pld', ledger.epsilon('pld'))
+  assert report.unit_is_virtual_client_epsilon is None
+  assert report.sensitivity_in_clip_norms == 1
+  assert report.neighboring_relation == 'add or remove one user'
+  assert report.warnings == ()
+  assert report.rounds == 50
+  text = json.dumps(report.to_json(), allow_nan=False)
+  assert accounting.PrivacyReport.from_json(json.loads(text)) == report
+
+
+@pytest.mark.parametrize('participation', [_POISSON_GROUPS, _FIXED_SIZE])
+def test_report_names_both_readings(participation):
+  ledger = _ledger(*[_TWO] * 50, participation=participation)
+  report = ledger.report()
+  undoubled = accounting.epsilon_by_accountant(
+      [(_TWO, 50)], participation, 1e-5, sensitivity_in_clip_norms=1
+  )
+  _, expected = accounting.leading(undoubled)
+  assert report.unit_is_virtual_client_epsilon == expected
+  assert expected < report.epsilon
+  assert report.sensitivity_in_clip_norms == 2
+  assert report.noise_multiplier == 2
+  for part in (
+      f'{report.epsilon:.4g}',
+      f'{expected:.4g}',
+      report.neighboring_relation,
+      participation.sampling,
+      'z / 2',
+      'not user-level',
+      '50 x ',
+      'GaussianDpEvent(noise_multiplier=1.0)',
+  ):
+    assert part in report.statement
+  assert any('metrics' in text for text in report.not_covered)
+  assert any('hyperparameter' in text for text in report.not_covered)
+  assert any('pseudo-random' in text for text in report.not_covered)
+
+
+def test_report_warns_of_a_large_delta():
+  report = _ledger(_ONE, delta=1e-3, accountants=('rdp',)).report()
+  assert any('delta 0.001 is not below' in text for text in report.warnings)
+
+
+def test_report_of_little_noise_leaves_pld_out():
+  ledger = _ledger(dp_accounting.GaussianDpEvent(0.02))
+  report = ledger.report()
+  assert report.accountant == 'rdp'
+  assert any('pld not run' in text for text in report.warnings)

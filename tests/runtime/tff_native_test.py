@@ -1,0 +1,153 @@
+"""Tests of TFF's own runtime behind our calls, and of the end of its worker."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import tff_native
+
+
+def _build_process():
+  """Counts rounds and the letters of the client ids."""
+
+  @tff.federated_computation
+  def _initialize():
+    return tff.federated_value(0, tff.SERVER)
+
+  @tff.tensorflow.computation(np.str_)
+  def _length(client_id):
+    return tf.strings.length(client_id)
+
+  @tff.tensorflow.computation(np.int32)
+  def _increment(number):
+    return number + 1
+
+  @tff.federated_computation(
+      tff.FederatedType(np.int32, tff.SERVER),
+      tff.FederatedType(np.str_, tff.CLIENTS),
+  )
+  def _next(state, client_ids):
+    letters = tff.federated_sum(tff.federated_map(_length, client_ids))
+    return tff.federated_map(_increment, state), letters
+
+  return tff.templates.IterativeProcess(_initialize, _next)
+
+
+def _workers(process: psutil.Process) -> list[psutil.Process]:
+  return [
+      child for child in process.children() if child.name() == 'worker_binary'
+  ]
+
+
+def test_runs_rounds_and_ends_its_worker():
+  workers_before = _workers(psutil.Process())
+  with tff_native.TffRuntime(concurrent_clients=2) as started:
+    state = started.initialize(_build_process())
+    assert len(_workers(psutil.Process())) == len(workers_before) + 1
+    state, letters = started.next(state, ['ab', 'c', 'def'])
+    assert letters == 6
+    state = started.load_state(started.structured_state(state))
+    state, letters = started.next(state, [])
+    assert letters == 0
+    assert started.structured_state(state) == 2
+    with pytest.raises(TypeError, match='must be a sequence of strings'):
+      started.next(state, 'ab')
+    with pytest.raises(ValueError, match='must be of dtype int32'):
+      started.load_state(np.float64(1.0))
+  assert _workers(psutil.Process()) == workers_before
+  with pytest.raises(RuntimeError, match='initialize must be called first'):
+    started.next(state, ['ab'])
+  with pytest.raises(RuntimeError, match='must be open'):
+    started.initialize(_build_process())
+
+
+def test_rejects_less_than_one_client():
+  with pytest.raises(ValueError, match='concurrent_clients must be at least 1'):
+    tff_native.TffRuntime(concurrent_clients=0)
+
+
+def test_check_process_names_the_remedy():
+  @tff.tensorflow.computation(np.int32, np.int32)
+  def _next(state, number):
+    return state + number, number
+
+  process = tff.templates.IterativeProcess(
+      tff.tensorflow.computation(lambda: 0), _next
+  )
+  with pytest.raises(TypeError, match=r'found int32.*Compose the process'):
+    base.check_process(process)
+
+
+# A program with two workers, TFF's default one and a runtime's that nobody
+# closes, which says so in a file and then ends in some way.
+_PROGRAM = """
+import os, pathlib, signal, sys, time
+from tff_fedemb.runtime import worker_process
+worker_process.end_worker_on_exit()
+import numpy as np
+import psutil
+import tensorflow_federated as tff
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+import tff_native_test
+from tff_fedemb import runtime
+
+started = runtime.create_runtime('tff')
+started.initialize(tff_native_test._build_process())
+tff.tensorflow.computation(lambda x: x + 1, np.int32)(1)
+workers = tff_native_test._workers(psutil.Process())
+temporary = pathlib.Path(sys.argv[2] + '.part')
+temporary.write_text(' '.join(str(worker.pid) for worker in workers))
+temporary.rename(sys.argv[2])
+if sys.argv[3] == 'exception':
+  raise ValueError('on purpose')
+if sys.argv[3].startswith('SIG'):
+  time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ('ending', 'return_code'),
+    [
+        ('normal', 0),
+        pytest.param('exception', 1, marks=pytest.mark.slow),
+        # Python ends itself by the signal that it was interrupted by.
+        pytest.param('SIGINT', -signal.SIGINT, marks=pytest.mark.slow),
+        ('SIGTERM', 128 + signal.SIGTERM),
+    ],
+)
+def test_no_worker_outlives_a_program(ending, return_code, tmp_path):
+  ready = tmp_path / 'ready'
+  script = tmp_path / 'program.py'
+  script.write_text(_PROGRAM)
+  with open(tmp_path / 'output', 'w') as output:
+    program = subprocess.Popen(
+        [sys.executable, str(script), __file__, str(ready), ending],
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        cwd=pathlib.Path(__file__).parents[2],
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+    )
+  try:
+    if ending.startswith('SIG'):
+      while not ready.exists() and program.poll() is None:
+        time.sleep(0.1)
+      program.send_signal(getattr(signal, ending))
+    assert program.wait(timeout=120) == return_code
+  finally:
+    program.kill()
+  text = (tmp_path / 'output').read_text()
+  workers = [int(process_id) for process_id in ready.read_text().split()]
+  assert len(workers) == 2, text
+  assert not any(psutil.pid_exists(process_id) for process_id in workers)
+  assert 'Exception ignored' not in text
+  assert ('on purpose' in text) == (ending == 'exception')

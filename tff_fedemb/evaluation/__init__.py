@@ -1,0 +1,1 @@
+"""How good embeddings are on held-out classes: metrics and their pictures."""

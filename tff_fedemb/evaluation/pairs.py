@@ -1,0 +1,295 @@
+"""Counts all pairs of embeddings by similarity, exactly, in little memory.
+
+Similarities are cosines in double precision, rounded to a grid of 2^-40. A
+first pass over blocks of pairs counts them in a histogram, a second pass looks
+inside only those bins of the histogram that hold a wanted threshold and counts
+every grid value there. Memory does not grow with the number of pairs.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+import dataclasses
+
+import numpy as np
+
+# Rounding error of a double precision dot product is near 1e-16: on a grid of
+# 2^-40 (1e-12) pairs that tie in exact arithmetic tie here as well, whatever
+# order a matrix product sums in.
+GRID_STEP = 2.0**-40
+
+_NUM_BINS = 2**20
+_RANGE_SAMPLE = 1024
+_COLUMNS_PER_ROW = 4
+# Up to this many pairs in bins that hold both kinds are counted one by one.
+_MAX_REFINED_PAIRS = 2**23
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+  """Embeddings sorted by class, and how their pairs fall into blocks.
+
+  Attributes:
+    embeddings: `[n, dim]` float64 vectors of length 1, or 0.
+    classes: `[n]` ascending class indices, each of 0 .. num_classes - 1.
+    sizes: `[num_classes]` images of each class.
+    block_size: Rows of a block.
+  """
+
+  embeddings: np.ndarray
+  classes: np.ndarray
+  sizes: np.ndarray
+  block_size: int
+
+  @property
+  def num_positives(self) -> int:
+    return int(np.sum(self.sizes * (self.sizes - 1) // 2))
+
+  @property
+  def num_negatives(self) -> int:
+    num_images = len(self.classes)
+    return num_images * (num_images - 1) // 2 - self.num_positives
+
+  def blocks(
+    self,
+  ) -> Iterator[
+    tuple[slice, slice, np.ndarray, np.ndarray | None, np.ndarray | None]
+  ]:
+    """Yields rows, columns, grid similarities, negatives and positives.
+
+    Similarities are in steps of the grid. The last two are boolean masks of
+    the block, or None and None where every pair of the block is negative. All
+    pairs i < j occur exactly once, in the same blocks on every call.
+    """
+    num_images = len(self.classes)
+    class_ends = np.cumsum(self.sizes)[self.classes]
+    index = np.arange(num_images)
+    width = _COLUMNS_PER_ROW * self.block_size
+    scaled = self.embeddings / GRID_STEP
+    for start in range(0, num_images, self.block_size):
+      rows = slice(start, min(start + self.block_size, num_images))
+      # Sorted by class, all columns from here on are of later classes.
+      edge = class_ends[rows.stop - 1]
+      for first, last in ((start, edge), (edge, num_images)):
+        for left in range(first, last, width):
+          columns = slice(left, min(left + width, last))
+          levels = scaled[rows] @ self.embeddings[columns].T
+          np.rint(levels, out=levels)
+          if first == edge:
+            yield rows, columns, levels, None, None
+            continue
+          row_classes = self.classes[rows, None]
+          column_classes = self.classes[None, columns]
+          positive = row_classes == column_classes
+          positive &= index[rows, None] < index[None, columns]
+          yield rows, columns, levels, row_classes < column_classes, positive
+
+
+@dataclasses.dataclass(frozen=True)
+class Steps:
+  """Accepted pairs as the threshold falls from one step to the next.
+
+  Attributes:
+    levels: Similarity of each step in steps of the grid, descending.
+    accepted_negatives: Negative pairs at or above the step.
+    accepted_positives: Positive pairs at or above the step.
+  """
+
+  levels: np.ndarray
+  accepted_negatives: np.ndarray
+  accepted_positives: np.ndarray
+
+  @classmethod
+  def from_counts(
+    cls, levels: np.ndarray, negatives: np.ndarray, positives: np.ndarray
+  ) -> "Steps":
+    """Returns the steps for pairs counted by level, in any order."""
+    order = np.argsort(-levels)
+    return cls(
+      levels[order], np.cumsum(negatives[order]), np.cumsum(positives[order])
+    )
+
+  def num_within(self, false_accept_rate: float | np.ndarray) -> np.ndarray:
+    """Returns how many steps stay within the false accept rate."""
+    rates = self.accepted_negatives / self.accepted_negatives[-1]
+    return np.searchsorted(rates, false_accept_rate, side="right")
+
+  def num_accepted_positives(self, false_accept_rate: float) -> int:
+    steps = int(self.num_within(false_accept_rate))
+    return int(self.accepted_positives[steps - 1]) if steps else 0
+
+  def recall(self, false_accept_rate: float) -> float:
+    accepted = self.num_accepted_positives(false_accept_rate)
+    return float(accepted / self.accepted_positives[-1])
+
+  def threshold(self, false_accept_rate: float) -> float:
+    """Returns the smallest threshold: just above the next negative pair."""
+    step = int(self.num_within(false_accept_rate))
+    if step == len(self.levels):
+      return -1.0
+    return float((self.levels[step] + 1) * GRID_STEP)
+
+  def auc(self) -> float:
+    negatives = np.diff(self.accepted_negatives, prepend=0)
+    positives = np.diff(self.accepted_positives, prepend=0)
+    below = self.accepted_negatives[-1] - self.accepted_negatives
+    wins = np.dot(positives.astype(float), below + 0.5 * negatives)
+    total = float(self.accepted_positives[-1]) * self.accepted_negatives[-1]
+    return float(wins / total)
+
+
+@dataclasses.dataclass(frozen=True)
+class PairCounts:
+  """What `count_pairs` found.
+
+  Attributes:
+    steps: Accepted pairs by threshold; exact at each of its steps.
+    auc_error_bound: Largest possible error of `steps.auc()`.
+    class_false_accepts: `[rates, num_classes]` negative pairs accepted that
+      involve the class, at about the rate's threshold.
+    class_true_accepts: `[rates, num_classes]` positive pairs of the class
+      accepted at the same thresholds.
+  """
+
+  steps: Steps
+  auc_error_bound: float
+  class_false_accepts: np.ndarray
+  class_true_accepts: np.ndarray
+
+
+def count_pairs(
+  images: Images,
+  false_accept_rates: Sequence[float],
+  *,
+  class_rates: Sequence[float] = (),
+) -> PairCounts:
+  """Counts negative and positive pairs by similarity.
+
+  Args:
+    images: At least one positive and one negative pair.
+    false_accept_rates: Rates at which recall and threshold must be exact. A
+      negative rate means that no negative pair is accepted.
+    class_rates: Rates at which accepts are counted for each class, at the
+      histogram's bin edge next above the threshold.
+  """
+  bins = _Bins.spanning(images.embeddings)
+  counts = np.zeros((2, _NUM_BINS), np.int64)
+  for _, _, levels, *masks in images.blocks():
+    index = bins.index(levels)
+    for kind, mask in enumerate(masks):
+      if mask is not None or kind == 0:
+        chosen = index.ravel() if mask is None else index[mask]
+        counts[kind] += np.bincount(chosen, minlength=_NUM_BINS)
+  coarse = _steps_of_bins(bins, counts, np.ones(_NUM_BINS, bool))
+
+  refined = np.zeros(_NUM_BINS, bool)
+  thresholds = [_threshold_bin(coarse, bins, f) for f in false_accept_rates]
+  refined[[index for index in thresholds if index >= 0]] = True
+  mixed = np.all(counts, axis=0)
+  if np.sum(counts[:, mixed]) <= _MAX_REFINED_PAIRS:
+    refined |= mixed
+
+  cuts = [_threshold_bin(coarse, bins, rate) for rate in class_rates]
+  fine, accepts = _second_pass(images, bins, refined, cuts)
+  rest = _steps_of_bins(bins, counts, ~refined)
+  steps = Steps.from_counts(
+    np.append(rest.levels, fine[0]),
+    np.append(np.diff(rest.accepted_negatives, prepend=0), fine[1]),
+    np.append(np.diff(rest.accepted_positives, prepend=0), fine[2]),
+  )
+  # AUC takes all pairs within a bin that was not refined as tied.
+  unknown = np.dot(*np.where(refined, 0.0, counts))
+  total = float(images.num_positives) * images.num_negatives
+  return PairCounts(
+    steps, float(0.5 * unknown / total), accepts[:, 0], accepts[:, 1]
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bins:
+  """Equal bins for the grid similarities; the outermost two are open."""
+
+  lowest: float
+  width: float
+
+  @classmethod
+  def spanning(cls, embeddings: np.ndarray) -> "_Bins":
+    """Returns bins over the range of a sample's similarities.
+
+    Untrained or collapsed embeddings all lie within a narrow cone, where bins
+    over [-1, 1] would be too wide.
+    """
+    stride = -(-len(embeddings) // _RANGE_SAMPLE)
+    sample = embeddings[::stride]
+    levels = np.rint((sample / GRID_STEP) @ sample.T)
+    span = float(np.max(levels) - np.min(levels)) + 1.0
+    # A power of two keeps the arithmetic exact.
+    width = 2.0 ** max(np.ceil(np.log2(span / _NUM_BINS)), 0.0)
+    return cls(float(np.min(levels)), width)
+
+  def index(self, levels: np.ndarray) -> np.ndarray:
+    position = levels - self.lowest
+    position *= 1.0 / self.width
+    np.maximum(position, 0, out=position)
+    np.minimum(position, _NUM_BINS - 1, out=position)
+    return position.astype(np.intp)
+
+  def lower_edge(self, index: np.ndarray) -> np.ndarray:
+    return self.lowest + index * self.width
+
+
+def _steps_of_bins(bins, counts, chosen) -> Steps:
+  filled = np.flatnonzero(np.any(counts, axis=0) & chosen)
+  return Steps.from_counts(bins.lower_edge(filled), *counts[:, filled])
+
+
+def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
+  """Returns the bin with the highest negative pair rejected; -1 if none is."""
+  step = int(coarse.num_within(rate))
+  if step == len(coarse.levels):
+    return -1
+  return int(bins.index(coarse.levels[[step]])[0])
+
+
+def _second_pass(images, bins, refined, cuts):
+  """Counts single similarities in some bins, and accepts for each class.
+
+  Args:
+    images: The images.
+    bins: The histogram's bins.
+    refined: `[bins]` which bins to look into.
+    cuts: `[rates]` bin above which a pair is accepted.
+
+  Returns:
+    The levels in the refined bins, with their negatives and positives, and
+    `[rates, 2, num_classes]` false and true accepts that involve the class.
+  """
+  found = ([], [])
+  accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
+  for rows, columns, levels, *masks in images.blocks():
+    index = bins.index(levels)
+    inside = refined[index]
+    for kind, mask in enumerate(masks):
+      if mask is None and kind == 1:
+        continue
+      chosen = levels[inside if mask is None else inside & mask]
+      found[kind].append(np.unique(chosen, return_counts=True))
+      for cut, accept in zip(cuts, accepts, strict=True):
+        accepted = index > cut
+        if mask is not None:
+          accepted &= mask
+        accept[kind, rows] += np.count_nonzero(accepted, axis=1)
+        accept[kind, columns] += np.count_nonzero(accepted, axis=0)
+
+  values = [np.concatenate([x for x, _ in side]) for side in found]
+  repeats = [np.concatenate([x for _, x in side]) for side in found]
+  levels, places = np.unique(np.concatenate(values), return_inverse=True)
+  places = np.split(places, [len(values[0])])
+  counts = [
+    np.bincount(place, weights=repeat, minlength=len(levels)).astype(np.int64)
+    for place, repeat in zip(places, repeats, strict=True)
+  ]
+  starts = np.cumsum(images.sizes) - images.sizes
+  accepts = np.add.reduceat(accepts, starts, axis=2)
+  # A positive pair was counted at both its images, both of one class.
+  accepts[:, 1] //= 2
+  return (levels, *counts), accepts

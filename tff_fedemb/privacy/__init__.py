@@ -1,0 +1,11 @@
+"""What a run costs in privacy: accounting, the ledger and extrapolation.
+
+* `accounting` turns one round's mechanism and the way users take part into an
+  epsilon, with every assumption named.
+* `ledger` records the rounds as they happen and travels in the checkpoint.
+* `extrapolation` says what a simulated run would cost with a larger
+  population and cohort.
+
+Every epsilon is computed by `dp_accounting`; nothing here derives a privacy
+bound of its own.
+"""

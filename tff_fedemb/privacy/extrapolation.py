@@ -1,0 +1,234 @@
+"""What a simulated run would cost with more users and a larger cohort.
+
+Simulations use few users and little noise. Multiplying both the users of a
+round and the noise multiplier by `cohort_factor` leaves the noise on the mean
+update unchanged, so the accuracy is taken to carry over, while the cost is
+computed for the larger population (Xu et al. 2023, "Learning to Generate Image
+Embeddings with User-level Differential Privacy", the DigiFace results).
+
+Published figures of this kind differ in the sensitivity they assume. Two
+readings are computed side by side: the user-level one, that the participation
+supports, and the authors', in which one user moves the sum by one clip norm.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import dp_accounting
+
+from tff_fedemb.privacy import accounting
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+  """Epsilon under one assumption about the sensitivity.
+
+  Privacy:
+    Unit: `protects`.
+    Neighbouring relation: that of the extrapolation.
+    Sensitivity: `sensitivity_in_clip_norms` clip norms.
+    DpEvent: `accounting.round_event` at that sensitivity, composed.
+
+  Attributes:
+    name: 'user-level' or 'authors'.
+    protects: The protected unit, in words.
+    sensitivity_in_clip_norms: Assumed change of a round's sum.
+    epsilon: The smallest of the valid accountants' epsilons.
+    accountant: Whose epsilon that is.
+    epsilon_by_accountant: Epsilon of each accountant that was run.
+  """
+
+  name: str
+  protects: str
+  sensitivity_in_clip_norms: float
+  epsilon: float
+  accountant: str
+  epsilon_by_accountant: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Extrapolation:
+  """The cost of a run that was not run; never a guarantee of the simulation.
+
+  Privacy:
+    Unit: user in `user_level`; whole virtual client in `authors`.
+    Neighbouring relation: `neighboring_relation`.
+    Sensitivity: each reading's own.
+    DpEvent: as `accounting.round_event`, composed over `rounds`.
+
+  Attributes:
+    user_level: The reading that the participation supports; it leads.
+    authors: The reading of the published table: Delta = C, undoubled.
+    rounds: Number of rounds.
+    delta: At which epsilon is stated.
+    cohort_factor: Ratio of the extrapolated to the simulated cohort.
+    simulated_noise_multiplier: Noise multiplier of the simulation.
+    simulated_participation: Who took part in the simulation.
+    noise_multiplier: Extrapolated noise multiplier.
+    participation: Who would take part.
+    neighboring_relation: In words.
+    assumptions: What has to hold for the figures to mean anything.
+    is_extrapolation: Always True.
+  """
+
+  user_level: Reading
+  authors: Reading
+  rounds: int
+  delta: float
+  cohort_factor: float
+  simulated_noise_multiplier: float
+  simulated_participation: accounting.Participation
+  noise_multiplier: float
+  participation: accounting.Participation
+  neighboring_relation: str
+  assumptions: tuple[str, ...]
+  is_extrapolation: bool = dataclasses.field(default=True, init=False)
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns a dictionary that JSON can hold, infinity as "inf"."""
+    return accounting.json_safe(
+        dataclasses.asdict(self)
+        | {
+            'simulated_participation': self.simulated_participation.to_json(),
+            'participation': self.participation.to_json(),
+        }
+    )
+
+  def to_text(self) -> str:
+    """Returns both readings side by side, with the assumptions."""
+    lines = [
+        'EXTRAPOLATION, not the cost of the run: '
+        f'{self.rounds:,} rounds at noise multiplier '
+        f'{self.noise_multiplier:g}, delta {self.delta:g}',
+        f'{self.participation.sampling}; {self.neighboring_relation}',
+        '',
+        f'{"reading":<12}{"Delta":>6}{"epsilon":>10}  protects',
+    ]
+    lines += [
+        f'{reading.name:<12}{reading.sensitivity_in_clip_norms:>4g} C'
+        f'{reading.epsilon:>10.2f}  {reading.protects}'
+        for reading in (self.user_level, self.authors)
+    ]
+    lines += ['', 'Assumptions:']
+    lines += [f'- {assumption}' for assumption in self.assumptions]
+    return '\n'.join(lines)
+
+
+def extrapolate(
+    *,
+    rounds: int,
+    noise_multiplier: float,
+    participation: accounting.Participation,
+    num_users: int = 10_000_000,
+    cohort_factor: float = 64,
+    delta: float = 1e-7,
+) -> Extrapolation:
+  """Returns the cost of a simulated run with a larger population and cohort.
+
+  Privacy:
+    Unit: user, or the whole virtual client: both are computed and named.
+    Neighbouring relation: the participation's.
+    Sensitivity: the participation's; one clip norm in the authors' reading.
+    DpEvent: as `accounting.round_event`, composed `rounds` times.
+
+  Args:
+    rounds: Number of rounds, at least 0.
+    noise_multiplier: Of the simulation, at least 0.
+    participation: Of the simulation.
+    num_users: Population to extrapolate to.
+    cohort_factor: Multiplies the users of a round and the noise multiplier,
+      positive.
+    delta: In (0, 1).
+
+  Raises:
+    ValueError: If a number is out of its range, the extrapolated cohort
+      exceeds the population, or a fixed-size cohort would not be an integer.
+  """
+  accounting.check_integer('rounds', rounds, minimum=0)
+  accounting.check_noise_multiplier(noise_multiplier)
+  accounting.check_delta(delta)
+  if not 0 < cohort_factor < math.inf:
+    raise ValueError(
+        f'cohort_factor must be positive and finite, found {cohort_factor!r}.'
+    )
+  users_per_round = cohort_factor * participation.users_per_round
+  if users_per_round > num_users:
+    raise ValueError(
+        'cohort_factor x users_per_round must be at most num_users '
+        f'({num_users:,}), found {users_per_round:,}.'
+    )
+  if float(users_per_round).is_integer():
+    users_per_round = int(users_per_round)
+  larger = dataclasses.replace(
+      participation, num_users=num_users, users_per_round=users_per_round
+  )
+  larger_noise_multiplier = float(cohort_factor * noise_multiplier)
+  counts = [(dp_accounting.GaussianDpEvent(larger_noise_multiplier), rounds)]
+
+  def read(name: str, protects: str, sensitivity: float) -> Reading:
+    epsilons = accounting.epsilon_by_accountant(
+        counts, larger, delta, sensitivity_in_clip_norms=sensitivity
+    )
+    accountant, epsilon = accounting.leading(epsilons)
+    return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
+
+  user_level = read(
+      'user-level',
+      f'one user: {larger.neighboring_relation_in_words}',
+      larger.sensitivity_in_clip_norms,
+  )
+  same = user_level.sensitivity_in_clip_norms == 1
+  return Extrapolation(
+      user_level=user_level,
+      authors=(
+          dataclasses.replace(user_level, name='authors')
+          if same
+          else read('authors', accounting.VIRTUAL_CLIENT_UNIT, 1.0)
+      ),
+      rounds=rounds,
+      delta=float(delta),
+      cohort_factor=float(cohort_factor),
+      simulated_noise_multiplier=float(noise_multiplier),
+      simulated_participation=participation,
+      noise_multiplier=larger_noise_multiplier,
+      participation=larger,
+      neighboring_relation=larger.neighboring_relation_in_words,
+      assumptions=_assumptions(
+          participation, larger, noise_multiplier, cohort_factor, delta
+      ),
+  )
+
+
+def _assumptions(
+    simulated: accounting.Participation,
+    larger: accounting.Participation,
+    noise_multiplier: float,
+    cohort_factor: float,
+    delta: float,
+) -> tuple[str, ...]:
+  assumptions = [
+      'The simulation had '
+      f'{accounting.count_in_words(simulated.users_per_round)} of '
+      f'{simulated.num_users:,} users a round at noise multiplier '
+      f'{noise_multiplier:g}; the cost is that of '
+      f'{accounting.count_in_words(larger.users_per_round)} of '
+      f'{larger.num_users:,} at {cohort_factor:g} times the noise.',
+      'The noise on the mean update is the same in both; the accuracy is '
+      'assumed, not measured, to carry over to the larger cohort.',
+      'The larger population exists, its users resemble the simulated ones, '
+      'and they are sampled as stated.',
+  ]
+  if larger.sensitivity_in_clip_norms != 1:
+    assumptions.append(
+        "The authors' reading counts a change of one clip norm where one user "
+        f'can cause {larger.sensitivity_in_clip_norms:g}; it '
+        f'{accounting.VIRTUAL_CLIENT_UNIT}. It is there to be compared with '
+        'published figures and guarantees nothing to a user.'
+    )
+  if delta >= 1 / larger.num_users:
+    assumptions.append(
+        f'delta {delta:g} is not below 1 / num_users = '
+        f'{1 / larger.num_users:g}.'
+    )
+  return tuple(assumptions)

@@ -1,0 +1,205 @@
+"""The contract between a training program and whatever executes its rounds.
+
+A learning process says what happens in a round; a runtime makes it happen. The
+program needs two calls, `initialize(process)` and `next(state, client_ids)`,
+and sends client ids, never data: the process has to be composed with the
+computation that turns a client id into that client's dataset
+(`tff.simulation.compose_dataset_computation_with_learning_process`).
+"""
+
+import abc
+from collections.abc import Sequence
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+
+_LONGEST_CLIENT_ID = 80
+_LONGEST_CAUSE = 300
+
+
+def _shorten(text: str, length: int) -> str:
+  if len(text) <= length:
+    return text
+  return f'{text[:length]}... ({len(text)} characters)'
+
+
+def _reason(cause: BaseException) -> str:
+  """Returns an error's message on one line."""
+  text = str(cause)
+  # TensorFlow says where in the graph it was, as far as it knows, before it
+  # says what happened; the last line of the former names the node.
+  _, node, rest = text.rpartition('\nNode: ')
+  if node:
+    text = rest.partition('\n')[2]
+  return ' '.join(text.split())
+
+
+class ClientError(RuntimeError):
+  """A client's computation failed.
+
+  The id of a virtual client names every user it merges, hence the shortening;
+  the error that TensorFlow raised is the `__cause__`.
+
+  Attributes:
+    client_id: The whole id of the client.
+  """
+
+  def __init__(self, client_id: str, cause: BaseException):
+    self.client_id = client_id
+    super().__init__(
+        f'client {_shorten(client_id, _LONGEST_CLIENT_ID)!r} failed:'
+        f' {type(cause).__name__}: {_shorten(_reason(cause), _LONGEST_CAUSE)}'
+    )
+
+  def __reduce__(self):
+    # The default would call `__init__` with the message alone.
+    return (_restore_client_error, (self.client_id, self.args))
+
+
+def _restore_client_error(client_id: str, args: tuple[Any, ...]) -> ClientError:
+  error = ClientError.__new__(ClientError, *args)
+  error.client_id = client_id
+  return error
+
+
+class Runtime(abc.ABC):
+  """Executes one learning process at a time.
+
+  The state that `initialize` and `next` return is the runtime's own: hand it
+  back to `next`, or convert it with `structured_state` for a checkpoint, an
+  evaluation or a look at the weights. A state is never changed in place.
+  """
+
+  @abc.abstractmethod
+  def initialize(self, process: tff.templates.IterativeProcess) -> Any:
+    """Compiles and keeps the process, and computes its initial state.
+
+    Args:
+      process: A `tff.learning.templates.LearningProcess`, or another process
+        with the same two computations, whose `next` has the type
+        `(<S@SERVER, {string}@CLIENTS> -> <S@SERVER, M@SERVER>)`. It replaces
+        the process of an earlier call.
+
+    Returns:
+      The initial state, in the runtime's own form.
+
+    Raises:
+      TypeError: If `process.next` takes anything but client ids.
+    """
+
+  @abc.abstractmethod
+  def next(
+      self, state: Any, client_ids: Sequence[str]
+  ) -> tuple[Any, Any]:
+    """Runs one round.
+
+    Args:
+      state: What `initialize`, `next` or `load_state` returned.
+      client_ids: The clients of the round, possibly none at all. Their updates
+        are added up in this order.
+
+    Returns:
+      The new state in the runtime's own form, and the metrics as TFF
+      structures them.
+
+    Raises:
+      ClientError: If a client's computation failed, where the runtime knows
+        which.
+      RuntimeError: If the runtime has no process yet, or is closed.
+      TypeError: If `client_ids` is one string instead of a sequence of them.
+    """
+
+  @abc.abstractmethod
+  def structured_state(self, state: Any) -> Any:
+    """Converts a state of the runtime's own to TFF's structure.
+
+    Args:
+      state: What `initialize`, `next` or `load_state` returned.
+
+    Returns:
+      For a learning process a `tff.learning.templates.LearningAlgorithmState`
+      of NumPy arrays.
+    """
+
+  @abc.abstractmethod
+  def load_state(self, structure: Any) -> Any:
+    """Converts TFF's structure, say from a checkpoint, to the runtime's own.
+
+    Args:
+      structure: Nested like what `structured_state` returns.
+
+    Returns:
+      A state for `next`.
+
+    Raises:
+      ValueError: If the structure is not that of the process's state.
+    """
+
+  @abc.abstractmethod
+  def close(self) -> None:
+    """Ends threads and processes; closing twice does no harm."""
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, exc_type, exc_value, traceback):
+    self.close()
+
+
+def count_cores() -> int:
+  """Returns the number of cores that this process may use."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def check_client_ids(client_ids: Sequence[str]) -> list[str]:
+  """Returns the ids as a list of `str`.
+
+  Args:
+    client_ids: The clients of a round.
+
+  Raises:
+    TypeError: If it is one string, or an element is not a string.
+  """
+  if isinstance(client_ids, (str, bytes)):
+    raise TypeError(
+        f'client_ids must be a sequence of strings, found {client_ids!r}.'
+    )
+  for client_id in client_ids:
+    if not isinstance(client_id, str):
+      raise TypeError(
+          'client_ids must be a sequence of strings, found the element'
+          f' {client_id!r}.'
+      )
+  return [str(client_id) for client_id in client_ids]
+
+
+def check_process(process: tff.templates.IterativeProcess) -> None:
+  """Checks that a process takes client ids.
+
+  Args:
+    process: A process with `initialize` and `next`.
+
+  Raises:
+    TypeError: If the second argument of `next` is not a string per client.
+  """
+  found = process.next.type_signature.parameter
+  if isinstance(found, tff.StructType) and len(found) == 2:
+    client_data = found[1]
+    if (
+        isinstance(client_data, tff.FederatedType)
+        and client_data.placement is tff.CLIENTS
+        and isinstance(client_data.member, tff.TensorType)
+        and client_data.member.is_assignable_from(tff.TensorType(np.str_))
+    ):
+      return
+    found = client_data
+  raise TypeError(
+      'process.next must take a state and client ids of type {string}@CLIENTS,'
+      f' found {found}. Compose the process with the computation that makes a'
+      " client's dataset from its id:"
+      ' tff.simulation.compose_dataset_computation_with_learning_process.'
+  )

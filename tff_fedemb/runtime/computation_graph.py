@@ -1,0 +1,211 @@
+"""A TFF computation as a plain function of flat lists of NumPy arrays.
+
+After compilation each part of a round is one TensorFlow graph with a binding
+that says which tensors are its arguments and results. TFF has no public
+executor for such a graph outside its C++ runtime, but it makes the graph and
+the bindings public (`tff.framework.serialize_computation`), which is all that
+this module reads; no private module is imported.
+"""
+
+from collections.abc import Sequence
+import threading
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+def _tensor_names(binding: Any, *, role: str) -> list[str]:
+  """Names of a binding's tensors, in the order of the type's leaves."""
+  kind = binding.WhichOneof('binding')
+  if kind is None:
+    return []
+  if kind == 'tensor':
+    return [binding.tensor.tensor_name]
+  if kind == 'struct':
+    names = []
+    for element in binding.struct.element:
+      names.extend(_tensor_names(element, role=role))
+    return names
+  raise TypeError(
+      f'{role} must consist of tensors, found a {kind}: datasets have to be'
+      ' made inside of the computation.'
+  )
+
+
+class ComputationGraph:
+  """The TensorFlow graph of one computation, imported once.
+
+  Attributes:
+    name: Which part of a round this is, for messages.
+    num_arguments: Number of leaves of the parameter.
+    num_results: Number of leaves of the result.
+  """
+
+  def __init__(self, name: str, computation: tff.Computation):
+    """Imports the graph.
+
+    Args:
+      name: Which part of a round this is, for messages.
+      computation: A compiled computation, nothing but TensorFlow.
+
+    Raises:
+      TypeError: If the computation is not plain TensorFlow, or takes or returns
+        a dataset.
+    """
+    proto = tff.framework.serialize_computation(computation)
+    kind = proto.WhichOneof('computation')
+    if kind != 'tensorflow':
+      raise TypeError(f'{name} must be a TensorFlow computation, found {kind}.')
+    self.name = name
+    argument_names = _tensor_names(
+        proto.tensorflow.parameter, role=f'the parameter of {name}'
+    )
+    result_names = _tensor_names(
+        proto.tensorflow.result, role=f'the result of {name}'
+    )
+    self.num_arguments = len(argument_names)
+    self.num_results = len(result_names)
+    graph_def = tf.compat.v1.GraphDef()
+    proto.tensorflow.graph_def.Unpack(graph_def)
+    self.graph = tf.Graph()
+    with self.graph.as_default():
+      tf.graph_util.import_graph_def(graph_def, name='')
+    self.arguments = [
+        self.graph.get_tensor_by_name(tensor) for tensor in argument_names
+    ]
+    self.results = [
+        self.graph.get_tensor_by_name(tensor) for tensor in result_names
+    ]
+    initialize_op = proto.tensorflow.initialize_op
+    self.initialize_op = (
+        self.graph.get_operation_by_name(initialize_op)
+        if initialize_op
+        else None
+    )
+    # Distinguishes the sessions of TFF's runtime; nothing of ours reads it, but
+    # a placeholder has to be fed.
+    token = proto.tensorflow.session_token_tensor_name
+    nodes = {node.name for node in graph_def.node}
+    self.session_token = (
+        self.graph.get_tensor_by_name(token)
+        if token.partition(':')[0] in nodes
+        else None
+    )
+    # Several threads run sessions of it, which is safe while nobody adds to it.
+    self.graph.finalize()
+
+
+class GraphSession:
+  """One session of a graph, for one thread at a time.
+
+  The state of unseeded random operations lives in the session, so that every
+  call draws fresh numbers; variables are initialized anew in every call.
+  """
+
+  def __init__(self, graph: ComputationGraph, *, num_threads: int = 1):
+    """Opens the session.
+
+    Args:
+      graph: What to run.
+      num_threads: Threads inside of an operation and between operations; 0
+        leaves the choice to TensorFlow.
+    """
+    config = tf.compat.v1.ConfigProto(
+        allow_soft_placement=True,
+        intra_op_parallelism_threads=num_threads,
+        inter_op_parallelism_threads=num_threads,
+        use_per_session_threads=True,
+    )
+    # Several sessions share a GPU: none may take all of its memory.
+    config.gpu_options.allow_growth = True
+    self._graph = graph
+    self._session = tf.compat.v1.Session(graph=graph.graph, config=config)
+    # TensorFlow refuses to fetch what it is fed; such a result is passed on.
+    position = {
+        tensor.name: index for index, tensor in enumerate(graph.arguments)
+    }
+    self._passed_on = [position.get(tensor.name) for tensor in graph.results]
+    self._fetches = [
+        tensor
+        for tensor, index in zip(graph.results, self._passed_on, strict=True)
+        if index is None
+    ]
+
+  def __call__(self, *arguments: Sequence[Any]) -> list[Any]:
+    """Runs the computation.
+
+    Args:
+      *arguments: Lists of leaves that follow one another in the parameter.
+
+    Returns:
+      The leaves of the result: NumPy arrays and scalars.
+    """
+    values = [value for leaves in arguments for value in leaves]
+    if len(values) != self._graph.num_arguments:
+      raise ValueError(
+          f'{self._graph.name} must get {self._graph.num_arguments} tensors,'
+          f' found {len(values)}.'
+      )
+    feeds = dict(zip(self._graph.arguments, values, strict=True))
+    if self._graph.session_token is not None:
+      feeds[self._graph.session_token] = ''
+    if self._graph.initialize_op is not None:
+      self._session.run(self._graph.initialize_op, feed_dict=feeds)
+    fetched = iter(
+        self._session.run(self._fetches, feed_dict=feeds)
+        if self._fetches
+        else ()
+    )
+    return [
+        next(fetched) if index is None else np.asarray(values[index])
+        for index in self._passed_on
+    ]
+
+  def close(self) -> None:
+    """Closes the session and cancels what runs in it."""
+    self._session.close()
+
+
+class SessionPool:
+  """Sessions of one graph for a number of threads, opened as they are needed.
+
+  Each session has its own variables, so that calls at the same time never
+  clash.
+  """
+
+  def __init__(self, graph: ComputationGraph, *, num_threads: int = 1):
+    """Remembers what to open.
+
+    Args:
+      graph: What to run.
+      num_threads: As in `GraphSession`, for each session.
+    """
+    self._graph = graph
+    self._num_threads = num_threads
+    self._lock = threading.Lock()
+    self._idle: list[GraphSession] = []
+    self._sessions: list[GraphSession] = []
+
+  def __call__(self, *arguments: Sequence[Any]) -> list[Any]:
+    """Runs the computation in a session that is free; see `GraphSession`."""
+    with self._lock:
+      if self._idle:
+        session = self._idle.pop()
+      else:
+        session = GraphSession(self._graph, num_threads=self._num_threads)
+        self._sessions.append(session)
+    try:
+      return session(*arguments)
+    finally:
+      with self._lock:
+        if session in self._sessions:
+          self._idle.append(session)
+
+  def close(self) -> None:
+    """Closes all sessions and cancels what runs in them; later calls reopen."""
+    with self._lock:
+      sessions, self._sessions, self._idle = self._sessions, [], []
+    for session in sessions:
+      session.close()

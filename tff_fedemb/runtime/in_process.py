@@ -1,0 +1,287 @@
+"""Runs the rounds of a learning process in this Python process.
+
+TFF compiles `process.next` to seven TensorFlow computations (its map-reduce
+form: prepare, work, zero, accumulate, merge, report, update). Here each of them
+is imported once and run in sessions of this process's own TensorFlow, several
+clients at a time: no other process, no copy of the model over a socket, and
+whatever devices TensorFlow sees.
+
+Deterministic where the process is: an update is added to the others in the
+order of the client ids, whichever client finishes first, so that the rounding
+of a sum does not depend on the number of threads. A client's own random numbers
+have to come from stateless operations for that, as the stream of a stateful one
+belongs to the thread that happens to run the client.
+"""
+
+import collections
+from collections.abc import Sequence
+from concurrent import futures
+import dataclasses
+import itertools
+import os
+from typing import Any
+
+import tensorflow_federated as tff
+
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import computation_graph
+from tff_fedemb.runtime import flat_structure
+
+# Clients beyond the number of threads that may have begun or ended while an
+# earlier one is not yet added up: some slack so that a slow client does not
+# idle the other threads, few enough that memory stays near one model a thread.
+_CLIENTS_AHEAD = 4
+_ABANDON_SECONDS = 0.5
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FlatState:
+  """Server state between rounds.
+
+  Attributes:
+    leaves: The state's tensors as NumPy arrays, in the order of its type.
+  """
+
+  leaves: tuple[Any, ...]
+
+
+class CompiledProcess:
+  """The computations of one process, ready to run.
+
+  A round is `prepare`, then `fold` over its clients, then `finish`. Several
+  machines can share a round: each folds some of the clients, and `merge` adds
+  up what they return. Values are flat lists of NumPy arrays.
+  """
+
+  def __init__(
+      self, process: tff.templates.IterativeProcess, *, concurrent_clients: int
+  ):
+    """Compiles the process.
+
+    Args:
+      process: A process that takes client ids.
+      concurrent_clients: Threads, one client each; at least 1.
+
+    Raises:
+      TypeError: If the process takes anything but client ids.
+      NotImplementedError: If the process aggregates securely.
+    """
+    base.check_process(process)
+    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(
+        process.next
+    )
+    if form.securely_aggregates_tensors:
+      raise NotImplementedError(
+          'process must not use secure sums, found'
+          f' {form.work.type_signature.result[1:]}: they have no meaning inside'
+          ' of one process.'
+      )
+    initialize = tff.backends.mapreduce.get_state_initialization_computation(
+        process.initialize
+    )
+
+    def import_graph(name, computation):
+      return computation_graph.ComputationGraph(name, computation)
+
+    work = import_graph('work', form.work)
+    # Between the clients all cores are free for the server's computations.
+    server_parts = {
+        name: computation_graph.SessionPool(
+            import_graph(name, computation), num_threads=0
+        )
+        for name, computation in (
+            ('initialize', initialize),
+            ('prepare', form.prepare),
+            ('zero', form.zero),
+            ('accumulate', form.accumulate),
+            ('merge', form.merge),
+            ('report', form.report),
+            ('update', form.update),
+        )
+    }
+    self._server = server_parts
+    self._work = computation_graph.SessionPool(work, num_threads=1)
+    result_type = process.next.type_signature.result
+    self.state_type = process.initialize.type_signature.result
+    self.metrics_type = result_type[1]
+    self._num_state_leaves = flat_structure.count_leaves(self.state_type)
+    self._max_pending = concurrent_clients + _CLIENTS_AHEAD
+    self._threads = futures.ThreadPoolExecutor(
+        max_workers=concurrent_clients, thread_name_prefix='client'
+    )
+
+  def initialize(self) -> list[Any]:
+    """Returns the leaves of the initial state."""
+    return self._server['initialize']()
+
+  def prepare(self, state: Sequence[Any]) -> list[Any]:
+    """Returns what the server sends to every client of a round."""
+    return self._server['prepare'](state)
+
+  def fold(self, prepared: Sequence[Any], client_ids: Sequence[str]) -> list:
+    """Runs clients and adds up their updates in the order of the ids.
+
+    Args:
+      prepared: What `prepare` returned.
+      client_ids: Possibly none at all.
+
+    Returns:
+      The accumulator.
+
+    Raises:
+      base.ClientError: If a client's computation failed. Clients still at work
+        are cancelled, also when Ctrl-C ends the call.
+    """
+    accumulator = self._server['zero']()
+    remaining = iter(client_ids)
+    pending: collections.deque[tuple[str, futures.Future]] = collections.deque()
+    try:
+      while True:
+        room = self._max_pending - len(pending)
+        for client_id in itertools.islice(remaining, room):
+          future = self._threads.submit(self._work, [client_id], prepared)
+          pending.append((client_id, future))
+        if not pending:
+          return accumulator
+        # No name holds the future: its update dies as soon as it is added.
+        accumulator = self._server['accumulate'](
+            accumulator, _client_result(*pending.popleft())
+        )
+    except BaseException:
+      self._abandon([future for _, future in pending])
+      raise
+
+  def _abandon(self, pending: Sequence[futures.Future]) -> None:
+    """Ends the clients that nobody waits for any more."""
+    for future in pending:
+      future.cancel()
+    self._work.close()
+    # A client that was just about to open its session is caught the next time.
+    while futures.wait(pending, timeout=_ABANDON_SECONDS).not_done:
+      self._work.close()
+
+  def merge(self, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    """Adds up two accumulators."""
+    return self._server['merge'](first, second)
+
+  def finish(
+      self, state: Sequence[Any], accumulator: Sequence[Any]
+  ) -> tuple[list[Any], list[Any]]:
+    """Ends a round.
+
+    Args:
+      state: The state that `prepare` was given.
+      accumulator: Of all the clients of the round.
+
+    Returns:
+      The leaves of the new state and those of the metrics.
+    """
+    aggregate = self._server['report'](accumulator)
+    leaves = self._server['update'](state, aggregate)
+    return leaves[: self._num_state_leaves], leaves[self._num_state_leaves :]
+
+  def close(self) -> None:
+    """Ends the threads and closes the sessions."""
+    self._threads.shutdown(wait=False, cancel_futures=True)
+    self._work.close()
+    for sessions in self._server.values():
+      sessions.close()
+    self._threads.shutdown(wait=True)
+
+
+def _client_result(client_id: str, future: futures.Future) -> list[Any]:
+  """Waits for a client's update."""
+  try:
+    return future.result()
+  except Exception as error:
+    raise base.ClientError(client_id, error) from error
+
+
+class InProcessRuntime(base.Runtime):
+  """The default runtime; see the module's docstring.
+
+  TensorFlow's threads inside of an operation belong to the whole process, as
+  many as its first device asked for, unless TF_OVERRIDE_GLOBAL_THREADPOOL is
+  set; then each session has its own, one for a client and all cores for the
+  server. Creating a runtime sets it, which takes effect if TensorFlow has not
+  computed anything before.
+  """
+
+  def __init__(self, *, concurrent_clients: int | None = None):
+    """Creates a runtime without a process.
+
+    Args:
+      concurrent_clients: How many clients to run at a time, each in a thread of
+        its own; at least 1. None stands for the cores this process may use.
+
+    Raises:
+      ValueError: If `concurrent_clients` is less than 1.
+    """
+    if concurrent_clients is None:
+      concurrent_clients = base.count_cores()
+    if concurrent_clients < 1:
+      raise ValueError(
+          f'concurrent_clients must be at least 1, found {concurrent_clients}.'
+      )
+    os.environ.setdefault('TF_OVERRIDE_GLOBAL_THREADPOOL', '1')
+    self._concurrent_clients = concurrent_clients
+    self._compiled: CompiledProcess | None = None
+
+  @property
+  def concurrent_clients(self) -> int:
+    """How many clients run at a time."""
+    return self._concurrent_clients
+
+  def _process(self) -> CompiledProcess:
+    if self._compiled is None:
+      raise RuntimeError(
+          'initialize must be called first, found a runtime without a process.'
+      )
+    return self._compiled
+
+  def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
+    compiled = CompiledProcess(
+        process, concurrent_clients=self._concurrent_clients
+    )
+    self.close()
+    self._compiled = compiled
+    return FlatState(tuple(compiled.initialize()))
+
+  def next(
+      self, state: FlatState, client_ids: Sequence[str]
+  ) -> tuple[FlatState, Any]:
+    compiled = self._process()
+    client_ids = base.check_client_ids(client_ids)
+    leaves = _leaves(state)
+    accumulator = compiled.fold(compiled.prepare(leaves), client_ids)
+    new_leaves, metrics = compiled.finish(leaves, accumulator)
+    return (
+        FlatState(tuple(new_leaves)),
+        flat_structure.unflatten(metrics, compiled.metrics_type),
+    )
+
+  def structured_state(self, state: FlatState) -> Any:
+    return flat_structure.unflatten(_leaves(state), self._process().state_type)
+
+  def load_state(self, structure: Any) -> FlatState:
+    return FlatState(
+        tuple(
+            flat_structure.flatten(
+                structure, self._process().state_type, name='structure'
+            )
+        )
+    )
+
+  def close(self) -> None:
+    if self._compiled is not None:
+      self._compiled.close()
+      self._compiled = None
+
+
+def _leaves(state: FlatState) -> tuple[Any, ...]:
+  if not isinstance(state, FlatState):
+    raise TypeError(
+        'state must come from initialize, next or load_state of this runtime,'
+        f' found {type(state).__name__}.'
+    )
+  return state.leaves

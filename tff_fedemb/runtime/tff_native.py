@@ -1,0 +1,103 @@
+"""Runs the rounds of a learning process in TFF's own C++ runtime.
+
+The reference for the other runtimes: TFF starts a `worker_binary` process and
+sends it the computations, the state and the client ids. The worker belongs to
+the runtime and ends with it.
+"""
+
+from collections.abc import Sequence
+import gc
+from typing import Any
+import weakref
+
+import tensorflow_federated as tff
+
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import flat_structure
+
+
+def _drop(contexts: list[Any]) -> None:
+  """Ends a worker by dropping the last reference to its execution context."""
+  contexts.clear()
+  gc.collect()
+
+
+class TffRuntime(base.Runtime):
+  """TFF's local C++ execution context, see the module's docstring.
+
+  The worker starts with the first computation. It does not say which client
+  failed: errors are TFF's, not `base.ClientError`.
+  """
+
+  def __init__(self, *, concurrent_clients: int | None = None):
+    """Creates a runtime without a process.
+
+    Args:
+      concurrent_clients: How many clients to run at a time, at least 1. None
+        leaves it to the worker.
+
+    Raises:
+      ValueError: If `concurrent_clients` is less than 1.
+    """
+    if concurrent_clients is not None and concurrent_clients < 1:
+      raise ValueError(
+          f'concurrent_clients must be at least 1, found {concurrent_clients}.'
+      )
+    self._contexts = [
+        tff.backends.native.create_sync_local_cpp_execution_context(
+            max_concurrent_computation_calls=(
+                -1 if concurrent_clients is None else concurrent_clients
+            )
+        )
+    ]
+    self._process: tff.templates.IterativeProcess | None = None
+    # TFF ends the worker when its context is collected. Left to the very end of
+    # the program that fails, the modules it needs being gone by then; a
+    # finalizer runs before.
+    self._end_worker = weakref.finalize(self, _drop, self._contexts)
+
+  def _call(self, computation: tff.Computation, *arguments: Any) -> Any:
+    if not self._contexts:
+      raise RuntimeError('the runtime must be open, found it closed.')
+    stack = tff.framework.get_context_stack()
+    with stack.install(self._contexts[0]):
+      return computation(*arguments)
+
+  def _checked_process(self) -> tff.templates.IterativeProcess:
+    if self._process is None:
+      raise RuntimeError(
+          'initialize must be called first, found a runtime without a process.'
+      )
+    return self._process
+
+  def initialize(self, process: tff.templates.IterativeProcess) -> Any:
+    base.check_process(process)
+    self._process = process
+    return self._call(process.initialize)
+
+  def next(self, state: Any, client_ids: Sequence[str]) -> tuple[Any, Any]:
+    process = self._checked_process()
+    new_state, metrics = _pair(
+        self._call(process.next, state, base.check_client_ids(client_ids))
+    )
+    return new_state, metrics
+
+  def structured_state(self, state: Any) -> Any:
+    return state
+
+  def load_state(self, structure: Any) -> Any:
+    state_type = self._checked_process().initialize.type_signature.result
+    return flat_structure.unflatten(
+        flat_structure.flatten(structure, state_type, name='structure'),
+        state_type,
+    )
+
+  def close(self) -> None:
+    self._process = None
+    self._end_worker()
+
+
+def _pair(output: Any) -> tuple[Any, Any]:
+  """Splits the result of `next`, whatever its Python container is."""
+  state, metrics = tff.structure.from_container(output)
+  return state, metrics

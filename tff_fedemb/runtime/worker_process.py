@@ -1,0 +1,100 @@
+"""Ends TFF's `worker_binary` on every way out of a program.
+
+Importing TFF 0.87 creates a default execution context, which starts a worker
+process with the first computation. TFF ends it when the context is collected,
+which happens so late during the end of the program that the modules it needs
+are gone: the worker stays behind, holding the program's standard output open,
+and "Exception ignored" is printed even if there never was a worker.
+"""
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import threading
+
+import psutil
+
+_WORKER_NAME = 'worker_binary'
+_GRACE_SECONDS = 5.0
+
+_registered_process_id: int | None = None
+
+
+def end_worker() -> None:
+  """Ends the workers of this process now.
+
+  TFF's default execution context is gone afterwards: computations that need it
+  raise a `RuntimeError`.
+  """
+  _drop_default_context()
+  _end_worker_children()
+
+
+def end_worker_on_exit() -> None:
+  """Ends the workers when this process ends, however it ends.
+
+  To be called once by a program, in its main thread; calling it again does no
+  harm. Covers the normal end, an exception, Ctrl-C and, unless the program
+  handles it itself, SIGTERM, which would otherwise end Python at once; with
+  this it raises `SystemExit` in the main thread.
+  """
+  global _registered_process_id
+  # A forked child inherits the registration, but the workers are not its own.
+  if _registered_process_id != os.getpid():
+    _registered_process_id = os.getpid()
+    atexit.register(_end_worker_of, _registered_process_id)
+  if (
+      threading.current_thread() is threading.main_thread()
+      and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+  ):
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+
+
+def _exit_on_signal(signal_number, frame):
+  del frame  # Unused.
+  # One is enough: a second one must not interrupt the clean-up.
+  signal.signal(signal_number, signal.SIG_IGN)
+  raise SystemExit(128 + signal_number)
+
+
+def _end_worker_of(process_id: int) -> None:
+  if os.getpid() == process_id:
+    end_worker()
+
+
+def _drop_default_context() -> None:
+  """Lets TFF end the worker itself while Python is still whole."""
+  # A program that never imported TFF does not pay for the import here.
+  tff = sys.modules.get('tensorflow_federated')
+  if tff is None:
+    return
+
+  class EndedContext(tff.framework.SyncContext):
+    """Stands in for the execution context that is gone."""
+
+    def invoke(self, comp, arg):
+      raise RuntimeError(
+          'computations must run before the worker is ended, found a call'
+          ' after it.'
+      )
+
+  tff.framework.set_default_context(EndedContext())
+  gc.collect()
+
+
+def _end_worker_children() -> None:
+  """Ends the workers that TFF left running, by their process ids."""
+  workers = []
+  for child in psutil.Process().children():
+    try:
+      if child.name() == _WORKER_NAME:
+        child.terminate()
+        workers.append(child)
+    except psutil.NoSuchProcess:
+      pass
+  _, alive = psutil.wait_procs(workers, timeout=_GRACE_SECONDS)
+  for worker in alive:
+    worker.kill()
+  psutil.wait_procs(alive, timeout=_GRACE_SECONDS)
