@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 10), (3, 11)))' \
   >/dev/null 2>&1 && { command -v $$p; break; }; done)
 
-export TF_CPP_MIN_LOG_LEVEL ?= 2
+export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: setup demo test slow-test lint clean
 

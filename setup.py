@@ -31,6 +31,7 @@ setuptools.setup(
         "numpy>=1.25,<2",
         "pandas>=2.1",
         "pillow>=10",
+        "psutil>=5.9",
         "scikit-learn>=1.4",
         "tensorboard>=2.14,<2.15",
         "tensorflow>=2.14,<2.15",

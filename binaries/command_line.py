@@ -14,9 +14,11 @@ from absl import app
 from absl import flags
 from absl import logging
 
-# Both take effect only before TensorFlow is imported. Its C++ log tells of
-# missing GPUs and failed graph optimizations; failures that matter raise.
+# All of these take effect only before TensorFlow is imported. Its C++ log tells
+# of missing GPUs and failed graph optimizations; failures that matter raise.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The in-process runtime gives each client threads of its own.
+os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
 

@@ -136,15 +136,15 @@ def create_head() -> heads.Head:
 def create_local_training_config() -> local_training.LocalTrainingConfig:
   """Creates the local training that the flags describe."""
   return local_training.LocalTrainingConfig(
-      learning_rate=CLIENT_LEARNING_RATE.value,
+      client_learning_rate=CLIENT_LEARNING_RATE.value,
       head_lr_scale=HEAD_LR_SCALE.value,
       head_warmup_steps=HEAD_WARMUP_STEPS.value,
       local_epochs=LOCAL_EPOCHS.value,
       batch_size=BATCH_SIZE.value,
-      optimizer=CLIENT_OPTIMIZER.value,
-      momentum=CLIENT_MOMENTUM.value,
+      client_optimizer=CLIENT_OPTIMIZER.value,
+      client_momentum=CLIENT_MOMENTUM.value,
       max_examples_per_client=MAX_EXAMPLES_PER_CLIENT.value,
       learning_rate_schedule=schedules.build_schedule(
-          CLIENT_LR_SCHEDULE.value, total_rounds=ROUNDS.value
+          CLIENT_LR_SCHEDULE.value, rounds=ROUNDS.value
       ),
   )

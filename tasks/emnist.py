@@ -7,8 +7,12 @@ or from one in the same format (`python -m tasks.synthetic`).
 """
 
 import collections
+import http.client
+import lzma
 import os
 import pathlib
+import sqlite3
+import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -33,8 +37,38 @@ _ADVICE = (
 _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
 
 
+def _download(directory: pathlib.Path) -> pathlib.Path:
+  """Has TFF download the database, whole or not at all."""
+  path = directory / _FILE_NAME
+  try:
+    directory.mkdir(parents=True, exist_ok=True)
+    # TFF takes whatever lies at its place for the whole file, even what an
+    # interrupted download left there.
+    with tempfile.TemporaryDirectory(dir=directory) as temporary:
+      tff.simulation.datasets.emnist.load_data(
+          only_digits=False, cache_dir=temporary
+      )
+      downloaded = pathlib.Path(temporary) / _FILE_NAME
+      _open_splits(downloaded)
+      os.replace(downloaded, path)
+  except (
+      OSError,
+      EOFError,
+      http.client.HTTPException,
+      lzma.LZMAError,
+      sqlite3.Error,
+      sqlite_examples.DataError,
+      tf.errors.OpError,
+  ) as error:
+    raise sqlite_examples.DataError(
+        f"--data_dir is not given and {_FILE_NAME} could not be downloaded to"
+        f" {directory} ({error}). {_ADVICE}"
+    ) from error
+  return path
+
+
 def _find_database(data_dir: str | None) -> pathlib.Path:
-  """Finds the database, or has TFF download it if no directory is given."""
+  """Finds the database, or has it downloaded if no directory is given."""
   if data_dir is not None:
     path = pathlib.Path(data_dir) / _FILE_NAME
     if not path.is_file():
@@ -43,19 +77,23 @@ def _find_database(data_dir: str | None) -> pathlib.Path:
       )
     return path
   path = pathlib.Path.home() / ".tff" / _FILE_NAME
-  if not path.is_file():
-    try:
-      tff.simulation.datasets.emnist.load_data(
-          only_digits=False, cache_dir=os.fspath(path.parent)
-      )
-    except OSError as error:
-      # TFF would take what it left for the whole file the next time.
-      path.unlink(missing_ok=True)
+  return path if path.is_file() else _download(path.parent)
+
+
+def _open_splits(
+    path: pathlib.Path,
+) -> dict[str, sqlite_examples.SqliteExamples]:
+  """Opens both splits, so that a lack of one shows before training."""
+  splits = {
+      split: sqlite_examples.SqliteExamples(path, name)
+      for split, name in _SPLIT_OF.items()
+  }
+  for split, examples in splits.items():
+    if not examples.read_serialized(limit=1):
       raise sqlite_examples.DataError(
-          f"--data_dir is not given and {_FILE_NAME} could not be downloaded to"
-          f" {path.parent} ({error}). {_ADVICE}"
-      ) from error
-  return path
+          f"{path} has no example in split {_SPLIT_OF[split]!r}."
+      )
+  return splits
 
 
 def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -71,14 +109,31 @@ def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   return pixels[..., tf.newaxis], features["label"]
 
 
-def _check_example(path: pathlib.Path, serialized: bytes) -> None:
+def _parse_checked(
+    path: pathlib.Path, serialized: list[bytes]
+) -> tuple[np.ndarray, np.ndarray]:
+  """Does what `_parse` does, eagerly.
+
+  Raises:
+    DataError: If an example lacks a feature or a label is none of EMNIST's.
+  """
+  expected = (
+      f"--data_dir must hold a {_FILE_NAME} with pixels float32 [{_SIDE},"
+      f" {_SIDE}] and label int64 in [0, {_NUM_LABELS})"
+  )
   try:
-    _parse(tf.constant([serialized]))
+    images, labels = (part.numpy() for part in _parse(tf.constant(serialized)))
   except tf.errors.OpError as error:
+    reason = error.message.splitlines()[0].rpartition("}} ")[2]
     raise sqlite_examples.DataError(
-        f"{path} must hold examples with pixels float32 [{_SIDE}, {_SIDE}] and"
-        f" label int64, found: {error.message.splitlines()[0]}"
+        f"{expected}, found in {path}: {reason} {_ADVICE}"
     ) from error
+  unknown = labels[(labels < 0) | (labels >= _NUM_LABELS)]
+  if unknown.size:
+    raise sqlite_examples.DataError(
+        f"{expected}, found in {path} label {unknown[0]}. {_ADVICE}"
+    )
+  return images, labels
 
 
 def create_emnist_task(config: task.TaskConfig) -> task.Task:
@@ -99,9 +154,16 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     DataError: If the data are missing or damaged.
   """
   path = _find_database(config.data_dir)
-  examples = sqlite_examples.SqliteExamples(path, _SPLIT_OF["validation"])
-  for example in examples.read_serialized(limit=1):
-    _check_example(path, example)
+  try:
+    splits = _open_splits(path)
+  except (sqlite_examples.DataError, sqlite3.Error) as error:
+    raise sqlite_examples.DataError(
+        f"--data_dir must hold a whole {_FILE_NAME}, found: {error} {_ADVICE}"
+    ) from error
+  for split in splits.values():
+    _parse_checked(path, split.read_serialized(limit=1))
+  # Training reads the split of validation too, but other classes.
+  examples = splits["validation"]
 
   def create_client_dataset(client_id):
     def keep_training_classes(serialized):
@@ -118,17 +180,15 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     )
 
   def load_images(split):
-    serialized = sqlite_examples.SqliteExamples(
-        path, _SPLIT_OF[split]
-    ).read_serialized()
+    serialized = splits[split].read_serialized()
     images, labels = [], []
     for start in range(0, len(serialized), _PARSING_BATCH):
-      batch_images, batch_labels = _parse(
-          tf.constant(serialized[start : start + _PARSING_BATCH])
+      batch_images, batch_labels = _parse_checked(
+          path, serialized[start : start + _PARSING_BATCH]
       )
-      keep = batch_labels.numpy() >= _FIRST_HELD_OUT_LABEL
-      images.append(batch_images.numpy()[keep])
-      labels.append(batch_labels.numpy()[keep])
+      keep = batch_labels >= _FIRST_HELD_OUT_LABEL
+      images.append(batch_images[keep])
+      labels.append(batch_labels[keep])
     return embedding.LabelledImages(
         np.concatenate(images), np.concatenate(labels)
     )

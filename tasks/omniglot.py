@@ -10,13 +10,17 @@ cache directory, because client data sets are read by user in TensorFlow.
 """
 
 import collections
+from collections.abc import Iterator
 import dataclasses
 import hashlib
 import io
 import os
 import pathlib
 import re
+import sqlite3
+import urllib.parse
 import zipfile
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -31,12 +35,20 @@ from tff_fedemb.evaluation import embedding
 _SIDE = 28
 _PARSING_BATCH = 512
 _SETS = ("background", "evaluation")
+# Part of the name of the converted copy: to be raised when the conversion of
+# the same source changes.
+_CONVERSION_VERSION = 1
 _COMPACT_NAME = "omniglot_background_28.npz"
 _IMAGE_NAME = re.compile(r"([^/]+)/character(\d+)/(\d+)_(\d+)\.png$")
 # Every fifth alphabet in alphabetical order is held out for test, every tenth
-# (from the third) for validation.
+# (from the third) for validation. With five there is one of each.
 _TEST_STRIDE, _TEST_START = 5, 4
 _VALIDATION_STRIDE, _VALIDATION_START = 10, 2
+_MIN_ALPHABETS = 5
+# RuntimeError: encrypted, or (NotImplementedError) packed in an unknown way.
+_ZIP_ERRORS = (
+    EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error
+)  # fmt: skip
 _ADVICE = (
     "It must hold images_background.zip (and images_evaluation.zip) of"
     " github.com/brendenlake/omniglot, their unpacked folders, or"
@@ -57,29 +69,47 @@ class _Characters:
 
 def _decode(name: str, content: bytes) -> np.ndarray:
   try:
-    with Image.open(io.BytesIO(content)) as image:
+    with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
       # The strokes of a 105 x 105 image are one bit each: averaging keeps
       # them, nearest neighbour would tear them.
       grey = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
-  except OSError as error:
+  except Image.UnidentifiedImageError as error:
     raise sqlite_examples.DataError(
-        f"{name} must be a PNG image, found: {error}."
+        f"{name} must be a PNG image, found something else. Fetch it again."
+    ) from error
+  except (
+      OSError,
+      SyntaxError,
+      ValueError,
+      Image.DecompressionBombError,
+  ) as error:
+    raise sqlite_examples.DataError(
+        f"{name} must be a PNG image, found: {error}. Fetch it again."
     ) from error
   return np.asarray(grey)
 
 
-def _iterate_files(source: pathlib.Path):
+def _list_folder(folder: pathlib.Path) -> list[pathlib.Path]:
+  return sorted(path for path in folder.rglob("*.png") if path.is_file())
+
+
+def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
   """Yields names and contents of the PNG files of a zip or a folder."""
   if source.is_dir():
-    for path in sorted(source.rglob("*.png")):
-      yield path.as_posix(), path.read_bytes()
+    for path in _list_folder(source):
+      try:
+        yield path.as_posix(), path.read_bytes()
+      except OSError as error:
+        raise sqlite_examples.DataError(
+            f"{path} must be a file that can be read, found: {error.strerror}."
+        ) from error
     return
   try:
     with zipfile.ZipFile(source) as archive:
       for name in sorted(archive.namelist()):
         if name.endswith(".png"):
           yield f"{source}/{name}", archive.read(name)
-  except (zipfile.BadZipFile, OSError) as error:
+  except _ZIP_ERRORS as error:
     raise sqlite_examples.DataError(
         f"{source} must be a zip archive, found: {error}. Fetch it again."
     ) from error
@@ -88,7 +118,10 @@ def _iterate_files(source: pathlib.Path):
 def _read_images(source: pathlib.Path) -> _Characters:
   images, alphabets, characters = [], [], []
   for name, content in tqdm.tqdm(
-      _iterate_files(source), desc=f"Reading {source.name}", unit=" images"
+      _iterate_files(source),
+      desc=f"Reading {source.name}",
+      unit=" images",
+      disable=None,
   ):
     match = _IMAGE_NAME.search(name)
     if match:
@@ -100,27 +133,42 @@ def _read_images(source: pathlib.Path) -> _Characters:
         f"{source} must hold <alphabet>/characterNN/NNNN_DD.png, found no such"
         " file."
     )
-  return _Characters(np.stack(images), np.array(alphabets), np.array(characters))
+  return _Characters(
+      np.stack(images), np.array(alphabets), np.array(characters)
+  )
 
 
 def _read_compact(path: pathlib.Path) -> _Characters:
+  expected = (
+      f"{path} must be an npz file with images [n, {_SIDE}, {_SIDE}],"
+      " character_id [n], alphabet_id [n] and alphabets"
+  )
   try:
-    with np.load(path, allow_pickle=False) as arrays:
-      images, names = arrays["images"], arrays["alphabets"]
-      alphabets = names[arrays["alphabet_id"]]
-      characters = arrays["character_id"]
-  except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-    raise sqlite_examples.DataError(
-        f"{path} must be an npz file with images, alphabets, alphabet_id and"
-        f" character_id, found: {error}."
-    ) from error
+    with np.lib.npyio.NpzFile(path, allow_pickle=False) as arrays:
+      images, characters, alphabets, names = (
+          arrays[name]
+          for name in ("images", "character_id", "alphabet_id", "alphabets")
+      )
+  except (*_ZIP_ERRORS, KeyError, ValueError) as error:
+    raise sqlite_examples.DataError(f"{expected}, found: {error}.") from error
   if images.shape[1:] != (_SIDE, _SIDE) or images.dtype != np.uint8:
     raise sqlite_examples.DataError(
         f"{path} must hold images of uint8 [n, {_SIDE}, {_SIDE}], found"
         f" {images.dtype} {list(images.shape)}."
     )
+  for numbers in (characters, alphabets):
+    if numbers.shape != images.shape[:1] or numbers.dtype.kind not in "iu":
+      raise sqlite_examples.DataError(
+          f"{expected}, found {len(images)} images and numbers of"
+          f" {numbers.dtype} {list(numbers.shape)}."
+      )
+  unknown = alphabets[(alphabets < 0) | (alphabets >= names.size)]
+  if unknown.size:
+    raise sqlite_examples.DataError(
+        f"{expected}, found alphabet_id {unknown[0]} of {names.size} alphabets."
+    )
   return _Characters(
-      images, alphabets, np.array([f"{c:04}" for c in characters])
+      images, names[alphabets], np.array([f"{c:04}" for c in characters])
   )
 
 
@@ -157,48 +205,106 @@ def _split_of_alphabets(alphabets: list[str]) -> dict[str, str]:
 
 
 def _fingerprint(sources: dict[str, pathlib.Path]) -> str:
-  """Changes when a source does; folders count by their path and time."""
-  facts = [
-      (name, os.fspath(path.resolve()), path.stat().st_size, path.stat().st_mtime)
-      for name, path in sorted(sources.items())
-  ]
-  return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+  """Changes when a source does, judged by sizes and times of its files."""
+  digest = hashlib.sha256(repr(_CONVERSION_VERSION).encode())
+  for name, source in sorted(sources.items()):
+    source = source.resolve()
+    for path in _list_folder(source) if source.is_dir() else [source]:
+      facts = path.stat()
+      digest.update(
+          repr((
+              name, os.fspath(path), facts.st_size, facts.st_mtime_ns
+          )).encode()
+      )  # fmt: skip
+  return digest.hexdigest()[:16]
+
+
+def _user_id(character: str) -> str:
+  """A character's name without what cannot stand in a virtual client's.
+
+  Different names stay different; those of the official files stay as they are.
+  """
+  return urllib.parse.quote(character, safe="/ ()")
+
+
+def _read_splits(
+    sources: dict[str, pathlib.Path],
+) -> dict[str, list[tuple[str, np.ndarray]]]:
+  """Reads the sources: for each split, its characters and their images."""
+  splits = collections.defaultdict(list)
+  seen = {}
+  for name, path in sources.items():
+    read = _read_compact if path.suffix == ".npz" else _read_images
+    found = read(path)
+    alphabets = set(found.alphabets.tolist())
+    if name == "evaluation":
+      split_of = dict.fromkeys(alphabets, "evaluation")
+      both = sorted(alphabets & seen.keys())
+      if both:
+        raise sqlite_examples.DataError(
+            f"{path} must hold alphabets that are not in {seen[both[0]]}, found"
+            f" {both[0]!r} in both."
+        )
+    elif len(alphabets) < _MIN_ALPHABETS:
+      raise sqlite_examples.DataError(
+          f"{path} must hold at least {_MIN_ALPHABETS} alphabets, so that some"
+          f" can be held out, found {len(alphabets)}."
+      )
+    else:
+      split_of = _split_of_alphabets(sorted(alphabets))
+    seen.update(dict.fromkeys(alphabets, path))
+    for character in np.unique(found.characters):
+      rows = np.flatnonzero(found.characters == character)
+      if len(set(found.alphabets[rows])) > 1:
+        raise sqlite_examples.DataError(
+            f"{path} must hold characters of one alphabet each, found"
+            f" {character} in {sorted(set(found.alphabets[rows].tolist()))}."
+        )
+      splits[split_of[found.alphabets[rows[0]]]].append(
+          (str(character), found.images[rows])
+      )
+  return splits
 
 
 def _convert(sources: dict[str, pathlib.Path], database: pathlib.Path) -> None:
   """Writes all splits, one user per character, as TFF's sqlite format."""
-  splits = collections.defaultdict(list)
-  for name, path in sources.items():
-    read = _read_compact if path.suffix == ".npz" else _read_images
-    found = read(path)
-    if name == "evaluation":
-      split_of = dict.fromkeys(found.alphabets, "evaluation")
-    else:
-      split_of = _split_of_alphabets(sorted(set(found.alphabets)))
-    for character in np.unique(found.characters):
-      rows = np.flatnonzero(found.characters == character)
-      splits[split_of[found.alphabets[rows[0]]]].append(
-          (character, found.images[rows])
-      )
-  sqlite_examples.write_examples(
-      database,
-      {
-          split: (
-              (
-                  # Quotes cannot stand in a query.
-                  character.replace("'", "_"),
-                  [
-                      sqlite_examples.serialize_example(
-                          {"image": image.tobytes(), "label": label}
-                      )
-                      for image in images
-                  ],
-              )
-              for label, (character, images) in enumerate(users)
-          )
-          for split, users in splits.items()
-      },
-  )
+  splits = _read_splits(sources)
+  try:
+    sqlite_examples.write_examples(
+        database,
+        {
+            split: (
+                (
+                    _user_id(character),
+                    [
+                        sqlite_examples.serialize_example(
+                            {"image": image.tobytes(), "label": label}
+                        )
+                        for image in images
+                    ],
+                )
+                for label, (character, images) in enumerate(users)
+            )
+            for split, users in splits.items()
+        },
+    )
+  except (OSError, sqlite3.Error) as error:
+    raise sqlite_examples.DataError(
+        f"--cache_dir must be writable, found {database.parent}: {error}."
+    ) from error
+
+
+def _open_converted(
+    sources: dict[str, pathlib.Path], config: task.TaskConfig
+) -> pathlib.Path:
+  """The converted copy; made where there is none yet, or a damaged one."""
+  cache = pathlib.Path(config.cache_dir or task.default_cache_dir())
+  database = cache / f"omniglot_{_fingerprint(sources)}.sqlite"
+  try:
+    sqlite_examples.SqliteExamples(database, "train")
+  except sqlite_examples.DataError:
+    _convert(sources, database)
+  return database
 
 
 def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -219,10 +325,10 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   """Creates the Omniglot task.
 
   A user is a character, written by 20 people. Of the alphabets of the
-  background set in alphabetical order, the 5th, 10th, 15th ... are held out
-  for test and the 3rd, 13th and 23rd for validation; the others train. When
-  the official evaluation set is there, it is the test set, and the held-out
-  background alphabets are all for validation.
+  background set (five or more) in alphabetical order, the 5th, 10th, 15th ...
+  are held out for test and the 3rd, 13th and 23rd for validation; the others
+  train. When the official evaluation set is there, it is the test set, and the
+  held-out background alphabets are all for validation.
 
   Args:
     config: `data_dir` with the images; `cache_dir` for the converted copy.
@@ -234,22 +340,17 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
     DataError: If the data are missing or damaged.
   """
   sources = _find_sources(config.data_dir)
-  cache = pathlib.Path(config.cache_dir or task.default_cache_dir())
-  database = cache / f"omniglot_{_fingerprint(sources)}.sqlite"
-  if not database.exists():
-    try:
-      _convert(sources, database)
-    except OSError as error:
-      raise sqlite_examples.DataError(
-          f"--cache_dir must be writable, found {cache}: {error}."
-      ) from error
+  database = _open_converted(sources, config)
   examples = sqlite_examples.SqliteExamples(database, "train")
   if "evaluation" in sources:
     held_out = {
         "validation": ("validation", "test"),
         "test": ("evaluation",),
     }
-    description = "validation: 9 background alphabets; test: evaluation set"
+    description = (
+        "background alphabets in alphabetical order; validation: the 3rd, 5th,"
+        " 10th, 13th, 15th, ...; train: the others; test: the evaluation set"
+    )
   else:
     held_out = {"validation": ("validation",), "test": ("test",)}
     description = (

@@ -79,9 +79,15 @@ class Task:
   def build_dataset_computation(self) -> tff.Computation:
     """Builds the computation from a virtual client's identifier to its data."""
 
+    options = tf.data.Options()
+    # Tuning and rewriting a pipeline that lives for one client costs more than
+    # it gains.
+    options.autotune.enabled = False
+    options.experimental_optimization.apply_default_optimizations = False
+
     @tff.tensorflow.computation(tff.types.TensorType(np.str_))
     def client_dataset(client_id):
-      return self.create_client_dataset(client_id)
+      return self.create_client_dataset(client_id).with_options(options)
 
     return client_dataset
 

@@ -1,10 +1,4 @@
-"""Handwriting-like characters in the file format of federated EMNIST.
-
-Federated EMNIST (Caldas et al., 2018, "LEAF: A Benchmark for Federated
-Settings", arXiv 1812.01097; characters from Cohen et al., 2017, "EMNIST: an
-extension of MNIST to handwritten letters") groups 62 handwritten characters by
-the person who wrote them. TensorFlow Federated reads it from one SQLite file,
-`emnist_all.sqlite`. This module writes such a file without any real data.
+"""Handwriting-like characters, drawn from printed ones in many hands.
 
 Handwriting comes from print in three steps. A printed glyph is thinned to its
 centre line and kept as a map of distances to that line, so that a pen of any
@@ -15,30 +9,20 @@ little. The warps are smooth random displacement fields (Simard et al., 2003,
 Analysis", section 2).
 """
 
-from collections.abc import Mapping
-import contextlib
-import dataclasses
 import functools
-import os
 import pathlib
-import sqlite3
 import string
 
 import matplotlib
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
+from PIL import ImageDraw
+from PIL import ImageFont
 from scipy import ndimage
-import tqdm
 
 # Character of each label, in EMNIST's order.
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 IMAGE_SIZE = 28
-FILE_NAME = 'emnist_all.sqlite'
-
-_NUM_DIGITS = 10
-_TEST_FRACTION = 0.11
-# Raised whenever the same parameters start to give other data.
-_GENERATOR_VERSION = 1
 
 # Fonts whose 62 characters are all plain, and the weights with which writers
 # choose them for digits and capitals, and for small letters. People print their
@@ -81,22 +65,24 @@ def _thin(masks: np.ndarray) -> np.ndarray:
     A boolean array of the same shape.
   """
   masks = masks.copy()
+  _, height, width = masks.shape
   changed = True
   while changed:
     changed = False
     for step in (0, 1):
+      padded = np.pad(masks, ((0, 0), (1, 1), (1, 1)))
       # Clockwise from the pixel above, as P2 ... P9 in the paper.
       ring = [
-          np.roll(masks, (-dy, -dx), axis=(1, 2))
-          for dy, dx in (
-              (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1),
-              (-1, -1),
+          padded[:, y : y + height, x : x + width]
+          for y, x in (
+              (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0), (0, 0),
           )
       ]  # fmt: skip
       up, right, down, left = ring[0], ring[2], ring[4], ring[6]
-      neighbours = sum(pixel.astype(np.int8) for pixel in ring)
+      neighbours = sum(pixel.view(np.int8) for pixel in ring)
+      # A step from paper to ink around the ring: `False < True`.
       transitions = sum(
-          (~pixel & following).astype(np.int8)
+          (pixel < following).view(np.int8)
           for pixel, following in zip(ring, ring[1:] + ring[:1], strict=True)
       )
       if step == 0:
@@ -188,21 +174,6 @@ def _smooth_fields(
   return rows @ grid @ rows.T
 
 
-def _draw_labels(
-    generator: np.random.Generator, num_examples: int
-) -> np.ndarray:
-  """Labels of one writer: most characters, unevenly often."""
-  held = np.flatnonzero(generator.random(len(CHARACTERS)) < 0.93)
-  held = generator.permutation(held)[:num_examples]
-  # Half of the real characters are digits, from a sixth of the classes.
-  weights = generator.gamma(2.0, size=len(held))
-  weights *= np.where(held < _NUM_DIGITS, 2.0, 1.0)
-  repeats = generator.choice(
-      held, size=num_examples - len(held), p=weights / weights.sum()
-  )
-  return generator.permutation(np.concatenate([held, repeats]))
-
-
 def _choose_fonts(generator: np.random.Generator) -> np.ndarray:
   """Index of the font that one writer uses for each character: int64 `[62]`."""
   weights = np.array(list(_FONT_WEIGHTS.values()), float)
@@ -217,7 +188,7 @@ def _choose_fonts(generator: np.random.Generator) -> np.ndarray:
   return fonts
 
 
-def _draw_images(
+def draw_images(
     generator: np.random.Generator, labels: np.ndarray
 ) -> np.ndarray:
   """Draws characters in the hand of one writer.
@@ -296,232 +267,3 @@ def _draw_images(
   width = width.reshape(column) * pressure
   ink = np.clip(0.5 + (width / 2 - to_line) / softness, 0.0, 1.0)
   return (1.0 - ink).astype(np.float32)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Writer:
-  """All examples of one writer: labels `[num]`, images, and test or not."""
-
-  client_id: str
-  labels: np.ndarray
-  images: np.ndarray
-  is_test: np.ndarray
-
-
-def _create_writer(
-    seed: int, user_index: int, examples_per_user: int
-) -> _Writer:
-  """Creates a writer, who depends on nothing but the arguments."""
-  generator = np.random.default_rng(np.random.SeedSequence([seed, user_index]))
-  client_id = f'f{user_index:04d}_{generator.integers(100):02d}'
-  spread = generator.uniform(0.5, 1.5)
-  labels = _draw_labels(generator, max(8, round(examples_per_user * spread)))
-  is_test = np.zeros(len(labels), bool)
-  # Digits and letters are split apart so that either subset has both parts.
-  for group in (labels < _NUM_DIGITS, labels >= _NUM_DIGITS):
-    members = generator.permutation(np.flatnonzero(group))
-    if len(members) >= 2:
-      is_test[members[: max(1, round(_TEST_FRACTION * len(members)))]] = True
-  return _Writer(client_id, labels, _draw_images(generator, labels), is_test)
-
-
-def _field(number: int, content: bytes) -> bytes:
-  """A field of a protocol buffer whose content is shorter than 16 KiB."""
-  length = len(content)
-  size = [length] if length < 128 else [length & 127 | 128, length >> 7]
-  return bytes([number << 3 | 2, *size]) + content
-
-
-def _serialize(label: int, image: np.ndarray) -> bytes:
-  """The bytes of a `tf.train.Example` with `label` and `pixels`.
-
-  Put together by hand because loading TensorFlow would take longer than the
-  rest of the work; tests compare them with TensorFlow's own.
-  """
-  label_feature = _field(3, _field(1, bytes([label])))
-  pixels_feature = _field(2, _field(1, image.astype('<f4').tobytes()))
-  return _field(
-      1,
-      _field(1, _field(1, b'label') + _field(2, label_feature))
-      + _field(1, _field(1, b'pixels') + _field(2, pixels_feature)),
-  )
-
-
-def read_generator(path: str | os.PathLike[str]) -> Mapping[str, str]:
-  """Returns what a file says about its making; nothing if not made here."""
-  uri = pathlib.Path(path).resolve().as_uri() + '?mode=ro'
-  try:
-    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-      return dict(connection.execute('SELECT key, value FROM generator'))
-  except sqlite3.DatabaseError:
-    return {}
-
-
-def _describe(parameters: Mapping[str, str]) -> str:
-  return ', '.join(f'{key}={value}' for key, value in parameters.items())
-
-
-def _insert_writer(connection: sqlite3.Connection, writer: _Writer) -> None:
-  """Adds a writer's examples to all splits that hold any of them."""
-  protos = [
-      _serialize(int(label), image)
-      for label, image in zip(writer.labels, writer.images, strict=True)
-  ]
-  is_digit = writer.labels < _NUM_DIGITS
-  for split_name, chosen in (
-      ('all_train', ~writer.is_test),
-      ('all_test', writer.is_test),
-      ('digits_only_train', ~writer.is_test & is_digit),
-      ('digits_only_test', writer.is_test & is_digit),
-  ):
-    if not chosen.any():
-      continue
-    connection.executemany(
-        'INSERT INTO examples VALUES (?, ?, ?)',
-        (
-            (split_name, writer.client_id, protos[index])
-            for index in np.flatnonzero(chosen)
-        ),
-    )
-    connection.execute(
-        'INSERT INTO client_metadata VALUES (?, ?, ?)',
-        (writer.client_id, split_name, int(chosen.sum())),
-    )
-
-
-def write_emnist(
-    output_dir: str | os.PathLike[str],
-    *,
-    num_users: int = 200,
-    seed: int = 0,
-    examples_per_user: int = 112,
-) -> str:
-  """Writes handwriting-like data as federated EMNIST's `emnist_all.sqlite`.
-
-  `tff.simulation.datasets.emnist.load_data(cache_dir=output_dir)` reads it. The
-  splits are `all_train` and `all_test` (about one example in nine), and
-  `digits_only_train` and `digits_only_test`, the digits among them. A writer is
-  the same for a given seed however many others there are. The file takes about
-  0.5 MB a writer. It appears under its name only when it is complete.
-
-  Args:
-    output_dir: Directory of the file, created if missing.
-    num_users: Number of writers, at least 1.
-    seed: Seed of all randomness, at least 0.
-    examples_per_user: Expected number of characters a writer, both splits
-      together, at least 16; a writer has between half and one and a half times
-      as many.
-
-  Returns:
-    The path of the file. One that was made with the same arguments is kept.
-
-  Raises:
-    ValueError: If an argument is out of range.
-    FileExistsError: If the file exists and was made with other arguments, or
-      not by this function.
-    OSError: If `output_dir` cannot be created or written.
-  """
-  for name, value, least in (
-      ('num_users', num_users, 1),
-      ('seed', seed, 0),
-      ('examples_per_user', examples_per_user, 16),
-  ):
-    if value < least:
-      raise ValueError(f'{name} must be at least {least}, found {value}')
-  parameters = {
-      'generator_version': str(_GENERATOR_VERSION),
-      'num_users': str(num_users),
-      'seed': str(seed),
-      'examples_per_user': str(examples_per_user),
-  }
-  output_dir = pathlib.Path(output_dir)
-  if output_dir.exists() and not output_dir.is_dir():
-    raise NotADirectoryError(f'output_dir must be a directory: {output_dir}')
-  output_dir.mkdir(parents=True, exist_ok=True)
-  path = output_dir / FILE_NAME
-  if path.exists():
-    found = read_generator(path)
-    if found == parameters:
-      print(f'{path} is there already, made with the same parameters; kept')
-      return str(path)
-    raise FileExistsError(
-        f'{path} must be absent or made with {_describe(parameters)}, found'
-        f' {_describe(found) if found else "a file from elsewhere"}'
-    )
-
-  partial_path = output_dir / f'.{FILE_NAME}.{os.getpid()}.partial'
-  try:
-    # Reports an unwritable directory as an ordinary OSError, which SQLite's own
-    # errors are not, and empties what an earlier process may have left.
-    partial_path.write_bytes(b'')
-    with contextlib.closing(sqlite3.connect(partial_path)) as connection:
-      # A file that nobody sees before it is complete needs no journal.
-      connection.executescript(
-          """
-          PRAGMA journal_mode = OFF;
-          PRAGMA synchronous = OFF;
-          CREATE TABLE examples (
-              split_name TEXT, client_id TEXT, serialized_example_proto BLOB);
-          CREATE TABLE client_metadata (
-              client_id TEXT, split_name TEXT, num_examples INTEGER);
-          CREATE TABLE generator (key TEXT, value TEXT);
-          """
-      )
-      connection.executemany(
-          'INSERT INTO generator VALUES (?, ?)', parameters.items()
-      )
-      for user_index in tqdm.trange(
-          num_users, desc='writers', unit='writer', disable=None
-      ):
-        _insert_writer(
-            connection, _create_writer(seed, user_index, examples_per_user)
-        )
-      connection.execute(
-          'CREATE INDEX examples_by_client ON examples (split_name, client_id)'
-      )
-      connection.commit()
-    os.replace(partial_path, path)
-    print(f'Wrote {path}')
-  finally:
-    partial_path.unlink(missing_ok=True)
-  return str(path)
-
-
-def contact_sheet(
-    path: str | os.PathLike[str],
-    output_png: str | os.PathLike[str],
-    *,
-    num_users: int = 12,
-    split_name: str = 'all_train',
-) -> None:
-  """Draws one row a writer and one column a character.
-
-  Args:
-    path: A file in the format of federated EMNIST, generated or real.
-    output_png: Where to write the picture.
-    num_users: Number of writers to show, the first in the order of their ids.
-    split_name: The split to show.
-  """
-  import tensorflow as tf  # Takes seconds to load; only this needs it.
-
-  cell = IMAGE_SIZE + 2
-  with contextlib.closing(sqlite3.connect(path)) as connection:
-    clients = connection.execute(
-        'SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?'
-        ' ORDER BY client_id LIMIT ?',
-        (split_name, num_users),
-    ).fetchall()
-    sheet = np.full((len(clients) * cell, len(CHARACTERS) * cell), 0.8)
-    for row, client in enumerate(clients):
-      for (proto,) in connection.execute(
-          'SELECT serialized_example_proto FROM examples'
-          ' WHERE split_name = ? AND client_id = ?',
-          (split_name, *client),
-      ):
-        feature = tf.train.Example.FromString(proto).features.feature
-        label = feature['label'].int64_list.value[0]
-        top, left = row * cell + 1, label * cell + 1
-        sheet[top : top + IMAGE_SIZE, left : left + IMAGE_SIZE] = np.reshape(
-            feature['pixels'].float_list.value, (IMAGE_SIZE, IMAGE_SIZE)
-        )
-  Image.fromarray(np.round(sheet * 255).astype(np.uint8)).save(output_png)

@@ -106,14 +106,14 @@ def _reference_delta(weights, client_id, round_num, config, head):
 
   def create_optimizer(rate):
     keras = tf.keras.optimizers.legacy
-    if config.optimizer == "adam":
+    if config.client_optimizer == "adam":
       return keras.Adam(rate)
-    momentum = config.momentum if config.optimizer == "sgdm" else 0.0
+    momentum = config.client_momentum if config.client_optimizer == "sgdm" else 0.0
     return keras.SGD(rate, momentum)
 
-  backbone_optimizer = create_optimizer(config.learning_rate)
+  backbone_optimizer = create_optimizer(config.client_learning_rate)
   head_optimizer = create_optimizer(
-      config.learning_rate * config.head_lr_scale
+      config.client_learning_rate * config.head_lr_scale
   )
 
   def order(epoch):
@@ -155,7 +155,7 @@ def _reference_delta(weights, client_id, round_num, config, head):
 
 
 _CONFIG = local_training.LocalTrainingConfig(
-    learning_rate=0.1,
+    client_learning_rate=0.1,
     head_lr_scale=3.0,
     head_warmup_steps=4,
     local_epochs=2,
@@ -166,7 +166,7 @@ _CONFIG = local_training.LocalTrainingConfig(
 @pytest.mark.parametrize("optimizer", local_training.CLIENT_OPTIMIZERS)
 def test_rounds_equal_a_plain_tensorflow_derivation(optimizer):
   head = heads.LinearHead()
-  config = dataclasses.replace(_CONFIG, optimizer=optimizer)
+  config = dataclasses.replace(_CONFIG, client_optimizer=optimizer)
   rounds = [["1", "2"], ["3"]]
   states, reports = _run(_build_process(config), rounds)
   weights = [np.array(w) for w in states[0].global_model_weights.trainable]
@@ -207,7 +207,7 @@ def test_empty_client_and_empty_round_change_nothing():
 
 def test_non_finite_update_is_rejected_and_counted():
   config = local_training.LocalTrainingConfig(
-      learning_rate=1e30, head_lr_scale=1e8, local_epochs=3, batch_size=5
+      client_learning_rate=1e30, head_lr_scale=1e8, local_epochs=3, batch_size=5
   )
   states, reports = _run(_build_process(config), [["1", "2", "0"]])
   report = reports[0]["client_work"]
@@ -224,9 +224,9 @@ def test_non_finite_update_is_rejected_and_counted():
 
 def test_schedule_scales_the_learning_rate():
   config = local_training.LocalTrainingConfig(
-      learning_rate=0.1,
+      client_learning_rate=0.1,
       batch_size=4,
-      learning_rate_schedule=schedules.build_schedule("linear", total_rounds=1),
+      learning_rate_schedule=schedules.build_schedule("linear", rounds=1),
   )
   states, _ = _run(_build_process(config), [["1"], ["1"]])
   first, second, third = (s.global_model_weights.trainable[0] for s in states)
@@ -291,11 +291,14 @@ def test_cost_does_not_depend_on_the_number_of_possible_labels():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"learning_rate": -1.0}, "learning_rate must be at least 0.0"),
+        ({"client_learning_rate": -1.0}, "client_learning_rate must be at least"),
         ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
         ({"local_epochs": 0}, "local_epochs must be at least 1, found 0"),
-        ({"optimizer": "lion"}, "client_optimizer must be one of"),
-        ({"optimizer": "sgdm", "momentum": 1.0}, "client_momentum must be in"),
+        ({"client_optimizer": "lion"}, "client_optimizer must be one of"),
+        (
+            {"client_optimizer": "sgdm", "client_momentum": 1.0},
+            "client_momentum must be in",
+        ),
     ],
 )
 def test_mistakes_are_named(options, message):

@@ -16,6 +16,8 @@ import tensorflow_federated as tff
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import tff_native
 
+_TIMEOUT_SECONDS = 300.0
+
 
 def _build_process():
   """Counts rounds and the letters of the client ids."""
@@ -139,10 +141,12 @@ def test_no_worker_outlives_a_program(ending, return_code, tmp_path):
     )
   try:
     if ending.startswith('SIG'):
+      deadline = time.monotonic() + _TIMEOUT_SECONDS
       while not ready.exists() and program.poll() is None:
+        assert time.monotonic() < deadline, 'the program must get ready'
         time.sleep(0.1)
       program.send_signal(getattr(signal, ending))
-    assert program.wait(timeout=120) == return_code
+    assert program.wait(timeout=_TIMEOUT_SECONDS) == return_code
   finally:
     program.kill()
   text = (tmp_path / 'output').read_text()

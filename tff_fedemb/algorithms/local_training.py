@@ -26,33 +26,33 @@ class LocalTrainingConfig:
   """Hyperparameters of local training.
 
   Attributes:
-    learning_rate: Client learning rate of the backbone, not negative.
+    client_learning_rate: Learning rate of the backbone, not negative.
     head_lr_scale: Learning rate of the head relative to the backbone's.
     head_warmup_steps: Steps in which only the head is trained, before the
       local epochs and not counted in them.
     local_epochs: Passes over the client's examples, at least 1.
     batch_size: Examples of a step; the last step of an epoch may have fewer.
-    optimizer: One of `CLIENT_OPTIMIZERS`; fresh state in every round.
-    momentum: Momentum of "sgdm", in (0, 1).
+    client_optimizer: One of `CLIENT_OPTIMIZERS`; fresh state in every round.
+    client_momentum: Momentum of "sgdm", in (0, 1).
     max_examples_per_client: A virtual client uses at most this many of its
       examples, the first ones of its data set.
     learning_rate_schedule: Maps the round (int32 scalar tensor, from 0) to a
       factor of the learning rates, or `None` for a constant one.
   """
 
-  learning_rate: float = 0.05
+  client_learning_rate: float = 0.05
   head_lr_scale: float = 10.0
   head_warmup_steps: int = 0
   local_epochs: int = 1
   batch_size: int = 32
-  optimizer: str = "sgd"
-  momentum: float = 0.9
+  client_optimizer: str = "sgd"
+  client_momentum: float = 0.9
   max_examples_per_client: int = 4096
   learning_rate_schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
 
   def __post_init__(self):
     for name, low in (
-        ("learning_rate", 0.0),
+        ("client_learning_rate", 0.0),
         ("head_lr_scale", 0.0),
         ("head_warmup_steps", 0),
         ("local_epochs", 1),
@@ -62,24 +62,24 @@ class LocalTrainingConfig:
       value = getattr(self, name)
       if not low <= value < math.inf:
         raise ValueError(f"{name} must be at least {low}, found {value}.")
-    if self.optimizer not in CLIENT_OPTIMIZERS:
+    if self.client_optimizer not in CLIENT_OPTIMIZERS:
       raise ValueError(
           f"client_optimizer must be one of {list(CLIENT_OPTIMIZERS)}, found"
-          f" {self.optimizer!r}."
+          f" {self.client_optimizer!r}."
       )
-    if self.optimizer == "sgdm" and not 0.0 < self.momentum < 1.0:
+    if self.client_optimizer == "sgdm" and not 0.0 < self.client_momentum < 1.0:
       raise ValueError(
-          f"client_momentum must be in (0, 1), found {self.momentum}."
+          f"client_momentum must be in (0, 1), found {self.client_momentum}."
       )
 
   def build_optimizer(
       self, learning_rate_scale: float = 1.0
   ) -> tff.learning.optimizers.Optimizer:
     """Builds the client optimizer at a multiple of the learning rate."""
-    rate = self.learning_rate * learning_rate_scale
-    if self.optimizer == "adam":
+    rate = self.client_learning_rate * learning_rate_scale
+    if self.client_optimizer == "adam":
       return tff.learning.optimizers.build_adam(rate)
-    momentum = self.momentum if self.optimizer == "sgdm" else None
+    momentum = self.client_momentum if self.client_optimizer == "sgdm" else None
     return tff.learning.optimizers.build_sgdm(rate, momentum)
 
 

@@ -30,26 +30,26 @@ SCHEDULES: dict[str, Callable[[int], Schedule | None]] = {
 }
 
 
-def build_schedule(name: str, *, total_rounds: int) -> Schedule | None:
+def build_schedule(name: str, *, rounds: int) -> Schedule | None:
   """Builds the factor of the client learning rate as a function of the round.
 
   Args:
     name: A key of `SCHEDULES`; "linear" and "cosine" fall from 1 in round 0 to
-      0 in round `total_rounds`.
-    total_rounds: Rounds of the run, at least 1.
+      0 in round `rounds`.
+    rounds: Rounds of the run, at least 1.
 
   Returns:
     A function from the round (int32 scalar tensor) to a float32 factor, or
     `None` for a constant rate.
 
   Raises:
-    ValueError: If the name is unknown or `total_rounds` less than 1.
+    ValueError: If the name is unknown or `rounds` less than 1.
   """
   if name not in SCHEDULES:
     raise ValueError(
         f"client_lr_schedule must be one of {sorted(SCHEDULES)}, found"
         f" {name!r}."
     )
-  if total_rounds < 1:
-    raise ValueError(f"total_rounds must be at least 1, found {total_rounds}.")
-  return SCHEDULES[name](total_rounds)
+  if rounds < 1:
+    raise ValueError(f"rounds must be at least 1, found {rounds}.")
+  return SCHEDULES[name](rounds)

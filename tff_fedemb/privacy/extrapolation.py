@@ -18,6 +18,8 @@ from typing import Any
 import dp_accounting
 
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Extrapolation:
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
-    return accounting.json_safe(
+    return report.json_safe(
         dataclasses.asdict(self)
         | {
             'simulated_participation': self.simulated_participation.to_json(),
@@ -145,9 +147,9 @@ def extrapolate(
     ValueError: If a number is out of its range, the extrapolated cohort
       exceeds the population, or a fixed-size cohort would not be an integer.
   """
-  accounting.check_integer('rounds', rounds, minimum=0)
-  accounting.check_noise_multiplier(noise_multiplier)
-  accounting.check_delta(delta)
+  rounds = checks.check_integer('rounds', rounds, minimum=0)
+  checks.check_noise_multiplier(noise_multiplier)
+  checks.check_delta(delta)
   if not 0 < cohort_factor < math.inf:
     raise ValueError(
         f'cohort_factor must be positive and finite, found {cohort_factor!r}.'

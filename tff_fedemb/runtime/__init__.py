@@ -52,6 +52,6 @@ def create_runtime(name: str = 'in_process', **options) -> 'base.Runtime':
   """
   if name not in RUNTIMES:
     raise ValueError(
-        f'name must be one of {", ".join(sorted(RUNTIMES))}, found {name!r}.'
+        f'runtime must be one of {", ".join(sorted(RUNTIMES))}, found {name!r}.'
     )
   return RUNTIMES[name](**options)

@@ -1,57 +1,14 @@
-"""Tests of the EMNIST-like generator and its command line."""
+"""Tests of the drawn characters: where they lie and how hands differ."""
 
-import collections
-import contextlib
 import itertools
-import os
-import pathlib
-import re
-import sqlite3
-import subprocess
-import sys
 
 import numpy as np
-from PIL import Image
-import pytest
-import tensorflow as tf
-import tensorflow_federated as tff
 
 from tasks.synthetic import glyphs
 
-_NUM_USERS = 6
-_SEED = 3
-_ROOT = pathlib.Path(__file__).parents[3]
-_SPLITS = ('all_train', 'all_test', 'digits_only_train', 'digits_only_test')
 
-
-def _rows(path, query='SELECT * FROM examples ORDER BY rowid'):
-  with contextlib.closing(sqlite3.connect(path)) as connection:
-    return connection.execute(query).fetchall()
-
-
-def _labels(protos):
-  return [
-      tf.train.Example.FromString(proto)
-      .features.feature['label']
-      .int64_list.value[0]
-      for proto in protos
-  ]
-
-
-def _run_main(*flags):
-  return subprocess.run(
-      [sys.executable, '-m', 'tasks.synthetic', *flags],
-      cwd=_ROOT,
-      capture_output=True,
-      text=True,
-      check=False,
-  )
-
-
-@pytest.fixture(scope='module')
-def path(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('emnist')
-  return glyphs.write_emnist(directory, num_users=_NUM_USERS, seed=_SEED)
+def _draw(seed, labels):
+  return glyphs.draw_images(np.random.default_rng(seed), labels)
 
 
 def test_characters_follow_emnist_order():
@@ -62,252 +19,39 @@ def test_characters_follow_emnist_order():
   assert glyphs.CHARACTERS[37] == 'b'
 
 
-class TestFormat:
-  @pytest.mark.parametrize('only_digits', [False, True])
-  def test_tff_loads_it_as_emnist(self, path, only_digits):
-    train, test = tff.simulation.datasets.emnist.load_data(
-        only_digits=only_digits, cache_dir=os.path.dirname(path)
-    )
-
-    # The element type of the real data.
-    expected = collections.OrderedDict(
-        label=tf.TensorSpec((), tf.int32),
-        pixels=tf.TensorSpec((28, 28), tf.float32),
-    )
-    for data in (train, test):
-      assert data.element_type_structure == expected
-      assert len(data.client_ids) == _NUM_USERS
-      assert all(re.fullmatch(r'f\d{4}_\d\d', i) for i in data.client_ids)
-    assert train.client_ids == test.client_ids
-
-    largest = 0
-    for client_id in train.client_ids:
-      for example in train.create_tf_dataset_for_client(client_id):
-        pixels = example['pixels'].numpy()
-        largest = max(largest, int(example['label']))
-        assert 0 <= int(example['label']) < (10 if only_digits else 62)
-        assert pixels.min() >= 0.0
-        assert pixels.max() == 1.0
-        assert pixels.min() < 0.5
-    assert largest == (9 if only_digits else 61)
-
-  def test_sql_client_data_reads_every_split(self, path):
-    for split_name in _SPLITS:
-      data = tff.simulation.datasets.SqlClientData(path, split_name)
-      counts = dict(
-          _rows(
-              path,
-              'SELECT client_id, num_examples FROM client_metadata'
-              f' WHERE split_name = "{split_name}"',
-          )
-      )
-      assert data.client_ids == sorted(counts)
-      assert len(counts) == _NUM_USERS
-      for client_id in data.client_ids:
-        protos = list(
-            data.create_tf_dataset_for_client(client_id).as_numpy_iterator()
-        )
-        assert len(protos) == counts[client_id]
-
-  @pytest.mark.parametrize('label', [0, 61])
-  def test_bytes_are_those_of_tensorflow(self, label):
-    image = np.random.default_rng(0).random((28, 28)).astype(np.float32)
-    example = tf.train.Example()
-    example.features.feature['label'].int64_list.value.append(label)
-    example.features.feature['pixels'].float_list.value.extend(image.ravel())
-
-    assert glyphs._serialize(label, image) == example.SerializeToString(
-        deterministic=True
-    )
-
-  def test_digit_splits_are_the_digits_of_all_splits(self, path):
-    protos = collections.defaultdict(list)
-    for split_name, client_id, proto in _rows(path):
-      protos[split_name, client_id].append(proto)
-
-    clients = {client_id for _, client_id in protos}
-    for part, client_id in itertools.product(('train', 'test'), clients):
-      everything = protos[f'all_{part}', client_id]
-      digits = [
-          proto
-          for proto, label in zip(
-              everything, _labels(everything), strict=True
-          )
-          if label < 10
-      ]
-      assert digits
-      assert protos[f'digits_only_{part}', client_id] == digits
-
-  def test_index_serves_the_query_of_one_client(self, path):
-    plan = _rows(
-        path,
-        'EXPLAIN QUERY PLAN SELECT serialized_example_proto FROM examples'
-        ' WHERE client_id = "a" and split_name = "b"',
-    )
-    assert 'USING INDEX' in plan[0][-1]
-
-
-class TestWriters:
-  def test_each_is_the_same_whatever_the_number_of_users(self, path, tmp_path):
-    fewer = glyphs.write_emnist(tmp_path, num_users=2, seed=_SEED)
-    rows = _rows(fewer)
-    assert rows == _rows(path)[: len(rows)]
-    assert len({client_id for _, client_id, _ in rows}) == 2
-
-  def test_seeds_and_users_differ(self):
-    first = glyphs._create_writer(0, 0, 112)
-    for other in (
-        glyphs._create_writer(1, 0, 112),
-        glyphs._create_writer(0, 1, 112),
-    ):
-      assert not np.array_equal(first.labels, other.labels)
-
-  def test_counts_are_uneven_around_the_expected(self):
-    writers = [glyphs._create_writer(0, index, 112) for index in range(40)]
-    counts = np.array([len(writer.labels) for writer in writers])
-    held = np.array([len(np.unique(writer.labels)) for writer in writers])
-    tested = sum(writer.is_test.sum() for writer in writers)
-    # Uniform in [56, 168]: the mean of 40 has a standard error of 5.1.
-    assert abs(counts.mean() - 112) < 3 * 5.1
-    assert counts.min() >= 56 and counts.max() <= 168
-    assert counts.std() > 20
-    # Each of the 62 characters is held with probability 0.93.
-    assert held.min() >= 45
-    assert 0.09 < tested / counts.sum() < 0.13
-
-  def test_characters_are_centred_with_a_margin(self):
-    images = np.concatenate(
-        [glyphs._create_writer(0, index, 112).images for index in range(10)]
-    )
-    ink = 1.0 - images
-    assert images.dtype == np.float32
-    # Paper is exactly 1.0, also in every image's corners.
-    assert np.all(images[:, [0, 0, -1, -1], [0, -1, 0, -1]] == 1.0)
-    border = np.concatenate(
-        [ink[:, [0, -1]].reshape(-1), ink[:, :, [0, -1]].reshape(-1)]
-    )
-    assert border.mean() < 0.005
-    total = ink.sum(axis=(1, 2))
-    assert np.all(total > 10)
-    offsets = np.arange(28) - 13.5
-    for axis in (1, 2):
-      centre = (ink.sum(axis=axis) @ offsets) / total
-      assert abs(centre.mean()) < 1.0
-      assert np.abs(centre).max() < 7.0
-
-  def test_same_characters_of_a_writer_look_alike(self):
-    def distance(a, b):
-      return np.square(a - b).sum()
-
-    same, across = [], []
-    writers = [glyphs._create_writer(0, index, 300) for index in range(8)]
-    for label in range(62):
-      images = [writer.images[writer.labels == label] for writer in writers]
-      same += [distance(own[0], own[1]) for own in images if len(own) > 1]
-      across += [
-          distance(a[0], b[0])
-          for a, b in itertools.combinations(images, 2)
-          if len(a) and len(b)
-      ]
-    assert min(same) > 0
-    assert np.mean(same) < 0.75 * np.mean(across)
-
-
-class TestExistingFile:
-  def test_same_parameters_keep_it(self, path, capsys):
-    before = os.stat(path)
-    again = glyphs.write_emnist(
-        os.path.dirname(path), num_users=_NUM_USERS, seed=_SEED
-    )
-    assert again == path
-    assert os.stat(path).st_mtime_ns == before.st_mtime_ns
-    assert os.stat(path).st_ino == before.st_ino
-    assert 'there already' in capsys.readouterr().out
-
-  @pytest.mark.parametrize(
-      'arguments',
-      [
-          dict(num_users=_NUM_USERS + 1, seed=_SEED),
-          dict(num_users=_NUM_USERS, seed=_SEED + 1),
-          dict(num_users=_NUM_USERS, seed=_SEED, examples_per_user=50),
-      ],
+def test_characters_are_centred_with_a_margin():
+  images = np.concatenate(
+      [_draw(seed, np.tile(np.arange(62), 2)) for seed in range(10)]
   )
-  def test_other_parameters_are_refused(self, path, arguments):
-    before = os.stat(path).st_mtime_ns
-    with pytest.raises(FileExistsError, match=r'found .*num_users=6, seed=3'):
-      glyphs.write_emnist(os.path.dirname(path), **arguments)
-    assert os.stat(path).st_mtime_ns == before
-
-  @pytest.mark.parametrize('content', [b'', b'not a database at all' * 100])
-  def test_file_from_elsewhere_is_refused(self, tmp_path, content):
-    path = tmp_path / 'emnist_all.sqlite'
-    path.write_bytes(content)
-    assert glyphs.read_generator(path) == {}
-    with pytest.raises(FileExistsError, match='from elsewhere'):
-      glyphs.write_emnist(tmp_path, num_users=1)
-    assert path.read_bytes() == content
-
-  def test_interrupted_write_leaves_nothing(self, tmp_path, monkeypatch):
-    def fail(*unused_args):
-      raise KeyboardInterrupt
-
-    monkeypatch.setattr(glyphs, '_insert_writer', fail)
-    with pytest.raises(KeyboardInterrupt):
-      glyphs.write_emnist(tmp_path, num_users=1)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    'arguments',
-    [dict(num_users=0), dict(seed=-1), dict(examples_per_user=15)],
-)
-def test_arguments_out_of_range_are_refused(tmp_path, arguments):
-  with pytest.raises(ValueError, match=r'must be at least \d+, found -?\d+'):
-    glyphs.write_emnist(tmp_path, **arguments)
-  assert not list(tmp_path.iterdir())
-
-
-def test_contact_sheet_has_a_row_a_writer(path, tmp_path):
-  output_png = tmp_path / 'sheet.png'
-  glyphs.contact_sheet(path, output_png, num_users=2)
-  with Image.open(output_png) as sheet:
-    # 30 pixels a cell: 28 and a frame.
-    assert sheet.size == (62 * 30, 2 * 30)
-    levels = np.asarray(sheet)
-  assert levels.min() < 50
-  assert np.mean(levels == 255) > 0.5
-
-
-class TestCommandLine:
-  def test_writes_and_keeps(self, tmp_path):
-    flags = (f'--output_dir={tmp_path}/new', '--num_users=2', '--seed=3')
-    first = _run_main('--task=emnist', *flags)
-    assert first.returncode == 0, first.stderr
-    assert os.listdir(tmp_path / 'new') == ['emnist_all.sqlite']
-    second = _run_main(*flags)
-    assert second.returncode == 0, second.stderr
-    assert 'there already' in second.stdout
-
-    other = _run_main(flags[0], '--num_users=2', '--seed=4')
-    assert other.returncode == 1
-    assert other.stderr.count('\n') == 1
-    assert 'seed=3' in other.stderr and 'seed=4' in other.stderr
-
-  @pytest.mark.parametrize(
-      ('flags', 'expected'),
-      [
-          (['--num_users=0'], '--num_users=0: 0 is not a positive integer'),
-          (['--seed=-1'], '--seed=-1: -1 is not a non-negative integer'),
-          (['--task=mnist'], '--task=mnist: value should be one of <emnist>'),
-          (['--output_dir='], '--output_dir must name a directory'),
-          (['--output_dir=/dev/null'], '--output_dir=/dev/null must be a'),
-          (['--output_dir=/dev/null/x'], '--output_dir=/dev/null/x must be a'),
-          (['extra'], "found 'extra'"),
-      ],
+  ink = 1.0 - images
+  assert images.dtype == np.float32
+  # Paper is exactly 1.0, also in every image's corners.
+  assert np.all(images[:, [0, 0, -1, -1], [0, -1, 0, -1]] == 1.0)
+  border = np.concatenate(
+      [ink[:, [0, -1]].reshape(-1), ink[:, :, [0, -1]].reshape(-1)]
   )
-  def test_mistakes_get_one_line(self, tmp_path, flags, expected):
-    result = _run_main(f'--output_dir={tmp_path}/new', *flags)
-    assert result.returncode == 1
-    assert expected in result.stderr
-    assert result.stderr.count('\n') == 1
-    assert not os.path.exists(tmp_path / 'new')
+  assert border.mean() < 0.005
+  total = ink.sum(axis=(1, 2))
+  assert np.all(total > 10)
+  offsets = np.arange(28) - 13.5
+  for axis in (1, 2):
+    centre = (ink.sum(axis=axis) @ offsets) / total
+    assert abs(centre.mean()) < 1.0
+    assert np.abs(centre).max() < 7.0
+
+
+def test_same_characters_of_a_writer_look_alike():
+  def distance(a, b):
+    return np.square(a - b).sum()
+
+  same, across = [], []
+  labels = np.repeat(np.arange(62), 2)
+  hands = [_draw(seed, labels) for seed in range(8)]
+  for label in range(62):
+    images = [hand[labels == label] for hand in hands]
+    same += [distance(own[0], own[1]) for own in images]
+    across += [
+        distance(a[0], b[0]) for a, b in itertools.combinations(images, 2)
+    ]
+  assert min(same) > 0
+  assert np.mean(same) < 0.75 * np.mean(across)

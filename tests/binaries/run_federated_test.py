@@ -1,0 +1,174 @@
+"""Tests of the training program from the command line."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+from absl import flags
+from absl.testing import flagsaver
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+from binaries import command_line
+from binaries import run_federated
+from tasks.synthetic import emnist
+
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+_TINY = (
+    "--task=emnist",
+    "--clients_per_round=2",
+    "--users_per_client=2",
+    "--rounds=10",
+    "--batch_size=64",
+    "--evaluate_every=5",
+    "--checkpoint_every=3",
+    "--max_evaluation_images=100",
+    "--seed=3",
+)
+
+
+@pytest.fixture(name="data_dir", scope="module")
+def _data_dir(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("data")
+  emnist.write_emnist(directory, num_users=6, seed=2, examples_per_user=30)
+  return directory
+
+
+def _start(data_dir, run_dir, *more):
+  """Starts the program; its output goes to a file beside the run."""
+  log = open(f"{run_dir}.log", "a")  # noqa: SIM115
+  return subprocess.Popen(
+      [
+          sys.executable,
+          "-m",
+          "binaries.run_federated",
+          *_TINY,
+          f"--data_dir={data_dir}",
+          f"--run_dir={run_dir}",
+          *more,
+      ],
+      cwd=_REPOSITORY,
+      stdout=log,
+      stderr=log,
+      env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+  )
+
+
+def _weights(run_dir):
+  model = tf.saved_model.load(os.fspath(run_dir / "saved_model"))
+  return model.signatures["serving_default"](
+      images=tf.random.stateless_uniform([5, 28, 28, 1], (1, 2), 0, 255)
+  )["embeddings"].numpy()
+
+
+def _participants(run_dir):
+  return list(pd.read_csv(run_dir / "metrics.csv")["participants/checksum"])
+
+
+def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  noiseless = "--aggregator=clip_only"
+  process = _start(data_dir, whole, noiseless)
+  victim = _start(data_dir, killed, noiseless)
+  metrics = killed / "metrics.csv"
+  while victim.poll() is None:
+    if metrics.exists() and len(metrics.read_text().splitlines()) > 7:
+      victim.send_signal(signal.SIGKILL)
+    time.sleep(0.02)
+  assert victim.wait() == -signal.SIGKILL, "it ended before it was killed"
+  assert not (killed / "summary.json").exists()
+  assert _start(data_dir, killed, noiseless).wait() == 0
+  assert process.wait() == 0
+
+  assert "Resuming after round 6." in pathlib.Path(f"{killed}.log").read_text()
+  np.testing.assert_allclose(_weights(whole), _weights(killed), atol=1e-5)
+  assert len(_participants(whole)) == 10
+  assert _participants(whole) == _participants(killed)
+  summaries = [
+      json.loads((path / "summary.json").read_text())
+      for path in (whole, killed)
+  ]
+  assert summaries[0]["privacy"] == summaries[1]["privacy"]
+  assert summaries[0]["recall_at_far"] == summaries[1]["recall_at_far"]
+
+  # What scripts rely on.
+  found = summaries[0]
+  for name in ("recall_at_far", "recall_at_far_untrained"):
+    assert set(found[name]) == {"0.001", "0.01", "0.1"}
+  assert found["privacy"]["epsilon"] == "inf"
+  assert found["privacy"]["unit"] == "user"
+  assert found["rounds"] == 10
+  assert found["num_private_parameters"] == 453_632
+  assert found["wall_seconds"] > 0
+  assert found["peak_memory_bytes"] > 100e6
+  for name in ("loss", "recall", "roc", "epsilon", "overview"):
+    assert (whole / "plots" / f"{name}.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),
+        ("--noise_multiplier=-1", "--noise_multiplier must be at least 0"),
+        ("--aggregator=none --noise_multiplier=1", "must be 0 with aggregator"),
+        ("--clients_per_round=9", "at most the number of users, 6"),
+        ("--task=imagenet", "--task must be one of ['emnist', 'omniglot']"),
+        ("--algorithm=sgd", "--algorithm must be one of ['fedemb', 'fedavg']"),
+        ("--backbone=vgg", "--backbone must be one of"),
+        ("--head=softmax", "--head must be one of"),
+        ("--participation=all", "--participation must be one of"),
+        ("--client_learning_rate=-1", "--client_learning_rate must be at least 0"),
+        ("--rounds=0", "--rounds must be at least 1"),
+        ("--delta=2", "--delta must be in"),
+        ("--runtime=spark", "--runtime must be one of"),
+        ("--concurrent_clients=0", "--concurrent_clients must be at least 1"),
+        ("--data_dir=/nowhere", "--data_dir must hold emnist_all.sqlite"),
+        ("--run_dir=/proc/run", "--run_dir must be a directory that can be"),
+    ],
+)
+def test_mistake_is_one_line_and_nothing_is_written(
+    data_dir, tmp_path, arguments, message
+):
+  run_dir = tmp_path / "run"
+  given = ["program", *_TINY, f"--data_dir={data_dir}", f"--run_dir={run_dir}"]
+  with flagsaver.flagsaver():
+    flags.FLAGS([*given, *arguments.split()])
+    with pytest.raises(command_line.UsageError) as caught:
+      run_federated.main()
+  assert message in str(caught.value)
+  assert not run_dir.exists()
+
+
+def test_truncated_data_and_another_runs_directory(data_dir, tmp_path):
+  damaged = tmp_path / "damaged"
+  damaged.mkdir()
+  whole = (data_dir / "emnist_all.sqlite").read_bytes()
+  (damaged / "emnist_all.sqlite").write_bytes(whole[: len(whole) // 2])
+  other_run = tmp_path / "other"
+  other_run.mkdir()
+  (other_run / "flags.json").write_text('{"rounds": 3}')
+  for data, run_dir, message in (
+      (damaged, tmp_path / "run", "truncated"),
+      (data_dir, other_run, "--run_dir must be new or of a run with the same"),
+  ):
+    with flagsaver.flagsaver():
+      flags.FLAGS([
+          "program", *_TINY, f"--data_dir={data}", f"--run_dir={run_dir}",
+      ])  # fmt: skip
+      with pytest.raises(command_line.UsageError) as caught:
+        run_federated.main()
+    assert message in str(caught.value)
+  assert os.listdir(other_run) == ["flags.json"]
+
+
+def test_program_ends_with_one_line_and_status_one(data_dir, tmp_path):
+  run_dir = tmp_path / "run"
+  assert _start(data_dir, run_dir, "--clip_norm=-1").wait() == 1
+  lines = pathlib.Path(f"{run_dir}.log").read_text().splitlines()
+  assert lines == ["error: --clip_norm must be positive, found -1.0."]

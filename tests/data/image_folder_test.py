@@ -1,0 +1,243 @@
+"""Tests of the reader of plain image folders."""
+
+import os
+
+import numpy as np
+from PIL import Image
+import pytest
+
+from tff_fedemb.data import image_folder
+
+_GREY = np.array([[0, 50, 100], [150, 200, 255]], np.uint8)
+_COLOUR = np.stack([_GREY, 255 - _GREY, _GREY // 2], axis=-1)
+
+
+def _save(path, pixels, **options):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  Image.fromarray(pixels).save(path, **options)
+  return path
+
+
+def _touch(path, content=b"x"):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  path.write_bytes(content)
+  return path
+
+
+class TestListImages:
+  def test_sub_folders_are_classes(self, tmp_path):
+    for name in ("b/2.PNG", "b/1.jpeg", "a/x.bmp", "a/y.pgm", "c/z.jpg"):
+      _touch(tmp_path / name)
+    (tmp_path / "empty").mkdir()
+    folder = image_folder.list_images(tmp_path)
+    assert folder.class_names == ("a", "b", "c")
+    assert folder.paths == tuple(
+        tmp_path / name
+        for name in ("a/x.bmp", "a/y.pgm", "b/1.jpeg", "b/2.PNG", "c/z.jpg")
+    )
+    np.testing.assert_array_equal(folder.labels, [0, 0, 1, 1, 2])
+    assert folder.labels.dtype == np.int64
+    assert not folder.ignored
+
+  def test_what_is_no_image_by_its_name_is_ignored_and_told(self, tmp_path):
+    for name in ("a/1.png", "a/2.png", "b/1.png", ".hidden/1.png", "a/.2.png"):
+      _touch(tmp_path / name)
+    ignored = ("README", "a/deeper", "a/notes.txt", "only_text/n.txt")
+    for name in ("README", "a/deeper/3.png", "a/notes.txt", "only_text/n.txt"):
+      _touch(tmp_path / name)
+    folder = image_folder.list_images(tmp_path)
+    assert folder.class_names == ("a", "b")
+    assert len(folder.paths) == 3
+    assert folder.ignored == tuple(tmp_path / name for name in ignored)
+
+  @pytest.mark.parametrize(
+      ("names", "found"),
+      [
+          ((), "found 0 with 0 images"),
+          (("1.png", "2.png"), "found 0 with 0 images"),
+          (("a/1.png", "a/2.png"), "found 1 with 2 images"),
+          (("a/1.png", "b/1.png", "c/1.png"), "found 3 with 3 images"),
+          (("a/1.png", "a/2.png", "b/1.gif"), "found 1 with 2 images"),
+      ],
+  )
+  def test_too_few_classes_are_refused(self, tmp_path, names, found):
+    for name in names:
+      _touch(tmp_path / name)
+    with pytest.raises(image_folder.ImageFolderError, match=found) as error:
+      image_folder.list_images(tmp_path)
+    assert str(error.value).startswith(f"image_folder={tmp_path} must hold two")
+
+  def test_missing_folder_and_file_are_refused(self, tmp_path):
+    with pytest.raises(image_folder.ImageFolderError, match="No such file"):
+      image_folder.list_images(tmp_path / "missing")
+    with pytest.raises(image_folder.ImageFolderError, match="Not a directory"):
+      image_folder.list_images(_touch(tmp_path / "file"))
+
+  def test_subsample_keeps_order_and_labels(self, tmp_path):
+    for name in "abc":
+      for k in range(4):
+        _touch(tmp_path / name / f"{k}.png")
+    folder = image_folder.list_images(tmp_path)
+    part = folder.subsample(5, seed=1)
+    assert len(part.paths) == len(part.labels) == 5
+    assert list(part.paths) == sorted(part.paths)
+    assert [part.class_names[label] for label in part.labels] == [
+        path.parent.name for path in part.paths
+    ]
+    assert part.paths == folder.subsample(5, seed=1).paths
+    assert part.paths != folder.subsample(5, seed=2).paths
+    assert folder.subsample(12).paths == folder.paths
+
+  def test_labels_must_fit(self, tmp_path):
+    with pytest.raises(ValueError, match=r"labels must be \[1\], found \[2\]"):
+      image_folder.ImageFolder((tmp_path,), np.zeros([2], np.int64), ("a",))
+
+
+class TestReadImage:
+  @pytest.mark.parametrize("suffix", ["png", "bmp", "pgm"])
+  def test_grey_is_read_as_it_is(self, tmp_path, suffix):
+    path = _save(tmp_path / f"x.{suffix}", _GREY)
+    image = image_folder.read_image(path, (2, 3, 1))
+    assert image.dtype == np.uint8
+    np.testing.assert_array_equal(image, _GREY[..., np.newaxis])
+    # As a colour image it has three times the same.
+    np.testing.assert_array_equal(
+        image_folder.read_image(path, (2, 3, 3)),
+        np.repeat(_GREY[..., np.newaxis], 3, axis=-1),
+    )
+
+  @pytest.mark.parametrize("suffix", ["png", "bmp"])
+  def test_colour_is_read_as_it_is(self, tmp_path, suffix):
+    path = _save(tmp_path / f"x.{suffix}", _COLOUR)
+    np.testing.assert_array_equal(
+        image_folder.read_image(path, (2, 3, 3)), _COLOUR
+    )
+
+  def test_jpeg_is_read(self, tmp_path):
+    path = _save(tmp_path / "x.jpg", np.full([16, 16, 3], 77, np.uint8))
+    np.testing.assert_allclose(
+        image_folder.read_image(path, (16, 16, 3)), 77, atol=2
+    )
+
+  def test_content_counts_not_the_name(self, tmp_path):
+    path = _save(tmp_path / "x.png", _GREY, format="BMP")
+    np.testing.assert_array_equal(
+        image_folder.read_image(path, (2, 3, 1))[..., 0], _GREY
+    )
+
+  def test_colour_turns_to_luma(self, tmp_path):
+    path = _save(tmp_path / "x.png", _COLOUR)
+    # ITU-R BT.601: 0.299 red + 0.587 green + 0.114 blue.
+    np.testing.assert_allclose(
+        image_folder.read_image(path, (2, 3, 1))[..., 0],
+        _COLOUR @ [0.299, 0.587, 0.114],
+        atol=0.51,
+    )
+
+  def test_transparency_becomes_white(self, tmp_path):
+    pixels = np.zeros([1, 3, 4], np.uint8)
+    pixels[0, :, 3] = [255, 0, 51]
+    path = _save(tmp_path / "x.png", pixels)
+    # Black: opaque, not there at all, and a fifth opaque (255 * 0.8 = 204).
+    expected = np.array([[0, 255, 204]], np.uint8)[..., np.newaxis]
+    np.testing.assert_array_equal(
+        image_folder.read_image(path, (1, 3, 1)), expected
+    )
+    np.testing.assert_array_equal(
+        image_folder.read_image(path, (1, 3, 3)), np.repeat(expected, 3, -1)
+    )
+
+  def test_transparent_colour_of_a_palette_becomes_white(self, tmp_path):
+    palette = Image.fromarray(np.array([[0, 1, 0]], np.uint8), mode="P")
+    palette.putpalette([9, 9, 9, 40, 40, 40])
+    palette.save(tmp_path / "x.png", transparency=1)
+    image = image_folder.read_image(tmp_path / "x.png", (1, 3, 1))
+    np.testing.assert_array_equal(image[..., 0], [[9, 255, 9]])
+
+  @pytest.mark.parametrize("suffix", ["png", "pgm"])
+  def test_16_bits_become_8(self, tmp_path, suffix):
+    samples = (_GREY.astype(np.uint16)) * 257
+    path = tmp_path / f"x.{suffix}"
+    if suffix == "png":
+      Image.fromarray(samples).save(path)
+    else:
+      path.write_bytes(b"P5 3 2 65535\n" + samples.astype(">u2").tobytes())
+    np.testing.assert_array_equal(
+        image_folder.read_image(path, (2, 3, 1))[..., 0], _GREY
+    )
+
+  def test_transparent_sample_of_16_bits_becomes_white(self, tmp_path):
+    samples = np.array([[0, 2570, 5140]], np.uint16)
+    Image.fromarray(samples).save(tmp_path / "x.png", transparency=2570)
+    image = image_folder.read_image(tmp_path / "x.png", (1, 3, 1))
+    np.testing.assert_array_equal(image[..., 0], [[0, 255, 20]])
+
+  def test_one_bit_is_black_and_white(self, tmp_path):
+    path = _save(tmp_path / "x.png", np.array([[True, False]]))
+    image = image_folder.read_image(path, (1, 2, 1))
+    np.testing.assert_array_equal(image[..., 0], [[255, 0]])
+
+  def test_pictures_are_turned_as_exif_says(self, tmp_path):
+    exif = Image.Exif()
+    # Orientation 6: a viewer turns the picture clockwise.
+    exif[0x0112] = 6
+    path = _save(tmp_path / "x.png", _GREY, exif=exif)
+    np.testing.assert_array_equal(
+        image_folder.read_image(path, (3, 2, 1))[..., 0], np.rot90(_GREY, -1)
+    )
+
+  @pytest.mark.parametrize("size", [(8, 4), (100, 60), (28, 28)])
+  def test_any_size_is_resized(self, tmp_path, size):
+    pixels = np.zeros([*size, 3], np.uint8)
+    pixels[:, size[1] // 2 :] = 240
+    path = _save(tmp_path / "x.png", pixels)
+    image = image_folder.read_image(path, (28, 28, 3))
+    assert image.shape == (28, 28, 3)
+    # The left half is still black, the right half still bright.
+    assert np.all(image[:, :7] == 0)
+    assert np.all(image[:, -7:] == 240)
+
+  def test_shrinking_averages(self, tmp_path):
+    # Every other pixel of a fine chequerboard would be all black or all white.
+    pixels = np.uint8(255) * (np.indices((64, 64)).sum(axis=0) % 2 == 0)
+    path = _save(tmp_path / "x.png", pixels.astype(np.uint8))
+    image = image_folder.read_image(path, (16, 16, 1)).astype(int)
+    assert np.all(np.abs(image - 127.5) < 8)
+
+  def test_damaged_files_are_named(self, tmp_path):
+    generator = np.random.default_rng(0)
+    noise = generator.integers(0, 255, (40, 40), np.uint8)
+    whole = _save(tmp_path / "whole.png", noise).read_bytes()
+    broken = bytearray(whole)
+    broken[len(whole) // 2] ^= 255
+    jpeg = _save(tmp_path / "whole.jpg", noise).read_bytes()
+    for name, content in {
+        "text.png": b"this is no picture",
+        "empty.png": b"",
+        "cut.png": whole[: len(whole) // 2],
+        "header.png": whole[:20],
+        "flipped.png": bytes(broken),
+        "cut.jpg": jpeg[: len(jpeg) // 2],
+        "cut.pgm": b"P5 3 2 255\n123",
+        "sizeless.pgm": b"P5 three two 255\n123",
+    }.items():
+      path = _touch(tmp_path / name, content)
+      with pytest.raises(image_folder.ImageFolderError) as error:
+        image_folder.read_image(path, (28, 28, 1))
+      assert str(error.value).startswith(f"{path} must be a")
+      assert "\n" not in str(error.value)
+      assert "BytesIO" not in str(error.value)
+
+  def test_other_formats_are_refused(self, tmp_path):
+    path = _save(tmp_path / "x.png", _GREY, format="GIF")
+    with pytest.raises(image_folder.ImageFolderError, match="something else"):
+      image_folder.read_image(path, (28, 28, 1))
+
+  def test_missing_files_are_named(self, tmp_path):
+    path = tmp_path / "gone.png"
+    with pytest.raises(image_folder.ImageFolderError, match=os.fspath(path)):
+      image_folder.read_image(path, (28, 28, 1))
+
+  def test_channels_must_be_grey_or_colour(self, tmp_path):
+    with pytest.raises(ValueError, match="channels must be 1 or 3, found 2"):
+      image_folder.read_image(_save(tmp_path / "x.png", _GREY), (2, 3, 2))

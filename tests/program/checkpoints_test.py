@@ -1,0 +1,72 @@
+"""Tests of checkpoints: round trip, order, and damage."""
+
+import numpy as np
+import pytest
+
+from tff_fedemb.program import checkpoints
+
+_STRUCTURE = {"weights": (np.zeros(2), np.int32(0)), "ledger": ""}
+
+
+def _state(number):
+  return {
+      "weights": (np.array([number, -1.5]), np.int32(number)),
+      "ledger": f"round {number}",
+  }
+
+
+def _check(found, number):
+  state, rounds_done = found
+  assert rounds_done == number
+  np.testing.assert_array_equal(state["weights"][0], [number, -1.5])
+  assert state["weights"][1] == number
+  assert state["ledger"] in (f"round {number}", f"round {number}".encode())
+
+
+@pytest.fixture(name="saved", scope="module")
+def _saved(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("checkpoints")
+  manager = checkpoints.Checkpoints(directory)
+  for number in (0, 2, 10, 11):
+    manager.save(_state(number), number)
+  return directory
+
+
+def _damage(directory, version):
+  variables = directory / f"round_{version}" / "variables"
+  for path in variables.iterdir():
+    path.write_bytes(b"damaged")
+
+
+def test_newest_is_loaded_old_ones_are_dropped(saved):
+  _check(checkpoints.Checkpoints(saved).load_latest(_STRUCTURE), 11)
+  assert sorted(p.name for p in saved.iterdir()) == [
+      "round_10",
+      "round_11",
+      "round_2",
+  ]
+
+
+def test_damaged_ones_are_skipped_with_a_warning_and_kept(saved):
+  (saved / "round_12_temp1234").mkdir()
+  _damage(saved, 11)
+  (saved / "round_10" / "saved_model.pb").unlink()
+  lines = []
+  manager = checkpoints.Checkpoints(saved, warn=lines.append)
+  assert not (saved / "round_12_temp1234").exists()
+  _check(manager.load_latest(_STRUCTURE), 2)
+  assert len(lines) == 2
+  assert "round_11 cannot be read" in lines[0]
+  assert "round_10 cannot be read" in lines[1]
+  assert (saved / "unreadable_round_11").is_dir()
+  # Their numbers are free again.
+  manager.save(_state(10), 10)
+  _check(manager.load_latest(_STRUCTURE), 10)
+
+
+def test_saving_twice_does_no_harm_and_nothing_is_nothing(tmp_path):
+  manager = checkpoints.Checkpoints(tmp_path)
+  assert manager.load_latest(_STRUCTURE) is None
+  manager.save(_state(3), 3)
+  manager.save(_state(3), 3)
+  _check(manager.load_latest(_STRUCTURE), 3)

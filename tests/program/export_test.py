@@ -1,0 +1,60 @@
+"""Tests of the exported SavedModel."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fedemb.models import lenet
+from tff_fedemb.program import export
+
+_LOAD_WITHOUT_THIS_PROJECT = """
+import sys
+import numpy as np
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+images = np.load(sys.argv[2])
+np.save(sys.argv[3], model(images=tf.constant(images))["embeddings"].numpy())
+assert not any(name.startswith("tff_fedemb") for name in sys.modules)
+"""
+
+
+def test_plain_tensorflow_loads_it(tmp_path):
+  backbone = lenet.create_lenet((12, 10, 1), embedding_dim=7)
+  export.export_backbone(backbone, tmp_path / "model")
+  # Exporting again replaces it.
+  export.export_backbone(backbone, tmp_path / "model")
+  assert os.listdir(tmp_path) == ["model"]
+  images = np.random.default_rng(0).uniform(0, 255, (3, 12, 10, 1))
+  images = images.astype(np.float32)
+  np.save(tmp_path / "images.npy", images)
+  subprocess.run(
+      [
+          sys.executable,
+          "-c",
+          _LOAD_WITHOUT_THIS_PROJECT,
+          tmp_path / "model",
+          tmp_path / "images.npy",
+          tmp_path / "embeddings.npy",
+      ],
+      check=True,
+      cwd=tmp_path,
+  )
+  found = np.load(tmp_path / "embeddings.npy")
+  expected = backbone(images).numpy()
+  expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+  np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_signature(tmp_path):
+  export.export_backbone(lenet.create_lenet((8, 8, 3)), tmp_path / "model")
+  signature = tf.saved_model.load(tmp_path / "model").signatures[
+      "serving_default"
+  ]
+  _, inputs = signature.structured_input_signature
+  assert inputs == {
+      "images": tf.TensorSpec([None, 8, 8, 3], tf.float32, name="images")
+  }
+  assert signature.structured_outputs["embeddings"].shape[1] == 128

@@ -1,0 +1,78 @@
+"""Tests of run directories: ownership, locks, refusals."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tff_fedemb.program import run_directory
+
+
+def test_same_settings_open_it_again(tmp_path):
+  path = tmp_path / "runs" / "one"
+  first = run_directory.RunDirectory(path, {"rounds": 3, "clip_norm": 1.0})
+  first.write_json("summary.json", {"x": 1})
+  first.close()
+  again = run_directory.RunDirectory(path, {"clip_norm": 1.0, "rounds": 3})
+  assert again.read_json("summary.json") == {"x": 1}
+  assert again.read_json("missing.json") is None
+  again.close()
+  assert json.loads((path / "flags.json").read_text()) == {
+      "clip_norm": 1.0,
+      "rounds": 3,
+  }
+  assert set(json.loads((path / "code_version.json").read_text())) == {
+      "commit",
+      "modified",
+  }
+
+
+def test_other_settings_are_refused_and_nothing_changes(tmp_path):
+  run_directory.RunDirectory(tmp_path / "r", {"rounds": 3}).close()
+  before = {p: p.read_bytes() for p in (tmp_path / "r").iterdir()}
+  with pytest.raises(
+      run_directory.RunDirectoryError, match=r"--rounds=3 \(now 4\)"
+  ):
+    run_directory.RunDirectory(tmp_path / "r", {"rounds": 4})
+  assert {p: p.read_bytes() for p in (tmp_path / "r").iterdir()} == before
+
+
+def test_other_peoples_files_are_refused(tmp_path):
+  (tmp_path / "thesis.tex").write_text("years of work")
+  with pytest.raises(run_directory.RunDirectoryError, match="other files"):
+    run_directory.RunDirectory(tmp_path, {})
+  assert os.listdir(tmp_path) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_unusable_paths_are_refused(tmp_path, name):
+  (tmp_path / "file").write_text("")
+  with pytest.raises(run_directory.RunDirectoryError, match="--run_dir must be"):
+    run_directory.RunDirectory(tmp_path / name, {})
+
+
+def test_a_second_process_is_turned_away(tmp_path):
+  directory = run_directory.RunDirectory(tmp_path / "r", {})
+  code = (
+      "from tff_fedemb.program import run_directory\n"
+      "try:\n"
+      f"  run_directory.RunDirectory({os.fspath(tmp_path / 'r')!r}, {{}})\n"
+      "except run_directory.RunDirectoryError as e:\n"
+      "  print(e)\n"
+  )
+  output = subprocess.run(
+      [sys.executable, "-c", code], capture_output=True, text=True, check=True
+  ).stdout
+  assert "--run_dir must not be in use" in output
+  directory.close()
+
+
+def test_interrupted_json_leaves_the_old_one(tmp_path):
+  directory = run_directory.RunDirectory(tmp_path / "r", {})
+  directory.write_json("a.json", [1])
+  with pytest.raises(ValueError, match="not JSON compliant"):
+    directory.write_json("a.json", [float("nan")])
+  assert directory.read_json("a.json") == [1]
+  directory.close()

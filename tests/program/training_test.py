@@ -1,0 +1,152 @@
+"""Tests of the training loop with a runtime that does arithmetic."""
+
+import collections
+
+import dp_accounting
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tff_fedemb.data import participation
+from tff_fedemb.data import population
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import checkpoints
+from tff_fedemb.program import metrics
+from tff_fedemb.program import training
+from tff_fedemb.runtime import base
+
+_NUM_USERS = 20
+
+
+class _Sums(base.Runtime):
+  """Its state depends on every client id of every round, in order."""
+
+  def __init__(self, fail_in_round=None, error=RuntimeError):
+    self._fail_in_round = fail_in_round
+    self._error = error
+
+  def initialize(self, process):
+    del process
+    return (np.float64(1.0), np.int32(0))
+
+  def next(self, state, client_ids):
+    value, round_num = state
+    if round_num == self._fail_in_round:
+      raise self._error("stop")
+    for client_id in client_ids:
+      value = (value * 1.7 + sum(map(int, client_id.split("\n")))) % 1000.0
+    report = collections.OrderedDict(
+        client_work=collections.OrderedDict(loss=np.float32(value))
+    )
+    return (value, np.int32(round_num + 1)), report
+
+  def structured_state(self, state):
+    return tff.learning.templates.LearningAlgorithmState(
+        state[0], (), state[1], (), ()
+    )
+
+  def load_state(self, structure):
+    return (
+        np.float64(structure.global_model_weights),
+        np.int32(structure.client_work),
+    )
+
+  def close(self):
+    pass
+
+
+def _create_loop(directory, runtime, said=None):
+  claim = accounting.Participation(
+      accounting.ParticipationKind.FIXED_SIZE,
+      num_users=_NUM_USERS,
+      users_per_round=6,
+      users_per_client=2,
+  )
+  return training.TrainingLoop(
+      process=None,
+      runtime=runtime,
+      users=population.Population(_NUM_USERS),
+      sampler=participation.FixedSizeSampler(_NUM_USERS, 3, 2, seed=8),
+      round_event=dp_accounting.GaussianDpEvent(2.0),
+      ledger=ledger_lib.Ledger(claim, delta=1e-3),
+      evaluate_fn=lambda w: {training.RECALL_PREFIX + "0.001": float(w) / 1000},
+      checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
+      metrics=metrics.MetricsLog(directory),
+      config=training.TrainingConfig(
+          rounds=10, evaluate_every=5, checkpoint_every=3
+      ),
+      say=(said if said is not None else []).append,
+  )
+
+
+def _train(directory, runtime, said=None):
+  loop = _create_loop(directory, runtime, said)
+  return loop, loop.run(loop.start(lambda weights: weights + 1.0))
+
+
+@pytest.fixture(name="whole", scope="module")
+def _whole(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("whole")
+  said = []
+  loop, state = _train(directory, _Sums(), said)
+  return loop.weights(state), state, metrics.MetricsLog(directory).read(), said
+
+
+def test_every_round_is_reported_and_accounted(whole):
+  _, state, frame, said = whole
+  assert state.rounds_done == 10
+  assert state.ledger.history == ((dp_accounting.GaussianDpEvent(2.0), 10),)
+  assert list(frame.index) == list(range(1, 11))
+  assert (frame["participants/num_users"] == 6).all()
+  evaluated = frame.dropna().index
+  assert list(evaluated) == [5, 10]
+  assert frame["privacy/epsilon"][10] == pytest.approx(state.ledger.epsilon())
+  assert "round 10/10" in said[-1]
+  assert "recall@0.001" in said[-1]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_failed_run_resumes_with_the_same_rounds(tmp_path, whole, error):
+  weights, state, frame, _ = whole
+  with pytest.raises(error):
+    _train(tmp_path, _Sums(fail_in_round=7, error=error))
+  said = []
+  loop, resumed = _train(tmp_path, _Sums(), said)
+  assert said[0] == "Resuming after round 7."
+  assert loop.weights(resumed) == weights
+  assert resumed.ledger == state.ledger
+  resumed_frame = metrics.MetricsLog(tmp_path).read()
+  for column in ("participants/checksum", "client_work/loss"):
+    assert list(resumed_frame[column]) == list(frame[column])
+
+
+def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
+  weights, state, frame, _ = whole
+  with pytest.raises(RuntimeError):
+    _train(tmp_path, _Sums(fail_in_round=8))
+  # As after SIGKILL: the checkpoint of round 8 was never written, and that of
+  # round 6 is damaged.
+  for name in ("round_8", "round_6"):
+    (tmp_path / "checkpoints" / name / "saved_model.pb").unlink()
+  loop, resumed = _train(tmp_path, _Sums())
+  assert loop.weights(resumed) == weights
+  assert resumed.ledger == state.ledger
+  resumed_frame = metrics.MetricsLog(tmp_path).read()
+  assert list(resumed_frame.index) == list(frame.index)
+  assert list(resumed_frame["participants/checksum"]) == list(
+      frame["participants/checksum"]
+  )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": 0}, "rounds must be at least 1, found 0"),
+        ({"rounds": 1, "evaluate_every": -1}, "evaluate_every must be at"),
+        ({"rounds": 1, "checkpoint_every": 0}, "checkpoint_every must be at"),
+    ],
+)
+def test_mistakes_are_named(options, message):
+  with pytest.raises(ValueError, match=message):
+    training.TrainingConfig(**options)

@@ -1,0 +1,180 @@
+"""Labelled images in a plain folder: one sub-folder a class.
+
+The layout that most image data sets unpack to. Files are listed first and read
+one at a time, so that a folder may hold more images than memory.
+"""
+
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+from PIL import Image
+from PIL import ImageOps
+
+# By the name's ending; the content decides how a file is read.
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm")
+_FORMATS = ("PNG", "JPEG", "BMP", "PPM")
+_MODES = {1: "L", 3: "RGB"}
+
+
+class ImageFolderError(ValueError):
+  """A folder, or an image in it, that cannot be used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFolder:
+  """The images of a folder, not yet read.
+
+  Attributes:
+    paths: Files, by class and name.
+    labels: int64 `[n]` indices into `class_names`.
+    class_names: Sub-folders with images, sorted.
+    ignored: What lies in the folder or in a class and is no image by its name;
+      hidden files are not counted.
+  """
+
+  paths: tuple[pathlib.Path, ...]
+  labels: np.ndarray
+  class_names: tuple[str, ...]
+  ignored: tuple[pathlib.Path, ...] = ()
+
+  def __post_init__(self):
+    if self.labels.shape != (len(self.paths),):
+      raise ValueError(
+          f"labels must be [{len(self.paths)}], found"
+          f" {list(self.labels.shape)}."
+      )
+
+  def subsample(self, max_images: int, *, seed: int = 0) -> "ImageFolder":
+    """At most `max_images` of them, drawn without replacement, in order."""
+    if len(self.paths) <= max_images:
+      return self
+    rows = np.random.default_rng(seed).choice(
+        len(self.paths), size=max_images, replace=False
+    )
+    rows.sort()
+    return dataclasses.replace(
+        self,
+        paths=tuple(self.paths[row] for row in rows),
+        labels=self.labels[rows],
+    )
+
+
+def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
+  """Lists a folder with one sub-folder a class.
+
+  Images are the files `*.png`, `*.jpg`, `*.jpeg`, `*.bmp` and `*.pgm` (in upper
+  or lower case) that lie in a sub-folder themselves, not deeper.
+
+  Args:
+    folder: The folder.
+
+  Returns:
+    The images in it.
+
+  Raises:
+    ImageFolderError: If there is no such folder, or it has fewer than two
+      classes or no class of two images.
+  """
+  folder = pathlib.Path(folder)
+  paths, labels, class_names, ignored = [], [], [], []
+  try:
+    for entry in _visible_entries(folder):
+      if not entry.is_dir():
+        ignored.append(entry)
+        continue
+      images = []
+      for path in _visible_entries(entry):
+        is_image = path.suffix.lower() in SUFFIXES and not path.is_dir()
+        (images if is_image else ignored).append(path)
+      if images:
+        labels += [len(class_names)] * len(images)
+        class_names.append(entry.name)
+        paths += images
+  except OSError as error:
+    raise ImageFolderError(
+        f"image_folder={folder} must be a folder that can be read, found"
+        f" {error.filename}: {error.strerror}."
+    ) from error
+  _, sizes = np.unique(labels, return_counts=True)
+  if len(sizes) < 2 or max(sizes) < 2:
+    raise ImageFolderError(
+        f"image_folder={folder} must hold two or more sub-folders, one a class,"
+        f" with {', '.join(SUFFIXES)} images, and two images or more in one of"
+        f" them, found {len(sizes)} with {len(paths)} images."
+    )
+  return ImageFolder(
+      tuple(paths),
+      np.array(labels, np.int64),
+      tuple(class_names),
+      tuple(ignored),
+  )
+
+
+def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
+  return sorted(
+      path for path in folder.iterdir() if not path.name.startswith(".")
+  )
+
+
+def read_image(
+    path: str | os.PathLike[str], image_shape: tuple[int, int, int]
+) -> np.ndarray:
+  """Reads an image as a model takes it.
+
+  The picture is turned as its EXIF orientation says, laid on white where it is
+  transparent, converted to grey (ITU-R 601 luma) or RGB, and resized to the
+  height and width, whatever its own proportions (bilinear, smoothed when it is
+  made smaller). Samples of 16 bits are scaled to 8. An image that is already of
+  the size and the colours is left as it is.
+
+  Args:
+    path: A PNG, JPEG, BMP or PGM file.
+    image_shape: Height, width and channels (1: grey; 3: RGB) to make it.
+
+  Returns:
+    uint8 `[height, width, channels]`.
+
+  Raises:
+    ImageFolderError: If the file is no image or is damaged.
+    ValueError: If the number of channels is neither 1 nor 3.
+  """
+  height, width, channels = image_shape
+  if channels not in _MODES:
+    raise ValueError(f"channels must be 1 or 3, found {channels}.")
+  try:
+    with Image.open(path, formats=_FORMATS) as image:
+      picture = _to_mode(ImageOps.exif_transpose(image), _MODES[channels])
+  except Image.UnidentifiedImageError as error:
+    raise ImageFolderError(
+        f"{path} must be a PNG, JPEG, BMP or PGM image, found something else."
+    ) from error
+  # Pillow's readers raise all of these on damaged files.
+  except (
+      OSError,
+      SyntaxError,
+      ValueError,
+      EOFError,
+      Image.DecompressionBombError,
+  ) as error:
+    raise ImageFolderError(
+        f"{path} must be an image that can be read, found: {error}."
+    ) from error
+  if picture.size != (width, height):
+    picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+  return np.asarray(picture).reshape(image_shape)
+
+
+def _to_mode(image: Image.Image, mode: str) -> Image.Image:
+  if image.mode.startswith("I"):
+    # Pillow would cut 16-bit samples off at 255.
+    samples = np.asarray(image).astype(np.float64)
+    if "transparency" in image.info:
+      samples[samples == image.info["transparency"]] = 65535
+    samples = np.clip(np.rint(samples / 257), 0, 255)
+    image = Image.fromarray(samples.astype(np.uint8))
+  if image.has_transparency_data:
+    paper = Image.new("RGBA", image.size, "white")
+    image = Image.alpha_composite(paper, image.convert("RGBA"))
+  return image.convert(mode)
