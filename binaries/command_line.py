@@ -14,6 +14,8 @@ from absl import app
 from absl import flags
 from absl import logging
 
+from tff_fedemb.runtime import worker_process
+
 # All of these take effect only before TensorFlow is imported. Its C++ log tells
 # of missing GPUs and failed graph optimizations; failures that matter raise.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -48,15 +50,11 @@ def run(main: Callable[[], None]) -> None:
   Args:
     main: Takes nothing; flags are parsed when it is called.
   """
-  flags.FLAGS.set_default("verbosity", logging.WARNING)
 
   def guarded_main(arguments):
-    import tensorflow as tf
-
-    from tff_fedemb.runtime import worker_process
-
-    tf.get_logger().setLevel(logging.get_absl_logger().getEffectiveLevel())
-    worker_process.end_worker_on_exit()
+    # The default of absl's programs is to tell everything.
+    if not flags.FLAGS["verbosity"].present:
+      logging.set_verbosity(logging.WARNING)
     try:
       if len(arguments) > 1:
         raise UsageError(
@@ -71,4 +69,6 @@ def run(main: Callable[[], None]) -> None:
       print("interrupted; the same command resumes the run", file=sys.stderr)
       sys.exit(130)
 
+  # Also for programs that end while they parse their flags.
+  worker_process.end_worker_on_exit()
   app.run(guarded_main)

@@ -1,4 +1,4 @@
-"""Trains an embedding model on pooled data, without privacy: the baseline.
+r"""Trains an embedding model on pooled data, without privacy: the baseline.
 
   python -m binaries.run_centralized --task=emnist --data_dir=data \
     --run_dir=runs/centralized
@@ -20,6 +20,9 @@ from tff_fedemb.data import participation
 _USERS_PER_ROUND = flags.DEFINE_integer(
     "users_per_round", 256, "Users whose examples make up a round."
 )
+
+
+flags.adopt_module_key_flags(training_flags)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Trains an embedding model on users' data with user-level privacy.
+r"""Trains an embedding model on users' data with user-level privacy.
 
 For instance, on handwriting that was made up:
 
@@ -75,6 +75,9 @@ _EXTRAPOLATED_COHORT_FACTOR = flags.DEFINE_float(
     "extrapolated_cohort_factor", 64.0,
     "Users of a round and noise multiplier of the extrapolation / of the run.",
 )  # fmt: skip
+
+
+flags.adopt_module_key_flags(training_flags)
 
 
 def _own_flags() -> tuple[str, ...]:

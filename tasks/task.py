@@ -66,9 +66,9 @@ class Task:
         "x": tf.TensorSpec([None, *self.image_shape], tf.uint8),
         "y": tf.TensorSpec([None], tf.int64),
     }
-    if dict(spec) != expected:
+    if spec != expected:
       raise ValueError(
-          f"create_client_dataset must yield {expected}, found {dict(spec)}."
+          f"create_client_dataset must yield {expected}, found {spec}."
       )
 
   @property
