@@ -11,7 +11,6 @@ import pathlib
 import tempfile
 from typing import Any
 
-from google.protobuf import message
 import numpy as np
 import tensorflow as tf
 import tqdm
@@ -116,15 +115,8 @@ class _Model:
   def __init__(self, path: str):
     try:
       self._module = tf.saved_model.load(path)
-    # What TensorFlow raises depends on which of the files is damaged.
-    except (
-        OSError,
-        KeyError,
-        RuntimeError,
-        ValueError,
-        message.DecodeError,
-        tf.errors.OpError,
-    ) as error:
+    # TensorFlow raises whatever comes of the part that is damaged.
+    except Exception as error:
       raise command_line.UsageError(
           f"--saved_model must be the directory of a SavedModel, found {path}:"
           f" {error}"

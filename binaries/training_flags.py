@@ -39,6 +39,9 @@ EMBEDDING_DIM = flags.DEFINE_integer(
 HEAD = flags.DEFINE_string(
     "head", "linear", f"Head: {', '.join(sorted(heads.HEADS))}."
 )
+HEAD_INITIAL_SCALE = flags.DEFINE_float(
+    "head_initial_scale", 0.1, "Norm of a fresh row of head linear."
+)
 HEAD_SCALE = flags.DEFINE_float(
     "head_scale", 16.0, "Scale of the cosines (heads cosine and arcface)."
 )
@@ -123,7 +126,7 @@ def settings(*names: str) -> dict[str, object]:
 def create_head() -> heads.Head:
   """Creates the head that the flags describe."""
   options = {
-      "linear": {},
+      "linear": {"initial_scale": HEAD_INITIAL_SCALE.value},
       "cosine": {
           "scale": HEAD_SCALE.value,
           "learned_scale": HEAD_LEARNED_SCALE.value,

@@ -88,7 +88,8 @@ def test_round_report(processes, name):
       [_update(0.5), _update(1.0), _update(3.0), _update(8.0), _update(1.5)],
   ).measurements
   assert report["num_clients"] == 5
-  assert report["clipped_share"] == pytest.approx(0.0 if name == "none" else 0.4)
+  clipped_share = 0.0 if name == "none" else 0.4
+  assert report["clipped_share"] == pytest.approx(clipped_share)
   assert report["median_update_norm"] == pytest.approx(1.5, rel=0.003)
   assert report["noise_stddev_of_mean"] == 0.0
   assert math.isinf(report["signal_to_noise"])

@@ -108,8 +108,9 @@ def _reference_delta(weights, client_id, round_num, config, head):
     keras = tf.keras.optimizers.legacy
     if config.client_optimizer == "adam":
       return keras.Adam(rate)
-    momentum = config.client_momentum if config.client_optimizer == "sgdm" else 0.0
-    return keras.SGD(rate, momentum)
+    if config.client_optimizer == "sgdm":
+      return keras.SGD(rate, config.client_momentum)
+    return keras.SGD(rate)
 
   backbone_optimizer = create_optimizer(config.client_learning_rate)
   head_optimizer = create_optimizer(
@@ -291,7 +292,7 @@ def test_cost_does_not_depend_on_the_number_of_possible_labels():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"client_learning_rate": -1.0}, "client_learning_rate must be at least"),
+        ({"client_learning_rate": -1.0}, "client_learning_rate must be"),
         ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
         ({"local_epochs": 0}, "local_epochs must be at least 1, found 0"),
         ({"client_optimizer": "lion"}, "client_optimizer must be one of"),

@@ -16,7 +16,7 @@ from binaries import command_line
 from binaries import evaluation_run
 from tasks import registry
 from tasks import task as task_lib
-from tasks.synthetic import glyphs
+from tasks.synthetic import emnist
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
@@ -58,7 +58,7 @@ def models(tmp_path_factory):
 @pytest.fixture(scope="module")
 def emnist_dir(tmp_path_factory):
   directory = tmp_path_factory.mktemp("emnist")
-  glyphs.write_emnist(directory, num_users=3, seed=1)
+  emnist.write_emnist(directory, num_users=3, seed=1)
   return directory
 
 
@@ -67,7 +67,7 @@ def pixels():
   """Images uint8 `[classes, images, 6, 5]`, alike within a class."""
   generator = np.random.default_rng(0)
   base = generator.uniform(60, 190, (_NUM_CLASSES, 1, 6, 5))
-  noise = generator.normal(0, 30, (_NUM_CLASSES, _IMAGES_OF_CLASS, 6, 5))
+  noise = generator.normal(0, 50, (_NUM_CLASSES, _IMAGES_OF_CLASS, 6, 5))
   return np.clip(base + noise, 0, 255).astype(np.uint8)
 
 
@@ -85,19 +85,19 @@ def folder(tmp_path, pixels):
 
 
 def _evaluate(**options):
+  paths = {
+      name: os.fspath(value)
+      for name, value in options.items()
+      if isinstance(value, os.PathLike)
+  }
   evaluation_run.execute(
-      evaluation_run.EvaluationConfig(
-          **{
-              name: os.fspath(value) if isinstance(value, os.PathLike) else value
-              for name, value in options.items()
-          }
-      )
+      evaluation_run.EvaluationConfig(**{**options, **paths})
   )
   return json.loads(pathlib.Path(options["output_json"]).read_text())
 
 
-def _run_main(**flags):
-  return subprocess.run(
+def _start_main(**flags):
+  return subprocess.Popen(
       [
           sys.executable,
           "-m",
@@ -105,14 +105,10 @@ def _run_main(**flags):
           *(f"--{name}={value}" for name, value in flags.items()),
       ],
       cwd=_ROOT,
-      capture_output=True,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
       text=True,
-      check=False,
-      env={
-          name: value
-          for name, value in os.environ.items()
-          if name != "TF_CPP_MIN_LOG_LEVEL"
-      },
+      env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
   )
 
 
@@ -141,10 +137,13 @@ class TestFolder:
       assert recall == pytest.approx(expected, abs=1e-12)
       low, high = report["recall_interval_at_far"][rate]
       assert low <= recall <= high
-      threshold = report["threshold_at_far"][rate]
-      assert np.mean(scores[~is_same] >= threshold - 1e-6) <= float(rate)
+      # The model computes in single precision.
+      threshold = report["threshold_at_far"][rate] + 1e-6
+      assert np.mean(scores[~is_same] >= threshold) <= float(rate)
     assert 0 < report["recall_at_far"]["0.1"] < 1
-    assert report["auc"] == pytest.approx(metrics.roc_auc_score(is_same, scores))
+    assert report["auc"] == pytest.approx(
+        metrics.roc_auc_score(is_same, scores)
+    )
     assert report["num_images"] == _NUM_IMAGES
     assert report["num_classes"] == _NUM_CLASSES
     assert report["num_positive_pairs"] == np.sum(is_same)
@@ -491,30 +490,29 @@ class TestTask:
       )
 
 
-class TestCommandLine:
-  def test_evaluates_a_task(self, models, emnist_dir, tmp_path):
-    process = _run_main(
-        saved_model=models["lenet"],
-        task="emnist",
-        data_dir=emnist_dir,
-        split="test",
-        output_json=tmp_path / "result.json",
-    )
-    assert process.returncode == 0
-    assert not process.stderr
-    assert "FAR     recall" in process.stdout
-    assert json.loads((tmp_path / "result.json").read_text())["recall_at_far"]
-
-  def test_mistake_is_one_line(self, models, tmp_path):
-    process = _run_main(
-        saved_model=models["identity"],
-        image_folder=tmp_path,
-        output_json=tmp_path / "result.json",
-    )
-    assert process.returncode == 1
-    assert process.stderr.startswith(
-        f"error: --image_folder={tmp_path} must hold two or more sub-folders"
-    )
-    assert process.stderr.count("\n") == 1
-    assert not process.stdout
-    assert not list(tmp_path.iterdir())
+def test_command_line(models, emnist_dir, tmp_path):
+  right = _start_main(
+      saved_model=models["lenet"],
+      task="emnist",
+      data_dir=emnist_dir,
+      split="test",
+      output_json=tmp_path / "right.json",
+  )
+  wrong = _start_main(
+      saved_model=models["identity"],
+      image_folder=tmp_path / "missing",
+      output_json=tmp_path / "wrong.json",
+  )
+  output, errors = right.communicate()
+  assert right.returncode == 0
+  assert not errors
+  assert "FAR     recall" in output
+  report = json.loads((tmp_path / "right.json").read_text())
+  assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
+  # A mistake: one line, and nothing is written.
+  output, errors = wrong.communicate()
+  assert wrong.returncode == 1
+  assert not output
+  assert errors.startswith(f"error: --image_folder={tmp_path / 'missing'} must")
+  assert errors.count("\n") == 1
+  assert [path.name for path in tmp_path.iterdir()] == ["right.json"]

@@ -123,7 +123,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
         ("--backbone=vgg", "--backbone must be one of"),
         ("--head=softmax", "--head must be one of"),
         ("--participation=all", "--participation must be one of"),
-        ("--client_learning_rate=-1", "--client_learning_rate must be at least 0"),
+        ("--client_learning_rate=-1", "--client_learning_rate must be"),
         ("--rounds=0", "--rounds must be at least 1"),
         ("--delta=2", "--delta must be in"),
         ("--runtime=spark", "--runtime must be one of"),

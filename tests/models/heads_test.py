@@ -108,6 +108,7 @@ def test_arcface_gradient_is_finite_at_angle_zero():
     ("name", "options", "message"),
     [
         ("softmax", {}, "head must be one of"),
+        ("linear", {"initial_scale": -1.0}, "initial_scale must be at least"),
         ("cosine", {"scale": 0.0}, "scale must be positive, found 0.0"),
         ("arcface", {"margin": 2.0}, "margin must be in"),
     ],

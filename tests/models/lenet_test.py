@@ -27,7 +27,8 @@ def test_embeds_images_one_by_one(shape):
 def test_every_parameter_gets_a_gradient():
   backbone = backbones.create_backbone("lenet", (28, 28, 1))
   with tf.GradientTape() as tape:
-    output = backbone(tf.random.stateless_uniform([2, 28, 28, 1], (1, 2), 0, 255))
+    images = tf.random.stateless_uniform([2, 28, 28, 1], (1, 2), 0, 255)
+    output = backbone(images)
     loss = tf.reduce_sum(tf.square(output))
   for gradient in tape.gradient(loss, backbone.trainable_weights):
     assert gradient is not None

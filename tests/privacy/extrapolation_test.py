@@ -1,5 +1,6 @@
 """Tests of extrapolation against the published table."""
 
+import functools
 import json
 import math
 
@@ -16,6 +17,15 @@ _POISSON = accounting.Participation(
 )
 
 
+@functools.cache  # Tests share what takes a second.
+def _published_setting(noise_multiplier):
+  return extrapolation.extrapolate(
+      rounds=800,
+      noise_multiplier=noise_multiplier,
+      participation=_FIXED_SIZE,
+  )
+
+
 @pytest.mark.parametrize(
     ('noise_multiplier', 'published'), [(0.02, '3.90'), (0.015, '5.62')]
 )
@@ -25,11 +35,7 @@ def test_published_figures(noise_multiplier, published):
   The epsilons are printed there; population, cohort and delta are not, they
   were found by search.
   """
-  result = extrapolation.extrapolate(
-      rounds=800,
-      noise_multiplier=noise_multiplier,
-      participation=_FIXED_SIZE,
-  )
+  result = _published_setting(noise_multiplier)
   assert result.noise_multiplier == pytest.approx(64 * noise_multiplier)
   assert result.participation.users_per_round == 131_072
   assert f'{result.authors.epsilon:.2f}' == published
@@ -44,18 +50,14 @@ def test_published_figures(noise_multiplier, published):
 
 
 def test_the_readings_are_the_ledgers_accounting():
-  result = extrapolation.extrapolate(
-      rounds=10, noise_multiplier=0.05, participation=_FIXED_SIZE
-  )
+  result = _published_setting(0.02)
   assert (
       accounting.Participation(
           accounting.ParticipationKind.FIXED_SIZE, 10_000_000, 131_072, 32
       )
       == result.participation
   )
-  doubled = extrapolation.extrapolate(
-      rounds=10, noise_multiplier=0.1, participation=_FIXED_SIZE
-  )
+  doubled = _published_setting(0.04)
   assert doubled.user_level.epsilon == result.authors.epsilon
 
 
@@ -72,7 +74,7 @@ def test_single_user_poisson_has_one_reading():
 
 def test_a_factor_of_one_changes_the_population_only():
   result = extrapolation.extrapolate(
-      rounds=5,
+      rounds=0,
       noise_multiplier=1.0,
       participation=_FIXED_SIZE,
       num_users=10_000,

@@ -8,6 +8,7 @@ query, whatever the number of users that it merges.
 import collections
 from collections.abc import Iterable
 from collections.abc import Mapping
+import contextlib
 import os
 import pathlib
 import sqlite3
@@ -79,8 +80,9 @@ class SqliteExamples:
       raise DataError(f"{self._path} has no client in split {split_name!r}.")
     self._num_examples = dict(rows)
 
-  def _connect(self) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
+  def _connect(self) -> contextlib.closing[sqlite3.Connection]:
+    uri = f"{self._path.resolve().as_uri()}?mode=ro"
+    return contextlib.closing(sqlite3.connect(uri, uri=True))
 
   @property
   def user_ids(self) -> list[str]:
@@ -115,15 +117,20 @@ class SqliteExamples:
 
   def read_serialized(self, *, limit: int = -1) -> list[bytes]:
     """Serialised examples of the split, user by user; all, or the first."""
-    with self._connect() as connection:
-      return [
-          row[0]
-          for row in connection.execute(
-              "SELECT serialized_example_proto FROM examples WHERE split_name ="
-              " ? ORDER BY client_id, rowid LIMIT ?",
-              (self._split_name, limit),
-          )
-      ]
+    try:
+      with self._connect() as connection:
+        return [
+            row[0]
+            for row in connection.execute(
+                "SELECT serialized_example_proto FROM examples WHERE split_name"
+                " = ? ORDER BY client_id, rowid LIMIT ?",
+                (self._split_name, limit),
+            )
+        ]
+    except sqlite3.Error as error:
+      raise DataError(
+          f"{self._path} must be a whole sqlite database, found: {error}."
+      ) from error
 
 
 def write_examples(

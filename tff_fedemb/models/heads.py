@@ -74,11 +74,25 @@ class Head(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class LinearHead(Head):
-  """A dense layer with bias: logits = x W' + b."""
+  """A dense layer with bias: logits = x W' + b.
+
+  Attributes:
+    initial_scale: Expected norm of a fresh row. Embeddings are not normalised
+      here, and the gradients of the first steps flow through the random rows
+      into the backbone: small rows keep their noise out of it.
+  """
+
+  initial_scale: float = 0.1
+
+  def __post_init__(self):
+    if not self.initial_scale >= 0.0:
+      raise ValueError(
+          f"initial_scale must be at least 0, found {self.initial_scale}."
+      )
 
   def initialize(self, num_classes, embedding_dim, *, seed):
     return (
-        _random_rows(num_classes, embedding_dim, seed),
+        self.initial_scale * _random_rows(num_classes, embedding_dim, seed),
         tf.zeros([num_classes]),
     )
 

@@ -1,7 +1,9 @@
 """What a run costs in privacy: accounting, the ledger and extrapolation.
 
-* `accounting` turns one round's mechanism and the way users take part into an
-  epsilon, with every assumption named.
+* `accounting` turns one round's mechanism and the way users take part into the
+  event that an accountant is given, with every assumption named.
+* `epsilon` composes such events and reads off epsilon.
+* `report` says what a run protects and what it cost, in numbers and words.
 * `ledger` records the rounds as they happen and travels in the checkpoint.
 * `extrapolation` says what a simulated run would cost with a larger
   population and cohort.

@@ -76,20 +76,20 @@ class Participation:
       raise ValueError(
           f'kind must be a ParticipationKind, found {self.kind!r}.'
       )
-    counts = ['num_users', 'users_per_client']
+    for name in ('num_users', 'users_per_client'):
+      self._set(name, check_integer(name, getattr(self, name), minimum=1))
     users = self.users_per_round
     if self.kind is ParticipationKind.FIXED_SIZE:
-      counts.append('users_per_round')
+      users = check_integer('users_per_round', users, minimum=1)
     elif not is_number(users):
       raise ValueError(
           f'users_per_round must be a finite number, found {users!r}.'
       )
+    elif isinstance(users, numbers.Integral):
+      users = operator.index(users)
     else:
-      is_whole = isinstance(users, numbers.Integral)
-      self._set('users_per_round', int(users) if is_whole else float(users))
-    for name in counts:
-      self._set(name, check_integer(name, getattr(self, name), minimum=1))
-    users = self.users_per_round
+      users = float(users)
+    self._set('users_per_round', users)
     if not self.users_per_client <= users <= self.num_users:
       raise ValueError(
           'users_per_round must be at least users_per_client '
@@ -198,6 +198,18 @@ def supported_accountants(participation: Participation) -> tuple[str, ...]:
   return _RULES[participation.kind].accountants
 
 
+def accountants_of_relation(
+    neighboring_relation: dp_accounting.NeighboringRelation,
+) -> frozenset[str]:
+  """Names of the accountants that serve a participation of this relation."""
+  return frozenset(
+      name
+      for rules in _RULES.values()
+      if rules.neighboring_relation is neighboring_relation
+      for name in rules.accountants
+  )
+
+
 def select_accountants(
     participation: Participation, names: Sequence[str] | None = None
 ) -> tuple[str, ...]:
@@ -299,15 +311,12 @@ def check_integer(name: str, value: int, *, minimum: int) -> int:
   Raises:
     ValueError: If value is too small, a truth value or no integer at all.
   """
-  try:
-    integer = None if isinstance(value, bool) else operator.index(value)
-  except TypeError:
-    integer = None
-  if integer is None or integer < minimum:
+  is_integer = isinstance(value, numbers.Integral)
+  if not is_integer or isinstance(value, bool) or value < minimum:
     raise ValueError(
         f'{name} must be an integer of at least {minimum}, found {value!r}.'
     )
-  return integer
+  return operator.index(value)
 
 
 def count_in_words(number: float) -> str:

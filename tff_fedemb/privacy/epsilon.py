@@ -40,7 +40,7 @@ def create_accountant(
     raise ValueError(
         f'accountant must be one of {sorted(_ACCOUNTANTS)}, found {name!r}.'
     )
-  if name in accounting.accountants_for_relation(neighboring_relation):
+  if name in accounting.accountants_of_relation(neighboring_relation):
     return _ACCOUNTANTS[name](neighboring_relation=neighboring_relation)
   raise ValueError(
       f'accountant must support {neighboring_relation}, found {name!r}: '
@@ -81,8 +81,8 @@ def epsilon_of(
   Privacy:
     Unit: user.
     Neighbouring relation: `neighboring_relation`; it does not change the
-      sensitivity, so pass events made by `round_event`.
-    Sensitivity: 1, already divided out by `round_event`.
+      sensitivity, so pass events made by `accounting.round_event`.
+    Sensitivity: 1, already divided out by `accounting.round_event`.
     DpEvent: the adaptive composition of `event_counts`.
 
   Args:
@@ -102,7 +102,7 @@ def epsilon_of(
   accounting.check_delta(delta)
   ledger = create_accountant(accountant, neighboring_relation)
   for event, count in event_counts:
-    accounting.check_integer('count', count, minimum=0)
+    count = accounting.check_integer('count', count, minimum=0)
     if not ledger.supports(event):
       raise ValueError(
           f'event must be supported by the {accountant!r} accountant under '
@@ -124,22 +124,22 @@ def epsilon_by_accountant(
   """Returns the epsilon of the same rounds by each accountant.
 
   Privacy:
-    As `round_event`, composed over the rounds.
+    As `accounting.round_event`, composed over the rounds.
 
   Args:
-    mechanism_counts: Pairs of a mechanism's event, as in `round_event`, and
-      the number of rounds.
+    mechanism_counts: Pairs of a mechanism's event, as in
+      `accounting.round_event`, and the number of rounds.
     participation: Who takes part.
     delta: In (0, 1).
     accountants: Their names; all that the participation supports if None.
-    sensitivity_in_clip_norms: As in `round_event`.
+    sensitivity_in_clip_norms: As in `accounting.round_event`.
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds
     `PLD_EPSILON_LIMIT`.
 
   Raises:
-    ValueError: As `round_event` and `epsilon_of`.
+    ValueError: As `accounting.round_event` and `epsilon_of`.
   """
   accountants = accounting.select_accountants(participation, accountants)
   counts = [

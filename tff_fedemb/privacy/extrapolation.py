@@ -18,7 +18,7 @@ from typing import Any
 import dp_accounting
 
 from tff_fedemb.privacy import accounting
-from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report
 
 
@@ -147,9 +147,9 @@ def extrapolate(
     ValueError: If a number is out of its range, the extrapolated cohort
       exceeds the population, or a fixed-size cohort would not be an integer.
   """
-  rounds = checks.check_integer('rounds', rounds, minimum=0)
-  checks.check_noise_multiplier(noise_multiplier)
-  checks.check_delta(delta)
+  rounds = accounting.check_integer('rounds', rounds, minimum=0)
+  accounting.check_noise_multiplier(noise_multiplier)
+  accounting.check_delta(delta)
   if not 0 < cohort_factor < math.inf:
     raise ValueError(
         f'cohort_factor must be positive and finite, found {cohort_factor!r}.'
@@ -169,10 +169,10 @@ def extrapolate(
   counts = [(dp_accounting.GaussianDpEvent(larger_noise_multiplier), rounds)]
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
-    epsilons = accounting.epsilon_by_accountant(
+    epsilons = epsilon_lib.epsilon_by_accountant(
         counts, larger, delta, sensitivity_in_clip_norms=sensitivity
     )
-    accountant, epsilon = accounting.leading(epsilons)
+    accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
 
   user_level = read(

@@ -7,24 +7,17 @@ it had never stopped.
 
 from collections.abc import Sequence
 import copy
-import importlib.metadata
 import json
 from typing import Any
 
 import dp_accounting
 
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import report as report_lib
 
 _FORMAT = 'tff_fedemb.privacy.ledger'
 _VERSION = 1
-_RELEASED = "every round's model (all iterates)"
-_NOT_COVERED = (
-    'training metrics: losses, norms, counts and evaluations on the users of '
-    'a round are computed without noise',
-    'hyperparameter tuning: other runs on the same users add their own cost',
-    'pseudo-randomness: in a simulation the sampling and the noise come from '
-    'seeded generators; whoever knows the seed sees through both',
-)
 
 # Events that a stored ledger may hold, with their parameters. A new mechanism
 # is one more entry here.
@@ -152,8 +145,11 @@ class Ledger:
         the ledger's.
     """
     accountant = self._check_accountant(accountant)
+    rounds = [
+        accounting.check_integer('rounds', number, minimum=0)
+        for number in rounds
+    ]
     for number in rounds:
-      accounting.check_integer('rounds', number, minimum=0)
       if number > self.rounds:
         raise ValueError(
             f'rounds must be at most {self.rounds}, found {number}.'
@@ -165,44 +161,13 @@ class Ledger:
     }
     return [epsilons[number] for number in rounds]
 
-  def report(self) -> accounting.PrivacyReport:
+  def report(self) -> report_lib.PrivacyReport:
     """Returns the whole account of the rounds so far."""
-    participation = self._participation
-    merged = _merge(self._history)
-    epsilons = accounting.epsilon_by_accountant(
-        merged, participation, self._delta, accountants=self._accountants
-    )
-    name, epsilon = accounting.leading(epsilons)
-    virtual = None
-    if participation.sensitivity_in_clip_norms != 1:
-      _, virtual = accounting.leading(
-          accounting.epsilon_by_accountant(
-              merged,
-              participation,
-              self._delta,
-              accountants=self._accountants,
-              sensitivity_in_clip_norms=1.0,
-          )
-      )
-    return accounting.PrivacyReport(
-        epsilon=epsilon,
-        delta=self._delta,
-        unit=participation.unit,
-        neighboring_relation=participation.neighboring_relation_in_words,
-        sampling=participation.sampling,
-        accountant=name,
-        epsilon_by_accountant=epsilons,
-        sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
-        unit_is_virtual_client_epsilon=virtual,
-        rounds=self.rounds,
-        noise_multiplier=_smallest_noise_multiplier(merged),
-        num_users=participation.num_users,
-        users_per_round=participation.users_per_round,
-        users_per_client=participation.users_per_client,
-        released=_RELEASED,
-        not_covered=_NOT_COVERED,
-        statement=self._statement(merged, epsilons, virtual),
-        warnings=self._warnings(epsilons),
+    return report_lib.create_report(
+        _merge(self._history),
+        self._participation,
+        self._delta,
+        accountants=self._accountants,
     )
 
   def to_json(self) -> str:
@@ -282,73 +247,12 @@ class Ledger:
   ) -> float:
     if accountant == 'rdp':
       return rdp.epsilon(history, self._delta)
-    return accounting.epsilon_by_accountant(
+    return epsilon_lib.epsilon_by_accountant(
         _merge(history),
         self._participation,
         self._delta,
         accountants=(accountant,),
     )[accountant]
-
-  def _statement(
-      self,
-      merged: Sequence[_Run],
-      epsilons: dict[str, float],
-      virtual: float | None,
-  ) -> str:
-    name, epsilon = accounting.leading(epsilons)
-    participation = self._participation
-    sensitivity = participation.sensitivity_in_clip_norms
-    events = ' + '.join(
-        f'{count} x {accounting.round_event(event, participation)}'
-        for event, count in merged[:3]
-    )
-    if len(merged) > 3:
-      events += f' + {len(merged) - 3} more'
-    others = ''.join(
-        f' ({other}: {value:.4g})'
-        for other, value in epsilons.items()
-        if other != name
-    )
-    comparison = ''
-    if virtual is not None:
-      comparison = (
-          ' For comparison only, counting a change of one clip norm instead, '
-          f'the same accounting prints {virtual:.4g}; that reading '
-          f'{accounting.VIRTUAL_CLIENT_UNIT}.'
-      )
-    return (
-        f'(epsilon, delta) = ({epsilon:.4g}, {self._delta:.4g}) for the unit '
-        f'"{participation.unit}" under the relation '
-        f'"{participation.neighboring_relation_in_words}", by '
-        f'{name.upper()}{others} of dp_accounting '
-        f'{importlib.metadata.version("dp-accounting")}, for {self.rounds:,} '
-        f'rounds of which {_RELEASED} may be released. '
-        f'{participation.sampling}. Every virtual client\'s update is clipped '
-        'to L2 norm C, the clipped updates are summed, and Gaussian noise of '
-        'standard deviation z x C, z the noise multiplier, is added to the '
-        'sum, which is then divided by a constant. One user changes the sum '
-        f'by at most {sensitivity:g} C, so the accountant is given '
-        f'z / {sensitivity:g}: {events or "no event"}.{comparison}'
-    )
-
-  def _warnings(self, epsilons: dict[str, float]) -> tuple[str, ...]:
-    warnings = []
-    if self._delta >= 1 / self._participation.num_users:
-      warnings.append(
-          f'delta {self._delta:g} is not below 1 / num_users = '
-          f'{1 / self._participation.num_users:g}'
-      )
-    skipped = [name for name in self._accountants if name not in epsilons]
-    if skipped:
-      warnings.append(
-          f'{", ".join(skipped)} not run: rdp epsilon exceeds '
-          f'{accounting.PLD_EPSILON_LIMIT:g}'
-      )
-    if not self._history:
-      warnings.append('no round was recorded')
-    elif accounting.leading(epsilons)[1] == float('inf'):
-      warnings.append('a round added no noise: nothing is protected')
-    return tuple(warnings)
 
 
 class _IncrementalRdp:
@@ -360,7 +264,7 @@ class _IncrementalRdp:
 
   def __init__(self, participation: accounting.Participation):
     self._participation = participation
-    self._accountant = accounting.create_accountant(
+    self._accountant = epsilon_lib.create_accountant(
         'rdp', participation.neighboring_relation
     )
     self._composed = 0
@@ -373,7 +277,7 @@ class _IncrementalRdp:
     accountant = copy.deepcopy(self._accountant)
     if history:
       self._compose(accountant, history[-1])
-    return accounting.current_epsilon(accountant, delta)
+    return epsilon_lib.current_epsilon(accountant, delta)
 
   def _compose(
       self, accountant: dp_accounting.PrivacyAccountant, run: _Run
@@ -400,13 +304,6 @@ def _prefix(history: Sequence[_Run], rounds: int) -> list[_Run]:
     prefix.append((event, min(count, rounds)))
     rounds -= count
   return prefix
-
-
-def _smallest_noise_multiplier(history: Sequence[_Run]) -> float | None:
-  return min(
-      (float(getattr(event, 'noise_multiplier', 0.0)) for event, _ in history),
-      default=None,
-  )
 
 
 def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pandas as pd
 
 from tff_fedemb.evaluation import plots
 from tff_fedemb.evaluation import verification
-from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import training
 
 
@@ -60,7 +60,7 @@ def build_summary(
         if name != "roc"
     }
 
-  return accounting.json_safe({
+  return report_lib.json_safe({
       "recall_at_far": recall(trained["test"]),
       "recall_at_far_untrained": recall(untrained["test"]),
       "privacy": state.ledger.report().to_json(),

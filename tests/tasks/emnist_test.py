@@ -1,0 +1,306 @@
+"""Tests of the EMNIST task on a file of a few synthetic writers."""
+
+import contextlib
+import os
+import pathlib
+import re
+import sqlite3
+import urllib.error
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import emnist
+from tasks import task as task_lib
+from tasks.synthetic import emnist as synthetic
+from tff_fedemb.data import sqlite_examples
+
+_NUM_USERS = 4
+_ADVICE = "python -m tasks.synthetic --task=emnist --output_dir=DIR"
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("emnist")
+  synthetic.write_emnist(
+      directory, num_users=_NUM_USERS, seed=2, examples_per_user=80
+  )
+  return directory
+
+
+@pytest.fixture(scope="module")
+def task(data_dir):
+  return emnist.create_emnist_task(task_lib.TaskConfig(os.fspath(data_dir)))
+
+
+@pytest.fixture(scope="module")
+def published(data_dir):
+  """The same file as TFF reads it, by split of the task."""
+  train, test = tff.simulation.datasets.emnist.load_data(
+      only_digits=False, cache_dir=os.fspath(data_dir)
+  )
+  return {"validation": train, "test": test}
+
+
+@pytest.fixture(scope="module")
+def read_client(task):
+  """From a virtual client's identifier to its images and labels, in a graph."""
+
+  @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+  def read(client_id):
+    return task.create_client_dataset(client_id).reduce(
+        (
+            tf.zeros([0, *task.image_shape], tf.uint8),
+            tf.zeros([0], tf.int64),
+        ),
+        lambda state, batch: (
+            tf.concat([state[0], batch["x"]], axis=0),
+            tf.concat([state[1], batch["y"]], axis=0),
+        ),
+    )
+
+  return lambda client_id: tuple(
+      part.numpy() for part in read(tf.constant(client_id))
+  )
+
+
+def _read_published(data, user_id):
+  batch = next(
+      data.create_tf_dataset_for_client(user_id)
+      .batch(10_000)
+      .as_numpy_iterator()
+  )
+  images = np.round(np.float32(255) * batch["pixels"]).astype(np.uint8)
+  return images[..., np.newaxis], batch["label"]
+
+
+def _user_ids(task):
+  return [task.train_users.user_id(i) for i in range(len(task.train_users))]
+
+
+def test_facts_of_the_task(task, published):
+  assert task.name == "emnist"
+  assert task.image_shape == (28, 28, 1)
+  assert task.num_train_classes == 36
+  assert _user_ids(task) == published["validation"].client_ids
+  assert len(task.train_users) == _NUM_USERS
+
+
+def test_users_train_on_their_digits_and_capitals(
+    task, read_client, published
+):
+  for user_id in _user_ids(task):
+    images, labels = read_client(user_id)
+    expected_images, expected_labels = _read_published(
+        published["validation"], user_id
+    )
+    keep = expected_labels < 36
+    assert 0 < np.sum(keep) < len(keep)
+    np.testing.assert_array_equal(labels, expected_labels[keep])
+    np.testing.assert_array_equal(images, expected_images[keep])
+    # Grey values are kept, not just black and white.
+    assert len(np.unique(images)) > 50
+
+
+@pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
+def test_held_out_are_the_small_letters_of_all_users(task, published, split):
+  held_out = task.load_images(split)
+  users = [
+      _read_published(published[split], user_id)
+      for user_id in published[split].client_ids
+  ]
+  images = np.concatenate([images for images, _ in users])
+  labels = np.concatenate([labels for _, labels in users])
+  keep = labels >= 36
+  np.testing.assert_array_equal(held_out.labels, labels[keep])
+  np.testing.assert_array_equal(held_out.images, images[keep])
+  assert held_out.labels.max() < 62
+
+
+def test_validation_and_test_are_different_images(task):
+  images = {
+      split: {image.tobytes() for image in task.load_images(split).images}
+      for split in task_lib.EVALUATION_SPLITS
+  }
+  assert images["validation"].isdisjoint(images["test"])
+
+
+def test_virtual_client_is_the_union_of_its_users(task, read_client):
+  slots = np.array([3, 0, 2])
+  images, labels = read_client(task.train_users.client_id(slots))
+  # Users come in the order of their identifiers.
+  users = [
+      read_client(task.train_users.user_id(slot))
+      for slot in sorted(slots)
+  ]
+  np.testing.assert_array_equal(images, np.concatenate([u[0] for u in users]))
+  np.testing.assert_array_equal(labels, np.concatenate([u[1] for u in users]))
+
+
+def test_unknown_user_has_no_examples(read_client):
+  images, labels = read_client("nobody")
+  assert images.shape == (0, 28, 28, 1)
+  assert labels.shape == (0,)
+
+
+def test_data_set_computation_has_the_example_type(task):
+  computation = task.build_dataset_computation()
+  assert computation.type_signature.result == task.example_type
+
+
+class TestMistakes:
+  def _create(self, directory):
+    return emnist.create_emnist_task(task_lib.TaskConfig(os.fspath(directory)))
+
+  def _error(self, directory):
+    with pytest.raises(sqlite_examples.DataError) as error:
+      self._create(directory)
+    text = str(error.value)
+    assert text.startswith("--data_dir")
+    assert _ADVICE in text
+    assert "\n" not in text
+    return text
+
+  @pytest.fixture
+  def copy(self, data_dir, tmp_path):
+    """A copy of the file, to be damaged."""
+    path = tmp_path / "emnist_all.sqlite"
+    path.write_bytes((data_dir / path.name).read_bytes())
+    return path
+
+  def test_missing_file(self, tmp_path):
+    assert f"found no file {tmp_path}" in self._error(tmp_path)
+
+  @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.9])
+  def test_truncated_file(self, copy, share):
+    content = copy.read_bytes()
+    copy.write_bytes(content[: int(share * len(content))])
+    assert os.fspath(copy) in self._error(copy.parent)
+
+  def test_file_of_another_kind(self, copy):
+    copy.write_bytes(b"no database" * 1000)
+    assert "must be a sqlite database" in self._error(copy.parent)
+
+  @pytest.mark.parametrize("split", ["all_train", "all_test"])
+  @pytest.mark.parametrize("table", ["examples", "client_metadata"])
+  def test_split_that_is_missing(self, copy, split, table):
+    with contextlib.closing(sqlite3.connect(copy)) as connection, connection:
+      connection.execute(f"DELETE FROM {table} WHERE split_name = ?", (split,))
+    assert f"in split {split!r}" in self._error(copy.parent)
+
+  @pytest.mark.parametrize(
+      ("features", "found"),
+      [
+          ({"image": b"x", "label": 3}, "pixels"),
+          ({"pixels": np.ones([28, 28])}, "label"),
+          ({"pixels": np.ones([32, 32]), "label": 3}, "pixels"),
+          ({"pixels": b"\x00" * 784, "label": 3}, "pixels"),
+          ({"pixels": np.ones([28, 28]), "label": 62}, "label 62"),
+          ({"pixels": np.ones([28, 28]), "label": -1}, "label -1"),
+      ],
+  )
+  def test_wrong_features(self, tmp_path, features, found):
+    path = tmp_path / "emnist_all.sqlite"
+    example = sqlite_examples.serialize_example(features)
+    sqlite_examples.write_examples(
+        path,
+        {name: [("ann", [example])] for name in ("all_train", "all_test")},
+    )
+    text = self._error(tmp_path)
+    assert "pixels float32 [28, 28] and label int64 in [0, 62)" in text
+    assert found in text.partition("found in ")[2]
+    assert os.fspath(path) in text
+
+  def test_wrong_features_further_on_are_found_when_they_are_read(
+      self, tmp_path
+  ):
+    good = sqlite_examples.serialize_example(
+        {"pixels": np.ones([28, 28]), "label": 40}
+    )
+    path = tmp_path / "emnist_all.sqlite"
+    sqlite_examples.write_examples(
+        path,
+        {
+            "all_train": [("ann", [good])],
+            "all_test": [("ann", [good, b""])],
+        },
+    )
+    task = self._create(tmp_path)
+    assert task.load_images("validation").labels == [40]
+    with pytest.raises(sqlite_examples.DataError, match=re.escape(str(path))):
+      task.load_images("test")
+
+
+class TestDownload:
+  @pytest.fixture(autouse=True)
+  def home(self, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", os.fspath(tmp_path))
+    return tmp_path
+
+  def _replace(self, monkeypatch, write):
+    def load_data(only_digits, cache_dir):
+      assert not only_digits
+      write(pathlib.Path(cache_dir) / "emnist_all.sqlite")
+
+    monkeypatch.setattr(
+        tff.simulation.datasets.emnist, "load_data", load_data
+    )
+
+  def test_file_is_downloaded_once(self, home, data_dir, monkeypatch):
+    whole = (data_dir / "emnist_all.sqlite").read_bytes()
+    self._replace(monkeypatch, lambda path: path.write_bytes(whole))
+    task = emnist.create_emnist_task(task_lib.TaskConfig())
+    assert len(task.train_users) == _NUM_USERS
+    assert [path.name for path in (home / ".tff").iterdir()] == [
+        "emnist_all.sqlite"
+    ]
+
+    def fail(path):
+      raise AssertionError(f"downloaded again to {path}")
+
+    self._replace(monkeypatch, fail)
+    assert emnist.create_emnist_task(task_lib.TaskConfig()).name == "emnist"
+
+  @pytest.mark.parametrize(
+      "failure",
+      [
+          urllib.error.URLError("no route to host"),
+          EOFError("no route to host"),
+          tf.errors.ResourceExhaustedError(None, None, "no route to host"),
+          None,
+      ],
+  )
+  def test_failed_download_leaves_nothing(
+      self, home, data_dir, monkeypatch, failure
+  ):
+    whole = (data_dir / "emnist_all.sqlite").read_bytes()
+
+    def write_half(path):
+      path.write_bytes(whole[: len(whole) // 2])
+      # A connection that is cut looks like the end of the file.
+      if failure is not None:
+        raise failure
+
+    self._replace(monkeypatch, write_half)
+    with pytest.raises(sqlite_examples.DataError) as error:
+      emnist.create_emnist_task(task_lib.TaskConfig())
+    text = str(error.value)
+    assert text.startswith("--data_dir is not given")
+    assert _ADVICE in text
+    if failure is None:
+      assert "truncated" in text or "malformed" in text
+    else:
+      assert "no route to host" in text
+    assert not list((home / ".tff").iterdir())
+
+  def test_interrupted_download_leaves_nothing(self, home, monkeypatch):
+    def interrupt(path):
+      path.write_text("a part")
+      raise KeyboardInterrupt
+
+    self._replace(monkeypatch, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+      emnist.create_emnist_task(task_lib.TaskConfig())
+    assert not list((home / ".tff").iterdir())

@@ -1,0 +1,400 @@
+"""Tests of the Omniglot task on a few made-up characters."""
+
+import io
+import os
+import zipfile
+
+import numpy as np
+from PIL import Image
+import pytest
+import tensorflow as tf
+
+from tasks import omniglot
+from tasks import task as task_lib
+from tff_fedemb.data import sqlite_examples
+
+# In alphabetical order; the 3rd is for validation, the 5th for test.
+_ALPHABETS = ("Angle", "Bow's (old)", "Curl", "Dot", "Edge", "Flag")
+_CHARACTERS = 2
+_DRAWINGS = 3
+
+
+def _draw(seed, alphabets=_ALPHABETS, side=28):
+  """Images uint8 `[drawings, side, side]` by alphabet and character."""
+  generator = np.random.default_rng(seed)
+  return {
+      (alphabet, character): generator.integers(
+          0, 256, (_DRAWINGS, side, side), np.uint8
+      )
+      for alphabet in alphabets
+      for character in range(1, _CHARACTERS + 1)
+  }
+
+
+def _files(drawings):
+  """Names and contents of the PNG files, as the publisher has them."""
+  for number, ((alphabet, character), images) in enumerate(drawings.items()):
+    for drawer, image in enumerate(images, 1):
+      content = io.BytesIO()
+      Image.fromarray(image).save(content, "PNG")
+      yield (
+          f"{alphabet}/character{character:02}/{number:04}_{drawer:02}.png",
+          content.getvalue(),
+      )
+
+
+def _write_folder(path, drawings):
+  for name, content in _files(drawings):
+    (path / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / name).write_bytes(content)
+  return path
+
+
+def _write_zip(path, drawings):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("__MACOSX/Angle/character01/._0000_01.png", b"no image")
+    for name, content in _files(drawings):
+      archive.writestr(f"{path.stem}/{name}", content)
+  return path
+
+
+def _write_compact(path, drawings, **changes):
+  names = list(dict.fromkeys(alphabet for alphabet, _ in drawings))
+  path.parent.mkdir(parents=True, exist_ok=True)
+  arrays = {
+      "images": np.concatenate(list(drawings.values())),
+      "character_id": np.repeat(
+          np.arange(len(drawings), dtype=np.int16), _DRAWINGS
+      ),
+      "alphabet_id": np.repeat(
+          np.array([names.index(a) for a, _ in drawings], np.int8), _DRAWINGS
+      ),
+      "alphabets": np.array(names),
+      **changes,
+  }
+  np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+  return path
+
+
+_WRITERS = {
+    "folder": ("images_background", _write_folder),
+    "zip": ("images_background.zip", _write_zip),
+    "compact": ("omniglot_background_28.npz", _write_compact),
+}
+
+
+def _write(kind, directory, drawings):
+  name, write = _WRITERS[kind]
+  return write(directory / name, drawings)
+
+
+@pytest.fixture
+def create(tmp_path):
+  def create_task(name="data"):
+    return omniglot.create_omniglot_task(
+        task_lib.TaskConfig(
+            os.fspath(tmp_path / name), os.fspath(tmp_path / "cache")
+        )
+    )
+
+  return create_task
+
+
+def _user_ids(task):
+  return [task.train_users.user_id(i) for i in range(len(task.train_users))]
+
+
+def _read_client(task, client_id):
+  (batch,) = task.create_client_dataset(tf.constant(client_id))
+  return batch["x"].numpy(), batch["y"].numpy()
+
+
+def _expected(drawings, *alphabets):
+  return np.concatenate([
+      images
+      for (alphabet, _), images in drawings.items()
+      if alphabet in alphabets
+  ])[..., np.newaxis]
+
+
+def _classes(labels):
+  """How often each label occurs, in order of appearance."""
+  _, first, counts = np.unique(labels, return_index=True, return_counts=True)
+  return counts[np.argsort(first)].tolist()
+
+
+@pytest.mark.parametrize("kind", sorted(_WRITERS))
+def test_every_source_gives_the_same_images(tmp_path, create, kind):
+  drawings = _draw(0)
+  _write(kind, tmp_path / "data", drawings)
+  task = create()
+  assert task.image_shape == (28, 28, 1)
+  assert task.num_train_classes == len(task.train_users) == 8
+  for user_id, (alphabet, character), label in zip(
+      _user_ids(task),
+      [key for key in drawings if key[0] not in ("Curl", "Edge")],
+      range(8),
+      strict=True,
+  ):
+    images, labels = _read_client(task, user_id)
+    np.testing.assert_array_equal(
+        images, drawings[alphabet, character][..., np.newaxis]
+    )
+    np.testing.assert_array_equal(labels, [label] * _DRAWINGS)
+  for split, alphabet in (("validation", "Curl"), ("test", "Edge")):
+    held_out = task.load_images(split)
+    np.testing.assert_array_equal(
+        held_out.images, _expected(drawings, alphabet)
+    )
+    assert _classes(held_out.labels) == [_DRAWINGS] * _CHARACTERS
+
+
+def test_virtual_client_is_the_union_of_its_characters(tmp_path, create):
+  _write("folder", tmp_path / "data", _draw(0))
+  task = create()
+  # One of them has a quote in the name of its alphabet.
+  slots = [0, 2, 7]
+  images, labels = _read_client(task, task.train_users.client_id(slots))
+  users = [_read_client(task, task.train_users.user_id(s)) for s in slots]
+  np.testing.assert_array_equal(images, np.concatenate([u[0] for u in users]))
+  np.testing.assert_array_equal(labels, np.repeat(slots, _DRAWINGS))
+
+
+def test_names_that_differ_in_a_quote_are_different_users(tmp_path, create):
+  drawings = _draw(0, ("A%27", "A'", "A-held-out", "A_", "A_held_out", "B\n"))
+  _write("folder", tmp_path / "data", drawings)
+  task = create()
+  user_ids = _user_ids(task)
+  assert len(set(user_ids)) == 8
+  assert "A_/character01" in user_ids
+  assert "A%27/character01" in user_ids
+  assert "A%2527/character01" in user_ids
+  for user_id in user_ids:
+    assert len(_read_client(task, user_id)[1]) == _DRAWINGS
+
+
+def test_splits_of_the_real_number_of_alphabets():
+  names = [f"alphabet{i:02}" for i in range(1, 31)]
+  splits = omniglot._split_of_alphabets(names)
+  numbers = {
+      split: [int(n[-2:]) for n in names if splits[n] == split]
+      for split in ("validation", "test", "train")
+  }
+  assert numbers["test"] == [5, 10, 15, 20, 25, 30]
+  assert numbers["validation"] == [3, 13, 23]
+  assert len(numbers["train"]) == 21
+
+
+@pytest.mark.parametrize("kind", sorted(_WRITERS))
+def test_evaluation_set_becomes_the_test_set(tmp_path, create, kind):
+  drawings = _draw(0)
+  evaluation = _draw(1, ("Zebra", "Hook"))
+  _write(kind, tmp_path / "data", drawings)
+  _write_zip(tmp_path / "data" / "images_evaluation.zip", evaluation)
+  task = create()
+  assert len(task.train_users) == 8
+  test = task.load_images("test")
+  np.testing.assert_array_equal(
+      test.images,
+      np.concatenate([
+          _expected(evaluation, "Hook"), _expected(evaluation, "Zebra")
+      ]),
+  )  # fmt: skip
+  assert _classes(test.labels) == [_DRAWINGS] * 4
+  validation = task.load_images("validation")
+  np.testing.assert_array_equal(
+      validation.images, _expected(drawings, "Curl", "Edge")
+  )
+  # Characters of the two alphabets are not mixed up.
+  assert _classes(validation.labels) == [_DRAWINGS] * 4
+
+
+def test_drawings_are_made_smaller_by_averaging(tmp_path, create):
+  # One pixel of 56 x 56 in the corner of each: a quarter of a pixel of 28 x 28.
+  drawings = {
+      key: np.full_like(images, 255)
+      for key, images in _draw(0, side=56).items()
+  }
+  for images in drawings.values():
+    images[:, 0, 0] = 55
+  _write("folder", tmp_path / "data", drawings)
+  images, _ = _read_client(create(), "Angle/character01")
+  assert images.shape == (_DRAWINGS, 28, 28, 1)
+  assert np.all(images[:, 0, 0] == 205)
+  assert np.all(images[:, 1:] == 255)
+
+
+class TestCache:
+  def _converted(self, tmp_path):
+    return {path.name: path.stat() for path in (tmp_path / "cache").iterdir()}
+
+  @pytest.mark.parametrize("kind", sorted(_WRITERS))
+  def test_copy_is_reused(self, tmp_path, create, kind, monkeypatch):
+    _write(kind, tmp_path / "data", _draw(0))
+    before = _user_ids(create())
+    converted = self._converted(tmp_path)
+    assert len(converted) == 1
+    monkeypatch.setattr(omniglot, "_convert", None)
+    assert _user_ids(create()) == before
+    assert self._converted(tmp_path).keys() == converted.keys()
+
+  @pytest.mark.parametrize("kind", sorted(_WRITERS))
+  def test_copy_is_renewed_with_the_source(self, tmp_path, create, kind):
+    _write(kind, tmp_path / "data", _draw(0))
+    create()
+    changed = _draw(5)
+    _write(kind, tmp_path / "data", changed)
+    images, _ = _read_client(create(), _user_ids(create())[0])
+    np.testing.assert_array_equal(
+        images, changed["Angle", 1][..., np.newaxis]
+    )
+
+  def test_one_drawing_of_a_folder_is_enough_to_renew_it(
+      self, tmp_path, create
+  ):
+    folder = _write("folder", tmp_path / "data", _draw(0))
+    create()
+    Image.new("L", (28, 28), 9).save(folder / "Angle/character01/0000_02.png")
+    images, _ = _read_client(create(), "Angle/character01")
+    assert np.all(images[1] == 9)
+    assert not np.all(images[0] == 9)
+
+  def test_damaged_copy_is_renewed(self, tmp_path, create):
+    _write("compact", tmp_path / "data", _draw(0))
+    before = _user_ids(create())
+    (copy,) = (tmp_path / "cache").iterdir()
+    copy.write_bytes(copy.read_bytes()[:5000])
+    task = create()
+    assert _user_ids(task) == before
+    assert len(task.load_images("test").labels) == _CHARACTERS * _DRAWINGS
+
+  def test_cache_must_be_writable(self, tmp_path, create):
+    _write("compact", tmp_path / "data", _draw(0))
+    (tmp_path / "cache").write_text("not a directory")
+    with pytest.raises(
+        sqlite_examples.DataError, match="--cache_dir must be writable"
+    ):
+      create()
+
+
+class TestMistakes:
+  def _error(self, create):
+    with pytest.raises(sqlite_examples.DataError) as error:
+      create()
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+  def test_data_dir_must_be_given(self, tmp_path):
+    config = task_lib.TaskConfig(None, os.fspath(tmp_path))
+    with pytest.raises(sqlite_examples.DataError, match="--data_dir must be"):
+      omniglot.create_omniglot_task(config)
+
+  def test_folder_without_images(self, tmp_path, create):
+    assert self._error(create).startswith("--data_dir has no Omniglot images")
+    (tmp_path / "data" / "images_background").mkdir(parents=True)
+    assert "images_background must hold <alphabet>/" in self._error(create)
+
+  @pytest.mark.parametrize("kind", ["folder", "zip"])
+  @pytest.mark.parametrize("damage", ["cut", "text", "gif"])
+  def test_damaged_image_is_named(self, tmp_path, create, kind, damage):
+    name = "Dot/character02/0007_02.png"
+    path = _write("folder", tmp_path / "source", _draw(0))
+    if damage == "cut":
+      content = (path / name).read_bytes()
+      (path / name).write_bytes(content[: len(content) // 2])
+    elif damage == "text":
+      (path / name).write_text("no picture")
+    else:
+      Image.new("L", (28, 28)).save(path / name, "GIF")
+    data = tmp_path / "data"
+    if kind == "folder":
+      path.parent.rename(data)
+    else:
+      data.mkdir()
+      with zipfile.ZipFile(data / "images_background.zip", "w") as archive:
+        for file in path.rglob("*.png"):
+          archive.write(file, file.relative_to(path))
+    text = self._error(create)
+    assert f"{_WRITERS[kind][0]}/{name} must be a PNG image" in text
+    assert "BytesIO" not in text
+    assert not (tmp_path / "cache").exists()
+
+  @pytest.mark.parametrize("damage", ["cut", "text", "flipped"])
+  def test_damaged_zip_is_named(self, tmp_path, create, damage):
+    path = _write("zip", tmp_path / "data", _draw(0))
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+      content = content[: len(content) // 2]
+    elif damage == "text":
+      content = b"no archive"
+    else:
+      middle = len(content) // 2
+      content[middle : middle + 16] = bytes(16)
+    path.write_bytes(content)
+    assert self._error(create).startswith(f"{path} must be a zip archive")
+
+  @pytest.mark.parametrize(
+      ("changes", "found"),
+      [
+          (
+              {"images": np.zeros([36, 105, 105], np.uint8)},
+              "found uint8 [36, 105, 105]",
+          ),
+          ({"images": np.zeros([36, 28, 28])}, "found float64 [36, 28, 28]"),
+          ({"images": None}, "found: 'images is not a file in the archive'"),
+          ({"alphabets": None}, "found: 'alphabets is not a file"),
+          ({"character_id": np.zeros([3], int)}, "numbers of int64 [3]"),
+          ({"alphabet_id": np.zeros([36])}, "numbers of float64 [36]"),
+          ({"alphabet_id": np.full([36], 6)}, "alphabet_id 6 of 6 alphabets"),
+          ({"alphabet_id": np.full([36], -1)}, "alphabet_id -1 of 6 alphabets"),
+          (
+              {"character_id": np.zeros([36], int)},
+              "characters of one alphabet each, found 0000 in ['Angle'",
+          ),
+          ({"alphabets": np.array([{}] * 6)}, "found: Object arrays cannot"),
+      ],
+  )
+  def test_npz_of_another_form_is_named(
+      self, tmp_path, create, changes, found
+  ):
+    path = tmp_path / "data" / "omniglot_background_28.npz"
+    _write_compact(path, _draw(0), **changes)
+    text = self._error(create)
+    assert text.startswith(f"{path} must hold") or text.startswith(
+        f"{path} must be an npz file"
+    )
+    assert found in text
+
+  @pytest.mark.parametrize("damage", ["cut", "text", "npy", "flipped"])
+  def test_damaged_npz_is_named(self, tmp_path, create, damage):
+    path = _write("compact", tmp_path / "data", _draw(0))
+    content = bytearray(path.read_bytes())
+    if damage == "cut":
+      content = content[: len(content) // 2]
+    elif damage == "text":
+      content = b"no archive"
+    elif damage == "flipped":
+      content[1000] ^= 255
+    if damage == "npy":
+      with open(path, "wb") as file:
+        np.save(file, np.zeros([3]))
+    else:
+      path.write_bytes(content)
+    assert self._error(create).startswith(f"{path} must be an npz file")
+
+  @pytest.mark.parametrize("kind", sorted(_WRITERS))
+  def test_too_few_alphabets(self, tmp_path, create, kind):
+    path = _write(kind, tmp_path / "data", _draw(0, _ALPHABETS[:4]))
+    text = self._error(create)
+    assert text.startswith(f"{path} must hold at least 5 alphabets")
+    assert text.endswith("found 4.")
+
+  def test_evaluation_set_must_have_other_alphabets(self, tmp_path, create):
+    background = _write("folder", tmp_path / "data", _draw(0))
+    path = tmp_path / "data" / "images_evaluation"
+    _write_folder(path, _draw(1, ("Hook", "Flag")))
+    text = self._error(create)
+    assert text.startswith(f"{path} must hold alphabets that are not in")
+    assert os.fspath(background) in text
+    assert "found 'Flag' in both" in text
