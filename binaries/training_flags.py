@@ -6,6 +6,7 @@ from tasks import registry as tasks
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import schedules
+from tff_fedemb.data import augmentation
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
 
@@ -82,6 +83,11 @@ MAX_EXAMPLES_PER_CLIENT = flags.DEFINE_integer(
     "max_examples_per_client", 4096,
     "Examples that a virtual client uses at most.",
 )  # fmt: skip
+AUGMENTATION = flags.DEFINE_string(
+    "augmentation", "none",
+    "Random changes of training images:"
+    f" {', '.join(sorted(augmentation.AUGMENTATIONS))}.",
+)  # fmt: skip
 EVALUATE_EVERY = flags.DEFINE_integer(
     "evaluate_every", 10, "Rounds between evaluations; 0: only at the end."
 )
@@ -147,6 +153,7 @@ def create_local_training_config() -> local_training.LocalTrainingConfig:
       client_optimizer=CLIENT_OPTIMIZER.value,
       client_momentum=CLIENT_MOMENTUM.value,
       max_examples_per_client=MAX_EXAMPLES_PER_CLIENT.value,
+      augmentation=augmentation.get_augmentation(AUGMENTATION.value),
       learning_rate_schedule=schedules.build_schedule(
           CLIENT_LR_SCHEDULE.value, rounds=ROUNDS.value
       ),

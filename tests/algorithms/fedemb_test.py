@@ -237,6 +237,18 @@ def test_schedule_scales_the_learning_rate():
   np.testing.assert_allclose(third - second, 0.9 * moved, atol=1e-6)
 
 
+def test_augmented_images_are_those_that_train():
+  config = dataclasses.replace(
+      _CONFIG, augmentation=lambda images, seed: tf.zeros_like(images)
+  )
+  states, _ = _run(_build_process(config), [["1"]])
+  (kernel, bias), (new_kernel, new_bias) = (
+      state.global_model_weights.trainable for state in states
+  )
+  np.testing.assert_array_equal(kernel, new_kernel)
+  assert np.abs(bias - new_bias).max() > 1e-4
+
+
 def test_zero_noise_equals_clipping_and_both_clip():
   runs = {}
   for name in ("clip_only", "gaussian"):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb.data import augmentation as augmentation_lib
 from tff_fedemb.models import heads
 
 CLIENT_OPTIMIZERS = ("sgd", "sgdm", "adam")
@@ -38,6 +39,8 @@ class LocalTrainingConfig:
       examples, the first ones of its data set.
     learning_rate_schedule: Maps the round (int32 scalar tensor, from 0) to a
       factor of the learning rates, or `None` for a constant one.
+    augmentation: From images `[batch, height, width, channels]` and a seed
+      `[2]` to changed images, fresh for each step; `None` for none.
   """
 
   client_learning_rate: float = 0.05
@@ -49,6 +52,7 @@ class LocalTrainingConfig:
   client_momentum: float = 0.9
   max_examples_per_client: int = 4096
   learning_rate_schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
+  augmentation: augmentation_lib.Augmentation | None = None
 
   def __post_init__(self):
     for name, low in (
@@ -218,13 +222,18 @@ def train_locally(
       ),
   )
 
+  augmentation_seed = tf.random.experimental.stateless_fold_in(seed, 1 << 30)
+
   def batch_of(step, order):
     start = (step % steps_per_epoch) * batch_size
     rows = order[start : start + batch_size]
-    return (
-        tf.cast(tf.gather(examples.images, rows), tf.float32),
-        tf.gather(examples.labels, rows),
-    )
+    images = tf.cast(tf.gather(examples.images, rows), tf.float32)
+    if config.augmentation is not None:
+      images = config.augmentation(
+          images,
+          tf.random.experimental.stateless_fold_in(augmentation_seed, step),
+      )
+    return images, tf.gather(examples.labels, rows)
 
   def order_of(epoch):
     # The operation refuses an empty range, and traces even where no step runs.

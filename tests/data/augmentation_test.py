@@ -1,0 +1,83 @@
+"""Tests of augmentations."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_fedemb.data import augmentation
+
+
+def _cross():
+  """A white image with a dark plus sign off its centre."""
+  image = np.full([21, 21, 1], 255, np.uint8)
+  image[5:16, 8] = 0
+  image[10, 4:13] = 0
+  return image
+
+
+def test_changes_depend_on_the_seed_alone():
+  images = np.stack([_cross()] * 3)
+  first = augmentation.random_affine(images, (1, 2))
+  np.testing.assert_array_equal(
+      first, augmentation.random_affine(images, (1, 2))
+  )
+  other = augmentation.random_affine(images, (1, 3))
+  assert np.abs(first - other).max() > 10
+  # Equal images of a batch are changed differently.
+  assert np.abs(first[0] - first[1]).max() > 10
+
+
+def test_background_stays_background_and_ink_stays_ink():
+  images = np.stack([_cross()] * 50)
+  changed = augmentation.random_affine(images, (4, 4)).numpy()
+  assert changed.shape == images.shape
+  assert changed.dtype == np.float32
+  assert changed.min() >= 0
+  assert changed.max() <= 255 + 1e-3
+  # The border of the paper is paper, whatever was shifted in.
+  np.testing.assert_allclose(changed[:, 0], 255.0, atol=1e-3)
+  ink = (255.0 - changed).sum(axis=(1, 2, 3)) / (255.0 - _cross()).sum()
+  # Area goes with the square of the scale, at most exp(0.15)^2 either way.
+  assert np.all(ink > np.exp(-0.4))
+  assert np.all(ink < np.exp(0.4))
+
+
+def test_mean_change_is_none():
+  """The centre of the ink moves by at most the shift, and not on average."""
+  images = np.stack([_cross()] * 400)
+  changed = 255.0 - augmentation.random_affine(images, (7, 7)).numpy()[..., 0]
+  original = 255.0 - _cross()[..., 0]
+  grid = np.arange(21)
+
+  def centre(ink):
+    return np.array([
+        (ink.sum(axis=-1) * grid).sum(axis=-1) / ink.sum(axis=(-1, -2)),
+        (ink.sum(axis=-2) * grid).sum(axis=-1) / ink.sum(axis=(-1, -2)),
+    ])
+
+  moved = centre(changed) - centre(original)[:, np.newaxis]
+  assert np.abs(moved).max() < 3.5
+  assert np.abs(moved.mean(axis=1)).max() < 0.3
+  assert moved.std(axis=1).min() > 0.5
+
+
+def test_runs_in_a_graph_with_an_unknown_batch():
+  traced = tf.function(
+      augmentation.random_affine,
+      input_signature=[
+          tf.TensorSpec([None, 21, 21, 1], tf.float32),
+          tf.TensorSpec([2], tf.int64),
+      ],
+  )
+  images = np.stack([_cross()] * 2).astype(np.float32)
+  np.testing.assert_allclose(
+      traced(images, (1, 2)),
+      augmentation.random_affine(images, (1, 2)),
+      atol=1e-3,
+  )
+
+
+def test_unknown_name_is_refused():
+  assert augmentation.get_augmentation("none") is None
+  with pytest.raises(ValueError, match="augmentation must be one of"):
+    augmentation.get_augmentation("mixup")
