@@ -66,7 +66,7 @@ def run(main: Callable[[], None]) -> None:
       print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
       sys.exit(1)
     except KeyboardInterrupt:
-      print("interrupted; the same command resumes the run", file=sys.stderr)
+      print("interrupted", file=sys.stderr)
       sys.exit(130)
 
   # Also for programs that end while they parse their flags.

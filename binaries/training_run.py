@@ -237,6 +237,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   untrained_weights = evaluator.backbone.get_weights()
   untrained = evaluator.evaluate_all()
 
+  metrics_log = metrics.MetricsLog(directory.path)
   loop = training.TrainingLoop(
       process,
       runtime=runtime,
@@ -248,7 +249,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       checkpoints=checkpoints.Checkpoints(
           directory.path / "checkpoints", warn=say
       ),
-      metrics=metrics.MetricsLog(directory.path),
+      metrics=metrics_log,
       config=config,
       say=say,
   )
@@ -269,7 +270,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   trained = evaluator.evaluate_all()
   export.export_backbone(evaluator.backbone, directory.path / "saved_model")
   extrapolation = extrapolate(experiment, ledger, config.rounds)
-  _draw(experiment, directory, loop, state, trained, untrained)
+  _draw(experiment, directory, metrics_log, state, trained, untrained)
   report = summary.build_summary(
       state=state,
       trained=trained,
@@ -290,8 +291,8 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   directory.close()
 
 
-def _draw(experiment, directory, loop, state, trained, untrained) -> None:
-  del loop  # Its metrics are on file.
+def _draw(experiment, directory, metrics_log, state, trained, untrained):
+  """Draws the run's pictures."""
   rounds = state.rounds_done
   epsilon_rounds = sorted(
       {*np.linspace(1, rounds, min(rounds, 12), dtype=int).tolist()}
@@ -300,7 +301,8 @@ def _draw(experiment, directory, loop, state, trained, untrained) -> None:
   if extrapolate(experiment, state.ledger, rounds):
     name = (
         f"extrapolated to {experiment.extrapolated_num_users:,} users,"
-        f" {experiment.extrapolated_cohort_factor:g} x the cohort"
+        f" {experiment.extrapolated_cohort_factor:g} x the cohort,"
+        f" δ = {default_delta(experiment.extrapolated_num_users):g}"
     )
     extrapolated[name] = [
         extrapolate(experiment, state.ledger, r).user_level.epsilon
@@ -308,7 +310,7 @@ def _draw(experiment, directory, loop, state, trained, untrained) -> None:
     ]
   summary.draw_plots(
       directory.path / "plots",
-      metrics=metrics.MetricsLog(directory.path).read(),
+      metrics=metrics_log.read(),
       ledger=state.ledger,
       trained=trained,
       untrained=untrained,

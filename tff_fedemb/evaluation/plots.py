@@ -398,13 +398,13 @@ def _draw_epsilon(axes, rounds, curves, delta) -> None:
     axes,
     title="Privacy spent",
     x_label="round",
-    y_label=f"ε at δ = {delta:.3g}, log scale".replace("e-0", "e-"),
+    y_label=f"ε, log scale (δ = {delta:.3g} unless named)".replace("e-0", "e-"),
   )
   _set_rounds(axes, rounds)
   has_lines = bool(axes.get_legend_handles_labels()[0])
   if has_lines:
     _set_epsilon_axis(axes)
-    axes.legend(fontsize=9, framealpha=0.85, loc="lower right")
+    axes.legend(fontsize=9, framealpha=0.85, loc="best")
   else:
     axes.set_ylim(0.1, 100)
     axes.set_yticks([])
@@ -417,7 +417,7 @@ def _draw_epsilon(axes, rounds, curves, delta) -> None:
 
 def _set_epsilon_axis(axes) -> None:
   low, high = axes.dataLim.intervaly
-  # Epsilon only ever grows: the legend goes below, what is said above.
+  # Room for the legend below or between, and for what is said above.
   axes.set_ylim(low / 4, high * 4)
   # Less than two decades would show one power of ten, or none.
   if high / low < 100:

@@ -180,7 +180,10 @@ class TrainingLoop:
           if state.rounds_done % config.checkpoint_every == 0:
             self._save(state)
       except KeyboardInterrupt:
-        self._say(f"Interrupted after round {state.rounds_done}; saving it.")
+        self._say(
+            f"Interrupted after round {state.rounds_done}; the same command"
+            " goes on from there."
+        )
         raise
       finally:
         # Also after an error: what was done is done.
