@@ -20,6 +20,7 @@ from tasks import registry as task_registry
 from tasks import task as task_lib
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.algorithms import composition
 from tff_fedemb.data import participation
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
@@ -154,17 +155,12 @@ class _Evaluator:
 
   def set_weights(self, model_weights: Any) -> None:
     """Takes the backbone's part of a process's model weights."""
-    variables = self.backbone.trainable_variables
-    for variable, value in zip(
-        variables, tuple(model_weights.trainable)[: len(variables)], strict=True
-    ):
-      variable.assign(value)
-    for variable, value in zip(
-        self.backbone.non_trainable_variables,
+    num_backbone = len(self.backbone.trainable_variables)
+    composition.assign_weights(
+        self.backbone,
+        tuple(model_weights.trainable)[:num_backbone],
         model_weights.non_trainable,
-        strict=True,
-    ):
-      variable.assign(value)
+    )
 
   def evaluate_images(
       self, images: embedding.LabelledImages

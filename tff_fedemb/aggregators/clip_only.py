@@ -23,9 +23,5 @@ def create_clip_only(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
   Raises:
     ValueError: If a noise multiplier is asked for, which would be ignored.
   """
-  if config.noise_multiplier != 0.0:
-    raise ValueError(
-        "noise_multiplier must be 0 with aggregator clip_only, found"
-        f" {config.noise_multiplier}."
-    )
+  mechanism.check_no_noise("clip_only", config)
   return gaussian.create_gaussian(config)

@@ -52,3 +52,20 @@ class Mechanism:
   factory: tff.aggregators.UnweightedAggregationFactory
   round_event: dp_accounting.DpEvent
   noise_multiplier: float = 0.0
+
+
+def check_no_noise(name: str, config: AggregatorConfig) -> None:
+  """Refuses a noise multiplier that an aggregator would ignore.
+
+  Args:
+    name: The aggregator's.
+    config: What it was given.
+
+  Raises:
+    ValueError: If the noise multiplier is not 0.
+  """
+  if config.noise_multiplier != 0.0:
+    raise ValueError(
+        f"noise_multiplier must be 0 with aggregator {name}, found"
+        f" {config.noise_multiplier}."
+    )

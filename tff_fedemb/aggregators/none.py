@@ -41,11 +41,7 @@ def create_none(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
   Raises:
     ValueError: If a noise multiplier is asked for, which would be ignored.
   """
-  if config.noise_multiplier != 0.0:
-    raise ValueError(
-        "noise_multiplier must be 0 with aggregator none, found"
-        f" {config.noise_multiplier}."
-    )
+  mechanism.check_no_noise("none", config)
   return mechanism.Mechanism(
       build_none_factory(clients_per_round=config.clients_per_round),
       dp_accounting.NonPrivateDpEvent(),

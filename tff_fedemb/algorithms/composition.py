@@ -6,6 +6,7 @@ aggregator, finalizer) around a function that trains one client.
 
 import collections
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 from typing import NamedTuple
 
@@ -186,6 +187,20 @@ def learning_rate_factor(
   if config.learning_rate_schedule is None:
     return tf.constant(1.0)
   return tf.cast(config.learning_rate_schedule(round_num), tf.float32)
+
+
+def assign_weights(
+    backbone: tf.keras.Model,
+    trainable: Sequence[tf.Tensor],
+    non_trainable: Sequence[tf.Tensor],
+) -> None:
+  """Sets a backbone's variables, in the order of its two lists of them."""
+  for variable, value in zip(
+      [*backbone.trainable_variables, *backbone.non_trainable_variables],
+      [*trainable, *non_trainable],
+      strict=True,
+  ):
+    variable.assign(value)
 
 
 def delta_from(

@@ -72,16 +72,13 @@ def build_fedavg(
 
   def client_update(weights, dataset, round_num):
     backbone = create_backbone_fn()
-    variables = tff.learning.models.ModelWeights.from_model(backbone)
-    num_backbone = len(variables.trainable)
+    num_backbone = len(backbone.trainable_variables)
 
     @tf.function
     def update(weights, dataset, round_num):
       trainable = tuple(weights.trainable)
-      tf.nest.map_structure(
-          lambda variable, value: variable.assign(value),
-          (tuple(variables.trainable), tuple(variables.non_trainable)),
-          (trainable[:num_backbone], tuple(weights.non_trainable)),
+      composition.assign_weights(
+          backbone, trainable[:num_backbone], weights.non_trainable
       )
       examples = local_training.gather_examples(
           dataset, max_examples=config.max_examples_per_client
@@ -99,7 +96,8 @@ def build_fedavg(
       )
       return composition.ClientUpdate(
           composition.delta_from(
-              trainable, (*variables.trainable, *result.head_weights)
+              trainable,
+              (*backbone.trainable_variables, *result.head_weights),
           ),
           result,
           tf.size(tf.unique(examples.labels).y),

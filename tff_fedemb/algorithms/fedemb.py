@@ -57,14 +57,11 @@ def build_fedemb(
 
   def client_update(weights, dataset, round_num):
     backbone = create_backbone_fn()
-    variables = tff.learning.models.ModelWeights.from_model(backbone)
 
     @tf.function
     def update(weights, dataset, round_num):
-      tf.nest.map_structure(
-          lambda variable, value: variable.assign(value),
-          (tuple(variables.trainable), tuple(variables.non_trainable)),
-          (tuple(weights.trainable), tuple(weights.non_trainable)),
+      composition.assign_weights(
+          backbone, weights.trainable, weights.non_trainable
       )
       examples = local_training.gather_examples(
           dataset, max_examples=config.max_examples_per_client
@@ -87,7 +84,9 @@ def build_fedemb(
           seed=client_seed,
       )
       return composition.ClientUpdate(
-          composition.delta_from(weights.trainable, variables.trainable),
+          composition.delta_from(
+              weights.trainable, backbone.trainable_variables
+          ),
           result,
           tf.size(classes),
       )

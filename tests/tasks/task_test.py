@@ -1,0 +1,66 @@
+"""Tests of what a task checks when it is built."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tasks import task as task_lib
+from tff_fedemb.data import population
+
+
+def _create(**changes):
+  def create_client_dataset(client_id):
+    length = tf.cast(tf.strings.length(client_id), tf.uint8)
+    images = tf.fill([3, 2, 2, 1], length)
+    return tf.data.Dataset.from_tensor_slices(
+        collections.OrderedDict(x=images, y=tf.constant([0, 1, 1], tf.int64))
+    ).batch(2)
+
+  options = {
+      "name": "tiny",
+      "user_meaning": "nobody",
+      "train_users": population.Population(4),
+      "create_client_dataset": create_client_dataset,
+      "image_shape": (2, 2, 1),
+      "num_train_classes": 2,
+      "load_images": lambda split: None,
+      "split_description": "none",
+      **changes,
+  }
+  return task_lib.Task(**options)
+
+
+def test_dataset_computation_has_the_example_type_of_the_algorithms():
+  computation = _create().build_dataset_computation()
+  assert computation.type_signature.result == _create().example_type
+  assert str(computation.type_signature.parameter) == "str"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_shape": (2, 2)}, "image_shape must be three positive numbers"),
+        ({"image_shape": (3, 3, 1)}, "create_client_dataset must yield"),
+        ({"num_train_classes": 0}, "num_train_classes must be at least 1"),
+        (
+            {
+                "create_client_dataset": lambda client_id: (
+                    tf.data.Dataset.from_tensor_slices(
+                        {"x": np.zeros([3, 2, 2, 1], "f4"), "y": [0, 1, 1]}
+                    ).batch(2)
+                )
+            },
+            "create_client_dataset must yield",
+        ),
+    ],
+)
+def test_mistakes_are_named(changes, message):
+  with pytest.raises(ValueError, match=message):
+    _create(**changes)
+
+
+def test_cache_directory_follows_the_desktop_convention(monkeypatch):
+  monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+  assert task_lib.default_cache_dir() == "/somewhere/tff_fedemb"
