@@ -33,6 +33,8 @@ setuptools.setup(
         "pillow>=10",
         "psutil>=5.9",
         "scikit-learn>=1.4",
+        # TensorBoard 2.14 needs pkg_resources, which later ones lack.
+        "setuptools<81",
         "tensorboard>=2.14,<2.15",
         "tensorflow>=2.14,<2.15",
         "tensorflow-datasets>=4.9",

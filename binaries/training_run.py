@@ -319,12 +319,12 @@ def _draw(experiment, directory, metrics_log, state, trained, untrained):
 def _tell(directory, state, trained, untrained, extrapolation) -> None:
   """Prints the outcome."""
   rate = 1e-3
-  low, high = trained.recall_interval_at_far[rate]
+  low, high = trained.recall_class_interval_at_far[rate]
   say(
       f"Recall at FAR {rate:g} on {trained.num_classes} unseen classes"
       f" ({trained.num_images} images): {trained.recall_at_far[rate]:.4f}"
-      f" [{low:.4f}, {high:.4f}]; untrained"
-      f" {untrained.recall_at_far[rate]:.4f}."
+      f" ({trained.confidence:.0%} interval over classes {low:.4f} to"
+      f" {high:.4f}); untrained {untrained.recall_at_far[rate]:.4f}."
   )
   for warning in trained.warnings:
     say(f"warning: {warning}")
@@ -338,5 +338,7 @@ def _tell(directory, state, trained, untrained, extrapolation) -> None:
     say(f"warning: {warning}")
   if extrapolation is not None:
     say(extrapolation.to_text())
-  say(f"Written to {os.fspath(directory.path)}: summary.json, saved_model/,"
-      " plots/overview.png, metrics.csv.")
+  say(
+      f"Written to {os.fspath(directory.path)}: summary.json, saved_model/,"
+      " plots/overview.png, metrics.csv."
+  )
