@@ -109,12 +109,17 @@ class Extrapolation:
     ]
     lines += [
         f'{reading.name:<12}{reading.sensitivity_in_clip_norms:>4g} C'
-        f'{reading.epsilon:>10.2f}  {reading.protects}'
+        f'{_round(reading.epsilon):>10}  {reading.protects}'
         for reading in (self.user_level, self.authors)
     ]
     lines += ['', 'Assumptions:']
     lines += [f'- {assumption}' for assumption in self.assumptions]
     return '\n'.join(lines)
+
+
+def _round(epsilon: float) -> str:
+  """Two decimals as in the published table, or two digits where those are 0."""
+  return f'{epsilon:.2f}' if epsilon >= 0.1 else f'{epsilon:.2g}'
 
 
 def extrapolate(
