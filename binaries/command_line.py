@@ -28,12 +28,24 @@ class UsageError(Exception):
   """A user's mistake, said in one line."""
 
 
+# Where a library's name for a setting is not that of its flag.
+_FLAG_OF = {
+    "initial_scale": "head_initial_scale",
+    "margin": "head_margin",
+    "scale": "head_scale",
+    "cohort_factor": "extrapolated_cohort_factor",
+}
+
+
 def _name_flag(message: str) -> str:
   """Libraries speak of `clip_norm`; the user typed `--clip_norm`."""
   name = re.match(r"[a-z_]+", message)
-  if name and name[0] in flags.FLAGS:
-    return f"--{message}"
-  return message
+  if not name:
+    return message
+  flag = _FLAG_OF.get(name[0], name[0])
+  if flag not in flags.FLAGS:
+    return message
+  return f"--{flag}{message[name.end():]}"
 
 
 def call_with_flags(function: Callable[..., object], *args, **kwargs):

@@ -109,6 +109,11 @@ def main() -> None:
         f"--algorithm must be one of {list(_ALGORITHMS)}, found"
         f" {_ALGORITHM.value!r}."
     )
+  if _EXTRAPOLATED_NUM_USERS.value < 0:
+    raise command_line.UsageError(
+        "--extrapolated_num_users must be at least 0, found"
+        f" {_EXTRAPOLATED_NUM_USERS.value}."
+    )
   mechanism = check(
       aggregators.create_mechanism,
       _AGGREGATOR.value,
@@ -128,6 +133,16 @@ def main() -> None:
   head = check(training_flags.create_head)
   config = check(training_flags.create_local_training_config)
   task = training_run.create_task()
+  if (
+      task.one_class_per_user
+      and _ALGORITHM.value == "fedemb"
+      and _USERS_PER_CLIENT.value < 2
+  ):
+    raise command_line.UsageError(
+        f"--users_per_client must be at least 2 for task {task.name}, where a"
+        " user has one class and a head of one class learns nothing, found"
+        f" {_USERS_PER_CLIENT.value}."
+    )
   create_backbone = training_run.create_backbone_fn(task)
   sampler = check(
       participation.create_sampler,

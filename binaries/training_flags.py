@@ -1,5 +1,7 @@
 """Flags that federated and centralized training share."""
 
+import os
+
 from absl import flags
 
 from tasks import registry as tasks
@@ -80,8 +82,8 @@ LOCAL_EPOCHS = flags.DEFINE_integer(
 )
 BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Examples of a step.")
 MAX_EXAMPLES_PER_CLIENT = flags.DEFINE_integer(
-    "max_examples_per_client", 4096,
-    "Examples that a virtual client uses at most.",
+    "max_examples_per_client", 0,
+    "Examples that a virtual client uses at most, the first ones; 0: all.",
 )  # fmt: skip
 AUGMENTATION = flags.DEFINE_string(
     "augmentation", "none",
@@ -89,7 +91,7 @@ AUGMENTATION = flags.DEFINE_string(
     f" {', '.join(sorted(augmentation.AUGMENTATIONS))}.",
 )  # fmt: skip
 EVALUATE_EVERY = flags.DEFINE_integer(
-    "evaluate_every", 10, "Rounds between evaluations; 0: only at the end."
+    "evaluate_every", 10, "Rounds between evaluations; 0: last round only."
 )
 CHECKPOINT_EVERY = flags.DEFINE_integer(
     "checkpoint_every", 10, "Rounds between checkpoints."
@@ -97,12 +99,13 @@ CHECKPOINT_EVERY = flags.DEFINE_integer(
 MAX_EVALUATION_IMAGES = flags.DEFINE_integer(
     "max_evaluation_images", 2000,
     "Validation images of an evaluation during training; at the end all are"
-    " used.",
+    " used. 0: all.",
 )  # fmt: skip
 SEED = flags.DEFINE_integer(
     "seed", 0,
     "Seed of initial weights, participation and client work. Differentially"
     " private noise is never seeded.",
+    lower_bound=0, upper_bound=2**32 - 1,
 )  # fmt: skip
 RUNTIME = flags.DEFINE_string(
     "runtime", "in_process",
@@ -122,11 +125,14 @@ def settings(*names: str) -> dict[str, object]:
   shared = (
       flag.name for flag in flags.FLAGS.flags_by_module_dict()[__name__]
   )
-  return {
+  values = {
       name: flags.FLAGS[name].value
       for name in (*shared, *names)
       if name not in NOT_SETTINGS
   }
+  if DATA_DIR.value is not None:
+    values[DATA_DIR.name] = os.path.abspath(DATA_DIR.value)
+  return values
 
 
 def create_head() -> heads.Head:

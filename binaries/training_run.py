@@ -7,6 +7,7 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import os
+import time
 from typing import Any
 
 import numpy as np
@@ -111,14 +112,16 @@ def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
   accountants = accounting.supported_accountants(claim)
   if experiment.mechanism.noise_multiplier < _SMALLEST_NOISE_FOR_PLD:
     accountants = tuple(name for name in accountants if name != "pld")
+  # Refused now, not after the first round.
+  accounting.round_event(experiment.mechanism.round_event, claim)
   return ledger_lib.Ledger(
       claim, delta=experiment.delta, accountants=accountants
   )
 
 
 def default_delta(num_users: int) -> float:
-  """N^-1.1, rounded to one digit: below 1 / N, as it must be."""
-  return float(f"{num_users**-1.1:.0e}")
+  """N^-1.1 rounded to one digit, and always below 1 / N."""
+  return min(float(f"{num_users**-1.1:.0e}"), 0.5 / num_users)
 
 
 def extrapolate(
@@ -140,18 +143,57 @@ def extrapolate(
   )
 
 
+def load_images(
+    task: task_lib.Task, max_validation_images: int
+) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
+  """Loads the held-out images.
+
+  Args:
+    task: Whose.
+    max_validation_images: Images of an evaluation during training, 0 for all.
+
+  Returns:
+    All images by split, and those for evaluations during training.
+
+  Raises:
+    ValueError: If they are damaged, or have no two images of one class or no
+      two classes.
+  """
+  if max_validation_images < 0:
+    raise ValueError(
+        "max_evaluation_images must be at least 0, found"
+        f" {max_validation_images}."
+    )
+  by_split = {
+      split: task.load_images(split) for split in task_lib.EVALUATION_SPLITS
+  }
+  sample = by_split["validation"]
+  if max_validation_images:
+    sample = sample.subsample(max_validation_images)
+  for name, images in {**by_split, "validation sample": sample}.items():
+    _, counts = np.unique(images.labels, return_counts=True)
+    if counts.size < 2 or counts.max() < 2:
+      raise ValueError(
+          f"task {task.name} must have two classes and two images of one class"
+          f" to evaluate on, found {counts.size} classes of at most"
+          f" {counts.max(initial=0)} images in its {name}"
+          f" (--max_evaluation_images={max_validation_images})."
+      )
+  return by_split, sample
+
+
 class _Evaluator:
-  """Evaluates model weights with one backbone, on images loaded once."""
+  """Evaluates model weights with one backbone."""
 
-  def __init__(self, experiment: Experiment):
-    self.backbone = experiment.create_backbone()
-    self._task = experiment.task
-    self._images: dict[str, embedding.LabelledImages] = {}
-
-  def images(self, split: str) -> embedding.LabelledImages:
-    if split not in self._images:
-      self._images[split] = self._task.load_images(split)
-    return self._images[split]
+  def __init__(
+      self,
+      backbone: tf.keras.Model,
+      by_split: dict[str, embedding.LabelledImages],
+      sample: embedding.LabelledImages,
+  ):
+    self.backbone = backbone
+    self._by_split = by_split
+    self._sample = sample
 
   def set_weights(self, model_weights: Any) -> None:
     """Takes the backbone's part of a process's model weights."""
@@ -162,31 +204,30 @@ class _Evaluator:
         model_weights.non_trainable,
     )
 
-  def evaluate_images(
+  def _evaluate(
       self, images: embedding.LabelledImages
   ) -> verification.VerificationResult:
-    return verification.evaluate_pairs(
-        embedding.embed(self.backbone, images.images), images.labels
-    )
+    embeddings = embedding.embed(self.backbone, images.images)
+    if not np.all(np.isfinite(embeddings)):
+      raise command_line.UsageError(
+          "the model diverged: its embeddings are not finite; a lower"
+          " --client_learning_rate or --server_learning_rate may help."
+      )
+    return verification.evaluate_pairs(embeddings, images.labels)
 
   def evaluate_all(self) -> dict[str, verification.VerificationResult]:
     return {
-        split: self.evaluate_images(self.images(split))
-        for split in task_lib.EVALUATION_SPLITS
+        split: self._evaluate(images)
+        for split, images in self._by_split.items()
     }
 
   def validate(self, model_weights: Any) -> dict[str, float]:
     """Recall on a fixed sample of the validation images."""
     self.set_weights(model_weights)
-    result = self.evaluate_images(
-        self.images("validation").subsample(
-            training_flags.MAX_EVALUATION_IMAGES.value
-        )
-    )
     return {
         training.RECALL_PREFIX
         + verification.format_false_accept_rate(rate): recall
-        for rate, recall in result.recall_at_far.items()
+        for rate, recall in self._evaluate(self._sample).recall_at_far.items()
     }
 
 
@@ -197,6 +238,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     experiment: What to run.
     settings: The flags that identify the run.
   """
+  start = time.perf_counter()
   config = command_line.call_with_flags(
       training.TrainingConfig,
       rounds=training_flags.ROUNDS.value,
@@ -212,13 +254,16 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       training_flags.RUNTIME.value,
       concurrent_clients=training_flags.CONCURRENT_CLIENTS.value,
   )
+  task = experiment.task
+  by_split, sample = command_line.call_with_flags(
+      load_images, task, training_flags.MAX_EVALUATION_IMAGES.value
+  )
   directory = command_line.call_with_flags(
       run_directory.RunDirectory, training_flags.RUN_DIR.value, settings
   )
   if directory.read_json(_SUMMARY) is not None:
     say(f"This run is complete; see {directory.path / _SUMMARY}.")
     return
-  task = experiment.task
   say(
       f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
       f" {task.num_train_classes} training classes; {task.split_description}."
@@ -229,7 +274,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       task.build_dataset_computation(), experiment.build_process()
   )
   tf.keras.utils.set_random_seed(training_flags.SEED.value)
-  evaluator = _Evaluator(experiment)
+  evaluator = _Evaluator(experiment.create_backbone(), by_split, sample)
   untrained_weights = evaluator.backbone.get_weights()
   untrained = evaluator.evaluate_all()
 
@@ -260,7 +305,12 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     )
 
   with runtime:
-    state = loop.run(loop.start(start_from_backbone))
+    try:
+      state = loop.start(start_from_backbone)
+    except (training.ResumeError, checkpoints.CheckpointsError) as error:
+      raise command_line.UsageError(f"--{error}") from error
+    seconds_before = state.wall_seconds
+    state = loop.run(state)
     model_weights = loop.weights(state)
   evaluator.set_weights(model_weights)
   trained = evaluator.evaluate_all()
@@ -275,6 +325,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       num_private_parameters=sum(
           np.size(value) for value in model_weights.trainable
       ),
+      wall_seconds=seconds_before + time.perf_counter() - start,
       extra={
           "algorithm": experiment.name,
           "task": task.name,

@@ -393,4 +393,5 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
       num_train_classes=len(examples.user_ids),
       load_images=load_images,
       split_description=description,
+      one_class_per_user=True,
   )

@@ -35,6 +35,8 @@ class Task:
       split; their classes are none of the training classes.
     split_description: Which classes or users are held out, in a sentence.
     default_backbone: Name in the registry of backbones.
+    one_class_per_user: Whether a user's images are all of one class, so that a
+      client of a single user has nothing to tell apart.
   """
 
   name: str
@@ -46,6 +48,7 @@ class Task:
   load_images: Callable[[str], embedding.LabelledImages]
   split_description: str
   default_backbone: str = "lenet"
+  one_class_per_user: bool = False
 
   def __post_init__(self):
     if len(self.image_shape) != 3 or min(self.image_shape) < 1:

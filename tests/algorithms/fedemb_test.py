@@ -223,6 +223,28 @@ def test_non_finite_update_is_rejected_and_counted():
     np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.parametrize(
+    ("value", "accepted"),
+    [(1e25, False), (np.inf, False), (np.nan, False), (1e15, True)],
+)
+def test_update_without_a_finite_norm_is_rejected(value, accepted):
+  """1e25 is a finite float32, but the square that clipping needs is not."""
+  zero = tf.constant(0.0)
+  count = tf.constant(1, tf.int64)
+  delta, sums = composition.reject_non_finite(
+      composition.ClientUpdate(
+          (tf.constant([value, 1.0]), tf.constant([2.0])),
+          local_training.LocalTrainingResult((), zero, count, count),
+          count,
+      )
+  )
+  assert sums["num_rejected_clients"] == int(not accepted)
+  if accepted:
+    np.testing.assert_allclose(delta[0], [value, 1.0])
+  else:
+    np.testing.assert_array_equal(np.concatenate(delta), np.zeros(3))
+
+
 def test_schedule_scales_the_learning_rate():
   config = local_training.LocalTrainingConfig(
       client_learning_rate=0.1,
@@ -271,6 +293,24 @@ def test_zero_noise_equals_clipping_and_both_clip():
     assert moved <= 0.5e-3 * (1 + 1e-5)
   for a, b in zip(runs["clip_only"], runs["gaussian"], strict=True):
     np.testing.assert_array_equal(a, b)
+
+
+def test_no_seed_reaches_the_noise():
+  """Equal seeds everywhere, and two runs still differ by fresh noise."""
+  runs = []
+  for _ in range(2):
+    tf.keras.utils.set_random_seed(1)
+    # Past the cache: traced anew, under the same global seed.
+    process = _build_process.__wrapped__(
+        _CONFIG, aggregator="gaussian", clip_norm=1e-6, noise_multiplier=1e6
+    )
+    states, _ = _run(process, [["1"], ["1"]])
+    runs.append([s.global_model_weights.trainable[0] for s in states])
+  first, second = runs
+  np.testing.assert_array_equal(first[0], second[0])
+  assert np.abs(first[1] - second[1]).min() > 0.0
+  # Nor is the first round's noise that of the second.
+  assert np.abs((first[1] - first[0]) - (first[2] - first[1])).min() > 0.0
 
 
 def test_update_does_not_contain_the_head():

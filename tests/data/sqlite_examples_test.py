@@ -36,7 +36,6 @@ def test_virtual_client_holds_its_users_examples(path):
   assert read("bob").numpy() == b"b0 "
   assert read("dan").numpy() == b""
   assert examples.user_ids == ["ann", "bob", "cyd"]
-  assert examples.num_examples == 6
   assert examples.read_serialized() == [
       b"a0", b"a1", b"b0", b"c0", b"c1", b"c2",
   ]  # fmt: skip

@@ -64,6 +64,17 @@ def test_damaged_ones_are_skipped_with_a_warning_and_kept(saved):
   _check(manager.load_latest(_STRUCTURE), 10)
 
 
+def test_run_is_not_started_again_when_none_can_be_read(tmp_path):
+  manager = checkpoints.Checkpoints(tmp_path)
+  manager.save(_state(0), 0)
+  manager.save(_state(5), 5)
+  for version in (0, 5):
+    (tmp_path / f"round_{version}" / "saved_model.pb").unlink()
+  with pytest.raises(checkpoints.CheckpointsError, match="found none among 2"):
+    manager.load_latest(_STRUCTURE)
+  assert sorted(p.name for p in tmp_path.iterdir()) == ["round_0", "round_5"]
+
+
 def test_saving_twice_does_no_harm_and_nothing_is_nothing(tmp_path):
   manager = checkpoints.Checkpoints(tmp_path)
   assert manager.load_latest(_STRUCTURE) is None

@@ -39,6 +39,13 @@ def test_other_settings_are_refused_and_nothing_changes(tmp_path):
   assert {p: p.read_bytes() for p in (tmp_path / "r").iterdir()} == before
 
 
+def test_a_run_killed_while_it_was_made_can_start_again(tmp_path):
+  for name in (".lock", "code_version.json", ".flags.json.partial"):
+    (tmp_path / name).write_text("{")
+  run_directory.RunDirectory(tmp_path, {"rounds": 3}).close()
+  assert json.loads((tmp_path / "flags.json").read_text()) == {"rounds": 3}
+
+
 def test_other_peoples_files_are_refused(tmp_path):
   (tmp_path / "thesis.tex").write_text("years of work")
   with pytest.raises(run_directory.RunDirectoryError, match="other files"):

@@ -56,10 +56,10 @@ class _Sums(base.Runtime):
     pass
 
 
-def _create_loop(directory, runtime, said=None):
+def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
   claim = accounting.Participation(
       accounting.ParticipationKind.FIXED_SIZE,
-      num_users=_NUM_USERS,
+      num_users=num_users,
       users_per_round=6,
       users_per_client=2,
   )
@@ -101,7 +101,8 @@ def test_every_round_is_reported_and_accounted(whole):
   assert (frame["participants/num_users"] == 6).all()
   evaluated = frame.dropna().index
   assert list(evaluated) == [5, 10]
-  assert frame["privacy/epsilon"][10] == pytest.approx(state.ledger.epsilon())
+  epsilon = frame["privacy/epsilon_rdp"][10]
+  assert epsilon == pytest.approx(state.ledger.epsilon())
   assert "round 10/10" in said[-1]
   assert "recall@0.001" in said[-1]
 
@@ -137,6 +138,14 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   assert list(resumed_frame["participants/checksum"]) == list(
       frame["participants/checksum"]
   )
+
+
+def test_ledger_of_other_users_is_not_continued(tmp_path):
+  with pytest.raises(RuntimeError):
+    _train(tmp_path, _Sums(fail_in_round=4))
+  loop = _create_loop(tmp_path, _Sums(), num_users=_NUM_USERS + 1)
+  with pytest.raises(training.ResumeError, match="of a run on the same users"):
+    loop.start(lambda weights: weights)
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,18 @@ def test_long_client_id_is_shortened(private_runtime):
   assert '(10000 characters)' in str(caught.value)
 
 
+@pytest.fixture
+def python_handles_sigint():
+  """As in a foreground program, however the tests were started.
+
+  A shell has its background jobs ignore SIGINT, and Python leaves it at that.
+  """
+  previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures('python_handles_sigint')
 def test_interrupt_frees_the_threads(one_thread):
   prepared = one_thread.prepare(one_thread.initialize())
   expected = one_thread.fold(prepared, _CLIENT_IDS)

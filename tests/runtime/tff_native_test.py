@@ -94,6 +94,8 @@ def test_check_process_names_the_remedy():
 # closes, which says so in a file and then ends in some way.
 _PROGRAM = """
 import os, pathlib, signal, sys, time
+# A background job of a shell starts with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tff_fedemb.runtime import worker_process
 worker_process.end_worker_on_exit()
 import numpy as np

@@ -55,5 +55,4 @@ def create_gaussian(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
           / config.clients_per_round,
       ),
       event,
-      noise_multiplier,
   )

@@ -45,13 +45,15 @@ class Mechanism:
     round_event: What one round releases, for a sensitivity of one clip norm;
       whoever accounts rescales it to the sensitivity that the participation
       has (`privacy.accounting.round_event`).
-    noise_multiplier: Standard deviation of the noise on the sum in units of
-      the clip norm; 0 for none.
   """
 
   factory: tff.aggregators.UnweightedAggregationFactory
   round_event: dp_accounting.DpEvent
-  noise_multiplier: float = 0.0
+
+  @property
+  def noise_multiplier(self) -> float:
+    """Noise on the sum in units of the clip norm; 0 for none."""
+    return float(getattr(self.round_event, "noise_multiplier", 0.0))
 
 
 def check_no_noise(name: str, config: AggregatorConfig) -> None:

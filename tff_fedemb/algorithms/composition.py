@@ -51,13 +51,13 @@ def build_example_type(
   )
 
 
-def _zero_if_not_finite(
+def reject_non_finite(
     update: ClientUpdate,
 ) -> tuple[tuple[tf.Tensor, ...], collections.OrderedDict[str, tf.Tensor]]:
   """Zeroes a rejected client's delta and takes it out of the metrics."""
-  is_finite = tf.reduce_all(
-      [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in update.delta]
-  )
+  # The norm, not the elements alone: clipping divides by it, and a norm that
+  # overflows would turn a finite update into NaNs and lose the whole round.
+  is_finite = tf.math.is_finite(tf.linalg.global_norm(update.delta))
   delta = tuple(
       tf.where(is_finite, tensor, tf.zeros_like(tensor))
       for tensor in update.delta
@@ -100,9 +100,9 @@ def build_learning_process(
 ) -> tff.learning.templates.LearningProcess:
   """Builds a learning process around a client's update.
 
-  A client whose update has a NaN or an infinity sends zeros instead (so that
-  the divisor and the sensitivity stay what they are); the `client_work`
-  metrics count such clients as `num_rejected_clients`.
+  A client whose update has no finite L2 norm sends zeros instead (so that the
+  divisor and the sensitivity stay what they are); the `client_work` metrics
+  count such clients as `num_rejected_clients`.
 
   Args:
     create_weights_fn: Makes freshly initialised variables; called while
@@ -129,7 +129,7 @@ def build_learning_process(
   @tff.tensorflow.computation(np.int32, weights_type, example_type)
   def client_update(round_num, weights, dataset):
     update = client_update_fn(weights, dataset, round_num)
-    delta, sums = _zero_if_not_finite(update)
+    delta, sums = reject_non_finite(update)
     return (
         tff.learning.templates.ClientResult(
             update=delta, update_weight=tf.constant(1.0)

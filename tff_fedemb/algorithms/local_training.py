@@ -36,7 +36,7 @@ class LocalTrainingConfig:
     client_optimizer: One of `CLIENT_OPTIMIZERS`; fresh state in every round.
     client_momentum: Momentum of "sgdm", in (0, 1).
     max_examples_per_client: A virtual client uses at most this many of its
-      examples, the first ones of its data set.
+      examples, the first ones of its data set; 0 for all of them.
     learning_rate_schedule: Maps the round (int32 scalar tensor, from 0) to a
       factor of the learning rates, or `None` for a constant one.
     augmentation: From images `[batch, height, width, channels]` and a seed
@@ -50,7 +50,7 @@ class LocalTrainingConfig:
   batch_size: int = 32
   client_optimizer: str = "sgd"
   client_momentum: float = 0.9
-  max_examples_per_client: int = 4096
+  max_examples_per_client: int = 0
   learning_rate_schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
   augmentation: augmentation_lib.Augmentation | None = None
 
@@ -61,7 +61,7 @@ class LocalTrainingConfig:
         ("head_warmup_steps", 0),
         ("local_epochs", 1),
         ("batch_size", 1),
-        ("max_examples_per_client", 1),
+        ("max_examples_per_client", 0),
     ):
       value = getattr(self, name)
       if not low <= value < math.inf:
@@ -126,7 +126,7 @@ def gather_examples(
 
   Args:
     dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`.
-    max_examples: Later examples are left out.
+    max_examples: Later examples are left out; 0 for no such limit.
 
   Returns:
     The examples; none if the data set is empty.
@@ -136,7 +136,7 @@ def gather_examples(
       tf.zeros([0, *s.shape[1:]], s.dtype) for s in (spec["x"], spec["y"])
   )
   images, labels = (
-      dataset.rebatch(max_examples)
+      dataset.rebatch(max_examples or tf.int64.max)
       .take(1)
       .reduce(empty, lambda _, batch: (batch["x"], batch["y"]))
   )

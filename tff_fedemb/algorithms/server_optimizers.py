@@ -1,5 +1,7 @@
 """Server optimizers by name, all of them TFF's."""
 
+import math
+
 import tensorflow_federated as tff
 
 SERVER_OPTIMIZERS = ("sgd", "adam", "yogi")
@@ -29,7 +31,7 @@ def build_server_optimizer(
         f"server_optimizer must be one of {list(SERVER_OPTIMIZERS)}, found"
         f" {name!r}."
     )
-  if not learning_rate >= 0.0:
+  if not 0.0 <= learning_rate < math.inf:
     raise ValueError(
         f"server_learning_rate must be at least 0, found {learning_rate}."
     )

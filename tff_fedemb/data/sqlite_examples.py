@@ -63,8 +63,8 @@ class SqliteExamples:
               f" bytes, found {self._path.stat().st_size}. Fetch it again."
           )
         rows = connection.execute(
-            "SELECT client_id, num_examples FROM client_metadata WHERE"
-            " split_name = ? ORDER BY client_id",
+            "SELECT client_id FROM client_metadata WHERE split_name = ? ORDER"
+            " BY client_id",
             (split_name,),
         ).fetchall()
         connection.execute(
@@ -78,7 +78,7 @@ class SqliteExamples:
       ) from error
     if not rows:
       raise DataError(f"{self._path} has no client in split {split_name!r}.")
-    self._num_examples = dict(rows)
+    self._user_ids = [user_id for (user_id,) in rows]
 
   def _connect(self) -> contextlib.closing[sqlite3.Connection]:
     uri = f"{self._path.resolve().as_uri()}?mode=ro"
@@ -87,12 +87,7 @@ class SqliteExamples:
   @property
   def user_ids(self) -> list[str]:
     """Users of the split, sorted."""
-    return list(self._num_examples)
-
-  @property
-  def num_examples(self) -> int:
-    """Examples in the split, of all users."""
-    return sum(self._num_examples.values())
+    return self._user_ids
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.

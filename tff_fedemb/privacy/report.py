@@ -21,6 +21,8 @@ _RELEASED = "every round's model (all iterates)"
 _NOT_COVERED = (
     'training metrics: losses, norms, counts and evaluations on the users of '
     'a round are computed without noise',
+    'evaluation: recall, ROC and thresholds are computed without noise, in '
+    'some tasks (EMNIST) on further images of the same users',
     'hyperparameter tuning: other runs on the same users add their own cost',
     'pseudo-randomness: in a simulation the sampling and the noise come from '
     'seeded generators; whoever knows the seed sees through both',

@@ -19,6 +19,10 @@ _PREFIX = "round_"
 _KEPT = 3
 
 
+class CheckpointsError(ValueError):
+  """There are checkpoints, and none of them can be read."""
+
+
 class Checkpoints:
   """The checkpoints of a run, by number of rounds done."""
 
@@ -53,28 +57,48 @@ class Checkpoints:
   def load_latest(self, structure: Any) -> tuple[Any, int] | None:
     """Loads the newest checkpoint that can be read.
 
-    Those which cannot are renamed out of the way, with a warning.
+    Newer ones which cannot are renamed out of the way, with a warning.
 
     Args:
       structure: A program state of the same structure.
 
     Returns:
       The program state and its number of rounds done; `None` without any.
+
+    Raises:
+      CheckpointsError: If there are checkpoints and none of them can be read;
+        they stay as they are.
     """
     versions = asyncio.run(self._manager.get_versions()) or []
+    unreadable = []
     for version in sorted(versions, reverse=True):
+      path = self._directory / f"{_PREFIX}{version}"
       try:
-        return asyncio.run(self._manager.load(version, structure)), version
+        program_state = asyncio.run(self._manager.load(version, structure))
       # A damaged SavedModel fails in as many ways as it has files.
       except Exception as error:
-        name = f"{_PREFIX}{version}"
-        cause = (str(error).splitlines() or [type(error).__name__])[0]
-        self._warn(
-            f"warning: checkpoint {self._directory / name} cannot be read"
-            f" ({cause[:120]}); going back to the one before."
-        )
-        shutil.rmtree(self._directory / f"unreadable_{name}", True)
-        os.replace(
-            self._directory / name, self._directory / f"unreadable_{name}"
-        )
+        cause = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        unreadable.append((path, cause))
+        continue
+      for path, cause in unreadable:
+        self._set_aside(path, cause)
+      return program_state, version
+    if unreadable:
+      path, cause = unreadable[0]
+      # Starting again would forget what the rounds so far have cost.
+      raise CheckpointsError(
+          f"run_dir must hold a checkpoint that this code can read, found none"
+          f" among {len(unreadable)} in {self._directory} (the newest,"
+          f" {path.name}: {cause}). Take another run_dir to start again."
+      )
     return None
+
+  def _set_aside(self, path: pathlib.Path, cause: str) -> None:
+    """Frees the name of a checkpoint that cannot be read, and says so."""
+    self._warn(
+        f"warning: checkpoint {path} cannot be read ({cause}); going back to"
+        " the one before."
+    )
+    aside = path.with_name(f"unreadable_{path.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    os.replace(path, aside)

@@ -21,7 +21,9 @@ NOT_COVERED_NOTE = (
     "metrics.csv and tensorboard/ hold training metrics (loss, accuracy, update"
     " norms, clipped share, counts, participants). They are computed from"
     " unprotected client updates and are NOT covered by the differential"
-    " privacy guarantee of the model. Do not publish them for real users.\n"
+    " privacy guarantee of the model. Nor is recall, here and in summary.json,"
+    " where the held-out images are of the same users (EMNIST). Do not publish"
+    " them for real users.\n"
 )
 
 

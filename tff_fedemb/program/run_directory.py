@@ -44,6 +44,11 @@ def find_code_version() -> dict[str, Any]:
     return {"commit": None, "modified": None}
 
 
+def _partial(name: str) -> str:
+  """Name of a file that is not complete yet."""
+  return f".{name}.partial"
+
+
 class RunDirectory:
   """An open run directory, locked against a second process."""
 
@@ -97,7 +102,12 @@ class RunDirectory:
       ) from error
     if _SETTINGS not in entries:
       # A run that ended before its settings were written left nothing else.
-      if entries - {_LOCK, _CODE_VERSION}:
+      if entries - {
+          _LOCK,
+          _CODE_VERSION,
+          _partial(_CODE_VERSION),
+          _partial(_SETTINGS),
+      }:
         raise RunDirectoryError(
             f"--run_dir must be new or hold a run, found {self.path} with other"
             " files."
@@ -118,7 +128,7 @@ class RunDirectory:
   def write_json(self, name: str, value: Any) -> None:
     """Writes a JSON file, whole or not at all."""
     path = self.path / name
-    temporary = path.with_name(f".{name}.partial")
+    temporary = path.with_name(_partial(name))
     temporary.write_text(
         json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8"
     )

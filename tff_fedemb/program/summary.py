@@ -31,6 +31,7 @@ def build_summary(
     untrained: Mapping[str, verification.VerificationResult],
     extrapolation: extrapolation_lib.Extrapolation | None,
     num_private_parameters: int,
+    wall_seconds: float,
     extra: Mapping[str, Any],
 ) -> dict[str, Any]:
   """Builds the contents of summary.json.
@@ -41,6 +42,7 @@ def build_summary(
     untrained: The same of the backbone before training.
     extrapolation: Cost with a larger population, if there is noise.
     num_private_parameters: Numbers in one client's update.
+    wall_seconds: Time of the whole run, start-up and evaluation included.
     extra: Further facts, by name.
 
   Returns:
@@ -66,7 +68,8 @@ def build_summary(
       "privacy": state.ledger.report().to_json(),
       "privacy_extrapolated": extrapolation and extrapolation.to_json(),
       "rounds": state.rounds_done,
-      "wall_seconds": state.wall_seconds,
+      "wall_seconds": wall_seconds,
+      "wall_seconds_of_rounds": state.wall_seconds,
       "peak_memory_bytes": peak_memory_bytes(),
       "num_private_parameters": num_private_parameters,
       **extra,
@@ -126,7 +129,9 @@ def draw_plots(
   epsilon = {
       "epsilon_rounds": epsilon_rounds,
       "epsilon_curves": {
-          "this run": ledger.epsilon_curve(epsilon_rounds),
+          "this run": ledger.epsilon_curve(
+              epsilon_rounds, accountant=report.accountant
+          ),
           **extrapolated,
       },
       "delta": ledger.delta,

@@ -24,6 +24,8 @@ from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.runtime import base
 
 RECALL_PREFIX = "validation/recall_at_far_"
+# The name of the accountant follows.
+EPSILON_PREFIX = "privacy/epsilon_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,7 @@ class TrainingConfig:
 
   Attributes:
     rounds: Rounds of training, at least 1.
-    evaluate_every: Rounds between evaluations; 0 for none before the end.
+    evaluate_every: Rounds between evaluations; 0 for the last round alone.
     checkpoint_every: Rounds between checkpoints, at least 1.
   """
 
@@ -49,6 +51,10 @@ class TrainingConfig:
       value = getattr(self, name)
       if value < low:
         raise ValueError(f"{name} must be at least {low}, found {value}.")
+
+
+class ResumeError(ValueError):
+  """A run's checkpoints do not belong to what is asked for now."""
 
 
 @dataclasses.dataclass
@@ -112,6 +118,7 @@ class TrainingLoop:
     self._metrics = metrics
     self._config = config
     self._say = say
+    self._shown: dict[str, str] = {}
 
   def start(
       self, set_initial_weights_fn: Callable[[Any], Any]
@@ -124,6 +131,11 @@ class TrainingLoop:
 
     Returns:
       The state to `run` from.
+
+    Raises:
+      ResumeError: If the checkpoint's ledger is of other users: what the run
+        has cost them cannot be added to what it would cost these.
+      checkpoints.CheckpointsError: If there are checkpoints and none is whole.
     """
     initial = self._runtime.structured_state(
         self._runtime.initialize(self._process)
@@ -142,11 +154,21 @@ class TrainingLoop:
       self._checkpoints.save(self._program_state(state), 0)
       return state
     saved, rounds_done = found
+    ledger = ledger_lib.Ledger.from_json(_text(saved["ledger"]))
+    if (ledger.participation, ledger.delta) != (
+        state.ledger.participation,
+        state.ledger.delta,
+    ):
+      raise ResumeError(
+          "run_dir must be of a run on the same users, found one with"
+          f" {ledger.participation} and delta {ledger.delta}; the data now"
+          f" make it {state.ledger.participation} and {state.ledger.delta}."
+      )
     if rounds_done:
       self._say(f"Resuming after round {rounds_done}.")
     return TrainingState(
         self._runtime.load_state(saved["process_state"]),
-        ledger_lib.Ledger.from_json(_text(saved["ledger"])),
+        ledger,
         rounds_done,
         float(saved["wall_seconds"]),
     )
@@ -215,10 +237,10 @@ class TrainingLoop:
     rounds_done = state.rounds_done + 1
     every = self._config.evaluate_every
     new_state = TrainingState(process_state, ledger, rounds_done)
-    if every and (
-        rounds_done % every == 0 or rounds_done == self._config.rounds
+    if rounds_done == self._config.rounds or (
+        every and rounds_done % every == 0
     ):
-      report["privacy/epsilon"] = ledger.epsilon()
+      report[EPSILON_PREFIX + ledger.accountants[0]] = ledger.epsilon()
       report.update(self._evaluate_fn(self.weights(new_state)))
     self._metrics.release(report, rounds_done)
     new_state.wall_seconds = state.wall_seconds + time.perf_counter() - start
@@ -230,23 +252,29 @@ class TrainingLoop:
       state: TrainingState,
       report: dict[str, float],
   ) -> None:
-    shown = {"loss": f"{report.get('client_work/loss', np.nan):.3f}"}
+    self._shown["loss"] = f"{report.get('client_work/loss', np.nan):.3f}"
+    evaluated = False
     for name, value in report.items():
       if name.startswith(RECALL_PREFIX):
-        shown[f"recall@{name.removeprefix(RECALL_PREFIX)}"] = f"{value:.3f}"
-    if "privacy/epsilon" in report:
-      shown["epsilon"] = f"{report['privacy/epsilon']:.4g}"
+        evaluated = True
+        rate = name.removeprefix(RECALL_PREFIX)
+        self._shown[f"recall@{rate}"] = f"{value:.3f}"
+      if name.startswith(EPSILON_PREFIX):
+        accountant = name.removeprefix(EPSILON_PREFIX)
+        self._shown[f"epsilon({accountant})"] = f"{value:.4g}"
+    if evaluated:
       left = (
           state.wall_seconds
           / state.rounds_done
           * (self._config.rounds - state.rounds_done)
       )
-      facts = "  ".join(f"{name} {value}" for name, value in shown.items())
+      facts = "  ".join(f"{k} {value}" for k, value in self._shown.items())
       self._say(
           f"round {state.rounds_done}/{self._config.rounds}  {facts}  "
           f"{tqdm.tqdm.format_interval(left)} left"
       )
-    progress.set_postfix(shown)
+    # Recall and epsilon stay on the bar until there are newer ones.
+    progress.set_postfix(self._shown)
 
   def _program_state(self, state: TrainingState) -> dict[str, Any]:
     return {
