@@ -121,7 +121,8 @@ def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
 
 def default_delta(num_users: int) -> float:
   """N^-1.1 rounded to one digit, and always below 1 / N."""
-  return min(float(f"{num_users**-1.1:.0e}"), 0.5 / num_users)
+  rounded = float(f"{num_users**-1.1:.0e}")
+  return rounded if rounded < 1.0 / num_users else 0.5 / num_users
 
 
 def extrapolate(
