@@ -348,8 +348,8 @@ def _draw(experiment, directory, metrics_log, state, trained, untrained):
   extrapolated = {}
   if extrapolate(experiment, state.ledger, rounds):
     name = (
-        f"extrapolated to {experiment.extrapolated_num_users:,} users,"
-        f" {experiment.extrapolated_cohort_factor:g} x the cohort,"
+        f"extrapolated to {experiment.extrapolated_num_users:,} users,\n"
+        f"{experiment.extrapolated_cohort_factor:g} x the cohort,"
         f" δ = {default_delta(experiment.extrapolated_num_users):g}"
     )
     extrapolated[name] = [

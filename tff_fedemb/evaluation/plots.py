@@ -388,7 +388,8 @@ def _draw_epsilon(axes, rounds, curves, delta) -> None:
     num_infinite = int(np.sum(np.isinf(epsilons)))
     label = name
     if num_infinite:
-      infinite.append(f"{name}: ε = ∞ in {num_infinite:,} of {len(x):,} rounds")
+      share = f" in {num_infinite:,} of {len(x):,} rounds"
+      infinite.append(f"{name}: ε = ∞{share if np.any(shown) else ''}")
     elif np.any(shown):
       label += f": ε = {epsilons[shown][-1]:.3g}"
     if np.any(shown):
@@ -398,7 +399,7 @@ def _draw_epsilon(axes, rounds, curves, delta) -> None:
     axes,
     title="Privacy spent",
     x_label="round",
-    y_label=f"ε, log scale (δ = {delta:.3g} unless named)".replace("e-0", "e-"),
+    y_label=f"ε (δ = {delta:.2g} unless named)".replace("e-0", "e-"),
   )
   _set_rounds(axes, rounds)
   has_lines = bool(axes.get_legend_handles_labels()[0])
