@@ -94,8 +94,8 @@ def test_check_process_names_the_remedy():
 # closes, which says so in a file and then ends in some way.
 _PROGRAM = """
 import os, pathlib, signal, sys, time
-# A background job of a shell starts with SIGINT ignored.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+if sys.argv[3] == 'SIGINT':
+  signal.signal(signal.SIGINT, signal.default_int_handler)
 from tff_fedemb.runtime import worker_process
 worker_process.end_worker_on_exit()
 import numpy as np
@@ -130,6 +130,7 @@ if sys.argv[3].startswith('SIG'):
     ],
 )
 def test_no_worker_outlives_a_program(ending, return_code, tmp_path):
+  """Nor where a shell has started it in the background, SIGINT ignored."""
   ready = tmp_path / 'ready'
   script = tmp_path / 'program.py'
   script.write_text(_PROGRAM)
@@ -140,6 +141,7 @@ def test_no_worker_outlives_a_program(ending, return_code, tmp_path):
         stderr=subprocess.STDOUT,
         cwd=pathlib.Path(__file__).parents[2],
         env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
   try:
     if ending.startswith('SIG'):

@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import flat_structure
+from tff_fedemb.runtime import worker_process
 
 
 def _drop(contexts: list[Any]) -> None:
@@ -43,6 +44,7 @@ class TffRuntime(base.Runtime):
       raise ValueError(
           f'concurrent_clients must be at least 1, found {concurrent_clients}.'
       )
+    worker_process.let_workers_be_interrupted()
     self._contexts = [
         tff.backends.native.create_sync_local_cpp_execution_context(
             max_concurrent_computation_calls=(

@@ -45,11 +45,30 @@ def end_worker_on_exit() -> None:
   if _registered_process_id != os.getpid():
     _registered_process_id = os.getpid()
     atexit.register(_end_worker_of, _registered_process_id)
+  let_workers_be_interrupted()
   if (
       threading.current_thread() is threading.main_thread()
       and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
   ):
     signal.signal(signal.SIGTERM, _exit_on_signal)
+
+
+def let_workers_be_interrupted() -> None:
+  """Sees to it that workers that start from now on can be ended by TFF.
+
+  TFF sends SIGINT to a worker and waits. A shell has its background jobs ignore
+  SIGINT, their children inherit that, and the wait would never end. A handler
+  that does nothing ignores the signal as well, but is not inherited.
+  """
+  if (
+      threading.current_thread() is threading.main_thread()
+      and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+  ):
+    signal.signal(signal.SIGINT, _ignore_signal)
+
+
+def _ignore_signal(signal_number, frame):
+  del signal_number, frame  # Unused.
 
 
 def _exit_on_signal(signal_number, frame):
