@@ -317,11 +317,23 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   trained = evaluator.evaluate_all()
   export.export_backbone(evaluator.backbone, directory.path / "saved_model")
   extrapolation = extrapolate(experiment, ledger, config.rounds)
-  _draw(experiment, directory, metrics_log, state, trained, untrained)
+  # PLD takes seconds: once for all that tell of it.
+  privacy = state.ledger.report()
+  summary.draw_plots(
+      directory.path / "plots",
+      metrics=metrics_log.read(),
+      ledger=state.ledger,
+      privacy=privacy,
+      trained=trained,
+      untrained=untrained,
+      title=f"{task.name}, {experiment.name}",
+      **_epsilon_curves(experiment, state, extrapolation),
+  )
   report = summary.build_summary(
       state=state,
       trained=trained,
       untrained=untrained,
+      privacy=privacy,
       extrapolation=extrapolation,
       num_private_parameters=sum(
           np.size(value) for value in model_weights.trainable
@@ -335,40 +347,31 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       },
   )
   directory.write_json(_SUMMARY, report)
-  _tell(directory, state, trained["test"], untrained["test"], extrapolation)
+  _tell(directory, trained["test"], untrained["test"], privacy, extrapolation)
   directory.close()
 
 
-def _draw(experiment, directory, metrics_log, state, trained, untrained):
-  """Draws the run's pictures."""
+def _epsilon_curves(experiment, state, extrapolation) -> dict[str, Any]:
+  """Rounds at which to draw epsilon, and its extrapolation there if any."""
   rounds = state.rounds_done
   epsilon_rounds = sorted(
       {*np.linspace(1, rounds, min(rounds, 12), dtype=int).tolist()}
   )
   extrapolated = {}
-  if extrapolate(experiment, state.ledger, rounds):
+  if extrapolation is not None:
     name = (
         f"extrapolated to {experiment.extrapolated_num_users:,} users,\n"
         f"{experiment.extrapolated_cohort_factor:g} x the cohort,"
-        f" δ = {default_delta(experiment.extrapolated_num_users):g}"
+        f" δ = {extrapolation.delta:g}"
     )
     extrapolated[name] = [
         extrapolate(experiment, state.ledger, r).user_level.epsilon
         for r in epsilon_rounds
     ]
-  summary.draw_plots(
-      directory.path / "plots",
-      metrics=metrics_log.read(),
-      ledger=state.ledger,
-      trained=trained,
-      untrained=untrained,
-      extrapolated=extrapolated,
-      epsilon_rounds=epsilon_rounds,
-      title=f"{experiment.task.name}, {experiment.name}",
-  )
+  return {"epsilon_rounds": epsilon_rounds, "extrapolated": extrapolated}
 
 
-def _tell(directory, state, trained, untrained, extrapolation) -> None:
+def _tell(directory, trained, untrained, privacy, extrapolation) -> None:
   """Prints the outcome."""
   rate = 1e-3
   low, high = trained.recall_class_interval_at_far[rate]
@@ -380,13 +383,12 @@ def _tell(directory, state, trained, untrained, extrapolation) -> None:
   )
   for warning in trained.warnings:
     say(f"warning: {warning}")
-  report = state.ledger.report()
   say(
-      f"epsilon = {report.epsilon:.4g} at delta = {report.delta:g}"
-      f" ({report.accountant}), {state.rounds_done} rounds."
+      f"epsilon = {privacy.epsilon:.4g} at delta = {privacy.delta:g}"
+      f" ({privacy.accountant}), {privacy.rounds} rounds."
   )
-  say(report.statement)
-  for warning in report.warnings:
+  say(privacy.statement)
+  for warning in privacy.warnings:
     say(f"warning: {warning}")
   if extrapolation is not None:
     say(extrapolation.to_text())

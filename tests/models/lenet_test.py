@@ -9,7 +9,7 @@ from tff_fedemb.models import backbones
 
 def test_parameter_count_is_the_documented_one():
   backbone = backbones.create_backbone("lenet", (28, 28, 1))
-  assert backbones.num_parameters(backbone) == 453_632
+  assert backbone.count_params() == 453_632
   assert not backbone.non_trainable_weights
 
 

@@ -37,8 +37,3 @@ def create_backbone(
         f"backbone must be one of {sorted(BACKBONES)}, found {name!r}."
     )
   return BACKBONES[name](image_shape, embedding_dim=embedding_dim)
-
-
-def num_parameters(backbone: tf.keras.Model) -> int:
-  """Number of trainable parameters: those which are sent and privatised."""
-  return sum(v.shape.num_elements() for v in backbone.trainable_weights)

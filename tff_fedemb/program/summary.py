@@ -29,6 +29,7 @@ def build_summary(
     state: training.TrainingState,
     trained: Mapping[str, verification.VerificationResult],
     untrained: Mapping[str, verification.VerificationResult],
+    privacy: report_lib.PrivacyReport,
     extrapolation: extrapolation_lib.Extrapolation | None,
     num_private_parameters: int,
     wall_seconds: float,
@@ -40,6 +41,7 @@ def build_summary(
     state: State after the last round.
     trained: Result per evaluation split, "test" among them.
     untrained: The same of the backbone before training.
+    privacy: What the rounds cost.
     extrapolation: Cost with a larger population, if there is noise.
     num_private_parameters: Numbers in one client's update.
     wall_seconds: Time of the whole run, start-up and evaluation included.
@@ -65,7 +67,7 @@ def build_summary(
   return report_lib.json_safe({
       "recall_at_far": recall(trained["test"]),
       "recall_at_far_untrained": recall(untrained["test"]),
-      "privacy": state.ledger.report().to_json(),
+      "privacy": privacy.to_json(),
       "privacy_extrapolated": extrapolation and extrapolation.to_json(),
       "rounds": state.rounds_done,
       "wall_seconds": wall_seconds,
@@ -87,6 +89,7 @@ def draw_plots(
     *,
     metrics: pd.DataFrame,
     ledger: ledger_lib.Ledger,
+    privacy: report_lib.PrivacyReport,
     trained: Mapping[str, verification.VerificationResult],
     untrained: Mapping[str, verification.VerificationResult],
     extrapolated: Mapping[str, list[float]],
@@ -99,7 +102,8 @@ def draw_plots(
     directory: Gets `loss.png`, `recall.png`, `roc.png`, `epsilon.png` and
       `overview.png`.
     metrics: Rows of rounds, as `MetricsLog.read` returns them.
-    ledger: What the rounds cost.
+    ledger: The rounds' events.
+    privacy: What they cost.
     trained: Result per evaluation split.
     untrained: The same before training.
     extrapolated: Further epsilon curves by name, over `epsilon_rounds`.
@@ -125,19 +129,18 @@ def draw_plots(
       "losses": list(metrics["client_work/loss"]),
   }
   roc = {"trained": trained["test"], "untrained": untrained["test"]}
-  report = ledger.report()
   epsilon = {
       "epsilon_rounds": epsilon_rounds,
       "epsilon_curves": {
           "this run": ledger.epsilon_curve(
-              epsilon_rounds, accountant=report.accountant
+              epsilon_rounds, accountant=privacy.accountant
           ),
           **extrapolated,
       },
       "delta": ledger.delta,
       "statement": (
-          f"unit: {report.unit}; {report.neighboring_relation};"
-          f" {report.sampling}"
+          f"unit: {privacy.unit}; {privacy.neighboring_relation};"
+          f" {privacy.sampling}"
       ),
   }
   plots.plot_loss(directory / "loss.png", **loss)
