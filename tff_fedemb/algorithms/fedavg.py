@@ -71,7 +71,7 @@ def build_fedavg(
     )
 
   def client_update(weights, dataset, round_num):
-    backbone = create_backbone_fn()
+    backbone = composition.create_unset_backbone(create_backbone_fn)
     num_backbone = len(backbone.trainable_variables)
 
     @tf.function
@@ -95,9 +95,11 @@ def build_fedavg(
           seed=local_training.client_seed(seed, round_num, examples.labels),
       )
       return composition.ClientUpdate(
-          composition.delta_from(
-              trainable,
-              (*backbone.trainable_variables, *result.head_weights),
+          (
+              *composition.take_delta(
+                  trainable[:num_backbone], backbone.trainable_variables
+              ),
+              *map(tf.subtract, trainable[num_backbone:], result.head_weights),
           ),
           result,
           tf.size(tf.unique(examples.labels).y),

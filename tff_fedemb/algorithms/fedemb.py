@@ -56,7 +56,7 @@ def build_fedemb(
   """
 
   def client_update(weights, dataset, round_num):
-    backbone = create_backbone_fn()
+    backbone = composition.create_unset_backbone(create_backbone_fn)
 
     @tf.function
     def update(weights, dataset, round_num):
@@ -84,7 +84,7 @@ def build_fedemb(
           seed=client_seed,
       )
       return composition.ClientUpdate(
-          composition.delta_from(
+          composition.take_delta(
               weights.trainable, backbone.trainable_variables
           ),
           result,

@@ -15,6 +15,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+# Of TensorFlow's own memory, in bytes.
+_ALIGNMENT = 64
+
 
 def _tensor_names(binding: Any, *, role: str) -> list[str]:
   """Names of a binding's tensors, in the order of the type's leaves."""
@@ -97,6 +100,38 @@ class ComputationGraph:
     self.graph.finalize()
 
 
+def align(array: Any) -> Any:
+  """Copies an array to where TensorFlow need not copy it whenever it is fed.
+
+  Args:
+    array: A NumPy array or scalar of any kind.
+
+  Returns:
+    The same array, or a copy whose memory starts at a multiple of
+    `_ALIGNMENT` bytes.
+  """
+  if (
+      not isinstance(array, np.ndarray)
+      or array.dtype.hasobject
+      or not array.flags.c_contiguous
+      or array.ctypes.data % _ALIGNMENT == 0
+  ):
+    return array
+  memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
+  start = -memory.ctypes.data % _ALIGNMENT
+  copy = memory[start : start + array.nbytes].view(array.dtype)
+  copy = copy.reshape(array.shape)
+  np.copyto(copy, array)
+  return copy
+
+
+def _origin(tensor: tf.Tensor) -> tf.Tensor:
+  """Follows a tensor back through operations that do nothing to it."""
+  while tensor.op.type == 'Identity' and not tensor.op.control_inputs:
+    (tensor,) = tensor.op.inputs
+  return tensor
+
+
 class GraphSession:
   """One session of a graph, for one thread at a time.
 
@@ -120,13 +155,19 @@ class GraphSession:
     )
     # Several sessions share a GPU: none may take all of its memory.
     config.gpu_options.allow_growth = True
+    # Folding them would hold the zeros of a sum as long as the session lives.
+    rewrites = config.graph_options.rewrite_options
+    rewrites.constant_folding = rewrites.OFF
     self._graph = graph
     self._session = tf.compat.v1.Session(graph=graph.graph, config=config)
-    # TensorFlow refuses to fetch what it is fed; such a result is passed on.
+    # TensorFlow refuses to fetch what it is fed, and copies what it was fed and
+    # only names anew: such a result is passed on.
     position = {
         tensor.name: index for index, tensor in enumerate(graph.arguments)
     }
-    self._passed_on = [position.get(tensor.name) for tensor in graph.results]
+    self._passed_on = [
+        position.get(_origin(tensor).name) for tensor in graph.results
+    ]
     self._fetches = [
         tensor
         for tensor, index in zip(graph.results, self._passed_on, strict=True)
@@ -159,13 +200,19 @@ class GraphSession:
         else ()
     )
     return [
-        next(fetched) if index is None else np.asarray(values[index])
+        next(fetched) if index is None else _as_fetched(values[index])
         for index in self._passed_on
     ]
 
   def close(self) -> None:
     """Closes the session and cancels what runs in it."""
     self._session.close()
+
+
+def _as_fetched(value: Any) -> Any:
+  """Returns what TensorFlow would have returned for a value it was fed."""
+  array = np.asarray(value)
+  return array if array.ndim else array[()]
 
 
 class SessionPool:

@@ -1,0 +1,164 @@
+"""What is measured: client work of a given size, and how it is aggregated."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import types
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.aggregators import gaussian
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.models import heads
+from tff_fedemb.models import lenet
+
+IMAGE_SHAPE = (28, 28, 1)
+NUM_CLASSES = 36
+EMBEDDING_DIM = 128
+CLIENT_LEARNING_RATE = 0.05
+HEAD_LR_SCALE = 10.0
+SERVER_LEARNING_RATE = 1.0
+SERVER_MOMENTUM = 0.9
+CLIP_NORM = 1.0
+NOISE_MULTIPLIER = 0.1
+
+
+def create_dense_25m(image_shape: tuple[int, int, int]) -> tf.keras.Model:
+  """Creates a backbone of 25 million parameters whose step is cheap.
+
+  What is left is what a framework does with the weights, which is what the
+  cases with this model are to show.
+
+  Args:
+    image_shape: Height, width and channels of an image.
+
+  Returns:
+    A Keras model from images to embeddings `[batch, EMBEDDING_DIM]`.
+  """
+  layers = tf.keras.layers
+  hidden = [layers.Dense(2048, activation="relu") for _ in range(6)]
+  return tf.keras.Sequential(
+      [
+          layers.InputLayer(input_shape=image_shape),
+          layers.Rescaling(1.0 / 255.0),
+          layers.Flatten(),
+          *hidden,
+          layers.Dense(1024, activation="relu"),
+          layers.Dense(EMBEDDING_DIM),
+      ]
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """Work of one size.
+
+  Attributes:
+    num_clients: Clients of a round.
+    steps: Batches that each client trains on.
+    batch_size: Images of a batch.
+    create_backbone: Makes the backbone from the shape of an image.
+    aggregator: "gaussian" or "tree".
+  """
+
+  num_clients: int
+  steps: int
+  batch_size: int
+  create_backbone: Callable[[tuple[int, int, int]], tf.keras.Model] = (
+      lenet.create_lenet
+  )
+  aggregator: str = "gaussian"
+
+  def client_ids(self, round_num: int) -> list[str]:
+    """The clients of a round, other ones in every round."""
+    first = round_num * self.num_clients
+    return [str(first + index) for index in range(self.num_clients)]
+
+
+CASES: Mapping[str, Case] = types.MappingProxyType({
+    "lenet_10x20x20": Case(10, 20, 20),
+    "lenet_50x10x16": Case(50, 10, 16),
+    "dense25m_4x1x16_gaussian": Case(4, 1, 16, create_dense_25m),
+    "dense25m_4x1x16_tree": Case(4, 1, 16, create_dense_25m, "tree"),
+    **{
+        f"lenet_{num_clients}x2x16_growth": Case(num_clients, 2, 16)
+        for num_clients in (10, 50, 200, 1000)
+    },
+})
+
+
+def create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
+  """Makes a client's data: the same random images for the same id.
+
+  Args:
+    client_id: A number as a string, scalar.
+    case: How many.
+
+  Returns:
+    One batch per step, `OrderedDict(x=[b, 28, 28, 1] uint8, y=[b] int64)`.
+  """
+  num_examples = case.steps * case.batch_size
+  seed = tf.stack([tf.strings.to_number(client_id, tf.int64), tf.int64.max])
+  images = tf.random.stateless_uniform(
+      [num_examples, *IMAGE_SHAPE], seed, 0, 256, tf.int32
+  )
+  labels = tf.random.stateless_uniform(
+      [num_examples], seed, 0, NUM_CLASSES, tf.int64
+  )
+  dataset = tf.data.Dataset.from_tensors(
+      {"x": tf.cast(images, tf.uint8), "y": labels}
+  ).unbatch()
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  options.experimental_optimization.apply_default_optimizations = False
+  return dataset.batch(case.batch_size).with_options(options)
+
+
+def _create_aggregator(
+    case: Case,
+) -> tff.aggregators.UnweightedAggregationFactory:
+  if case.aggregator == "tree":
+    backbone = case.create_backbone(IMAGE_SHAPE)
+    specs = tuple(
+        tf.TensorSpec(v.shape, v.dtype) for v in backbone.trainable_variables
+    )
+    return tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation(
+        noise_multiplier=NOISE_MULTIPLIER,
+        clients_per_round=case.num_clients,
+        l2_norm_clip=CLIP_NORM,
+        record_specs=specs,
+    )
+  return gaussian.create_gaussian(
+      mechanism.AggregatorConfig(case.num_clients, CLIP_NORM, NOISE_MULTIPLIER)
+  ).factory
+
+
+def build_process(case: Case) -> tff.learning.templates.LearningProcess:
+  """Builds DP-FedEmb on a case, from client ids."""
+  process = fedemb.build_fedemb(
+      lambda: case.create_backbone(IMAGE_SHAPE),
+      heads.LinearHead(),
+      example_type=composition.build_example_type(IMAGE_SHAPE),
+      aggregator=_create_aggregator(case),
+      server_optimizer=tff.learning.optimizers.build_sgdm(
+          SERVER_LEARNING_RATE, SERVER_MOMENTUM
+      ),
+      config=local_training.LocalTrainingConfig(
+          client_learning_rate=CLIENT_LEARNING_RATE,
+          head_lr_scale=HEAD_LR_SCALE,
+          batch_size=case.batch_size,
+      ),
+  )
+
+  @tff.tensorflow.computation(np.str_)
+  def client_data(client_id):
+    return create_dataset(client_id, case)
+
+  return tff.simulation.compose_dataset_computation_with_learning_process(
+      client_data, process
+  )
