@@ -11,9 +11,13 @@ from tff_fedemb.algorithms import schedules
 from tff_fedemb.data import augmentation
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import precision
 
 # Flags that may differ between the programs that run parts of one run.
-NOT_SETTINGS = ("run_dir", "cache_dir", "concurrent_clients")
+# A run that a client has ended may go on without that client: the rounds done
+# so far are the same either way, and metrics.csv tells which left some out.
+NOT_SETTINGS = ("run_dir", "cache_dir", "concurrent_clients", "on_client_error")
 
 TASK = flags.DEFINE_string(
     "task", None, f"Benchmark: {', '.join(sorted(tasks.TASKS))}.",
@@ -112,8 +116,21 @@ RUNTIME = flags.DEFINE_string(
     f"What executes the rounds: {', '.join(sorted(runtimes.RUNTIMES))}.",
 )  # fmt: skip
 CONCURRENT_CLIENTS = flags.DEFINE_integer(
-    "concurrent_clients", None, "Clients that run at a time [all cores]."
-)
+    "concurrent_clients", None,
+    "Clients that run at a time [one per GPU, without any one per core].",
+)  # fmt: skip
+COMPUTE_PRECISION = flags.DEFINE_string(
+    "compute_precision", "float32",
+    "How clients multiply on a CPU:"
+    f" {', '.join(precision.PRECISIONS)}. The latter two are faster and less"
+    " precise, on processors that have them.",
+)  # fmt: skip
+ON_CLIENT_ERROR = flags.DEFINE_string(
+    "on_client_error", "fail",
+    "What a round does when a client's data or training fails:"
+    f" {', '.join(base.ON_CLIENT_ERROR)}. fail ends the run, skip goes on as if"
+    " the client's update were zero (not with runtime tff).",
+)  # fmt: skip
 
 
 def settings(*names: str) -> dict[str, object]:

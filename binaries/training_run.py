@@ -254,6 +254,8 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       runtimes.create_runtime,
       training_flags.RUNTIME.value,
       concurrent_clients=training_flags.CONCURRENT_CLIENTS.value,
+      on_client_error=training_flags.ON_CLIENT_ERROR.value,
+      compute_precision=training_flags.COMPUTE_PRECISION.value,
   )
   task = experiment.task
   by_split, sample = command_line.call_with_flags(
@@ -319,9 +321,10 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   extrapolation = extrapolate(experiment, ledger, config.rounds)
   # PLD takes seconds: once for all that tell of it.
   privacy = state.ledger.report()
+  rounds = metrics_log.read()
   summary.draw_plots(
       directory.path / "plots",
-      metrics=metrics_log.read(),
+      metrics=rounds,
       ledger=state.ledger,
       privacy=privacy,
       trained=trained,
@@ -343,6 +346,9 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
           "algorithm": experiment.name,
           "task": task.name,
           "num_users": len(task.train_users),
+          "num_skipped_clients": int(
+              rounds[training.NUM_SKIPPED_CLIENTS].sum()
+          ),
           "split": task.split_description,
       },
   )

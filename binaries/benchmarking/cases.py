@@ -1,5 +1,6 @@
 """What is measured: client work of a given size, and how it is aggregated."""
 
+import collections
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
@@ -110,9 +111,9 @@ def create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
   labels = tf.random.stateless_uniform(
       [num_examples], seed, 0, NUM_CLASSES, tf.int64
   )
-  dataset = tf.data.Dataset.from_tensors(
-      {"x": tf.cast(images, tf.uint8), "y": labels}
-  ).unbatch()
+  dataset = tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
+  )
   options = tf.data.Options()
   options.autotune.enabled = False
   options.experimental_optimization.apply_default_optimizations = False

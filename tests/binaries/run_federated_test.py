@@ -104,6 +104,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   assert found["privacy"]["epsilon"] == "inf"
   assert found["privacy"]["unit"] == "user"
   assert found["rounds"] == 10
+  assert found["num_skipped_clients"] == 0
   assert found["num_private_parameters"] == 453_632
   assert found["wall_seconds"] > 0
   assert found["peak_memory_bytes"] > 100e6
@@ -128,6 +129,11 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
         ("--delta=2", "--delta must be in"),
         ("--runtime=spark", "--runtime must be one of"),
         ("--concurrent_clients=0", "--concurrent_clients must be at least 1"),
+        ("--on_client_error=ignore", "--on_client_error must be one of fail"),
+        (
+            "--runtime=tff --on_client_error=skip",
+            "--on_client_error must be 'fail' in TFF's own runtime",
+        ),
         ("--max_evaluation_images=1", "--max_evaluation_images=1"),
         ("--head=cosine --head_scale=0", "--head_scale must be positive"),
         ("--extrapolated_num_users=-5", "--extrapolated_num_users must be"),

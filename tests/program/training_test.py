@@ -22,9 +22,15 @@ _NUM_USERS = 20
 class _Sums(base.Runtime):
   """Its state depends on every client id of every round, in order."""
 
-  def __init__(self, fail_in_round=None, error=RuntimeError):
+  def __init__(self, fail_in_round=None, error=RuntimeError, skipped=None):
     self._fail_in_round = fail_in_round
     self._error = error
+    self._skipped_by_round = skipped or {}
+    self._skipped = ()
+
+  @property
+  def skipped_clients(self):
+    return self._skipped
 
   def initialize(self, process):
     del process
@@ -34,6 +40,7 @@ class _Sums(base.Runtime):
     value, round_num = state
     if round_num == self._fail_in_round:
       raise self._error("stop")
+    self._skipped = self._skipped_by_round.get(int(round_num), ())
     for client_id in client_ids:
       value = (value * 1.7 + sum(map(int, client_id.split("\n")))) % 1000.0
     report = collections.OrderedDict(
@@ -107,7 +114,29 @@ def test_every_round_is_reported_and_accounted(whole):
   assert "recall@0.001" in said[-1]
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_skipped_clients_are_counted_and_told(tmp_path, whole):
+  errors = tuple(
+      base.ClientError(name, ValueError("bad image " * 100))
+      for name in ("nine", "three")
+  )
+  said = []
+  _train(tmp_path, _Sums(skipped={3: errors, 6: errors[1:]}), said)
+  frame = metrics.MetricsLog(tmp_path).read()
+  assert list(frame[training.NUM_SKIPPED_CLIENTS]) == (
+      [0, 0, 0, 2, 0, 0, 1, 0, 0, 0]
+  )
+  told = [line for line in said if "skipped" in line]
+  assert [line.partition(" failed: ")[0] for line in told] == [
+      "round 4: skipped 2 of 3 virtual clients; the first: client 'nine'",
+      "round 7: skipped 1 of 3 virtual clients; the first: client 'three'",
+  ]
+  assert max(map(len, told)) < 500
+  _, _, whole_frame, whole_said = whole
+  assert (whole_frame[training.NUM_SKIPPED_CLIENTS] == 0).all()
+  assert not any("skipped" in line for line in whole_said)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_failed_run_resumes_with_the_same_rounds(tmp_path, whole, error):
   weights, state, frame, _ = whole
   with pytest.raises(error):

@@ -78,6 +78,18 @@ def test_rejects_less_than_one_client():
     tff_native.TffRuntime(concurrent_clients=0)
 
 
+@pytest.mark.parametrize(
+    ('value', 'message'),
+    [
+        ('skip', "on_client_error must be 'fail' in TFF's own runtime"),
+        ('ignore', "on_client_error must be one of fail, skip, found 'ignore'"),
+    ],
+)
+def test_cannot_skip_clients(value, message):
+  with pytest.raises(ValueError, match=message):
+    tff_native.TffRuntime(on_client_error=value)
+
+
 def test_check_process_names_the_remedy():
   @tff.tensorflow.computation(np.int32, np.int32)
   def _next(state, number):

@@ -24,6 +24,7 @@ from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.runtime import base
 
 RECALL_PREFIX = "validation/recall_at_far_"
+NUM_SKIPPED_CLIENTS = "participants/num_skipped_clients"
 # The name of the accountant follows.
 EPSILON_PREFIX = "privacy/epsilon_"
 
@@ -176,8 +177,9 @@ class TrainingLoop:
   def run(self, state: TrainingState) -> TrainingState:
     """Runs the rounds that are left.
 
-    An interruption by the user saves the rounds that were done before it goes
-    on its way.
+    An interruption, by Ctrl-C or by `SystemExit`, which is what SIGTERM raises
+    in the programs here, saves the rounds that were done before it goes on its
+    way.
 
     Args:
       state: What `start` returned.
@@ -201,7 +203,7 @@ class TrainingLoop:
           self._show(progress, state, report)
           if state.rounds_done % config.checkpoint_every == 0:
             self._save(state)
-      except KeyboardInterrupt:
+      except (KeyboardInterrupt, SystemExit):
         self._say(
             f"Interrupted after round {state.rounds_done}; the same command"
             " goes on from there."
@@ -233,8 +235,15 @@ class TrainingLoop:
     report["participants/num_users"] = sum(map(len, clients))
     # Two runs had the same virtual clients if they had the same numbers here.
     report["participants/checksum"] = zlib.crc32("\0".join(client_ids).encode())
+    skipped = self._runtime.skipped_clients
+    report[NUM_SKIPPED_CLIENTS] = len(skipped)
     report["seconds"] = time.perf_counter() - start
     rounds_done = state.rounds_done + 1
+    if skipped:
+      self._say(
+          f"round {rounds_done}: skipped {len(skipped)} of"
+          f" {len(client_ids)} virtual clients; the first: {skipped[0]}"
+      )
     every = self._config.evaluate_every
     new_state = TrainingState(process_state, ledger, rounds_done)
     if rounds_done == self._config.rounds or (

@@ -1,7 +1,7 @@
 """What makes a learning process happen: a runtime per way of executing it.
 
 * `in_process` (the default): the TensorFlow of the process runs in this Python
-  process, one client per core.
+  process, one client per GPU or, without any, per core.
 * `tff`: TFF's C++ runtime in a `worker_binary` process, the reference that the
   others are compared with.
 
@@ -42,7 +42,7 @@ def create_runtime(name: str = 'in_process', **options) -> 'base.Runtime':
   Args:
     name: A key of `RUNTIMES`.
     **options: Keyword arguments of that runtime's class; all of them accept
-      `concurrent_clients`.
+      `concurrent_clients`, `on_client_error` and `compute_precision`.
 
   Returns:
     The runtime; close it, or use it as a context manager.

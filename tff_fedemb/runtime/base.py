@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 import tensorflow_federated as tff
 
+# What a round does about a client whose computation fails.
+ON_CLIENT_ERROR = ('fail', 'skip')
+
 _LONGEST_CLIENT_ID = 80
 _LONGEST_CAUSE = 300
 
@@ -111,6 +114,11 @@ class Runtime(abc.ABC):
       TypeError: If `client_ids` is one string instead of a sequence of them.
     """
 
+  @property
+  def skipped_clients(self) -> tuple[ClientError, ...]:
+    """The clients that the last round left out, in its order, and why."""
+    return ()
+
   @abc.abstractmethod
   def structured_state(self, state: Any) -> Any:
     """Converts a state of the runtime's own to TFF's structure.
@@ -153,6 +161,23 @@ def count_cores() -> int:
   if hasattr(os, 'sched_getaffinity'):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
+
+
+def check_on_client_error(on_client_error: str) -> str:
+  """Returns what to do about a client that fails.
+
+  Args:
+    on_client_error: One of `ON_CLIENT_ERROR`.
+
+  Raises:
+    ValueError: If it is anything else.
+  """
+  if on_client_error not in ON_CLIENT_ERROR:
+    raise ValueError(
+        f'on_client_error must be one of {", ".join(ON_CLIENT_ERROR)}, found'
+        f' {on_client_error!r}.'
+    )
+  return on_client_error
 
 
 def check_client_ids(client_ids: Sequence[str]) -> list[str]:

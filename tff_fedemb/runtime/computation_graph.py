@@ -38,7 +38,7 @@ def _tensor_names(binding: Any, *, role: str) -> list[str]:
 
 
 class ComputationGraph:
-  """The TensorFlow graph of one computation, imported once.
+  """The TensorFlow graph of one computation, imported once per device.
 
   Attributes:
     name: Which part of a round this is, for messages.
@@ -46,12 +46,17 @@ class ComputationGraph:
     num_results: Number of leaves of the result.
   """
 
-  def __init__(self, name: str, computation: tff.Computation):
+  def __init__(
+      self, name: str, computation: tff.Computation, *, device: str = ''
+  ):
     """Imports the graph.
 
     Args:
       name: Which part of a round this is, for messages.
       computation: A compiled computation, nothing but TensorFlow.
+      device: Where to run what the computation itself leaves open, as far as
+        the device can, say '/device:GPU:1'. Empty leaves it to TensorFlow,
+        which takes the first GPU if there is one.
 
     Raises:
       TypeError: If the computation is not plain TensorFlow, or takes or returns
@@ -72,6 +77,11 @@ class ComputationGraph:
     self.num_results = len(result_names)
     graph_def = tf.compat.v1.GraphDef()
     proto.tensorflow.graph_def.Unpack(graph_def)
+    # Loops and functions run on the device of the operation that calls them.
+    # Those that only data sets call stay on the CPU in this way, where a GPU
+    # would be given one example at a time.
+    for node in graph_def.node:
+      node.device = node.device or device
     self.graph = tf.Graph()
     with self.graph.as_default():
       tf.graph_util.import_graph_def(graph_def, name='')
@@ -139,13 +149,20 @@ class GraphSession:
   call draws fresh numbers; variables are initialized anew in every call.
   """
 
-  def __init__(self, graph: ComputationGraph, *, num_threads: int = 1):
+  def __init__(
+      self,
+      graph: ComputationGraph,
+      *,
+      num_threads: int = 1,
+      mixed_bfloat16: bool = False,
+  ):
     """Opens the session.
 
     Args:
       graph: What to run.
       num_threads: Threads inside of an operation and between operations; 0
         leaves the choice to TensorFlow.
+      mixed_bfloat16: Whether to multiply in bfloat16, see `precision`.
     """
     config = tf.compat.v1.ConfigProto(
         allow_soft_placement=True,
@@ -158,6 +175,8 @@ class GraphSession:
     # Folding them would hold the zeros of a sum as long as the session lives.
     rewrites = config.graph_options.rewrite_options
     rewrites.constant_folding = rewrites.OFF
+    if mixed_bfloat16:
+      rewrites.auto_mixed_precision_onednn_bfloat16 = rewrites.ON
     self._graph = graph
     self._session = tf.compat.v1.Session(graph=graph.graph, config=config)
     # TensorFlow refuses to fetch what it is fed, and copies what it was fed and
@@ -182,6 +201,10 @@ class GraphSession:
 
     Returns:
       The leaves of the result: NumPy arrays and scalars.
+
+    Raises:
+      tf.errors.OpError: If an operation failed.
+      ValueError: If there are more or fewer leaves than arguments.
     """
     values = [value for leaves in arguments for value in leaves]
     if len(values) != self._graph.num_arguments:
@@ -193,16 +216,21 @@ class GraphSession:
     if self._graph.session_token is not None:
       feeds[self._graph.session_token] = ''
     if self._graph.initialize_op is not None:
-      self._session.run(self._graph.initialize_op, feed_dict=feeds)
-    fetched = iter(
-        self._session.run(self._fetches, feed_dict=feeds)
-        if self._fetches
-        else ()
-    )
+      self._run(self._graph.initialize_op, feeds)
+    fetched = iter(self._run(self._fetches, feeds) if self._fetches else ())
     return [
         next(fetched) if index is None else _as_fetched(values[index])
         for index in self._passed_on
     ]
+
+  def _run(self, fetches: Any, feeds: dict[tf.Tensor, Any]) -> Any:
+    try:
+      return self._session.run(fetches, feed_dict=feeds)
+    except UnicodeDecodeError as error:
+      # Messages may quote the data that an operation cannot read, and with
+      # bytes that are no text Python cannot read the message either.
+      message = error.object.decode(errors='backslashreplace')
+      raise tf.errors.UnknownError(None, None, message) from None
 
   def close(self) -> None:
     """Closes the session and cancels what runs in it."""
@@ -216,21 +244,31 @@ def _as_fetched(value: Any) -> Any:
 
 
 class SessionPool:
-  """Sessions of one graph for a number of threads, opened as they are needed.
+  """Sessions of a computation for some threads, opened as they are needed.
 
   Each session has its own variables, so that calls at the same time never
   clash.
   """
 
-  def __init__(self, graph: ComputationGraph, *, num_threads: int = 1):
+  def __init__(
+      self,
+      graphs: Sequence[ComputationGraph],
+      *,
+      num_threads: int = 1,
+      mixed_bfloat16: bool = False,
+  ):
     """Remembers what to open.
 
     Args:
-      graph: What to run.
+      graphs: The computation on one or more devices; sessions take turns.
       num_threads: As in `GraphSession`, for each session.
+      mixed_bfloat16: As in `GraphSession`.
     """
-    self._graph = graph
-    self._num_threads = num_threads
+    self._graphs = graphs
+    self._options = {
+        'num_threads': num_threads,
+        'mixed_bfloat16': mixed_bfloat16,
+    }
     self._lock = threading.Lock()
     self._idle: list[GraphSession] = []
     self._sessions: list[GraphSession] = []
@@ -241,7 +279,8 @@ class SessionPool:
       if self._idle:
         session = self._idle.pop()
       else:
-        session = GraphSession(self._graph, num_threads=self._num_threads)
+        graph = self._graphs[len(self._sessions) % len(self._graphs)]
+        session = GraphSession(graph, **self._options)
         self._sessions.append(session)
     try:
       return session(*arguments)

@@ -14,6 +14,7 @@ belongs to the thread that happens to run the client.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Sequence
 from concurrent import futures
 import contextlib
@@ -28,12 +29,23 @@ import tensorflow_federated as tff
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import flat_structure
+from tff_fedemb.runtime import precision
 
 # Clients beyond the number of threads that may have begun or ended while an
 # earlier one is not yet added up: some slack so that a slow client does not
 # idle the other threads, few enough that memory stays near one model a thread.
 _CLIENTS_AHEAD = 1
 _ABANDON_SECONDS = 0.5
+
+# TensorFlow's errors that do not speak of the client: its session was closed,
+# or the memory was taken, by other clients as likely as by this one. If one
+# client's data could decide whether another is left out, the guarantee would
+# not hold.
+_NOT_OF_THE_CLIENT = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.ResourceExhaustedError,
+)
 
 # The sessions optimize the graphs once they know the devices. Having TFF do it
 # as well folds whatever is constant, and a zero per parameter is: with 25
@@ -62,13 +74,21 @@ class CompiledProcess:
   """
 
   def __init__(
-      self, process: tff.templates.IterativeProcess, *, concurrent_clients: int
+      self,
+      process: tff.templates.IterativeProcess,
+      *,
+      concurrent_clients: int,
+      client_devices: Sequence[str] = ('',),
+      compute_precision: str = precision.FLOAT32,
   ):
     """Compiles the process.
 
     Args:
       process: A process that takes client ids.
       concurrent_clients: Threads, one client each; at least 1.
+      client_devices: What the threads are bound to in turn, as in
+        `computation_graph.ComputationGraph`.
+      compute_precision: Of the clients, one of `precision.PRECISIONS`.
 
     Raises:
       TypeError: If the process takes anything but client ids.
@@ -84,20 +104,27 @@ class CompiledProcess:
           f' {form.work.type_signature.result[1:]}: they have no meaning inside'
           ' of one process.'
       )
-    def import_graph(name, computation):
-      return computation_graph.ComputationGraph(name, computation)
-
-    self._initialize = import_graph(
+    self._initialize = computation_graph.ComputationGraph(
         'initialize',
         tff.backends.mapreduce.get_state_initialization_computation(
             process.initialize, _UNOPTIMIZED
         ),
     )
-    work = import_graph('work', form.work)
+    self._work = computation_graph.SessionPool(
+        [
+            computation_graph.ComputationGraph(
+                'work', form.work, device=device
+            )
+            for device in client_devices[:concurrent_clients]
+        ],
+        num_threads=1,
+        mixed_bfloat16=compute_precision == precision.MIXED_BFLOAT16,
+    )
     # Between the clients all cores are free for the server's computations.
-    server_parts = {
+    self._server = {
         name: computation_graph.SessionPool(
-            import_graph(name, computation), num_threads=0
+            [computation_graph.ComputationGraph(name, computation)],
+            num_threads=0,
         )
         for name, computation in (
             ('prepare', form.prepare),
@@ -108,8 +135,6 @@ class CompiledProcess:
             ('update', form.update),
         )
     }
-    self._server = server_parts
-    self._work = computation_graph.SessionPool(work, num_threads=1)
     result_type = process.next.type_signature.result
     self.state_type = process.initialize.type_signature.result
     self.metrics_type = result_type[1]
@@ -131,19 +156,28 @@ class CompiledProcess:
     """Returns what the server sends to every client of a round."""
     return self._server['prepare'](state)
 
-  def fold(self, prepared: Sequence[Any], client_ids: Sequence[str]) -> list:
+  def fold(
+      self,
+      prepared: Sequence[Any],
+      client_ids: Sequence[str],
+      *,
+      skip_fn: Callable[[base.ClientError], None] | None = None,
+  ) -> list[Any]:
     """Runs clients and adds up their updates in the order of the ids.
 
     Args:
       prepared: What `prepare` returned.
       client_ids: Possibly none at all.
+      skip_fn: Receives the errors of clients that are left out of the sum, in
+        the order of the ids. None leaves no client out: the first error ends
+        the call.
 
     Returns:
       The accumulator.
 
     Raises:
-      base.ClientError: If a client's computation failed. Clients still at work
-        are cancelled, also when Ctrl-C ends the call.
+      base.ClientError: If a client's computation failed, and is not left out.
+        Clients still at work are cancelled, also when Ctrl-C ends the call.
     """
     accumulator = self._server['zero']()
     remaining = iter(client_ids)
@@ -156,13 +190,28 @@ class CompiledProcess:
           pending.append((client_id, future))
         if not pending:
           return accumulator
-        # No name holds the future: its update dies as soon as it is added.
-        accumulator = self._server['accumulate'](
-            accumulator, _client_result(*pending.popleft())
-        )
+        # Nothing keeps the future: its update dies as soon as it is added.
+        accumulator = self._add(accumulator, *pending.popleft(), skip_fn)
     except BaseException:
       self._abandon([future for _, future in pending])
       raise
+
+  def _add(
+      self,
+      accumulator: list[Any],
+      client_id: str,
+      future: futures.Future,
+      skip_fn: Callable[[base.ClientError], None] | None,
+  ) -> list[Any]:
+    """Waits for a client, and adds its update if it has one."""
+    error = future.exception()
+    if error is None:
+      return self._server['accumulate'](accumulator, future.result())
+    if skip_fn is None or not _is_of_the_client(error):
+      raise base.ClientError(client_id, error) from error
+    # Without the cause, whose traceback holds the model that was sent.
+    skip_fn(base.ClientError(client_id, error))
+    return accumulator
 
   def _abandon(self, pending: Sequence[futures.Future]) -> None:
     """Ends the clients that nobody waits for any more."""
@@ -202,12 +251,11 @@ class CompiledProcess:
     self._threads.shutdown(wait=True)
 
 
-def _client_result(client_id: str, future: futures.Future) -> list[Any]:
-  """Waits for a client's update."""
-  try:
-    return future.result()
-  except Exception as error:
-    raise base.ClientError(client_id, error) from error
+def _is_of_the_client(error: BaseException) -> bool:
+  """Whether an error comes from a client's data or training."""
+  return isinstance(error, tf.errors.OpError) and not isinstance(
+      error, _NOT_OF_THE_CLIENT
+  )
 
 
 class InProcessRuntime(base.Runtime):
@@ -218,32 +266,74 @@ class InProcessRuntime(base.Runtime):
   set; then each session has its own, one for a client and all cores for the
   server. Creating a runtime sets it, which takes effect if TensorFlow has not
   computed anything before.
+
+  Clients run on the GPUs that TensorFlow sees, one at a time on each if not
+  told otherwise. With several, each thread is bound to one of them.
+
+  A round with a client that fails either fails with it or skips it. What is
+  skipped is not added to the sum, which the aggregator goes on to divide by the
+  number of clients that it expects: to the mechanism it is a client whose
+  update is zero, so that sensitivity and guarantee are those of a round in
+  which nobody failed. (An aggregator that counts the clients itself takes the
+  mean of those that are left.) Metrics of the round are those of the clients
+  that are left; `skipped_clients` tells of the others. Skipped are failures of
+  TensorFlow's operations that come from the client itself: neither memory that
+  ran out, which may be another client's doing, nor errors in Python.
   """
 
-  def __init__(self, *, concurrent_clients: int | None = None):
+  def __init__(
+      self,
+      *,
+      concurrent_clients: int | None = None,
+      on_client_error: str = 'fail',
+      compute_precision: str = precision.FLOAT32,
+  ):
     """Creates a runtime without a process.
 
     Args:
       concurrent_clients: How many clients to run at a time, each in a thread of
-        its own; at least 1. None stands for the cores this process may use.
+        its own; at least 1. None stands for the number of GPUs or, without
+        any, of the cores that this process may use.
+      on_client_error: 'fail' ends a round with a `base.ClientError` when a
+        client fails, 'skip' goes on without the client.
+      compute_precision: Of the clients, one of `precision.PRECISIONS`.
 
     Raises:
-      ValueError: If `concurrent_clients` is less than 1.
+      ValueError: If `concurrent_clients` is less than 1, `on_client_error` is
+        neither of the two, or the processor lacks the precision.
     """
+    # Asks the driver alone. A list of logical devices would start TensorFlow,
+    # with all of the GPUs' memory and with threads of the process's own.
+    num_gpus = len(tf.config.list_physical_devices('GPU'))
     if concurrent_clients is None:
-      concurrent_clients = base.count_cores()
+      concurrent_clients = num_gpus or base.count_cores()
     if concurrent_clients < 1:
       raise ValueError(
           f'concurrent_clients must be at least 1, found {concurrent_clients}.'
       )
+    precision.check_precision(compute_precision)
+    precision.set_math_mode(compute_precision)
     os.environ.setdefault('TF_OVERRIDE_GLOBAL_THREADPOOL', '1')
     self._concurrent_clients = concurrent_clients
+    self._client_devices = (
+        [f'/device:GPU:{index}' for index in range(num_gpus)]
+        if num_gpus > 1
+        else ['']
+    )
+    self._compute_precision = compute_precision
+    self._skips = base.check_on_client_error(on_client_error) == 'skip'
+    self._skipped: list[base.ClientError] = []
     self._compiled: CompiledProcess | None = None
 
   @property
   def concurrent_clients(self) -> int:
     """How many clients run at a time."""
     return self._concurrent_clients
+
+  @property
+  def skipped_clients(self) -> tuple[base.ClientError, ...]:
+    """The clients that the last round left out, in its order, and why."""
+    return tuple(self._skipped)
 
   def _process(self) -> CompiledProcess:
     if self._compiled is None:
@@ -254,10 +344,14 @@ class InProcessRuntime(base.Runtime):
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
     compiled = CompiledProcess(
-        process, concurrent_clients=self._concurrent_clients
+        process,
+        concurrent_clients=self._concurrent_clients,
+        client_devices=self._client_devices,
+        compute_precision=self._compute_precision,
     )
     self.close()
     self._compiled = compiled
+    self._skipped = []
     return FlatState(tuple(compiled.initialize()))
 
   def next(
@@ -266,7 +360,12 @@ class InProcessRuntime(base.Runtime):
     compiled = self._process()
     client_ids = base.check_client_ids(client_ids)
     leaves = _leaves(state)
-    accumulator = compiled.fold(compiled.prepare(leaves), client_ids)
+    self._skipped = []
+    accumulator = compiled.fold(
+        compiled.prepare(leaves),
+        client_ids,
+        skip_fn=self._skipped.append if self._skips else None,
+    )
     new_leaves, metrics = compiled.finish(leaves, accumulator)
     return (
         FlatState(tuple(new_leaves)),

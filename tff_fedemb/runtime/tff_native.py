@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import flat_structure
+from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import worker_process
 
 
@@ -30,20 +31,41 @@ class TffRuntime(base.Runtime):
   failed: errors are TFF's, not `base.ClientError`.
   """
 
-  def __init__(self, *, concurrent_clients: int | None = None):
+  def __init__(
+      self,
+      *,
+      concurrent_clients: int | None = None,
+      on_client_error: str = 'fail',
+      compute_precision: str = precision.FLOAT32,
+  ):
     """Creates a runtime without a process.
 
     Args:
       concurrent_clients: How many clients to run at a time, at least 1. None
         leaves it to the worker.
+      on_client_error: 'fail', the one thing that TFF can do.
+      compute_precision: One of `precision.PRECISIONS`, but 'mixed_bfloat16'.
 
     Raises:
-      ValueError: If `concurrent_clients` is less than 1.
+      ValueError: If `concurrent_clients` is less than 1, `on_client_error` is
+        not 'fail', or the precision is not to be had.
     """
     if concurrent_clients is not None and concurrent_clients < 1:
       raise ValueError(
           f'concurrent_clients must be at least 1, found {concurrent_clients}.'
       )
+    if base.check_on_client_error(on_client_error) != 'fail':
+      raise ValueError(
+          "on_client_error must be 'fail' in TFF's own runtime, which does not"
+          f' say which client failed, found {on_client_error!r}.'
+      )
+    if compute_precision == precision.MIXED_BFLOAT16:
+      raise ValueError(
+          "compute_precision must not be mixed_bfloat16 in TFF's own runtime,"
+          ' whose sessions cannot be told so.'
+      )
+    precision.check_precision(compute_precision)
+    precision.set_math_mode(compute_precision)
     worker_process.let_workers_be_interrupted()
     self._contexts = [
         tff.backends.native.create_sync_local_cpp_execution_context(

@@ -1,0 +1,179 @@
+"""Tests of the ways in which a training program ends before its time.
+
+Of SIGKILL, which leaves no time to save anything, tells `run_federated_test`.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import psutil
+import pytest
+
+from tasks.synthetic import emnist
+
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+_TIMEOUT_SECONDS = 240.0
+_ROUNDS = 12
+_FLAGS = (
+    "--task=emnist",
+    "--clients_per_round=2",
+    "--users_per_client=2",
+    f"--rounds={_ROUNDS}",
+    "--batch_size=64",
+    "--evaluate_every=0",
+    # No checkpoint but those of the start and of the end, whatever it is.
+    f"--checkpoint_every={_ROUNDS}",
+    "--max_evaluation_images=100",
+)
+# Rounds of each program before it is ended.
+_ROUNDS_BEFORE = 3
+
+
+def _interrupt(process, data_file):
+  """Ctrl-C, which reaches every process of the terminal, workers as well."""
+  del data_file  # Unused.
+  os.killpg(process.pid, signal.SIGINT)
+
+
+def _terminate(process, data_file):
+  """What `kill` sends, to the program alone."""
+  del data_file  # Unused.
+  process.send_signal(signal.SIGTERM)
+
+
+def _damage(process, data_file):
+  del process  # Unused.
+  os.truncate(data_file, 0)
+
+
+# What ends the program, its exit status, and what it says.
+_INTERRUPT = (_interrupt, 130, "interrupted")
+_TERMINATE = (_terminate, 128 + signal.SIGTERM, "Interrupted after round")
+_DAMAGE = (_damage, 1, "Traceback")
+
+
+@pytest.fixture(name="whole_file", scope="module")
+def _whole_file(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("data")
+  emnist.write_emnist(directory, num_users=6, seed=2, examples_per_user=30)
+  return directory / emnist.FILE_NAME
+
+
+def _start(directory, log, *more):
+  """Starts the program in a session of its own, as in a terminal."""
+  with open(log, "w") as output:
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "binaries.run_federated",
+            *_FLAGS,
+            f"--data_dir={directory}",
+            f"--run_dir={directory / 'run'}",
+            *more,
+        ],
+        cwd=_REPOSITORY,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+        # Background jobs of a shell ignore it, and so do their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def _processes(session_id):
+  """Names of the processes of a session, which includes orphans."""
+  names = []
+  for process in psutil.process_iter():
+    try:
+      if os.getsid(process.pid) == session_id:
+        names.append(process.name())
+    except (ProcessLookupError, psutil.NoSuchProcess):
+      pass
+  return names
+
+
+def _rounds_on_file(directory):
+  path = directory / "run" / "metrics.csv"
+  return len(path.read_text().splitlines()) - 1 if path.exists() else 0
+
+
+def _newest_checkpoint(directory):
+  paths = (directory / "run" / "checkpoints").glob("round_*")
+  return max(int(path.name.removeprefix("round_")) for path in paths)
+
+
+def _end_in_the_middle(process, directory, data_file, end):
+  """Waits for some rounds, ends the program, returns its exit status."""
+  rounds = _rounds_on_file(directory) + _ROUNDS_BEFORE
+  deadline = time.monotonic() + _TIMEOUT_SECONDS
+  while _rounds_on_file(directory) < rounds and process.poll() is None:
+    assert time.monotonic() < deadline, "the program must train"
+    time.sleep(0.02)
+  has_worker = "worker_binary" in _processes(process.pid)
+  end(process, data_file)
+  return process.wait(timeout=_TIMEOUT_SECONDS), has_worker
+
+
+def _name(endings):
+  return "_".join(end.__name__.strip("_") for end, _, _ in endings)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "endings"),
+    [
+        ("in_process", [_INTERRUPT]),
+        ("tff", [_TERMINATE, _INTERRUPT]),
+        pytest.param(
+            "in_process", [_DAMAGE, _TERMINATE], marks=pytest.mark.slow
+        ),
+        pytest.param("tff", [_DAMAGE], marks=pytest.mark.slow),
+    ],
+    ids=lambda value: value if isinstance(value, str) else _name(value),
+)
+def test_ended_run_is_saved_and_leaves_no_process(
+    whole_file, tmp_path, runtime, endings
+):
+  data_file = tmp_path / whole_file.name
+  log = tmp_path / "log"
+  rounds_done = 0
+  # None stands for the program that nothing ends.
+  for ending in [*endings, None]:
+    shutil.copyfile(whole_file, data_file)
+    process = _start(tmp_path, log, f"--runtime={runtime}")
+    try:
+      if ending is None:
+        assert process.wait(timeout=_TIMEOUT_SECONDS) == 0, log.read_text()
+      else:
+        end, status, message = ending
+        found, has_worker = _end_in_the_middle(
+            process, tmp_path, data_file, end
+        )
+        text = log.read_text()
+        assert found == status, text
+        assert message in text
+        assert ("Traceback" in text) == (end is _damage)
+        # The check below means something only if there was one.
+        assert has_worker == (runtime == "tff")
+    finally:
+      process.kill()
+    assert _processes(process.pid) == []
+    if rounds_done:
+      assert f"Resuming after round {rounds_done}." in log.read_text()
+    newest = _newest_checkpoint(tmp_path)
+    # A round is on file shortly before it is done.
+    assert newest >= rounds_done + _ROUNDS_BEFORE - 1
+    assert newest in (_rounds_on_file(tmp_path), _rounds_on_file(tmp_path) - 1)
+    rounds_done = newest
+  run = tmp_path / "run"
+  assert json.loads((run / "summary.json").read_text())["rounds"] == _ROUNDS
+  assert list(pd.read_csv(run / "metrics.csv")["round_num"]) == list(
+      range(1, _ROUNDS + 1)
+  )

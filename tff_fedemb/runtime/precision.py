@@ -1,0 +1,81 @@
+"""How precisely clients compute on a CPU: 32 bits, or 16 where it is faster.
+
+`bfloat16` has the range of `float32` and 8 bits of precision. Two ways lead to
+it, and both leave weights, updates, clipping, sums and noise in `float32`:
+
+* `bfloat16_math`: oneDNN rounds the factors of `float32` convolutions and
+  matrix products to `bfloat16` inside of the product and adds up in `float32`.
+  It has such products for AMX and for Arm's BF16, and ignores the mode on other
+  processors, which is why it is refused there.
+* `mixed_bfloat16`: TensorFlow rewrites the client's graph so that convolutions,
+  matrix products and what lies between them pass `bfloat16` tensors, which
+  AVX512-BF16 suffices for.
+"""
+
+import os
+import pathlib
+
+FLOAT32 = 'float32'
+BFLOAT16_MATH = 'bfloat16_math'
+MIXED_BFLOAT16 = 'mixed_bfloat16'
+
+# Any one of these features of a processor, as Linux calls them, is enough.
+_NEEDS: dict[str, frozenset[str]] = {
+    FLOAT32: frozenset(),
+    BFLOAT16_MATH: frozenset({'amx_bf16', 'bf16'}),
+    MIXED_BFLOAT16: frozenset({'amx_bf16', 'avx512_bf16', 'bf16'}),
+}
+PRECISIONS = tuple(_NEEDS)
+
+_CPU_INFO = pathlib.Path('/proc/cpuinfo')
+
+
+def _processor_features() -> frozenset[str]:
+  """Features of the first processor; none where Linux does not tell."""
+  if not _CPU_INFO.exists():
+    return frozenset()
+  for line in _CPU_INFO.read_text().splitlines():
+    name, _, value = line.partition(':')
+    if name.strip() in ('flags', 'Features'):
+      return frozenset(value.split())
+  return frozenset()
+
+
+def supported_precisions() -> tuple[str, ...]:
+  """Those of `PRECISIONS` that this machine's processor has."""
+  features = _processor_features()
+  return tuple(
+      name for name, needs in _NEEDS.items() if not needs or needs & features
+  )
+
+
+def check_precision(compute_precision: str) -> None:
+  """Checks that this machine can compute in a precision.
+
+  Args:
+    compute_precision: One of `PRECISIONS`.
+
+  Raises:
+    ValueError: If it is not, or the processor does not have it.
+  """
+  if compute_precision not in PRECISIONS:
+    raise ValueError(
+        f'compute_precision must be one of {", ".join(PRECISIONS)}, found'
+        f' {compute_precision!r}.'
+    )
+  if compute_precision not in supported_precisions():
+    needs = ' or '.join(sorted(_NEEDS[compute_precision]))
+    raise ValueError(
+        f'compute_precision must be one of {", ".join(supported_precisions())}'
+        f' on this processor, found {compute_precision}, which needs {needs}.'
+    )
+
+
+def set_math_mode(compute_precision: str) -> None:
+  """Tells oneDNN, which reads its mode when it first computes something.
+
+  Args:
+    compute_precision: One of `PRECISIONS`.
+  """
+  if compute_precision == BFLOAT16_MATH:
+    os.environ['ONEDNN_DEFAULT_FPMATH_MODE'] = 'BF16'
