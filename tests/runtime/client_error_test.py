@@ -138,6 +138,13 @@ def test_error_that_quotes_bytes_is_readable(skipping):
   )
 
 
+def test_message_begins_with_what_happened():
+  error = base.ClientError(
+      'x', ValueError('{{function_node f_1}} {{function_node f_2}} bad [[n]]')
+  )
+  assert str(error) == "client 'x' failed: ValueError: bad [[n]]"
+
+
 @pytest.mark.parametrize(
     'error',
     [

@@ -10,6 +10,7 @@ computation that turns a client id into that client's dataset
 import abc
 from collections.abc import Sequence
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ def _reason(cause: BaseException) -> str:
   _, node, rest = text.rpartition('\nNode: ')
   if node:
     text = rest.partition('\n')[2]
+  text = re.sub(r'\{\{function_node [^}]*\}\}', '', text)
   return ' '.join(text.split())
 
 
