@@ -123,8 +123,11 @@ def _parse_checked(
   )
   try:
     images, labels = (part.numpy() for part in _parse(tf.constant(serialized)))
-  except tf.errors.OpError as error:
-    reason = error.message.splitlines()[0].rpartition("}} ")[2]
+  except (tf.errors.OpError, UnicodeDecodeError) as error:
+    # TensorFlow quotes what it cannot parse, which need not be text.
+    reason = "an example that cannot be parsed."
+    if isinstance(error, tf.errors.OpError):
+      reason = error.message.splitlines()[0].rpartition("}} ")[2]
     raise sqlite_examples.DataError(
         f"{expected}, found in {path}: {reason} {_ADVICE}"
     ) from error
@@ -166,17 +169,12 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
   examples = splits["validation"]
 
   def create_client_dataset(client_id):
-    def keep_training_classes(serialized):
-      images, labels = _parse(serialized)
-      keep = tf.less(labels, _FIRST_HELD_OUT_LABEL)
-      return collections.OrderedDict(
-          x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
-      )
-
-    return (
-        examples.create_dataset(client_id)
-        .batch(_PARSING_BATCH)
-        .map(keep_training_classes)
+    images, labels = _parse(examples.read_client(client_id))
+    keep = tf.less(labels, _FIRST_HELD_OUT_LABEL)
+    return tf.data.Dataset.from_tensors(
+        collections.OrderedDict(
+            x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
+        )
     )
 
   def load_images(split):

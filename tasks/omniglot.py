@@ -33,7 +33,6 @@ from tff_fedemb.data import sqlite_examples
 from tff_fedemb.evaluation import embedding
 
 _SIDE = 28
-_PARSING_BATCH = 512
 _SETS = ("background", "evaluation")
 # Part of the name of the converted copy: to be raised when the conversion of
 # the same source changes.
@@ -359,14 +358,9 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
     )
 
   def create_client_dataset(client_id):
-    return (
-        examples.create_dataset(client_id)
-        .batch(_PARSING_BATCH)
-        .map(
-            lambda serialized: collections.OrderedDict(
-                zip("xy", _parse(serialized), strict=True)
-            )
-        )
+    images, labels = _parse(examples.read_client(client_id))
+    return tf.data.Dataset.from_tensors(
+        collections.OrderedDict(x=images, y=labels)
     )
 
   def load_images(split):

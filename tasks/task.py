@@ -12,6 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.algorithms import composition
+from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 
@@ -82,11 +83,7 @@ class Task:
   def build_dataset_computation(self) -> tff.Computation:
     """Builds the computation from a virtual client's identifier to its data."""
 
-    options = tf.data.Options()
-    # Tuning and rewriting a pipeline that lives for one client costs more than
-    # it gains.
-    options.autotune.enabled = False
-    options.experimental_optimization.apply_default_optimizations = False
+    options = pipelines.build_options()
 
     @tff.tensorflow.computation(tff.types.TensorType(np.str_))
     def client_dataset(client_id):

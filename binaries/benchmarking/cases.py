@@ -15,6 +15,7 @@ from tff_fedemb.aggregators import mechanism
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
+from tff_fedemb.data import pipelines
 from tff_fedemb.models import heads
 from tff_fedemb.models import lenet
 
@@ -114,10 +115,7 @@ def create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
   dataset = tf.data.Dataset.from_tensor_slices(
       collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
   )
-  options = tf.data.Options()
-  options.autotune.enabled = False
-  options.experimental_optimization.apply_default_optimizations = False
-  return dataset.batch(case.batch_size).with_options(options)
+  return dataset.batch(case.batch_size).with_options(pipelines.build_options())
 
 
 def _create_aggregator(

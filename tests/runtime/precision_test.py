@@ -1,10 +1,26 @@
 """Tests of the precisions that clients may compute in."""
 
+import collections
+import functools
 import os
 
+import numpy as np
 import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
 
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.models import heads
+from tff_fedemb.models import lenet
 from tff_fedemb.runtime import precision
+
+_SHAPE = (12, 12, 1)
 
 _AMX = 'flags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n'
 _AVX = 'flags\t\t: fpu avx512_bf16\n'
@@ -62,3 +78,72 @@ def test_sets_the_mode_of_onednn_only_where_asked(monkeypatch):
   assert os.environ[name] == 'STRICT'
   precision.set_math_mode('bfloat16_math')
   assert os.environ[name] == 'BF16'
+
+
+@tff.tensorflow.computation(np.str_)
+def _create_dataset(client_id):
+  seed = tf.stack([tf.strings.to_number(client_id, tf.int64), 7])
+  images = tf.random.stateless_uniform([64, *_SHAPE], seed, 0, 256, tf.int32)
+  labels = tf.random.stateless_uniform([64], seed, 0, 4, tf.int64)
+  return tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
+  ).batch(16)
+
+
+def _build_process(clip_norm):
+  return tff.simulation.compose_dataset_computation_with_learning_process(
+      _create_dataset,
+      fedemb.build_fedemb(
+          functools.partial(lenet.create_lenet, _SHAPE, embedding_dim=16),
+          heads.LinearHead(),
+          example_type=composition.build_example_type(_SHAPE),
+          aggregator=registry.create_mechanism(
+              'clip_only', mechanism.AggregatorConfig(1.0, clip_norm)
+          ).factory,
+          server_optimizer=server_optimizers.build_server_optimizer(
+              'sgd', learning_rate=1.0, momentum=0.0
+          ),
+          config=local_training.LocalTrainingConfig(batch_size=16),
+      ),
+  )
+
+
+def _run_round(process, compute_precision):
+  """Returns the server's update by one client from one fixed model."""
+  with runtimes.create_runtime(
+      compute_precision=compute_precision
+  ) as started:
+    state = started.structured_state(started.initialize(process))
+    before = [
+        np.random.default_rng(0).normal(0.0, 0.05, w.shape).astype(w.dtype)
+        for w in state.global_model_weights.trainable
+    ]
+    weights = tff.learning.models.ModelWeights(tuple(before), ())
+    loaded = started.load_state(state._replace(global_model_weights=weights))
+    after, _ = started.next(loaded, ['1'])
+    trained = started.structured_state(after).global_model_weights.trainable
+    return np.concatenate(
+        [np.ravel(b - a) for b, a in zip(before, trained, strict=True)]
+    )
+
+
+@pytest.mark.skipif(
+    'mixed_bfloat16' not in precision.supported_precisions(),
+    reason='needs a processor with bfloat16',
+)
+def test_mixed_bfloat16_rounds_products_and_nothing_after():
+  process = _build_process(clip_norm=1e6)
+  exact = _run_round(process, 'float32')
+  rounded = _run_round(process, 'mixed_bfloat16')
+  distance = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
+  # bfloat16 has 8 bits: 2^-9 for each factor, more after several layers.
+  assert 1e-4 < distance < 0.1
+  # The update itself has more than 8 bits.
+  as_integers = rounded.astype(np.float32).view(np.uint32)
+  assert np.mean(as_integers & 0xFFFF != 0) > 0.9
+  # Clipping holds what it promises to the last bits of float32.
+  clip_norm = 0.5 * float(np.linalg.norm(rounded))
+  clipped = _run_round(_build_process(clip_norm), 'mixed_bfloat16')
+  np.testing.assert_allclose(
+      np.linalg.norm(clipped.astype(np.float64)), clip_norm, rtol=1e-4
+  )

@@ -73,6 +73,23 @@ def test_runs_rounds_and_ends_its_worker():
     started.initialize(_build_process())
 
 
+@pytest.mark.parametrize(('chosen', 'expected'), [(None, '1'), ('3', '3')])
+def test_worker_computes_with_one_thread_an_operation(
+    monkeypatch, chosen, expected
+):
+  name = 'TF_NUM_INTRAOP_THREADS'
+  monkeypatch.delenv(name, raising=False)
+  if chosen is not None:
+    monkeypatch.setenv(name, chosen)
+  workers_before = _workers(psutil.Process())
+  with tff_native.TffRuntime() as started:
+    started.initialize(_build_process())
+    (worker,) = set(_workers(psutil.Process())) - set(workers_before)
+    assert worker.environ()[name] == expected
+  # This process goes on with as many threads as before.
+  assert os.environ.get(name) == chosen
+
+
 def test_rejects_less_than_one_client():
   with pytest.raises(ValueError, match='concurrent_clients must be at least 1'):
     tff_native.TffRuntime(concurrent_clients=0)

@@ -17,6 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.data import augmentation as augmentation_lib
+from tff_fedemb.data import pipelines
 from tff_fedemb.models import heads
 
 CLIENT_OPTIMIZERS = ("sgd", "sgdm", "adam")
@@ -131,18 +132,8 @@ def gather_examples(
   Returns:
     The examples; none if the data set is empty.
   """
-  spec = dataset.element_spec
-  empty = tuple(
-      tf.zeros([0, *s.shape[1:]], s.dtype) for s in (spec["x"], spec["y"])
-  )
-  images, labels = (
-      dataset.rebatch(max_examples or tf.int64.max)
-      .take(1)
-      .reduce(empty, lambda _, batch: (batch["x"], batch["y"]))
-  )
-  images.set_shape([None, *spec["x"].shape[1:]])
-  labels.set_shape([None])
-  return LocalExamples(images, labels)
+  examples = pipelines.gather(dataset, max_elements=max_examples)
+  return LocalExamples(examples["x"], examples["y"])
 
 
 def client_seed(

@@ -17,7 +17,10 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
+from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
+
+_READING_BATCH = 512
 
 _SCHEMA = """
 CREATE TABLE examples (
@@ -89,14 +92,14 @@ class SqliteExamples:
     """Users of the split, sorted."""
     return self._user_ids
 
-  def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
+  def read_client(self, client_id: tf.Tensor) -> tf.Tensor:
     """Serialised examples of a virtual client, in TensorFlow operations only.
 
     Args:
       client_id: Identifier of the virtual client, a string scalar.
 
     Returns:
-      A data set of string scalars, user by user.
+      Strings `[n]`, user by user.
     """
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
     query = tf.strings.join([
@@ -106,9 +109,13 @@ class SqliteExamples:
         users,
         "') ORDER BY client_id, rowid",
     ])
-    return tf.data.experimental.SqlDataset(
+    rows = tf.data.experimental.SqlDataset(
         "sqlite", str(self._path), query, (tf.string,)
-    ).map(lambda serialized: serialized)
+    )
+    (serialized,) = pipelines.gather(
+        rows.batch(_READING_BATCH).with_options(pipelines.build_options())
+    )
+    return serialized
 
   def read_serialized(self, *, limit: int = -1) -> list[bytes]:
     """Serialised examples of the split, user by user; all, or the first."""
