@@ -312,7 +312,7 @@ class InProcessRuntime(base.Runtime):
           f'concurrent_clients must be at least 1, found {concurrent_clients}.'
       )
     precision.check_precision(compute_precision)
-    precision.set_math_mode(compute_precision)
+    precision.set_environment(compute_precision)
     os.environ.setdefault('TF_OVERRIDE_GLOBAL_THREADPOOL', '1')
     self._concurrent_clients = concurrent_clients
     self._client_devices = (

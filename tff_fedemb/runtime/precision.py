@@ -8,8 +8,8 @@ it, and both leave weights, updates, clipping, sums and noise in `float32`:
   It has such products for AMX and for Arm's BF16, and ignores the mode on other
   processors, which is why it is refused there.
 * `mixed_bfloat16`: TensorFlow rewrites the client's graph so that convolutions,
-  matrix products and what lies between them pass `bfloat16` tensors, which
-  AVX512-BF16 suffices for.
+  matrix products and some of what lies between them pass `bfloat16` tensors,
+  which AVX512-BF16 suffices for.
 """
 
 import os
@@ -26,6 +26,10 @@ _NEEDS: dict[str, frozenset[str]] = {
     MIXED_BFLOAT16: frozenset({'amx_bf16', 'avx512_bf16', 'bf16'}),
 }
 PRECISIONS = tuple(_NEEDS)
+
+# Operations of optimizers. TensorFlow would round the weights themselves after
+# every step, and with them the update, which is far smaller than a weight.
+_ARITHMETIC = 'Add,AddN,AddV2,Mul,Sub'
 
 _CPU_INFO = pathlib.Path('/proc/cpuinfo')
 
@@ -71,11 +75,17 @@ def check_precision(compute_precision: str) -> None:
     )
 
 
-def set_math_mode(compute_precision: str) -> None:
-  """Tells oneDNN, which reads its mode when it first computes something.
+def set_environment(compute_precision: str) -> None:
+  """Tells oneDNN and TensorFlow, by the variables that they read.
+
+  To be called before TensorFlow computes anything: oneDNN reads its mode once.
 
   Args:
     compute_precision: One of `PRECISIONS`.
   """
   if compute_precision == BFLOAT16_MATH:
     os.environ['ONEDNN_DEFAULT_FPMATH_MODE'] = 'BF16'
+  if compute_precision == MIXED_BFLOAT16:
+    rewriting = 'TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE'
+    os.environ[f'{rewriting}_INFERLIST_REMOVE'] = _ARITHMETIC
+    os.environ[f'{rewriting}_DENYLIST_ADD'] = _ARITHMETIC

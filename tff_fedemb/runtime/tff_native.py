@@ -92,7 +92,7 @@ class TffRuntime(base.Runtime):
           ' whose sessions cannot be told so.'
       )
     precision.check_precision(compute_precision)
-    precision.set_math_mode(compute_precision)
+    precision.set_environment(compute_precision)
     worker_process.let_workers_be_interrupted()
     self._contexts = [
         tff.backends.native.create_sync_local_cpp_execution_context(
