@@ -36,16 +36,19 @@ class _Client:
         tf.random.stateless_normal(self._head.shape, seed, stddev=0.01)
     )
     self._bias.assign(tf.zeros_like(self._bias))
-    for batch in cases.create_dataset(client_id, self._case):
+    images, labels = cases.create_examples(client_id, self._case)
+    size = self._case.batch_size
+    for step in tf.range(self._case.steps):
+      rows = slice(step * size, (step + 1) * size)
       with tf.GradientTape() as tape:
         tape.watch([self._head, self._bias])
         embeddings = self.backbone(
-            tf.cast(batch["x"], tf.float32), training=True
+            tf.cast(images[rows], tf.float32), training=True
         )
         logits = tf.matmul(embeddings, self._head, transpose_b=True)
         loss = tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(
-                batch["y"], logits + self._bias
+                labels[rows], logits + self._bias
             )
         )
       variables = [*self._variables, self._head, self._bias]

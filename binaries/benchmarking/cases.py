@@ -94,7 +94,9 @@ CASES: Mapping[str, Case] = types.MappingProxyType({
 })
 
 
-def create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
+def create_examples(
+    client_id: tf.Tensor, case: Case
+) -> tuple[tf.Tensor, tf.Tensor]:
   """Makes a client's data: the same random images for the same id.
 
   Args:
@@ -102,7 +104,7 @@ def create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
     case: How many.
 
   Returns:
-    One batch per step, `OrderedDict(x=[b, 28, 28, 1] uint8, y=[b] int64)`.
+    Images `[n, 28, 28, 1]` uint8 and labels `[n]` int64.
   """
   num_examples = case.steps * case.batch_size
   seed = tf.stack([tf.strings.to_number(client_id, tf.int64), tf.int64.max])
@@ -112,10 +114,14 @@ def create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
   labels = tf.random.stateless_uniform(
       [num_examples], seed, 0, NUM_CLASSES, tf.int64
   )
-  dataset = tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
-  )
-  return dataset.batch(case.batch_size).with_options(pipelines.build_options())
+  return tf.cast(images, tf.uint8), labels
+
+
+def _create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
+  images, labels = create_examples(client_id, case)
+  return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=images, y=labels)
+  ).with_options(pipelines.build_options())
 
 
 def _create_aggregator(
@@ -156,7 +162,7 @@ def build_process(case: Case) -> tff.learning.templates.LearningProcess:
 
   @tff.tensorflow.computation(np.str_)
   def client_data(client_id):
-    return create_dataset(client_id, case)
+    return _create_dataset(client_id, case)
 
   return tff.simulation.compose_dataset_computation_with_learning_process(
       client_data, process
