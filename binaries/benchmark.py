@@ -27,6 +27,11 @@ from tff_fedemb.runtime import precision as precision_lib
 
 _RUNTIMES = ("bare", "in_process", "tff")
 
+_PFL_CHECK = """
+import importlib.metadata, torch
+assert importlib.metadata.version('pfl') == '0.6.0'
+"""
+
 # What takes turns with each other.
 _Group = dict[goals.Entry, measuring.Command]
 
@@ -57,7 +62,11 @@ def _worker(
 
 def _pfl_worker(clients: int, steps: int, batch_size: int) -> measuring.Command:
   script = pathlib.Path(__file__).parent / "benchmarking" / "pfl_round.py"
-  launcher = ("-m", "torch.distributed.run", "--nproc_per_node=2")
+  launcher = (
+      "-m",
+      "torch.distributed.run",
+      f"--nproc_per_node={len(os.sched_getaffinity(0))}",
+  )
   work = (str(clients), str(steps), str(batch_size))
   return measuring.Command(
       (_PFL_PYTHON.value, *launcher, os.fspath(script), *work)
@@ -90,9 +99,17 @@ def _groups() -> Iterable[_Group]:
     # The bare loop has no tree.
     names = _RUNTIMES[1:] if case.endswith("tree") else _RUNTIMES
     yield {goals.Entry(case, name): _worker(case, name) for name in names}
-  for clients in goals.GROWTH_CLIENTS:
-    case = f"lenet_{clients}x2x16_growth"
-    yield {goals.Entry(case, name): _worker(case, name) for name in _RUNTIMES}
+  growth = [f"lenet_{n}x2x16_growth" for n in goals.GROWTH_CLIENTS]
+  # Compared with each other, so they take turns.
+  yield {
+      goals.Entry(case, "in_process"): _worker(case, "in_process")
+      for case in growth
+  }
+  for case in growth:
+    yield {
+        goals.Entry(case, name): _worker(case, name)
+        for name in ("bare", "tff")
+    }
 
 
 def _selected(
@@ -108,11 +125,15 @@ def _selected(
       )
   if not prefixes:
     return groups
-  return [
-      group
+  selected = [
+      {
+          entry: command
+          for entry, command in group.items()
+          if entry.case.startswith(tuple(prefixes))
+      }
       for group in groups
-      if any(entry.case.startswith(tuple(prefixes)) for entry in group)
   ]
+  return [group for group in selected if group]
 
 
 def _check_pfl_python() -> None:
@@ -121,11 +142,12 @@ def _check_pfl_python() -> None:
     return
   try:
     subprocess.run(
-        [python, "-c", "import torch, pfl"], capture_output=True, check=True
+        [python, "-c", _PFL_CHECK], capture_output=True, check=True
     )
   except (OSError, subprocess.CalledProcessError) as error:
     raise command_line.UsageError(
-        f"--pfl_python must be a Python with torch and pfl, found {python}."
+        "--pfl_python must be a Python with torch and pfl 0.6.0, found"
+        f" {python}."
     ) from error
 
 
@@ -140,6 +162,22 @@ def _row(
       "wall_seconds_of_rounds": measurement.wall_seconds,
       "ratios": {},
   }
+
+
+def _evaluate_goals(rows: dict[goals.Entry, dict[str, Any]]) -> list[str]:
+  """Puts the ratios into their rows; returns lines that tell of all goals."""
+  lines = []
+  for goal in goals.all_goals():
+    value = goal.evaluate(rows)
+    if value is None:
+      continue
+    if goal.denominator is not None:
+      rows[goal.numerator]["ratios"][goal.name] = value
+    lines.append(
+        f"{goal.numerator.case:32} {goal.name:36} {value:10.4g}"
+        f"  {goal.verdict(value)}".rstrip()
+    )
+  return lines
 
 
 def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -165,13 +203,29 @@ def main() -> None:
           f"--{name} must be at least {low}, found {value}."
       )
   _check_pfl_python()
+  groups = _selected(_groups(), _CASES.value)
+  try:
+    _write(path, [])
+  except OSError as error:
+    raise command_line.UsageError(
+        f"--output_json must be a file that can be written, found {path}:"
+        f" {error.strerror}."
+    ) from error
+  failures = []
+  lines: list[str] = []
   rows: dict[goals.Entry, dict[str, Any]] = {}
-  for group in _selected(_groups(), _CASES.value):
-    measurements = measuring.measure(
-        list(group.values()),
-        rounds=_ROUNDS.value,
-        warmup_rounds=_WARMUP_ROUNDS.value,
-    )
+  for group in groups:
+    try:
+      measurements = measuring.measure(
+          list(group.values()),
+          rounds=_ROUNDS.value,
+          warmup_rounds=_WARMUP_ROUNDS.value,
+      )
+    except measuring.WorkerError as error:
+      # What else can be measured is worth having.
+      print(f"FAILED: {error}", file=sys.stderr, flush=True)
+      failures.append(str(error))
+      continue
     for entry, measurement in zip(group, measurements, strict=True):
       rows[entry] = row = _row(entry, measurement)
       print(
@@ -180,16 +234,11 @@ def main() -> None:
           f" {row['peak_memory_bytes'] / 1e9:6.2f} GB",
           flush=True,
       )
+    lines = _evaluate_goals(rows)
     _write(path, rows.values())
-  for goal in goals.all_goals():
-    value = goal.evaluate(rows)
-    if value is not None:
-      rows[goal.numerator]["ratios"][goal.name] = value
-      print(
-          f"{goal.numerator.case:32} {goal.name:36} {value:10.4g}"
-          f"  {goal.verdict(value)}".rstrip()
-      )
-  _write(path, rows.values())
+  print("\n".join(lines))
+  if failures:
+    sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -117,19 +117,20 @@ RUNTIME = flags.DEFINE_string(
 )  # fmt: skip
 CONCURRENT_CLIENTS = flags.DEFINE_integer(
     "concurrent_clients", None,
-    "Clients that run at a time [one per GPU, without any one per core].",
+    "Clients that run at a time [one per GPU, without any one per core; with"
+    " runtime tff two per core].",
 )  # fmt: skip
 COMPUTE_PRECISION = flags.DEFINE_string(
     "compute_precision", "float32",
     "How clients multiply on a CPU:"
-    f" {', '.join(precision.PRECISIONS)}. The latter two are faster and less"
-    " precise, on processors that have them.",
+    f" {', '.join(precision.PRECISIONS)}. The latter two are less precise, and"
+    " faster on processors that have them; bfloat16_math also evaluates so.",
 )  # fmt: skip
 ON_CLIENT_ERROR = flags.DEFINE_string(
     "on_client_error", "fail",
     "What a round does when a client's data or training fails:"
-    f" {', '.join(base.ON_CLIENT_ERROR)}. fail ends the run, skip goes on as if"
-    " the client's update were zero (not with runtime tff).",
+    f" {', '.join(base.ON_CLIENT_ERROR)}. fail ends the run, skip goes on"
+    " without the client (not with runtime tff).",
 )  # fmt: skip
 
 

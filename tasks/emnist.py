@@ -169,13 +169,14 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
   examples = splits["validation"]
 
   def create_client_dataset(client_id):
-    images, labels = _parse(examples.read_client(client_id))
-    keep = tf.less(labels, _FIRST_HELD_OUT_LABEL)
-    return tf.data.Dataset.from_tensors(
-        collections.OrderedDict(
-            x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
-        )
-    )
+    def keep_training_classes(serialized):
+      images, labels = _parse(serialized)
+      keep = tf.less(labels, _FIRST_HELD_OUT_LABEL)
+      return collections.OrderedDict(
+          x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
+      )
+
+    return examples.create_dataset(client_id).map(keep_training_classes)
 
   def load_images(split):
     serialized = splits[split].read_serialized()

@@ -358,9 +358,10 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
     )
 
   def create_client_dataset(client_id):
-    images, labels = _parse(examples.read_client(client_id))
-    return tf.data.Dataset.from_tensors(
-        collections.OrderedDict(x=images, y=labels)
+    return examples.create_dataset(client_id).map(
+        lambda serialized: collections.OrderedDict(
+            zip("xy", _parse(serialized), strict=True)
+        )
     )
 
   def load_images(split):

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from binaries.benchmarking import goals
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.algorithms import composition
@@ -89,7 +90,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType({
     "dense25m_4x1x16_tree": Case(4, 1, 16, create_dense_25m, "tree"),
     **{
         f"lenet_{num_clients}x2x16_growth": Case(num_clients, 2, 16)
-        for num_clients in (10, 50, 200, 1000)
+        for num_clients in goals.GROWTH_CLIENTS
     },
 })
 

@@ -29,8 +29,8 @@ def test_measures_every_runtime(tmp_path):
   assert found.returncode == 0, found.stderr
   rows = json.loads(path.read_text())
   assert [(row['case'], row['runtime']) for row in rows] == [
-      (_FEW, 'bare'),
       (_FEW, 'in_process'),
+      (_FEW, 'bare'),
       (_FEW, 'tff'),
   ]
   for row in rows:
@@ -52,7 +52,7 @@ def test_measures_every_runtime(tmp_path):
         (['--cases=resnet'], "found 'resnet'."),
         (
             ['--pfl_python=/none/python', '--cases=lenet_10x20'],
-            '--pfl_python must be a Python with torch and pfl, found'
+            '--pfl_python must be a Python with torch and pfl 0.6.0, found'
             ' /none/python',
         ),
     ],

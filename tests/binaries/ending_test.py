@@ -20,7 +20,7 @@ from tasks.synthetic import emnist
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TIMEOUT_SECONDS = 240.0
-_ROUNDS = 12
+_ROUNDS = 60
 _FLAGS = (
     "--task=emnist",
     "--clients_per_round=2",

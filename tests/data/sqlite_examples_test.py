@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb.data import pipelines
 from tff_fedemb.data import sqlite_examples
 
 _USERS = {
@@ -28,7 +29,8 @@ def test_virtual_client_holds_its_users_examples(path):
 
   @tf.function
   def read(client_id):
-    return examples.read_client(client_id)
+    (serialized,) = pipelines.gather(examples.create_dataset(client_id))
+    return serialized
 
   assert read("cyd\nann").numpy().tolist() == [
       b"a0", b"a1", b"c0", b"c1", b"c2",

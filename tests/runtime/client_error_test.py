@@ -151,7 +151,9 @@ def test_message_begins_with_what_happened():
         ValueError('a bug'),
         tf.errors.CancelledError(None, None, 'session closed'),
         tf.errors.AbortedError(None, None, 'session closed'),
+        tf.errors.InternalError(None, None, 'no handle'),
         tf.errors.ResourceExhaustedError(None, None, 'no memory'),
+        tf.errors.UnknownError(None, None, 'no algorithm'),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -26,6 +26,7 @@ from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.data import pipelines
 from tff_fedemb.models import heads
 from tff_fedemb.runtime import base
 
@@ -67,44 +68,36 @@ def _draw(
   return rows[: _num_examples(number)]
 
 
-def _without_optimizing(dataset: tf.data.Dataset) -> tf.data.Dataset:
-  """Optimizing so small a pipeline takes longer than running it."""
-  options = tf.data.Options()
-  options.autotune.enabled = False
-  options.experimental_optimization.apply_default_optimizations = False
-  return dataset.with_options(options)
-
-
 @tff.tensorflow.computation(np.str_)
 def _create_examples(client_id):
   """A plane whose slope is the client's, with a bend."""
   x = _draw(client_id, [_NUM_FEATURES], 1, -1.0, 1.0)
   slope = tf.strings.to_number(client_id) / 10.0
   y = slope * tf.reduce_sum(x, axis=1, keepdims=True) + tf.abs(x[:, :1])
-  return _without_optimizing(
-      tf.data.Dataset.from_tensor_slices(
-          collections.OrderedDict(x=x, y=y)
-      ).batch(4)
+  return (
+      tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y))
+      .batch(4)
+      .with_options(pipelines.build_options())
   )
 
 
 @tff.tensorflow.computation(np.str_)
 def _create_points(client_id):
-  return _without_optimizing(
-      tf.data.Dataset.from_tensor_slices(
-          _draw(client_id, [_NUM_FEATURES], 2, -2.0, 2.0)
-      )
-  )
+  return tf.data.Dataset.from_tensor_slices(
+      _draw(client_id, [_NUM_FEATURES], 2, -2.0, 2.0)
+  ).with_options(pipelines.build_options())
 
 
 @tff.tensorflow.computation(np.str_)
 def _create_images(client_id):
   images = _draw(client_id, _IMAGE_SHAPE, 3, 0, 256, tf.int32)
   labels = _draw(client_id, [], 4, 0, _NUM_CLASSES, tf.int64)
-  return _without_optimizing(
+  return (
       tf.data.Dataset.from_tensor_slices(
           collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
-      ).batch(3)
+      )
+      .batch(3)
+      .with_options(pipelines.build_options())
   )
 
 

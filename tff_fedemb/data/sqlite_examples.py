@@ -17,7 +17,6 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 
 _READING_BATCH = 512
@@ -92,14 +91,14 @@ class SqliteExamples:
     """Users of the split, sorted."""
     return self._user_ids
 
-  def read_client(self, client_id: tf.Tensor) -> tf.Tensor:
+  def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.
 
     Args:
       client_id: Identifier of the virtual client, a string scalar.
 
     Returns:
-      Strings `[n]`, user by user.
+      Batches of strings `[b]`, user by user.
     """
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
     query = tf.strings.join([
@@ -112,10 +111,7 @@ class SqliteExamples:
     rows = tf.data.experimental.SqlDataset(
         "sqlite", str(self._path), query, (tf.string,)
     )
-    (serialized,) = pipelines.gather(
-        rows.batch(_READING_BATCH).with_options(pipelines.build_options())
-    )
-    return serialized
+    return rows.batch(_READING_BATCH)
 
   def read_serialized(self, *, limit: int = -1) -> list[bytes]:
     """Serialised examples of the split, user by user; all, or the first."""

@@ -230,7 +230,7 @@ class GraphSession:
       # Messages may quote the data that an operation cannot read, and with
       # bytes that are no text Python cannot read the message either.
       message = error.object.decode(errors='backslashreplace')
-      raise tf.errors.UnknownError(None, None, message) from None
+      raise tf.errors.DataLossError(None, None, message) from None
 
   def close(self) -> None:
     """Closes the session and cancels what runs in it."""

@@ -37,14 +37,15 @@ from tff_fedemb.runtime import precision
 _CLIENTS_AHEAD = 1
 _ABANDON_SECONDS = 0.5
 
-# TensorFlow's errors that do not speak of the client: its session was closed,
-# or the memory was taken, by other clients as likely as by this one. If one
-# client's data could decide whether another is left out, the guarantee would
-# not hold.
-_NOT_OF_THE_CLIENT = (
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.ResourceExhaustedError,
+# What a client's data and training alone can cause. Not memory that ran out or
+# a device that failed, which may be the doing of other clients: if one client
+# could decide whether another is left out, the guarantee would not hold.
+_ERRORS_OF_THE_CLIENT = (
+    tf.errors.DataLossError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,
 )
 
 # The sessions optimize the graphs once they know the devices. Having TFF do it
@@ -190,7 +191,9 @@ class CompiledProcess:
           pending.append((client_id, future))
         if not pending:
           return accumulator
-        # Nothing keeps the future: its update dies as soon as it is added.
+        # In the queue while it runs, for `_abandon` to find; in no name after
+        # that, so that its update dies as soon as it is added.
+        futures.wait([pending[0][1]])
         accumulator = self._add(accumulator, *pending.popleft(), skip_fn)
     except BaseException:
       self._abandon([future for _, future in pending])
@@ -203,11 +206,11 @@ class CompiledProcess:
       future: futures.Future,
       skip_fn: Callable[[base.ClientError], None] | None,
   ) -> list[Any]:
-    """Waits for a client, and adds its update if it has one."""
+    """Adds the update of a client that has ended, if it has one."""
     error = future.exception()
     if error is None:
       return self._server['accumulate'](accumulator, future.result())
-    if skip_fn is None or not _is_of_the_client(error):
+    if skip_fn is None or not isinstance(error, _ERRORS_OF_THE_CLIENT):
       raise base.ClientError(client_id, error) from error
     # Without the cause, whose traceback holds the model that was sent.
     skip_fn(base.ClientError(client_id, error))
@@ -251,13 +254,6 @@ class CompiledProcess:
     self._threads.shutdown(wait=True)
 
 
-def _is_of_the_client(error: BaseException) -> bool:
-  """Whether an error comes from a client's data or training."""
-  return isinstance(error, tf.errors.OpError) and not isinstance(
-      error, _NOT_OF_THE_CLIENT
-  )
-
-
 class InProcessRuntime(base.Runtime):
   """The default runtime; see the module's docstring.
 
@@ -268,16 +264,16 @@ class InProcessRuntime(base.Runtime):
   computed anything before.
 
   Clients run on the GPUs that TensorFlow sees, one at a time on each if not
-  told otherwise. With several, each thread is bound to one of them.
+  told otherwise. With several, each session is bound to one of them.
 
   A round with a client that fails either fails with it or skips it. What is
   skipped is not added to the sum, which the aggregator goes on to divide by the
-  number of clients that it expects: to the mechanism it is a client whose
-  update is zero, so that sensitivity and guarantee are those of a round in
-  which nobody failed. (An aggregator that counts the clients itself takes the
-  mean of those that are left.) Metrics of the round are those of the clients
-  that are left; `skipped_clients` tells of the others. Skipped are failures of
-  TensorFlow's operations that come from the client itself: neither memory that
+  number of clients that it expects: to the mechanism it is a client that has
+  been taken out (the zero-out relation), so that sensitivity and guarantee are
+  those of a round in which nobody failed. (An aggregator that counts the
+  clients itself takes the mean of those that are left.) Metrics of the round
+  are those of the clients that are left; `skipped_clients` tells of the others.
+  Skipped are failures that the client itself brings about: neither memory that
   ran out, which may be another client's doing, nor errors in Python.
   """
 

@@ -1,12 +1,15 @@
 """How precisely clients compute on a CPU: 32 bits, or 16 where it is faster.
 
 `bfloat16` has the range of `float32` and 8 bits of precision. Two ways lead to
-it, and both leave weights, updates, clipping, sums and noise in `float32`:
+it. Both round what is multiplied, and leave weights, updates, clipping and sums
+in `float32`:
 
 * `bfloat16_math`: oneDNN rounds the factors of `float32` convolutions and
   matrix products to `bfloat16` inside of the product and adds up in `float32`.
   It has such products for AMX and for Arm's BF16, and ignores the mode on other
-  processors, which is why it is refused there.
+  processors, which is why it is refused there. The mode is that of the whole
+  process from then on, evaluation included, and of matrix products on the
+  server if an aggregator has any.
 * `mixed_bfloat16`: TensorFlow rewrites the client's graph so that convolutions,
   matrix products and some of what lies between them pass `bfloat16` tensors,
   which AVX512-BF16 suffices for.

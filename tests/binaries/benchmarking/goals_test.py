@@ -2,6 +2,7 @@
 
 import pytest
 
+from binaries.benchmarking import cases
 from binaries.benchmarking import goals
 
 _LENET = 'lenet_10x20x20'
@@ -61,3 +62,13 @@ def test_goals_are_those_ratios():
   assert found.keys() == expected.keys()
   for key, (value, verdict) in expected.items():
     assert found[key] == (pytest.approx(value), verdict)
+
+
+def test_goals_are_of_cases_that_there_are():
+  suffixes = ('_bfloat16_math', '_mixed_bfloat16')
+  for goal in goals.all_goals():
+    for entry in filter(None, (goal.numerator, goal.denominator)):
+      name = entry.case
+      for suffix in suffixes:
+        name = name.removesuffix(suffix)
+      assert name in cases.CASES
