@@ -76,13 +76,13 @@ class BareLoop:
       self._clients.put(_Client(case))
     self._threads = futures.ThreadPoolExecutor(num_threads)
     initial = case.create_backbone(cases.IMAGE_SHAPE).trainable_variables
-    self._weights = [tf.identity(variable) for variable in initial]
-    self._momentum = [tf.zeros_like(weight) for weight in self._weights]
+    self.weights = [tf.identity(variable) for variable in initial]
+    self._momentum = [tf.zeros_like(weight) for weight in self.weights]
 
   def _run_client(self, client_id: str):
     client = self._clients.get()
     try:
-      return client.train(self._weights, tf.constant(client_id))
+      return client.train(self.weights, tf.constant(client_id))
     finally:
       self._clients.put(client)
 
@@ -114,6 +114,6 @@ class BareLoop:
     while pending:
       update = pending.pop().result()
       total = update if total is None else self._add(total, update)
-    self._weights, self._momentum = self._update(
-        self._weights, self._momentum, total
+    self.weights, self._momentum = self._update(
+        self.weights, self._momentum, total
     )
