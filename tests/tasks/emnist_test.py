@@ -213,8 +213,10 @@ class TestMistakes:
     assert found in text.partition("found in ")[2]
     assert os.fspath(path) in text
 
+  # The latter is no text, which TensorFlow's message quotes nevertheless.
+  @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe"])
   def test_wrong_features_further_on_are_found_when_they_are_read(
-      self, tmp_path
+      self, tmp_path, damaged
   ):
     good = sqlite_examples.serialize_example(
         {"pixels": np.ones([28, 28]), "label": 40}
@@ -224,7 +226,7 @@ class TestMistakes:
         path,
         {
             "all_train": [("ann", [good])],
-            "all_test": [("ann", [good, b""])],
+            "all_test": [("ann", [good, damaged])],
         },
     )
     task = self._create(tmp_path)
