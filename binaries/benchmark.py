@@ -33,7 +33,7 @@ assert importlib.metadata.version('pfl') == '0.6.0'
 """
 
 # What takes turns with each other.
-_Group = dict[goals.Entry, measuring.Command]
+_Group = dict[goals.Entry, Sequence[str]]
 
 _OUTPUT_JSON = flags.DEFINE_string(
     "output_json", None, "File to write the figures to.", required=True
@@ -53,24 +53,21 @@ _PFL_PYTHON = flags.DEFINE_string(
 
 def _worker(
     case: str, runtime: str, precision: str = precision_lib.FLOAT32
-) -> measuring.Command:
+) -> Sequence[str]:
   module = "binaries.benchmarking.worker"
-  return measuring.Command(
-      (sys.executable, "-m", module, case, runtime, precision)
-  )
+  return (sys.executable, "-m", module, case, runtime, precision)
 
 
-def _pfl_worker(clients: int, steps: int, batch_size: int) -> measuring.Command:
+def _pfl_worker(clients: int, steps: int, batch_size: int) -> Sequence[str]:
   script = pathlib.Path(__file__).parent / "benchmarking" / "pfl_round.py"
   launcher = (
       "-m",
       "torch.distributed.run",
+      # As many as `runtime.base` counts, which takes TFF to import.
       f"--nproc_per_node={len(os.sched_getaffinity(0))}",
   )
   work = (str(clients), str(steps), str(batch_size))
-  return measuring.Command(
-      (_PFL_PYTHON.value, *launcher, os.fspath(script), *work)
-  )
+  return (_PFL_PYTHON.value, *launcher, os.fspath(script), *work)
 
 
 def _lower_precisions() -> list[str]:

@@ -5,11 +5,9 @@ process, of one with a worker process behind it, and of several processes of
 another framework mean the same.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
-import os
 import pathlib
 import statistics
 import subprocess
@@ -63,7 +61,7 @@ def _peak_memory_bytes(process: psutil.Process) -> int:
 class _Worker:
   """A process that runs rounds."""
 
-  def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
+  def __init__(self, command: Sequence[str]):
     self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
     self._process = subprocess.Popen(
         command,
@@ -71,7 +69,6 @@ class _Worker:
         stdout=subprocess.PIPE,
         stderr=self._log,
         text=True,
-        env={**os.environ, **environment},
         # Ctrl-C is for who measures, who then ends this.
         start_new_session=True,
     )
@@ -134,28 +131,15 @@ class _Worker:
     self._log.close()
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
-  """How to start a process that speaks like `worker`.
-
-  Attributes:
-    arguments: Program and arguments.
-    environment: Added to this process's own.
-  """
-
-  arguments: tuple[str, ...]
-  environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-
-
 def measure(
-    commands: Sequence[Command], *, rounds: int, warmup_rounds: int
+    commands: Sequence[Sequence[str]], *, rounds: int, warmup_rounds: int
 ) -> list[Measurement]:
   """Runs the rounds of several processes in turn, one at a time.
 
   Taking turns spreads a machine's change of speed over all of them.
 
   Args:
-    commands: What to start.
+    commands: Programs that speak like `worker`, with their arguments.
     rounds: Measured rounds of each, at least 1.
     warmup_rounds: Rounds of each before those, at least 0.
 
@@ -169,7 +153,7 @@ def measure(
   with contextlib.ExitStack() as stack:
     workers = []
     for command in commands:
-      worker = _Worker(command.arguments, command.environment)
+      worker = _Worker(command)
       stack.callback(worker.close)
       workers.append(worker)
     for worker in workers:

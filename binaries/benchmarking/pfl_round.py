@@ -2,8 +2,8 @@
 
 Granqvist et al., "pfl-research: simulation framework for accelerating research
 in Private Federated Learning", 2024; version 0.6.0. Needs nothing of this
-project: an environment of its own with `torch` and `pfl` runs it by `torchrun
---nproc_per_node=2`. It trains the same layers on as many images in as many
+project: an environment of its own with `torch` and `pfl` runs it by `torchrun`,
+a process per core. It trains the same layers on as many images in as many
 steps, and clips and noises the same way; the head is part of the model, which
 is what the framework offers. Pooling comes before ReLU, as in our model: the
 same function in less time.

@@ -8,6 +8,9 @@ from collections.abc import Callable
 import os
 import sys
 
+import tensorflow as tf
+
+from binaries.benchmarking import bare_loop
 from binaries.benchmarking import cases
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.runtime import base
@@ -15,10 +18,6 @@ from tff_fedemb.runtime import worker_process
 
 
 def _create_bare_round(case: cases.Case) -> Callable[[list[str]], None]:
-  import tensorflow as tf
-
-  from binaries.benchmarking import bare_loop
-
   tf.config.threading.set_intra_op_parallelism_threads(1)
   loop = bare_loop.BareLoop(case, num_threads=base.count_cores())
   return loop.run_round

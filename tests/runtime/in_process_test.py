@@ -130,12 +130,6 @@ def process_and_runtime(request):
   )
 
 
-@pytest.fixture(scope='module')
-def reference():
-  with tff_native.TffRuntime() as started:
-    yield started
-
-
 def _run(started, state, *, rounds, client_ids=_CLIENT_IDS):
   metrics = []
   for _ in range(rounds):
@@ -289,46 +283,6 @@ def test_interrupt_frees_the_threads(one_thread):
   found = one_thread.fold(prepared, _CLIENT_IDS)
   for found_leaf, expected_leaf in zip(found, expected, strict=True):
     np.testing.assert_array_equal(found_leaf, expected_leaf)
-
-
-def _build_noise_process():
-  """Rounds whose metrics are DP noise for two tensors of the same shape."""
-  value_type = tff.to_type([(np.float32, [20]), (np.float32, [20])])
-  aggregation = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-      noise_multiplier=1.0, clients_per_round=1.0, clip=1.0
-  ).create(value_type)
-
-  @tff.tensorflow.computation(np.str_)
-  def _zeros(client_id):
-    del client_id  # Unused.
-    return [tf.zeros([20]), tf.zeros([20])]
-
-  @tff.federated_computation(
-      aggregation.initialize.type_signature.result,
-      tff.FederatedType(np.str_, tff.CLIENTS),
-  )
-  def _next(state, client_ids):
-    output = aggregation.next(state, tff.federated_map(_zeros, client_ids))
-    return output.state, output.result
-
-  return tff.templates.IterativeProcess(aggregation.initialize, _next)
-
-
-def test_noise_is_drawn_once():
-  process = _build_noise_process()
-  draws = []
-  for _ in range(2):
-    with in_process.InProcessRuntime(concurrent_clients=1) as started:
-      state = started.initialize(process)
-      for _ in range(2):
-        state, noise = started.next(state, ['1', '2'])
-        draws.extend(noise)
-  draws = np.concatenate(draws)
-  # 2 sessions x 2 rounds x 2 tensors x 20 standard normal numbers, all
-  # different. |mean| < 4 / sqrt(160) fails once in 16,000 runs.
-  assert len(np.unique(draws)) == 160
-  assert abs(draws.mean()) < 4.0 / np.sqrt(160.0)
-  assert 0.7 < draws.std() < 1.3
 
 
 def test_rejects_a_process_that_takes_datasets():

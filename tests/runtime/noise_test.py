@@ -18,13 +18,6 @@ from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.runtime import base
 
-
-@pytest.fixture(name='reference', scope='module')
-def _reference():
-  with runtime.create_runtime('tff') as started:
-    yield started
-
-
 # A release with noise. Two tensors of `_LENGTH` numbers, so that noise which
 # they share would be seen. The three clients' updates have these norms, in
 # units of the clip norm: two are clipped. The divisor is not their number, and
@@ -45,17 +38,30 @@ _TRUE_STDDEV = _NOISE_MULTIPLIER * _CLIP_NORM / _CLIENTS_PER_ROUND
 _FALSE_ALARM_RATE = 1e-6
 
 
+def _build_release(
+    aggregation: tff.templates.AggregationProcess,
+    create_update: tff.Computation,
+) -> tff.templates.IterativeProcess:
+  """Rounds whose metrics are what an aggregation releases."""
+
+  @tff.federated_computation(
+      aggregation.initialize.type_signature.result,
+      tff.FederatedType(np.str_, tff.CLIENTS),
+  )
+  def _next(state, client_ids):
+    updates = tff.federated_map(create_update, client_ids)
+    output = aggregation.next(state, updates)
+    return output.state, output.result
+
+  return tff.templates.IterativeProcess(aggregation.initialize, _next)
+
+
+def _pair_type(length: int) -> tff.Type:
+  return tff.to_type([(np.float32, [length]), (np.float32, [length])])
+
+
 def _build_noise_process() -> tff.templates.IterativeProcess:
-  """Rounds whose metrics are what our Gaussian mechanism releases."""
-  value_type = tff.to_type([(np.float32, [_LENGTH]), (np.float32, [_LENGTH])])
-  aggregation = registry.create_mechanism(
-      'gaussian',
-      mechanism.AggregatorConfig(
-          clients_per_round=_CLIENTS_PER_ROUND,
-          clip_norm=_CLIP_NORM,
-          noise_multiplier=_NOISE_MULTIPLIER,
-      ),
-  ).factory.create(value_type)
+  """Releases of our Gaussian mechanism."""
 
   @tff.tensorflow.computation(np.str_)
   def _update(client_id):
@@ -63,15 +69,15 @@ def _build_noise_process() -> tff.templates.IterativeProcess:
     tensor = tf.fill([_LENGTH], norm / np.sqrt(2 * _LENGTH, dtype=np.float32))
     return [tensor, tensor]
 
-  @tff.federated_computation(
-      aggregation.initialize.type_signature.result,
-      tff.FederatedType(np.str_, tff.CLIENTS),
+  gaussian = registry.create_mechanism(
+      'gaussian',
+      mechanism.AggregatorConfig(
+          clients_per_round=_CLIENTS_PER_ROUND,
+          clip_norm=_CLIP_NORM,
+          noise_multiplier=_NOISE_MULTIPLIER,
+      ),
   )
-  def _next(state, client_ids):
-    output = aggregation.next(state, tff.federated_map(_update, client_ids))
-    return output.state, output.result
-
-  return tff.templates.IterativeProcess(aggregation.initialize, _next)
+  return _build_release(gaussian.factory.create(_pair_type(_LENGTH)), _update)
 
 
 def _release(
@@ -300,3 +306,28 @@ def test_stale_noise_raises_an_alarm():
   smooth = sound.copy()
   smooth[..., 1:] += 0.05 * (sound[..., :-1] - _TRUE_MEAN)
   assert 'neighbours in run 0' in _alarms(_test_independence(smooth, other))
+
+
+def test_noise_is_drawn_once():
+  @tff.tensorflow.computation(np.str_)
+  def _zeros(client_id):
+    del client_id  # Unused.
+    return [tf.zeros([20]), tf.zeros([20])]
+
+  standard = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+      noise_multiplier=1.0, clients_per_round=1.0, clip=1.0
+  )
+  process = _build_release(standard.create(_pair_type(20)), _zeros)
+  draws = []
+  for _ in range(2):
+    with runtime.create_runtime('in_process', concurrent_clients=1) as started:
+      state = started.initialize(process)
+      for _ in range(2):
+        state, noise = started.next(state, ['1', '2'])
+        draws.extend(noise)
+  draws = np.concatenate(draws)
+  # 2 sessions x 2 rounds x 2 tensors x 20 standard normal numbers, all
+  # different. |mean| < 4 / sqrt(160) fails once in 16,000 runs.
+  assert len(np.unique(draws)) == 160
+  assert abs(draws.mean()) < 4.0 / np.sqrt(160.0)
+  assert 0.7 < draws.std() < 1.3

@@ -40,12 +40,6 @@ _IMAGE_SHAPE = (4, 4, 1)
 _NUM_CLASSES = 4
 
 
-@pytest.fixture(name='reference', scope='module')
-def _reference():
-  with runtime.create_runtime('tff') as started:
-    yield started
-
-
 def _num_examples(number: int) -> int:
   """Clients weigh differently, and their last batches are not full."""
   return 5 + number % 4

@@ -165,8 +165,8 @@ def count_cores() -> int:
   return os.cpu_count() or 1
 
 
-def check_on_client_error(on_client_error: str) -> str:
-  """Returns what to do about a client that fails.
+def check_on_client_error(on_client_error: str) -> None:
+  """Checks what to do about a client that fails.
 
   Args:
     on_client_error: One of `ON_CLIENT_ERROR`.
@@ -179,7 +179,6 @@ def check_on_client_error(on_client_error: str) -> str:
         f'on_client_error must be one of {", ".join(ON_CLIENT_ERROR)}, found'
         f' {on_client_error!r}.'
     )
-  return on_client_error
 
 
 def check_client_ids(client_ids: Sequence[str]) -> list[str]:

@@ -87,7 +87,7 @@ class CompiledProcess:
     Args:
       process: A process that takes client ids.
       concurrent_clients: Threads, one client each; at least 1.
-      client_devices: What the threads are bound to in turn, as in
+      client_devices: What the sessions are bound to in turn, as in
         `computation_graph.ComputationGraph`.
       compute_precision: Of the clients, one of `precision.PRECISIONS`.
 
@@ -307,6 +307,7 @@ class InProcessRuntime(base.Runtime):
       raise ValueError(
           f'concurrent_clients must be at least 1, found {concurrent_clients}.'
       )
+    base.check_on_client_error(on_client_error)
     precision.check_precision(compute_precision)
     precision.set_environment(compute_precision)
     os.environ.setdefault('TF_OVERRIDE_GLOBAL_THREADPOOL', '1')
@@ -317,7 +318,7 @@ class InProcessRuntime(base.Runtime):
         else ['']
     )
     self._compute_precision = compute_precision
-    self._skips = base.check_on_client_error(on_client_error) == 'skip'
+    self._skips = on_client_error == 'skip'
     self._skipped: list[base.ClientError] = []
     self._compiled: CompiledProcess | None = None
 

@@ -82,7 +82,8 @@ class TffRuntime(base.Runtime):
       raise ValueError(
           f'concurrent_clients must be at least 1, found {concurrent_clients}.'
       )
-    if base.check_on_client_error(on_client_error) != 'fail':
+    base.check_on_client_error(on_client_error)
+    if on_client_error != 'fail':
       raise ValueError(
           "on_client_error must be 'fail' in TFF's own runtime, which does not"
           f' say which client failed, found {on_client_error!r}.'

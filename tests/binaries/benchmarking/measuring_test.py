@@ -25,7 +25,7 @@ for line in sys.stdin:
 
 def _command(*, sleep=0.0, compute=0.0, megabytes=0):
   work = (str(sleep), str(compute), str(megabytes))
-  return measuring.Command((sys.executable, '-c', _SCRIPT, *work))
+  return (sys.executable, '-c', _SCRIPT, *work)
 
 
 def test_measures_wall_time_cpu_time_and_memory():
@@ -49,10 +49,10 @@ def test_measures_wall_time_cpu_time_and_memory():
 
 def test_counts_the_processes_behind_a_process():
   # The outer process does nothing but pass the lines on.
-  inner = _command(compute=0.2, megabytes=150).arguments
+  inner = _command(compute=0.2, megabytes=150)
   outer = 'import subprocess, sys; subprocess.call(sys.argv[1:])'
   (found,) = measuring.measure(
-      [measuring.Command((sys.executable, '-c', outer, *inner))],
+      [(sys.executable, '-c', outer, *inner)],
       rounds=1,
       warmup_rounds=0,
   )
@@ -68,13 +68,13 @@ def test_counts_the_processes_behind_a_process():
     ],
 )
 def test_failing_process_is_an_error_that_says_why(script):
-  command = measuring.Command((sys.executable, '-c', script))
+  command = (sys.executable, '-c', script)
   with pytest.raises(measuring.WorkerError, match='ValueError: no such case'):
     measuring.measure([command], rounds=1, warmup_rounds=0)
 
 
 def test_leaves_no_process():
-  failing = measuring.Command((sys.executable, '-c', 'pass'))
+  failing = (sys.executable, '-c', 'pass')
   with pytest.raises(measuring.WorkerError):
     measuring.measure([_command(), failing], rounds=1, warmup_rounds=0)
   measuring.measure([_command()], rounds=1, warmup_rounds=0)
