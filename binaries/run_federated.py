@@ -46,6 +46,34 @@ _PARTICIPATION = flags.DEFINE_string(
     "participation", "fixed_size",
     f"How users are drawn: {', '.join(sorted(participation.SAMPLERS))}.",
 )  # fmt: skip
+_MIN_SEPARATION = flags.DEFINE_integer(
+    "min_separation", None,
+    "Rounds from one participation of a user to the next, of participation"
+    " min_separation [those of a pass over all users].",
+)  # fmt: skip
+_REGROUP_CLIENTS = flags.DEFINE_bool(
+    "regroup_clients", True,
+    "Whether users meet other ones in a virtual client in every pass, of"
+    " participation min_separation.",
+)  # fmt: skip
+_RESTART_EVERY = flags.DEFINE_integer(
+    "restart_every", None,
+    "Rounds of a tree (aggregators tree, adaptive_tree) [a single tree].",
+)  # fmt: skip
+_NUM_BUFFERS = flags.DEFINE_integer(
+    "num_buffers", None, "Model copies of aggregator blt, 1 to 4 [2]."
+)
+_NUM_BANDS = flags.DEFINE_integer(
+    "num_bands", None, "Bands of aggregator banded [min_separation]."
+)
+_TARGET_UNCLIPPED_QUANTILE = flags.DEFINE_float(
+    "target_unclipped_quantile", None,
+    "Share of updates that adaptive clipping aims to leave as they are [0.5].",
+)  # fmt: skip
+_CLIP_LEARNING_RATE = flags.DEFINE_float(
+    "clip_learning_rate", None,
+    "Learning rate of the logarithm of an adaptive clip norm [0.2].",
+)  # fmt: skip
 _CLIENTS_PER_ROUND = flags.DEFINE_integer(
     "clients_per_round", 8, "(Expected) virtual clients in a round."
 )
@@ -89,6 +117,13 @@ def _own_flags() -> tuple[str, ...]:
           _CLIP_NORM,
           _NOISE_MULTIPLIER,
           _PARTICIPATION,
+          _MIN_SEPARATION,
+          _REGROUP_CLIENTS,
+          _RESTART_EVERY,
+          _NUM_BUFFERS,
+          _NUM_BANDS,
+          _TARGET_UNCLIPPED_QUANTILE,
+          _CLIP_LEARNING_RATE,
           _CLIENTS_PER_ROUND,
           _USERS_PER_CLIENT,
           _DELTA,
@@ -114,16 +149,6 @@ def main() -> None:
         "--extrapolated_num_users must be at least 0, found"
         f" {_EXTRAPOLATED_NUM_USERS.value}."
     )
-  mechanism = check(
-      aggregators.create_mechanism,
-      _AGGREGATOR.value,
-      check(
-          mechanism_lib.AggregatorConfig,
-          clients_per_round=_CLIENTS_PER_ROUND.value,
-          clip_norm=_CLIP_NORM.value,
-          noise_multiplier=_NOISE_MULTIPLIER.value,
-      ),
-  )
   server_optimizer = check(
       server_optimizers.build_server_optimizer,
       _SERVER_OPTIMIZER.value,
@@ -151,6 +176,25 @@ def main() -> None:
       clients_per_round=_CLIENTS_PER_ROUND.value,
       users_per_client=_USERS_PER_CLIENT.value,
       seed=training_flags.SEED.value,
+      min_separation=_MIN_SEPARATION.value,
+      regroup_clients=_REGROUP_CLIENTS.value,
+  )
+  mechanism = check(
+      aggregators.create_mechanism,
+      _AGGREGATOR.value,
+      check(
+          mechanism_lib.AggregatorConfig,
+          clients_per_round=_CLIENTS_PER_ROUND.value,
+          clip_norm=_CLIP_NORM.value,
+          noise_multiplier=_NOISE_MULTIPLIER.value,
+          rounds=training_flags.ROUNDS.value,
+          min_separation=getattr(sampler, "min_separation", 1),
+          restart_every=_RESTART_EVERY.value,
+          num_buffers=_NUM_BUFFERS.value,
+          num_bands=_NUM_BANDS.value,
+          target_unclipped_quantile=_TARGET_UNCLIPPED_QUANTILE.value,
+          clip_learning_rate=_CLIP_LEARNING_RATE.value,
+      ),
   )
 
   def build_process():

@@ -6,6 +6,7 @@ What `run_federated` and `run_centralized` have in common.
 from collections.abc import Callable
 import dataclasses
 import functools
+import json
 import os
 import time
 from typing import Any
@@ -23,12 +24,15 @@ from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.algorithms import composition
 from tff_fedemb.data import participation
+from tff_fedemb.data import participation_trace
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import composition as privacy_composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import trace_check
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
@@ -36,7 +40,6 @@ from tff_fedemb.program import run_directory
 from tff_fedemb.program import summary
 from tff_fedemb.program import training
 
-_SUMMARY = "summary.json"
 # PLD takes minutes at noise this small, and says "no privacy" like RDP.
 _SMALLEST_NOISE_FOR_PLD = 0.3
 
@@ -98,22 +101,18 @@ def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
 
 def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
   """Creates the empty ledger of a run."""
-  sampler = experiment.sampler
-  kind = {
-      participation.PoissonSampler: accounting.ParticipationKind.POISSON,
-      participation.FixedSizeSampler: accounting.ParticipationKind.FIXED_SIZE,
-  }[type(sampler)]
-  claim = accounting.Participation(
-      kind,
-      num_users=sampler.num_users,
-      users_per_round=sampler.users_per_round,
-      users_per_client=sampler.users_per_client,
-  )
+  claim = accounting.Participation.of_sampler(experiment.sampler)
   accountants = accounting.supported_accountants(claim)
-  if experiment.mechanism.noise_multiplier < _SMALLEST_NOISE_FOR_PLD:
+  if (
+      experiment.mechanism.noise_multiplier < _SMALLEST_NOISE_FOR_PLD
+      or "gaussian" in accountants
+  ):
+    # Where the exact figure is known, PLD's approximation adds nothing.
     accountants = tuple(name for name in accountants if name != "pld")
   # Refused now, not after the first round.
-  accounting.round_event(experiment.mechanism.round_event, claim)
+  privacy_composition.check_mechanism_event(
+      experiment.mechanism.round_event, claim
+  )
   return ledger_lib.Ledger(
       claim, delta=experiment.delta, accountants=accountants
   )
@@ -138,6 +137,7 @@ def extrapolate(
       rounds=rounds,
       noise_multiplier=experiment.mechanism.noise_multiplier,
       participation=ledger.participation,
+      strategy=experiment.mechanism.strategy,
       num_users=experiment.extrapolated_num_users,
       cohort_factor=experiment.extrapolated_cohort_factor,
       delta=default_delta(experiment.extrapolated_num_users),
@@ -264,8 +264,8 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   directory = command_line.call_with_flags(
       run_directory.RunDirectory, training_flags.RUN_DIR.value, settings
   )
-  if directory.read_json(_SUMMARY) is not None:
-    say(f"This run is complete; see {directory.path / _SUMMARY}.")
+  if directory.read_json(run_directory.SUMMARY) is not None:
+    say(f"This run is complete; see {directory.path / run_directory.SUMMARY}.")
     return
   say(
       f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
@@ -281,6 +281,11 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   untrained_weights = evaluator.backbone.get_weights()
   untrained = evaluator.evaluate_all()
 
+  trace = command_line.call_with_flags(
+      participation_trace.TraceWriter,
+      directory.path / run_directory.TRACE,
+      len(task.train_users),
+  )
   metrics_log = metrics.MetricsLog(directory.path)
   loop = training.TrainingLoop(
       process,
@@ -289,12 +294,16 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       sampler=experiment.sampler,
       round_event=experiment.mechanism.round_event,
       ledger=ledger,
+      trace=trace,
       evaluate_fn=evaluator.validate,
       checkpoints=checkpoints.Checkpoints(
           directory.path / "checkpoints", warn=say
       ),
       metrics=metrics_log,
       config=config,
+      publish_ledger=lambda ledger: directory.write_json(
+          run_directory.LEDGER, json.loads(ledger.to_json())
+      ),
       say=say,
   )
 
@@ -313,14 +322,24 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     except (training.ResumeError, checkpoints.CheckpointsError) as error:
       raise command_line.UsageError(f"--{error}") from error
     seconds_before = state.wall_seconds
-    state = loop.run(state)
+    try:
+      state = loop.run(state)
+    except participation_trace.TraceError as error:
+      raise command_line.UsageError(str(error)) from error
     model_weights = loop.weights(state)
   evaluator.set_weights(model_weights)
   trained = evaluator.evaluate_all()
   export.export_backbone(evaluator.backbone, directory.path / "saved_model")
   extrapolation = extrapolate(experiment, ledger, config.rounds)
   # PLD takes seconds: once for all that tell of it.
-  privacy = state.ledger.report()
+  trace.close()
+  with participation_trace.TraceReader(directory.path / run_directory.TRACE) as reader:
+    try:
+      privacy = state.ledger.report(reader)
+    except trace_check.ClaimError as error:
+      raise command_line.UsageError(
+          f"no epsilon is reported: {error}"
+      ) from error
   rounds = metrics_log.read()
   summary.draw_plots(
       directory.path / "plots",
@@ -352,7 +371,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
           "split": task.split_description,
       },
   )
-  directory.write_json(_SUMMARY, report)
+  directory.write_json(run_directory.SUMMARY, report)
   _tell(directory, trained["test"], untrained["test"], privacy, extrapolation)
   directory.close()
 

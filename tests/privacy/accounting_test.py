@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import composition
 
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 _REPLACE = dp_accounting.NeighboringRelation.REPLACE_ONE
@@ -111,16 +112,16 @@ def test_numpy_numbers_become_pythons(participation, expected):
 
 def test_round_event_divides_by_the_sensitivity_once():
   gaussian = dp_accounting.GaussianDpEvent
-  assert accounting.round_event(
+  assert composition.round_event(
       _GAUSSIAN, _poisson()
   ) == dp_accounting.PoissonSampledDpEvent(0.01, gaussian(1.0))
-  assert accounting.round_event(
+  assert composition.round_event(
       _GAUSSIAN, _poisson(users_per_client=2)
   ) == dp_accounting.PoissonSampledDpEvent(0.01, gaussian(0.5))
-  assert accounting.round_event(
+  assert composition.round_event(
       _GAUSSIAN, _fixed_size()
   ) == dp_accounting.SampledWithoutReplacementDpEvent(1_000, 10, gaussian(0.5))
-  assert accounting.round_event(
+  assert composition.round_event(
       _GAUSSIAN, _fixed_size(), sensitivity_in_clip_norms=1
   ) == dp_accounting.SampledWithoutReplacementDpEvent(1_000, 10, gaussian(1.0))
 
@@ -132,7 +133,7 @@ def test_round_event_divides_by_the_sensitivity_once():
 @pytest.mark.parametrize('participation', [_poisson(), _fixed_size()])
 def test_no_noise_is_not_private(event, participation):
   assert (
-      accounting.round_event(event, participation)
+      composition.round_event(event, participation)
       == dp_accounting.NonPrivateDpEvent()
   )
 
@@ -152,12 +153,12 @@ def test_no_noise_is_not_private(event, participation):
 )
 def test_round_event_refuses(event):
   with pytest.raises(ValueError, match=r'must be .* found'):
-    accounting.round_event(event, _poisson())
+    composition.round_event(event, _poisson())
 
 
 def test_round_event_refuses_a_sensitivity_of_zero():
   with pytest.raises(ValueError, match='sensitivity_in_clip_norms must be'):
-    accounting.round_event(_GAUSSIAN, _poisson(), sensitivity_in_clip_norms=0)
+    composition.round_event(_GAUSSIAN, _poisson(), sensitivity_in_clip_norms=0)
 
 
 @pytest.mark.parametrize(
@@ -177,8 +178,8 @@ def test_what_the_accountants_support(relation, accountant, supported):
   }
   events = {
       'gaussian': _GAUSSIAN,
-      'poisson': accounting.round_event(_GAUSSIAN, _poisson()),
-      'fixed_size': accounting.round_event(_GAUSSIAN, _fixed_size()),
+      'poisson': composition.round_event(_GAUSSIAN, _poisson()),
+      'fixed_size': composition.round_event(_GAUSSIAN, _fixed_size()),
   }
   ledger = classes[accountant](neighboring_relation=relation)
   assert {k for k, v in events.items() if ledger.supports(v)} == supported

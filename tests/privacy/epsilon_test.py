@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -84,7 +85,7 @@ def test_replace_one_does_not_double_by_itself():
 
 
 def test_pld_is_refused_for_fixed_size():
-  event = accounting.round_event(_GAUSSIAN, _fixed_size())
+  event = composition.round_event(_GAUSSIAN, _fixed_size())
   with pytest.raises(ValueError, match='fixed-size'):
     epsilon_lib.epsilon_of(
         [(event, 1)], 1e-5, accountant='pld', neighboring_relation=_REPLACE
@@ -92,7 +93,7 @@ def test_pld_is_refused_for_fixed_size():
 
 
 def test_event_of_the_other_sampler_is_refused():
-  event = accounting.round_event(_GAUSSIAN, _fixed_size())
+  event = composition.round_event(_GAUSSIAN, _fixed_size())
   with pytest.raises(ValueError, match='event must be supported'):
     epsilon_lib.epsilon_of(
         [(event, 1)],

@@ -8,6 +8,7 @@ import dp_accounting
 import pytest
 
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _ONE = dp_accounting.GaussianDpEvent(1.0)
@@ -60,7 +61,7 @@ def test_epsilon_is_that_of_one_composition(participation):
       neighboring_relation=participation.neighboring_relation
   )
   for event, count in ((_ONE, 25), (_TWO, 30)):
-    accountant.compose(accounting.round_event(event, participation), count)
+    accountant.compose(composition.round_event(event, participation), count)
   assert ledger.epsilon() == pytest.approx(
       accountant.get_epsilon(1e-5), rel=1e-12
   )

@@ -8,6 +8,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tff_fedemb.data import participation
+from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -77,6 +78,7 @@ def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
       sampler=participation.FixedSizeSampler(_NUM_USERS, 3, 2, seed=8),
       round_event=dp_accounting.GaussianDpEvent(2.0),
       ledger=ledger_lib.Ledger(claim, delta=1e-3),
+      trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
       evaluate_fn=lambda w: {training.RECALL_PREFIX + "0.001": float(w) / 1000},
       checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
       metrics=metrics.MetricsLog(directory),

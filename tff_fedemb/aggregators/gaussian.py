@@ -4,7 +4,6 @@ McMahan et al. 2018 ("Learning Differentially Private Recurrent Language
 Models", algorithm 1, fixed-denominator estimator); Xu et al. 2023, section 3.
 """
 
-import dp_accounting
 import tensorflow_federated as tff
 
 from tff_fedemb.aggregators import measurements
@@ -41,18 +40,11 @@ def create_gaussian(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
       clients_per_round=float(config.clients_per_round),
       clip=float(config.clip_norm),
   )
-  event = (
-      dp_accounting.GaussianDpEvent(noise_multiplier)
-      if noise_multiplier
-      else dp_accounting.NonPrivateDpEvent()
-  )
   return mechanism.Mechanism(
       measurements.add_round_measurements(
           factory,
           clip_norm=config.clip_norm,
-          noise_stddev_of_mean=noise_multiplier
-          * config.clip_norm
-          / config.clients_per_round,
+          noise_per_clip_norm=noise_multiplier / config.clients_per_round,
       ),
-      event,
+      mechanism.gaussian_event(noise_multiplier),
   )

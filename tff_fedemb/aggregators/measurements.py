@@ -10,8 +10,11 @@ computed from the noised result alone and costs no privacy.
 """
 
 import collections
+from collections.abc import Callable
 import math
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -44,28 +47,145 @@ def _median(histogram: tf.Tensor) -> tf.Tensor:
 
 
 def _signal_to_noise(
-    mean: tf.Tensor | tuple[tf.Tensor, ...], noise_stddev: float
+    mean: tf.Tensor | tuple[tf.Tensor, ...], noise_stddev: tf.Tensor
 ) -> tf.Tensor:
   """Estimates |true mean| / expected |noise| from the noised mean."""
   tensors = tf.nest.flatten(mean)
-  if noise_stddev == 0.0:
-    return tf.constant(math.inf)
   num_elements = sum(tensor.shape.num_elements() for tensor in tensors)
   squared_norm = tf.add_n([tf.reduce_sum(tf.square(t)) for t in tensors])
-  squared_noise = num_elements * noise_stddev**2
-  return tf.sqrt(tf.maximum(squared_norm / squared_noise - 1.0, 0.0))
+  squared_noise = num_elements * tf.square(noise_stddev)
+  ratio = tf.math.divide_no_nan(squared_norm, squared_noise)
+  return tf.where(
+      noise_stddev > 0.0, tf.sqrt(tf.maximum(ratio - 1.0, 0.0)), math.inf
+  )
+
+
+class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
+  """See `add_round_measurements`."""
+
+  def __init__(
+      self,
+      factory: tff.aggregators.UnweightedAggregationFactory,
+      *,
+      clip_norm: float,
+      noise_per_clip_norm: np.ndarray,
+      next_clip_norm_fn: Callable[[Any], tf.Tensor] | None,
+  ):
+    self._factory = factory
+    self._clip_norm = clip_norm
+    self._noise_per_clip_norm = noise_per_clip_norm
+    self._next_clip_norm_fn = next_clip_norm_fn
+
+  def create(
+      self, value_type: tff.types.Type
+  ) -> tff.templates.AggregationProcess:
+    process = self._factory.create(value_type)
+    measurements_type = process.next.type_signature.result.measurements.member
+    result_type = process.next.type_signature.result.result.member
+
+    @tff.tensorflow.computation
+    def create_schedule():
+      return collections.OrderedDict(
+          round_num=tf.constant(0), clip_norm=tf.constant(self._clip_norm)
+      )
+
+    schedule_type = create_schedule.type_signature.result
+
+    @tff.tensorflow.computation(value_type, np.float32)
+    def measure_client(update, clip_norm):
+      norm = tf.linalg.global_norm(tf.nest.flatten(update))
+      return collections.OrderedDict(
+          clipped=tf.cast(norm > clip_norm, tf.int32),
+          histogram=tf.one_hot(_norm_bin(norm), _NUM_BINS + 1, dtype=tf.int32),
+      )
+
+    @tff.tensorflow.computation(
+        measure_client.type_signature.result,
+        result_type,
+        schedule_type,
+        measurements_type,
+    )
+    def summarise(sums, mean, schedule, inner):
+      num_clients = tf.reduce_sum(sums["histogram"])
+      noise = tf.constant(self._noise_per_clip_norm, tf.float32)
+      # Rounds beyond those that were planned have about the last one's noise.
+      position = tf.minimum(schedule["round_num"], noise.shape[0] - 1)
+      noise_stddev = tf.math.multiply_no_nan(
+          schedule["clip_norm"], noise[position]
+      )
+      return collections.OrderedDict(
+          **inner,
+          num_clients=num_clients,
+          clipped_share=tf.math.divide_no_nan(
+              tf.cast(sums["clipped"], tf.float32),
+              tf.cast(num_clients, tf.float32),
+          ),
+          median_update_norm=_median(sums["histogram"]),
+          clip_norm=schedule["clip_norm"],
+          noise_stddev_of_mean=noise_stddev,
+          signal_to_noise=_signal_to_noise(mean, noise_stddev),
+      )
+
+    @tff.tensorflow.computation(schedule_type, measurements_type)
+    def advance(schedule, inner):
+      return collections.OrderedDict(
+          round_num=schedule["round_num"] + 1,
+          clip_norm=(
+              self._next_clip_norm_fn(inner)
+              if self._next_clip_norm_fn
+              else schedule["clip_norm"]
+          ),
+      )
+
+    @tff.tensorflow.computation(schedule_type)
+    def get_clip_norm(schedule):
+      return schedule["clip_norm"]
+
+    @tff.federated_computation
+    def initialize():
+      return tff.federated_zip((
+          process.initialize(),
+          tff.federated_eval(create_schedule, tff.SERVER),
+      ))
+
+    @tff.federated_computation(
+        initialize.type_signature.result,
+        tff.types.FederatedType(value_type, tff.CLIENTS),
+    )
+    def next_round(state, value):
+      inner_state, schedule = state
+      clip_norm = tff.federated_broadcast(
+          tff.federated_map(get_clip_norm, schedule)
+      )
+      sums = tff.federated_sum(
+          tff.federated_map(measure_client, (value, clip_norm))
+      )
+      output = process.next(inner_state, value)
+      return tff.templates.MeasuredProcessOutput(
+          tff.federated_zip((
+              output.state,
+              tff.federated_map(advance, (schedule, output.measurements)),
+          )),
+          output.result,
+          tff.federated_map(
+              summarise, (sums, output.result, schedule, output.measurements)
+          ),
+      )
+
+    return tff.templates.AggregationProcess(initialize, next_round)
 
 
 def add_round_measurements(
     factory: tff.aggregators.UnweightedAggregationFactory,
     *,
     clip_norm: float,
-    noise_stddev_of_mean: float,
+    noise_per_clip_norm: float | np.ndarray,
+    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
 ) -> tff.aggregators.UnweightedAggregationFactory:
   """Makes a factory report the measurements of this module.
 
   The added measurements are `num_clients`, `clipped_share`,
-  `median_update_norm` (within 0.3 %), `noise_stddev_of_mean` and
+  `median_update_norm` (within 0.3 %), `clip_norm`, `noise_stddev_of_mean` and
   `signal_to_noise`. With x the noised mean of d numbers and s the noise's
   standard deviation, the last is sqrt(max(|x|^2 / (d s^2) - 1, 0)): the
   expectation of |x|^2 is the squared norm of the true mean plus d s^2. Values
@@ -74,56 +194,19 @@ def add_round_measurements(
   Args:
     factory: The aggregator.
     clip_norm: L2 norm above which an update counts as clipped, may be
-      infinite.
-    noise_stddev_of_mean: Standard deviation of the noise on each number of the
-      mean, 0 for none.
+      infinite; that of the first round where it changes.
+    noise_per_clip_norm: Standard deviation of the noise on each number of the
+      mean, over the clip norm; 0 for none. An array `[rounds]` if it differs
+      from round to round.
+    next_clip_norm_fn: From the factory's own measurements in a round to the
+      clip norm of the next; None if it never changes.
 
   Returns:
     A factory with the same result.
   """
-
-  def measure_clients(value):
-    @tff.tensorflow.computation(value.type_signature.member)
-    def measure(update):
-      norm = tf.linalg.global_norm(tf.nest.flatten(update))
-      return collections.OrderedDict(
-          clipped=tf.cast(norm > clip_norm, tf.int32),
-          histogram=tf.one_hot(_norm_bin(norm), _NUM_BINS + 1, dtype=tf.int32),
-      )
-
-    @tff.tensorflow.computation(measure.type_signature.result)
-    def summarise(sums):
-      num_clients = tf.reduce_sum(sums["histogram"])
-      return collections.OrderedDict(
-          num_clients=num_clients,
-          clipped_share=tf.cast(
-              tf.math.divide_no_nan(
-                  tf.cast(sums["clipped"], tf.float32),
-                  tf.cast(num_clients, tf.float32),
-              ),
-              tf.float32,
-          ),
-          median_update_norm=_median(sums["histogram"]),
-          noise_stddev_of_mean=tf.constant(noise_stddev_of_mean, tf.float32),
-      )
-
-    return tff.federated_map(
-        summarise, tff.federated_sum(tff.federated_map(measure, value))
-    )
-
-  def measure_server(result):
-    @tff.tensorflow.computation(result.type_signature.member)
-    def measure(mean):
-      return collections.OrderedDict(
-          signal_to_noise=_signal_to_noise(mean, noise_stddev_of_mean)
-      )
-
-    return tff.federated_map(measure, result)
-
-  return tff.aggregators.add_measurements(
+  return _MeasuredFactory(
       factory,
-      client_measurement_fn=measure_clients,
-      server_measurement_fn=measure_server,
+      clip_norm=clip_norm,
+      noise_per_clip_norm=np.atleast_1d(noise_per_clip_norm),
+      next_clip_norm_fn=next_clip_norm_fn,
   )
-
-

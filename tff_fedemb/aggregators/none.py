@@ -20,7 +20,7 @@ def build_none_factory(
   return measurements.add_round_measurements(
       tff.aggregators.DifferentiallyPrivateFactory(query),
       clip_norm=math.inf,
-      noise_stddev_of_mean=0.0,
+      noise_per_clip_norm=0.0,
   )
 
 

@@ -9,7 +9,8 @@ by more than C; this module states by how much, for each way of taking part.
 
 `NeighboringRelation.REPLACE_ONE` of `dp_accounting` selects an amplification
 theorem and does not double the sensitivity: the doubling happens once, in
-`round_event`.
+`round_event` or, for participation without sampling, in
+`composition.composed_events`.
 """
 
 from collections.abc import Callable
@@ -24,6 +25,9 @@ from typing import Any
 
 import dp_accounting
 
+from tff_fedemb.data import participation as samplers
+from tff_fedemb.privacy import checks
+
 USER = 'user'
 VIRTUAL_CLIENT_UNIT = (
     'protects a whole virtual client only, not user-level: zero-out of a '
@@ -36,6 +40,7 @@ class ParticipationKind(enum.Enum):
 
   POISSON = 'poisson'
   FIXED_SIZE = 'fixed_size'
+  MIN_SEPARATION = 'min_separation'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +50,14 @@ class Participation:
   Privacy:
     Unit: user.
     Neighbouring relation: add or remove one user (Poisson); replace one user
-      (fixed size).
-    Sensitivity: C for Poisson with one user per client; 2 C for Poisson with
-      several (one clipped update turns into another) and for fixed size.
-    DpEvent: `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent`.
+      (fixed size); one user's place in the schedule is taken or stays empty
+      (minimum separation).
+    Sensitivity: C for Poisson and minimum separation with one user per client;
+      2 C for them with several (one clipped update turns into another) and for
+      fixed size.
+    DpEvent: `PoissonSampledDpEvent`, `SampledWithoutReplacementDpEvent`, or
+      for minimum separation, which amplifies nothing, one `GaussianDpEvent`
+      for each round that a user may be in.
 
   The claims need: under Poisson sampling, users are drawn independently of
   each other and of earlier rounds, and with several users per client each
@@ -61,6 +70,12 @@ class Participation:
     users_per_round: Expected number of users in a round, in
       [users_per_client, num_users]; an integer for a fixed size.
     users_per_client: Users merged into one virtual client, at least 1.
+    min_separation: Of minimum separation alone, where it must be given: a user
+      who takes part in round t does not before round t + min_separation; at
+      least 1 and at most the rounds of a pass, num_users / users_per_round
+      rounded up.
+    max_participations: Of minimum separation alone: rounds that a user takes
+      part in at most; None for as many as the separation allows.
 
   Raises:
     ValueError: If a value is out of its range.
@@ -70,6 +85,8 @@ class Participation:
   num_users: int
   users_per_round: float
   users_per_client: int = 1
+  min_separation: int | None = None
+  max_participations: int | None = None
 
   def __post_init__(self):
     if not isinstance(self.kind, ParticipationKind):
@@ -77,11 +94,12 @@ class Participation:
           f'kind must be a ParticipationKind, found {self.kind!r}.'
       )
     for name in ('num_users', 'users_per_client'):
-      self._set(name, check_integer(name, getattr(self, name), minimum=1))
+      value = getattr(self, name)
+      self._set(name, checks.check_integer(name, value, minimum=1))
     users = self.users_per_round
     if self.kind is ParticipationKind.FIXED_SIZE:
-      users = check_integer('users_per_round', users, minimum=1)
-    elif not is_number(users):
+      users = checks.check_integer('users_per_round', users, minimum=1)
+    elif not checks.is_number(users):
       raise ValueError(
           f'users_per_round must be a finite number, found {users!r}.'
       )
@@ -96,6 +114,48 @@ class Participation:
           f'({self.users_per_client}) and at most num_users '
           f'({self.num_users}), found {users!r}.'
       )
+    self._check_schedule()
+
+  def _check_schedule(self) -> None:
+    bounds = ('min_separation', 'max_participations')
+    if self.kind is not ParticipationKind.MIN_SEPARATION:
+      for name in bounds:
+        if getattr(self, name) is not None:
+          raise ValueError(
+              f'{name} must not be given with {self.kind.value} '
+              'participation, where nothing keeps a user from taking part '
+              f'more often, found {getattr(self, name)!r}.'
+          )
+      return
+    if self.min_separation is None:
+      raise ValueError(
+          'min_separation must be given with min_separation participation, '
+          'found None.'
+      )
+    for name in bounds:
+      value = getattr(self, name)
+      if value is not None:
+        self._set(name, checks.check_integer(name, value, minimum=1))
+    rounds_of_a_pass = math.ceil(self.num_users / self.users_per_round)
+    if self.min_separation > rounds_of_a_pass:
+      raise ValueError(
+          f'min_separation must be at most {rounds_of_a_pass}, the rounds in '
+          f'which {checks.count_in_words(self.users_per_round)} users a round '
+          f'use up {self.num_users:,}, found {self.min_separation}.'
+      )
+
+  def participations(self, rounds: int) -> int:
+    """Largest number of rounds, among the first ones, that a user is in.
+
+    Args:
+      rounds: Number of rounds, at least 0.
+    """
+    if self.min_separation is None:
+      return rounds
+    possible = -(-rounds // self.min_separation)
+    if self.max_participations is None:
+      return possible
+    return min(possible, self.max_participations)
 
   def _set(self, name: str, value: float) -> None:
     # JSON and dp_accounting want Python's own numbers, not NumPy's.
@@ -112,9 +172,14 @@ class Participation:
     return _RULES[self.kind].neighboring_relation
 
   @property
+  def is_sampled(self) -> bool:
+    """Whether each round's users are drawn anew, which amplifies privacy."""
+    return _RULES[self.kind].sampled_event is not None
+
+  @property
   def neighboring_relation_in_words(self) -> str:
     """For example 'add or remove one user'."""
-    return _RULES[self.kind].relation_in_words
+    return _RULES[self.kind].relation_in_words(self)
 
   @property
   def sensitivity_in_clip_norms(self) -> float:
@@ -134,6 +199,37 @@ class Participation:
     """What is protected: always a user."""
     return USER
 
+  def sampled_event(
+      self, event: dp_accounting.DpEvent
+  ) -> dp_accounting.DpEvent:
+    """The event of a round whose users are drawn, and who release `event`."""
+    return _RULES[self.kind].sampled_event(self, event)
+
+  @classmethod
+  def of_sampler(cls, sampler: samplers.Sampler) -> 'Participation':
+    """What may be claimed for the users that a sampler draws.
+
+    Args:
+      sampler: One of `data.participation`.
+
+    Raises:
+      ValueError: If nothing is known about samplers of its class.
+    """
+    kind = _KIND_OF_SAMPLER.get(type(sampler))
+    if kind is None:
+      raise ValueError(
+          'sampler must be one of '
+          f'{sorted(c.__name__ for c in _KIND_OF_SAMPLER)}, found '
+          f'{type(sampler).__name__}.'
+      )
+    return cls(
+        kind,
+        num_users=sampler.num_users,
+        users_per_round=sampler.users_per_round,
+        users_per_client=sampler.users_per_client,
+        min_separation=getattr(sampler, 'min_separation', None),
+    )
+
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
     return dataclasses.asdict(self) | {'kind': self.kind.value}
@@ -144,17 +240,27 @@ class Participation:
     return cls(**{**values, 'kind': ParticipationKind(values['kind'])})
 
 
+# By class, not by inheritance: a subclass may draw in another way.
+_KIND_OF_SAMPLER = {
+    samplers.FixedSizeSampler: ParticipationKind.FIXED_SIZE,
+    samplers.MinSeparationSampler: ParticipationKind.MIN_SEPARATION,
+    samplers.PoissonSampler: ParticipationKind.POISSON,
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class _Rules:
   """What may be claimed for one kind of participation."""
 
   neighboring_relation: dp_accounting.NeighboringRelation
-  relation_in_words: str
+  relation_in_words: Callable[[Participation], str]
   accountants: tuple[str, ...]
   sensitivity: Callable[[Participation], float]
-  sampled_event: Callable[
-      [Participation, dp_accounting.DpEvent], dp_accounting.DpEvent
-  ]
+  # None where the rounds' users are not drawn: there is no event of one round.
+  sampled_event: (
+      Callable[[Participation, dp_accounting.DpEvent], dp_accounting.DpEvent]
+      | None
+  )
   sampling: Callable[[Participation], str]
 
 
@@ -164,7 +270,7 @@ _RULES: dict[ParticipationKind, _Rules] = {
         neighboring_relation=(
             dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
         ),
-        relation_in_words='add or remove one user',
+        relation_in_words=lambda p: 'add or remove one user',
         accountants=('rdp', 'pld'),
         sensitivity=lambda p: 1.0 if p.users_per_client == 1 else 2.0,
         sampled_event=lambda p, event: dp_accounting.PoissonSampledDpEvent(
@@ -173,12 +279,12 @@ _RULES: dict[ParticipationKind, _Rules] = {
         sampling=lambda p: (
             f'Poisson sampling: each of {p.num_users:,} users takes part in a '
             f'round independently with probability {p.sampling_probability:.4g}'
-            f', {count_in_words(p.users_per_round)} expected'
+            f', {checks.count_in_words(p.users_per_round)} expected'
         ),
     ),
     ParticipationKind.FIXED_SIZE: _Rules(
         neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
-        relation_in_words='replace one user',
+        relation_in_words=lambda p: 'replace one user',
         accountants=('rdp',),
         sensitivity=lambda p: 2.0,
         sampled_event=lambda p, event: (
@@ -191,7 +297,31 @@ _RULES: dict[ParticipationKind, _Rules] = {
             'users drawn uniformly without replacement in every round'
         ),
     ),
+    ParticipationKind.MIN_SEPARATION: _Rules(
+        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
+        relation_in_words=lambda p: (
+            'zero out one user, who sends zeros in the rounds they are in'
+            if p.users_per_client == 1
+            else 'add or remove one user, whose place in the schedule stays '
+            'empty'
+        ),
+        accountants=('rdp', 'pld', 'gaussian'),
+        sensitivity=lambda p: 1.0 if p.users_per_client == 1 else 2.0,
+        sampled_event=None,
+        sampling=lambda p: (
+            f'No sampling: each of {p.num_users:,} users takes part at most '
+            f'once in any {p.min_separation:,} consecutive rounds'
+            + (
+                f', at most {p.max_participations:,} times'
+                if p.max_participations
+                else ''
+            )
+            + f', at most {checks.count_in_words(p.users_per_round)} users in '
+            'a round'
+        ),
+    ),
 }
+
 
 def supported_accountants(participation: Participation) -> tuple[str, ...]:
   """Names of the accountants that give a valid epsilon, cheapest first."""
@@ -227,107 +357,3 @@ def select_accountants(
         f'{participation.kind.value} participation, found {tuple(names)}.'
     )
   return tuple(name for name in supported if name in names)
-
-
-def round_event(
-    mechanism_event: dp_accounting.DpEvent,
-    participation: Participation,
-    *,
-    sensitivity_in_clip_norms: float | None = None,
-) -> dp_accounting.DpEvent:
-  """Returns the event of one round, ready for an accountant.
-
-  Privacy:
-    Unit: user.
-    Neighbouring relation: `participation.neighboring_relation`.
-    Sensitivity: `participation.sensitivity_in_clip_norms` clip norms; the
-      noise multiplier is divided by it here, once, and nowhere else.
-    DpEvent: `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of
-      a `GaussianDpEvent`; `NonPrivateDpEvent` without noise.
-
-  Args:
-    mechanism_event: `GaussianDpEvent(noise_multiplier)`, where the multiplier
-      is the standard deviation of the noise on the sum over the clip norm, or
-      `NonPrivateDpEvent()`.
-    participation: Who takes part in the round.
-    sensitivity_in_clip_norms: Replaces the sensitivity that the participation
-      supports; for comparisons that are named as such.
-
-  Raises:
-    ValueError: If the mechanism is of another class, or a number is out of
-      its range.
-  """
-  if isinstance(mechanism_event, dp_accounting.NonPrivateDpEvent):
-    return mechanism_event
-  if not isinstance(mechanism_event, dp_accounting.GaussianDpEvent):
-    raise ValueError(
-        'mechanism_event must be a GaussianDpEvent or a NonPrivateDpEvent, '
-        f'found {mechanism_event!r}.'
-    )
-  noise_multiplier = mechanism_event.noise_multiplier
-  check_noise_multiplier(noise_multiplier)
-  if sensitivity_in_clip_norms is None:
-    sensitivity_in_clip_norms = participation.sensitivity_in_clip_norms
-  if not is_number(sensitivity_in_clip_norms) or (
-      sensitivity_in_clip_norms <= 0
-  ):
-    raise ValueError(
-        'sensitivity_in_clip_norms must be a positive finite number, found '
-        f'{sensitivity_in_clip_norms!r}.'
-    )
-  if noise_multiplier == 0:
-    return dp_accounting.NonPrivateDpEvent()
-  return _RULES[participation.kind].sampled_event(
-      participation,
-      dp_accounting.GaussianDpEvent(
-          noise_multiplier / sensitivity_in_clip_norms
-      ),
-  )
-
-
-def check_delta(delta: float) -> None:
-  """Raises ValueError unless delta lies strictly between 0 and 1."""
-  if not is_number(delta) or not 0 < delta < 1:
-    raise ValueError(f'delta must be in (0, 1), found {delta!r}.')
-
-
-def check_noise_multiplier(noise_multiplier: float) -> None:
-  """Raises ValueError unless it is finite and not negative."""
-  if not is_number(noise_multiplier) or noise_multiplier < 0:
-    raise ValueError(
-        'noise_multiplier must be a finite number of at least 0, found '
-        f'{noise_multiplier!r}.'
-    )
-
-
-def check_integer(name: str, value: int, *, minimum: int) -> int:
-  """Returns value, Python's or NumPy's, as an `int`.
-
-  Args:
-    name: What the error calls it.
-    value: The number.
-    minimum: The smallest value allowed.
-
-  Raises:
-    ValueError: If value is too small, a truth value or no integer at all.
-  """
-  is_integer = isinstance(value, numbers.Integral)
-  if not is_integer or isinstance(value, bool) or value < minimum:
-    raise ValueError(
-        f'{name} must be an integer of at least {minimum}, found {value!r}.'
-    )
-  return operator.index(value)
-
-
-def count_in_words(number: float) -> str:
-  """Returns a count with thousands separated, for example '131,072'."""
-  return f'{int(number) if number == int(number) else number:,}'
-
-
-def is_number(value: Any) -> bool:
-  """Whether value is a finite real number, and not a truth value."""
-  return (
-      isinstance(value, numbers.Real)
-      and not isinstance(value, bool)
-      and math.isfinite(value)
-  )

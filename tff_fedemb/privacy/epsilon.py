@@ -12,6 +12,9 @@ import math
 import dp_accounting
 
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import gaussian_accountant
 
 # Above this RDP epsilon the PLD accountant is not run: its cost grows with
 # 1 / noise_multiplier^2 (minutes at 0.02), for a figure that protects nobody.
@@ -20,6 +23,7 @@ PLD_EPSILON_LIMIT = 50.0
 _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
     'rdp': dp_accounting.rdp.RdpAccountant,
     'pld': dp_accounting.pld.PLDAccountant,
+    'gaussian': gaussian_accountant.GaussianAccountant,
 }
 
 
@@ -29,7 +33,7 @@ def create_accountant(
   """Returns an empty accountant.
 
   Args:
-    name: 'rdp' or 'pld'.
+    name: 'rdp', 'pld' or 'gaussian'.
     neighboring_relation: The relation of the participation.
 
   Raises:
@@ -44,8 +48,8 @@ def create_accountant(
     return _ACCOUNTANTS[name](neighboring_relation=neighboring_relation)
   raise ValueError(
       f'accountant must support {neighboring_relation}, found {name!r}: '
-      'dp_accounting has no PLD for sampling without replacement; use '
-      "'rdp' for fixed-size participation."
+      'only rdp has an event for sampling without replacement (fixed-size '
+      'participation), and gaussian has none for any sampling.'
   )
 
 
@@ -81,15 +85,15 @@ def epsilon_of(
   Privacy:
     Unit: user.
     Neighbouring relation: `neighboring_relation`; it does not change the
-      sensitivity, so pass events made by `accounting.round_event`.
-    Sensitivity: 1, already divided out by `accounting.round_event`.
+      sensitivity, so pass those of `composition.composed_events`.
+    Sensitivity: 1, already divided out by `composition.composed_events`.
     DpEvent: the adaptive composition of `event_counts`.
 
   Args:
     event_counts: Pairs of a round's event and the number of such rounds.
     delta: In (0, 1).
-    accountant: 'rdp' or 'pld'. PLD is tighter; it costs about a second at
-      noise multipliers near 1 and minutes below 0.05.
+    accountant: 'rdp', 'pld' or 'gaussian'. PLD is tighter than RDP; it costs
+      about a second at noise multipliers near 1 and minutes below 0.05.
     neighboring_relation: The relation of the participation.
 
   Returns:
@@ -99,10 +103,10 @@ def epsilon_of(
     ValueError: If delta is out of range, or the accountant supports the
       relation or one of the events not at all.
   """
-  accounting.check_delta(delta)
+  checks.check_delta(delta)
   ledger = create_accountant(accountant, neighboring_relation)
   for event, count in event_counts:
-    count = accounting.check_integer('count', count, minimum=0)
+    count = checks.check_integer('count', count, minimum=0)
     if not ledger.supports(event):
       raise ValueError(
           f'event must be supported by the {accountant!r} accountant under '
@@ -124,51 +128,37 @@ def epsilon_by_accountant(
   """Returns the epsilon of the same rounds by each accountant.
 
   Privacy:
-    As `accounting.round_event`, composed over the rounds.
+    As `composition.composed_events`.
 
   Args:
-    mechanism_counts: Pairs of a mechanism's event, as in
-      `accounting.round_event`, and the number of rounds.
+    mechanism_counts: As in `composition.composed_events`.
     participation: Who takes part.
     delta: In (0, 1).
     accountants: Their names; all that the participation supports if None.
-    sensitivity_in_clip_norms: As in `accounting.round_event`.
+    sensitivity_in_clip_norms: As in `composition.round_event`.
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds
     `PLD_EPSILON_LIMIT`.
 
   Raises:
-    ValueError: As `accounting.round_event` and `epsilon_of`.
+    ValueError: As `composition.composed_events` and `epsilon_of`.
   """
   accountants = accounting.select_accountants(participation, accountants)
-  counts = [
-      (
-          accounting.round_event(
-              event,
-              participation,
-              sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-          ),
-          count,
-      )
-      for event, count in mechanism_counts
-  ]
-  # One round without noise decides, whatever the others cost to account for.
-  unprotected = [
-      (event, count)
-      for event, count in counts
-      if count and isinstance(event, dp_accounting.NonPrivateDpEvent)
-  ]
+  counts = composition.composed_events(
+      mechanism_counts,
+      participation,
+      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+  )
   epsilons = {}
   for name in accountants:
     if (
         name == 'pld'
-        and not unprotected
-        and epsilons.get('rdp', 0.0) > PLD_EPSILON_LIMIT
+        and PLD_EPSILON_LIMIT < epsilons.get('rdp', 0.0) < math.inf
     ):
       continue
     epsilons[name] = epsilon_of(
-        unprotected or counts,
+        counts,
         delta,
         accountant=name,
         neighboring_relation=participation.neighboring_relation,
@@ -181,3 +171,36 @@ def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:
   # Each accountant gives a valid upper bound, so the smallest one holds.
   name = min(epsilons, key=epsilons.__getitem__)
   return name, epsilons[name]
+
+
+def zcdp(
+    mechanism_counts: composition.RoundCounts,
+    participation: accounting.Participation,
+) -> float | None:
+  """Returns rho of zero-concentrated DP; None where sampling amplifies.
+
+  Bun and Steinke 2016, "Concentrated Differential Privacy". Sampling has no
+  rho that is worth the name: the divergence of a sampled Gaussian grows faster
+  than linearly in its order.
+
+  Privacy:
+    As `composition.composed_events`; infinity if a round is not private.
+
+  Args:
+    mechanism_counts: As in `composition.composed_events`.
+    participation: Who takes part.
+
+  Raises:
+    ValueError: As `composition.composed_events`.
+  """
+  if participation.is_sampled:
+    return None
+  # Of Gaussian mechanisms the divergence of order a is exactly rho a.
+  accountant = dp_accounting.rdp.RdpAccountant(
+      orders=[2.0], neighboring_relation=participation.neighboring_relation
+  )
+  for event, count in composition.composed_events(
+      mechanism_counts, participation
+  ):
+    accountant.compose(event, count)
+  return float(accountant.rdp[0]) / 2.0

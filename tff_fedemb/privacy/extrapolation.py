@@ -11,6 +11,7 @@ readings are computed side by side: the user-level one, that the participation
 supports, and the authors', in which one user moves the sum by one clip norm.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import math
 from typing import Any
@@ -18,8 +19,10 @@ from typing import Any
 import dp_accounting
 
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report
+from tff_fedemb.strategies import strategy as strategy_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Reading:
     Unit: `protects`.
     Neighbouring relation: that of the extrapolation.
     Sensitivity: `sensitivity_in_clip_norms` clip norms.
-    DpEvent: `accounting.round_event` at that sensitivity, composed.
+    DpEvent: `composition.composed_events` at that sensitivity, composed.
 
   Attributes:
     name: 'user-level' or 'authors'.
@@ -57,7 +60,7 @@ class Extrapolation:
     Unit: user in `user_level`; whole virtual client in `authors`.
     Neighbouring relation: `neighboring_relation`.
     Sensitivity: each reading's own.
-    DpEvent: as `accounting.round_event`, composed over `rounds`.
+    DpEvent: as `composition.composed_events`, composed over `rounds`.
 
   Attributes:
     user_level: The reading that the participation supports; it leads.
@@ -71,6 +74,7 @@ class Extrapolation:
     participation: Who would take part.
     neighboring_relation: In words.
     assumptions: What has to hold for the figures to mean anything.
+    zcdp: Rho of the user-level reading; None where sampling amplifies.
     is_extrapolation: Always True.
   """
 
@@ -85,6 +89,7 @@ class Extrapolation:
   participation: accounting.Participation
   neighboring_relation: str
   assumptions: tuple[str, ...]
+  zcdp: float | None = None
   is_extrapolation: bool = dataclasses.field(default=True, init=False)
 
   def to_json(self) -> dict[str, Any]:
@@ -127,9 +132,11 @@ def extrapolate(
     rounds: int,
     noise_multiplier: float,
     participation: accounting.Participation,
+    strategy: strategy_lib.Strategy | None = None,
     num_users: int = 10_000_000,
     cohort_factor: float = 64,
     delta: float = 1e-7,
+    accountants: Sequence[str] | None = None,
 ) -> Extrapolation:
   """Returns the cost of a simulated run with a larger population and cohort.
 
@@ -137,24 +144,27 @@ def extrapolate(
     Unit: user, or the whole virtual client: both are computed and named.
     Neighbouring relation: the participation's.
     Sensitivity: the participation's; one clip norm in the authors' reading.
-    DpEvent: as `accounting.round_event`, composed `rounds` times.
+    DpEvent: as `composition.composed_events`, composed `rounds` times.
 
   Args:
     rounds: Number of rounds, at least 0.
     noise_multiplier: Of the simulation, at least 0.
-    participation: Of the simulation.
+    participation: Of the simulation. Without sampling, its separation becomes
+      that of whole passes over the larger population.
+    strategy: Of correlated noise; None for independent noise.
     num_users: Population to extrapolate to.
     cohort_factor: Multiplies the users of a round and the noise multiplier,
       positive.
     delta: In (0, 1).
+    accountants: Their names; all that the participation supports if None.
 
   Raises:
     ValueError: If a number is out of its range, the extrapolated cohort
       exceeds the population, or a fixed-size cohort would not be an integer.
   """
-  rounds = accounting.check_integer('rounds', rounds, minimum=0)
-  accounting.check_noise_multiplier(noise_multiplier)
-  accounting.check_delta(delta)
+  rounds = checks.check_integer('rounds', rounds, minimum=0)
+  checks.check_noise_multiplier(noise_multiplier)
+  checks.check_delta(delta)
   if not 0 < cohort_factor < math.inf:
     raise ValueError(
         f'cohort_factor must be positive and finite, found {cohort_factor!r}.'
@@ -168,14 +178,33 @@ def extrapolate(
   if float(users_per_round).is_integer():
     users_per_round = int(users_per_round)
   larger = dataclasses.replace(
-      participation, num_users=num_users, users_per_round=users_per_round
+      participation,
+      num_users=num_users,
+      users_per_round=users_per_round,
+      min_separation=(
+          None
+          if participation.is_sampled
+          else math.ceil(num_users / users_per_round)
+      ),
+      max_participations=None,
   )
   larger_noise_multiplier = float(cohort_factor * noise_multiplier)
-  counts = [(dp_accounting.GaussianDpEvent(larger_noise_multiplier), rounds)]
+  event = (
+      dp_accounting.GaussianDpEvent(larger_noise_multiplier)
+      if strategy is None
+      else strategy_lib.CorrelatedGaussianDpEvent(
+          larger_noise_multiplier, strategy
+      )
+  )
+  counts = [(event, rounds)]
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
     epsilons = epsilon_lib.epsilon_by_accountant(
-        counts, larger, delta, sensitivity_in_clip_norms=sensitivity
+        counts,
+        larger,
+        delta,
+        accountants=accountants,
+        sensitivity_in_clip_norms=sensitivity,
     )
     accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
@@ -204,6 +233,7 @@ def extrapolate(
       assumptions=_assumptions(
           participation, larger, noise_multiplier, cohort_factor, delta
       ),
+      zcdp=epsilon_lib.zcdp(counts, larger),
   )
 
 
@@ -216,10 +246,10 @@ def _assumptions(
 ) -> tuple[str, ...]:
   assumptions = [
       'The simulation had '
-      f'{accounting.count_in_words(simulated.users_per_round)} of '
+      f'{checks.count_in_words(simulated.users_per_round)} of '
       f'{simulated.num_users:,} users a round at noise multiplier '
       f'{noise_multiplier:g}; the cost is that of '
-      f'{accounting.count_in_words(larger.users_per_round)} of '
+      f'{checks.count_in_words(larger.users_per_round)} of '
       f'{larger.num_users:,} at {cohort_factor:g} times the noise.',
       'The noise on the mean update is the same in both; the accuracy is '
       'assumed, not measured, to carry over to the larger cohort.',

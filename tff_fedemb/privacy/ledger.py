@@ -12,17 +12,26 @@ from typing import Any
 
 import dp_accounting
 
+from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.privacy import trace_check
+from tff_fedemb.strategies import registry as strategies
+from tff_fedemb.strategies import strategy as strategy_lib
 
 _FORMAT = 'tff_fedemb.privacy.ledger'
 _VERSION = 1
 
-# Events that a stored ledger may hold, with their parameters. A new mechanism
-# is one more entry here.
+# Events that a stored ledger may hold, with their parameters.
 _EVENT_CLASSES: dict[str, tuple[type[dp_accounting.DpEvent], tuple[str, ...]]]
 _EVENT_CLASSES = {
+    'CorrelatedGaussianDpEvent': (
+        strategy_lib.CorrelatedGaussianDpEvent,
+        ('noise_multiplier', 'strategy'),
+    ),
     'GaussianDpEvent': (dp_accounting.GaussianDpEvent, ('noise_multiplier',)),
     'NonPrivateDpEvent': (dp_accounting.NonPrivateDpEvent, ()),
 }
@@ -37,7 +46,7 @@ class Ledger:
     Unit: user.
     Neighbouring relation: the participation's.
     Sensitivity: the participation's, in clip norms.
-    DpEvent: the composition of `accounting.round_event` over the rounds.
+    DpEvent: `composition.composed_events` of the rounds.
   """
 
   def __init__(
@@ -58,7 +67,7 @@ class Ledger:
     Raises:
       ValueError: If delta is out of range or an accountant not supported.
     """
-    accounting.check_delta(delta)
+    checks.check_delta(delta)
     self._participation = participation
     self._delta = float(delta)
     self._accountants = accounting.select_accountants(
@@ -100,13 +109,25 @@ class Ledger:
       As the class; the event is stated at a sensitivity of one clip norm.
 
     Args:
-      mechanism_event: As in `accounting.round_event`.
+      mechanism_event: As in `composition.composed_events`.
 
     Raises:
-      ValueError: If the event is not supported.
+      ValueError: If the event is not supported, or not after those before it.
     """
     # Refused now rather than hours later, when an epsilon is wanted.
-    accounting.round_event(mechanism_event, self._participation)
+    composition.check_mechanism_event(mechanism_event, self._participation)
+    correlated = strategy_lib.CorrelatedGaussianDpEvent
+    if (
+        self._history
+        and mechanism_event != self._history[-1][0]
+        and isinstance(mechanism_event, correlated)
+        | isinstance(self._history[-1][0], correlated)
+    ):
+      raise ValueError(
+          'mechanism_event must be the same in all rounds where noise is '
+          f'correlated over rounds, found {mechanism_event} after '
+          f'{self._history[-1][0]}.'
+      )
     if self._history and self._history[-1][0] == mechanism_event:
       self._history[-1] = (mechanism_event, self._history[-1][1] + 1)
     else:
@@ -146,7 +167,7 @@ class Ledger:
     """
     accountant = self._check_accountant(accountant)
     rounds = [
-        accounting.check_integer('rounds', number, minimum=0)
+        checks.check_integer('rounds', number, minimum=0)
         for number in rounds
     ]
     for number in rounds:
@@ -161,13 +182,30 @@ class Ledger:
     }
     return [epsilons[number] for number in rounds]
 
-  def report(self) -> report_lib.PrivacyReport:
-    """Returns the whole account of the rounds so far."""
+  def report(
+      self, trace: participation_trace.TraceReader | None = None
+  ) -> report_lib.PrivacyReport:
+    """Returns the whole account of the rounds so far.
+
+    Args:
+      trace: Who took part. With it the report says that it was checked.
+
+    Raises:
+      trace_check.ClaimError: If the trace shows something else than the
+        participation that the ledger accounts for.
+    """
+    observed = None
+    if trace is not None:
+      observed = participation_trace.observe(
+          trace, rounds=min(self.rounds, trace.num_rounds)
+      )
+      trace_check.check(self._participation, observed, rounds=self.rounds)
     return report_lib.create_report(
         _merge(self._history),
         self._participation,
         self._delta,
         accountants=self._accountants,
+        observed=observed,
     )
 
   def to_json(self) -> str:
@@ -209,10 +247,10 @@ class Ledger:
         accountants=values['accountants'],
     )
     for event_values, count in values['history']:
-      accounting.check_integer('count', count, minimum=1)
-      event = _event_from_json(event_values)
-      accounting.round_event(event, ledger.participation)
-      ledger._history.append((event, count))
+      checks.check_integer('count', count, minimum=1)
+      ledger.record_round(_event_from_json(event_values))
+      event, recorded = ledger._history[-1]
+      ledger._history[-1] = (event, recorded + count - 1)
     return ledger
 
   def __eq__(self, other: object) -> bool:
@@ -245,7 +283,7 @@ class Ledger:
   def _epsilon(
       self, accountant: str, history: Sequence[_Run], rdp: '_IncrementalRdp'
   ) -> float:
-    if accountant == 'rdp':
+    if accountant == 'rdp' and self._participation.is_sampled:
       return rdp.epsilon(history, self._delta)
     return epsilon_lib.epsilon_by_accountant(
         _merge(history),
@@ -284,7 +322,7 @@ class _IncrementalRdp:
   ) -> None:
     event, count = run
     accountant.compose(
-        accounting.round_event(event, self._participation), count
+        composition.round_event(event, self._participation), count
     )
 
 
@@ -309,9 +347,10 @@ def _prefix(history: Sequence[_Run], rounds: int) -> list[_Run]:
 def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
   name = type(event).__name__
   _, parameters = _EVENT_CLASSES[name]
-  return {'class': name} | {
-      parameter: float(getattr(event, parameter)) for parameter in parameters
-  }
+  values = {parameter: getattr(event, parameter) for parameter in parameters}
+  if 'strategy' in values:
+    values['strategy'] = strategies.to_json(values['strategy'])
+  return {'class': name} | values
 
 
 def _event_from_json(values: dict[str, Any]) -> dp_accounting.DpEvent:
@@ -326,4 +365,7 @@ def _event_from_json(values: dict[str, Any]) -> dp_accounting.DpEvent:
         f'{name} must have the parameters {parameters}, found '
         f'{sorted(set(values) - {"class"})}.'
     )
-  return event_class(*(values[parameter] for parameter in parameters))
+  values = {parameter: values[parameter] for parameter in parameters}
+  if 'strategy' in values:
+    values['strategy'] = strategies.from_json(values['strategy'])
+  return event_class(**values)

@@ -12,9 +12,9 @@ import importlib.metadata
 import math
 from typing import Any
 
-import dp_accounting
-
+from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
 _RELEASED = "every round's model (all iterates)"
@@ -25,10 +25,12 @@ _NOT_COVERED = (
     'some tasks (EMNIST) on further images of the same users',
     'hyperparameter tuning: other runs on the same users add their own cost',
     'pseudo-randomness: in a simulation the sampling and the noise come from '
-    'seeded generators; whoever knows the seed sees through both',
+    'seeded generators; whoever knows the seed, or reads the trace of who took '
+    'part or the checkpoint where correlated noise keeps its seed, sees '
+    'through them',
 )
 
-_Run = tuple[dp_accounting.DpEvent, int]
+_UNCHECKED = 'No trace of a run was checked for this.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +62,13 @@ class PrivacyReport:
     num_users: Size of the population.
     users_per_round: (Expected) users in a round.
     users_per_client: Users per virtual client.
+    zcdp: Rho of zero-concentrated DP; None where sampling amplifies, and for
+      what would have no rho.
+    max_participations: Rounds that one user may have been in.
+    strategy_sensitivity: Sensitivity over the run of correlated noise's
+      strategy matrix, in rounds' sensitivities; None for independent noise.
+    participation_checked: What the trace of the run was checked for, in words;
+      None if there was no trace.
     released: What may be published.
     not_covered: What the guarantee says nothing about.
     statement: The whole in words that a reader can check by hand.
@@ -80,6 +89,10 @@ class PrivacyReport:
   num_users: int
   users_per_round: float
   users_per_client: int
+  zcdp: float | None
+  max_participations: int
+  strategy_sensitivity: float | None
+  participation_checked: str | None
   released: str
   not_covered: tuple[str, ...]
   statement: str
@@ -104,6 +117,7 @@ class PrivacyReport:
             'unit_is_virtual_client_epsilon': (
                 None if virtual is None else float(virtual)
             ),
+            'zcdp': None if values['zcdp'] is None else float(values['zcdp']),
             'not_covered': tuple(values['not_covered']),
             'warnings': tuple(values['warnings']),
         }
@@ -111,23 +125,24 @@ class PrivacyReport:
 
 
 def create_report(
-    mechanism_counts: Sequence[_Run],
+    mechanism_counts: composition.RoundCounts,
     participation: accounting.Participation,
     delta: float,
     *,
     accountants: Sequence[str] | None = None,
+    observed: participation_trace.ObservedParticipation | None = None,
 ) -> PrivacyReport:
   """Returns the whole account of a run.
 
   Privacy:
-    As `accounting.round_event`, composed over the rounds.
+    As `composition.composed_events`.
 
   Args:
-    mechanism_counts: Pairs of a mechanism's event, as in
-      `accounting.round_event`, and the number of rounds; each event once.
+    mechanism_counts: As in `composition.composed_events`.
     participation: Who took part.
     delta: In (0, 1).
     accountants: Their names; all that the participation supports if None.
+    observed: What the trace of the run shows, already checked.
 
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.
@@ -148,6 +163,8 @@ def create_report(
             sensitivity_in_clip_norms=1.0,
         )
     )
+  rounds = _num_rounds(mechanism_counts)
+  checked = None if observed is None else _checked(observed)
   return PrivacyReport(
       epsilon=epsilon,
       delta=delta,
@@ -158,15 +175,21 @@ def create_report(
       epsilon_by_accountant=epsilons,
       sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
       unit_is_virtual_client_epsilon=virtual,
-      rounds=_num_rounds(mechanism_counts),
+      rounds=rounds,
       noise_multiplier=_smallest_noise_multiplier(mechanism_counts),
       num_users=participation.num_users,
       users_per_round=participation.users_per_round,
       users_per_client=participation.users_per_client,
+      zcdp=epsilon_lib.zcdp(mechanism_counts, participation),
+      max_participations=participation.participations(rounds),
+      strategy_sensitivity=composition.strategy_sensitivity(
+          mechanism_counts, participation
+      ),
+      participation_checked=checked,
       released=_RELEASED,
       not_covered=_NOT_COVERED,
       statement=_statement(
-          mechanism_counts, participation, delta, epsilons, virtual
+          mechanism_counts, participation, delta, epsilons, virtual, checked
       ),
       warnings=_warnings(
           mechanism_counts, participation, delta, epsilons, accountants
@@ -175,20 +198,14 @@ def create_report(
 
 
 def _statement(
-    mechanism_counts: Sequence[_Run],
+    mechanism_counts: composition.RoundCounts,
     participation: accounting.Participation,
     delta: float,
     epsilons: Mapping[str, float],
     virtual: float | None,
+    checked: str | None,
 ) -> str:
   name, epsilon = epsilon_lib.leading(epsilons)
-  sensitivity = participation.sensitivity_in_clip_norms
-  events = ' + '.join(
-      f'{count} x {accounting.round_event(event, participation)}'
-      for event, count in mechanism_counts[:3]
-  )
-  if len(mechanism_counts) > 3:
-    events += f' + {len(mechanism_counts) - 3} more'
   others = ''.join(
       f' ({other}: {value:.4g})'
       for other, value in epsilons.items()
@@ -209,17 +226,72 @@ def _statement(
       f'{importlib.metadata.version("dp-accounting")}, for '
       f'{_num_rounds(mechanism_counts):,} '
       f'rounds of which {_RELEASED} may be released. '
-      f'{participation.sampling}. Every virtual client\'s update is clipped '
-      'to L2 norm C, the clipped updates are summed, and Gaussian noise of '
-      'standard deviation z x C, z the noise multiplier, is added to the '
-      'sum, which is then divided by a constant. One user changes the sum '
-      f'by at most {sensitivity:g} C, so the accountant is given '
-      f'z / {sensitivity:g}: {events or "no event"}.{comparison}'
+      f'{participation.sampling}. {checked or _UNCHECKED} '
+      "Every virtual client's update is clipped to L2 norm C, the clipped "
+      'updates are summed, and Gaussian noise is added to the sum, which is '
+      'then divided by a constant; z is the noise multiplier. '
+      f'{_mechanism_in_words(mechanism_counts, participation)}'
+      f'{comparison}'
+  )
+
+
+def _mechanism_in_words(
+    mechanism_counts: composition.RoundCounts,
+    participation: accounting.Participation,
+) -> str:
+  """How the noise was made, what one user changes, what was accounted."""
+  sensitivity = participation.sensitivity_in_clip_norms
+  events = composition.composed_events(mechanism_counts, participation)
+  listed = ' + '.join(f'{count} x {event}' for event, count in events[:3])
+  if len(events) > 3:
+    listed += f' + {len(events) - 3} more'
+  change = (
+      f'One user changes the sum of a round that they are in by at most '
+      f'{sensitivity:g} C'
+  )
+  most = participation.participations(_num_rounds(mechanism_counts))
+  of_strategy = composition.strategy_sensitivity(
+      mechanism_counts, participation
+  )
+  if of_strategy is not None:
+    event = mechanism_counts[0][0]
+    return (
+        'The noise of all rounds is S^-1 Z, where the rows of Z are '
+        'independent, of standard deviation z x C, and S is the '
+        f'{event.strategy.name} strategy matrix. {change}, and is in at most '
+        f'{most:,} rounds, by which S times the sums changes by at most '
+        f'{of_strategy:.6g} times as much: the accountant is given '
+        f'z / ({sensitivity:g} x {of_strategy:.6g}), once for the whole run: '
+        f'{listed or "no event"}.'
+    )
+  how_often = (
+      ', amplified by the sampling'
+      if participation.is_sampled
+      else f', and is in at most {most:,} rounds, each of which costs'
+  )
+  return (
+      'The noise is fresh in every round, of standard deviation z x C. '
+      f'{change}{how_often}; the accountant is given z / {sensitivity:g}: '
+      f'{listed or "no event"}.'
+  )
+
+
+def _checked(observed: participation_trace.ObservedParticipation) -> str:
+  separation = (
+      ''
+      if observed.min_separation is None
+      else f', never less than {observed.min_separation:,} rounds apart'
+  )
+  return (
+      f'This was checked against the trace of {observed.num_rounds:,} rounds: '
+      f'{observed.min_users_per_round:,} to {observed.max_users_per_round:,} '
+      'users a round, nobody twice in a round, nobody more than '
+      f'{observed.max_participations:,} times{separation}.'
   )
 
 
 def _warnings(
-    mechanism_counts: Sequence[_Run],
+    mechanism_counts: composition.RoundCounts,
     participation: accounting.Participation,
     delta: float,
     epsilons: Mapping[str, float],
@@ -244,12 +316,12 @@ def _warnings(
   return tuple(warnings)
 
 
-def _num_rounds(mechanism_counts: Sequence[_Run]) -> int:
+def _num_rounds(mechanism_counts: composition.RoundCounts) -> int:
   return sum(count for _, count in mechanism_counts)
 
 
 def _smallest_noise_multiplier(
-    mechanism_counts: Sequence[_Run],
+    mechanism_counts: composition.RoundCounts,
 ) -> float | None:
   return min(
       (

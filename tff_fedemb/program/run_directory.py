@@ -12,6 +12,11 @@ import pathlib
 import subprocess
 from typing import Any
 
+# What came out of a run, what it cost, and who took part.
+SUMMARY = "summary.json"
+LEDGER = "ledger.json"
+TRACE = "participation.trace"
+
 _SETTINGS = "flags.json"
 _CODE_VERSION = "code_version.json"
 _LOCK = ".lock"

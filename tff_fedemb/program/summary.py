@@ -1,6 +1,7 @@
 """What a finished run leaves for readers: summary.json and pictures."""
 
 from collections.abc import Mapping
+import json
 import os
 import pathlib
 import resource
@@ -68,6 +69,7 @@ def build_summary(
       "recall_at_far": recall(trained["test"]),
       "recall_at_far_untrained": recall(untrained["test"]),
       "privacy": privacy.to_json(),
+      "ledger": json.loads(state.ledger.to_json()),
       "privacy_extrapolated": extrapolation and extrapolation.to_json(),
       "rounds": state.rounds_done,
       "wall_seconds": wall_seconds,

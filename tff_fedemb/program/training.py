@@ -1,8 +1,10 @@
 """The training loop: rounds, evaluation, ledger, checkpoints, resume.
 
 A round depends on its number, the seed and the last checkpoint alone, so a
-program that was killed goes on as if it had not been (only differentially
-private noise is drawn afresh).
+program that was killed goes on as if it had not been. Independent noise is
+drawn afresh; correlated noise is a function of a seed in the checkpoint and
+goes on, and a round that is run again must have the users that the trace says
+it had: the same noise on another sum would give both away.
 """
 
 from collections.abc import Callable
@@ -17,6 +19,7 @@ import tensorflow_federated as tff
 import tqdm
 
 from tff_fedemb.data import participation
+from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints as checkpoints_lib
@@ -87,10 +90,12 @@ class TrainingLoop:
       sampler: participation.Sampler,
       round_event: dp_accounting.DpEvent,
       ledger: ledger_lib.Ledger,
+      trace: participation_trace.TraceWriter,
       evaluate_fn: Callable[[Any], dict[str, float]],
       checkpoints: checkpoints_lib.Checkpoints,
       metrics: metrics_lib.MetricsLog,
       config: TrainingConfig,
+      publish_ledger: Callable[[ledger_lib.Ledger], None] = lambda ledger: None,
       say: Callable[[str], None] = print,
   ):
     """Initialises the loop.
@@ -102,10 +107,14 @@ class TrainingLoop:
       sampler: Draws the virtual clients of each round.
       round_event: What each round releases, for a sensitivity of one clip norm.
       ledger: An empty ledger of the same participation.
+      trace: Where to record who takes part. A round is recorded before it
+        runs, and must be the same if it is run again.
       evaluate_fn: From the model's weights to validation metrics by name.
       checkpoints: Where to save.
       metrics: Where to report.
       config: Rounds and intervals.
+      publish_ledger: Receives the ledger after each round, before the round's
+        model is used for anything.
       say: Receives a line for the reader from time to time.
     """
     self._process = process
@@ -114,10 +123,12 @@ class TrainingLoop:
     self._sampler = sampler
     self._round_event = round_event
     self._empty_ledger = ledger.to_json()
+    self._trace = trace
     self._evaluate_fn = evaluate_fn
     self._checkpoints = checkpoints
     self._metrics = metrics
     self._config = config
+    self._publish_ledger = publish_ledger
     self._say = say
     self._shown: dict[str, str] = {}
 
@@ -135,7 +146,8 @@ class TrainingLoop:
 
     Raises:
       ResumeError: If the checkpoint's ledger is of other users: what the run
-        has cost them cannot be added to what it would cost these.
+        has cost them cannot be added to what it would cost these; or if the
+        trace does not hold its rounds.
       checkpoints.CheckpointsError: If there are checkpoints and none is whole.
     """
     initial = self._runtime.structured_state(
@@ -164,6 +176,12 @@ class TrainingLoop:
           "run_dir must be of a run on the same users, found one with"
           f" {ledger.participation} and delta {ledger.delta}; the data now"
           f" make it {state.ledger.participation} and {state.ledger.delta}."
+      )
+    if self._trace.num_rounds < rounds_done:
+      raise ResumeError(
+          f"run_dir must hold the trace of the {rounds_done} rounds in its"
+          f" checkpoint, found one of {self._trace.num_rounds}: who took part"
+          " in the others cannot be shown."
       )
     if rounds_done:
       self._say(f"Resuming after round {rounds_done}.")
@@ -225,12 +243,14 @@ class TrainingLoop:
   ) -> tuple[TrainingState, dict[str, float]]:
     start = time.perf_counter()
     clients = self._sampler.sample(state.rounds_done)
+    self._trace.record(state.rounds_done, clients)
     client_ids = self._users.client_ids(clients)
     process_state, measured = self._runtime.next(
         state.process_state, client_ids
     )
     ledger = ledger_lib.Ledger.from_json(state.ledger.to_json())
     ledger.record_round(self._round_event)
+    self._publish_ledger(ledger)
     report = metrics_lib.flatten(measured)
     report["participants/num_users"] = sum(map(len, clients))
     # Two runs had the same virtual clients if they had the same numbers here.

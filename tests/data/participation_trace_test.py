@@ -1,0 +1,413 @@
+"""Tests of the record of who took part, and of what is derived from it."""
+
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tff_fedemb.data import participation
+from tff_fedemb.data import participation_trace
+
+# Bytes before the payload, as the format is described.
+_HEADER_SIZE = 24
+_RECORD_SIZE = 28
+
+
+def _clients(*groups):
+  return [np.array(group) for group in groups]
+
+
+def _write(path, num_users, rounds):
+  with participation_trace.TraceWriter(path, num_users) as writer:
+    for r, clients in enumerate(rounds):
+      writer.record(r, clients)
+
+
+def _read(path):
+  with participation_trace.TraceReader(path) as reader:
+    return [(r, m, slots.tolist()) for r, m, slots in reader]
+
+
+_ROUNDS = [
+    _clients([5, 3], [99]),
+    [],
+    _clients([0], [3], [98]),
+    _clients([3, 70, 1]),
+]
+_ROUNDS_READ = [
+    (0, 2, [3, 5, 99]),
+    (1, 0, []),
+    (2, 3, [0, 3, 98]),
+    (3, 1, [1, 3, 70]),
+]
+
+
+@pytest.fixture(name="trace")
+def _trace(tmp_path):
+  path = tmp_path / "trace"
+  _write(path, 100, _ROUNDS)
+  return path
+
+
+def test_what_is_written_is_read(trace):
+  assert _read(trace) == _ROUNDS_READ
+  with participation_trace.TraceReader(trace) as reader:
+    assert (reader.num_users, reader.num_rounds) == (100, 4)
+    assert [r for r, _, _ in reader.read(1, 3)] == [1, 2]
+
+
+@pytest.mark.parametrize("num_users", [2, 300, 70_000, 5_000_000_000])
+def test_gaps_of_any_size_are_kept(tmp_path, num_users):
+  slots = [0, num_users - 1]
+  _write(tmp_path / "trace", num_users, [_clients(slots), _clients(slots[1:])])
+  assert _read(tmp_path / "trace") == [(0, 1, slots), (1, 1, slots[1:])]
+
+
+def test_only_the_owner_may_read(trace):
+  assert stat.S_IMODE(trace.stat().st_mode) == 0o600
+
+
+def test_a_round_is_on_its_way_when_it_is_recorded(tmp_path):
+  writer = participation_trace.TraceWriter(tmp_path / "trace", 100)
+  reader = participation_trace.TraceReader(tmp_path / "trace")
+  for r, clients in enumerate(_ROUNDS):
+    writer.record(r, clients)
+    assert _read(tmp_path / "trace") == _ROUNDS_READ[: r + 1]
+    assert writer.num_rounds == r + 1
+  assert reader.num_rounds == 0
+  reader.close()
+  writer.close()
+
+
+def test_a_killed_process_loses_nothing(tmp_path):
+  program = (
+      "import os, signal, sys\n"
+      "import numpy as np\n"
+      "from tff_fedemb.data import participation_trace\n"
+      "writer = participation_trace.TraceWriter(sys.argv[1], 10)\n"
+      "for r in range(3):\n"
+      "  writer.record(r, [np.array([r, 9])])\n"
+      "os.kill(os.getpid(), signal.SIGKILL)\n"
+  )
+  path = tmp_path / "trace"
+  ended = subprocess.run([sys.executable, "-c", program, path], check=False)
+  assert ended.returncode == -9
+  assert _read(path) == [(r, 1, [r, 9]) for r in range(3)]
+
+
+def test_a_resumed_run_repeats_rounds_and_goes_on(trace):
+  with participation_trace.TraceWriter(trace, 100) as writer:
+    # The order inside the round is not recorded.
+    writer.record(2, _clients([98], [0], [3]))
+    writer.record(3, _ROUNDS[3])
+    writer.record(4, _clients([7]))
+  assert _read(trace) == [*_ROUNDS_READ, (4, 1, [7])]
+
+
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [
+        (_clients([0], [3], [97]), "2 users in one of them only.*slot 97"),
+        (_clients([0], [3]), "1 users in one of them only.*slot 98"),
+        (_clients([0, 3], [98]), "3 virtual clients, found 3 in 2"),
+        ([], "must be as recorded"),
+    ],
+)
+def test_a_round_repeated_with_others_is_refused(trace, clients, message):
+  before = trace.read_bytes()
+  with participation_trace.TraceWriter(trace, 100) as writer:
+    with pytest.raises(participation_trace.TraceError, match=message):
+      writer.record(2, clients)
+    with pytest.raises(
+        ValueError, match="the participation of round 2 must be as recorded"
+    ):
+      writer.record(2, clients)
+  assert trace.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("round_num", "clients", "message"),
+    [
+        (4, _clients([1, 2], [2]), "found slot 2 repeated"),
+        (4, _clients([1, 1]), "found slot 1 repeated"),
+        (4, _clients([100]), "below 100, found 100"),
+        (4, _clients([-1, 5]), "must be at least 0 and below 100, found -1"),
+        (2, _clients([1, 1]), "found slot 1 repeated"),
+        (5, _clients([1]), "at most 4, the first round that is not recorded"),
+        (-1, _clients([1]), "round_num must be at least 0"),
+    ],
+)
+def test_what_cannot_be_is_not_recorded(trace, round_num, clients, message):
+  before = trace.read_bytes()
+  with participation_trace.TraceWriter(trace, 100) as writer:
+    with pytest.raises(ValueError, match=message):
+      writer.record(round_num, clients)
+    assert trace.read_bytes() == before
+    writer.record(4, _clients([1]))
+  assert len(_read(trace)) == 5
+
+
+def test_a_last_record_cut_anywhere_is_dropped(tmp_path):
+  path = tmp_path / "trace"
+  _write(path, 100, _ROUNDS[:3])
+  start = path.stat().st_size
+  with participation_trace.TraceWriter(path, 100) as writer:
+    writer.record(3, _ROUNDS[3])
+  whole = path.read_bytes()
+  for size in range(start, len(whole)):
+    path.write_bytes(whole[:size])
+    assert _read(path) == _ROUNDS_READ[:3]
+    assert path.stat().st_size == size
+    with participation_trace.TraceWriter(path, 100) as writer:
+      assert path.stat().st_size == start
+      writer.record(3, _ROUNDS[3])
+    assert path.read_bytes() == whole
+
+
+def test_a_last_record_with_another_payload_is_dropped(trace):
+  whole = trace.read_bytes()
+  trace.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+  assert _read(trace) == _ROUNDS_READ[:3]
+  with participation_trace.TraceWriter(trace, 100) as writer:
+    assert writer.num_rounds == 3
+    writer.record(3, _ROUNDS[3])
+  assert trace.read_bytes() == whole
+
+
+def test_a_header_cut_anywhere_is_written_again(tmp_path):
+  path = tmp_path / "trace"
+  _write(path, 100, [])
+  header = path.read_bytes()
+  assert len(header) == _HEADER_SIZE
+  for size in range(_HEADER_SIZE):
+    path.write_bytes(header[:size])
+    with pytest.raises(participation_trace.TraceError, match="must be a trace"):
+      participation_trace.TraceReader(path)
+    _write(path, 100, _ROUNDS)
+    assert _read(path) == _ROUNDS_READ
+
+
+def test_damage_elsewhere_is_refused_wherever_it_is(tmp_path):
+  path = tmp_path / "trace"
+  _write(path, 100, _ROUNDS[:3])
+  last = path.stat().st_size
+  _write(path, 100, _ROUNDS)
+  whole = path.read_bytes()
+  # Up to the last record's own header; its payload may be torn.
+  for place in range(last + _RECORD_SIZE):
+    damaged = bytearray(whole)
+    damaged[place] ^= 0x10
+    path.write_bytes(damaged)
+    with pytest.raises(participation_trace.TraceError, match="must be"):
+      _read(path)
+    if place < _HEADER_SIZE:
+      with pytest.raises(participation_trace.TraceError, match="a trace"):
+        participation_trace.TraceWriter(path, 100)
+    assert path.read_bytes() == bytes(damaged)
+
+
+def test_a_missing_record_is_damage(tmp_path):
+  ends, path = [], tmp_path / "trace"
+  for count in (1, 2, 4):
+    _write(path, 100, _ROUNDS[:count])
+    ends.append(path.stat().st_size)
+  whole = path.read_bytes()
+  path.write_bytes(whole[: ends[0]] + whole[ends[1] :])
+  for opened in (
+      lambda: participation_trace.TraceReader(path),
+      lambda: participation_trace.TraceWriter(path, 100),
+  ):
+    with pytest.raises(
+        participation_trace.TraceError,
+        match=f"damage in the record of round 1 at byte {ends[0]}",
+    ):
+      opened()
+
+
+def test_damage_before_a_torn_record_is_not_taken_for_the_torn_one(trace):
+  whole = bytearray(trace.read_bytes())
+  whole[-1] ^= 1
+  trace.write_bytes(bytes(whole) + b"torn")
+  with pytest.raises(participation_trace.TraceError, match="round 3"):
+    _read(trace)
+
+
+def test_files_that_are_no_trace_are_named(tmp_path, trace):
+  with pytest.raises(ValueError, match="No such file"):
+    participation_trace.TraceReader(tmp_path / "missing")
+  foreign = tmp_path / "foreign"
+  foreign.write_bytes(b"SQLite format 3\0" * 9)
+  for opened in (
+      lambda: participation_trace.TraceReader(foreign),
+      lambda: participation_trace.TraceWriter(foreign, 100),
+      lambda: participation_trace.observe(foreign),
+  ):
+    with pytest.raises(ValueError, match="foreign must be a trace"):
+      opened()
+  assert foreign.read_bytes() == b"SQLite format 3\0" * 9
+  with pytest.raises(ValueError, match="a trace of 101 users, found 100"):
+    participation_trace.TraceWriter(trace, 101)
+  with pytest.raises(ValueError, match="num_users must be at least 1"):
+    participation_trace.TraceWriter(tmp_path / "new", 0)
+  assert not (tmp_path / "new").exists()
+
+
+def _derive(num_users, rounds):
+  """The same facts, from the definitions."""
+  when = {slot: [] for slot in range(num_users)}
+  for r, clients in enumerate(rounds):
+    for client in clients:
+      for slot in client.tolist():
+        when[slot].append(r)
+  sizes = [sum(client.size for client in clients) for clients in rounds]
+  pairs = {
+      (slot, a, b)
+      for slot, took_part in when.items()
+      for i, a in enumerate(took_part)
+      for b in took_part[i + 1 :]
+  }
+  closest = min((b - a for _, a, b in pairs), default=None)
+  most = max(len(took_part) for took_part in when.values())
+  return {
+      "num_users": num_users,
+      "num_rounds": len(rounds),
+      "max_participations": most,
+      "most_frequent_users": {
+          slot for slot, took_part in when.items() if len(took_part) == most
+      },
+      "min_separation": closest,
+      "closest_pairs": {
+          (slot, a, b) for slot, a, b in pairs if b - a == closest
+      },
+      "min_users_per_round": min(sizes, default=0),
+      "max_users_per_round": max(sizes, default=0),
+      "total_participations": sum(sizes),
+  }
+
+
+def _agree(observed, derived):
+  for name, value in derived.items():
+    if name == "most_frequent_users":
+      if observed.max_participations:
+        assert observed.most_frequent_user in value
+      else:
+        assert observed.most_frequent_user is None
+    elif name == "closest_pairs":
+      if value:
+        # The first pair is the one whose later round comes first.
+        _, _, later = observed.closest_pair
+        assert observed.closest_pair in value
+        assert later == min(b for _, _, b in value)
+      else:
+        assert observed.closest_pair is None
+    else:
+      assert getattr(observed, name) == value, name
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("name", "num_users", "clients_per_round", "users_per_client"),
+    [
+        ("poisson", 300, 3, 1),
+        ("poisson", 40, 3, 2),
+        ("fixed_size", 200, 2, 1),
+        ("min_separation", 55, 3, 2),
+    ],
+)
+def test_observations_agree_with_their_definitions(
+    tmp_path, name, num_users, clients_per_round, users_per_client, seed
+):
+  sampler = participation.create_sampler(
+      name,
+      num_users=num_users,
+      clients_per_round=clients_per_round,
+      users_per_client=users_per_client,
+      seed=seed,
+  )
+  rounds = [sampler.sample(r) for r in range(40)]
+  path = tmp_path / "trace"
+  _write(path, num_users, rounds)
+  _agree(participation_trace.observe(path), _derive(num_users, rounds))
+  with participation_trace.TraceReader(path) as reader:
+    check = participation_trace.ParticipationCheck(num_users)
+    for n in (0, 1, 2, 5, 17, 17, 40):
+      derived = _derive(num_users, rounds[:n])
+      _agree(participation_trace.observe(reader, rounds=n), derived)
+      check.update(reader, rounds=n)
+      _agree(check.observed, derived)
+
+
+def test_observations_by_hand(trace):
+  assert participation_trace.observe(
+      trace
+  ) == participation_trace.ObservedParticipation(
+      num_users=100,
+      num_rounds=4,
+      max_participations=3,
+      most_frequent_user=3,
+      min_separation=1,
+      closest_pair=(3, 2, 3),
+      min_users_per_round=0,
+      max_users_per_round=3,
+      total_participations=9,
+  )
+  assert participation_trace.observe(trace, rounds=1).min_separation is None
+
+
+def test_a_check_goes_on_where_it_was(tmp_path):
+  path = tmp_path / "trace"
+  check = participation_trace.ParticipationCheck(100)
+  for n in range(len(_ROUNDS) + 1):
+    _write(path, 100, _ROUNDS[:n])
+    with participation_trace.TraceReader(path) as reader:
+      check.update(reader)
+    assert check.observed == participation_trace.observe(path)
+    assert check.observed.num_rounds == n
+
+
+def test_rounds_that_are_not_there_are_named(tmp_path, trace):
+  for rounds in (-1, 5):
+    with pytest.raises(ValueError, match=f"4 recorded, found {rounds}"):
+      participation_trace.observe(trace, rounds=rounds)
+  check = participation_trace.ParticipationCheck(100)
+  with participation_trace.TraceReader(trace) as reader:
+    check.update(reader)
+    with pytest.raises(ValueError, match="at least the 4 looked at"):
+      check.update(reader, rounds=3)
+  _write(tmp_path / "other", 7, [])
+  with (
+      participation_trace.TraceReader(tmp_path / "other") as reader,
+      pytest.raises(ValueError, match="must be of 100 users, found 7"),
+  ):
+    check.update(reader)
+
+
+@pytest.mark.slow
+def test_the_trace_of_a_large_run_is_small(tmp_path):
+  """800 rounds of 131,072 of 10 million users, as the paper's table has it."""
+  sampler = participation.MinSeparationSampler(10_000_000, 64 * 64, 32)
+  path = tmp_path / "trace"
+  writing = 0.0
+  with participation_trace.TraceWriter(path, sampler.num_users) as writer:
+    for r in range(800):
+      clients = sampler.sample(r)
+      start = time.perf_counter()
+      writer.record(r, clients)
+      writing += time.perf_counter() - start
+  start = time.perf_counter()
+  observed = participation_trace.observe(path)
+  checking = time.perf_counter() - start
+  size = os.path.getsize(path)
+  print(
+      f"{size / 1e6:.0f} MB, {writing / 800 * 1e3:.1f} ms to record a round,"
+      f" {checking:.1f} s to check"
+  )
+  assert size < 1e9
+  # 10,000,000 / 131,072 is 76.3 rounds; 800 rounds are 10.4 passes of 77.
+  assert observed.min_separation == 77
+  assert observed.max_participations == 11
+  assert observed.max_users_per_round <= 131_072

@@ -1,0 +1,127 @@
+"""Tests of Toeplitz strategies against explicit matrices and brute force."""
+
+import numpy as np
+import pytest
+from scipy import linalg
+
+from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import toeplitz
+
+_STRATEGIES = [
+    blt.BltStrategy(decays=(0.9,), weights=(0.4,)),
+    blt.BltStrategy(decays=(0.99, 0.3), weights=(0.3, 0.7)),
+    blt.BltStrategy(decays=(0.5, 0.5, 0.999, 0.1), weights=(0.1,) * 4),
+    banded.BandedToeplitzStrategy((1.0,)),
+    banded.BandedToeplitzStrategy((1.0, 0.5, 0.3)),
+    banded.BandedToeplitzStrategy((1.0, -0.7, 0.4)),
+]
+
+
+def _matrix(column: np.ndarray, rounds: int) -> np.ndarray:
+  padded = np.zeros(rounds)
+  padded[: min(len(column), rounds)] = column[:rounds]
+  return linalg.toeplitz(padded, np.zeros(rounds))
+
+
+def _brute_force(matrix, participations):
+  return max(
+      np.linalg.norm(matrix[:, rounds].sum(axis=1)) for rounds in participations
+  )
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 7, 40])
+@pytest.mark.parametrize("strategy", _STRATEGIES)
+def test_noise_is_that_of_explicit_matrices(strategy, rounds):
+  inverse = np.linalg.inv(_matrix(strategy.first_column(rounds), rounds))
+  prefix = np.cumsum(inverse, axis=0)
+  np.testing.assert_allclose(
+      strategy.inverse_first_column(rounds), inverse[:, 0], atol=1e-12
+  )
+  np.testing.assert_allclose(
+      strategy.round_noise_matrix(rounds), inverse, atol=1e-12
+  )
+  np.testing.assert_allclose(
+      strategy.round_stddevs(rounds), np.linalg.norm(inverse, axis=1)
+  )
+  np.testing.assert_allclose(
+      strategy.prefix_sum_stddevs(rounds), np.linalg.norm(prefix, axis=1)
+  )
+
+
+@pytest.mark.parametrize("separation", [1, 2, 3, 5, 20])
+@pytest.mark.parametrize("rounds", [1, 4, 9, 12])
+def test_sensitivity_of_columns_that_never_increase(
+    rounds, separation, all_participations
+):
+  rng = np.random.default_rng(rounds * separation)
+  for _ in range(3):
+    column = np.append(1.0, np.sort(rng.random(rounds - 1))[::-1])
+    matrix = _matrix(column, rounds)
+    for participations in (1, 2, 3, rounds):
+      actual = toeplitz.sensitivity(
+          column,
+          rounds,
+          min_separation=separation,
+          max_participations=participations,
+      )
+      expected = _brute_force(
+          matrix, all_participations(rounds, separation, participations)
+      )
+      assert actual == pytest.approx(expected, rel=1e-12)
+  unlimited = toeplitz.sensitivity(column, rounds, min_separation=separation)
+  assert unlimited == pytest.approx(actual, rel=1e-12)
+
+
+@pytest.mark.parametrize("bands", [1, 2, 4])
+@pytest.mark.parametrize("rounds", [1, 6, 12])
+def test_sensitivity_of_columns_that_do_not_overlap(
+    rounds, bands, all_participations
+):
+  rng = np.random.default_rng(bands)
+  column = np.append(1.0, rng.normal(size=bands - 1))
+  matrix = _matrix(column, rounds)
+  for separation in (bands, bands + 2):
+    for participations in (1, 2, rounds):
+      actual = toeplitz.sensitivity(
+          column,
+          rounds,
+          min_separation=separation,
+          max_participations=participations,
+      )
+      expected = _brute_force(
+          matrix, all_participations(rounds, separation, participations)
+      )
+      assert actual == pytest.approx(expected, rel=1e-12)
+
+
+def test_sensitivity_by_hand():
+  # Columns (1, 1/2, 1/4, 0) and (0, 0, 1, 1/2).
+  column = np.array([1.0, 0.5, 0.25])
+  actual = toeplitz.sensitivity(column, 4, min_separation=2)
+  assert actual**2 == pytest.approx(1.0 + 0.25 + 1.25**2 + 0.25)
+  assert toeplitz.sensitivity(column, 0, min_separation=2) == 0.0
+
+
+@pytest.mark.parametrize("column", [[1.0, -0.5, 0.1], [1.0, 0.2, 0.5]])
+def test_sensitivity_that_is_not_known_is_refused(column):
+  column = np.array(column)
+  with pytest.raises(ValueError, match=r"must be at least 0 .* found 3"):
+    toeplitz.sensitivity(column, 5, min_separation=2)
+  # One participation, or too few rounds to overlap.
+  toeplitz.sensitivity(column, 5, min_separation=2, max_participations=1)
+  toeplitz.sensitivity(column, 2, min_separation=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rounds": -1}, "rounds must be at least 0, found -1"),
+        ({"min_separation": 0}, "min_separation must be .* found 0"),
+        ({"max_participations": 0}, "max_participations must be .* found 0"),
+    ],
+)
+def test_schedules_out_of_range(arguments, message):
+  schedule = {"rounds": 4, "min_separation": 2, **arguments}
+  with pytest.raises(ValueError, match=message):
+    toeplitz.sensitivity(np.ones(1), **schedule)

@@ -1,0 +1,70 @@
+"""Banded Toeplitz matrix factorisation.
+
+Choquette-Choo et al. 2023, "(Amplified) Banded Matrix Factorization: A unified
+approach to private training"; Kalinin and Lampert 2024, "Banded Square Root
+Matrix Factorization for Differentially Private Model Training".
+"""
+
+import tensorflow as tf
+
+from tff_fedemb.aggregators import correlated
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.strategies import banded
+
+
+class BandedRecurrence(correlated.Recurrence):
+  """noise_t = z_t - sum_i c_i noise_(t - i), in one buffer less than bands."""
+
+  def __init__(self, strategy: banded.BandedToeplitzStrategy):
+    """Creates the recurrence of a strategy."""
+    self._coefficients = strategy.coefficients[1:]
+    self.num_buffers = len(self._coefficients)
+
+  def next(self, buffers, fresh):
+    """Returns the noise of a round and the buffers of the next."""
+    if not self.num_buffers:
+      return fresh, buffers
+    noise = fresh - tf.tensordot(
+        tf.constant(self._coefficients, tf.float32), buffers, 1
+    )
+    return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
+
+
+def create_banded(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
+  """Creates the banded mechanism, its matrix optimised for the run.
+
+  Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
+  summed, and the round's row of S^-1 Z is added, where the rows of Z are
+  independent N(0, (z C)^2) and S is the Toeplitz matrix of `num_bands` bands,
+  by default as many as `min_separation`, with the least root mean square noise
+  on the prefix sums at equal privacy. The result is divided by the *expected*
+  number of virtual clients. The state holds a copy of the model for every band
+  but one: for large models see `blt`.
+
+  Privacy:
+    Unit: one virtual client's update.
+    Neighbouring relation: zero-out of one update.
+    Sensitivity: C in a round, over a run that of S, whose columns do not
+      overlap where a user takes part no more often than every `num_bands`
+      rounds: sqrt(participations) times the norm of one. With several users in
+      a virtual client one *user* changes one clipped update into another,
+      which is 2 C in a round: the participation says which.
+    DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier,
+      BandedToeplitzStrategy)`, no amplification; `NonPrivateDpEvent` at noise
+      multiplier 0.
+
+  Args:
+    config: Also rounds, min_separation, max_participations, num_bands.
+
+  Returns:
+    The mechanism.
+  """
+  strategy = banded.optimize_banded(
+      rounds=config.rounds,
+      min_separation=config.min_separation,
+      max_participations=config.max_participations,
+      num_bands=config.num_bands,
+  )
+  return correlated.create_correlated(
+      config, strategy, BandedRecurrence(strategy)
+  )

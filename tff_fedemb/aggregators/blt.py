@@ -1,0 +1,70 @@
+"""BLT: noise whose correlation decays exponentially, in a few buffers.
+
+Dvijotham et al. 2024, "Efficient and Near-Optimal Noise Generation for
+Streaming Differential Privacy" (buffered linear Toeplitz matrices); McMahan,
+Xu and Zhang 2024, "A Hassle-free Algorithm for Private Learning in Practice:
+Don't Use Tree Aggregation, Use BLTs".
+"""
+
+import tensorflow as tf
+
+from tff_fedemb.aggregators import correlated
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.strategies import blt
+
+
+class BltRecurrence(correlated.Recurrence):
+  """noise_t = z_t - sum_j weight_j buffer_j, in as many buffers as decays."""
+
+  def __init__(self, strategy: blt.BltStrategy):
+    """Creates the recurrence of a strategy."""
+    self._strategy = strategy
+    self.num_buffers = len(strategy.decays)
+
+  def next(self, buffers, fresh):
+    """Returns the noise of a round and the buffers of the next."""
+    noise = fresh - tf.tensordot(
+        tf.constant(self._strategy.weights, tf.float32), buffers, 1
+    )
+    decays = tf.reshape(
+        tf.constant(self._strategy.decays, tf.float32),
+        [-1] + [1] * fresh.shape.rank,
+    )
+    return noise, decays * buffers + noise
+
+
+def create_blt(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
+  """Creates the BLT mechanism, its matrix optimised for the run.
+
+  Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
+  summed, and the round's row of S^-1 Z is added, where the rows of Z are
+  independent N(0, (z C)^2) and S is the BLT matrix with the least root mean
+  square noise on the prefix sums at equal privacy. The result is divided by
+  the *expected* number of virtual clients. The state holds `num_buffers`
+  copies of the model; making a round's noise takes one more.
+
+  Privacy:
+    Unit: one virtual client's update.
+    Neighbouring relation: zero-out of one update.
+    Sensitivity: C in a round, over a run that of S for the separation and the
+      number of participations that the ledger accounts for. With several users
+      in a virtual client one *user* changes one clipped update into another,
+      which is 2 C in a round: the participation says which.
+    DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier, BltStrategy)`, no
+      amplification; `NonPrivateDpEvent` at noise multiplier 0.
+
+  Args:
+    config: Also rounds, min_separation, max_participations, num_buffers.
+
+  Returns:
+    The mechanism.
+  """
+  strategy = blt.optimize_blt(
+      rounds=config.rounds,
+      min_separation=config.min_separation,
+      max_participations=config.max_participations,
+      num_buffers=config.num_buffers or 2,
+  )
+  return correlated.create_correlated(
+      config, strategy, BltRecurrence(strategy)
+  )

@@ -1,0 +1,205 @@
+"""Sums with Gaussian noise that follows a linear recurrence over the rounds.
+
+Denisov et al. 2022, section 4; the noise of round t is row t of C^-1 Z, made
+from a fresh row of Z and from buffers that sum up the noise so far.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+from typing import NamedTuple
+
+import dp_accounting
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
+
+from tff_fedemb.aggregators import deferred
+from tff_fedemb.aggregators import measurements
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import secret_noise
+from tff_fedemb.strategies import strategy as strategy_lib
+
+
+class Recurrence(abc.ABC):
+  """How the noise of a round follows from the rounds before it.
+
+  Attributes:
+    num_buffers: Tensors of the model's size that it remembers.
+  """
+
+  num_buffers: int
+
+  @abc.abstractmethod
+  def next(
+      self, buffers: tf.Tensor, fresh: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the noise of a round and the buffers of the next.
+
+    Args:
+      buffers: `[num_buffers, ...]`, zeros in the first round.
+      fresh: `[...]`, independent noise.
+    """
+
+
+class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
+  """Clips each record, sums, and adds the round's row of C^-1 Z.
+
+  Privacy:
+    Unit: one record, here a virtual client's update.
+    Neighbouring relation: zero-out of one record.
+    Sensitivity: `clip_norm` in a round.
+    DpEvent: of a single result there is none, the rounds' noise is not
+      independent; see `strategies.strategy.CorrelatedGaussianDpEvent`.
+  """
+
+  class GlobalState(NamedTuple):
+    """State between rounds.
+
+    Attributes:
+      buffers: One tensor `[num_buffers, ...]` per tensor of a record.
+      generator_state: Seed and counter of the fresh noise; secret.
+    """
+
+    buffers: Any
+    generator_state: Any
+
+  def __init__(
+      self,
+      recurrence: Recurrence,
+      *,
+      clip_norm: float,
+      noise_multiplier: float,
+      specs: tuple[tf.TensorSpec, ...],
+      noise_seed: int | None = None,
+  ):
+    """Creates the query.
+
+    Args:
+      recurrence: Ties the noise of the rounds together.
+      clip_norm: L2 norm to which a record is clipped.
+      noise_multiplier: Standard deviation of Z over the clip norm.
+      specs: Shapes of a record, nested.
+      noise_seed: For tests, see `secret_noise`.
+    """
+    self._recurrence = recurrence
+    self._clip_norm = clip_norm
+    self._specs = specs
+    self._generator = secret_noise.SecretNoiseGenerator(
+        clip_norm * noise_multiplier, specs, seed=noise_seed
+    )
+
+  def initial_global_state(self):
+    """Buffers of zeros and the seed of a new run."""
+    return self.GlobalState(
+        tf.nest.map_structure(
+            lambda spec: tf.zeros([self._recurrence.num_buffers, *spec.shape]),
+            self._specs,
+        ),
+        self._generator.initialize(),
+    )
+
+  def preprocess_record(self, params, record):
+    """Clips a record to the clip norm, all tensors together."""
+    del params
+    clipped, _ = tf.clip_by_global_norm(
+        tf.nest.flatten(record), self._clip_norm
+    )
+    return tf.nest.pack_sequence_as(record, clipped)
+
+  def get_noised_result(self, sample_state, global_state):
+    """Adds the noise of the round to the sum of its records."""
+    fresh, generator_state = self._generator.next(global_state.generator_state)
+    pairs = [
+        self._recurrence.next(buffers, noise)
+        for buffers, noise in zip(
+            tf.nest.flatten(global_state.buffers),
+            tf.nest.flatten(fresh),
+            strict=True,
+        )
+    ]
+    noise, buffers = (
+        tf.nest.pack_sequence_as(self._specs, part)
+        for part in zip(*pairs, strict=True)
+    )
+    return (
+        tf.nest.map_structure(tf.add, sample_state, noise),
+        self.GlobalState(buffers, generator_state),
+        dp_accounting.UnsupportedDpEvent(),
+    )
+
+
+def create_correlated(
+    config: mechanism.AggregatorConfig,
+    strategy: strategy_lib.Strategy,
+    recurrence: Recurrence,
+) -> mechanism.Mechanism:
+  """Creates the mechanism of a strategy whose noise follows a recurrence.
+
+  Privacy:
+    As `CorrelatedSumQuery`, over a run as
+    `strategies.strategy.CorrelatedGaussianDpEvent`.
+
+  Args:
+    config: Clip norm, noise and expected number of clients, rounds.
+    strategy: The matrix C.
+    recurrence: Makes rows of C^-1 Z.
+
+  Returns:
+    The mechanism.
+  """
+
+  def build_query(specs):
+    return CorrelatedSumQuery(
+        recurrence,
+        clip_norm=config.clip_norm,
+        noise_multiplier=config.noise_multiplier,
+        specs=specs,
+        noise_seed=config.noise_seed,
+    )
+
+  return measure_correlated(
+      deferred.DeferredQueryFactory(
+          build_query, clients_per_round=config.clients_per_round
+      ),
+      config,
+      strategy,
+  )
+
+
+def measure_correlated(
+    factory: tff.aggregators.UnweightedAggregationFactory,
+    config: mechanism.AggregatorConfig,
+    strategy: strategy_lib.Strategy,
+    *,
+    noise_multiplier_of_sum: float | None = None,
+    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
+) -> mechanism.Mechanism:
+  """Adds the measurements and the event to a factory of correlated noise.
+
+  Args:
+    factory: Clips to `config.clip_norm` and adds the noise of `strategy`.
+    config: As in `create_correlated`.
+    strategy: The matrix C.
+    noise_multiplier_of_sum: Where only a part of the noise that the event
+      states is on the sum; that of the config if None.
+    next_clip_norm_fn: As in `measurements.add_round_measurements`.
+
+  Returns:
+    The mechanism.
+  """
+  if noise_multiplier_of_sum is None:
+    noise_multiplier_of_sum = config.noise_multiplier
+  return mechanism.Mechanism(
+      measurements.add_round_measurements(
+          factory,
+          clip_norm=config.clip_norm,
+          noise_per_clip_norm=noise_multiplier_of_sum
+          / config.clients_per_round
+          * strategy.round_stddevs(config.rounds),
+          next_clip_norm_fn=next_clip_norm_fn,
+      ),
+      strategy_lib.CorrelatedGaussianDpEvent(config.noise_multiplier, strategy)
+      if config.noise_multiplier
+      else dp_accounting.NonPrivateDpEvent(),
+  )

@@ -1,0 +1,456 @@
+"""The record on disk of who took part in which round, and its check.
+
+A guarantee for users who take part at most so often, so far apart, holds for
+what a run did, not for what was asked of it. The trace is written while the
+run goes on; `observe` derives from it alone how often and how far apart users
+took part.
+
+Who took part is as sensitive as the seed that drew them: the guarantee needs
+the rounds of a user to be unknown where it claims amplification by sampling,
+and users have not agreed to be listed. The file is for its owner only.
+
+A file is a header and one record per round, integers little-endian:
+
+* header: magic, version, number of users, CRC-32 of these;
+* record: number of the round, of its virtual clients and of its users, bytes
+  per gap, bytes of the payload, CRC-32 of the payload, CRC-32 of these; then
+  the payload: the numbers of slots left out before each user of the round, in
+  the order of the slots, compressed by zlib. Such gaps cannot say that a user
+  took part twice in a round.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+import dataclasses
+import os
+import struct
+from typing import BinaryIO
+import zlib
+
+import numpy as np
+
+_MAGIC = b"FEMBWHO\n"
+_VERSION = 1
+_HEADER = struct.Struct("<8sIQ")
+_RECORD = struct.Struct("<6I")
+_CRC = struct.Struct("<I")
+_HEADER_SIZE = _HEADER.size + _CRC.size
+_RECORD_SIZE = _RECORD.size + _CRC.size
+
+
+class TraceError(ValueError):
+  """A trace is missing, damaged, or says something else than it should."""
+
+
+def _seal(packed: bytes) -> bytes:
+  return packed + _CRC.pack(zlib.crc32(packed))
+
+
+def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
+  """The fields of what `_seal` returned, `None` if it is incomplete or bad."""
+  packed = data[: layout.size]
+  return layout.unpack(packed) if data == _seal(packed) else None
+
+
+class _Trace:
+  """An open trace and where its rounds are."""
+
+  def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
+    self._path = os.fspath(path)
+    self._file = file
+    header = _unseal(_HEADER, file.read(_HEADER_SIZE))
+    if header is None or header[0] != _MAGIC:
+      raise TraceError(
+          f"{self._path} must be a trace of participation, found another file"
+          " or a damaged one."
+      )
+    _, version, self._num_users = header
+    if version != _VERSION:
+      raise TraceError(
+          f"{self._path} must be a trace of version {_VERSION}, found"
+          f" {version}."
+      )
+    self._offsets: list[int] = []
+    self._end = _HEADER_SIZE
+    self._find_rounds()
+
+  def _find_rounds(self) -> None:
+    """Finds all rounds but a last one that was not written to its end."""
+    file_size = os.fstat(self._file.fileno()).st_size
+    while self._end + _RECORD_SIZE <= file_size:
+      record = self._read_record(self._end)
+      if record is None or record[0] != len(self._offsets):
+        raise self._damage(len(self._offsets), self._end)
+      end = self._end + _RECORD_SIZE + record[4]
+      if end > file_size:
+        break
+      self._offsets.append(self._end)
+      self._end = end
+    if self._end == file_size and self._offsets:
+      # A machine that lost power may have made room for what never came.
+      *_, payload_size, crc = self._read_record(self._offsets[-1])
+      if zlib.crc32(self._file.read(payload_size)) != crc:
+        self._end = self._offsets.pop()
+
+  def _read_record(self, offset: int) -> tuple | None:
+    self._file.seek(offset)
+    return _unseal(_RECORD, self._file.read(_RECORD_SIZE))
+
+  def _read_round(self, round_num: int) -> tuple[int, np.ndarray]:
+    """Number of virtual clients and sorted slots of a round in the trace."""
+    offset = self._offsets[round_num]
+    _, num_clients, num_slots, item_size, payload_size, crc = (
+        self._read_record(offset)
+    )
+    payload = self._file.read(payload_size)
+    if zlib.crc32(payload) != crc:
+      raise self._damage(round_num, offset)
+    gaps = np.frombuffer(
+        zlib.decompress(payload), dtype=f"<u{item_size}", count=num_slots
+    )
+    return num_clients, np.cumsum(gaps.astype(np.int64) + 1) - 1
+
+  def _damage(self, round_num: int, offset: int) -> TraceError:
+    return TraceError(
+        f"{self._path} must be whole up to its last round, found damage in the"
+        f" record of round {round_num} at byte {offset}."
+    )
+
+  @property
+  def num_users(self) -> int:
+    """Size of the population."""
+    return self._num_users
+
+  @property
+  def num_rounds(self) -> int:
+    """Number of rounds in the trace, which are 0 ... num_rounds - 1."""
+    return len(self._offsets)
+
+  def close(self) -> None:
+    """Closes the file."""
+    self._file.close()
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *exception) -> None:
+    self.close()
+
+
+def _open_for_owner(path: str, flags: int) -> int:
+  return os.open(path, flags | os.O_CREAT, mode=0o600)
+
+
+class TraceWriter(_Trace):
+  """Records who took part, round by round.
+
+  What a call of `record` has written survives the end of the process, however
+  it ends; it is the system's to bring it to the disk.
+  """
+
+  def __init__(self, path: str | os.PathLike[str], num_users: int):
+    """Creates a trace for its owner only, or opens one to go on with it.
+
+    A last record that was not written to its end is dropped.
+
+    Args:
+      path: The file.
+      num_users: Size of the population, at least 1.
+
+    Raises:
+      TraceError: If the file is no trace, is damaged elsewhere than in its
+        last record, or is of another population.
+      ValueError: If the number of users is not positive.
+      OSError: If the file cannot be written.
+    """
+    if num_users < 1:
+      raise ValueError(f"num_users must be at least 1, found {num_users}.")
+    header = _seal(_HEADER.pack(_MAGIC, _VERSION, num_users))
+    file = open(path, "r+b", opener=_open_for_owner)  # noqa: SIM115
+    try:
+      found = file.read(_HEADER_SIZE)
+      if len(found) < _HEADER_SIZE and header.startswith(found):
+        file.seek(0)
+        file.write(header)
+        file.flush()
+      file.seek(0)
+      super().__init__(path, file)
+      if self.num_users != num_users:
+        raise TraceError(
+            f"{self._path} must be a trace of {num_users} users, found"
+            f" {self.num_users}."
+        )
+      file.truncate(self._end)
+    except BaseException:
+      file.close()
+      raise
+
+  def record(self, round_num: int, clients: Sequence[np.ndarray]) -> None:
+    """Appends a round, or checks one that is done again.
+
+    A run that was killed does the rounds since its last checkpoint again. With
+    the same users and the same noise that costs nothing; with other users the
+    round would have happened twice, and cost more than is accounted.
+
+    Args:
+      round_num: Number of the round: at most the first that is not recorded.
+      clients: Integer slots of the users of each virtual client.
+
+    Raises:
+      TraceError: If the round is recorded with other users.
+      ValueError: If rounds are left out, or a slot is out of range or repeated.
+    """
+    if not 0 <= round_num <= self.num_rounds:
+      raise ValueError(
+          f"round_num must be at least 0 and at most {self.num_rounds}, the"
+          f" first round that is not recorded, found {round_num}."
+      )
+    slots = self._sort(clients)
+    if round_num < self.num_rounds:
+      self._check_as_recorded(round_num, len(clients), slots)
+      return
+    gaps = np.diff(slots, prepend=-1) - 1
+    dtype = np.min_scalar_type(gaps.max(initial=0)).newbyteorder("<")
+    # Gaps at random repeat no strings: looking for them takes ten times as
+    # long, for a larger file.
+    compressor = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
+    payload = compressor.compress(gaps.astype(dtype).tobytes())
+    payload += compressor.flush()
+    record = _seal(
+        _RECORD.pack(
+            round_num,
+            len(clients),
+            slots.size,
+            dtype.itemsize,
+            len(payload),
+            zlib.crc32(payload),
+        )
+    )
+    self._file.seek(self._end)
+    self._file.write(record + payload)
+    self._file.flush()
+    self._offsets.append(self._end)
+    self._end = self._file.tell()
+
+  def _sort(self, clients: Sequence[np.ndarray]) -> np.ndarray:
+    slots = np.concatenate(
+        [np.empty(0, np.int64), *clients], dtype=np.int64, casting="same_kind"
+    )
+    slots.sort()
+    if slots.size and not 0 <= slots[0] <= slots[-1] < self.num_users:
+      raise ValueError(
+          f"slots must be at least 0 and below {self.num_users}, found"
+          f" {slots[0]} ... {slots[-1]}."
+      )
+    repeated = np.flatnonzero(slots[1:] == slots[:-1])
+    if repeated.size:
+      raise ValueError(
+          "a slot must be in one virtual client of a round at most, found slot"
+          f" {slots[repeated[0]]} repeated."
+      )
+    return slots
+
+  def _check_as_recorded(
+      self, round_num: int, num_clients: int, slots: np.ndarray
+  ) -> None:
+    recorded_clients, recorded_slots = self._read_round(round_num)
+    differing = np.setxor1d(slots, recorded_slots, assume_unique=True)
+    if num_clients == recorded_clients and not differing.size:
+      return
+    example = f", such as slot {differing[0]}" if differing.size else ""
+    raise TraceError(
+        f"the participation of round {round_num} must be as recorded in"
+        f" {self._path}, {recorded_slots.size} users in {recorded_clients}"
+        f" virtual clients, found {slots.size} in {num_clients}, with"
+        f" {differing.size} users in one of them only{example}."
+    )
+
+
+class TraceReader(_Trace):
+  """Reads a trace as it was when it was opened, also while it is written."""
+
+  def __init__(self, path: str | os.PathLike[str]):
+    """Opens a trace.
+
+    Args:
+      path: The file. A last record that is not complete is left out.
+
+    Raises:
+      TraceError: If there is no such file, it is no trace, or it is damaged.
+    """
+    try:
+      file = open(path, "rb")  # noqa: SIM115
+    except OSError as error:
+      raise TraceError(
+          f"{os.fspath(path)} must be a trace of participation, found:"
+          f" {error.strerror}."
+      ) from error
+    try:
+      super().__init__(path, file)
+    except BaseException:
+      file.close()
+      raise
+
+  def read(
+      self, start: int = 0, stop: int | None = None
+  ) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Reads rounds `start` ... `stop` - 1, all from `start` on if None.
+
+    Args:
+      start: First round, at least 0.
+      stop: One past the last round, at most `num_rounds`.
+
+    Yields:
+      Number of the round, number of its virtual clients, and the slots of its
+      users, sorted, int64.
+
+    Raises:
+      TraceError: If a record is damaged.
+    """
+    stop = self.num_rounds if stop is None else stop
+    for round_num in range(start, stop):
+      yield round_num, *self._read_round(round_num)
+
+  def __iter__(self) -> Iterator[tuple[int, int, np.ndarray]]:
+    return self.read()
+
+
+@dataclasses.dataclass(frozen=True)
+class ObservedParticipation:
+  """How often, and how far apart, the users of a trace took part.
+
+  Attributes:
+    num_users: Size of the population.
+    num_rounds: Number of rounds looked at.
+    max_participations: Largest number of rounds of one user.
+    most_frequent_user: Slot of the first user who reached it; None if nobody
+      took part.
+    min_separation: Smallest difference between the numbers of two rounds of one
+      user; None if nobody took part twice.
+    closest_pair: Slot, earlier and later round of the first user with this
+      difference; None if nobody took part twice.
+    min_users_per_round: Smallest number of users in a round, 0 without rounds.
+    max_users_per_round: Largest number of users in a round, 0 without rounds.
+    total_participations: Sum of the numbers of users over the rounds.
+  """
+
+  num_users: int
+  num_rounds: int = 0
+  max_participations: int = 0
+  most_frequent_user: int | None = None
+  min_separation: int | None = None
+  closest_pair: tuple[int, int, int] | None = None
+  min_users_per_round: int = 0
+  max_users_per_round: int = 0
+  total_participations: int = 0
+
+
+class ParticipationCheck:
+  """Looks at a trace while it grows, at each round once.
+
+  Holds two 32-bit integers per user.
+  """
+
+  def __init__(self, num_users: int):
+    """Starts before the first round.
+
+    Args:
+      num_users: Size of the population, at least 1.
+
+    Raises:
+      ValueError: If it is not positive.
+    """
+    if num_users < 1:
+      raise ValueError(f"num_users must be at least 1, found {num_users}.")
+    self._last_round = np.full(num_users, -1, np.int32)
+    self._counts = np.zeros(num_users, np.int32)
+    self._observed = ObservedParticipation(num_users)
+
+  @property
+  def observed(self) -> ObservedParticipation:
+    """What the rounds looked at so far say."""
+    return self._observed
+
+  def update(self, reader: TraceReader, *, rounds: int | None = None) -> None:
+    """Looks at the rounds that have not been looked at.
+
+    Args:
+      reader: The trace, opened anew since it has grown.
+      rounds: Only the first so many rounds of the trace; all if None.
+
+    Raises:
+      TraceError: If the trace is damaged.
+      ValueError: If the trace is of another population, or `rounds` is more
+        than it holds or less than have been looked at.
+    """
+    seen = self._observed
+    if reader.num_users != seen.num_users:
+      raise ValueError(
+          f"reader must be of {seen.num_users} users, found"
+          f" {reader.num_users}."
+      )
+    stop = reader.num_rounds if rounds is None else rounds
+    if not seen.num_rounds <= stop <= reader.num_rounds:
+      raise ValueError(
+          f"rounds must be at least the {seen.num_rounds} looked at and at most"
+          f" the {reader.num_rounds} recorded, found {stop}."
+      )
+    for round_num, _, slots in reader.read(seen.num_rounds, stop):
+      self._observed = self._look_at(round_num, slots)
+
+  def _look_at(
+      self, round_num: int, slots: np.ndarray
+  ) -> ObservedParticipation:
+    seen = self._observed
+    changes = {
+        "num_rounds": round_num + 1,
+        "min_users_per_round": (
+            min(seen.min_users_per_round, slots.size)
+            if seen.num_rounds
+            else slots.size
+        ),
+        "max_users_per_round": max(seen.max_users_per_round, slots.size),
+        "total_participations": seen.total_participations + slots.size,
+    }
+    if slots.size:
+      previous = self._last_round[slots]
+      self._last_round[slots] = round_num
+      counts = self._counts[slots] + 1
+      self._counts[slots] = counts
+      most = counts.argmax()
+      if counts[most] > seen.max_participations:
+        changes["max_participations"] = int(counts[most])
+        changes["most_frequent_user"] = int(slots[most])
+      latest = previous.argmax()
+      earlier = int(previous[latest])
+      separation = round_num - earlier
+      if earlier >= 0 and (
+          seen.min_separation is None or separation < seen.min_separation
+      ):
+        changes["min_separation"] = separation
+        changes["closest_pair"] = (int(slots[latest]), earlier, round_num)
+    return dataclasses.replace(seen, **changes)
+
+
+def observe(
+    trace: str | os.PathLike[str] | TraceReader, *, rounds: int | None = None
+) -> ObservedParticipation:
+  """Derives from a trace how often and how far apart its users took part.
+
+  Args:
+    trace: The file, or a reader of it.
+    rounds: Only the first so many rounds; all if None.
+
+  Returns:
+    What the trace says.
+
+  Raises:
+    TraceError: If the trace is missing or damaged.
+    ValueError: If `rounds` is negative or more than the trace holds.
+  """
+  if not isinstance(trace, TraceReader):
+    with TraceReader(trace) as reader:
+      return observe(reader, rounds=rounds)
+  check = ParticipationCheck(trace.num_users)
+  check.update(trace, rounds=rounds)
+  return check.observed

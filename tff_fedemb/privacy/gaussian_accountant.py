@@ -1,0 +1,90 @@
+"""The exact privacy of Gaussian mechanisms, with nothing lost to bounds.
+
+Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
+Privacy", theorem 8; the composition of Gaussian mechanisms is one Gaussian
+mechanism (Dong et al. 2022, "Gaussian Differential Privacy", corollary 3.3).
+"""
+
+import math
+
+import dp_accounting
+from scipy import optimize
+
+_GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
+
+
+class GaussianAccountant(dp_accounting.PrivacyAccountant):
+  """Accountant of compositions of Gaussian mechanisms, and of nothing else.
+
+  Privacy:
+    Unit, neighbouring relation: those of the events, whatever they are: a
+      Gaussian mechanism loses the same in both directions.
+    Sensitivity: 1.
+    DpEvent: `GaussianDpEvent` and its compositions.
+  """
+
+  def __init__(
+      self,
+      neighboring_relation: dp_accounting.NeighboringRelation = (
+          dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+      ),
+  ):
+    """Creates an empty accountant."""
+    super().__init__(neighboring_relation)
+    self._precision = 0.0  # Sum of 1 / noise_multiplier^2.
+
+  def _maybe_compose(self, event, count, do_compose):
+    if isinstance(event, dp_accounting.NoOpDpEvent):
+      return None
+    if isinstance(event, dp_accounting.NonPrivateDpEvent):
+      if do_compose:
+        self._precision = math.inf
+      return None
+    if isinstance(event, dp_accounting.SelfComposedDpEvent):
+      return self._maybe_compose(event.event, event.count * count, do_compose)
+    if isinstance(event, dp_accounting.ComposedDpEvent):
+      for part in event.events:
+        error = self._maybe_compose(part, count, do_compose)
+        if error is not None:
+          return error
+      return None
+    if isinstance(event, dp_accounting.GaussianDpEvent):
+      if do_compose:
+        self._precision += (
+            count / event.noise_multiplier**2
+            if event.noise_multiplier
+            else math.inf
+        )
+      return None
+    return self.CompositionErrorDetails(
+        invalid_event=event, error_message='Unsupported event.'
+    )
+
+  def get_delta(self, target_epsilon: float) -> float:
+    """Returns the smallest delta at which `target_epsilon` holds."""
+    if self._precision in (0.0, math.inf):
+      return 0.0 if self._precision == 0.0 else 1.0
+    return float(
+        _GaussianLoss(1.0 / math.sqrt(self._precision)).get_delta_for_epsilon(
+            target_epsilon
+        )
+    )
+
+  def get_epsilon(self, target_delta: float) -> float:
+    """Returns the smallest epsilon that holds at `target_delta`."""
+    if self._precision == math.inf:
+      return math.inf
+    if self.get_delta(0.0) <= target_delta:
+      return 0.0
+    high = 1.0
+    while self.get_delta(high) > target_delta:
+      high *= 2.0
+    root = optimize.brentq(
+        lambda epsilon: self.get_delta(epsilon) - target_delta,
+        0.0,
+        high,
+        xtol=1e-9,
+        rtol=1e-12,
+    )
+    # On the side where the guarantee holds.
+    return root if self.get_delta(root) <= target_delta else root * (1 + 1e-9)

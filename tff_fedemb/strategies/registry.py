@@ -1,0 +1,46 @@
+"""The registry of strategies."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+# A new strategy is one file and one line here.
+STRATEGIES: dict[str, type[strategy_lib.Strategy]] = {
+    cls.name: cls
+    for cls in (
+        banded.BandedToeplitzStrategy,
+        blt.BltStrategy,
+        tree.TreeStrategy,
+    )
+}
+
+
+def to_json(strategy: strategy_lib.Strategy) -> dict[str, Any]:
+  """Returns the strategy as JSON values: its name and its parameters."""
+  return {"name": strategy.name, **strategy.to_json()}
+
+
+def from_json(values: Mapping[str, Any]) -> strategy_lib.Strategy:
+  """Inverse of `to_json`.
+
+  Args:
+    values: 'name', a key of `STRATEGIES`, and the parameters.
+
+  Returns:
+    The strategy.
+
+  Raises:
+    ValueError: If the name is unknown or the parameters are not those of the
+      strategy.
+  """
+  parameters = dict(values)
+  name = parameters.pop("name", None)
+  if name not in STRATEGIES:
+    raise ValueError(
+        f"strategy must be one of {sorted(STRATEGIES)}, found {name!r}."
+    )
+  return STRATEGIES[name].from_json(parameters)

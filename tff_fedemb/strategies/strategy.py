@@ -1,0 +1,182 @@
+"""Strategy matrices of correlated noise, and the event that they cost.
+
+A matrix factorisation mechanism adds to the rounds' sums x, one row each, not
+independent noise Z but C^-1 Z: the noise of the prefix sums, from which a
+model is made, then cancels in part (Denisov et al. 2022, "Improved
+Differential Privacy for SGD via Optimal Private Linear Operators on Adaptive
+Streams"; Choquette-Choo et al. 2023, "(Amplified) Banded Matrix
+Factorization"). The *strategy* is the matrix C. x + C^-1 Z is computed from
+C x + Z, so the whole run is one Gaussian mechanism, whose sensitivity is that
+of C x.
+"""
+
+import abc
+from collections.abc import Mapping
+import dataclasses
+import math
+from typing import Any
+from typing import ClassVar
+
+import dp_accounting
+import numpy as np
+
+
+class Strategy(abc.ABC):
+  """The matrix C of a matrix factorisation, for any number of rounds.
+
+  Lower triangular, so that what is released up to a round depends on no later
+  one. The diagonal is at least 1: the noise multiplier is the noise of a
+  single round's sum, before any later round reduces it.
+
+  Attributes:
+    name: Key of the registry of strategies.
+  """
+
+  name: ClassVar[str]
+
+  @abc.abstractmethod
+  def sensitivity(
+      self,
+      rounds: int,
+      *,
+      min_separation: int,
+      max_participations: int | None = None,
+  ) -> float:
+    """Largest L2 change of C x if each row of x that a user is in changes by 1.
+
+    Args:
+      rounds: Number of rounds, at least 0; then the sensitivity is 0.
+      min_separation: A user who takes part in round t does not before round
+        t + min_separation; at least 1.
+      max_participations: Rounds that a user takes part in at most; as many as
+        `min_separation` allows if None.
+
+    Returns:
+      The sensitivity, or an upper bound on it where its docstring says so.
+
+    Raises:
+      ValueError: If a number is out of its range, or the sensitivity is not
+        known for such participation.
+    """
+
+  @abc.abstractmethod
+  def prefix_sum_stddevs(self, rounds: int) -> np.ndarray:
+    """Noise of the noised prefix sum after each round.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 [rounds], in standard deviations of a row of Z.
+    """
+
+  @abc.abstractmethod
+  def round_stddevs(self, rounds: int) -> np.ndarray:
+    """Noise added to each round's own sum, as `prefix_sum_stddevs`."""
+
+  @abc.abstractmethod
+  def round_noise_matrix(self, rounds: int) -> np.ndarray:
+    """The linear map from independent noise to the noise of the rounds' sums.
+
+    Dense: for verification, where the standard deviations do not suffice.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 R [rounds, m]: the noise of the rounds' sums is R Z, where the m
+      rows of Z are independent. C^-1 if C is square.
+    """
+
+  @abc.abstractmethod
+  def to_json(self) -> dict[str, Any]:
+    """Returns the parameters, without the name, as JSON values."""
+
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> "Strategy":
+    """Inverse of `to_json`.
+
+    Raises:
+      ValueError: If the parameters are not those of the strategy.
+    """
+    try:
+      return cls(**values)
+    except TypeError as error:
+      raise ValueError(
+          f"parameters of strategy {cls.name} must be those of"
+          f" {cls.__name__}, found {sorted(values)}."
+      ) from error
+
+  def prefix_sum_rmse(
+      self,
+      rounds: int,
+      *,
+      min_separation: int,
+      max_participations: int | None = None,
+  ) -> float:
+    """Root mean square noise of the prefix sums at unit total zCDP cost.
+
+    Noise over sensitivity: what is left of the scale when strategies are
+    compared at equal zCDP.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+      min_separation: As in `sensitivity`.
+      max_participations: As in `sensitivity`.
+    """
+    noise = math.sqrt(np.mean(np.square(self.prefix_sum_stddevs(rounds))))
+    return noise * self.sensitivity(
+        rounds,
+        min_separation=min_separation,
+        max_participations=max_participations,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class CorrelatedGaussianDpEvent(dp_accounting.DpEvent):
+  """One round of a mechanism whose noise is correlated over the rounds.
+
+  Privacy:
+    Unit: one virtual client's update in a round.
+    Neighbouring relation: zero-out of one update.
+    Sensitivity: one clip norm in a round; `strategy.sensitivity` over rounds.
+    DpEvent: `GaussianDpEvent(noise_multiplier / sensitivity)` for all rounds
+      together. The rounds cannot be composed one by one, nor amplified by
+      sampling.
+
+  Attributes:
+    noise_multiplier: Standard deviation of a row of Z over the clip norm.
+    strategy: How the noise of the rounds is tied together.
+  """
+
+  noise_multiplier: float
+  strategy: Strategy
+
+
+def check_schedule(
+    rounds: int, min_separation: int, max_participations: int | None
+) -> int:
+  """Returns the number of participations that a schedule allows.
+
+  Args:
+    rounds: Number of rounds, at least 0.
+    min_separation: At least 1.
+    max_participations: At least 1, or None.
+
+  Raises:
+    ValueError: If a number is out of its range.
+  """
+  if rounds < 0:
+    raise ValueError(f"rounds must be at least 0, found {rounds}.")
+  if min_separation < 1:
+    raise ValueError(
+        f"min_separation must be at least 1, found {min_separation}."
+    )
+  possible = -(-rounds // min_separation)
+  if max_participations is None:
+    return possible
+  if max_participations < 1:
+    raise ValueError(
+        f"max_participations must be at least 1, found {max_participations}."
+    )
+  return min(possible, max_participations)
