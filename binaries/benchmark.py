@@ -92,9 +92,11 @@ def _groups() -> Iterable[_Group]:
       "lenet_50x10x16",
       "dense25m_4x1x16_gaussian",
       "dense25m_4x1x16_tree",
+      "dense25m_4x1x16_blt",
   ):
-    # The bare loop has no tree.
-    names = _RUNTIMES[1:] if case.endswith("tree") else _RUNTIMES
+    # The bare loop has no correlated noise.
+    correlated = case.endswith(("tree", "blt"))
+    names = _RUNTIMES[1:] if correlated else _RUNTIMES
     yield {goals.Entry(case, name): _worker(case, name) for name in names}
   growth = [f"lenet_{n}x2x16_growth" for n in goals.GROWTH_CLIENTS]
   # Compared with each other, so they take turns.

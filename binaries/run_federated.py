@@ -60,6 +60,10 @@ _RESTART_EVERY = flags.DEFINE_integer(
     "restart_every", None,
     "Rounds of a tree (aggregators tree, adaptive_tree) [a single tree].",
 )  # fmt: skip
+_RESTART_WARMUP = flags.DEFINE_integer(
+    "restart_warmup", None,
+    "Rounds of the first tree of aggregator adaptive_tree [restart_every].",
+)  # fmt: skip
 _NUM_BUFFERS = flags.DEFINE_integer(
     "num_buffers", None, "Model copies of aggregator blt, 1 to 4 [2]."
 )
@@ -120,6 +124,7 @@ def _own_flags() -> tuple[str, ...]:
           _MIN_SEPARATION,
           _REGROUP_CLIENTS,
           _RESTART_EVERY,
+          _RESTART_WARMUP,
           _NUM_BUFFERS,
           _NUM_BANDS,
           _TARGET_UNCLIPPED_QUANTILE,
@@ -190,6 +195,7 @@ def main() -> None:
           rounds=training_flags.ROUNDS.value,
           min_separation=getattr(sampler, "min_separation", 1),
           restart_every=_RESTART_EVERY.value,
+          restart_warmup=_RESTART_WARMUP.value,
           num_buffers=_NUM_BUFFERS.value,
           num_bands=_NUM_BANDS.value,
           target_unclipped_quantile=_TARGET_UNCLIPPED_QUANTILE.value,

@@ -11,8 +11,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from binaries.benchmarking import goals
-from tff_fedemb.aggregators import gaussian
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
@@ -66,7 +66,7 @@ class Case:
     steps: Batches that each client trains on.
     batch_size: Images of a batch.
     create_backbone: Makes the backbone from the shape of an image.
-    aggregator: "gaussian" or "tree".
+    aggregator: Its name in the registry.
   """
 
   num_clients: int
@@ -88,6 +88,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType({
     "lenet_50x10x16": Case(50, 10, 16),
     "dense25m_4x1x16_gaussian": Case(4, 1, 16, create_dense_25m),
     "dense25m_4x1x16_tree": Case(4, 1, 16, create_dense_25m, "tree"),
+    "dense25m_4x1x16_blt": Case(4, 1, 16, create_dense_25m, "blt"),
     **{
         f"lenet_{num_clients}x2x16_growth": Case(num_clients, 2, 16)
         for num_clients in goals.GROWTH_CLIENTS
@@ -128,20 +129,15 @@ def _create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
 def _create_aggregator(
     case: Case,
 ) -> tff.aggregators.UnweightedAggregationFactory:
-  if case.aggregator == "tree":
-    backbone = case.create_backbone(IMAGE_SHAPE)
-    specs = tuple(
-        tf.TensorSpec(v.shape, v.dtype) for v in backbone.trainable_variables
-    )
-    return tff.aggregators.DifferentiallyPrivateFactory.tree_aggregation(
-        noise_multiplier=NOISE_MULTIPLIER,
-        clients_per_round=case.num_clients,
-        l2_norm_clip=CLIP_NORM,
-        record_specs=specs,
-    )
-  return gaussian.create_gaussian(
-      mechanism.AggregatorConfig(case.num_clients, CLIP_NORM, NOISE_MULTIPLIER)
-  ).factory
+  config = mechanism.AggregatorConfig(
+      case.num_clients,
+      CLIP_NORM,
+      NOISE_MULTIPLIER,
+      # What a BLT matrix is optimised for; its work is the same for any.
+      rounds=100,
+      min_separation=10,
+  )
+  return registry.create_mechanism(case.aggregator, config).factory
 
 
 def build_process(case: Case) -> tff.learning.templates.LearningProcess:

@@ -90,7 +90,11 @@ def all_goals() -> Iterable[Goal]:
         "wall_to_float32", wall, Entry(case + suffix, "in_process"),
         Entry(case, "in_process"),
     )  # fmt: skip
-  for aggregator, speedup, peak in (("gaussian", 6, 2.0e9), ("tree", 8, 2.8e9)):
+  for aggregator, speedup, peak in (
+      ("gaussian", 6, 2.0e9),
+      ("tree", 8, 2.8e9),
+      ("blt", None, None),
+  ):
     case = f"dense25m_4x1x16_{aggregator}"
     yield Goal(
         "wall_tff_to_in_process", wall, Entry(case, "tff"),

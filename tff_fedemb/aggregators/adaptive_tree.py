@@ -74,7 +74,8 @@ def create_adaptive_tree(
   As `tree.create_tree`, in trees of `restart_every` rounds. `clip_norm` is the
   clip norm C of the first; a quantile of the updates' norms is followed as in
   `adaptive_gaussian`, with a tree of its own for the noise of the counts, and
-  what it has come to when a tree is complete is the clip norm of the next.
+  what it has come to when a tree is complete is the clip norm of the next. The
+  first tree may be a shorter one, of `restart_warmup` rounds.
 
   Privacy:
     Unit: one virtual client's update.
@@ -89,8 +90,8 @@ def create_adaptive_tree(
       multiplier 0.
 
   Args:
-    config: Also rounds, restart_every, target_unclipped_quantile and
-      clip_learning_rate.
+    config: Also rounds, restart_every, restart_warmup,
+      target_unclipped_quantile and clip_learning_rate.
 
   Returns:
     The mechanism.
@@ -113,7 +114,9 @@ def create_adaptive_tree(
             noise_multiplier_of_sum=of_sum,
             count_stddev=count_stddev,
         ),
-        tfp.restart_query.PeriodicRoundRestartIndicator(config.restart_every),
+        tfp.restart_query.PeriodicRoundRestartIndicator(
+            config.restart_every, config.restart_warmup
+        ),
     )
 
   return correlated.measure_correlated(
@@ -121,7 +124,7 @@ def create_adaptive_tree(
           build_query, clients_per_round=config.clients_per_round
       ),
       config,
-      tree.TreeStrategy(config.restart_every),
+      tree.TreeStrategy(config.restart_every, config.restart_warmup),
       noise_multiplier_of_sum=of_sum,
       next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["current_clip"],
   )

@@ -30,6 +30,8 @@ class AggregatorConfig:
     max_participations: Rounds that a user is in at most; None for as many as
       the separation allows.
     restart_every: Rounds of a tree, at least 1; None for a single tree.
+    restart_warmup: Rounds of the first tree, fewer than those of the others,
+      where these follow the clip norm; None for as many.
     num_buffers: Buffers of a BLT matrix, 1 to 4; None for 2.
     num_bands: Bands of a banded matrix; None for `min_separation`.
     target_unclipped_quantile: Share of updates that adaptive clipping aims to
@@ -47,6 +49,7 @@ class AggregatorConfig:
   min_separation: int = 1
   max_participations: int | None = None
   restart_every: int | None = None
+  restart_warmup: int | None = None
   num_buffers: int | None = None
   num_bands: int | None = None
   target_unclipped_quantile: float | None = None
@@ -68,6 +71,7 @@ class AggregatorConfig:
         "min_separation",
         "max_participations",
         "restart_every",
+        "restart_warmup",
         "num_buffers",
         "num_bands",
     ):

@@ -36,7 +36,7 @@ AGGREGATORS: dict[str, Descriptor] = {
     ),
     "adaptive_tree": Descriptor(
         adaptive_tree.create_adaptive_tree,
-        ("restart_every", "noise_seed", *_CLIPPING),
+        ("restart_every", "restart_warmup", "noise_seed", *_CLIPPING),
     ),
     "banded": Descriptor(banded.create_banded, ("num_bands", "noise_seed")),
     "blt": Descriptor(blt.create_blt, ("num_buffers", "noise_seed")),
@@ -48,6 +48,7 @@ AGGREGATORS: dict[str, Descriptor] = {
 
 _OPTIONS = (
     "restart_every",
+    "restart_warmup",
     "num_buffers",
     "num_bands",
     "noise_seed",

@@ -116,8 +116,9 @@ class Strategy(abc.ABC):
   ) -> float:
     """Root mean square noise of the prefix sums at unit total zCDP cost.
 
-    Noise over sensitivity: what is left of the scale when strategies are
-    compared at equal zCDP.
+    The noise multiplier that a zCDP budget asks for is proportional to the
+    sensitivity, so the product of sensitivity and noise is what strategies are
+    compared by.
 
     Args:
       rounds: Number of rounds, at least 1.

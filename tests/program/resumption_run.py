@@ -1,0 +1,155 @@
+"""A run to be killed: correlated noise, known updates, every round recorded.
+
+Run as a program: directory, aggregator. Goes on from where it was killed.
+"""
+
+import collections
+import json
+import pathlib
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import registry
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.data import participation
+from tff_fedemb.data import participation_trace
+from tff_fedemb.data import population
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import checkpoints
+from tff_fedemb.program import metrics
+from tff_fedemb.program import training
+from tff_fedemb.runtime import worker_process
+
+ROUNDS = 60
+NUM_USERS = 40
+CLIENTS_PER_ROUND = 8
+MIN_SEPARATION = 5
+DIM = 50
+CLIP_NORM = 1.0
+NOISE_MULTIPLIER = 0.7
+UPDATE_NORM = 0.5
+_NOISE_SEED = 20
+
+
+def create_mechanism(aggregator: str) -> mechanism_lib.Mechanism:
+  """The mechanism, with a seed that two runs can share."""
+  return registry.create_mechanism(
+      aggregator,
+      mechanism_lib.AggregatorConfig(
+          CLIENTS_PER_ROUND,
+          clip_norm=CLIP_NORM,
+          noise_multiplier=NOISE_MULTIPLIER,
+          rounds=ROUNDS,
+          min_separation=MIN_SEPARATION,
+          noise_seed=_NOISE_SEED,
+      ),
+  )
+
+
+def create_sampler() -> participation.Sampler:
+  """Eight of forty users a round."""
+  return participation.MinSeparationSampler(
+      NUM_USERS, CLIENTS_PER_ROUND, seed=3
+  )
+
+
+def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
+  @tff.tensorflow.computation(np.str_)
+  def create_dataset(client_id):
+    label = tf.strings.to_number(client_id, tf.int64)
+    return tf.data.Dataset.from_tensors(
+        collections.OrderedDict(
+            x=tf.zeros([1, 1, 1, 1], tf.uint8), y=tf.reshape(label, [1])
+        )
+    )
+
+  def train(weights, dataset, round_num):
+    """A user moves the coordinate of their number."""
+    del weights, round_num
+    label = dataset.reduce(np.int64(0), lambda total, b: total + b["y"][0])
+    return composition.ClientUpdate(
+        (UPDATE_NORM * tf.one_hot(label, DIM),),
+        local_training.LocalTrainingResult(
+            loss_sum=tf.constant(0.0),
+            num_correct=tf.constant(0, tf.int64),
+            num_examples=tf.constant(1, tf.int64),
+            head_weights=(),
+        ),
+        tf.constant(1),
+    )
+
+  def create_weights():
+    return tff.learning.models.ModelWeights([tf.Variable(tf.zeros(DIM))], [])
+
+  return tff.simulation.compose_dataset_computation_with_learning_process(
+      create_dataset,
+      composition.build_learning_process(
+          create_weights,
+          train,
+          example_type=composition.build_example_type((1, 1, 1)),
+          aggregator=create_mechanism(aggregator).factory,
+          server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
+      ),
+  )
+
+
+def _create_ledger() -> ledger_lib.Ledger:
+  return ledger_lib.Ledger(
+      accounting.Participation.of_sampler(create_sampler()), delta=1e-3
+  )
+
+
+def main(directory: pathlib.Path, aggregator: str) -> None:
+  """Runs, or goes on with, the rounds in a directory."""
+  worker_process.end_worker_on_exit()
+  directory.mkdir(exist_ok=True)
+  weights_of_rounds = directory / "weights"
+  weights_of_rounds.mkdir(exist_ok=True)
+
+  def record(weights):
+    # One file for each time that a round ran, whoever was killed afterwards.
+    trained = np.asarray(weights.trainable[0])
+    np.save(weights_of_rounds / f"{len(ledgers)}_{time.time_ns()}", trained)
+    return {}
+
+  ledgers = []
+
+  def publish(ledger):
+    ledgers[:] = [None] * ledger.rounds
+    temporary = directory / "ledger.partial"
+    temporary.write_text(ledger.to_json())
+    temporary.replace(directory / "ledger.json")
+
+  with runtimes.create_runtime("in_process") as runtime:
+    loop = training.TrainingLoop(
+        _build_process(aggregator),
+        runtime=runtime,
+        users=population.Population(NUM_USERS),
+        sampler=create_sampler(),
+        round_event=create_mechanism(aggregator).round_event,
+        ledger=_create_ledger(),
+        trace=participation_trace.TraceWriter(directory / "trace", NUM_USERS),
+        evaluate_fn=record,
+        checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
+        metrics=metrics.MetricsLog(directory),
+        config=training.TrainingConfig(
+            rounds=ROUNDS, evaluate_every=1, checkpoint_every=2
+        ),
+        publish_ledger=publish,
+    )
+    state = loop.run(loop.start(lambda weights: weights))
+  with participation_trace.TraceReader(directory / "trace") as trace:
+    report = state.ledger.report(trace)
+  (directory / "report.json").write_text(json.dumps(report.to_json()))
+
+
+if __name__ == "__main__":
+  main(pathlib.Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,135 @@
+"""Runs with correlated noise, killed again and again, are one run.
+
+The program that is killed is `resumption_run`.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.program import resumption_run as run
+from tff_fedemb.privacy import ledger as ledger_lib
+
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+
+
+def _start(directory, aggregator):
+  log = open(f"{directory}.log", "a")  # noqa: SIM115
+  return subprocess.Popen(
+      [
+          sys.executable,
+          "-m",
+          "tests.program.resumption_run",
+          os.fspath(directory),
+          aggregator,
+      ],
+      cwd=_REPOSITORY,
+      stdout=log,
+      stderr=log,
+  )
+
+
+def _rounds_begun(directory):
+  return len(list((directory / "weights").glob("*.npy")))
+
+
+def _kill(directory, aggregator, generator):
+  """Starts, waits for a random number of rounds and a moment more, kills.
+
+  Returns:
+    Whether the process was still there to be killed.
+  """
+  before = _rounds_begun(directory)
+  process = _start(directory, aggregator)
+  wanted = before + int(generator.integers(0, 6))
+  while process.poll() is None and _rounds_begun(directory) < wanted:
+    time.sleep(0.001)
+  time.sleep(generator.uniform(0.0, 0.05))
+  was_there = process.poll() is None
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  return was_there
+
+
+def _weights(directory):
+  """All that was ever released, by round."""
+  weights = {round_num: [] for round_num in range(1, run.ROUNDS + 1)}
+  for path in (directory / "weights").glob("*.npy"):
+    try:
+      released = np.load(path)
+    except (EOFError, ValueError):
+      continue  # Cut off by the kill.
+    weights[int(path.name.split("_")[0])].append(released)
+  return weights
+
+
+def _check_noise(released, aggregator):
+  """The noise of a whole run: the strategy's, its sources all different."""
+  sums = np.zeros((run.ROUNDS, run.DIM))
+  for round_num in range(run.ROUNDS):
+    for slots in run.create_sampler().sample(round_num):
+      sums[round_num, slots] += run.UPDATE_NORM
+  models = np.array([released[r][0] for r in range(1, run.ROUNDS + 1)])
+  steps = -np.diff(models, axis=0, prepend=0.0) * run.CLIENTS_PER_ROUND
+  strategy = run.create_mechanism(aggregator).strategy
+  noise_matrix = strategy.round_noise_matrix(run.ROUNDS)
+  # [rounds, sources] of full row rank: what is left is white.
+  white = np.linalg.solve(
+      np.linalg.cholesky(noise_matrix @ noise_matrix.T), steps - sums
+  ) / (run.NOISE_MULTIPLIER * run.CLIP_NORM)
+  count = white.size
+  # Six standard errors: a false alarm in 2e-9 of all seeds, and there is one.
+  assert abs(np.mean(white**2) - 1.0) < 6.0 * np.sqrt(2.0 / count)
+  correlation = white @ white.T / run.DIM - np.eye(run.ROUNDS)
+  off_diagonal = correlation[~np.eye(run.ROUNDS, dtype=bool)]
+  # A round whose noise is another's, or half of it, has a correlation of 1.
+  assert np.abs(off_diagonal).max() < 6.5 / np.sqrt(run.DIM)
+
+
+def _check_as_one_run(directory, whole, aggregator):
+  released, expected = _weights(directory), _weights(whole)
+  for round_num, models in released.items():
+    assert models, f"round {round_num} was left out"
+    for model in models:
+      # Also those that a kill threw away: noise is never drawn twice for
+      # different sums, nor another time for the same.
+      np.testing.assert_allclose(model, expected[round_num][0], atol=1e-5)
+  _check_noise(released, aggregator)
+  reports = [
+      json.loads((path / "report.json").read_text())
+      for path in (directory, whole)
+  ]
+  assert reports[0] == reports[1]
+  assert (directory / "trace").read_bytes() == (whole / "trace").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "num_kills"),
+    [
+        ("blt", 2),
+        pytest.param("blt", 20, marks=pytest.mark.slow),
+        pytest.param("tree", 20, marks=pytest.mark.slow),
+    ],
+)
+def test_kills_leave_no_mark(aggregator, num_kills, tmp_path):
+  generator = np.random.default_rng(5)
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  uninterrupted = _start(whole, aggregator)
+  for _ in range(num_kills):
+    assert _kill(killed, aggregator, generator), "it ended before its time"
+    assert uninterrupted.wait() == 0
+    curve = ledger_lib.Ledger.from_json((whole / "ledger.json").read_text())
+    if (killed / "ledger.json").exists():
+      ledger = ledger_lib.Ledger.from_json(
+          (killed / "ledger.json").read_text()
+      )
+      assert [ledger.epsilon()] == curve.epsilon_curve([ledger.rounds])
+  assert _start(killed, aggregator).wait() == 0
+  _check_as_one_run(killed, whole, aggregator)
