@@ -5,6 +5,7 @@ bug is a stack trace.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import os
 import re
 import sys
@@ -30,8 +31,10 @@ class UsageError(Exception):
 
 # Where a library's name for a setting is not that of its flag.
 _FLAG_OF = {
+    "accountants": "accountant",
     "initial_scale": "head_initial_scale",
     "margin": "head_margin",
+    "mean": "mean_trials",
     "scale": "head_scale",
     "cohort_factor": "extrapolated_cohort_factor",
 }
@@ -42,10 +45,10 @@ def _name_flag(message: str) -> str:
   name = re.match(r"[a-z_]+", message)
   if not name:
     return message
-  flag = _FLAG_OF.get(name[0], name[0])
-  if flag not in flags.FLAGS:
-    return message
-  return f"--{flag}{message[name.end():]}"
+  for flag in (_FLAG_OF.get(name[0], name[0]), name[0]):
+    if flag in flags.FLAGS:
+      return f"--{flag}{message[name.end():]}"
+  return message
 
 
 def call_with_flags(function: Callable[..., object], *args, **kwargs):
@@ -56,11 +59,33 @@ def call_with_flags(function: Callable[..., object], *args, **kwargs):
     raise UsageError(_name_flag(str(error))) from error
 
 
-def run(main: Callable[[], None]) -> None:
+def _find_command(
+    arguments: Sequence[str], commands: Sequence[str]
+) -> list[str]:
+  """What the main function is called with: the command, if there are any."""
+  if not commands:
+    if arguments:
+      raise UsageError(
+          "arguments must be flags (--name=value), found"
+          f" {' '.join(arguments)!r}"
+      )
+    return []
+  command, *others = arguments or commands[:1]
+  if command not in commands or others:
+    raise UsageError(
+        f"arguments must be one of {', '.join(commands)}, and flags"
+        f" (--name=value), found {' '.join(arguments)!r}"
+    )
+  return [command]
+
+
+def run(main: Callable[..., None], *, commands: Sequence[str] = ()) -> None:
   """Parses the flags and runs a program's main function.
 
   Args:
-    main: Takes nothing; flags are parsed when it is called.
+    main: Takes the command if there are commands, else nothing; flags are
+      parsed when it is called.
+    commands: What the first argument may be; the first one if there is none.
   """
 
   def guarded_main(arguments):
@@ -68,12 +93,7 @@ def run(main: Callable[[], None]) -> None:
     if not flags.FLAGS["verbosity"].present:
       logging.set_verbosity(logging.WARNING)
     try:
-      if len(arguments) > 1:
-        raise UsageError(
-            "arguments must be flags (--name=value), found"
-            f" {' '.join(arguments[1:])!r}"
-        )
-      main()
+      main(*_find_command(arguments[1:], commands))
     except UsageError as error:
       print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
       sys.exit(1)

@@ -16,6 +16,7 @@ from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.data import participation
+from tff_fedemb.privacy import planning
 
 _USERS_PER_ROUND = flags.DEFINE_integer(
     "users_per_round", 256, "Users whose examples make up a round."
@@ -60,7 +61,7 @@ def main() -> None:
           ),
           sampler=sampler,
           mechanism=none.create_none(mechanism_lib.AggregatorConfig(1)),
-          delta=training_run.default_delta(len(task.train_users)),
+          delta=planning.default_delta(len(task.train_users)),
       ),
       {
           "program": "run_centralized",

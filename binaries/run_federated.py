@@ -24,6 +24,7 @@ from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data import participation
+from tff_fedemb.privacy import planning
 
 _ALGORITHMS = ("fedemb", "fedavg")
 
@@ -59,6 +60,10 @@ _REGROUP_CLIENTS = flags.DEFINE_bool(
 _RESTART_EVERY = flags.DEFINE_integer(
     "restart_every", None,
     "Rounds of a tree (aggregators tree, adaptive_tree) [a single tree].",
+)  # fmt: skip
+_RESTART_EVERY_PASSES = flags.DEFINE_integer(
+    "restart_every_passes", None,
+    "The same in passes over all users, of participation min_separation.",
 )  # fmt: skip
 _RESTART_WARMUP = flags.DEFINE_integer(
     "restart_warmup", None,
@@ -124,6 +129,7 @@ def _own_flags() -> tuple[str, ...]:
           _MIN_SEPARATION,
           _REGROUP_CLIENTS,
           _RESTART_EVERY,
+          _RESTART_EVERY_PASSES,
           _RESTART_WARMUP,
           _NUM_BUFFERS,
           _NUM_BANDS,
@@ -139,6 +145,28 @@ def _own_flags() -> tuple[str, ...]:
           _EXTRAPOLATED_COHORT_FACTOR,
       )
   )
+
+
+def _restart_every(sampler: participation.Sampler) -> int | None:
+  passes = _RESTART_EVERY_PASSES.value
+  if passes is None:
+    return _RESTART_EVERY.value
+  if _RESTART_EVERY.value is not None:
+    raise command_line.UsageError(
+        "--restart_every_passes must not be given beside --restart_every, found"
+        f" {passes} and {_RESTART_EVERY.value}."
+    )
+  if passes < 1:
+    raise command_line.UsageError(
+        f"--restart_every_passes must be at least 1, found {passes}."
+    )
+  if not isinstance(sampler, participation.MinSeparationSampler):
+    raise command_line.UsageError(
+        "--restart_every_passes must be given with --participation="
+        f"min_separation alone, found {_PARTICIPATION.value}, which has no"
+        " passes."
+    )
+  return passes * sampler.rounds_per_pass
 
 
 def main() -> None:
@@ -194,7 +222,7 @@ def main() -> None:
           noise_multiplier=_NOISE_MULTIPLIER.value,
           rounds=training_flags.ROUNDS.value,
           min_separation=getattr(sampler, "min_separation", 1),
-          restart_every=_RESTART_EVERY.value,
+          restart_every=_restart_every(sampler),
           restart_warmup=_RESTART_WARMUP.value,
           num_buffers=_NUM_BUFFERS.value,
           num_bands=_NUM_BANDS.value,
@@ -226,7 +254,7 @@ def main() -> None:
           sampler=sampler,
           mechanism=mechanism,
           delta=(
-              training_run.default_delta(len(task.train_users))
+              planning.default_delta(len(task.train_users))
               if _DELTA.value is None
               else _DELTA.value
           ),

@@ -17,21 +17,21 @@ import tensorflow_federated as tff
 import tqdm
 
 from binaries import command_line
+from binaries import held_out
 from binaries import training_flags
 from tasks import registry as task_registry
 from tasks import task as task_lib
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism as mechanism_lib
-from tff_fedemb.algorithms import composition
 from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
-from tff_fedemb.evaluation import embedding
-from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.privacy import accounting
-from tff_fedemb.privacy import composition as privacy_composition
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.privacy import trace_check
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import export
@@ -110,18 +110,12 @@ def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
     # Where the exact figure is known, PLD's approximation adds nothing.
     accountants = tuple(name for name in accountants if name != "pld")
   # Refused now, not after the first round.
-  privacy_composition.check_mechanism_event(
+  composition.check_mechanism_event(
       experiment.mechanism.round_event, claim
   )
   return ledger_lib.Ledger(
       claim, delta=experiment.delta, accountants=accountants
   )
-
-
-def default_delta(num_users: int) -> float:
-  """N^-1.1 rounded to one digit, and always below 1 / N."""
-  rounded = float(f"{num_users**-1.1:.0e}")
-  return rounded if rounded < 1.0 / num_users else 0.5 / num_users
 
 
 def extrapolate(
@@ -140,96 +134,8 @@ def extrapolate(
       strategy=experiment.mechanism.strategy,
       num_users=experiment.extrapolated_num_users,
       cohort_factor=experiment.extrapolated_cohort_factor,
-      delta=default_delta(experiment.extrapolated_num_users),
+      delta=planning.default_delta(experiment.extrapolated_num_users),
   )
-
-
-def load_images(
-    task: task_lib.Task, max_validation_images: int
-) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
-  """Loads the held-out images.
-
-  Args:
-    task: Whose.
-    max_validation_images: Images of an evaluation during training, 0 for all.
-
-  Returns:
-    All images by split, and those for evaluations during training.
-
-  Raises:
-    ValueError: If they are damaged, or have no two images of one class or no
-      two classes.
-  """
-  if max_validation_images < 0:
-    raise ValueError(
-        "max_evaluation_images must be at least 0, found"
-        f" {max_validation_images}."
-    )
-  by_split = {
-      split: task.load_images(split) for split in task_lib.EVALUATION_SPLITS
-  }
-  sample = by_split["validation"]
-  if max_validation_images:
-    sample = sample.subsample(max_validation_images)
-  for name, images in {**by_split, "validation sample": sample}.items():
-    _, counts = np.unique(images.labels, return_counts=True)
-    if counts.size < 2 or counts.max() < 2:
-      raise ValueError(
-          f"task {task.name} must have two classes and two images of one class"
-          f" to evaluate on, found {counts.size} classes of at most"
-          f" {counts.max(initial=0)} images in its {name}"
-          f" (--max_evaluation_images={max_validation_images})."
-      )
-  return by_split, sample
-
-
-class _Evaluator:
-  """Evaluates model weights with one backbone."""
-
-  def __init__(
-      self,
-      backbone: tf.keras.Model,
-      by_split: dict[str, embedding.LabelledImages],
-      sample: embedding.LabelledImages,
-  ):
-    self.backbone = backbone
-    self._by_split = by_split
-    self._sample = sample
-
-  def set_weights(self, model_weights: Any) -> None:
-    """Takes the backbone's part of a process's model weights."""
-    num_backbone = len(self.backbone.trainable_variables)
-    composition.assign_weights(
-        self.backbone,
-        tuple(model_weights.trainable)[:num_backbone],
-        model_weights.non_trainable,
-    )
-
-  def _evaluate(
-      self, images: embedding.LabelledImages
-  ) -> verification.VerificationResult:
-    embeddings = embedding.embed(self.backbone, images.images)
-    if not np.all(np.isfinite(embeddings)):
-      raise command_line.UsageError(
-          "the model diverged: its embeddings are not finite; a lower"
-          " --client_learning_rate or --server_learning_rate may help."
-      )
-    return verification.evaluate_pairs(embeddings, images.labels)
-
-  def evaluate_all(self) -> dict[str, verification.VerificationResult]:
-    return {
-        split: self._evaluate(images)
-        for split, images in self._by_split.items()
-    }
-
-  def validate(self, model_weights: Any) -> dict[str, float]:
-    """Recall on a fixed sample of the validation images."""
-    self.set_weights(model_weights)
-    return {
-        training.RECALL_PREFIX
-        + verification.format_false_accept_rate(rate): recall
-        for rate, recall in self._evaluate(self._sample).recall_at_far.items()
-    }
 
 
 def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
@@ -259,7 +165,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   )
   task = experiment.task
   by_split, sample = command_line.call_with_flags(
-      load_images, task, training_flags.MAX_EVALUATION_IMAGES.value
+      held_out.load_images, task, training_flags.MAX_EVALUATION_IMAGES.value
   )
   directory = command_line.call_with_flags(
       run_directory.RunDirectory, training_flags.RUN_DIR.value, settings
@@ -277,7 +183,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       task.build_dataset_computation(), experiment.build_process()
   )
   tf.keras.utils.set_random_seed(training_flags.SEED.value)
-  evaluator = _Evaluator(experiment.create_backbone(), by_split, sample)
+  evaluator = held_out.Evaluator(experiment.create_backbone(), by_split, sample)
   untrained_weights = evaluator.backbone.get_weights()
   untrained = evaluator.evaluate_all()
 
@@ -331,15 +237,9 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   trained = evaluator.evaluate_all()
   export.export_backbone(evaluator.backbone, directory.path / "saved_model")
   extrapolation = extrapolate(experiment, ledger, config.rounds)
-  # PLD takes seconds: once for all that tell of it.
   trace.close()
-  with participation_trace.TraceReader(directory.path / run_directory.TRACE) as reader:
-    try:
-      privacy = state.ledger.report(reader)
-    except trace_check.ClaimError as error:
-      raise command_line.UsageError(
-          f"no epsilon is reported: {error}"
-      ) from error
+  # PLD takes seconds: once for all that tell of it.
+  privacy = _report(state.ledger, directory)
   rounds = metrics_log.read()
   summary.draw_plots(
       directory.path / "plots",
@@ -369,11 +269,24 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
               rounds[training.NUM_SKIPPED_CLIENTS].sum()
           ),
           "split": task.split_description,
+          "evaluation_on_training_users": task.evaluation_on_training_users,
       },
   )
   directory.write_json(run_directory.SUMMARY, report)
   _tell(directory, trained["test"], untrained["test"], privacy, extrapolation)
   directory.close()
+
+
+def _report(
+    ledger: ledger_lib.Ledger, directory: run_directory.RunDirectory
+) -> report_lib.PrivacyReport:
+  """The account of a run, checked against its trace."""
+  path = directory.path / run_directory.TRACE
+  try:
+    with participation_trace.TraceReader(path) as trace:
+      return ledger.report(trace)
+  except (participation_trace.TraceError, trace_check.ClaimError) as error:
+    raise command_line.UsageError(f"no epsilon is reported: {error}") from error
 
 
 def _epsilon_curves(experiment, state, extrapolation) -> dict[str, Any]:

@@ -388,5 +388,7 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
       num_train_classes=len(examples.user_ids),
       load_images=load_images,
       split_description=description,
+      # A user is a character, and those of other alphabets are held out.
+      evaluation_on_training_users=False,
       one_class_per_user=True,
   )

@@ -38,6 +38,9 @@ class Task:
     default_backbone: Name in the registry of backbones.
     one_class_per_user: Whether a user's images are all of one class, so that a
       client of a single user has nothing to tell apart.
+    evaluation_on_training_users: Whether the held-out images are of the users
+      who train, so that evaluations are outside the guarantee; true unless
+      the task knows better.
   """
 
   name: str
@@ -50,6 +53,7 @@ class Task:
   split_description: str
   default_backbone: str = "lenet"
   one_class_per_user: bool = False
+  evaluation_on_training_users: bool = True
 
   def __post_init__(self):
     if len(self.image_shape) != 3 or min(self.image_shape) < 1:

@@ -126,6 +126,34 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
         ("--participation=all", "--participation must be one of"),
         ("--client_learning_rate=-1", "--client_learning_rate must be"),
         ("--rounds=0", "--rounds must be at least 1"),
+        (
+            "--aggregator=blt --noise_multiplier=1",
+            "participation must be min_separation for the noise of strategy"
+            " blt",
+        ),
+        ("--restart_every=3", "--restart_every must not be set with aggregator"),
+        (
+            "--aggregator=tree --restart_every_passes=1",
+            "--restart_every_passes must be given with --participation=min_sep",
+        ),
+        ("--aggregator=adaptive_tree", "--restart_every must be given with"),
+        (
+            "--aggregator=adaptive_gaussian --noise_multiplier=1",
+            "--noise_multiplier must be less than a tenth of clients_per_round",
+        ),
+        ("--min_separation=2", "--min_separation must be left at None for"),
+        (
+            "--participation=min_separation --min_separation=3",
+            "--min_separation must be at least 1 and at most the 2 rounds",
+        ),
+        (
+            "--participation=min_separation --aggregator=banded --num_bands=3",
+            "--num_bands must be in [1, min(min_separation, rounds)]",
+        ),
+        (
+            "--participation=min_separation --aggregator=blt --num_buffers=5",
+            "--num_buffers must be in [1, 4], found 5",
+        ),
         ("--delta=2", "--delta must be in"),
         ("--runtime=spark", "--runtime must be one of"),
         ("--concurrent_clients=0", "--concurrent_clients must be at least 1"),

@@ -76,6 +76,9 @@ class Participation:
       rounded up.
     max_participations: Of minimum separation alone: rounds that a user takes
       part in at most; None for as many as the separation allows.
+    regroup_clients: Of minimum separation alone: whether users meet other ones
+      in a virtual client in every pass, or the same ones for the whole run.
+      The cost is the same.
 
   Raises:
     ValueError: If a value is out of its range.
@@ -87,6 +90,7 @@ class Participation:
   users_per_client: int = 1
   min_separation: int | None = None
   max_participations: int | None = None
+  regroup_clients: bool = True
 
   def __post_init__(self):
     if not isinstance(self.kind, ParticipationKind):
@@ -192,7 +196,16 @@ class Participation:
     words = _RULES[self.kind].sampling(self)
     if self.users_per_client == 1:
       return f'{words}; each user is a client of their own'
-    return f'{words}; {self.users_per_client} users per virtual client'
+    grouped = (
+        'regrouped in every round'
+        if self.is_sampled
+        else 'regrouped in every pass'
+        if self.regroup_clients
+        else 'in the same groups for the whole run'
+    )
+    return (
+        f'{words}; {self.users_per_client} users per virtual client, {grouped}'
+    )
 
   @property
   def unit(self) -> str:
@@ -228,6 +241,7 @@ class Participation:
         users_per_round=sampler.users_per_round,
         users_per_client=sampler.users_per_client,
         min_separation=getattr(sampler, 'min_separation', None),
+        regroup_clients=getattr(sampler, 'regroup_clients', True),
     )
 
   def to_json(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import math
 import dp_accounting
 
 from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
@@ -105,6 +106,7 @@ def epsilon_of(
   """
   checks.check_delta(delta)
   ledger = create_accountant(accountant, neighboring_relation)
+  counts = []
   for event, count in event_counts:
     count = checks.check_integer('count', count, minimum=0)
     if not ledger.supports(event):
@@ -113,8 +115,23 @@ def epsilon_of(
           f'{neighboring_relation}, found {event!r}.'
       )
     if count:
+      counts.append((event, count))
+
+  def compute() -> float:
+    for event, count in counts:
       ledger.compose(event, count)
-  return current_epsilon(ledger, delta)
+    return current_epsilon(ledger, delta)
+
+  return cache.remember(
+      'epsilon_of',
+      {
+          'events': [[repr(event), count] for event, count in counts],
+          'delta': delta,
+          'accountant': accountant,
+          'neighboring_relation': neighboring_relation.name,
+      },
+      compute,
+  )
 
 
 def epsilon_by_accountant(

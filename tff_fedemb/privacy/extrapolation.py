@@ -256,6 +256,12 @@ def _assumptions(
       'The larger population exists, its users resemble the simulated ones, '
       'and they are sampled as stated.',
   ]
+  if not larger.is_sampled:
+    assumptions.append(
+        'Users of the larger population take part once in every pass over it, '
+        f'{larger.min_separation:,} rounds apart instead of '
+        f'{simulated.min_separation:,}.'
+    )
   if larger.sensitivity_in_clip_norms != 1:
     assumptions.append(
         "The authors' reading counts a change of one clip norm where one user "

@@ -9,6 +9,7 @@ was seen had next to no chance.
 import math
 
 from scipy import special
+from scipy import stats
 
 from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import accounting
@@ -84,10 +85,8 @@ def _check_poisson(participation, observed):
         'far from that to be chance.'
     )
   if sizes[0] == sizes[1] and probability < 1:
-    same = special.bdtr(sizes[0], n, probability) - (
-        special.bdtr(sizes[0] - 1, n, probability) if sizes[0] else 0.0
-    )
-    if observed.num_rounds * math.log(same) < math.log(FALSE_ALARM_RATE):
+    same = stats.binom.logpmf(sizes[0], n, probability)
+    if observed.num_rounds * same < math.log(FALSE_ALARM_RATE):
       raise ClaimError(
           'poisson participation was assumed, in which the number of users '
           f'varies; every one of {observed.num_rounds:,} rounds in the trace '

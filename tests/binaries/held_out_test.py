@@ -3,18 +3,8 @@
 import numpy as np
 import pytest
 
-from binaries import training_run
+from binaries import held_out
 from tff_fedemb.evaluation import embedding
-
-
-@pytest.mark.parametrize(
-    ("num_users", "delta"),
-    [(1, 0.5), (2, 0.25), (200, 0.003), (639, 8e-4), (10_000_000, 2e-8)],
-)
-def test_default_delta_is_below_one_over_the_number_of_users(num_users, delta):
-  found = training_run.default_delta(num_users)
-  assert found == delta
-  assert found < 1.0 / num_users
 
 
 class _Task:
@@ -32,10 +22,10 @@ class _Task:
 
 
 def test_all_images_or_a_sample():
-  by_split, sample = training_run.load_images(_Task([0, 0, 1, 1] * 10), 0)
+  by_split, sample = held_out.load_images(_Task([0, 0, 1, 1] * 10), 0)
   assert set(by_split) == {"validation", "test"}
   assert len(sample.labels) == 40
-  _, sample = training_run.load_images(_Task([0, 0, 1, 1] * 10), 12)
+  _, sample = held_out.load_images(_Task([0, 0, 1, 1] * 10), 12)
   assert len(sample.labels) == 12
 
 
@@ -50,4 +40,4 @@ def test_all_images_or_a_sample():
 )
 def test_images_without_pairs_are_refused(labels, max_images, message):
   with pytest.raises(ValueError, match=message):
-    training_run.load_images(_Task(labels), max_images)
+    held_out.load_images(_Task(labels), max_images)

@@ -1,0 +1,282 @@
+"""Tests of calibration: the target holds, and nothing less would do."""
+
+import dataclasses
+import json
+
+import dp_accounting
+import pytest
+
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import calibration
+from tff_fedemb.privacy import calibration_search
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import planning
+
+
+def _plan(
+    mechanism='gaussian',
+    kind='fixed_size',
+    *,
+    accountant='rdp',
+    num_users=100_000,
+    users_per_round=1_000,
+    users_per_client=5,
+    rounds=200,
+    noise_multiplier=4.0,
+    **options,
+):
+  return planning.Plan(
+      mechanism,
+      planning.create_participation(
+          kind,
+          num_users=num_users,
+          users_per_round=users_per_round,
+          users_per_client=users_per_client,
+      ),
+      rounds=rounds,
+      noise_multiplier=noise_multiplier,
+      delta=1e-6,
+      accountants=(accountant,),
+      **options,
+  )
+
+
+def _epsilon(plan, sensitivity=None):
+  (epsilon,) = epsilon_lib.epsilon_by_accountant(
+      [(plan.event, plan.rounds)],
+      plan.participation,
+      plan.delta,
+      accountants=plan.accountants,
+      sensitivity_in_clip_norms=sensitivity,
+  ).values()
+  return epsilon
+
+
+def _check(found, target):
+  """The target holds in both readings, and so does what is said of it."""
+  for solution in (found.user_level, found.authors):
+    assert solution.epsilon <= target
+    assert solution.epsilon == _epsilon(
+        solution.plan, solution.sensitivity_in_clip_norms
+    )
+  assert found.report.epsilon == found.user_level.epsilon
+  assert found.authors.value <= found.user_level.value
+
+
+@pytest.mark.parametrize('target', [0.1, 1.0, 8.0])
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+def test_noise_multiplier_is_that_of_dp_accounting(kind, target):
+  plan = _plan(kind=kind)
+  found = calibration.calibrate(
+      plan, target_epsilon=target, solve_for='noise_multiplier'
+  )
+  _check(found, target)
+  claim = plan.participation
+
+  def make_event(noise_multiplier):
+    event = dp_accounting.GaussianDpEvent(
+        noise_multiplier / claim.sensitivity_in_clip_norms
+    )
+    if claim.is_sampled:
+      return dp_accounting.SelfComposedDpEvent(claim.sampled_event(event), 200)
+    # A pass has 100 rounds.
+    return dp_accounting.SelfComposedDpEvent(event, 2)
+
+  expected = dp_accounting.calibrate_dp_mechanism(
+      lambda: dp_accounting.rdp.RdpAccountant(
+          neighboring_relation=claim.neighboring_relation
+      ),
+      make_event,
+      target,
+      1e-6,
+  )
+  # Rounded up at the fifth digit.
+  assert 0 <= found.user_level.value / expected - 1 + 1e-6 < 1.1e-4
+
+
+def test_the_readings_of_noise_differ_by_the_sensitivity():
+  found = calibration.calibrate(
+      _plan(), target_epsilon=2.0, solve_for='noise_multiplier'
+  )
+  assert found.user_level.value == pytest.approx(
+      2 * found.authors.value, rel=2e-4
+  )
+  single = calibration.calibrate(
+      _plan(kind='poisson', users_per_client=1),
+      target_epsilon=2.0,
+      solve_for='noise_multiplier',
+  )
+  assert single.authors == dataclasses.replace(
+      single.user_level, name='authors'
+  )
+
+
+@pytest.mark.parametrize('mechanism', ['tree', 'blt', 'banded'])
+@pytest.mark.parametrize('accountant', ['rdp', 'gaussian'])
+def test_noise_of_correlated_mechanisms(mechanism, accountant):
+  plan = _plan(mechanism, 'min_separation', accountant=accountant)
+  found = calibration.calibrate(
+      plan, target_epsilon=2.0, solve_for='noise_multiplier'
+  )
+  _check(found, 2.0)
+  less = dataclasses.replace(
+      found.user_level.plan, noise_multiplier=found.user_level.value * 0.9998
+  )
+  assert _epsilon(less) > 2.0
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
+@pytest.mark.parametrize('target', [1.0, 4.0])
+def test_smallest_population(kind, target):
+  found = calibration.calibrate(
+      _plan(kind=kind), target_epsilon=target, solve_for='num_users'
+  )
+  _check(found, target)
+  number = found.user_level.value
+  assert isinstance(number, int)
+  fewer = calibration_search.with_value(_plan(kind=kind), 'num_users', number - 1)
+  assert _epsilon(fewer) > target
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
+def test_smallest_cohort(kind):
+  plan = _plan(kind=kind, noise_multiplier=1.0)
+  found = calibration.calibrate(
+      plan, target_epsilon=3.0, solve_for='users_per_round'
+  )
+  _check(found, 3.0)
+  users = found.user_level.value
+  # Whole virtual clients, and the noise on the mean of the plan.
+  assert users % 5 == 0
+  assert found.user_level.plan.noise_multiplier / users == pytest.approx(
+      1.0 / 1_000
+  )
+  fewer = calibration_search.with_value(plan, 'users_per_round', users - 5)
+  assert _epsilon(fewer) > 3.0
+
+
+@pytest.mark.parametrize('mechanism', ['gaussian', 'tree', 'blt', 'banded'])
+def test_smallest_population_in_passes(mechanism):
+  plan = _plan(mechanism, 'min_separation', noise_multiplier=12.0)
+  found = calibration.calibrate(
+      plan, target_epsilon=3.0, solve_for='num_users'
+  )
+  _check(found, 3.0)
+  number = found.user_level.value
+  claim = found.user_level.plan.participation
+  assert claim.min_separation == -(-number // 1_000)
+  fewer = calibration_search.with_value(plan, 'num_users', number - 1)
+  # One user fewer makes a pass one round shorter.
+  assert fewer.participation.min_separation == claim.min_separation - 1
+  assert _epsilon(fewer) > 3.0
+
+
+def test_smallest_cohort_in_passes_is_found_among_all():
+  plan = _plan(
+      kind='min_separation',
+      num_users=300,
+      users_per_round=10,
+      rounds=30,
+      noise_multiplier=4.0,
+  )
+  costs = {
+      users: _epsilon(
+          calibration_search.with_value(plan, 'users_per_round', users)
+      )
+      for users in range(5, 301, 5)
+  }
+  # More users cost more where they make room for one more participation.
+  assert any(costs[users + 5] > costs[users] for users in range(5, 300, 5))
+  for target in (2.0, 3.0, 5.0, 8.0):
+    found = calibration.calibrate(
+        plan, target_epsilon=target, solve_for='users_per_round'
+    )
+    assert found.user_level.value == min(
+        users for users, cost in costs.items() if cost <= target
+    )
+
+
+@pytest.mark.parametrize('solve_for', calibration.SOLVE_FOR)
+def test_pld_needs_less(solve_for):
+  plan = _plan(kind='poisson', noise_multiplier=2.0)
+  found = {
+      accountant: calibration.calibrate(
+          dataclasses.replace(plan, accountants=(accountant,)),
+          target_epsilon=1.0,
+          solve_for=solve_for,
+      )
+      for accountant in ('rdp', 'pld')
+  }
+  _check(found['pld'], 1.0)
+  assert found['pld'].user_level.value < found['rdp'].user_level.value
+  # Close to the smallest.
+  assert found['pld'].user_level.epsilon > 0.98
+
+
+@pytest.mark.parametrize(
+    ('options', 'target', 'solve_for', 'message'),
+    [
+        ({}, 0.0, 'num_users', 'target_epsilon must be positive'),
+        ({}, 101.0, 'num_users', 'and at most 100, found 101'),
+        ({}, float('nan'), 'num_users', 'target_epsilon must be positive'),
+        ({}, 1.0, 'delta', "solve_for must be one of .* found 'delta'"),
+        (
+            {'noise_multiplier': 0.0},
+            1.0,
+            'num_users',
+            'noise_multiplier must be positive to solve for num_users',
+        ),
+        (
+            {},
+            0.001,
+            'noise_multiplier',
+            'target_epsilon must be at least .* what rdp gives at '
+            'noise_multiplier = 1e[+]09',
+        ),
+        (
+            {'noise_multiplier': 0.01},
+            1.0,
+            'users_per_round',
+            'target_epsilon must be at least .* what rdp gives at '
+            'users_per_round = 100,000, the largest that is tried; found 1',
+        ),
+        (
+            {'kind': 'min_separation', 'noise_multiplier': 1.0},
+            1.0,
+            'num_users',
+            'target_epsilon must be at least .* num_users = 199,001',
+        ),
+        (
+            {'kind': 'min_separation', 'noise_multiplier': 0.01},
+            1.0,
+            'users_per_round',
+            'target_epsilon must be at least .* users_per_round = 100,000',
+        ),
+    ],
+)
+def test_what_cannot_be_solved(options, target, solve_for, message):
+  with pytest.raises(ValueError, match=message):
+    calibration.calibrate(
+        _plan(**options), target_epsilon=target, solve_for=solve_for
+    )
+
+
+def test_one_accountant_must_be_asked():
+  plan = dataclasses.replace(_plan(kind='poisson'), accountants=None)
+  with pytest.raises(ValueError, match='accountants must be one'):
+    calibration.calibrate(
+        plan, target_epsilon=1.0, solve_for='noise_multiplier'
+    )
+
+
+def test_json_names_both_readings():
+  found = calibration.calibrate(
+      _plan(), target_epsilon=2.0, solve_for='noise_multiplier'
+  )
+  values = found.to_json()
+  assert json.loads(json.dumps(values, allow_nan=False)) == values
+  assert values['user_level']['plan']['noise_multiplier'] == (
+      found.user_level.value
+  )
+  assert values['authors']['protects'] == accounting.VIRTUAL_CLIENT_UNIT
+  assert values['report']['statement']

@@ -1,0 +1,366 @@
+"""Claims of privacy that a run does not support: each is refused in words.
+
+The line that refuses says what was assumed and what was run.
+"""
+
+import math
+import subprocess
+import sys
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from tff_fedemb.data import participation as sampling
+from tff_fedemb.data import participation_trace
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import trace_check
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+_GAUSSIAN = dp_accounting.GaussianDpEvent(4.0)
+_TREE = strategy_lib.CorrelatedGaussianDpEvent(4.0, tree.TreeStrategy())
+_NUM_USERS = 1_000
+_USERS_PER_ROUND = 50
+_ROUNDS = 40
+
+
+def _claim(kind, **options):
+  return planning.create_participation(
+      kind,
+      **{
+          'num_users': _NUM_USERS,
+          'users_per_round': _USERS_PER_ROUND,
+          **options,
+      },
+  )
+
+
+def _sampled(kind, **options):
+  """What a sampler draws, round by round."""
+  sampler = sampling.create_sampler(
+      kind,
+      num_users=_NUM_USERS,
+      clients_per_round=_USERS_PER_ROUND,
+      users_per_client=1,
+      seed=5,
+      **options,
+  )
+  return [sampler.sample(number) for number in range(_ROUNDS)]
+
+
+def _report(claim, rounds, path, *, num_users=_NUM_USERS, num_recorded=None):
+  """Reports a ledger of the claim against a trace of the rounds."""
+  with participation_trace.TraceWriter(path, num_users) as writer:
+    for number, clients in enumerate(rounds):
+      writer.record(number, clients)
+  ledger = ledger_lib.Ledger(claim, delta=1e-5, accountants=('rdp',))
+  event = _GAUSSIAN if claim.is_sampled else _TREE
+  for _ in range(len(rounds) if num_recorded is None else num_recorded):
+    ledger.record_round(event)
+  with participation_trace.TraceReader(path) as reader:
+    return ledger.report(reader)
+
+
+def _check_refused(claim, rounds, path, *messages, **options):
+  with pytest.raises(trace_check.ClaimError) as caught:
+    _report(claim, rounds, path, **options)
+  for message in messages:
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+def test_what_was_run_may_be_claimed(kind, tmp_path):
+  report = _report(_claim(kind), _sampled(kind), tmp_path / 'trace')
+  assert 0 < report.epsilon < math.inf
+  assert report.participation_checked in report.statement
+
+
+def test_fixed_size_under_a_poisson_claim(tmp_path):
+  _check_refused(
+      _claim('poisson'),
+      _sampled('fixed_size'),
+      tmp_path / 'trace',
+      'poisson participation was assumed, in which the number of users varies',
+      'every one of 40 rounds in the trace has exactly 50: that is fixed_size',
+  )
+
+
+def test_poisson_under_a_fixed_size_claim(tmp_path):
+  rounds = _sampled('poisson')
+  sizes = [sum(map(len, clients)) for clients in rounds]
+  _check_refused(
+      _claim('fixed_size'),
+      rounds,
+      tmp_path / 'trace',
+      'fixed_size participation was assumed, in which every round has exactly '
+      '50 users',
+      f'the trace has rounds of {min(sizes)} to {max(sizes)}',
+  )
+
+
+def test_larger_rounds_under_a_poisson_claim(tmp_path):
+  rounds = _sampled('poisson')
+  rounds[7] = [np.arange(150)]
+  _check_refused(
+      _claim('poisson'),
+      rounds,
+      tmp_path / 'trace',
+      'poisson participation was assumed, in which a round has 50 users on '
+      'average',
+      'to 150, too far from that to be chance',
+  )
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
+def test_a_user_more_often_than_sampling_explains(kind, tmp_path):
+  rounds = []
+  for clients in _sampled(kind):
+    others = np.setdiff1d(np.concatenate(clients), [3])
+    # User 3 in every round, in place of somebody else.
+    size = sum(map(len, clients))
+    rounds.append([np.append(others[: size - 1], 3)])
+  _check_refused(
+      _claim(kind),
+      rounds,
+      tmp_path / 'trace',
+      f'{kind} participation was assumed, in which a user is in a round with '
+      'probability 0.05',
+      'in the trace user 3 is in 40 of 40 rounds',
+  )
+
+
+def test_sampling_under_a_separation_claim(tmp_path):
+  _check_refused(
+      _claim('min_separation'),
+      _sampled('fixed_size'),
+      tmp_path / 'trace',
+      'at most 2 participations of a user in 40 rounds were assumed',
+      'in the trace user',
+  )
+
+
+def test_closer_than_the_separation(tmp_path):
+  rounds = [[np.array([number])] for number in range(_ROUNDS)]
+  rounds[30] = [np.array([12])]
+  _check_refused(
+      _claim('min_separation'),
+      rounds,
+      tmp_path / 'trace',
+      'a separation of at least 20 rounds between two participations of a user '
+      'was assumed',
+      'in the trace user 12 is in rounds 12 and 30',
+  )
+
+
+def test_a_user_more_often_than_claimed(tmp_path):
+  _check_refused(
+      _claim('min_separation', max_participations=1),
+      _sampled('min_separation'),
+      tmp_path / 'trace',
+      'at most 1 participations of a user in 40 rounds were assumed',
+      'has 2',
+  )
+
+
+def test_a_round_larger_than_claimed(tmp_path):
+  _check_refused(
+      _claim('min_separation', users_per_round=20, min_separation=20),
+      _sampled('min_separation'),
+      tmp_path / 'trace',
+      'at most 20 users in a round were assumed',
+      'the trace has a round of 50',
+  )
+
+
+def test_rounds_missing_in_the_trace(tmp_path):
+  _check_refused(
+      _claim('poisson'),
+      _sampled('poisson'),
+      tmp_path / 'trace',
+      'the trace must hold the 45 rounds that are accounted for, found 40',
+      num_recorded=45,
+  )
+
+
+def test_another_population(tmp_path):
+  _check_refused(
+      _claim('fixed_size', num_users=10_000_000),
+      _sampled('fixed_size'),
+      tmp_path / 'trace',
+      'the trace must be of 10,000,000 users, as the accounting assumes',
+      'found one of 1,000',
+  )
+
+
+def test_a_user_twice_in_a_round(tmp_path):
+  with participation_trace.TraceWriter(tmp_path / 'trace', 10) as writer:
+    with pytest.raises(
+        ValueError, match='in one virtual client of a round at most.*slot 4'
+    ):
+      writer.record(0, [np.array([4, 5]), np.array([4])])
+    assert writer.num_rounds == 0
+
+
+def test_a_round_done_again_with_other_users(tmp_path):
+  with participation_trace.TraceWriter(tmp_path / 'trace', 10) as writer:
+    writer.record(0, [np.array([1, 2])])
+    with pytest.raises(
+        participation_trace.TraceError,
+        match='participation of round 0 must be as recorded',
+    ):
+      writer.record(0, [np.array([1, 3])])
+
+
+@pytest.mark.parametrize('mechanism', ['tree', 'blt', 'banded'])
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
+def test_amplification_of_correlated_noise(mechanism, kind):
+  plan = planning.Plan(mechanism, _claim('min_separation'), 40, 4.0, 1e-5)
+  ledger = ledger_lib.Ledger(_claim(kind), delta=1e-5)
+  with pytest.raises(ValueError) as of_run:
+    ledger.record_round(plan.event)
+  with pytest.raises(ValueError) as of_plan:
+    planning.Plan(mechanism, _claim(kind), 40, 4.0, 1e-5)
+  for caught in (of_run, of_plan):
+    message = str(caught.value)
+    assert message.startswith('participation must be min_separation')
+    assert mechanism in message
+    assert 'amplification by sampling assumes fresh noise' in message
+    assert message.endswith(f'found {kind}.')
+  assert ledger.rounds == 0
+
+
+@pytest.mark.parametrize(
+    ('kind', 'accountant'),
+    [('fixed_size', 'pld'), ('fixed_size', 'gaussian'), ('poisson', 'gaussian')],
+)
+def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
+  claim = _claim(kind)
+  expected = f"for {kind} participation, found \\('{accountant}',\\)"
+  with pytest.raises(ValueError, match=expected):
+    ledger_lib.Ledger(claim, delta=1e-5, accountants=(accountant,))
+  with pytest.raises(ValueError, match=expected):
+    planning.Plan('gaussian', claim, 40, 4.0, 1e-5, accountants=(accountant,))
+  with pytest.raises(ValueError, match='accountant|event must be supported'):
+    epsilon_lib.epsilon_of(
+        [(claim.sampled_event(_GAUSSIAN), 1)],
+        1e-5,
+        accountant=accountant,
+        neighboring_relation=claim.neighboring_relation,
+    )
+
+
+def test_a_separation_that_the_population_does_not_permit():
+  with pytest.raises(
+      ValueError,
+      match='min_separation must be at most 20, the rounds in which 50 users a '
+      'round use up 1,000, found 21',
+  ):
+    _claim('min_separation', min_separation=21)
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
+@pytest.mark.parametrize('bound', ['min_separation', 'max_participations'])
+def test_a_bound_that_sampling_does_not_keep(kind, bound):
+  with pytest.raises(
+      ValueError,
+      match=f'{bound} must not be given with {kind} participation, where '
+      'nothing keeps a user from taking part more often, found 5',
+  ):
+    _claim(kind, **{bound: 5})
+
+
+@pytest.mark.parametrize('events', [(_TREE, _GAUSSIAN), (_GAUSSIAN, _TREE)])
+def test_correlated_and_independent_noise_in_one_run(events):
+  ledger = ledger_lib.Ledger(_claim('min_separation'), delta=1e-5)
+  ledger.record_round(events[0])
+  with pytest.raises(
+      ValueError,
+      match='must be the same in all rounds where noise is correlated over '
+      'rounds, found .* after ',
+  ):
+    ledger.record_round(events[1])
+  assert ledger.rounds == 1
+
+
+def test_other_correlated_noise_in_the_middle_of_a_run():
+  ledger = ledger_lib.Ledger(_claim('min_separation'), delta=1e-5)
+  ledger.record_round(_TREE)
+  with pytest.raises(ValueError, match='must be the same in all rounds'):
+    ledger.record_round(
+        strategy_lib.CorrelatedGaussianDpEvent(8.0, _TREE.strategy)
+    )
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+def test_half_the_sensitivity_of_virtual_clients(kind):
+  claim = _claim(kind, users_per_client=2)
+  with pytest.raises(TypeError, match='sensitivity_in_clip_norms'):
+    accounting.Participation(
+        kind=claim.kind,
+        num_users=_NUM_USERS,
+        users_per_round=_USERS_PER_ROUND,
+        sensitivity_in_clip_norms=1.0,
+    )
+  report = planning.create_report(
+      planning.Plan('gaussian', claim, 40, 4.0, 1e-5, accountants=('rdp',))
+  )
+  assert report.sensitivity_in_clip_norms == 2
+  assert report.unit_is_virtual_client_epsilon < report.epsilon
+  assert 'changes the sum of a round that they are in by at most 2 C' in (
+      report.statement
+  )
+  assert 'not user-level' in report.statement
+
+
+def test_a_sensitivity_of_the_users_choice():
+  """There is no flag for it."""
+  process = subprocess.run(
+      [
+          sys.executable,
+          '-m',
+          'binaries.account',
+          'epsilon',
+          '--sensitivity_in_clip_norms=1',
+      ],
+      capture_output=True,
+      text=True,
+      check=False,
+  )
+  assert process.returncode == 1
+  assert "Unknown command line flag 'sensitivity_in_clip_norms'" in (
+      process.stderr
+  )
+  assert not process.stdout
+
+
+def test_restarts_of_noise_that_is_fresh_in_every_round():
+  with pytest.raises(
+      ValueError,
+      match='restart_every must not be given with mechanism gaussian, .*'
+      'found 10',
+  ):
+    planning.Plan(
+        'gaussian', _claim('min_separation'), 40, 4.0, 1e-5, restart_every=10
+    )
+
+
+@pytest.mark.parametrize('delta', [1e-3, 0.01])
+def test_delta_that_allows_to_give_a_user_away(delta):
+  """Not refused, as it is no false claim, but said."""
+  report = planning.create_report(
+      planning.Plan('gaussian', _claim('poisson'), 40, 4.0, delta)
+  )
+  assert (
+      f'delta {delta:g} is not below 1 / num_users = 0.001' in report.warnings
+  )
+
+
+def test_delta_below_one_over_the_number_of_users_is_no_warning():
+  report = planning.create_report(
+      planning.Plan('gaussian', _claim('poisson'), 40, 4.0, 9e-4)
+  )
+  assert not report.warnings

@@ -1,0 +1,204 @@
+"""How much noise, how many users, or how large a cohort for a target epsilon.
+
+Both readings of the sensitivity are solved for; the user-level one leads. The
+target holds for what is found: it is the whole account's epsilon.
+"""
+
+import dataclasses
+from typing import Any
+
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import cache
+from tff_fedemb.privacy import calibration_search
+from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import report as report_lib
+
+SOLVE_FOR = ('noise_multiplier', 'num_users', 'users_per_round')
+
+# Above this epsilon nothing is protected.
+MAX_TARGET_EPSILON = 100.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Solution:
+  """The answer under one assumption about the sensitivity.
+
+  Privacy:
+    Unit: `protects`.
+    Neighbouring relation, DpEvent: those of `plan`.
+    Sensitivity: `sensitivity_in_clip_norms` clip norms.
+
+  Attributes:
+    name: 'user-level' or 'authors'.
+    protects: The protected unit, in words.
+    sensitivity_in_clip_norms: Assumed change of a round's sum.
+    value: The smallest value of what was solved for.
+    epsilon: What it costs; at most the target.
+    plan: The run with that value.
+  """
+
+  name: str
+  protects: str
+  sensitivity_in_clip_norms: float
+  value: float
+  epsilon: float
+  plan: planning.Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+  """The smallest value for which a target epsilon holds.
+
+  Privacy:
+    As `Solution`, for each reading.
+
+  Attributes:
+    solve_for: What was searched for; one of `SOLVE_FOR`.
+    target_epsilon: At most this is spent.
+    user_level: The reading that the participation supports; it leads.
+    authors: The reading in which a user moves a sum by one clip norm.
+    report: The whole account of the user-level solution.
+    assumptions: What was held fixed, and how exact the search is.
+  """
+
+  solve_for: str
+  target_epsilon: float
+  user_level: Solution
+  authors: Solution
+  report: report_lib.PrivacyReport
+  assumptions: tuple[str, ...]
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns a dictionary that JSON can hold."""
+    values = {
+        field.name: getattr(self, field.name)
+        for field in dataclasses.fields(self)
+    }
+    for name in ('user_level', 'authors'):
+      solution = values[name]
+      values[name] = {
+          field.name: getattr(solution, field.name)
+          for field in dataclasses.fields(solution)
+      } | {'plan': solution.plan.to_json()}
+    return report_lib.json_safe(values | {'report': self.report.to_json()})
+
+
+def calibrate(
+    plan: planning.Plan, *, target_epsilon: float, solve_for: str
+) -> Calibration:
+  """Returns the smallest value of a quantity for which a target holds.
+
+  Privacy:
+    As `Solution`, for each reading.
+
+  Args:
+    plan: All but the quantity that is solved for, of which it has a first
+      guess; asks one accountant. Without sampling, users take part in whole
+      passes where the number of users or the cohort changes.
+    target_epsilon: In (0, `MAX_TARGET_EPSILON`].
+    solve_for: 'noise_multiplier'; 'num_users' at the plan's cohort and noise;
+      or 'users_per_round', in whole virtual clients, at the plan's ratio of
+      noise to cohort, so that the noise on the mean stays what it is.
+
+  Raises:
+    ValueError: If a value is out of its range, or the target out of reach.
+  """
+  if solve_for not in SOLVE_FOR:
+    raise ValueError(
+        f'solve_for must be one of {list(SOLVE_FOR)}, found {solve_for!r}.'
+    )
+  if not checks.is_number(target_epsilon) or not (
+      0 < target_epsilon <= MAX_TARGET_EPSILON
+  ):
+    raise ValueError(
+        f'target_epsilon must be positive and at most {MAX_TARGET_EPSILON:g}, '
+        f'found {target_epsilon!r}.'
+    )
+  if len(plan.accountants) != 1:
+    raise ValueError(
+        'accountants must be one for a target to hold by, found '
+        f'{plan.accountants}.'
+    )
+  if solve_for != 'noise_multiplier' and not plan.noise_multiplier:
+    raise ValueError(
+        f'noise_multiplier must be positive to solve for {solve_for}, found 0.'
+    )
+
+  def solve(name: str, protects: str, sensitivity: float) -> Solution:
+    value = cache.remember(
+        'calibrate',
+        {
+            'plan': plan.to_json(),
+            # The strategy of another schedule is not that of this one.
+            'options': [plan.num_buffers, plan.num_bands],
+            'accountant': plan.accountants,
+            'target_epsilon': target_epsilon,
+            'solve_for': solve_for,
+            'sensitivity': sensitivity,
+        },
+        lambda: calibration_search.Search(
+            plan, target_epsilon, sensitivity
+        ).solve(solve_for),
+    )
+    solved = calibration_search.with_value(plan, solve_for, value)
+    (epsilon,) = epsilon_lib.epsilon_by_accountant(
+        [(solved.event, solved.rounds)],
+        solved.participation,
+        solved.delta,
+        accountants=solved.accountants,
+        sensitivity_in_clip_norms=sensitivity,
+    ).values()
+    return Solution(name, protects, sensitivity, value, epsilon, solved)
+
+  participation = plan.participation
+  user_level = solve(
+      'user-level',
+      f'one user: {participation.neighboring_relation_in_words}',
+      participation.sensitivity_in_clip_norms,
+  )
+  return Calibration(
+      solve_for=solve_for,
+      target_epsilon=float(target_epsilon),
+      user_level=user_level,
+      authors=(
+          dataclasses.replace(user_level, name='authors')
+          if user_level.sensitivity_in_clip_norms == 1
+          else solve('authors', accounting.VIRTUAL_CLIENT_UNIT, 1.0)
+      ),
+      report=planning.create_report(user_level.plan),
+      assumptions=_assumptions(plan, solve_for),
+  )
+
+
+def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
+  words = {
+      'noise_multiplier': f'Rounded up to {calibration_search.DIGITS} digits.',
+      'num_users': (
+          'The users of a round and the noise stay the same; delta too, which '
+          'is to be below 1 / num_users.'
+      ),
+      'users_per_round': (
+          'The noise multiplier grows with the users of a round, so that the '
+          'noise on the mean stays the same; the cohort is one of whole '
+          'virtual clients.'
+      ),
+  }
+  assumptions = [words[solve_for]]
+  if solve_for != 'noise_multiplier' and not plan.participation.is_sampled:
+    assumptions.append(
+        'Users take part in whole passes: min_separation is num_users / '
+        'users_per_round, rounded up.'
+    )
+    if plan.mechanism in ('blt', 'banded'):
+      assumptions.append(
+          'The strategy is optimised anew for every schedule; a smaller value '
+          'may do in between, as the cost of such strategies is not monotone.'
+      )
+  if plan.accountants == ('pld',):
+    assumptions.append(
+        f'The smallest value to {calibration_search.PLD_TOLERANCE:.1%}, as PLD '
+        'takes seconds.'
+    )
+  return tuple(assumptions)

@@ -1,0 +1,303 @@
+"""What a run would cost, before there is one.
+
+A plan names the mechanism, who takes part and how much noise there is. Its
+cost is computed by what accounts for the run itself, so the two cannot differ.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import cache
+from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import extrapolation
+from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import registry as strategies
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+
+def default_delta(num_users: int) -> float:
+  """N^-1.1 rounded to one digit, and always below 1 / N."""
+  rounded = float(f'{num_users**-1.1:.0e}')
+  return rounded if rounded < 1.0 / num_users else 0.5 / num_users
+
+
+def create_participation(
+    kind: str,
+    *,
+    num_users: int,
+    users_per_round: float,
+    users_per_client: int = 1,
+    min_separation: int | None = None,
+    max_participations: int | None = None,
+) -> accounting.Participation:
+  """Returns who takes part, in whole passes unless told otherwise.
+
+  Args:
+    kind: 'poisson', 'fixed_size' or 'min_separation'.
+    num_users: As in `accounting.Participation`.
+    users_per_round: As in `accounting.Participation`; 32.0 may stand for 32.
+    users_per_client: As in `accounting.Participation`.
+    min_separation: As in `accounting.Participation`; for minimum separation,
+      the rounds of a pass over the population if None.
+    max_participations: As in `accounting.Participation`.
+
+  Raises:
+    ValueError: If a value is out of its range.
+  """
+  kinds = [known.value for known in accounting.ParticipationKind]
+  if kind not in kinds:
+    raise ValueError(f'participation must be one of {kinds}, found {kind!r}.')
+  if not checks.is_number(users_per_round) or users_per_round <= 0:
+    raise ValueError(
+        'users_per_round must be a positive finite number, found '
+        f'{users_per_round!r}.'
+    )
+  if float(users_per_round).is_integer():
+    users_per_round = int(users_per_round)
+  kind = accounting.ParticipationKind(kind)
+  if (
+      kind is accounting.ParticipationKind.MIN_SEPARATION
+      and min_separation is None
+  ):
+    min_separation = max(math.ceil(num_users / users_per_round), 1)
+  return accounting.Participation(
+      kind,
+      num_users=num_users,
+      users_per_round=users_per_round,
+      users_per_client=users_per_client,
+      min_separation=min_separation,
+      max_participations=max_participations,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """A run that might be made.
+
+  Privacy:
+    Unit, neighbouring relation, sensitivity: those of `participation`.
+    DpEvent: `composition.composed_events` of `rounds` times `event`.
+
+  Attributes:
+    mechanism: Key of `MECHANISMS`.
+    participation: Who takes part.
+    rounds: Number of rounds, at least 1.
+    noise_multiplier: Standard deviation of the noise on a round's sum over the
+      clip norm, at least 0; of correlated noise, of a row of Z (see
+      `strategies.strategy`).
+    delta: In (0, 1).
+    accountants: Names of those to ask; all that the participation supports if
+      None.
+    restart_every: Rounds of a tree; None for one tree.
+    num_buffers: Buffers of BLT; None for 2.
+    num_bands: Bands of banded Toeplitz; None for as many as can be.
+
+  Raises:
+    ValueError: If a value is out of its range, or is an option of another
+      mechanism.
+  """
+
+  mechanism: str
+  participation: accounting.Participation
+  rounds: int
+  noise_multiplier: float
+  delta: float
+  accountants: tuple[str, ...] | None = None
+  restart_every: int | None = None
+  num_buffers: int | None = None
+  num_bands: int | None = None
+
+  def __post_init__(self):
+    if self.mechanism not in MECHANISMS:
+      raise ValueError(
+          f'mechanism must be one of {sorted(MECHANISMS)}, found '
+          f'{self.mechanism!r}.'
+      )
+    own = MECHANISMS[self.mechanism].option
+    for name in ('restart_every', 'num_buffers', 'num_bands'):
+      value = getattr(self, name)
+      if value is not None and name != own:
+        raise ValueError(
+            f'{name} must not be given with mechanism {self.mechanism}, which '
+            f'has no use for it, found {value!r}.'
+        )
+    if own is not None and self.participation.is_sampled:
+      raise ValueError(
+          f'participation must be min_separation with mechanism '
+          f'{self.mechanism}, whose noise is correlated over rounds: '
+          'amplification by sampling assumes fresh noise in every round; '
+          f'found {self.participation.kind.value}.'
+      )
+    checks.check_integer('rounds', self.rounds, minimum=1)
+    checks.check_noise_multiplier(self.noise_multiplier)
+    checks.check_delta(self.delta)
+    accountants = accounting.select_accountants(
+        self.participation, self.accountants
+    )
+    object.__setattr__(self, 'accountants', accountants)
+
+  @functools.cached_property
+  def strategy(self) -> strategy_lib.Strategy | None:
+    """How noise is correlated over the rounds; None if it is not."""
+    return MECHANISMS[self.mechanism].create_strategy(self)
+
+  @property
+  def event(self) -> dp_accounting.DpEvent:
+    """What one round releases, at a sensitivity of one clip norm."""
+    if self.strategy is None:
+      return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+    return strategy_lib.CorrelatedGaussianDpEvent(
+        self.noise_multiplier, self.strategy
+    )
+
+  def composed_events(
+      self, sensitivity_in_clip_norms: float | None = None
+  ) -> list[tuple[dp_accounting.DpEvent, int]]:
+    """As `composition.composed_events` of all rounds."""
+    return composition.composed_events(
+        [(self.event, self.rounds)],
+        self.participation,
+        sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+    )
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns what is planned as a dictionary that JSON can hold."""
+    return {
+        'mechanism': self.mechanism,
+        'participation': self.participation.to_json(),
+        'rounds': self.rounds,
+        'noise_multiplier': self.noise_multiplier,
+        'delta': self.delta,
+        'strategy': (
+            None if self.strategy is None else strategies.to_json(self.strategy)
+        ),
+    }
+
+
+def create_report(plan: Plan) -> report_lib.PrivacyReport:
+  """Returns the whole account of a plan.
+
+  Privacy:
+    As `Plan`.
+
+  Args:
+    plan: The run.
+
+  Raises:
+    ValueError: If PLD alone is asked for where it would take minutes.
+  """
+  if plan.accountants == ('pld',):
+    _check_pld(plan)
+  return report_lib.create_report(
+      [(plan.event, plan.rounds)],
+      plan.participation,
+      plan.delta,
+      accountants=plan.accountants,
+  )
+
+
+def _check_pld(plan: Plan) -> None:
+  rdp = epsilon_lib.epsilon_by_accountant(
+      [(plan.event, plan.rounds)],
+      plan.participation,
+      plan.delta,
+      accountants=('rdp',),
+  )['rdp']
+  if epsilon_lib.PLD_EPSILON_LIMIT < rdp < math.inf:
+    raise ValueError(
+        'accountant must be rdp where its epsilon exceeds '
+        f'{epsilon_lib.PLD_EPSILON_LIMIT:g} (here {rdp:.4g}): pld would take '
+        'minutes for a figure that protects nobody; found pld.'
+    )
+
+
+def extrapolate(
+    plan: Plan, *, num_users: int, cohort_factor: float
+) -> extrapolation.Extrapolation:
+  """Returns what a simulated plan would cost with more users.
+
+  Privacy:
+    As `extrapolation.extrapolate`.
+
+  Args:
+    plan: The simulation; its delta is that of the larger population.
+    num_users: Population to extrapolate to.
+    cohort_factor: Multiplies the users of a round and the noise multiplier.
+
+  Raises:
+    ValueError: As `extrapolation.extrapolate`.
+  """
+  return extrapolation.extrapolate(
+      rounds=plan.rounds,
+      noise_multiplier=plan.noise_multiplier,
+      participation=plan.participation,
+      strategy=plan.strategy,
+      num_users=num_users,
+      cohort_factor=cohort_factor,
+      delta=plan.delta,
+      accountants=plan.accountants,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Mechanism:
+  """How a mechanism ties the noise of the rounds together.
+
+  Attributes:
+    create_strategy: From the plan.
+    option: The plan's attribute that is for this mechanism alone.
+  """
+
+  create_strategy: Callable[[Plan], strategy_lib.Strategy | None]
+  option: str | None = None
+
+
+def _optimized(
+    optimize: Callable[..., strategy_lib.Strategy], option: str
+) -> Callable[[Plan], strategy_lib.Strategy]:
+  """Returns what optimises a strategy for a plan, once for all programs."""
+
+  def create(plan: Plan) -> strategy_lib.Strategy:
+    arguments = {
+        'rounds': plan.rounds,
+        'min_separation': plan.participation.min_separation,
+        'max_participations': plan.participation.max_participations,
+    }
+    if getattr(plan, option) is not None:
+      arguments[option] = getattr(plan, option)
+    return strategies.from_json(
+        cache.remember(
+            optimize.__name__,
+            arguments,
+            lambda: strategies.to_json(optimize(**arguments)),
+        )
+    )
+
+  return create
+
+
+# A new mechanism is one more entry here.
+MECHANISMS: dict[str, _Mechanism] = {
+    'gaussian': _Mechanism(lambda plan: None),
+    'tree': _Mechanism(
+        lambda plan: tree.TreeStrategy(restart_every=plan.restart_every),
+        'restart_every',
+    ),
+    'blt': _Mechanism(
+        _optimized(blt.optimize_blt, 'num_buffers'), 'num_buffers'
+    ),
+    'banded': _Mechanism(
+        _optimized(banded.optimize_banded, 'num_bands'), 'num_bands'
+    ),
+}

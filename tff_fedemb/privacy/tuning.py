@@ -1,0 +1,333 @@
+"""What choosing the best of a random number of trials costs in privacy.
+
+Papernot and Steinke 2022, "Hyperparameter Tuning with Renyi Differential
+Privacy". Trying hyperparameters a fixed number of times and keeping the best
+may cost as much as releasing every trial. If the number of trials is itself
+drawn at random, and neither it nor any trial but the best is ever shown, the
+whole costs a small multiple of one trial, which grows with the logarithm of the
+expected number. The bound is `dp_accounting`'s.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import dp_accounting
+import numpy as np
+from scipy import optimize
+from scipy import stats
+
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import report as report_lib
+
+ASSUMPTIONS = (
+    'the number of trials was drawn from this very distribution, once, '
+    'independently of all data and of the outcome of any trial',
+    'nothing but the best trial is released: neither another trial nor the '
+    'number of trials nor how long the tuning took, and not the seed of the '
+    'tuning, from which the hyperparameters of the trials can be drawn again',
+    'the selection looks at nothing but the private model of each trial and at '
+    'data that are not of the protected users',
+    'every trial is an independent run of one mechanism, with hyperparameters '
+    'drawn from one distribution, sampling and noise of its own, and the same '
+    'cost; a trial whose model diverges counts as the worst',
+    'the tuning is run once: another one on the same users adds its own cost',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class RepeatAndSelect:
+  """A random number of trials, of which the best is released.
+
+  Privacy:
+    Unit, neighbouring relation: those of a trial.
+    Sensitivity: that of a trial; the choice adds none of its own.
+    DpEvent: `RepeatAndSelectDpEvent` of a trial's events.
+
+  The number of trials K follows a truncated negative binomial distribution
+  (section 2 of the paper), of success probability g:
+
+    P[K = k] = (1 - g)^k / (g^-shape - 1) prod_{l < k} (l + shape) / (l + 1)
+
+  for k >= 1: geometric for shape 1; logarithmic for shape 0, in the limit; and
+  a single trial if the mean is 1. For shape infinity, K is Poisson and may be
+  0: no trial is run then, nothing is released, and drawing once more would be
+  another distribution than the one that is accounted for. The larger the
+  shape, the less K varies, and the more it costs (short of Poisson, which may
+  cost less where epsilon is small).
+
+  Attributes:
+    mean: Expected number of trials, at least 1.
+    shape: At least 0; may be infinite.
+
+  Raises:
+    ValueError: If a value is out of its range.
+  """
+
+  mean: float
+  shape: float = 1.0
+
+  def __post_init__(self):
+    if not checks.is_number(self.mean) or self.mean < 1:
+      raise ValueError(
+          f'mean must be a finite number of at least 1, found {self.mean!r}.'
+      )
+    is_number = self.shape == math.inf or checks.is_number(self.shape)
+    if not is_number or self.shape < 0:
+      raise ValueError(
+          'shape must be a number of at least 0, or infinity, found '
+          f'{self.shape!r}.'
+      )
+    object.__setattr__(self, 'mean', float(self.mean))
+    object.__setattr__(self, 'shape', float(self.shape))
+
+  @property
+  def distribution(self) -> str:
+    """Name of the distribution of the number of trials."""
+    if self.shape == math.inf:
+      return 'Poisson'
+    return {0.0: 'logarithmic', 1.0: 'geometric'}.get(
+        self.shape, 'truncated negative binomial'
+    )
+
+  @functools.cached_property
+  def success_probability(self) -> float | None:
+    """The parameter g of the distribution, in (0, 1]; None for Poisson."""
+    if self.shape == math.inf:
+      return None
+    return math.exp(-self._negative_log_success)
+
+  @functools.cached_property
+  def _negative_log_success(self) -> float:
+    """The t = -log g at which the distribution has its mean."""
+    if self.mean == 1:
+      return 0.0
+
+    def excess(t):
+      if t == 0:
+        return 1 - self.mean
+      share = -math.expm1(-self.shape * t) / self.shape if self.shape else t
+      return math.expm1(t) / share - self.mean
+
+    # The mean is at least (e^t - 1) / t, which is at least e^(t / 2).
+    high = 2 * math.log(self.mean)
+    return optimize.brentq(excess, 0.0, high, xtol=1e-15 * high)
+
+  def draw_num_trials(self, generator: np.random.Generator) -> int:
+    """Draws the number of trials from the distribution accounted for.
+
+    Args:
+      generator: Its seed must be unknown to whoever sees what is released.
+
+    Returns:
+      At least 1, except for Poisson, where it may be 0.
+    """
+    if self.shape == math.inf:
+      return int(generator.poisson(self.mean))
+    t = self._negative_log_success
+    if t == 0:
+      return 1
+    if self.shape == 0:
+      return int(generator.logseries(-math.expm1(-t)))
+    untruncated = stats.nbinom(self.shape, math.exp(-t))
+    # The upper tail stays exact where nearly all of the mass is at 0.
+    tail = (1 - generator.random()) * -math.expm1(-self.shape * t)
+    return max(1, int(untruncated.isf(tail)))
+
+  def event(
+      self,
+      mechanism_counts: composition.RoundCounts,
+      participation: accounting.Participation,
+      *,
+      sensitivity_in_clip_norms: float | None = None,
+  ) -> dp_accounting.dp_event.RepeatAndSelectDpEvent:
+    """Returns the event of the whole tuning.
+
+    Privacy:
+      As the class, with trials as in `composition.composed_events`.
+
+    Args:
+      mechanism_counts: The rounds of one trial, as in
+        `composition.composed_events`; the same in all trials.
+      participation: Who takes part in a trial.
+      sensitivity_in_clip_norms: As in `composition.round_event`.
+
+    Raises:
+      ValueError: As `composition.composed_events`.
+    """
+    trial = dp_accounting.ComposedDpEvent([
+        dp_accounting.SelfComposedDpEvent(event, count)
+        for event, count in composition.composed_events(
+            mechanism_counts,
+            participation,
+            sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+        )
+    ])
+    return dp_accounting.dp_event.RepeatAndSelectDpEvent(
+        trial, self.mean, self.shape
+    )
+
+  def epsilon(
+      self,
+      mechanism_counts: composition.RoundCounts,
+      participation: accounting.Participation,
+      delta: float,
+      *,
+      sensitivity_in_clip_norms: float | None = None,
+  ) -> float:
+    """Returns the epsilon of the whole tuning, by RDP.
+
+    Privacy:
+      As `event`.
+
+    Args:
+      mechanism_counts: As in `event`.
+      participation: As in `event`.
+      delta: In (0, 1).
+      sensitivity_in_clip_norms: As in `composition.round_event`.
+
+    Returns:
+      Epsilon, infinity if a round is not private.
+
+    Raises:
+      ValueError: As `composition.composed_events` and `epsilon.epsilon_of`.
+    """
+    return epsilon_lib.epsilon_of(
+        [(
+            self.event(
+                mechanism_counts,
+                participation,
+                sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+            ),
+            1,
+        )],
+        delta,
+        accountant='rdp',
+        neighboring_relation=participation.neighboring_relation,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TuningReport:
+  """What a tuning protects, what that cost, and under which assumptions.
+
+  Privacy:
+    As `RepeatAndSelect`.
+
+  Attributes:
+    epsilon: The guarantee for the best trial; infinity if not private.
+    delta: At which epsilon holds.
+    epsilon_of_one_trial: That of a single run without tuning, by the same
+      accountant.
+    unit: 'user'.
+    neighboring_relation: For example 'add or remove one user'.
+    sampling: The sampler of every trial, in words.
+    accountant: 'rdp'; no other one knows the event.
+    sensitivity_in_clip_norms: Change of a round's sum for one user.
+    unit_is_virtual_client_epsilon: As in `report.PrivacyReport`.
+    rounds: Rounds of a trial.
+    distribution: Name of the distribution of the number of trials.
+    mean_trials: Its mean.
+    shape: Its shape.
+    released: What may be published.
+    assumptions: What must hold beside the assumptions of a trial.
+    statement: The whole in words that a reader can check by hand.
+    warnings: What deserves a second look.
+  """
+
+  epsilon: float
+  delta: float
+  epsilon_of_one_trial: float
+  unit: str
+  neighboring_relation: str
+  sampling: str
+  accountant: str
+  sensitivity_in_clip_norms: float
+  unit_is_virtual_client_epsilon: float | None
+  rounds: int
+  distribution: str
+  mean_trials: float
+  shape: float
+  released: str
+  assumptions: tuple[str, ...]
+  statement: str
+  warnings: tuple[str, ...]
+
+  def to_json(self) -> Mapping[str, Any]:
+    """Returns a dictionary that JSON can hold, infinity as "inf"."""
+    return report_lib.json_safe(dataclasses.asdict(self))
+
+
+def create_report(
+    selection: RepeatAndSelect,
+    mechanism_counts: composition.RoundCounts,
+    participation: accounting.Participation,
+    delta: float,
+) -> TuningReport:
+  """Returns the whole account of a tuning.
+
+  Privacy:
+    As `RepeatAndSelect.event`.
+
+  Args:
+    selection: How the number of trials was drawn.
+    mechanism_counts: The rounds of one trial, the same in all.
+    participation: Who took part in a trial.
+    delta: In (0, 1).
+
+  Raises:
+    ValueError: As `RepeatAndSelect.epsilon`.
+  """
+  epsilon = selection.epsilon(mechanism_counts, participation, delta)
+  of_one_trial = epsilon_lib.epsilon_by_accountant(
+      mechanism_counts, participation, delta, accountants=('rdp',)
+  )['rdp']
+  virtual = None
+  if participation.sensitivity_in_clip_norms != 1:
+    virtual = selection.epsilon(
+        mechanism_counts, participation, delta, sensitivity_in_clip_norms=1.0
+    )
+  warnings = []
+  if epsilon == math.inf:
+    warnings.append('a round added no noise: nothing is protected')
+  if delta >= 1 / participation.num_users:
+    warnings.append(
+        f'delta {delta:g} is not below 1 / num_users = '
+        f'{1 / participation.num_users:g}'
+    )
+  released = "the best trial's hyperparameters and its models after each round"
+  event = selection.event(mechanism_counts, participation)
+  return TuningReport(
+      epsilon=epsilon,
+      delta=delta,
+      epsilon_of_one_trial=of_one_trial,
+      unit=participation.unit,
+      neighboring_relation=participation.neighboring_relation_in_words,
+      sampling=participation.sampling,
+      accountant='rdp',
+      sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
+      unit_is_virtual_client_epsilon=virtual,
+      rounds=sum(count for _, count in mechanism_counts),
+      distribution=selection.distribution,
+      mean_trials=selection.mean,
+      shape=selection.shape,
+      released=released,
+      assumptions=ASSUMPTIONS,
+      statement=(
+          f'(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit '
+          f'"{participation.unit}" under the relation '
+          f'"{participation.neighboring_relation_in_words}", by RDP, for '
+          f'{released}. The number of trials is drawn from a '
+          f'{selection.distribution} distribution of mean {selection.mean:g} '
+          f'(shape {selection.shape:g}; Papernot and Steinke 2022); a single '
+          f'trial costs {of_one_trial:.4g}. {participation.sampling}. The '
+          f'accountant is given {event}. This holds if '
+          f'{"; ".join(ASSUMPTIONS)}.'
+      ),
+      warnings=tuple(warnings),
+  )
