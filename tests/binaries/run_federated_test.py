@@ -131,7 +131,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
             "participation must be min_separation for the noise of strategy"
             " blt",
         ),
-        ("--restart_every=3", "--restart_every must not be set with aggregator"),
+        ("--restart_every=3", "--restart_every must not be set with"),
         (
             "--aggregator=tree --restart_every_passes=1",
             "--restart_every_passes must be given with --participation=min_sep",

@@ -1,15 +1,13 @@
-"""Tests of the record of who took part, and of what is derived from it."""
+"""Tests of the record of who took part."""
 
-import os
 import stat
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
-from tff_fedemb.data import participation
+from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 
 # Bytes before the payload, as the format is described.
@@ -244,7 +242,7 @@ def test_files_that_are_no_trace_are_named(tmp_path, trace):
   for opened in (
       lambda: participation_trace.TraceReader(foreign),
       lambda: participation_trace.TraceWriter(foreign, 100),
-      lambda: participation_trace.observe(foreign),
+      lambda: participation_check.observe(foreign),
   ):
     with pytest.raises(ValueError, match="foreign must be a trace"):
       opened()
@@ -254,160 +252,3 @@ def test_files_that_are_no_trace_are_named(tmp_path, trace):
   with pytest.raises(ValueError, match="num_users must be at least 1"):
     participation_trace.TraceWriter(tmp_path / "new", 0)
   assert not (tmp_path / "new").exists()
-
-
-def _derive(num_users, rounds):
-  """The same facts, from the definitions."""
-  when = {slot: [] for slot in range(num_users)}
-  for r, clients in enumerate(rounds):
-    for client in clients:
-      for slot in client.tolist():
-        when[slot].append(r)
-  sizes = [sum(client.size for client in clients) for clients in rounds]
-  pairs = {
-      (slot, a, b)
-      for slot, took_part in when.items()
-      for i, a in enumerate(took_part)
-      for b in took_part[i + 1 :]
-  }
-  closest = min((b - a for _, a, b in pairs), default=None)
-  most = max(len(took_part) for took_part in when.values())
-  return {
-      "num_users": num_users,
-      "num_rounds": len(rounds),
-      "max_participations": most,
-      "most_frequent_users": {
-          slot for slot, took_part in when.items() if len(took_part) == most
-      },
-      "min_separation": closest,
-      "closest_pairs": {
-          (slot, a, b) for slot, a, b in pairs if b - a == closest
-      },
-      "min_users_per_round": min(sizes, default=0),
-      "max_users_per_round": max(sizes, default=0),
-      "total_participations": sum(sizes),
-  }
-
-
-def _agree(observed, derived):
-  for name, value in derived.items():
-    if name == "most_frequent_users":
-      if observed.max_participations:
-        assert observed.most_frequent_user in value
-      else:
-        assert observed.most_frequent_user is None
-    elif name == "closest_pairs":
-      if value:
-        # The first pair is the one whose later round comes first.
-        _, _, later = observed.closest_pair
-        assert observed.closest_pair in value
-        assert later == min(b for _, _, b in value)
-      else:
-        assert observed.closest_pair is None
-    else:
-      assert getattr(observed, name) == value, name
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(
-    ("name", "num_users", "clients_per_round", "users_per_client"),
-    [
-        ("poisson", 300, 3, 1),
-        ("poisson", 40, 3, 2),
-        ("fixed_size", 200, 2, 1),
-        ("min_separation", 55, 3, 2),
-    ],
-)
-def test_observations_agree_with_their_definitions(
-    tmp_path, name, num_users, clients_per_round, users_per_client, seed
-):
-  sampler = participation.create_sampler(
-      name,
-      num_users=num_users,
-      clients_per_round=clients_per_round,
-      users_per_client=users_per_client,
-      seed=seed,
-  )
-  rounds = [sampler.sample(r) for r in range(40)]
-  path = tmp_path / "trace"
-  _write(path, num_users, rounds)
-  _agree(participation_trace.observe(path), _derive(num_users, rounds))
-  with participation_trace.TraceReader(path) as reader:
-    check = participation_trace.ParticipationCheck(num_users)
-    for n in (0, 1, 2, 5, 17, 17, 40):
-      derived = _derive(num_users, rounds[:n])
-      _agree(participation_trace.observe(reader, rounds=n), derived)
-      check.update(reader, rounds=n)
-      _agree(check.observed, derived)
-
-
-def test_observations_by_hand(trace):
-  assert participation_trace.observe(
-      trace
-  ) == participation_trace.ObservedParticipation(
-      num_users=100,
-      num_rounds=4,
-      max_participations=3,
-      most_frequent_user=3,
-      min_separation=1,
-      closest_pair=(3, 2, 3),
-      min_users_per_round=0,
-      max_users_per_round=3,
-      total_participations=9,
-  )
-  assert participation_trace.observe(trace, rounds=1).min_separation is None
-
-
-def test_a_check_goes_on_where_it_was(tmp_path):
-  path = tmp_path / "trace"
-  check = participation_trace.ParticipationCheck(100)
-  for n in range(len(_ROUNDS) + 1):
-    _write(path, 100, _ROUNDS[:n])
-    with participation_trace.TraceReader(path) as reader:
-      check.update(reader)
-    assert check.observed == participation_trace.observe(path)
-    assert check.observed.num_rounds == n
-
-
-def test_rounds_that_are_not_there_are_named(tmp_path, trace):
-  for rounds in (-1, 5):
-    with pytest.raises(ValueError, match=f"4 recorded, found {rounds}"):
-      participation_trace.observe(trace, rounds=rounds)
-  check = participation_trace.ParticipationCheck(100)
-  with participation_trace.TraceReader(trace) as reader:
-    check.update(reader)
-    with pytest.raises(ValueError, match="at least the 4 looked at"):
-      check.update(reader, rounds=3)
-  _write(tmp_path / "other", 7, [])
-  with (
-      participation_trace.TraceReader(tmp_path / "other") as reader,
-      pytest.raises(ValueError, match="must be of 100 users, found 7"),
-  ):
-    check.update(reader)
-
-
-@pytest.mark.slow
-def test_the_trace_of_a_large_run_is_small(tmp_path):
-  """800 rounds of 131,072 of 10 million users, as the paper's table has it."""
-  sampler = participation.MinSeparationSampler(10_000_000, 64 * 64, 32)
-  path = tmp_path / "trace"
-  writing = 0.0
-  with participation_trace.TraceWriter(path, sampler.num_users) as writer:
-    for r in range(800):
-      clients = sampler.sample(r)
-      start = time.perf_counter()
-      writer.record(r, clients)
-      writing += time.perf_counter() - start
-  start = time.perf_counter()
-  observed = participation_trace.observe(path)
-  checking = time.perf_counter() - start
-  size = os.path.getsize(path)
-  print(
-      f"{size / 1e6:.0f} MB, {writing / 800 * 1e3:.1f} ms to record a round,"
-      f" {checking:.1f} s to check"
-  )
-  assert size < 1e9
-  # 10,000,000 / 131,072 is 76.3 rounds; 800 rounds are 10.4 passes of 77.
-  assert observed.min_separation == 77
-  assert observed.max_participations == 11
-  assert observed.max_users_per_round <= 131_072

@@ -99,7 +99,7 @@ def test_options_reach_the_strategy():
     ('mechanism', 'options', 'message'),
     [
         ('secret', {}, "mechanism must be one of .* found 'secret'"),
-        ('tree', {'num_bands': 3}, 'num_bands must not be given with mechanism'),
+        ('tree', {'num_bands': 3}, 'num_bands must not be given'),
         ('blt', {'restart_every': 3}, 'restart_every must not be given'),
         ('banded', {'num_buffers': 3}, 'num_buffers must not be given'),
         ('gaussian', {'num_buffers': 3}, 'no use for it, found 3'),

@@ -199,7 +199,7 @@ def test_another_population(tmp_path):
 def test_a_user_twice_in_a_round(tmp_path):
   with participation_trace.TraceWriter(tmp_path / 'trace', 10) as writer:
     with pytest.raises(
-        ValueError, match='in one virtual client of a round at most.*slot 4'
+        ValueError, match=r'in one virtual client of a round at most.*slot 4'
     ):
       writer.record(0, [np.array([4, 5]), np.array([4])])
     assert writer.num_rounds == 0
@@ -235,7 +235,11 @@ def test_amplification_of_correlated_noise(mechanism, kind):
 
 @pytest.mark.parametrize(
     ('kind', 'accountant'),
-    [('fixed_size', 'pld'), ('fixed_size', 'gaussian'), ('poisson', 'gaussian')],
+    [
+        ('fixed_size', 'pld'),
+        ('fixed_size', 'gaussian'),
+        ('poisson', 'gaussian'),
+    ],
 )
 def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
   claim = _claim(kind)
@@ -244,7 +248,7 @@ def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
     ledger_lib.Ledger(claim, delta=1e-5, accountants=(accountant,))
   with pytest.raises(ValueError, match=expected):
     planning.Plan('gaussian', claim, 40, 4.0, 1e-5, accountants=(accountant,))
-  with pytest.raises(ValueError, match='accountant|event must be supported'):
+  with pytest.raises(ValueError, match=r'accountant|event must be supported'):
     epsilon_lib.epsilon_of(
         [(claim.sampled_event(_GAUSSIAN), 1)],
         1e-5,
@@ -279,8 +283,8 @@ def test_correlated_and_independent_noise_in_one_run(events):
   ledger.record_round(events[0])
   with pytest.raises(
       ValueError,
-      match='must be the same in all rounds where noise is correlated over '
-      'rounds, found .* after ',
+      match=r'must be the same in all rounds where noise is correlated over '
+      r'rounds, found .* after ',
   ):
     ledger.record_round(events[1])
   assert ledger.rounds == 1
@@ -340,8 +344,8 @@ def test_a_sensitivity_of_the_users_choice():
 def test_restarts_of_noise_that_is_fresh_in_every_round():
   with pytest.raises(
       ValueError,
-      match='restart_every must not be given with mechanism gaussian, .*'
-      'found 10',
+      match=r'restart_every must not be given with mechanism gaussian, .*'
+      r'found 10',
   ):
     planning.Plan(
         'gaussian', _claim('min_separation'), 40, 4.0, 1e-5, restart_every=10

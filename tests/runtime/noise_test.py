@@ -1,7 +1,8 @@
 """Noise of the in-process runtime: its distribution, that of TFF's, freshness.
 
-With noise two runtimes can agree in distribution only. The tests have a stated
-rate of false alarms, and tests of their own that show what they would catch.
+With noise two runtimes can agree in distribution only, unless it comes from a
+seed in the state. The tests have a stated rate of false alarms, and tests of
+their own that show what they would catch.
 """
 
 from collections.abc import Mapping
@@ -60,8 +61,10 @@ def _pair_type(length: int) -> tff.Type:
   return tff.to_type([(np.float32, [length]), (np.float32, [length])])
 
 
-def _build_noise_process() -> tff.templates.IterativeProcess:
-  """Releases of our Gaussian mechanism."""
+def _build_noise_process(
+    name: str = 'gaussian', **options: Any
+) -> tff.templates.IterativeProcess:
+  """Releases of one of our mechanisms."""
 
   @tff.tensorflow.computation(np.str_)
   def _update(client_id):
@@ -69,15 +72,16 @@ def _build_noise_process() -> tff.templates.IterativeProcess:
     tensor = tf.fill([_LENGTH], norm / np.sqrt(2 * _LENGTH, dtype=np.float32))
     return [tensor, tensor]
 
-  gaussian = registry.create_mechanism(
-      'gaussian',
+  created = registry.create_mechanism(
+      name,
       mechanism.AggregatorConfig(
           clients_per_round=_CLIENTS_PER_ROUND,
           clip_norm=_CLIP_NORM,
           noise_multiplier=_NOISE_MULTIPLIER,
+          **options,
       ),
   )
-  return _build_release(gaussian.factory.create(_pair_type(_LENGTH)), _update)
+  return _build_release(created.factory.create(_pair_type(_LENGTH)), _update)
 
 
 def _release(
@@ -331,3 +335,35 @@ def test_noise_is_drawn_once():
   assert len(np.unique(draws)) == 160
   assert abs(draws.mean()) < 4.0 / np.sqrt(160.0)
   assert 0.7 < draws.std() < 1.3
+
+
+@pytest.mark.parametrize(
+    ('name', 'options'),
+    [
+        ('tree', {'restart_every': 3}),
+        ('adaptive_tree', {'restart_every': 3}),
+        ('blt', {'min_separation': 2}),
+        ('banded', {'min_separation': 2}),
+    ],
+)
+def test_seeded_noise_is_the_same_in_both_runtimes(name, options, reference):
+  num_rounds = 5
+  process = _build_noise_process(
+      name, rounds=num_rounds, noise_seed=3, **options
+  )
+  expected = _release(reference, process, num_rounds)
+  with runtime.create_runtime('in_process') as started:
+    found = _release(started, process, num_rounds)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+    # A run of one that goes on in the other.
+    state = reference.initialize(process)
+    for _ in range(2):
+      state, _ = reference.next(state, _NORMS)
+    state = started.load_state(reference.structured_state(state))
+    for t in range(2, num_rounds):
+      state, release = started.next(state, _NORMS)
+      np.testing.assert_allclose(release, expected[t], rtol=1e-5, atol=1e-7)
+  # There is noise, another one in each round and tensor.
+  noise = (expected - _TRUE_MEAN).reshape(2 * num_rounds, _LENGTH)
+  assert np.all(noise.std(axis=1) > 0.5 * _TRUE_STDDEV)
+  assert len(np.unique(noise, axis=0)) == 2 * num_rounds

@@ -41,24 +41,31 @@ class _SecretAdaptiveTreeQuery(tfp.QAdaClipTreeResSumQuery):
         config.clients_per_round,
         geometric_update=True,
     )
+    seed = config.noise_seed
     self._sum_query = _build_tree_query(
-        config,
         specs,
         config.clip_norm,
         config.clip_norm * noise_multiplier_of_sum,
+        seed,
     )
     # Each update counts for +-1/2, which bounds its norm.
     self._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
-        _build_tree_query(config, tf.TensorSpec([]), 0.5, count_stddev),
+        _build_tree_query(
+            tf.TensorSpec([]),
+            0.5,
+            count_stddev,
+            # Beyond what the sum's tree will ever count up to.
+            None if seed is None else seed + 2**40,
+        ),
         denominator=config.clients_per_round,
     )
 
 
-def _build_tree_query(config, specs, clip_norm, stddev):
+def _build_tree_query(specs, clip_norm, stddev, noise_seed):
   return tfp.TreeResidualSumQuery(
       record_specs=specs,
       noise_generator=secret_noise.SecretNoiseGenerator(
-          stddev, specs, seed=config.noise_seed
+          stddev, specs, seed=noise_seed
       ),
       clip_fn=lambda tensors, norm: tf.clip_by_global_norm(tensors, norm)[0],
       clip_value=clip_norm,

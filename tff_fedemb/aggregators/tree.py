@@ -24,7 +24,8 @@ def create_tree(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
   its nodes' noise is added, and a round gets the difference of two such. The
   result is divided by the *expected* number of virtual clients. A tree is
   completed and a new one begun every `restart_every` rounds, or never. The
-  state holds at most ceil(log2 rounds) + 1 copies of the model.
+  state holds at most ceil(log2 rounds) + 1 copies of the model (of three rounds
+  or more).
 
   Privacy:
     Unit: one virtual client's update.

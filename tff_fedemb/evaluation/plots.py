@@ -1,10 +1,4 @@
-"""Pictures of a run: loss, recall over rounds, ROC curve and epsilon, as PNG.
-
-Figures are drawn without pyplot, so that importing this module changes neither
-the backend nor the settings of a program that plots for itself. Colours are
-those of Okabe and Ito (2008), which the colour-blind can tell apart; lines
-differ in style and marker as well.
-"""
+"""Pictures of a run: loss, recall over rounds, ROC and epsilon, as PNG."""
 
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -12,22 +6,17 @@ import os
 import textwrap
 from typing import Any
 
-from matplotlib import axes as mpl_axes
 from matplotlib import figure as mpl_figure
 from matplotlib import lines
 from matplotlib import ticker
-from matplotlib.backends import backend_agg
 import numpy as np
 
+from tff_fedemb.evaluation import figures
 from tff_fedemb.evaluation import verification
 
 UNTRAINED = "untrained"
 TRAINING_NOTE = "training metrics are not covered by the privacy guarantee"
 
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_STYLES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), ":", (0, (8, 2)))
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_GREY = "#666666"
 _MARKED_RATE = 1e-3
 _LOWEST_RATE = 1e-4
 _FEW_POINTS = 25
@@ -50,9 +39,9 @@ def plot_roc(
     path: PNG file to write, in a directory that exists.
     curves: Results by name; the one named `UNTRAINED` is drawn in grey.
   """
-  figure, axes = _figure()
+  figure, axes = figures.create_figure()
   _draw_roc(axes, curves)
-  _write(figure, path)
+  figures.write(figure, path)
 
 
 def plot_recall(
@@ -73,9 +62,9 @@ def plot_recall(
   Raises:
     ValueError: If a series is not as long as `rounds`.
   """
-  figure, axes = _figure()
+  figure, axes = figures.create_figure()
   _draw_recall(axes, rounds, recall_by_far, untrained)
-  _write(figure, path)
+  figures.write(figure, path)
 
 
 def plot_loss(
@@ -96,9 +85,9 @@ def plot_loss(
   Raises:
     ValueError: If `losses` is not as long as `rounds`.
   """
-  figure, axes = _figure()
+  figure, axes = figures.create_figure()
   _draw_loss(axes, rounds, losses, note)
-  _write(figure, path)
+  figures.write(figure, path)
 
 
 def plot_epsilon(
@@ -121,10 +110,10 @@ def plot_epsilon(
   Raises:
     ValueError: If a curve is not as long as `rounds`.
   """
-  figure, axes = _figure(height=4.6)
+  figure, axes = figures.create_figure(height=4.6)
   _draw_epsilon(axes, rounds, curves, delta)
-  _set_statement(figure, statement, width=88)
-  _write(figure, path)
+  figures.set_statement(figure, statement, width=88)
+  figures.write(figure, path)
 
 
 def plot_overview(
@@ -172,45 +161,8 @@ def plot_overview(
   _draw_epsilon(panels[1, 1], epsilon_rounds, epsilon_curves, delta)
   if title:
     figure.suptitle(title, fontsize=15, fontweight="bold")
-  _set_statement(figure, statement, width=150)
-  _write(figure, path)
-
-
-def _figure(
-  height: float = 4.2,
-) -> tuple[mpl_figure.Figure, mpl_axes.Axes]:
-  figure = mpl_figure.Figure(figsize=(6.8, height), layout="constrained")
-  figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
-  return figure, figure.subplots()
-
-
-def _write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
-  backend_agg.FigureCanvasAgg(figure)
-  # Without the version in it the file depends on the data only.
-  figure.savefig(
-    path,
-    format="png",
-    dpi=150,
-    facecolor="white",
-    metadata={"Software": None},
-  )
-
-
-def _set_statement(figure, statement, width) -> None:
-  # Dollar signs would start a formula.
-  text = textwrap.fill(statement, width).replace("$", r"\$")
-  if text:
-    figure.supxlabel(text, fontsize=9, color=_GREY)
-
-
-def _decorate(axes, *, title, x_label, y_label) -> None:
-  axes.set_title(title, fontsize=12, loc="left", fontweight="bold")
-  axes.set_xlabel(x_label, fontsize=11)
-  axes.set_ylabel(y_label, fontsize=11)
-  axes.tick_params(labelsize=10)
-  axes.grid(True, color="#DDDDDD", linewidth=0.7)
-  axes.set_axisbelow(True)
-  axes.spines[["top", "right"]].set_visible(False)
+  figures.set_statement(figure, statement, width=150)
+  figures.write(figure, path)
 
 
 def _say(axes, text, *, y=0.5) -> None:
@@ -222,7 +174,7 @@ def _say(axes, text, *, y=0.5) -> None:
     ha="center",
     va="center",
     fontsize=11,
-    color=_GREY,
+    color=figures.GREY,
     bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8},
   )
 
@@ -230,9 +182,9 @@ def _say(axes, text, *, y=0.5) -> None:
 def _style(index: int, num_points: int) -> dict[str, Any]:
   few = num_points <= _FEW_POINTS
   return {
-    "color": _COLORS[index % len(_COLORS)],
-    "linestyle": _STYLES[index % len(_STYLES)],
-    "marker": _MARKERS[index % len(_MARKERS)] if few else "",
+    "color": figures.COLORS[index % len(figures.COLORS)],
+    "linestyle": figures.STYLES[index % len(figures.STYLES)],
+    "marker": figures.MARKERS[index % len(figures.MARKERS)] if few else "",
     "markersize": 5,
     "linewidth": 2,
   }
@@ -249,18 +201,6 @@ def _series(name, rounds, values) -> tuple[np.ndarray, np.ndarray]:
   return rounds, values
 
 
-def _set_rounds(axes, rounds) -> None:
-  axes.xaxis.set_major_locator(
-    ticker.MaxNLocator(
-      nbins=7, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1
-    )
-  )
-  if len(rounds):
-    low, high = min(rounds), max(rounds)
-    margin = max(0.03 * (high - low), 0.5 if high == low else 0.0)
-    axes.set_xlim(low - margin, high + margin)
-
-
 def _set_recalls(axes) -> None:
   # Curves fill the panel from corner to corner: the legend goes above them.
   axes.set_ylim(-0.02, 1.3)
@@ -273,10 +213,10 @@ def _draw_loss(axes, rounds, losses, note) -> None:
   finite = np.isfinite(losses)
   style = _style(0, len(rounds)) | {"linewidth": 1.3}
   axes.plot(rounds, np.where(finite, losses, np.nan), **style)
-  _decorate(
+  figures.decorate(
     axes, title="Training loss", x_label="round", y_label="mean client loss"
   )
-  _set_rounds(axes, rounds)
+  figures.set_rounds(axes, rounds)
   if not len(rounds):
     _say(axes, "no rounds yet")
   elif not np.all(finite):
@@ -292,7 +232,7 @@ def _draw_loss(axes, rounds, losses, note) -> None:
       va="top",
       fontsize=9,
       style="italic",
-      color=_GREY,
+      color=figures.GREY,
     )
 
 
@@ -314,16 +254,16 @@ def _draw_recall(axes, rounds, recall_by_far, untrained) -> None:
       )
   if any(far in recall_by_far for far in untrained):
     handles.append(
-      lines.Line2D([], [], color=_GREY, linestyle=":", label=UNTRAINED)
+      lines.Line2D([], [], color=figures.GREY, linestyle=":", label=UNTRAINED)
     )
-  _decorate(
+  figures.decorate(
     axes,
     title="Recall on held-out classes",
     x_label="round",
     y_label="recall (same-class pairs accepted)",
   )
   _set_recalls(axes)
-  _set_rounds(axes, rounds)
+  figures.set_rounds(axes, rounds)
   if handles:
     axes.legend(handles=handles, **_LEGEND)
   if not len(rounds) or not recall_by_far:
@@ -332,7 +272,11 @@ def _draw_recall(axes, rounds, recall_by_far, untrained) -> None:
 
 def _draw_roc(axes, curves) -> None:
   axes.plot(
-    [_MARKED_RATE] * 2, [-0.02, 1.0], color=_GREY, linewidth=1.0, linestyle=":"
+    [_MARKED_RATE] * 2,
+    [-0.02, 1.0],
+    color=figures.GREY,
+    linewidth=1.0,
+    linestyle=":",
   )
   chance = np.geomspace(_LOWEST_RATE, 1.0, 100)
   axes.plot(chance, chance, color="#AAAAAA", linewidth=1.0, label="chance")
@@ -341,7 +285,7 @@ def _draw_roc(axes, curves) -> None:
   for name, result in curves.items():
     style = _style(index, num_points=_FEW_POINTS + 1)
     if name == UNTRAINED:
-      style |= {"color": _GREY, "linestyle": "--"}
+      style |= {"color": figures.GREY, "linestyle": "--"}
     else:
       index += 1
     label = name
@@ -355,7 +299,7 @@ def _draw_roc(axes, curves) -> None:
     axes.plot(
       rates, result.roc.recalls, drawstyle="steps-post", label=label, **style
     )
-  _decorate(
+  figures.decorate(
     axes,
     title="ROC over all pairs of held-out images",
     x_label="false accept rate (different-class pairs accepted)",
@@ -395,13 +339,13 @@ def _draw_epsilon(axes, rounds, curves, delta) -> None:
     if np.any(shown):
       epsilons = np.where(shown, epsilons, np.nan)
       axes.plot(x, epsilons, label=label, **_style(index, len(x)))
-  _decorate(
+  figures.decorate(
     axes,
     title="Privacy spent",
     x_label="round",
     y_label=f"ε (δ = {delta:.2g} unless named)".replace("e-0", "e-"),
   )
-  _set_rounds(axes, rounds)
+  figures.set_rounds(axes, rounds)
   has_lines = bool(axes.get_legend_handles_labels()[0])
   if has_lines:
     _set_epsilon_axis(axes)

@@ -5,6 +5,11 @@
 * `epsilon` composes such events and reads off epsilon.
 * `report` says what a run protects and what it cost, in numbers and words.
 * `ledger` records the rounds as they happen and travels in the checkpoint.
+* `composition` turns the rounds of a run into what an accountant is given.
+* `trace_check` refuses a claim that the trace of a run refutes.
+* `planning`, `calibration` and `published` say what a run would cost, what it
+  takes for a target, and what the authors' table assumes.
+* `cache` keeps answers on disk.
 * `extrapolation` says what a simulated run would cost with a larger
   population and cohort.
 

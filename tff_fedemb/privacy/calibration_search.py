@@ -20,15 +20,20 @@ from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 
 MAX_NUM_USERS = 10**12
-_NOISE_MULTIPLIERS = (1e-3, 1e9)
+# At more noise the divergence of sampling without replacement loses its digits.
+_NOISE_MULTIPLIERS = (1e-3, 1e6)
 DIGITS = 5
 
 _ALL_ORDERS = tuple(
     dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS
 )
 # Integers: the divergence of sampling costs several times more in between, and
-# more still at the highest orders, which decide at the smallest epsilons only.
-_FEW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63)
+# more still at high orders.
+_LOW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63)
+_HIGH_ORDERS = (128, 256, 512, 1024)
+# The best order moves by less than this many while a value changes by _NEAR.
+_REACH = 3
+_NEAR = 1e-2
 _COARSE_PLD_INTERVAL = 1e-3
 # Relative, of what is searched for.
 _TOLERANCE = 1e-9
@@ -78,6 +83,12 @@ class Search:
     self._plan = plan
     self._target = target
     self._sensitivity = sensitivity
+    # Without any divergence, order a has an epsilon of log(1 / delta) / (a - 1)
+    # or somewhat less.
+    floor = -math.log(plan.delta) / (_LOW_ORDERS[-1] - 1)
+    self._few_orders = _LOW_ORDERS
+    if target < 3 * floor:
+      self._few_orders += _HIGH_ORDERS
 
   def solve(self, solve_for: str) -> float:
     """Returns the smallest value, an integer except for the noise."""
@@ -207,7 +218,7 @@ class Search:
     (name,) = self._plan.accountants
     if plan is None or name != 'rdp':
       return lambda changed: self._epsilon(changed) <= self._target
-    near = _orders_near(self._rdp(plan, _FEW_ORDERS)[1])
+    near = self._orders_near(plan)
     return lambda changed: self._rdp(changed, near)[0] <= self._target
 
   def _continuous(
@@ -233,10 +244,10 @@ class Search:
     if name == 'gaussian':
       return smallest(self._epsilon, start, step=2.0, tolerance=_TOLERANCE)
     found = smallest(
-        lambda plan: self._rdp(plan, _FEW_ORDERS)[0],
+        lambda plan: self._rdp(plan, self._few_orders)[0],
         start,
         step=2.0,
-        tolerance=1e-2,
+        tolerance=_NEAR,
     )
     # Only the largest value can be within reach of more orders alone.
     found = limits[1] if found is None else found
@@ -251,13 +262,28 @@ class Search:
       return smallest(
           self._epsilon, found, step=1.005, tolerance=PLD_TOLERANCE
       )
-    near = _orders_near(self._rdp(change(found), _FEW_ORDERS)[1])
-    return smallest(
-        lambda plan: self._rdp(plan, near)[0],
-        found,
-        step=1.05,
-        tolerance=_TOLERANCE,
-    )
+    while True:
+      near = self._orders_near(change(found))
+      better = smallest(
+          lambda plan, near=near: self._rdp(plan, near)[0],
+          found,
+          step=1.05,
+          tolerance=_TOLERANCE,
+      )
+      # Within this the best order stays among those near.
+      if better is None or better > found * (1 - _NEAR):
+        return better
+      found = better
+
+  def _orders_near(self, plan: planning.Plan) -> Sequence[float]:
+    """The orders around the best one for a plan."""
+    few = self._few_orders
+    i = few.index(self._rdp(plan, few)[1])
+    low = few[i - 1] if i else 0.0
+    high = few[i + 1] if i + 1 < len(few) else math.inf
+    between = [order for order in _ALL_ORDERS if low <= order <= high]
+    best = _ALL_ORDERS.index(self._rdp(plan, between)[1])
+    return _ALL_ORDERS[max(best - _REACH, 0) : best + _REACH + 1]
 
   def _rdp(
       self, plan: planning.Plan, orders: Sequence[float]
@@ -277,14 +303,6 @@ class Search:
     for event, count in plan.composed_events(self._sensitivity):
       accountant.compose(event, count)
     return accountant.get_epsilon(plan.delta)
-
-
-def _orders_near(order: float) -> list[float]:
-  """All orders between the neighbours of one of the few."""
-  i = _FEW_ORDERS.index(order)
-  low = _FEW_ORDERS[i - 1] if i else 0.0
-  high = _FEW_ORDERS[i + 1] if i + 1 < len(_FEW_ORDERS) else math.inf
-  return [candidate for candidate in _ALL_ORDERS if low <= candidate <= high]
 
 
 def _smallest(

@@ -12,6 +12,7 @@ from typing import Any
 
 import dp_accounting
 
+from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import checks
@@ -196,7 +197,7 @@ class Ledger:
     """
     observed = None
     if trace is not None:
-      observed = participation_trace.observe(
+      observed = participation_check.observe(
           trace, rounds=min(self.rounds, trace.num_rounds)
       )
       trace_check.check(self._participation, observed, rounds=self.rounds)

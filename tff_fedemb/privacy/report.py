@@ -12,7 +12,7 @@ import importlib.metadata
 import math
 from typing import Any
 
-from tff_fedemb.data import participation_trace
+from tff_fedemb.data import participation_check
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -130,7 +130,7 @@ def create_report(
     delta: float,
     *,
     accountants: Sequence[str] | None = None,
-    observed: participation_trace.ObservedParticipation | None = None,
+    observed: participation_check.ObservedParticipation | None = None,
 ) -> PrivacyReport:
   """Returns the whole account of a run.
 
@@ -276,7 +276,7 @@ def _mechanism_in_words(
   )
 
 
-def _checked(observed: participation_trace.ObservedParticipation) -> str:
+def _checked(observed: participation_check.ObservedParticipation) -> str:
   separation = (
       ''
       if observed.min_separation is None

@@ -11,7 +11,7 @@ import math
 from scipy import special
 from scipy import stats
 
-from tff_fedemb.data import participation_trace
+from tff_fedemb.data import participation_check
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import checks
 
@@ -25,7 +25,7 @@ class ClaimError(ValueError):
 
 def check(
     participation: accounting.Participation,
-    observed: participation_trace.ObservedParticipation,
+    observed: participation_check.ObservedParticipation,
     *,
     rounds: int,
 ) -> None:

@@ -1,0 +1,171 @@
+"""Tests of noise that follows a recurrence."""
+
+import collections
+
+import numpy as np
+import pytest
+from scipy import signal
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.aggregators import checks
+from tests.aggregators import noise_theory
+from tff_fedemb.aggregators import banded
+from tff_fedemb.aggregators import blt
+from tff_fedemb.aggregators import correlated
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
+from tff_fedemb.strategies import banded as banded_strategy
+from tff_fedemb.strategies import blt as blt_strategy
+
+_ROUNDS = 12
+_BLT = blt_strategy.BltStrategy(decays=(0.9, 0.4), weights=(0.25, 0.35))
+# With a sign that is not the others', and an inverse that dies out.
+_COLUMN = (1.0, 0.5, 0.375, -0.1)
+
+
+def _unroll(recurrence, fresh):
+  """Noise of all rounds from rows of Z."""
+  buffers = tf.zeros([recurrence.num_buffers, *fresh.shape[1:]])
+  rows = []
+  for row in fresh:
+    noise, buffers = recurrence.next(buffers, tf.constant(row, tf.float32))
+    assert buffers.shape[0] == recurrence.num_buffers
+    rows.append(noise.numpy())
+  return np.array(rows)
+
+
+@pytest.mark.parametrize(
+    ("recurrence", "matrix"),
+    [
+        (
+            blt.BltRecurrence(_BLT),
+            noise_theory.blt_matrix(_BLT.decays, _BLT.weights, _ROUNDS),
+        ),
+        (
+            banded.BandedRecurrence(
+                banded_strategy.BandedToeplitzStrategy(_COLUMN)
+            ),
+            noise_theory.toeplitz_matrix(_COLUMN, _ROUNDS),
+        ),
+        (
+            banded.BandedRecurrence(
+                banded_strategy.BandedToeplitzStrategy((1.0,))
+            ),
+            np.eye(_ROUNDS),
+        ),
+    ],
+    ids=["blt", "banded", "one_band"],
+)
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_recurrence_is_the_inverse_matrix(recurrence, matrix, shape):
+  fresh = np.random.default_rng(0).normal(size=[_ROUNDS, *shape])
+  np.testing.assert_allclose(
+      np.tensordot(matrix, _unroll(recurrence, fresh), 1),
+      fresh,
+      rtol=1e-5,
+      atol=1e-5,
+  )
+
+
+def test_rounding_does_not_build_up_over_a_long_run():
+  # 800 rounds in float32 against a filter in float64.
+  rounds = 800
+  fresh = np.random.default_rng(0).normal(size=rounds)
+  for recurrence, column in (
+      (blt.BltRecurrence(_BLT), _BLT.first_column(rounds)),
+      (
+          banded.BandedRecurrence(
+              banded_strategy.BandedToeplitzStrategy(_COLUMN)
+          ),
+          np.array(_COLUMN),
+      ),
+  ):
+    exact = signal.lfilter([1.0], column, fresh)
+    np.testing.assert_allclose(_unroll(recurrence, fresh), exact, atol=1e-4)
+
+
+def _query(noise_multiplier, specs):
+  return correlated.CorrelatedSumQuery(
+      blt.BltRecurrence(_BLT),
+      clip_norm=2.0,
+      noise_multiplier=noise_multiplier,
+      specs=specs,
+      noise_seed=5,
+  )
+
+
+def test_clips_all_tensors_together():
+  specs = (tf.TensorSpec([2]), tf.TensorSpec([]))
+  record = (tf.constant([3.0, 0.0]), tf.constant(4.0))
+  first, second = _query(1.0, specs).preprocess_record((), record)
+  np.testing.assert_allclose(first, [1.2, 0.0], rtol=1e-6)
+  np.testing.assert_allclose(second, 1.6, rtol=1e-6)
+
+
+def test_noise_is_added_to_the_sum():
+  specs = (tf.TensorSpec([2]), tf.TensorSpec([]))
+  query = _query(1.5, specs)
+  records = (tf.constant([10.0, 20.0]), tf.constant(30.0))
+  zeros = tf.nest.map_structure(tf.zeros_like, records)
+  (with_sum, state, _), (alone, other_state, _) = (
+      query.get_noised_result(sums, query.initial_global_state())
+      for sums in (records, zeros)
+  )
+  for total, noise, summand in zip(with_sum, alone, records, strict=True):
+    np.testing.assert_allclose(total - noise, summand, rtol=1e-5)
+  # What is remembered is noise alone: the state tells nothing of the records.
+  tf.nest.map_structure(
+      np.testing.assert_array_equal, state.buffers, other_state.buffers
+  )
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("tree", {"restart_every": 2}), ("blt", {}), ("banded", {})],
+)
+def test_structures_of_the_update_are_kept(name, options):
+  # In an order that is not that of their names, and with a scalar.
+  value_type = tff.to_type(
+      collections.OrderedDict(
+          z=(np.float32, [2]),
+          a=collections.OrderedDict(y=np.float32, b=(np.float32, [3, 1])),
+      )
+  )
+  created = registry.create_mechanism(
+      name,
+      mechanism.AggregatorConfig(
+          2.0, clip_norm=100.0, rounds=3, min_separation=2, **options
+      ),
+  )
+  process = created.factory.create(value_type)
+  update = collections.OrderedDict(
+      z=np.array([1.0, 2.0], "f4"),
+      a=collections.OrderedDict(
+          y=np.float32(3.0), b=np.array([[4.0], [5.0], [6.0]], "f4")
+      ),
+  )
+  state = process.initialize()
+  for _ in range(3):
+    output = process.next(state, [update, update])
+    state = output.state
+    assert list(output.result) == ["z", "a"]
+    assert list(output.result["a"]) == ["y", "b"]
+    np.testing.assert_allclose(output.result["z"], [1.0, 2.0])
+    np.testing.assert_allclose(output.result["a"]["y"], 3.0)
+    np.testing.assert_allclose(
+        output.result["a"]["b"], [[4.0], [5.0], [6.0]]
+    )
+
+
+def test_rounds_beyond_those_planned_still_have_noise(create_aggregation):
+  aggregation = create_aggregation(
+      "blt",
+      shapes=checks.LARGE,
+      rounds=3,
+      noise_multiplier=3.0,
+      **checks.CONFIG,
+  )
+  strategy = aggregation.mechanism.strategy
+  matrix = noise_theory.blt_matrix(strategy.decays, strategy.weights, 6)
+  checks.check_noise(aggregation, np.linalg.inv(matrix), 3.0)

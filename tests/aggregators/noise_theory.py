@@ -1,0 +1,165 @@
+"""How noise should be distributed, and whether it is, over rounds and numbers.
+
+The noise of T rounds is R Z, R [T, m], the rows of Z independent and standard
+normal. R is worked out here without the library's help. What was released is
+whitened, with the Cholesky factor of R R^T; if it is as it should be, that
+leaves independent standard normal numbers, whatever R is.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import linalg
+from scipy import stats
+
+FALSE_ALARM_RATE = 1e-6
+
+
+def node_matrix(rounds: int, restart_every: int | None = None) -> np.ndarray:
+  """Which rounds are below which complete node, [nodes, rounds]."""
+  rows = []
+  for start in range(0, rounds, restart_every or rounds):
+    end = min(start + (restart_every or rounds), rounds)
+    length = 1
+    while length <= end - start:
+      for first in range(start, end - length + 1, length):
+        row = np.zeros(rounds)
+        row[first : first + length] = 1.0
+        rows.append(row)
+      length *= 2
+  return np.array(rows)
+
+
+def tree_noise_matrix(
+    rounds: int, restart_every: int | None = None
+) -> np.ndarray:
+  """R of the efficient tree, [rounds, nodes].
+
+  Each node is an observation of the sum of its rounds, with noise of unit
+  variance. The estimate of a prefix sum is the best linear unbiased one (Gauss
+  and Markov) from the nodes that are complete by then, in the present tree. A
+  round's noise is what the estimate's changes by.
+  """
+  nodes = node_matrix(rounds, restart_every)
+  period = restart_every or rounds
+  prefixes = np.zeros((rounds, len(nodes)))
+  for t in range(rounds):
+    start = t - t % period
+    # Every round of a complete node lies between the restart and now.
+    complete = nodes[:, start : t + 1].sum(axis=1) == nodes.sum(axis=1)
+    design = nodes[complete, start : t + 1]
+    prefixes[t, complete] = np.linalg.pinv(design).sum(axis=0)
+  before = np.roll(prefixes, 1, axis=0)
+  before[::period] = 0.0
+  return prefixes - before
+
+
+def toeplitz_matrix(column: Sequence[float], rounds: int) -> np.ndarray:
+  """The strategy C of a first column, [rounds, rounds]."""
+  padded = np.zeros(rounds)
+  padded[: len(column)] = column[:rounds]
+  return linalg.toeplitz(padded, np.zeros(rounds))
+
+
+def blt_matrix(
+    decays: Sequence[float], weights: Sequence[float], rounds: int
+) -> np.ndarray:
+  """C of a BLT, entry by entry, [rounds, rounds]."""
+  matrix = np.eye(rounds)
+  for row in range(rounds):
+    for column in range(row):
+      matrix[row, column] = sum(
+          weight * decay ** (row - column - 1)
+          for weight, decay in zip(weights, decays, strict=True)
+      )
+  return matrix
+
+
+def whiten(noise: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+  """Undoes the covariance of rounds.
+
+  Args:
+    noise: `[rounds, ...]`, in standard deviations of a row of Z.
+    matrix: R.
+
+  Returns:
+    `[rounds, ...]`, independent and standard normal if R is right.
+  """
+  factor = np.linalg.cholesky(matrix @ matrix.T)
+  flat = linalg.solve_triangular(
+      factor, noise.reshape(len(noise), -1), lower=True
+  )
+  return flat.reshape(noise.shape)
+
+
+def _two_sided(distribution, value: float) -> float:
+  return 2.0 * min(distribution.cdf(value), distribution.sf(value))
+
+
+def _p_value_of_correlation(correlation: float, count: int) -> float:
+  """Exact for independent normal numbers."""
+  if abs(correlation) >= 1.0:
+    return 0.0
+  statistic = correlation * np.sqrt((count - 2) / (1.0 - correlation**2))
+  return _two_sided(stats.t(count - 2), statistic)
+
+
+def p_values(noise: np.ndarray, matrix: np.ndarray) -> Mapping[str, float]:
+  """P-values of noise that is that of a matrix, and fresh.
+
+  Args:
+    noise: `[rounds, tensors, numbers]`, in standard deviations of a row of Z.
+    matrix: R.
+
+  Returns:
+    One for each round's variance (chi-square) and for that of all together;
+    one for the largest correlation between any two rounds and tensors, with
+    Bonferroni's correction; for each difference of rounds, their correlation;
+    for each tensor, that of neighbouring numbers, the mean and the shape
+    (Kolmogorov and Smirnov).
+  """
+  white = whiten(noise, matrix)
+  num_rounds, num_tensors, length = white.shape
+  values = {
+      "variance": _two_sided(stats.chi2(white.size), np.square(white).sum())
+  }
+  for t in range(num_rounds):
+    values[f"variance in round {t}"] = _two_sided(
+        stats.chi2(white[t].size), np.square(white[t]).sum()
+    )
+  correlations = np.atleast_2d(np.corrcoef(white.reshape(-1, length)))
+  pairs = correlations[np.triu_indices(len(correlations), k=1)]
+  if pairs.size:
+    values["any two tensors"] = len(pairs) * _p_value_of_correlation(
+        np.abs(pairs).max(), length
+    )
+  # All pairs together: a correlation too weak to be seen in one.
+  for lag in range(1, num_rounds):
+    values[f"rounds {lag} apart"] = stats.pearsonr(
+        white[lag:].ravel(), white[:-lag].ravel()
+    )[1]
+  for i in range(num_tensors):
+    numbers = white[:, i].ravel()
+    values[f"neighbours in tensor {i}"] = stats.pearsonr(
+        white[:, i, 1:].ravel(), white[:, i, :-1].ravel()
+    )[1]
+    values[f"mean of tensor {i}"] = _two_sided(
+        stats.norm(), numbers.mean() * np.sqrt(numbers.size)
+    )
+    values[f"shape of tensor {i}"] = stats.kstest(numbers, "norm").pvalue
+  return values
+
+
+def alarms(noise: np.ndarray, matrix: np.ndarray) -> dict[str, float]:
+  """The p-values that are too small for all together to be by chance.
+
+  With Bonferroni's correction: if everything is as it should be, there is any
+  alarm at all at most with probability `FALSE_ALARM_RATE`.
+  """
+  values = p_values(noise, matrix)
+  threshold = FALSE_ALARM_RATE / len(values)
+  # Not the other way around: NaN is an alarm.
+  return {
+      name: value for name, value in values.items() if not value >= threshold
+  }

@@ -1,0 +1,168 @@
+"""What an aggregator releases, round by round, for updates that are known."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+from tff_fedemb import runtime
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import registry
+
+# Two tensors, so that they can be mixed up.
+SMALL = ((2,), (3,))
+SIZE = 5
+
+_State = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+  """Some rounds, one after another.
+
+  Attributes:
+    means: Float64 `[rounds, size]`, what is released, its tensors end to end.
+    reports: The measurements of each round.
+    states: The state after each round, to go on from.
+  """
+
+  means: np.ndarray
+  reports: list[dict[str, Any]]
+  states: list[_State]
+
+  def column(self, name: str) -> np.ndarray:
+    """A measurement over the rounds, float64."""
+    return np.array([report[name] for report in self.reports], np.float64)
+
+
+def _build_process(
+    aggregation: tff.templates.AggregationProcess,
+    shapes: Sequence[Sequence[int]],
+) -> tff.templates.IterativeProcess:
+  """Rounds whose metrics are what is released; a client id is an update."""
+  sizes = [int(np.prod(shape)) for shape in shapes]
+
+  @tff.tensorflow.computation(np.str_)
+  def create_update(client_id):
+    pairs = tf.strings.split(tf.strings.split(client_id, " "), ":").to_tensor()
+    flat = tf.scatter_nd(
+        tf.strings.to_number(pairs[:, :1], tf.int32),
+        tf.strings.to_number(pairs[:, 1]),
+        [sum(sizes)],
+    )
+    return [
+        tf.reshape(part, shape)
+        for part, shape in zip(tf.split(flat, sizes), shapes, strict=True)
+    ]
+
+  @tff.federated_computation(
+      aggregation.initialize.type_signature.result,
+      tff.FederatedType(np.str_, tff.CLIENTS),
+  )
+  def next_round(state, client_ids):
+    output = aggregation.next(
+        state, tff.federated_map(create_update, client_ids)
+    )
+    return output.state, tff.federated_zip(
+        (output.result, output.measurements)
+    )
+
+  return tff.templates.IterativeProcess(aggregation.initialize, next_round)
+
+
+def _client_id(update: np.ndarray) -> str:
+  positions = np.flatnonzero(update)
+  if not positions.size:
+    return "0:0"
+  return " ".join(f"{i}:{float(update[i])!r}" for i in positions)
+
+
+def flatten(tensors: Any) -> np.ndarray:
+  """The numbers of some tensors end to end."""
+  return np.concatenate([np.ravel(t) for t in tree.flatten(tensors)])
+
+
+class Aggregation:
+  """An aggregator of the registry in a runtime of its own."""
+
+  def __init__(
+      self,
+      name: str,
+      shapes: Sequence[Sequence[int]] = SMALL,
+      **options: Any,
+  ):
+    """Creates the aggregator.
+
+    Args:
+      name: Its key in the registry.
+      shapes: Of the tensors of an update.
+      **options: Fields of its config.
+    """
+    self.config = mechanism_lib.AggregatorConfig(**options)
+    self.mechanism = registry.create_mechanism(name, self.config)
+    self.model_size = sum(int(np.prod(shape)) for shape in shapes)
+    aggregation = self.mechanism.factory.create(
+        tff.to_type([(np.float32, list(shape)) for shape in shapes])
+    )
+    self._process = _build_process(aggregation, shapes)
+    self._runtime = runtime.create_runtime("in_process", concurrent_clients=1)
+    self.first_state = self.initialize()
+
+  def initialize(self) -> _State:
+    """The state of a new run."""
+    return self._runtime.initialize(self._process)
+
+  def run(
+      self,
+      updates: Sequence[Sequence[np.ndarray]],
+      state: _State | None = None,
+  ) -> Rounds:
+    """Runs a round for each element of `updates`, a list of `[size]`.
+
+    Args:
+      updates: Those of the clients, round by round.
+      state: Where to go on from; the first state if None.
+    """
+    state = self.first_state if state is None else state
+    means, reports, states = [], [], []
+    for round_updates in updates:
+      state, (mean, report) = self._runtime.next(
+          state, [_client_id(update) for update in round_updates]
+      )
+      means.append(flatten(mean).astype(np.float64))
+      reports.append(dict(report))
+      states.append(state)
+    return Rounds(np.array(means), reports, states)
+
+  def run_on_zeros(
+      self, num_rounds: int, state: _State | None = None
+  ) -> Rounds:
+    """Rounds of a single client, whose update is zero."""
+    return self.run([[np.zeros(self.model_size)]] * num_rounds, state)
+
+  def save(self, state: _State) -> Any:
+    """What a checkpoint holds of a state."""
+    return self._runtime.structured_state(state)
+
+  def load(self, saved: Any) -> _State:
+    """Inverse of `save`."""
+    return self._runtime.load_state(saved)
+
+  def model_copies(self, state: _State) -> float:
+    """Floating-point numbers in a state, in models."""
+    leaves = [np.asarray(leaf) for leaf in tree.flatten(self.save(state))]
+    floats = [leaf.size for leaf in leaves if leaf.dtype.kind == "f"]
+    return sum(floats) / self.model_size
+
+  def seeds(self, state: _State) -> list[np.ndarray]:
+    """The seeds in a state, `[2]` each."""
+    leaves = [np.asarray(leaf) for leaf in tree.flatten(self.save(state))]
+    return [leaf for leaf in leaves if leaf.dtype == np.int64]
+
+  def close(self) -> None:
+    """Ends the runtime's threads."""
+    self._runtime.close()

@@ -1,0 +1,328 @@
+"""What one user can change, measured: sampler, grouping, clipping and sum.
+
+Two populations that differ in one user go through the same sampler and the same
+virtual clients; a virtual client's update is the sum of its users' vectors. The
+clipped sums of a round may then differ by the sensitivity that is accounted
+for, and no more, and there are users who change that much.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.aggregators import noise_theory
+from tests.aggregators import released
+from tff_fedemb.data import participation as samplers
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import composition
+from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+_CLIP_NORM = 2.0
+_DIMENSION = released.SIZE
+_NUM_USERS = 40
+_CLIENTS_PER_ROUND = 5
+_ROUNDS = 16
+_CASES = [
+    (name, users_per_client)
+    for name in sorted(samplers.SAMPLERS)
+    for users_per_client in (1, 4)
+]
+
+
+def _update(client, vectors):
+  return vectors[client].sum(axis=0)
+
+
+def _clipped_sum(clients, vectors, clip_norm=_CLIP_NORM):
+  """In NumPy, which is fast; compared with TFF below."""
+  total = np.zeros(_DIMENSION)
+  for client in clients:
+    update = _update(client, vectors)
+    norm = np.linalg.norm(update)
+    total += update * min(1.0, clip_norm / norm) if norm else 0.0
+  return total
+
+
+def _create_sampler(name, users_per_client, seed):
+  return samplers.create_sampler(
+      name,
+      num_users=_NUM_USERS,
+      clients_per_round=_CLIENTS_PER_ROUND,
+      users_per_client=users_per_client,
+      seed=seed,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Neighbors:
+  """Two populations under one sampler, that differ in one user.
+
+  Attributes:
+    sampler: Of the first population.
+    user: The slot in which they differ.
+    vectors: Of the first population, [users, dimension].
+    other_vector: Of the user in the second, None if there is none.
+  """
+
+  sampler: samplers.Sampler
+  user: int
+  vectors: np.ndarray
+  other_vector: np.ndarray | None
+
+  def clients(self, round_num: int) -> tuple[list, list]:
+    """Virtual clients of both populations in a round."""
+    first = self.sampler.sample(round_num)
+    if isinstance(self.sampler, samplers.PoissonSampler):
+      second = dataclasses.replace(
+          self.sampler, num_users=self.sampler.num_users - 1
+      ).sample(round_num)
+    elif self.other_vector is not None:
+      second = first
+    else:
+      absent = (client[client != self.user] for client in first)
+      second = [client for client in absent if client.size]
+    return first, second
+
+  def other_vectors(self) -> np.ndarray:
+    """Of the second population; the absent user's are not a number."""
+    vectors = self.vectors.copy()
+    vectors[self.user] = (
+        np.nan if self.other_vector is None else self.other_vector
+    )
+    return vectors
+
+  def difference(self, round_num: int) -> np.ndarray:
+    """Of the clipped sums in a round, [dimension]."""
+    first, second = self.clients(round_num)
+    return _clipped_sum(first, self.vectors) - _clipped_sum(
+        second, self.other_vectors()
+    )
+
+
+def _aligned(generator, num_users, user):
+  """One user against all others, whatever their virtual client."""
+  direction = generator.normal(size=_DIMENSION)
+  direction /= np.linalg.norm(direction)
+  vectors = -np.outer(generator.uniform(5.0, 20.0, num_users), direction)
+  vectors[user] = 50.0 * num_users * direction
+  return vectors
+
+
+def _at_random(generator, num_users, user):
+  """Norms far above and below the clip norm."""
+  del user  # As the others.
+  vectors = generator.normal(size=[num_users, _DIMENSION])
+  return vectors * np.exp(generator.normal(0.0, 2.0, [num_users, 1]))
+
+
+def _draw_neighbors(name, users_per_client, seed, draw_vectors):
+  generator = np.random.default_rng([seed, users_per_client])
+  sampler = _create_sampler(name, users_per_client, seed)
+  if name == "poisson":
+    # By symmetry it may be the last user.
+    user = sampler.num_users - 1
+  else:
+    user = int(generator.integers(sampler.num_users))
+  vectors = draw_vectors(generator, sampler.num_users, user)
+  if name == "fixed_size":
+    # Whoever comes in is like the user who goes, but the other way around.
+    scale = generator.uniform(0.5, 2.0)
+    return _Neighbors(sampler, user, vectors, -scale * vectors[user])
+  return _Neighbors(sampler, user, vectors, None)
+
+
+def _trials(name, users_per_client, num_seeds) -> Iterator[_Neighbors]:
+  for seed in range(num_seeds):
+    for draw_vectors in (_aligned, _at_random):
+      yield _draw_neighbors(name, users_per_client, seed, draw_vectors)
+
+
+def _sensitivity(sampler):
+  return (
+      accounting.Participation.of_sampler(sampler).sensitivity_in_clip_norms
+      * _CLIP_NORM
+  )
+
+
+@pytest.fixture(name="aggregation", scope="module")
+def _aggregation():
+  """TFF's clipping and sum, without noise."""
+  created = released.Aggregation(
+      "gaussian",
+      clip_norm=_CLIP_NORM,
+      clients_per_round=float(_CLIENTS_PER_ROUND),
+  )
+  yield created
+  created.close()
+
+
+def test_sensitivities_are_those_of_the_table():
+  assert {
+      case: _sensitivity(_create_sampler(*case, seed=0)) / _CLIP_NORM
+      for case in _CASES
+  } == {
+      ("fixed_size", 1): 2.0,
+      ("fixed_size", 4): 2.0,
+      ("min_separation", 1): 1.0,
+      ("min_separation", 4): 2.0,
+      ("poisson", 1): 1.0,
+      ("poisson", 4): 2.0,
+  }
+
+
+@pytest.mark.parametrize(("name", "users_per_client"), _CASES)
+def test_one_user_changes_a_round_by_the_sensitivity(name, users_per_client):
+  moves, present = [], 0
+  for neighbors in _trials(name, users_per_client, 40):
+    for round_num in range(4):
+      first, _ = neighbors.clients(round_num)
+      move = np.linalg.norm(neighbors.difference(round_num))
+      if any(neighbors.user in client for client in first):
+        present += 1
+        moves.append(move)
+      else:
+        # Nobody else is moved, in any round.
+        assert move == 0.0
+  delta = _sensitivity(_create_sampler(name, users_per_client, 0))
+  assert present > 20
+  assert max(moves) <= delta * (1.0 + 1e-9)
+  assert max(moves) >= 0.99 * delta
+
+
+@pytest.mark.parametrize(("name", "users_per_client"), _CASES)
+def test_nobody_else_changes_their_virtual_client(name, users_per_client):
+  for neighbors in _trials(name, users_per_client, 5):
+    for round_num in range(4):
+      first, second = (
+          {
+              tuple(sorted(set(client.tolist()) - {neighbors.user}))
+              for client in clients
+          }
+          - {()}
+          for clients in neighbors.clients(round_num)
+      )
+      assert first == second
+
+
+@pytest.mark.parametrize(("name", "users_per_client"), _CASES)
+def test_aggregator_is_as_sensitive(aggregation, name, users_per_client):
+  delta = _sensitivity(_create_sampler(name, users_per_client, 0))
+  moves = []
+  for neighbors in _trials(name, users_per_client, 8):
+    for round_num in range(2):
+      clients = neighbors.clients(round_num)
+      vectors = (neighbors.vectors, neighbors.other_vectors())
+      sums = (
+          aggregation.run([
+              [_update(client, v) for client in round_clients]
+              for round_clients, v in zip(clients, vectors, strict=True)
+          ]).means
+          * _CLIENTS_PER_ROUND
+      )
+      for found, round_clients, v in zip(sums, clients, vectors, strict=True):
+        np.testing.assert_allclose(
+            found, _clipped_sum(round_clients, v), rtol=1e-4, atol=1e-5
+        )
+      moves.append(np.linalg.norm(sums[0] - sums[1]))
+  assert max(moves) <= delta * (1.0 + 1e-5)
+  assert max(moves) >= 0.99 * delta
+
+
+def test_cutting_into_groups_would_be_caught():
+  # Users in order, cut into virtual clients of four: without one of them, the
+  # next ones move up.
+  generator = np.random.default_rng(0)
+  moves = []
+  for _ in range(50):
+    vectors = _at_random(generator, _NUM_USERS, 0)
+    users = np.arange(_NUM_USERS)
+    first = users.reshape(-1, 4)
+    second = np.split(users[1:], np.arange(4, _NUM_USERS - 1, 4))
+    moves.append(
+        np.linalg.norm(
+            _clipped_sum(first, vectors) - _clipped_sum(second, vectors)
+        )
+    )
+  assert max(moves) > 2.0 * _CLIP_NORM * 1.1
+
+
+def _strategies(min_separation):
+  """Strategies, and their matrices worked out another way."""
+  schedule = {"rounds": _ROUNDS, "min_separation": min_separation}
+  blt_strategy = blt.optimize_blt(**schedule)
+  banded_strategy = banded.optimize_banded(**schedule)
+  return {
+      "tree": (tree.TreeStrategy(), noise_theory.node_matrix(_ROUNDS)),
+      "restarts": (
+          tree.TreeStrategy(restart_every=5),
+          noise_theory.node_matrix(_ROUNDS, 5),
+      ),
+      "blt": (
+          blt_strategy,
+          noise_theory.blt_matrix(
+              blt_strategy.decays, blt_strategy.weights, _ROUNDS
+          ),
+      ),
+      "banded": (
+          banded_strategy,
+          noise_theory.toeplitz_matrix(banded_strategy.coefficients, _ROUNDS),
+      ),
+  }
+
+
+def _absent_users(users_per_client, min_separation, seed, draw_vectors):
+  """Every user in turn, absent from a run with a minimum separation."""
+  # Five rounds in a pass.
+  num_users = 5 * 2 * users_per_client
+  sampler = samplers.MinSeparationSampler(
+      num_users=num_users,
+      clients_per_round=2,
+      users_per_client=users_per_client,
+      seed=seed,
+      min_separation=min_separation,
+  )
+  generator = np.random.default_rng(seed)
+  for user in range(num_users):
+    yield _Neighbors(
+        sampler, user, draw_vectors(generator, num_users, user), None
+    )
+
+
+@pytest.mark.parametrize("name", ["tree", "restarts", "blt", "banded"])
+@pytest.mark.parametrize("users_per_client", [1, 3])
+@pytest.mark.parametrize("min_separation", [5, 3])
+def test_one_user_changes_a_run_by_the_sensitivity(
+    name, users_per_client, min_separation
+):
+  strategy, matrix = _strategies(min_separation)[name]
+  moves = []
+  for seed in range(3):
+    for draw_vectors in (_aligned, _at_random):
+      for neighbors in _absent_users(
+          users_per_client, min_separation, seed, draw_vectors
+      ):
+        differences = np.array(
+            [neighbors.difference(t) for t in range(_ROUNDS)]
+        )
+        moves.append(np.linalg.norm(matrix @ differences))
+  sampler = neighbors.sampler
+  delta = _sensitivity(sampler) * strategy.sensitivity(
+      _ROUNDS, min_separation=min_separation
+  )
+  assert max(moves) <= delta * (1.0 + 1e-9)
+  # What is accounted for is just that.
+  participation = accounting.Participation.of_sampler(sampler)
+  ((event, count),) = composition.composed_events(
+      [(strategy_lib.CorrelatedGaussianDpEvent(3.0, strategy), _ROUNDS)],
+      participation,
+  )
+  assert count == 1
+  assert event.noise_multiplier == pytest.approx(3.0 * _CLIP_NORM / delta)
+  if min_separation == sampler.rounds_per_pass:
+    # The users who come as often as the separation allows.
+    assert max(moves) >= 0.99 * delta

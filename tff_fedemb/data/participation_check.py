@@ -1,0 +1,156 @@
+"""What the trace of a run says about how often its users took part."""
+
+import dataclasses
+import os
+
+import numpy as np
+
+from tff_fedemb.data import participation_trace
+
+
+@dataclasses.dataclass(frozen=True)
+class ObservedParticipation:
+  """How often, and how far apart, the users of a trace took part.
+
+  Attributes:
+    num_users: Size of the population.
+    num_rounds: Number of rounds looked at.
+    max_participations: Largest number of rounds of one user.
+    most_frequent_user: Slot of the first user who reached it; None if nobody
+      took part.
+    min_separation: Smallest difference between the numbers of two rounds of one
+      user; None if nobody took part twice.
+    closest_pair: Slot, earlier and later round of the first user with this
+      difference; None if nobody took part twice.
+    min_users_per_round: Smallest number of users in a round, 0 without rounds.
+    max_users_per_round: Largest number of users in a round, 0 without rounds.
+    total_participations: Sum of the numbers of users over the rounds.
+  """
+
+  num_users: int
+  num_rounds: int = 0
+  max_participations: int = 0
+  most_frequent_user: int | None = None
+  min_separation: int | None = None
+  closest_pair: tuple[int, int, int] | None = None
+  min_users_per_round: int = 0
+  max_users_per_round: int = 0
+  total_participations: int = 0
+
+
+class ParticipationCheck:
+  """Looks at a trace while it grows, at each round once.
+
+  Holds two 32-bit integers per user.
+  """
+
+  def __init__(self, num_users: int):
+    """Starts before the first round.
+
+    Args:
+      num_users: Size of the population, at least 1.
+
+    Raises:
+      ValueError: If it is not positive.
+    """
+    if num_users < 1:
+      raise ValueError(f"num_users must be at least 1, found {num_users}.")
+    self._last_round = np.full(num_users, -1, np.int32)
+    self._counts = np.zeros(num_users, np.int32)
+    self._observed = ObservedParticipation(num_users)
+
+  @property
+  def observed(self) -> ObservedParticipation:
+    """What the rounds looked at so far say."""
+    return self._observed
+
+  def update(
+      self,
+      reader: participation_trace.TraceReader,
+      *,
+      rounds: int | None = None,
+  ) -> None:
+    """Looks at the rounds that have not been looked at.
+
+    Args:
+      reader: The trace, opened anew since it has grown.
+      rounds: Only the first so many rounds of the trace; all if None.
+
+    Raises:
+      participation_trace.TraceError: If the trace is damaged.
+      ValueError: If the trace is of another population, or `rounds` is more
+        than it holds or less than have been looked at.
+    """
+    seen = self._observed
+    if reader.num_users != seen.num_users:
+      raise ValueError(
+          f"reader must be of {seen.num_users} users, found"
+          f" {reader.num_users}."
+      )
+    stop = reader.num_rounds if rounds is None else rounds
+    if not seen.num_rounds <= stop <= reader.num_rounds:
+      raise ValueError(
+          f"rounds must be at least the {seen.num_rounds} looked at and at most"
+          f" the {reader.num_rounds} recorded, found {stop}."
+      )
+    for round_num, _, slots in reader.read(seen.num_rounds, stop):
+      self._observed = self._look_at(round_num, slots)
+
+  def _look_at(
+      self, round_num: int, slots: np.ndarray
+  ) -> ObservedParticipation:
+    seen = self._observed
+    changes = {
+        "num_rounds": round_num + 1,
+        "min_users_per_round": (
+            min(seen.min_users_per_round, slots.size)
+            if seen.num_rounds
+            else slots.size
+        ),
+        "max_users_per_round": max(seen.max_users_per_round, slots.size),
+        "total_participations": seen.total_participations + slots.size,
+    }
+    if slots.size:
+      previous = self._last_round[slots]
+      self._last_round[slots] = round_num
+      counts = self._counts[slots] + 1
+      self._counts[slots] = counts
+      most = counts.argmax()
+      if counts[most] > seen.max_participations:
+        changes["max_participations"] = int(counts[most])
+        changes["most_frequent_user"] = int(slots[most])
+      latest = previous.argmax()
+      earlier = int(previous[latest])
+      separation = round_num - earlier
+      if earlier >= 0 and (
+          seen.min_separation is None or separation < seen.min_separation
+      ):
+        changes["min_separation"] = separation
+        changes["closest_pair"] = (int(slots[latest]), earlier, round_num)
+    return dataclasses.replace(seen, **changes)
+
+
+def observe(
+    trace: str | os.PathLike[str] | participation_trace.TraceReader,
+    *,
+    rounds: int | None = None,
+) -> ObservedParticipation:
+  """Derives from a trace how often and how far apart its users took part.
+
+  Args:
+    trace: The file, or a reader of it.
+    rounds: Only the first so many rounds; all if None.
+
+  Returns:
+    What the trace says.
+
+  Raises:
+    participation_trace.TraceError: If the trace is missing or damaged.
+    ValueError: If `rounds` is negative or more than the trace holds.
+  """
+  if not isinstance(trace, participation_trace.TraceReader):
+    with participation_trace.TraceReader(trace) as reader:
+      return observe(reader, rounds=rounds)
+  check = ParticipationCheck(trace.num_users)
+  check.update(trace, rounds=rounds)
+  return check.observed
