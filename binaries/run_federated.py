@@ -222,6 +222,9 @@ def main() -> None:
           noise_multiplier=_NOISE_MULTIPLIER.value,
           rounds=training_flags.ROUNDS.value,
           min_separation=getattr(sampler, "min_separation", 1),
+          max_participations=sampler.max_participations(
+              max(training_flags.ROUNDS.value, 1)
+          ),
           restart_every=_restart_every(sampler),
           restart_warmup=_RESTART_WARMUP.value,
           num_buffers=_NUM_BUFFERS.value,

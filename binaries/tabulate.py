@@ -16,6 +16,8 @@ _RATE = "0.001"
 _COLUMNS = (
     "task",
     "algorithm",
+    "mechanism",
+    "participation",
     "noise multiplier",
     "clip norm",
     "rounds",
@@ -78,6 +80,8 @@ def tabulate(run_dirs: Sequence[pathlib.Path]) -> str:
     cells = (
         summary["task"],
         summary["algorithm"],
+        settings.get("aggregator", "-"),
+        settings.get("participation", "-"),
         settings.get("noise_multiplier", 0.0),
         settings.get("clip_norm", "-"),
         summary["rounds"],

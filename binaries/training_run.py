@@ -101,7 +101,9 @@ def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
 
 def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
   """Creates the empty ledger of a run."""
-  claim = accounting.Participation.of_sampler(experiment.sampler)
+  claim = accounting.Participation.of_sampler(
+      experiment.sampler, rounds=training_flags.ROUNDS.value
+  )
   accountants = accounting.supported_accountants(claim)
   if (
       experiment.mechanism.noise_multiplier < _SMALLEST_NOISE_FOR_PLD
@@ -119,7 +121,11 @@ def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
 
 
 def extrapolate(
-    experiment: Experiment, ledger: ledger_lib.Ledger, rounds: int
+    experiment: Experiment,
+    ledger: ledger_lib.Ledger,
+    rounds: int,
+    *,
+    accountants: tuple[str, ...] | None = None,
 ) -> extrapolation_lib.Extrapolation | None:
   """Cost of the same noise on the mean with more users; `None` if no noise."""
   if (
@@ -135,6 +141,7 @@ def extrapolate(
       num_users=experiment.extrapolated_num_users,
       cohort_factor=experiment.extrapolated_cohort_factor,
       delta=planning.default_delta(experiment.extrapolated_num_users),
+      accountants=accountants,
   )
 
 
@@ -300,10 +307,13 @@ def _epsilon_curves(experiment, state, extrapolation) -> dict[str, Any]:
     name = (
         f"extrapolated to {experiment.extrapolated_num_users:,} users,\n"
         f"{experiment.extrapolated_cohort_factor:g} x the cohort,"
-        f" δ = {extrapolation.delta:g}"
+        f" δ = {extrapolation.delta:g}, RDP"
     )
     extrapolated[name] = [
-        extrapolate(experiment, state.ledger, r).user_level.epsilon
+        # PLD would take seconds for each point.
+        extrapolate(
+            experiment, state.ledger, r, accountants=("rdp",)
+        ).user_level.epsilon
         for r in epsilon_rounds
     ]
   return {"epsilon_rounds": epsilon_rounds, "extrapolated": extrapolated}

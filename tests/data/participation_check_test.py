@@ -1,5 +1,6 @@
 """Tests of what is derived from the trace of who took part."""
 
+import itertools
 import os
 import time
 
@@ -55,6 +56,8 @@ def _derive(num_users, rounds):
       for i, a in enumerate(took_part)
       for b in took_part[i + 1 :]
   }
+  users = [set().union(*(c.tolist() for c in clients)) for clients in rounds]
+  common = [len(a & b) for a, b in itertools.pairwise(users)]
   closest = min((b - a for _, a, b in pairs), default=None)
   most = max(len(took_part) for took_part in when.values())
   return {
@@ -71,6 +74,12 @@ def _derive(num_users, rounds):
       "min_users_per_round": min(sizes, default=0),
       "max_users_per_round": max(sizes, default=0),
       "total_participations": sum(sizes),
+      "min_clients_per_round": min(map(len, rounds), default=0),
+      "max_clients_per_round": max(map(len, rounds), default=0),
+      "users_alone": all(
+          client.size == 1 for clients in rounds for client in clients
+      ),
+      "common_users": (min(common), max(common)) if common else None,
   }
 
 
@@ -139,6 +148,10 @@ def test_observations_by_hand(trace):
       min_users_per_round=0,
       max_users_per_round=3,
       total_participations=9,
+      min_clients_per_round=0,
+      max_clients_per_round=3,
+      users_alone=False,
+      common_users=(0, 1),
   )
   assert participation_check.observe(trace, rounds=1).min_separation is None
 

@@ -7,6 +7,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from tff_fedemb.data import participation as samplers
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import composition
 
@@ -189,3 +190,36 @@ def test_fixed_size_has_no_pld():
   assert accounting.supported_accountants(_fixed_size()) == ('rdp',)
   with pytest.raises(ValueError, match='accountants must be among'):
     accounting.select_accountants(_fixed_size(), ('pld',))
+
+
+def test_passes_bound_participations_where_the_separation_does_not():
+  # 77 rounds a pass; 40 apart would allow 20 participations in 800 rounds.
+  sampler = samplers.MinSeparationSampler(770, 10, min_separation=40)
+  known = accounting.Participation.of_sampler(sampler, rounds=800)
+  assert known.participations(800) == 11
+  assert known.participations(41) == 2
+  assert accounting.Participation.of_sampler(sampler).participations(800) == 20
+
+
+@pytest.mark.parametrize(
+    ('sampler', 'kind'),
+    [
+        (samplers.PoissonSampler(20, 2), 'poisson'),
+        (samplers.FixedSizeSampler(20, 2), 'fixed_size'),
+        (samplers.MinSeparationSampler(20, 2), 'min_separation'),
+    ],
+)
+def test_claim_is_the_samplers(sampler, kind):
+  claim = accounting.Participation.of_sampler(sampler, rounds=30)
+  assert claim.kind.value == kind
+  assert claim.participations(30) == (3 if kind == 'min_separation' else 30)
+  assert (claim.num_users, claim.users_per_round) == (20, 2)
+  assert accounting.Participation.from_json(claim.to_json()) == claim
+
+
+def test_sampler_of_an_unknown_class_has_no_claim():
+  class Other(samplers.PoissonSampler):
+    pass
+
+  with pytest.raises(ValueError, match='sampler must be one of'):
+    accounting.Participation.of_sampler(Other(20, 2))

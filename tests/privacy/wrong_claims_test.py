@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tff_fedemb.data import participation as sampling
+from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -52,6 +53,11 @@ def _sampled(kind, **options):
   return [sampler.sample(number) for number in range(_ROUNDS)]
 
 
+def _alone(slots):
+  """Each user as a virtual client."""
+  return [slots[i : i + 1] for i in range(slots.size)]
+
+
 def _report(claim, rounds, path, *, num_users=_NUM_USERS, num_recorded=None):
   """Reports a ledger of the claim against a trace of the rounds."""
   with participation_trace.TraceWriter(path, num_users) as writer:
@@ -76,7 +82,87 @@ def _check_refused(claim, rounds, path, *messages, **options):
 def test_what_was_run_may_be_claimed(kind, tmp_path):
   report = _report(_claim(kind), _sampled(kind), tmp_path / 'trace')
   assert 0 < report.epsilon < math.inf
-  assert report.participation_checked in report.statement
+  assert 'checked against the trace' in report.statement
+  assert f'trace of {_ROUNDS} rounds' in report.participation_checked
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+@pytest.mark.parametrize(
+    ('num_users', 'clients', 'users_per_client'),
+    [(1_000, 50, 1), (200, 5, 10), (12, 3, 4), (9, 2, 1), (40, 30, 1)],
+)
+def test_honest_runs_are_not_refused(
+    kind, num_users, clients, users_per_client
+):
+  # Of 15 x 40 traces, each refused with a probability of about 1e-11 at most.
+  for seed in range(40):
+    sampler = sampling.create_sampler(
+        kind,
+        num_users=num_users,
+        clients_per_round=clients,
+        users_per_client=users_per_client,
+        seed=seed,
+    )
+    check = participation_check.ParticipationCheck(num_users)
+    for number in range(1 + seed):
+      rounds = sampler.sample(number)
+      slots = np.sort(np.concatenate([np.empty(0, np.int64), *rounds]))
+      check.look_at(number, len(rounds), slots)
+    trace_check.check(
+        accounting.Participation.of_sampler(sampler),
+        check.observed,
+        rounds=1 + seed,
+    )
+
+
+@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+def test_groups_under_a_claim_of_users_on_their_own(kind, tmp_path):
+  sampler = sampling.create_sampler(
+      kind, num_users=_NUM_USERS, clients_per_round=5, users_per_client=10
+  )
+  _check_refused(
+      _claim(kind),
+      [sampler.sample(number) for number in range(_ROUNDS)],
+      tmp_path / 'trace',
+      'virtual clients of one user were assumed',
+      'the trace has virtual clients of several',
+  )
+
+
+def test_more_virtual_clients_than_claimed(tmp_path):
+  _check_refused(
+      _claim('fixed_size', users_per_client=10),
+      _sampled('fixed_size'),
+      tmp_path / 'trace',
+      'virtual clients of 10 users were assumed, 5 a round; the trace has a '
+      'round of 50',
+  )
+
+
+@pytest.mark.parametrize(
+    ('kind', 'num_users'), [('fixed_size', 1_000), ('poisson', 1_007)]
+)
+def test_passes_under_a_claim_of_sampling(kind, num_users, tmp_path):
+  sampler = sampling.MinSeparationSampler(num_users, _USERS_PER_ROUND, seed=1)
+  _check_refused(
+      _claim(kind, num_users=num_users),
+      [sampler.sample(number) for number in range(200)],
+      tmp_path / 'trace',
+      f'{kind} participation was assumed, in which two consecutive rounds have',
+      'they have 0 to 0: its users were not drawn independently for every',
+      num_users=num_users,
+  )
+
+
+@pytest.mark.parametrize('kind', ['fixed_size', 'poisson'])
+def test_one_cohort_again_and_again_under_a_claim_of_sampling(kind, tmp_path):
+  _check_refused(
+      _claim(kind),
+      [_alone(np.arange(_USERS_PER_ROUND))] * 3,
+      tmp_path / 'trace',
+      f'{kind} participation was assumed, in which two consecutive rounds have',
+      'they have 50 to 50',
+  )
 
 
 def test_fixed_size_under_a_poisson_claim(tmp_path):
@@ -104,7 +190,7 @@ def test_poisson_under_a_fixed_size_claim(tmp_path):
 
 def test_larger_rounds_under_a_poisson_claim(tmp_path):
   rounds = _sampled('poisson')
-  rounds[7] = [np.arange(150)]
+  rounds[7] = _alone(np.arange(150))
   _check_refused(
       _claim('poisson'),
       rounds,
@@ -122,7 +208,7 @@ def test_a_user_more_often_than_sampling_explains(kind, tmp_path):
     others = np.setdiff1d(np.concatenate(clients), [3])
     # User 3 in every round, in place of somebody else.
     size = sum(map(len, clients))
-    rounds.append([np.append(others[: size - 1], 3)])
+    rounds.append(_alone(np.append(others[: size - 1], 3)))
   _check_refused(
       _claim(kind),
       rounds,

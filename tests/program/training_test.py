@@ -1,6 +1,8 @@
 """Tests of the training loop with a runtime that does arithmetic."""
 
 import collections
+import shutil
+import stat
 
 import dp_accounting
 import numpy as np
@@ -190,3 +192,17 @@ def test_ledger_of_other_users_is_not_continued(tmp_path):
 def test_mistakes_are_named(options, message):
   with pytest.raises(ValueError, match=message):
     training.TrainingConfig(**options)
+
+
+def test_a_run_without_its_checkpoints_does_not_begin_again(tmp_path):
+  with pytest.raises(RuntimeError):
+    _train(tmp_path, _Sums(fail_in_round=5))
+  shutil.rmtree(tmp_path / "checkpoints")
+  message = "of the 6 rounds in its trace"
+  with pytest.raises(training.ResumeError, match=message):
+    _train(tmp_path, _Sums())
+
+
+def test_checkpoints_are_their_owners_alone(tmp_path):
+  _train(tmp_path, _Sums())
+  assert stat.S_IMODE((tmp_path / "checkpoints").stat().st_mode) == 0o700

@@ -68,6 +68,15 @@ class Sampler(abc.ABC):
     """Number m k of users in a round: exact, expected or at most."""
     return self.clients_per_round * self.users_per_client
 
+  def max_participations(self, rounds: int) -> int | None:
+    """Rounds that a user takes part in at most; None if that may be all.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+    """
+    del rounds  # Whoever is drawn anew may be drawn every time.
+    return None
+
   @abc.abstractmethod
   def sample(self, round_num: int) -> list[np.ndarray]:
     """Draws the virtual clients of a round.
@@ -220,6 +229,10 @@ class MinSeparationSampler(Sampler):
   def rounds_per_pass(self) -> int:
     """Number P of rounds in which every user takes part once."""
     return -(-self.num_users // self.users_per_round)
+
+  def max_participations(self, rounds: int) -> int:
+    """Once in each pass, the last of which may be cut short."""
+    return -(-rounds // self.rounds_per_pass)
 
   @functools.cached_property
   def _order(self) -> np.ndarray:

@@ -25,6 +25,11 @@ class ObservedParticipation:
     min_users_per_round: Smallest number of users in a round, 0 without rounds.
     max_users_per_round: Largest number of users in a round, 0 without rounds.
     total_participations: Sum of the numbers of users over the rounds.
+    max_clients_per_round: Largest number of virtual clients in a round.
+    min_clients_per_round: Smallest number of virtual clients in a round.
+    users_alone: Whether in every round each user was a virtual client.
+    common_users: Smallest and largest number of users that two consecutive
+      rounds have in common; None for less than two rounds.
   """
 
   num_users: int
@@ -36,6 +41,10 @@ class ObservedParticipation:
   min_users_per_round: int = 0
   max_users_per_round: int = 0
   total_participations: int = 0
+  max_clients_per_round: int = 0
+  min_clients_per_round: int = 0
+  users_alone: bool = True
+  common_users: tuple[int, int] | None = None
 
 
 class ParticipationCheck:
@@ -93,13 +102,21 @@ class ParticipationCheck:
           f"rounds must be at least the {seen.num_rounds} looked at and at most"
           f" the {reader.num_rounds} recorded, found {stop}."
       )
-    for round_num, _, slots in reader.read(seen.num_rounds, stop):
-      self._observed = self._look_at(round_num, slots)
+    for round_num, num_clients, slots in reader.read(seen.num_rounds, stop):
+      self.look_at(round_num, num_clients, slots)
 
-  def _look_at(
-      self, round_num: int, slots: np.ndarray
-  ) -> ObservedParticipation:
+  def look_at(
+      self, round_num: int, num_clients: int, slots: np.ndarray
+  ) -> None:
+    """Looks at the next round.
+
+    Args:
+      round_num: Its number.
+      num_clients: Number of its virtual clients.
+      slots: Its users, sorted, int64.
+    """
     seen = self._observed
+    previous = self._last_round[slots]
     changes = {
         "num_rounds": round_num + 1,
         "min_users_per_round": (
@@ -109,9 +126,19 @@ class ParticipationCheck:
         ),
         "max_users_per_round": max(seen.max_users_per_round, slots.size),
         "total_participations": seen.total_participations + slots.size,
+        "min_clients_per_round": (
+            min(seen.min_clients_per_round, num_clients)
+            if seen.num_rounds
+            else num_clients
+        ),
+        "max_clients_per_round": max(seen.max_clients_per_round, num_clients),
+        "users_alone": seen.users_alone and num_clients == slots.size,
     }
+    if seen.num_rounds:
+      common = int(np.count_nonzero(previous == round_num - 1))
+      low, high = seen.common_users or (common, common)
+      changes["common_users"] = (min(low, common), max(high, common))
     if slots.size:
-      previous = self._last_round[slots]
       self._last_round[slots] = round_num
       counts = self._counts[slots] + 1
       self._counts[slots] = counts
@@ -127,7 +154,7 @@ class ParticipationCheck:
       ):
         changes["min_separation"] = separation
         changes["closest_pair"] = (int(slots[latest]), earlier, round_num)
-    return dataclasses.replace(seen, **changes)
+    self._observed = dataclasses.replace(seen, **changes)
 
 
 def observe(

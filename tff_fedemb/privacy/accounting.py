@@ -29,9 +29,9 @@ from tff_fedemb.data import participation as samplers
 from tff_fedemb.privacy import checks
 
 USER = 'user'
+# Of the reading that counts one clip norm where a user can cause two.
 VIRTUAL_CLIENT_UNIT = (
-    'protects a whole virtual client only, not user-level: zero-out of a '
-    'virtual client'
+    'is not user-level: at best it is for a whole virtual client, zeroed out'
 )
 
 
@@ -219,11 +219,15 @@ class Participation:
     return _RULES[self.kind].sampled_event(self, event)
 
   @classmethod
-  def of_sampler(cls, sampler: samplers.Sampler) -> 'Participation':
+  def of_sampler(
+      cls, sampler: samplers.Sampler, *, rounds: int | None = None
+  ) -> 'Participation':
     """What may be claimed for the users that a sampler draws.
 
     Args:
       sampler: One of `data.participation`.
+      rounds: Number of rounds at most, if it is known: users who take part once
+        in a pass may be closer together than that at times, not on average.
 
     Raises:
       ValueError: If nothing is known about samplers of its class.
@@ -241,6 +245,9 @@ class Participation:
         users_per_round=sampler.users_per_round,
         users_per_client=sampler.users_per_client,
         min_separation=getattr(sampler, 'min_separation', None),
+        max_participations=(
+            None if rounds is None else sampler.max_participations(rounds)
+        ),
         regroup_clients=getattr(sampler, 'regroup_clients', True),
     )
 

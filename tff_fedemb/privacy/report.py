@@ -21,6 +21,8 @@ _RELEASED = "every round's model (all iterates)"
 _NOT_COVERED = (
     'training metrics: losses, norms, counts and evaluations on the users of '
     'a round are computed without noise',
+    'the trace, and what this report says of it under participation_checked: '
+    'who was drawn is what amplification keeps secret',
     'evaluation: recall, ROC and thresholds are computed without noise, in '
     'some tasks (EMNIST) on further images of the same users',
     'hyperparameter tuning: other runs on the same users add their own cost',
@@ -30,6 +32,12 @@ _NOT_COVERED = (
     'through them',
 )
 
+_ACCOUNTANT_IN_WORDS = {
+    'rdp': 'RDP',
+    'pld': 'PLD',
+    'gaussian': 'the exact privacy loss of the Gaussian mechanism',
+}
+_CHECKED = 'This was checked against the trace of the run.'
 _UNCHECKED = 'No trace of a run was checked for this.'
 
 
@@ -222,11 +230,12 @@ def _statement(
       f'(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit '
       f'"{participation.unit}" under the relation '
       f'"{participation.neighboring_relation_in_words}", by '
-      f'{name.upper()}{others} of dp_accounting '
+      f'{_ACCOUNTANT_IN_WORDS[name]}{others} with dp_accounting '
       f'{importlib.metadata.version("dp-accounting")}, for '
       f'{_num_rounds(mechanism_counts):,} '
       f'rounds of which {_RELEASED} may be released. '
-      f'{participation.sampling}. {checked or _UNCHECKED} '
+      f'{participation.sampling}. '
+      f'{_UNCHECKED if checked is None else _CHECKED} '
       "Every virtual client's update is clipped to L2 norm C, the clipped "
       'updates are summed, and Gaussian noise is added to the sum, which is '
       'then divided by a constant; z is the noise multiplier. '
@@ -283,7 +292,7 @@ def _checked(observed: participation_check.ObservedParticipation) -> str:
       else f', never less than {observed.min_separation:,} rounds apart'
   )
   return (
-      f'This was checked against the trace of {observed.num_rounds:,} rounds: '
+      f'In the trace of {observed.num_rounds:,} rounds: '
       f'{observed.min_users_per_round:,} to {observed.max_users_per_round:,} '
       'users a round, nobody twice in a round, nobody more than '
       f'{observed.max_participations:,} times{separation}.'

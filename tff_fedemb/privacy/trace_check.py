@@ -15,7 +15,8 @@ from tff_fedemb.data import participation_check
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import checks
 
-# Chance that honest sampling is refused. Far below any delta that is in use.
+# Chance that one of the checks refuses honest sampling. Far below any delta
+# that is in use.
 FALSE_ALARM_RATE = 1e-12
 
 
@@ -50,11 +51,30 @@ def check(
         f'accounting assumes, found one of {observed.num_users:,}.'
     )
   if rounds:
+    _check_clients(participation, observed)
     {
         accounting.ParticipationKind.POISSON: _check_poisson,
         accounting.ParticipationKind.FIXED_SIZE: _check_fixed_size,
         accounting.ParticipationKind.MIN_SEPARATION: _check_min_separation,
     }[participation.kind](participation, observed)
+
+
+def _check_clients(participation, observed):
+  """Several users in a virtual client cost more than users on their own."""
+  if participation.users_per_client == 1:
+    if not observed.users_alone:
+      raise ClaimError(
+          'virtual clients of one user were assumed, whose removal changes a '
+          'sum by one clip norm; the trace has virtual clients of several.'
+      )
+    return
+  clients = participation.users_per_round / participation.users_per_client
+  if observed.max_clients_per_round > clients:
+    raise ClaimError(
+        f'virtual clients of {participation.users_per_client:,} users were '
+        f'assumed, {checks.count_in_words(clients)} a round; the trace has a '
+        f'round of {observed.max_clients_per_round:,}.'
+    )
 
 
 def _check_fixed_size(participation, observed):
@@ -67,6 +87,7 @@ def _check_fixed_size(participation, observed):
         f'{sizes[1]:,}.'
     )
   _check_frequency(participation, observed)
+  _check_overlap(participation, observed)
 
 
 def _check_poisson(participation, observed):
@@ -86,13 +107,15 @@ def _check_poisson(participation, observed):
     )
   if sizes[0] == sizes[1] and probability < 1:
     same = stats.binom.logpmf(sizes[0], n, probability)
-    if observed.num_rounds * same < math.log(FALSE_ALARM_RATE):
+    # All rounds are as the first one, whatever its size.
+    if (observed.num_rounds - 1) * same < math.log(FALSE_ALARM_RATE):
       raise ClaimError(
           'poisson participation was assumed, in which the number of users '
           f'varies; every one of {observed.num_rounds:,} rounds in the trace '
           f'has exactly {sizes[0]:,}: that is fixed_size.'
       )
   _check_frequency(participation, observed)
+  _check_overlap(participation, observed)
 
 
 def _check_frequency(participation, observed):
@@ -109,6 +132,46 @@ def _check_frequency(participation, observed):
         f'{participation.sampling_probability:.4g}; in the trace user '
         f'{observed.most_frequent_user:,} is in '
         f'{observed.max_participations:,} of {observed.num_rounds:,} rounds.'
+    )
+
+
+def _check_overlap(participation, observed):
+  """Consecutive rounds have as many users in common as sampling makes them.
+
+  Passes over the users, in which nobody comes back for a while, have none; the
+  same cohort again and again has all.
+  """
+  if observed.common_users is None:
+    return
+  low, high = observed.common_users
+  n = participation.num_users
+  pairs = observed.num_rounds - 1
+  if participation.kind is accounting.ParticipationKind.POISSON:
+    common = stats.binom(n, participation.sampling_probability**2)
+    # Every second pair of rounds is independent of the others.
+    independent = observed.num_rounds // 2
+  else:
+    users = participation.users_per_round
+    # Given the users of a round, those of the next are drawn anew.
+    common = stats.hypergeom(n, users, users)
+    independent = pairs
+  # Smallest and largest over all pairs: one exceeds a bound with at most
+  # `pairs` times the chance of a single one, all do with the power of it.
+  too_few = (
+      pairs * common.cdf(low) < FALSE_ALARM_RATE
+      or independent * common.logcdf(high) < math.log(FALSE_ALARM_RATE)
+  )
+  too_many = (
+      pairs * common.sf(high - 1) < FALSE_ALARM_RATE
+      or independent * common.logsf(low - 1) < math.log(FALSE_ALARM_RATE)
+  )
+  if too_few or too_many:
+    raise ClaimError(
+        f'{participation.kind.value} participation was assumed, in which two '
+        f'consecutive rounds have {common.mean():.4g} users in common on '
+        f'average; in the trace of {observed.num_rounds:,} rounds they have '
+        f'{low:,} to {high:,}: its users were not drawn independently for '
+        'every round.'
     )
 
 

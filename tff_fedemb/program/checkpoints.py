@@ -3,7 +3,8 @@
 A checkpoint holds all that the next round depends on: the learning process's
 state, the privacy ledger, the number of rounds done and the time they took. It
 appears under its name only when it is complete. If the newest one cannot be
-read all the same, the one before it is taken.
+read all the same, the one before it is taken. The directory is its owner's
+alone: whoever has the state of correlated noise can take the noise away.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ class Checkpoints:
       warn: Receives a line when a checkpoint cannot be used.
     """
     self._directory = pathlib.Path(directory)
+    # The state of correlated noise holds its seed.
+    self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     self._warn = warn
     self._manager = tff.program.FileProgramStateManager(
         os.fspath(directory),

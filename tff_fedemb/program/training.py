@@ -164,6 +164,14 @@ class TrainingLoop:
     )
     found = self._checkpoints.load_latest(self._program_state(state))
     if found is None:
+      if self._trace.num_rounds:
+        # The first checkpoint is older than the first round.
+        raise ResumeError(
+            f"run_dir must hold a checkpoint of the {self._trace.num_rounds}"
+            " rounds in its trace, found none: doing them again, with other"
+            " noise, would cost more than is accounted. Take another run_dir to"
+            " start again."
+        )
       self._checkpoints.save(self._program_state(state), 0)
       return state
     saved, rounds_done = found
