@@ -22,7 +22,6 @@ import pathlib
 from typing import Any
 
 from absl import flags
-import dp_accounting
 
 from binaries import account_output
 from binaries import account_run
@@ -36,7 +35,6 @@ from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.strategies import registry as strategies
-from tff_fedemb.strategies import strategy as strategy_lib
 
 _MECHANISM = flags.DEFINE_string(
     "mechanism", None,
@@ -230,25 +228,26 @@ def _epsilon() -> tuple[dict[str, Any], str]:
     run = command_line.call_with_flags(
         account_run.recompute, _RUN_DIR.value, _accountants(None)
     )
-    counts = account_run.mechanism_counts(run.ledger)
+    counts = composition.merge_rounds(run.ledger.history)
     participation, notes, report = (
         run.ledger.participation, run.notes, run.report,
     )  # fmt: skip
-    mechanism = None
   else:
     _require(_NEEDED, "with epsilon, or --run_dir in its place")
     plan = _create_plan()
     report = command_line.call_with_flags(planning.create_report, plan)
     counts = [(plan.event, plan.rounds)]
     participation, notes = plan.participation, _notes(plan)
-    mechanism = plan.mechanism
   values = report.to_json()
   if report.unit_is_virtual_client_epsilon is None:
     # The participation's own sensitivity is one clip norm.
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
+  mechanisms = [planning.mechanism_of(event) for event, _ in counts]
+  # Rounds without noise may come before or after.
+  name, strategy = next((m for m in mechanisms if m[0]), (None, None))
   values |= {
-      "mechanism": mechanism or _mechanism_of(counts),
-      "strategy": _strategy_of(counts),
+      "mechanism": name,
+      "strategy": None if strategy is None else strategies.to_json(strategy),
       "participation": participation.to_json(),
       "events": [
           {"event": repr(event), "count": count}
@@ -257,23 +256,6 @@ def _epsilon() -> tuple[dict[str, Any], str]:
       "notes": list(notes),
   }
   return values, account_output.report_text(report, notes)
-
-
-def _mechanism_of(counts: composition.RoundCounts) -> str | None:
-  """The mechanism of a ledger; None if no round made noise."""
-  for event, _ in counts:
-    if isinstance(event, strategy_lib.CorrelatedGaussianDpEvent):
-      return event.strategy.name
-    if isinstance(event, dp_accounting.GaussianDpEvent):
-      return "gaussian"
-  return None
-
-
-def _strategy_of(counts: composition.RoundCounts) -> dict[str, Any] | None:
-  for event, _ in counts:
-    if isinstance(event, strategy_lib.CorrelatedGaussianDpEvent):
-      return strategies.to_json(event.strategy)
-  return None
 
 
 def _calibrate() -> tuple[dict[str, Any], str]:
@@ -360,13 +342,13 @@ def _extrapolate() -> tuple[dict[str, Any], str]:
     ledger = check(
         account_run.read_ledger, _RUN_DIR.value, _accountants(None)
     )
-    event = check(account_run.only_event, ledger)
+    event = check(planning.only_event, ledger.history)
     found = check(
         extrapolation.extrapolate,
         rounds=ledger.rounds,
-        noise_multiplier=event.noise_multiplier,
+        noise_multiplier=getattr(event, "noise_multiplier", 0.0),
         participation=ledger.participation,
-        strategy=getattr(event, "strategy", None),
+        strategy=planning.mechanism_of(event)[1],
         num_users=num_users,
         cohort_factor=_COHORT_FACTOR.value,
         delta=delta,

@@ -1,6 +1,5 @@
 """The privacy of a run, recomputed from what it left in its directory."""
 
-import collections
 from collections.abc import Sequence
 import dataclasses
 import json
@@ -9,10 +8,9 @@ import os
 import pathlib
 from typing import Any
 
-import dp_accounting
-
 from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import run_directory
@@ -68,29 +66,6 @@ def read_ledger(
   )
 
 
-def mechanism_counts(ledger: ledger_lib.Ledger) -> composition.RoundCounts:
-  """Returns the ledger's events, each once, and their numbers of rounds."""
-  counts = collections.Counter()
-  for event, count in ledger.history:
-    counts[event] += count
-  return list(counts.items())
-
-
-def only_event(ledger: ledger_lib.Ledger) -> dp_accounting.DpEvent:
-  """Returns what every round released, for it to be extrapolated.
-
-  Raises:
-    ValueError: If there was no round, no noise, or not the same in all rounds.
-  """
-  events = [event for event, _ in mechanism_counts(ledger)]
-  if len(events) != 1 or composition.is_noiseless(events[0]):
-    raise ValueError(
-        "run_dir must be of a run with the same noise in all rounds, found"
-        f" {[str(event) for event in events]}."
-    )
-  return events[0]
-
-
 def recompute(
     run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
 ) -> Recomputed:
@@ -105,9 +80,16 @@ def recompute(
 
   Raises:
     ValueError: If a file is missing or damaged, the trace refutes what the
-      ledger assumes, or the run's own summary says something else.
+      ledger assumes, the run's own summary says something else, or PLD alone
+      would take minutes.
   """
   ledger = read_ledger(run_dir, accountants)
+  epsilon_lib.check_pld(
+      composition.merge_rounds(ledger.history),
+      ledger.participation,
+      ledger.delta,
+      accountants=ledger.accountants,
+  )
   run_dir = pathlib.Path(run_dir)
   summary = _read_json(run_dir / run_directory.SUMMARY)
   notes = []

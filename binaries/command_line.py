@@ -8,6 +8,8 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import os
 import re
+import select
+import signal
 import sys
 import warnings
 
@@ -79,6 +81,19 @@ def _find_command(
   return [command]
 
 
+def _exit_if_nobody_reads() -> None:
+  """Ends the program, as `SIGPIPE` does, if standard output is a closed pipe.
+
+  It returns if the pipe that broke was another one.
+  """
+  poll = select.poll()
+  poll.register(sys.stdout.fileno(), 0)
+  if any(event & select.POLLERR for _, event in poll.poll(0)):
+    # What is left in the buffer would fail once more at the end of Python.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
+
+
 def run(main: Callable[..., None], *, commands: Sequence[str] = ()) -> None:
   """Parses the flags and runs a program's main function.
 
@@ -94,9 +109,14 @@ def run(main: Callable[..., None], *, commands: Sequence[str] = ()) -> None:
       logging.set_verbosity(logging.WARNING)
     try:
       main(*_find_command(arguments[1:], commands))
+      # Now, so that a reader who is gone is noticed here.
+      sys.stdout.flush()
     except UsageError as error:
       print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
       sys.exit(1)
+    except BrokenPipeError:
+      _exit_if_nobody_reads()
+      raise
     except KeyboardInterrupt:
       print("interrupted", file=sys.stderr)
       sys.exit(130)

@@ -22,12 +22,12 @@ from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import planning
 from tff_fedemb.program import run_directory
 from tff_fedemb.strategies import strategy as strategy_lib
 
 FALSE_ACCEPT_RATE = 1e-3
 
-_SETTINGS = "flags.json"
 _NOISE = "noise_multiplier"
 # What a curve has in common does not depend on these.
 _VARYING = ("seed", _NOISE, "extrapolated_num_users",
@@ -135,7 +135,7 @@ def read(path: pathlib.Path) -> Run:
   rate = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
   try:
     summary = json.loads((path / run_directory.SUMMARY).read_text())
-    settings = json.loads((path / _SETTINGS).read_text())
+    settings = json.loads((path / run_directory.SETTINGS).read_text())
     ledger = ledger_lib.Ledger.from_json(json.dumps(summary["ledger"]))
     recall = float(summary["recall_at_far"][rate])
     recall_untrained = float(summary["recall_at_far_untrained"][rate])
@@ -147,18 +147,13 @@ def read(path: pathlib.Path) -> Run:
         f"runs must be directories that training wrote, found {path}:"
         f" {type(error).__name__}: {error}"
     ) from error
-  events = {event for event, _ in ledger.history}
-  if len(events) != 1:
-    raise ValueError(
-        "runs must have had the same noise in all rounds, found"
-        f" {len(events)} kinds of noise in {path}."
-    )
-  event = events.pop()
-  strategy = getattr(event, "strategy", None)
+  try:
+    event = planning.only_event(ledger.history)
+  except ValueError as error:
+    raise ValueError(f"{error} ({path})") from error
+  mechanism, strategy = planning.mechanism_of(event)
   if composition.is_noiseless(event):
     mechanism = "no noise"
-  else:
-    mechanism = strategy.name if strategy else "gaussian"
   return Run(
       path=path,
       task=task,

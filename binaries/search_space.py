@@ -18,13 +18,19 @@ import numpy as np
 
 KINDS = ("values", "uniform", "log_uniform")
 
-# Flags that say what a trial costs, on whom, or how it is judged.
+# Flags that say what a trial costs, on whom, what it releases, how it is run or
+# how it is judged.
 FIXED_FLAGS = frozenset({
     "aggregator",
+    "algorithm",
     "cache_dir",
+    "checkpoint_every",
     "clients_per_round",
+    "compute_precision",
+    "concurrent_clients",
     "data_dir",
     "delta",
+    "evaluate_every",
     "extrapolated_cohort_factor",
     "extrapolated_num_users",
     "max_evaluation_images",
@@ -36,11 +42,42 @@ FIXED_FLAGS = frozenset({
     "participation",
     "regroup_clients",
     "restart_every",
+    "restart_every_passes",
+    "restart_warmup",
     "rounds",
     "run_dir",
+    "runtime",
     "seed",
     "task",
     "users_per_client",
+})
+
+# Flags that decide a trial's model and nothing else. A flag of the trials is
+# here or above: a new one may not be searched before someone has chosen.
+SEARCHABLE_FLAGS = frozenset({
+    "augmentation",
+    "backbone",
+    "batch_size",
+    "client_learning_rate",
+    "client_lr_schedule",
+    "client_momentum",
+    "client_optimizer",
+    "clip_learning_rate",
+    "clip_norm",
+    "embedding_dim",
+    "head",
+    "head_initial_scale",
+    "head_learned_scale",
+    "head_lr_scale",
+    "head_margin",
+    "head_scale",
+    "head_warmup_steps",
+    "local_epochs",
+    "max_examples_per_client",
+    "server_learning_rate",
+    "server_momentum",
+    "server_optimizer",
+    "target_unclipped_quantile",
 })
 
 # Types of Python that absl's types of flags take.
@@ -114,7 +151,7 @@ def _check_choice(
         f"search_space must not hold {name}: all trials must have the same"
         " data, privacy cost and evaluation, and a sampling of their own."
     )
-  if name not in flag_types:
+  if name not in flag_types or name not in SEARCHABLE_FLAGS:
     raise ValueError(
         f"search_space must hold flags of the trials, found {name!r}."
     )

@@ -12,6 +12,8 @@ import pathlib
 import statistics
 import sys
 
+from tff_fedemb.program import run_directory
+
 _RATE = "0.001"
 _COLUMNS = (
     "task",
@@ -30,8 +32,8 @@ _COLUMNS = (
 
 
 def _read(run_dir: pathlib.Path) -> tuple[str, dict, dict]:
-  settings = json.loads((run_dir / "flags.json").read_text())
-  summary = json.loads((run_dir / "summary.json").read_text())
+  settings = json.loads((run_dir / run_directory.SETTINGS).read_text())
+  summary = json.loads((run_dir / run_directory.SUMMARY).read_text())
   alike = json.dumps(
       {k: v for k, v in settings.items() if k != "seed"}, sort_keys=True
   )

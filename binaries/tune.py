@@ -60,14 +60,16 @@ _SHAPE = flags.DEFINE_float(
     " Poisson, others truncated negative binomial.",
 )  # fmt: skip
 _METRIC = flags.DEFINE_string(
-    "metric", "recall_at_far_1e-3",
+    "metric", "recall_at_far_0.001",
     "What the best trial has most of on the validation split:"
-    " recall_at_far_1e-3, recall_at_far_0.01 or recall_at_far_0.1.",
+    " recall_at_far_0.001, recall_at_far_0.01 or recall_at_far_0.1.",
 )  # fmt: skip
 _SEED = flags.DEFINE_integer(
-    "seed", 0,
-    "Seed of the hyperparameters and of the trials' own seeds; not of their"
-    " number. To be kept as secret as the other trials.",
+    "seed", None,
+    "Only for simulations that are to be reproducible: seed of the"
+    " hyperparameters and of the trials' own seeds, not of their number."
+    " Whoever knows it can tell which trial was the best [drawn, and kept with"
+    " the other trials].",
 )  # fmt: skip
 
 

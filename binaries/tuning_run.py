@@ -13,8 +13,11 @@ import json
 import math
 import os
 import pathlib
+import re
+import secrets
 import shutil
 import subprocess
+import time
 from typing import Any
 
 import dp_accounting
@@ -38,6 +41,8 @@ _SAVED_MODEL = "saved_model"
 _METRIC_PREFIX = "recall_at_far_"
 # How a trial that did run, but to no good, says so.
 _DIVERGED = "error: the model diverged"
+# How a trial that did not start says which of its flags it refuses.
+_REFUSED = re.compile(r"error: --(\w+) must ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +54,10 @@ class TuningConfig:
     space: Distribution of the hyperparameters.
     trial_flags: Flags that all trials have, each "--name=value".
     metric: What the best has most of, on the validation split:
-      "recall_at_far_" and one of the false accept rates of a trial.
-    seed: Of the hyperparameters, and of the trials' own seeds.
+      "recall_at_far_" and one of the false accept rates of a trial, however
+      the number is written.
+    seed: Of the hyperparameters, and of the trials' own seeds, for simulations
+      that are to be reproducible. None to draw one, which nobody knows.
 
   Raises:
     ValueError: If the metric is unknown or the seed negative.
@@ -59,18 +66,22 @@ class TuningConfig:
   selection: tuning.RepeatAndSelect
   space: search_space_lib.SearchSpace
   trial_flags: tuple[str, ...] = ()
-  metric: str = "recall_at_far_1e-3"
-  seed: int = 0
+  metric: str = "recall_at_far_0.001"
+  seed: int | None = None
 
   def __post_init__(self):
-    known = verification.DEFAULT_FALSE_ACCEPT_RATES
-    if _false_accept_rate(self.metric) not in known:
+    known = {
+        rate: _METRIC_PREFIX + verification.format_false_accept_rate(rate)
+        for rate in verification.DEFAULT_FALSE_ACCEPT_RATES
+    }
+    rate = _false_accept_rate(self.metric)
+    if rate not in known:
       raise ValueError(
-          "metric must be one of"
-          f" {', '.join(f'{_METRIC_PREFIX}{rate:g}' for rate in known)}, found"
+          f"metric must be one of {', '.join(known.values())}, found"
           f" {self.metric!r}."
       )
-    if self.seed < 0:
+    object.__setattr__(self, "metric", known[rate])
+    if self.seed is not None and self.seed < 0:
       raise ValueError(f"seed must be at least 0, found {self.seed}.")
 
   def settings(self) -> dict[str, Any]:
@@ -149,9 +160,17 @@ class TuningRun:
     if drawn is None:
       # Saved before any trial has a result: to draw again because of one, or
       # because a tuning was interrupted, would void the guarantee.
-      drawn = {"num_trials": config.selection.draw_num_trials(generator)}
+      drawn = {
+          "num_trials": config.selection.draw_num_trials(generator),
+          # Whoever knows it can draw the hyperparameters of all trials again,
+          # and so find the index of the best.
+          "seed": (
+              secrets.randbits(128) if config.seed is None else config.seed
+          ),
+      }
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials = drawn["num_trials"]
+    self._seed = drawn["seed"]
 
   def run(self) -> dict[str, Any]:
     """Runs the trials that are left and reports the best.
@@ -160,14 +179,18 @@ class TuningRun:
       The report, JSON values by name, as in `REPORT`.
 
     Raises:
-      command_line.UsageError: If a trial fails other than by diverging, or
-        costs something else than those before it.
+      command_line.UsageError: If a trial fails other than by diverging or by
+        refusing its hyperparameters, or costs something else than those before
+        it.
     """
     (self._path / _TRIALS).mkdir(exist_ok=True)
     best = None
     best_index = -1
     for index in tqdm.trange(self._num_trials, unit="trial"):
       trial = self._run_trial(index)
+      if trial is None:
+        # Worse than any: the tuning must not end, nor draw others instead.
+        continue
       if best is None:
         best, best_index = trial, index
       elif trial.cost != best.cost:
@@ -192,7 +215,7 @@ class TuningRun:
 
   def _draw(self, index: int) -> tuple[dict[str, Any], int]:
     """Hyperparameters and seed of a trial, which depend on nothing else."""
-    seed = self._config.seed
+    seed = self._seed
     hyperparameters = self._config.space.draw(
         np.random.default_rng([seed, index])
     )
@@ -201,11 +224,15 @@ class TuningRun:
     first = int(np.random.default_rng([seed]).integers(2**32))
     return hyperparameters, (first + index) % 2**32
 
-  def _run_trial(self, index: int) -> _Trial:
+  def _run_trial(self, index: int) -> _Trial | None:
+    """Runs a trial, or reads it; `None` if it refused its flags."""
     run_dir = self._trial_dir(index)
     hyperparameters, seed = self._draw(index)
     summary_file = run_dir / run_directory.SUMMARY
     diverged_file = run_dir.with_suffix(".diverged")
+    refused_file = run_dir.with_suffix(".refused")
+    if refused_file.exists():
+      return None
     if not summary_file.exists() and not diverged_file.exists():
       log = run_dir.with_suffix(".log")
       status, last_line = self._execute(
@@ -217,6 +244,11 @@ class TuningRun:
       )
       if status == 1 and last_line.startswith(_DIVERGED):
         diverged_file.touch()
+      elif status == 1 and _is_refused(run_dir, last_line):
+        with log.open("a") as output:
+          output.write("refused before its first round: counts as the worst\n")
+        refused_file.touch()
+        return None
       elif status != 0 or not summary_file.exists():
         raise command_line.UsageError(
             f"trial {index} must end with a summary, found exit status"
@@ -265,10 +297,15 @@ class TuningRun:
     """The report; nothing in it may depend on the other trials."""
     if best is None:
       # No trial has told what it would have cost.
+      reason = (
+          "every trial refused its flags (see the ends of trials/*.log)"
+          if self._num_trials
+          else "no trial was drawn"
+      )
       return {
           "best": None,
           "privacy": None,
-          "warnings": ["no trial was drawn: no user's data were used"],
+          "warnings": [f"{reason}: no user's data were used"],
       }
     cost = best.cost
     privacy = tuning.create_report(
@@ -278,6 +315,10 @@ class TuningRun:
         cost.delta,
     )
     warnings = list(privacy.warnings)
+    if self._config.seed is not None:
+      warnings.append(
+          "the seed was given: epsilon holds only for those who do not know it"
+      )
     if best.summary is None:
       warnings.append("every model diverged: there is none to release")
       return {
@@ -309,6 +350,24 @@ class TuningRun:
     best = self._path / BEST
     shutil.rmtree(best, ignore_errors=True)
     shutil.copytree(run_dir / _SAVED_MODEL, best / _SAVED_MODEL)
+    # Those of the trial would tell how many came after it.
+    now = time.time()
+    for path in (best, *best.rglob("*")):
+      os.utime(path, (now, now))
+
+
+def _is_refused(run_dir: pathlib.Path, last_line: str) -> bool:
+  """Whether a trial ended for a mistake that hyperparameters can have made.
+
+  Data that cannot be read are none, and neither is what comes after a run has
+  written its settings.
+  """
+  refused = _REFUSED.match(last_line)
+  return (
+      refused is not None
+      and refused[1] in search_space_lib.SEARCHABLE_FLAGS
+      and not (run_dir / run_directory.SETTINGS).exists()
+  )
 
 
 def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
@@ -316,7 +375,7 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
   ledger = ledger_lib.Ledger.from_json(
       (run_dir / run_directory.LEDGER).read_text()
   )
-  rounds = json.loads((run_dir / "flags.json").read_text())["rounds"]
+  rounds = json.loads((run_dir / run_directory.SETTINGS).read_text())["rounds"]
   if (
       len(ledger.history) != 1
       or ledger.rounds > rounds

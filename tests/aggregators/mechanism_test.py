@@ -23,11 +23,15 @@ from tff_fedemb.aggregators import mechanism
         ({"clip_learning_rate": 0.0}, "clip_learning_rate must be positive"),
         (
             {"noise_multiplier": -1.0},
-            "noise_multiplier must be at least 0, found -1",
+            r"noise_multiplier must be 0 or in .* found -1",
         ),
         (
             {"noise_multiplier": float("nan")},
-            "noise_multiplier must be at least 0, found nan",
+            r"noise_multiplier must be 0 or in .* found nan",
+        ),
+        (
+            {"noise_multiplier": 1e-7},
+            r"noise_multiplier must be 0 or in \[1e-06, 1e\+06\], found 1e-07",
         ),
         ({"rounds": 0}, "rounds must be at least 1, found 0"),
         ({"min_separation": 0}, "min_separation must be at least 1, found 0"),

@@ -116,7 +116,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
     ("arguments", "message"),
     [
         ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),
-        ("--noise_multiplier=-1", "--noise_multiplier must be at least 0"),
+        ("--noise_multiplier=-1", "--noise_multiplier must be 0 or in [1e-06"),
         ("--aggregator=none --noise_multiplier=1", "must be 0 with aggregator"),
         ("--clients_per_round=9", "at most the number of users, 6"),
         ("--task=imagenet", "--task must be one of ['emnist', 'omniglot']"),

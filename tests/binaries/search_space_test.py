@@ -66,6 +66,12 @@ def test_what_changes_cost_data_or_evaluation_is_not_searched(name):
     _read({name: {"values": [1]}})
 
 
+def test_flag_that_nobody_has_chosen_for_is_not_searched():
+  types = {**_TYPES, "new_flag": "int"}
+  with pytest.raises(ValueError, match="flags of the trials, found 'new_flag'"):
+    search_space.SearchSpace.from_json('{"new_flag": {"values": [1]}}', types)
+
+
 @pytest.mark.parametrize(
     ("space", "message"),
     [

@@ -123,8 +123,28 @@ def test_flags_of_the_training_program(flag_types):
   assert flag_types["batch_size"] == "int"
   assert flag_types["head_learned_scale"] == "bool"
   assert "flagfile" not in flag_types
-  # None that may not be searched has another name today.
-  assert set(flag_types) >= search_space.FIXED_FLAGS
+
+
+def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
+  # Does a flag change what a trial costs, its data, what it releases or how it
+  # is judged? Then it is fixed, and searchable if only the model depends on it.
+  fixed, searchable = search_space.FIXED_FLAGS, search_space.SEARCHABLE_FLAGS
+  assert not fixed & searchable
+  assert set(flag_types) == fixed | searchable
+
+
+def test_trial_refuses_hyperparameters_as_expected(data_dir, tmp_path):
+  report = tuning_run.TuningRun(
+      tuning_run.TuningConfig(
+          selection=tuning.RepeatAndSelect(1.0),
+          space=search_space.SearchSpace({"clip_norm": ("values", (-1.0,))}),
+          trial_flags=(*_TINY, f"--data_dir={data_dir}"),
+      ),
+      tmp_path / "tuning",
+      command=_TRIAL,
+      generator=None,
+  ).run()
+  assert "every trial refused its flags" in str(report["warnings"])
 
 
 @pytest.mark.parametrize(

@@ -26,15 +26,23 @@ _PARTICIPATION = accounting.Participation(
 )
 
 # Leaves what a training run leaves. Its recall is its server learning rate; a
-# rate of 7 diverges after two rounds, 8 fails and 9 trains with less noise.
+# rate of 7 diverges after two rounds, 8 fails and 9 trains with less noise; one
+# from 20 on is refused, a flag or a directory.
 _FAKE = """
 import json, os, pathlib, sys
 flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[2:])
 run_dir = pathlib.Path(flags["run_dir"])
-run_dir.mkdir(exist_ok=True)
 with open(run_dir.parent / "calls", "a") as calls:
   calls.write(json.dumps(flags) + "\\n")
 rate = float(flags["server_learning_rate"])
+if rate >= 20:
+  name = {20: "server_learning_rate", 21: "data_dir", 22: "head_margin"}[rate]
+  if rate == 22:
+    run_dir.mkdir(exist_ok=True)
+    (run_dir / "flags.json").touch()
+  print(f"error: --{name} must be something else, found {rate}.")
+  sys.exit(1)
+run_dir.mkdir(exist_ok=True)
 rounds = ROUNDS
 if rate == 8:
   print("error: the disk is full.")
@@ -75,13 +83,14 @@ def _command(tmp_path):
   return (sys.executable, os.fspath(script), empty)
 
 
-def _config(rates, **options):
+def _config(rates, *, seed=0, **options):
   return tuning_run.TuningConfig(
       selection=_FixedNumber(10.0, 1.0),
       space=search_space.SearchSpace(
           {"server_learning_rate": ("values", tuple(rates))}
       ),
       trial_flags=("--seed=1", "--clip_norm=0.3"),
+      seed=seed,
       **options,
   )
 
@@ -116,7 +125,7 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path):
   assert max(rates) == 0.4, "the seed must draw the best for this test"
   assert report["best"] == {
       "hyperparameters": {"server_learning_rate": 0.4},
-      "metric": "recall_at_far_1e-3",
+      "metric": "recall_at_far_0.001",
       "validation": 0.4,
       "test": 0.2,
       "saved_model": "best/saved_model",
@@ -135,8 +144,8 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path):
   table = tuning_run.to_table(report, directory)
   for text in (
       "| --server_learning_rate | 0.4 |",
-      "| recall_at_far_1e-3, validation | 0.4000 |",
-      "| recall_at_far_1e-3, test | 0.2000 |",
+      "| recall_at_far_0.001, validation | 0.4000 |",
+      "| recall_at_far_0.001, test | 0.2000 |",
       f"| epsilon of the tuning | {expected:.4g} |",
       "| number of trials | geometric, mean 10 |",
       "warning: the validation split",
@@ -149,6 +158,16 @@ def test_another_metric_chooses_another_trial(tmp_path):
   assert report["best"]["validation"] == -0.1
 
 
+@pytest.mark.parametrize(
+    "metric", ["recall_at_far_1e-3", "recall_at_far_0.0010"]
+)
+def test_metric_is_the_same_however_its_number_is_written(tmp_path, metric):
+  report = _run(tmp_path, [0.1], 1, metric=metric)
+  assert report["best"]["metric"] == "recall_at_far_0.001"
+  # And so is the tuning.
+  assert _run(tmp_path, [0.1], 1, metric="recall_at_far_0.001") == report
+
+
 def test_report_tells_nothing_of_the_other_trials(tmp_path):
   """What may be released is the same however many worse trials there were."""
   told = []
@@ -159,6 +178,77 @@ def test_report_tells_nothing_of_the_other_trials(tmp_path):
     written = (directory / "tuning/tuning.json").read_text()
     told.append((written, tuning_run.to_table(report, pathlib.Path("x"))))
   assert told[0] == told[1]
+
+
+def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
+  _run(tmp_path, [0.1], 1)
+  directory = tmp_path / "tuning"
+  saved_model = directory / "trials/000/saved_model"
+  (saved_model / "variables").mkdir()
+  (saved_model / "variables/weights").touch()
+  long_ago = 1e9
+  for path in (saved_model, *saved_model.rglob("*")):
+    os.utime(path, (long_ago, long_ago))
+  start = time.time()
+  _run(tmp_path, [0.1], 1)
+  best = directory / "best"
+  copied = {path.name: path.stat() for path in (best, *best.rglob("*"))}
+  assert set(copied) == {"best", "saved_model", "rate", "variables", "weights"}
+  [time_of_all] = {stat.st_mtime for stat in copied.values()}
+  # Clocks of file systems are coarse.
+  assert start - 1 < time_of_all <= time.time()
+  assert all(stat.st_atime > start - 1 for stat in copied.values())
+
+
+def _draw_three(directory, **options):
+  tuning_run.TuningRun(
+      _config([0.1, 0.2], **options),
+      directory / "tuning",
+      command=_command(directory),
+      generator=iter([3]),
+  ).run()
+  return _calls(directory)
+
+
+def test_seed_is_secret_unless_given(tmp_path):
+  calls = []
+  for name in ("a", "b"):
+    (tmp_path / name).mkdir()
+    calls.append(_draw_three(tmp_path / name, seed=None))
+  seeds = [[call["seed"] for call in run] for run in calls]
+  assert not set(seeds[0]) & set(seeds[1])
+  drawn = [
+      json.loads((tmp_path / name / "tuning/num_trials.json").read_text())
+      for name in ("a", "b")
+  ]
+  assert drawn[0]["seed"] != drawn[1]["seed"]
+  assert all(seed["seed"] > 2**64 for seed in drawn)
+  released = (tmp_path / "a/tuning/tuning.json").read_text()
+  assert str(drawn[0]["seed"]) not in released
+  assert "seed was given" not in released
+
+
+def test_resumed_tuning_goes_on_with_the_seed_that_it_drew(tmp_path):
+  before = _draw_three(tmp_path, seed=None)
+  for index in (1, 2):
+    (tmp_path / f"tuning/trials/00{index}/summary.json").unlink()
+  after = _draw_three(tmp_path, seed=None)
+  assert after == [*before, *before[1:]]
+
+
+def test_given_seed_is_reproducible_and_warned_of(tmp_path):
+  drawn = []
+  for name in ("a", "b"):
+    (tmp_path / name).mkdir()
+    calls = _draw_three(tmp_path / name, seed=5)
+    drawn.append(
+        [(call["seed"], call["server_learning_rate"]) for call in calls]
+    )
+  assert drawn[0] == drawn[1]
+  report = json.loads((tmp_path / "a/tuning/tuning.json").read_text())
+  assert "the seed was given: epsilon holds only for those who do not" in str(
+      report["warnings"]
+  )
 
 
 def test_trials_are_independent_runs(tmp_path):
@@ -211,6 +301,44 @@ def test_nothing_but_diverged_trials(tmp_path):
   )
   assert report["privacy"]["epsilon"] == pytest.approx(expected, rel=1e-12)
   assert not (tmp_path / "tuning" / "best").exists()
+
+
+def test_refused_hyperparameters_are_the_worst_and_do_not_end_it(tmp_path):
+  report = _run(tmp_path, [20, -0.5], 8)
+  assert report["best"]["validation"] == -0.5
+  calls = _calls(tmp_path)
+  rates = [call["server_learning_rate"] for call in calls]
+  assert set(rates) == {"20", "-0.5"}
+  # As many as were drawn, and all of them accounted for.
+  assert len(calls) == 8
+  expected = tuning.RepeatAndSelect(10, 1).epsilon(
+      [(dp_accounting.GaussianDpEvent(1.0), _ROUNDS)], _PARTICIPATION, 1e-4
+  )
+  assert report["privacy"]["epsilon"] == pytest.approx(expected, rel=1e-12)
+  log = tmp_path / f"tuning/trials/{rates.index('20'):03d}.log"
+  assert log.read_text().splitlines()[-1] == (
+      "refused before its first round: counts as the worst"
+  )
+  assert "refused" not in json.dumps(report["warnings"])
+  assert _run(tmp_path, [20, -0.5], 8) == report
+  assert len(_calls(tmp_path)) == 8
+
+
+def test_nothing_but_refused_trials(tmp_path):
+  report = _run(tmp_path, [20], 3)
+  assert (report["best"], report["privacy"]) == (None, None)
+  assert "every trial refused its flags" in str(report["warnings"])
+  assert not (tmp_path / "tuning" / "best").exists()
+
+
+@pytest.mark.parametrize(
+    ("rate", "flag"), [(21, "data_dir"), (22, "head_margin")]
+)
+def test_missing_data_or_a_started_trial_is_not_refused(tmp_path, rate, flag):
+  with pytest.raises(command_line.UsageError, match=f"error: --{flag} must"):
+    _run(tmp_path, [rate], 2)
+  assert not (tmp_path / "tuning/tuning.json").exists()
+  assert len(_calls(tmp_path)) == 1
 
 
 def test_no_trial_was_drawn(tmp_path):

@@ -239,6 +239,18 @@ def test_pld_needs_less(solve_for):
     [
         ({}, 0.0, 'num_users', 'target_epsilon must be positive'),
         ({}, 101.0, 'num_users', 'and at most 100, found 101'),
+        (
+            {'kind': 'poisson', 'accountant': 'pld'},
+            99.0,
+            'noise_multiplier',
+            'target_epsilon must be at most 50 with accountant pld, found 99',
+        ),
+        (
+            {'kind': 'poisson'},
+            1e-9,
+            'noise_multiplier',
+            'target_epsilon must be',
+        ),
         ({}, float('nan'), 'num_users', 'target_epsilon must be positive'),
         ({}, 1.0, 'delta', "solve_for must be one of .* found 'delta'"),
         (
@@ -279,6 +291,35 @@ def test_what_cannot_be_solved(options, target, solve_for, message):
   with pytest.raises(ValueError, match=message):
     calibration.calibrate(
         _plan(**options), target_epsilon=target, solve_for=solve_for
+    )
+
+
+def test_the_whole_population_as_the_smallest_cohort_is_remarked():
+  # All users at z = 2 x 4: epsilon 1.9; drawing 99 of 100 costs more.
+  plan = _plan(
+      num_users=100, users_per_round=100, users_per_client=1, rounds=1
+  )
+  found = calibration.calibrate(
+      plan, target_epsilon=_epsilon(plan), solve_for='users_per_round'
+  )
+  assert found.user_level.value == 100
+  assert any('All users are in every round' in a for a in found.assumptions)
+
+
+def test_cohorts_stay_where_their_noise_can_be_accounted_for():
+  # A single client of 5 users has 5e5 / 200; all users would have 5e7.
+  found = calibration.calibrate(
+      _plan(kind='poisson', noise_multiplier=5e5),
+      target_epsilon=1.0,
+      solve_for='users_per_round',
+  )
+  assert found.user_level.value == 5
+  # All users have 2e-4; a single client would have 1e-8.
+  with pytest.raises(ValueError, match='target_epsilon must be at least'):
+    calibration.calibrate(
+        _plan(kind='poisson', noise_multiplier=2e-6),
+        target_epsilon=1.0,
+        solve_for='users_per_round',
     )
 
 

@@ -127,6 +127,23 @@ def test_broken_accounting_is_not_epsilon_zero():
     epsilon_lib.current_epsilon(Broken(), 1e-5)
 
 
+def test_a_divergence_lost_in_rounding_is_refused():
+  with pytest.raises(
+      epsilon_lib.RoundingError, match='noise_multiplier must be smaller'
+  ):
+    _epsilon(_poisson(10**6, 1.0), 1e3, 10)
+
+
+@pytest.mark.parametrize('accountant', ['rdp', 'gaussian'])
+@pytest.mark.parametrize('noise_multiplier', [1e-6, 1e6])
+def test_the_limits_of_noise_have_an_epsilon(accountant, noise_multiplier):
+  claim = accounting.Participation(
+      accounting.ParticipationKind.MIN_SEPARATION, 10, 1, min_separation=1
+  )
+  epsilon = _epsilon(claim, noise_multiplier, 10**9, accountant)
+  assert 0 < epsilon < math.inf
+
+
 @pytest.mark.parametrize(
     ('noise_multiplier', 'rounds'), [(1.0, 1), (4.0, 100), (20.0, 1_000)]
 )

@@ -86,6 +86,34 @@ def test_a_factor_of_one_changes_the_population_only():
   assert not any('delta' in text for text in result.assumptions)
 
 
+def test_pld_stands_in_where_rdp_loses_its_digits():
+  few = accounting.Participation(
+      accounting.ParticipationKind.POISSON, 100, 1.0
+  )
+  result = extrapolation.extrapolate(
+      rounds=10,
+      noise_multiplier=1_000.0,
+      participation=few,
+      num_users=1_000_000,
+      cohort_factor=1,
+      accountants=('rdp',),
+  )
+  assert result.user_level.accountant == 'pld'
+  assert 0 <= result.user_level.epsilon < 0.01
+
+
+def test_pld_alone_is_refused_where_it_would_take_minutes():
+  with pytest.raises(ValueError, match='accountant must be rdp where'):
+    extrapolation.extrapolate(
+        rounds=10,
+        noise_multiplier=0.02,
+        participation=_POISSON,
+        num_users=10_000,
+        cohort_factor=1,
+        accountants=('pld',),
+    )
+
+
 def test_json_names_both_readings():
   result = extrapolation.extrapolate(
       rounds=5, noise_multiplier=0.0, participation=_FIXED_SIZE
@@ -108,6 +136,7 @@ def test_json_names_both_readings():
         ({'cohort_factor': math.inf}, 'cohort_factor must be'),
         ({'cohort_factor': 1.0001}, 'users_per_round must be an integer'),
         ({'rounds': -1}, 'rounds must be'),
+        ({'rounds': 10**23}, 'rounds must be at most'),
         ({'noise_multiplier': -1.0}, 'noise_multiplier must be'),
         ({'delta': 1.0}, 'delta must be'),
     ],

@@ -5,6 +5,7 @@ import math
 import dp_accounting
 import pytest
 
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 
@@ -104,6 +105,7 @@ def test_options_reach_the_strategy():
         ('banded', {'num_buffers': 3}, 'num_buffers must not be given'),
         ('gaussian', {'num_buffers': 3}, 'no use for it, found 3'),
         ('tree', {'rounds': 0}, 'rounds must be an integer of at least 1'),
+        ('tree', {'rounds': 10**23}, 'rounds must be at most 1,000,000,000'),
         ('tree', {'noise_multiplier': -1.0}, 'noise_multiplier must be'),
         ('tree', {'delta': 1.0}, 'delta must be in'),
         ('tree', {'accountants': ('moments',)}, 'accountants must be among'),
@@ -135,6 +137,21 @@ def test_pld_is_refused_where_it_would_take_minutes():
   )
   with pytest.raises(ValueError, match='accountant must be rdp where'):
     planning.create_report(plan)
+
+
+def test_rounds_of_one_mechanism():
+  gaussian, other = _plan().event, dp_accounting.GaussianDpEvent(2.0)
+  history = [(gaussian, 3), (other, 1), (gaussian, 2)]
+  assert composition.merge_rounds(history) == [(gaussian, 5), (other, 1)]
+  assert planning.only_event([(gaussian, 3), (gaussian, 2)]) == gaussian
+  for rounds in ([], history):
+    with pytest.raises(ValueError, match='the same noise in all rounds'):
+      planning.only_event(rounds)
+  assert planning.mechanism_of(gaussian) == ('gaussian', None)
+  tree = _plan('tree', 'min_separation')
+  assert planning.mechanism_of(tree.event) == ('tree', tree.strategy)
+  none = dp_accounting.NonPrivateDpEvent()
+  assert planning.mechanism_of(none) == (None, None)
 
 
 def test_extrapolation_is_that_of_the_authors():

@@ -39,6 +39,16 @@ def test_other_settings_are_refused_and_nothing_changes(tmp_path):
   assert {p: p.read_bytes() for p in (tmp_path / "r").iterdir()} == before
 
 
+def test_a_setting_that_did_not_exist_yet_was_not_given(tmp_path):
+  run_directory.RunDirectory(tmp_path, {"rounds": 3}).close()
+  settings = {"rounds": 3, "num_bands": None}
+  run_directory.RunDirectory(tmp_path, settings).close()
+  with pytest.raises(
+      run_directory.RunDirectoryError, match=r"--num_bands=None \(now 2\)\."
+  ):
+    run_directory.RunDirectory(tmp_path, {"rounds": 3, "num_bands": 2})
+
+
 def test_a_run_killed_while_it_was_made_can_start_again(tmp_path):
   for name in (".lock", "code_version.json", ".flags.json.partial"):
     (tmp_path / name).write_text("{")

@@ -22,8 +22,8 @@ class AggregatorConfig:
     clip_norm: L2 norm C to which each virtual client's update is clipped,
       positive.
     noise_multiplier: Standard deviation of the noise on the *sum*, in units of
-      the clip norm; not negative. With correlated noise: of what it is made
-      from, which is that of the first round.
+      the clip norm; 0 or in [1e-6, 1e6]. With correlated noise: of what it is
+      made from, which is that of the first round.
     rounds: Rounds that correlated noise is made for, at least 1.
     min_separation: Rounds from one participation of a user to the next, at
       least 1: what the correlation is optimised for.
@@ -61,11 +61,7 @@ class AggregatorConfig:
       value = getattr(self, name)
       if value is not None and not 0.0 < value < math.inf:
         raise ValueError(f"{name} must be positive, found {value}.")
-    if not 0.0 <= self.noise_multiplier < math.inf:
-      raise ValueError(
-          "noise_multiplier must be at least 0, found"
-          f" {self.noise_multiplier}."
-      )
+    strategy_lib.check_noise_multiplier(self.noise_multiplier)
     for name in (
         "rounds",
         "min_separation",

@@ -97,7 +97,8 @@ def calibrate(
     plan: All but the quantity that is solved for, of which it has a first
       guess; asks one accountant. Without sampling, users take part in whole
       passes where the number of users or the cohort changes.
-    target_epsilon: In (0, `MAX_TARGET_EPSILON`].
+    target_epsilon: In (0, `MAX_TARGET_EPSILON`]; by PLD at most
+      `epsilon.PLD_EPSILON_LIMIT`.
     solve_for: 'noise_multiplier'; 'num_users' at the plan's cohort and noise;
       or 'users_per_round', in whole virtual clients, at the plan's ratio of
       noise to cohort, so that the noise on the mean stays what it is.
@@ -116,6 +117,15 @@ def calibrate(
         f'target_epsilon must be positive and at most {MAX_TARGET_EPSILON:g}, '
         f'found {target_epsilon!r}.'
     )
+  if (
+      plan.accountants == ('pld',)
+      and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT
+  ):
+    raise ValueError(
+        'target_epsilon must be at most '
+        f'{epsilon_lib.PLD_EPSILON_LIMIT:g} with accountant pld, found '
+        f'{target_epsilon!r}.'
+    )
   if len(plan.accountants) != 1:
     raise ValueError(
         'accountants must be one for a target to hold by, found '
@@ -127,29 +137,35 @@ def calibrate(
     )
 
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
-    value = cache.remember(
-        'calibrate',
-        {
-            'plan': plan.to_json(),
-            # The strategy of another schedule is not that of this one.
-            'options': [plan.num_buffers, plan.num_bands],
-            'accountant': plan.accountants,
-            'target_epsilon': target_epsilon,
-            'solve_for': solve_for,
-            'sensitivity': sensitivity,
-        },
-        lambda: calibration_search.Search(
-            plan, target_epsilon, sensitivity
-        ).solve(solve_for),
-    )
-    solved = calibration_search.with_value(plan, solve_for, value)
-    (epsilon,) = epsilon_lib.epsilon_by_accountant(
-        [(solved.event, solved.rounds)],
-        solved.participation,
-        solved.delta,
-        accountants=solved.accountants,
-        sensitivity_in_clip_norms=sensitivity,
-    ).values()
+    try:
+      value = cache.remember(
+          'calibrate',
+          {
+              'plan': plan.to_json(),
+              # The strategy of another schedule is not that of this one.
+              'options': [plan.num_buffers, plan.num_bands],
+              'accountant': plan.accountants,
+              'target_epsilon': target_epsilon,
+              'solve_for': solve_for,
+              'sensitivity': sensitivity,
+          },
+          lambda: calibration_search.Search(
+              plan, target_epsilon, sensitivity
+          ).solve(solve_for),
+      )
+      solved = calibration_search.with_value(plan, solve_for, value)
+      (epsilon,) = epsilon_lib.epsilon_by_accountant(
+          [(solved.event, solved.rounds)],
+          solved.participation,
+          solved.delta,
+          accountants=solved.accountants,
+          sensitivity_in_clip_norms=sensitivity,
+      ).values()
+    except epsilon_lib.RoundingError as error:
+      raise ValueError(
+          'target_epsilon must be larger for the arithmetic of the rdp '
+          f'accountant, found {target_epsilon!r}.'
+      ) from error
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 
   participation = plan.participation
@@ -167,8 +183,13 @@ def calibrate(
           if user_level.sensitivity_in_clip_norms == 1
           else solve('authors', accounting.VIRTUAL_CLIENT_UNIT, 1.0)
       ),
-      report=planning.create_report(user_level.plan),
-      assumptions=_assumptions(plan, solve_for),
+      report=report_lib.create_report(
+          [(user_level.plan.event, user_level.plan.rounds)],
+          user_level.plan.participation,
+          user_level.plan.delta,
+          accountants=user_level.plan.accountants,
+      ),
+      assumptions=_assumptions(user_level.plan, solve_for),
   )
 
 
@@ -196,6 +217,17 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
           'The strategy is optimised anew for every schedule; a smaller value '
           'may do in between, as the cost of such strategies is not monotone.'
       )
+  claim = plan.participation
+  if (
+      solve_for == 'users_per_round'
+      and claim.kind is accounting.ParticipationKind.FIXED_SIZE
+      and claim.users_per_round == claim.num_users
+  ):
+    assumptions.append(
+        'All users are in every round: the bound for drawing nearly all of '
+        'them exceeds the cost of all, so a smaller cohort might do that '
+        'cannot be shown to.'
+    )
   if plan.accountants == ('pld',):
     assumptions.append(
         f'The smallest value to {calibration_search.PLD_TOLERANCE:.1%}, as PLD '

@@ -14,14 +14,15 @@ import functools
 import math
 
 import dp_accounting
+import numpy as np
 from scipy import optimize
 
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.strategies import strategy as strategy_lib
 
 MAX_NUM_USERS = 10**12
-# At more noise the divergence of sampling without replacement loses its digits.
-_NOISE_MULTIPLIERS = (1e-3, 1e6)
+_NOISE_MULTIPLIERS = (1e-3, strategy_lib.MAX_NOISE_MULTIPLIER)
 DIGITS = 5
 
 _ALL_ORDERS = tuple(
@@ -134,7 +135,7 @@ class Search:
     start = participation.num_users
     if solve_for == 'users_per_round':
       unit = participation.users_per_client
-      low, high = 1, participation.num_users // unit
+      low, high = self._cohorts()
       start = participation.users_per_round / unit
 
     def change(value: float) -> planning.Plan:
@@ -186,21 +187,33 @@ class Search:
         return unit * _smallest_integer(
             lambda clients: holds(change(clients)), first - 1, last
         )
-    raise self._unreachable(
-        'users_per_round', unit * (self._plan.participation.num_users // unit)
+    raise self._unreachable('users_per_round', unit * self._cohorts()[1])
+
+  def _cohorts(self) -> tuple[int, int]:
+    """The fewest and most virtual clients whose noise can be accounted for."""
+    participation = self._plan.participation
+    unit = participation.users_per_client
+    # The noise multiplier is in proportion to the cohort.
+    clients_per_noise = (
+        participation.users_per_round / unit / self._plan.noise_multiplier
+    )
+    low = strategy_lib.MIN_NOISE_MULTIPLIER * clients_per_noise
+    high = strategy_lib.MAX_NOISE_MULTIPLIER * clients_per_noise
+    return (
+        max(math.ceil(low), 1),
+        min(math.floor(high), participation.num_users // unit),
     )
 
   def _equal_participations(self) -> Iterator[tuple[int, int]]:
     """Yields ranges of virtual clients, smallest first."""
     participation = self._plan.participation
     unit = participation.users_per_client
-    most = participation.num_users // unit
+    first, most = self._cohorts()
 
     def participations(clients: int) -> int:
       changed = with_value(self._plan, 'users_per_round', unit * clients)
       return changed.participation.participations(self._plan.rounds)
 
-    first = 1
     while first <= most:
       now = participations(first)
       last = most
@@ -294,7 +307,11 @@ class Search:
     )
     for event, count in plan.composed_events(self._sensitivity):
       accountant.compose(event, count)
-    return accountant.get_epsilon_and_optimal_order(plan.delta)
+    # Rounding makes tiny divergences negative on the way to the value; whether
+    # that one can be trusted is for the whole account to say.
+    return dp_accounting.rdp.compute_epsilon(
+        orders, np.maximum(accountant.rdp, 0.0), plan.delta
+    )
 
   def _pld(self, plan: planning.Plan, interval: float) -> float:
     accountant = dp_accounting.pld.PLDAccountant(

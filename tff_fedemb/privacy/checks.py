@@ -5,6 +5,11 @@ import numbers
 import operator
 from typing import Any
 
+from tff_fedemb.strategies import strategy as strategy_lib
+
+# Numbers of rounds are multiplied as floating-point numbers.
+MAX_ROUNDS = 10**9
+
 
 def check_delta(delta: float) -> None:
   """Raises ValueError unless delta lies strictly between 0 and 1."""
@@ -13,12 +18,22 @@ def check_delta(delta: float) -> None:
 
 
 def check_noise_multiplier(noise_multiplier: float) -> None:
-  """Raises ValueError unless it is finite and not negative."""
-  if not is_number(noise_multiplier) or noise_multiplier < 0:
+  """Raises ValueError unless it is a number as in `strategies.strategy`."""
+  if not is_number(noise_multiplier):
     raise ValueError(
-        'noise_multiplier must be a finite number of at least 0, found '
-        f'{noise_multiplier!r}.'
+        f'noise_multiplier must be a finite number, found {noise_multiplier!r}.'
     )
+  strategy_lib.check_noise_multiplier(noise_multiplier)
+
+
+def check_rounds(rounds: int, *, minimum: int) -> int:
+  """As `check_integer`, and at most `MAX_ROUNDS`."""
+  rounds = check_integer('rounds', rounds, minimum=minimum)
+  if rounds > MAX_ROUNDS:
+    raise ValueError(
+        f'rounds must be at most {MAX_ROUNDS:,}, found {rounds:,}.'
+    )
+  return rounds
 
 
 def check_integer(name: str, value: int, *, minimum: int) -> int:

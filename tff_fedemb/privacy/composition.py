@@ -7,6 +7,7 @@ correlated noise makes the whole run one Gaussian mechanism, whose sensitivity
 is that of its strategy matrix (`strategies.strategy`).
 """
 
+import collections
 from collections.abc import Sequence
 
 import dp_accounting
@@ -17,6 +18,16 @@ from tff_fedemb.strategies import strategy as strategy_lib
 
 # A mechanism's event of one round, and the number of such rounds.
 RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
+
+
+def merge_rounds(
+    history: RoundCounts,
+) -> list[tuple[dp_accounting.DpEvent, int]]:
+  """Returns each event once, with all its rounds: composition has no order."""
+  counts = collections.Counter()
+  for event, count in history:
+    counts[event] += count
+  return list(counts.items())
 
 
 def round_event(
@@ -120,8 +131,6 @@ def check_sensitivity(
         f'{sensitivity_in_clip_norms!r}.'
     )
   return sensitivity_in_clip_norms
-
-
 
 
 def composed_events(

@@ -28,6 +28,10 @@ _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
 }
 
 
+class RoundingError(ValueError):
+  """There is too much noise for an accountant's arithmetic."""
+
+
 def create_accountant(
     name: str, neighboring_relation: dp_accounting.NeighboringRelation
 ) -> dp_accounting.PrivacyAccountant:
@@ -60,12 +64,19 @@ def current_epsilon(
   """Returns the accountant's epsilon, refusing one that is not a number.
 
   Raises:
+    RoundingError: If there is so much noise that only rounding errors are left.
     ValueError: If the accounting broke down numerically.
   """
-  # `RdpAccountant` turns a NaN among its divergences into epsilon 0.
-  broken = isinstance(accountant, dp_accounting.rdp.RdpAccountant) and any(
-      math.isnan(value) for value in accountant.rdp
-  )
+  broken = False
+  if isinstance(accountant, dp_accounting.rdp.RdpAccountant):
+    if any(value < 0 for value in accountant.rdp):
+      raise RoundingError(
+          'noise_multiplier must be smaller for the arithmetic of the rdp '
+          'accountant, to which the divergence is lost in rounding, found '
+          f'{accountant.ledger}.'
+      )
+    # `RdpAccountant` turns a NaN among its divergences into epsilon 0.
+    broken = any(math.isnan(value) for value in accountant.rdp)
   epsilon = float(accountant.get_epsilon(delta))
   if broken or math.isnan(epsilon):
     raise ValueError(
@@ -181,6 +192,40 @@ def epsilon_by_accountant(
         neighboring_relation=participation.neighboring_relation,
     )
   return epsilons
+
+
+def check_pld(
+    mechanism_counts: composition.RoundCounts,
+    participation: accounting.Participation,
+    delta: float,
+    *,
+    accountants: Sequence[str],
+) -> None:
+  """Refuses PLD as the only accountant where it would take minutes.
+
+  Args:
+    mechanism_counts: As in `composition.composed_events`.
+    participation: Who takes part.
+    delta: In (0, 1).
+    accountants: Those that are to be asked.
+
+  Raises:
+    ValueError: If RDP's epsilon exceeds `PLD_EPSILON_LIMIT`.
+  """
+  if tuple(accountants) != ('pld',):
+    return
+  try:
+    rdp = epsilon_by_accountant(
+        mechanism_counts, participation, delta, accountants=('rdp',)
+    )['rdp']
+  except RoundingError:
+    return
+  if PLD_EPSILON_LIMIT < rdp < math.inf:
+    raise ValueError(
+        f'accountant must be rdp where its epsilon exceeds '
+        f'{PLD_EPSILON_LIMIT:g} (here {rdp:.4g}): pld would take minutes for a '
+        'figure that protects nobody; found pld.'
+    )
 
 
 def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:

@@ -147,8 +147,8 @@ def extrapolate(
     DpEvent: as `composition.composed_events`, composed `rounds` times.
 
   Args:
-    rounds: Number of rounds, at least 0.
-    noise_multiplier: Of the simulation, at least 0.
+    rounds: Number of rounds, in [0, `checks.MAX_ROUNDS`].
+    noise_multiplier: Of the simulation, 0 or in [1e-6, 1e6].
     participation: Of the simulation. Without sampling, its separation becomes
       that of whole passes over the larger population.
     strategy: Of correlated noise; None for independent noise.
@@ -156,13 +156,15 @@ def extrapolate(
     cohort_factor: Multiplies the users of a round and the noise multiplier,
       positive.
     delta: In (0, 1).
-    accountants: Their names; all that the participation supports if None.
+    accountants: Their names; all that the participation supports if None. PLD
+      stands in for RDP where there is too much noise for its arithmetic.
 
   Raises:
     ValueError: If a number is out of its range, the extrapolated cohort
-      exceeds the population, or a fixed-size cohort would not be an integer.
+      exceeds the population, its noise cannot be accounted for, PLD alone
+      would take minutes, or a fixed-size cohort would not be an integer.
   """
-  rounds = checks.check_integer('rounds', rounds, minimum=0)
+  rounds = checks.check_rounds(rounds, minimum=0)
   checks.check_noise_multiplier(noise_multiplier)
   checks.check_delta(delta)
   if not 0 < cohort_factor < math.inf:
@@ -197,15 +199,29 @@ def extrapolate(
       )
   )
   counts = [(event, rounds)]
+  epsilon_lib.check_pld(
+      counts,
+      larger,
+      delta,
+      accountants=accounting.select_accountants(larger, accountants),
+  )
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
-    epsilons = epsilon_lib.epsilon_by_accountant(
-        counts,
-        larger,
-        delta,
-        accountants=accountants,
-        sensitivity_in_clip_norms=sensitivity,
-    )
+    def ask(names: Sequence[str] | None) -> dict[str, float]:
+      return epsilon_lib.epsilon_by_accountant(
+          counts,
+          larger,
+          delta,
+          accountants=names,
+          sensitivity_in_clip_norms=sensitivity,
+      )
+
+    try:
+      epsilons = ask(accountants)
+    except epsilon_lib.RoundingError:
+      # Of so much noise, which a simulation need not have, PLD still gives an
+      # upper bound. RDP breaks down under Poisson sampling alone.
+      epsilons = ask(('pld',))
     accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
 

@@ -10,6 +10,8 @@ import math
 import dp_accounting
 from scipy import optimize
 
+_TOLERANCE = 1e-12
+
 _GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
 
 
@@ -83,8 +85,13 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
         lambda epsilon: self.get_delta(epsilon) - target_delta,
         0.0,
         high,
-        xtol=1e-9,
-        rtol=1e-12,
+        # Relative alone: epsilon itself may be tiny.
+        xtol=1e-300,
+        rtol=_TOLERANCE,
     )
-    # On the side where the guarantee holds.
-    return root if self.get_delta(root) <= target_delta else root * (1 + 1e-9)
+    # To the side where the guarantee holds.
+    step = _TOLERANCE
+    while self.get_delta(root) > target_delta:
+      root *= 1.0 + step
+      step *= 2.0
+    return root

@@ -202,7 +202,7 @@ class Ledger:
       )
       trace_check.check(self._participation, observed, rounds=self.rounds)
     return report_lib.create_report(
-        _merge(self._history),
+        composition.merge_rounds(self._history),
         self._participation,
         self._delta,
         accountants=self._accountants,
@@ -287,7 +287,7 @@ class Ledger:
     if accountant == 'rdp' and self._participation.is_sampled:
       return rdp.epsilon(history, self._delta)
     return epsilon_lib.epsilon_by_accountant(
-        _merge(history),
+        composition.merge_rounds(history),
         self._participation,
         self._delta,
         accountants=(accountant,),
@@ -325,14 +325,6 @@ class _IncrementalRdp:
     accountant.compose(
         composition.round_event(event, self._participation), count
     )
-
-
-def _merge(history: Sequence[_Run]) -> list[_Run]:
-  """Adds up the counts of equal events; composition knows no order."""
-  counts: dict[dp_accounting.DpEvent, int] = {}
-  for event, count in history:
-    counts[event] = counts.get(event, 0) + count
-  return list(counts.items())
 
 
 def _prefix(history: Sequence[_Run], rounds: int) -> list[_Run]:

@@ -92,9 +92,9 @@ class Plan:
   Attributes:
     mechanism: Key of `MECHANISMS`.
     participation: Who takes part.
-    rounds: Number of rounds, at least 1.
+    rounds: Number of rounds, in [1, `checks.MAX_ROUNDS`].
     noise_multiplier: Standard deviation of the noise on a round's sum over the
-      clip norm, at least 0; of correlated noise, of a row of Z (see
+      clip norm, 0 or in [1e-6, 1e6]; of correlated noise, of a row of Z (see
       `strategies.strategy`).
     delta: In (0, 1).
     accountants: Names of those to ask; all that the participation supports if
@@ -139,7 +139,7 @@ class Plan:
           'amplification by sampling assumes fresh noise in every round; '
           f'found {self.participation.kind.value}.'
       )
-    checks.check_integer('rounds', self.rounds, minimum=1)
+    checks.check_rounds(self.rounds, minimum=1)
     checks.check_noise_multiplier(self.noise_multiplier)
     checks.check_delta(self.delta)
     accountants = accounting.select_accountants(
@@ -197,29 +197,53 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   Raises:
     ValueError: If PLD alone is asked for where it would take minutes.
   """
-  if plan.accountants == ('pld',):
-    _check_pld(plan)
+  counts = [(plan.event, plan.rounds)]
+  epsilon_lib.check_pld(
+      counts, plan.participation, plan.delta, accountants=plan.accountants
+  )
   return report_lib.create_report(
-      [(plan.event, plan.rounds)],
+      counts,
       plan.participation,
       plan.delta,
       accountants=plan.accountants,
   )
 
 
-def _check_pld(plan: Plan) -> None:
-  rdp = epsilon_lib.epsilon_by_accountant(
-      [(plan.event, plan.rounds)],
-      plan.participation,
-      plan.delta,
-      accountants=('rdp',),
-  )['rdp']
-  if epsilon_lib.PLD_EPSILON_LIMIT < rdp < math.inf:
+def mechanism_of(
+    event: dp_accounting.DpEvent,
+) -> tuple[str | None, strategy_lib.Strategy | None]:
+  """Returns the mechanism of a round's event, and its strategy if it has one.
+
+  Args:
+    event: What one round released.
+
+  Returns:
+    The name, None for what is no noise at all; the strategy, None for
+    independent noise.
+  """
+  if isinstance(event, strategy_lib.CorrelatedGaussianDpEvent):
+    return event.strategy.name, event.strategy
+  if isinstance(event, dp_accounting.GaussianDpEvent):
+    return 'gaussian', None
+  return None, None
+
+
+def only_event(history: composition.RoundCounts) -> dp_accounting.DpEvent:
+  """Returns what every round released.
+
+  Args:
+    history: Of a ledger.
+
+  Raises:
+    ValueError: If there was no round, or not the same in all rounds.
+  """
+  events = [event for event, _ in composition.merge_rounds(history)]
+  if len(events) != 1:
     raise ValueError(
-        'accountant must be rdp where its epsilon exceeds '
-        f'{epsilon_lib.PLD_EPSILON_LIMIT:g} (here {rdp:.4g}): pld would take '
-        'minutes for a figure that protects nobody; found pld.'
+        'runs must have had the same noise in all rounds, found '
+        f'{len(events)} kinds: {[str(event) for event in events]}.'
     )
+  return events[0]
 
 
 def extrapolate(

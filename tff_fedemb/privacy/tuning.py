@@ -35,7 +35,8 @@ ASSUMPTIONS = (
     'data that are not of the protected users',
     'every trial is an independent run of one mechanism, with hyperparameters '
     'drawn from one distribution, sampling and noise of its own, and the same '
-    'cost; a trial whose model diverges counts as the worst',
+    'cost; a trial whose model diverges, or whose hyperparameters are refused '
+    'before its first round, counts as the worst',
     'the tuning is run once: another one on the same users adds its own cost',
 )
 

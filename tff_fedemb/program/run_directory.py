@@ -12,12 +12,12 @@ import pathlib
 import subprocess
 from typing import Any
 
-# What came out of a run, what it cost, and who took part.
+# What a run was made with, what came out, what it cost, and who took part.
+SETTINGS = "flags.json"
 SUMMARY = "summary.json"
 LEDGER = "ledger.json"
 TRACE = "participation.trace"
 
-_SETTINGS = "flags.json"
 _CODE_VERSION = "code_version.json"
 _LOCK = ".lock"
 
@@ -71,7 +71,7 @@ class RunDirectory:
     self.path = pathlib.Path(path)
     settings = json.loads(json.dumps(dict(settings), sort_keys=True))
     found = self._read_settings()
-    if found is not None and found != settings:
+    if found is not None and _given(found) != _given(settings):
       raise RunDirectoryError(
           f"--run_dir must be new or of a run with the same flags, found"
           f" {self.path} with {_describe_difference(found, settings)}."
@@ -93,7 +93,7 @@ class RunDirectory:
       ) from error
     if found is None:
       self.write_json(_CODE_VERSION, find_code_version())
-      self.write_json(_SETTINGS, settings)
+      self.write_json(SETTINGS, settings)
 
   def _read_settings(self) -> dict[str, Any] | None:
     try:
@@ -105,13 +105,13 @@ class RunDirectory:
           f"--run_dir must be a directory, found {self.path}:"
           f" {error.strerror}."
       ) from error
-    if _SETTINGS not in entries:
+    if SETTINGS not in entries:
       # A run that ended before its settings were written left nothing else.
       if entries - {
           _LOCK,
           _CODE_VERSION,
           _partial(_CODE_VERSION),
-          _partial(_SETTINGS),
+          _partial(SETTINGS),
       }:
         raise RunDirectoryError(
             f"--run_dir must be new or hold a run, found {self.path} with other"
@@ -119,10 +119,10 @@ class RunDirectory:
         )
       return None
     try:
-      return json.loads((self.path / _SETTINGS).read_text())
+      return json.loads((self.path / SETTINGS).read_text())
     except ValueError as error:
       raise RunDirectoryError(
-          f"{self.path / _SETTINGS} must be JSON, found: {error}."
+          f"{self.path / SETTINGS} must be JSON, found: {error}."
       ) from error
 
   def read_json(self, name: str) -> Any:
@@ -144,14 +144,18 @@ class RunDirectory:
     self._lock.close()
 
 
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+  """Without what was not given: an older run may not know of it at all."""
+  return {name: value for name, value in settings.items() if value is not None}
+
+
 def _describe_difference(
     found: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> str:
-  missing = object()
   different = [
       name
       for name in sorted({*found, *asked})
-      if found.get(name, missing) != asked.get(name, missing)
+      if found.get(name) != asked.get(name)
   ]
   first = ", ".join(
       f"--{name}={found.get(name)!r} (now {asked.get(name)!r})"
