@@ -24,6 +24,7 @@ import numpy as np
 
 from binaries import search_space
 from binaries import trial_flags as trial_flags_lib
+from binaries import tuning_output
 from binaries import tuning_run
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import run_directory
@@ -130,7 +131,7 @@ def main() -> None:
         str(error).replace("--run_dir", "--output_dir")
     ) from error
   report = run.run()
-  print(tuning_run.to_table(report, pathlib.Path(_OUTPUT_DIR.value)))
+  print(tuning_output.to_table(report, pathlib.Path(_OUTPUT_DIR.value)))
 
 
 if __name__ == "__main__":

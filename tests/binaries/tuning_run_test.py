@@ -14,6 +14,7 @@ import pytest
 
 from binaries import command_line
 from binaries import search_space
+from binaries import tuning_output
 from binaries import tuning_run
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -141,7 +142,7 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path):
       report["warnings"]
   )
   assert json.loads((directory / "tuning.json").read_text()) == report
-  table = tuning_run.to_table(report, directory)
+  table = tuning_output.to_table(report, directory)
   for text in (
       "| --server_learning_rate | 0.4 |",
       "| recall_at_far_0.001, validation | 0.4000 |",
@@ -176,7 +177,7 @@ def test_report_tells_nothing_of_the_other_trials(tmp_path):
     directory.mkdir()
     report = _run(directory, [0.1, 0.2, 0.3, 0.4], num_trials)
     written = (directory / "tuning/tuning.json").read_text()
-    told.append((written, tuning_run.to_table(report, pathlib.Path("x"))))
+    told.append((written, tuning_output.to_table(report, pathlib.Path("x"))))
   assert told[0] == told[1]
 
 
@@ -345,7 +346,7 @@ def test_no_trial_was_drawn(tmp_path):
   report = _run(tmp_path, [0.1], 0)
   assert (report["best"], report["privacy"]) == (None, None)
   assert "no trial was drawn" in str(report["warnings"])
-  assert "none" in tuning_run.to_table(report, tmp_path)
+  assert "none" in tuning_output.to_table(report, tmp_path)
   assert not (tmp_path / "tuning/trials/calls").exists()
 
 

@@ -6,7 +6,6 @@ it had never stopped.
 """
 
 from collections.abc import Sequence
-import copy
 import json
 from typing import Any
 
@@ -75,8 +74,6 @@ class Ledger:
         participation, accountants
     )
     self._history: list[_Run] = []
-    self._rdp = _IncrementalRdp(participation)
-    self._cache: dict[str, tuple[int, float]] = {}
 
   @property
   def participation(self) -> accounting.Participation:
@@ -146,12 +143,7 @@ class Ledger:
     Raises:
       ValueError: If the accountant is not one of the ledger's.
     """
-    accountant = self._check_accountant(accountant)
-    rounds, epsilon = self._cache.get(accountant, (-1, 0.0))
-    if rounds != self.rounds:
-      epsilon = self._epsilon(accountant, self._history, self._rdp)
-      self._cache[accountant] = (self.rounds, epsilon)
-    return epsilon
+    return self._epsilon(self._check_accountant(accountant), self._history)
 
   def epsilon_curve(
       self, rounds: Sequence[int], *, accountant: str | None = None
@@ -176,9 +168,8 @@ class Ledger:
         raise ValueError(
             f'rounds must be at most {self.rounds}, found {number}.'
         )
-    rdp = _IncrementalRdp(self._participation)
     epsilons = {
-        number: self._epsilon(accountant, _prefix(self._history, number), rdp)
+        number: self._epsilon(accountant, _prefix(self._history, number))
         for number in sorted(set(rounds))
     }
     return [epsilons[number] for number in rounds]
@@ -281,50 +272,13 @@ class Ledger:
       )
     return name
 
-  def _epsilon(
-      self, accountant: str, history: Sequence[_Run], rdp: '_IncrementalRdp'
-  ) -> float:
-    if accountant == 'rdp' and self._participation.is_sampled:
-      return rdp.epsilon(history, self._delta)
+  def _epsilon(self, accountant: str, history: Sequence[_Run]) -> float:
     return epsilon_lib.epsilon_by_accountant(
         composition.merge_rounds(history),
         self._participation,
         self._delta,
         accountants=(accountant,),
     )[accountant]
-
-
-class _IncrementalRdp:
-  """An RDP accountant that composes every finished run of rounds once.
-
-  The run still going on is composed on a copy, so the result depends on the
-  history alone, to the last bit, and not on when epsilon was asked for.
-  """
-
-  def __init__(self, participation: accounting.Participation):
-    self._participation = participation
-    self._accountant = epsilon_lib.create_accountant(
-        'rdp', participation.neighboring_relation
-    )
-    self._composed = 0
-
-  def epsilon(self, history: Sequence[_Run], delta: float) -> float:
-    """Returns epsilon; each history must extend that of the last call."""
-    for run in history[self._composed : -1]:
-      self._compose(self._accountant, run)
-      self._composed += 1
-    accountant = copy.deepcopy(self._accountant)
-    if history:
-      self._compose(accountant, history[-1])
-    return epsilon_lib.current_epsilon(accountant, delta)
-
-  def _compose(
-      self, accountant: dp_accounting.PrivacyAccountant, run: _Run
-  ) -> None:
-    event, count = run
-    accountant.compose(
-        composition.round_event(event, self._participation), count
-    )
 
 
 def _prefix(history: Sequence[_Run], rounds: int) -> list[_Run]:
