@@ -4,42 +4,12 @@ import itertools
 import os
 import time
 
-import numpy as np
 import pytest
 
+from tests.data import traces
 from tff_fedemb.data import participation
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
-
-
-def _clients(*groups):
-  return [np.array(group) for group in groups]
-
-
-def _write(path, num_users, rounds):
-  with participation_trace.TraceWriter(path, num_users) as writer:
-    for r, clients in enumerate(rounds):
-      writer.record(r, clients)
-
-
-def _read(path):
-  with participation_trace.TraceReader(path) as reader:
-    return [(r, m, slots.tolist()) for r, m, slots in reader]
-
-
-_ROUNDS = [
-    _clients([5, 3], [99]),
-    [],
-    _clients([0], [3], [98]),
-    _clients([3, 70, 1]),
-]
-
-
-@pytest.fixture(name="trace")
-def _trace(tmp_path):
-  path = tmp_path / "trace"
-  _write(path, 100, _ROUNDS)
-  return path
 
 
 def _derive(num_users, rounds):
@@ -124,7 +94,7 @@ def test_observations_agree_with_their_definitions(
   )
   rounds = [sampler.sample(r) for r in range(40)]
   path = tmp_path / "trace"
-  _write(path, num_users, rounds)
+  traces.write(path, num_users, rounds)
   _agree(participation_check.observe(path), _derive(num_users, rounds))
   with participation_trace.TraceReader(path) as reader:
     check = participation_check.ParticipationCheck(num_users)
@@ -159,8 +129,8 @@ def test_observations_by_hand(trace):
 def test_a_check_goes_on_where_it_was(tmp_path):
   path = tmp_path / "trace"
   check = participation_check.ParticipationCheck(100)
-  for n in range(len(_ROUNDS) + 1):
-    _write(path, 100, _ROUNDS[:n])
+  for n in range(len(traces.ROUNDS) + 1):
+    traces.write(path, 100, traces.ROUNDS[:n])
     with participation_trace.TraceReader(path) as reader:
       check.update(reader)
     assert check.observed == participation_check.observe(path)
@@ -176,7 +146,7 @@ def test_rounds_that_are_not_there_are_named(tmp_path, trace):
     check.update(reader)
     with pytest.raises(ValueError, match="at least the 4 looked at"):
       check.update(reader, rounds=3)
-  _write(tmp_path / "other", 7, [])
+  traces.write(tmp_path / "other", 7, [])
   with (
       participation_trace.TraceReader(tmp_path / "other") as reader,
       pytest.raises(ValueError, match="must be of 100 users, found 7"),

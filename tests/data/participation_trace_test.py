@@ -4,9 +4,9 @@ import stat
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
+from tests.data import traces
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 
@@ -15,40 +15,17 @@ _HEADER_SIZE = 24
 _RECORD_SIZE = 28
 
 
-def _clients(*groups):
-  return [np.array(group) for group in groups]
-
-
-def _write(path, num_users, rounds):
-  with participation_trace.TraceWriter(path, num_users) as writer:
-    for r, clients in enumerate(rounds):
-      writer.record(r, clients)
-
-
 def _read(path):
   with participation_trace.TraceReader(path) as reader:
     return [(r, m, slots.tolist()) for r, m, slots in reader]
 
 
-_ROUNDS = [
-    _clients([5, 3], [99]),
-    [],
-    _clients([0], [3], [98]),
-    _clients([3, 70, 1]),
-]
 _ROUNDS_READ = [
     (0, 2, [3, 5, 99]),
     (1, 0, []),
     (2, 3, [0, 3, 98]),
     (3, 1, [1, 3, 70]),
 ]
-
-
-@pytest.fixture(name="trace")
-def _trace(tmp_path):
-  path = tmp_path / "trace"
-  _write(path, 100, _ROUNDS)
-  return path
 
 
 def test_what_is_written_is_read(trace):
@@ -61,7 +38,8 @@ def test_what_is_written_is_read(trace):
 @pytest.mark.parametrize("num_users", [2, 300, 70_000, 5_000_000_000])
 def test_gaps_of_any_size_are_kept(tmp_path, num_users):
   slots = [0, num_users - 1]
-  _write(tmp_path / "trace", num_users, [_clients(slots), _clients(slots[1:])])
+  rounds = [traces.group(slots), traces.group(slots[1:])]
+  traces.write(tmp_path / "trace", num_users, rounds)
   assert _read(tmp_path / "trace") == [(0, 1, slots), (1, 1, slots[1:])]
 
 
@@ -72,7 +50,7 @@ def test_only_the_owner_may_read(trace):
 def test_a_round_is_on_its_way_when_it_is_recorded(tmp_path):
   writer = participation_trace.TraceWriter(tmp_path / "trace", 100)
   reader = participation_trace.TraceReader(tmp_path / "trace")
-  for r, clients in enumerate(_ROUNDS):
+  for r, clients in enumerate(traces.ROUNDS):
     writer.record(r, clients)
     assert _read(tmp_path / "trace") == _ROUNDS_READ[: r + 1]
     assert writer.num_rounds == r + 1
@@ -100,18 +78,18 @@ def test_a_killed_process_loses_nothing(tmp_path):
 def test_a_resumed_run_repeats_rounds_and_goes_on(trace):
   with participation_trace.TraceWriter(trace, 100) as writer:
     # The order inside the round is not recorded.
-    writer.record(2, _clients([98], [0], [3]))
-    writer.record(3, _ROUNDS[3])
-    writer.record(4, _clients([7]))
+    writer.record(2, traces.group([98], [0], [3]))
+    writer.record(3, traces.ROUNDS[3])
+    writer.record(4, traces.group([7]))
   assert _read(trace) == [*_ROUNDS_READ, (4, 1, [7])]
 
 
 @pytest.mark.parametrize(
     ("clients", "message"),
     [
-        (_clients([0], [3], [97]), "2 users in one of them only.*slot 97"),
-        (_clients([0], [3]), "1 users in one of them only.*slot 98"),
-        (_clients([0, 3], [98]), "3 virtual clients, found 3 in 2"),
+        (traces.group([0], [3], [97]), "2 users in one of them only.*slot 97"),
+        (traces.group([0], [3]), "1 users in one of them only.*slot 98"),
+        (traces.group([0, 3], [98]), "3 virtual clients, found 3 in 2"),
         ([], "must be as recorded"),
     ],
 )
@@ -130,13 +108,21 @@ def test_a_round_repeated_with_others_is_refused(trace, clients, message):
 @pytest.mark.parametrize(
     ("round_num", "clients", "message"),
     [
-        (4, _clients([1, 2], [2]), "found slot 2 repeated"),
-        (4, _clients([1, 1]), "found slot 1 repeated"),
-        (4, _clients([100]), "below 100, found 100"),
-        (4, _clients([-1, 5]), "must be at least 0 and below 100, found -1"),
-        (2, _clients([1, 1]), "found slot 1 repeated"),
-        (5, _clients([1]), "at most 4, the first round that is not recorded"),
-        (-1, _clients([1]), "round_num must be at least 0"),
+        (4, traces.group([1, 2], [2]), "found slot 2 repeated"),
+        (4, traces.group([1, 1]), "found slot 1 repeated"),
+        (4, traces.group([100]), "below 100, found 100"),
+        (
+            4,
+            traces.group([-1, 5]),
+            "must be at least 0 and below 100, found -1",
+        ),
+        (2, traces.group([1, 1]), "found slot 1 repeated"),
+        (
+            5,
+            traces.group([1]),
+            "at most 4, the first round that is not recorded",
+        ),
+        (-1, traces.group([1]), "round_num must be at least 0"),
     ],
 )
 def test_what_cannot_be_is_not_recorded(trace, round_num, clients, message):
@@ -145,16 +131,16 @@ def test_what_cannot_be_is_not_recorded(trace, round_num, clients, message):
     with pytest.raises(ValueError, match=message):
       writer.record(round_num, clients)
     assert trace.read_bytes() == before
-    writer.record(4, _clients([1]))
+    writer.record(4, traces.group([1]))
   assert len(_read(trace)) == 5
 
 
 def test_a_last_record_cut_anywhere_is_dropped(tmp_path):
   path = tmp_path / "trace"
-  _write(path, 100, _ROUNDS[:3])
+  traces.write(path, 100, traces.ROUNDS[:3])
   start = path.stat().st_size
   with participation_trace.TraceWriter(path, 100) as writer:
-    writer.record(3, _ROUNDS[3])
+    writer.record(3, traces.ROUNDS[3])
   whole = path.read_bytes()
   for size in range(start, len(whole)):
     path.write_bytes(whole[:size])
@@ -162,7 +148,7 @@ def test_a_last_record_cut_anywhere_is_dropped(tmp_path):
     assert path.stat().st_size == size
     with participation_trace.TraceWriter(path, 100) as writer:
       assert path.stat().st_size == start
-      writer.record(3, _ROUNDS[3])
+      writer.record(3, traces.ROUNDS[3])
     assert path.read_bytes() == whole
 
 
@@ -172,28 +158,28 @@ def test_a_last_record_with_another_payload_is_dropped(trace):
   assert _read(trace) == _ROUNDS_READ[:3]
   with participation_trace.TraceWriter(trace, 100) as writer:
     assert writer.num_rounds == 3
-    writer.record(3, _ROUNDS[3])
+    writer.record(3, traces.ROUNDS[3])
   assert trace.read_bytes() == whole
 
 
 def test_a_header_cut_anywhere_is_written_again(tmp_path):
   path = tmp_path / "trace"
-  _write(path, 100, [])
+  traces.write(path, 100, [])
   header = path.read_bytes()
   assert len(header) == _HEADER_SIZE
   for size in range(_HEADER_SIZE):
     path.write_bytes(header[:size])
     with pytest.raises(participation_trace.TraceError, match="must be a trace"):
       participation_trace.TraceReader(path)
-    _write(path, 100, _ROUNDS)
+    traces.write(path, 100, traces.ROUNDS)
     assert _read(path) == _ROUNDS_READ
 
 
 def test_damage_elsewhere_is_refused_wherever_it_is(tmp_path):
   path = tmp_path / "trace"
-  _write(path, 100, _ROUNDS[:3])
+  traces.write(path, 100, traces.ROUNDS[:3])
   last = path.stat().st_size
-  _write(path, 100, _ROUNDS)
+  traces.write(path, 100, traces.ROUNDS)
   whole = path.read_bytes()
   # Up to the last record's own header; its payload may be torn.
   for place in range(last + _RECORD_SIZE):
@@ -211,7 +197,7 @@ def test_damage_elsewhere_is_refused_wherever_it_is(tmp_path):
 def test_a_missing_record_is_damage(tmp_path):
   ends, path = [], tmp_path / "trace"
   for count in (1, 2, 4):
-    _write(path, 100, _ROUNDS[:count])
+    traces.write(path, 100, traces.ROUNDS[:count])
     ends.append(path.stat().st_size)
   whole = path.read_bytes()
   path.write_bytes(whole[: ends[0]] + whole[ends[1] :])

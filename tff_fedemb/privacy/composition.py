@@ -20,6 +20,20 @@ from tff_fedemb.strategies import strategy as strategy_lib
 RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
 
 
+def mechanism_event(
+    noise_multiplier: float, strategy: strategy_lib.Strategy | None
+) -> dp_accounting.DpEvent:
+  """Returns what one round releases, at a sensitivity of one clip norm.
+
+  Args:
+    noise_multiplier: Standard deviation of the noise over the clip norm.
+    strategy: Of correlated noise; None for independent noise.
+  """
+  if strategy is None:
+    return dp_accounting.GaussianDpEvent(noise_multiplier)
+  return strategy_lib.CorrelatedGaussianDpEvent(noise_multiplier, strategy)
+
+
 def merge_rounds(
     history: RoundCounts,
 ) -> list[tuple[dp_accounting.DpEvent, int]]:

@@ -16,10 +16,9 @@ import dataclasses
 import math
 from typing import Any
 
-import dp_accounting
-
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -191,13 +190,7 @@ def extrapolate(
       max_participations=None,
   )
   larger_noise_multiplier = float(cohort_factor * noise_multiplier)
-  event = (
-      dp_accounting.GaussianDpEvent(larger_noise_multiplier)
-      if strategy is None
-      else strategy_lib.CorrelatedGaussianDpEvent(
-          larger_noise_multiplier, strategy
-      )
-  )
+  event = composition.mechanism_event(larger_noise_multiplier, strategy)
   counts = [(event, rounds)]
   epsilon_lib.check_pld(
       counts,

@@ -155,11 +155,7 @@ class Plan:
   @property
   def event(self) -> dp_accounting.DpEvent:
     """What one round releases, at a sensitivity of one clip norm."""
-    if self.strategy is None:
-      return dp_accounting.GaussianDpEvent(self.noise_multiplier)
-    return strategy_lib.CorrelatedGaussianDpEvent(
-        self.noise_multiplier, self.strategy
-    )
+    return composition.mechanism_event(self.noise_multiplier, self.strategy)
 
   def composed_events(
       self, sensitivity_in_clip_norms: float | None = None

@@ -1,0 +1,12 @@
+"""What the tests of the trace share."""
+
+import pytest
+
+from tests.data import traces
+
+
+@pytest.fixture(name="trace")
+def _trace(tmp_path):
+  path = tmp_path / "trace"
+  traces.write(path, traces.NUM_USERS, traces.ROUNDS)
+  return path
