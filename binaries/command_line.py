@@ -94,13 +94,20 @@ def _exit_if_nobody_reads() -> None:
     sys.exit(128 + signal.SIGPIPE)
 
 
-def run(main: Callable[..., None], *, commands: Sequence[str] = ()) -> None:
+def run(
+    main: Callable[..., None],
+    *,
+    commands: Sequence[str] = (),
+    expand: Callable[[Sequence[str]], list[str]] = list,
+) -> None:
   """Parses the flags and runs a program's main function.
 
   Args:
     main: Takes the command if there are commands, else nothing; flags are
       parsed when it is called.
     commands: What the first argument may be; the first one if there is none.
+    expand: From the arguments of the command line to those that are parsed; a
+      `ValueError` is a user's mistake.
   """
 
   def guarded_main(arguments):
@@ -123,4 +130,9 @@ def run(main: Callable[..., None], *, commands: Sequence[str] = ()) -> None:
 
   # Also for programs that end while they parse their flags.
   worker_process.end_worker_on_exit()
-  app.run(guarded_main)
+  try:
+    arguments = expand(sys.argv[1:])
+  except ValueError as error:
+    print(f"error: --{error}", file=sys.stderr)
+    sys.exit(1)
+  app.run(guarded_main, argv=[sys.argv[0], *arguments])

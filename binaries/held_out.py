@@ -77,7 +77,9 @@ class Evaluator:
   def _evaluate(
       self, images: embedding.LabelledImages
   ) -> verification.VerificationResult:
-    embeddings = embedding.embed(self.backbone, images.images)
+    embeddings = command_line.call_with_flags(
+        embedding.embed, self.backbone, images.images
+    )
     if not np.all(np.isfinite(embeddings)):
       raise command_line.UsageError(
           "the model diverged: its embeddings are not finite; a lower"

@@ -3,13 +3,16 @@ r"""Trains an embedding model on pooled data, without privacy: the baseline.
   python -m binaries.run_centralized --task=emnist --data_dir=data \
     --run_dir=runs/centralized
 
-A round is a pass over the pooled data of --users_per_round users.
+A round is a pass over the pooled data of --users_per_round users. With
+--export_backbone it pretrains: on public data, for private training to start
+from.
 """
 
 from binaries import command_line  # isort: skip
 
 from absl import flags
 
+from binaries import smoke
 from binaries import training_flags
 from binaries import training_run
 from tff_fedemb.aggregators import mechanism as mechanism_lib
@@ -21,6 +24,11 @@ from tff_fedemb.privacy import planning
 _USERS_PER_ROUND = flags.DEFINE_integer(
     "users_per_round", 256, "Users whose examples make up a round."
 )
+_EXPORT_BACKBONE = flags.DEFINE_string(
+    "export_backbone", None,
+    "Where to write the trained backbone, beside the run's saved_model/: for"
+    " --pretrained_backbone of another run. It remembers its users.",
+)  # fmt: skip
 
 
 flags.adopt_module_key_flags(training_flags)
@@ -30,8 +38,9 @@ def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
   check = command_line.call_with_flags
   head = check(training_flags.create_head)
-  config = check(training_flags.create_local_training_config)
+  check(training_flags.create_local_training_config)
   task = training_run.create_task()
+  config = training_flags.create_local_training_config(task.decode_images)
   create_backbone = training_run.create_backbone_fn(task)
   if not 1 <= _USERS_PER_ROUND.value <= len(task.train_users):
     raise command_line.UsageError(
@@ -62,6 +71,7 @@ def main() -> None:
           sampler=sampler,
           mechanism=none.create_none(mechanism_lib.AggregatorConfig(1)),
           delta=planning.default_delta(len(task.train_users)),
+          export_backbone=_EXPORT_BACKBONE.value,
       ),
       {
           "program": "run_centralized",
@@ -71,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  command_line.run(main)
+  command_line.run(main, expand=smoke.expand)

@@ -16,6 +16,7 @@ from binaries import command_line  # isort: skip
 
 from absl import flags
 
+from binaries import smoke
 from binaries import training_flags
 from binaries import training_run
 from tff_fedemb.aggregators import mechanism as mechanism_lib
@@ -189,8 +190,9 @@ def main() -> None:
       momentum=_SERVER_MOMENTUM.value,
   )
   head = check(training_flags.create_head)
-  config = check(training_flags.create_local_training_config)
+  check(training_flags.create_local_training_config)
   task = training_run.create_task()
+  config = training_flags.create_local_training_config(task.decode_images)
   if (
       task.one_class_per_user
       and _ALGORITHM.value == "fedemb"
@@ -269,4 +271,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  command_line.run(main)
+  command_line.run(main, expand=smoke.expand)

@@ -33,13 +33,16 @@ FIXED_FLAGS = frozenset({
     "evaluate_every",
     "extrapolated_cohort_factor",
     "extrapolated_num_users",
+    "image_size",
     "max_evaluation_images",
     "min_separation",
     "noise_multiplier",
     "num_bands",
     "num_buffers",
+    "on_bad_example",
     "on_client_error",
     "participation",
+    "pretrained_backbone",
     "regroup_clients",
     "restart_every",
     "restart_every_passes",
@@ -48,7 +51,9 @@ FIXED_FLAGS = frozenset({
     "run_dir",
     "runtime",
     "seed",
+    "smoke",
     "task",
+    "task_variant",
     "users_per_client",
 })
 
@@ -78,6 +83,7 @@ SEARCHABLE_FLAGS = frozenset({
     "server_momentum",
     "server_optimizer",
     "target_unclipped_quantile",
+    "trainable",
 })
 
 # Types of Python that absl's types of flags take.

@@ -9,7 +9,10 @@ from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import schedules
 from tff_fedemb.data import augmentation
+from tff_fedemb.data import bad_examples
+from tff_fedemb.data import encoded_images
 from tff_fedemb.models import backbones
+from tff_fedemb.models import freezing
 from tff_fedemb.models import heads
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import precision
@@ -36,6 +39,23 @@ CACHE_DIR = flags.DEFINE_string(
     "cache_dir", None,
     "Directory of converted copies of data [~/.cache/tff_fedemb].",
 )  # fmt: skip
+TASK_VARIANT = flags.DEFINE_string(
+    "task_variant", None,
+    "Which of the task's data sets, for instance gld23k [its first].",
+)  # fmt: skip
+IMAGE_SIZE = flags.DEFINE_integer(
+    "image_size", None, "Side of the images in pixels [the task's]."
+)
+ON_BAD_EXAMPLE = flags.DEFINE_string(
+    "on_bad_example", "fail",
+    "What to do about images, users and files that cannot be used:"
+    f" {', '.join(bad_examples.POLICIES)} (left out and counted).",
+)  # fmt: skip
+SMOKE = flags.DEFINE_bool(
+    "smoke", False,
+    "Small: two minutes on synthetic data in the format of the real ones. To be"
+    " given with a --flagfile of binaries/flagfiles.",
+)  # fmt: skip
 BACKBONE = flags.DEFINE_string(
     "backbone", None,
     f"Backbone: {', '.join(sorted(backbones.BACKBONES))} [the task's].",
@@ -43,6 +63,17 @@ BACKBONE = flags.DEFINE_string(
 EMBEDDING_DIM = flags.DEFINE_integer(
     "embedding_dim", 128, "Size of the embedding."
 )
+TRAINABLE = flags.DEFINE_string(
+    "trainable", "all",
+    "What of the backbone is trained, clipped and noised:"
+    f" {', '.join(freezing.TRAINABLE)}. outer: all but the convolutions of the"
+    " middle stages; norm: normalisation layers and embedding.",
+)  # fmt: skip
+PRETRAINED_BACKBONE = flags.DEFINE_string(
+    "pretrained_backbone", None,
+    "Where the backbone's weights start: a SavedModel or a Keras weights file,"
+    " made from public data. Nothing is accounted for it.",
+)  # fmt: skip
 HEAD = flags.DEFINE_string(
     "head", "linear", f"Head: {', '.join(sorted(heads.HEADS))}."
 )
@@ -148,8 +179,9 @@ def settings(*names: str) -> dict[str, object]:
       for name in (*shared, *names)
       if name not in NOT_SETTINGS
   }
-  if DATA_DIR.value is not None:
-    values[DATA_DIR.name] = os.path.abspath(DATA_DIR.value)
+  for path in (DATA_DIR, PRETRAINED_BACKBONE):
+    if path.value is not None:
+      values[path.name] = os.path.abspath(path.value)
   return values
 
 
@@ -166,8 +198,14 @@ def create_head() -> heads.Head:
   return heads.create_head(HEAD.value, **options.get(HEAD.value, {}))
 
 
-def create_local_training_config() -> local_training.LocalTrainingConfig:
-  """Creates the local training that the flags describe."""
+def create_local_training_config(
+    decode_images: encoded_images.ImageDecoder | None = None,
+) -> local_training.LocalTrainingConfig:
+  """Creates the local training that the flags describe.
+
+  Args:
+    decode_images: The task's.
+  """
   return local_training.LocalTrainingConfig(
       client_learning_rate=CLIENT_LEARNING_RATE.value,
       head_lr_scale=HEAD_LR_SCALE.value,
@@ -178,6 +216,8 @@ def create_local_training_config() -> local_training.LocalTrainingConfig:
       client_momentum=CLIENT_MOMENTUM.value,
       max_examples_per_client=MAX_EXAMPLES_PER_CLIENT.value,
       augmentation=augmentation.get_augmentation(AUGMENTATION.value),
+      decode_images=decode_images,
+      skip_unreadable=ON_BAD_EXAMPLE.value == "skip",
       learning_rate_schedule=schedules.build_schedule(
           CLIENT_LR_SCHEDULE.value, rounds=ROUNDS.value
       ),

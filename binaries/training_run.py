@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tqdm
 
 from binaries import command_line
+from binaries import data_problems
 from binaries import held_out
+from binaries import smoke
 from binaries import training_flags
+from binaries import training_output
 from tasks import registry as task_registry
 from tasks import task as task_lib
 from tff_fedemb import runtime as runtimes
@@ -26,6 +28,7 @@ from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
 from tff_fedemb.models import backbones
+from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
@@ -39,6 +42,7 @@ from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import summary
 from tff_fedemb.program import training
+from tff_fedemb.runtime import base
 
 # PLD takes minutes at noise this small, and says "no privacy" like RDP.
 _SMALLEST_NOISE_FOR_PLD = 0.3
@@ -58,6 +62,8 @@ class Experiment:
     delta: At which epsilon is stated.
     extrapolated_num_users: Population to extrapolate the cost to, 0 for none.
     extrapolated_cohort_factor: Ratio of the cohorts.
+    export_backbone: Where to write the backbone beside the run's own
+      SavedModel, or `None`.
   """
 
   name: str
@@ -69,22 +75,30 @@ class Experiment:
   delta: float
   extrapolated_num_users: int = 0
   extrapolated_cohort_factor: float = 64.0
-
-
-def say(text: str) -> None:
-  """Prints a line without breaking the progress bar."""
-  tqdm.tqdm.write(text)
+  export_backbone: str | None = None
 
 
 def create_task() -> task_lib.Task:
   """Creates the task that the flags describe."""
-  return command_line.call_with_flags(
-      task_registry.create_task,
-      training_flags.TASK.value,
-      task_lib.TaskConfig(
-          training_flags.DATA_DIR.value, training_flags.CACHE_DIR.value
-      ),
+  name, data_dir = training_flags.TASK.value, training_flags.DATA_DIR.value
+  if training_flags.SMOKE.value:
+    if data_dir is not None:
+      raise command_line.UsageError(
+          "--data_dir must not be given with --smoke, which makes its own,"
+          f" found {data_dir}."
+      )
+    data_dir = command_line.call_with_flags(
+        smoke.prepare_data, name, training_flags.CACHE_DIR.value
+    )
+  config = command_line.call_with_flags(
+      task_lib.TaskConfig,
+      data_dir,
+      training_flags.CACHE_DIR.value,
+      variant=training_flags.TASK_VARIANT.value,
+      image_size=training_flags.IMAGE_SIZE.value,
+      on_bad_example=training_flags.ON_BAD_EXAMPLE.value,
   )
+  return command_line.call_with_flags(task_registry.create_task, name, config)
 
 
 def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
@@ -94,6 +108,7 @@ def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
       training_flags.BACKBONE.value or task.default_backbone,
       task.image_shape,
       embedding_dim=training_flags.EMBEDDING_DIM.value,
+      trainable=training_flags.TRAINABLE.value,
   )
   command_line.call_with_flags(create)
   return create
@@ -174,16 +189,23 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   by_split, sample = command_line.call_with_flags(
       held_out.load_images, task, training_flags.MAX_EVALUATION_IMAGES.value
   )
+  tf.keras.utils.set_random_seed(training_flags.SEED.value)
+  pretrained_weights = _load_pretrained(experiment)
+  _check_export(experiment)
   directory = command_line.call_with_flags(
       run_directory.RunDirectory, training_flags.RUN_DIR.value, settings
   )
   if directory.read_json(run_directory.SUMMARY) is not None:
-    say(f"This run is complete; see {directory.path / run_directory.SUMMARY}.")
+    training_output.say(
+        f"This run is complete; see {directory.path / run_directory.SUMMARY}."
+    )
     return
-  say(
+  training_output.say(
       f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
       f" {task.num_train_classes} training classes; {task.split_description}."
   )
+  for line in data_problems.describe(task):
+    training_output.say(line)
   # Keras disowns layers made before others are made inside a TFF computation:
   # the process comes first.
   process = tff.simulation.compose_dataset_computation_with_learning_process(
@@ -191,8 +213,12 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   )
   tf.keras.utils.set_random_seed(training_flags.SEED.value)
   evaluator = held_out.Evaluator(experiment.create_backbone(), by_split, sample)
-  untrained_weights = evaluator.backbone.get_weights()
   untrained = evaluator.evaluate_all()
+  pretrained_results = {}
+  if pretrained_weights is not None:
+    evaluator.backbone.set_weights(pretrained_weights)
+    pretrained_results = evaluator.evaluate_all()
+  start_weights = evaluator.backbone.get_weights()
 
   trace = command_line.call_with_flags(
       participation_trace.TraceWriter,
@@ -210,18 +236,19 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       trace=trace,
       evaluate_fn=evaluator.validate,
       checkpoints=checkpoints.Checkpoints(
-          directory.path / "checkpoints", warn=say
+          directory.path / "checkpoints", warn=training_output.say
       ),
       metrics=metrics_log,
       config=config,
       publish_ledger=lambda ledger: directory.write_json(
           run_directory.LEDGER, json.loads(ledger.to_json())
       ),
-      say=say,
+      name_skipped=lambda clients: data_problems.find_in_clients(task, clients),
+      say=training_output.say,
   )
 
   def start_from_backbone(model_weights):
-    evaluator.backbone.set_weights(untrained_weights)
+    evaluator.backbone.set_weights(start_weights)
     backbone = tff.learning.models.ModelWeights.from_model(evaluator.backbone)
     head = tuple(model_weights.trainable)[len(backbone.trainable) :]
     return tff.learning.models.ModelWeights(
@@ -239,10 +266,15 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       state = loop.run(state)
     except participation_trace.TraceError as error:
       raise command_line.UsageError(str(error)) from error
+    except base.ClientError as error:
+      data_problems.explain(task, error)
+      raise
     model_weights = loop.weights(state)
   evaluator.set_weights(model_weights)
   trained = evaluator.evaluate_all()
   export.export_backbone(evaluator.backbone, directory.path / "saved_model")
+  if experiment.export_backbone is not None:
+    export.export_backbone(evaluator.backbone, experiment.export_backbone)
   extrapolation = extrapolate(experiment, ledger, config.rounds)
   trace.close()
   # PLD takes seconds: once for all that tell of it.
@@ -262,26 +294,63 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       state=state,
       trained=trained,
       untrained=untrained,
+      pretrained=pretrained_results,
       privacy=privacy,
       extrapolation=extrapolation,
-      num_private_parameters=sum(
-          np.size(value) for value in model_weights.trainable
-      ),
+      num_private_parameters=_count(model_weights.trainable),
       wall_seconds=seconds_before + time.perf_counter() - start,
       extra={
           "algorithm": experiment.name,
           "task": task.name,
           "num_users": len(task.train_users),
+          "num_frozen_parameters": _count(model_weights.non_trainable),
           "num_skipped_clients": int(
               rounds[training.NUM_SKIPPED_CLIENTS].sum()
           ),
           "split": task.split_description,
           "evaluation_on_training_users": task.evaluation_on_training_users,
+          "data": data_problems.summarize(task, rounds),
       },
   )
   directory.write_json(run_directory.SUMMARY, report)
-  _tell(directory, trained["test"], untrained["test"], privacy, extrapolation)
+  training_output.tell(
+      directory, report, trained["test"], privacy, extrapolation
+  )
   directory.close()
+
+
+def _count(weights) -> int:
+  return sum(np.size(value) for value in weights)
+
+
+def _load_pretrained(experiment: Experiment) -> list[np.ndarray] | None:
+  """The weights that the backbone starts with, if not random ones."""
+  path = training_flags.PRETRAINED_BACKBONE.value
+  if path is None:
+    return None
+  # Its own one: a backbone made before the process would be disowned.
+  backbone = experiment.create_backbone()
+  loaded = command_line.call_with_flags(
+      pretrained.load_pretrained, backbone, path
+  )
+  training_output.say(
+      f"{loaded} Nothing is accounted for them: they must be of public data."
+  )
+  return backbone.get_weights()
+
+
+def _check_export(experiment: Experiment) -> None:
+  """Refuses to write over what another run has exported."""
+  path = experiment.export_backbone
+  if (
+      path is not None
+      and os.path.exists(path)
+      and not os.path.exists(training_flags.RUN_DIR.value)
+  ):
+    raise command_line.UsageError(
+        "--export_backbone must be a path where there is nothing yet, found"
+        f" {path}."
+    )
 
 
 def _report(
@@ -317,30 +386,3 @@ def _epsilon_curves(experiment, state, extrapolation) -> dict[str, Any]:
         for r in epsilon_rounds
     ]
   return {"epsilon_rounds": epsilon_rounds, "extrapolated": extrapolated}
-
-
-def _tell(directory, trained, untrained, privacy, extrapolation) -> None:
-  """Prints the outcome."""
-  rate = 1e-3
-  low, high = trained.recall_class_interval_at_far[rate]
-  say(
-      f"Recall at FAR {rate:g} on {trained.num_classes} unseen classes"
-      f" ({trained.num_images} images): {trained.recall_at_far[rate]:.4f}"
-      f" ({trained.confidence:.0%} interval over classes {low:.4f} to"
-      f" {high:.4f}); untrained {untrained.recall_at_far[rate]:.4f}."
-  )
-  for warning in trained.warnings:
-    say(f"warning: {warning}")
-  say(
-      f"epsilon = {privacy.epsilon:.4g} at delta = {privacy.delta:g}"
-      f" ({privacy.accountant}), {privacy.rounds} rounds."
-  )
-  say(privacy.statement)
-  for warning in privacy.warnings:
-    say(f"warning: {warning}")
-  if extrapolation is not None:
-    say(extrapolation.to_text())
-  say(
-      f"Written to {os.fspath(directory.path)}: summary.json, saved_model/,"
-      " plots/overview.png, metrics.csv."
-  )

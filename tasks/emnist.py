@@ -155,7 +155,10 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
 
   Raises:
     DataError: If the data are missing or damaged.
+    ValueError: If a variant or an image size is asked for that it has not.
   """
+  config.choose_variant("emnist", ("all",))
+  config.check_fixed_image_size("emnist", _SIDE)
   path = _find_database(config.data_dir)
   try:
     splits = _open_splits(path)

@@ -36,7 +36,7 @@ _SIDE = 28
 _SETS = ("background", "evaluation")
 # Part of the name of the converted copy: to be raised when the conversion of
 # the same source changes.
-_CONVERSION_VERSION = 1
+_CONVERSION_VERSION = 2
 _COMPACT_NAME = "omniglot_background_28.npz"
 _IMAGE_NAME = re.compile(r"([^/]+)/character(\d+)/(\d+)_(\d+)\.png$")
 # Every fifth alphabet in alphabetical order is held out for test, every tenth
@@ -44,6 +44,10 @@ _IMAGE_NAME = re.compile(r"([^/]+)/character(\d+)/(\d+)_(\d+)\.png$")
 _TEST_STRIDE, _TEST_START = 5, 4
 _VALIDATION_STRIDE, _VALIDATION_START = 10, 2
 _MIN_ALPHABETS = 5
+# The training alphabets in turn: for pretraining on one half, as if it were
+# public, and private training on the other.
+_HALVES = ("public_half", "private_half")
+_VARIANTS = ("all", *_HALVES)
 # RuntimeError: encrypted, or (NotImplementedError) packed in an unknown way.
 _ZIP_ERRORS = (
     EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error
@@ -191,15 +195,17 @@ def _find_sources(data_dir: str | None) -> dict[str, pathlib.Path]:
   return sources
 
 
-def _split_of_alphabets(alphabets: list[str]) -> dict[str, str]:
-  splits = {}
+def _splits_of_alphabets(alphabets: list[str]) -> dict[str, tuple[str, ...]]:
+  """The splits of each alphabet: a held-out one, or train and its half."""
+  splits, num_train = {}, 0
   for index, alphabet in enumerate(sorted(alphabets)):
     if index % _TEST_STRIDE == _TEST_START:
-      splits[alphabet] = "test"
+      splits[alphabet] = ("test",)
     elif index % _VALIDATION_STRIDE == _VALIDATION_START:
-      splits[alphabet] = "validation"
+      splits[alphabet] = ("validation",)
     else:
-      splits[alphabet] = "train"
+      splits[alphabet] = ("train", _HALVES[num_train % 2])
+      num_train += 1
   return splits
 
 
@@ -237,7 +243,7 @@ def _read_splits(
     found = read(path)
     alphabets = set(found.alphabets.tolist())
     if name == "evaluation":
-      split_of = dict.fromkeys(alphabets, "evaluation")
+      splits_of = dict.fromkeys(alphabets, ("evaluation",))
       both = sorted(alphabets & seen.keys())
       if both:
         raise sqlite_examples.DataError(
@@ -250,7 +256,7 @@ def _read_splits(
           f" can be held out, found {len(alphabets)}."
       )
     else:
-      split_of = _split_of_alphabets(sorted(alphabets))
+      splits_of = _splits_of_alphabets(sorted(alphabets))
     seen.update(dict.fromkeys(alphabets, path))
     for character in np.unique(found.characters):
       rows = np.flatnonzero(found.characters == character)
@@ -259,9 +265,8 @@ def _read_splits(
             f"{path} must hold characters of one alphabet each, found"
             f" {character} in {sorted(set(found.alphabets[rows].tolist()))}."
         )
-      splits[split_of[found.alphabets[rows[0]]]].append(
-          (str(character), found.images[rows])
-      )
+      for split in splits_of[found.alphabets[rows[0]]]:
+        splits[split].append((str(character), found.images[rows]))
   return splits
 
 
@@ -329,6 +334,9 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   train. When the official evaluation set is there, it is the test set, and the
   held-out background alphabets are all for validation.
 
+  Variants: all training alphabets, or every other one of them, `public_half`
+  and `private_half`; what is held out is the same.
+
   Args:
     config: `data_dir` with the images; `cache_dir` for the converted copy.
 
@@ -337,10 +345,15 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
 
   Raises:
     DataError: If the data are missing or damaged.
+    ValueError: If a variant or an image size is asked for that it has not.
   """
+  variant = config.choose_variant("omniglot", _VARIANTS)
+  config.check_fixed_image_size("omniglot", _SIDE)
   sources = _find_sources(config.data_dir)
   database = _open_converted(sources, config)
-  examples = sqlite_examples.SqliteExamples(database, "train")
+  examples = sqlite_examples.SqliteExamples(
+      database, "train" if variant == "all" else variant
+  )
   if "evaluation" in sources:
     held_out = {
         "validation": ("validation", "test"),
@@ -356,6 +369,9 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
         "background alphabets in alphabetical order; test: the 5th, 10th, ...;"
         " validation: the 3rd, 13th, 23rd; train: the others"
     )
+  if variant != "all":
+    place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
+    description += f", of which the {place}, ... alone"
 
   def create_client_dataset(client_id):
     return examples.create_dataset(client_id).map(

@@ -4,6 +4,7 @@ Validated when it is built, in the manner of TFF's baseline tasks.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 import os
 
@@ -12,6 +13,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.algorithms import composition
+from tff_fedemb.data import bad_examples as bad_examples_lib
+from tff_fedemb.data import encoded_images
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
@@ -29,11 +32,12 @@ class Task:
     train_users: The users who may take part in training.
     create_client_dataset: From a virtual client's identifier (string scalar
       tensor) to its training data, batches `OrderedDict(x=uint8 [b, height,
-      width, channels], y=int64 [b])`, in TensorFlow operations only.
+      width, channels], y=int64 [b])`, or `x=string [b]` if there is a
+      `decode_images`; in TensorFlow operations only.
     image_shape: Height, width and channels.
     num_train_classes: Training labels are in [0, num_train_classes).
     load_images: From a name in `EVALUATION_SPLITS` to all images of that
-      split; their classes are none of the training classes.
+      split.
     split_description: Which classes or users are held out, in a sentence.
     default_backbone: Name in the registry of backbones.
     one_class_per_user: Whether a user's images are all of one class, so that a
@@ -41,6 +45,13 @@ class Task:
     evaluation_on_training_users: Whether the held-out images are of the users
       who train, so that evaluations are outside the guarantee; true unless
       the task knows better.
+    decode_images: From encoded images, string `[b]`, to uint8 `[b, height,
+      width, channels]`, in TensorFlow operations only; `None` if the client
+      data sets hold images as they are.
+    bad_examples: What was left out when the task was created.
+    find_bad_examples: From a virtual client's identifier to a line for each
+      example of its users that cannot be used; asked when a client failed.
+    warnings: What a user should know about the data, a line each.
   """
 
   name: str
@@ -54,6 +65,12 @@ class Task:
   default_backbone: str = "lenet"
   one_class_per_user: bool = False
   evaluation_on_training_users: bool = True
+  decode_images: encoded_images.ImageDecoder | None = None
+  bad_examples: bad_examples_lib.BadExamples = dataclasses.field(
+      default_factory=bad_examples_lib.BadExamples
+  )
+  find_bad_examples: Callable[[str], list[str]] | None = None
+  warnings: tuple[str, ...] = ()
 
   def __post_init__(self):
     if len(self.image_shape) != 3 or min(self.image_shape) < 1:
@@ -71,7 +88,11 @@ class Task:
           tf.compat.v1.placeholder(tf.string, [])
       ).element_spec
     expected = {
-        "x": tf.TensorSpec([None, *self.image_shape], tf.uint8),
+        "x": (
+            tf.TensorSpec([None, *self.image_shape], tf.uint8)
+            if self.decode_images is None
+            else tf.TensorSpec([None], tf.string)
+        ),
         "y": tf.TensorSpec([None], tf.int64),
     }
     if spec != expected:
@@ -82,7 +103,9 @@ class Task:
   @property
   def example_type(self) -> tff.types.SequenceType:
     """Type of a client's data set, for the algorithms."""
-    return composition.build_example_type(self.image_shape)
+    if self.decode_images is None:
+      return composition.build_example_type(self.image_shape)
+    return composition.build_example_type((), tf.string)
 
   def build_dataset_computation(self) -> tff.Computation:
     """Builds the computation from a virtual client's identifier to its data."""
@@ -103,10 +126,63 @@ class TaskConfig:
   Attributes:
     data_dir: Where the data are, or `None` for the publisher's default.
     cache_dir: Where converted copies of the data may be kept.
+    variant: Which of the task's data sets, or `None` for the first.
+    image_size: Side of the square images in pixels, or `None` for the task's
+      own.
+    on_bad_example: One of `bad_examples.POLICIES`: whether examples that cannot
+      be used are refused or left out.
   """
 
   data_dir: str | None = None
   cache_dir: str | None = None
+  variant: str | None = None
+  image_size: int | None = None
+  on_bad_example: str = "fail"
+
+  def __post_init__(self):
+    bad_examples_lib.BadExamples(self.on_bad_example)
+    if self.image_size is not None and self.image_size < 1:
+      raise ValueError(
+          f"image_size must be at least 1, found {self.image_size}."
+      )
+
+  def choose_variant(self, task: str, variants: Sequence[str]) -> str:
+    """The variant asked for, or the first.
+
+    Args:
+      task: The task's name.
+      variants: Those it has.
+
+    Returns:
+      One of `variants`.
+
+    Raises:
+      ValueError: If another is asked for.
+    """
+    if self.variant is None:
+      return variants[0]
+    if self.variant not in variants:
+      raise ValueError(
+          f"task_variant must be one of {list(variants)} for task {task}, found"
+          f" {self.variant!r}."
+      )
+    return self.variant
+
+  def check_fixed_image_size(self, task: str, side: int) -> None:
+    """Refuses an image size for a task whose images have one of their own.
+
+    Args:
+      task: The task's name.
+      side: Side of its images.
+
+    Raises:
+      ValueError: If another size is asked for.
+    """
+    if self.image_size not in (None, side):
+      raise ValueError(
+          f"image_size must be {side} for task {task}, found"
+          f" {self.image_size}."
+      )
 
 
 def default_cache_dir() -> str:

@@ -77,6 +77,30 @@ def test_runs_in_a_graph_with_an_unknown_batch():
   )
 
 
+def test_crops_lie_in_the_image_and_half_are_mirrored():
+  """Pixels that hold their own place tell where they were taken from."""
+  height, width = 11, 21
+  rows, columns = np.mgrid[:height, :width].astype(np.float32)
+  images = np.stack([np.stack([columns, rows], axis=-1)] * 400)
+  changed = augmentation.random_crop_and_flip(images, (1, 2)).numpy()
+  x, y = changed[:, height // 2, :, 0], changed[:, :, width // 2, 1]
+  assert x.min() >= -1e-3
+  assert x.max() <= width - 1 + 1e-3
+  assert y.min() >= -1e-3
+  assert y.max() <= height - 1 + 1e-3
+  side_x = (x[:, -1] - x[:, 0]) / (width - 1)
+  side_y = (y[:, -1] - y[:, 0]) / (height - 1)
+  np.testing.assert_allclose(np.abs(side_x), side_y, atol=1e-4)
+  assert side_y.min() >= 0.8 - 1e-4
+  assert side_y.max() <= 1.0 + 1e-4
+  assert side_y.std() == pytest.approx(0.2 / np.sqrt(12), rel=0.1)
+  # 400 coins: 5 deviations.
+  assert 150 < (side_x < 0).sum() < 250
+  np.testing.assert_allclose(
+      np.diff(x, axis=1), np.tile(side_x[:, np.newaxis], width - 1), atol=1e-3
+  )
+
+
 def test_unknown_name_is_refused():
   assert augmentation.get_augmentation("none") is None
   with pytest.raises(ValueError, match="augmentation must be one of"):

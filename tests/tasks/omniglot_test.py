@@ -91,10 +91,10 @@ def _write(kind, directory, drawings):
 
 @pytest.fixture
 def create(tmp_path):
-  def create_task(name="data"):
+  def create_task(name="data", **options):
     return omniglot.create_omniglot_task(
         task_lib.TaskConfig(
-            os.fspath(tmp_path / name), os.fspath(tmp_path / "cache")
+            os.fspath(tmp_path / name), os.fspath(tmp_path / "cache"), **options
         )
     )
 
@@ -176,14 +176,57 @@ def test_names_that_differ_in_a_quote_are_different_users(tmp_path, create):
 
 def test_splits_of_the_real_number_of_alphabets():
   names = [f"alphabet{i:02}" for i in range(1, 31)]
-  splits = omniglot._split_of_alphabets(names)
+  splits = omniglot._splits_of_alphabets(names)
   numbers = {
-      split: [int(n[-2:]) for n in names if splits[n] == split]
-      for split in ("validation", "test", "train")
-  }
+      split: [int(n[-2:]) for n in names if split in splits[n]]
+      for split in (
+          "validation", "test", "train", "public_half", "private_half"
+      )
+  }  # fmt: skip
   assert numbers["test"] == [5, 10, 15, 20, 25, 30]
   assert numbers["validation"] == [3, 13, 23]
   assert len(numbers["train"]) == 21
+  assert numbers["public_half"] == numbers["train"][0::2]
+  assert numbers["private_half"] == numbers["train"][1::2]
+
+
+def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
+  _write_folder(tmp_path / "data" / "images_background", _draw(0))
+  everything = create()
+  halves = [create(variant=v) for v in ("public_half", "private_half")]
+  users = [_user_ids(half) for half in halves]
+  assert users[0] == [
+      "Angle/character01", "Angle/character02",
+      "Dot/character01", "Dot/character02",
+  ]  # fmt: skip
+  assert len(users[0]) + len(users[1]) == len(everything.train_users)
+  assert not set(users[0]) & set(users[1])
+  for half in halves:
+    assert half.num_train_classes == len(half.train_users) == 4
+    np.testing.assert_array_equal(
+        half.load_images("test").images, everything.load_images("test").images
+    )
+  # The same drawings, whichever the set that they are read from.
+  user = users[1][0]
+  np.testing.assert_array_equal(
+      _read_client(halves[1], user)[0], _read_client(everything, user)[0]
+  )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"variant": "half"}, "task_variant must be one of .* found 'half'"),
+        ({"image_size": 32}, "image_size must be 28 for task omniglot"),
+        ({"on_bad_example": "drop"}, "on_bad_example must be one of"),
+    ],
+)
+def test_options_that_it_has_not_are_refused(
+    tmp_path, create, options, message
+):
+  _write_folder(tmp_path / "data" / "images_background", _draw(0))
+  with pytest.raises(ValueError, match=message):
+    create(**options)
 
 
 @pytest.mark.parametrize("kind", sorted(_WRITERS))

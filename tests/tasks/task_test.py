@@ -38,6 +38,41 @@ def test_dataset_computation_has_the_example_type_of_the_algorithms():
   assert str(computation.type_signature.parameter) == "str"
 
 
+def test_encoded_images_are_strings_to_the_algorithms():
+  task = _create(
+      create_client_dataset=lambda client_id: (
+          tf.data.Dataset.from_tensor_slices(
+              collections.OrderedDict(
+                  x=client_id[tf.newaxis], y=tf.zeros([1], tf.int64)
+              )
+          ).batch(1)
+      ),
+      decode_images=lambda contents: tf.zeros([1, 2, 2, 1], tf.uint8),
+  )
+  computation = task.build_dataset_computation()
+  assert computation.type_signature.result == task.example_type
+  assert "x=str[?]" in str(task.example_type)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"image_size": 0}, "image_size must be at least 1, found 0"),
+        ({"on_bad_example": "hide"}, "on_bad_example must be one of"),
+    ],
+)
+def test_configuration_mistakes_are_named(options, message):
+  with pytest.raises(ValueError, match=message):
+    task_lib.TaskConfig(**options)
+
+
+def test_the_first_variant_is_the_default():
+  assert task_lib.TaskConfig().choose_variant("t", ("a", "b")) == "a"
+  assert task_lib.TaskConfig(variant="b").choose_variant("t", ("a", "b")) == "b"
+  with pytest.raises(ValueError, match="task_variant must be one of"):
+    task_lib.TaskConfig(variant="c").choose_variant("t", ("a", "b"))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -23,11 +23,13 @@ class ClientUpdate(NamedTuple):
     delta: Initial minus trained weights, one tensor per trainable weight.
     result: Sums for the training metrics.
     num_classes: Number of classes the client holds, integer scalar.
+    num_skipped_examples: Examples it left out as unreadable, int64 scalar.
   """
 
   delta: tuple[tf.Tensor, ...]
   result: local_training.LocalTrainingResult
   num_classes: tf.Tensor
+  num_skipped_examples: tf.Tensor | int = 0
 
 
 ClientUpdateFn = Callable[
@@ -37,13 +39,22 @@ ClientUpdateFn = Callable[
 
 
 def build_example_type(
-    image_shape: tuple[int, int, int], image_dtype: tf.DType = tf.uint8
+    image_shape: tuple[int, ...], image_dtype: tf.DType = tf.uint8
 ) -> tff.types.SequenceType:
-  """Type of a client's data: batches of images `x` and labels `y`."""
+  """Type of a client's data: batches of images `x` and labels `y`.
+
+  Args:
+    image_shape: Of an image; `()` if it is one encoded string.
+    image_dtype: Of its numbers, or `tf.string`.
+
+  Returns:
+    The type.
+  """
+  dtype = np.str_ if image_dtype == tf.string else image_dtype.as_numpy_dtype
   return tff.types.SequenceType(
       tff.types.to_type(
           collections.OrderedDict(
-              x=(image_dtype.as_numpy_dtype, [None, *image_shape]),
+              x=(dtype, [None, *image_shape]),
               y=(tf.int64.as_numpy_dtype, [None]),
           )
       )
@@ -72,6 +83,7 @@ def reject_non_finite(
       num_classes=tf.cast(update.num_classes, tf.int64),
       num_clients=tf.constant(1, tf.int64),
       num_rejected_clients=1 - accepted,
+      num_skipped_examples=tf.cast(update.num_skipped_examples, tf.int64),
   )
 
 
@@ -88,6 +100,7 @@ def _finalize_metrics(sums) -> collections.OrderedDict[str, tf.Tensor]:
       classes_per_client=ratio(sums["num_classes"], sums["num_clients"]),
       num_clients=sums["num_clients"],
       num_rejected_clients=sums["num_rejected_clients"],
+      num_skipped_examples=sums["num_skipped_examples"],
   )
 
 

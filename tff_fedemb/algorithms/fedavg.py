@@ -80,9 +80,7 @@ def build_fedavg(
       composition.assign_weights(
           backbone, trainable[:num_backbone], weights.non_trainable
       )
-      examples = local_training.gather_examples(
-          dataset, max_examples=config.max_examples_per_client
-      )
+      examples = local_training.gather_examples(dataset, config=config)
       result = local_training.train_locally(
           backbone,
           head,
@@ -103,6 +101,7 @@ def build_fedavg(
           ),
           result,
           tf.size(tf.unique(examples.labels).y),
+          examples.num_skipped,
       )
 
     return update(weights, dataset, round_num)

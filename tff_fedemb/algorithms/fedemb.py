@@ -63,9 +63,7 @@ def build_fedemb(
       composition.assign_weights(
           backbone, weights.trainable, weights.non_trainable
       )
-      examples = local_training.gather_examples(
-          dataset, max_examples=config.max_examples_per_client
-      )
+      examples = local_training.gather_examples(dataset, config=config)
       classes, local_labels = tf.unique(examples.labels)
       client_seed = local_training.client_seed(
           seed, round_num, examples.labels
@@ -89,6 +87,7 @@ def build_fedemb(
           ),
           result,
           tf.size(classes),
+          examples.num_skipped,
       )
 
     return update(weights, dataset, round_num)

@@ -17,6 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.data import augmentation as augmentation_lib
+from tff_fedemb.data import encoded_images
 from tff_fedemb.data import pipelines
 from tff_fedemb.models import heads
 
@@ -42,6 +43,11 @@ class LocalTrainingConfig:
       factor of the learning rates, or `None` for a constant one.
     augmentation: From images `[batch, height, width, channels]` and a seed
       `[2]` to changed images, fresh for each step; `None` for none.
+    decode_images: From encoded images, string `[batch]`, to images `[batch,
+      height, width, channels]`, if that is what clients hold; else `None`.
+    skip_unreadable: Whether examples whose image cannot be decoded are left out
+      and counted, at the cost of decoding each once more, rather than fail the
+      client.
   """
 
   client_learning_rate: float = 0.05
@@ -54,6 +60,8 @@ class LocalTrainingConfig:
   max_examples_per_client: int = 0
   learning_rate_schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
   augmentation: augmentation_lib.Augmentation | None = None
+  decode_images: encoded_images.ImageDecoder | None = None
+  skip_unreadable: bool = False
 
   def __post_init__(self):
     for name, low in (
@@ -89,10 +97,17 @@ class LocalTrainingConfig:
 
 
 class LocalExamples(NamedTuple):
-  """Images `[n, height, width, channels]` and labels `[n]` of a client."""
+  """What a client trains on.
+
+  Attributes:
+    images: `[n, height, width, channels]`, or encoded images, string `[n]`.
+    labels: `[n]`.
+    num_skipped: Examples that were left out because they cannot be decoded.
+  """
 
   images: tf.Tensor
   labels: tf.Tensor
+  num_skipped: tf.Tensor
 
 
 class LocalTrainingResult(NamedTuple):
@@ -117,23 +132,32 @@ class _DynamicSpec:
 
 
 def gather_examples(
-    dataset: tf.data.Dataset, *, max_examples: int
+    dataset: tf.data.Dataset, *, config: LocalTrainingConfig
 ) -> LocalExamples:
   """Reads a client's data set into two tensors.
 
   The whole of a client's data is held at once, in the data set's own type
-  (`uint8` images are not widened), because the head's size is known only when
-  every label has been seen and images should be decoded only once.
+  (`uint8` images are not widened, encoded ones not decoded), because the head's
+  size is known only when every label has been seen.
 
   Args:
-    dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`.
-    max_examples: Later examples are left out; 0 for no such limit.
+    dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`, or
+      `x=string [b]` where the configuration decodes.
+    config: Hyperparameters.
 
   Returns:
     The examples; none if the data set is empty.
   """
-  examples = pipelines.gather(dataset, max_elements=max_examples)
-  return LocalExamples(examples["x"], examples["y"])
+  examples = pipelines.gather(
+      dataset, max_elements=config.max_examples_per_client
+  )
+  images, labels = examples["x"], examples["y"]
+  num_skipped = tf.constant(0, tf.int64)
+  if config.decode_images is not None and config.skip_unreadable:
+    rows = encoded_images.readable_rows(images, config.decode_images)
+    num_skipped = tf.size(labels, tf.int64) - tf.size(rows, tf.int64)
+    images, labels = tf.gather(images, rows), tf.gather(labels, rows)
+  return LocalExamples(images, labels, num_skipped)
 
 
 def client_seed(
@@ -218,7 +242,10 @@ def train_locally(
   def batch_of(step, order):
     start = (step % steps_per_epoch) * batch_size
     rows = order[start : start + batch_size]
-    images = tf.cast(tf.gather(examples.images, rows), tf.float32)
+    images = tf.gather(examples.images, rows)
+    if config.decode_images is not None:
+      images = config.decode_images(images)
+    images = tf.cast(images, tf.float32)
     if config.augmentation is not None:
       images = config.augmentation(
           images,

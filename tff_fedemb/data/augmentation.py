@@ -1,7 +1,10 @@
 """Random changes of training images that leave their class as it is.
 
-Simard, Steinkraus and Platt, "Best Practices for Convolutional Neural Networks
-Applied to Visual Document Analysis", ICDAR 2003, section 2 (affine part).
+For characters Simard, Steinkraus and Platt, "Best Practices for Convolutional
+Neural Networks Applied to Visual Document Analysis", ICDAR 2003, section 2
+(affine part); for photos Krizhevsky, Sutskever and Hinton, "ImageNet
+Classification with Deep Convolutional Neural Networks", NeurIPS 2012, section
+4.1 (crops and mirror images).
 """
 
 from collections.abc import Callable
@@ -14,6 +17,7 @@ _MAX_ROTATION = 0.25
 _MAX_LOG_SCALE = 0.15
 _MAX_SHEAR = 0.15
 _MAX_SHIFT = 0.08
+_MAX_CROP = 0.2
 
 
 def random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
@@ -41,23 +45,68 @@ def random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   # Rows of the map from output to input, about the centre of the image.
   xx, xy = cosine, shear * cosine - sine
   yx, yy = sine, shear * sine + cosine
+  return _transform(
+      images,
+      ((xx, xy, shift_x), (yx, yy, shift_y)),
+      tf.zeros_like(angle),
+  )
+
+
+def random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  """Cuts a piece out of each image, makes it as large, and mirrors half.
+
+  The piece has between 80 % and 100 % of each side, with the proportions of the
+  image, and lies anywhere in it, uniformly.
+
+  Args:
+    images: `[batch, height, width, channels]`, any numeric type.
+    seed: Two integers `[2]`; the same seed makes the same changes.
+
+  Returns:
+    float32 `[batch, height, width, channels]`.
+  """
+  images = tf.cast(images, tf.float32)
+  height, width = images.shape[1], images.shape[2]
+  drawn = tf.random.stateless_uniform([tf.shape(images)[0], 4], seed)
+  side = 1.0 - _MAX_CROP * drawn[:, 0]
+  # What is not in the piece lies before it or behind it.
+  spare_x, spare_y = (1.0 - side) * (width - 1), (1.0 - side) * (height - 1)
+  shift_x, shift_y = spare_x * (drawn[:, 1] - 0.5), spare_y * (drawn[:, 2] - 0.5)
+  mirror = tf.where(tf.less(drawn[:, 3], 0.5), 1.0, -1.0)
+  zero = tf.zeros_like(side)
+  return _transform(
+      images, ((mirror * side, zero, shift_x), (zero, side, shift_y)), zero
+  )
+
+
+def _transform(
+    images: tf.Tensor,
+    rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]],
+    zero: tf.Tensor,
+) -> tf.Tensor:
+  """Maps each image by an affine map about its centre.
+
+  Args:
+    images: float32 `[batch, height, width, channels]`.
+    rows: From the place of a pixel in the output to where it is taken from, x
+      and y: factors of x and y and what is added, `[batch]` each.
+    zero: Zeros `[batch]`.
+
+  Returns:
+    float32 `[batch, height, width, channels]`; pixels from outside of an image
+    are those at its edge.
+  """
+  height, width = images.shape[1], images.shape[2]
   centre_x, centre_y = (width - 1) / 2.0, (height - 1) / 2.0
-  zero = tf.zeros_like(angle)
+  transforms = []
+  for (by_x, by_y, added), centre in zip(
+      rows, (centre_x, centre_y), strict=True
+  ):
+    offset = centre + added - by_x * centre_x - by_y * centre_y
+    transforms += [by_x, by_y, offset]
   return tf.raw_ops.ImageProjectiveTransformV3(
       images=images,
-      transforms=tf.stack(
-          [
-              xx,
-              xy,
-              centre_x + shift_x - xx * centre_x - xy * centre_y,
-              yx,
-              yy,
-              centre_y + shift_y - yx * centre_x - yy * centre_y,
-              zero,
-              zero,
-          ],
-          axis=1,
-      ),
+      transforms=tf.stack([*transforms, zero, zero], axis=1),
       output_shape=[height, width],
       fill_value=0.0,
       interpolation="BILINEAR",
@@ -69,6 +118,7 @@ def random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 AUGMENTATIONS: dict[str, Augmentation | None] = {
     "none": None,
     "affine": random_affine,
+    "crop_flip": random_crop_and_flip,
 }
 
 

@@ -1,14 +1,43 @@
 """The registry of backbones: Keras models from images to embeddings."""
 
 from collections.abc import Callable
+import dataclasses
 
 import tensorflow as tf
 
+from tff_fedemb.models import freezing
 from tff_fedemb.models import lenet
+from tff_fedemb.models import mobilenet_v2
+from tff_fedemb.models import resnet
 
-# A new backbone is one file and one line here.
-BACKBONES: dict[str, Callable[..., tf.keras.Model]] = {
-    "lenet": lenet.create_lenet,
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+  """What is known of a backbone before it is created.
+
+  Attributes:
+    create: Makes the fully trainable Keras model from the shape of an image
+      and the keyword argument `embedding_dim`.
+    middle: Regular expression that the names of the layers in the middle
+      stages begin with: those whose maps have an eighth or a sixteenth of the
+      image's side. `None` for a backbone that has no such stages.
+  """
+
+  create: Callable[..., tf.keras.Model]
+  middle: str | None = None
+
+
+# A new backbone is one file and one entry here.
+BACKBONES: dict[str, Backbone] = {
+    "lenet": Backbone(lenet.create_lenet),
+    "mobilenet_v2": Backbone(
+        mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
+    ),
+    "mobilenet_v2_small": Backbone(
+        mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
+    ),
+    "resnet50": Backbone(resnet.create_resnet50, middle=r"conv[34]_"),
+    "resnet_small": Backbone(resnet.create_resnet_small, middle=r"conv[34]_"),
 }
 
 
@@ -17,17 +46,32 @@ def create_backbone(
     image_shape: tuple[int, int, int],
     *,
     embedding_dim: int = 128,
+    trainable: str = "all",
 ) -> tf.keras.Model:
   """Creates a backbone by name.
+
+  Number of trainable parameters with 3 channels and 128 dimensions:
+
+  | backbone           |        all |      outer |    norm | embedding |
+  |--------------------|------------|------------|---------|-----------|
+  | lenet at 28x28x1   |    453,632 |          - |       - |   401,536 |
+  | mobilenet_v2       |  2,387,840 |  1,876,016 | 198,080 |   163,968 |
+  | mobilenet_v2_small |    161,760 |    146,112 |  37,440 |    32,896 |
+  | resnet50           | 23,796,864 | 15,492,736 | 315,392 |   262,272 |
+  | resnet_small       |    574,464 |    455,744 |  70,496 |    65,664 |
 
   Args:
     name: A key of `BACKBONES`.
     image_shape: Height, width and channels of an image.
     embedding_dim: Size of the embedding.
+    trainable: What is trained and so private, one of `freezing.TRAINABLE`:
+      "all"; "outer", all but the middle stages' convolutions; "norm",
+      normalisation and embedding; "embedding", the embedding layer.
 
   Returns:
     A Keras model from images `[batch, height, width, channels]` in [0, 255]
-    to embeddings `[batch, embedding_dim]`, not normalised.
+    to embeddings `[batch, embedding_dim]`, not normalised. Its last layer is
+    named "embedding".
 
   Raises:
     ValueError: If the name is unknown or the backbone rejects its arguments.
@@ -36,4 +80,7 @@ def create_backbone(
     raise ValueError(
         f"backbone must be one of {sorted(BACKBONES)}, found {name!r}."
     )
-  return BACKBONES[name](image_shape, embedding_dim=embedding_dim)
+  descriptor = BACKBONES[name]
+  backbone = descriptor.create(image_shape, embedding_dim=embedding_dim)
+  freezing.freeze(backbone, trainable, middle=descriptor.middle)
+  return backbone

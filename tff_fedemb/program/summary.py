@@ -30,6 +30,7 @@ def build_summary(
     state: training.TrainingState,
     trained: Mapping[str, verification.VerificationResult],
     untrained: Mapping[str, verification.VerificationResult],
+    pretrained: Mapping[str, verification.VerificationResult],
     privacy: report_lib.PrivacyReport,
     extrapolation: extrapolation_lib.Extrapolation | None,
     num_private_parameters: int,
@@ -41,7 +42,9 @@ def build_summary(
   Args:
     state: State after the last round.
     trained: Result per evaluation split, "test" among them.
-    untrained: The same of the backbone before training.
+    untrained: The same of a backbone with random weights.
+    pretrained: The same of the one that training started from, if those were
+      not random; else empty.
     privacy: What the rounds cost.
     extrapolation: Cost with a larger population, if there is noise.
     num_private_parameters: Numbers in one client's update.
@@ -65,6 +68,15 @@ def build_summary(
         if name != "roc"
     }
 
+  def without_curves(results):
+    return {split: without_curve(result) for split, result in results.items()}
+
+  before = {}
+  if pretrained:
+    before = {
+        "recall_at_far_pretrained": recall(pretrained["test"]),
+        "evaluation_pretrained": without_curves(pretrained),
+    }
   return report_lib.json_safe({
       "recall_at_far": recall(trained["test"]),
       "recall_at_far_untrained": recall(untrained["test"]),
@@ -77,12 +89,9 @@ def build_summary(
       "peak_memory_bytes": peak_memory_bytes(),
       "num_private_parameters": num_private_parameters,
       **extra,
-      "evaluation": {
-          split: without_curve(result) for split, result in trained.items()
-      },
-      "evaluation_untrained": {
-          split: without_curve(result) for split, result in untrained.items()
-      },
+      "evaluation": without_curves(trained),
+      "evaluation_untrained": without_curves(untrained),
+      **before,
   })
 
 

@@ -28,6 +28,7 @@ from tff_fedemb.runtime import base
 
 RECALL_PREFIX = "validation/recall_at_far_"
 NUM_SKIPPED_CLIENTS = "participants/num_skipped_clients"
+NUM_SKIPPED_EXAMPLES = "client_work/num_skipped_examples"
 # The name of the accountant follows.
 EPSILON_PREFIX = "privacy/epsilon_"
 
@@ -96,6 +97,7 @@ class TrainingLoop:
       metrics: metrics_lib.MetricsLog,
       config: TrainingConfig,
       publish_ledger: Callable[[ledger_lib.Ledger], None] = lambda ledger: None,
+      name_skipped: Callable[[list[str]], list[str]] = lambda clients: [],
       say: Callable[[str], None] = print,
   ):
     """Initialises the loop.
@@ -115,6 +117,8 @@ class TrainingLoop:
       config: Rounds and intervals.
       publish_ledger: Receives the ledger after each round, before the round's
         model is used for anything.
+      name_skipped: From virtual clients to a line for each of their examples
+        that cannot be used; asked once, when the first ones were left out.
       say: Receives a line for the reader from time to time.
     """
     self._process = process
@@ -129,7 +133,9 @@ class TrainingLoop:
     self._metrics = metrics
     self._config = config
     self._publish_ledger = publish_ledger
+    self._name_skipped = name_skipped
     self._say = say
+    self._has_named_skipped = False
     self._shown: dict[str, str] = {}
 
   def start(
@@ -272,6 +278,9 @@ class TrainingLoop:
           f"round {rounds_done}: skipped {len(skipped)} of"
           f" {len(client_ids)} virtual clients; the first: {skipped[0]}"
       )
+    self._tell_skipped_examples(
+        int(report.get(NUM_SKIPPED_EXAMPLES, 0)), rounds_done, client_ids
+    )
     every = self._config.evaluate_every
     new_state = TrainingState(process_state, ledger, rounds_done)
     if rounds_done == self._config.rounds or (
@@ -282,6 +291,21 @@ class TrainingLoop:
     self._metrics.release(report, rounds_done)
     new_state.wall_seconds = state.wall_seconds + time.perf_counter() - start
     return new_state, report
+
+  def _tell_skipped_examples(
+      self, number: int, rounds_done: int, client_ids: list[str]
+  ) -> None:
+    if not number:
+      return
+    named = ""
+    if not self._has_named_skipped:
+      # Looking for them reads the clients once more.
+      self._has_named_skipped = True
+      named = "".join(f"\n  {line}" for line in self._name_skipped(client_ids))
+    self._say(
+        f"round {rounds_done}: left out {number} examples that cannot be"
+        f" decoded{named}"
+    )
 
   def _show(
       self,

@@ -1,0 +1,147 @@
+"""Tests of clients that hold their images encoded."""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import fedavg
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.data import encoded_images
+from tff_fedemb.models import heads
+from tff_fedemb.runtime import base
+
+_SHAPE = (6, 5, 3)
+_NUM_EXAMPLES = 9
+
+
+def _create_backbone():
+  return tf.keras.Sequential([
+      tf.keras.layers.InputLayer(input_shape=_SHAPE),
+      tf.keras.layers.Rescaling(1.0 / 255.0),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(
+          3, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
+      ),
+  ])
+
+
+def _images_of(client_id):
+  seed = tf.stack([tf.strings.to_hash_bucket_fast(client_id, 1000), 7])
+  return tf.cast(
+      tf.random.stateless_uniform(
+          [_NUM_EXAMPLES, *_SHAPE], seed, 0, 256, tf.int32
+      ),
+      tf.uint8,
+  )
+
+
+def _data_of(client_id, *, encoded):
+  """Client "broken" has something else than an image in rows 2 and 5."""
+  labels = tf.range(_NUM_EXAMPLES, dtype=tf.int64) % 3
+  broken = tf.equal(client_id, "broken")
+  damaged = tf.reduce_any(
+      tf.equal(tf.range(_NUM_EXAMPLES)[:, tf.newaxis], [2, 5]), axis=1
+  )
+  images = _images_of(client_id)
+  if encoded:
+    images = tf.map_fn(
+        tf.io.encode_png,
+        images,
+        fn_output_signature=tf.TensorSpec([], tf.string),
+    )
+    images = tf.where(broken & damaged, "no image", images)
+  else:
+    keep = tf.logical_not(broken & damaged)
+    images = tf.boolean_mask(images, keep)
+    labels = tf.boolean_mask(labels, keep)
+  return tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(x=images, y=labels)
+  ).batch(4)
+
+
+# TFF takes seconds to build a process.
+@functools.cache
+def _build_process(encoded, *, skips=False, global_head=False):
+  @tff.tensorflow.computation(tff.types.TensorType(np.str_))
+  def dataset(client_id):
+    return _data_of(client_id, encoded=encoded)
+
+  build = fedemb.build_fedemb
+  if global_head:
+    build = functools.partial(fedavg.build_fedavg, num_classes=3)
+  return tff.simulation.compose_dataset_computation_with_learning_process(
+      dataset,
+      build(
+          _create_backbone,
+          heads.LinearHead(),
+          example_type=(
+              composition.build_example_type((), tf.string)
+              if encoded
+              else composition.build_example_type(_SHAPE)
+          ),
+          aggregator=registry.create_mechanism(
+              "none", mechanism.AggregatorConfig(2.0)
+          ).factory,
+          server_optimizer=server_optimizers.build_server_optimizer(
+              "sgd", learning_rate=0.5, momentum=0.9
+          ),
+          config=local_training.LocalTrainingConfig(
+              batch_size=4,
+              local_epochs=2,
+              decode_images=(
+                  encoded_images.build_decoder(_SHAPE) if encoded else None
+              ),
+              skip_unreadable=skips,
+          ),
+          seed=3,
+      ),
+  )
+
+
+def _run(process, client_ids, *, runtime="in_process", rounds=2):
+  with runtimes.create_runtime(runtime) as executor:
+    state = executor.initialize(process)
+    for _ in range(rounds):
+      state, metrics = executor.next(state, client_ids)
+    weights = executor.structured_state(state).global_model_weights
+  return [np.asarray(w) for w in weights.trainable], metrics["client_work"]
+
+
+@pytest.mark.parametrize("global_head", [False, True])
+def test_encoded_images_train_as_images_do(global_head):
+  expected, _ = _run(
+      _build_process(False, global_head=global_head), ["a", "b"]
+  )
+  weights, metrics = _run(
+      _build_process(True, global_head=global_head), ["a", "b"]
+  )
+  for found, wanted in zip(weights, expected, strict=True):
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+  assert metrics["num_skipped_examples"] == 0
+
+
+@pytest.mark.parametrize("runtime", ["in_process", "tff"])
+def test_unreadable_images_are_left_out_and_counted(runtime):
+  expected, _ = _run(_build_process(False), ["a", "broken"])
+  weights, metrics = _run(
+      _build_process(True, skips=True), ["a", "broken"], runtime=runtime
+  )
+  for found, wanted in zip(weights, expected, strict=True):
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+  assert metrics["num_skipped_examples"] == 2
+  assert metrics["num_examples"] == 2 * (2 * _NUM_EXAMPLES - 2)
+
+
+def test_unreadable_images_fail_their_client_unless_told_otherwise():
+  with pytest.raises(base.ClientError, match="client 'broken' failed"):
+    _run(_build_process(True), ["a", "broken"], rounds=1)

@@ -1,0 +1,80 @@
+"""Input that cannot be used: named in one message, or left out and counted."""
+
+from collections.abc import Sequence
+
+from tff_fedemb.data import sqlite_examples
+
+POLICIES = ("fail", "skip")
+
+_NUM_NAMED = 5
+
+
+class BadExamples:
+  """Collects what is wrong with a data set while it is looked through."""
+
+  def __init__(self, policy: str = "fail"):
+    """Initialises the collection.
+
+    Args:
+      policy: "fail" has `check` raise, "skip" has it let pass what was noted.
+
+    Raises:
+      ValueError: If the policy is unknown.
+    """
+    if policy not in POLICIES:
+      raise ValueError(
+          f"on_bad_example must be one of {list(POLICIES)}, found {policy!r}."
+      )
+    self._policy = policy
+    self._lines: list[str] = []
+
+  def __len__(self) -> int:
+    return len(self._lines)
+
+  @property
+  def skips(self) -> bool:
+    """Whether bad examples are left out, rather than refused."""
+    return self._policy == "skip"
+
+  @property
+  def lines(self) -> tuple[str, ...]:
+    """What was noted, one line each."""
+    return tuple(self._lines)
+
+  def add(self, where: str, what: str) -> None:
+    """Notes that something is bad.
+
+    Args:
+      where: The file, and the user or the record in it.
+      what: What is wrong with it.
+    """
+    self._lines.append(f"{where}: {what}")
+
+  def check(self) -> None:
+    """Refuses what was noted, unless it is to be skipped.
+
+    Raises:
+      DataError: If the policy is "fail" and anything was noted.
+    """
+    if self._lines and not self.skips:
+      raise sqlite_examples.DataError(
+          f"data must be readable, found {summarize(self._lines)}."
+          " --on_bad_example=skip leaves out what is bad."
+      )
+
+
+def summarize(lines: Sequence[str]) -> str:
+  """The number of bad examples, and the first ones, in one line.
+
+  Args:
+    lines: One for each, at least one.
+
+  Returns:
+    For instance "2 bad examples: a: empty; b: not an image".
+  """
+  named = "; ".join(lines[:_NUM_NAMED])
+  more = len(lines) - _NUM_NAMED
+  return (
+      f"{len(lines)} bad example{'s' if len(lines) > 1 else ''}: {named}"
+      + (f"; and {more} more" if more > 0 else "")
+  )

@@ -1,0 +1,240 @@
+"""Images that stay encoded, as JPEG or PNG, until they are needed.
+
+A client of large photos holds them as they came and decodes a batch at a time,
+inside its own computation; held-out images are read and decoded when they are
+asked for.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fedemb.data import pipelines
+from tff_fedemb.data import sqlite_examples
+
+ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
+
+# A JPEG of many times the size that is needed is decoded at a fraction of it,
+# which its cosine transform gives for less than the work. The rest of the way,
+# at least by half, is left to the resizing, which does it better.
+_JPEG_RATIOS = (1, 2, 4, 8)
+_MIN_RESIZING = 2
+
+
+def _decode_jpeg(
+    content: tf.Tensor, image_shape: tuple[int, int, int]
+) -> tf.Tensor:
+  height, width, channels = image_shape
+  size = tf.image.extract_jpeg_shape(content)
+  spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
+  largest = sum(
+      tf.cast(tf.greater_equal(spare, ratio), tf.int32)
+      for ratio in _JPEG_RATIOS[1:]
+  )
+
+  def decode_at(ratio):
+    # TensorFlow's default transform is less accurate and no faster.
+    return lambda: tf.io.decode_jpeg(
+        content, channels=channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
+    )
+
+  return tf.switch_case(largest, [decode_at(r) for r in _JPEG_RATIOS])
+
+
+def _decode_one(
+    content: tf.Tensor, image_shape: tuple[int, int, int]
+) -> tf.Tensor:
+  height, width, channels = image_shape
+  image = tf.cond(
+      tf.io.is_jpeg(content),
+      lambda: _decode_jpeg(content, image_shape),
+      lambda: tf.io.decode_image(
+          content, channels=channels, expand_animations=False
+      ),
+  )
+  image = tf.ensure_shape(image, [None, None, channels])
+  found = tf.shape(image)
+
+  def crop_and_resize():
+    # The largest piece of the wanted proportions, from the middle.
+    scale = tf.minimum(found[0] / height, found[1] / width)
+    crop = [
+        tf.maximum(tf.cast(tf.round(scale * side), tf.int32), 1)
+        for side in (height, width)
+    ]
+    piece = tf.slice(
+        image,
+        [(found[0] - crop[0]) // 2, (found[1] - crop[1]) // 2, 0],
+        [*crop, channels],
+    )
+    resized = tf.image.resize(piece, [height, width], antialias=True)
+    return tf.cast(tf.clip_by_value(tf.round(resized), 0.0, 255.0), tf.uint8)
+
+  return tf.ensure_shape(
+      tf.cond(
+          tf.reduce_all(tf.equal(found[:2], [height, width])),
+          lambda: image,
+          crop_and_resize,
+      ),
+      image_shape,
+  )
+
+
+def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
+  """Builds the function that decodes a batch of images.
+
+  It takes JPEG, PNG, BMP and GIF (its first picture), forces the number of
+  channels, crops the middle to the proportions wanted and resizes it (bilinear,
+  smoothed when it is made smaller). An image of the size wanted is left as it
+  is. Transparency and the EXIF orientation are ignored. A JPEG that is whole
+  but damaged inside gives a damaged picture, as far as libjpeg can tell none.
+
+  Args:
+    image_shape: Height, width and channels (1: grey; 3: RGB) to make of each.
+
+  Returns:
+    From encoded images, string `[b]`, to uint8 `[b, height, width, channels]`,
+    in TensorFlow operations only; it fails on an image that cannot be decoded.
+
+  Raises:
+    ValueError: If the shape is not of positive sides and 1 or 3 channels.
+  """
+  if (
+      len(image_shape) != 3
+      or min(image_shape) < 1
+      or image_shape[2] not in (1, 3)
+  ):
+    raise ValueError(
+        "image_shape must be height, width and 1 or 3 channels, found"
+        f" {tuple(image_shape)}."
+    )
+
+  def decode(contents):
+    return tf.map_fn(
+        lambda content: _decode_one(content, image_shape),
+        contents,
+        fn_output_signature=tf.TensorSpec(image_shape, tf.uint8),
+    )
+
+  return decode
+
+
+def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
+  """Finds the images that can be decoded, in TensorFlow operations only.
+
+  Args:
+    contents: Encoded images, string `[n]`.
+    decode: What `build_decoder` returned.
+
+  Returns:
+    int64 `[m]`, rows of `contents` in order.
+  """
+
+  def try_row(row, content):
+    # The pixel keeps the decoding from being left out as without effect.
+    return row, tf.reshape(decode(content[tf.newaxis]), [-1])[0]
+
+  rows = tf.range(tf.size(contents, out_type=tf.int64))
+  tried = (
+      tf.data.Dataset.from_tensor_slices((rows, contents))
+      .map(try_row)
+      .ignore_errors()
+      .batch(512)
+  )
+  return pipelines.gather(tried)[0]
+
+
+@functools.lru_cache
+def _build_row_finder(
+    image_shape: tuple[int, int, int],
+) -> Callable[[tf.Tensor], tf.Tensor]:
+  decode = build_decoder(image_shape)
+  return tf.function(
+      lambda contents: readable_rows(contents, decode),
+      input_signature=[tf.TensorSpec([None], tf.string)],
+      autograph=False,
+  )
+
+
+def find_unreadable(
+    contents: Sequence[bytes], image_shape: tuple[int, int, int]
+) -> list[int]:
+  """Finds the images that cannot be decoded, eagerly.
+
+  Args:
+    contents: Encoded images.
+    image_shape: As of `build_decoder`.
+
+  Returns:
+    Their places in `contents`, in order.
+  """
+  if not contents:
+    return []
+  readable = _build_row_finder(tuple(image_shape))(
+      tf.constant(contents, tf.string)
+  )
+  return sorted(set(range(len(contents))) - set(readable.numpy().tolist()))
+
+
+class EncodedImages:
+  """Held-out images, an array that is read and decoded where it is indexed."""
+
+  dtype = np.dtype(np.uint8)
+  ndim = 4
+
+  def __init__(
+      self,
+      read: Callable[[np.ndarray], Sequence[bytes]],
+      names: Callable[[int], str],
+      num_images: int,
+      image_shape: tuple[int, int, int],
+  ):
+    """Initialises the array.
+
+    Args:
+      read: From rows, int64 `[m]`, to those encoded images.
+      names: From a row to what to call it in an error.
+      num_images: Number of rows, n.
+      image_shape: Height, width and channels to make of each.
+    """
+    self._read = read
+    self._names = names
+    self._decode = tf.function(
+        build_decoder(image_shape),
+        input_signature=[tf.TensorSpec([None], tf.string)],
+    )
+    self.shape = (num_images, *image_shape)
+
+  def __len__(self) -> int:
+    return self.shape[0]
+
+  def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
+    """Reads and decodes rows.
+
+    Args:
+      index: A slice, or rows int `[m]`.
+
+    Returns:
+      uint8 `[m, height, width, channels]`.
+
+    Raises:
+      DataError: If one cannot be decoded; it names the first.
+    """
+    rows = np.arange(len(self))[index]
+    contents = list(self._read(rows))
+    if not contents:
+      return np.zeros((0, *self.shape[1:]), np.uint8)
+    try:
+      return self._decode(tf.constant(contents, tf.string)).numpy()
+    except tf.errors.InvalidArgumentError as error:
+      bad = find_unreadable(contents, self.shape[1:])
+      if not bad:
+        raise
+      raise sqlite_examples.DataError(
+          f"{self._names(int(rows[bad[0]]))} must be an image that can be"
+          " decoded, found something else."
+          " --on_bad_example=skip leaves it out."
+      ) from error

@@ -1,0 +1,81 @@
+"""What the convolutional backbones share: input, normalisation, embedding.
+
+Source of the normalisation: Wu and He 2018 ("Group Normalization"). It looks
+at one image at a time. Batch normalisation would mix the images of a client
+and keep statistics of its data outside of what is clipped and noised.
+"""
+
+import tensorflow as tf
+
+MIN_SIDE, MAX_SIDE = 28, 224
+_MAX_GROUPS = 32
+_MIN_CHANNELS_PER_GROUP = 8
+
+
+def check_arguments(
+    image_shape: tuple[int, int, int], embedding_dim: int
+) -> None:
+  """Checks what a convolutional backbone is created with.
+
+  Args:
+    image_shape: Height and width in [28, 224], 1 or 3 channels.
+    embedding_dim: Size of the embedding, positive.
+
+  Raises:
+    ValueError: If one is out of its range.
+  """
+  if (
+      len(image_shape) != 3
+      or min(image_shape[:2]) < MIN_SIDE
+      or max(image_shape[:2]) > MAX_SIDE
+      or image_shape[2] not in (1, 3)
+  ):
+    raise ValueError(
+        "image_shape must be (height, width, channels) with height and width"
+        f" from {MIN_SIDE} to {MAX_SIDE} and 1 or 3 channels, found"
+        f" {tuple(image_shape)}."
+    )
+  if embedding_dim < 1:
+    raise ValueError(f"embedding_dim must be positive, found {embedding_dim}.")
+
+
+def num_groups(num_channels: int) -> int:
+  """Number of groups that channels are normalised in.
+
+  The most groups, at most 32 as Wu and He 2018 have them, that divide the
+  channels and leave at least 8 of them in each. The deepest maps of a small
+  image are one pixel: a group of one or two channels would be normalised to
+  constants there.
+
+  Args:
+    num_channels: How many channels there are, positive.
+
+  Returns:
+    A divisor of `num_channels`.
+  """
+  most = min(_MAX_GROUPS, num_channels // _MIN_CHANNELS_PER_GROUP)
+  return next(
+      (n for n in range(most, 1, -1) if num_channels % n == 0), 1
+  )
+
+
+def normalize(x, *, name: str, epsilon: float = 1e-3):
+  """Applies group normalisation with a scale and an offset a channel.
+
+  Args:
+    x: Maps `[batch, height, width, channels]`.
+    name: Name of the layer.
+    epsilon: Added to the variance.
+
+  Returns:
+    Maps of the same shape.
+  """
+  return tf.keras.layers.GroupNormalization(
+      num_groups(x.shape[-1]), epsilon=epsilon, name=name
+  )(x)
+
+
+def embed(x, embedding_dim: int):
+  """Averages maps `[batch, height, width, channels]`, and embeds that."""
+  x = tf.keras.layers.GlobalAveragePooling2D()(x)
+  return tf.keras.layers.Dense(embedding_dim, name="embedding")(x)

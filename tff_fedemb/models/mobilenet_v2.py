@@ -1,0 +1,181 @@
+"""MobileNetV2 backbone with group normalisation (Sandler et al. 2018, table 2).
+
+Inverted residuals: a 1x1 convolution widens the maps, a 3x3 depthwise one
+filters them, and a linear 1x1 one narrows them again. Group normalisation (Wu
+and He 2018) stands where the paper has batch normalisation.
+
+Convolutions have the names and kernels of `tf.keras.applications.MobileNetV2`,
+the pixels its range and the maps its padding: its ImageNet weights fit.
+"""
+
+import tensorflow as tf
+
+from tff_fedemb.models import blocks
+
+# Channels, number of blocks, stride of the first block; table 2 of the paper.
+_STAGES = (
+    (16, 1, 1),
+    (24, 2, 2),
+    (32, 3, 2),
+    (64, 4, 2),
+    (96, 3, 1),
+    (160, 3, 2),
+    (320, 1, 1),
+)
+_LAST_CHANNELS = 1280
+_EXPANSION = 6
+
+_SMALL_STAGES = tuple((channels, 1, stride) for channels, _, stride in _STAGES)
+_SMALL_LAST_CHANNELS = 256
+
+
+def _scale_channels(num_channels: float, width_multiplier: float) -> int:
+  """The multiple of 8 nearest to the product, but not 10 % below it."""
+  wanted = num_channels * width_multiplier
+  rounded = max(8, int(wanted + 4) // 8 * 8)
+  return rounded + 8 if rounded < 0.9 * wanted else rounded
+
+
+def _convolve(x, num_channels: int, *, name: str, **options):
+  return tf.keras.layers.Conv2D(
+      num_channels, padding="same", use_bias=False, name=name, **options
+  )(x)
+
+
+def _apply_inverted_residual(
+    x, num_channels: int, *, stride: int, expand: bool, name: str
+):
+  """Applies one block to maps `[batch, height, width, channels]`."""
+  layers = tf.keras.layers
+  inputs = x
+  if expand:
+    x = _convolve(
+        x, _EXPANSION * x.shape[-1], kernel_size=1, name=f"{name}_expand"
+    )
+    x = blocks.normalize(x, name=f"{name}_expand_norm")
+    x = layers.ReLU(6.0, name=f"{name}_expand_relu")(x)
+  x = layers.DepthwiseConv2D(
+      3,
+      strides=stride,
+      padding="same",
+      use_bias=False,
+      name=f"{name}_depthwise",
+  )(x)
+  x = blocks.normalize(x, name=f"{name}_depthwise_norm")
+  x = layers.ReLU(6.0, name=f"{name}_depthwise_relu")(x)
+  x = _convolve(x, num_channels, kernel_size=1, name=f"{name}_project")
+  x = blocks.normalize(x, name=f"{name}_project_norm")
+  if stride == 1 and inputs.shape[-1] == num_channels:
+    x = layers.Add(name=f"{name}_add")([inputs, x])
+  return x
+
+
+def _create(
+    name: str,
+    image_shape: tuple[int, int, int],
+    *,
+    embedding_dim: int,
+    width_multiplier: float,
+    stages: tuple[tuple[int, int, int], ...],
+    last_channels: int,
+) -> tf.keras.Model:
+  blocks.check_arguments(image_shape, embedding_dim)
+  if not 0.0 < width_multiplier <= 2.0:
+    raise ValueError(
+        f"width_multiplier must be in (0, 2], found {width_multiplier}."
+    )
+  layers = tf.keras.layers
+  inputs = layers.Input(tuple(image_shape))
+  x = layers.Rescaling(1.0 / 127.5, offset=-1.0)(inputs)
+  x = _convolve(
+      x,
+      _scale_channels(32, width_multiplier),
+      kernel_size=3,
+      strides=2,
+      name="Conv1",
+  )
+  x = blocks.normalize(x, name="Conv1_norm")
+  x = layers.ReLU(6.0, name="Conv1_relu")(x)
+  index = 0
+  for channels, num_blocks, first_stride in stages:
+    for position in range(num_blocks):
+      x = _apply_inverted_residual(
+          x,
+          _scale_channels(channels, width_multiplier),
+          stride=1 if position else first_stride,
+          expand=index > 0,
+          name=f"block_{index}" if index else "expanded_conv",
+      )
+      index += 1
+  # Section 3.4: a narrow network keeps its wide last layer.
+  x = _convolve(
+      x,
+      _scale_channels(last_channels, max(1.0, width_multiplier)),
+      kernel_size=1,
+      name="Conv_1",
+  )
+  x = blocks.normalize(x, name="Conv_1_norm")
+  x = layers.ReLU(6.0, name="out_relu")(x)
+  return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
+
+
+def create_mobilenet_v2(
+    image_shape: tuple[int, int, int],
+    *,
+    embedding_dim: int = 128,
+    width_multiplier: float = 1.0,
+) -> tf.keras.Model:
+  """Creates the MobileNetV2 backbone.
+
+  With 3 channels, width 1 and 128 dimensions it has 2,387,840 parameters:
+  2,189,760 in convolutions, 34,112 in normalisation and 163,968 in the
+  embedding layer. Grey images make it 576 fewer.
+
+  Args:
+    image_shape: Height and width in [28, 224], 1 or 3 channels.
+    embedding_dim: Size of the embedding.
+    width_multiplier: Factor of the numbers of channels, in (0, 2].
+
+  Returns:
+    A Keras model from images `[batch, height, width, channels]` in [0, 255]
+    to embeddings `[batch, embedding_dim]`, not normalised.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  return _create(
+      "mobilenet_v2",
+      image_shape,
+      embedding_dim=embedding_dim,
+      width_multiplier=width_multiplier,
+      stages=_STAGES,
+      last_channels=_LAST_CHANNELS,
+  )
+
+
+def create_mobilenet_v2_small(
+    image_shape: tuple[int, int, int], *, embedding_dim: int = 128
+) -> tf.keras.Model:
+  """Creates a small MobileNetV2 for tests and for trying things out.
+
+  Width 0.35, one block a stage and 256 channels at the end. With 3 channels
+  and 128 dimensions it has 161,760 parameters.
+
+  Args:
+    image_shape: Height and width in [28, 224], 1 or 3 channels.
+    embedding_dim: Size of the embedding.
+
+  Returns:
+    A model like that of `create_mobilenet_v2`.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  return _create(
+      "mobilenet_v2_small",
+      image_shape,
+      embedding_dim=embedding_dim,
+      width_multiplier=0.35,
+      stages=_SMALL_STAGES,
+      last_channels=_SMALL_LAST_CHANNELS,
+  )

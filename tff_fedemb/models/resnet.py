@@ -1,0 +1,140 @@
+"""ResNet backbones with group normalisation (He et al. 2015, table 1).
+
+Bottleneck blocks: a 1x1 convolution narrows the maps, a 3x3 one filters them
+and a 1x1 one widens them again. Group normalisation (Wu and He 2018) stands
+where the paper has batch normalisation; every scale starts at 1, so that
+pretrained convolutions are at work from the first step.
+
+Convolutions have the names, kernels and biases of
+`tf.keras.applications.ResNet50`, and strides and padding are its own. So is the
+treatment of pixels: blue before green before red, less ImageNet's mean colour,
+not scaled. Its ImageNet weights fit; weights trained from scratch do not care,
+because the first normalisation takes the scale out again.
+"""
+
+import tensorflow as tf
+
+from tff_fedemb.models import blocks
+
+# Of ImageNet's pixels, blue, green and red (`preprocess_input`, mode "caffe").
+_MEAN_COLOUR = (103.939, 116.779, 123.68)
+_EPSILON = 1.001e-5
+_WIDENING = 4
+
+
+def _convolve(x, num_channels: int, kernel_size: int, *, name: str, **options):
+  """Convolution and normalisation, `<name>_conv` and `<name>_norm`."""
+  # Normalisation in groups does not undo a bias as normalisation by channel
+  # does.
+  x = tf.keras.layers.Conv2D(
+      num_channels, kernel_size, name=f"{name}_conv", **options
+  )(x)
+  return blocks.normalize(x, name=f"{name}_norm", epsilon=_EPSILON)
+
+
+def _apply_bottleneck(x, width: int, *, stride: int, first: bool, name: str):
+  """Applies one block to maps `[batch, height, width, channels]`."""
+  layers = tf.keras.layers
+  shortcut = x
+  if first:
+    shortcut = _convolve(
+        x, _WIDENING * width, 1, strides=stride, name=f"{name}_0"
+    )
+  x = _convolve(x, width, 1, strides=stride, name=f"{name}_1")
+  x = layers.ReLU(name=f"{name}_1_relu")(x)
+  x = _convolve(x, width, 3, padding="same", name=f"{name}_2")
+  x = layers.ReLU(name=f"{name}_2_relu")(x)
+  x = _convolve(x, _WIDENING * width, 1, name=f"{name}_3")
+  x = layers.Add(name=f"{name}_add")([shortcut, x])
+  return layers.ReLU(name=f"{name}_out")(x)
+
+
+def _create(
+    name: str,
+    image_shape: tuple[int, int, int],
+    *,
+    embedding_dim: int,
+    width: int,
+    num_blocks: tuple[int, int, int, int],
+) -> tf.keras.Model:
+  blocks.check_arguments(image_shape, embedding_dim)
+  layers = tf.keras.layers
+  inputs = layers.Input(tuple(image_shape))
+  x = inputs
+  mean = _MEAN_COLOUR
+  if image_shape[2] == 1:
+    mean = (sum(mean) / len(mean),)
+  else:
+    x = tf.reverse(x, axis=[-1])
+  x = layers.Rescaling(1.0, offset=[-value for value in mean])(x)
+  x = layers.ZeroPadding2D(3, name="conv1_pad")(x)
+  x = _convolve(x, width, 7, strides=2, name="conv1")
+  x = layers.ReLU(name="conv1_relu")(x)
+  x = layers.ZeroPadding2D(1, name="pool1_pad")(x)
+  x = layers.MaxPooling2D(3, strides=2, name="pool1_pool")(x)
+  for stage, blocks_in_stage in enumerate(num_blocks):
+    for block in range(blocks_in_stage):
+      x = _apply_bottleneck(
+          x,
+          width * 2**stage,
+          stride=2 if stage and not block else 1,
+          first=not block,
+          name=f"conv{stage + 2}_block{block + 1}",
+      )
+  return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
+
+
+def create_resnet50(
+    image_shape: tuple[int, int, int], *, embedding_dim: int = 128
+) -> tf.keras.Model:
+  """Creates the ResNet-50 backbone.
+
+  With 3 channels and 128 dimensions it has 23,796,864 parameters: 23,481,472
+  in convolutions, 53,120 in normalisation and 262,272 in the embedding layer.
+  Grey images make it 6,272 fewer.
+
+  Args:
+    image_shape: Height and width in [28, 224], 1 or 3 channels.
+    embedding_dim: Size of the embedding.
+
+  Returns:
+    A Keras model from images `[batch, height, width, channels]` in [0, 255]
+    to embeddings `[batch, embedding_dim]`, not normalised.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  return _create(
+      "resnet50",
+      image_shape,
+      embedding_dim=embedding_dim,
+      width=64,
+      num_blocks=(3, 4, 6, 3),
+  )
+
+
+def create_resnet_small(
+    image_shape: tuple[int, int, int], *, embedding_dim: int = 128
+) -> tf.keras.Model:
+  """Creates a small ResNet for tests and for trying things out.
+
+  A quarter of ResNet-50's width and one block a stage. With 3 channels and 128
+  dimensions it has 574,464 parameters.
+
+  Args:
+    image_shape: Height and width in [28, 224], 1 or 3 channels.
+    embedding_dim: Size of the embedding.
+
+  Returns:
+    A model like that of `create_resnet50`.
+
+  Raises:
+    ValueError: If an argument is out of its range.
+  """
+  return _create(
+      "resnet_small",
+      image_shape,
+      embedding_dim=embedding_dim,
+      width=16,
+      num_blocks=(1, 1, 1, 1),
+  )

@@ -1,0 +1,241 @@
+"""Reads the weights in a file, whatever wrote it, by name and in order.
+
+Names are a layer's and a weight's own, "block_3_expand/kernel". No model is
+built and no code of a file is run.
+"""
+
+import collections
+from collections.abc import Callable
+import io
+import json
+import os
+import pathlib
+import re
+import zipfile
+import zlib
+
+from google.protobuf import message
+import h5py
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+# What can be wrong with the bytes of a file, as the libraries say it.
+_DAMAGES = (
+    EOFError,
+    KeyError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    message.DecodeError,
+    tf.errors.OpError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+Weights = dict[str, np.ndarray]
+
+
+class WeightFileError(ValueError):
+  """A file of weights is missing, damaged or none; says which and why."""
+
+
+def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
+  """The variables of a flat model by the names that files know them by."""
+  return {
+      # Graphs make a variable's own name unique, not its layer's.
+      f"{layer.name}/{_last_part(variable.name)}": variable
+      for layer in backbone.layers
+      for variable in layer.weights
+  }
+
+
+def read_weights(
+    path: str | os.PathLike[str], backbone: tf.keras.Model
+) -> tuple[str, Weights]:
+  """Reads the weights of a model, not those of its optimizer.
+
+  Args:
+    path: A SavedModel's directory, a Keras file (.h5, .hdf5, .keras) or a
+      TensorFlow checkpoint, with or without its .index.
+    backbone: Flat model that says what the weights are called in files that
+      number them only (.weights.h5).
+
+  Returns:
+    The kind of file, and the weights in its order.
+
+  Raises:
+    WeightFileError: If the file is missing, damaged or of another kind.
+  """
+  path = pathlib.Path(path)
+  kind, read = _find_reader(path, backbone)
+  try:
+    weights = read()
+  except _DAMAGES as error:
+    raise WeightFileError(
+        f"{os.fspath(path)}, which cannot be read as a {kind}"
+        f" ({_first_line(error)})"
+    ) from error
+  if not weights:
+    raise WeightFileError(f"{os.fspath(path)}, a {kind} without weights")
+  return kind, weights
+
+
+def _first_line(error: Exception) -> str:
+  lines = str(error).strip().splitlines()
+  return lines[0][:200] if lines else type(error).__name__
+
+
+def _last_part(name: str) -> str:
+  return name.removesuffix(":0").rpartition("/")[2]
+
+
+def _find_reader(
+    path: pathlib.Path, backbone: tf.keras.Model
+) -> tuple[str, Callable[[], Weights]]:
+  """What a path holds, and what reads it."""
+  if path.is_dir():
+    if not (path / "saved_model.pb").is_file():
+      raise WeightFileError(
+          f"{os.fspath(path)}, a directory without saved_model.pb"
+      )
+    return "SavedModel", lambda: _read_checkpoint(
+        path / "variables" / "variables"
+    )
+  prefix = path.with_suffix("") if path.suffix == ".index" else path
+  if pathlib.Path(f"{prefix}.index").is_file():
+    return "TensorFlow checkpoint", lambda: _read_checkpoint(prefix)
+  if not path.is_file():
+    raise WeightFileError(f"{os.fspath(path)}, which does not exist")
+  if path.suffix in (".h5", ".hdf5"):
+    return "Keras HDF5 file", lambda: _read_hdf5(path, backbone)
+  if path.suffix == ".keras":
+    return "Keras file", lambda: _read_keras(path, backbone)
+  raise WeightFileError(
+      f"{os.fspath(path)}, which is none of these: a SavedModel's directory, a"
+      " .h5, .hdf5 or .keras file, the .index of a TensorFlow checkpoint"
+  )
+
+
+def _add(weights: Weights, name: str, value) -> None:
+  """Adds a weight by the last two parts of its name."""
+  name = "/".join(name.removesuffix(":0").split("/")[-2:])
+  if name in weights:
+    raise ValueError(f"holds {name} more than once")
+  weights[name] = np.asarray(value)
+
+
+def _read_checkpoint(prefix: pathlib.Path) -> Weights:
+  """Reads a TensorFlow checkpoint, also one in a SavedModel."""
+  reader = tf.train.load_checkpoint(os.fspath(prefix))
+  keys = reader.get_variable_to_shape_map()
+  weights = {}
+  if _OBJECT_GRAPH not in keys:
+    for key in sorted(keys):
+      _add(weights, key, reader.get_tensor(key))
+    return weights
+  graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+      reader.get_tensor(_OBJECT_GRAPH)
+  )
+  attributes = [a for node in graph.nodes for a in node.attributes]
+  # Every optimizer counts its iterations, wherever it is kept.
+  not_model = tuple(
+      a.checkpoint_key.split(end)[0] + "/"
+      for a in attributes
+      for end in ("/_iterations/", "/iter/")
+      if end in a.checkpoint_key
+  ) + ("keras_api/", "save_counter/")
+  for attribute in attributes:
+    key = attribute.checkpoint_key
+    if (
+        key.endswith(_KEY_END)
+        and ".OPTIMIZER_SLOT" not in key
+        and not key.startswith(not_model)
+    ):
+      _add(weights, attribute.full_name, reader.get_tensor(key))
+  return weights
+
+
+def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
+  """Reads weights that Keras wrote by layer name, or numbered."""
+  with h5py.File(path) as file:
+    group = file.get("model_weights", file)
+    if "layer_names" not in group.attrs:
+      layers = [
+          (type(layer).__name__, layer.name) for layer in backbone.layers
+      ]
+      return _read_numbered(file, layers, backbone)
+    weights = {}
+    for layer in group.attrs["layer_names"]:
+      layer = _to_text(layer)
+      for name in group[layer].attrs["weight_names"]:
+        name = _to_text(name)
+        _add(weights, f"{layer}/{_last_part(name)}", group[layer][name])
+    return weights
+
+
+def _to_text(name: str | bytes) -> str:
+  return name.decode() if isinstance(name, bytes) else name
+
+
+def _read_keras(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
+  """Reads a .keras archive: a description and a file of weights."""
+  with zipfile.ZipFile(path) as archive:
+    config = json.loads(archive.read("config.json"))
+    content = archive.read("model.weights.h5")
+  layers = [
+      (layer["class_name"], layer["config"]["name"])
+      for layer in config["config"]["layers"]
+  ]
+  with h5py.File(io.BytesIO(content)) as file:
+    return _read_numbered(file, layers, backbone)
+
+
+def _read_numbered(
+    file: h5py.File, layers: list[tuple[str, str]], backbone: tf.keras.Model
+) -> Weights:
+  """Reads weights named by a layer's class and number, and their own number.
+
+  Args:
+    file: Datasets `.../conv2d_3/vars/0`, of the fourth Conv2D.
+    layers: Class and name of each layer of the model in the file, in order.
+    backbone: Says what the weights of a layer are called.
+
+  Returns:
+    The weights.
+  """
+  layer_names = {}
+  num_of_class = collections.Counter()
+  for layer_class, name in layers:
+    key = re.sub(
+        "(?<=[a-z])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", layer_class
+    ).lower()
+    number = num_of_class[key]
+    layer_names[f"{key}_{number}" if number else key] = name
+    num_of_class[key] += 1
+  weight_names = {
+      layer.name: [_last_part(v.name) for v in layer.weights]
+      for layer in backbone.layers
+  }
+  positions = {key: position for position, key in enumerate(layer_names)}
+  found = []
+
+  def visit(path, item):
+    *parents, key, container, number = ["", "", "", *path.split("/")]
+    if (
+        isinstance(item, h5py.Dataset)
+        and container == "vars"
+        and not {"optimizer", "metrics"}.intersection(parents + [key])
+    ):
+      position = positions.get(key, len(positions))
+      found.append((position, key, int(number), item))
+
+  file.visititems(visit)
+  weights = {}
+  for _, key, number, item in sorted(found, key=lambda entry: entry[:3]):
+    layer = layer_names.get(key, key)
+    names = dict(enumerate(weight_names.get(layer, [])))
+    _add(weights, f"{layer}/{names.get(number, number)}", item)
+  return weights
