@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: setup demo test slow-test lint clean
+.PHONY: setup demo smoke test slow-test lint clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,19 @@ demo: $(STAMP)
 	  --flagfile=binaries/flagfiles/demo.flags \
 	  --data_dir=runs/demo_data --run_dir=runs/demo
 
+# Every benchmark and algorithm on synthetic data, and a table of the results.
+BENCHMARKS := emnist gld inaturalist digiface
+SMOKE_RUNS := $(foreach b,$(BENCHMARKS),$(foreach a,fedemb fedavg ftrl \
+  centralized,runs/smoke/$(b)_$(a)))
+
+smoke: $(SMOKE_RUNS:%=%/summary.json)
+	$(BIN)/python -m binaries.tabulate $(SMOKE_RUNS)
+
+runs/smoke/%/summary.json: | $(STAMP)
+	$(BIN)/python -m binaries.run_$(if \
+	  $(findstring centralized,$*),centralized,federated) \
+	  --flagfile=binaries/flagfiles/$*.flags --smoke --run_dir=$(@D)
+
 test: $(STAMP)
 	$(BIN)/python -m pytest
 
@@ -53,6 +66,6 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 
 clean:
-	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data
+	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data runs/smoke
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .ruff_cache

@@ -18,6 +18,7 @@ from absl import flags
 from binaries import evaluation_run
 from tasks import registry as tasks
 from tasks import task as task_lib
+from tff_fedemb.data import bad_examples
 
 _SAVED_MODEL = flags.DEFINE_string(
     "saved_model", None,
@@ -33,6 +34,9 @@ _TASK = flags.DEFINE_string(
 )  # fmt: skip
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Directory of the task's data."
+)
+_TASK_VARIANT = flags.DEFINE_string(
+    "task_variant", None, "Which of the task's data sets [its first]."
 )
 _CACHE_DIR = flags.DEFINE_string(
     "cache_dir", None,
@@ -56,8 +60,8 @@ _MAX_IMAGES = flags.DEFINE_integer(
 )
 _ON_BAD_EXAMPLE = flags.DEFINE_string(
     "on_bad_example", "fail",
-    "What to do about a damaged image of --image_folder:"
-    f" {', '.join(evaluation_run.ON_BAD_EXAMPLE)}.",
+    "What to do about a damaged image:"
+    f" {', '.join(bad_examples.POLICIES)}.",
 )  # fmt: skip
 
 
@@ -77,6 +81,7 @@ def main() -> None:
           max_images=_MAX_IMAGES.value,
           on_bad_example=_ON_BAD_EXAMPLE.value,
           overwrite=_OVERWRITE.value,
+          task_variant=_TASK_VARIANT.value,
       )
   )
 

@@ -5,6 +5,7 @@ What `evaluate` does once its flags are read.
 
 from collections.abc import Iterator
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -18,13 +19,12 @@ import tqdm
 from binaries import command_line
 from tasks import registry as task_registry
 from tasks import task as task_lib
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder as image_folder_lib
+from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import plots
 from tff_fedemb.evaluation import verification
 
-ON_BAD_EXAMPLE = ("fail", "skip")
-
-_BATCH_SIZE = 256
 _SIGNATURE = "serving_default"
 _NAMED_EXAMPLES = 5
 
@@ -43,9 +43,10 @@ class EvaluationConfig:
     split: The task's split, a name in `task.EVALUATION_SPLITS`.
     roc_png: Picture of the ROC curve to write, or `None`.
     max_images: Images drawn at random from all, 0 for all.
-    on_bad_example: What to do about a damaged image of a folder, a name in
-      `ON_BAD_EXAMPLE`.
+    on_bad_example: What to do about a damaged image, one of
+      `bad_examples.POLICIES`.
     overwrite: Whether files may be replaced.
+    task_variant: Which of the task's data sets, or `None` for its first.
   """
 
   saved_model: str | None
@@ -59,6 +60,7 @@ class EvaluationConfig:
   max_images: int = 0
   on_bad_example: str = "fail"
   overwrite: bool = False
+  task_variant: str | None = None
 
   def __post_init__(self):
     for name in ("saved_model", "output_json"):
@@ -73,11 +75,12 @@ class EvaluationConfig:
         self.output_json
     ):
       raise ValueError("roc_png must be another file than --output_json.")
-    if self.data_dir and not self.task:
-      raise ValueError("data_dir must be given with --task only.")
+    for name in ("data_dir", "task_variant"):
+      if getattr(self, name) and not self.task:
+        raise ValueError(f"{name} must be given with --task only.")
     for name, choices in (
         ("split", task_lib.EVALUATION_SPLITS),
-        ("on_bad_example", ON_BAD_EXAMPLE),
+        ("on_bad_example", bad_examples.POLICIES),
     ):
       if getattr(self, name) not in choices:
         raise ValueError(
@@ -224,11 +227,21 @@ def _check_writable(name: str, path: str | None, *, overwrite: bool) -> None:
 
 
 def _embed_task(model: _Model, config: EvaluationConfig) -> _EmbeddedImages:
-  task = command_line.call_with_flags(
-      task_registry.create_task,
-      config.task,
-      task_lib.TaskConfig(config.data_dir, config.cache_dir),
+  task_config = task_lib.TaskConfig(
+      config.data_dir,
+      config.cache_dir,
+      variant=config.task_variant,
+      on_bad_example=config.on_bad_example,
   )
+  create_task = functools.partial(
+      command_line.call_with_flags, task_registry.create_task, config.task
+  )
+  task = create_task(task_config)
+  if task.decode_images is not None:
+    # Photos are decoded to the size that the model takes.
+    task = create_task(
+        dataclasses.replace(task_config, image_size=model.image_shape[0])
+    )
   if task.image_shape != model.image_shape:
     raise command_line.UsageError(
         f"--saved_model must take images of {list(task.image_shape)}, the size"
@@ -236,14 +249,17 @@ def _embed_task(model: _Model, config: EvaluationConfig) -> _EmbeddedImages:
     )
   images = command_line.call_with_flags(task.load_images, config.split)
   num_found = len(images.labels)
+  size = embedding.batch_size(model.image_shape)
   if config.max_images:
     images = images.subsample(config.max_images)
   return _EmbeddedImages(
-      _embed_batches(
+      # Images may be decoded, and found to be damaged, as they are embedded.
+      command_line.call_with_flags(
+          _embed_batches,
           model,
           (
-              images.images[start : start + _BATCH_SIZE]
-              for start in range(0, len(images.labels), _BATCH_SIZE)
+              images.images[start : start + size]
+              for start in range(0, len(images.labels), size)
           ),
           len(images.labels),
       ),
@@ -256,6 +272,11 @@ def _embed_task(model: _Model, config: EvaluationConfig) -> _EmbeddedImages:
           "num_images_found": num_found,
       },
       f"{config.split} images of task {task.name}",
+      tuple(
+          f"left out {bad_examples.summarize(lines)}"
+          for lines in [task.bad_examples.lines]
+          if lines
+      ),
   )
 
 
@@ -270,8 +291,9 @@ def _embed_folder(model: _Model, config: EvaluationConfig) -> _EmbeddedImages:
   skipped: list[pathlib.Path] = []
 
   def read_batches() -> Iterator[np.ndarray]:
-    for start in range(0, len(folder.paths), _BATCH_SIZE):
-      rows = slice(start, start + _BATCH_SIZE)
+    size = embedding.batch_size(model.image_shape)
+    for start in range(0, len(folder.paths), size):
+      rows = slice(start, start + size)
       batch = []
       for path, label in zip(
           folder.paths[rows], folder.labels[rows], strict=True

@@ -62,6 +62,7 @@ class Evaluator:
       sample: embedding.LabelledImages,
   ):
     self.backbone = backbone
+    self._embedder = embedding.Embedder(backbone)
     self._by_split = by_split
     self._sample = sample
 
@@ -78,7 +79,7 @@ class Evaluator:
       self, images: embedding.LabelledImages
   ) -> verification.VerificationResult:
     embeddings = command_line.call_with_flags(
-        embedding.embed, self.backbone, images.images
+        self._embedder.embed, images.images
     )
     if not np.all(np.isfinite(embeddings)):
       raise command_line.UsageError(

@@ -433,7 +433,7 @@ class TestTask:
     )
     images = task.load_images(split)
     expected = verification.evaluate_pairs(
-        embedding.embed(models["backbones"]["lenet"], images.images),
+        embedding.Embedder(models["backbones"]["lenet"]).embed(images.images),
         images.labels,
     )
     assert report["num_images"] == len(images.labels)

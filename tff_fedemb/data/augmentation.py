@@ -71,7 +71,8 @@ def random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   side = 1.0 - _MAX_CROP * drawn[:, 0]
   # What is not in the piece lies before it or behind it.
   spare_x, spare_y = (1.0 - side) * (width - 1), (1.0 - side) * (height - 1)
-  shift_x, shift_y = spare_x * (drawn[:, 1] - 0.5), spare_y * (drawn[:, 2] - 0.5)
+  shift_x = spare_x * (drawn[:, 1] - 0.5)
+  shift_y = spare_y * (drawn[:, 2] - 0.5)
   mirror = tf.where(tf.less(drawn[:, 3], 0.5), 1.0, -1.0)
   zero = tf.zeros_like(side)
   return _transform(

@@ -22,6 +22,8 @@ ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 # at least by half, is left to the resizing, which does it better.
 _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
+# Held-out images that are in memory twice, encoded and decoded.
+_DECODING_BATCH = 256
 
 
 def _decode_jpeg(
@@ -87,10 +89,11 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   """Builds the function that decodes a batch of images.
 
   It takes JPEG, PNG, BMP and GIF (its first picture), forces the number of
-  channels, crops the middle to the proportions wanted and resizes it (bilinear,
-  smoothed when it is made smaller). An image of the size wanted is left as it
-  is. Transparency and the EXIF orientation are ignored. A JPEG that is whole
-  but damaged inside gives a damaged picture, as far as libjpeg can tell none.
+  channels (to grey only from JPEG that is not CMYK, and from PNG), crops the
+  middle to the proportions wanted and resizes it (bilinear, smoothed when it is
+  made smaller). An image of the size wanted is left as it is. Transparency and
+  the EXIF orientation are ignored. A JPEG that is complete but changed inside
+  may decode to a damaged picture.
 
   Args:
     image_shape: Height, width and channels (1: grey; 3: RGB) to make of each.
@@ -211,6 +214,25 @@ class EncodedImages:
   def __len__(self) -> int:
     return self.shape[0]
 
+  def take(self, rows: np.ndarray, axis: int = 0) -> "EncodedImages":
+    """The images of some rows, neither read nor decoded, as of an array.
+
+    Args:
+      rows: int `[m]`.
+      axis: 0.
+
+    Returns:
+      They, in that order.
+    """
+    if axis != 0:
+      raise ValueError(f"axis must be 0, found {axis}.")
+    return EncodedImages(
+        lambda chosen: self._read(rows[chosen]),
+        lambda row: self._names(int(rows[row])),
+        len(rows),
+        self.shape[1:],
+    )
+
   def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
     """Reads and decodes rows.
 
@@ -224,9 +246,14 @@ class EncodedImages:
       DataError: If one cannot be decoded; it names the first.
     """
     rows = np.arange(len(self))[index]
+    images = np.zeros((rows.size, *self.shape[1:]), np.uint8)
+    for start in range(0, rows.size, _DECODING_BATCH):
+      some = slice(start, start + _DECODING_BATCH)
+      images[some] = self._read_and_decode(rows[some])
+    return images
+
+  def _read_and_decode(self, rows: np.ndarray) -> np.ndarray:
     contents = list(self._read(rows))
-    if not contents:
-      return np.zeros((0, *self.shape[1:]), np.uint8)
     try:
       return self._decode(tf.constant(contents, tf.string)).numpy()
     except tf.errors.InvalidArgumentError as error:

@@ -2,13 +2,16 @@
 
 Tables `examples(split_name, client_id, serialized_example_proto)` and
 `client_metadata(client_id, split_name, num_examples)`. A virtual client is one
-query, whatever the number of users that it merges.
+query, whatever the number of users that it merges. A third table,
+`notes(kind, text)`, keeps what is to be said about the data.
 """
 
 import collections
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import contextlib
+import functools
 import os
 import pathlib
 import sqlite3
@@ -30,6 +33,9 @@ CREATE TABLE client_metadata (
     client_id TEXT NOT NULL,
     split_name TEXT NOT NULL,
     num_examples INTEGER NOT NULL);
+CREATE TABLE notes (
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL);
 """
 _INDEX = "CREATE INDEX examples_of_client ON examples (split_name, client_id);"
 
@@ -65,8 +71,8 @@ class SqliteExamples:
               f" bytes, found {self._path.stat().st_size}. Fetch it again."
           )
         rows = connection.execute(
-            "SELECT client_id FROM client_metadata WHERE split_name = ? ORDER"
-            " BY client_id",
+            "SELECT client_id, num_examples FROM client_metadata WHERE"
+            " split_name = ? ORDER BY client_id",
             (split_name,),
         ).fetchall()
         connection.execute(
@@ -80,7 +86,8 @@ class SqliteExamples:
       ) from error
     if not rows:
       raise DataError(f"{self._path} has no client in split {split_name!r}.")
-    self._user_ids = [user_id for (user_id,) in rows]
+    self._user_ids = [user_id for user_id, _ in rows]
+    self._num_examples = np.array([number for _, number in rows], np.int64)
 
   def _connect(self) -> contextlib.closing[sqlite3.Connection]:
     uri = f"{self._path.resolve().as_uri()}?mode=ro"
@@ -90,6 +97,24 @@ class SqliteExamples:
   def user_ids(self) -> list[str]:
     """Users of the split, sorted."""
     return self._user_ids
+
+  @property
+  def num_examples(self) -> np.ndarray:
+    """Examples of each of `user_ids`: int64 `[num_users]`."""
+    return self._num_examples
+
+  @functools.cached_property
+  def _row_ids(self) -> np.ndarray:
+    """SQLite's number of each row of the split: int64 `[n]`."""
+    with self._connect() as connection:
+      return np.array(
+          connection.execute(
+              "SELECT rowid FROM examples WHERE split_name = ? ORDER BY"
+              " client_id, rowid",
+              (self._split_name,),
+          ).fetchall(),
+          np.int64,
+      ).reshape(-1)
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.
@@ -130,16 +155,65 @@ class SqliteExamples:
           f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
 
+  def read_rows(self, rows: Sequence[int] | np.ndarray) -> list[bytes]:
+    """Some serialised examples of the split.
+
+    Args:
+      rows: Their places, from 0, among all of the split, user by user in the
+        order of `user_ids`.
+
+    Returns:
+      One for each row, in the order asked.
+
+    Raises:
+      DataError: If the database is damaged.
+    """
+    try:
+      row_ids = self._row_ids[np.asarray(rows, np.int64)].tolist()
+      with self._connect() as connection:
+        return [
+            connection.execute(
+                "SELECT serialized_example_proto FROM examples WHERE rowid = ?",
+                (row_id,),
+            ).fetchone()[0]
+            for row_id in row_ids
+        ]
+    except sqlite3.Error as error:
+      raise DataError(
+          f"{self._path} must be a whole sqlite database, found: {error}."
+      ) from error
+
+  def read_notes(self) -> list[tuple[str, str]]:
+    """Kinds and texts of what `write_examples` was told to note; or none."""
+    try:
+      with self._connect() as connection:
+        (tables,) = connection.execute(
+            "SELECT COUNT(*) FROM sqlite_master WHERE name = 'notes'"
+        ).fetchone()
+        if not tables:
+          return []
+        return connection.execute(
+            "SELECT kind, text FROM notes ORDER BY rowid"
+        ).fetchall()
+    except sqlite3.Error as error:
+      raise DataError(
+          f"{self._path} must be a whole sqlite database, found: {error}."
+      ) from error
+
 
 def write_examples(
     path: str | os.PathLike[str],
     splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
+    *,
+    notes: Iterable[tuple[str, str]] = (),
 ) -> None:
   """Writes a database, whole or not at all.
 
   Args:
     path: Where to write; an existing file is replaced.
     splits: For each split, its users with their serialised examples.
+    notes: Kinds and texts to keep; gone through after the examples, so that
+      those can add to it.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,6 +230,7 @@ def write_examples(
               "INSERT INTO client_metadata VALUES (?, ?, ?)",
               (user_id, split_name, len(rows)),
           )
+      connection.executemany("INSERT INTO notes VALUES (?, ?)", notes)
       connection.executescript(_INDEX)
     connection.close()
     os.replace(temporary, path)

@@ -5,17 +5,22 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from tff_fedemb.data import encoded_images
+
+_PIXELS_OF_BATCH = 32 * 224 * 224
+
 
 @dataclasses.dataclass(frozen=True)
 class LabelledImages:
   """Images and their classes.
 
   Attributes:
-    images: uint8 `[n, height, width, channels]`.
+    images: uint8 `[n, height, width, channels]`; an array, or one that is read
+      and decoded where it is indexed.
     labels: int64 `[n]`.
   """
 
-  images: np.ndarray
+  images: np.ndarray | encoded_images.EncodedImages
   labels: np.ndarray
 
   def __post_init__(self):
@@ -38,27 +43,51 @@ class LabelledImages:
         len(self.labels), size=max_images, replace=False
     )
     rows.sort()
-    return LabelledImages(self.images[rows], self.labels[rows])
+    return LabelledImages(self.images.take(rows, axis=0), self.labels[rows])
 
 
-def embed(
-    backbone: tf.keras.Model, images: np.ndarray, *, batch_size: int = 256
-) -> np.ndarray:
-  """Embeds images.
+def batch_size(image_shape: tuple[int, int, int]) -> int:
+  """How many images to embed at once: fewer large ones, to bound the memory.
 
   Args:
-    backbone: A Keras model from float32 images in [0, 255] to embeddings.
-    images: uint8 `[n, height, width, channels]`.
-    batch_size: Images embedded at once.
+    image_shape: Height, width and channels.
 
   Returns:
-    float32 `[n, dim]`, as the backbone gives them.
+    256 for images of up to 79 pixels a side, 32 for 224.
   """
-  embed_batch = tf.function(
-      lambda batch: backbone(tf.cast(batch, tf.float32), training=False),
-      input_signature=[tf.TensorSpec([None, *images.shape[1:]], tf.uint8)],
-  )
-  return np.concatenate([
-      embed_batch(images[start : start + batch_size]).numpy()
-      for start in range(0, len(images), batch_size)
-  ])
+  height, width, _ = image_shape
+  return max(1, min(256, _PIXELS_OF_BATCH // (height * width)))
+
+
+class Embedder:
+  """Embeds images with a backbone, traced once for all evaluations."""
+
+  def __init__(self, backbone: tf.keras.Model):
+    """Initialises the embedder.
+
+    Args:
+      backbone: A Keras model from float32 images in [0, 255] to embeddings;
+        its weights may change between calls.
+    """
+    self._image_shape = tuple(backbone.input_shape[1:])
+    self._embed_batch = tf.function(
+        lambda batch: backbone(tf.cast(batch, tf.float32), training=False),
+        input_signature=[tf.TensorSpec([None, *self._image_shape], tf.uint8)],
+    )
+
+  def embed(
+      self, images: np.ndarray | encoded_images.EncodedImages
+  ) -> np.ndarray:
+    """Embeds images.
+
+    Args:
+      images: uint8 `[n, height, width, channels]`.
+
+    Returns:
+      float32 `[n, dim]`, as the backbone gives them.
+    """
+    size = batch_size(self._image_shape)
+    return np.concatenate([
+        self._embed_batch(images[start : start + size]).numpy()
+        for start in range(0, len(images), size)
+    ])

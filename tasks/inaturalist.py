@@ -1,0 +1,53 @@
+"""iNaturalist by observer or by place: photos of species (Hsu et al. 2020).
+
+Van Horn et al., "The iNaturalist Species Classification and Detection Dataset",
+CVPR 2018; split in Hsu, Qi and Brown, "Federated Visual Classification with
+Real-World Data Distribution", ECCV 2020. Read from the files that
+`tff.simulation.datasets.inaturalist` writes.
+"""
+
+from tasks import task
+from tasks import user_photos
+
+_NUM_CLASSES = 1203
+# The published splits are of the same 120,300 images: by observer (9,275 of
+# them), or by a grid on the globe (12 to 3,607 cells, coarse to fine), all with
+# the same numbering of classes.
+_PLACE = "a geographic cell (photos of many people, not one person's)"
+_VARIANTS = {
+    "user_120k": user_photos.Variant(
+        _NUM_CLASSES, "an observer who took photos"
+    ),
+    **{
+        f"geo_{size}": user_photos.Variant(_NUM_CLASSES, _PLACE)
+        for size in ("100", "300", "1k", "3k", "10k", "30k")
+    },
+}
+
+
+def create_inaturalist_task(config: task.TaskConfig) -> task.Task:
+  """Creates the task of iNaturalist 2017.
+
+  A user is an observer, or in the variants "geo_..." a cell of the globe: a
+  guarantee for a cell is one for all who took photos in it, but for a person
+  only as far as that person's photos lie in one cell. A class is a species.
+  Held out is the published test set: other images of the same species. Of its
+  classes, those whose number modulo 5 is 4 are for validation, the others for
+  test.
+
+  Args:
+    config: `data_dir` holds a folder of the variant's name (in lower or upper
+      case), or is that folder: `train/<observer>` and `test.tfRecord`.
+      `variant` is "user_120k" (default), "geo_100", "geo_300", "geo_1k",
+      "geo_3k", "geo_10k" or "geo_30k". `image_size` is 224 by default.
+
+  Returns:
+    The task.
+
+  Raises:
+    ValueError: If the variant is unknown.
+    DataError: If the data are missing, or damaged and not to be skipped.
+  """
+  return user_photos.create_task(
+      config, name="inaturalist", variants=_VARIANTS
+  )

@@ -1,0 +1,240 @@
+"""What the tasks on photos by user have in common (GLD v2 and iNaturalist).
+
+Hsu, Qi and Brown, "Federated Visual Classification with Real-World Data
+Distribution", ECCV 2020, split both data sets by user. They are read from the
+files that TFF (`tff.simulation.datasets.gldv2`, `inaturalist`) keeps of them.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from tasks import task
+from tff_fedemb.data import bad_examples
+from tff_fedemb.data import encoded_images
+from tff_fedemb.data import population
+from tff_fedemb.data import sqlite_examples
+from tff_fedemb.data import tfrecord_examples
+from tff_fedemb.data import tfrecord_index
+from tff_fedemb.evaluation import embedding
+
+TRAIN_FOLDER = "train"
+TEST_FILE_NAME = "test.tfRecord"
+
+_DEFAULT_SIDE = 224
+_CHANNELS = 3
+# Of the classes of the test set, every fifth is for validation.
+_VALIDATION_STRIDE, _VALIDATION_START = 5, 4
+_NUM_NAMED_CLASSES = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+  """One of a task's data sets.
+
+  Attributes:
+    num_classes: Labels are in [0, num_classes) as it is published.
+    user_meaning: As in `task.Task`.
+  """
+
+  num_classes: int
+  user_meaning: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _TestSet:
+  """The images of the test file that can be used.
+
+  Attributes:
+    path: The file.
+    index: What is in it.
+    rows: int64 `[n]`, the records that can be used.
+  """
+
+  path: pathlib.Path
+  index: tfrecord_index.RecordIndex
+  rows: np.ndarray
+
+  @property
+  def labels(self) -> np.ndarray:
+    """int64 `[n]`."""
+    return self.index.labels[self.rows]
+
+  def load(
+      self, split: str, image_shape: tuple[int, int, int]
+  ) -> embedding.LabelledImages:
+    """The images of a split, which are read and decoded when indexed."""
+    rows = self.rows[_is_validation(self.labels) == (split == "validation")]
+    images = encoded_images.EncodedImages(
+        lambda some: tfrecord_index.read_images(
+            self.path, self.index, rows[some]
+        ),
+        lambda row: f"{self.path} record {rows[row]}",
+        rows.size,
+        image_shape,
+    )
+    return embedding.LabelledImages(images, self.index.labels[rows])
+
+
+def _is_validation(labels: np.ndarray) -> np.ndarray:
+  return labels % _VALIDATION_STRIDE == _VALIDATION_START
+
+
+def _advice(name: str) -> str:
+  return (
+      f"To get the data: python -m binaries.prepare_data --task={name}; to make"
+      f" synthetic data: python -m tasks.synthetic --task={name}"
+      " --output_dir=DIR --num_users=60, then --data_dir=DIR."
+  )
+
+
+def _find_folder(
+    config: task.TaskConfig, name: str, variant: str, others: set[str]
+) -> pathlib.Path:
+  """The folder of a variant: in `data_dir`, or `data_dir` itself."""
+  if config.data_dir is None:
+    raise sqlite_examples.DataError(
+        f"--data_dir must be given for task {name}. {_advice(name)}"
+    )
+  root = pathlib.Path(config.data_dir)
+  # TFF writes iNaturalist's folders in lower case and reads them in upper case.
+  candidates = [root / variant, root / variant.upper()]
+  if root.name.lower() not in others:
+    candidates.append(root)
+  for folder in candidates:
+    if (folder / TRAIN_FOLDER).is_dir() and (
+        folder / TEST_FILE_NAME
+    ).is_file():
+      return folder
+  raise sqlite_examples.DataError(
+      f"--data_dir must hold {variant}/{TRAIN_FOLDER}/ and"
+      f" {variant}/{TEST_FILE_NAME}, found {root} without. {_advice(name)}"
+  )
+
+
+def _open_test_set(
+    path: pathlib.Path,
+    cache_dir: str,
+    name: str,
+    bad: bad_examples.BadExamples,
+) -> _TestSet:
+  index = tfrecord_index.open_index(
+      # An evaluation would not get past one image that cannot be decoded.
+      [path], cache_dir, name=name, decode_all=bad.skips
+  )  # fmt: skip
+  for where, what in index.describe_faults(0, path.name):
+    bad.add(where, what)
+  if not index.labels.size:
+    bad.add(path.name, "without a whole example")
+  return _TestSet(path, index, np.flatnonzero(index.fine))
+
+
+def _check_labels(
+    labels: np.ndarray,
+    name_of_row: Callable[[int], str],
+    num_classes: int,
+    variant: str,
+) -> None:
+  wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+  if wrong.size:
+    raise sqlite_examples.DataError(
+        f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
+        f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
+        " another variant's."
+    )
+
+
+def _warn_of_missing_classes(
+    train_classes: np.ndarray, test_classes: np.ndarray
+) -> tuple[str, ...]:
+  missing = np.setdiff1d(train_classes, test_classes)
+  if not missing.size:
+    return ()
+  named = ", ".join(str(label) for label in missing[:_NUM_NAMED_CLASSES])
+  more = ", ..." if missing.size > _NUM_NAMED_CLASSES else ""
+  return (
+      f"{missing.size} of {train_classes.size} classes of the training set have"
+      " no image in the test set, so evaluations say nothing of them: class"
+      f" {named}{more}.",
+  )
+
+
+def create_task(
+    config: task.TaskConfig, *, name: str, variants: Mapping[str, Variant]
+) -> task.Task:
+  """Creates a task on photos by user.
+
+  The first time, all files are read to make an index of them, which is kept in
+  the cache directory: a minute or two for the 16 GB of GLD v2, then a second.
+
+  Args:
+    config: `data_dir` holds a folder of the variant's name, or is that folder.
+    name: The task's name.
+    variants: Its data sets by name, the default first.
+
+  Returns:
+    The task.
+
+  Raises:
+    ValueError: If the variant is unknown.
+    DataError: If the data are missing, or damaged and not to be skipped.
+  """
+  variant_name = config.choose_variant(name, tuple(variants))
+  variant = variants[variant_name]
+  folder = _find_folder(
+      config, name, variant_name, variants.keys() - {variant_name}
+  )
+  cache_dir = config.cache_dir or task.default_cache_dir()
+  bad = bad_examples.BadExamples(config.on_bad_example)
+  train = tfrecord_examples.TfRecordExamples(
+      folder / TRAIN_FOLDER,
+      cache_dir,
+      name=f"{variant_name}_{TRAIN_FOLDER}",
+      bad=bad,
+  )
+  test = _open_test_set(
+      folder / TEST_FILE_NAME, cache_dir, f"{variant_name}_test", bad
+  )
+  bad.check()
+  for labels, name_of_row in (
+      (train.labels, train.name_of_row),
+      (test.labels, lambda _: str(test.path)),
+  ):
+    _check_labels(labels, name_of_row, variant.num_classes, variant_name)
+  in_validation = _is_validation(test.labels)
+  if in_validation.all() or not in_validation.any():
+    raise sqlite_examples.DataError(
+        f"{test.path} must hold images for validation (class modulo"
+        f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
+        f" classes), found classes {np.unique(test.labels).tolist()}."
+    )
+  side = config.image_size or _DEFAULT_SIDE
+  image_shape = (side, side, _CHANNELS)
+  return task.Task(
+      name=name,
+      user_meaning=variant.user_meaning,
+      train_users=population.Population.from_ids(train.user_ids),
+      create_client_dataset=train.create_dataset,
+      image_shape=image_shape,
+      num_train_classes=int(train.labels.max()) + 1,
+      load_images=lambda split: test.load(split, image_shape),
+      split_description=(
+          f"{variant_name}; train: {train.labels.size} images by user; held out"
+          f" is the published test set, other images of the same classes;"
+          f" validation: its classes whose number modulo {_VALIDATION_STRIDE}"
+          f" is {_VALIDATION_START}; test: its other classes"
+      ),
+      default_backbone="mobilenet_v2",
+      # The published test sets do not say whose images they are, so they may
+      # be of users who train.
+      evaluation_on_training_users=True,
+      decode_images=encoded_images.build_decoder(image_shape),
+      bad_examples=bad,
+      find_bad_examples=train.find_bad_examples,
+      warnings=_warn_of_missing_classes(
+          np.unique(train.labels), np.unique(test.labels)
+      ),
+  )

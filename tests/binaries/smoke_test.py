@@ -1,0 +1,65 @@
+"""Tests of what `--smoke` stands for."""
+
+import pathlib
+import re
+
+import pytest
+
+from binaries import smoke
+from tasks import registry as tasks
+from tasks.synthetic import registry as synthetic
+
+_FLAGFILES = pathlib.Path("binaries/flagfiles")
+_BENCHMARKS = ("emnist", "gld", "inaturalist", "digiface")
+_ALGORITHMS = ("fedemb", "fedavg", "ftrl", "centralized")
+
+
+def _names(arguments):
+  return [pathlib.Path(a.partition("=")[2]).as_posix() for a in arguments]
+
+
+def test_without_it_nothing_changes():
+  arguments = ["--flagfile=a.flags", "--rounds=3"]
+  assert smoke.expand(arguments) == arguments
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--flagfile=x/gld_fedemb.flags", "--smoke"],
+        ["--flagfile", "x/gld_fedemb.flags", "-smoke=true"],
+        ["--smoke", "--flagfile=x/gld_fedemb.flags"],
+    ],
+)
+def test_its_flags_follow_the_flagfile_and_precede_later_ones(arguments):
+  expanded = smoke.expand(["--seed=1", *arguments, "--rounds=3"])
+  assert expanded[: len(arguments) + 1] == ["--seed=1", *arguments]
+  assert expanded[-1] == "--rounds=3"
+  inserted = expanded[len(arguments) + 1 : -1]
+  assert [name.split("/")[-1] for name in _names(inserted)] == [
+      "gld.flags", "gld_fedemb.flags",
+  ]  # fmt: skip
+  for name in _names(inserted):
+    assert pathlib.Path(name).is_file()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--flagfile=x/omniglot.flags"]])
+def test_another_flagfile_is_refused(arguments):
+  with pytest.raises(ValueError, match="smoke must be given with --flagfile"):
+    smoke.expand([*arguments, "--smoke"])
+
+
+@pytest.mark.parametrize("benchmark", _BENCHMARKS)
+@pytest.mark.parametrize("algorithm", _ALGORITHMS)
+def test_every_benchmark_and_algorithm_has_both_flagfiles(benchmark, algorithm):
+  name = f"{benchmark}_{algorithm}.flags"
+  flags = (_FLAGFILES / name).read_text()
+  assert re.findall(r"^--task=(.*)$", flags, re.MULTILINE) == [benchmark]
+  assert (_FLAGFILES / "smoke" / name).is_file()
+  assert benchmark in tasks.TASKS
+  assert benchmark in synthetic.WRITERS
+
+
+def test_smoke_data_of_an_unknown_task_are_refused(tmp_path):
+  with pytest.raises(ValueError, match=r"task must be one of .*'omniglot'"):
+    smoke.prepare_data("omniglot", str(tmp_path))

@@ -1,0 +1,57 @@
+"""Tests of what becomes of input that cannot be used."""
+
+import pytest
+
+from tff_fedemb.data import bad_examples
+from tff_fedemb.data import sqlite_examples
+
+
+def _note(policy, count):
+  bad = bad_examples.BadExamples(policy)
+  for i in range(count):
+    bad.add(f"train/{i}", "empty")
+  return bad
+
+
+def test_without_any_nothing_is_refused():
+  bad = _note("fail", 0)
+  bad.check()
+  assert len(bad) == 0
+  assert bad.lines == ()
+  assert not bad.skips
+
+
+def test_fail_names_all_in_one_message():
+  with pytest.raises(sqlite_examples.DataError) as error:
+    _note("fail", 2).check()
+  assert str(error.value) == (
+      "data must be readable, found 2 bad examples: train/0: empty; train/1:"
+      " empty. --on_bad_example=skip leaves out what is bad."
+  )
+
+
+def test_fail_names_the_first_of_many():
+  with pytest.raises(sqlite_examples.DataError) as error:
+    _note("fail", 12).check()
+  message = str(error.value)
+  assert "12 bad examples: train/0: empty; " in message
+  assert "train/4: empty; and 7 more" in message
+  assert "train/5" not in message
+  assert "\n" not in message
+
+
+def test_skip_counts_and_lets_pass():
+  bad = _note("skip", 12)
+  bad.check()
+  assert bad.skips
+  assert len(bad) == 12
+  assert bad.lines[11] == "train/11: empty"
+
+
+def test_refuses_another_policy():
+  with pytest.raises(ValueError, match=r"on_bad_example must be .*'ignore'"):
+    bad_examples.BadExamples("ignore")
+
+
+def test_summary_of_one():
+  assert bad_examples.summarize(["a: cut"]) == "1 bad example: a: cut"

@@ -1,0 +1,269 @@
+"""Tests of images that stay encoded, against Pillow."""
+
+import io
+import os
+
+import numpy as np
+from PIL import Image
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.data import encoded_images
+from tff_fedemb.data import sqlite_examples
+
+_SHAPE = (24, 24, 3)
+_FORMATS = ("JPEG", "PNG")
+_KINDS = (
+    ("JPEG", "RGB"), ("JPEG", "L"),
+    ("PNG", "RGB"), ("PNG", "L"), ("PNG", "LA"), ("PNG", "P"), ("PNG", "RGBA"),
+)  # fmt: skip
+
+
+def _draw(height, width):
+  """A smooth picture uint8 `[height, width, 3]`, different on all sides."""
+  y = np.linspace(0.0, 1.0, height)[:, np.newaxis]
+  x = np.linspace(0.0, 1.0, width)
+  waves = np.sin(9 * x + 5 * y) * np.cos(7 * y - 2 * x)
+  channels = (0.5 + 0.4 * waves, x + 0 * y, 0.8 * y + 0.2 * x)
+  return np.uint8(255 * np.stack(channels, axis=-1))
+
+
+def _encode(pixels, form="JPEG", mode="RGB", **options):
+  content = io.BytesIO()
+  Image.fromarray(pixels).convert(mode).save(content, form, **options)
+  return content.getvalue()
+
+
+def _decode(contents, shape=_SHAPE):
+  return encoded_images.build_decoder(shape)(tf.constant(contents)).numpy()
+
+
+def _decode_with_pillow(content, shape=_SHAPE):
+  """The middle of the right proportions, resized."""
+  height, width, channels = shape
+  with Image.open(io.BytesIO(content)) as image:
+    image = image.convert({1: "L", 3: "RGB"}[channels])
+  scale = min(image.width / width, image.height / height)
+  left = (image.width - scale * width) / 2
+  top = (image.height - scale * height) / 2
+  box = (left, top, left + scale * width, top + scale * height)
+  resized = image.resize((width, height), Image.Resampling.BILINEAR, box=box)
+  return np.asarray(resized).reshape(shape)
+
+
+def _truncate(content):
+  return content[: len(content) // 2]
+
+
+_UNREADABLE = {
+    "truncated JPEG": _truncate(_encode(_draw(60, 80), quality=95)),
+    "JPEG without its end": _encode(_draw(60, 80))[:-2],
+    "truncated progressive JPEG": _truncate(
+        _encode(_draw(60, 80), progressive=True)
+    ),
+    "start of a JPEG": _encode(_draw(60, 80))[:3],
+    "truncated PNG": _truncate(_encode(_draw(60, 80), "PNG")),
+    "empty": b"",
+    "text": b"no image",
+    "bytes that are no text": b"\xff\xfe\x80" * 30,
+    "another format": _encode(_draw(60, 80), "WEBP"),
+}
+
+
+class TestDecoder:
+  @pytest.mark.parametrize(
+      "size", [(24, 30), (20, 20), (40, 34), (50, 60), (94, 90)], ids=str
+  )
+  @pytest.mark.parametrize("form", _FORMATS)
+  def test_crops_and_resizes_as_pillow_does(self, size, form):
+    content = _encode(_draw(*size), form)
+    found, expected = _decode([content])[0], _decode_with_pillow(content)
+    difference = np.abs(found.astype(int) - expected)
+    assert difference.mean() < 0.5
+    assert difference.max() <= 4
+
+  # Decoded at 1/2, 1/4 and 1/8 of their size.
+  @pytest.mark.parametrize(
+      "size", [(96, 110), (200, 300), (400, 400)], ids=str
+  )
+  def test_large_jpegs_are_close_to_pillow(self, size):
+    content = _encode(_draw(*size))
+    found, expected = _decode([content])[0], _decode_with_pillow(content)
+    difference = np.abs(found.astype(int) - expected)
+    assert difference.mean() < 2.5
+    assert difference.max() <= 15
+
+  def test_keeps_the_proportions_of_any_shape(self):
+    content = _encode(_draw(90, 90), "PNG")
+    found = _decode([content], (20, 40, 3))[0].astype(int)
+    # The upper and the lower quarter are cut off.
+    assert 45 < found[0, 0, 2] < 60
+    np.testing.assert_allclose(
+        found, _decode_with_pillow(content, (20, 40, 3)), atol=6
+    )
+
+  def test_leaves_an_image_of_the_size_wanted(self):
+    pixels = _draw(24, 24)
+    np.testing.assert_array_equal(_decode([_encode(pixels, "PNG")])[0], pixels)
+
+  @pytest.mark.parametrize(
+      ("form", "mode", "channels"),
+      [
+          *((*kind, channels) for kind in _KINDS for channels in (1, 3)),
+          ("JPEG", "CMYK", 3),
+          ("BMP", "RGB", 3),
+          ("GIF", "P", 3),
+      ],
+  )
+  def test_forces_the_channels(self, form, mode, channels):
+    content = _encode(_draw(50, 60), form, mode)
+    shape = (24, 24, channels)
+    found = _decode([content], shape)[0]
+    assert found.shape == shape
+    np.testing.assert_allclose(
+        found.astype(int).mean(axis=(0, 1)),
+        _decode_with_pillow(content, shape).mean(axis=(0, 1)),
+        atol=3,
+    )
+    if mode in ("L", "LA") and channels == 3:
+      np.testing.assert_array_equal(found[..., :1].repeat(3, -1), found)
+
+  @pytest.mark.parametrize(
+      ("form", "mode"), [("JPEG", "CMYK"), ("BMP", "RGB"), ("GIF", "P")]
+  )
+  def test_makes_no_grey_of_some(self, form, mode):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+      _decode([_encode(_draw(50, 60), form, mode)], (24, 24, 1))
+
+  def test_a_batch_keeps_its_order(self):
+    contents = [_encode(_draw(s, s + 9), f) for s in (30, 60) for f in _FORMATS]
+    batch = _decode(contents)
+    assert batch.shape == (4, *_SHAPE)
+    for found, content in zip(batch, contents, strict=True):
+      np.testing.assert_array_equal(found, _decode([content])[0])
+
+  def test_no_images(self):
+    assert _decode(np.zeros([0], np.str_)).shape == (0, *_SHAPE)
+
+  @pytest.mark.parametrize("name", _UNREADABLE)
+  def test_fails_on_what_cannot_be_decoded(self, name):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+      _decode([_encode(_draw(30, 30)), _UNREADABLE[name]])
+
+  @pytest.mark.parametrize(
+      "shape", [(24, 24), (24, 24, 2), (0, 24, 3), (24, 24, 4)], ids=str
+  )
+  def test_refuses_a_wrong_shape(self, shape):
+    with pytest.raises(ValueError, match="image_shape must be"):
+      encoded_images.build_decoder(shape)
+
+  def test_runs_inside_a_computation(self, tmp_path):
+    decode = encoded_images.build_decoder(_SHAPE)
+
+    @tff.tensorflow.computation(tff.types.TensorType(np.str_))
+    def decode_file(path):
+      return decode(tf.io.read_file(path)[tf.newaxis])
+
+    content = _encode(_draw(50, 60))
+    (tmp_path / "image").write_bytes(content)
+    np.testing.assert_array_equal(
+        decode_file(os.fspath(tmp_path / "image")), _decode([content])
+    )
+
+  def test_runs_in_a_session_of_one_thread(self):
+    contents = [_encode(_draw(50, 60)), _encode(_draw(24, 24), "PNG")]
+    with tf.Graph().as_default():
+      placeholder = tf.compat.v1.placeholder(tf.string, [None])
+      images = encoded_images.build_decoder(_SHAPE)(placeholder)
+      assert images.shape.as_list() == [None, *_SHAPE]
+      config = tf.compat.v1.ConfigProto(
+          intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
+      )
+      with tf.compat.v1.Session(config=config) as session:
+        found = session.run(images, {placeholder: contents})
+    np.testing.assert_array_equal(found, _decode(contents))
+
+
+class TestUnreadable:
+  def test_finds_them(self):
+    fine = [_encode(_draw(30, 30), form) for form in _FORMATS]
+    contents = [fine[0], *_UNREADABLE.values(), fine[1]]
+    assert encoded_images.find_unreadable(contents, _SHAPE) == list(
+        range(1, 1 + len(_UNREADABLE))
+    )
+
+  def test_finds_none(self):
+    assert encoded_images.find_unreadable([], _SHAPE) == []
+    assert encoded_images.find_unreadable([_encode(_draw(9, 9))], _SHAPE) == []
+
+  def test_readable_rows_in_a_graph(self):
+    rows = tf.function(encoded_images.readable_rows, autograph=False)(
+        tf.constant([b"no image", _encode(_draw(30, 30)), b""]),
+        encoded_images.build_decoder(_SHAPE),
+    )
+    assert rows.numpy().tolist() == [1]
+
+
+class TestEncodedImages:
+  def _build(self, contents):
+    return encoded_images.EncodedImages(
+        lambda rows: [contents[row] for row in rows],
+        lambda row: f"file record {row}",
+        len(contents),
+        _SHAPE,
+    )
+
+  def test_is_an_array_when_indexed(self):
+    contents = [_encode(_draw(30, 30 + i), "PNG") for i in range(5)]
+    images = self._build(contents)
+    assert len(images) == 5
+    assert images.shape == (5, *_SHAPE)
+    assert images.ndim == 4
+    assert images.dtype == np.uint8
+    expected = _decode(contents)
+    np.testing.assert_array_equal(images[1:4], expected[1:4])
+    np.testing.assert_array_equal(images[3:99], expected[3:])
+    np.testing.assert_array_equal(
+        images[np.array([4, 0, 4])], expected[[4, 0, 4]]
+    )
+    assert images[5:].shape == (0, *_SHAPE)
+    assert images[5:].dtype == np.uint8
+
+  def test_reads_only_what_is_asked_for(self):
+    asked = []
+    content = _encode(_draw(24, 24))
+
+    def read(rows):
+      asked.extend(rows.tolist())
+      return [content] * len(rows)
+
+    images = encoded_images.EncodedImages(read, str, 1000, _SHAPE)
+    assert images[990:992].shape == (2, *_SHAPE)
+    assert asked == [990, 991]
+
+  def test_many_are_read_a_part_at_a_time(self):
+    contents = [_encode(_draw(24, 24 + i), "PNG") for i in range(3)]
+    sizes = []
+
+    def read(rows):
+      sizes.append(len(rows))
+      return [contents[row % 3] for row in rows]
+
+    images = encoded_images.EncodedImages(read, str, 600, _SHAPE)
+    np.testing.assert_array_equal(
+        images[:], np.tile(_decode(contents), (200, 1, 1, 1))
+    )
+    assert sum(sizes) == 600
+    assert max(sizes) <= 256
+
+  @pytest.mark.parametrize("name", _UNREADABLE)
+  def test_names_what_cannot_be_decoded(self, name):
+    fine = _encode(_draw(30, 30))
+    images = self._build([fine, fine, _UNREADABLE[name], b"no image"])
+    assert len(images[:2]) == 2
+    with pytest.raises(
+        sqlite_examples.DataError,
+        match=r"^file record 2 must be an image.*--on_bad_example=skip",
+    ):
+      images[1:]

@@ -1,0 +1,215 @@
+"""Tests of users in TFRecord files."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.data import photo_files
+from tff_fedemb.data import bad_examples
+from tff_fedemb.data import pipelines
+from tff_fedemb.data import population
+from tff_fedemb.data import sqlite_examples
+from tff_fedemb.data import tfrecord_examples
+
+_USERS = {"10": [3, 5], "2": [0, 1, 2], "x y": [7] * 70, "3": [4, 4]}
+_WHOLE = photo_files.encode(0)
+
+
+@pytest.fixture(name="directory")
+def _directory(tmp_path):
+  return photo_files.write_users(tmp_path / "train", _USERS)
+
+
+@pytest.fixture(name="create")
+def _create(directory, tmp_path):
+  def create(bad=None):
+    return tfrecord_examples.TfRecordExamples(
+        directory,
+        tmp_path / "cache",
+        name="photos",
+        bad=bad_examples.BadExamples() if bad is None else bad,
+    )
+
+  return create
+
+
+def _read(dataset):
+  batches = list(dataset.as_numpy_iterator())
+  assert all(len(batch["x"]) == len(batch["y"]) <= 64 for batch in batches)
+  return (
+      [content for batch in batches for content in batch["x"]],
+      [label for batch in batches for label in batch["y"]],
+  )
+
+
+def _read_client(examples, *users):
+  client_id = population.SEPARATOR.join(users)
+  return _read(examples.create_dataset(tf.constant(client_id)))
+
+
+def test_users(directory, create):
+  (directory / ".hidden").write_bytes(b"")
+  (directory / "folder").mkdir()
+  bad = bad_examples.BadExamples()
+  examples = create(bad)
+  assert examples.user_ids == ["10", "2", "3", "x y"]
+  assert examples.labels.tolist() == [3, 5, 0, 1, 2, 4, 4] + [7] * 70
+  assert examples.name_of_row(2) == str(directory.resolve() / "2")
+  assert not bad.lines
+
+
+def test_a_virtual_client_has_its_users_one_after_the_other(create):
+  examples = create()
+  contents, labels = _read_client(examples, "3", "x y", "2")
+  assert labels == [4, 4] + [7] * 70 + [0, 1, 2]
+  assert contents == [
+      photo_files.encode(seed)
+      for seed in (300, 301, *range(200, 270), 100, 101, 102)
+  ]
+  spec = examples.create_dataset(tf.constant("2")).element_spec
+  assert spec == {
+      "x": tf.TensorSpec([None], tf.string),
+      "y": tf.TensorSpec([None], tf.int64),
+  }
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_runs_inside_a_computation(directory, create, damaged):
+  if damaged:
+    photo_files.cut(directory / "2")
+  examples = create()
+
+  @tff.tensorflow.computation(tff.types.TensorType(np.str_))
+  def sum_labels(client_id):
+    return examples.create_dataset(client_id).reduce(
+        tf.constant(0, tf.int64),
+        lambda total, batch: total + tf.reduce_sum(batch["y"]),
+    )
+
+  assert sum_labels("10\n2") == 8 + (1 if damaged else 3)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_runs_in_a_session_of_one_thread(directory, create, damaged):
+  if damaged:
+    photo_files.cut(directory / "2")
+  examples = create()
+  with tf.Graph().as_default():
+    client_id = tf.compat.v1.placeholder(tf.string, [])
+    found = pipelines.gather(examples.create_dataset(client_id))
+    config = tf.compat.v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
+    )
+    with tf.compat.v1.Session(config=config) as session:
+      for users, labels in (
+          ("2\n10", [0, 1, 3, 5] if damaged else [0, 1, 2, 3, 5]),
+          ("3", [4, 4]),
+      ):
+        read = session.run(found, {client_id: users})
+        assert read["y"].tolist() == labels
+        assert len(read["x"]) == len(labels)
+
+
+class TestBad:
+  def test_a_cut_file_gives_its_whole_records(self, directory, create):
+    photo_files.cut(directory / "2")
+    bad = bad_examples.BadExamples("skip")
+    examples = create(bad)
+    (line,) = bad.lines
+    assert line.startswith("train/2: cut or damaged at byte ")
+    assert line.endswith("after 2 whole records")
+    assert "2" in examples.user_ids
+    assert _read_client(examples, "3", "2", "10")[1] == [4, 4, 0, 1, 3, 5]
+    assert examples.labels.tolist() == [3, 5, 0, 1, 4, 4] + [7] * 70
+
+  def test_a_user_of_too_few_examples_is_left_out(self, directory, create):
+    (directory / "2").write_bytes(b"")
+    photo_files.write(directory / "3", [(_WHOLE, 1)])
+    photo_files.cut(directory / "10")
+    photo_files.write(directory / "y", [(_WHOLE, 1), (_WHOLE[:-2], 1)])
+    bad = bad_examples.BadExamples("skip")
+    assert create(bad).user_ids == ["x y"]
+    lines = bad.lines
+    assert len(lines) == 4
+    assert lines[0].startswith("train/10: cut or damaged")
+    assert lines[1:] == (
+        "train/2: empty",
+        "train/3: one example, and a user must have two or more",
+        "train/y record 1: not an image that can be decoded",
+    )
+
+  def test_a_user_with_a_record_that_is_no_example_is_left_out(
+      self, directory, create
+  ):
+    photo_files.write(
+        directory / "3", [(_WHOLE, 1), (_WHOLE, 1), (_WHOLE, None)]
+    )
+    bad = bad_examples.BadExamples("skip")
+    assert create(bad).user_ids == ["10", "2", "x y"]
+    (line,) = bad.lines
+    assert line.startswith("train/3 record 2: not a tf.train.Example")
+
+  def test_a_broken_image_leaves_the_user(self, directory, create):
+    photo_files.write(
+        directory / "3", [(_WHOLE, 1), (_WHOLE[:-2], 2), (_WHOLE, 3)]
+    )
+    bad = bad_examples.BadExamples("skip")
+    examples = create(bad)
+    assert "3" in examples.user_ids
+    assert bad.lines == (
+        "train/3 record 1: not an image that can be decoded",
+    )
+    assert examples.labels.tolist() == [3, 5, 0, 1, 2, 1, 3] + [7] * 70
+
+  def test_fail_names_all_of_them(self, directory, create):
+    (directory / "2").write_bytes(b"")
+    photo_files.write(directory / "3", [(_WHOLE, 1)])
+    bad = bad_examples.BadExamples("fail")
+    create(bad)
+    with pytest.raises(
+        sqlite_examples.DataError,
+        match=r"2 bad examples: train/2: empty; train/3: one example",
+    ):
+      bad.check()
+
+  def test_refuses_to_be_without_users(self, directory, create):
+    for user_id in _USERS:
+      (directory / user_id).write_bytes(b"")
+    with pytest.raises(
+        sqlite_examples.DataError, match=r"a user of two .*4 bad examples"
+    ):
+      create(bad_examples.BadExamples("skip"))
+    for user_id in _USERS:
+      (directory / user_id).unlink()
+    with pytest.raises(sqlite_examples.DataError, match="found none"):
+      create()
+    directory.rmdir()
+    with pytest.raises(sqlite_examples.DataError, match="No such file"):
+      create()
+
+  def test_a_file_that_has_gone_is_an_error(self, directory, create):
+    photo_files.cut(directory / "2")
+    examples = create(bad_examples.BadExamples("skip"))
+    (directory / "3").unlink()
+    with pytest.raises(tf.errors.NotFoundError):
+      _read_client(examples, "2", "3", "10")
+
+  def test_finds_what_made_a_client_fail(self, directory, create):
+    broken = _WHOLE[:100] + _WHOLE[-2:]
+    photo_files.write(
+        directory / "3", [(_WHOLE, 1), (broken, 2), (_WHOLE, 3), (b"", 3)]
+    )
+    examples = create()
+    assert examples.find_bad_examples("10\n2") == []
+    photo_files.flip(directory / "2", 30)
+    (directory / "x y").unlink()
+    lines = examples.find_bad_examples("10\n2\n3\nx y")
+    assert len(lines) == 4
+    assert lines[0].startswith("train/2: cut or damaged at byte 0 ")
+    assert lines[1:3] == [
+        "train/3 record 1: not an image that can be decoded",
+        "train/3 record 3: not an image that can be decoded",
+    ]
+    assert lines[3].startswith("train/x y: ")
+    assert "No such file" in lines[3]

@@ -1,0 +1,214 @@
+"""Tests of the index of TFRecord files."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+
+from tests.data import photo_files
+from tff_fedemb.data import sqlite_examples
+from tff_fedemb.data import tfrecord_index
+
+_WHOLE = photo_files.encode(0)
+
+
+@pytest.fixture(name="paths")
+def _paths(tmp_path):
+  photo_files.write_users(tmp_path / "train", {"1": [3, 5], "2": [0, 1, 2]})
+  return [tmp_path / "train" / "1", tmp_path / "train" / "2"]
+
+
+def _open(paths, cache, **options):
+  return tfrecord_index.open_index(paths, cache, name="photos", **options)
+
+
+def _forbid_reading(monkeypatch):
+  def fail(*_):
+    raise AssertionError("The files must not be read again.")
+
+  monkeypatch.setattr(tfrecord_index, "_scan", fail)
+
+
+def test_finds_records_and_labels(paths):
+  index = tfrecord_index.build_index(paths)
+  np.testing.assert_array_equal(index.files, [0, 0, 1, 1, 1])
+  np.testing.assert_array_equal(index.labels, [3, 5, 0, 1, 2])
+  np.testing.assert_array_equal(index.firsts, [0, 2, 5])
+  sizes = [path.stat().st_size for path in paths]
+  np.testing.assert_array_equal(index.sizes, sizes)
+  np.testing.assert_array_equal(index.ends, sizes)
+  assert index.fine.all()
+  assert not index.all_decoded
+  assert index.describe_faults(0, "1") == []
+  records = tfrecord_index.read_records(paths[1], index, np.array([4, 2]))
+  assert records == [
+      photo_files.example(photo_files.encode(102), 2),
+      photo_files.example(photo_files.encode(100), 0),
+  ]
+  assert tfrecord_index.read_images(paths[0], index, np.array([1])) == [
+      photo_files.encode(1)
+  ]
+
+
+@pytest.mark.parametrize(
+    ("record", "what"),
+    [
+        (b"\xff\xffno example", "not a tf.train.Example"),
+        ((None, 3), "not a tf.train.Example with one image/encoded_jpeg"),
+        ((_WHOLE, None), "not a tf.train.Example with one image/encoded_jpeg"),
+        ((_WHOLE[:-9], 3), "not an image that can be decoded"),
+        ((b"", 3), "not an image that can be decoded"),
+    ],
+)
+def test_names_records_that_cannot_be_used(tmp_path, record, what):
+  path = photo_files.write(
+      tmp_path / "7", [(_WHOLE, 1), record, (_WHOLE, 2)]
+  )
+  index = tfrecord_index.build_index([path])
+  np.testing.assert_array_equal(index.fine, [True, False, True])
+  ((where, found),) = index.describe_faults(0, "train/7")
+  assert where == "train/7 record 1"
+  assert found.startswith(what)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [_WHOLE + b"\0\0", photo_files.encode(0, "PNG")],
+    ids=["JPEG with something after it", "PNG"],
+)
+def test_an_image_that_only_looks_odd_is_fine(tmp_path, content):
+  path = photo_files.write(tmp_path / "7", [(content, 1)])
+  assert tfrecord_index.build_index([path]).fine.all()
+
+
+def test_decodes_every_image_when_asked(tmp_path):
+  # The ends are those of a JPEG.
+  broken = _WHOLE[:100] + _WHOLE[-2:]
+  path = photo_files.write(tmp_path / "7", [(_WHOLE, 1), (broken, 2)])
+  assert tfrecord_index.build_index([path]).fine.all()
+  index = tfrecord_index.build_index([path], decode_all=True)
+  np.testing.assert_array_equal(index.fine, [True, False])
+  assert index.all_decoded
+  cache = tmp_path / "cache"
+  assert _open([path], cache).fine.all()
+  for _ in range(2):
+    index = _open([path], cache, decode_all=True)
+    np.testing.assert_array_equal(index.fine, [True, False])
+  # Once it is known it is told.
+  np.testing.assert_array_equal(_open([path], cache).fine, [True, False])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path, second: photo_files.cut(path, second + 5),
+        lambda path, second: photo_files.cut(path, second + 40),
+        lambda path, second: photo_files.cut(path, -1),
+        lambda path, second: photo_files.flip(path, second + 1),
+        lambda path, second: photo_files.flip(path, second + 100),
+    ],
+    ids=["in a header", "in a record", "at the end", "length", "content"],
+)
+def test_finds_damage(paths, damage):
+  whole = tfrecord_index.build_index(paths)
+  second = int(whole.offsets[3]) - 12
+  damage(paths[1], second)
+  index = tfrecord_index.build_index(paths)
+  assert index.fine.all()
+  last = index.ends[1]
+  num_whole = 2 if last > second else 1
+  assert index.describe_faults(1, "train/2") == [(
+      "train/2",
+      f"cut or damaged at byte {last} of {paths[1].stat().st_size}, after"
+      f" {num_whole} whole records",
+  )]
+  assert index.firsts[2] == 2 + num_whole
+  assert index.describe_faults(0, "train/1") == []
+
+
+def test_an_empty_file_and_one_of_another_kind(tmp_path):
+  (tmp_path / "1").write_bytes(b"")
+  (tmp_path / "2").write_bytes(b"no records here" * 10)
+  index = tfrecord_index.build_index([tmp_path / "1", tmp_path / "2"])
+  np.testing.assert_array_equal(index.firsts, [0, 0, 0])
+  assert index.describe_faults(0, "1") == []
+  assert index.describe_faults(1, "2")[0][1].startswith(
+      "cut or damaged at byte 0 of 150"
+  )
+
+
+def test_no_deprecated_call_is_heard_of(paths, capfd):
+  tfrecord_index.build_index(paths)
+  assert "deprecated" not in capfd.readouterr().err
+
+
+class TestOpenIndex:
+  def test_reads_the_files_once(self, paths, tmp_path, monkeypatch):
+    built = _open(paths, tmp_path / "new" / "cache")
+    _forbid_reading(monkeypatch)
+    loaded = _open(paths, tmp_path / "new" / "cache")
+    for field in dataclasses.fields(built):
+      np.testing.assert_array_equal(
+          getattr(loaded, field.name), getattr(built, field.name)
+      )
+
+  def test_reads_them_again_when_one_changes(self, paths, tmp_path):
+    cache = tmp_path / "cache"
+    _open(paths, cache)
+    photo_files.write(paths[0], [(_WHOLE, 9)] * 4)
+    assert _open(paths, cache).labels.tolist() == [9, 9, 9, 9, 0, 1, 2]
+    assert len(list(cache.iterdir())) == 1
+
+  def test_reads_them_again_when_a_time_changes(
+      self, paths, tmp_path, monkeypatch
+  ):
+    _open(paths, tmp_path / "cache")
+    os.utime(paths[0], ns=(0, 0))
+    _forbid_reading(monkeypatch)
+    with pytest.raises(AssertionError, match="read again"):
+      _open(paths, tmp_path / "cache")
+
+  def test_reads_them_again_when_one_is_added(self, paths, tmp_path):
+    cache = tmp_path / "cache"
+    assert _open(paths[:1], cache).ends.size == 1
+    assert _open(paths, cache).ends.size == 2
+
+  def test_folders_have_their_own(self, paths, tmp_path):
+    other = photo_files.write_users(tmp_path / "other", {"1": [7]}) / "1"
+    _open(paths, tmp_path / "cache")
+    assert _open([other], tmp_path / "cache").labels.tolist() == [7]
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+  @pytest.mark.parametrize("content", [b"", b"no index", None])
+  def test_a_damaged_index_is_made_anew(self, paths, tmp_path, content):
+    cache = tmp_path / "cache"
+    _open(paths, cache)
+    (cached,) = cache.iterdir()
+    cached.write_bytes(
+        cached.read_bytes()[:300] if content is None else content
+    )
+    assert _open(paths, cache).labels.tolist() == [3, 5, 0, 1, 2]
+
+  def test_refuses_a_missing_file(self, paths, tmp_path):
+    with pytest.raises(
+        sqlite_examples.DataError, match=r"train/3 must be a file.*No such file"
+    ):
+      _open([*paths, tmp_path / "train" / "3"], tmp_path / "cache")
+
+  def test_refuses_a_cache_that_is_no_folder(self, paths, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(
+        sqlite_examples.DataError, match=r"--cache_dir must be writable.*file"
+    ):
+      _open(paths, tmp_path / "file" / "cache")
+
+
+def test_refuses_records_of_a_file_that_became_shorter(paths):
+  index = tfrecord_index.build_index(paths)
+  photo_files.cut(paths[1])
+  with pytest.raises(sqlite_examples.DataError, match="become shorter"):
+    tfrecord_index.read_images(paths[1], index, np.array([4]))
+  paths[1].unlink()
+  with pytest.raises(sqlite_examples.DataError, match="No such file"):
+    tfrecord_index.read_images(paths[1], index, np.array([4]))

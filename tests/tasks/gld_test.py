@@ -1,0 +1,314 @@
+"""Tests of the task of Google Landmarks v2, on files of TFF's own writers."""
+
+import csv
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_federated.python.simulation.datasets import gldv2
+
+from tasks import gld
+from tasks import task as task_lib
+from tests.data import photo_files
+from tff_fedemb.data import population
+from tff_fedemb.data import sqlite_examples
+
+_SIDE = 12
+# Labels of each author's photos, and of the test set.
+_TRAIN = {"11": [0, 4, 4, 9], "7": [1, 2, 9], "20": [3, 3]}
+_TEST = [0, 4, 1, 9, 2, 4, 3]
+
+
+def _write_csv(path, columns, rows):
+  with open(path, "w", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow(columns)
+    writer.writerows(rows)
+  return os.fspath(path)
+
+
+@pytest.fixture(name="write")
+def _write(tmp_path):
+  """Has TFF write the files of a variant."""
+
+  def write(variant="gld160k", directory="data", form="JPEG"):
+    folder = tmp_path / directory / variant
+    images = tmp_path / "images"
+    images.mkdir(exist_ok=True)
+    train = [(u, label) for u, labels in _TRAIN.items() for label in labels]
+    for i in range(len(train) + len(_TEST)):
+      content = photo_files.encode(i, form, "L" if i % 2 else "RGB")
+      (images / f"{i:02}.jpg").write_bytes(content)
+    gldv2._create_train_data_files(
+        os.fspath(folder / "train"),
+        os.fspath(images),
+        _write_csv(
+            tmp_path / "train.csv",
+            ["user_id", "image_id", "class"],
+            [(u, f"{i:02}", label) for i, (u, label) in enumerate(train)],
+        ),
+    )
+    gldv2._create_test_data_file(
+        os.fspath(folder),
+        os.fspath(images),
+        _write_csv(
+            tmp_path / "test.csv",
+            ["image_id", "class"],
+            [
+                (f"{i:02}", label)
+                for i, label in enumerate(_TEST, start=len(train))
+            ],
+        ),
+    )
+    return folder
+
+  return write
+
+
+@pytest.fixture(name="create")
+def _create(tmp_path):
+  def create(directory="data", **options):
+    return gld.create_gld_task(
+        task_lib.TaskConfig(
+            os.fspath(tmp_path / directory),
+            os.fspath(tmp_path / "cache"),
+            image_size=_SIDE,
+            **options,
+        )
+    )
+
+  return create
+
+
+def _read_client(task, *users):
+  """All images and labels of a virtual client."""
+  client_id = population.SEPARATOR.join(users)
+  batches = list(task.create_client_dataset(tf.constant(client_id)))
+  return (
+      np.concatenate([task.decode_images(batch["x"]) for batch in batches]),
+      np.concatenate([batch["y"] for batch in batches]),
+  )
+
+
+def _decode(task, seeds):
+  contents = [
+      photo_files.encode(seed, mode="L" if seed % 2 else "RGB")
+      for seed in seeds
+  ]
+  return task.decode_images(tf.constant(contents)).numpy()
+
+
+@pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
+@pytest.mark.parametrize("directory", ["data", "data/{}"])
+def test_reads_what_tff_writes(write, create, variant, directory):
+  write(variant)
+  task = create(directory.format(variant), variant=variant)
+  assert task.name == "gld"
+  assert "author" in task.user_meaning
+  assert task.default_backbone == "mobilenet_v2"
+  assert task.image_shape == (_SIDE, _SIDE, 3)
+  assert task.num_train_classes == 10
+  assert variant in task.split_description
+  assert not task.bad_examples.lines
+  assert task.warnings == ()
+  assert task.evaluation_on_training_users
+  users = [task.train_users.user_id(i) for i in range(len(task.train_users))]
+  assert users == ["11", "20", "7"]
+  images, labels = _read_client(task, "7", "11", "20")
+  np.testing.assert_array_equal(labels, [1, 2, 9, 0, 4, 4, 9, 3, 3])
+  np.testing.assert_array_equal(
+      images, _decode(task, [4, 5, 6, 0, 1, 2, 3, 7, 8])
+  )
+  # The photos of odd numbers are grey.
+  np.testing.assert_array_equal(images[1, ..., :1].repeat(3, -1), images[1])
+  assert not np.array_equal(images[0, ..., 0], images[0, ..., 1])
+
+
+def test_held_out_images(write, create):
+  write()
+  task = create()
+  for split, rows in {"validation": [1, 3, 5], "test": [0, 2, 4, 6]}.items():
+    held_out = task.load_images(split)
+    np.testing.assert_array_equal(held_out.labels, np.array(_TEST)[rows])
+    assert held_out.labels.dtype == np.int64
+    np.testing.assert_array_equal(
+        held_out.images[:], _decode(task, np.array(rows) + 9)
+    )
+    some = held_out.subsample(2)
+    assert some.images[:].shape == (2, _SIDE, _SIDE, 3)
+
+
+def test_images_have_224_pixels_by_default(write, tmp_path):
+  write()
+  task = gld.create_gld_task(
+      task_lib.TaskConfig(
+          os.fspath(tmp_path / "data"), os.fspath(tmp_path / "cache")
+      )
+  )
+  assert task.image_shape == (224, 224, 3)
+  assert _read_client(task, "20")[0].shape == (2, 224, 224, 3)
+
+
+def test_png_is_read_too(write, create):
+  write(form="PNG")
+  task = create()
+  assert not task.bad_examples.lines
+  assert _read_client(task, "20")[0].shape == (2, _SIDE, _SIDE, 3)
+
+
+def test_classes_without_test_images_are_a_warning(write, create):
+  folder = write()
+  photo_files.write(
+      folder / "test.tfRecord",
+      [(photo_files.encode(i), label) for i, label in enumerate([0, 4, 1])],
+  )
+  (line,) = create().warnings
+  assert line == (
+      "3 of 6 classes of the training set have no image in the test set, so"
+      " evaluations say nothing of them: class 2, 3, 9."
+  )
+
+
+class TestBadInput:
+  def _damage(self, folder):
+    train = folder / "train"
+    photo_files.cut(train / "11")
+    (train / "empty").write_bytes(b"")
+    whole = photo_files.encode(50)
+    photo_files.write(train / "single", [(whole, 1)])
+    photo_files.write(
+        train / "30", [(whole, 1), (whole[:-30], 1), (whole, 2)]
+    )
+    # The last one begins and ends as a JPEG does.
+    photo_files.write(
+        folder / "test.tfRecord",
+        [(whole, label) for label in [4, 0, 1]]
+        + [(whole[:-30], 4), (whole[:100] + whole[-2:], 9)],
+    )
+
+  def test_fail_names_all_in_one_line(self, write, create):
+    self._damage(write())
+    with pytest.raises(sqlite_examples.DataError) as error:
+      create()
+    message = str(error.value)
+    assert "\n" not in message
+    assert "found 5 bad examples: train/11: cut or damaged at byte" in message
+    for part in (
+        "train/30 record 1: not an image that can be decoded; ",
+        "train/empty: empty; ",
+        "train/single: one example, and a user must have two or more; ",
+        "test.tfRecord record 3: not an image that can be decoded.",
+        "--on_bad_example=skip",
+    ):
+      assert part in message
+
+  def test_skip_leaves_them_out(self, write, create):
+    self._damage(write())
+    task = create(on_bad_example="skip")
+    assert len(task.bad_examples) == 6
+    assert task.bad_examples.lines[-1] == (
+        "test.tfRecord record 4: not an image that can be decoded"
+    )
+    users = [task.train_users.user_id(i) for i in range(len(task.train_users))]
+    assert users == ["11", "20", "30", "7"]
+    np.testing.assert_array_equal(
+        _read_client(task, "11", "7")[1], [0, 4, 4, 1, 2, 9]
+    )
+    assert task.load_images("validation").labels.tolist() == [4]
+    assert task.load_images("validation").images[:].shape[0] == 1
+    assert task.load_images("test").labels.tolist() == [0, 1]
+    assert task.find_bad_examples("11\n30\n7")[1:] == [
+        "train/30 record 1: not an image that can be decoded"
+    ]
+
+  def test_a_broken_test_image_is_named_when_it_is_needed(self, write, create):
+    folder = write()
+    whole = photo_files.encode(50)
+    photo_files.write(
+        folder / "test.tfRecord",
+        [(whole, 4), (whole, 0), (whole[:100] + whole[-2:], 9)],
+    )
+    images = create().load_images("validation").images
+    with pytest.raises(
+        sqlite_examples.DataError, match=r"test.tfRecord record 2 must be"
+    ):
+      images[:]
+
+  @pytest.mark.parametrize("policy", ["fail", "skip"])
+  def test_a_cut_test_set(self, write, create, policy):
+    photo_files.cut(write() / "test.tfRecord")
+    if policy == "fail":
+      with pytest.raises(
+          sqlite_examples.DataError, match=r"1 bad example: test.tfRecord: cut"
+      ):
+        create()
+      return
+    task = create(on_bad_example=policy)
+    assert len(task.bad_examples) == 1
+    assert len(task.load_images("test").labels) == 3
+
+  @pytest.mark.parametrize("policy", ["fail", "skip"])
+  def test_an_empty_test_set(self, write, create, policy):
+    (write() / "test.tfRecord").write_bytes(b"")
+    with pytest.raises(sqlite_examples.DataError, match=r"test.tfRecord"):
+      create(on_bad_example=policy)
+
+  def test_a_test_set_of_one_split_only(self, write, create):
+    photo_files.write(
+        write() / "test.tfRecord", [(photo_files.encode(0), 4)] * 2
+    )
+    with pytest.raises(
+        sqlite_examples.DataError, match=r"for validation .*found classes \[4\]"
+    ):
+      create()
+
+  @pytest.mark.parametrize("label", [-1, 203])
+  @pytest.mark.parametrize("name", ["train/11", "test.tfRecord"])
+  def test_refuses_labels_that_the_variant_lacks(
+      self, write, create, label, name
+  ):
+    photo_files.write(
+        write("gld23k") / name, [(photo_files.encode(0), label)] * 2
+    )
+    with pytest.raises(
+        sqlite_examples.DataError,
+        match=rf"{name} must hold.* below 203, as gld23k.*found {label}",
+    ):
+      create(variant="gld23k")
+
+
+class TestMissing:
+  def _check(self, function, *found):
+    with pytest.raises(sqlite_examples.DataError) as error:
+      function()
+    message = str(error.value)
+    assert "\n" not in message
+    for part in (
+        *found,
+        "python -m binaries.prepare_data --task=gld",
+        "python -m tasks.synthetic --task=gld --output_dir=DIR --num_users=60",
+    ):
+      assert part in message
+
+  def test_no_directory_given(self):
+    self._check(
+        lambda: gld.create_gld_task(task_lib.TaskConfig()),
+        "--data_dir must be given",
+    )
+
+  def test_nothing_there(self, create):
+    self._check(create, "gld160k/train/", "gld160k/test.tfRecord", "data")
+
+  def test_no_test_set(self, write, create):
+    (write() / "test.tfRecord").unlink()
+    self._check(create, "gld160k/test.tfRecord")
+
+  def test_another_variant(self, write, create):
+    write("gld23k")
+    self._check(create, "gld160k/train/")
+    self._check(lambda: create("data/gld23k"), "gld160k/train/")
+
+  def test_unknown_variant(self, create):
+    with pytest.raises(ValueError, match=r"gld160k.*gld23k.*found 'gld1k'"):
+      create(variant="gld1k")

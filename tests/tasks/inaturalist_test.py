@@ -1,0 +1,138 @@
+"""Tests of the task of iNaturalist, on files of TFF's own writers."""
+
+import csv
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow_federated.python.simulation.datasets import inaturalist as tff
+
+from tasks import inaturalist
+from tasks import task as task_lib
+from tests.data import photo_files
+from tff_fedemb.data import sqlite_examples
+
+_SIDE = 12
+# For each photo its observer, its cell and its class.
+_TRAIN = [
+    ("5", "cell9", 1202), ("5", "cell9", 0), ("5", "NA", 4),
+    ("31", "cell2", 4), ("31", "cell2", 1),
+]  # fmt: skip
+_TEST = [0, 4, 1, 1202]
+
+
+def _write_csv(path, columns, rows):
+  with open(path, "w", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow(columns)
+    writer.writerows(rows)
+  return os.fspath(path)
+
+
+@pytest.fixture(name="write")
+def _write(tmp_path):
+  """Has TFF write the files of a split."""
+
+  def write(split):
+    images = tmp_path / "images"
+    images.mkdir(exist_ok=True)
+    for i in range(len(_TRAIN) + len(_TEST)):
+      (images / f"{i:02}a.jpg").write_bytes(photo_files.encode(i))
+    image_map = tff._generate_image_map(os.fspath(images))
+    cache = os.fspath(tmp_path / "data")
+    geo = split.name.lower() if split.name.startswith("GEO") else "geo_100"
+    tff._create_train_data_files(
+        image_map,
+        cache,
+        split,
+        _write_csv(
+            tmp_path / "train.csv",
+            ["user_120k", geo, "image_id", "class"],
+            [(u, g, f"{i:02}a", y) for i, (u, g, y) in enumerate(_TRAIN)],
+        ),
+    )
+    tff._create_test_data_file(
+        image_map,
+        cache,
+        split,
+        _write_csv(
+            tmp_path / "test.csv",
+            ["image_id", "class"],
+            [(f"{i + len(_TRAIN):02}a", y) for i, y in enumerate(_TEST)],
+        ),
+    )
+    return tmp_path / "data" / split.name.lower()
+
+  return write
+
+
+@pytest.fixture(name="create")
+def _create(tmp_path):
+  def create(**options):
+    return inaturalist.create_inaturalist_task(
+        task_lib.TaskConfig(
+            os.fspath(tmp_path / "data"),
+            os.fspath(tmp_path / "cache"),
+            image_size=_SIDE,
+            **options,
+        )
+    )
+
+  return create
+
+
+@pytest.mark.parametrize("upper_case", [False, True])
+def test_reads_what_tff_writes(write, create, upper_case):
+  folder = write(tff.INaturalistSplit.USER_120K)
+  if upper_case:
+    folder.rename(folder.with_name("USER_120K"))
+  task = create()
+  assert task.name == "inaturalist"
+  assert "observer" in task.user_meaning
+  assert task.num_train_classes == 1203
+  assert len(task.train_users) == 2
+  (batch,) = task.create_client_dataset(tf.constant("5\n31"))
+  np.testing.assert_array_equal(batch["y"], [1202, 0, 4, 4, 1])
+  assert batch["x"].numpy().tolist() == [
+      photo_files.encode(i) for i in range(5)
+  ]
+  assert task.load_images("validation").labels.tolist() == [4]
+  assert task.load_images("test").labels.tolist() == [0, 1, 1202]
+  assert task.load_images("test").images[:].shape == (3, _SIDE, _SIDE, 3)
+
+
+@pytest.mark.parametrize(
+    "split", [s for s in tff.INaturalistSplit if s.name != "USER_120K"]
+)
+def test_cells_are_users_of_another_kind(write, create, split):
+  write(split)
+  task = create(variant=split.name.lower())
+  assert "geographic cell" in task.user_meaning
+  assert [task.train_users.user_id(i) for i in range(2)] == ["cell2", "cell9"]
+  (batch,) = task.create_client_dataset(tf.constant("cell9"))
+  np.testing.assert_array_equal(batch["y"], [1202, 0])
+
+
+def test_missing_data(create):
+  with pytest.raises(
+      sqlite_examples.DataError,
+      match=r"user_120k/train/.*tasks.synthetic --task=inaturalist",
+  ):
+    create()
+
+
+def test_unknown_variant(create):
+  with pytest.raises(ValueError, match=r"user_120k.*geo_30k.*found 'geo_2k'"):
+    create(variant="geo_2k")
+
+
+def test_refuses_a_label_that_is_not_published(write, create):
+  folder = write(tff.INaturalistSplit.USER_120K)
+  photo_files.write(
+      folder / "train" / "5", [(photo_files.encode(0), 1203)] * 2
+  )
+  with pytest.raises(
+      sqlite_examples.DataError, match=r"below 1203, as user_120k.*found 1203"
+  ):
+    create()

@@ -1,0 +1,383 @@
+"""What is in the TFRecord files of photos, found in one pass and kept.
+
+A data set of thousands of files and gigabytes is read once; later starts read
+the index and the sizes and times of the files.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+import tempfile
+import zipfile
+import zlib
+
+from google.protobuf import message
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from tff_fedemb.data import encoded_images
+from tff_fedemb.data import sqlite_examples
+
+IMAGE_FEATURE = "image/encoded_jpeg"
+LABEL_FEATURE = "class"
+
+# To be raised when the same files would give another index.
+_INDEX_VERSION = 1
+# Before a record come its length (8 bytes) and a checksum of it (4), after it a
+# checksum of the record (4).
+_HEADER_SIZE = 12
+_FRAME_SIZE = _HEADER_SIZE + 4
+# Photos of 100 kB: a batch is some megabytes.
+READING_BATCH = 64
+_JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
+FINE, NO_EXAMPLE, NO_IMAGE = range(3)
+_FAULTS = {
+    NO_EXAMPLE: (
+        f"not a tf.train.Example with one {IMAGE_FEATURE} and one"
+        f" {LABEL_FEATURE}"
+    ),
+    NO_IMAGE: "not an image that can be decoded",
+}
+# Any size will do to find out whether an image can be decoded.
+_TRIAL_SHAPE = (8, 8, 3)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordIndex:
+  """What is in some TFRecord files.
+
+  Attributes:
+    ends: int64 `[files]`, bytes up to the end of the last whole record.
+    sizes: int64 `[files]`, bytes; more than `ends` if a file is damaged.
+    files: int64 `[records]`, the number of each record's file, ascending.
+    offsets: int64 `[records]`, where the example begins in the file, bytes.
+    lengths: int64 `[records]`, size of the example, bytes.
+    labels: int64 `[records]`, -1 where there is none.
+    faults: uint8 `[records]`, 0 where nothing is wrong.
+    all_decoded: Whether every image was decoded; otherwise only those were that
+      do not begin and end as a JPEG does.
+  """
+
+  ends: np.ndarray
+  sizes: np.ndarray
+  files: np.ndarray
+  offsets: np.ndarray
+  lengths: np.ndarray
+  labels: np.ndarray
+  faults: np.ndarray
+  all_decoded: bool = False
+
+  @property
+  def fine(self) -> np.ndarray:
+    """bool `[records]`, which can be used."""
+    return self.faults == FINE
+
+  @functools.cached_property
+  def firsts(self) -> np.ndarray:
+    """int64 `[files + 1]`, the first record of each file, and their number."""
+    return np.searchsorted(self.files, np.arange(self.ends.size + 1))
+
+  def describe_faults(self, file: int, name: str) -> list[tuple[str, str]]:
+    """What is wrong with a file: where, and what.
+
+    Args:
+      file: Its number.
+      name: What to call it.
+
+    Returns:
+      A pair for each fault; none for an empty file. Records count from 0.
+    """
+    first, last = self.firsts[file : file + 2]
+    faults = [
+        (f"{name} record {row - first}", _FAULTS[self.faults[row]])
+        for row in range(first, last)
+        if self.faults[row] != FINE
+    ]
+    if self.ends[file] != self.sizes[file]:
+      faults.append((
+          name,
+          f"cut or damaged at byte {self.ends[file]} of {self.sizes[file]},"
+          f" after {last - first} whole records",
+      ))
+    return faults
+
+
+def read_records(
+    path: pathlib.Path, index: RecordIndex, rows: np.ndarray
+) -> list[bytes]:
+  """Reads some records of a file.
+
+  Args:
+    path: The file.
+    index: An index with it.
+    rows: int64 `[m]`, records of the index, all of this file.
+
+  Returns:
+    m serialised examples.
+
+  Raises:
+    DataError: If the file cannot be read, or has become shorter.
+  """
+  records = []
+  try:
+    with open(path, "rb", buffering=0) as file:
+      for row in rows:
+        length = int(index.lengths[row])
+        records.append(os.pread(file.fileno(), length, index.offsets[row]))
+        if len(records[-1]) != length:
+          raise sqlite_examples.DataError(
+              f"{path} must stay as it was when the task was created, found"
+              " that it has become shorter."
+          )
+  except OSError as error:
+    raise sqlite_examples.DataError(
+        f"{path} must be a file that can be read, found: {error.strerror}."
+    ) from error
+  return records
+
+
+def read_images(
+    path: pathlib.Path, index: RecordIndex, rows: np.ndarray
+) -> list[bytes]:
+  """Reads the encoded images of some records, as `read_records` does."""
+  return [
+      tf.train.Example.FromString(record)
+      .features.feature[IMAGE_FEATURE]
+      .bytes_list.value[0]
+      for record in read_records(path, index, rows)
+  ]
+
+
+def _inspect(serialized: bytes) -> tuple[int, int, bool]:
+  """The label, the fault, and whether the image does not look like a JPEG."""
+  try:
+    features = tf.train.Example.FromString(serialized).features.feature
+  except message.DecodeError:
+    return -1, NO_EXAMPLE, False
+  if IMAGE_FEATURE not in features or LABEL_FEATURE not in features:
+    return -1, NO_EXAMPLE, False
+  images = features[IMAGE_FEATURE].bytes_list.value
+  labels = features[LABEL_FEATURE].int64_list.value
+  if len(images) != 1 or len(labels) != 1:
+    return -1, NO_EXAMPLE, False
+  looks_whole = images[0].startswith(_JPEG_START) and images[0].endswith(
+      _JPEG_END
+  )
+  return labels[0], FINE, not looks_whole
+
+
+def _create_progress_bar(description: str | None, **options) -> tqdm.tqdm:
+  # `None` shows it on a terminal only.
+  disable = True if description is None else None
+  return tqdm.tqdm(desc=description, disable=disable, **options)
+
+
+def _scan(
+    paths: Sequence[pathlib.Path], description: str | None
+) -> tuple[RecordIndex, np.ndarray]:
+  """Reads all records; also says which images do not look like a JPEG."""
+  records = []
+  sizes = [path.stat().st_size for path in paths]
+  ends = np.zeros(len(paths), np.int64)
+  logger = tf.get_logger()
+  level = logger.level
+  # Keeps TensorFlow from telling that this reader is deprecated. The one it
+  # recommends, `tf.data.TFRecordDataset`, takes twenty times as long: 9 ms
+  # instead of 0.4 ms for a user of 13 photos.
+  logger.setLevel("ERROR")
+  try:
+    with _create_progress_bar(
+        description, total=sum(sizes), unit="B", unit_scale=True
+    ) as progress:
+      for file, path in enumerate(paths):
+        try:
+          for record in tf.compat.v1.io.tf_record_iterator(os.fspath(path)):
+            offset = ends[file] + _HEADER_SIZE
+            records.append((file, offset, len(record), *_inspect(record)))
+            ends[file] += _FRAME_SIZE + len(record)
+            progress.update(_FRAME_SIZE + len(record))
+        except tf.errors.DataLossError:
+          progress.update(sizes[file] - ends[file])
+  except tf.errors.OpError as error:
+    raise sqlite_examples.DataError(
+        f"{path} must be a file that can be read, found: {error.message}."
+    ) from error
+  finally:
+    logger.setLevel(level)
+  table = np.array(records, np.int64).reshape(-1, 6).T
+  files, offsets, lengths, labels, faults, odd = table
+  return (
+      RecordIndex(
+          ends,
+          np.array(sizes, np.int64),
+          files,
+          offsets,
+          lengths,
+          labels,
+          faults.astype(np.uint8),
+      ),
+      np.flatnonzero(odd),
+  )
+
+
+def _decode_some(
+    paths: Sequence[pathlib.Path],
+    index: RecordIndex,
+    rows: np.ndarray,
+    description: str | None,
+) -> RecordIndex:
+  """Finds out which of some images can be decoded."""
+  faults = index.faults.copy()
+  with _create_progress_bar(
+      description, total=rows.size, unit=" images decoded"
+  ) as progress:
+    for file in np.unique(index.files[rows]):
+      of_file = rows[index.files[rows] == file]
+      for start in range(0, of_file.size, READING_BATCH):
+        some = of_file[start : start + READING_BATCH]
+        bad = encoded_images.find_unreadable(
+            read_images(paths[file], index, some), _TRIAL_SHAPE
+        )
+        faults[some[bad]] = NO_IMAGE
+        progress.update(some.size)
+  return dataclasses.replace(index, faults=faults)
+
+
+def build_index(
+    paths: Sequence[pathlib.Path],
+    *,
+    description: str | None = None,
+    decode_all: bool = False,
+) -> RecordIndex:
+  """Reads files from beginning to end and notes what is in them.
+
+  Args:
+    paths: The files.
+    description: What to call this in progress bars; `None` for no bars.
+    decode_all: Whether to decode every image, at some milliseconds each, rather
+      than only those that do not begin and end as a JPEG does.
+
+  Returns:
+    The index.
+
+  Raises:
+    DataError: If a file cannot be read at all.
+  """
+  index, odd = _scan(paths, description)
+  if odd.size and not decode_all:
+    index = _decode_some(paths, index, odd, description)
+  return _decode_all(paths, index, description) if decode_all else index
+
+
+def _decode_all(
+    paths: Sequence[pathlib.Path], index: RecordIndex, description: str | None
+) -> RecordIndex:
+  rows = np.flatnonzero(index.fine)
+  index = _decode_some(paths, index, rows, description)
+  return dataclasses.replace(index, all_decoded=True)
+
+
+def _fingerprint(paths: Sequence[pathlib.Path]) -> str:
+  digest = hashlib.sha256(repr(_INDEX_VERSION).encode())
+  for path in paths:
+    facts = path.stat()
+    digest.update(
+        repr((path.name, facts.st_size, facts.st_mtime_ns)).encode()
+    )
+  return digest.hexdigest()
+
+
+def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
+  try:
+    with np.lib.npyio.NpzFile(cached, allow_pickle=False) as arrays:
+      if str(arrays["fingerprint"]) != fingerprint:
+        return None
+      fields = {
+          field.name: arrays[field.name]
+          for field in dataclasses.fields(RecordIndex)
+      }
+  except (
+      EOFError, OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error
+  ):  # fmt: skip
+    return None
+  return RecordIndex(**{**fields, "all_decoded": bool(fields["all_decoded"])})
+
+
+def _save_index(
+    cached: pathlib.Path, fingerprint: str, index: RecordIndex
+) -> None:
+  with tempfile.NamedTemporaryFile(
+      dir=cached.parent, suffix=".partial", delete=False
+  ) as file:
+    try:
+      np.savez_compressed(
+          file,
+          fingerprint=fingerprint,
+          **{
+              field.name: getattr(index, field.name)
+              for field in dataclasses.fields(RecordIndex)
+          },
+      )
+      file.close()
+      os.replace(file.name, cached)
+    except BaseException:
+      os.unlink(file.name)
+      raise
+
+
+def open_index(
+    paths: Sequence[pathlib.Path],
+    cache_dir: str | os.PathLike[str],
+    *,
+    name: str,
+    decode_all: bool = False,
+) -> RecordIndex:
+  """Loads the index of files; builds it if there is none or a file changed.
+
+  Whether a file changed is judged by its name, size and time.
+
+  Args:
+    paths: The files, in one folder, at least one.
+    cache_dir: Where indices are kept.
+    name: Beginning of the name of the index, also told in the progress bars.
+    decode_all: As of `build_index`.
+
+  Returns:
+    The index.
+
+  Raises:
+    DataError: If a file cannot be read, or the index not be written.
+  """
+  folder = hashlib.sha256(os.fsencode(paths[0].parent.resolve())).hexdigest()
+  cached = pathlib.Path(cache_dir) / f"{name}_{folder[:16]}.npz"
+  description = f"Indexing {name} (once)"
+  try:
+    fingerprint = _fingerprint(paths)
+  except OSError as error:
+    raise sqlite_examples.DataError(
+        f"{error.filename} must be a file that can be read, found:"
+        f" {error.strerror}."
+    ) from error
+  index = _load_index(cached, fingerprint)
+  if index is not None and (index.all_decoded or not decode_all):
+    return index
+  try:
+    # Before the work, which may take minutes.
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=cached.parent).close()
+    if index is None:
+      index = build_index(
+          paths, description=description, decode_all=decode_all
+      )
+    else:
+      index = _decode_all(paths, index, description)
+    _save_index(cached, fingerprint, index)
+  except OSError as error:
+    raise sqlite_examples.DataError(
+        f"--cache_dir must be writable, found {cached.parent}: {error}."
+    ) from error
+  return index
