@@ -31,8 +31,8 @@ _SOURCE_DIR = flags.DEFINE_string(
 )
 _OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", None,
-    "Folder of the result, the --data_dir of the task. For digiface, which needs"
-    " no conversion: folder to note in which zips were verified [none].",
+    "Folder of the result, the --data_dir of the task. For digiface, which is"
+    " not converted: folder to note in which zips were verified [none].",
 )  # fmt: skip
 _VARIANT = flags.DEFINE_string(
     "variant", None,

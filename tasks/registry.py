@@ -2,13 +2,19 @@
 
 from collections.abc import Callable
 
+from tasks import digiface
 from tasks import emnist
+from tasks import gld
+from tasks import inaturalist
 from tasks import omniglot
 from tasks import task
 
 # A new task is one file and one line here.
 TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
+    "digiface": digiface.create_digiface_task,
     "emnist": emnist.create_emnist_task,
+    "gld": gld.create_gld_task,
+    "inaturalist": inaturalist.create_inaturalist_task,
     "omniglot": omniglot.create_omniglot_task,
 }
 

@@ -1,6 +1,7 @@
 """Writes synthetic data in a benchmark's real on-disk format.
 
   python -m tasks.synthetic --task=emnist --output_dir=DIR --num_users=200
+  python -m tasks.synthetic --task=gld --output_dir=DIR --contact_sheet=X.png
 """
 
 from collections.abc import Sequence
@@ -10,23 +11,16 @@ import sys
 from absl import app
 from absl import flags
 
-from tasks.synthetic import emnist
-
-# Each is called as `write(output_dir, *, num_users, seed)`, says what it did,
-# keeps what it wrote before with the same arguments, and raises
-# `FileExistsError` rather than overwrite anything else.
-_WRITERS = {
-    'emnist': emnist.write_emnist,
-}
+from tasks.synthetic import registry
 
 
 # Not at import: the programs in `binaries` have flags of the same names.
 def define_flags(flag_values: flags.FlagValues) -> None:
   """Adds this program's flags to `flag_values`."""
   flags.DEFINE_enum(
-      'task', 'emnist', sorted(_WRITERS), 'Benchmark whose format is written.',
-      flag_values=flag_values,
-  )  # fmt: skip
+      'task', 'emnist', sorted(registry.WRITERS),
+      'Benchmark whose format is written.', flag_values=flag_values,
+  )
   flags.DEFINE_string(
       'output_dir', None, 'Directory to write to, created if missing.',
       flag_values=flag_values, required=True,
@@ -38,6 +32,10 @@ def define_flags(flag_values: flags.FlagValues) -> None:
   flags.DEFINE_integer(
       'seed', 0, 'Seed of all randomness.', lower_bound=0,
       flag_values=flag_values,
+  )  # fmt: skip
+  flags.DEFINE_string(
+      'contact_sheet', None, 'PNG file in which to draw examples of what was'
+      ' written, one row a class or a user.', flag_values=flag_values,
   )  # fmt: skip
 
 
@@ -60,8 +58,14 @@ def main(
   output_dir = flag_values.output_dir
   if not output_dir:
     sys.exit("error: --output_dir must name a directory, found ''")
+  contact_sheet = flag_values.contact_sheet
+  if contact_sheet is not None and not contact_sheet.endswith('.png'):
+    sys.exit(
+        'error: --contact_sheet must name a .png file, found'
+        f' {contact_sheet!r}'
+    )
   try:
-    _WRITERS[flag_values.task](
+    written = registry.WRITERS[flag_values.task](
         output_dir, num_users=flag_values.num_users, seed=flag_values.seed
     )
   except FileExistsError as error:
@@ -71,6 +75,20 @@ def main(
         f'error: --output_dir={output_dir} must be a directory that can'
         f' be written to: {error}'
     )
+  except ValueError as error:
+    sys.exit(f'error: {error}')
+  if contact_sheet is None:
+    return
+  # EMNIST is one file, all else is found in its directory.
+  data = written if isinstance(written, str) else output_dir
+  try:
+    registry.CONTACT_SHEETS[flag_values.task](data, contact_sheet)
+  except OSError as error:
+    sys.exit(
+        f'error: --contact_sheet={contact_sheet} must be a file that can be'
+        f' written: {error}'
+    )
+  print(f'Wrote {contact_sheet}')
 
 
 if __name__ == '__main__':

@@ -2,11 +2,26 @@
 
 from collections.abc import Callable
 
+from tasks.synthetic import digiface
 from tasks.synthetic import emnist
+from tasks.synthetic import gld
+from tasks.synthetic import inaturalist
 
 # Each is called as `write(output_dir, *, num_users, seed)`, says what it did,
 # keeps what it wrote before with the same arguments, and raises
 # `FileExistsError` rather than overwrite anything else.
 WRITERS: dict[str, Callable[..., object]] = {
-    "emnist": emnist.write_emnist,
+  "digiface": digiface.write_digiface,
+  "emnist": emnist.write_emnist,
+  "gld": gld.write_gld,
+  "inaturalist": inaturalist.write_inaturalist,
+}
+
+# Each is called as `contact_sheet(data, output_png)`, where data is EMNIST's
+# file or the others' directory, and draws one row a class or user.
+CONTACT_SHEETS: dict[str, Callable[..., None]] = {
+  "digiface": digiface.contact_sheet,
+  "emnist": emnist.contact_sheet,
+  "gld": gld.contact_sheet,
+  "inaturalist": inaturalist.contact_sheet,
 }

@@ -23,9 +23,10 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 # What can be wrong with the bytes of a file, as the libraries say it.
 _DAMAGES = (
     EOFError,
-    KeyError,
+    LookupError,
     OSError,
     RuntimeError,
+    TypeError,
     ValueError,
     message.DecodeError,
     tf.errors.OpError,

@@ -288,7 +288,7 @@ class TestCommandLine:
       [
           (['--num_users=0'], '--num_users=0: 0 is not a positive integer'),
           (['--seed=-1'], '--seed=-1: -1 is not a non-negative integer'),
-          (['--task=mnist'], '--task=mnist: value should be one of <emnist>'),
+          (['--task=mnist'], '--task=mnist: value should be one of <digi'),
           (['--output_dir='], '--output_dir must name a directory'),
           (['--output_dir=/dev/null'], '--output_dir=/dev/null must be a'),
           (['--output_dir=/dev/null/x'], '--output_dir=/dev/null/x must be a'),

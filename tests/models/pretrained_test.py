@@ -1,0 +1,388 @@
+"""Tests of loading pretrained weights, from every kind of file."""
+
+import os
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.models import backbones
+from tff_fedemb.models import freezing
+from tff_fedemb.models import mobilenet_v2
+from tff_fedemb.models import pretrained
+from tff_fedemb.program import export
+
+_SHAPE = (32, 32, 3)
+
+
+def _randomize(model, seed):
+  random = np.random.default_rng(seed)
+  model.set_weights(
+      [random.normal(size=weight.shape) for weight in model.get_weights()]
+  )
+
+
+def _create(name, seed):
+  backbone = backbones.create_backbone(name, _SHAPE, embedding_dim=8)
+  _randomize(backbone, seed)
+  return backbone
+
+
+def _assert_same_weights(found, expected):
+  for a, b in zip(found.get_weights(), expected.get_weights(), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def _save_keras_saved_model(model, path):
+  model.save(path, save_format="tf")
+
+
+def _save_object_checkpoint(model, path):
+  optimizer = tf.keras.optimizers.Adam()
+  optimizer.build(model.trainable_variables)
+  tf.train.Checkpoint(model=model, optimizer=optimizer).write(path)
+
+
+def _save_checkpoint_of_names(model, path):
+  names = [variable.name.removesuffix(":0") for variable in model.variables]
+  tf.raw_ops.SaveV2(
+      prefix=os.fspath(path),
+      tensor_names=names,
+      shape_and_slices=[""] * len(names),
+      tensors=[variable.read_value() for variable in model.variables],
+  )
+
+
+# How to write a file, its name, what to load, what it is told to be.
+_FORMATS = [
+    (export.export_backbone, "exported", "exported", "SavedModel"),
+    (_save_keras_saved_model, "keras_model", "keras_model", "SavedModel"),
+    ("save_weights", "model.h5", "model.h5", "Keras HDF5 file"),
+    ("save_weights", "model.hdf5", "model.hdf5", "Keras HDF5 file"),
+    ("save_weights", "m.weights.h5", "m.weights.h5", "Keras HDF5 file"),
+    ("save", "whole.h5", "whole.h5", "Keras HDF5 file"),
+    ("save", "model.keras", "model.keras", "Keras file"),
+    ("save_weights", "ckpt", "ckpt.index", "TensorFlow checkpoint"),
+    (_save_object_checkpoint, "ckpt-1", "ckpt-1", "TensorFlow checkpoint"),
+    (_save_checkpoint_of_names, "names", "names", "TensorFlow checkpoint"),
+]
+
+
+@pytest.fixture(scope="module")
+def lenets():
+  return [_create("lenet", seed) for seed in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def resnets():
+  return [_create("resnet_small", seed) for seed in (1, 2)]
+
+
+def _write(source, save, path):
+  if isinstance(save, str):
+    getattr(source, save)(path)
+  else:
+    save(source, path)
+
+
+@pytest.mark.filterwarnings("ignore:You are saving your model")
+@pytest.mark.parametrize(
+    ("save", "written", "path", "kind"),
+    _FORMATS,
+    ids=[written for _, written, _, _ in _FORMATS],
+)
+def test_loads_every_format(save, written, path, kind, lenets, tmp_path):
+  source, target = lenets
+  # With an optimizer, whose slots are of the same shapes as the weights.
+  source.compile("adam", "mse")
+  source.optimizer.build(source.trainable_variables)
+  _write(source, save, tmp_path / written)
+  _randomize(target, seed=2)
+  report = pretrained.load_pretrained(target, tmp_path / path)
+  _assert_same_weights(target, source)
+  assert report == pretrained.PretrainedReport(
+      path=os.fspath(tmp_path / path),
+      kind=kind,
+      loaded_layers=("conv1", "conv2", "embedding"),
+      initialized_layers=(),
+      num_loaded=target.count_params(),
+      num_initialized=0,
+      num_unused=0,
+  )
+  assert report.to_text() == (
+      f"Loaded {report.num_loaded:,} weights of 3 layers from"
+      f" {tmp_path / path} ({kind})."
+  )
+
+
+@pytest.mark.parametrize(
+    ("save", "written", "path"),
+    [
+        ("save_weights", "m.weights.h5", "m.weights.h5"),
+        ("save", "model.keras", "model.keras"),
+        ("save_weights", "ckpt", "ckpt.index"),
+    ],
+)
+def test_formats_without_the_names_of_layers(
+    save, written, path, resnets, tmp_path
+):
+  source, target = resnets
+  _write(source, save, tmp_path / written)
+  _randomize(target, seed=2)
+  report = pretrained.load_pretrained(target, tmp_path / path)
+  _assert_same_weights(target, source)
+  assert report.num_loaded == target.count_params()
+  assert report.loaded_layers[:2] == ("conv1_conv", "conv1_norm")
+  assert len(report.loaded_layers) == 35
+
+
+def test_a_saved_model_of_other_names_is_taken_in_order(tmp_path):
+  source = backbones.create_backbone("lenet", _SHAPE, embedding_dim=8)
+  target = backbones.create_backbone("lenet", _SHAPE, embedding_dim=8)
+  module = tf.Module()
+  module.weights = [
+      tf.Variable(value, name=f"weight_{index}")
+      for index, value in enumerate(source.get_weights())
+  ]
+  tf.saved_model.save(module, tmp_path / "other")
+  report = pretrained.load_pretrained(target, tmp_path / "other")
+  _assert_same_weights(target, source)
+  assert report.num_loaded == source.count_params()
+  # One weight more, and it is another model.
+  module.weights.append(tf.Variable([1.0, 2.0], name="more"))
+  tf.saved_model.save(module, tmp_path / "more")
+  _check_is_refused(
+      target, tmp_path / "more", "with more of [2], which it has no use for"
+  )
+
+
+def test_frozen_weights_are_loaded_and_stay_frozen(resnets, tmp_path):
+  source, target = resnets
+  source.save_weights(tmp_path / "model.weights.h5")
+  _randomize(target, seed=2)
+  freezing.freeze(target, "norm")
+  pretrained.load_pretrained(target, tmp_path / "model.weights.h5")
+  _assert_same_weights(target, source)
+  # Scale and offset of 17 normalisations, kernel and bias of the embedding.
+  assert len(target.trainable_variables) == 2 * 17 + 2
+  freezing.freeze(target, "all")
+
+
+@pytest.fixture(scope="module")
+def keras_model():
+  model = tf.keras.applications.MobileNetV2(
+      _SHAPE, weights=None, include_top=False, alpha=0.35
+  )
+  _randomize(model, seed=1)
+  return model
+
+
+@pytest.fixture(scope="module")
+def small_mobilenet():
+  return _create("mobilenet_v2_small", seed=1)
+
+
+@pytest.fixture(scope="module")
+def narrow_mobilenet():
+  return mobilenet_v2.create_mobilenet_v2(
+      _SHAPE, embedding_dim=8, width_multiplier=0.35
+  )
+
+
+@pytest.mark.parametrize("with_classifier", [False, True])
+def test_mobilenet_v2_of_keras(
+    with_classifier, keras_model, narrow_mobilenet, tmp_path
+):
+  path = tmp_path / "imagenet.h5"
+  keras_model.save_weights(path)
+  if with_classifier:
+    with h5py.File(path, "a") as file:
+      layers = file.attrs["layer_names"].tolist()
+      file.attrs["layer_names"] = [*layers, "predictions"]
+      group = file.create_group("predictions")
+      group.attrs["weight_names"] = ["predictions/kernel:0"]
+      group["predictions/kernel:0"] = np.zeros([1280, 10])
+  backbone = narrow_mobilenet
+  _randomize(backbone, seed=2)
+  before = {v.name: v.numpy() for v in backbone.variables}
+  report = pretrained.load_pretrained(backbone, path)
+  for layer in backbone.layers:
+    if layer.name in report.loaded_layers:
+      theirs = keras_model.get_layer(layer.name).get_weights()
+      np.testing.assert_array_equal(layer.get_weights()[0], theirs[0])
+    else:
+      for variable in layer.variables:
+        np.testing.assert_array_equal(variable, before[variable.name])
+  assert len(report.loaded_layers) == 52
+  assert len(report.initialized_layers) == 53
+  assert report.initialized_layers[-1] == "embedding"
+  assert report.num_loaded + report.num_initialized == backbone.count_params()
+  # Four tensors of each batch normalisation, one of the classifier.
+  assert report.num_unused == 4 * 52 + with_classifier
+  assert "53 layers are not in it and stay as initialised" in report.to_text()
+
+
+def test_resnet_of_keras_is_too_wide_for_the_small_one(resnets, tmp_path):
+  path = tmp_path / "imagenet.h5"
+  inputs = tf.keras.layers.Input(_SHAPE)
+  layer = tf.keras.layers.Conv2D(64, 7, name="conv1_conv")
+  tf.keras.Model(inputs, layer(inputs)).save_weights(path)
+  _check_is_refused(
+      resnets[1],
+      path,
+      "with conv1_conv/kernel of [7, 7, 3, 64] where [7, 7, 3, 16] is needed",
+  )
+
+
+def _check_is_refused(backbone, path, message):
+  before = backbone.get_weights()
+  with pytest.raises(pretrained.PretrainedError) as error:
+    pretrained.load_pretrained(backbone, path)
+  text = str(error.value)
+  assert text.startswith("pretrained_backbone must ")
+  assert f"found {path}" in text and message in text, text
+  assert "\n" not in text
+  for a, b in zip(backbone.get_weights(), before, strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_mobilenet_v2_of_keras_has_other_blocks_than_the_small_one(
+    keras_model, small_mobilenet, tmp_path
+):
+  path = tmp_path / "imagenet.h5"
+  keras_model.save_weights(path)
+  _check_is_refused(
+      small_mobilenet,
+      path,
+      "with block_2_project/kernel of [1, 1, 48, 8] where [1, 1, 48, 16] is"
+      " needed",
+  )
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ("shape", "with embedding/kernel of [256, 9] where [256, 8] is needed"),
+        ("missing_kernel", "without block_3_expand/kernel of [1, 1, 16, 96]"),
+        ("missing_norm", "without Conv1_norm/gamma of [16]"),
+        ("more", "with more/kernel of [2], which it has no use for"),
+        ("infinite", "with Conv1/kernel that is not all finite numbers"),
+        (
+            "names",
+            "with a0/x of [3, 3, 3, 17] where Conv1/kernel of [3, 3, 3, 16] is"
+            " needed",
+        ),
+    ],
+)
+def test_misfits(edit, message, small_mobilenet, tmp_path):
+  path = tmp_path / "model.h5"
+  _write_hdf5(path, small_mobilenet, edit)
+  _check_is_refused(small_mobilenet, path, message)
+
+
+def _write_hdf5(path, backbone, edit):
+  weights = {
+      f"{layer.name}/{variable.name.split('/')[-1][:-2]}": variable.numpy()
+      for layer in backbone.layers
+      for variable in layer.weights
+  }
+  if edit == "shape":
+    weights["embedding/kernel"] = np.zeros([256, 9])
+  elif edit == "missing_kernel":
+    del weights["block_3_expand/kernel"]
+  elif edit == "missing_norm":
+    del weights["Conv1_norm/gamma"]
+  elif edit == "more":
+    weights["more/kernel"] = np.zeros([2])
+  elif edit == "infinite":
+    weights["Conv1/kernel"][0, 0, 0, 0] = np.inf
+  elif edit == "names":
+    weights = {f"a{i}/x": value for i, value in enumerate(weights.values())}
+    weights["a0/x"] = np.zeros([3, 3, 3, 17])
+  layers = {}
+  for name, value in weights.items():
+    layer, weight = name.split("/")
+    layers.setdefault(layer, {})[f"{layer}/{weight}:0"] = value
+  with h5py.File(path, "w") as file:
+    file.attrs["layer_names"] = list(layers)
+    for layer, values in layers.items():
+      group = file.create_group(layer)
+      group.attrs["weight_names"] = list(values)
+      for name, value in values.items():
+        group[name] = value
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing.h5", "which does not exist"),
+        ("empty", "a directory without saved_model.pb"),
+        ("notes.txt", "which is none of these"),
+        ("text.h5", "which cannot be read as a Keras HDF5 file"),
+        ("text.keras", "which cannot be read as a Keras file"),
+        ("text.index", "which cannot be read as a TensorFlow checkpoint"),
+        ("no_weights.h5", "a Keras HDF5 file without weights"),
+        ("cut.h5", "which cannot be read as a Keras HDF5 file"),
+        ("cut.keras", "which cannot be read as a Keras file"),
+        ("cut_index", "which cannot be read as a SavedModel"),
+        ("cut_data", "which cannot be read as a SavedModel"),
+        ("no_variables", "which cannot be read as a SavedModel"),
+    ],
+)
+def test_damaged_files_are_named(name, message, damaged):
+  backbone, directory = damaged
+  _check_is_refused(backbone, directory / name, message)
+
+
+def _cut(path):
+  content = path.read_bytes()
+  path.write_bytes(content[: len(content) // 2])
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory):
+  backbone = backbones.create_backbone("lenet", _SHAPE, embedding_dim=8)
+  directory = tmp_path_factory.mktemp("damaged")
+  (directory / "empty").mkdir()
+  for name in ("notes.txt", "text.h5", "text.keras", "text.index"):
+    (directory / name).write_text("not a model\n")
+  with h5py.File(directory / "no_weights.h5", "w") as file:
+    file["something"] = [1.0, 2.0]
+  backbone.save_weights(directory / "cut.h5")
+  backbone.save(directory / "cut.keras")
+  export.export_backbone(backbone, directory / "cut_index")
+  for name in ("cut_data", "no_variables"):
+    shutil.copytree(directory / "cut_index", directory / name)
+  shutil.rmtree(directory / "no_variables" / "variables")
+  for name in (
+      "cut.h5",
+      "cut.keras",
+      "cut_index/variables/variables.index",
+      "cut_data/variables/variables.data-00000-of-00001",
+  ):
+    _cut(directory / name)
+  return backbone, directory
+
+
+def test_loads_after_a_computation_was_traced(lenets, tmp_path):
+  source, target = lenets
+  source.save_weights(tmp_path / "model.h5")
+  source.save(tmp_path / "model.keras")
+  export.export_backbone(source, tmp_path / "exported")
+
+  # Keras disowns layers made before others are made inside of a computation.
+  @tff.tensorflow.computation
+  def create():
+    variables = backbones.create_backbone("lenet", _SHAPE).trainable_variables
+    return [tf.identity(variable) for variable in variables]
+
+  assert len(create.type_signature.result) == 6
+  for name in ("model.h5", "model.keras", "exported"):
+    made_after = _create("lenet", seed=3)
+    for backbone in (target, made_after):
+      _randomize(backbone, seed=2)
+      pretrained.load_pretrained(backbone, tmp_path / name)
+      _assert_same_weights(backbone, source)

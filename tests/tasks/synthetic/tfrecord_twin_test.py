@@ -1,0 +1,262 @@
+"""Tests of the synthetic folders of photos by user, and of what is on them."""
+
+import collections
+import io
+import itertools
+import pathlib
+import shutil
+
+import numpy as np
+from PIL import Image
+import pytest
+import tensorflow as tf
+from tensorflow_federated.python.simulation.datasets import (
+  vision_datasets_utils,
+)
+
+from tasks.synthetic import gld
+from tasks.synthetic import inaturalist
+from tasks.synthetic import tfrecord_twin
+
+_NUM_USERS = 6
+_SEED = 3
+
+
+def _contents(folder):
+  return {
+    path.relative_to(folder): path.read_bytes()
+    for path in sorted(pathlib.Path(folder).rglob("*"))
+    if path.is_file()
+  }
+
+
+def _read_variant(folder):
+  """The records of each user, and those of the test set."""
+  folder = pathlib.Path(folder)
+  users = {
+    path.name: tfrecord_twin.read_records(path)
+    for path in (folder / "train").iterdir()
+  }
+  return users, tfrecord_twin.read_records(folder / "test.tfRecord")
+
+
+def _draw_plain(generator, seed, class_id):
+  """A picture that is drawn at once: one colour a class."""
+  return np.full((8, 9, 3), 17 * (class_id + seed) % 256, np.uint8)
+
+
+def _write_plain(directory, **overrides):
+  arguments = dict(name="plain", version=1, num_users=_NUM_USERS, seed=_SEED)
+  return tfrecord_twin.write(
+    directory,
+    (tfrecord_twin.Variant("all"), tfrecord_twin.Variant("half", 0.5)),
+    _draw_plain,
+    **{**arguments, **overrides},
+  )
+
+
+@pytest.fixture(scope="module")
+def gld_folder(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("gld")
+  gld.write_gld(directory, num_users=_NUM_USERS, seed=_SEED)
+  return directory
+
+
+@pytest.fixture(scope="module")
+def inaturalist_folder(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("inaturalist")
+  inaturalist.write_inaturalist(directory, num_users=_NUM_USERS, seed=_SEED)
+  return directory
+
+
+@pytest.fixture(
+  scope="module", params=["gld/gld160k", "gld/gld23k", "inaturalist/user_120k"]
+)
+def variant(request):
+  task, name = request.param.split("/")
+  return request.getfixturevalue(f"{task}_folder") / name
+
+
+class TestFormat:
+  def test_tff_reads_the_files(self, variant):
+    # Whatever is wrong with its way to the files, see `tasks.synthetic
+    # .inaturalist`, this is how TFF 0.87 reads one.
+    users, test = _read_variant(variant)
+    name, records = next(iter(users.items()))
+    for path, expected in (("train/" + name, records), ("test.tfRecord", test)):
+      loaded = list(
+        vision_datasets_utils.load_tfrecord(
+          str(variant / path), "test"
+        ).as_numpy_iterator()
+      )
+      assert [int(example["class"][0]) for example in loaded] == [
+        label for label, _ in expected
+      ]
+      for example in loaded:
+        assert example["image/decoded"].dtype == np.uint8
+        assert example["image/decoded"].shape[2] in (1, 3)
+
+  def test_bytes_are_those_of_tff_writer(self, variant, tmp_path):
+    label, image = tfrecord_twin.read_records(variant / "test.tfRecord")[0]
+    path = tmp_path / "expected"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+      example = vision_datasets_utils.create_example(image, label)
+      writer.write(example.SerializeToString(deterministic=True))
+    content = (variant / "test.tfRecord").read_bytes()
+    assert content.startswith(path.read_bytes())
+
+  def test_images_are_photos_of_varied_sizes(self, variant):
+    users, test = _read_variant(variant)
+    shapes = set()
+    for _, content in itertools.chain(test, *users.values()):
+      with Image.open(io.BytesIO(content)) as image:
+        assert image.format == "JPEG"
+        assert image.mode in ("L", "RGB")
+        assert min(image.size) >= 90 and max(image.size) <= 160
+        shapes.add(image.size)
+    assert len({width > height for width, height in shapes}) == 2
+    assert len(shapes) > 50
+
+
+class TestPopulation:
+  def test_test_set_covers_all_classes_of_the_users(self, variant):
+    users, test = _read_variant(variant)
+    counts = collections.Counter(label for label, _ in test)
+    assert sorted(counts) == list(range(len(counts)))
+    assert min(counts.values()) >= 5
+    for records in users.values():
+      assert {label for label, _ in records} <= set(counts)
+      assert len(records) >= 2
+
+  def test_no_image_is_there_twice(self, variant):
+    users, test = _read_variant(variant)
+    images = [image for _, image in itertools.chain(test, *users.values())]
+    assert len(set(images)) == len(images)
+
+  def test_users_are_uneven(self, gld_folder):
+    users, _ = _read_variant(gld_folder / "gld160k")
+    assert len(users) == _NUM_USERS
+    sizes = [len(records) for records in users.values()]
+    assert min(sizes) >= 8 and max(sizes) <= 40
+    assert len(set(sizes)) > 3
+    held = [len({label for label, _ in records}) for records in users.values()]
+    assert min(held) >= 2
+
+  def test_classes_have_several_users(self):
+    # The labels alone: the pictures would take nearly all of the time.
+    classes = tfrecord_twin.num_classes(60)
+    assert classes == 40
+    labels = [
+      tfrecord_twin._draw_labels(np.random.default_rng(user), classes)
+      for user in range(60)
+    ]
+    sizes = np.array([len(own) for own in labels])
+    # A gamma variable of standard deviation 6.9, clipped at 40.
+    assert abs(sizes.mean() - 20) < 3 * 6.9 / 60**0.5
+    owners = np.sum(
+      [np.bincount(np.unique(own), minlength=classes) for own in labels], axis=0
+    )
+    assert np.median(owners) >= 5
+    images = np.bincount(np.concatenate(labels), minlength=classes)
+    assert images.max() > 3 * np.median(images)
+
+  def test_small_variant_is_a_part_of_the_large(self, gld_folder):
+    users, test = _read_variant(gld_folder / "gld160k")
+    small_users, small_test = _read_variant(gld_folder / "gld23k")
+    everything = set(itertools.chain(test, *users.values()))
+    assert set(small_test) < everything
+    owners = set()
+    for records in small_users.values():
+      owner = [user for user in users if set(records) <= set(users[user])]
+      assert len(owner) == 1
+      owners.update(owner)
+    assert len(owners) == len(small_users) == _NUM_USERS // 2
+    # Of 13 classes.
+    assert len({label for label, _ in small_test}) == 6
+
+
+class TestExistingFolder:
+  def test_same_seed_gives_the_same_bytes(self, tmp_path):
+    first = _write_plain(tmp_path / "a")
+    second = _write_plain(tmp_path / "b")
+    assert _contents(first[0]) == _contents(second[0])
+    other = _write_plain(tmp_path / "c", seed=_SEED + 1)
+    assert _contents(first[0]) != _contents(other[0])
+
+  def test_same_parameters_keep_it(self, tmp_path, capsys):
+    paths = _write_plain(tmp_path)
+    assert [pathlib.Path(path).name for path in paths] == ["all", "half"]
+    before = [pathlib.Path(path).stat().st_ino for path in paths]
+    assert _write_plain(tmp_path) == paths
+    assert [pathlib.Path(path).stat().st_ino for path in paths] == before
+    assert capsys.readouterr().out.count("there already") == 2
+
+  def test_missing_variant_is_added(self, tmp_path):
+    paths = _write_plain(tmp_path)
+    before = _contents(paths[1])
+    kept = pathlib.Path(paths[0]).stat().st_ino
+    shutil.rmtree(paths[1])
+    _write_plain(tmp_path)
+    assert _contents(paths[1]) == before
+    assert pathlib.Path(paths[0]).stat().st_ino == kept
+
+  @pytest.mark.parametrize(
+    "overrides",
+    [dict(num_users=5), dict(seed=4), dict(version=2), dict(name="other")],
+  )
+  def test_other_parameters_are_refused(self, tmp_path, overrides):
+    _write_plain(tmp_path)
+    before = _contents(tmp_path)
+    with pytest.raises(FileExistsError, match=r"found name=plain, .*seed=3"):
+      _write_plain(tmp_path, **overrides)
+    assert _contents(tmp_path) == before
+
+  def test_folder_from_elsewhere_is_refused(self, tmp_path):
+    (tmp_path / "half" / "train").mkdir(parents=True)
+    with pytest.raises(FileExistsError, match=r"half .* from elsewhere"):
+      _write_plain(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["half"]
+
+  def test_interrupted_write_leaves_nothing(self, tmp_path):
+    def fail(*unused_args):
+      raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+      tfrecord_twin.write(
+        tmp_path, (tfrecord_twin.Variant("all"),), fail, name="plain",
+        version=1, num_users=2, seed=0,
+      )  # fmt: skip
+    assert not list(tmp_path.iterdir())
+
+  @pytest.mark.parametrize("overrides", [dict(num_users=0), dict(seed=-1)])
+  def test_arguments_out_of_range_are_refused(self, tmp_path, overrides):
+    with pytest.raises(ValueError, match=r"must be at least \d, found -?\d"):
+      _write_plain(tmp_path / "new", **overrides)
+    assert not list(tmp_path.iterdir())
+
+  @pytest.mark.parametrize("share", [0.0, 1.5])
+  def test_share_out_of_range_is_refused(self, share):
+    with pytest.raises(ValueError, match=r"share must be in \(0, 1\], found"):
+      tfrecord_twin.Variant("all", share)
+
+  @pytest.mark.parametrize("num_users", [1, 2])
+  def test_few_users_do(self, tmp_path, num_users):
+    users, test = _read_variant(_write_plain(tmp_path, num_users=num_users)[0])
+    assert len(users) == num_users
+    assert len({label for label, _ in test}) == 7 - (num_users == 1)
+
+
+@pytest.mark.parametrize(
+  ("task", "folder"),
+  [(gld, "gld_folder"), (inaturalist, "inaturalist_folder")],
+)
+def test_contact_sheet_has_a_row_a_class(task, folder, request, tmp_path):
+  output_png = tmp_path / "sheet.png"
+  task.contact_sheet(request.getfixturevalue(folder), output_png)
+  assert output_png.stat().st_size < 400_000
+  with Image.open(output_png) as sheet:
+    # 72 pixels a cell: 70 and a frame.
+    assert sheet.size == (12 * 72, 10 * 72)
+    levels = np.asarray(sheet.convert("L"))
+  for row in np.split(levels, 10):
+    assert np.mean(row < 250) > 0.4
