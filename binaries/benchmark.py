@@ -6,6 +6,10 @@ Each runtime works in a process of its own, and they take turns round by round,
 so that ratios compare like with like on a machine whose speed drifts. With
 --pfl_python, a Python that has torch and pfl-research, that framework does the
 same work in the same run.
+
+Large models are compared with bare Keras, which trains one model on as many
+images; photos that clients decode with the same photos decoded beforehand; and
+the memory of a long run with what it was when the run had settled.
 """
 
 from collections.abc import Iterable
@@ -32,8 +36,20 @@ import importlib.metadata, torch
 assert importlib.metadata.version('pfl') == '0.6.0'
 """
 
-# What takes turns with each other.
-_Group = dict[goals.Entry, Sequence[str]]
+
+@dataclasses.dataclass(frozen=True)
+class _Group:
+  """What takes turns with each other.
+
+  Attributes:
+    commands: Programs that speak like `worker`, with their arguments.
+    rounds: Measured rounds from the first one on; `None` for what the flags
+      say.
+  """
+
+  commands: dict[goals.Entry, Sequence[str]]
+  rounds: int | None = None
+
 
 _OUTPUT_JSON = flags.DEFINE_string(
     "output_json", None, "File to write the figures to.", required=True
@@ -41,7 +57,9 @@ _OUTPUT_JSON = flags.DEFINE_string(
 _CASES = flags.DEFINE_list(
     "cases", [], "Cases to measure, by the beginning of their names [all]."
 )
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Measured rounds of each.")
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 5, "Measured rounds of each, but for the long run."
+)
 _WARMUP_ROUNDS = flags.DEFINE_integer(
     "warmup_rounds", 2, "Rounds before those."
 )
@@ -79,14 +97,32 @@ def _lower_precisions() -> list[str]:
   ]
 
 
+def _runtime_group(
+    case: str, names: Sequence[str], rounds: int | None = None
+) -> _Group:
+  """One case on several runtimes."""
+  return _Group(
+      {goals.Entry(case, name): _worker(case, name) for name in names}, rounds
+  )
+
+
+def _case_group(cases: Sequence[str]) -> _Group:
+  """Several cases in process."""
+  return _Group({
+      goals.Entry(case, "in_process"): _worker(case, "in_process")
+      for case in cases
+  })
+
+
 def _groups() -> Iterable[_Group]:
   case = "lenet_10x20x20"
-  group = {goals.Entry(case, name): _worker(case, name) for name in _RUNTIMES}
+  group = _runtime_group(case, _RUNTIMES)
   for precision in _lower_precisions():
     entry = goals.Entry(f"{case}_{precision}", "in_process")
-    group[entry] = _worker(case, "in_process", precision)
+    group.commands[entry] = _worker(case, "in_process", precision)
   if _PFL_PYTHON.value:
-    group[goals.Entry(case, goals.PFL_RESEARCH)] = _pfl_worker(10, 20, 20)
+    entry = goals.Entry(case, goals.PFL_RESEARCH)
+    group.commands[entry] = _pfl_worker(10, 20, 20)
   yield group
   for case in (
       "lenet_50x10x16",
@@ -96,26 +132,23 @@ def _groups() -> Iterable[_Group]:
   ):
     # The bare loop has no correlated noise.
     correlated = case.endswith(("tree", "blt"))
-    names = _RUNTIMES[1:] if correlated else _RUNTIMES
-    yield {goals.Entry(case, name): _worker(case, name) for name in names}
+    yield _runtime_group(case, _RUNTIMES[1:] if correlated else _RUNTIMES)
   growth = [f"lenet_{n}x2x16_growth" for n in goals.GROWTH_CLIENTS]
   # Compared with each other, so they take turns.
-  yield {
-      goals.Entry(case, "in_process"): _worker(case, "in_process")
-      for case in growth
-  }
+  yield _case_group(growth)
   for case in growth:
-    yield {
-        goals.Entry(case, name): _worker(case, name)
-        for name in ("bare", "tff")
-    }
+    yield _runtime_group(case, ("bare", "tff"))
+  for case in goals.LARGE_MODELS:
+    yield _runtime_group(case, ("in_process", "keras"))
+  yield _case_group(goals.PHOTOS)
+  yield _runtime_group(goals.LONG_RUN, ("in_process",), goals.LONG_RUN_ROUNDS)
 
 
 def _selected(
     groups: Iterable[_Group], prefixes: Sequence[str]
 ) -> list[_Group]:
   groups = list(groups)
-  names = sorted({entry.case for group in groups for entry in group})
+  names = sorted({entry.case for group in groups for entry in group.commands})
   for prefix in prefixes:
     if not any(name.startswith(prefix) for name in names):
       raise command_line.UsageError(
@@ -125,14 +158,17 @@ def _selected(
   if not prefixes:
     return groups
   selected = [
-      {
-          entry: command
-          for entry, command in group.items()
-          if entry.case.startswith(tuple(prefixes))
-      }
+      dataclasses.replace(
+          group,
+          commands={
+              entry: command
+              for entry, command in group.commands.items()
+              if entry.case.startswith(tuple(prefixes))
+          },
+      )
       for group in groups
   ]
-  return [group for group in selected if group]
+  return [group for group in selected if group.commands]
 
 
 def _check_pfl_python() -> None:
@@ -153,7 +189,7 @@ def _check_pfl_python() -> None:
 def _row(
     entry: goals.Entry, measurement: measuring.Measurement
 ) -> dict[str, Any]:
-  return {
+  row = {
       **dataclasses.asdict(entry),
       "wall_seconds": measurement.median_wall_seconds(),
       "cpu_seconds": measurement.median_cpu_seconds(),
@@ -161,6 +197,12 @@ def _row(
       "wall_seconds_of_rounds": measurement.wall_seconds,
       "ratios": {},
   }
+  if entry.case == goals.LONG_RUN:
+    resident = measurement.resident_memory_bytes
+    for round_num in (goals.LONG_RUN_SETTLED_ROUND, goals.LONG_RUN_ROUNDS):
+      row[goals.resident_memory_figure(round_num)] = resident[round_num - 1]
+    row["resident_memory_bytes_of_rounds"] = resident
+  return row
 
 
 def _evaluate_goals(rows: dict[goals.Entry, dict[str, Any]]) -> list[str]:
@@ -216,16 +258,16 @@ def main() -> None:
   for group in groups:
     try:
       measurements = measuring.measure(
-          list(group.values()),
-          rounds=_ROUNDS.value,
-          warmup_rounds=_WARMUP_ROUNDS.value,
+          list(group.commands.values()),
+          rounds=group.rounds or _ROUNDS.value,
+          warmup_rounds=0 if group.rounds else _WARMUP_ROUNDS.value,
       )
     except measuring.WorkerError as error:
       # What else can be measured is worth having.
       print(f"FAILED: {error}", file=sys.stderr, flush=True)
       failures.append(str(error))
       continue
-    for entry, measurement in zip(group, measurements, strict=True):
+    for entry, measurement in zip(group.commands, measurements, strict=True):
       rows[entry] = row = _row(entry, measurement)
       print(
           f"{entry.case:32} {entry.runtime:12}"

@@ -17,7 +17,7 @@ _FLAGFILES = pathlib.Path(__file__).parent / "flagfiles"
 _SMOKE = re.compile(r"--?smoke(=(true|t|1|yes|y))?$", re.IGNORECASE)
 _SEED = 1
 # Users that make a data set which trains and is written in seconds.
-_NUM_USERS = {"emnist": 200, "gld": 60, "inaturalist": 60, "digiface": 160}
+_NUM_USERS = {"emnist": 200, "gld": 100, "inaturalist": 100, "digiface": 100}
 
 
 def expand(arguments: Sequence[str]) -> list[str]:

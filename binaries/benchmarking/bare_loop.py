@@ -18,7 +18,7 @@ class _Client:
   """A model and the function that trains it, for one thread."""
 
   def __init__(self, case: cases.Case):
-    self.backbone = case.create_backbone(cases.IMAGE_SHAPE)
+    self.backbone = case.create_backbone(case.image_shape)
     self._variables = self.backbone.trainable_variables
     self._case = case
     self._head = tf.Variable(
@@ -75,7 +75,7 @@ class BareLoop:
     for _ in range(num_threads):
       self._clients.put(_Client(case))
     self._threads = futures.ThreadPoolExecutor(num_threads)
-    initial = case.create_backbone(cases.IMAGE_SHAPE).trainable_variables
+    initial = case.create_backbone(case.image_shape).trainable_variables
     self.weights = [tf.identity(variable) for variable in initial]
     self._momentum = [tf.zeros_like(weight) for weight in self.weights]
 

@@ -7,6 +7,17 @@ from typing import Any
 
 PFL_RESEARCH = "pfl_research"
 GROWTH_CLIENTS = (10, 50, 200, 1000)
+LARGE_MODELS = ("resnet50_4x2x16_112", "mobilenet_v2_4x2x16_224")
+PHOTOS = ("mobilenet_v2_gld_encoded", "mobilenet_v2_gld_decoded")
+# Compiles and buffers for some rounds before it is what it stays.
+LONG_RUN_SETTLED_ROUND = 50
+LONG_RUN_ROUNDS = 500
+LONG_RUN = f"mobilenet_v2_small_4x1x8_{LONG_RUN_ROUNDS}_rounds"
+
+
+def resident_memory_figure(round_num: int) -> str:
+  """What a row calls the memory that is resident after so many rounds."""
+  return f"resident_memory_bytes_after_{round_num}_rounds"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +39,11 @@ class Goal:
 
   Attributes:
     name: What the result calls it, in the row of `numerator`.
-    figure: Of a row: "wall_seconds" or "peak_memory_bytes".
+    figure: Of a row: "wall_seconds", "peak_memory_bytes" or a
+      `resident_memory_figure`.
     numerator: The row it belongs to.
     denominator: What that is compared with; `None` for the figure itself.
+    denominator_figure: Of that row; `None` for the same one.
     scale: Factor of the denominator.
     at_most: Upper bound, if there is one.
     at_least: Lower bound, if there is one.
@@ -40,6 +53,7 @@ class Goal:
   figure: str
   numerator: Entry
   denominator: Entry | None = None
+  denominator_figure: str | None = None
   scale: float = 1.0
   at_most: float | None = None
   at_least: float | None = None
@@ -53,7 +67,8 @@ class Goal:
       return value
     if self.denominator not in rows:
       return None
-    return value / (self.scale * rows[self.denominator][self.figure])
+    figure = self.denominator_figure or self.figure
+    return value / (self.scale * rows[self.denominator][figure])
 
   def verdict(self, value: float) -> str:
     """Says whether the goal was met."""
@@ -118,4 +133,22 @@ def all_goals() -> Iterable[Goal]:
   yield Goal(
       "wall_1000_to_100_times_10_clients", wall, many, few, scale=100.0,
       at_most=1.1,
+  )  # fmt: skip
+  for case in LARGE_MODELS:
+    yield Goal(
+        "wall_in_process_to_keras", wall, Entry(case, "in_process"),
+        Entry(case, "keras"), at_most=1.15,
+    )  # fmt: skip
+    yield Goal(
+        "peak_memory_bytes", memory, Entry(case, "in_process"), at_most=6.0e9
+    )
+  encoded, decoded = (Entry(case, "in_process") for case in PHOTOS)
+  yield Goal(
+      "wall_encoded_to_decoded", wall, encoded, decoded, at_most=1.15
+  )
+  entry = Entry(LONG_RUN, "in_process")
+  yield Goal(
+      f"resident_{LONG_RUN_ROUNDS}_to_{LONG_RUN_SETTLED_ROUND}_rounds",
+      resident_memory_figure(LONG_RUN_ROUNDS), entry, entry,
+      resident_memory_figure(LONG_RUN_SETTLED_ROUND), at_most=1.05,
   )  # fmt: skip

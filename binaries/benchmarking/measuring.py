@@ -32,12 +32,15 @@ class Measurement:
     wall_seconds: Of each measured round.
     cpu_seconds: Of each measured round, user and system time of the process
       and its descendants; in steps of 0.01 s.
+    resident_memory_bytes: Resident memory after each measured round, sum over
+      the process and its descendants.
     peak_memory_bytes: Sum over the process and its descendants of the most
       resident memory that each ever had.
   """
 
   wall_seconds: tuple[float, ...]
   cpu_seconds: tuple[float, ...]
+  resident_memory_bytes: tuple[int, ...]
   peak_memory_bytes: int
 
   def median_wall_seconds(self) -> float:
@@ -101,20 +104,21 @@ class _Worker:
     """Waits for whatever comes before the first round."""
     self._expect("ready")
 
-  def run_round(self) -> tuple[float, float]:
-    """Returns a round's wall and CPU seconds."""
+  def run_round(self) -> tuple[float, float, int]:
+    """Returns a round's wall and CPU seconds, and the bytes resident then."""
     cpu = self._cpu_seconds()
     start = time.perf_counter()
     self._process.stdin.write("\n")
     self._process.stdin.flush()
     self._expect("done")
     wall = time.perf_counter() - start
-    peak = 0
+    peak = resident = 0
     for process in self._tree():
       with contextlib.suppress(*_ENDED):
         peak += _peak_memory_bytes(process)
+        resident += process.memory_info().rss
     self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
-    return wall, self._cpu_seconds() - cpu
+    return wall, self._cpu_seconds() - cpu, resident
 
   def close(self) -> None:
     """Ends the process and all that it started."""

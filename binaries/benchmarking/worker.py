@@ -7,11 +7,13 @@ Says "ready" when it is, then runs a round for each line it reads and answers
 from collections.abc import Callable
 import os
 import sys
+import tempfile
 
 import tensorflow as tf
 
 from binaries.benchmarking import bare_loop
 from binaries.benchmarking import cases
+from binaries.benchmarking import keras_step
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import worker_process
@@ -24,12 +26,17 @@ def _create_bare_round(case: cases.Case) -> Callable[[list[str]], None]:
 
 
 def _create_round(
-    case: cases.Case, runtime_name: str, compute_precision: str
+    case: cases.Case,
+    runtime_name: str,
+    compute_precision: str,
+    data_dir: str,
 ) -> Callable[[list[str]], None]:
+  # Before TensorFlow computes anything, and so before the data are made.
   runtime = runtimes.create_runtime(
       runtime_name, compute_precision=compute_precision
   )
-  state = runtime.initialize(cases.build_process(case))
+  task = case.create_task(data_dir)
+  state = runtime.initialize(cases.build_process(case, task))
 
   def run_round(client_ids):
     nonlocal state
@@ -45,14 +52,19 @@ def main(case_name: str, runtime_name: str, compute_precision: str) -> None:
   answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
   os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
   case = cases.CASES[case_name]
-  if runtime_name == "bare":
-    run_round = _create_bare_round(case)
-  else:
-    run_round = _create_round(case, runtime_name, compute_precision)
-  print("ready", file=answers, flush=True)
-  for round_num, _ in enumerate(sys.stdin):
-    run_round(case.client_ids(round_num))
-    print("done", file=answers, flush=True)
+  with tempfile.TemporaryDirectory() as data_dir:
+    if runtime_name == "bare":
+      run_round = _create_bare_round(case)
+    elif runtime_name == "keras":
+      run_round = keras_step.KerasStep(case).run_round
+    else:
+      run_round = _create_round(
+          case, runtime_name, compute_precision, data_dir
+      )
+    print("ready", file=answers, flush=True)
+    for round_num, _ in enumerate(sys.stdin):
+      run_round(case.client_ids(round_num))
+      print("done", file=answers, flush=True)
 
 
 if __name__ == "__main__":

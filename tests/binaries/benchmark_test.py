@@ -49,7 +49,7 @@ def test_measures_every_runtime(tmp_path):
         (['--output_json=missing/f.json'], '--output_json must be a file in'),
         (['--rounds=0'], '--rounds must be at least 1, found 0.'),
         (['--warmup_rounds=-1'], '--warmup_rounds must be at least 0, found'),
-        (['--cases=resnet'], "found 'resnet'."),
+        (['--cases=vgg'], "found 'vgg'."),
         (
             ['--pfl_python=/none/python', '--cases=lenet_10x20'],
             '--pfl_python must be a Python with torch and pfl 0.6.0, found'

@@ -28,7 +28,7 @@ def _create_examples(client_id, case):
   """Every class twice, so that both count the classes alike."""
   del client_id
   images = tf.random.stateless_uniform(
-      [_BATCH_SIZE, *cases.IMAGE_SHAPE], [1, 2], 0, 256, tf.int32
+      [_BATCH_SIZE, *case.image_shape], [1, 2], 0, 256, tf.int32
   )
   labels = tf.range(_BATCH_SIZE, dtype=tf.int64) % cases.NUM_CLASSES
   assert case.batch_size == _BATCH_SIZE

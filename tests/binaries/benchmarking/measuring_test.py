@@ -60,6 +60,26 @@ def test_counts_the_processes_behind_a_process():
   assert found.peak_memory_bytes > 150 * _MEGABYTE
 
 
+def test_measures_the_memory_that_is_resident_after_each_round():
+  # 100 MB in the second round, which are given back in the third one.
+  script = """
+import sys
+print('ready', flush=True)
+for megabytes in (0, 100, 0):
+  input()
+  memory = b'x' * (megabytes * 1_000_000)
+  print('done', flush=True)
+sys.stdin.read()
+"""
+  (found,) = measuring.measure(
+      [(sys.executable, '-c', script)], rounds=3, warmup_rounds=0
+  )
+  before, during, after = found.resident_memory_bytes
+  assert 95 * _MEGABYTE < during - before < 105 * _MEGABYTE
+  assert abs(after - before) < 5 * _MEGABYTE
+  assert found.peak_memory_bytes >= during
+
+
 @pytest.mark.parametrize(
     'script',
     [
