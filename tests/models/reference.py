@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tff_fedemb.models import backbones
 from tff_fedemb.models import freezing
+from tff_fedemb.models import group_norm
 
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
 _NORMALIZATIONS = (
@@ -56,7 +57,7 @@ def copy_convolutions(source, target):
 def normalize_by_batch(monkeypatch):
   """Lets backbones created from now on have batch normalisation."""
   monkeypatch.setattr(
-      tf.keras.layers,
+      group_norm,
       "GroupNormalization",
       lambda groups, name, epsilon: tf.keras.layers.BatchNormalization(
           name=name, epsilon=epsilon

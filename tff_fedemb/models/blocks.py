@@ -7,6 +7,8 @@ and keep statistics of its data outside of what is clipped and noised.
 
 import tensorflow as tf
 
+from tff_fedemb.models import group_norm
+
 MIN_SIDE, MAX_SIDE = 28, 224
 _MAX_GROUPS = 32
 _MIN_CHANNELS_PER_GROUP = 8
@@ -70,7 +72,7 @@ def normalize(x, *, name: str, epsilon: float = 1e-3):
   Returns:
     Maps of the same shape.
   """
-  return tf.keras.layers.GroupNormalization(
+  return group_norm.GroupNormalization(
       num_groups(x.shape[-1]), epsilon=epsilon, name=name
   )(x)
 

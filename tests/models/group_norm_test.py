@@ -1,0 +1,103 @@
+"""Tests of group normalisation against Keras' own."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb.models import group_norm
+
+_SHAPE = (3, 5, 7, 32)
+
+
+def _create(layer_class, groups, channels):
+  layer = layer_class(groups, epsilon=1e-3)
+  layer.build([None, None, None, channels])
+  _set_weights(layer)
+  return layer
+
+
+def _set_weights(layer):
+  (channels,) = layer.gamma.shape
+  layer.gamma.assign(tf.linspace(0.5, 2.0, channels))
+  layer.beta.assign(tf.linspace(-1.0, 1.0, channels))
+
+
+def _gradients(layer, maps, weights):
+  with tf.GradientTape() as tape:
+    tape.watch(maps)
+    outputs = layer(maps)
+    total = tf.reduce_sum(outputs * weights)
+  return outputs, *tape.gradient(total, [maps, layer.gamma, layer.beta])
+
+
+@pytest.mark.parametrize("groups", [1, 4, 32])
+@pytest.mark.parametrize("shape", [_SHAPE, (2, 1, 1, 64)])
+def test_values_and_gradients_are_those_of_keras(groups, shape):
+  generator = np.random.default_rng(groups)
+  maps = tf.constant(generator.normal(1.0, 2.0, shape), tf.float32)
+  weights = tf.constant(generator.normal(size=shape), tf.float32)
+  expected, found = (
+      _gradients(_create(layer_class, groups, shape[-1]), maps, weights)
+      for layer_class in (
+          tf.keras.layers.GroupNormalization,
+          group_norm.GroupNormalization,
+      )
+  )
+  for one, other in zip(found, expected, strict=True):
+    np.testing.assert_allclose(
+        one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
+    )
+
+
+def test_gradient_is_that_of_differences():
+  """In float64, where a difference of values is exact enough."""
+  generator = np.random.default_rng(0)
+  maps = tf.constant(generator.normal(size=(2, 2, 3, 8)), tf.float64)
+  weights = tf.constant(generator.normal(size=(2, 2, 3, 8)), tf.float64)
+  layer = group_norm.GroupNormalization(2, dtype=tf.float64)
+  layer.build(maps.shape)
+  _, gradient, *_ = _gradients(layer, maps, weights)
+  direction = tf.constant(generator.normal(size=maps.shape), tf.float64)
+  step = 1e-5
+
+  def value(offset):
+    return tf.reduce_sum(layer(maps + offset * direction) * weights)
+
+  np.testing.assert_allclose(
+      (value(step) - value(-step)) / (2 * step),
+      tf.reduce_sum(gradient * direction),
+      rtol=1e-7,
+  )
+
+
+def test_trains_in_a_computation_with_an_unknown_batch():
+  @tff.tensorflow.computation(
+      tff.types.TensorType(np.float32, [None, *_SHAPE[1:]])
+  )
+  def gradient(maps):
+    layer = group_norm.GroupNormalization(4)
+    layer.build([None, None, None, _SHAPE[-1]])
+
+    @tf.function
+    def take(maps):
+      _set_weights(layer)
+      return _gradients(layer, maps, tf.square(maps))[1:]
+
+    return take(maps)
+
+  generator = np.random.default_rng(1)
+  maps = generator.normal(size=_SHAPE).astype(np.float32)
+  layer = _create(tf.keras.layers.GroupNormalization, 4, _SHAPE[-1])
+  expected = _gradients(layer, tf.constant(maps), np.square(maps))[1:]
+  for one, other in zip(gradient(maps), expected, strict=True):
+    np.testing.assert_allclose(
+        one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
+    )
+
+
+@pytest.mark.parametrize("shape", [[None, None, 7, 8], [None, 8]])
+def test_unknown_sides_are_refused(shape):
+  layer = group_norm.GroupNormalization(2)
+  with pytest.raises(ValueError, match="inputs must be"):
+    layer(tf.keras.layers.Input(shape[1:]))
