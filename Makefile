@@ -48,13 +48,15 @@ BENCHMARKS := emnist gld inaturalist digiface
 SMOKE_RUNS := $(foreach b,$(BENCHMARKS),$(foreach a,fedemb fedavg ftrl \
   centralized,runs/smoke/$(b)_$(a)))
 
-smoke: $(SMOKE_RUNS:%=%/summary.json)
+smoke: $(STAMP)
+	rm -rf runs/smoke
+	for name in $(notdir $(SMOKE_RUNS)); do \
+	  case $$name in *_centralized) program=run_centralized;; \
+	  *) program=run_federated;; esac; \
+	  $(BIN)/python -m binaries.$$program --smoke --run_dir=runs/smoke/$$name \
+	    --flagfile=binaries/flagfiles/$$name.flags || exit 1; \
+	done
 	$(BIN)/python -m binaries.tabulate $(SMOKE_RUNS)
-
-runs/smoke/%/summary.json: | $(STAMP)
-	$(BIN)/python -m binaries.run_$(if \
-	  $(findstring centralized,$*),centralized,federated) \
-	  --flagfile=binaries/flagfiles/$*.flags --smoke --run_dir=$(@D)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest

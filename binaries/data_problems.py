@@ -70,7 +70,5 @@ def summarize(task: task_lib.Task, rounds: pd.DataFrame) -> dict[str, Any]:
       "num_bad_examples": len(task.bad_examples),
       "bad_examples": list(task.bad_examples.lines[:_NUM_LISTED]),
       # An example counts in every round that has met it.
-      "num_skipped_in_training": int(
-          rounds[training.NUM_SKIPPED_EXAMPLES].sum()
-      ),
+      "num_skips_over_rounds": int(rounds[training.NUM_SKIPPED_EXAMPLES].sum()),
   }

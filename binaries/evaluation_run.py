@@ -266,10 +266,12 @@ def _embed_task(model: _Model, config: EvaluationConfig) -> _EmbeddedImages:
       images.labels,
       {
           "task": task.name,
+          "task_variant": config.task_variant,
           "split": config.split,
           "split_description": task.split_description,
           "data_dir": config.data_dir,
           "num_images_found": num_found,
+          "bad_examples": list(task.bad_examples.lines),
       },
       f"{config.split} images of task {task.name}",
       tuple(

@@ -50,6 +50,17 @@ def _number(value: float | str) -> str:
   return f"{float(value):.3g}"
 
 
+def _name_algorithm(summary: dict, settings: dict) -> str:
+  """The algorithm, and what else tells a model's start and size apart."""
+  name = summary["algorithm"]
+  if settings.get("trainable"):
+    name += f", trains {settings['trainable']}"
+  if settings.get("pretrained_backbone"):
+    recall = summary["recall_at_far_pretrained"][_RATE]
+    name += f", pretrained ({recall:.4f})"
+  return name
+
+
 def tabulate(run_dirs: Sequence[pathlib.Path]) -> str:
   """Makes a Markdown table of runs.
 
@@ -81,7 +92,7 @@ def tabulate(run_dirs: Sequence[pathlib.Path]) -> str:
       )
     cells = (
         summary["task"],
-        summary["algorithm"],
+        _name_algorithm(summary, settings),
         settings.get("aggregator", "-"),
         settings.get("participation", "-"),
         settings.get("noise_multiplier", 0.0),

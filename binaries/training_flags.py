@@ -19,8 +19,15 @@ from tff_fedemb.runtime import precision
 
 # Flags that may differ between the programs that run parts of one run.
 # A run that a client has ended may go on without that client: the rounds done
-# so far are the same either way, and metrics.csv tells which left some out.
-NOT_SETTINGS = ("run_dir", "cache_dir", "concurrent_clients", "on_client_error")
+# so far are the same either way, and metrics.csv tells which left some out. The
+# same goes for examples; a run whose users have changed is refused.
+NOT_SETTINGS = (
+    "run_dir",
+    "cache_dir",
+    "concurrent_clients",
+    "on_bad_example",
+    "on_client_error",
+)
 
 TASK = flags.DEFINE_string(
     "task", None, f"Benchmark: {', '.join(sorted(tasks.TASKS))}.",
@@ -41,7 +48,7 @@ CACHE_DIR = flags.DEFINE_string(
 )  # fmt: skip
 TASK_VARIANT = flags.DEFINE_string(
     "task_variant", None,
-    "Which of the task's data sets, for instance gld23k [its first].",
+    "Which of the task's data sets, for instance gld23k [its own choice].",
 )  # fmt: skip
 IMAGE_SIZE = flags.DEFINE_integer(
     "image_size", None, "Side of the images in pixels [the task's]."
@@ -52,9 +59,10 @@ ON_BAD_EXAMPLE = flags.DEFINE_string(
     f" {', '.join(bad_examples.POLICIES)} (left out and counted).",
 )  # fmt: skip
 SMOKE = flags.DEFINE_bool(
-    "smoke", False,
+    "smoke", None,
     "Small: two minutes on synthetic data in the format of the real ones. To be"
-    " given with a --flagfile of binaries/flagfiles.",
+    " given on the command line with a --flagfile of binaries/flagfiles; other"
+    " flags behind that one override it.",
 )  # fmt: skip
 BACKBONE = flags.DEFINE_string(
     "backbone", None,
@@ -64,10 +72,10 @@ EMBEDDING_DIM = flags.DEFINE_integer(
     "embedding_dim", 128, "Size of the embedding."
 )
 TRAINABLE = flags.DEFINE_string(
-    "trainable", "all",
+    "trainable", None,
     "What of the backbone is trained, clipped and noised:"
-    f" {', '.join(freezing.TRAINABLE)}. outer: all but the convolutions of the"
-    " middle stages; norm: normalisation layers and embedding.",
+    f" {', '.join(freezing.TRAINABLE)} [all]. outer: all but the convolutions"
+    " of the middle stages; norm: normalisation layers and embedding.",
 )  # fmt: skip
 PRETRAINED_BACKBONE = flags.DEFINE_string(
     "pretrained_backbone", None,

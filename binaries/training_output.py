@@ -1,11 +1,13 @@
 """What a training run prints."""
 
 from collections.abc import Mapping
+import math
 import os
 from typing import Any
 
 import tqdm
 
+from tasks import task as task_lib
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import report as report_lib
@@ -18,6 +20,7 @@ def say(text: str) -> None:
 
 
 def tell(
+    task: task_lib.Task,
     directory: run_directory.RunDirectory,
     report: Mapping[str, Any],
     trained: verification.VerificationResult,
@@ -27,6 +30,7 @@ def tell(
   """Prints the outcome.
 
   Args:
+    task: What was trained on.
     directory: Of the run.
     report: What its summary.json holds.
     trained: Of the test images.
@@ -44,11 +48,17 @@ def tell(
   )
   low, high = trained.recall_class_interval_at_far[rate]
   say(
-      f"Recall at FAR {rate:g} on {trained.num_classes} unseen classes"
+      f"Recall at FAR {rate:g} on {trained.num_classes}"
+      f" {'unseen classes' if task.held_out_classes_are_new else 'classes'}"
       f" ({trained.num_images} images): {trained.recall_at_far[rate]:.4f}"
       f" ({trained.confidence:.0%} interval over classes {low:.4f} to"
       f" {high:.4f}); {before}."
   )
+  if task.evaluation_on_training_users and privacy.epsilon < math.inf:
+    say(
+        "This recall is of images that may be of the users who trained: epsilon"
+        " does not cover it."
+    )
   for warning in trained.warnings:
     say(f"warning: {warning}")
   say(

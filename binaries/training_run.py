@@ -7,7 +7,7 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import json
-import os
+import sys
 import time
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from binaries import backbone_files
 from binaries import command_line
 from binaries import data_problems
 from binaries import held_out
@@ -28,7 +29,6 @@ from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
 from tff_fedemb.models import backbones
-from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
@@ -82,6 +82,10 @@ def create_task() -> task_lib.Task:
   """Creates the task that the flags describe."""
   name, data_dir = training_flags.TASK.value, training_flags.DATA_DIR.value
   if training_flags.SMOKE.value:
+    if not smoke.is_among(sys.argv[1:]):
+      raise command_line.UsageError(
+          "--smoke must be given on the command line, found it in a flagfile."
+      )
     if data_dir is not None:
       raise command_line.UsageError(
           "--data_dir must not be given with --smoke, which makes its own,"
@@ -108,7 +112,7 @@ def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
       training_flags.BACKBONE.value or task.default_backbone,
       task.image_shape,
       embedding_dim=training_flags.EMBEDDING_DIM.value,
-      trainable=training_flags.TRAINABLE.value,
+      trainable=training_flags.TRAINABLE.value or "all",
   )
   command_line.call_with_flags(create)
   return create
@@ -190,15 +194,21 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       held_out.load_images, task, training_flags.MAX_EVALUATION_IMAGES.value
   )
   tf.keras.utils.set_random_seed(training_flags.SEED.value)
-  pretrained_weights = _load_pretrained(experiment)
-  _check_export(experiment)
+  run_dir = training_flags.RUN_DIR.value
+  start_point = backbone_files.load_start(
+      experiment.create_backbone,
+      training_flags.PRETRAINED_BACKBONE.value,
+      run_dir,
+  )
+  backbone_files.check_export(experiment.export_backbone, run_dir)
   directory = command_line.call_with_flags(
-      run_directory.RunDirectory, training_flags.RUN_DIR.value, settings
+      run_directory.RunDirectory, run_dir, settings
   )
   if directory.read_json(run_directory.SUMMARY) is not None:
     training_output.say(
         f"This run is complete; see {directory.path / run_directory.SUMMARY}."
     )
+    backbone_files.export(directory, experiment.export_backbone)
     return
   training_output.say(
       f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
@@ -214,10 +224,11 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   tf.keras.utils.set_random_seed(training_flags.SEED.value)
   evaluator = held_out.Evaluator(experiment.create_backbone(), by_split, sample)
   untrained = evaluator.evaluate_all()
-  pretrained_results = {}
-  if pretrained_weights is not None:
-    evaluator.backbone.set_weights(pretrained_weights)
-    pretrained_results = evaluator.evaluate_all()
+  if start_point is not None and start_point.weights is not None:
+    evaluator.backbone.set_weights(start_point.weights)
+    backbone_files.record_start(
+        start_point, evaluator.evaluate_all(), directory
+    )
   start_weights = evaluator.backbone.get_weights()
 
   trace = command_line.call_with_flags(
@@ -236,7 +247,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       trace=trace,
       evaluate_fn=evaluator.validate,
       checkpoints=checkpoints.Checkpoints(
-          directory.path / "checkpoints", warn=training_output.say
+          directory.path / backbone_files.CHECKPOINTS, warn=training_output.say
       ),
       metrics=metrics_log,
       config=config,
@@ -272,9 +283,9 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     model_weights = loop.weights(state)
   evaluator.set_weights(model_weights)
   trained = evaluator.evaluate_all()
-  export.export_backbone(evaluator.backbone, directory.path / "saved_model")
-  if experiment.export_backbone is not None:
-    export.export_backbone(evaluator.backbone, experiment.export_backbone)
+  export.export_backbone(
+      evaluator.backbone, directory.path / backbone_files.SAVED_MODEL
+  )
   extrapolation = extrapolate(experiment, ledger, config.rounds)
   trace.close()
   # PLD takes seconds: once for all that tell of it.
@@ -294,7 +305,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
       state=state,
       trained=trained,
       untrained=untrained,
-      pretrained=pretrained_results,
+      pretrained=start_point and start_point.record,
       privacy=privacy,
       extrapolation=extrapolation,
       num_private_parameters=_count(model_weights.trainable),
@@ -314,43 +325,14 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   )
   directory.write_json(run_directory.SUMMARY, report)
   training_output.tell(
-      directory, report, trained["test"], privacy, extrapolation
+      task, directory, report, trained["test"], privacy, extrapolation
   )
+  backbone_files.export(directory, experiment.export_backbone)
   directory.close()
 
 
 def _count(weights) -> int:
   return sum(np.size(value) for value in weights)
-
-
-def _load_pretrained(experiment: Experiment) -> list[np.ndarray] | None:
-  """The weights that the backbone starts with, if not random ones."""
-  path = training_flags.PRETRAINED_BACKBONE.value
-  if path is None:
-    return None
-  # Its own one: a backbone made before the process would be disowned.
-  backbone = experiment.create_backbone()
-  loaded = command_line.call_with_flags(
-      pretrained.load_pretrained, backbone, path
-  )
-  training_output.say(
-      f"{loaded} Nothing is accounted for them: they must be of public data."
-  )
-  return backbone.get_weights()
-
-
-def _check_export(experiment: Experiment) -> None:
-  """Refuses to write over what another run has exported."""
-  path = experiment.export_backbone
-  if (
-      path is not None
-      and os.path.exists(path)
-      and not os.path.exists(training_flags.RUN_DIR.value)
-  ):
-    raise command_line.UsageError(
-        "--export_backbone must be a path where there is nothing yet, found"
-        f" {path}."
-    )
 
 
 def _report(

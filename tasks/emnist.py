@@ -158,7 +158,7 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     ValueError: If a variant or an image size is asked for that it has not.
   """
   config.choose_variant("emnist", ("all",))
-  config.check_fixed_image_size("emnist", _SIDE)
+  config.check_no_photo_options("emnist", _SIDE)
   path = _find_database(config.data_dir)
   try:
     splits = _open_splits(path)

@@ -348,7 +348,7 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
     ValueError: If a variant or an image size is asked for that it has not.
   """
   variant = config.choose_variant("omniglot", _VARIANTS)
-  config.check_fixed_image_size("omniglot", _SIDE)
+  config.check_no_photo_options("omniglot", _SIDE)
   sources = _find_sources(config.data_dir)
   database = _open_converted(sources, config)
   examples = sqlite_examples.SqliteExamples(

@@ -45,6 +45,7 @@ class Task:
     evaluation_on_training_users: Whether the held-out images are of the users
       who train, so that evaluations are outside the guarantee; true unless
       the task knows better.
+    held_out_classes_are_new: Whether no training image is of a held-out class.
     decode_images: From encoded images, string `[b]`, to uint8 `[b, height,
       width, channels]`, in TensorFlow operations only; `None` if the client
       data sets hold images as they are.
@@ -65,6 +66,7 @@ class Task:
   default_backbone: str = "lenet"
   one_class_per_user: bool = False
   evaluation_on_training_users: bool = True
+  held_out_classes_are_new: bool = True
   decode_images: encoded_images.ImageDecoder | None = None
   bad_examples: bad_examples_lib.BadExamples = dataclasses.field(
       default_factory=bad_examples_lib.BadExamples
@@ -168,16 +170,21 @@ class TaskConfig:
       )
     return self.variant
 
-  def check_fixed_image_size(self, task: str, side: int) -> None:
-    """Refuses an image size for a task whose images have one of their own.
+  def check_no_photo_options(self, task: str, side: int) -> None:
+    """Refuses what only tasks of photos, files by the thousand, can do.
 
     Args:
       task: The task's name.
       side: Side of its images.
 
     Raises:
-      ValueError: If another size is asked for.
+      ValueError: If another size is asked for, or leaving out bad examples.
     """
+    if self.on_bad_example != "fail":
+      raise ValueError(
+          f"on_bad_example must be fail for task {task}, found"
+          f" {self.on_bad_example}."
+      )
     if self.image_size not in (None, side):
       raise ValueError(
           f"image_size must be {side} for task {task}, found"

@@ -115,7 +115,7 @@ def _backbone(name: str) -> Callable[[tuple[int, int, int]], tf.keras.Model]:
 def _photo_case(*, is_decoded: bool) -> Case:
   # Two rounds' users of photos as large as the smaller ones of Google
   # Landmarks.
-  photos = photos_lib.Photos(8, (375, 500), is_decoded=is_decoded)
+  photos = photos_lib.Photos(8, (450, 600), is_decoded=is_decoded)
   return Case(
       4, 2, 16, _backbone("mobilenet_v2"), image_shape=(224, 224, 3),
       photos=photos,

@@ -119,7 +119,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
         ("--noise_multiplier=-1", "--noise_multiplier must be 0 or in [1e-06"),
         ("--aggregator=none --noise_multiplier=1", "must be 0 with aggregator"),
         ("--clients_per_round=9", "at most the number of users, 6"),
-        ("--task=imagenet", "--task must be one of ['emnist', 'omniglot']"),
+        ("--task=imagenet", "--task must be one of ['digiface', 'emnist',"),
         ("--algorithm=sgd", "--algorithm must be one of ['fedemb', 'fedavg']"),
         ("--backbone=vgg", "--backbone must be one of"),
         ("--head=softmax", "--head must be one of"),

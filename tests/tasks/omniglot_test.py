@@ -219,6 +219,7 @@ def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
         ({"variant": "half"}, "task_variant must be one of .* found 'half'"),
         ({"image_size": 32}, "image_size must be 28 for task omniglot"),
         ({"on_bad_example": "drop"}, "on_bad_example must be one of"),
+        ({"on_bad_example": "skip"}, "on_bad_example must be fail for task"),
     ],
 )
 def test_options_that_it_has_not_are_refused(

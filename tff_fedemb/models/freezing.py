@@ -46,6 +46,30 @@ def _choices(backbone: tf.keras.Model, middle: str | None) -> tuple[str, ...]:
   return tuple(choice for choice in TRAINABLE if choice not in senseless)
 
 
+def _check_layers(backbone: tf.keras.Model, middle: str | None) -> None:
+  """Refuses a backbone whose layers do not go by the names that count here."""
+  if not is_embedding(backbone.layers[-1]):
+    raise ValueError(
+        f"backbone {backbone.name} must have a last layer named"
+        f" {_EMBEDDING!r}, found {backbone.layers[-1].name!r}."
+    )
+  for layer in backbone.layers:
+    if isinstance(layer, tf.keras.Model):
+      raise ValueError(
+          f"backbone {backbone.name} must hold no models among its layers,"
+          f" found {layer.name!r}."
+      )
+  if middle is not None and not any(
+      re.match(middle, layer.name) and layer.weights
+      for layer in backbone.layers
+      if not is_normalization(layer)
+  ):
+    raise ValueError(
+        f"backbone {backbone.name} must have layers in its middle stages, found"
+        f" none that begins with {middle!r}."
+    )
+
+
 def freeze(
     backbone: tf.keras.Model, trainable: str, *, middle: str | None = None
 ) -> None:
@@ -64,8 +88,10 @@ def freeze(
       stages begin with; `None` for a backbone that has no middle.
 
   Raises:
-    ValueError: If the choice is unknown, or makes no sense for this backbone.
+    ValueError: If the choice is unknown, or makes no sense for this backbone,
+      or the backbone has other layers than those above.
   """
+  _check_layers(backbone, middle)
   choices = _choices(backbone, middle)
   if trainable not in choices:
     raise ValueError(

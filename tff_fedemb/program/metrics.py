@@ -22,8 +22,8 @@ NOT_COVERED_NOTE = (
     " norms, clipped share, counts, participants). They are computed from"
     " unprotected client updates and are NOT covered by the differential"
     " privacy guarantee of the model. Nor is recall, here and in summary.json,"
-    " where the held-out images are of the same users (EMNIST). Do not publish"
-    " them for real users.\n"
+    " where evaluation_on_training_users is true. Do not publish them for real"
+    " users.\n"
 )
 
 

@@ -54,6 +54,11 @@ def _partial(name: str) -> str:
   return f".{name}.partial"
 
 
+def read_json(path: pathlib.Path) -> Any:
+  """Reads a JSON file, `None` if there is none."""
+  return json.loads(path.read_text()) if path.exists() else None
+
+
 class RunDirectory:
   """An open run directory, locked against a second process."""
 
@@ -127,8 +132,7 @@ class RunDirectory:
 
   def read_json(self, name: str) -> Any:
     """Reads a JSON file of the run, `None` if there is none."""
-    path = self.path / name
-    return json.loads(path.read_text()) if path.exists() else None
+    return read_json(self.path / name)
 
   def write_json(self, name: str, value: Any) -> None:
     """Writes a JSON file, whole or not at all."""

@@ -25,12 +25,26 @@ def peak_memory_bytes() -> int:
   )
 
 
+def without_curves(
+    results: Mapping[str, verification.VerificationResult],
+) -> dict[str, Any]:
+  """Results by split as JSON values, without their ROC curves."""
+  return {
+      split: {
+          name: value
+          for name, value in result.to_json().items()
+          if name != "roc"
+      }
+      for split, result in results.items()
+  }
+
+
 def build_summary(
     *,
     state: training.TrainingState,
     trained: Mapping[str, verification.VerificationResult],
     untrained: Mapping[str, verification.VerificationResult],
-    pretrained: Mapping[str, verification.VerificationResult],
+    pretrained: Mapping[str, Any] | None,
     privacy: report_lib.PrivacyReport,
     extrapolation: extrapolation_lib.Extrapolation | None,
     num_private_parameters: int,
@@ -43,8 +57,8 @@ def build_summary(
     state: State after the last round.
     trained: Result per evaluation split, "test" among them.
     untrained: The same of a backbone with random weights.
-    pretrained: The same of the one that training started from, if those were
-      not random; else empty.
+    pretrained: What training started from, JSON values by name with the
+      "evaluation" of each split, if those were not random weights.
     privacy: What the rounds cost.
     extrapolation: Cost with a larger population, if there is noise.
     num_private_parameters: Numbers in one client's update.
@@ -61,21 +75,13 @@ def build_summary(
         for rate, value in result.recall_at_far.items()
     }
 
-  def without_curve(result):
-    return {
-        name: value
-        for name, value in result.to_json().items()
-        if name != "roc"
-    }
-
-  def without_curves(results):
-    return {split: without_curve(result) for split, result in results.items()}
-
   before = {}
-  if pretrained:
+  if pretrained is not None:
     before = {
-        "recall_at_far_pretrained": recall(pretrained["test"]),
-        "evaluation_pretrained": without_curves(pretrained),
+        "recall_at_far_pretrained": (
+            pretrained["evaluation"]["test"]["recall_at_far"]
+        ),
+        "pretrained": dict(pretrained),
     }
   return report_lib.json_safe({
       "recall_at_far": recall(trained["test"]),
