@@ -11,6 +11,13 @@ same name without `.zip`, or the folders `<subject id>` right in the data
 directory; in any mixture, and any number of them. Keeps the images, encoded as
 they are, in a converted copy in the cache directory, because client data sets
 are read by user in TensorFlow.
+
+The published data have no split. Ours is a fixed keyed hash of an identity's
+number, not seeded by the user, so that it is the same for everybody.
+
+Users and classes are those that the sources list, before any image is read, so
+that what is in one user's images changes no other user's label or slot. A user
+without images that can be read remains, and takes part without examples.
 """
 
 import collections
@@ -21,6 +28,7 @@ import hashlib
 import pathlib
 import shutil
 import sqlite3
+import sys
 
 import numpy as np
 import tensorflow as tf
@@ -39,15 +47,15 @@ _SPLITS = ("train", "validation", "test")
 _MIN_IDENTITIES = 2
 # Chosen so that 8 identities from either start are enough for all splits.
 _SPLIT_KEY = b"digiface-16701"
-# Of the database, beside the image itself: SQLite fills whole pages.
-_BYTES_PER_IMAGE = 2_000
 # Part of the name of the converted copy: to be raised when the conversion of
 # the same source changes.
-_CONVERSION_VERSION = 1
+_CONVERSION_VERSION = 2
+# Identities that a warning names.
+_NUM_NAMED = 5
 
 
 def split_of_subject(subject: int) -> str:
-  """The split that an identity is in, whatever others there are.
+  """The split that an identity is in, for everybody and whatever others are.
 
   Args:
     subject: The number of the subject.
@@ -117,11 +125,14 @@ def _require_space(
 ) -> int:
   """Bytes that the converted copy may take, which are there."""
   needed = sum(
-      identity.num_bytes + _BYTES_PER_IMAGE * len(identity.names)
+      identity.num_bytes + digiface_files.BYTES_PER_IMAGE * len(identity.names)
       for identity in identities
   )
   database.parent.mkdir(parents=True, exist_ok=True)
   free = shutil.disk_usage(database.parent).free
+  # Left by a program that was killed; it makes room.
+  partial = sqlite_examples.partial_path(database)
+  free += partial.stat().st_size if partial.exists() else 0
   if free < needed:
     raise sqlite_examples.DataError(
         f"--cache_dir must have {needed / 1e9:.2f} GB free for the converted"
@@ -142,7 +153,8 @@ def _convert(
 ) -> None:
   """Writes all splits, one user per identity, as TFF's sqlite format.
 
-  The copy is the same whatever the policy: what is bad is left out and noted.
+  The copy is the same whatever the policy: images that are bad are left out and
+  noted, and all identities are kept.
 
   Args:
     sources: What to read.
@@ -153,14 +165,16 @@ def _convert(
   by_split = _list_by_split(sources, notes)
 
   def create_users(reader, split):
-    count = 0
-    for subject, contents in reader.read(by_split[split]):
-      label = count if split == "train" else subject
+    num_readable = 0
+    read = reader.read(by_split[split])
+    for number, (subject, contents) in enumerate(read):
+      label = number if split == "train" else subject
       yield str(subject), _serialize(label, contents)
-      count += 1
-    if count < _MIN_IDENTITIES:
+      num_readable += bool(contents)
+    # Who trains is settled by the list; evaluation needs images.
+    if split != "train" and num_readable < _MIN_IDENTITIES:
       _collect_bad_examples(notes, policy).check()
-      _require_identities(split, count)
+      _require_identities(split, num_readable)
 
   identities = [i for split in _SPLITS for i in by_split[split]]
   try:
@@ -189,11 +203,77 @@ def _collect_bad_examples(
     notes: Iterable[tuple[str, str]], policy: str
 ) -> bad_examples.BadExamples:
   collected = bad_examples.BadExamples(policy)
+  left_out = ", left out" if collected.skips else ""
   for kind, text in notes:
     if kind == digiface_files.BAD:
       where, _, what = text.partition(": ")
       collected.add(where, what)
+    elif kind == digiface_files.NO_IMAGE:
+      collected.add(text, f"no image{left_out}")
+    elif (
+        kind == digiface_files.ONE_IMAGE
+        and collected.skips
+        and _split_of(text) == "train"
+    ):
+      collected.add(text, f"one image only{left_out}")
   return collected
+
+
+def _split_of(name: str) -> str:
+  """The split of an identity by its name in a note."""
+  return split_of_subject(int(name.rpartition("/")[2]))
+
+
+def _describe_warnings(
+    notes: Iterable[tuple[str, str]], bad: bad_examples.BadExamples
+) -> tuple[str, ...]:
+  lines = []
+  single = {"for training": [], "held out": []}
+  for kind, text in notes:
+    if kind == digiface_files.WARNING:
+      lines.append(text)
+    elif kind == digiface_files.ONE_IMAGE:
+      if _split_of(text) != "train":
+        single["held out"].append(text)
+      elif not bad.skips:
+        single["for training"].append(text)
+  for where, names in single.items():
+    if names:
+      more = len(names) - _NUM_NAMED
+      lines.append(
+          f"{len(names)} of the identities {where}"
+          f" {'have' if len(names) > 1 else 'has'} one image only:"
+          f" {', '.join(names[:_NUM_NAMED])}"
+          + (f", and {more} more." if more > 0 else ".")
+      )
+  return tuple(lines)
+
+
+def _name_copy(variant: str, sources: list[digiface_files.Source]) -> str:
+  fingerprint = digiface_files.fingerprint(sources)
+  return f"digiface_{variant}_{_CONVERSION_VERSION}_{fingerprint}.sqlite"
+
+
+def _tell_copies(database: pathlib.Path, config: task.TaskConfig) -> None:
+  """Says where the new copy is, and which others are not used any more."""
+
+  def tell(path):
+    return f"{path} ({path.stat().st_size / 1e9:.2f} GB)"
+
+  lines = [f"The converted copy of DigiFace is {tell(database)}."]
+  others = set(database.parent.glob("digiface_*.sqlite")) - {database}
+  if others:
+    found = digiface_files.find_sources(config.data_dir)
+    in_use = {_name_copy(part, sources) for part, sources in found.items()}
+    everything = [source for sources in found.values() for source in sources]
+    in_use.add(_name_copy("all", everything))
+    lines += [
+        f"{tell(path)} is no longer used by this data, may be removed."
+        for path in sorted(others)
+        if path.name not in in_use
+    ]
+  for line in lines:
+    print(line, file=sys.stderr)
 
 
 def _open_converted(
@@ -201,10 +281,7 @@ def _open_converted(
 ) -> dict[str, sqlite_examples.SqliteExamples]:
   """The converted copy; made where there is none yet, or a damaged one."""
   cache = pathlib.Path(config.cache_dir or task.default_cache_dir())
-  fingerprint = digiface_files.fingerprint(sources)
-  database = (
-      cache / f"digiface_{variant}_{_CONVERSION_VERSION}_{fingerprint}.sqlite"
-  )
+  database = cache / _name_copy(variant, sources)
 
   def open_splits():
     return {
@@ -216,6 +293,7 @@ def _open_converted(
     return open_splits()
   except sqlite_examples.DataError:
     _convert(sources, database, config.on_bad_example)
+  _tell_copies(database, config)
   return open_splits()
 
 
@@ -258,7 +336,7 @@ def _load_images(
 
 
 def _build_search(
-    examples: sqlite_examples.SqliteExamples,
+    create_client_dataset: Callable[[tf.Tensor], tf.data.Dataset],
     image_shape: tuple[int, int, int],
 ) -> Callable[[str], list[str]]:
   """Builds the function that names a client's images that cannot be used."""
@@ -267,8 +345,8 @@ def _build_search(
     lines = []
     for user_id in population.user_ids_of(client_id):
       contents = []
-      for (serialized,) in examples.create_dataset(tf.constant(user_id)):
-        contents += _extract_images(serialized.numpy())
+      for batch in create_client_dataset(tf.constant(user_id)):
+        contents += batch["x"].numpy().tolist()
       lines += [
           f"subject {user_id} image {row}: not an image"
           for row in encoded_images.find_unreadable(contents, image_shape)
@@ -281,8 +359,10 @@ def _build_search(
 def create_digiface_task(config: task.TaskConfig) -> task.Task:
   """Creates the DigiFace task.
 
-  A user is an identity. Each identity is in one split, by a keyed hash of its
-  number, so that it stays there when more of the data set is added.
+  A user is an identity. Each identity is in one split, by a fixed keyed hash of
+  its number. That is a decision: no seed changes it, so that the split is the
+  same for everybody, and an identity stays in its own when more of the data set
+  is added.
 
   Variants: the identities with 72 images each (the default if there are any),
   those with 5, or all.
@@ -290,8 +370,9 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
   Args:
     config: `data_dir` with the images; `cache_dir` for the converted copy, of
       about the size of the images; `image_size` 112 unless it says otherwise.
-      Images that cannot be decoded, and identities with fewer than two, are
-      bad examples.
+      Images that cannot be decoded, and identities without any other, are bad
+      examples. Users with one image are, too, where bad examples are skipped;
+      else they are kept, with a warning.
 
   Returns:
     The task.
@@ -308,6 +389,24 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
   bad.check()
   side = config.image_size or digiface_files.SIDE
   image_shape = (side, side, 3)
+  left_out = []
+  if bad.skips:
+    left_out = [
+        user_id
+        for user_id, number in zip(
+            examples.user_ids, examples.num_examples, strict=True
+        )
+        if number == 1
+    ]
+
+  def create_client_dataset(client_id):
+    dataset = examples.create_dataset(client_id, exclude=left_out)
+    return dataset.map(_parse)
+
+  num_held_out = {
+      split: np.count_nonzero(splits[split].num_examples)
+      for split in ("validation", "test")
+  }
   return task.Task(
       name="digiface",
       user_meaning="an identity (a rendered person)",
@@ -315,17 +414,15 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
       train_users=population.Population.from_ids(
           sorted(examples.user_ids, key=int)
       ),
-      create_client_dataset=lambda client_id: examples.create_dataset(
-          client_id
-      ).map(_parse),
+      create_client_dataset=create_client_dataset,
       image_shape=image_shape,
       num_train_classes=len(examples.user_ids),
       load_images=lambda split: _load_images(splits[split], image_shape),
       split_description=(
-          f"identities of {variant}, by a keyed hash of the subject number:"
-          f" {len(examples.user_ids)} for training,"
-          f" {len(splits['validation'].user_ids)} for validation,"
-          f" {len(splits['test'].user_ids)} for test"
+          f"identities of {variant}, by a fixed keyed hash of the subject"
+          f" number: {len(examples.user_ids)} for training,"
+          f" {num_held_out['validation']} for validation,"
+          f" {num_held_out['test']} for test"
       ),
       default_backbone="resnet50",
       one_class_per_user=True,
@@ -333,8 +430,6 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
       evaluation_on_training_users=False,
       decode_images=encoded_images.build_decoder(image_shape),
       bad_examples=bad,
-      find_bad_examples=_build_search(examples, image_shape),
-      warnings=tuple(
-          text for kind, text in notes if kind == digiface_files.WARNING
-      ),
+      find_bad_examples=_build_search(create_client_dataset, image_shape),
+      warnings=_describe_warnings(notes, bad),
   )

@@ -8,7 +8,9 @@ import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
 import dataclasses
+import errno
 import hashlib
+import lzma
 import os
 import pathlib
 import re
@@ -23,7 +25,11 @@ from tff_fedemb.data import sqlite_examples
 SIDE = 112
 # The two parts of the data set.
 PARTS = ("72_images", "5_images")
+# Kinds of notes. Of the last two, the text is what to call the identity.
 BAD, WARNING = "bad_example", "warning"
+NO_IMAGE, ONE_IMAGE = "no_image", "one_image"
+# Of a converted copy, beside the image itself: SQLite fills whole pages.
+BYTES_PER_IMAGE = 2_000
 
 # Subjects with 72 images are numbered below it, those with 5 from it on.
 _FIRST_OF_5_IMAGES = 100_000
@@ -31,15 +37,23 @@ _SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs(\.zip)?")
 _MEMBER_NAME = re.compile(r"(?:[^/]+/)?(\d+)/([^/]*)")
 _CHECKED_AT_ONCE = 2_000
 # RuntimeError: encrypted, or (NotImplementedError) packed in an unknown way.
-_READING_ERRORS = (
-    EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error
+_FORMAT_ERRORS = (
+    EOFError, RuntimeError, UnicodeDecodeError, lzma.LZMAError,
+    zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
+# Of a zip that is damaged, not of the disk: a place before its start, and what
+# bz2 cannot unpack.
+_FORMAT_ERRNOS = (errno.EINVAL, None)
 ADVICE = (
     "It must hold subjects_*_imgs.zip of github.com/microsoft/DigiFace1M (for"
     " non-commercial research), or their unpacked folders. To try the program"
     " on synthetic data instead: python -m tasks.synthetic --task=digiface"
     " --output_dir=DIR, then --data_dir=DIR."
 )
+
+
+class DamagedError(Exception):
+  """An image that could be read from the disk, but not from its zip."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +91,27 @@ def part_of_subject(subject: int) -> str:
   return "5_images" if subject >= _FIRST_OF_5_IMAGES else "72_images"
 
 
+def find_named_sources(directory: pathlib.Path) -> list[Source]:
+  """Looks for zips and folders that are named like the published zips.
+
+  Args:
+    directory: Where.
+
+  Returns:
+    They, by first subject.
+
+  Raises:
+    OSError: If it is no folder that can be read.
+  """
+  sources = []
+  for path in sorted(directory.iterdir()):
+    match = _SOURCE_NAME.fullmatch(path.name)
+    if match and path.is_dir() != bool(match[4]):
+      first, last, num_images = map(int, match.groups()[:3])
+      sources.append(Source(path, path.name, (first, last), num_images))
+  return sorted(sources, key=lambda source: source.subjects)
+
+
 def find_sources(data_dir: str | None) -> dict[str, list[Source]]:
   """Looks for what there is of each of the two parts.
 
@@ -84,7 +119,7 @@ def find_sources(data_dir: str | None) -> dict[str, list[Source]]:
     data_dir: Where.
 
   Returns:
-    Sources for each of `PARTS` that there is any of.
+    Sources for each of `PARTS` that there is any of, in this order.
 
   Raises:
     DataError: If there is nothing, with advice where to get it.
@@ -94,36 +129,30 @@ def find_sources(data_dir: str | None) -> dict[str, list[Source]]:
         f"--data_dir must be given for task digiface. {ADVICE}"
     )
   root = pathlib.Path(data_dir)
-  sources = collections.defaultdict(list)
+  sources = {part: [] for part in PARTS}
+  parts_in_root = set()
   try:
-    entries = sorted(root.iterdir())
+    for source in find_named_sources(root):
+      sources[part_of_subject(source.subjects[0])].append(source)
+    for path in root.iterdir():
+      if path.name.isdecimal() and path.is_dir():
+        parts_in_root.add(part_of_subject(int(path.name)))
   except OSError as error:
     raise sqlite_examples.DataError(
         f"--data_dir must be a folder that can be read, found {root}:"
         f" {error.strerror}. {ADVICE}"
     ) from error
-  parts_in_root = set()
-  for path in entries:
-    match = _SOURCE_NAME.fullmatch(path.name)
-    if match and path.is_dir() != bool(match[4]):
-      first, last, num_images = map(int, match.groups()[:3])
-      sources[part_of_subject(first)].append(
-          Source(path, path.name, (first, last), num_images)
-      )
-    elif path.name.isdecimal() and path.is_dir():
-      parts_in_root.add(part_of_subject(int(path.name)))
-  for part in parts_in_root:
-    ends = (
-        (_FIRST_OF_5_IMAGES, 10**18)
-        if part == "5_images"
-        else (0, _FIRST_OF_5_IMAGES - 1)
-    )
-    sources[part].append(Source(root, "", ends))
-  if not sources:
+  for part, ends in (
+      ("72_images", (0, _FIRST_OF_5_IMAGES - 1)),
+      ("5_images", (_FIRST_OF_5_IMAGES, 10**18)),
+  ):
+    if part in parts_in_root:
+      sources[part].append(Source(root, "", ends))
+  if not any(sources.values()):
     raise sqlite_examples.DataError(
         f"--data_dir has no DigiFace images, found {root}. {ADVICE}"
     )
-  return dict(sources)
+  return {part: found for part, found in sources.items() if found}
 
 
 def _is_image(name: str) -> bool:
@@ -159,13 +188,56 @@ def _list_folder(
     ) from error
 
 
-def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
+def _reading_error(
+    path: str | os.PathLike[str], error: OSError
+) -> sqlite_examples.DataError:
+  return sqlite_examples.DataError(
+      f"{path} must be a file that can be read, found: {error.strerror}."
+  )
+
+
+def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
+  """Opens a zip.
+
+  Args:
+    path: The zip.
+
+  Returns:
+    It, to be closed.
+
+  Raises:
+    DataError: If it is no zip, was cut off, or cannot be read.
+  """
   try:
     return zipfile.ZipFile(path)
-  except _READING_ERRORS as error:
+  except (*_FORMAT_ERRORS, OSError) as error:
+    if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
+      raise _reading_error(path, error) from error
     raise sqlite_examples.DataError(
         f"{path} must be a whole zip archive, found: {error}. Fetch it again."
     ) from error
+
+
+def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
+  """Reads an image from a zip, which compares its CRC.
+
+  Args:
+    archive: The zip.
+    name: What to read.
+
+  Returns:
+    Its contents.
+
+  Raises:
+    DamagedError: If the zip is damaged in this place.
+    DataError: If the disk cannot be read, which may work another time.
+  """
+  try:
+    return archive.read(name)
+  except (*_FORMAT_ERRORS, OSError) as error:
+    if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
+      raise _reading_error(archive.filename, error) from error
+    raise DamagedError(str(error)) from error
 
 
 def _list_zip(
@@ -173,7 +245,7 @@ def _list_zip(
 ) -> Iterator[tuple[str, list[tuple[str, zipfile.ZipInfo]]]]:
   """Yields the subjects' folders of a zip, and the images in each."""
   subjects = collections.defaultdict(list)
-  with _open_zip(source.path) as archive:
+  with open_zip(source.path) as archive:
     for info in archive.infolist():
       match = _MEMBER_NAME.fullmatch(info.filename)
       if match:
@@ -267,7 +339,7 @@ def fingerprint(sources: list[Source]) -> str:
   not matter.
 
   Args:
-    sources: What `find_sources` found.
+    sources: What `find_sources` found, in any order.
 
   Returns:
     16 hexadecimal digits.
@@ -281,7 +353,7 @@ def fingerprint(sources: list[Source]) -> str:
     seen = facts and (facts.st_size, facts.st_mtime_ns)
     digest.update(repr((names, seen)).encode())
 
-  for source in sources:
+  for source in sorted(sources, key=lambda s: (s.name, s.subjects)):
     if source.path.is_dir():
       for folder, files in _list_folder(source):
         add(source.name, folder)
@@ -299,7 +371,9 @@ class Reader:
     """Initialises the reader.
 
     Args:
-      notes: Receives `BAD` and a line for everything that is left out.
+      notes: Receives `BAD` and a line for every image that is left out, and
+        `NO_IMAGE` or `ONE_IMAGE` and a name for every identity of which there
+        is no more.
       progress: Is moved on by one for each image.
     """
     self._notes = notes
@@ -327,11 +401,11 @@ class Reader:
         another.
 
     Yields:
-      Subjects and their images, two or more and still encoded, without those
-      that are bad.
+      Every subject, in the order given, and its images, still encoded,
+      without those that are bad; maybe none.
 
     Raises:
-      DataError: If a zip is no zip.
+      DataError: If a zip is no zip, or the disk cannot be read.
     """
     pending, num_pending = [], 0
     for identity in identities:
@@ -342,7 +416,7 @@ class Reader:
         pending, num_pending = [], 0
     yield from self._check(pending)
 
-  def _note(self, source: Source, name: str, what: str) -> None:
+  def _note_bad(self, source: Source, name: str, what: str) -> None:
     self._notes.append((BAD, f"{source.name_of(name)}: {what}"))
 
   def _read_identity(self, identity: Identity) -> list[tuple[str, bytes]]:
@@ -350,19 +424,22 @@ class Reader:
     contents = []
     for name in identity.names:
       try:
-        if source.path.is_dir():
-          content = (source.path / name).read_bytes()
-        else:
-          if self._archive is None or self._archive[0] != source.path:
-            self._close_archive()
-            self._archive = (source.path, _open_zip(source.path))
-          content = self._archive[1].read(name)
-        contents.append((name, content))
-      except _READING_ERRORS as error:
-        what = error.strerror if isinstance(error, OSError) else error
-        self._note(source, name, f"cannot be read: {what}")
+        contents.append((name, self._read_image(source, name)))
+      except DamagedError as error:
+        self._note_bad(source, name, f"cannot be read: {error}")
       self._progress.update()
     return contents
+
+  def _read_image(self, source: Source, name: str) -> bytes:
+    if source.path.is_dir():
+      try:
+        return (source.path / name).read_bytes()
+      except OSError as error:
+        raise _reading_error(source.path / name, error) from error
+    if self._archive is None or self._archive[0] != source.path:
+      self._close_archive()
+      self._archive = (source.path, open_zip(source.path))
+    return read_member(self._archive[1], name)
 
   def _check(
       self, pending: list[tuple[Identity, list[tuple[str, bytes]]]]
@@ -378,12 +455,12 @@ class Reader:
       contents = []
       for name, content in images:
         if place in unreadable:
-          self._note(identity.source, name, "not an image")
+          self._note_bad(identity.source, name, "not an image")
         else:
           contents.append(content)
         place += 1
-      if len(contents) >= 2:
-        yield identity.subject, contents
-      else:
-        found = "one image only" if contents else "no image"
-        self._note(identity.source, str(identity.subject), found)
+      if len(contents) < 2:
+        kind = ONE_IMAGE if contents else NO_IMAGE
+        where = identity.source.name_of(str(identity.subject))
+        self._notes.append((kind, where))
+      yield identity.subject, contents

@@ -25,9 +25,10 @@ def create_gld_task(config: task.TaskConfig) -> task.Task:
   number modulo 5 is 4 are for validation, the others for test.
 
   Args:
-    config: `data_dir` holds `gld160k/` or `gld23k/`, or is that folder:
-      `train/<author>` and `test.tfRecord`. `variant` is "gld160k" (default) or
-      "gld23k". `image_size` is 224 by default.
+    config: `data_dir` holds `gld160k/` or `gld23k/`, or is that folder (under
+      any name if `variant` is given): `train/<author>` and `test.tfRecord`.
+      `variant` is "gld160k" (default) or "gld23k". `image_size` is 224 by
+      default.
 
   Returns:
     The task.

@@ -10,9 +10,10 @@ from tasks import task
 from tasks import user_photos
 
 _NUM_CLASSES = 1203
-# The published splits are of the same 120,300 images: by observer (9,275 of
-# them), or by a grid on the globe (12 to 3,607 cells, coarse to fine), all with
-# the same numbering of classes.
+# The published splits group the same photos, 120,300, by observer (9,275 of
+# them) or by a grid on the globe, coarse to fine, all with the same numbering
+# of classes. TFF writes those photos only whose cell is known (not "NA") in the
+# grid, so that a split by place may hold fewer.
 _PLACE = "a geographic cell (photos of many people, not one person's)"
 _VARIANTS = {
     "user_120k": user_photos.Variant(
@@ -37,7 +38,8 @@ def create_inaturalist_task(config: task.TaskConfig) -> task.Task:
 
   Args:
     config: `data_dir` holds a folder of the variant's name (in lower or upper
-      case), or is that folder: `train/<observer>` and `test.tfRecord`.
+      case), or is that folder (under any name if `variant` is given):
+      `train/<observer>` and `test.tfRecord`.
       `variant` is "user_120k" (default), "geo_100", "geo_300", "geo_1k",
       "geo_3k", "geo_10k" or "geo_30k". `image_size` is 224 by default.
 

@@ -6,8 +6,10 @@ files that TFF (`tff.simulation.datasets.gldv2`, `inaturalist`) keeps of them.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Mapping
 import dataclasses
+import os
 import pathlib
 
 import numpy as np
@@ -19,10 +21,8 @@ from tff_fedemb.data import population
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_examples
 from tff_fedemb.data import tfrecord_index
+from tff_fedemb.data import tfrecord_layout
 from tff_fedemb.evaluation import embedding
-
-TRAIN_FOLDER = "train"
-TEST_FILE_NAME = "test.tfRecord"
 
 _DEFAULT_SIDE = 224
 _CHANNELS = 3
@@ -91,8 +91,14 @@ def _advice(name: str) -> str:
   )
 
 
+def _is_variant_folder(folder: pathlib.Path) -> bool:
+  return (folder / tfrecord_layout.TRAIN_FOLDER).is_dir() and (
+      folder / tfrecord_layout.TEST_FILE_NAME
+  ).is_file()
+
+
 def _find_folder(
-    config: task.TaskConfig, name: str, variant: str, others: set[str]
+    config: task.TaskConfig, name: str, variant: str, variants: Collection[str]
 ) -> pathlib.Path:
   """The folder of a variant: in `data_dir`, or `data_dir` itself."""
   if config.data_dir is None:
@@ -102,17 +108,39 @@ def _find_folder(
   root = pathlib.Path(config.data_dir)
   # TFF writes iNaturalist's folders in lower case and reads them in upper case.
   candidates = [root / variant, root / variant.upper()]
-  if root.name.lower() not in others:
-    candidates.append(root)
   for folder in candidates:
-    if (folder / TRAIN_FOLDER).is_dir() and (
-        folder / TEST_FILE_NAME
-    ).is_file():
+    if _is_variant_folder(folder):
       return folder
+  # Of "." too, and not what a link leads to.
+  own_name = os.path.basename(os.path.abspath(root)).lower()
+  if _is_variant_folder(root) and own_name not in set(variants) - {variant}:
+    if own_name != variant and config.variant is None:
+      raise sqlite_examples.DataError(
+          "--task_variant must be given when --data_dir is itself a folder with"
+          f" {tfrecord_layout.TRAIN_FOLDER}/ and"
+          f" {tfrecord_layout.TEST_FILE_NAME}, found {root}, whose name is none"
+          f" of {list(variants)}."
+      )
+    return root
   raise sqlite_examples.DataError(
-      f"--data_dir must hold {variant}/{TRAIN_FOLDER}/ and"
-      f" {variant}/{TEST_FILE_NAME}, found {root} without. {_advice(name)}"
+      f"--data_dir must hold {variant}/{tfrecord_layout.TRAIN_FOLDER}/ and"
+      f" {variant}/{tfrecord_layout.TEST_FILE_NAME}, found {root} without."
+      f" {_advice(name)}"
   )
+
+
+def _find_num_classes(folder: pathlib.Path, published: int) -> int:
+  """Number of classes; never by the data, which are private.
+
+  Synthetic data, which are public, have a number of their own.
+  """
+  found = tfrecord_layout.read_generator(folder).get("num_classes", published)
+  if type(found) is not int or found < 1:
+    raise sqlite_examples.DataError(
+        f"{folder / tfrecord_layout.GENERATOR_FILE_NAME} must have a"
+        f" num_classes of at least 1, found {found!r}."
+    )
+  return found
 
 
 def _open_test_set(
@@ -169,9 +197,12 @@ def create_task(
 
   The first time, all files are read to make an index of them, which is kept in
   the cache directory: a minute or two for the 16 GB of GLD v2, then a second.
+  Where bad examples are skipped, every image is also decoded once.
 
   Args:
-    config: `data_dir` holds a folder of the variant's name, or is that folder.
+    config: `data_dir` holds a folder of the variant's name, or is that folder;
+      one of any other name needs `variant`. A `generator.json` in it, as
+      `tasks.synthetic` writes, gives its own number of classes.
     name: The task's name.
     variants: Its data sets by name, the default first.
 
@@ -184,26 +215,28 @@ def create_task(
   """
   variant_name = config.choose_variant(name, tuple(variants))
   variant = variants[variant_name]
-  folder = _find_folder(
-      config, name, variant_name, variants.keys() - {variant_name}
-  )
+  folder = _find_folder(config, name, variant_name, variants)
+  num_classes = _find_num_classes(folder, variant.num_classes)
   cache_dir = config.cache_dir or task.default_cache_dir()
   bad = bad_examples.BadExamples(config.on_bad_example)
   train = tfrecord_examples.TfRecordExamples(
-      folder / TRAIN_FOLDER,
+      folder / tfrecord_layout.TRAIN_FOLDER,
       cache_dir,
-      name=f"{variant_name}_{TRAIN_FOLDER}",
+      name=f"{variant_name}_{tfrecord_layout.TRAIN_FOLDER}",
       bad=bad,
   )
   test = _open_test_set(
-      folder / TEST_FILE_NAME, cache_dir, f"{variant_name}_test", bad
+      folder / tfrecord_layout.TEST_FILE_NAME,
+      cache_dir,
+      f"{variant_name}_test",
+      bad,
   )
   bad.check()
   for labels, name_of_row in (
       (train.labels, train.name_of_row),
       (test.labels, lambda _: str(test.path)),
   ):
-    _check_labels(labels, name_of_row, variant.num_classes, variant_name)
+    _check_labels(labels, name_of_row, num_classes, variant_name)
   in_validation = _is_validation(test.labels)
   if in_validation.all() or not in_validation.any():
     raise sqlite_examples.DataError(
@@ -219,7 +252,7 @@ def create_task(
       train_users=population.Population.from_ids(train.user_ids),
       create_client_dataset=train.create_dataset,
       image_shape=image_shape,
-      num_train_classes=int(train.labels.max()) + 1,
+      num_train_classes=num_classes,
       load_images=lambda split: test.load(split, image_shape),
       split_description=(
           f"{variant_name}; train: {train.labels.size} images by user; held out"
@@ -231,10 +264,12 @@ def create_task(
       # The published test sets do not say whose images they are, so they may
       # be of users who train.
       evaluation_on_training_users=True,
+      held_out_classes_are_new=False,
       decode_images=encoded_images.build_decoder(image_shape),
       bad_examples=bad,
       find_bad_examples=train.find_bad_examples,
-      warnings=_warn_of_missing_classes(
+      warnings=train.warnings
+      + _warn_of_missing_classes(
           np.unique(train.labels), np.unique(test.labels)
       ),
   )

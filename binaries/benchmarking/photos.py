@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tasks import gld
 from tasks import task as task_lib
+from tff_fedemb.data import tfrecord_layout
 from tff_fedemb.data import tfrecord_writing
 
 _QUALITY = 90
@@ -145,18 +146,18 @@ def _create_decoded_dataset(
     features = tf.io.parse_example(
         serialized,
         {
-            tfrecord_writing.IMAGE_FEATURE: tf.io.FixedLenFeature(
+            tfrecord_layout.IMAGE_FEATURE: tf.io.FixedLenFeature(
                 [], tf.string
             ),
-            tfrecord_writing.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
+            tfrecord_layout.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
         },
     )
     pixels = tf.io.decode_raw(
-        features[tfrecord_writing.IMAGE_FEATURE], tf.uint8
+        features[tfrecord_layout.IMAGE_FEATURE], tf.uint8
     )
     return collections.OrderedDict(
         x=tf.reshape(pixels, [-1, *image_shape]),
-        y=features[tfrecord_writing.CLASS_FEATURE],
+        y=features[tfrecord_layout.CLASS_FEATURE],
     )
 
   path = tf.strings.join([os.path.join(directory, ""), client_id])

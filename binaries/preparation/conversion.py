@@ -28,6 +28,7 @@ from binaries.preparation import split_tables
 from binaries.preparation import state as state_lib
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import sqlite_examples
+from tff_fedemb.data import tfrecord_layout
 from tff_fedemb.data import tfrecord_writing
 
 REPORT_FILE = "preparation.json"
@@ -117,7 +118,7 @@ class Preparation:
         shutil.rmtree(self._work, ignore_errors=True)
       return False
     if not dry_run:
-      (self._data / job_lib.TRAIN_FOLDER).mkdir(parents=True, exist_ok=True)
+      (self._data / tfrecord_layout.TRAIN_FOLDER).mkdir(parents=True, exist_ok=True)
     with (
         contextlib.nullcontext() if dry_run else self._lock(),
         contextlib.closing(
@@ -177,9 +178,16 @@ class Preparation:
     for line in lines:
       bad.add(f"{self._final} lacks", line)
     bad.check()
+    num_missing = sum(line.endswith(_MISSING) for line in lines)
     print(
         f"{self._final} is complete ({len(lines)} bad examples were left out)."
         " Nothing to do."
+        + (
+            f" {num_missing} of them were not found in any archive: to include"
+            f" what has come since, remove {self._final} and run again."
+            if num_missing
+            else ""
+        )
     )
 
   @contextlib.contextmanager
@@ -296,9 +304,9 @@ class Preparation:
     for file, _, line in state.left_out():
       bad.add(file, line)
     bad.check()
-    if not self._is_finished(job_lib.TEST_FILE):
+    if not self._is_finished(tfrecord_layout.TEST_FILE_NAME):
       raise sqlite_examples.DataError(
-          f"{job_lib.TEST_FILE} must have images, found none that can be read."
+          f"{tfrecord_layout.TEST_FILE_NAME} must have images, found none that can be read."
       )
 
   def _write_file(
@@ -328,7 +336,7 @@ class Preparation:
     left_out = sorted(state.left_out())
     job = self._job
     report = job.identity | {
-        "num_users": len(list((self._data / job_lib.TRAIN_FOLDER).iterdir())),
+        "num_users": len(list((self._data / tfrecord_layout.TRAIN_FOLDER).iterdir())),
         "num_users_without_images": len(self._unfinished),
         "num_images": (
             sum(len(rows) for rows in self._files.values()) - len(left_out)

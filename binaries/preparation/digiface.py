@@ -5,18 +5,15 @@ WACV 2023. Nothing is converted here. The zips are verified, image by image,
 with the CRCs inside (there are no published checksums), and counted.
 """
 
-from collections.abc import Iterator
 import dataclasses
 import json
 import os
 import pathlib
-import re
-import zipfile
-import zlib
 
 import tqdm
 
 from binaries.preparation import downloads
+from tasks import digiface_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import sqlite_examples
 
@@ -29,13 +26,6 @@ PUBLISHED = (
 )
 REPORT_FILE = "preparation.json"
 
-_ZIP_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs\.zip")
-_IMAGE_NAME = re.compile(r"(?:[^/]+/)?(\d+)/[^/.][^/]*\.png")
-# RuntimeError: encrypted, or (NotImplementedError) packed in an unknown way.
-_ZIP_ERRORS = (EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
-# What a database of the images takes beside them, as it fills whole pages.
-_OVERHEAD = 4_500
-
 
 @dataclasses.dataclass(frozen=True)
 class ZipSummary:
@@ -43,114 +33,81 @@ class ZipSummary:
 
   Attributes:
     path: The zip.
-    num_subjects: Number of subjects.
-    num_images: Number of images.
-    num_bytes: Bytes of all images.
+    identities: Its subjects, and the names of their images.
   """
 
   path: pathlib.Path
-  num_subjects: int
-  num_images: int
-  num_bytes: int
+  identities: tuple[digiface_files.Identity, ...]
+
+  @property
+  def num_images(self) -> int:
+    return sum(len(identity.names) for identity in self.identities)
+
+  @property
+  def num_bytes(self) -> int:
+    """Bytes of all images."""
+    return sum(identity.num_bytes for identity in self.identities)
 
 
-def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
-  try:
-    return zipfile.ZipFile(path)
-  except _ZIP_ERRORS as error:
-    raise sqlite_examples.DataError(
-        f"{path} must be a whole zip archive, found: {error}. Fetch it again."
-    ) from error
-
-
-def _images_of(
-    archive: zipfile.ZipFile,
-) -> Iterator[tuple[str, zipfile.ZipInfo]]:
-  """Yields subjects and images."""
-  for info in archive.infolist():
-    if match := _IMAGE_NAME.fullmatch(info.filename):
-      yield match[1], info
-
-
-def summarize(path: pathlib.Path) -> ZipSummary:
-  """Counts what is in a zip, by its directory alone.
-
-  Args:
-    path: The zip.
-
-  Returns:
-    The counts.
-
-  Raises:
-    DataError: If it is no zip, was cut off, or has no images.
-  """
-  with _open_zip(path) as archive:
-    images = list(_images_of(archive))
-  if not images:
-    raise sqlite_examples.DataError(
-        f"{path} must hold <subject id>/<k>.png, found no such file."
-    )
-  return ZipSummary(
-      path,
-      len({subject for subject, _ in images}),
-      len(images),
-      sum(info.file_size for _, info in images),
-  )
-
-
-def find_damaged(path: pathlib.Path, bar: tqdm.tqdm) -> list[str]:
+def find_damaged(summary: ZipSummary, bar: tqdm.tqdm) -> list[str]:
   """Reads every image of a zip, which compares its CRC.
 
   Args:
-    path: The zip.
+    summary: The zip.
     bar: Is moved on by the bytes of the images.
 
   Returns:
     A line for each image that is damaged.
+
+  Raises:
+    DataError: If the disk cannot be read.
   """
   damaged = []
-  with _open_zip(path) as archive:
-    for _, info in _images_of(archive):
-      try:
-        archive.read(info)
-      except _ZIP_ERRORS as error:
-        damaged.append(f"{path.name}/{info.filename}: {error}")
-      bar.update(info.file_size)
+  with digiface_files.open_zip(summary.path) as archive:
+    for identity in summary.identities:
+      for name in identity.names:
+        try:
+          digiface_files.read_member(archive, name)
+        except digiface_files.DamagedError as error:
+          damaged.append(f"{summary.path.name}/{name}: {error}")
+        bar.update(archive.getinfo(name).file_size)
   return damaged
 
 
-def _find_zips(source_dir: pathlib.Path) -> list[pathlib.Path]:
+def _find_zips(source_dir: pathlib.Path) -> list[digiface_files.Source]:
   """The zips by number; says which are there and which are not."""
-  matches = {
-      path: match
-      for path in source_dir.iterdir()
-      if (match := _ZIP_NAME.fullmatch(path.name)) and path.is_file()
-  }
-  paths = sorted(matches, key=lambda path: int(matches[path][1]))
+  sources = [
+      source
+      for source in digiface_files.find_named_sources(source_dir)
+      if source.path.is_file()
+  ]
   names = [f"subjects_{a}-{b}_{n}_imgs.zip" for a, b, n in PUBLISHED]
-  if not paths:
+  if not sources:
     raise sqlite_examples.DataError(
         f"--source_dir={source_dir} must hold some of"
         f" {', '.join(names)} (links: github.com/microsoft/DigiFace1M), found"
         " none."
     )
-  present = {path.name for path in paths}
+  present = {source.name for source in sources}
   absent = [name for name in names if name not in present]
   print(
       f"Zips: {len(present)} found"
       + (f", missing {', '.join(absent)}." if absent else ", all there are.")
   )
-  return paths
+  return sources
 
 
 def _tell(summaries: list[ZipSummary]) -> None:
   for summary in summaries:
     print(
-        f"{summary.path.name}: {summary.num_subjects} subjects,"
+        f"{summary.path.name}: {len(summary.identities)} subjects,"
         f" {summary.num_images} images,"
         f" {downloads.format_bytes(summary.num_bytes)}."
     )
-  copy = sum(s.num_bytes + s.num_images * _OVERHEAD for s in summaries)
+  copy = sum(
+      s.num_bytes + s.num_images * digiface_files.BYTES_PER_IMAGE
+      for s in summaries
+  )
   print(
       "Nothing needs converting: --task=digiface --data_dir="
       f"{summaries[0].path.parent} reads the zips. When it first does, it makes"
@@ -212,8 +169,10 @@ def verify(
   Raises:
     DataError: If there are no zips, or some are damaged.
   """
-  paths = _find_zips(source_dir)
-  summaries = [summarize(path) for path in paths]
+  summaries = [
+      ZipSummary(source.path, tuple(digiface_files.list_identities(source)))
+      for source in _find_zips(source_dir)
+  ]
   _tell(summaries)
   report_path = output_dir and output_dir / REPORT_FILE
   zips = _read_report(report_path) if report_path else {}
@@ -233,22 +192,22 @@ def verify(
     for summary in to_do:
       zips[summary.path.name] = {
           "file": _fact(summary.path),
-          "num_subjects": summary.num_subjects,
+          "num_subjects": len(summary.identities),
           "num_images": summary.num_images,
-          "damaged": find_damaged(summary.path, bar),
+          "damaged": find_damaged(summary, bar),
       }
       if report_path:
         _write_report(report_path, zips)
   bad = bad_examples.BadExamples(on_bad_example)
-  for path in paths:
-    for line in zips[path.name]["damaged"]:
+  for summary in summaries:
+    for line in zips[summary.path.name]["damaged"]:
       where, what = line.split(": ", 1)
       bad.add(where, what)
   bad.check()
   for line in bad.lines:
     print(line)
   print(
-      f"Verified: {len(paths)} zips,"
+      f"Verified: {len(summaries)} zips,"
       f" {sum(summary.num_images for summary in summaries)} images,"
       f" {len(bad)} damaged"
       + (f"; {len(to_do)} of the zips now." if to_do else ". Nothing to do.")

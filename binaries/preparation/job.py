@@ -6,9 +6,7 @@ import pathlib
 
 from binaries.preparation import downloads
 from binaries.preparation import split_tables
-
-TRAIN_FOLDER = "train"
-TEST_FILE = "test.tfRecord"
+from tff_fedemb.data import tfrecord_layout
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +53,9 @@ class Job:
   def files(self) -> list[tuple[str, Sequence[split_tables.Row]]]:
     """Files of the result, by name, and what is to be in each."""
     return [
-        (f"{TRAIN_FOLDER}/{user_id}", rows)
+        (f"{tfrecord_layout.TRAIN_FOLDER}/{user_id}", rows)
         for user_id, rows in self.tables.users.items()
-    ] + [(TEST_FILE, self.tables.test)]
+    ] + [(tfrecord_layout.TEST_FILE_NAME, self.tables.test)]
 
 
 def describe_tables(identity: dict[str, object]) -> str:

@@ -1,11 +1,11 @@
 """Writes users and a test set in the files that TFF keeps of image data.
 
-TensorFlow Federated (0.87) keeps federated Google Landmarks v2 and federated
-iNaturalist (Hsu et al., 2020, "Federated Visual Classification with Real-World
-Data Distribution", ECCV) as one folder a variant: `train/<user id>`, a TFRecord
-file a user, and `test.tfRecord`. A record is a `tf.train.Example` of
-`image/encoded_jpeg` (bytes) and `class` (int64). This module writes such
-folders from any function that draws a picture of a class.
+Those are the folders of federated Google Landmarks v2 and federated iNaturalist
+(Hsu et al., 2020, "Federated Visual Classification with Real-World Data
+Distribution", ECCV), see `tfrecord_layout`. This module writes such folders
+from any function that draws a picture of a class. Each says in its
+`generator.json` how it was made and how many classes it has, which follows from
+the number of users alone.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,7 @@ from PIL import Image
 import tqdm
 
 from tasks.synthetic import photo
-
-TRAIN_FOLDER = "train"
-TEST_FILE_NAME = "test.tfRecord"
-# In each variant's folder, says how it was made; TFF does not look at it.
-GENERATOR_FILE_NAME = "generator.json"
+from tff_fedemb.data import tfrecord_layout
 
 _MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
 _TEST_IMAGES = (5, 12)
@@ -59,6 +55,11 @@ class Variant:
 def num_classes(num_users: int) -> int:
   """Number of classes that so many users photograph."""
   return max(6, round(5.2 * num_users**0.5))
+
+
+def _num_kept_classes(variant: Variant, num_users: int) -> int:
+  """Number of classes, from 0, that a variant holds."""
+  return max(2, round(variant.share * num_classes(num_users)))
 
 
 def _draw_labels(generator: np.random.Generator, classes: int) -> np.ndarray:
@@ -109,6 +110,7 @@ def _write_records(path: pathlib.Path, records: _Records) -> None:
 def _write_variant(
   folder: pathlib.Path,
   share: float,
+  kept_classes: int,
   users: Sequence[_Records],
   test: _Records,
 ) -> None:
@@ -116,34 +118,24 @@ def _write_variant(
 
   It holds the first of the classes, and the users with most images of them.
   """
-  classes = max(label for label, _ in test) + 1
-  kept_classes = max(2, round(share * classes))
   users = [
     [record for record in user if record[0] < kept_classes] for user in users
   ]
   order = sorted(range(len(users)), key=lambda user: -len(users[user]))
   kept_users = sorted(order[: max(1, round(share * len(users)))])
-  (folder / TRAIN_FOLDER).mkdir(parents=True)
+  train = folder / tfrecord_layout.TRAIN_FOLDER
+  train.mkdir(parents=True)
   for index, user in enumerate(kept_users):
     if len(users[user]) >= 2:
-      _write_records(folder / TRAIN_FOLDER / str(index), users[user])
+      _write_records(train / str(index), users[user])
   _write_records(
-    folder / TEST_FILE_NAME, [x for x in test if x[0] < kept_classes]
+    folder / tfrecord_layout.TEST_FILE_NAME,
+    [x for x in test if x[0] < kept_classes],
   )
 
 
 def _describe(parameters: Mapping[str, object]) -> str:
   return ", ".join(f"{key}={value}" for key, value in parameters.items())
-
-
-def read_generator(output_dir: str | os.PathLike[str]) -> Mapping[str, object]:
-  """Returns what a folder says about its making; nothing if not made here."""
-  try:
-    content = (pathlib.Path(output_dir) / GENERATOR_FILE_NAME).read_text()
-    found = json.loads(content)
-  except (OSError, ValueError):
-    return {}
-  return found if isinstance(found, dict) else {}
 
 
 def write(
@@ -198,11 +190,16 @@ def write(
   output_dir.mkdir(parents=True, exist_ok=True)
   paths = [output_dir / variant.name for variant in variants]
   existing = [path for path in paths if path.exists()]
+  parameters_of = {
+    path: {**parameters, "num_classes": _num_kept_classes(variant, num_users)}
+    for path, variant in zip(paths, variants, strict=True)
+  }
   for path in existing:
-    found = read_generator(path)
-    if found != parameters:
+    found = tfrecord_layout.read_generator(path)
+    if found != parameters_of[path]:
       raise FileExistsError(
-        f"{path} must be absent or made with {_describe(parameters)}, found"
+        f"{path} must be absent or made with"
+        f" {_describe(parameters_of[path])}, found"
         f" {_describe(found) if found else 'a folder from elsewhere'}"
       )
   if len(existing) == len(paths):
@@ -230,8 +227,11 @@ def write(
     for variant, path in zip(variants, paths, strict=True):
       if path not in existing:
         folder = partial / variant.name
-        _write_variant(folder, variant.share, users, test)
-        (folder / GENERATOR_FILE_NAME).write_text(json.dumps(parameters))
+        kept_classes = _num_kept_classes(variant, num_users)
+        _write_variant(folder, variant.share, kept_classes, users, test)
+        (folder / tfrecord_layout.GENERATOR_FILE_NAME).write_text(
+          json.dumps(parameters_of[path])
+        )
         os.replace(folder, path)
         print(f"Wrote {path}")
   finally:
@@ -244,15 +244,13 @@ def read_records(path: str | os.PathLike[str]) -> list[tuple[int, bytes]]:
   # TensorFlow takes seconds to load; `--help` does without it.
   import tensorflow as tf
 
-  from tff_fedemb.data import tfrecord_writing
-
   records = []
   for content in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
     feature = tf.train.Example.FromString(content).features.feature
     records.append(
       (
-        feature[tfrecord_writing.CLASS_FEATURE].int64_list.value[0],
-        feature[tfrecord_writing.IMAGE_FEATURE].bytes_list.value[0],
+        feature[tfrecord_layout.CLASS_FEATURE].int64_list.value[0],
+        feature[tfrecord_layout.IMAGE_FEATURE].bytes_list.value[0],
       )
     )
   return records
@@ -276,9 +274,9 @@ def contact_sheet(
     cell: Side of an image on the sheet, in pixels.
   """
   folder = pathlib.Path(folder)
-  files = sorted((folder / TRAIN_FOLDER).iterdir())
+  files = sorted((folder / tfrecord_layout.TRAIN_FOLDER).iterdir())
   by_class: dict[int, list[bytes]] = {}
-  for path in [folder / TEST_FILE_NAME, *files]:
+  for path in [folder / tfrecord_layout.TEST_FILE_NAME, *files]:
     for label, image in read_records(path):
       by_class.setdefault(label, []).append(image)
   shown = sorted(by_class, key=lambda label: (-len(by_class[label]), label))

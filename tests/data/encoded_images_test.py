@@ -197,6 +197,42 @@ class TestUnreadable:
     assert encoded_images.find_unreadable([], _SHAPE) == []
     assert encoded_images.find_unreadable([_encode(_draw(9, 9))], _SHAPE) == []
 
+  @pytest.mark.parametrize(
+      ("raised", "expected"),
+      [
+          (MemoryError, tf.errors.ResourceExhaustedError),
+          (NotImplementedError, tf.errors.UnimplementedError),
+      ],
+  )
+  def test_another_error_is_raised(self, monkeypatch, raised, expected):
+    def decode(contents):
+      def fail(content):
+        if content == b"large":
+          raise raised()
+        return np.uint8(0)
+
+      return tf.map_fn(
+          lambda content: tf.numpy_function(fail, [content], tf.uint8),
+          contents,
+          fn_output_signature=tf.uint8,
+      )
+
+    # A shape of its own, as decoders are kept by their shape.
+    shape = (7, len(raised.__name__), 3)
+    monkeypatch.setattr(encoded_images, "build_decoder", lambda _: decode)
+    assert encoded_images.find_unreadable([b"small"], shape) == []
+    with pytest.raises(expected):
+      encoded_images.find_unreadable([b"small", b"large"], shape)
+
+  def test_what_fails_only_once_is_readable(self, monkeypatch):
+    content = _encode(_draw(30, 30))
+    monkeypatch.setattr(
+        encoded_images,
+        "readable_rows",
+        lambda contents, _: tf.zeros([0], tf.int64),
+    )
+    assert encoded_images.find_unreadable([b"", content], (7, 8, 3)) == [0]
+
   def test_readable_rows_in_a_graph(self):
     rows = tf.function(encoded_images.readable_rows, autograph=False)(
         tf.constant([b"no image", _encode(_draw(30, 30)), b""]),

@@ -1,5 +1,7 @@
 """Tests of reading and writing TFF's sqlite format."""
 
+import threading
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -41,6 +43,29 @@ def test_virtual_client_holds_its_users_examples(path):
   assert examples.read_serialized() == [
       b"a0", b"a1", b"b0", b"c0", b"c1", b"c2",
   ]  # fmt: skip
+
+
+def test_excluded_users_have_no_examples(path):
+  examples = sqlite_examples.SqliteExamples(path, "train")
+  for client_id, expected in (
+      ("cyd\nann\nbob", [b"a0", b"a1"]),
+      ("bob", []),
+  ):
+    dataset = examples.create_dataset(client_id, exclude=["bob", "cyd"])
+    assert pipelines.gather(dataset)[0].numpy().tolist() == expected
+
+
+def test_users_without_examples_are_kept(tmp_path):
+  path = tmp_path / "data.sqlite"
+  sqlite_examples.write_examples(
+      path, {"train": [("ann", []), ("bob", [b"b0"]), ("cyd", [])]}
+  )
+  examples = sqlite_examples.SqliteExamples(path, "train")
+  assert examples.user_ids == ["ann", "bob", "cyd"]
+  np.testing.assert_array_equal(examples.num_examples, [0, 1, 0])
+  (serialized,) = pipelines.gather(examples.create_dataset("ann\ncyd"))
+  assert serialized.numpy().tolist() == []
+  assert examples.read_rows([0]) == [b"b0"]
 
 
 def test_rows_are_read_by_number(path):
@@ -142,3 +167,54 @@ def test_interrupted_write_leaves_nothing(tmp_path):
   with pytest.raises(RuntimeError, match="interrupted"):
     sqlite_examples.write_examples(tmp_path / "d.sqlite", {"train": users()})
   assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_program_left_is_cleared(tmp_path):
+  path = tmp_path / "d.sqlite"
+  partial = sqlite_examples.partial_path(path)
+  partial.write_bytes(b"half a database" * 1000)
+  partial.with_name(partial.name + "-journal").write_bytes(b"its journal")
+  (tmp_path / ".d.sqlite.lock").touch()
+  sqlite_examples.write_examples(path, {"train": _USERS.items()})
+  assert list(tmp_path.iterdir()) == [path]
+  examples = sqlite_examples.SqliteExamples(path, "train")
+  assert examples.user_ids == list(_USERS)
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_one_program_writes_at_a_time(tmp_path, monkeypatch, is_interrupted):
+  path = tmp_path / "d.sqlite"
+  started, waiting = threading.Event(), threading.Event()
+  errors = []
+  flock = sqlite_examples.fcntl.flock
+
+  def observe(descriptor, operation):
+    if not operation & sqlite_examples.fcntl.LOCK_NB:
+      waiting.set()
+    flock(descriptor, operation)
+
+  monkeypatch.setattr(sqlite_examples.fcntl, "flock", observe)
+
+  def first_users():
+    yield "first", [b"1"]
+    started.set()
+    assert waiting.wait(10)
+    if is_interrupted:
+      raise RuntimeError
+
+  def write_first():
+    try:
+      sqlite_examples.write_examples(path, {"train": first_users()})
+    except RuntimeError as error:
+      errors.append(error)
+
+  first = threading.Thread(target=write_first)
+  first.start()
+  assert started.wait(10)
+  sqlite_examples.write_examples(path, {"train": [("second", [b"2"])]})
+  first.join()
+  # The second writes only where the first has not.
+  found = sqlite_examples.SqliteExamples(path, "train").user_ids
+  assert found == ["second" if is_interrupted else "first"]
+  assert len(errors) == is_interrupted
+  assert list(tmp_path.iterdir()) == [path]

@@ -11,6 +11,7 @@ from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_examples
+from tff_fedemb.data import tfrecord_index
 
 _USERS = {"10": [3, 5], "2": [0, 1, 2], "x y": [7] * 70, "3": [4, 4]}
 _WHOLE = photo_files.encode(0)
@@ -57,6 +58,7 @@ def test_users(directory, create):
   assert examples.labels.tolist() == [3, 5, 0, 1, 2, 4, 4] + [7] * 70
   assert examples.name_of_row(2) == str(directory.resolve() / "2")
   assert not bad.lines
+  assert not examples.warnings
 
 
 def test_a_virtual_client_has_its_users_one_after_the_other(create):
@@ -94,7 +96,8 @@ def test_runs_inside_a_computation(directory, create, damaged):
 def test_runs_in_a_session_of_one_thread(directory, create, damaged):
   if damaged:
     photo_files.cut(directory / "2")
-  examples = create()
+    photo_files.write(directory / "3", [(_WHOLE, 4), b"no example"])
+  examples = create(bad_examples.BadExamples("skip"))
   with tf.Graph().as_default():
     client_id = tf.compat.v1.placeholder(tf.string, [])
     found = pipelines.gather(examples.create_dataset(client_id))
@@ -104,7 +107,7 @@ def test_runs_in_a_session_of_one_thread(directory, create, damaged):
     with tf.compat.v1.Session(config=config) as session:
       for users, labels in (
           ("2\n10", [0, 1, 3, 5] if damaged else [0, 1, 2, 3, 5]),
-          ("3", [4, 4]),
+          ("3", [] if damaged else [4, 4]),
       ):
         read = session.run(found, {client_id: users})
         assert read["y"].tolist() == labels
@@ -123,53 +126,127 @@ class TestBad:
     assert _read_client(examples, "3", "2", "10")[1] == [4, 4, 0, 1, 3, 5]
     assert examples.labels.tolist() == [3, 5, 0, 1, 4, 4] + [7] * 70
 
-  def test_a_user_of_too_few_examples_is_left_out(self, directory, create):
+  def test_skip_empties_a_user_of_too_few_examples(self, directory, create):
     (directory / "2").write_bytes(b"")
     photo_files.write(directory / "3", [(_WHOLE, 1)])
     photo_files.cut(directory / "10")
     photo_files.write(directory / "y", [(_WHOLE, 1), (_WHOLE[:-2], 1)])
-    bad = bad_examples.BadExamples("skip")
-    assert create(bad).user_ids == ["x y"]
-    lines = bad.lines
-    assert len(lines) == 4
-    assert lines[0].startswith("train/10: cut or damaged")
-    assert lines[1:] == (
-        "train/2: empty",
-        "train/3: one example, and a user must have two or more",
-        "train/y record 1: not an image that can be decoded",
-    )
-
-  def test_a_user_with_a_record_that_is_no_example_is_left_out(
-      self, directory, create
-  ):
-    photo_files.write(
-        directory / "3", [(_WHOLE, 1), (_WHOLE, 1), (_WHOLE, None)]
-    )
-    bad = bad_examples.BadExamples("skip")
-    assert create(bad).user_ids == ["10", "2", "x y"]
-    (line,) = bad.lines
-    assert line.startswith("train/3 record 2: not a tf.train.Example")
-
-  def test_a_broken_image_leaves_the_user(self, directory, create):
-    photo_files.write(
-        directory / "3", [(_WHOLE, 1), (_WHOLE[:-2], 2), (_WHOLE, 3)]
-    )
+    photo_files.write(directory / "z", [(b"", 1), (_WHOLE, None)])
     bad = bad_examples.BadExamples("skip")
     examples = create(bad)
-    assert "3" in examples.user_ids
-    assert bad.lines == (
-        "train/3 record 1: not an image that can be decoded",
+    lines = bad.lines
+    assert lines[0].startswith("train/10: cut or damaged")
+    assert lines[-2].startswith("train/z record 1: not a tf.train.Example")
+    single = "left out, one image, and two are needed"
+    assert (*lines[1:-2], lines[-1]) == (
+        f"train/10: {single}",
+        "train/2: left out, empty",
+        f"train/3: {single}",
+        "train/y record 1: not an image that can be decoded",
+        f"train/y: {single}",
+        "train/z record 0: not an image that can be decoded",
+        "train/z: left out, no image",
     )
-    assert examples.labels.tolist() == [3, 5, 0, 1, 2, 1, 3] + [7] * 70
+    assert not examples.warnings
+    assert examples.labels.tolist() == [7] * 70
+    for user in ("2", "3", "10", "y", "z"):
+      assert _read_client(examples, user) == ([], [])
+    assert _read_client(examples, *examples.user_ids)[1] == [7] * 70
+
+  def test_one_users_data_do_not_change_who_the_users_are(
+      self, directory, create
+  ):
+    users = create().user_ids
+    for damage in (
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(b"no records"),
+        lambda path: photo_files.write(path, [(b"", 1)] * 3),
+        lambda path: photo_files.write(path, [b"no example"] * 3),
+        lambda path: photo_files.write(path, [(_WHOLE, 1)]),
+        photo_files.cut,
+    ):
+      damage(directory / "2")
+      for policy in bad_examples.POLICIES:
+        assert create(bad_examples.BadExamples(policy)).user_ids == users
+
+  def test_fail_keeps_users_of_one_image_and_warns(self, directory, create):
+    photo_files.write(directory / "3", [(_WHOLE, 1)])
+    bad = bad_examples.BadExamples("fail")
+    examples = create(bad)
+    bad.check()
+    assert not bad.lines
+    assert examples.warnings == (
+        "1 of 4 users have one image only, with nothing to compare it with:"
+        " train/3.",
+    )
+    assert _read_client(examples, "3") == ([_WHOLE], [1])
+    assert examples.labels.tolist() == [3, 5, 0, 1, 2, 1] + [7] * 70
+
+  def test_the_warning_names_the_first_few(self, directory, create):
+    for user in "abcdefg":
+      photo_files.write(directory / user, [(_WHOLE, 1)])
+    (line,) = create().warnings
+    assert line.startswith("7 of 11 users")
+    assert line.endswith(": train/a, train/b, train/c, train/d, train/e, ....")
+
+  @pytest.mark.parametrize(
+      ("record", "what"),
+      [
+          (b"\xff\xffno example", "not a tf.train.Example"),
+          (photo_files.example(_WHOLE, None), "not a tf.train.Example"),
+          (photo_files.example(None, 5), "not a tf.train.Example"),
+          (photo_files.example(_WHOLE[:-2], 5), "not an image"),
+          # It begins and ends as a JPEG does.
+          (photo_files.example(_WHOLE[:100] + _WHOLE[-2:], 5), "not an image"),
+      ],
+      ids=["foreign", "no class", "no image", "cut image", "broken image"],
+  )
+  def test_skip_leaves_out_a_record_alone(
+      self, directory, create, record, what
+  ):
+    other = photo_files.encode(9)
+    photo_files.write(
+        directory / "3", [(_WHOLE, 1), record, (other, 2), record, (other, 3)]
+    )
+    photo_files.write(directory / "x y", [record, *[(other, 8)] * 70, record])
+    photo_files.cut(directory / "2")
+    bad = bad_examples.BadExamples("skip")
+    examples = create(bad)
+    assert examples.user_ids == ["10", "2", "3", "x y"]
+    assert len(bad.lines) == 5
+    for line, where in zip(
+        bad.lines[1:],
+        ("3 record 1", "3 record 3", "x y record 0", "x y record 71"),
+        strict=True,
+    ):
+      assert line.startswith(f"train/{where}: {what}")
+    assert _read_client(examples, "3") == ([_WHOLE, other, other], [1, 2, 3])
+    labels = [1, 2, 3, 3, 5] + [8] * 70 + [0, 1]
+    assert _read_client(examples, "3", "10", "x y", "2")[1] == labels
+    assert examples.labels.tolist() == [3, 5, 0, 1, 1, 2, 3] + [8] * 70
+
+  def test_skip_reads_the_index_of_all_images_once(
+      self, directory, create, monkeypatch
+  ):
+    broken = _WHOLE[:100] + _WHOLE[-2:]
+    photo_files.write(directory / "3", [(_WHOLE, 1), (broken, 2), (_WHOLE, 3)])
+    create(bad_examples.BadExamples("skip"))
+
+    def fail(*_):
+      raise AssertionError("No image must be decoded again.")
+
+    monkeypatch.setattr(tfrecord_index, "_decode_some", fail)
+    examples = create(bad_examples.BadExamples("skip"))
+    assert _read_client(examples, "3")[1] == [1, 3]
 
   def test_fail_names_all_of_them(self, directory, create):
     (directory / "2").write_bytes(b"")
-    photo_files.write(directory / "3", [(_WHOLE, 1)])
+    photo_files.write(directory / "3", [(_WHOLE, 1), (_WHOLE[:-2], 1)])
     bad = bad_examples.BadExamples("fail")
     create(bad)
     with pytest.raises(
         sqlite_examples.DataError,
-        match=r"2 bad examples: train/2: empty; train/3: one example",
+        match=r"2 bad examples: train/2: empty; train/3 record 1: not an image",
     ):
       bad.check()
 
@@ -213,3 +290,15 @@ class TestBad:
     ]
     assert lines[3].startswith("train/x y: ")
     assert "No such file" in lines[3]
+
+  def test_what_was_left_out_is_not_found_again(self, directory, create):
+    photo_files.write(directory / "3", [(_WHOLE, 1), (b"", 2), (_WHOLE, 3)])
+    photo_files.cut(directory / "2")
+    examples = create(bad_examples.BadExamples("skip"))
+    assert examples.find_bad_examples("10\n2\n3") == []
+    photo_files.write(
+        directory / "3", [(_WHOLE, 1), (b"", 2), (_WHOLE[:-2], 3)]
+    )
+    assert examples.find_bad_examples("10\n2\n3") == [
+        "train/3 record 2: not an image that can be decoded"
+    ]

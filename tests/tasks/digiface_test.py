@@ -1,11 +1,14 @@
 """Tests of the DigiFace task on a few drawn faces."""
 
 import collections
+import errno
 import io
 import os
 import pathlib
 import shutil
 import sqlite3
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -321,6 +324,41 @@ def test_damage_to_the_copy_is_named(tmp_path, create, contents):
     held_out.images[:2]
 
 
+# Without TensorFlow, which takes seconds to import and has no part in this.
+_PRINT_FINGERPRINT = """
+import sys, types
+for name in ("encoded_images", "sqlite_examples"):
+  sys.modules[f"tff_fedemb.data.{name}"] = types.ModuleType(name)
+sys.modules["tff_fedemb.data.sqlite_examples"].DataError = ValueError
+from tasks import digiface_files
+found = digiface_files.find_sources(sys.argv[1])
+print(list(found), [s.subjects for part in found.values() for s in part])
+print(digiface_files.fingerprint([s for part in found.values() for s in part]))
+assert "tensorflow" not in sys.modules
+"""
+
+
+def test_fingerprint_does_not_depend_on_the_order_of_sets(tmp_path, contents):
+  _write_subjects(tmp_path / "data", contents)
+  # Two seeds for which a set of the names of the parts has different orders.
+  printed = {
+      subprocess.run(
+          [sys.executable, "-c", _PRINT_FINGERPRINT, tmp_path / "data"],
+          env=os.environ | {"PYTHONHASHSEED": seed},
+          cwd=pathlib.Path(__file__).parents[2],
+          capture_output=True,
+          text=True,
+          check=True,
+      ).stdout
+      for seed in ("0", "1")
+  }
+  assert len(printed) == 1
+  found = digiface_files.find_sources(tmp_path / "data")
+  sources = [source for part in found.values() for source in part]
+  assert len(sources) == 2
+  assert digiface_files.fingerprint(sources[::-1]) in printed.pop()
+
+
 class TestCache:
   @pytest.mark.parametrize("layout", ["zips", "mixture"])
   def test_copy_is_reused(
@@ -417,6 +455,47 @@ class TestCache:
       create()
     assert not os.listdir(tmp_path / "cache")
 
+  def test_copies_that_are_not_used_any_more_are_named(
+      self, tmp_path, create, contents, capsys
+  ):
+    def told(variant):
+      capsys.readouterr()
+      create(variant)
+      return capsys.readouterr().err
+
+    cache = tmp_path / "cache"
+    _write_zips(tmp_path / "data", contents)
+    text = told("all")
+    (old,) = cache.iterdir()
+    size = f"{old.stat().st_size / 1e9:.2f} GB"
+    assert f"The converted copy of DigiFace is {old} ({size})." in text
+    assert "no longer" not in told("5_images")
+    kept = {old, *cache.glob("*_5_images_*")}
+    assert len(kept) == 2
+    _write_zip(
+        tmp_path / "data" / _MANY, contents, range(8), damage={"0/0.png": None}
+    )
+    assert "GB)" not in told("5_images")
+    text = told("all")
+    assert f"{old} ({size}) is no longer used by this data, may be removed" in (
+        text
+    )
+    # Those of another variant of the same data are in use.
+    assert text.count("no longer used") == 1
+    assert kept < set(cache.iterdir())
+
+  def test_partial_copy_makes_room(
+      self, tmp_path, create, contents, monkeypatch
+  ):
+    _write_zips(tmp_path / "data", contents)
+    create()
+    (copy,) = (tmp_path / "cache").iterdir()
+    copy.rename(sqlite_examples.partial_path(copy))
+    usage = shutil.disk_usage(tmp_path)._replace(free=200_000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    create()
+    assert list((tmp_path / "cache").iterdir()) == [copy]
+
   def test_cache_must_be_writable(self, tmp_path, create, contents):
     _write_zips(tmp_path / "data", contents)
     (tmp_path / "cache").write_text("not a directory")
@@ -459,18 +538,21 @@ _DAMAGE = {
     "held_out": ({"{1}/2.png": b""}, ["{1}/2.png: not an image"]),
     "empty": (
         {f"{{0}}/{k}.png": None for k in range(_IMAGES)},
-        ["{0}: no image"],
+        ["{0}: no image, left out"],
     ),
-    "one": (
-        {f"{{0}}/{k}.png": None for k in range(1, _IMAGES)},
-        ["{0}: one image only"],
+    "none_readable": (
+        {f"{{0}}/{k}.png": b"?" for k in range(_IMAGES)},
+        [
+            *(f"{{0}}/{k}.png: not an image" for k in range(_IMAGES)),
+            "{0}: no image, left out",
+        ],
     ),
     "one_readable": (
         {f"{{0}}/{k}.png": b"?" for k in range(1, _IMAGES)},
         [
             "{0}/1.png: not an image",
             "{0}/2.png: not an image",
-            "{0}: one image only",
+            "{0}: one image only, left out",
         ],
     ),
 }
@@ -516,25 +598,120 @@ class TestBadExamples:
       text = _error(create)
       assert text.startswith("data must be readable, found ")
       for line in lines:
-        assert line in text
+        if "one image" not in line:
+          assert line.removesuffix(", left out") in text
       task = create(on_bad_example="skip")
       assert list(task.bad_examples.lines) == lines
       assert len(task.bad_examples) == len(lines)
     assert len(os.listdir(tmp_path / "cache")) == 1
 
-    trainee_left = damage not in ("empty", "one", "one_readable")
-    assert (str(self.trainee) in _user_ids(task)) == trainee_left
-    assert task.num_train_classes == len(task.train_users)
-    for label, user_id in enumerate(_user_ids(task)):
-      images, labels = _read_client(task, user_id)
-      assert set(labels) == {label}
-      if damage in ("text", "cut") and user_id == str(self.trainee):
-        kept = contents[self.trainee]
-        assert images == [kept[0], kept[2]]
-      else:
-        assert images == contents[int(user_id)]
+    kept = {"text": (0, 2), "cut": (0, 2), "held_out": (0, 1, 2)}
+    self._check_clients(task, contents, kept.get(damage, ()))
     labels = task.load_images("test").labels
     assert np.sum(labels == self.held_out) == _IMAGES - (damage == "held_out")
+
+  def _check_clients(self, task, contents, kept):
+    """Checks all users, of whom the trainee has some images."""
+    subjects = [s for s in range(8) if digiface.split_of_subject(s) == "train"]
+    assert _user_ids(task) == [str(subject) for subject in subjects]
+    assert task.num_train_classes == len(subjects)
+    for label, subject in enumerate(subjects):
+      rows = kept if subject == self.trainee else range(_IMAGES)
+      images, labels = _read_client(task, str(subject))
+      assert images == [contents[subject][row] for row in rows]
+      assert labels == [label] * len(rows)
+    everybody = task.train_users.client_id(range(len(subjects)))
+    labels = [0] * len(kept) + [1] * _IMAGES + [2] * _IMAGES + [3] * _IMAGES
+    assert _read_client(task, everybody)[1] == labels
+    assert task.find_bad_examples(everybody) == []
+
+  @pytest.mark.parametrize("layout", ["zips", "subjects"])
+  def test_one_image_is_kept_or_left_out(
+      self, tmp_path, create, contents, layout
+  ):
+    damage = {
+        f"{subject}/{k}.png": None
+        for subject in (self.trainee, self.held_out)
+        for k in range(1, _IMAGES)
+    }
+    _LAYOUTS[layout](tmp_path / "data", contents, damage=damage)
+    prefix = f"{_MANY}/" if layout == "zips" else ""
+    held_out = f"1 of the identities held out has one image only: {prefix}2."
+    for _ in range(2):
+      task = create()
+      assert not task.bad_examples.lines
+      assert task.warnings[-2:] == (
+          f"1 of the identities for training has one image only: {prefix}0.",
+          held_out,
+      )
+      self._check_clients(task, contents, (0,))
+      task = create(on_bad_example="skip")
+      assert task.bad_examples.lines == (
+          f"{prefix}0: one image only, left out",
+      )
+      assert task.warnings[-1] == held_out
+      assert "for training" not in "".join(task.warnings)
+      self._check_clients(task, contents, ())
+    assert np.sum(task.load_images("test").labels == self.held_out) == 1
+
+  def test_many_with_one_image_are_counted(self, tmp_path, create, contents):
+    _write_folders(
+        tmp_path / "data", {s: contents[0][:1] for s in range(16)}, range(16)
+    )
+    subjects = [s for s in range(16) if digiface.split_of_subject(s) == "train"]
+    assert len(subjects) > 5
+    assert create().warnings[0] == (
+        f"{len(subjects)} of the identities for training have one image only:"
+        f" {', '.join(map(str, subjects[:5]))}, and {len(subjects) - 5} more."
+    )
+
+  @pytest.mark.parametrize(
+      "error", [errno.EIO, errno.EACCES], ids=errno.errorcode.get
+  )
+  @pytest.mark.parametrize("layout", ["zips", "subjects"])
+  def test_disk_that_cannot_be_read(
+      self, tmp_path, create, contents, layout, error, monkeypatch
+  ):
+    _LAYOUTS[layout](tmp_path / "data", contents)
+    read = zipfile.ZipFile.read, pathlib.Path.read_bytes
+
+    def fail_in_zip(archive, name):
+      if name == "3/1.png":
+        raise OSError(error, os.strerror(error))
+      return read[0](archive, name)
+
+    def fail_in_folder(path):
+      if path.parts[-2:] == ("3", "1.png"):
+        raise OSError(error, os.strerror(error))
+      return read[1](path)
+
+    name = _MANY if layout == "zips" else "3/1.png"
+    with monkeypatch.context() as patch:
+      patch.setattr(zipfile.ZipFile, "read", fail_in_zip)
+      patch.setattr(pathlib.Path, "read_bytes", fail_in_folder)
+      for policy in bad_examples.POLICIES:
+        assert _error(create, on_bad_example=policy) == (
+            f"{tmp_path / 'data' / name} must be a file that can be read,"
+            f" found: {os.strerror(error)}."
+        )
+    assert not os.listdir(tmp_path / "cache")
+    assert not create().bad_examples.lines
+
+  def test_damage_to_the_place_of_a_member(
+      self, tmp_path, create, contents, monkeypatch
+  ):
+    _write_zips(tmp_path / "data", contents)
+    read = zipfile.ZipFile.read
+
+    def seek_before_the_start(archive, name):
+      if name == "0/1.png":
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+      return read(archive, name)
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", seek_before_the_start)
+    task = create(on_bad_example="skip")
+    (line,) = task.bad_examples.lines
+    assert line.startswith(f"{_MANY}/0/1.png: cannot be read: ")
 
   def test_damage_to_a_member_of_a_zip(self, tmp_path, create, contents):
     data = tmp_path / "data"

@@ -108,7 +108,7 @@ def test_reads_what_tff_writes(write, create, variant, directory):
   assert "author" in task.user_meaning
   assert task.default_backbone == "mobilenet_v2"
   assert task.image_shape == (_SIDE, _SIDE, 3)
-  assert task.num_train_classes == 10
+  assert task.num_train_classes == {"gld160k": 2028, "gld23k": 203}[variant]
   assert variant in task.split_description
   assert not task.bad_examples.lines
   assert task.warnings == ()
@@ -170,6 +170,71 @@ def test_classes_without_test_images_are_a_warning(write, create):
   )
 
 
+class TestNumClasses:
+  def test_does_not_depend_on_the_data(self, write, create):
+    folder = write("gld23k")
+    photo_files.write(folder / "train" / "11", [(photo_files.encode(0), 99)])
+    assert create(variant="gld23k").num_train_classes == 203
+
+  def test_synthetic_data_say_their_own(self, write, create):
+    folder = write()
+    (folder / "generator.json").write_text('{"num_classes": 10}')
+    assert create().num_train_classes == 10
+    (folder / "generator.json").write_text('{"num_classes": 9}')
+    with pytest.raises(
+        sqlite_examples.DataError,
+        match=r"train/11 must hold.*below 9,.*found 9",
+    ):
+      create()
+
+  def test_another_file_of_that_name_is_ignored(self, write, create):
+    (write() / "generator.json").write_text("[]")
+    assert create().num_train_classes == 2028
+
+  @pytest.mark.parametrize("value", ["0", '"10"', "null", "2.5", "true"])
+  def test_refuses_what_is_no_number_of_classes(self, write, create, value):
+    (write() / "generator.json").write_text(f'{{"num_classes": {value}}}')
+    with pytest.raises(
+        sqlite_examples.DataError,
+        match=r"generator.json must have a num_classes of at least 1, found",
+    ):
+      create()
+
+
+class TestFolderOfAnotherName:
+  def _rename(self, folder, name):
+    folder.rename(folder.with_name(name))
+
+  def test_needs_the_variant(self, write, create):
+    self._rename(write("gld23k"), "landmarks")
+    with pytest.raises(sqlite_examples.DataError) as error:
+      create("data/landmarks")
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.startswith(
+        "--task_variant must be given when --data_dir is itself a folder with"
+        " train/ and test.tfRecord, found "
+    )
+    assert message.endswith(
+        "data/landmarks, whose name is none of ['gld160k', 'gld23k']."
+    )
+    task = create("data/landmarks", variant="gld23k")
+    assert task.num_train_classes == 203
+
+  @pytest.mark.parametrize("name", ["gld160k", "GLD160K"])
+  def test_the_default_variants_name_will_do(self, write, create, name):
+    self._rename(write(), name)
+    assert create(f"data/{name}").num_train_classes == 2028
+
+  def test_the_working_directory_has_its_name(
+      self, write, create, monkeypatch
+  ):
+    monkeypatch.chdir(write())
+    cache_dir = os.path.abspath("../../cache")
+    config = task_lib.TaskConfig(".", cache_dir, image_size=_SIDE)
+    assert gld.create_gld_task(config).num_train_classes == 2028
+
+
 class TestBadInput:
   def _damage(self, folder):
     train = folder / "train"
@@ -193,11 +258,10 @@ class TestBadInput:
       create()
     message = str(error.value)
     assert "\n" not in message
-    assert "found 5 bad examples: train/11: cut or damaged at byte" in message
+    assert "found 4 bad examples: train/11: cut or damaged at byte" in message
     for part in (
         "train/30 record 1: not an image that can be decoded; ",
         "train/empty: empty; ",
-        "train/single: one example, and a user must have two or more; ",
         "test.tfRecord record 3: not an image that can be decoded.",
         "--on_bad_example=skip",
     ):
@@ -207,20 +271,36 @@ class TestBadInput:
     self._damage(write())
     task = create(on_bad_example="skip")
     assert len(task.bad_examples) == 6
+    assert task.bad_examples.lines[2:4] == (
+        "train/empty: left out, empty",
+        "train/single: left out, one image, and two are needed",
+    )
     assert task.bad_examples.lines[-1] == (
         "test.tfRecord record 4: not an image that can be decoded"
     )
     users = [task.train_users.user_id(i) for i in range(len(task.train_users))]
-    assert users == ["11", "20", "30", "7"]
+    assert users == ["11", "20", "30", "7", "empty", "single"]
+    assert _read_client(task, "single", "30", "empty")[1].tolist() == [1, 2]
     np.testing.assert_array_equal(
         _read_client(task, "11", "7")[1], [0, 4, 4, 1, 2, 9]
     )
     assert task.load_images("validation").labels.tolist() == [4]
     assert task.load_images("validation").images[:].shape[0] == 1
     assert task.load_images("test").labels.tolist() == [0, 1]
-    assert task.find_bad_examples("11\n30\n7")[1:] == [
-        "train/30 record 1: not an image that can be decoded"
-    ]
+    assert task.find_bad_examples("11\n30\n7") == []
+
+  def test_users_of_one_image_are_a_warning(self, write, create):
+    photo_files.write(
+        write() / "train" / "single", [(photo_files.encode(50), 1)]
+    )
+    task = create()
+    assert not task.bad_examples.lines
+    assert len(task.train_users) == 4
+    assert task.warnings == (
+        "1 of 4 users have one image only, with nothing to compare it with:"
+        " train/single.",
+    )
+    assert _read_client(task, "single")[1].tolist() == [1]
 
   def test_a_broken_test_image_is_named_when_it_is_needed(self, write, create):
     folder = write()

@@ -109,6 +109,8 @@ def test_cells_are_users_of_another_kind(write, create, split):
   write(split)
   task = create(variant=split.name.lower())
   assert "geographic cell" in task.user_meaning
+  # TFF leaves out the photo whose cell is "NA".
+  assert len(task.train_users) == 2
   assert [task.train_users.user_id(i) for i in range(2)] == ["cell2", "cell9"]
   (batch,) = task.create_client_dataset(tf.constant("cell9"))
   np.testing.assert_array_equal(batch["y"], [1202, 0])

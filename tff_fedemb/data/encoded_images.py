@@ -128,6 +128,9 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
 def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
   """Finds the images that can be decoded, in TensorFlow operations only.
 
+  Any error of the decoding counts: it cannot tell an image that is damaged from
+  one for which there was no memory. `find_unreadable` can.
+
   Args:
     contents: Encoded images, string `[n]`.
     decode: What `build_decoder` returned.
@@ -153,13 +156,29 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
 @functools.lru_cache
 def _build_row_finder(
     image_shape: tuple[int, int, int],
-) -> Callable[[tf.Tensor], tf.Tensor]:
+) -> tuple[Callable[[tf.Tensor], tf.Tensor], ImageDecoder]:
+  """What finds the readable among many at once, and what decodes one."""
   decode = build_decoder(image_shape)
-  return tf.function(
-      lambda contents: readable_rows(contents, decode),
-      input_signature=[tf.TensorSpec([None], tf.string)],
-      autograph=False,
+  return (
+      tf.function(
+          lambda contents: readable_rows(contents, decode),
+          input_signature=[tf.TensorSpec([None], tf.string)],
+          autograph=False,
+      ),
+      tf.function(
+          decode,
+          input_signature=[tf.TensorSpec([None], tf.string)],
+          autograph=False,
+      ),
   )
+
+
+def _is_unreadable(content: bytes, decode: ImageDecoder) -> bool:
+  try:
+    decode(tf.constant([content], tf.string))
+  except tf.errors.InvalidArgumentError:
+    return True
+  return False
 
 
 def find_unreadable(
@@ -173,13 +192,17 @@ def find_unreadable(
 
   Returns:
     Their places in `contents`, in order.
+
+  Raises:
+    tf.errors.OpError: If the decoding fails for want of something else than a
+      valid image, such as `ResourceExhaustedError` for want of memory.
   """
   if not contents:
     return []
-  readable = _build_row_finder(tuple(image_shape))(
-      tf.constant(contents, tf.string)
-  )
-  return sorted(set(range(len(contents))) - set(readable.numpy().tolist()))
+  find_rows, decode = _build_row_finder(tuple(image_shape))
+  readable = find_rows(tf.constant(contents, tf.string)).numpy().tolist()
+  suspects = sorted(set(range(len(contents))) - set(readable))
+  return [row for row in suspects if _is_unreadable(contents[row], decode)]
 
 
 class EncodedImages:

@@ -8,14 +8,15 @@ query, whatever the number of users that it merges. A third table,
 
 import collections
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import fcntl
 import functools
 import os
 import pathlib
 import sqlite3
-import tempfile
 
 import numpy as np
 import tensorflow as tf
@@ -95,7 +96,7 @@ class SqliteExamples:
 
   @property
   def user_ids(self) -> list[str]:
-    """Users of the split, sorted."""
+    """Users of the split, sorted; also those without examples."""
     return self._user_ids
 
   @property
@@ -116,22 +117,28 @@ class SqliteExamples:
           np.int64,
       ).reshape(-1)
 
-  def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
+  def create_dataset(
+      self, client_id: tf.Tensor, *, exclude: Sequence[str] = ()
+  ) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.
 
     Args:
       client_id: Identifier of the virtual client, a string scalar.
+      exclude: Users, as those of a `Population`, to treat as if they had no
+        examples.
 
     Returns:
       Batches of strings `[b]`, user by user.
     """
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
+    excluded = "','".join(exclude)
+    condition = f" AND client_id NOT IN ('{excluded}')" if exclude else ""
     query = tf.strings.join([
         "SELECT serialized_example_proto FROM examples WHERE split_name = '",
         self._split_name,
         "' AND client_id IN ('",
         users,
-        "') ORDER BY client_id, rowid",
+        f"'){condition} ORDER BY client_id, rowid",
     ])
     rows = tf.data.experimental.SqlDataset(
         "sqlite", str(self._path), query, (tf.string,)
@@ -201,6 +208,49 @@ class SqliteExamples:
       ) from error
 
 
+def partial_path(path: str | os.PathLike[str]) -> pathlib.Path:
+  """Where `write_examples` has what it is writing until that is whole."""
+  path = pathlib.Path(path)
+  return path.with_name(f".{path.name}.partial")
+
+
+def _identify(path: pathlib.Path) -> tuple[int, int] | None:
+  """What is another when a file is replaced; None if there is no such file."""
+  try:
+    facts = path.stat()
+  except FileNotFoundError:
+    return None
+  return facts.st_ino, facts.st_mtime_ns
+
+
+def _take_lock(path: pathlib.Path) -> tuple[int, bool]:
+  """Waits for a lock file; returns its descriptor and whether it had to."""
+  waited = False
+  while True:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      waited = True
+      fcntl.flock(descriptor, fcntl.LOCK_EX)
+    # Who had it before has removed it, and another may hold a new one by now.
+    with contextlib.suppress(FileNotFoundError):
+      if os.path.samestat(os.fstat(descriptor), path.stat()):
+        return descriptor, waited
+    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _lock(path: pathlib.Path) -> Iterator[bool]:
+  """Holds a lock file; the value is whether another program had it first."""
+  descriptor, waited = _take_lock(path)
+  try:
+    yield waited
+  finally:
+    path.unlink(missing_ok=True)
+    os.close(descriptor)
+
+
 def write_examples(
     path: str | os.PathLike[str],
     splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
@@ -209,34 +259,55 @@ def write_examples(
 ) -> None:
   """Writes a database, whole or not at all.
 
+  One program writes to a path at a time. Another one waits; if the database has
+  been written when it is its turn, it keeps that.
+
   Args:
     path: Where to write; an existing file is replaced.
-    splits: For each split, its users with their serialised examples.
+    splits: For each split, its users with their serialised examples, or with
+      none.
     notes: Kinds and texts to keep; gone through after the examples, so that
       those can add to it.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
-  handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-  os.close(handle)
-  try:
-    with sqlite3.connect(temporary) as connection:
-      connection.executescript(_SCHEMA)
-      for split_name, users in splits.items():
-        for user_id, examples in users:
-          rows = [(split_name, user_id, example) for example in examples]
-          connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
-          connection.execute(
-              "INSERT INTO client_metadata VALUES (?, ?, ?)",
-              (user_id, split_name, len(rows)),
-          )
-      connection.executemany("INSERT INTO notes VALUES (?, ?)", notes)
-      connection.executescript(_INDEX)
-    connection.close()
-    os.replace(temporary, path)
-  except BaseException:
-    os.unlink(temporary)
-    raise
+  found = _identify(path)
+  with _lock(path.with_name(f".{path.name}.lock")) as waited:
+    if waited and _identify(path) not in (None, found):
+      return
+    partial = partial_path(path)
+    # What a program that was killed has left.
+    _remove_partial(partial)
+    try:
+      _write(partial, splits, notes)
+      os.replace(partial, path)
+    except BaseException:
+      _remove_partial(partial)
+      raise
+
+
+def _remove_partial(partial: pathlib.Path) -> None:
+  partial.unlink(missing_ok=True)
+  partial.with_name(partial.name + "-journal").unlink(missing_ok=True)
+
+
+def _write(
+    path: pathlib.Path,
+    splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
+    notes: Iterable[tuple[str, str]],
+) -> None:
+  with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+    connection.executescript(_SCHEMA)
+    for split_name, users in splits.items():
+      for user_id, examples in users:
+        rows = [(split_name, user_id, example) for example in examples]
+        connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
+        connection.execute(
+            "INSERT INTO client_metadata VALUES (?, ?, ?)",
+            (user_id, split_name, len(rows)),
+        )
+    connection.executemany("INSERT INTO notes VALUES (?, ?)", notes)
+    connection.executescript(_INDEX)
 
 
 def serialize_example(

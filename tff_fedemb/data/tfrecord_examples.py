@@ -1,13 +1,15 @@
 """Photos in TFRecord files, one file a user, as TFF's photo data sets are.
 
-`tff.simulation.datasets.gldv2` and `inaturalist` write `<user id>` and
-`test.tfRecord`: records of `tf.train.Example` with the features
-`image/encoded_jpeg` (bytes) and `class` (int64). Their loaders in TFF 0.87
-cannot read these files again, so they are read here.
+`tff.simulation.datasets.gldv2` and `inaturalist` write them, see
+`tfrecord_layout`. Their loaders in TFF 0.87 cannot read these files again, so
+they are read here.
+
+Who the users are follows from the names of the files alone, never from what is
+in them: the number of users and everybody's place among them are taken to be
+public, and must not change with one user's data.
 """
 
 import collections
-from collections.abc import Sequence
 import os
 import pathlib
 
@@ -18,19 +20,24 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_index
+from tff_fedemb.data import tfrecord_layout
+
+# Of a user who has none to compare it with, an image teaches nothing.
+_MIN_EXAMPLES = 2
+_NUM_NAMED = 5
 
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
   features = tf.io.parse_example(
       serialized,
       {
-          tfrecord_index.IMAGE_FEATURE: tf.io.FixedLenFeature([], tf.string),
-          tfrecord_index.LABEL_FEATURE: tf.io.FixedLenFeature([], tf.int64),
+          tfrecord_layout.IMAGE_FEATURE: tf.io.FixedLenFeature([], tf.string),
+          tfrecord_layout.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
       },
   )
   return collections.OrderedDict(
-      x=features[tfrecord_index.IMAGE_FEATURE],
-      y=features[tfrecord_index.LABEL_FEATURE],
+      x=features[tfrecord_layout.IMAGE_FEATURE],
+      y=features[tfrecord_layout.CLASS_FEATURE],
   )
 
 
@@ -47,9 +54,13 @@ class TfRecordExamples:
   ):
     """Finds the users, and what is wrong with their files.
 
-    A user with fewer than two examples that can be used, or with a record that
-    is no example, is noted and left out. Of a file that is cut or damaged the
-    whole records before that are used.
+    If `bad` skips, every image is decoded once to find those that cannot be;
+    they, records that are no example and all records of a user with fewer than
+    two others are left out, and the user stays, if need be without an example.
+    If it does not skip, only images are decoded that do not begin and end as a
+    JPEG does, nothing of what was noted may be used (`bad.check` refuses it),
+    and users of one image are fine, but for a warning. Of a file that is cut or
+    damaged the whole records before that are used.
 
     Args:
       directory: The folder; the name of a file is a user's identifier. Hidden
@@ -59,11 +70,12 @@ class TfRecordExamples:
       bad: Takes what is wrong.
 
     Raises:
-      DataError: If there is no file, one cannot be read, or no user is left.
+      DataError: If there is no file, one cannot be read, or no user has an
+        example that can be used.
     """
     self._directory = pathlib.Path(directory).resolve()
     try:
-      ids = sorted(
+      self._user_ids = sorted(
           entry.name
           for entry in os.scandir(self._directory)
           if entry.is_file() and not entry.name.startswith(".")
@@ -73,28 +85,35 @@ class TfRecordExamples:
           f"{directory} must be a folder that can be read, found:"
           f" {error.strerror}."
       ) from error
-    if not ids:
+    if not self._user_ids:
       raise sqlite_examples.DataError(
           f"{directory} must hold a file for each user, found none."
       )
     index = tfrecord_index.open_index(
-        [self._directory / user_id for user_id in ids], cache_dir, name=name
+        [self._directory / user_id for user_id in self._user_ids],
+        cache_dir,
+        name=name,
+        decode_all=bad.skips,
     )
-    kept = self._note_bad(ids, index, bad)
-    self._user_ids = [ids[file] for file in kept]
-    if not kept:
+    num_fine = np.bincount(
+        index.files[index.fine], minlength=len(self._user_ids)
+    )
+    self._note_bad(index, num_fine, bad)
+    used = index.fine
+    if bad.skips:
+      used = used & (num_fine >= _MIN_EXAMPLES)[index.files]
+    if not used.any():
       raise sqlite_examples.DataError(
           f"{directory} must hold a user of two or more images, found"
           f" {bad_examples.summarize(bad.lines)}."
       )
-    damaged = [file for file in kept if index.ends[file] != index.sizes[file]]
-    self._damaged_paths = [self._path(ids[file]) for file in damaged]
-    self._whole_records = np.diff(index.firsts)[damaged]
-    used = index.fine & np.isin(index.files, kept)
     # int64 `[examples]`, of all users' examples that can be used.
     self.labels = index.labels[used]
+    # What a user should know about the data, a line each.
+    self.warnings = () if bad.skips else self._warn_of_single(num_fine)
     self._files_of_labels = index.files[used]
-    self._ids = ids
+    self._keep_tables(index, used)
+    self._left_out = frozenset(bad.lines) if bad.skips else frozenset()
 
   def _path(self, user_id: str) -> str:
     return os.path.join(self._directory, user_id)
@@ -102,49 +121,68 @@ class TfRecordExamples:
   def _name(self, user_id: str) -> str:
     return f"{self._directory.name}/{user_id}"
 
+  def _keep_tables(
+      self, index: tfrecord_index.RecordIndex, used: np.ndarray
+  ) -> None:
+    """Keeps which records to use of the files that are not used as they are."""
+    partly = index.ends != index.sizes
+    partly[index.files[~used]] = True
+    files = np.flatnonzero(partly)
+    self._partial_paths = [self._path(self._user_ids[file]) for file in files]
+    # Of these files' records: bool `[records]` and int64 `[files + 1]`.
+    self._used = used[partly[index.files]]
+    self._firsts = np.append(0, np.cumsum(np.diff(index.firsts)[files]))
+
   def _note_bad(
       self,
-      ids: Sequence[str],
       index: tfrecord_index.RecordIndex,
+      num_fine: np.ndarray,
       bad: bad_examples.BadExamples,
-  ) -> list[int]:
-    """Notes what is wrong and returns the files of the users who stay."""
-    num_fine = np.bincount(index.files[index.fine], minlength=len(ids))
-    suspects = (
-        (index.ends != index.sizes)
-        | (num_fine < 2)
-        | (num_fine < np.diff(index.firsts))
+  ) -> None:
+    """Notes what is wrong, and who is without an example for it.
+
+    Args:
+      index: Of the users' files.
+      num_fine: int64 `[files]`, records that can be used.
+      bad: Takes what is wrong.
+    """
+    is_faulty = (index.ends != index.sizes) | (
+        num_fine < np.diff(index.firsts)
     )
-    no_examples = set(
-        index.files[index.faults == tfrecord_index.NO_EXAMPLE].tolist()
-    )
-    kept = set(range(len(ids)))
-    for file in np.flatnonzero(suspects):
-      user_id = ids[file]
-      faults = index.describe_faults(file, self._name(user_id))
-      for where, what in faults:
+    for file in np.flatnonzero(is_faulty | (num_fine < _MIN_EXAMPLES)):
+      name = self._name(self._user_ids[file])
+      for where, what in index.describe_faults(file, name):
         bad.add(where, what)
-      if num_fine[file] < 2:
-        kept.remove(file)
-        if not faults:
-          bad.add(
-              self._name(user_id),
-              "one example, and a user must have two or more"
-              if num_fine[file]
-              else "empty",
-          )
-      elif file in no_examples:
-        kept.remove(file)
-    return sorted(kept)
+      if bad.skips and num_fine[file] < _MIN_EXAMPLES:
+        if num_fine[file]:
+          bad.add(name, "left out, one image, and two are needed")
+        else:
+          reason = "no image" if is_faulty[file] else "empty"
+          bad.add(name, f"left out, {reason}")
+      elif not num_fine[file] and not is_faulty[file]:
+        bad.add(name, "empty")
+
+  def _warn_of_single(self, num_fine: np.ndarray) -> tuple[str, ...]:
+    single = np.flatnonzero(num_fine == 1)
+    if not single.size:
+      return ()
+    named = ", ".join(
+        self._name(self._user_ids[file]) for file in single[:_NUM_NAMED]
+    )
+    more = ", ..." if single.size > _NUM_NAMED else ""
+    return (
+        f"{single.size} of {num_fine.size} users have one image only, with"
+        f" nothing to compare it with: {named}{more}.",
+    )
 
   @property
   def user_ids(self) -> list[str]:
-    """Users, sorted."""
+    """Users, one a file, sorted."""
     return self._user_ids
 
   def name_of_row(self, row: int) -> str:
     """The file that a row of `labels` is from."""
-    return self._path(self._ids[self._files_of_labels[row]])
+    return self._path(self._user_ids[self._files_of_labels[row]])
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Examples of a virtual client, in TensorFlow operations only.
@@ -154,32 +192,45 @@ class TfRecordExamples:
 
     Returns:
       Batches `OrderedDict(x=string [b] (encoded images), y=int64 [b])`, user by
-      user.
+      user; b may be 0.
     """
     paths = tf.strings.join([
         os.path.join(self._directory, ""),
         tf.strings.split(client_id, population.SEPARATOR),
     ])
+    if not self._partial_paths:
+      return (
+          tf.data.TFRecordDataset(paths)
+          .batch(tfrecord_index.READING_BATCH)
+          .map(_parse)
+      )
+    firsts = tf.constant(self._firsts, tf.int64)
+    all_used = tf.data.Dataset.from_tensors(True).repeat()
 
     # Not by `ignore_errors`, which would hide any error and, when a file has
     # gone, try it again for ever.
-    def read_whole_records(path):
-      num_records = tf.reduce_max(
-          tf.where(
-              tf.equal(self._damaged_paths, path),
-              tf.constant(self._whole_records, tf.int64),
-              tf.constant(-1, tf.int64),  # All of them.
-          )
-      )
-      return tf.data.TFRecordDataset(path).take(num_records)
+    def read_with_use(path):
+      place = tf.where(tf.equal(self._partial_paths, path))[:, 0]
+      first = tf.reduce_sum(tf.gather(firsts, place))
+      end = tf.reduce_sum(tf.gather(firsts, place + 1))
+      is_partial = tf.size(place) > 0
+      return tf.data.Dataset.zip((
+          tf.data.TFRecordDataset(path).take(
+              tf.where(is_partial, end - first, -1)  # -1: all of them.
+          ),
+          tf.data.Dataset.from_tensor_slices(
+              tf.constant(self._used)[first:end]
+          ).concatenate(all_used),
+      ))
 
-    if self._damaged_paths:
-      records = tf.data.Dataset.from_tensor_slices(paths).flat_map(
-          read_whole_records
-      )
-    else:
-      records = tf.data.TFRecordDataset(paths)
-    return records.batch(tfrecord_index.READING_BATCH).map(_parse)
+    # The choice is made by the batch: a filter would call a function for every
+    # record, of the users too of whom all is used.
+    return (
+        tf.data.Dataset.from_tensor_slices(paths)
+        .flat_map(read_with_use)
+        .batch(tfrecord_index.READING_BATCH)
+        .map(lambda records, used: _parse(tf.boolean_mask(records, used)))
+    )
 
   def find_bad_examples(self, client_id: str) -> list[str]:
     """Reads the files of a virtual client anew and decodes every image.
@@ -188,7 +239,7 @@ class TfRecordExamples:
       client_id: Identifier of the virtual client.
 
     Returns:
-      A line for each file or record that cannot be used.
+      A line for each file or record that cannot be used and is not left out.
     """
     lines = []
     for user_id in population.user_ids_of(client_id):
@@ -203,4 +254,4 @@ class TfRecordExamples:
       lines += [
           f"{where}: {what}" for where, what in index.describe_faults(0, name)
       ]
-    return lines
+    return [line for line in lines if line not in self._left_out]

@@ -21,9 +21,7 @@ import tqdm
 
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import sqlite_examples
-
-IMAGE_FEATURE = "image/encoded_jpeg"
-LABEL_FEATURE = "class"
+from tff_fedemb.data import tfrecord_layout
 
 # To be raised when the same files would give another index.
 _INDEX_VERSION = 1
@@ -37,8 +35,8 @@ _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 FINE, NO_EXAMPLE, NO_IMAGE = range(3)
 _FAULTS = {
     NO_EXAMPLE: (
-        f"not a tf.train.Example with one {IMAGE_FEATURE} and one"
-        f" {LABEL_FEATURE}"
+        f"not a tf.train.Example with one {tfrecord_layout.IMAGE_FEATURE} and"
+        f" one {tfrecord_layout.CLASS_FEATURE}"
     ),
     NO_IMAGE: "not an image that can be decoded",
 }
@@ -146,7 +144,7 @@ def read_images(
   """Reads the encoded images of some records, as `read_records` does."""
   return [
       tf.train.Example.FromString(record)
-      .features.feature[IMAGE_FEATURE]
+      .features.feature[tfrecord_layout.IMAGE_FEATURE]
       .bytes_list.value[0]
       for record in read_records(path, index, rows)
   ]
@@ -158,10 +156,13 @@ def _inspect(serialized: bytes) -> tuple[int, int, bool]:
     features = tf.train.Example.FromString(serialized).features.feature
   except message.DecodeError:
     return -1, NO_EXAMPLE, False
-  if IMAGE_FEATURE not in features or LABEL_FEATURE not in features:
+  if (
+      tfrecord_layout.IMAGE_FEATURE not in features
+      or tfrecord_layout.CLASS_FEATURE not in features
+  ):
     return -1, NO_EXAMPLE, False
-  images = features[IMAGE_FEATURE].bytes_list.value
-  labels = features[LABEL_FEATURE].int64_list.value
+  images = features[tfrecord_layout.IMAGE_FEATURE].bytes_list.value
+  labels = features[tfrecord_layout.CLASS_FEATURE].int64_list.value
   if len(images) != 1 or len(labels) != 1:
     return -1, NO_EXAMPLE, False
   looks_whole = images[0].startswith(_JPEG_START) and images[0].endswith(

@@ -1,9 +1,7 @@
 """Writes labelled images in the files that TFF keeps of federated photos.
 
-TensorFlow Federated (0.87) keeps federated Google Landmarks v2 and iNaturalist
-2017 (Hsu et al., 2020, "Federated Visual Classification with Real-World Data
-Distribution", ECCV) as TFRecord files, one a user and one for the test set. A
-record is a `tf.train.Example` of an encoded image and its class.
+`tfrecord_layout` says what these files are (Hsu et al., 2020, "Federated Visual
+Classification with Real-World Data Distribution", ECCV).
 """
 
 from collections.abc import Iterable
@@ -13,8 +11,8 @@ import pathlib
 
 import tensorflow as tf
 
-IMAGE_FEATURE = "image/encoded_jpeg"
-CLASS_FEATURE = "class"
+from tff_fedemb.data import tfrecord_layout
+
 PARTIAL_SUFFIX = ".partial"
 
 # Bytes of a record beside the image: the framing of TFRecord (16) and of the
@@ -34,8 +32,8 @@ def serialize_image(content: bytes, label: int) -> bytes:
   """
   example = tf.train.Example()
   feature = example.features.feature
-  feature[IMAGE_FEATURE].bytes_list.value.append(content)
-  feature[CLASS_FEATURE].int64_list.value.append(label)
+  feature[tfrecord_layout.IMAGE_FEATURE].bytes_list.value.append(content)
+  feature[tfrecord_layout.CLASS_FEATURE].int64_list.value.append(label)
   return example.SerializeToString(deterministic=True)
 
 

@@ -410,7 +410,11 @@ class TestBadImages:
     }  # fmt: skip
     with pytest.raises(sqlite_examples.DataError, match="2 bad examples"):
       _prepare_gld(source, output)
+    capsys.readouterr()
     assert not _prepare_gld(source, output, on_bad_example="skip")
+    told = capsys.readouterr().out
+    assert "1 of them were not found in any archive" in told
+    assert f"remove {output}/gld160k and run again" in told
 
   @pytest.mark.parametrize("on_bad_example", ["fail", "skip"])
   def test_no_images_at_all(self, source, output, on_bad_example):

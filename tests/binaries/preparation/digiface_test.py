@@ -1,6 +1,8 @@
 """Tests of the verification of DigiFace's zips."""
 
+import errno
 import json
+import os
 import zipfile
 
 import pytest
@@ -55,7 +57,7 @@ def test_counts_and_missing_zips_are_told(source, capsys):
       f" {num_bytes} B." in told
   )
   assert "Verified: 2 zips, 5 images, 0 damaged" in told
-  assert "copy of at most about 22.8 kB" in told
+  assert "copy of at most about 10.3 kB" in told
 
 
 def test_verified_zips_are_not_read_again(source, tmp_path, capsys):
@@ -90,6 +92,29 @@ def test_damaged_images_are_listed(source, capsys):
   told = capsys.readouterr().out
   assert "subjects_0-1999_72_imgs.zip/0/1.png: Bad CRC-32" in told
   assert "2 damaged" in told
+
+
+def test_disk_that_cannot_be_read(source, tmp_path, monkeypatch):
+  def read(archive, name):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+  monkeypatch.setattr(zipfile.ZipFile, "read", read)
+  with pytest.raises(
+      sqlite_examples.DataError,
+      match=r"subjects_0-1999_72_imgs\.zip must be a file that can be read",
+  ):
+    digiface.verify(source, tmp_path / "output", on_bad_example="skip")
+  assert not list((tmp_path / "output").iterdir())
+
+
+def test_images_are_those_that_the_task_reads(source, capsys):
+  with zipfile.ZipFile(
+      source / "subjects_100000-133332_5_imgs.zip", "a"
+  ) as archive:
+    archive.writestr("100002/0.PNG", b"an image")
+    archive.writestr("100002/._0.png", b"none")
+  digiface.verify(source)
+  assert "3 subjects, 3 images" in capsys.readouterr().out
 
 
 def test_dry_run_reads_and_writes_nothing(source, tmp_path, capsys):

@@ -17,6 +17,7 @@ from tensorflow_federated.python.simulation.datasets import (
 from tasks.synthetic import gld
 from tasks.synthetic import inaturalist
 from tasks.synthetic import tfrecord_twin
+from tff_fedemb.data import tfrecord_layout
 
 _NUM_USERS = 6
 _SEED = 3
@@ -173,6 +174,27 @@ class TestPopulation:
     assert len(owners) == len(small_users) == _NUM_USERS // 2
     # Of 13 classes.
     assert len({label for label, _ in small_test}) == 6
+
+
+  def test_number_of_classes_is_told(self, variant):
+    _, test = _read_variant(variant)
+    told = tfrecord_layout.read_generator(variant)["num_classes"]
+    assert told == max(label for label, _ in test) + 1
+    assert told == {"gld23k": 6}.get(variant.name, 13)
+
+  @pytest.mark.parametrize("num_users", [1, 7])
+  def test_number_of_classes_follows_from_the_users_alone(
+    self, tmp_path, num_users
+  ):
+    found = [
+      tfrecord_layout.read_generator(path)["num_classes"]
+      for seed in range(3)
+      for path in _write_plain(
+        tmp_path / str(seed), num_users=num_users, seed=seed
+      )
+    ]
+    # 5.2 * 7 ** 0.5 is 13.76.
+    assert found == {1: [6, 3], 7: [14, 7]}[num_users] * 3
 
 
 class TestExistingFolder:
