@@ -11,6 +11,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import tempfile
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from binaries import training_output
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import checkpoints
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import summary
 
@@ -72,7 +74,7 @@ def load_start(
     return None
   root = pathlib.Path(run_dir)
   record = run_directory.read_json(root / _RECORD)
-  if record and any((root / CHECKPOINTS).glob("*")):
+  if record and checkpoints.has_any(root / CHECKPOINTS):
     return Start(None, record)
   # A backbone of its own: one made before the process would be disowned.
   backbone = create_backbone()
@@ -138,11 +140,14 @@ def check_export(path: str | None, run_dir: str) -> None:
         "--export_backbone must be a path where there is nothing yet, found"
         f" {path}."
     )
-  if not os.access(target.parent, os.W_OK):
+  try:
+    with tempfile.NamedTemporaryFile(dir=target.parent):
+      pass
+  except OSError as error:
     raise command_line.UsageError(
         "--export_backbone must be in a directory that can be written to,"
-        f" found {path}."
-    )
+        f" found {path}: {error.strerror}."
+    ) from error
 
 
 def export(directory: run_directory.RunDirectory, path: str | None) -> None:
@@ -152,7 +157,10 @@ def export(directory: run_directory.RunDirectory, path: str | None) -> None:
     directory: The run's.
     path: Where to, `None` for nowhere; what is there is left as it is.
   """
-  if path is None or os.path.exists(path):
+  if path is None:
+    return
+  if os.path.exists(path):
+    training_output.say(f"There is something at {path} already; left as it is.")
     return
   target = pathlib.Path(path).absolute()
   partial = target.with_name(f".{target.name}.partial")

@@ -11,17 +11,26 @@ import asyncio
 from collections.abc import Callable
 import os
 import pathlib
+import re
 import shutil
 from typing import Any
 
 import tensorflow_federated as tff
 
 _PREFIX = "round_"
+_WHOLE = re.compile(rf"{_PREFIX}\d+")
 _KEPT = 3
 
 
 class CheckpointsError(ValueError):
   """There are checkpoints, and none of them can be read."""
+
+
+def has_any(directory: str | os.PathLike[str]) -> bool:
+  """Whether a directory, which need not be there, has a whole checkpoint."""
+  return any(
+      _WHOLE.fullmatch(path.name) for path in pathlib.Path(directory).glob("*")
+  )
 
 
 class Checkpoints:
