@@ -84,6 +84,7 @@ class Preparation:
     self._final = self._output_dir / job.variant
     self._work = self._output_dir / f"{job.variant}.partial"
     self._data = self._work / "data"
+    self._train = self._data / tfrecord_layout.TRAIN_FOLDER
     self._spool = self._work / "images.spool"
     self._on_bad_example = on_bad_example
     bad_examples.BadExamples(on_bad_example)  # Validates the policy.
@@ -118,7 +119,7 @@ class Preparation:
         shutil.rmtree(self._work, ignore_errors=True)
       return False
     if not dry_run:
-      (self._data / tfrecord_layout.TRAIN_FOLDER).mkdir(parents=True, exist_ok=True)
+      self._train.mkdir(parents=True, exist_ok=True)
     with (
         contextlib.nullcontext() if dry_run else self._lock(),
         contextlib.closing(
@@ -306,7 +307,8 @@ class Preparation:
     bad.check()
     if not self._is_finished(tfrecord_layout.TEST_FILE_NAME):
       raise sqlite_examples.DataError(
-          f"{tfrecord_layout.TEST_FILE_NAME} must have images, found none that can be read."
+          f"{tfrecord_layout.TEST_FILE_NAME} must have images, found none that"
+          " can be read."
       )
 
   def _write_file(
@@ -336,7 +338,7 @@ class Preparation:
     left_out = sorted(state.left_out())
     job = self._job
     report = job.identity | {
-        "num_users": len(list((self._data / tfrecord_layout.TRAIN_FOLDER).iterdir())),
+        "num_users": len(list(self._train.iterdir())),
         "num_users_without_images": len(self._unfinished),
         "num_images": (
             sum(len(rows) for rows in self._files.values()) - len(left_out)

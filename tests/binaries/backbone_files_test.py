@@ -1,8 +1,10 @@
 """Tests of the backbones that a run takes from a file, or leaves in one."""
 
+import errno
 import hashlib
 import json
 import os
+import tempfile
 
 import numpy as np
 import pytest
@@ -233,10 +235,11 @@ class TestCheckExport:
   def test_a_directory_that_may_not_be_written_is_refused(
       self, tmp_path, run_dir, monkeypatch
   ):
+    def refuse(dir):
+      raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+
     # Who runs the tests as root may write anywhere.
-    monkeypatch.setattr(
-        os, "access", lambda path, mode: str(path) != str(tmp_path)
-    )
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
     with pytest.raises(command_line.UsageError, match="that can be written to"):
       backbone_files.check_export(str(tmp_path / "backbone"), str(run_dir))
 
