@@ -1,9 +1,8 @@
 """Starts a backbone from weights that were trained before, elsewhere.
 
-Training on public data first costs no privacy and spares most of the rounds
-(Xu et al. 2023, section 5). The weights must come from public data: nothing
-here can tell, and weights trained on the users' own data would make the
-statement of epsilon false.
+Training on public data first costs no privacy (Xu et al. 2023). The weights
+must come from public data: nothing here can tell, and weights trained on the
+users' own data would make the statement of epsilon false.
 
 Weights are matched by name, "block_3_expand/kernel". Two cases beside:
 
