@@ -1,0 +1,308 @@
+"""How much noise each release of a fit needs for its epsilon and delta.
+
+A fit makes releases of several kinds: sums of outer products once, gradients in
+every step. All are Gaussian mechanisms, and their composition is what the fit
+costs. `dp_accounting` computes it, and searches for the noise.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import math
+
+import dp_accounting
+
+from tff_fedemb.privacy import calibration
+from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import gaussian_accountant
+
+# Where the search begins: its epsilon is above any target.
+_SMALLEST_SCALE = 1e-3
+# Of the logarithm of the scale, around a first guess.
+_PLD_REACH = 0.2
+_LARGEST_EXPONENT = 300.0
+# The scale is rounded up to so many digits, by more than one step at most.
+_DIGITS = 5
+_ROUNDINGS = 10
+_RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+  """One kind of noised sum that a fit publishes.
+
+  Attributes:
+    name: What is released, for example 'covariance'.
+    share: Of the fit's budget, positive; relative to the other releases'. In
+      terms of zero-concentrated DP, where the costs of Gaussian mechanisms add
+      up.
+    count: How often a fit releases it, at least 1.
+    sampling_probability: With which each example takes part, in (0, 1];
+      independently, and drawn anew each time.
+
+  Raises:
+    ValueError: If a value is out of its range.
+  """
+
+  name: str
+  share: float = 1.0
+  count: int = 1
+  sampling_probability: float = 1.0
+
+  def __post_init__(self):
+    if not checks.is_number(self.share) or self.share <= 0:
+      raise ValueError(
+          f'share of {self.name} must be positive, found {self.share!r}.'
+      )
+    checks.check_integer('count', self.count, minimum=1)
+    if not 0 < self.sampling_probability <= 1:
+      raise ValueError(
+          'sampling_probability must be in (0, 1], found'
+          f' {self.sampling_probability!r}.'
+      )
+
+  def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
+    """What releasing it once costs.
+
+    Args:
+      noise_multiplier: Standard deviation of the noise over the sensitivity.
+    """
+    if noise_multiplier == 0:
+      return dp_accounting.NonPrivateDpEvent()
+    event = dp_accounting.GaussianDpEvent(noise_multiplier)
+    if self.sampling_probability < 1:
+      return dp_accounting.PoissonSampledDpEvent(
+          self.sampling_probability, event
+      )
+    return event
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+  """The noise of each release, and what they cost together.
+
+  Privacy:
+    Unit: what contributes to a sum with the stated sensitivity: an example,
+      or in federated fits a user.
+    Neighbouring relation: add or remove one of them.
+    Sensitivity: 1; whoever adds the noise multiplies by the sensitivity.
+    DpEvent: `event`, the composition of `GaussianDpEvent`, Poisson-sampled
+      where examples are.
+
+  Attributes:
+    releases: All kinds of release.
+    noise_multipliers: By name: standard deviation over sensitivity, 0 for none.
+    epsilon: What the releases cost; infinity without noise.
+    delta: At which epsilon holds.
+  """
+
+  releases: tuple[Release, ...]
+  noise_multipliers: Mapping[str, float]
+  epsilon: float
+  delta: float | None
+
+  @property
+  def event(self) -> dp_accounting.DpEvent:
+    """The whole fit's."""
+    return compose([
+        (release.event(self.noise_multipliers[release.name]), release.count)
+        for release in self.releases
+    ])
+
+  @property
+  def accountant(self) -> str:
+    """Name of the accountant that the epsilon is of."""
+    return 'pld' if _is_sampled(self.releases) else 'gaussian'
+
+
+def check_epsilon(epsilon: float) -> None:
+  """Raises ValueError unless it is a target that protects, or infinity."""
+  limit = calibration.MAX_TARGET_EPSILON
+  if epsilon != math.inf and not (
+      checks.is_number(epsilon) and 0 < epsilon <= limit
+  ):
+    raise ValueError(
+        f'epsilon must be in (0, {limit:g}], or inf for no noise, found'
+        f' {epsilon!r}.'
+    )
+
+
+def compose(
+    event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
+) -> dp_accounting.DpEvent:
+  """Returns one event for all of them.
+
+  Args:
+    event_counts: Events, and how often each of them happens.
+  """
+  return dp_accounting.ComposedDpEvent([
+      event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
+      for event, count in event_counts
+  ])
+
+
+def epsilon_of(
+    event: dp_accounting.DpEvent, delta: float, *, accountant: str
+) -> float:
+  """Returns the epsilon of an event at `delta`.
+
+  Args:
+    event: Composed of Gaussian mechanisms, sampled or not.
+    delta: In (0, 1).
+    accountant: 'gaussian', exact, where nothing is sampled, or 'pld'.
+  """
+  ledger = _create_accountant(accountant)
+  ledger.compose(event)
+  return epsilon_lib.current_epsilon(ledger, delta)
+
+
+def calibrate(
+    releases: Sequence[Release],
+    *,
+    epsilon: float,
+    delta: float | None,
+    split: Mapping[str, float] | None = None,
+) -> Budget:
+  """Returns the least noise for which a fit meets its target.
+
+  With z the scale that is searched for, a release of share w that happens m
+  times with sampling probability q has the noise multiplier z q sqrt(m / w):
+  without sampling all m together cost the share w of the fit's
+  zero-concentrated DP.
+
+  Privacy:
+    As `Budget`.
+
+  Args:
+    releases: All kinds of release of the fit, each of another name.
+    epsilon: Target, positive; infinity for no noise.
+    delta: In (0, 1); may be `None` without noise.
+    split: Replaces the shares of the named releases.
+
+  Raises:
+    ValueError: If a value is out of its range, or the target out of reach.
+  """
+  check_epsilon(epsilon)
+  releases = _with_shares(releases, split or {})
+  if epsilon == math.inf:
+    zeros = {release.name: 0.0 for release in releases}
+    return Budget(releases, zeros, math.inf, delta)
+  if delta is None:
+    raise ValueError('delta must be given where epsilon is finite, found None.')
+  checks.check_delta(delta)
+  total = sum(release.share for release in releases)
+  factors = {
+      release.name: release.sampling_probability
+      * math.sqrt(release.count * total / release.share)
+      for release in releases
+  }
+
+  def with_scale(scale: float) -> Budget:
+    multipliers = {name: scale * factors[name] for name in factors}
+    return Budget(releases, multipliers, epsilon, delta)
+
+  scale = _find_scale(with_scale, epsilon, delta)
+  budget = with_scale(scale)
+  found = epsilon_of(budget.event, delta, accountant=budget.accountant)
+  return dataclasses.replace(budget, epsilon=found)
+
+
+def _find_scale(
+    with_scale: Callable[[float], Budget], epsilon: float, delta: float
+) -> float:
+  """The least scale of the noise, rounded up to a few digits."""
+  accountant = with_scale(1.0).accountant
+
+  def search(
+      name: str,
+      get_event: Callable[[Budget], dp_accounting.DpEvent],
+      lower: float,
+      guess: float,
+      *,
+      tolerance: float,
+  ) -> float:
+    return dp_accounting.calibrate_dp_mechanism(
+        lambda: _create_accountant(name),
+        lambda logarithm: get_event(with_scale(math.exp(logarithm))),
+        epsilon,
+        delta,
+        dp_accounting.LowerEndpointAndGuess(lower, guess),
+        tol=tolerance,
+    )
+
+  lower = math.log(_SMALLEST_SCALE)
+  logarithm = search(
+      'gaussian', _gaussian_limit, lower, 0.0, tolerance=1e-9
+  )
+  if accountant == 'pld':
+    # PLD takes the longer the less noise there is: it searches nearby.
+    guess = logarithm
+    event = with_scale(math.exp(guess - _PLD_REACH)).event
+    while epsilon_of(event, delta, accountant='pld') <= epsilon:
+      guess -= _PLD_REACH
+      event = with_scale(math.exp(guess - _PLD_REACH)).event
+    logarithm = search(
+        'pld',
+        lambda budget: budget.event,
+        guess - _PLD_REACH,
+        guess,
+        tolerance=1e-3,
+    )
+  # The search ends on either side of the target.
+  scale = math.exp(logarithm)
+  for _ in range(_ROUNDINGS):
+    digits = _DIGITS - 1 - math.floor(math.log10(scale))
+    rounded = math.ceil(scale * 10.0**digits) / 10.0**digits
+    event = with_scale(rounded).event
+    if epsilon_of(event, delta, accountant=accountant) <= epsilon:
+      return rounded
+    scale = rounded * (1 + 10.0**-_DIGITS)
+  raise ValueError(
+      f'epsilon must be one that some noise reaches, found {epsilon!r}.'
+  )
+
+
+def _gaussian_limit(budget: Budget) -> dp_accounting.DpEvent:
+  """What many sampled releases come close to: unsampled ones of more noise.
+
+  Dong et al. 2022, "Gaussian Differential Privacy", corollary 5.4. No bound: it
+  says where to look for one.
+  """
+  event_counts = []
+  for release in budget.releases:
+    noise_multiplier = budget.noise_multipliers[release.name]
+    if release.sampling_probability < 1:
+      growth = math.expm1(min(noise_multiplier**-2, _LARGEST_EXPONENT))
+      noise_multiplier = 1 / (release.sampling_probability * math.sqrt(growth))
+    event_counts.append(
+        (dp_accounting.GaussianDpEvent(noise_multiplier), release.count)
+    )
+  return compose(event_counts)
+
+
+def _with_shares(
+    releases: Sequence[Release], split: Mapping[str, float]
+) -> tuple[Release, ...]:
+  names = [release.name for release in releases]
+  for name in split:
+    if name not in names:
+      raise ValueError(
+          f'split must name releases of the method, {names}, found {name!r}.'
+      )
+  return tuple(
+      dataclasses.replace(release, share=split.get(release.name, release.share))
+      for release in releases
+  )
+
+
+def _create_accountant(name: str) -> dp_accounting.PrivacyAccountant:
+  if name == 'gaussian':
+    # Of the same loss in both directions, whatever the relation.
+    return gaussian_accountant.GaussianAccountant(_RELATION)
+  return epsilon_lib.create_accountant(name, _RELATION)
+
+
+def _is_sampled(releases: Sequence[Release]) -> bool:
+  return any(release.sampling_probability < 1 for release in releases)

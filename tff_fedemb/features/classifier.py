@@ -1,0 +1,186 @@
+"""A private classifier with the interface of scikit-learn's estimators."""
+
+from collections.abc import Mapping
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from sklearn import base
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import method as method_lib
+from tff_fedemb.features import noise
+from tff_fedemb.privacy import report
+
+UNIT = 'example'
+RELATION = 'add or remove one example'
+ASSUMPTIONS = (
+    'the number of examples is public: defaults and divisors are made of it',
+    'the number of classes is public: labels were not searched for it',
+    'the map from data to features is public, or was trained on other data, or'
+    ' has a cost of its own',
+    'hyperparameters were not chosen by other fits on the same data',
+)
+NOT_COVERED = (
+    'accuracies measured on the training data',
+    'pseudo-randomness: noise from a seed protects from nobody who knows it',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class FitReport:
+  """What a fit published, and what that cost.
+
+  Privacy:
+    Unit: `unit`.
+    Neighbouring relation: `neighboring_relation`.
+    Sensitivity: 1 in each of the `releases`, whose noise multipliers are
+      relative to it.
+    DpEvent: spelled out in `releases`.
+
+  Attributes:
+    epsilon: Of the releases that were made; infinity without noise.
+    delta: At which epsilon holds.
+    accountant: Whose epsilon it is.
+    releases: JSON values for each kind of release that was made.
+    hyperparameters: Of the method, defaults filled in.
+    unit: What is protected.
+    neighboring_relation: For example 'add or remove one example'.
+    assumptions: What has to be true for the epsilon.
+    not_covered: What it says nothing about.
+  """
+
+  epsilon: float
+  delta: float | None
+  accountant: str
+  releases: tuple[dict[str, Any], ...]
+  hyperparameters: dict[str, Any]
+  unit: str = UNIT
+  neighboring_relation: str = RELATION
+  assumptions: tuple[str, ...] = ASSUMPTIONS
+  not_covered: tuple[str, ...] = NOT_COVERED
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns a dictionary that JSON can hold, infinity as "inf"."""
+    return report.json_safe(dataclasses.asdict(self))
+
+
+class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
+  """A linear classifier of features, fitted with differential privacy.
+
+  Privacy:
+    Unit: example.
+    Neighbouring relation: add or remove one example.
+    Sensitivity, DpEvent: those of the method; `report_` has what happened.
+
+  Attributes:
+    coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
+    classes_: `[num_classes]`: 0, 1, ...
+    report_: A `FitReport`.
+  """
+
+  def __init__(
+      self,
+      method: method_lib.Method,
+      *,
+      num_classes: int,
+      epsilon: float,
+      delta: float | None = None,
+      clip_norm: float = 1.0,
+      scaling: str = 'clip',
+      split: Mapping[str, float] | None = None,
+      seed: int | None = None,
+  ):
+    """Initialises the classifier; `fit` checks the values.
+
+    Args:
+      method: How to fit.
+      num_classes: Labels are in [0, num_classes); public.
+      epsilon: Target, positive; infinity for no noise.
+      delta: In (0, 1), well below one over the number of examples; may be
+        `None` without noise.
+      clip_norm: C, bound of the L2 norm of features; never taken from the data.
+      scaling: One of `examples.SCALINGS`.
+      split: Shares of the budget by name of release, instead of the method's.
+      seed: Of noise and sampling; `None` for the operating system's entropy,
+        which alone is secret.
+    """
+    self.method = method
+    self.num_classes = num_classes
+    self.epsilon = epsilon
+    self.delta = delta
+    self.clip_norm = clip_norm
+    self.scaling = scaling
+    self.split = split
+    self.seed = seed
+
+  def fit(
+      self, features: np.ndarray, labels: np.ndarray
+  ) -> 'FeatureClassifier':
+    """Fits the classifier.
+
+    Args:
+      features: `[n, d]`.
+      labels: `[n]`.
+
+    Returns:
+      The classifier itself.
+
+    Raises:
+      ValueError: If an argument is out of its range, or epsilon out of reach.
+    """
+    examples = self._clipped(features, labels)
+    budget = budget_lib.calibrate(
+        self.method.plan_releases(examples.size),
+        epsilon=self.epsilon,
+        delta=self.delta,
+        split=self.split,
+    )
+    method = self.method.resolve(examples.size, budget.noise_multipliers)
+    # Two streams: how many numbers sampling takes must not move the noise.
+    noise_rng, other_rng = (
+        np.random.default_rng(sequence)
+        for sequence in np.random.SeedSequence(self.seed).spawn(2)
+    )
+    releases = noise.Releases(budget, noise_rng)
+    self.coef_ = method.fit(examples, releases, other_rng)
+    self.classes_ = np.arange(self.num_classes)
+    self.n_features_in_ = examples.size.dim
+    epsilon = math.inf
+    if self.epsilon != math.inf:
+      epsilon = budget_lib.epsilon_of(
+          releases.event, self.delta, accountant=budget.accountant
+      )
+    self.report_ = FitReport(
+        epsilon,
+        self.delta,
+        budget.accountant,
+        tuple(releases.to_json()),
+        method.hyperparameters(),
+    )
+    return self
+
+  def decision_function(self, features: np.ndarray) -> np.ndarray:
+    """Returns logits `[n, num_classes]` of features `[n, d]`."""
+    examples = self._clipped(features, np.zeros(len(features), np.int64))
+    return np.concatenate([
+        chunk @ self.coef_.T.astype(chunk.dtype)
+        for chunk, _ in examples.chunks(wide=self.num_classes)
+    ])
+
+  def predict(self, features: np.ndarray) -> np.ndarray:
+    """Returns classes `[n]` of features `[n, d]`."""
+    return self.decision_function(features).argmax(axis=1)
+
+  def _clipped(
+      self, features: np.ndarray, labels: np.ndarray
+  ) -> examples_lib.ClippedExamples:
+    return examples_lib.ClippedExamples(
+        np.asarray(features),
+        np.asarray(labels),
+        num_classes=self.num_classes,
+        clip_norm=self.clip_norm,
+        scaling=self.scaling,
+    )

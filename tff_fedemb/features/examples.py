@@ -1,0 +1,183 @@
+"""Labelled features, clipped to a norm and read a chunk at a time."""
+
+from collections.abc import Iterator
+import dataclasses
+
+import numpy as np
+
+from tff_fedemb.privacy import checks
+
+# How the norm of a feature vector is bounded.
+SCALINGS = ('clip', 'unit_norm')
+
+_NUMBERS_OF_CHUNK = 2**23
+
+
+@dataclasses.dataclass(frozen=True)
+class ProblemSize:
+  """What a method may know of the data before it pays for it.
+
+  Attributes:
+    num_examples: n. The cost holds for data sets of any size; that this number
+      may be used, and published, is an assumption.
+    dim: d, numbers of a feature vector.
+    num_classes: K.
+    clip_norm: C, bound of a feature vector's L2 norm.
+  """
+
+  num_examples: int
+  dim: int
+  num_classes: int
+  clip_norm: float
+
+  @property
+  def mean_eigenvalue(self) -> float:
+    """n C^2 / d: of the features' second moments, if all have norm C."""
+    return self.num_examples * self.clip_norm**2 / self.dim
+
+
+class ClippedExamples:
+  """Examples whose feature vectors have at most a given norm.
+
+  Nothing is copied but a chunk at a time, so that memory does not grow with
+  what the features, possibly a file mapped into memory, take.
+  """
+
+  def __init__(
+      self,
+      features: np.ndarray,
+      labels: np.ndarray,
+      *,
+      num_classes: int,
+      clip_norm: float,
+      scaling: str = 'clip',
+  ):
+    """Initialises the examples.
+
+    Args:
+      features: `[n, d]`, real numbers.
+      labels: `[n]`, integers in [0, num_classes).
+      num_classes: K, at least 2; public.
+      clip_norm: C, positive: longer vectors are scaled down to this L2 norm.
+      scaling: 'clip', or 'unit_norm' to scale shorter ones up as well.
+
+    Raises:
+      ValueError: If a value is out of its range, or the arrays do not match.
+    """
+    checks.check_integer('num_classes', num_classes, minimum=2)
+    if not checks.is_number(clip_norm) or clip_norm <= 0:
+      raise ValueError(f'clip_norm must be positive, found {clip_norm!r}.')
+    if scaling not in SCALINGS:
+      raise ValueError(
+          f'scaling must be one of {list(SCALINGS)}, found {scaling!r}.'
+      )
+    self._features = check_features(features)
+    self._labels = check_labels(labels, len(features), num_classes)
+    self._scaling = scaling
+    self.size = ProblemSize(
+        len(features), features.shape[1], int(num_classes), float(clip_norm)
+    )
+
+  @property
+  def dtype(self) -> np.dtype:
+    """Of the chunks: float64 if the features are, else float32."""
+    kind = self._features.dtype
+    return np.dtype(np.float64 if kind == np.float64 else np.float32)
+
+  @property
+  def labels(self) -> np.ndarray:
+    """All labels, int64 `[n]`."""
+    return self._labels
+
+  def chunks(
+      self, rows: np.ndarray | None = None, *, wide: int = 0
+  ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields clipped features `[b, d]` and labels `[b]`, each example once.
+
+    Args:
+      rows: Numbers of the examples, `[m]`, in any order; `None` for all.
+      wide: Numbers besides the features that the caller holds for an example.
+    """
+    size = max(1, _NUMBERS_OF_CHUNK // (self.size.dim + wide))
+    num_rows = len(self._labels) if rows is None else len(rows)
+    for start in range(0, num_rows, size):
+      chunk = slice(start, start + size)
+      if rows is not None:
+        chunk = rows[chunk]
+      yield (
+          clip_rows(
+              self._features[chunk].astype(self.dtype),
+              self.size.clip_norm,
+              scaling=self._scaling,
+          ),
+          self._labels[chunk],
+      )
+
+
+def check_features(features: np.ndarray) -> np.ndarray:
+  """Returns features `[n, d]`, refusing other shapes and kinds.
+
+  Raises:
+    ValueError: If it is no matrix of real numbers, or an empty one.
+  """
+  if features.ndim != 2 or not features.size or features.dtype.kind not in (
+      'fiub'
+  ):
+    raise ValueError(
+        'features must be real numbers [n, d], n and d at least 1, found'
+        f' {features.dtype} {list(features.shape)}.'
+    )
+  return features
+
+
+def check_labels(
+    labels: np.ndarray, num_examples: int, num_classes: int
+) -> np.ndarray:
+  """Returns labels as int64 `[n]`.
+
+  Raises:
+    ValueError: If there are not as many as examples, or they are not integers
+      in [0, num_classes).
+  """
+  if labels.shape != (num_examples,) or labels.dtype.kind not in 'iu':
+    raise ValueError(
+        f'labels must be integers [{num_examples}], one for each example, found'
+        f' {labels.dtype} {list(labels.shape)}.'
+    )
+  if num_examples and not 0 <= labels.min() <= labels.max() < num_classes:
+    raise ValueError(
+        f'labels must be in [0, {num_classes}), found {labels.min()} to'
+        f' {labels.max()}.'
+    )
+  return labels.astype(np.int64)
+
+
+def clip_rows(
+    features: np.ndarray,
+    clip_norm: float,
+    *,
+    scaling: str = 'clip',
+) -> np.ndarray:
+  """Scales rows so that their L2 norm is at most, or exactly, a bound.
+
+  Args:
+    features: `[b, d]`, finite.
+    clip_norm: The bound.
+    scaling: One of `SCALINGS`; rows of zeros stay what they are.
+
+  Raises:
+    ValueError: If a number is not finite.
+  """
+  norms = np.sqrt(np.einsum('ij,ij->i', features, features, dtype=np.float64))
+  if not np.isfinite(norms).all():
+    count = np.count_nonzero(~np.isfinite(norms))
+    raise ValueError(
+        f'features must be finite numbers, found {count} or more examples with'
+        ' others.'
+    )
+  with np.errstate(divide='ignore'):
+    scales = clip_norm / norms
+  if scaling == 'clip':
+    scales = np.minimum(scales, 1.0)
+  scales[norms == 0] = 1.0
+  return features * scales[:, None].astype(features.dtype)

@@ -1,0 +1,165 @@
+"""DP-FC: gradients preconditioned by a private covariance of the features.
+
+Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
+Image Classification from Features" (arXiv 2211.13403), DP-FC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from scipy import linalg
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import gradient_steps
+from tff_fedemb.features import losses
+from tff_fedemb.features import method
+from tff_fedemb.features import noise
+from tff_fedemb.privacy import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureCovariance(method.Method):
+  """Steps W_l <- W_l - eta (F + lambda I)^-1 G_l from zero weights.
+
+  F = PSD(sum x x' + noise) is released once and shared by all classes and
+  steps: second-order information that costs d^2 numbers, whatever the number
+  of classes. G is the clipped, noised gradient; both are sums over examples.
+
+  Privacy:
+    Unit: example.
+    Neighbouring relation: add or remove one example.
+    Sensitivity: C^2 for F, where C bounds the norm of x; `gradient_clip_norm`
+      for each gradient, which is clipped as a whole.
+    DpEvent: `GaussianDpEvent` for F, and as `gradient_steps.GradientRelease`
+      for the gradients.
+
+  Attributes:
+    steps: T, number of gradients, at least 1.
+    learning_rate: eta, positive.
+    regularization: lambda, positive. By default `relative_regularization`
+      n C^2 / d, or about the norm of the noise on F where that is more.
+    relative_regularization: Of the default, positive.
+    momentum: In [0, 1).
+    loss: One of `losses.LOSSES`.
+    gradient_clip_norm: Positive, C by default.
+    batch_size: Expected number of examples in a step, drawn by Poisson
+      sampling; `None` for all examples in every step.
+    covariance_share: Of the budget, in (0, 1): what F gets.
+  """
+
+  steps: int = 20
+  learning_rate: float = 1.0
+  regularization: float | None = None
+  relative_regularization: float = 0.1
+  momentum: float = 0.0
+  loss: str = 'softmax'
+  gradient_clip_norm: float | None = None
+  batch_size: float | None = None
+  covariance_share: float = 0.2
+
+  name: ClassVar[str] = 'feature_covariance'
+
+  def __post_init__(self):
+    checks.check_integer('steps', self.steps, minimum=1)
+    for name in (
+        'learning_rate',
+        'regularization',
+        'relative_regularization',
+        'gradient_clip_norm',
+        'batch_size',
+    ):
+      method.check_positive(name, getattr(self, name))
+    method.check_choice('loss', self.loss, losses.LOSSES)
+    for name in ('momentum', 'covariance_share'):
+      value = getattr(self, name)
+      if not checks.is_number(value) or not 0 <= value < 1:
+        raise ValueError(f'{name} must be in [0, 1), found {value!r}.')
+
+  def _release(
+      self, size: examples_lib.ProblemSize
+  ) -> gradient_steps.GradientRelease:
+    return gradient_steps.GradientRelease(
+        self.steps,
+        self.batch_size,
+        self.loss,
+        self.gradient_clip_norm or size.clip_norm,
+    )
+
+  def plan_releases(
+      self, size: examples_lib.ProblemSize
+  ) -> tuple[budget_lib.Release, ...]:
+    """See base class."""
+    return (
+        budget_lib.Release('covariance', self.covariance_share),
+        self._release(size).plan(size, share=1.0 - self.covariance_share),
+    )
+
+  def resolve(
+      self,
+      size: examples_lib.ProblemSize,
+      noise_multipliers: Mapping[str, float],
+  ) -> FeatureCovariance:
+    """See base class."""
+    noise_norm = noise.noise_norm(
+        size.clip_norm**2 * noise_multipliers['covariance'], size.dim
+    )
+    default = max(
+        self.relative_regularization * size.mean_eigenvalue, noise_norm
+    )
+    return dataclasses.replace(
+        self,
+        regularization=self.regularization or default,
+        gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
+    )
+
+  def fit(
+      self,
+      examples: examples_lib.ClippedExamples,
+      releases: noise.Releases,
+      rng: np.random.Generator,
+  ) -> np.ndarray:
+    """See base class."""
+    size = examples.size
+    covariance = np.zeros([size.dim, size.dim])
+    for features, _ in examples.chunks():
+      covariance += features.T @ features
+    covariance = releases.open(
+        'covariance', sensitivity=size.clip_norm**2
+    ).add_symmetric_noise(covariance)
+    factor = factorize(
+        covariance, self.regularization, num_examples=size.num_examples
+    )
+    release = self._release(size)
+    optimizer = gradient_steps.Optimizer(
+        'momentum', learning_rate=self.learning_rate, momentum=self.momentum
+    )
+    weights = np.zeros([size.num_classes, size.dim])
+    for _ in range(self.steps):
+      gradient = release.mean_gradient(weights, examples, releases, rng)
+      weights = optimizer.step(
+          weights, linalg.cho_solve(factor, gradient.T).T
+      )
+    return weights
+
+
+def factorize(
+    covariance: np.ndarray, regularization: float, *, num_examples: float
+) -> tuple[np.ndarray, bool]:
+  """Returns the Cholesky factor of (PSD(covariance) + regularization I) / n.
+
+  Args:
+    covariance: `[d, d]`, noised sum.
+    regularization: Positive.
+    num_examples: n, (expected) number of examples in the sum.
+
+  Returns:
+    What `scipy.linalg.cho_solve` takes.
+  """
+  matrix = noise.project_to_psd(covariance)
+  matrix[np.diag_indices_from(matrix)] += regularization
+  return linalg.cho_factor(matrix / num_examples)

@@ -1,0 +1,134 @@
+"""What methods of many noised gradients share: batches and optimizers."""
+
+from collections.abc import Iterator
+import dataclasses
+
+import numpy as np
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import losses
+from tff_fedemb.features import noise
+
+GRADIENT = 'gradient'
+OPTIMIZERS = ('momentum', 'adam')
+
+# Of Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization".
+_ADAM_DECAY, _ADAM_EPSILON = 0.999, 1e-8
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientRelease:
+  """How often gradients are released, and of which examples.
+
+  Privacy:
+    Unit: example.
+    Neighbouring relation: add or remove one example.
+    Sensitivity: `clip_norm`: each example's whole gradient is clipped to it.
+    DpEvent: `steps` times `GaussianDpEvent`, Poisson-sampled with probability
+      batch_size / n if there is a batch size.
+
+  Noise is added to the sum, which is divided by the expected number of
+  examples in it.
+
+  Attributes:
+    steps: Number of gradients.
+    batch_size: Expected number of examples in a gradient; `None` for all.
+    loss: One of `losses.LOSSES`.
+    clip_norm: Bound of the norm of an example's gradient.
+  """
+
+  steps: int
+  batch_size: float | None
+  loss: str
+  clip_norm: float
+
+  def plan(
+      self, size: examples_lib.ProblemSize, share: float
+  ) -> budget_lib.Release:
+    """Returns the release with this share of the budget.
+
+    Raises:
+      ValueError: If a batch would have more examples than there are.
+    """
+    probability = 1.0
+    if self.batch_size is not None:
+      if self.batch_size > size.num_examples:
+        raise ValueError(
+            'batch_size must be at most the number of examples,'
+            f' {size.num_examples}, found {self.batch_size}.'
+        )
+      probability = self.batch_size / size.num_examples
+    return budget_lib.Release(GRADIENT, share, self.steps, probability)
+
+  def mean_gradient(
+      self,
+      weights: np.ndarray,
+      examples: examples_lib.ClippedExamples,
+      releases: noise.Releases,
+      rng: np.random.Generator,
+  ) -> np.ndarray:
+    """Releases one gradient.
+
+    Args:
+      weights: `[K, d]`.
+      examples: The data.
+      releases: Makes the release.
+      rng: Draws the batch.
+
+    Returns:
+      The noised sum `[K, d]` over the expected number of examples.
+    """
+    total = np.zeros_like(weights)
+    for features, labels in self._batches(examples, rng):
+      total += losses.clipped_gradient(
+          weights, features, labels, loss=self.loss, clip_norm=self.clip_norm
+      )
+    release = releases.open(GRADIENT, sensitivity=self.clip_norm)
+    expected = self.batch_size or examples.size.num_examples
+    return release.add_noise(total) / expected
+
+  def _batches(
+      self, examples: examples_lib.ClippedExamples, rng: np.random.Generator
+  ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    size = examples.size
+    if self.batch_size is None:
+      return examples.chunks(wide=size.num_classes)
+    drawn = rng.random(size.num_examples) < self.batch_size / size.num_examples
+    return examples.chunks(wide=size.num_classes, rows=np.flatnonzero(drawn))
+
+
+class Optimizer:
+  """Steps of gradient descent, in the manner of Keras' optimizers."""
+
+  def __init__(self, name: str, *, learning_rate: float, momentum: float):
+    """Initialises the optimizer.
+
+    Args:
+      name: One of `OPTIMIZERS`.
+      learning_rate: Positive.
+      momentum: In [0, 1); Adam's first decay.
+    """
+    self._name = name
+    self._learning_rate = learning_rate
+    self._momentum = momentum
+    self._steps = 0
+    self._mean: np.ndarray | float = 0.0
+    self._square: np.ndarray | float = 0.0
+
+  def step(self, weights: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Returns the weights after a step; shapes are equal and stay the same."""
+    self._steps += 1
+    if self._name == 'momentum':
+      self._mean = self._momentum * self._mean + gradient
+      return weights - self._learning_rate * self._mean
+    decay = self._momentum
+    self._mean = decay * self._mean + (1 - decay) * gradient
+    self._square = (
+        _ADAM_DECAY * self._square + (1 - _ADAM_DECAY) * gradient**2
+    )
+    mean = self._mean / (1 - decay**self._steps)
+    square = self._square / (1 - _ADAM_DECAY**self._steps)
+    return weights - self._learning_rate * mean / (
+        np.sqrt(square) + _ADAM_EPSILON
+    )

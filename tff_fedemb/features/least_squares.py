@@ -1,0 +1,178 @@
+"""Least squares: the classifier in closed form, from sums released once.
+
+Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
+Image Classification from Features" (arXiv 2211.13403), DP-LS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+from scipy import linalg
+from scipy import sparse
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import method
+from tff_fedemb.features import noise
+
+COVARIANCES = ('shared', 'per_class')
+
+# Of the budget; found on data sets of this repository's kinds, not on those of
+# a user.
+_SHARES = {'covariance': 0.3, 'class_covariance': 0.2, 'class_sum': 0.7}
+
+
+@dataclasses.dataclass(frozen=True)
+class LeastSquares(method.Method):
+  """Ridge regression on the classes' indicators.
+
+  With G = sum x x', A_l = sum over class l of x x' and b_l = sum over class l
+  of x, the weights of class l are (A_l + alpha G + lambda I)^-1 b_l, or without
+  A_l (G + lambda I)^-1 b_l: d^2 + K d numbers to release instead of K d^2.
+
+  Privacy:
+    Unit: example.
+    Neighbouring relation: add or remove one example, of one class.
+    Sensitivity: C^2 for G, C^2 for all A_l together (an example is in one of
+      them), C for all b_l together; C bounds the norm of x.
+    DpEvent: a `GaussianDpEvent` for each of G, all A_l and all b_l, once.
+
+  Attributes:
+    covariance: 'shared' for G alone, 'per_class' for A_l + alpha G.
+    regularization: lambda, positive. By default `relative_regularization`
+      n C^2 / d, or about the norm of the noise on the matrix where that is
+      more.
+    relative_regularization: Of the default, positive.
+    background_weight: alpha of 'per_class', not negative; at 0 there is no G.
+  """
+
+  covariance: str = 'shared'
+  regularization: float | None = None
+  relative_regularization: float = 0.1
+  background_weight: float = 0.1
+
+  name: ClassVar[str] = 'least_squares'
+
+  def __post_init__(self):
+    method.check_choice('covariance', self.covariance, COVARIANCES)
+    method.check_positive('regularization', self.regularization)
+    method.check_positive(
+        'relative_regularization', self.relative_regularization
+    )
+    if self.background_weight:
+      method.check_positive('background_weight', self.background_weight)
+
+  @property
+  def _has_background(self) -> bool:
+    return self.covariance == 'shared' or self.background_weight > 0
+
+  def plan_releases(
+      self, size: examples_lib.ProblemSize
+  ) -> tuple[budget_lib.Release, ...]:
+    """See base class."""
+    names = ['class_sum']
+    if self._has_background:
+      names.append('covariance')
+    if self.covariance == 'per_class':
+      names.append('class_covariance')
+    return tuple(budget_lib.Release(name, _SHARES[name]) for name in names)
+
+  def resolve(
+      self,
+      size: examples_lib.ProblemSize,
+      noise_multipliers: Mapping[str, float],
+  ) -> LeastSquares:
+    """See base class."""
+    if self.regularization is not None:
+      return self
+    unit = size.clip_norm**2
+    noise_norm = noise.noise_norm(
+        unit * noise_multipliers.get('covariance', 0.0), size.dim
+    )
+    relative = self.relative_regularization * size.mean_eigenvalue
+    if self.covariance == 'per_class':
+      noise_norm = self.background_weight * noise_norm + noise.noise_norm(
+          unit * noise_multipliers['class_covariance'], size.dim
+      )
+      relative *= self.background_weight + 1 / size.num_classes
+    return dataclasses.replace(
+        self, regularization=max(relative, noise_norm)
+    )
+
+  def fit(
+      self,
+      examples: examples_lib.ClippedExamples,
+      releases: noise.Releases,
+      rng: np.random.Generator,
+  ) -> np.ndarray:
+    """See base class."""
+    del rng  # Nothing is random but the noise.
+    size = examples.size
+    background, class_sums = _sum_up(examples, self._has_background)
+    class_sums = releases.open(
+        'class_sum', sensitivity=size.clip_norm
+    ).add_noise(class_sums)
+    if self._has_background:
+      background = releases.open(
+          'covariance', sensitivity=size.clip_norm**2
+      ).add_symmetric_noise(background)
+    if self.covariance == 'shared':
+      return solve(background, class_sums, self.regularization)
+    release = releases.open(
+        'class_covariance',
+        sensitivity=size.clip_norm**2,
+        parts=size.num_classes,
+    )
+    order = np.argsort(examples.labels, kind='stable')
+    bounds = np.searchsorted(
+        examples.labels[order], np.arange(size.num_classes + 1)
+    )
+    weights = np.zeros([size.num_classes, size.dim])
+    for label in range(size.num_classes):
+      matrix = np.zeros([size.dim, size.dim])
+      rows = order[bounds[label] : bounds[label + 1]]
+      for features, _ in examples.chunks(rows):
+        matrix += features.T @ features
+      matrix = release.add_symmetric_noise(matrix)
+      if self._has_background:
+        matrix = matrix + self.background_weight * background
+      weights[label] = solve(matrix, class_sums[label], self.regularization)
+    return weights
+
+
+def solve(
+    matrix: np.ndarray, class_sums: np.ndarray, regularization: float
+) -> np.ndarray:
+  """Returns (PSD(matrix) + regularization I)^-1 applied to each row.
+
+  Args:
+    matrix: `[d, d]`, noised.
+    class_sums: `[K, d]` or `[d]`, noised.
+    regularization: Positive.
+  """
+  matrix = noise.project_to_psd(matrix)
+  matrix[np.diag_indices_from(matrix)] += regularization
+  return linalg.solve(matrix, class_sums.T, assume_a='pos').T
+
+
+def _sum_up(
+    examples: examples_lib.ClippedExamples, with_covariance: bool
+) -> tuple[np.ndarray | None, np.ndarray]:
+  """Sums `x x'` `[d, d]`, if wanted, and by class `x` `[K, d]`."""
+  size = examples.size
+  covariance = np.zeros([size.dim, size.dim]) if with_covariance else None
+  class_sums = np.zeros([size.num_classes, size.dim])
+  for features, labels in examples.chunks():
+    if with_covariance:
+      covariance += features.T @ features
+    rows = np.arange(len(labels))
+    indicator = sparse.csr_matrix(
+        (np.ones(len(labels), features.dtype), (labels, rows)),
+        shape=(size.num_classes, len(labels)),
+    )
+    class_sums += indicator @ features
+  return covariance, class_sums

@@ -1,0 +1,58 @@
+"""Losses of a linear classifier, and their clipped gradients.
+
+For weights W `[K, d]` and an example x with class y, a loss of the logits W x
+has the gradient r x' with residuals r `[K]`: a matrix of rank one, whose norm
+is |r| |x|. Clipping an example's gradient therefore takes no memory for it.
+"""
+
+import numpy as np
+from scipy import special
+
+LOSSES = ('softmax', 'sigmoid')
+
+
+def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
+  """Returns the probabilities `[b, K]` that logits `[b, K]` stand for."""
+  if loss == 'softmax':
+    return special.softmax(logits, axis=1)
+  return special.expit(logits)
+
+
+def residuals(
+    weights: np.ndarray, features: np.ndarray, labels: np.ndarray, loss: str
+) -> np.ndarray:
+  """Derivatives of the loss by the logits, `[b, K]`.
+
+  Args:
+    weights: `[K, d]`.
+    features: `[b, d]`.
+    labels: `[b]`.
+    loss: One of `LOSSES`.
+  """
+  result = probabilities(features @ weights.T.astype(features.dtype), loss)
+  result[np.arange(len(labels)), labels] -= 1
+  return result
+
+
+def clipped_gradient(
+    weights: np.ndarray,
+    features: np.ndarray,
+    labels: np.ndarray,
+    *,
+    loss: str,
+    clip_norm: float,
+) -> np.ndarray:
+  """Sum over examples of gradients `[K, d]`, each clipped as a whole.
+
+  Args:
+    weights: `[K, d]`.
+    features: `[b, d]`.
+    labels: `[b]`.
+    loss: One of `LOSSES`.
+    clip_norm: Bound of the Frobenius norm of one example's gradient.
+  """
+  factors = residuals(weights, features, labels, loss)
+  norms = np.linalg.norm(factors, axis=1) * np.linalg.norm(features, axis=1)
+  with np.errstate(divide='ignore'):
+    scales = np.minimum(clip_norm / norms, 1)
+  return (factors * scales[:, None]).T @ features

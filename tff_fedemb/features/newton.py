@@ -1,0 +1,184 @@
+"""Newton's method on one logistic regression a class.
+
+Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
+Image Classification from Features" (arXiv 2211.13403), DP-Newton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import math
+from typing import ClassVar
+
+import numpy as np
+from scipy import linalg
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import losses
+from tff_fedemb.features import method
+from tff_fedemb.features import noise
+from tff_fedemb.privacy import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Newton(method.Method):
+  """Damped steps theta_l <- theta_l - eta (H_l + lambda I)^-1 g_l.
+
+  H_l = PSD(sum h_l x x' + noise) with h_l = p_l (1 - p_l), p_l the probability
+  of class l, and g_l = sum (p_l - y_l) x + noise + lambda theta_l, both
+  released anew in every step: K d^2 numbers. An example has a term in the
+  Hessian and the gradient of every class, so what it adds to all of them is
+  clipped together.
+
+  Privacy:
+    Unit: example.
+    Neighbouring relation: add or remove one example.
+    Sensitivity: `hessian_clip_norm` for the Hessians of all classes together,
+      `gradient_clip_norm` for the gradients of all classes together, in every
+      step.
+    DpEvent: `steps` times a `GaussianDpEvent` for the Hessians and one for the
+      gradients.
+
+  Attributes:
+    steps: Number of steps, at least 1.
+    learning_rate: eta, in (0, 1]; below 1 steps are damped.
+    regularization: lambda of the loss, lambda / 2 |theta_l|^2 beside the sum
+      over examples; positive. By default `relative_regularization` n C^2 / d.
+    relative_regularization: Of the default, positive.
+    damping: What is added to the Hessians besides lambda, not negative. By
+      default about the norm of their noise.
+    hessian_clip_norm: Positive. By default the bound sqrt(K) / 4 C^2, where C
+      bounds the norm of x: nothing is clipped.
+    gradient_clip_norm: Positive. By default the bound sqrt(K) C.
+    hessian_share: Of the budget, in (0, 1): what the Hessians get.
+  """
+
+  steps: int = 4
+  learning_rate: float = 1.0
+  regularization: float | None = None
+  relative_regularization: float = 0.1
+  damping: float | None = None
+  hessian_clip_norm: float | None = None
+  gradient_clip_norm: float | None = None
+  hessian_share: float = 0.3
+
+  name: ClassVar[str] = 'newton'
+
+  def __post_init__(self):
+    checks.check_integer('steps', self.steps, minimum=1)
+    for name in (
+        'regularization',
+        'relative_regularization',
+        'hessian_clip_norm',
+        'gradient_clip_norm',
+    ):
+      method.check_positive(name, getattr(self, name))
+    if self.damping:
+      method.check_positive('damping', self.damping)
+    for name, largest in (('learning_rate', 1.0), ('hessian_share', 0.999)):
+      value = getattr(self, name)
+      if not checks.is_number(value) or not 0 < value <= largest:
+        raise ValueError(
+            f'{name} must be in (0, {largest:g}], found {value!r}.'
+        )
+
+  def plan_releases(
+      self, size: examples_lib.ProblemSize
+  ) -> tuple[budget_lib.Release, ...]:
+    """See base class."""
+    del size  # As many for every problem.
+    return (
+        budget_lib.Release('hessian', self.hessian_share, self.steps),
+        budget_lib.Release('gradient', 1 - self.hessian_share, self.steps),
+    )
+
+  def resolve(
+      self,
+      size: examples_lib.ProblemSize,
+      noise_multipliers: Mapping[str, float],
+  ) -> Newton:
+    """See base class."""
+    root = math.sqrt(size.num_classes)
+    hessian_clip_norm = (
+        self.hessian_clip_norm or root / 4 * size.clip_norm**2
+    )
+    damping = self.damping
+    if damping is None:
+      damping = noise.noise_norm(
+          hessian_clip_norm * noise_multipliers['hessian'], size.dim
+      )
+    return dataclasses.replace(
+        self,
+        regularization=self.regularization
+        or self.relative_regularization * size.mean_eigenvalue,
+        damping=damping,
+        hessian_clip_norm=hessian_clip_norm,
+        gradient_clip_norm=self.gradient_clip_norm or root * size.clip_norm,
+    )
+
+  def fit(
+      self,
+      examples: examples_lib.ClippedExamples,
+      releases: noise.Releases,
+      rng: np.random.Generator,
+  ) -> np.ndarray:
+    """See base class."""
+    del rng  # Nothing is random but the noise.
+    size = examples.size
+    weights = np.zeros([size.num_classes, size.dim])
+    for _ in range(self.steps):
+      gradient, curvatures = self._sum_up(weights, examples)
+      gradient = releases.open(
+          'gradient', sensitivity=self.gradient_clip_norm
+      ).add_noise(gradient)
+      gradient += self.regularization * weights
+      release = releases.open(
+          'hessian', sensitivity=self.hessian_clip_norm, parts=size.num_classes
+      )
+      for label in range(size.num_classes):
+        hessian = np.zeros([size.dim, size.dim])
+        start = 0
+        for features, _ in examples.chunks():
+          rows = curvatures[start : start + len(features), label]
+          hessian += features.T @ (features * rows[:, None])
+          start += len(features)
+        hessian = noise.project_to_psd(release.add_symmetric_noise(hessian))
+        hessian[np.diag_indices_from(hessian)] += (
+            self.regularization + self.damping
+        )
+        weights[label] -= self.learning_rate * linalg.solve(
+            hessian, gradient[label], assume_a='pos'
+        )
+    return weights
+
+  def _sum_up(
+      self, weights: np.ndarray, examples: examples_lib.ClippedExamples
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """The gradient's sum `[K, d]` and clipped curvatures h `[n, K]`."""
+    size = examples.size
+    gradient = np.zeros_like(weights)
+    curvatures = np.zeros([size.num_examples, size.num_classes], examples.dtype)
+    start = 0
+    for features, labels in examples.chunks(wide=size.num_classes):
+      gradient += losses.clipped_gradient(
+          weights,
+          features,
+          labels,
+          loss='sigmoid',
+          clip_norm=self.gradient_clip_norm,
+      )
+      probabilities = losses.probabilities(
+          features @ weights.T.astype(features.dtype), 'sigmoid'
+      )
+      rows = probabilities * (1 - probabilities)
+      # The Frobenius norm of h x x', stacked over classes, is |h| |x|^2.
+      norms = np.linalg.norm(rows, axis=1) * np.einsum(
+          'ij,ij->i', features, features
+      )
+      with np.errstate(divide='ignore'):
+        scales = np.minimum(self.hessian_clip_norm / norms, 1)
+      curvatures[start : start + len(features)] = rows * scales[:, None]
+      start += len(features)
+    return gradient, curvatures

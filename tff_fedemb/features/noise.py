@@ -1,0 +1,186 @@
+"""Gaussian releases of sums: the only door through which a fit sees data.
+
+Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
+Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss".
+"""
+
+import collections
+from typing import Any
+
+import dp_accounting
+import numpy as np
+
+from tff_fedemb.features import budget as budget_lib
+
+
+class Release:
+  """One release, which may be of several parts with noise of their own.
+
+  A sum over examples that is too large to be held at once is released part by
+  part: one example's contribution to all of them together is within the
+  sensitivity.
+  """
+
+  def __init__(
+      self, name: str, stddev: float, parts: int, rng: np.random.Generator
+  ):
+    """Initialises a release; `Releases.open` does.
+
+    Args:
+      name: What is released.
+      stddev: Standard deviation of the noise.
+      parts: Number of parts.
+      rng: Source of the noise.
+    """
+    self._name = name
+    self._stddev = stddev
+    self._parts_left = parts
+    self._rng = rng
+
+  def add_noise(self, total: np.ndarray) -> np.ndarray:
+    """Returns a part with fresh noise on each of its numbers.
+
+    Args:
+      total: A sum over examples, any shape.
+
+    Raises:
+      RuntimeError: If there were to be no further parts.
+    """
+    self._count_part()
+    if not self._stddev:
+      return np.array(total, np.float64)
+    return total + self._stddev * self._rng.standard_normal(total.shape)
+
+  def add_symmetric_noise(self, total: np.ndarray) -> np.ndarray:
+    """Returns a symmetric part with fresh, symmetric noise.
+
+    The noise is that of a full matrix of independent numbers, symmetrised: on
+    the diagonal the standard deviation is the release's, elsewhere its
+    1 / sqrt(2).
+
+    Args:
+      total: A sum of symmetric matrices `[d, d]`, of which one example's has at
+        most the sensitivity as its Frobenius norm.
+
+    Raises:
+      RuntimeError: If there were to be no further parts.
+    """
+    return symmetrize(self.add_noise(total))
+
+  def _count_part(self) -> None:
+    if not self._parts_left:
+      raise RuntimeError(
+          f'release {self._name} must have as many parts as it was opened with,'
+          ' found another one.'
+      )
+    self._parts_left -= 1
+
+
+class Releases:
+  """Makes the releases of one fit, and records them.
+
+  Privacy:
+    Unit: what has at most the stated sensitivity in each sum.
+    Neighbouring relation: add or remove one of them.
+    Sensitivity: that given to `open`, in the L2 norm over all parts together.
+    DpEvent: `event`: a `GaussianDpEvent` for each release that was made,
+      Poisson-sampled where the budget says so. None can be made that the
+      budget has not accounted for.
+
+  Every part of every release gets a new draw from the generator.
+  """
+
+  def __init__(self, budget: budget_lib.Budget, rng: np.random.Generator):
+    """Initialises the releases.
+
+    Args:
+      budget: Which releases there may be, and their noise.
+      rng: Source of the noise.
+    """
+    self._budget = budget
+    self._rng = rng
+    self._planned = {release.name: release for release in budget.releases}
+    self._counts: collections.Counter[str] = collections.Counter()
+
+  def open(self, name: str, *, sensitivity: float, parts: int = 1) -> Release:
+    """Begins a release.
+
+    Args:
+      name: One of the budget's.
+      sensitivity: Largest L2 norm of what one example adds to all parts.
+      parts: Number of parts.
+
+    Returns:
+      The release, to add the noise with.
+
+    Raises:
+      RuntimeError: If the budget has not accounted for it.
+    """
+    planned = self._planned[name].count if name in self._planned else 0
+    if self._counts[name] >= planned:
+      raise RuntimeError(
+          f'release {name} must be made at most {planned} times, as accounted,'
+          ' found another one.'
+      )
+    self._counts[name] += 1
+    stddev = self._budget.noise_multipliers[name] * sensitivity
+    return Release(name, stddev, parts, self._rng)
+
+  @property
+  def event(self) -> dp_accounting.DpEvent:
+    """What the releases that were made cost together."""
+    return budget_lib.compose([
+        (
+            self._planned[name].event(self._budget.noise_multipliers[name]),
+            count,
+        )
+        for name, count in self._counts.items()
+    ])
+
+  def to_json(self) -> list[dict[str, Any]]:
+    """The releases that were made, each kind with its noise and its event."""
+    return [
+        {
+            'name': name,
+            'count': count,
+            'noise_multiplier': self._budget.noise_multipliers[name],
+            'sampling_probability': self._planned[name].sampling_probability,
+            'event': repr(
+                self._planned[name].event(self._budget.noise_multipliers[name])
+            ),
+        }
+        for name, count in self._counts.items()
+    ]
+
+
+def symmetrize(matrix: np.ndarray) -> np.ndarray:
+  """Returns the mean of a matrix `[d, d]` and its transpose."""
+  return (matrix + matrix.T) / 2
+
+
+def project_to_psd(matrix: np.ndarray) -> np.ndarray:
+  """Returns the closest positive semi-definite matrix, in Frobenius norm.
+
+  Higham 1988, "Computing a Nearest Symmetric Positive Semidefinite Matrix":
+  symmetrised, with negative eigenvalues at 0.
+
+  Args:
+    matrix: `[d, d]`.
+  """
+  eigenvalues, vectors = np.linalg.eigh(symmetrize(matrix))
+  if eigenvalues[0] >= 0:
+    return symmetrize(matrix)
+  return (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
+
+
+def noise_norm(stddev: float, dim: int) -> float:
+  """About the spectral norm of `add_symmetric_noise`'s noise.
+
+  The edge of the semicircle law (Wigner 1958) with off-diagonal standard
+  deviation stddev / sqrt(2): sqrt(2 d) stddev. It depends on no data.
+
+  Args:
+    stddev: Of the release.
+    dim: Number of rows.
+  """
+  return stddev * (2.0 * dim) ** 0.5

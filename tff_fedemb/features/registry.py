@@ -1,0 +1,41 @@
+"""The registry of methods."""
+
+from tff_fedemb.features import feature_covariance
+from tff_fedemb.features import least_squares
+from tff_fedemb.features import method as method_lib
+from tff_fedemb.features import newton
+from tff_fedemb.features import sgd
+
+# A new method is one file and one line here.
+METHODS: dict[str, type[method_lib.Method]] = {
+    cls.name: cls
+    for cls in (
+        sgd.Sgd,
+        least_squares.LeastSquares,
+        newton.Newton,
+        feature_covariance.FeatureCovariance,
+    )
+}
+
+
+def create_method(name: str, **hyperparameters) -> method_lib.Method:
+  """Creates a method.
+
+  Args:
+    name: A key of `METHODS`.
+    **hyperparameters: Attributes of its class.
+
+  Raises:
+    ValueError: If the name or a hyperparameter is unknown, or a value out of
+      its range.
+  """
+  if name not in METHODS:
+    raise ValueError(f'method must be one of {list(METHODS)}, found {name!r}.')
+  known = METHODS[name].hyperparameter_names()
+  for hyperparameter in hyperparameters:
+    if hyperparameter not in known:
+      raise ValueError(
+          f'hyperparameters of {name} must be among {known}, found'
+          f' {hyperparameter!r}.'
+      )
+  return METHODS[name](**hyperparameters)

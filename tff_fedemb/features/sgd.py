@@ -1,0 +1,115 @@
+"""First order: gradients of the last layer, each example's clipped.
+
+Abadi et al. 2016, "Deep Learning with Differential Privacy"; with all examples
+in every step and weights that begin at zero as in Mehta, Thakurta, Kurakin and
+Cutkosky 2022, "Large Scale Transfer Learning for Differentially Private Image
+Classification" (arXiv 2205.02973).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import gradient_steps
+from tff_fedemb.features import losses
+from tff_fedemb.features import method
+from tff_fedemb.features import noise
+from tff_fedemb.privacy import checks
+
+
+@dataclasses.dataclass(frozen=True)
+class Sgd(method.Method):
+  """Gradient descent from zero weights.
+
+  Privacy:
+    As `gradient_steps.GradientRelease`: the whole K x d gradient of an example
+    is clipped to `gradient_clip_norm`.
+
+  Attributes:
+    steps: Number of gradients, at least 1.
+    learning_rate: Positive. By default 1 / C^2 with momentum, where C bounds
+      the norm of the features: a feature vector's share of the softmax loss's
+      curvature is at most C^2 / 2. Of Adam 0.1 / C.
+    optimizer: One of `gradient_steps.OPTIMIZERS`.
+    momentum: In [0, 1).
+    loss: One of `losses.LOSSES`.
+    gradient_clip_norm: Positive, C by default.
+    batch_size: Expected number of examples in a step, drawn by Poisson
+      sampling; `None` for all examples in every step.
+  """
+
+  steps: int = 50
+  learning_rate: float | None = None
+  optimizer: str = 'momentum'
+  momentum: float = 0.9
+  loss: str = 'softmax'
+  gradient_clip_norm: float | None = None
+  batch_size: float | None = None
+
+  name: ClassVar[str] = 'sgd'
+
+  def __post_init__(self):
+    checks.check_integer('steps', self.steps, minimum=1)
+    for name in ('learning_rate', 'gradient_clip_norm', 'batch_size'):
+      method.check_positive(name, getattr(self, name))
+    method.check_choice('optimizer', self.optimizer, gradient_steps.OPTIMIZERS)
+    method.check_choice('loss', self.loss, losses.LOSSES)
+    if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:
+      raise ValueError(f'momentum must be in [0, 1), found {self.momentum!r}.')
+
+  def _release(
+      self, size: examples_lib.ProblemSize
+  ) -> gradient_steps.GradientRelease:
+    return gradient_steps.GradientRelease(
+        self.steps,
+        self.batch_size,
+        self.loss,
+        self.gradient_clip_norm or size.clip_norm,
+    )
+
+  def plan_releases(
+      self, size: examples_lib.ProblemSize
+  ) -> tuple[budget_lib.Release, ...]:
+    """See base class."""
+    return (self._release(size).plan(size, share=1.0),)
+
+  def resolve(
+      self,
+      size: examples_lib.ProblemSize,
+      noise_multipliers: Mapping[str, float],
+  ) -> Sgd:
+    """See base class."""
+    del noise_multipliers  # The step does not depend on them.
+    default = {
+        'momentum': 1 / size.clip_norm**2,
+        'adam': 0.1 / size.clip_norm,
+    }[self.optimizer]
+    return dataclasses.replace(
+        self,
+        learning_rate=self.learning_rate or default,
+        gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
+    )
+
+  def fit(
+      self,
+      examples: examples_lib.ClippedExamples,
+      releases: noise.Releases,
+      rng: np.random.Generator,
+  ) -> np.ndarray:
+    """See base class."""
+    size = examples.size
+    release = self._release(size)
+    optimizer = gradient_steps.Optimizer(
+        self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum
+    )
+    weights = np.zeros([size.num_classes, size.dim])
+    for _ in range(self.steps):
+      gradient = release.mean_gradient(weights, examples, releases, rng)
+      weights = optimizer.step(weights, gradient)
+    return weights
