@@ -58,8 +58,14 @@ smoke: $(STAMP)
 	done
 	$(BIN)/python -m binaries.tabulate $(SMOKE_RUNS)
 
+# As many processes as there are cores, of which each holds 1.5 GB; more than
+# eight would only wait for the longest file. A file's tests share fixtures and
+# stay together, and tests/conftest.py says which files come first.
+TEST_PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
+
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) \
+	  --dist=loadfile --no-loadscope-reorder
 
 slow-test: $(STAMP)
 	$(BIN)/python -m pytest -m slow

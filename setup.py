@@ -42,5 +42,5 @@ setuptools.setup(
         "tensorflow-privacy==0.9.0",
         "tqdm>=4.64",
     ],
-    extras_require={"dev": ["pytest>=8", "ruff>=0.6"]},
+    extras_require={"dev": ["pytest>=8", "pytest-xdist>=3.6", "ruff>=0.6"]},
 )

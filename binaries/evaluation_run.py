@@ -3,30 +3,22 @@
 What `evaluate` does once its flags are read.
 """
 
-from collections.abc import Iterator
 import dataclasses
-import functools
 import json
 import os
 import pathlib
-import tempfile
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-import tqdm
 
 from binaries import command_line
-from tasks import registry as task_registry
+from binaries import image_sources
+from binaries import output_files
+from binaries import saved_models
 from tasks import task as task_lib
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import image_folder as image_folder_lib
-from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import plots
 from tff_fedemb.evaluation import verification
-
-_SIGNATURE = "serving_default"
-_NAMED_EXAMPLES = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,68 +104,6 @@ class _EmbeddedImages:
   warnings: tuple[str, ...] = ()
 
 
-class _Model:
-  """A SavedModel whose default signature maps images to embeddings."""
-
-  def __init__(self, path: str):
-    try:
-      self._module = tf.saved_model.load(path)
-    # TensorFlow raises whatever comes of the part that is damaged.
-    except Exception as error:
-      raise command_line.UsageError(
-          f"--saved_model must be the directory of a SavedModel, found {path}:"
-          f" {error}"
-      ) from error
-    self._embed = self._module.signatures.get(_SIGNATURE)
-    if self._embed is None or not self._has_right_form():
-      raise command_line.UsageError(
-          f"--saved_model must have a signature {_SIGNATURE!r} from images"
-          " float32 [batch, height, width, channels], 1 or 3 channels, to"
-          f" embeddings float32 [batch, dim], found {self._describe(path)}."
-      )
-    self.image_shape: tuple[int, int, int] = tuple(
-        self._inputs["images"].shape[1:].as_list()
-    )
-
-  @property
-  def _inputs(self) -> dict[str, tf.TensorSpec]:
-    return self._embed.structured_input_signature[1]
-
-  def _has_right_form(self) -> bool:
-    inputs, outputs = self._inputs, self._embed.structured_outputs
-    if set(inputs) != {"images"} or "embeddings" not in outputs:
-      return False
-    images, embeddings = inputs["images"], outputs["embeddings"]
-    return (
-        images.dtype == embeddings.dtype == tf.float32
-        and images.shape.rank == 4
-        and embeddings.shape.rank == 2
-        and images.shape[0] is None
-        and images.shape[1:].is_fully_defined()
-        and images.shape[3] in (1, 3)
-    )
-
-  def _describe(self, path: str) -> str:
-    if self._embed is None:
-      names = sorted(self._module.signatures)
-      return f"{path} with signatures {names}"
-
-    def specs(tensors):
-      return ", ".join(
-          f"{name} {spec.dtype.name} {spec.shape}"
-          for name, spec in sorted(tensors.items())
-      )
-
-    outputs = self._embed.structured_outputs
-    return f"{path} from {specs(self._inputs)} to {specs(outputs)}"
-
-  def embed(self, images: np.ndarray) -> np.ndarray:
-    """Embeds uint8 images `[batch, height, width, channels]`."""
-    return self._embed(images=tf.constant(images, tf.float32))[
-        "embeddings"
-    ].numpy()
-
-
 def execute(config: EvaluationConfig) -> None:
   """Embeds the images, compares all pairs, and writes and prints the result.
 
@@ -184,8 +114,10 @@ def execute(config: EvaluationConfig) -> None:
     UsageError: If it cannot be done; nothing is written then.
   """
   for name in ("output_json", "roc_png"):
-    _check_writable(name, getattr(config, name), overwrite=config.overwrite)
-  model = _Model(config.saved_model)
+    output_files.check_writable(
+        name, getattr(config, name), overwrite=config.overwrite
+    )
+  model = saved_models.Model(config.saved_model)
   embed_source = _embed_task if config.task else _embed_folder
   embedded = embed_source(model, config)
   try:
@@ -202,78 +134,34 @@ def execute(config: EvaluationConfig) -> None:
   _tell(config, result, embedded.description)
 
 
-def _check_writable(name: str, path: str | None, *, overwrite: bool) -> None:
-  """Finds out before the work whether its result can be written."""
-  if path is None:
-    return
-  target = pathlib.Path(path)
-  try:
-    if target.is_dir():
-      raise command_line.UsageError(
-          f"--{name} must be a file, found directory {path}."
-      )
-    if target.exists() and not overwrite:
-      raise command_line.UsageError(
-          f"--{name} must be a new file unless --overwrite is given, found"
-          f" {path}."
-      )
-    with tempfile.NamedTemporaryFile(dir=target.parent):
-      pass
-  except OSError as error:
-    raise command_line.UsageError(
-        f"--{name} must be in a directory that can be written, found {path}:"
-        f" {error.strerror}."
-    ) from error
-
-
-def _embed_task(model: _Model, config: EvaluationConfig) -> _EmbeddedImages:
-  task_config = task_lib.TaskConfig(
-      config.data_dir,
-      config.cache_dir,
-      variant=config.task_variant,
-      on_bad_example=config.on_bad_example,
-  )
-  create_task = functools.partial(
-      command_line.call_with_flags, task_registry.create_task, config.task
-  )
-  task = create_task(task_config)
-  if task.decode_images is not None:
-    # Photos are decoded to the size that the model takes.
-    task = create_task(
-        dataclasses.replace(task_config, image_size=model.image_shape[0])
-    )
-  if task.image_shape != model.image_shape:
-    raise command_line.UsageError(
-        f"--saved_model must take images of {list(task.image_shape)}, the size"
-        f" of task {task.name}, found {list(model.image_shape)}."
-    )
-  images = command_line.call_with_flags(task.load_images, config.split)
-  num_found = len(images.labels)
-  size = embedding.batch_size(model.image_shape)
-  if config.max_images:
-    images = images.subsample(config.max_images)
-  return _EmbeddedImages(
-      # Images may be decoded, and found to be damaged, as they are embedded.
-      command_line.call_with_flags(
-          _embed_batches,
-          model,
-          (
-              images.images[start : start + size]
-              for start in range(0, len(images.labels), size)
-          ),
-          len(images.labels),
+def _embed_task(
+    model: saved_models.Model, config: EvaluationConfig
+) -> _EmbeddedImages:
+  task = image_sources.create_task(
+      config.task,
+      task_lib.TaskConfig(
+          config.data_dir,
+          config.cache_dir,
+          variant=config.task_variant,
+          on_bad_example=config.on_bad_example,
       ),
-      images.labels,
+      model.image_shape,
+  )
+  source = image_sources.open_held_out(task, config.split)
+  embeddings, labels = _embed(model, config, source)
+  return _EmbeddedImages(
+      embeddings,
+      labels,
       {
           "task": task.name,
           "task_variant": config.task_variant,
           "split": config.split,
           "split_description": task.split_description,
           "data_dir": config.data_dir,
-          "num_images_found": num_found,
+          "num_images_found": len(source.labels),
           "bad_examples": list(task.bad_examples.lines),
       },
-      f"{config.split} images of task {task.name}",
+      source.description,
       tuple(
           f"left out {bad_examples.summarize(lines)}"
           for lines in [task.bad_examples.lines]
@@ -282,76 +170,43 @@ def _embed_task(model: _Model, config: EvaluationConfig) -> _EmbeddedImages:
   )
 
 
-def _embed_folder(model: _Model, config: EvaluationConfig) -> _EmbeddedImages:
-  folder = command_line.call_with_flags(
-      image_folder_lib.list_images, config.image_folder
+def _embed_folder(
+    model: saved_models.Model, config: EvaluationConfig
+) -> _EmbeddedImages:
+  source = image_sources.open_folder(
+      config.image_folder,
+      model.image_shape,
+      on_bad_example=config.on_bad_example,
   )
-  num_found = len(folder.paths)
-  if config.max_images:
-    folder = folder.subsample(config.max_images)
-  labels: list[int] = []
-  skipped: list[pathlib.Path] = []
-
-  def read_batches() -> Iterator[np.ndarray]:
-    size = embedding.batch_size(model.image_shape)
-    for start in range(0, len(folder.paths), size):
-      rows = slice(start, start + size)
-      batch = []
-      for path, label in zip(
-          folder.paths[rows], folder.labels[rows], strict=True
-      ):
-        try:
-          batch.append(image_folder_lib.read_image(path, model.image_shape))
-        except image_folder_lib.ImageFolderError as error:
-          if config.on_bad_example == "fail":
-            raise command_line.UsageError(
-                f"{error} --on_bad_example=skip leaves such images out."
-            ) from error
-          skipped.append(path)
-        else:
-          labels.append(int(label))
-      if batch:
-        yield np.stack(batch)
-
-  embeddings = _embed_batches(model, read_batches(), len(folder.paths))
-  warnings = []
-  for paths, what in (
-      (skipped, "could not be read and were skipped"),
-      (folder.ignored, "in the folder are no images by their name"),
-  ):
-    if paths:
-      warnings.append(f"{len(paths):,} files {what}: {_name_some(paths)}")
+  embeddings, labels = _embed(model, config, source)
   return _EmbeddedImages(
       embeddings,
-      np.array(labels, np.int64),
+      labels,
       {
           "image_folder": config.image_folder,
-          "num_images_found": num_found,
-          "num_skipped": len(skipped),
-          "skipped": [os.fspath(path) for path in skipped],
-          "num_ignored": len(folder.ignored),
+          "num_images_found": len(source.labels),
+          "num_skipped": len(source.skipped),
+          "skipped": source.skipped,
+          "num_ignored": len(source.ignored),
       },
-      f"images in {config.image_folder}",
-      tuple(warnings),
+      source.description,
+      source.warnings,
   )
 
 
-def _name_some(paths) -> str:
-  names = ", ".join(os.fspath(path) for path in paths[:_NAMED_EXAMPLES])
-  return names + (", ..." if len(paths) > _NAMED_EXAMPLES else "")
-
-
-def _embed_batches(
-    model: _Model, batches: Iterator[np.ndarray], num_images: int
-) -> np.ndarray:
-  embeddings = [np.zeros([0, 1], np.float32)]
-  with tqdm.tqdm(
-      total=num_images, desc="Embedding", unit=" images", disable=None
-  ) as progress:
-    for batch in batches:
-      embeddings.append(model.embed(batch))
-      progress.update(len(batch))
-  return np.concatenate(embeddings[1:] or embeddings)
+def _embed(
+    model: saved_models.Model,
+    config: EvaluationConfig,
+    source: image_sources.ImageSource,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Embeddings and labels of the images, or of those drawn at random."""
+  rows = image_sources.draw_rows(
+      np.arange(len(source.labels)),
+      config.max_images,
+      np.random.default_rng(0),
+  )
+  embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
+  return embeddings, source.labels[rows]
 
 
 def _write(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import math
 
 import dp_accounting
@@ -192,6 +193,15 @@ def calibrate(
   if delta is None:
     raise ValueError('delta must be given where epsilon is finite, found None.')
   checks.check_delta(delta)
+  return _meet(releases, epsilon, delta)
+
+
+# Fits that differ in nothing but their seed are calibrated once.
+@functools.lru_cache(maxsize=1024)
+def _meet(
+    releases: tuple[Release, ...], epsilon: float, delta: float
+) -> Budget:
+  """The budget of least noise that meets a target."""
   total = sum(release.share for release in releases)
   factors = {
       release.name: release.sampling_probability

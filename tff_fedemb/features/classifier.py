@@ -67,7 +67,38 @@ class FitReport:
     return report.json_safe(dataclasses.asdict(self))
 
 
-class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
+class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
+  """What fitted classifiers share: they are weights, and bounds of features.
+
+  Subclasses have the attributes `num_classes`, `clip_norm` and `scaling`, and
+  after `fit` `coef_`.
+  """
+
+  def decision_function(self, features: np.ndarray) -> np.ndarray:
+    """Returns logits `[n, num_classes]` of features `[n, d]`."""
+    examples = self._clipped(features, np.zeros(len(features), np.int64))
+    return np.concatenate([
+        chunk @ self.coef_.T.astype(chunk.dtype)
+        for chunk, _ in examples.chunks(wide=self.num_classes)
+    ])
+
+  def predict(self, features: np.ndarray) -> np.ndarray:
+    """Returns classes `[n]` of features `[n, d]`."""
+    return self.decision_function(features).argmax(axis=1)
+
+  def _clipped(
+      self, features: np.ndarray, labels: np.ndarray
+  ) -> examples_lib.ClippedExamples:
+    return examples_lib.ClippedExamples(
+        np.asarray(features),
+        np.asarray(labels),
+        num_classes=self.num_classes,
+        clip_norm=self.clip_norm,
+        scaling=self.scaling,
+    )
+
+
+class FeatureClassifier(LinearClassifier):
   """A linear classifier of features, fitted with differential privacy.
 
   Privacy:
@@ -161,26 +192,3 @@ class FeatureClassifier(base.ClassifierMixin, base.BaseEstimator):
         method.hyperparameters(),
     )
     return self
-
-  def decision_function(self, features: np.ndarray) -> np.ndarray:
-    """Returns logits `[n, num_classes]` of features `[n, d]`."""
-    examples = self._clipped(features, np.zeros(len(features), np.int64))
-    return np.concatenate([
-        chunk @ self.coef_.T.astype(chunk.dtype)
-        for chunk, _ in examples.chunks(wide=self.num_classes)
-    ])
-
-  def predict(self, features: np.ndarray) -> np.ndarray:
-    """Returns classes `[n]` of features `[n, d]`."""
-    return self.decision_function(features).argmax(axis=1)
-
-  def _clipped(
-      self, features: np.ndarray, labels: np.ndarray
-  ) -> examples_lib.ClippedExamples:
-    return examples_lib.ClippedExamples(
-        np.asarray(features),
-        np.asarray(labels),
-        num_classes=self.num_classes,
-        clip_norm=self.clip_norm,
-        scaling=self.scaling,
-    )

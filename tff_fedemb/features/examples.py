@@ -11,6 +11,7 @@ from tff_fedemb.privacy import checks
 SCALINGS = ('clip', 'unit_norm')
 
 _NUMBERS_OF_CHUNK = 2**23
+_SMALLEST_NORM = np.finfo(np.float64).tiny ** 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +164,8 @@ def clip_rows(
   Args:
     features: `[b, d]`, finite.
     clip_norm: The bound.
-    scaling: One of `SCALINGS`; rows of zeros stay what they are.
+    scaling: One of `SCALINGS`; rows of zeros, or of nothing above 1e-154, stay
+      what they are.
 
   Raises:
     ValueError: If a number is not finite.
@@ -179,5 +181,12 @@ def clip_rows(
     scales = clip_norm / norms
   if scaling == 'clip':
     scales = np.minimum(scales, 1.0)
-  scales[norms == 0] = 1.0
-  return features * scales[:, None].astype(features.dtype)
+  # Squares that vanish make norms too small, and scales too large.
+  scales[norms < _SMALLEST_NORM] = 1.0
+  # Of numbers at the end of float32's range, the scale is none of float32's.
+  return np.multiply(
+      features,
+      scales[:, None],
+      out=np.empty_like(features),
+      casting='same_kind',
+  )

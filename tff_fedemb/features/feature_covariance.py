@@ -53,14 +53,16 @@ class FeatureCovariance(method.Method):
   """
 
   steps: int = 20
-  learning_rate: float = 1.0
+  learning_rate: float|None = None
   regularization: float | None = None
   relative_regularization: float = 0.1
   momentum: float = 0.0
   loss: str = 'softmax'
   gradient_clip_norm: float | None = None
   batch_size: float | None = None
-  covariance_share: float = 0.2
+  covariance_share: float = 0.1
+  logit_noise: float = 2.0
+  fmul: float = 1.0
 
   name: ClassVar[str] = 'feature_covariance'
 
@@ -75,10 +77,11 @@ class FeatureCovariance(method.Method):
     ):
       method.check_positive(name, getattr(self, name))
     method.check_choice('loss', self.loss, losses.LOSSES)
-    for name in ('momentum', 'covariance_share'):
-      value = getattr(self, name)
-      if not checks.is_number(value) or not 0 <= value < 1:
-        raise ValueError(f'{name} must be in [0, 1), found {value!r}.')
+    if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:
+      raise ValueError(f'momentum must be in [0, 1), found {self.momentum!r}.')
+    share = self.covariance_share
+    if not checks.is_number(share) or not 0 < share < 1:
+      raise ValueError(f'covariance_share must be in (0, 1), found {share!r}.')
 
   def _release(
       self, size: examples_lib.ProblemSize
@@ -108,12 +111,17 @@ class FeatureCovariance(method.Method):
     noise_norm = noise.noise_norm(
         size.clip_norm**2 * noise_multipliers['covariance'], size.dim
     )
+    import math
+    gradient_clip_norm = self.gradient_clip_norm or size.clip_norm
     default = max(
-        self.relative_regularization * size.mean_eigenvalue, noise_norm
-    )
+        self.relative_regularization * size.mean_eigenvalue, self.fmul*noise_norm)
+    gn = math.sqrt(self.steps) * noise_multipliers['gradient'] * gradient_clip_norm * size.clip_norm / (1-self.momentum)
+    lr=4.0
+    if gn: lr=min(lr,self.logit_noise*default/gn)
     return dataclasses.replace(
         self,
         regularization=self.regularization or default,
+        learning_rate=self.learning_rate or lr,
         gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
     )
 

@@ -51,6 +51,7 @@ class Sgd(method.Method):
   loss: str = 'softmax'
   gradient_clip_norm: float | None = None
   batch_size: float | None = None
+  logit_noise: float = 2.0
 
   name: ClassVar[str] = 'sgd'
 
@@ -85,11 +86,13 @@ class Sgd(method.Method):
       noise_multipliers: Mapping[str, float],
   ) -> Sgd:
     """See base class."""
-    del noise_multipliers  # The step does not depend on them.
-    default = {
-        'momentum': 1 / size.clip_norm**2,
-        'adam': 0.1 / size.clip_norm,
-    }[self.optimizer]
+    gradient_clip_norm = self.gradient_clip_norm or size.clip_norm
+    default = 0.1 / size.clip_norm
+    if self.optimizer == 'momentum':
+      import math
+      default = 4.0 / size.clip_norm**2
+      noise = math.sqrt(self.steps) * noise_multipliers['gradient'] * gradient_clip_norm / (self.batch_size or size.num_examples) / (1-self.momentum) * size.clip_norm
+      if noise: default = min(default, self.logit_noise / noise)
     return dataclasses.replace(
         self,
         learning_rate=self.learning_rate or default,

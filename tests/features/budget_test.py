@@ -1,0 +1,210 @@
+"""Tests of the noise that a target epsilon takes."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy import stats
+
+from tff_fedemb.features import budget as budget_lib
+
+_DELTA = 1e-5
+
+
+def _exact_delta(epsilon, sigma):
+  """Theorem 8 of Balle and Wang 2018, in its first form."""
+  return stats.norm.cdf(-epsilon * sigma + 0.5 / sigma) - math.exp(
+      epsilon
+  ) * stats.norm.cdf(-epsilon * sigma - 0.5 / sigma)
+
+
+def _exact_epsilon(noise_multipliers, delta=_DELTA):
+  """Of unsampled Gaussian mechanisms together."""
+  sigma = 1 / math.sqrt(sum(z**-2 for z in noise_multipliers))
+  return optimize.brentq(
+      lambda epsilon: _exact_delta(epsilon, sigma) - delta, 0, 200
+  )
+
+
+def _calibrate(*releases, epsilon=1.0, delta=_DELTA, **options):
+  return budget_lib.calibrate(
+      releases, epsilon=epsilon, delta=delta, **options
+  )
+
+
+def test_split_by_hand():
+  # Shares 1 and 3, the latter in 4 equal pieces: of the zCDP 1 / (2 z^2) the
+  # first has 1 / (8 z^2) = 1 / (2 (2 z)^2), each of the pieces 3 / (32 z^2).
+  budget = _calibrate(
+      budget_lib.Release('once'), budget_lib.Release('steps', 3.0, 4)
+  )
+  once = budget.noise_multipliers['once']
+  steps = budget.noise_multipliers['steps']
+  assert steps / once == pytest.approx(math.sqrt(16 / 3) / 2, rel=1e-12)
+  scale = once / 2
+  assert 1 / (2 * scale**2) == pytest.approx(
+      1 / (2 * once**2) + 4 / (2 * steps**2), rel=1e-12
+  )
+  assert budget.epsilon == pytest.approx(_exact_epsilon([scale]), rel=1e-9)
+  assert budget.accountant == 'gaussian'
+  assert budget.event == dp_accounting.ComposedDpEvent([
+      dp_accounting.GaussianDpEvent(once),
+      dp_accounting.SelfComposedDpEvent(
+          dp_accounting.GaussianDpEvent(steps), 4
+      ),
+  ])
+
+
+def test_shares_are_relative():
+  first, second = (
+      _calibrate(
+          budget_lib.Release('a', share), budget_lib.Release('b', 4 * share)
+      ).noise_multipliers
+      for share in (0.2, 7.0)
+  )
+  assert first == pytest.approx(second, rel=1e-9)
+
+
+def test_split_replaces_shares():
+  releases = budget_lib.Release('a'), budget_lib.Release('b')
+  budget = _calibrate(*releases, split={'a': 9.0})
+  ratio = budget.noise_multipliers['b'] / budget.noise_multipliers['a']
+  assert ratio == pytest.approx(3.0, rel=1e-12)
+  assert [release.share for release in budget.releases] == [9.0, 1.0]
+  # It moves noise, and costs nothing.
+  assert budget.epsilon == pytest.approx(_calibrate(*releases).epsilon, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ('epsilon', 'delta'),
+    [(0.01, 1e-5), (0.3, 1e-9), (1, 1e-3), (8.0, 1e-6), (100, 1e-5)],
+)
+def test_target_is_met_from_below(epsilon, delta):
+  budget = _calibrate(
+      budget_lib.Release('a', 0.3),
+      budget_lib.Release('b', 0.7, 20),
+      epsilon=epsilon,
+      delta=delta,
+  )
+  multipliers = budget.noise_multipliers
+  exact = _exact_epsilon([multipliers['a']] + [multipliers['b']] * 20, delta)
+  assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
+  assert budget.epsilon == pytest.approx(exact, rel=1e-6)
+  assert budget.epsilon <= epsilon
+
+
+def test_pld_agrees_without_sampling():
+  budget = _calibrate(
+      budget_lib.Release('a', 0.3), budget_lib.Release('b', 0.7, 3), epsilon=0.5
+  )
+  accountant = dp_accounting.pld.PLDAccountant()
+  bound = accountant.compose(budget.event).get_epsilon(_DELTA)
+  assert budget.epsilon * (1 - 1e-6) < bound < budget.epsilon * 1.002
+  assert bound < 0.5 * 1.002
+
+
+def test_sampled_release():
+  releases = (
+      budget_lib.Release('once', 1.0),
+      budget_lib.Release('steps', 1.0, 2, sampling_probability=0.5),
+  )
+  budget = _calibrate(*releases, epsilon=0.2)
+  once = budget.noise_multipliers['once']
+  steps = budget.noise_multipliers['steps']
+  assert steps / once == pytest.approx(0.5 * math.sqrt(2), rel=1e-12)
+  assert budget.accountant == 'pld'
+  event = dp_accounting.ComposedDpEvent([
+      dp_accounting.GaussianDpEvent(once),
+      dp_accounting.SelfComposedDpEvent(
+          dp_accounting.PoissonSampledDpEvent(
+              0.5, dp_accounting.GaussianDpEvent(steps)
+          ),
+          2,
+      ),
+  ])
+  assert budget.event == event
+  pld = dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(_DELTA)
+  assert budget.epsilon == pytest.approx(pld, rel=1e-9)
+  # The search itself is to 1e-3 of the scale.
+  assert 0.2 * (1 - 5e-3) < pld <= 0.2
+  # Sampling helps, and RDP is a bound from above.
+  assert pld < _exact_epsilon([once, steps, steps])
+  orders = [1 + 0.5 * i for i in range(1, 20)] + list(range(11, 300))
+  rdp = dp_accounting.rdp.RdpAccountant(orders).compose(event)
+  assert pld < rdp.get_epsilon(_DELTA) < 2 * pld
+
+
+@pytest.mark.parametrize('delta', [None, 1e-5])
+def test_no_noise(delta):
+  budget = _calibrate(
+      budget_lib.Release('a'),
+      budget_lib.Release('b', sampling_probability=0.1),
+      epsilon=math.inf,
+      delta=delta,
+  )
+  assert budget.noise_multipliers == {'a': 0.0, 'b': 0.0}
+  assert budget.epsilon == math.inf
+  assert budget.event == dp_accounting.ComposedDpEvent(
+      [dp_accounting.NonPrivateDpEvent()] * 2
+  )
+
+
+def test_epsilon_of_nothing_and_of_no_noise():
+  for events, expected in (
+      ([], 0.0),
+      ([(dp_accounting.NonPrivateDpEvent(), 2)], math.inf),
+  ):
+    event = budget_lib.compose(events)
+    for accountant in ('gaussian', 'pld'):
+      epsilon = budget_lib.epsilon_of(event, _DELTA, accountant=accountant)
+      assert epsilon == expected
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'share': 0}, 'share of sums must be positive, found 0'),
+        ({'share': math.nan}, 'share of sums must be .* found nan'),
+        ({'count': 0}, 'count must be .* found 0'),
+        ({'count': 1.5}, 'count must be .* found 1.5'),
+        ({'sampling_probability': 0.0}, 'sampling_probability must be .*0.0'),
+        ({'sampling_probability': 1.1}, 'sampling_probability must be .*1.1'),
+        ({'sampling_probability': math.nan}, 'sampling_probability must be'),
+    ],
+)
+def test_release_refuses(options, message):
+  with pytest.raises(ValueError, match=message):
+    budget_lib.Release('sums', **options)
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'delta': None}, 'delta must be given .* found None'),
+        ({'delta': 0.0}, 'delta must be in .* found 0.0'),
+        ({'delta': 1}, 'delta must be in .* found 1'),
+        ({'epsilon': 0.0}, 'epsilon must be in .* found 0.0'),
+        ({'epsilon': -1.0}, 'epsilon must be in .* found -1.0'),
+        ({'epsilon': 101}, 'epsilon must be in .* found 101'),
+        ({'epsilon': math.nan}, 'epsilon must be in .* found nan'),
+        ({'epsilon': -math.inf}, 'epsilon must be in .* found -inf'),
+        ({'epsilon': True}, 'epsilon must be in .* found True'),
+        ({'epsilon': '1'}, "epsilon must be in .* found '1'"),
+        ({'split': {'sum': 1.0}}, r"split must .*\['sums'\], found 'sum'"),
+        ({'split': {'sums': 0.0}}, 'share of sums must be .* found 0.0'),
+    ],
+)
+def test_calibrate_refuses(options, message):
+  with pytest.raises(ValueError, match=message):
+    _calibrate(budget_lib.Release('sums'), **options)
+
+
+def test_numbers_of_numpy_are_numbers():
+  budget = _calibrate(
+      budget_lib.Release('a', np.float64(0.5), np.int64(2), np.float64(1.0)),
+      epsilon=np.float64(1.0),
+      delta=np.float64(_DELTA),
+  )
+  assert budget.epsilon == pytest.approx(1.0, rel=1e-3)

@@ -1,0 +1,345 @@
+"""Tests of the private classifier."""
+
+import json
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import optimize
+from scipy import stats
+from sklearn import base
+from sklearn import model_selection
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import classifier
+from tff_fedemb.features import feature_covariance
+from tff_fedemb.features import least_squares
+from tff_fedemb.features import newton
+from tff_fedemb.features import noise
+from tff_fedemb.features import sgd
+
+_DELTA = 1e-5
+_NUM_CLASSES = 3
+
+_METHODS = {
+    'sgd': sgd.Sgd(steps=5),
+    'least_squares': least_squares.LeastSquares(covariance='per_class'),
+    'newton': newton.Newton(steps=2),
+    'feature_covariance': feature_covariance.FeatureCovariance(steps=4),
+}
+
+
+def _create(method=None, **options):
+  return classifier.FeatureClassifier(
+      method or _METHODS['sgd'],
+      **{
+          'num_classes': _NUM_CLASSES,
+          'epsilon': 1.0,
+          'delta': _DELTA,
+          'seed': 0,
+          **options,
+      },
+  )
+
+
+def _problem(num=60, dim=4):
+  """Classes that are far from one another."""
+  rng = np.random.default_rng(0)
+  labels = np.arange(num) % _NUM_CLASSES
+  features = 0.1 * rng.standard_normal([num, dim])
+  features[np.arange(num), labels] += 1.0
+  return features, labels
+
+
+def _exact_epsilon(noise_multipliers):
+  """Theorem 8 of Balle and Wang 2018, for all releases together."""
+  sigma = 1 / math.sqrt(sum(z**-2 for z in noise_multipliers))
+
+  def gap(epsilon):
+    below = stats.norm.cdf(-epsilon * sigma + 0.5 / sigma)
+    above = stats.norm.cdf(-epsilon * sigma - 0.5 / sigma)
+    return below - math.exp(epsilon) * above - _DELTA
+
+  return optimize.brentq(gap, 0, 100)
+
+
+@pytest.mark.parametrize('epsilon', [0.5, 8.0])
+@pytest.mark.parametrize('name', _METHODS)
+def test_report_is_of_what_was_released(monkeypatch, name, epsilon):
+  opened = []
+  open_release = noise.Releases.open
+
+  def record(self, name, **options):
+    opened.append(name)
+    return open_release(self, name, **options)
+
+  monkeypatch.setattr(noise.Releases, 'open', record)
+  method = _METHODS[name]
+  report = _create(method, epsilon=epsilon).fit(*_problem()).report_
+  counts = {release['name']: release['count'] for release in report.releases}
+  assert counts == {each: opened.count(each) for each in opened}
+  multipliers, events = [], []
+  for release in report.releases:
+    event = dp_accounting.GaussianDpEvent(release['noise_multiplier'])
+    assert release['event'] == repr(event)
+    assert release['sampling_probability'] == 1.0
+    multipliers += [release['noise_multiplier']] * release['count']
+    events += [event] * release['count']
+  exact = _exact_epsilon(multipliers)
+  assert report.epsilon == pytest.approx(exact, rel=1e-6)
+  assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
+  rdp = dp_accounting.rdp.RdpAccountant()
+  bound = rdp.compose(dp_accounting.ComposedDpEvent(events)).get_epsilon(_DELTA)
+  assert report.epsilon < bound < 1.5 * report.epsilon
+  assert report.accountant == 'gaussian'
+  assert report.delta == _DELTA
+  assert report.unit == 'example'
+  assert report.neighboring_relation == 'add or remove one example'
+
+
+def test_report_of_sampled_steps():
+  features, labels = _problem()
+  report = _create(
+      sgd.Sgd(steps=2, batch_size=30), epsilon=0.05
+  ).fit(features, labels).report_
+  (release,) = report.releases
+  assert release['count'] == 2
+  assert release['sampling_probability'] == 0.5
+  event = dp_accounting.SelfComposedDpEvent(
+      dp_accounting.PoissonSampledDpEvent(
+          0.5, dp_accounting.GaussianDpEvent(release['noise_multiplier'])
+      ),
+      2,
+  )
+  pld = dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(_DELTA)
+  assert report.epsilon == pytest.approx(pld, rel=1e-9)
+  assert 0.05 * (1 - 5e-3) < pld <= 0.05
+  assert report.accountant == 'pld'
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_report_without_noise(name):
+  report = _create(
+      _METHODS[name], epsilon=math.inf, delta=None
+  ).fit(*_problem()).report_
+  assert report.epsilon == math.inf
+  assert all(r['noise_multiplier'] == 0 for r in report.releases)
+  assert all('NonPrivate' in r['event'] for r in report.releases)
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_report_is_json_with_all_hyperparameters(name):
+  method = _METHODS[name]
+  fitted = _create(method, epsilon=math.inf).fit(*_problem())
+  text = json.dumps(fitted.report_.to_json(), allow_nan=False)
+  restored = json.loads(text)
+  assert restored['epsilon'] == 'inf'
+  assert set(restored['hyperparameters']) == set(method.hyperparameter_names())
+  # With the defaults that depend on the problem.
+  for key, value in restored['hyperparameters'].items():
+    assert value is not None or key == 'batch_size'
+  assert restored['assumptions'] and restored['not_covered']
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_without_noise_classes_are_found(name):
+  features, labels = _problem()
+  fitted = _create(_METHODS[name], epsilon=math.inf, delta=None).fit(
+      features, labels
+  )
+  assert fitted.coef_.shape == (_NUM_CLASSES, 4)
+  assert fitted.coef_.dtype == np.float64
+  np.testing.assert_array_equal(fitted.classes_, [0, 1, 2])
+  logits = fitted.decision_function(features)
+  assert logits.shape == (60, _NUM_CLASSES)
+  predicted = fitted.predict(features)
+  assert predicted.shape == (60,)
+  np.testing.assert_array_equal(predicted, logits.argmax(axis=1))
+  assert fitted.score(features, labels) == 1.0
+  np.testing.assert_array_equal(predicted, labels)
+
+
+def test_features_are_clipped_in_predictions_too():
+  features, labels = _problem()
+  fitted = _create(epsilon=math.inf, clip_norm=0.5).fit(features, labels)
+  norms = np.linalg.norm(features, axis=1, keepdims=True)
+  np.testing.assert_allclose(
+      fitted.decision_function(features),
+      (0.5 * features / norms) @ fitted.coef_.T,
+      rtol=1e-12,
+  )
+
+
+def test_unit_norm():
+  features, labels = _problem()
+  fitted = _create(epsilon=math.inf, scaling='unit_norm').fit(features, labels)
+  other = _create(epsilon=math.inf, scaling='unit_norm').fit(
+      1e-3 * features, labels
+  )
+  np.testing.assert_allclose(fitted.coef_, other.coef_, rtol=1e-10)
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_seeds(name):
+  features, labels = _problem()
+
+  def fit(seed):
+    return _create(_METHODS[name], seed=seed).fit(features, labels).coef_
+
+  np.testing.assert_array_equal(fit(1), fit(1))
+  assert (fit(1) != fit(2)).all()
+  # Nobody can know this one.
+  first, second = fit(None), fit(None)
+  assert (first != second).all()
+
+
+def _noise_of(monkeypatch, method, **options):
+  """Standard normal numbers that a fit draws, release by release."""
+  drawn = []
+  initialize = noise.Release.__init__
+
+  class Recorder:
+
+    def __init__(self, rng):
+      self._rng = rng
+
+    def standard_normal(self, shape):
+      drawn.append(self._rng.standard_normal(shape))
+      return drawn[-1]
+
+  def record(self, name, stddev, parts, rng):
+    initialize(self, name, stddev, parts, Recorder(rng))
+
+  with monkeypatch.context() as patch:
+    patch.setattr(noise.Release, '__init__', record)
+    _create(method, **options).fit(*_problem())
+  return drawn
+
+
+def test_sampling_does_not_move_the_noise(monkeypatch):
+  # Two steps; accounting for sampling takes its time.
+  def calibrate(releases, **_):
+    multipliers = {release.name: 1.0 for release in releases}
+    return budget_lib.Budget(tuple(releases), multipliers, 1.0, _DELTA)
+
+  monkeypatch.setattr(budget_lib, 'calibrate', calibrate)
+  monkeypatch.setattr(budget_lib, 'epsilon_of', lambda *_, **__: 1.0)
+  full, sampled, other = (
+      _noise_of(monkeypatch, sgd.Sgd(steps=2, batch_size=batch_size), seed=seed)
+      for batch_size, seed in ((None, 3), (7, 3), (7, 4))
+  )
+  assert len(full) == 2
+  np.testing.assert_array_equal(full, sampled)
+  assert (np.array(full) != other).all()
+  # Nor are they of the same numbers.
+  assert (full[0] != full[1]).all()
+
+
+def test_more_steps_than_planned_are_refused():
+
+  class OneMore(sgd.Sgd):
+    """Takes a step that it has not said."""
+
+    def plan_releases(self, size):
+      return sgd.Sgd(steps=self.steps - 1).plan_releases(size)
+
+  with pytest.raises(RuntimeError, match='gradient must be made at most 4'):
+    _create(OneMore(steps=5)).fit(*_problem())
+
+
+def test_split():
+  fitted = _create(
+      _METHODS['feature_covariance'], split={'covariance': 3, 'gradient': 1}
+  ).fit(*_problem())
+  multipliers = {
+      release['name']: release['noise_multiplier']
+      for release in fitted.report_.releases
+  }
+  # The gradients, four of them, have a third of the covariance's zCDP.
+  assert multipliers['gradient'] == pytest.approx(
+      multipliers['covariance'] * 12**0.5
+  )
+  with pytest.raises(ValueError, match=r"split must .* found 'hessian'"):
+    _create(_METHODS['sgd'], split={'hessian': 1}).fit(*_problem())
+
+
+def test_scikit_learns_tools():
+  estimator = _create(epsilon=math.inf, seed=7)
+  parameters = estimator.get_params(deep=False)
+  assert set(parameters) == {
+      'method',
+      'num_classes',
+      'epsilon',
+      'delta',
+      'clip_norm',
+      'scaling',
+      'split',
+      'seed',
+  }
+  assert base.clone(estimator).get_params() == estimator.get_params()
+  assert base.is_classifier(estimator)
+  features, labels = _problem()
+  scores = model_selection.cross_val_score(estimator, features, labels, cv=3)
+  np.testing.assert_array_equal(scores, [1.0, 1.0, 1.0])
+  search = model_selection.GridSearchCV(
+      estimator,
+      {'clip_norm': [0.5, 1.0], 'method': list(_METHODS.values())},
+      cv=2,
+  ).fit(features, labels)
+  assert search.best_score_ == 1.0
+  estimator.set_params(clip_norm=3.0)
+  assert estimator.clip_norm == 3.0
+
+
+def test_features_may_be_lists_and_integers():
+  fitted = _create(epsilon=math.inf).fit([[1, 0], [0, 1], [1, 1]], [0, 1, 2])
+  assert fitted.predict([[2, 0]]).tolist() == [0]
+
+
+def test_float32_is_about_float64():
+  features, labels = _problem()
+  weights = [
+      _create(seed=1).fit(features.astype(dtype), labels).coef_
+      for dtype in (np.float32, np.float64)
+  ]
+  # The noise, the largest part, is the same.
+  np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-5)
+
+
+def _fit(features=None, labels=None, method=None, **options):
+  default_features, default_labels = _problem()
+  features = default_features if features is None else features
+  labels = default_labels if labels is None else labels
+  _create(method, **options).fit(features, labels)
+
+
+@pytest.mark.parametrize(
+    ('fit', 'message'),
+    [
+        (
+            lambda: _fit(np.full([60, 4], np.nan)),
+            'features must be finite numbers, found 60',
+        ),
+        (lambda: _fit(np.ones(60)), r'features must be .* float64 \[60\]'),
+        (lambda: _fit(labels=np.arange(60)), r'labels .* found 0 to 59'),
+        (lambda: _fit(labels=np.zeros(50, int)), r'labels .* int64 \[50\]'),
+        (lambda: _fit(labels=np.full(60, 'cat')), 'labels must be .* <U3'),
+        (lambda: _fit(labels=np.full(60, 0.5)), 'labels must be .* float64'),
+        (lambda: _fit(num_classes=2), r'labels .* \[0, 2\), found 0 to 2'),
+        (lambda: _fit(num_classes=1), 'num_classes must be .* found 1'),
+        (lambda: _fit(clip_norm=-1.0), 'clip_norm must be .* found -1.0'),
+        (lambda: _fit(scaling='none'), "scaling must be .* found 'none'"),
+        (lambda: _fit(epsilon=0), 'epsilon must be .* found 0'),
+        (lambda: _fit(epsilon=1e3), 'epsilon must be .* found 1000.0'),
+        (lambda: _fit(delta=None), 'delta must be .* found None'),
+        (lambda: _fit(delta=1.0), 'delta must be .* found 1.0'),
+        (
+            lambda: _fit(method=sgd.Sgd(batch_size=61)),
+            'batch_size must be .* 60, found 61',
+        ),
+    ],
+)
+def test_refuses(fit, message):
+  with pytest.raises(ValueError, match=message):
+    fit()

@@ -1,0 +1,331 @@
+"""Tests of files of features: what is written, read and refused."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_fedemb.features import feature_files
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_USERS = np.array(["anna", "bjørn", "anna", "c"])
+_ALL_NAMES = {
+    "first": ("repr", "label", "user"),
+    "other": ("features", "labels", "users"),
+}
+
+
+def _create(dtype=np.float32, users=_USERS):
+  # Values that float32 and float64 both hold exactly.
+  features = np.arange(12).reshape(4, 3) / 8 - 0.5
+  return feature_files.FeatureSet(
+      features.astype(dtype), np.array([2, 0, 1, 2]), users
+  )
+
+
+def _assert_equal(found, expected):
+  np.testing.assert_array_equal(found.features, expected.features)
+  np.testing.assert_array_equal(found.labels, expected.labels)
+  assert found.labels.dtype == np.int64
+  if expected.users is None:
+    assert found.users is None
+  else:
+    assert found.users.tolist() == expected.users.tolist()
+
+
+def _write_examples(path, examples):
+  """Writes a TFRecord of (name, values) pairs."""
+  with tf.io.TFRecordWriter(os.fspath(path)) as writer:
+    for example in examples:
+      message = tf.train.Example()
+      for name, values in example.items():
+        kind = {float: "float_list", int: "int64_list", bytes: "bytes_list"}
+        feature = message.features.feature[name]
+        getattr(feature, kind[type(values[0])]).value.extend(values)
+      writer.write(message.SerializeToString())
+  return path
+
+
+class TestRoundTrip:
+  @pytest.mark.parametrize("users", [_USERS, None], ids=["users", "no_users"])
+  @pytest.mark.parametrize("suffix", [".npz", ".tfrecord", ".NPZ"])
+  @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+  def test_what_is_written_is_read(self, tmp_path, suffix, users, dtype):
+    path = tmp_path / f"file{suffix}"
+    written = _create(dtype, users)
+    feature_files.write_features(path, written)
+    found = feature_files.read_features(os.fspath(path))
+    _assert_equal(found, written)
+    assert found.features.dtype == (
+        np.float32 if suffix == ".tfrecord" else dtype
+    )
+    assert os.listdir(tmp_path) == [path.name]
+
+  def test_npz_is_what_numpy_reads(self, tmp_path):
+    feature_files.write_features(tmp_path / "file.npz", _create())
+    with np.load(tmp_path / "file.npz") as arrays:
+      assert sorted(arrays) == ["label", "repr", "user"]
+      assert arrays["label"].tolist() == [2, 0, 1, 2]
+      assert arrays["repr"][1].tolist() == [-0.125, 0, 0.125]
+
+  def test_tfrecord_is_of_examples(self, tmp_path):
+    path = os.fspath(tmp_path / "file.tfrecord")
+    feature_files.write_features(path, _create())
+    records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
+    feature = tf.train.Example.FromString(records[1]).features.feature
+    assert len(records) == 4
+    assert sorted(feature) == ["label", "repr", "user"]
+    assert list(feature["repr"].float_list.value) == [-0.125, 0, 0.125]
+    assert list(feature["label"].int64_list.value) == [0]
+    assert feature["user"].bytes_list.value[0].decode() == "bjørn"
+
+  def test_tfrecord_of_several_batches(self, tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_files, "_PARSING_BATCH", 3)
+    feature_files.write_features(tmp_path / "file.tfrecord", _create())
+    found = feature_files.read_features(tmp_path / "file.tfrecord")
+    _assert_equal(found, _create())
+
+  @pytest.mark.parametrize("suffix", [".npz", ".tfrecord"])
+  def test_failed_write_leaves_what_was_there(
+      self, tmp_path, monkeypatch, suffix
+  ):
+    path = tmp_path / f"file{suffix}"
+    path.write_text("precious")
+
+    def fail(*args):
+      del args
+      raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(feature_files.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left"):
+      feature_files.write_features(path, _create())
+    assert path.read_text() == "precious"
+    assert os.listdir(tmp_path) == [path.name]
+
+
+class TestNpz:
+  def test_plain_member_is_mapped_and_not_copied(self, tmp_path):
+    path = tmp_path / "file.npz"
+    feature_files.write_features(path, _create())
+    found = feature_files.read_features(path)
+    assert isinstance(found.features, np.memmap)
+    assert not found.features.flags.writeable
+    # A change of the file shows: it is the file.
+    content = path.read_bytes()
+    old = np.float32(-0.375).tobytes()
+    assert content.count(old) == 1
+    with path.open("rb+") as file:
+      file.seek(content.index(old))
+      file.write(np.float32(9).tobytes())
+    assert found.features[0, 1] == 9
+
+  @pytest.mark.parametrize("names", _ALL_NAMES.values(), ids=_ALL_NAMES)
+  @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+  @pytest.mark.parametrize("order", ["C", "F"])
+  def test_however_it_was_saved(self, tmp_path, save, names, order):
+    expected = _create()
+    values = (
+        np.asarray(expected.features, order=order),
+        expected.labels.astype(np.uint8),
+        np.char.encode(expected.users, "utf-8"),
+    )
+    arrays = dict(zip(names, values, strict=True))
+    save(tmp_path / "file.npz", **arrays, other=np.zeros(2))
+    found = feature_files.read_features(tmp_path / "file.npz")
+    _assert_equal(found, expected)
+    is_mapped = isinstance(found.features, np.memmap)
+    assert is_mapped == (save is np.savez)
+
+  def test_users_may_be_numbers(self, tmp_path):
+    np.savez(
+        tmp_path / "file.npz",
+        repr=np.ones([2, 3]),
+        label=np.array([0, 1]),
+        user=np.array([10, 7]),
+    )
+    found = feature_files.read_features(tmp_path / "file.npz")
+    assert found.users.tolist() == ["10", "7"]
+
+  @pytest.mark.parametrize(
+      ("changes", "message"),
+      [
+          ({"repr": None}, r"must hold repr and label, .* found \['label'"),
+          ({"label": None}, r"found \['repr', 'user'\]"),
+          ({"repr": np.ones(4)}, r"features must be real .* float64 \[4\]"),
+          ({"repr": np.ones([4, 0])}, r"n and d at least 1, found"),
+          ({"repr": np.ones([4, 1], complex)}, "found complex128"),
+          ({"repr": np.full([4, 1], "a")}, "features must be real numbers"),
+          ({"repr": np.full([4, 1], None)}, "repr.npy holds pickled objects"),
+          ({"label": np.ones(4)}, r"labels must be integers \[4\].* float64"),
+          ({"label": np.ones(3, int)}, r"one for each example, .* \[3\]"),
+          ({"label": np.array([0, 1, -1, 0])}, "labels must be at least 0"),
+          ({"user": np.ones(4)}, r"users must be strings \[4\], .* float64"),
+          ({"user": _USERS[:2]}, r"found <U5 \[2\]"),
+          ({"user": np.array([b"\xff"] * 4)}, "can't decode byte"),
+          ({"user": np.full(4, None)}, "user.npy holds pickled objects"),
+      ],
+  )
+  @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+  def test_other_arrays_are_refused(self, tmp_path, save, changes, message):
+    arrays = {"repr": np.ones([4, 3]), "label": np.arange(4), "user": _USERS}
+    arrays |= changes
+    path = tmp_path / "file.npz"
+    save(path, **{k: v for k, v in arrays.items() if v is not None})
+    with pytest.raises(feature_files.FeatureFileError, match=message) as error:
+      feature_files.read_features(path)
+    assert str(error.value).startswith(f"{path}")
+    assert "\n" not in str(error.value)
+
+  @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+  def test_damaged_files_are_refused(self, tmp_path, save):
+    path = tmp_path / "file.npz"
+    save(path, repr=np.ones([50, 3]), label=np.arange(50))
+    content = path.read_bytes()
+    for damaged in (
+        b"",
+        b"no zip",
+        content[: len(content) // 2],
+        content[:-1],
+        content[50:],
+        content.replace(b"\x93NUMPY", b"\x93NUMBY"),
+        content.replace(b"'shape': (50, 3)", b"'shape': (90, 3)"),
+        content.replace(b"'shape': (50, 3)", b"'shape': (50, 3("),
+        content.replace(b"PK\x03\x04", b"PK\x03\x05"),
+    ):
+      if damaged == content:
+        continue  # What is compressed has no such bytes.
+      path.write_bytes(damaged)
+      with pytest.raises(feature_files.FeatureFileError) as error:
+        feature_files.read_features(path)
+      assert str(error.value).startswith(f"{path} must be")
+      assert "\n" not in str(error.value)
+
+  def test_members_that_are_no_arrays_are_refused(self, tmp_path):
+    path = tmp_path / "file.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+      archive.writestr("repr", "text")
+      archive.writestr("label", "text")
+    with pytest.raises(feature_files.FeatureFileError, match="magic string"):
+      feature_files.read_features(path)
+
+
+class TestTfRecord:
+  @pytest.mark.parametrize(
+      ("examples", "message"),
+      [
+          ([], "must hold examples, found none"),
+          ([{"label": [1]}], r"must hold repr and label, .* \['label'\]"),
+          ([{"repr": [1], "label": [1]}], "must hold repr of floats"),
+          ([{"repr": [1.0], "label": [1.0]}], "must be a TFRecord of"),
+          ([{"repr": [1.0], "label": [1, 2]}], "must be a TFRecord of"),
+          (
+              [{"repr": [1.0], "label": [1]}, {"repr": [1.0, 2.0]}],
+              "must be a TFRecord of",
+          ),
+          (
+              [{"repr": [1.0], "label": [1]}, {"repr": [1.0]}],
+              "must be a TFRecord of",
+          ),
+          (
+              [
+                  {"repr": [1.0], "label": [1], "user": [b"a"]},
+                  {"repr": [1.0], "label": [1]},
+              ],
+              "in all or none, user",
+          ),
+          (
+              [{"repr": [1.0], "label": [1], "user": [b"\xff"]}],
+              "can't decode byte",
+          ),
+          ([{"repr": [1.0], "label": [-1]}], "labels must be at least 0"),
+      ],
+  )
+  def test_other_examples_are_refused(self, tmp_path, examples, message):
+    path = _write_examples(tmp_path / "file.tfrecord", examples)
+    with pytest.raises(feature_files.FeatureFileError, match=message) as error:
+      feature_files.read_features(path)
+    assert str(error.value).startswith(f"{path}")
+    assert "\n" not in str(error.value)
+
+  def test_other_names_are_read(self, tmp_path):
+    path = _write_examples(
+        tmp_path / "file.tfrecord",
+        [{"features": [0.5, 1.0], "labels": [3], "users": [b"a"]}],
+    )
+    found = feature_files.read_features(path)
+    assert found.features.tolist() == [[0.5, 1]]
+    assert found.labels.tolist() == [3]
+    assert found.users.tolist() == ["a"]
+
+  @pytest.mark.parametrize("damage", ["cut", "flip", "text"])
+  def test_damaged_files_are_refused(self, tmp_path, damage):
+    path = tmp_path / "file.tfrecord"
+    feature_files.write_features(path, _create())
+    content = bytearray(path.read_bytes())
+    content[20] ^= 1
+    path.write_bytes({
+        "cut": path.read_bytes()[:-5],
+        "flip": content,
+        "text": b"no records, but long enough to be read as one",
+    }[damage])
+    with pytest.raises(feature_files.FeatureFileError) as error:
+      feature_files.read_features(path)
+    assert str(error.value).startswith(f"{path} must be a TFRecord")
+    assert "\n" not in str(error.value)
+
+
+class TestPaths:
+  @pytest.mark.parametrize("name", ["file", "file.npy", "file.npz.gz"])
+  def test_other_suffixes_are_refused(self, tmp_path, name):
+    for function in (
+        feature_files.read_features,
+        lambda path: feature_files.write_features(path, _create()),
+    ):
+      with pytest.raises(
+          feature_files.FeatureFileError, match=r"end with .npz or .tfrecord"
+      ):
+        function(tmp_path / name)
+    assert not os.listdir(tmp_path)
+
+  @pytest.mark.parametrize("suffix", [".npz", ".tfrecord"])
+  def test_what_is_no_file_is_refused(self, tmp_path, suffix):
+    path = tmp_path / f"file{suffix}"
+    with pytest.raises(
+        feature_files.FeatureFileError, match="must be a file, found none"
+    ):
+      feature_files.read_features(path)
+    path.mkdir()
+    with pytest.raises(
+        feature_files.FeatureFileError, match="found a directory"
+    ):
+      feature_files.read_features(path)
+
+
+def test_take():
+  taken = _create().take(np.array([3, 0]))
+  assert taken.features[0].tolist() == [0.625, 0.75, 0.875]
+  assert taken.features[1].tolist() == [-0.5, -0.375, -0.25]
+  assert taken.labels.tolist() == [2, 2]
+  assert taken.users.tolist() == ["c", "anna"]
+  assert _create(users=None).take(np.array([1])).users is None
+
+
+def test_npz_does_without_tensorflow(tmp_path):
+  program = (
+      "import sys, numpy as np\n"
+      "from tff_fedemb.features import feature_files as files\n"
+      "files.write_features(sys.argv[1], files.FeatureSet(\n"
+      "    np.ones([2, 3]), np.array([0, 1])))\n"
+      "files.read_features(sys.argv[1])\n"
+      "assert 'tensorflow' not in sys.modules\n"
+  )
+  subprocess.run(
+      [sys.executable, "-c", program, os.fspath(tmp_path / "file.npz")],
+      cwd=_ROOT,
+      check=True,
+  )

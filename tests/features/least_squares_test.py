@@ -1,0 +1,201 @@
+"""Tests of least squares."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn import linear_model
+
+from tff_fedemb.features import classifier
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import least_squares
+from tff_fedemb.features import noise
+
+_LAMBDA = 0.7
+_NUM_CLASSES = 4
+# Sums of float32 are to 1e-7 of their largest term; the solution loses the
+# condition of the matrix, here below 100.
+_TOLERANCES = {np.float64: 1e-6, np.float32: 2e-5}
+
+
+def _fit(features, labels, *, clip_norm=1.0, **hyperparameters):
+  method = least_squares.LeastSquares(
+      regularization=_LAMBDA, **hyperparameters
+  )
+  fitted = classifier.FeatureClassifier(
+      method, num_classes=_NUM_CLASSES, epsilon=math.inf, clip_norm=clip_norm
+  ).fit(features, labels)
+  return fitted.coef_
+
+
+def _problem(num=101, dim=6):
+  rng = np.random.default_rng(0)
+  labels = rng.integers(_NUM_CLASSES, size=num)
+  return rng.standard_normal([num, dim]) + np.eye(dim)[labels], labels
+
+
+def _ridge(features, targets, weights=None):
+  ridge = linear_model.Ridge(alpha=_LAMBDA, fit_intercept=False)
+  return ridge.fit(features, targets, weights).coef_
+
+
+@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+def test_shared_is_ridge_regression(monkeypatch, dtype):
+  # Chunks of 7 of 101 examples.
+  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * 6)
+  features, labels = _problem()
+  expected = _ridge(
+      examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
+  )
+  weights = _fit(features.astype(dtype), labels, covariance='shared')
+  np.testing.assert_allclose(weights, expected, atol=_TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+@pytest.mark.parametrize('background_weight', [0.0, 0.25, 3.0])
+def test_per_class_is_weighted_ridge_regression(
+    monkeypatch, background_weight, dtype
+):
+  # With weights w and targets t, sum w x x' = A_l + alpha G has w = 1 + alpha
+  # in the class and alpha outside, and sum w t x = b_l has t = 1 / (1 + alpha)
+  # in the class and 0 outside.
+  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * 6)
+  features, labels = _problem()
+  clipped = examples_lib.clip_rows(features, 1.0)
+  weights = _fit(
+      features.astype(dtype),
+      labels,
+      covariance='per_class',
+      background_weight=background_weight,
+  )
+  for label in range(_NUM_CLASSES):
+    is_class = (labels == label).astype(float)
+    expected = _ridge(
+        clipped,
+        is_class / (1 + background_weight),
+        is_class + background_weight,
+    )
+    np.testing.assert_allclose(
+        weights[label], expected, atol=_TOLERANCES[dtype]
+    )
+    if not background_weight:
+      alone = clipped[labels == label]
+      np.testing.assert_allclose(
+          expected, _ridge(alone, np.ones(len(alone))), atol=1e-12
+      )
+
+
+@pytest.mark.parametrize('covariance', least_squares.COVARIANCES)
+def test_a_class_may_have_no_examples(covariance):
+  features, labels = _problem()
+  weights = _fit(features, np.minimum(labels, 2), covariance=covariance)
+  np.testing.assert_array_equal(weights[3], np.zeros(6))
+  assert (np.abs(weights[:3]).max(axis=1) > 0.1).all()
+
+
+def test_more_dimensions_than_examples():
+  features, labels = _problem(num=9, dim=40)
+  expected = _ridge(
+      examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
+  )
+  np.testing.assert_allclose(_fit(features, labels), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize('clip_norm', [0.5, 4.0])
+def test_released_sums_by_hand(monkeypatch, clip_norm):
+  # Chunks of 3 of 7 examples.
+  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 3 * 2)
+  totals = []
+  add_noise = noise.Release.add_noise
+
+  def record(self, total):
+    totals.append(total.copy())
+    return add_noise(self, total)
+
+  monkeypatch.setattr(noise.Release, 'add_noise', record)
+  # Of norm 5, to be clipped.
+  features = np.array([[3.0, 4.0]] * 3 + [[4.0, -3.0]] * 2 + [[0.0, 5.0]] * 2)
+  labels = np.array([0, 2, 0, 1, 2, 0, 3])
+  _fit(
+      features,
+      labels,
+      clip_norm=clip_norm,
+      covariance='per_class',
+      background_weight=1.0,
+  )
+  outer = [
+      np.array(values) / 25
+      for values in (
+          [[9, 12], [12, 16]],
+          [[16, -12], [-12, 9]],
+          [[0, 0], [0, 25]],
+      )
+  ]
+  unit = clip_norm / 5
+  expected = [
+      unit * np.array([[6, 13], [4, -3], [7, 1], [0, 5]]),
+      clip_norm**2 * (3 * outer[0] + 2 * outer[1] + 2 * outer[2]),
+      clip_norm**2 * (2 * outer[0] + outer[2]),
+      clip_norm**2 * outer[1],
+      clip_norm**2 * (outer[0] + outer[1]),
+      clip_norm**2 * outer[2],
+  ]
+  assert len(totals) == len(expected)
+  for total, numbers in zip(totals, expected, strict=True):
+    np.testing.assert_allclose(total, numbers, atol=1e-13)
+
+
+def test_releases():
+  size = examples_lib.ProblemSize(10, 3, 2, 1.0)
+
+  def names(**options):
+    planned = least_squares.LeastSquares(**options).plan_releases(size)
+    assert all(r.count == r.sampling_probability == 1 for r in planned)
+    return {release.name for release in planned}
+
+  assert names(covariance='shared') == {'class_sum', 'covariance'}
+  per_class = {'class_sum', 'covariance', 'class_covariance'}
+  assert names(covariance='per_class', background_weight=0.1) == per_class
+  # What is not used is not paid for.
+  alone = names(covariance='per_class', background_weight=0.0)
+  assert alone == per_class - {'covariance'}
+
+
+def test_regularization_grows_with_the_noise():
+  size = examples_lib.ProblemSize(100, 200, 4, 2.0)
+  method = least_squares.LeastSquares(
+      covariance='shared', relative_regularization=0.5
+  )
+  resolved = [
+      method.resolve(size, {'class_sum': 1.0, 'covariance': noise_multiplier})
+      for noise_multiplier in (0.0, 3.0, 6.0)
+  ]
+  # 0.5 n C^2 / d.
+  assert resolved[0].regularization == pytest.approx(1.0)
+  assert 1.0 < resolved[1].regularization < resolved[2].regularization
+  given = least_squares.LeastSquares(regularization=0.1)
+  noise_multipliers = {'class_sum': 1.0, 'covariance': 9.0}
+  assert given.resolve(size, noise_multipliers).regularization == 0.1
+
+
+def test_solve_projects_what_noise_made_negative():
+  # Eigenvalue -1 becomes 0.
+  np.testing.assert_allclose(
+      least_squares.solve(np.diag([2.0, -1.0]), np.array([[3.0, 1.0]]), 0.5),
+      [[1.2, 2.0]],
+  )
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'covariance': 'diagonal'}, "covariance must be .* 'diagonal'"),
+        ({'regularization': 0.0}, 'regularization must be .* found 0.0'),
+        ({'relative_regularization': -1}, 'relative_regularization must .* -1'),
+        ({'background_weight': -0.1}, 'background_weight must be .* -0.1'),
+        ({'background_weight': math.nan}, 'background_weight must be .* nan'),
+    ],
+)
+def test_refuses(options, message):
+  with pytest.raises(ValueError, match=message):
+    least_squares.LeastSquares(**options)

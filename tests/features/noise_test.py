@@ -1,0 +1,167 @@
+"""Tests of Gaussian releases."""
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import noise
+
+
+def _releases(*planned, seed=0, **noise_multipliers):
+  """Of one kind each, by name; more where they are planned."""
+  planned = planned or tuple(map(budget_lib.Release, noise_multipliers))
+  budget = budget_lib.Budget(planned, noise_multipliers, 1.0, 1e-5)
+  return noise.Releases(budget, np.random.default_rng(seed))
+
+
+def test_standard_deviation():
+  # 160,000 numbers: the standard error is 0.18 %; bounds at five.
+  total = np.arange(160_000.0).reshape([400, 400])
+  release = _releases(sums=3.0).open('sums', sensitivity=2.0)
+  drawn = release.add_noise(total) - total
+  assert abs(drawn.std() / 6.0 - 1) < 0.009
+  # And of the mean 0.25 %.
+  assert abs(drawn.mean() / 6.0) < 0.0125
+
+
+def test_symmetric_noise():
+  dim = 500
+  total = np.add.outer(np.arange(dim), np.arange(dim)).astype(float)
+  release = _releases(sums=1.5).open('sums', sensitivity=2.0)
+  released = release.add_symmetric_noise(total)
+  np.testing.assert_array_equal(released, released.T)
+  drawn = released - total
+  # 500 numbers: the standard error is 3.2 %; 124,750: 0.2 %. Bounds at five.
+  assert abs(np.diag(drawn).std() / 3.0 - 1) < 0.16
+  off_diagonal = drawn[np.triu_indices(dim, 1)]
+  assert abs(off_diagonal.std() / (3.0 / 2**0.5) - 1) < 0.01
+
+
+def test_noise_norm_is_about_the_spectral_norm():
+  # Fluctuations are of the order d^(-2/3) = 2 %.
+  release = _releases(sums=0.7).open('sums', sensitivity=1.0)
+  drawn = release.add_symmetric_noise(np.zeros([300, 300]))
+  norm = np.linalg.norm(drawn, ord=2)
+  assert noise.noise_norm(0.7, 300) == pytest.approx(norm, rel=0.1)
+
+
+def test_without_noise_it_is_a_copy():
+  total = np.ones([2, 2], np.float32)
+  release = _releases(sums=0.0).open('sums', sensitivity=1.0, parts=2)
+  released = release.add_noise(total)
+  assert released.dtype == np.float64
+  released[0] = 7.0
+  np.testing.assert_array_equal(total, np.ones([2, 2]))
+  matrix = np.array([[1.0, 2.0], [2.0, 5.0]])
+  np.testing.assert_array_equal(release.add_symmetric_noise(matrix), matrix)
+
+
+def test_all_noise_is_new():
+  releases = _releases(
+      budget_lib.Release('a', count=3), budget_lib.Release('b'), a=1.0, b=2.0
+  )
+  drawn = []
+  for name, parts in (('a', 2), ('b', 3), ('a', 1), ('a', 2)):
+    release = releases.open(name, sensitivity=5.0, parts=parts)
+    for _ in range(parts):
+      part = release.add_noise(np.zeros([20, 50]))
+      drawn.append(part.ravel() / part.std())
+  # Correlations of 1,000 numbers have a standard error of 3.2 %: at six.
+  correlations = np.corrcoef(drawn) - np.eye(len(drawn))
+  assert len(drawn) == 8
+  assert np.abs(correlations).max() < 0.19
+
+
+def test_no_more_parts_than_said():
+  release = _releases(sums=1.0).open('sums', sensitivity=1.0, parts=2)
+  release.add_noise(np.zeros(3))
+  release.add_symmetric_noise(np.zeros([3, 3]))
+  for add in (release.add_noise, release.add_symmetric_noise):
+    with pytest.raises(RuntimeError, match='release sums must have as many'):
+      add(np.zeros([3, 3]))
+
+
+def test_no_more_releases_than_accounted():
+  releases = _releases(budget_lib.Release('steps', count=2), steps=1.0)
+  for _ in range(2):
+    releases.open('steps', sensitivity=1.0)
+  for name, planned in (('steps', 2), ('other', 0)):
+    with pytest.raises(RuntimeError, match=f'{name} must .* {planned} times'):
+      releases.open(name, sensitivity=1.0)
+
+
+def test_event_is_of_what_was_made():
+  planned = (
+      budget_lib.Release('once'),
+      budget_lib.Release('steps', 1.0, 5, sampling_probability=0.25),
+      budget_lib.Release('never'),
+  )
+  releases = _releases(*planned, once=3.0, steps=2.0, never=1.0)
+  assert releases.event == dp_accounting.ComposedDpEvent([])
+  assert releases.to_json() == []
+  releases.open('once', sensitivity=10.0)
+  for _ in range(3):
+    releases.open('steps', sensitivity=10.0)
+  # Sensitivities are no part of it.
+  once = dp_accounting.GaussianDpEvent(3.0)
+  step = dp_accounting.PoissonSampledDpEvent(
+      0.25, dp_accounting.GaussianDpEvent(2.0)
+  )
+  assert releases.event == dp_accounting.ComposedDpEvent(
+      [once, dp_accounting.SelfComposedDpEvent(step, 3)]
+  )
+  assert releases.to_json() == [
+      {
+          'name': 'once',
+          'count': 1,
+          'noise_multiplier': 3.0,
+          'sampling_probability': 1.0,
+          'event': repr(once),
+      },
+      {
+          'name': 'steps',
+          'count': 3,
+          'noise_multiplier': 2.0,
+          'sampling_probability': 0.25,
+          'event': repr(step),
+      },
+  ]
+
+
+def test_projection_by_hand():
+  # Eigenvalues 3 and -1, at (1, 1) and (1, -1).
+  np.testing.assert_allclose(
+      noise.project_to_psd(np.array([[1.0, 2.0], [2.0, 1.0]])),
+      [[1.5, 1.5], [1.5, 1.5]],
+      atol=1e-14,
+  )
+  np.testing.assert_array_equal(
+      noise.project_to_psd(np.array([[2.0, 3.0], [-1.0, 2.0]])),
+      [[2.0, 1.0], [1.0, 2.0]],
+  )
+
+
+def test_no_psd_matrix_is_closer():
+  # All matrices B B' there are: a minimum is where no B is better.
+  rng = np.random.default_rng(1)
+  matrix = rng.standard_normal([4, 4])
+  projected = noise.project_to_psd(matrix)
+  np.testing.assert_allclose(projected, projected.T, atol=1e-14)
+  eigenvalues = np.linalg.eigvalsh(projected)
+  assert eigenvalues[0] > -1e-14
+  # Some were negative, and some were not.
+  assert eigenvalues[0] < 1e-14 < eigenvalues[-1]
+  root = rng.standard_normal([4, 4])
+  for _ in range(20_000):
+    root += 0.02 * (noise.symmetrize(matrix) - root @ root.T) @ root
+  np.testing.assert_allclose(projected, root @ root.T, atol=1e-6)
+
+
+def test_positive_definite_matrices_stay():
+  root = np.random.default_rng(2).standard_normal([5, 5])
+  matrix = noise.symmetrize(root @ root.T) + np.eye(5)
+  projected = noise.project_to_psd(matrix)
+  np.testing.assert_array_equal(projected, matrix)
+  # What is done to it is not done to the argument.
+  assert not np.shares_memory(projected, matrix)

@@ -1,0 +1,315 @@
+"""Tests of the registry, and of what all methods promise.
+
+What a method publishes is what its releases make of its sums. `_Recorder`
+keeps both, and can make them say what others said: two data sets are compared
+step by step with the same numbers published before.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import classifier
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import feature_covariance
+from tff_fedemb.features import least_squares
+from tff_fedemb.features import newton
+from tff_fedemb.features import noise
+from tff_fedemb.features import registry
+from tff_fedemb.features import sgd
+
+_NUM_CLASSES = 4
+_CLIP_NORM = 2.0
+
+_METHODS = {
+    'sgd': sgd.Sgd(steps=3),
+    'sgd, clipped': sgd.Sgd(steps=3, gradient_clip_norm=0.5),
+    'sgd, sigmoid': sgd.Sgd(
+        steps=3, loss='sigmoid', optimizer='adam', gradient_clip_norm=0.5
+    ),
+    'sgd, sampled': sgd.Sgd(steps=3, batch_size=6, gradient_clip_norm=0.5),
+    'shared least squares': least_squares.LeastSquares(covariance='shared'),
+    'least squares per class': least_squares.LeastSquares(
+        covariance='per_class', background_weight=0.3
+    ),
+    'least squares per class, alone': least_squares.LeastSquares(
+        covariance='per_class', background_weight=0.0
+    ),
+    'newton': newton.Newton(steps=3),
+    'newton, clipped': newton.Newton(
+        steps=3, hessian_clip_norm=0.1, gradient_clip_norm=0.1
+    ),
+    'feature covariance': feature_covariance.FeatureCovariance(
+        steps=3, gradient_clip_norm=0.5
+    ),
+    'feature covariance, sampled': feature_covariance.FeatureCovariance(
+        steps=3, batch_size=6, gradient_clip_norm=0.5
+    ),
+}
+# Whose gradients are far below the bound for the worst example too.
+_LOOSE = ('sgd', 'newton')
+
+
+@dataclasses.dataclass
+class _Made:
+  """One release: its sums before and after the noise, part by part."""
+
+  name: str
+  sensitivity: float
+  stddev: float
+  parts: int
+  totals: list[np.ndarray] = dataclasses.field(default_factory=list)
+  released: list[np.ndarray] = dataclasses.field(default_factory=list)
+
+
+class _Recorder(noise.Releases):
+  """Records releases, and may repeat what was released before."""
+
+  def __init__(self, budget, seed, repeat=None):
+    super().__init__(budget, np.random.default_rng(seed))
+    self._multipliers = budget.noise_multipliers
+    self._repeat = repeat
+    self.made = []
+
+  def open(self, name, *, sensitivity, parts=1):
+    release = super().open(name, sensitivity=sensitivity, parts=parts)
+    stddev = self._multipliers[name] * sensitivity
+    made = _Made(name, sensitivity, stddev, parts)
+    self.made.append(made)
+    number = len(self.made) - 1
+    add_noise = release.add_noise
+
+    def record(total):
+      released = add_noise(total)
+      if self._repeat is not None:
+        released = self._repeat[number].released[len(made.totals)]
+      made.totals.append(np.array(total))
+      made.released.append(np.array(released))
+      return np.array(released)
+
+    release.add_noise = record
+    return release
+
+
+def _run(method, features, labels, *, num_examples=None, seed=0, repeat=None):
+  """Fits with noise that is not calibrated; returns releases and weights."""
+  examples = examples_lib.ClippedExamples(
+      features, labels, num_classes=_NUM_CLASSES, clip_norm=_CLIP_NORM
+  )
+  # The number of examples is public: both of two neighbours have the same.
+  examples.size = dataclasses.replace(
+      examples.size, num_examples=num_examples or len(features)
+  )
+  planned = method.plan_releases(examples.size)
+  multipliers = {release.name: 0.5 + i for i, release in enumerate(planned)}
+  recorder = _Recorder(
+      budget_lib.Budget(planned, multipliers, 1.0, 1e-5), seed, repeat
+  )
+  resolved = method.resolve(examples.size, multipliers)
+  weights = resolved.fit(examples, recorder, np.random.default_rng(100))
+  assert all(len(made.totals) == made.parts for made in recorder.made)
+  assert recorder.event == budget_lib.compose([
+      (release.event(multipliers[release.name]), release.count)
+      for release in sorted(
+          planned, key=lambda r: [m.name for m in recorder.made].index(r.name)
+      )
+  ])
+  return recorder.made, weights
+
+
+def _problem(num=11, dim=5, seed=0):
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(_NUM_CLASSES, size=num)
+  return rng.standard_normal([num, dim]), labels
+
+
+def _neighbours(is_sampled, dtype):
+  """Yields two data sets, of which one has an example more."""
+  rng = np.random.default_rng(1)
+  for number, size in enumerate([0.0, 1e-30, 0.1, 1.0, 1.0, 1e3, 1e9, 1e30]):
+    features, labels = _problem(seed=number)
+    added = size * rng.standard_normal(features.shape[1])
+    label = rng.integers(_NUM_CLASSES)
+    place = rng.integers(len(features) + 1)
+    left = (
+        np.insert(features, place, added, axis=0).astype(dtype),
+        np.insert(labels, place, label),
+    )
+    if is_sampled:
+      # Of zero, which adds nothing: batches are then of the same examples.
+      right = np.insert(features, place, 0.0, axis=0), left[1]
+    else:
+      right = features, labels
+    yield left, (right[0].astype(dtype), right[1])
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'rounding'), [(np.float64, 1e-12), (np.float32, 1e-5)]
+)
+@pytest.mark.parametrize('name', _METHODS)
+def test_one_example_changes_a_release_by_the_sensitivity(
+    monkeypatch, name, dtype, rounding
+):
+  # Chunks of few examples, with other neighbours in them.
+  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 20)
+  method = _METHODS[name]
+  is_sampled = getattr(method, 'batch_size', None) is not None
+  largest = {}
+  for left, right in _neighbours(is_sampled, dtype):
+    num_examples = len(left[0])
+    first, _ = _run(method, *left, num_examples=num_examples)
+    second, _ = _run(method, *right, num_examples=num_examples, repeat=first)
+    for one, other in zip(first, second, strict=True):
+      change = math.sqrt(
+          sum(
+              ((total - others) ** 2).sum()
+              for total, others in zip(one.totals, other.totals, strict=True)
+          )
+      )
+      share = change / one.sensitivity
+      assert share <= 1 + rounding
+      largest[one.name] = max(largest.get(one.name, 0.0), share)
+  # And the worst example comes close.
+  for release, share in largest.items():
+    assert share > (0.3 if name in _LOOSE else 0.999), release
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_weights_are_made_of_releases_alone(name):
+  # Of other data, with the same numbers released, come the same weights.
+  made, weights = _run(_METHODS[name], *_problem(seed=0))
+  others, same = _run(_METHODS[name], *_problem(seed=1), repeat=made)
+  for one, other in zip(made, others, strict=True):
+    for left, right in zip(one.totals, other.totals, strict=True):
+      assert (left != right).any()
+  np.testing.assert_array_equal(weights, same)
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_all_noise_is_new_and_as_large_as_said(name):
+  # Without features nothing is released but the noise.
+  features, labels = np.zeros([9, 30]), np.arange(9) % _NUM_CLASSES
+  drawn = []
+  for seed in (0, 1):
+    releases, _ = _run(_METHODS[name], features, labels, seed=seed)
+    for made in releases:
+      for total, released in zip(made.totals, made.released, strict=True):
+        assert not total.any()
+        drawn.append(released.ravel() / made.stddev)
+  numbers = np.concatenate(drawn)
+  # At least 720 numbers: bounds at five standard errors, the last of which is
+  # 1 / sqrt(2 n).
+  num = len(numbers)
+  assert num >= 720
+  assert abs(numbers.mean()) < 5 / num**0.5
+  assert abs(numbers.std() - 1) < 5 / (2 * num) ** 0.5
+  # No number came twice, of either sign: two are as close by chance once in
+  # 10^6 runs. And neither parts nor rows of them go together.
+  assert np.diff(np.sort(np.abs(numbers))).min() > 2e-15
+  rows = numbers[: num // 30 * 30].reshape([-1, 30])
+  for blocks in (np.array([part[:120] for part in drawn]), rows):
+    correlations = np.corrcoef(blocks) - np.eye(len(blocks))
+    # Of m numbers; tails are lighter than a normal distribution's.
+    assert np.abs(correlations).max() < 6.5 / blocks.shape[1] ** 0.5
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_more_releases_than_accounted_are_refused(monkeypatch, name):
+  method = _METHODS[name]
+  fit = type(method).fit
+
+  def fit_twice(self, *arguments):
+    fit(self, *arguments)
+    return fit(self, *arguments)
+
+  monkeypatch.setattr(type(method), 'fit', fit_twice)
+  with pytest.raises(RuntimeError, match='must be made at most'):
+    _run(method, *_problem())
+
+
+@pytest.mark.parametrize('name', _METHODS)
+def test_chunks_make_no_difference(monkeypatch, name):
+  features, labels = _problem()
+  weights = []
+  # Of 1, of 4 or fewer, and of all examples.
+  for numbers_of_chunk in (1, 20, 10**6):
+    monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', numbers_of_chunk)
+    fitted = classifier.FeatureClassifier(
+        _METHODS[name], num_classes=_NUM_CLASSES, epsilon=math.inf, seed=3
+    ).fit(features, labels)
+    weights.append(fitted.coef_)
+  np.testing.assert_allclose(weights[0], weights[2], rtol=1e-9)
+  np.testing.assert_allclose(weights[1], weights[2], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    'method',
+    [
+        sgd.Sgd(optimizer='momentum'),
+        sgd.Sgd(optimizer='adam'),
+        least_squares.LeastSquares(covariance='shared'),
+        least_squares.LeastSquares(covariance='per_class'),
+        newton.Newton(),
+        feature_covariance.FeatureCovariance(),
+    ],
+)
+def test_units_make_no_difference(method):
+  # Sensitivities, noise and all defaults are in the features' unit.
+  features, labels = _problem(num=40)
+  small, large = (
+      classifier.FeatureClassifier(
+          method,
+          num_classes=_NUM_CLASSES,
+          epsilon=5.0,
+          delta=1e-3,
+          clip_norm=unit,
+          seed=0,
+      ).fit(unit * features, labels).coef_
+      for unit in (1.0, 8.0)
+  )
+  np.testing.assert_allclose(
+      8 * large, small, rtol=1e-4, atol=1e-6 * np.abs(small).max()
+  )
+
+
+def test_names():
+  assert set(registry.METHODS) == {
+      'sgd',
+      'least_squares',
+      'newton',
+      'feature_covariance',
+  }
+  for name, cls in registry.METHODS.items():
+    assert cls.name == name
+    method = registry.create_method(name)
+    assert type(method) is cls
+    assert list(method.hyperparameters()) == cls.hyperparameter_names()
+    # Hyperparameters are values, and nothing that a fit could change.
+    assert method == registry.create_method(name, **method.hyperparameters())
+    assert hash(method) == hash(registry.create_method(name))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+      method.loss = 'softmax'
+
+
+def test_create_method():
+  assert registry.create_method('sgd', steps=3) == sgd.Sgd(steps=3)
+
+
+@pytest.mark.parametrize(
+    ('name', 'options', 'message'),
+    [
+        ('ridge', {}, "method must be one of .*'sgd'.* found 'ridge'"),
+        (
+            'sgd',
+            {'damping': 1.0},
+            "hyperparameters of sgd must be .* found 'damping'",
+        ),
+        ('newton', {'steps': 0}, 'steps must be .* found 0'),
+    ],
+)
+def test_refuses(name, options, message):
+  with pytest.raises(ValueError, match=message):
+    registry.create_method(name, **options)

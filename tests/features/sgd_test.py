@@ -1,0 +1,158 @@
+"""Tests of first-order training."""
+
+import math
+
+import numpy as np
+import pytest
+from sklearn import linear_model
+
+from tff_fedemb.features import classifier
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import losses
+from tff_fedemb.features import sgd
+
+
+def _fit(method, features, labels, *, num_classes=3, **options):
+  fitted = classifier.FeatureClassifier(
+      method, num_classes=num_classes, epsilon=math.inf, **options
+  ).fit(features, labels)
+  return fitted.coef_
+
+
+def _problem(num=60, dim=3, num_classes=3):
+  """Classes that no plane separates."""
+  rng = np.random.default_rng(0)
+  labels = rng.integers(num_classes, size=num)
+  features = rng.standard_normal([num, dim]) + np.eye(num_classes)[labels][
+      :, :dim
+  ]
+  return examples_lib.clip_rows(features, 1.0), labels
+
+
+def test_a_step_by_hand():
+  # The third is clipped to (0.6, 0.8). At zero weights both probabilities are
+  # 1/2; no gradient's norm, sqrt(1/2) at most, is above 1.
+  features = np.array([[1.0, 0.0], [0.0, 1.0], [6.0, 8.0]])
+  labels = np.array([0, 1, 1])
+  method = sgd.Sgd(
+      steps=1, learning_rate=0.3, momentum=0.9, gradient_clip_norm=1.0
+  )
+  # Of class 0: -1/2 (1, 0) + 1/2 (0, 1) + 1/2 (0.6, 0.8) = (-0.2, 0.9).
+  np.testing.assert_allclose(
+      _fit(method, features, labels, num_classes=2),
+      [[0.02, -0.09], [-0.02, 0.09]],
+      atol=1e-15,
+  )
+
+
+def test_a_clipped_step_by_hand():
+  method = sgd.Sgd(
+      steps=1, learning_rate=1.0, optimizer='momentum', gradient_clip_norm=0.1
+  )
+  # One class of two: residuals (-1/2, 1/2), whose direction stays.
+  weights = _fit(
+      method, np.array([[0.0, 2.0]]), np.array([0]), num_classes=2
+  )
+  root = 0.1 / 2**0.5
+  np.testing.assert_allclose(weights, [[0.0, root], [0.0, -root]], atol=1e-15)
+
+
+def test_adams_first_step_is_of_signs():
+  method = sgd.Sgd(steps=1, learning_rate=0.3, optimizer='adam')
+  features, labels = _problem()
+  gradient = losses.clipped_gradient(
+      np.zeros([3, 3]), features, labels, loss='softmax', clip_norm=1.0
+  )
+  np.testing.assert_allclose(
+      _fit(method, features, labels), -0.3 * np.sign(gradient), rtol=1e-5
+  )
+
+
+@pytest.mark.parametrize('loss', losses.LOSSES)
+def test_many_steps_end_where_scikit_learn_does(loss):
+  features, labels = _problem()
+  method = sgd.Sgd(
+      steps=3_000,
+      learning_rate=1.0,
+      optimizer='momentum',
+      momentum=0.9,
+      loss=loss,
+      gradient_clip_norm=100.0,
+  )
+  weights = _fit(method, features, labels)
+
+  def reference(targets):
+    return linear_model.LogisticRegression(
+        penalty=None, fit_intercept=False, tol=1e-10, max_iter=10_000
+    ).fit(features, targets).coef_
+
+  if loss == 'softmax':
+    expected = reference(labels)
+    # What all classes have in common has no effect, and begins at zero.
+    expected = expected - expected.mean(axis=0)
+  else:
+    expected = np.concatenate([reference(labels == i) for i in range(3)])
+  np.testing.assert_allclose(weights, expected, atol=1e-4)
+
+
+def test_as_many_as_there_are_is_all_of_them():
+  features, labels = _problem()
+  all_of_them, batches = (
+      _fit(
+          sgd.Sgd(steps=3, learning_rate=1.0, batch_size=batch_size),
+          features,
+          labels,
+      )
+      for batch_size in (None, 60)
+  )
+  np.testing.assert_allclose(all_of_them, batches, rtol=1e-12)
+
+
+def test_sampled_steps_differ_from_full_ones():
+  features, labels = _problem()
+  weights = [
+      _fit(
+          sgd.Sgd(steps=3, learning_rate=1.0, batch_size=20),
+          features,
+          labels,
+          seed=seed,
+      )
+      for seed in (1, 1, 2)
+  ]
+  np.testing.assert_array_equal(weights[0], weights[1])
+  assert np.abs(weights[0] - weights[2]).max() > 1e-3
+
+
+def test_defaults_are_of_the_norm():
+  size = examples_lib.ProblemSize(100, 5, 3, 4.0)
+  for optimizer, power in (('momentum', 2), ('adam', 1)):
+    method = sgd.Sgd(optimizer=optimizer)
+    small = method.resolve(size, {'gradient': 1.0})
+    unit = method.resolve(
+        examples_lib.ProblemSize(100, 5, 3, 1.0), {'gradient': 1.0}
+    )
+    assert small.gradient_clip_norm == 4 * unit.gradient_clip_norm
+    assert small.learning_rate * 4**power == pytest.approx(unit.learning_rate)
+  given = {'learning_rate': 0.7, 'gradient_clip_norm': 0.2}
+  resolved = sgd.Sgd(**given).resolve(size, {'gradient': 1.0})
+  assert given.items() <= resolved.hyperparameters().items()
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'steps': 0}, 'steps must be .* found 0'),
+        ({'steps': 1.0}, 'steps must be .* found 1.0'),
+        ({'learning_rate': 0.0}, 'learning_rate must be .* found 0.0'),
+        ({'learning_rate': math.nan}, 'learning_rate must be .* found nan'),
+        ({'gradient_clip_norm': -1.0}, 'gradient_clip_norm must be .* -1.0'),
+        ({'batch_size': 0}, 'batch_size must be .* found 0'),
+        ({'optimizer': 'sgd'}, "optimizer must be one of .* found 'sgd'"),
+        ({'loss': 'hinge'}, "loss must be one of .* found 'hinge'"),
+        ({'momentum': 1.0}, 'momentum must be .* found 1.0'),
+        ({'momentum': -0.1}, 'momentum must be .* found -0.1'),
+    ],
+)
+def test_refuses(options, message):
+  with pytest.raises(ValueError, match=message):
+    sgd.Sgd(**options)

@@ -1,0 +1,342 @@
+"""Files of labelled features: NumPy's .npz, and TFRecord.
+
+An .npz holds `repr` [n, d] and `label` [n], and `user` [n] if the users are
+known; `features`, `labels` and `users` are read as well. A TFRecord holds a
+`tf.train.Example` of the same three names for each example. Nothing in a file
+is run: pickled objects are refused.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+import math
+import os
+import pathlib
+import struct
+import tokenize
+from typing import Any
+import zipfile
+import zlib
+
+import numpy as np
+
+from tff_fedemb.features import examples as examples_lib
+
+SUFFIXES = ('.npz', '.tfrecord')
+
+_NAMES = ('repr', 'label', 'user')
+_OTHER_NAMES = ('features', 'labels', 'users')
+# What can be wrong with the bytes of a zip and of the arrays in it.
+_NPZ_DAMAGES = (
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+# Of the header before a member of a zip: its size, and where the lengths of
+# the two parts that follow it are.
+_ZIP_HEADER_SIZE = 30
+_ZIP_LENGTHS = slice(26, 30)
+_PARSING_BATCH = 1024
+
+
+class FeatureFileError(ValueError):
+  """A file of features that cannot be used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSet:
+  """Features of labelled examples.
+
+  Attributes:
+    features: `[n, d]` real numbers, n and d at least 1; possibly a file mapped
+      into memory.
+    labels: int64 `[n]`, at least 0.
+    users: Whose an example is, str `[n]`, or `None` if that is not known.
+  """
+
+  features: np.ndarray
+  labels: np.ndarray
+  users: np.ndarray | None = None
+
+  def __post_init__(self):
+    examples_lib.check_features(self.features)
+    shape = self.features.shape[:1]
+    if self.labels.shape != shape or self.labels.dtype.kind not in 'iu':
+      raise ValueError(
+          f'labels must be integers {list(shape)}, one for each example, found'
+          f' {self.labels.dtype} {list(self.labels.shape)}.'
+      )
+    labels = np.array(self.labels, np.int64)
+    if labels.min() < 0:
+      raise ValueError(f'labels must be at least 0, found {labels.min()}.')
+    object.__setattr__(self, 'labels', labels)
+    if self.users is None:
+      return
+    if self.users.shape != shape or self.users.dtype.kind != 'U':
+      raise ValueError(
+          f'users must be strings {list(shape)}, one for each example, found'
+          f' {self.users.dtype} {list(self.users.shape)}.'
+      )
+
+  def take(self, rows: np.ndarray) -> 'FeatureSet':
+    """The examples of some rows, int `[m]`, in that order."""
+    return FeatureSet(
+        self.features[rows],
+        self.labels[rows],
+        None if self.users is None else self.users[rows],
+    )
+
+
+def check_suffix(path: str | os.PathLike[str]) -> str:
+  """Returns the suffix by which a file's format is known, in lower case.
+
+  Raises:
+    FeatureFileError: If it is none of `SUFFIXES`.
+  """
+  suffix = pathlib.Path(path).suffix.lower()
+  if suffix not in SUFFIXES:
+    raise FeatureFileError(
+        f'feature file must end with {" or ".join(SUFFIXES)}, found'
+        f' {os.fspath(path)}.'
+    )
+  return suffix
+
+
+def read_features(path: str | os.PathLike[str]) -> FeatureSet:
+  """Reads a file of features.
+
+  An array that is stored in an .npz without compression is mapped into memory,
+  read-only: its pages are read as they are used, and its checksum is not
+  verified. A TFRecord is read into memory.
+
+  Args:
+    path: A file whose name ends with one of `SUFFIXES`.
+
+  Returns:
+    What it holds; features have the file's type of numbers in an .npz, and are
+    float32 in a TFRecord.
+
+  Raises:
+    FeatureFileError: If there is no such file, or it is damaged or holds
+      something else.
+  """
+  path = pathlib.Path(path)
+  read = _read_npz if check_suffix(path) == '.npz' else _read_tfrecord
+  try:
+    if not path.is_file():
+      raise FeatureFileError(
+          f'{path} must be a file, found'
+          f' {"a directory" if path.is_dir() else "none"}.'
+      )
+    features, labels, users = read(path)
+    return FeatureSet(features, labels, users)
+  except FeatureFileError:
+    raise
+  except OSError as error:
+    raise FeatureFileError(
+        f'{path} must be a file that can be read, found:'
+        f' {error.strerror or error}.'
+    ) from error
+  except ValueError as error:
+    raise FeatureFileError(f'{path}: {error}') from error
+
+
+def write_features(
+    path: str | os.PathLike[str], feature_set: FeatureSet
+) -> None:
+  """Writes a file of features, whole or not at all.
+
+  Args:
+    path: A file whose name ends with one of `SUFFIXES`, in a directory that
+      exists; it is replaced if there is one.
+    feature_set: What to write. An .npz keeps the features' type of numbers, and
+      is not compressed; a TFRecord has float32.
+
+  Raises:
+    FeatureFileError: If the name ends with something else.
+    OSError: If the file cannot be written.
+  """
+  path = pathlib.Path(path)
+  if check_suffix(path) == '.npz':
+    _write_npz(path, feature_set)
+  else:
+    # TensorFlow takes seconds to import, and an .npz does without it.
+    from tff_fedemb.data import tfrecord_writing
+
+    tfrecord_writing.write_records(path, _serialize(feature_set))
+
+
+def _write_npz(path: pathlib.Path, feature_set: FeatureSet) -> None:
+  values = (feature_set.features, feature_set.labels, feature_set.users)
+  arrays = {
+      name: value
+      for name, value in zip(_NAMES, values, strict=True)
+      if value is not None
+  }
+  partial = path.with_name(f'{path.name}.partial')
+  try:
+    with partial.open('wb') as file:
+      np.savez(file, **arrays)
+      file.flush()
+      os.fsync(file.fileno())
+    partial.replace(path)
+  finally:
+    partial.unlink(missing_ok=True)
+
+
+def _choose_names(path: pathlib.Path, found: list[str]) -> tuple[str, ...]:
+  """The names of features, labels and users in a file, users' last."""
+  for names in (_NAMES, _OTHER_NAMES):
+    if set(names[:2]) <= set(found):
+      return names if names[2] in found else names[:2]
+  raise FeatureFileError(
+      f'{path} must hold repr and label, or features and labels, found'
+      f' {sorted(found)}.'
+  )
+
+
+def _read_npz(path: pathlib.Path) -> list[np.ndarray | None]:
+  try:
+    with zipfile.ZipFile(path) as archive:
+      members = {
+          info.filename.removesuffix('.npy'): info
+          for info in archive.infolist()
+      }
+      names = _choose_names(path, list(members))
+      arrays = [_read_member(path, archive, members[name]) for name in names]
+      return [*arrays[:2], _to_users(arrays[2]) if arrays[2:] else None]
+  except FeatureFileError:
+    raise
+  except _NPZ_DAMAGES as error:
+    raise FeatureFileError(
+        f'{path} must be an npz file of arrays, found: {_first_line(error)}.'
+    ) from error
+
+
+def _first_line(error: Exception) -> str:
+  lines = str(error).strip().splitlines()
+  return lines[0][:200].rstrip('.') if lines else type(error).__name__
+
+
+def _read_member(
+    path: pathlib.Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo
+) -> np.ndarray:
+  """Reads an array of an .npz, or maps it into memory."""
+  with archive.open(info) as member:
+    version = np.lib.format.read_magic(member)
+    # Later versions are of arrays with fields.
+    read_header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read_header is None:
+      raise ValueError(f'{info.filename} has version {version} of its format')
+    shape, is_fortran, dtype = read_header(member)
+    header_size = member.tell()
+  if dtype.hasobject:
+    raise ValueError(f'{info.filename} holds pickled objects')
+  expected = header_size + dtype.itemsize * math.prod(shape)
+  if info.file_size != expected:
+    raise ValueError(
+        f'{info.filename} has {info.file_size} bytes, and {dtype}'
+        f' {list(shape)} has {expected}'
+    )
+  # NumPy maps no array of no size.
+  if info.compress_type != zipfile.ZIP_STORED or not math.prod(shape):
+    with archive.open(info) as member:
+      return np.lib.format.read_array(member, allow_pickle=False)
+  return np.memmap(
+      path,
+      dtype=dtype,
+      mode='r',
+      offset=_data_offset(archive, info) + header_size,
+      shape=shape,
+      order='F' if is_fortran else 'C',
+  )
+
+
+def _data_offset(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
+  """Where a member of a zip begins in the file."""
+  # The directory at the end does not say: the header may be padded.
+  archive.fp.seek(info.header_offset)
+  header = archive.fp.read(_ZIP_HEADER_SIZE)
+  return (
+      info.header_offset
+      + _ZIP_HEADER_SIZE
+      + sum(struct.unpack('<HH', header[_ZIP_LENGTHS]))
+  )
+
+
+def _to_users(users: np.ndarray) -> np.ndarray:
+  """Users as strings, if they are numbers or bytes in UTF-8."""
+  if users.dtype.kind == 'S':
+    return np.char.decode(users, 'utf-8')
+  return np.array(users, np.str_ if users.dtype.kind in 'iu' else None)
+
+
+def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
+  # TensorFlow takes seconds to import, and an .npz does without it.
+  import tensorflow as tf
+
+  users = feature_set.users
+  for row, label in enumerate(feature_set.labels.tolist()):
+    example = tf.train.Example()
+    feature = example.features.feature
+    feature['repr'].float_list.value.extend(
+        feature_set.features[row].astype(np.float32)
+    )
+    feature['label'].int64_list.value.append(label)
+    if users is not None:
+      feature['user'].bytes_list.value.append(users[row].encode())
+    yield example.SerializeToString(deterministic=True)
+
+
+def _read_tfrecord(
+    path: pathlib.Path,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+  # TensorFlow takes seconds to import, and an .npz does without it.
+  from google.protobuf import message
+  import tensorflow as tf
+
+  records = tf.data.TFRecordDataset(os.fspath(path))
+  try:
+    first = [record.numpy() for record in records.take(1)]
+    if not first:
+      raise FeatureFileError(f'{path} must hold examples, found none.')
+    found = tf.train.Example.FromString(first[0]).features.feature
+    names = _choose_names(path, list(found))
+    dim = len(found[names[0]].float_list.value)
+    if not dim:
+      raise FeatureFileError(
+          f'{path} must hold {names[0]} of floats, found none.'
+      )
+    specs: dict[str, Any] = {
+        names[0]: tf.io.FixedLenFeature([dim], tf.float32),
+        names[1]: tf.io.FixedLenFeature([], tf.int64),
+    }
+    specs |= {n: tf.io.FixedLenFeature([], tf.string) for n in names[2:]}
+    # There are no more examples than this; the rest of the space is never
+    # touched, and so never taken.
+    features = np.empty([path.stat().st_size // (4 * dim) + 1, dim], np.float32)
+    labels, users = [], []
+    for batch in records.batch(_PARSING_BATCH):
+      parsed = tf.io.parse_example(batch, specs)
+      start = _PARSING_BATCH * len(labels)
+      features[start : start + len(batch)] = parsed[names[0]].numpy()
+      labels.append(parsed[names[1]].numpy())
+      users += [user.decode() for n in names[2:] for user in parsed[n].numpy()]
+  except (message.DecodeError, tf.errors.OpError, UnicodeDecodeError) as error:
+    raise FeatureFileError(
+        f'{path} must be a TFRecord of examples with repr (floats, as many in'
+        ' each), label (int64) and, in all or none, user (bytes), found:'
+        f' {_first_line(error)}.'
+    ) from error
+  labels = np.concatenate(labels)
+  return features[: len(labels)], labels, np.array(users) if users else None
