@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
+import types
 
 import dp_accounting
 
@@ -24,9 +25,9 @@ _SMALLEST_SCALE = 1e-3
 # Of the logarithm of the scale, around a first guess.
 _PLD_REACH = 0.2
 _LARGEST_EXPONENT = 300.0
-# The scale is rounded up to so many digits, by more than one step at most.
+_COARSE_PLD_INTERVAL = 1e-3
+# The scale is rounded up to so many digits.
 _DIGITS = 5
-_ROUNDINGS = 10
 _RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
@@ -189,7 +190,7 @@ def calibrate(
   releases = _with_shares(releases, split or {})
   if epsilon == math.inf:
     zeros = {release.name: 0.0 for release in releases}
-    return Budget(releases, zeros, math.inf, delta)
+    return Budget(releases, types.MappingProxyType(zeros), math.inf, delta)
   if delta is None:
     raise ValueError('delta must be given where epsilon is finite, found None.')
   checks.check_delta(delta)
@@ -211,66 +212,97 @@ def _meet(
 
   def with_scale(scale: float) -> Budget:
     multipliers = {name: scale * factors[name] for name in factors}
-    return Budget(releases, multipliers, epsilon, delta)
+    return Budget(
+        releases, types.MappingProxyType(multipliers), epsilon, delta
+    )
 
-  scale = _find_scale(with_scale, epsilon, delta)
-  budget = with_scale(scale)
-  found = epsilon_of(budget.event, delta, accountant=budget.accountant)
-  return dataclasses.replace(budget, epsilon=found)
+  is_sampled = _is_sampled(releases)
+  scale = (_find_sampled if is_sampled else _find_unsampled)(
+      with_scale, epsilon, delta
+  )
+  while True:
+    # Upwards, so that it is also true of the number that is printed.
+    digits = _DIGITS - 1 - math.floor(math.log10(scale))
+    scale = math.ceil(scale * 10.0**digits) / 10.0**digits
+    budget = with_scale(scale)
+    found = epsilon_of(budget.event, delta, accountant=budget.accountant)
+    if found <= epsilon:
+      return dataclasses.replace(budget, epsilon=found)
+    scale *= 1 + 10.0**-_DIGITS
 
 
-def _find_scale(
+def _search(
+    create_accountant: Callable[[], dp_accounting.PrivacyAccountant],
+    get_event: Callable[[float], dp_accounting.DpEvent],
+    epsilon: float,
+    delta: float,
+    *,
+    lower: float,
+    guess: float,
+    tolerance: float,
+) -> float:
+  """The least scale that meets a target; what is given is its logarithm."""
+  return math.exp(
+      dp_accounting.calibrate_dp_mechanism(
+          create_accountant,
+          lambda logarithm: get_event(math.exp(logarithm)),
+          epsilon,
+          delta,
+          dp_accounting.LowerEndpointAndGuess(lower, guess),
+          tol=tolerance,
+      )
+  )
+
+
+def _find_unsampled(
     with_scale: Callable[[float], Budget], epsilon: float, delta: float
 ) -> float:
-  """The least scale of the noise, rounded up to a few digits."""
-  accountant = with_scale(1.0).accountant
-
-  def search(
-      name: str,
-      get_event: Callable[[Budget], dp_accounting.DpEvent],
-      lower: float,
-      guess: float,
-      *,
-      tolerance: float,
-  ) -> float:
-    return dp_accounting.calibrate_dp_mechanism(
-        lambda: _create_accountant(name),
-        lambda logarithm: get_event(with_scale(math.exp(logarithm))),
-        epsilon,
-        delta,
-        dp_accounting.LowerEndpointAndGuess(lower, guess),
-        tol=tolerance,
-    )
-
-  lower = math.log(_SMALLEST_SCALE)
-  logarithm = search(
-      'gaussian', _gaussian_limit, lower, 0.0, tolerance=1e-9
+  return _search(
+      lambda: _create_accountant('gaussian'),
+      lambda scale: with_scale(scale).event,
+      epsilon,
+      delta,
+      lower=math.log(_SMALLEST_SCALE),
+      guess=0.0,
+      tolerance=1e-9,
   )
-  if accountant == 'pld':
-    # PLD takes the longer the less noise there is: it searches nearby.
-    guess = logarithm
-    event = with_scale(math.exp(guess - _PLD_REACH)).event
-    while epsilon_of(event, delta, accountant='pld') <= epsilon:
-      guess -= _PLD_REACH
-      event = with_scale(math.exp(guess - _PLD_REACH)).event
-    logarithm = search(
-        'pld',
-        lambda budget: budget.event,
-        guess - _PLD_REACH,
-        guess,
-        tolerance=1e-3,
-    )
-  # The search ends on either side of the target.
-  scale = math.exp(logarithm)
-  for _ in range(_ROUNDINGS):
-    digits = _DIGITS - 1 - math.floor(math.log10(scale))
-    rounded = math.ceil(scale * 10.0**digits) / 10.0**digits
-    event = with_scale(rounded).event
-    if epsilon_of(event, delta, accountant=accountant) <= epsilon:
-      return rounded
-    scale = rounded * (1 + 10.0**-_DIGITS)
-  raise ValueError(
-      f'epsilon must be one that some noise reaches, found {epsilon!r}.'
+
+
+def _find_sampled(
+    with_scale: Callable[[float], Budget], epsilon: float, delta: float
+) -> float:
+  # PLD takes the longer the less noise there is, and the finer its grid: the
+  # search stays near a guess. On a coarse grid it errs on the private side.
+  guess = math.log(
+      _search(
+          lambda: _create_accountant('gaussian'),
+          lambda scale: _gaussian_limit(with_scale(scale)),
+          epsilon,
+          delta,
+          lower=math.log(_SMALLEST_SCALE),
+          guess=0.0,
+          tolerance=1e-3,
+      )
+  )
+
+  def create_coarse() -> dp_accounting.PrivacyAccountant:
+    return dp_accounting.pld.PLDAccountant(_RELATION, _COARSE_PLD_INTERVAL)
+
+  def is_met(logarithm: float) -> bool:
+    accountant = create_coarse()
+    accountant.compose(with_scale(math.exp(logarithm)).event)
+    return accountant.get_epsilon(delta) <= epsilon
+
+  while is_met(guess - _PLD_REACH):
+    guess -= _PLD_REACH
+  return _search(
+      create_coarse,
+      lambda scale: with_scale(scale).event,
+      epsilon,
+      delta,
+      lower=guess - _PLD_REACH,
+      guess=guess,
+      tolerance=1e-3,
   )
 
 

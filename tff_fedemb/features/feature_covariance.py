@@ -40,10 +40,14 @@ class FeatureCovariance(method.Method):
 
   Attributes:
     steps: T, number of gradients, at least 1.
-    learning_rate: eta, positive.
-    regularization: lambda, positive. By default `relative_regularization`
-      n C^2 / d, or about the norm of the noise on F where that is more.
+    learning_rate: eta, positive. 4 is stable for the softmax loss, of which F
+      bounds twice the curvature.
+    regularization: lambda, positive. By default the largest of
+      `relative_regularization` n C^2 / d, about the norm of the noise on F, and
+      what `logit_noise` asks for.
     relative_regularization: Of the default, positive.
+    logit_noise: Of the default: standard deviation that the gradients' noise
+      may give to a logit where F is 0, positive.
     momentum: In [0, 1).
     loss: One of `losses.LOSSES`.
     gradient_clip_norm: Positive, C by default.
@@ -52,17 +56,16 @@ class FeatureCovariance(method.Method):
     covariance_share: Of the budget, in (0, 1): what F gets.
   """
 
-  steps: int = 20
-  learning_rate: float|None = None
+  steps: int = 30
+  learning_rate: float = 4.0
   regularization: float | None = None
   relative_regularization: float = 0.1
-  momentum: float = 0.0
+  logit_noise: float = 2.0
+  momentum: float = 0.9
   loss: str = 'softmax'
   gradient_clip_norm: float | None = None
   batch_size: float | None = None
-  covariance_share: float = 0.1
-  logit_noise: float = 2.0
-  fmul: float = 1.0
+  covariance_share: float = 0.02
 
   name: ClassVar[str] = 'feature_covariance'
 
@@ -72,6 +75,7 @@ class FeatureCovariance(method.Method):
         'learning_rate',
         'regularization',
         'relative_regularization',
+        'logit_noise',
         'gradient_clip_norm',
         'batch_size',
     ):
@@ -108,20 +112,22 @@ class FeatureCovariance(method.Method):
       noise_multipliers: Mapping[str, float],
   ) -> FeatureCovariance:
     """See base class."""
-    noise_norm = noise.noise_norm(
-        size.clip_norm**2 * noise_multipliers['covariance'], size.dim
+    regularization = max(
+        self.relative_regularization * size.mean_eigenvalue,
+        noise.noise_norm(
+            size.clip_norm**2 * noise_multipliers['covariance'], size.dim
+        ),
+        # Where F is 0, the learning rate is eta n / lambda.
+        self.learning_rate
+        * size.num_examples
+        * self._release(size).logit_noise(
+            size, noise_multipliers['gradient'], momentum=self.momentum
+        )
+        / self.logit_noise,
     )
-    import math
-    gradient_clip_norm = self.gradient_clip_norm or size.clip_norm
-    default = max(
-        self.relative_regularization * size.mean_eigenvalue, self.fmul*noise_norm)
-    gn = math.sqrt(self.steps) * noise_multipliers['gradient'] * gradient_clip_norm * size.clip_norm / (1-self.momentum)
-    lr=4.0
-    if gn: lr=min(lr,self.logit_noise*default/gn)
     return dataclasses.replace(
         self,
-        regularization=self.regularization or default,
-        learning_rate=self.learning_rate or lr,
+        regularization=self.regularization or regularization,
         gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
     )
 

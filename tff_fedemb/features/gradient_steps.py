@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import dataclasses
+import math
 
 import numpy as np
 
@@ -60,6 +61,33 @@ class GradientRelease:
         )
       probability = self.batch_size / size.num_examples
     return budget_lib.Release(GRADIENT, share, self.steps, probability)
+
+  def logit_noise(
+      self,
+      size: examples_lib.ProblemSize,
+      noise_multiplier: float,
+      *,
+      momentum: float,
+  ) -> float:
+    """What the noise of all steps at learning rate 1 makes of a logit.
+
+    A default learning rate that keeps this in bounds is large where there is
+    little noise, and depends on no data.
+
+    Args:
+      size: Of the problem.
+      noise_multiplier: Of each gradient.
+      momentum: In [0, 1).
+
+    Returns:
+      About the standard deviation, for features of the largest norm.
+    """
+    of_mean = (
+        noise_multiplier
+        * self.clip_norm
+        / (self.batch_size or size.num_examples)
+    )
+    return math.sqrt(self.steps) * of_mean * size.clip_norm / (1 - momentum)
 
   def mean_gradient(
       self,

@@ -22,6 +22,8 @@ from tff_fedemb.features import method
 from tff_fedemb.features import noise
 from tff_fedemb.privacy import checks
 
+_LARGEST_RATE = 4.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Sgd(method.Method):
@@ -33,9 +35,12 @@ class Sgd(method.Method):
 
   Attributes:
     steps: Number of gradients, at least 1.
-    learning_rate: Positive. By default 1 / C^2 with momentum, where C bounds
-      the norm of the features: a feature vector's share of the softmax loss's
-      curvature is at most C^2 / 2. Of Adam 0.1 / C.
+    learning_rate: Positive. Of Adam 0.1 / C by default, where C bounds the norm
+      of the features; with momentum 4 / C^2, within which the softmax loss,
+      whose curvature is at most C^2 / 2, stays stable, or less where
+      `logit_noise` says so.
+    logit_noise: Of the default: standard deviation that the noise of all steps
+      may give to a logit, positive.
     optimizer: One of `gradient_steps.OPTIMIZERS`.
     momentum: In [0, 1).
     loss: One of `losses.LOSSES`.
@@ -44,20 +49,25 @@ class Sgd(method.Method):
       sampling; `None` for all examples in every step.
   """
 
-  steps: int = 50
+  steps: int = 30
   learning_rate: float | None = None
+  logit_noise: float = 2.0
   optimizer: str = 'momentum'
   momentum: float = 0.9
   loss: str = 'softmax'
   gradient_clip_norm: float | None = None
   batch_size: float | None = None
-  logit_noise: float = 2.0
 
   name: ClassVar[str] = 'sgd'
 
   def __post_init__(self):
     checks.check_integer('steps', self.steps, minimum=1)
-    for name in ('learning_rate', 'gradient_clip_norm', 'batch_size'):
+    for name in (
+        'learning_rate',
+        'logit_noise',
+        'gradient_clip_norm',
+        'batch_size',
+    ):
       method.check_positive(name, getattr(self, name))
     method.check_choice('optimizer', self.optimizer, gradient_steps.OPTIMIZERS)
     method.check_choice('loss', self.loss, losses.LOSSES)
@@ -86,16 +96,18 @@ class Sgd(method.Method):
       noise_multipliers: Mapping[str, float],
   ) -> Sgd:
     """See base class."""
-    gradient_clip_norm = self.gradient_clip_norm or size.clip_norm
-    default = 0.1 / size.clip_norm
-    if self.optimizer == 'momentum':
-      import math
-      default = 4.0 / size.clip_norm**2
-      noise = math.sqrt(self.steps) * noise_multipliers['gradient'] * gradient_clip_norm / (self.batch_size or size.num_examples) / (1-self.momentum) * size.clip_norm
-      if noise: default = min(default, self.logit_noise / noise)
+    if self.optimizer == 'adam':
+      learning_rate = 0.1 / size.clip_norm
+    else:
+      learning_rate = _LARGEST_RATE / size.clip_norm**2
+      logit_noise = self._release(size).logit_noise(
+          size, noise_multipliers['gradient'], momentum=self.momentum
+      )
+      if logit_noise:
+        learning_rate = min(learning_rate, self.logit_noise / logit_noise)
     return dataclasses.replace(
         self,
-        learning_rate=self.learning_rate or default,
+        learning_rate=self.learning_rate or learning_rate,
         gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
     )
 
