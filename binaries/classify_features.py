@@ -5,7 +5,8 @@ r"""Fits a private linear classifier on files of features, and tests it.
     --output_json=result.json
 
 Files are .npz or .tfrecord with features and labels of examples. One example is
-protected; the file gets the accuracy, and what each release cost.
+protected, or with --unit=user all examples of a user; the file gets the
+accuracy, and what each release cost.
 """
 
 from absl import flags
@@ -13,6 +14,7 @@ from absl import flags
 from binaries import command_line
 from binaries import feature_runs
 from binaries import feature_settings
+from tff_fedemb import runtime
 from tff_fedemb.features import examples
 from tff_fedemb.features import registry
 
@@ -32,13 +34,33 @@ _EPSILON = flags.DEFINE_float(
 )
 _DELTA = flags.DEFINE_float(
     "delta", None,
-    "Delta of the guarantee, below one over the number of training examples"
-    " (not needed without noise).",
+    "Delta of the guarantee, below one over the number of training examples, or"
+    " of users with --unit=user (not needed without noise).",
+)  # fmt: skip
+_UNIT = flags.DEFINE_string(
+    "unit", "example",
+    "What is protected: example, or user with all examples, by a federated fit"
+    " on a --train with users. Its noise has no seed.",
+)  # fmt: skip
+_EXAMPLE_WEIGHTING = flags.DEFINE_string(
+    "example_weighting", None,
+    "With --unit=user: 'mean' counts a user as one example, the mean of the"
+    " user's; 'sum' as many as there are, up to --user_clip_norm [mean].",
+)  # fmt: skip
+_USER_CLIP_NORM = flags.DEFINE_float(
+    "user_clip_norm", None,
+    "With --unit=user: bound of what a user sends in a round, in contributions"
+    " of one example [1].",
+)  # fmt: skip
+_RUNTIME = flags.DEFINE_string(
+    "runtime", None,
+    f"With --unit=user: what runs the rounds, {' or '.join(runtime.RUNTIMES)}"
+    " [in_process].",
 )  # fmt: skip
 _SEED = flags.DEFINE_integer(
     "seed", None,
     "Of noise and sampling, for experiments: who knows it can take the noise"
-    " away [entropy of the operating system].",
+    " away. Not with --unit=user [entropy of the operating system].",
 )  # fmt: skip
 _NUM_CLASSES = flags.DEFINE_integer(
     "num_classes", None,
@@ -76,19 +98,25 @@ def _create_settings() -> feature_settings.FitSettings:
   pairs = feature_settings.parse_pairs(
       "hyperparameters", _HYPERPARAMETERS.value
   )
+  users = feature_settings.create_user_settings(
+      _UNIT.value,
+      runtime=_RUNTIME.value,
+      example_weighting=_EXAMPLE_WEIGHTING.value,
+      user_clip_norm=_USER_CLIP_NORM.value,
+  )
   with feature_settings.hyperparameters_from(
       f"--hyperparameters must fit method {_METHOD.value}"
   ):
-    method = feature_settings.create_method(_METHOD.value, pairs)
-  return feature_settings.FitSettings(
-      method,
-      _EPSILON.value,
-      _DELTA.value,
-      clip_norm=_CLIP_NORM.value,
-      scaling=_SCALING.value,
-      split=feature_settings.parse_split(_SPLIT.value),
-      seed=_SEED.value,
-  )
+    return feature_settings.FitSettings(
+        feature_settings.create_method(_METHOD.value, pairs),
+        _EPSILON.value,
+        _DELTA.value,
+        clip_norm=_CLIP_NORM.value,
+        scaling=_SCALING.value,
+        split=feature_settings.parse_split(_SPLIT.value),
+        seed=_SEED.value,
+        users=users,
+    )
 
 
 def main() -> None:

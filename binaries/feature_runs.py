@@ -9,17 +9,15 @@ import dataclasses
 import functools
 import importlib.metadata
 import math
-import re
 from typing import Any
 
 import numpy as np
 
 from binaries import command_line
 from binaries import feature_output
+from binaries import feature_problems
 from binaries import feature_settings
 from tff_fedemb.features import classifier as classifier_lib
-from tff_fedemb.features import feature_files
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import report as report_lib
 
 CLASSES_FROM_LABELS = (
@@ -32,34 +30,14 @@ _TEST_NOT_COVERED = (
     "the test examples: the accuracy and the predictions on them are published"
     " as they are"
 )
+_TEST_OF_USERS_NOT_COVERED = (
+    "the test examples, also those of users whose other examples were fitted"
+    " to: the accuracy and the predictions on them are published as they are"
+)
 _LIBRARIES = ("dp-accounting", "numpy", "scipy", "scikit-learn")
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-  """What to fit on, and what to test on.
-
-  Attributes:
-    train: Examples to fit on, of which nothing but a fit may be published.
-    test: Examples whose accuracy is published.
-    num_classes: K.
-    is_from_labels: Whether K was taken from the labels.
-  """
-
-  train: feature_files.FeatureSet
-  test: feature_files.FeatureSet
-  num_classes: int
-  is_from_labels: bool
-
-  @property
-  def size(self) -> dict[str, int]:
-    """JSON values by name."""
-    return {
-        "train_size": len(self.train.labels),
-        "test_size": len(self.test.labels),
-        "dim": self.train.features.shape[1],
-        "num_classes": self.num_classes,
-    }
+_LIBRARIES_OF_USERS = (
+    "tensorflow", "tensorflow-federated", "tensorflow-privacy",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,95 +57,34 @@ class Fit:
   report: classifier_lib.FitReport
 
 
-def read_problem(
-    train: str, test: str, *, num_classes: int | None = None
-) -> Problem:
-  """Reads the features of a fit.
+def _fit_classifier(
+    settings: feature_settings.FitSettings, problem: feature_problems.Problem
+) -> classifier_lib.LinearClassifier:
+  """Fits what protects the unit of privacy."""
+  options = {
+      "num_classes": problem.num_classes,
+      "epsilon": settings.epsilon,
+      "delta": settings.delta,
+      "clip_norm": settings.clip_norm,
+      "scaling": settings.scaling,
+      "split": settings.split,
+  }
+  train = problem.train
+  if settings.users is None:
+    return classifier_lib.FeatureClassifier(
+        settings.method, **options, seed=settings.seed
+    ).fit(train.features, train.labels)
+  # TensorFlow takes seconds to import, and examples do without it.
+  from tff_fedemb.features import federated_classifier
 
-  Args:
-    train: File to fit on.
-    test: File to test on.
-    num_classes: Above all labels; `None` to take it from the labels.
-
-  Raises:
-    UsageError: If a file or the number is not as it has to be.
-  """
-  if num_classes is not None:
-    command_line.call_with_flags(
-        checks.check_integer, "num_classes", num_classes, minimum=2
-    )
-  paths = {"train": train, "test": test}
-  sets = {name: _read(name, path) for name, path in paths.items()}
-  dim = sets["train"].features.shape[1]
-  if sets["test"].features.shape[1] != dim:
-    raise command_line.UsageError(
-        f"--test must have {dim} features an example, as --train={train} has,"
-        f" found {sets['test'].features.shape[1]} in {test}."
-    )
-  largest = {name: int(found.labels.max()) for name, found in sets.items()}
-  if num_classes is None:
-    return Problem(
-        **sets, num_classes=_count_classes(sets, largest), is_from_labels=True
-    )
-  for name, path in paths.items():
-    if largest[name] >= num_classes:
-      raise command_line.UsageError(
-          f"--num_classes must be above all labels, found {num_classes} and"
-          f" label {largest[name]} in --{name}={path}."
-      )
-  return Problem(**sets, num_classes=num_classes, is_from_labels=False)
+  return federated_classifier.FederatedFeatureClassifier(
+      settings.method, **options, **dataclasses.asdict(settings.users)
+  ).fit(train.features, train.labels, train.users)
 
 
-def _count_classes(
-    sets: Mapping[str, feature_files.FeatureSet], largest: Mapping[str, int]
-) -> int:
-  num_classes = 1 + max(largest.values())
-  num_examples = sum(len(found.labels) for found in sets.values())
-  # Identifiers in place of labels would take memory for each number between.
-  if not 2 <= num_classes <= max(num_examples, 2):
-    raise command_line.UsageError(
-        "--num_classes must be given unless labels are 0, 1, ... of two or more"
-        f" classes, found labels up to {num_classes - 1:,} of"
-        f" {num_examples:,} examples."
-    )
-  return num_classes
-
-
-def _read(name: str, path: str) -> feature_files.FeatureSet:
-  try:
-    return feature_files.read_features(path)
-  except feature_files.FeatureFileError as error:
-    raise _bad_file(name, error) from error
-
-
-def _bad_file(name: str, error: ValueError) -> command_line.UsageError:
-  return command_line.UsageError(
-      f"--{name} must be a file of features: {error}"
-  )
-
-
-def create_classifier(
-    settings: feature_settings.FitSettings, *, num_classes: int
-) -> classifier_lib.FeatureClassifier:
-  """Creates what fits: other units of privacy than the example come in here.
-
-  Args:
-    settings: How to fit.
-    num_classes: K.
-  """
-  return classifier_lib.FeatureClassifier(
-      settings.method,
-      num_classes=num_classes,
-      epsilon=settings.epsilon,
-      delta=settings.delta,
-      clip_norm=settings.clip_norm,
-      scaling=settings.scaling,
-      split=settings.split,
-      seed=settings.seed,
-  )
-
-
-def fit(settings: feature_settings.FitSettings, problem: Problem) -> Fit:
+def fit(
+    settings: feature_settings.FitSettings, problem: feature_problems.Problem
+) -> Fit:
   """Fits and tests a classifier.
 
   Privacy:
@@ -177,27 +94,24 @@ def fit(settings: feature_settings.FitSettings, problem: Problem) -> Fit:
 
   Args:
     settings: How to fit.
-    problem: On what.
+    problem: On what; it has users if the settings have.
 
   Raises:
     HyperparameterError: If a hyperparameter does not fit the examples.
     ValueError: If another value is out of its range.
-    UsageError: If features are not finite.
+    UsageError: If features are not finite, or a user has no name.
   """
-  classifier = create_classifier(settings, num_classes=problem.num_classes)
   try:
-    classifier.fit(problem.train.features, problem.train.labels)
+    with feature_settings.hyperparameter_errors(settings.method):
+      classifier = _fit_classifier(settings, problem)
   except ValueError as error:
-    name = re.match(r"\w*", str(error))[0]
-    if name in settings.method.hyperparameter_names():
-      raise feature_settings.HyperparameterError(str(error)) from error
-    if name == "features":
-      raise _bad_file("train", error) from error
+    if str(error).startswith(("features", "users")):
+      raise feature_problems.bad_file("train", error) from error
     raise
   try:
     logits = classifier.decision_function(problem.test.features)
   except ValueError as error:
-    raise _bad_file("test", error) from error
+    raise feature_problems.bad_file("test", error) from error
   accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
   report = classifier.report_
   assumptions = report.assumptions
@@ -210,33 +124,48 @@ def fit(settings: feature_settings.FitSettings, problem: Problem) -> Fit:
   report = dataclasses.replace(
       report,
       assumptions=assumptions,
-      not_covered=(*report.not_covered, _TEST_NOT_COVERED),
+      not_covered=(
+          *report.not_covered,
+          _TEST_OF_USERS_NOT_COVERED
+          if problem.has_users
+          else _TEST_NOT_COVERED,
+      ),
   )
   return Fit(classifier.coef_, logits, float(accuracy), report)
 
 
 def find_warnings(
-    epsilon: float, delta: float | None, num_examples: int
+    epsilon: float, delta: float | None, problem: feature_problems.Problem
 ) -> list[str]:
   """Says where a guarantee is an empty one.
 
   Args:
     epsilon: Infinity for none.
     delta: At which it holds.
-    num_examples: n.
+    problem: What is fitted to.
   """
-  if epsilon == math.inf or delta * num_examples < 1:
+  number = problem.num_protected
+  if epsilon == math.inf or delta * number < 1:
     return []
+  counted, some = "training examples", "some examples"
+  if problem.has_users:
+    counted, some = "users", "the examples of some users"
   return [
-      f"delta {delta:g} is not below 1 / {num_examples:,}, one over the number"
-      " of training examples: a fit that publishes some examples as they are"
-      " could have it"
+      f"delta {delta:g} is not below 1 / {number:,}, one over the number of"
+      f" {counted}: a fit that publishes {some} as they are could have it"
   ]
 
 
-def versions() -> dict[str, str]:
-  """Returns the versions of the libraries that compute."""
-  return {name: importlib.metadata.version(name) for name in _LIBRARIES}
+def versions(
+    users: feature_settings.UserSettings | None = None,
+) -> dict[str, str]:
+  """Returns the versions of the libraries that compute.
+
+  Args:
+    users: If users are protected, other libraries compute as well.
+  """
+  names = (*_LIBRARIES, *(_LIBRARIES_OF_USERS if users else ()))
+  return {name: importlib.metadata.version(name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -290,16 +219,17 @@ def execute(config: ClassificationConfig) -> None:
       overwrite=config.overwrite,
   )
   settings = config.settings
-  problem = read_problem(
-      config.train, config.test, num_classes=config.num_classes
+  problem = feature_problems.read_problem(
+      config.train,
+      config.test,
+      num_classes=config.num_classes,
+      has_users=settings.users is not None,
   )
   with feature_settings.hyperparameters_from(
       f"--hyperparameters must fit method {settings.method.name}"
   ):
     result = command_line.call_with_flags(fit, settings, problem)
-  warnings = find_warnings(
-      result.report.epsilon, settings.delta, len(problem.train.labels)
-  )
+  warnings = find_warnings(result.report.epsilon, settings.delta, problem)
   report = report_lib.json_safe({
       "test_accuracy": result.test_accuracy,
       **problem.size,
@@ -310,10 +240,14 @@ def execute(config: ClassificationConfig) -> None:
       "scaling": settings.scaling,
       "split": settings.split,
       "seed": settings.seed,
+      "rounds": sum(r["count"] for r in result.report.releases)
+      if settings.users
+      else None,
+      "runtime": settings.users.runtime if settings.users else None,
       "train": config.train,
       "test": config.test,
       "warnings": warnings,
-      "versions": versions(),
+      "versions": versions(settings.users),
   })
   writers = {
       "output_json": functools.partial(
@@ -338,10 +272,14 @@ def execute(config: ClassificationConfig) -> None:
 
 def _tell(result: Fit, report: Mapping[str, Any], paths: list[str]) -> None:
   """Prints the outcome."""
+  if "num_users" in report:
+    fitted = f"{report['num_users']:,} users"
+  else:
+    fitted = f"{report['train_size']:,} examples"
   print(
       f"test accuracy {result.test_accuracy:.4f} ({report['test_size']:,}"
       f" examples, {report['num_classes']:,} classes), {report['method']}"
-      f" fitted to {report['train_size']:,}"
+      f" fitted to {fitted}"
   )
   if result.report.epsilon == math.inf:
     print("epsilon = inf: no noise, no privacy")

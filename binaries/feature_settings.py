@@ -6,11 +6,14 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import math
+import re
 import types
 import typing
 
 from binaries import command_line
+from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import federated_methods
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
 from tff_fedemb.privacy import checks
@@ -23,8 +26,60 @@ _KINDS = {
 }
 
 
+# What is protected.
+UNITS = ("example", "user")
+
+
 class HyperparameterError(command_line.UsageError):
   """A hyperparameter that a method does not have, or that does not fit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UserSettings:
+  """How to fit where users are protected, by a federated computation.
+
+  Attributes:
+    example_weighting: One of `federated_methods.EXAMPLE_WEIGHTINGS`.
+    user_clip_norm: Bound of what a user sends in a round.
+    runtime: A key of `runtime.RUNTIMES`.
+
+  Raises:
+    ValueError: If a value is out of its range.
+  """
+
+  example_weighting: str = "mean"
+  user_clip_norm: float = 1.0
+  runtime: str = "in_process"
+
+  def __post_init__(self):
+    federated_methods.check_weights(self.example_weighting, self.user_clip_norm)
+    method_lib.check_choice(
+        "runtime", self.runtime, tuple(runtime_lib.RUNTIMES)
+    )
+
+
+def create_user_settings(unit: str, **options) -> UserSettings | None:
+  """Creates the settings of a unit of privacy; examples have none.
+
+  Args:
+    unit: One of `UNITS`.
+    **options: Of `UserSettings`, `None` for the default.
+
+  Raises:
+    ValueError: If the unit is unknown, or has no such options, or one is out of
+      its range.
+  """
+  method_lib.check_choice("unit", unit, UNITS)
+  given = {
+      name: value for name, value in options.items() if value is not None
+  }
+  if unit == "user":
+    return UserSettings(**given)
+  for name, value in given.items():
+    raise ValueError(
+        f"{name} must be given with --unit=user only, found {value!r}."
+    )
+  return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +94,11 @@ class FitSettings:
     scaling: One of `examples.SCALINGS`.
     split: Shares of the budget by name of release, instead of the method's.
     seed: Of noise and sampling; `None` for the operating system's entropy.
+    users: How to protect users; `None` where examples are protected.
 
   Raises:
-    ValueError: If epsilon, delta or seed is out of its range.
+    ValueError: If epsilon, delta or seed is out of its range, or the method is
+      not for users, or has a seed with them: their noise is of no seed.
   """
 
   method: method_lib.Method
@@ -51,6 +108,7 @@ class FitSettings:
   scaling: str = "clip"
   split: Mapping[str, float] | None = None
   seed: int | None = None
+  users: UserSettings | None = None
 
   def __post_init__(self):
     budget_lib.check_epsilon(self.epsilon)
@@ -62,6 +120,15 @@ class FitSettings:
       )
     if self.seed is not None:
       checks.check_integer("seed", self.seed, minimum=0)
+    if self.users is None:
+      return
+    with hyperparameter_errors(self.method):
+      federated_methods.check_method(self.method)
+    if self.seed is not None:
+      raise ValueError(
+          "seed must not be given with --unit=user, where noise cannot be"
+          f" repeated, found {self.seed}."
+      )
 
 
 def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
@@ -105,6 +172,36 @@ def parse_split(texts: Sequence[str]) -> dict[str, float]:
           f"split must have positive shares, found {name}={text}."
       )
   return split
+
+
+def parse_epsilons(texts: Sequence[str]) -> tuple[float, ...]:
+  """Returns epsilons, ascending.
+
+  Raises:
+    ValueError: If a text is no number.
+  """
+  try:
+    return tuple(sorted(float(text) for text in texts))
+  except ValueError:
+    raise ValueError(
+        "epsilons must be numbers with commas between, inf for no noise, found"
+        f" {','.join(texts)!r}."
+    ) from None
+
+
+def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
+  """Returns seeds.
+
+  Raises:
+    ValueError: If a text is no integer.
+  """
+  try:
+    return tuple(int(text) for text in texts)
+  except ValueError:
+    raise ValueError(
+        "seeds must be integers with commas between, found"
+        f" {','.join(texts)!r}."
+    ) from None
 
 
 def create_method(name: str, pairs: Mapping[str, str]) -> method_lib.Method:
@@ -155,6 +252,21 @@ def _parse_value(
 
 
 @contextlib.contextmanager
+def hyperparameter_errors(method: method_lib.Method) -> Iterator[None]:
+  """Makes a `ValueError` about a hyperparameter a `HyperparameterError`.
+
+  Args:
+    method: Whose hyperparameters there may be errors in.
+  """
+  try:
+    yield
+  except ValueError as error:
+    if re.match(r"\w*", str(error))[0] in method.hyperparameter_names():
+      raise HyperparameterError(str(error)) from error
+    raise
+
+
+@contextlib.contextmanager
 def hyperparameters_from(flag: str) -> Iterator[None]:
   """Says of mistakes in hyperparameters which flag they were in.
 
@@ -165,6 +277,17 @@ def hyperparameters_from(flag: str) -> Iterator[None]:
     yield
   except HyperparameterError as error:
     raise command_line.UsageError(f"{flag}: {error}") from error
+
+
+def method_names(unit: str) -> list[str]:
+  """Returns the methods that can protect a unit, one of `UNITS`."""
+  if unit == "user":
+    return [
+        name
+        for name, cls in registry.METHODS.items()
+        if cls in federated_methods.METHODS
+    ]
+  return list(registry.METHODS)
 
 
 def describe_methods() -> str:

@@ -16,13 +16,13 @@ import tqdm
 
 from binaries import command_line
 from binaries import feature_output
+from binaries import feature_problems
 from binaries import feature_runs
 from binaries import feature_settings
 from tff_fedemb.evaluation import accuracy_plots
 from tff_fedemb.evaluation import privacy_plots
 from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
-from tff_fedemb.features import registry
 from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import report as report_lib
 
@@ -43,7 +43,8 @@ class SweepConfig:
       `privacy_plots.MAX_CURVES`, each once.
     epsilons: Targets, each once; infinity for no noise.
     delta: In (0, 1); may be `None` if there is no noise anywhere.
-    seeds: Of the fits, not negative, each once.
+    seeds: Of the fits, not negative, each once. Where users are protected there
+      are as many fits, none with a seed.
     output_json: File for all accuracies.
     output_png: File for the picture, or `None`.
     num_classes: Of all files; `None` to take it from each pair's labels.
@@ -52,6 +53,7 @@ class SweepConfig:
     title: Of the picture.
     caption: Of the picture; `None` for one that says what was fitted.
     overwrite: Whether files may be replaced.
+    users: How to protect users; `None` where examples are protected.
 
   Raises:
     ValueError: If a value is out of its range.
@@ -71,6 +73,7 @@ class SweepConfig:
   title: str = "Accuracy against epsilon"
   caption: str | None = None
   overwrite: bool = False
+  users: feature_settings.UserSettings | None = None
 
   def __post_init__(self):
     if not self.output_json:
@@ -113,36 +116,6 @@ class Cell:
     return accuracy_plots.AccuracyPoint(self.epsilon, tuple(means.tolist()))
 
 
-def parse_epsilons(texts: Sequence[str]) -> tuple[float, ...]:
-  """Returns epsilons, ascending.
-
-  Raises:
-    ValueError: If a text is no number.
-  """
-  try:
-    return tuple(sorted(float(text) for text in texts))
-  except ValueError:
-    raise ValueError(
-        "epsilons must be numbers with commas between, inf for no noise, found"
-        f" {','.join(texts)!r}."
-    ) from None
-
-
-def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
-  """Returns seeds.
-
-  Raises:
-    ValueError: If a text is no integer.
-  """
-  try:
-    return tuple(int(text) for text in texts)
-  except ValueError:
-    raise ValueError(
-        "seeds must be integers with commas between, found"
-        f" {','.join(texts)!r}."
-    ) from None
-
-
 def execute(config: SweepConfig) -> None:
   """Fits everything, and writes and prints the results.
 
@@ -159,7 +132,12 @@ def execute(config: SweepConfig) -> None:
   )
   settings = command_line.call_with_flags(_create_settings, config)
   problems = [
-      feature_runs.read_problem(train, test, num_classes=config.num_classes)
+      feature_problems.read_problem(
+          train,
+          test,
+          num_classes=config.num_classes,
+          has_users=config.users is not None,
+      )
       for train, test in zip(config.train, config.test, strict=True)
   ]
   cells = {entry: [] for entry in config.methods}
@@ -183,29 +161,30 @@ def _create_settings(
     config: SweepConfig,
 ) -> list[tuple[str, feature_settings.FitSettings]]:
   """All but the seeds; all methods come first, so that mistakes do."""
-  methods = {entry: _create_method(entry) for entry in config.methods}
-  return [
-      (
-          entry,
-          feature_settings.FitSettings(
-              method,
-              epsilon,
-              config.delta,
-              clip_norm=config.clip_norm,
-              scaling=config.scaling,
-          ),
-      )
-      for epsilon in config.epsilons
-      for entry, method in methods.items()
-  ]
+  names = feature_settings.method_names("user" if config.users else "example")
+  methods = {entry: _create_method(entry, names) for entry in config.methods}
+  settings = []
+  for epsilon in config.epsilons:
+    for entry, method in methods.items():
+      with feature_settings.hyperparameters_from(_mistake_in(entry)):
+        fit_settings = feature_settings.FitSettings(
+            method,
+            epsilon,
+            config.delta,
+            clip_norm=config.clip_norm,
+            scaling=config.scaling,
+            users=config.users,
+        )
+      settings.append((entry, fit_settings))
+  return settings
 
 
-def _create_method(entry: str) -> method_lib.Method:
+def _create_method(entry: str, names: Sequence[str]) -> method_lib.Method:
   name, *items = entry.split(":")
-  if name not in registry.METHODS:
+  if name not in names:
     raise ValueError(
-        f"methods must be among {list(registry.METHODS)}, each with :NAME=VALUE"
-        f" for its hyperparameters, found {entry!r}."
+        f"methods must be among {names}, each with :NAME=VALUE for its"
+        f" hyperparameters, found {entry!r}."
     )
   with feature_settings.hyperparameters_from(_mistake_in(entry)):
     return feature_settings.create_method(
@@ -219,7 +198,7 @@ def _mistake_in(entry: str) -> str:
 
 def _fit_cell(
     settings: feature_settings.FitSettings,
-    problems: Sequence[feature_runs.Problem],
+    problems: Sequence[feature_problems.Problem],
     seeds: Sequence[int],
     progress: tqdm.tqdm,
 ) -> Cell:
@@ -230,7 +209,9 @@ def _fit_cell(
       fits.append(
           command_line.call_with_flags(
               feature_runs.fit,
-              dataclasses.replace(settings, seed=seed),
+              settings
+              if settings.users
+              else dataclasses.replace(settings, seed=seed),
               problem,
           )
       )
@@ -242,7 +223,7 @@ def _fit_cell(
 
 def _write(
     config: SweepConfig,
-    problems: Sequence[feature_runs.Problem],
+    problems: Sequence[feature_problems.Problem],
     cells: Mapping[str, Sequence[Cell]],
 ) -> None:
   chance = statistics.fmean(_guess(problem) for problem in problems)
@@ -250,7 +231,7 @@ def _write(
       text
       for problem in problems
       for text in feature_runs.find_warnings(
-          min(config.epsilons), config.delta, len(problem.train.labels)
+          min(config.epsilons), config.delta, problem
       )
   ]
   warnings = list(dict.fromkeys(warnings))
@@ -291,7 +272,7 @@ def _write(
   print(f"Written to {' and '.join(path for path, _ in writers.values())}.")
 
 
-def _guess(problem: feature_runs.Problem) -> float:
+def _guess(problem: feature_problems.Problem) -> float:
   """Accuracy of who always says the class that most test examples have."""
   labels = problem.test.labels
   return float(np.bincount(labels).max() / len(labels))
@@ -299,7 +280,7 @@ def _guess(problem: feature_runs.Problem) -> float:
 
 def _to_json(
     config: SweepConfig,
-    problems: Sequence[feature_runs.Problem],
+    problems: Sequence[feature_problems.Problem],
     cells: Mapping[str, Sequence[Cell]],
 ) -> dict[str, Any]:
   reports = [r for row in cells.values() for cell in row for r in cell.reports]
@@ -312,9 +293,12 @@ def _to_json(
       "methods": config.methods,
       "epsilons": config.epsilons,
       "delta": config.delta,
-      "seeds": config.seeds,
+      # A fit for each; nothing makes the same noise for users again.
+      "seeds": None if config.users else config.seeds,
+      "num_fits": len(config.seeds),
       "clip_norm": config.clip_norm,
       "scaling": config.scaling,
+      "runtime": config.users.runtime if config.users else None,
       "pairs": [
           {"train": train, "test": test, **problem.size}
           for train, test, problem in zip(
@@ -345,12 +329,12 @@ def _to_json(
       "neighboring_relation": reports[0].neighboring_relation,
       "assumptions": join("assumptions"),
       "not_covered": [*join("not_covered"), NOT_COVERED],
-      "versions": feature_runs.versions(),
+      "versions": feature_runs.versions(config.users),
   })
 
 
 def _describe(
-    config: SweepConfig, problems: Sequence[feature_runs.Problem]
+    config: SweepConfig, problems: Sequence[feature_problems.Problem]
 ) -> str:
   """The caption of a picture that was given none."""
 
@@ -358,16 +342,20 @@ def _describe(
     numbers = dict.fromkeys(problem.size[name] for problem in problems)
     return " or ".join(f"{number:,}" for number in numbers)
 
+  unit, size = ("user", "num_users") if config.users else (
+      "example", "train_size",
+  )  # fmt: skip
   text = (
-      f"Fitted to {join('train_size')} examples of {join('num_classes')}"
-      f" classes, {join('dim')} features each, tested on {join('test_size')}."
+      f"Fitted to {join(size)} {unit}s, {join('num_classes')} classes,"
+      f" {join('dim')} features an example, tested on {join('test_size')}"
+      " examples."
   )
   if len(problems) > 1:
     text += f" Means over {len(problems)} pairs of data sets."
   if len(config.seeds) > 1:
-    text += " Bars: standard deviations over seeds."
+    text += " Bars: standard deviations over fits."
   return (
-      f"{text} One example is protected; each ε is of one fit alone. Guessing:"
+      f"{text} One {unit} is protected; each ε is of one fit alone. Guessing:"
       " always the most frequent class."
   )
 

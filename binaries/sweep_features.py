@@ -14,18 +14,19 @@ from absl import flags
 from binaries import command_line
 from binaries import feature_settings
 from binaries import feature_sweeps
+from tff_fedemb import runtime
 from tff_fedemb.features import examples
-from tff_fedemb.features import registry
 
 _TRAIN = flags.DEFINE_list("train", [], "Features to fit on.")
 _TEST = flags.DEFINE_list(
     "test", [], "Features to test on, a file for each of --train."
 )
 _METHODS = flags.DEFINE_list(
-    "methods", list(registry.METHODS),
+    "methods", None,
     "How to fit: names, each with :NAME=VALUE for its hyperparameters if they"
     " are not to be the defaults, where None depends on size and noise:\n"
-    + feature_settings.describe_methods(),
+    + feature_settings.describe_methods()
+    + " [all that can protect the --unit]",
 )  # fmt: skip
 _EPSILONS = flags.DEFINE_list(
     "epsilons", ["0.1", "0.5", "1", "2", "4", "8", "inf"],
@@ -33,11 +34,34 @@ _EPSILONS = flags.DEFINE_list(
 )  # fmt: skip
 _DELTA = flags.DEFINE_float(
     "delta", None,
-    "Delta of the guarantees, below one over the number of training examples.",
+    "Delta of the guarantees, below one over the number of training examples,"
+    " or of users with --unit=user.",
+)  # fmt: skip
+_UNIT = flags.DEFINE_string(
+    "unit", "example",
+    "What is protected: example, or user with all examples, by a federated fit"
+    " on each --train with users. Its noise has no seed.",
+)  # fmt: skip
+_EXAMPLE_WEIGHTING = flags.DEFINE_string(
+    "example_weighting", None,
+    "With --unit=user: 'mean' counts a user as one example, the mean of the"
+    " user's; 'sum' as many as there are, up to --user_clip_norm [mean].",
+)  # fmt: skip
+_USER_CLIP_NORM = flags.DEFINE_float(
+    "user_clip_norm", None,
+    "With --unit=user: bound of what a user sends in a round, in contributions"
+    " of one example [1].",
+)  # fmt: skip
+_RUNTIME = flags.DEFINE_string(
+    "runtime", None,
+    f"With --unit=user: what runs the rounds, {' or '.join(runtime.RUNTIMES)}"
+    " [in_process].",
 )  # fmt: skip
 _SEEDS = flags.DEFINE_list(
-    "seeds", ["1", "2", "3", "4", "5"], "Of noise and sampling."
-)
+    "seeds", ["1", "2", "3", "4", "5"],
+    "Of noise and sampling. With --unit=user there are as many fits, and none"
+    " has a seed.",
+)  # fmt: skip
 _NUM_CLASSES = flags.DEFINE_integer(
     "num_classes", None,
     "Classes [1 + the largest label of both files of a pair, assumed to be"
@@ -68,13 +92,22 @@ _OVERWRITE = flags.DEFINE_bool(
 
 
 def _create_config() -> feature_sweeps.SweepConfig:
+  users = feature_settings.create_user_settings(
+      _UNIT.value,
+      runtime=_RUNTIME.value,
+      example_weighting=_EXAMPLE_WEIGHTING.value,
+      user_clip_norm=_USER_CLIP_NORM.value,
+  )
+  methods = _METHODS.value
+  if methods is None:
+    methods = feature_settings.method_names(_UNIT.value)
   return feature_sweeps.SweepConfig(
       train=tuple(_TRAIN.value),
       test=tuple(_TEST.value),
-      methods=tuple(_METHODS.value),
-      epsilons=feature_sweeps.parse_epsilons(_EPSILONS.value),
+      methods=tuple(methods),
+      epsilons=feature_settings.parse_epsilons(_EPSILONS.value),
       delta=_DELTA.value,
-      seeds=feature_sweeps.parse_seeds(_SEEDS.value),
+      seeds=feature_settings.parse_seeds(_SEEDS.value),
       output_json=_OUTPUT_JSON.value,
       output_png=_OUTPUT_PNG.value,
       num_classes=_NUM_CLASSES.value,
@@ -83,6 +116,7 @@ def _create_config() -> feature_sweeps.SweepConfig:
       title=_TITLE.value,
       caption=_CAPTION.value,
       overwrite=_OVERWRITE.value,
+      users=users,
   )
 
 

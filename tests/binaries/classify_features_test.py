@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from binaries import command_line
+from binaries import feature_problems
 from binaries import feature_runs
 from binaries import feature_settings
 from tff_fedemb.features import registry
@@ -105,7 +106,7 @@ def test_program(files):
   assert modules == "False True"
   assert accuracy == (
       f"test accuracy {result['test_accuracy']:.4f} (60 examples, 3 classes),"
-      " feature_covariance fitted to 60"
+      " feature_covariance fitted to 60 examples"
   )
   assert epsilon.startswith(f"epsilon = {result['epsilon']:.4f} at delta =")
   assert releases.startswith("releases: covariance once, noise multiplier ")
@@ -278,7 +279,7 @@ def test_files_that_do_not_match(files):
     feature_runs.execute(config(files))
   np.savez(files / "a.npz", features=np.ones([3, 2]), labels=np.zeros(3, int))
   with pytest.raises(command_line.UsageError, match="of two or more classes"):
-    feature_runs.read_problem(f"{files}/a.npz", f"{files}/a.npz")
+    feature_problems.read_problem(f"{files}/a.npz", f"{files}/a.npz")
 
 
 def test_files_are_not_replaced_unasked(files):

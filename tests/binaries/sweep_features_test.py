@@ -11,6 +11,7 @@ from PIL import Image
 import pytest
 
 from binaries import command_line
+from binaries import feature_problems
 from binaries import feature_runs
 from binaries import feature_settings
 from binaries import feature_sweeps
@@ -108,7 +109,7 @@ def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
         name, feature_settings.parse_pairs("methods", items)
     )
     for pair, seed in ((0, 2), (1, 1)):
-      problem = feature_runs.read_problem(
+      problem = feature_problems.read_problem(
           f"{files}/train{pair}.npz", f"{files}/test{pair}.npz"
       )
       settings = feature_settings.FitSettings(
@@ -182,11 +183,11 @@ def test_mistakes(files, changes, message):
 
 
 def test_lists_of_numbers():
-  assert feature_sweeps.parse_epsilons(["inf", "0.5", "2"]) == (
+  assert feature_settings.parse_epsilons(["inf", "0.5", "2"]) == (
       0.5, 2.0, math.inf,
   )  # fmt: skip
-  assert feature_sweeps.parse_seeds(["3", "1"]) == (3, 1)
+  assert feature_settings.parse_seeds(["3", "1"]) == (3, 1)
   with pytest.raises(ValueError, match=r"epsilons must be numbers .*'1,x'"):
-    feature_sweeps.parse_epsilons(["1", "x"])
+    feature_settings.parse_epsilons(["1", "x"])
   with pytest.raises(ValueError, match=r"seeds must be integers .*'1.5'"):
-    feature_sweeps.parse_seeds(["1.5"])
+    feature_settings.parse_seeds(["1.5"])

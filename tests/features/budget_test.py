@@ -136,6 +136,23 @@ def test_sampled_release():
   assert pld < rdp.get_epsilon(_DELTA) < 2 * pld
 
 
+@pytest.mark.parametrize(
+    ('epsilon', 'probability', 'steps'),
+    [(0.1, 0.5, 10), (1.0, 0.05, 100)],
+)
+def test_sampled_target_is_met_from_below(epsilon, probability, steps):
+  releases = (
+      budget_lib.Release('steps', 1.0, steps, probability),
+      budget_lib.Release('once', 0.1),
+  )
+  budget = _calibrate(*releases, epsilon=epsilon)
+  pld = dp_accounting.pld.PLDAccountant().compose(budget.event)
+  assert epsilon * (1 - 5e-3) < pld.get_epsilon(_DELTA) <= epsilon
+  # RDP is a bound from above, and not far from the truth.
+  rdp = dp_accounting.rdp.RdpAccountant().compose(budget.event)
+  assert epsilon * (1 - 5e-3) < rdp.get_epsilon(_DELTA) < 1.6 * epsilon
+
+
 @pytest.mark.parametrize('delta', [None, 1e-5])
 def test_no_noise(delta):
   budget = _calibrate(
@@ -185,6 +202,10 @@ def test_release_refuses(options, message):
         ({'delta': None}, 'delta must be given .* found None'),
         ({'delta': 0.0}, 'delta must be in .* found 0.0'),
         ({'delta': 1}, 'delta must be in .* found 1'),
+        (
+            {'epsilon': math.inf, 'delta': 2.0},
+            'delta must be in .* found 2.0',
+        ),
         ({'epsilon': 0.0}, 'epsilon must be in .* found 0.0'),
         ({'epsilon': -1.0}, 'epsilon must be in .* found -1.0'),
         ({'epsilon': 101}, 'epsilon must be in .* found 101'),
@@ -201,10 +222,13 @@ def test_calibrate_refuses(options, message):
     _calibrate(budget_lib.Release('sums'), **options)
 
 
-def test_numbers_of_numpy_are_numbers():
+@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+def test_numbers_of_numpy_are_numbers(dtype):
   budget = _calibrate(
-      budget_lib.Release('a', np.float64(0.5), np.int64(2), np.float64(1.0)),
-      epsilon=np.float64(1.0),
-      delta=np.float64(_DELTA),
+      budget_lib.Release('a', dtype(0.5), np.int64(2), dtype(1.0)),
+      epsilon=dtype(1.0),
+      delta=dtype(_DELTA),
   )
   assert budget.epsilon == pytest.approx(1.0, rel=1e-3)
+  # And Python's come out of them.
+  assert type(budget.delta) is type(budget.noise_multipliers['a']) is float

@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize
 from scipy import stats
 from sklearn import base
+from sklearn import exceptions
 from sklearn import model_selection
 
 from tff_fedemb.features import budget as budget_lib
@@ -139,7 +140,48 @@ def test_report_is_json_with_all_hyperparameters(name):
   # With the defaults that depend on the problem.
   for key, value in restored['hyperparameters'].items():
     assert value is not None or key == 'batch_size'
-  assert restored['assumptions'] and restored['not_covered']
+  assert restored['assumptions']
+  for words in ('training data', 'pseudo-random', 'share a seed', 'Mironov'):
+    assert sum(words in text for text in restored['not_covered']) == 1
+
+
+def test_report_is_json_with_numbers_of_numpy():
+  method = sgd.Sgd(
+      steps=np.int64(2),
+      learning_rate=np.float32(0.5),
+      batch_size=np.float32(30),
+      gradient_clip_norm=np.float16(0.5),
+  )
+  report = _create(
+      method,
+      num_classes=np.int64(_NUM_CLASSES),
+      epsilon=np.float32(0.05),
+      delta=np.float32(_DELTA),
+      clip_norm=np.float32(1),
+      seed=np.int64(1),
+  ).fit(*_problem()).report_
+  restored = json.loads(json.dumps(report.to_json(), allow_nan=False))
+  assert restored['hyperparameters']['steps'] == 2
+  assert restored['hyperparameters']['learning_rate'] == 0.5
+  assert restored['releases'][0]['sampling_probability'] == 0.5
+  assert restored['delta'] == pytest.approx(_DELTA)
+
+
+def test_epsilon_is_of_releases_alone():
+  # Neither of what is done to features, nor of the data, nor of the seed.
+  features, labels = _problem()
+  reports = [
+      _create(**options).fit(data, labels).report_
+      for data, options in (
+          (features, {}),
+          (features, {'seed': 1}),
+          (features, {'scaling': 'unit_norm'}),
+          (-5 * features[::-1], {'clip_norm': 7.0}),
+      )
+  ]
+  for report in reports[1:]:
+    assert report.epsilon == reports[0].epsilon
+    assert report.releases == reports[0].releases
 
 
 @pytest.mark.parametrize('name', _METHODS)
@@ -169,6 +211,37 @@ def test_features_are_clipped_in_predictions_too():
       (0.5 * features / norms) @ fitted.coef_.T,
       rtol=1e-12,
   )
+
+
+def test_not_fitted():
+  features, labels = _problem()
+  estimator = _create()
+  for unfitted in (estimator, base.clone(_create().fit(features, labels))):
+    for call in (unfitted.predict, unfitted.decision_function):
+      with pytest.raises(exceptions.NotFittedError, match='not fitted yet'):
+        call(features)
+
+
+@pytest.mark.parametrize(
+    ('features', 'found'),
+    [
+        (np.ones([7, 3]), r'\[7, 3\]'),
+        (np.ones([7, 5], np.float32), r'\[7, 5\]'),
+        (np.ones(4), r'\[4\]'),
+        (np.ones([2, 2, 4]), r'\[2, 2, 4\]'),
+        ([[1, 2, 3]], r'\[1, 3\]'),
+        (1.0, r'\[\]'),
+    ],
+)
+def test_features_must_be_as_wide_as_those_of_the_fit(features, found):
+  fitted = _create(epsilon=math.inf).fit(*_problem())
+  for call in (fitted.predict, fitted.decision_function):
+    with pytest.raises(
+        ValueError, match=rf'features must be \[n, 4\], found {found}'
+    ):
+      call(features)
+  with pytest.raises(ValueError, match='features must be finite numbers'):
+    fitted.predict(np.full([2, 4], np.nan))
 
 
 def test_unit_norm():
@@ -218,7 +291,7 @@ def _noise_of(monkeypatch, method, **options):
 
 
 def test_sampling_does_not_move_the_noise(monkeypatch):
-  # Two steps; accounting for sampling takes its time.
+  # Of the same size, whatever the cost.
   def calibrate(releases, **_):
     multipliers = {release.name: 1.0 for release in releases}
     return budget_lib.Budget(tuple(releases), multipliers, 1.0, _DELTA)
@@ -234,6 +307,20 @@ def test_sampling_does_not_move_the_noise(monkeypatch):
   assert (np.array(full) != other).all()
   # Nor are they of the same numbers.
   assert (full[0] != full[1]).all()
+
+
+def test_methods_of_one_seed_meet_the_same_noise(monkeypatch):
+  # Both have gradients in steps, the other one a covariance before them too.
+  alone = _noise_of(monkeypatch, sgd.Sgd(steps=3), seed=5)
+  both = _noise_of(
+      monkeypatch,
+      feature_covariance.FeatureCovariance(steps=3),
+      seed=5,
+      epsilon=0.1,
+  )
+  assert len(alone) == 3 and len(both) == 4
+  np.testing.assert_array_equal(alone, both[1:])
+  assert len(np.unique(np.concatenate([part.ravel() for part in both]))) == 52
 
 
 def test_more_steps_than_planned_are_refused():

@@ -98,14 +98,41 @@ def test_releases():
 
 def test_regularization_grows_with_the_noise():
   size = examples_lib.ProblemSize(100, 200, 4, 2.0)
-  method = feature_covariance.FeatureCovariance(relative_regularization=0.5)
-  resolved = [
-      method.resolve(size, {'covariance': noise_multiplier, 'gradient': 1.0})
-      for noise_multiplier in (0.0, 3.0, 6.0)
-  ]
+
+  def regularization(covariance, gradient, **options):
+    method = feature_covariance.FeatureCovariance(
+        **{
+            'steps': 25,
+            'learning_rate': 3.0,
+            'relative_regularization': 0.5,
+            'logit_noise': 0.8,
+            'momentum': 0.6,
+            **options,
+        }
+    )
+    return method.resolve(
+        size, {'covariance': covariance, 'gradient': gradient}
+    ).regularization
+
   # 0.5 n C^2 / d.
-  assert resolved[0].regularization == pytest.approx(1.0)
-  assert 1.0 < resolved[1].regularization < resolved[2].regularization
+  assert regularization(0.0, 0.0) == pytest.approx(1.0)
+  # The edge of the noise's spectrum, sqrt(2 d) C^2 z.
+  assert regularization(0.01, 0.0) == 1.0
+  assert regularization(3.0, 0.0) == pytest.approx(240.0)
+  assert regularization(6.0, 0.0) == pytest.approx(480.0)
+  # Of the steps' noise on weights sqrt(25) z C / n / (1 - 0.6) = 0.25 z, on
+  # logits 0.5 z; with learning rate 3 n / lambda = 0.8 at lambda = 187.5 z.
+  assert regularization(0.0, 0.001) == 1.0
+  assert regularization(0.0, 2.0) == pytest.approx(375.0)
+  assert regularization(0.0, 4.0) == pytest.approx(750.0)
+  assert regularization(0.0, 2.0, logit_noise=1.6) == pytest.approx(187.5)
+  assert regularization(0.0, 2.0, batch_size=10) == pytest.approx(3750.0)
+  assert regularization(
+      0.0, 2.0, gradient_clip_norm=0.4
+  ) == pytest.approx(75.0)
+  # The largest of all.
+  assert regularization(3.0, 2.0) == pytest.approx(375.0)
+  assert regularization(6.0, 2.0) == pytest.approx(480.0)
   given = {'learning_rate': 0.2, 'regularization': 0.1, 'gradient_clip_norm': 3}
   resolved = feature_covariance.FeatureCovariance(**given).resolve(
       size, {'covariance': 9.0, 'gradient': 1.0}
@@ -117,9 +144,17 @@ def test_regularization_grows_with_the_noise():
     ('options', 'message'),
     [
         ({'steps': 0}, 'steps must be .* found 0'),
+        ({'steps': 30.0}, 'steps must be an integer .* found 30.0'),
+        ({'steps': '30'}, "steps must be an integer .* found '30'"),
+        ({'steps': True}, 'steps must be an integer .* found True'),
+        ({'steps': None}, 'steps must be an integer .* found None'),
         ({'learning_rate': 0.0}, 'learning_rate must be .* found 0.0'),
+        ({'learning_rate': None}, 'learning_rate must be .* found None'),
+        ({'logit_noise': 0.0}, 'logit_noise must be positive, found 0.0'),
+        ({'logit_noise': None}, 'logit_noise must be positive, found None'),
         ({'regularization': -1.0}, 'regularization must be .* found -1.0'),
         ({'relative_regularization': 0}, 'relative_regularization must .* 0'),
+        ({'relative_regularization': None}, 'relative_reg.* found None'),
         ({'gradient_clip_norm': 0.0}, 'gradient_clip_norm must be .* 0.0'),
         ({'batch_size': -3}, 'batch_size must be .* found -3'),
         ({'loss': 'hinge'}, "loss must be one of .* found 'hinge'"),

@@ -1,5 +1,7 @@
 """Tests of noised gradients and optimizers."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -20,7 +22,7 @@ def _releases(planned, noise_multiplier):
   budget = budget_lib.Budget(
       (planned,), {planned.name: noise_multiplier}, 1.0, 1e-5
   )
-  return noise.Releases(budget, np.random.default_rng(0))
+  return noise.Releases(budget, 0)
 
 
 def _gradient(steps=1, batch_size=None, loss='softmax', clip_norm=1.0):
@@ -123,6 +125,57 @@ def test_a_batch_may_be_empty():
       for _ in range(50)
   ]
   assert any((mean == 0).all() for mean in means)
+
+
+def test_logit_noise_by_hand():
+  size = examples_lib.ProblemSize(50, 3, 2, 4.0)
+  # Of the mean gradient's numbers 3 x 0.5 / 50 = 0.03; 9 steps, norm 4.
+  full = _gradient(steps=9, clip_norm=0.5)
+  assert full.logit_noise(size, 3.0, momentum=0.0) == pytest.approx(0.36)
+  assert full.logit_noise(size, 3.0, momentum=0.75) == pytest.approx(1.44)
+  assert full.logit_noise(size, 0.0, momentum=0.75) == 0.0
+  sampled = _gradient(steps=9, batch_size=5, clip_norm=0.5)
+  assert sampled.logit_noise(size, 3.0, momentum=0.0) == pytest.approx(3.6)
+
+
+@pytest.mark.parametrize('steps', [1, 4, 30, 200])
+@pytest.mark.parametrize('momentum', [0.0, 0.5, 0.9])
+def test_logit_noise_of_steps_of_noise(steps, momentum):
+  # Of zeros: no step is of anything but noise. 40,000 weights, each a logit of
+  # a feature of norm C in one coordinate.
+  num_classes, dim, clip_norm = 100, 400, 3.0
+  examples = examples_lib.ClippedExamples(
+      np.zeros([50, dim]),
+      np.arange(50) % num_classes,
+      num_classes=num_classes,
+      clip_norm=clip_norm,
+  )
+  release = _gradient(steps=steps, batch_size=10, clip_norm=0.5)
+  releases = _releases(release.plan(examples.size, 1.0), 2.0)
+  optimizer = gradient_steps.Optimizer(
+      'momentum', learning_rate=1.0, momentum=momentum
+  )
+  weights, rng = np.zeros([num_classes, dim]), np.random.default_rng(0)
+  for _ in range(steps):
+    weights = optimizer.step(
+        weights, release.mean_gradient(weights, examples, releases, rng)
+    )
+  said = release.logit_noise(examples.size, 2.0, momentum=momentum)
+  share = clip_norm * weights.std() / said
+  # A step's noise is in its own velocity and, decayed, in all that follow: with
+  # k steps left it counts 1 + m + ... + m^(k-1) times, and steps add up as
+  # independent numbers do. What is said has 1 / (1 - m) for all of them.
+  counts = [
+      sum(momentum**power for power in range(left))
+      for left in range(1, steps + 1)
+  ]
+  exact = math.hypot(*counts) * (1 - momentum) / steps**0.5
+  # The standard error is 0.35 %: bounds at five.
+  assert abs(share / exact - 1) < 0.018
+  assert share < 1.018
+  # About: with more steps than momentum remembers.
+  if steps * (1 - momentum) >= 3:
+    assert share > 0.7
 
 
 def test_momentum_by_hand():

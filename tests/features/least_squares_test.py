@@ -85,12 +85,32 @@ def test_per_class_is_weighted_ridge_regression(
       )
 
 
-@pytest.mark.parametrize('covariance', least_squares.COVARIANCES)
-def test_a_class_may_have_no_examples(covariance):
+@pytest.mark.parametrize(
+    ('covariance', 'background_weight'),
+    [('shared', 0.1), ('per_class', 0.1), ('per_class', 0.0)],
+)
+def test_a_class_may_have_no_examples(covariance, background_weight):
   features, labels = _problem()
-  weights = _fit(features, np.minimum(labels, 2), covariance=covariance)
-  np.testing.assert_array_equal(weights[3], np.zeros(6))
-  assert (np.abs(weights[:3]).max(axis=1) > 0.1).all()
+  # Neither the last nor one in between.
+  labels = np.array([0, 2, 0, 2])[labels]
+  hyperparameters = {
+      'covariance': covariance,
+      'background_weight': background_weight,
+  }
+  weights = _fit(features, labels, **hyperparameters)
+  np.testing.assert_array_equal(weights[[1, 3]], np.zeros([2, 6]))
+  assert (np.abs(weights[[0, 2]]).max(axis=1) > 0.1).all()
+  # With noise, and with defaults, neither.
+  for epsilon in (0.1, 1.0, math.inf):
+    private = classifier.FeatureClassifier(
+        least_squares.LeastSquares(**hyperparameters),
+        num_classes=_NUM_CLASSES,
+        epsilon=epsilon,
+        delta=1e-5,
+        seed=0,
+    ).fit(features, labels)
+    assert np.isfinite(private.coef_).all()
+    assert (private.coef_[3] == 0).all() == (epsilon == math.inf)
 
 
 def test_more_dimensions_than_examples():
@@ -162,17 +182,34 @@ def test_releases():
 
 
 def test_regularization_grows_with_the_noise():
-  size = examples_lib.ProblemSize(100, 200, 4, 2.0)
-  method = least_squares.LeastSquares(
-      covariance='shared', relative_regularization=0.5
-  )
-  resolved = [
-      method.resolve(size, {'class_sum': 1.0, 'covariance': noise_multiplier})
-      for noise_multiplier in (0.0, 3.0, 6.0)
-  ]
-  # 0.5 n C^2 / d.
-  assert resolved[0].regularization == pytest.approx(1.0)
-  assert 1.0 < resolved[1].regularization < resolved[2].regularization
+  size = examples_lib.ProblemSize(100, 400, 4, 2.0)
+
+  def regularization(covariance, **noise_multipliers):
+    method = least_squares.LeastSquares(
+        covariance=covariance,
+        relative_regularization=0.5,
+        background_weight=0.15,
+    )
+    return method.resolve(
+        size, {'covariance': 1e3, 'class_sum': 0.0, **noise_multipliers}
+    ).regularization
+
+  # 0.5 n C^2 / d, whatever the noise on G.
+  assert regularization('shared') == pytest.approx(0.5)
+  # On a class sum 400 numbers of 2 z, of norm 40 z: 4 C times that.
+  assert regularization('shared', class_sum=0.001) == 0.5
+  assert regularization('shared', class_sum=3.0) == pytest.approx(960.0)
+  assert regularization('shared', class_sum=6.0) == pytest.approx(1920.0)
+  # The matrix is alpha + 1 / K as large.
+  assert regularization(
+      'per_class', class_covariance=0.0, class_sum=9.0
+  ) == pytest.approx(0.2)
+  # The edge of the noise's spectrum, sqrt(2 d) C^2 z.
+  root = math.sqrt(2)
+  for noise_multiplier, expected in ((3.0, 240 * root), (6.0, 480 * root)):
+    assert regularization(
+        'per_class', class_covariance=noise_multiplier, class_sum=9.0
+    ) == pytest.approx(expected)
   given = least_squares.LeastSquares(regularization=0.1)
   noise_multipliers = {'class_sum': 1.0, 'covariance': 9.0}
   assert given.resolve(size, noise_multipliers).regularization == 0.1
@@ -194,6 +231,10 @@ def test_solve_projects_what_noise_made_negative():
         ({'relative_regularization': -1}, 'relative_regularization must .* -1'),
         ({'background_weight': -0.1}, 'background_weight must be .* -0.1'),
         ({'background_weight': math.nan}, 'background_weight must be .* nan'),
+        ({'background_weight': None}, 'background_weight .* found None'),
+        ({'background_weight': False}, 'background_weight .* found False'),
+        ({'background_weight': ''}, "background_weight must .* found ''"),
+        ({'relative_regularization': None}, 'relative_reg.* found None'),
     ],
 )
 def test_refuses(options, message):

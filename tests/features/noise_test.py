@@ -12,7 +12,16 @@ def _releases(*planned, seed=0, **noise_multipliers):
   """Of one kind each, by name; more where they are planned."""
   planned = planned or tuple(map(budget_lib.Release, noise_multipliers))
   budget = budget_lib.Budget(planned, noise_multipliers, 1.0, 1e-5)
-  return noise.Releases(budget, np.random.default_rng(seed))
+  return noise.Releases(budget, seed)
+
+
+def _draw(releases, name, parts=1):
+  """All numbers of a release's noise, standardised."""
+  release = releases.open(name, sensitivity=5.0, parts=parts)
+  return np.concatenate([
+      part.ravel() / part.std()
+      for part in (release.add_noise(np.zeros([20, 50])) for _ in range(parts))
+  ])
 
 
 def test_standard_deviation():
@@ -61,16 +70,64 @@ def test_all_noise_is_new():
   releases = _releases(
       budget_lib.Release('a', count=3), budget_lib.Release('b'), a=1.0, b=2.0
   )
-  drawn = []
-  for name, parts in (('a', 2), ('b', 3), ('a', 1), ('a', 2)):
-    release = releases.open(name, sensitivity=5.0, parts=parts)
-    for _ in range(parts):
-      part = release.add_noise(np.zeros([20, 50]))
-      drawn.append(part.ravel() / part.std())
+  drawn = np.concatenate([
+      _draw(releases, name, parts).reshape([parts, 1000])
+      for name, parts in (('a', 2), ('b', 3), ('a', 1), ('a', 2))
+  ])
   # Correlations of 1,000 numbers have a standard error of 3.2 %: at six.
   correlations = np.corrcoef(drawn) - np.eye(len(drawn))
   assert len(drawn) == 8
   assert np.abs(correlations).max() < 0.19
+
+
+@pytest.mark.parametrize(
+    'seed', [0, 2**100, np.random.SeedSequence(1, spawn_key=(1,))]
+)
+def test_names_have_noise_of_their_own(seed):
+  # One the beginning of the other, and of other orders of letters.
+  names = ('sum', 'sums', 'mus', 's')
+  releases = _releases(**dict.fromkeys(names, 1.0), seed=seed)
+  drawn = [_draw(releases, name) for name in names]
+  drawn.append(_draw(_releases(sum=1.0, seed=3), 'sum'))
+  # The seed alone, in nobody's release, must not be one's noise either.
+  drawn.append(np.random.default_rng(seed).standard_normal(1000))
+  # Of 1,000 numbers: six standard errors.
+  correlations = np.corrcoef(drawn) - np.eye(len(drawn))
+  assert np.abs(correlations).max() < 0.19
+
+
+def test_a_seed_and_a_name_are_a_noise():
+  # Whatever else there is, in which order, and how large it is.
+  shared = budget_lib.Release('shared', count=2)
+  first = _releases(budget_lib.Release('a'), shared, a=1.0, shared=2.0)
+  second = _releases(shared, budget_lib.Release('b'), b=3.0, shared=5.0)
+  _draw(first, 'a', parts=2)
+  drawn = _draw(first, 'shared')
+  np.testing.assert_allclose(drawn, _draw(second, 'shared'), rtol=1e-12)
+  _draw(second, 'b')
+  again = _draw(first, 'shared')
+  np.testing.assert_allclose(again, _draw(second, 'shared'), rtol=1e-12)
+  assert (drawn != again).all()
+
+
+def test_children_of_a_seed_have_noise_of_their_own():
+  parent = np.random.SeedSequence(7)
+  drawn = [
+      _draw(_releases(sums=1.0, seed=seed), 'sums')
+      for seed in (parent, *parent.spawn(2))
+  ]
+  # Of 1,000 numbers: six standard errors.
+  assert np.abs(np.corrcoef(drawn) - np.eye(3)).max() < 0.19
+  np.testing.assert_array_equal(
+      _draw(_releases(sums=1.0, seed=7), 'sums'), drawn[0]
+  )
+
+
+def test_without_a_seed_nobody_knows_the_noise():
+  first, second = (
+      _draw(_releases(sums=1.0, seed=None), 'sums') for _ in range(2)
+  )
+  assert (first != second).all()
 
 
 def test_no_more_parts_than_said():

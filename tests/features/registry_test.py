@@ -6,6 +6,7 @@ step by step with the same numbers published before.
 """
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -69,7 +70,7 @@ class _Recorder(noise.Releases):
   """Records releases, and may repeat what was released before."""
 
   def __init__(self, budget, seed, repeat=None):
-    super().__init__(budget, np.random.default_rng(seed))
+    super().__init__(budget, seed)
     self._multipliers = budget.noise_multipliers
     self._repeat = repeat
     self.made = []
@@ -216,6 +217,35 @@ def test_all_noise_is_new_and_as_large_as_said(name):
     assert np.abs(correlations).max() < 6.5 / blocks.shape[1] ** 0.5
 
 
+def test_methods_of_one_seed_meet_the_same_noise():
+  # Of the same kind of release, step by step, however large it is.
+  features, labels = np.zeros([9, 30]), np.arange(9) % _NUM_CLASSES
+  standardised = {}
+  for name, method in _METHODS.items():
+    releases, _ = _run(method, features, labels)
+    for made in releases:
+      numbers = np.concatenate(made.released) / made.stddev
+      standardised.setdefault(made.name, {}).setdefault(name, []).append(
+          numbers
+      )
+  assert {name: len(found) for name, found in standardised.items()} == {
+      'gradient': 8,
+      'covariance': 4,
+      'class_sum': 3,
+      'class_covariance': 2,
+      'hessian': 2,
+  }
+  firsts = []
+  for found in standardised.values():
+    first, *others = (np.concatenate(numbers) for numbers in found.values())
+    for other in others:
+      np.testing.assert_allclose(other, first, rtol=1e-12)
+    firsts.append(first.ravel()[:120])
+  # And other kinds meet others: six standard errors of 120 numbers.
+  correlations = np.corrcoef(firsts) - np.eye(len(firsts))
+  assert np.abs(correlations).max() < 6.5 / 120**0.5
+
+
 @pytest.mark.parametrize('name', _METHODS)
 def test_more_releases_than_accounted_are_refused(monkeypatch, name):
   method = _METHODS[name]
@@ -292,6 +322,24 @@ def test_names():
     assert hash(method) == hash(registry.create_method(name))
     with pytest.raises(dataclasses.FrozenInstanceError):
       method.loss = 'softmax'
+
+
+@pytest.mark.parametrize('name', registry.METHODS)
+def test_hyperparameters_are_json(name):
+  # With values that come from arrays, one for each that may be a number.
+  defaults = registry.create_method(name).hyperparameters()
+  numbers = {
+      key: np.int64(2) if isinstance(value, int) else np.float32(0.5)
+      for key, value in defaults.items()
+      if not isinstance(value, str)
+  }
+  method = registry.create_method(name, **numbers)
+  restored = json.loads(json.dumps(method.hyperparameters(), allow_nan=False))
+  assert restored == method.hyperparameters() == {
+      **defaults,
+      **{key: value.item() for key, value in numbers.items()},
+  }
+  assert registry.create_method(name, **restored) == method
 
 
 def test_create_method():

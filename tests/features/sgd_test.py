@@ -138,11 +138,44 @@ def test_defaults_are_of_the_norm():
   assert given.items() <= resolved.hyperparameters().items()
 
 
+def test_default_learning_rate_follows_the_noise():
+  # C = 2. Weights have the noise sqrt(25) z C / 100 / (1 - 0.6) = 0.25 z at
+  # learning rate 1, and logits 0.5 z.
+  size = examples_lib.ProblemSize(100, 5, 3, 2.0)
+
+  def learning_rate(noise_multiplier, **options):
+    method = sgd.Sgd(
+        **{'steps': 25, 'momentum': 0.6, 'logit_noise': 1.5, **options}
+    )
+    resolved = method.resolve(size, {'gradient': noise_multiplier})
+    return resolved.learning_rate
+
+  # 4 / C^2 where there is little of it: up to z = 3.
+  assert learning_rate(0.0) == 1.0
+  assert learning_rate(2.9) == 1.0
+  assert learning_rate(6.0) == pytest.approx(0.5)
+  assert learning_rate(60.0) == pytest.approx(0.05)
+  assert learning_rate(60.0, logit_noise=3.0) == pytest.approx(0.1)
+  assert learning_rate(60.0, steps=100) == pytest.approx(0.025)
+  assert learning_rate(60.0, momentum=0.0) == pytest.approx(0.125)
+  assert learning_rate(60.0, gradient_clip_norm=0.5) == pytest.approx(0.2)
+  assert learning_rate(60.0, batch_size=10) == pytest.approx(0.005)
+  # What is given stays; Adam's steps are of a length that noise cannot change.
+  assert learning_rate(60.0, learning_rate=7.0) == 7.0
+  for noise_multiplier in (0.0, 60.0):
+    assert learning_rate(noise_multiplier, optimizer='adam') == 0.05
+
+
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
         ({'steps': 0}, 'steps must be .* found 0'),
         ({'steps': 1.0}, 'steps must be .* found 1.0'),
+        ({'steps': '1'}, "steps must be an integer .* found '1'"),
+        ({'steps': True}, 'steps must be an integer .* found True'),
+        ({'steps': None}, 'steps must be an integer .* found None'),
+        ({'logit_noise': 0.0}, 'logit_noise must be positive, found 0.0'),
+        ({'logit_noise': None}, 'logit_noise must be positive, found None'),
         ({'learning_rate': 0.0}, 'learning_rate must be .* found 0.0'),
         ({'learning_rate': math.nan}, 'learning_rate must be .* found nan'),
         ({'gradient_clip_norm': -1.0}, 'gradient_clip_norm must be .* -1.0'),

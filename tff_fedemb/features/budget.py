@@ -187,13 +187,15 @@ def calibrate(
     ValueError: If a value is out of its range, or the target out of reach.
   """
   check_epsilon(epsilon)
+  if delta is not None:
+    checks.check_delta(delta)
+    delta = float(delta)
   releases = _with_shares(releases, split or {})
   if epsilon == math.inf:
     zeros = {release.name: 0.0 for release in releases}
     return Budget(releases, types.MappingProxyType(zeros), math.inf, delta)
   if delta is None:
     raise ValueError('delta must be given where epsilon is finite, found None.')
-  checks.check_delta(delta)
   return _meet(releases, epsilon, delta)
 
 
@@ -211,7 +213,7 @@ def _meet(
   }
 
   def with_scale(scale: float) -> Budget:
-    multipliers = {name: scale * factors[name] for name in factors}
+    multipliers = {name: float(scale * factors[name]) for name in factors}
     return Budget(
         releases, types.MappingProxyType(multipliers), epsilon, delta
     )

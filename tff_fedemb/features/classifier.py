@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn import base
+from sklearn.utils import validation
 
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
@@ -26,6 +27,11 @@ ASSUMPTIONS = (
 NOT_COVERED = (
     'accuracies measured on the training data',
     'pseudo-randomness: noise from a seed protects from nobody who knows it',
+    'fits that share a seed, taken together: they share their noise, for'
+    ' example folds of a cross-validation',
+    'floating-point arithmetic: sums are rounded, and noise is made of'
+    ' floating-point numbers (Mironov 2012, "On significance of the least'
+    ' significant bits for differential privacy")',
 )
 
 
@@ -75,7 +81,25 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
   """
 
   def decision_function(self, features: np.ndarray) -> np.ndarray:
-    """Returns logits `[n, num_classes]` of features `[n, d]`."""
+    """Computes logits.
+
+    Args:
+      features: `[n, d]`, with as many columns as those of `fit`.
+
+    Returns:
+      `[n, num_classes]`.
+
+    Raises:
+      sklearn.exceptions.NotFittedError: Before `fit`.
+      ValueError: If features are of another shape, or not finite numbers.
+    """
+    validation.check_is_fitted(self, 'coef_')
+    features = np.asarray(features)
+    dim = self.coef_.shape[1]
+    if features.ndim != 2 or features.shape[1] != dim:
+      raise ValueError(
+          f'features must be [n, {dim}], found {list(features.shape)}.'
+      )
     examples = self._clipped(features, np.zeros(len(features), np.int64))
     return np.concatenate([
         chunk @ self.coef_.T.astype(chunk.dtype)
@@ -83,7 +107,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     ])
 
   def predict(self, features: np.ndarray) -> np.ndarray:
-    """Returns classes `[n]` of features `[n, d]`."""
+    """Returns classes `[n]` of features, as `decision_function` takes them."""
     return self.decision_function(features).argmax(axis=1)
 
   def _clipped(
@@ -171,12 +195,11 @@ class FeatureClassifier(LinearClassifier):
     )
     method = self.method.resolve(examples.size, budget.noise_multipliers)
     # Two streams: how many numbers sampling takes must not move the noise.
-    noise_rng, other_rng = (
-        np.random.default_rng(sequence)
-        for sequence in np.random.SeedSequence(self.seed).spawn(2)
+    for_noise, for_others = np.random.SeedSequence(self.seed).spawn(2)
+    releases = noise.Releases(budget, for_noise)
+    self.coef_ = method.fit(
+        examples, releases, np.random.default_rng(for_others)
     )
-    releases = noise.Releases(budget, noise_rng)
-    self.coef_ = method.fit(examples, releases, other_rng)
     self.classes_ = np.arange(self.num_classes)
     self.n_features_in_ = examples.size.dim
     epsilon = math.inf
@@ -186,7 +209,7 @@ class FeatureClassifier(LinearClassifier):
       )
     self.report_ = FitReport(
         epsilon,
-        self.delta,
+        budget.delta,
         budget.accountant,
         tuple(releases.to_json()),
         method.hyperparameters(),

@@ -59,7 +59,7 @@ class FeatureCovariance(method.Method):
   steps: int = 30
   learning_rate: float = 4.0
   regularization: float | None = None
-  relative_regularization: float = 0.1
+  relative_regularization: float = 1.0
   logit_noise: float = 2.0
   momentum: float = 0.9
   loss: str = 'softmax'
@@ -71,14 +71,9 @@ class FeatureCovariance(method.Method):
 
   def __post_init__(self):
     checks.check_integer('steps', self.steps, minimum=1)
-    for name in (
-        'learning_rate',
-        'regularization',
-        'relative_regularization',
-        'logit_noise',
-        'gradient_clip_norm',
-        'batch_size',
-    ):
+    for name in ('regularization', 'gradient_clip_norm', 'batch_size'):
+      method.check_positive_or_none(name, getattr(self, name))
+    for name in ('learning_rate', 'relative_regularization', 'logit_noise'):
       method.check_positive(name, getattr(self, name))
     method.check_choice('loss', self.loss, losses.LOSSES)
     if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:

@@ -18,14 +18,12 @@ from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
-from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import federated_clients
+from tff_fedemb.features import federated_methods
 from tff_fedemb.features import federated_rounds
-from tff_fedemb.features import federated_statistics
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
-from tff_fedemb.features import sgd
 
 UNIT = 'user'
 RELATION = 'add or remove one user'
@@ -41,12 +39,8 @@ ASSUMPTIONS = (
 NOT_COVERED = (
     'accuracies measured on the training data',
     'what aggregators and runtimes measure in a round',
-    'pseudo-randomness: noise is of a generator that is not cryptographic',
-)
-METHODS = (
-    sgd.Sgd,
-    least_squares.LeastSquares,
-    feature_covariance.FeatureCovariance,
+    "pseudo-randomness: noise is of TensorFlow's generator, which is not"
+    ' cryptographic and was given no seed',
 )
 
 _CLASS_SUM = 'class_sum'
@@ -148,12 +142,15 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     Raises:
       ValueError: If an argument is out of its range, or epsilon out of reach.
     """
-    check_method(self.method)
+    federated_methods.check_method(self.method)
+    federated_methods.check_weights(
+        self.example_weighting, self.user_clip_norm
+    )
     examples = self._clipped(features, labels)
     users = federated_clients.check_users(users, examples.size.num_examples)
     num_users = len(np.unique(users))
     # As many examples as the users can count for: how many they have is theirs.
-    total_weight = self._checked_user_weight() * num_users
+    total_weight = float(self.user_clip_norm) * num_users
     size = dataclasses.replace(
         examples.size, num_examples=max(1, round(total_weight))
     )
@@ -163,7 +160,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
         size, self._noise_by_statistic(budget, covariance_share)
     )
     # The aggregator makes the noise; these count, and refuse what is too much.
-    releases = noise.Releases(budget, np.random.default_rng())
+    releases = noise.Releases(budget, None)
     with (
         tempfile.TemporaryDirectory(dir=self.work_dir) as directory,
         runtime_lib.create_runtime(self.runtime) as runtime,
@@ -222,21 +219,6 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
         NOT_COVERED,
     )
 
-  def _checked_user_weight(self) -> float:
-    """Returns the most examples of norm C that a user counts for."""
-    method_lib.check_choice(
-        'example_weighting',
-        self.example_weighting,
-        federated_statistics.EXAMPLE_WEIGHTINGS,
-    )
-    method_lib.check_positive('user_clip_norm', self.user_clip_norm)
-    if self.example_weighting == 'mean' and self.user_clip_norm > 1:
-      raise ValueError(
-          'user_clip_norm must be at most 1 where example_weighting is mean,'
-          f' for no mean is above it, found {self.user_clip_norm!r}.'
-      )
-    return float(self.user_clip_norm)
-
   def _covariance_share(self, size: examples_lib.ProblemSize) -> float:
     """Returns the covariance's part of the release that it is in."""
     if not isinstance(self.method, least_squares.LeastSquares):
@@ -277,31 +259,3 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
         federated_rounds.COVARIANCE: joint / math.sqrt(covariance_share),
         _CLASS_SUM: joint / math.sqrt(1.0 - covariance_share),
     }
-
-
-def check_method(method: method_lib.Method) -> None:
-  """Checks that a method can be fitted as a federated computation.
-
-  Args:
-    method: Any.
-
-  Raises:
-    ValueError: If it is none of `METHODS`, or draws batches of examples, or
-      takes a covariance matrix for each class.
-  """
-  if not isinstance(method, METHODS):
-    names = [supported.name for supported in METHODS]
-    raise ValueError(
-        'method must be one of'
-        f' {names} in a federated fit, found {getattr(method, "name", method)}.'
-    )
-  if getattr(method, 'covariance', 'shared') != 'shared':
-    raise ValueError(
-        "covariance must be 'shared' in a federated fit: a user would send a"
-        f' matrix for each class, found {method.covariance!r}.'
-    )
-  if getattr(method, 'batch_size', None) is not None:
-    raise ValueError(
-        'batch_size must not be given in a federated fit, of which every user'
-        f' takes part in every step, found {method.batch_size!r}.'
-    )

@@ -16,12 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import federated_methods
 from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import symmetric
 from tff_fedemb.privacy import checks
-
-EXAMPLE_WEIGHTINGS = ('mean', 'sum')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +48,9 @@ class ClientConfig:
     method.check_positive('clip_norm', self.clip_norm)
     method.check_choice('scaling', self.scaling, examples_lib.SCALINGS)
     method.check_choice(
-        'example_weighting', self.example_weighting, EXAMPLE_WEIGHTINGS
+        'example_weighting',
+        self.example_weighting,
+        federated_methods.EXAMPLE_WEIGHTINGS,
     )
 
   def scale(self, features: tf.Tensor) -> tf.Tensor:

@@ -59,7 +59,7 @@ class GradientRelease:
             'batch_size must be at most the number of examples,'
             f' {size.num_examples}, found {self.batch_size}.'
         )
-      probability = self.batch_size / size.num_examples
+      probability = float(self.batch_size / size.num_examples)
     return budget_lib.Release(GRADIENT, share, self.steps, probability)
 
   def logit_noise(
@@ -71,8 +71,10 @@ class GradientRelease:
   ) -> float:
     """What the noise of all steps at learning rate 1 makes of a logit.
 
-    A default learning rate that keeps this in bounds is large where there is
-    little noise, and depends on no data.
+    With momentum m and k steps left, this one's included, the noise of a step
+    moves the weights by (1 - m^k) / (1 - m) times itself: at most 1 / (1 - m),
+    and close to that but in the last steps. A default learning rate that keeps
+    this in bounds is large where there is little noise, and depends on no data.
 
     Args:
       size: Of the problem.
@@ -80,7 +82,8 @@ class GradientRelease:
       momentum: In [0, 1).
 
     Returns:
-      About the standard deviation, for features of the largest norm.
+      About the standard deviation, which is never above it, for features of
+      the largest norm.
     """
     of_mean = (
         noise_multiplier

@@ -24,7 +24,7 @@ COVARIANCES = ('shared', 'per_class')
 
 # Of the budget. The classifier suffers more from noise on the class sums.
 _SHARES = {'covariance': 0.05, 'class_covariance': 0.15, 'class_sum': 0.95}
-# Of the default regularization, in norms of the noise on a class sum over C.
+# Of the default regularization, in norms of the noise on a class sum times C.
 _NOISE_FACTOR = 4.0
 
 
@@ -45,28 +45,29 @@ class LeastSquares(method.Method):
 
   Attributes:
     covariance: 'shared' for G alone, 'per_class' for A_l + alpha G.
-    regularization: lambda, positive. By default `relative_regularization`
-      n C^2 / d, or where that is more in proportion to the norm of the noise:
-      on b_l if the matrix is shared, else on A_l.
+    regularization: lambda, positive. With a shared matrix by default the larger
+      of `relative_regularization` n C^2 / d and 4 C times the norm of the noise
+      on b_l, about C z sqrt(d) for its noise multiplier z. With one per class
+      that of `relative_regularization` (alpha + 1 / K) n C^2 / d and about the
+      norm of the noise on A_l, `noise.noise_norm`.
     relative_regularization: Of the default, positive.
     background_weight: alpha of 'per_class', not negative; at 0 there is no G.
   """
 
   covariance: str = 'shared'
   regularization: float | None = None
-  relative_regularization: float = 0.1
+  relative_regularization: float = 0.3
   background_weight: float = 0.1
 
   name: ClassVar[str] = 'least_squares'
 
   def __post_init__(self):
     method.check_choice('covariance', self.covariance, COVARIANCES)
-    method.check_positive('regularization', self.regularization)
+    method.check_positive_or_none('regularization', self.regularization)
     method.check_positive(
         'relative_regularization', self.relative_regularization
     )
-    if self.background_weight:
-      method.check_positive('background_weight', self.background_weight)
+    method.check_not_negative('background_weight', self.background_weight)
 
   @property
   def _has_background(self) -> bool:

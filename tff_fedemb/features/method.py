@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 import dataclasses
+import numbers
 from typing import Any
 from typing import ClassVar
 
@@ -76,13 +77,28 @@ class Method(abc.ABC):
 
   def hyperparameters(self) -> dict[str, Any]:
     """Returns them as JSON values by name."""
-    return dataclasses.asdict(self)
+    return {
+        name: _to_json(value)
+        for name, value in dataclasses.asdict(self).items()
+    }
 
 
-def check_positive(name: str, value: float | None) -> None:
-  """Raises ValueError unless value is `None` or a positive finite number."""
-  if value is not None and (not checks.is_number(value) or value <= 0):
+def check_positive(name: str, value: float) -> None:
+  """Raises ValueError unless value is a positive finite number."""
+  if not checks.is_number(value) or value <= 0:
     raise ValueError(f'{name} must be positive, found {value!r}.')
+
+
+def check_positive_or_none(name: str, value: float | None) -> None:
+  """Raises ValueError unless value is `None` or a positive finite number."""
+  if value is not None:
+    check_positive(name, value)
+
+
+def check_not_negative(name: str, value: float) -> None:
+  """Raises ValueError unless value is a finite number of at least 0."""
+  if not checks.is_number(value) or value < 0:
+    raise ValueError(f'{name} must be at least 0, found {value!r}.')
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
@@ -91,3 +107,10 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     raise ValueError(
         f'{name} must be one of {list(choices)}, found {value!r}.'
     )
+
+
+def _to_json(value: Any) -> Any:
+  """Python's number for NumPy's, of which JSON knows none."""
+  if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    return value
+  return int(value) if isinstance(value, numbers.Integral) else float(value)

@@ -68,15 +68,13 @@ class Newton(method.Method):
 
   def __post_init__(self):
     checks.check_integer('steps', self.steps, minimum=1)
-    for name in (
-        'regularization',
-        'relative_regularization',
-        'hessian_clip_norm',
-        'gradient_clip_norm',
-    ):
-      method.check_positive(name, getattr(self, name))
-    if self.damping:
-      method.check_positive('damping', self.damping)
+    for name in ('regularization', 'hessian_clip_norm', 'gradient_clip_norm'):
+      method.check_positive_or_none(name, getattr(self, name))
+    method.check_positive(
+        'relative_regularization', self.relative_regularization
+    )
+    if self.damping is not None:
+      method.check_not_negative('damping', self.damping)
     for name, largest in (('learning_rate', 1.0), ('hessian_share', 0.999)):
       value = getattr(self, name)
       if not checks.is_number(value) or not 0 < value <= largest:

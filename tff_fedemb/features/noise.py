@@ -87,18 +87,32 @@ class Releases:
       Poisson-sampled where the budget says so. None can be made that the
       budget has not accounted for.
 
-  Every part of every release gets a new draw from the generator.
+  Every part of every release gets a new draw. Each kind of release has a
+  generator of its own, so that two methods with the same seed differ in what
+  they do with the same noise.
   """
 
-  def __init__(self, budget: budget_lib.Budget, rng: np.random.Generator):
+  def __init__(
+      self, budget: budget_lib.Budget, seed: int | np.random.SeedSequence | None
+  ):
     """Initialises the releases.
 
     Args:
       budget: Which releases there may be, and their noise.
-      rng: Source of the noise.
+      seed: Of the noise; `None` for the operating system's entropy.
     """
     self._budget = budget
-    self._rng = rng
+    if not isinstance(seed, np.random.SeedSequence):
+      seed = np.random.SeedSequence(seed)
+    self._rngs = {
+        release.name: np.random.default_rng(
+            np.random.SeedSequence(
+                seed.entropy,
+                spawn_key=(*seed.spawn_key, *release.name.encode()),
+            )
+        )
+        for release in budget.releases
+    }
     self._planned = {release.name: release for release in budget.releases}
     self._counts: collections.Counter[str] = collections.Counter()
 
@@ -124,7 +138,7 @@ class Releases:
       )
     self._counts[name] += 1
     stddev = self._budget.noise_multipliers[name] * sensitivity
-    return Release(name, stddev, parts, self._rng)
+    return Release(name, stddev, parts, self._rngs[name])
 
   @property
   def event(self) -> dp_accounting.DpEvent:

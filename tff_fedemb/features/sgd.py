@@ -62,13 +62,9 @@ class Sgd(method.Method):
 
   def __post_init__(self):
     checks.check_integer('steps', self.steps, minimum=1)
-    for name in (
-        'learning_rate',
-        'logit_noise',
-        'gradient_clip_norm',
-        'batch_size',
-    ):
-      method.check_positive(name, getattr(self, name))
+    for name in ('learning_rate', 'gradient_clip_norm', 'batch_size'):
+      method.check_positive_or_none(name, getattr(self, name))
+    method.check_positive('logit_noise', self.logit_noise)
     method.check_choice('optimizer', self.optimizer, gradient_steps.OPTIMIZERS)
     method.check_choice('loss', self.loss, losses.LOSSES)
     if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:

@@ -1,0 +1,247 @@
+"""Measures private fits on features, beside bare NumPy loops.
+
+  python -m binaries.benchmark_features --output_json=benchmark.json
+
+A file of synthetic features is written, up to 3 GB, and deleted afterwards.
+Each case and the loop that does the same without privacy read it in processes
+of their own and take turns. Time includes reading the file, which the system
+may have in its cache. Peak memory includes the pages of the file, which is
+mapped into memory; "anonymous" memory does not.
+"""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+from absl import flags
+
+from binaries import command_line
+from binaries.benchmarking import anonymous_memory
+from binaries.benchmarking import feature_cases
+from binaries.benchmarking import goals
+from binaries.benchmarking import measuring
+
+_LARGE = "least_squares_1000000x768x1000"
+_SMALLEST = "least_squares_125000x768x1000"
+_CASES_OF_ALL = (
+    "sgd_50000x256x100",
+    "feature_covariance_50000x256x100",
+    "least_squares_250000x192x1000",
+    "least_squares_250000x384x1000",
+    "least_squares_250000x768x1000",
+    _SMALLEST,
+    "least_squares_500000x768x1000",
+    _LARGE,
+)
+_RUNTIMES = ("private", "bare")
+# Room that is left on the disk.
+_SPARE_BYTES = 2**28
+
+_OUTPUT_JSON = flags.DEFINE_string(
+    "output_json", None, "File to write the figures to.", required=True
+)
+_CASES = flags.DEFINE_list(
+    "cases", list(_CASES_OF_ALL),
+    "What to measure: METHOD_NxDxK, for N examples of D numbers in K classes;"
+    f" METHOD is {', '.join(feature_cases.METHODS)}.",
+)  # fmt: skip
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Measured fits of each.")
+_WARMUP_ROUNDS = flags.DEFINE_integer("warmup_rounds", 1, "Fits before those.")
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None,
+    "Directory for files of features, which are deleted [the system's for"
+    " temporary files].",
+)  # fmt: skip
+
+
+def _all_goals(cases: Iterable[feature_cases.Case]) -> Iterable[goals.Goal]:
+  """What the fits are meant to achieve."""
+  for case in cases:
+    yield goals.Goal(
+        "wall_to_bare", "wall_seconds", goals.Entry(str(case), "private"),
+        goals.Entry(str(case), "bare"), at_most=1.15,
+    )  # fmt: skip
+  entry = goals.Entry(_LARGE, "private")
+  yield goals.Goal("wall_seconds", "wall_seconds", entry, at_most=120.0)
+  yield goals.Goal(
+      "peak_memory_bytes", "peak_memory_bytes", entry, at_most=4e9
+  )
+  yield goals.Goal(
+      "wall_to_8_times_125000", "wall_seconds", entry,
+      goals.Entry(_SMALLEST, "private"), scale=8.0, at_most=1.1,
+  )  # fmt: skip
+  yield goals.Goal(
+      "anonymous_memory_to_125000", "peak_anonymous_memory_bytes", entry,
+      goals.Entry(_SMALLEST, "private"), at_most=1.1,
+  )  # fmt: skip
+
+
+def _group(
+    names: Sequence[str],
+) -> dict[feature_cases.Examples, list[feature_cases.Case]]:
+  """Cases by what they are fitted on, each of them once."""
+  groups: dict[feature_cases.Examples, list[feature_cases.Case]] = {}
+  for name in names:
+    case = command_line.call_with_flags(feature_cases.parse, name)
+    of_file = groups.setdefault(case.examples, [])
+    if case not in of_file:
+      of_file.append(case)
+  return groups
+
+
+def _check_space(
+    directory: pathlib.Path, groups: Iterable[feature_cases.Examples]
+) -> None:
+  # One file at a time.
+  needed = max(examples.file_bytes for examples in groups) + _SPARE_BYTES
+  free = shutil.disk_usage(directory).free
+  if free < needed:
+    raise command_line.UsageError(
+        f"--data_dir must have {needed / 1e9:.1f} GB free, found"
+        f" {free / 1e9:.1f} GB in {directory}."
+    )
+
+
+def _command(module: str, *arguments: str) -> tuple[str, ...]:
+  return (sys.executable, "-m", f"binaries.benchmarking.{module}", *arguments)
+
+
+def _measure(
+    cases: Sequence[feature_cases.Case], directory: pathlib.Path
+) -> dict[goals.Entry, dict[str, Any]]:
+  """Rows of cases that are fitted on the same file."""
+  rows = {}
+  with tempfile.TemporaryDirectory(dir=directory) as data_dir:
+    path = os.path.join(data_dir, "features.npz")
+    subprocess.run(_command("feature_cases", path, str(cases[0])), check=True)
+    for case in cases:
+      commands = {
+          goals.Entry(str(case), runtime): _command(
+              "feature_worker", str(case), runtime, path
+          )
+          for runtime in _RUNTIMES
+      }
+      with anonymous_memory.Sampler() as sampler:
+        measurements = measuring.measure(
+            list(commands.values()),
+            rounds=_ROUNDS.value,
+            warmup_rounds=_WARMUP_ROUNDS.value,
+        )
+      for (entry, command), measurement in zip(
+          commands.items(), measurements, strict=True
+      ):
+        rows[entry] = {
+            **dataclasses.asdict(entry),
+            **dataclasses.asdict(case.examples),
+            "wall_seconds": measurement.median_wall_seconds(),
+            "cpu_seconds": measurement.median_cpu_seconds(),
+            "peak_memory_bytes": measurement.peak_memory_bytes,
+            "peak_anonymous_memory_bytes": sampler.peak(command),
+            "wall_seconds_of_rounds": measurement.wall_seconds,
+            "ratios": {},
+        }
+        _print_row(entry, rows[entry])
+  return rows
+
+
+def _print_row(entry: goals.Entry, row: dict[str, Any]) -> None:
+  print(
+      f"{entry.case:34} {entry.runtime:8} {row['wall_seconds']:8.3f} s wall"
+      f" {row['cpu_seconds']:8.2f} s CPU"
+      f" {row['peak_memory_bytes'] / 1e9:6.2f} GB,"
+      f" {row['peak_anonymous_memory_bytes'] / 1e9:5.2f} GB anonymous",
+      flush=True,
+  )
+
+
+def _evaluate_goals(
+    cases: Iterable[feature_cases.Case],
+    rows: dict[goals.Entry, dict[str, Any]],
+) -> list[str]:
+  """Puts the ratios into their rows; returns lines that tell of all goals."""
+  lines = []
+  for goal in _all_goals(cases):
+    value = goal.evaluate(rows)
+    if value is None:
+      continue
+    if goal.denominator is not None:
+      rows[goal.numerator]["ratios"][goal.name] = value
+    lines.append(
+        f"{goal.numerator.case:34} {goal.name:28} {value:10.4g}"
+        f"  {goal.verdict(value)}"
+    )
+  return lines
+
+
+def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]]) -> None:
+  """Replaces the file at once, so that a reader never sees half of it."""
+  partial = path.with_name(path.name + ".partial")
+  partial.write_text(json.dumps(list(rows), indent=2) + "\n")
+  partial.replace(path)
+
+
+def _check_flags() -> tuple[pathlib.Path, pathlib.Path]:
+  """Returns the file for the figures and the directory for features."""
+  path = pathlib.Path(_OUTPUT_JSON.value)
+  if path.is_dir() or not path.absolute().parent.is_dir():
+    raise command_line.UsageError(
+        f"--output_json must be a file in an existing directory, found {path}."
+    )
+  for name, value, low in (
+      ("rounds", _ROUNDS.value, 1),
+      ("warmup_rounds", _WARMUP_ROUNDS.value, 0),
+  ):
+    if value < low:
+      raise command_line.UsageError(
+          f"--{name} must be at least {low}, found {value}."
+      )
+  directory = pathlib.Path(_DATA_DIR.value or tempfile.gettempdir())
+  if not directory.is_dir():
+    raise command_line.UsageError(
+        f"--data_dir must be an existing directory, found {directory}."
+    )
+  if not _CASES.value:
+    raise command_line.UsageError("--cases must name cases, found none.")
+  return path, directory
+
+
+def main() -> None:
+  """Measures, prints and writes."""
+  path, directory = _check_flags()
+  groups = _group(_CASES.value)
+  _check_space(directory, groups)
+  try:
+    _write(path, [])
+  except OSError as error:
+    raise command_line.UsageError(
+        f"--output_json must be a file that can be written, found {path}:"
+        f" {error.strerror}."
+    ) from error
+  failures = []
+  lines: list[str] = []
+  rows: dict[goals.Entry, dict[str, Any]] = {}
+  for cases in groups.values():
+    try:
+      rows |= _measure(cases, directory)
+    except (measuring.WorkerError, subprocess.CalledProcessError) as error:
+      # What else can be measured is worth having.
+      print(f"FAILED: {error}", file=sys.stderr, flush=True)
+      failures.append(str(error))
+      continue
+    lines = _evaluate_goals([c for cs in groups.values() for c in cs], rows)
+    _write(path, rows.values())
+  print("\n".join(lines))
+  if failures:
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+  command_line.run(main)
