@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: setup demo smoke test slow-test lint clean
+.PHONY: setup demo features smoke test slow-test lint clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,18 @@ demo: $(STAMP)
 	$(BIN)/python -m binaries.run_federated \
 	  --flagfile=binaries/flagfiles/demo.flags \
 	  --data_dir=runs/demo_data --run_dir=runs/demo
+
+# Private classifiers on features of scikit-learn's digits, and a picture.
+features: $(STAMP)
+	@mkdir -p runs/features
+	$(BIN)/python -m binaries.extract_features --digits --embedding=pixels \
+	  --output=runs/features/train.npz --test_output=runs/features/test.npz \
+	  --overwrite
+	$(BIN)/python -m binaries.sweep_features --delta=1e-4 --overwrite \
+	  --methods=sgd,sgd:loss=sigmoid,least_squares,least_squares:covariance=per_class,newton,feature_covariance \
+	  --train=runs/features/train.npz --test=runs/features/test.npz \
+	  --output_json=runs/features/digits.json \
+	  --output_png=runs/features/digits.png
 
 # Every benchmark and algorithm on synthetic data, and a table of the results.
 BENCHMARKS := emnist gld inaturalist digiface
@@ -74,6 +86,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 
 clean:
-	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data runs/smoke
+	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data runs/features \
+	  runs/smoke
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .ruff_cache

@@ -44,8 +44,9 @@ _UNIT = flags.DEFINE_string(
 )  # fmt: skip
 _EXAMPLE_WEIGHTING = flags.DEFINE_string(
     "example_weighting", None,
-    "With --unit=user: 'mean' counts a user as one example, the mean of the"
-    " user's; 'sum' as many as there are, up to --user_clip_norm [mean].",
+    "With --unit=user: 'sum' counts as many examples as a user has, up to"
+    " --user_clip_norm; 'mean' their mean as one, which is a short vector where"
+    " they differ, and wants a small --user_clip_norm [sum].",
 )  # fmt: skip
 _USER_CLIP_NORM = flags.DEFINE_float(
     "user_clip_norm", None,

@@ -47,7 +47,7 @@ class UserSettings:
     ValueError: If a value is out of its range.
   """
 
-  example_weighting: str = "mean"
+  example_weighting: str = "sum"
   user_clip_norm: float = 1.0
   runtime: str = "in_process"
 

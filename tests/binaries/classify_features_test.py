@@ -28,13 +28,27 @@ finally:
 """
 
 
-def write_features(path, *, seed, num_examples=60, dim=4, num_classes=3):
+# Says what the flags make of a fit, in its place.
+_SETTINGS_PROGRAM = """
+import runpy
+from binaries import feature_runs
+feature_runs.execute = lambda config: print(config.settings.users)
+runpy.run_module("binaries.classify_features", run_name="__main__")
+"""
+
+
+def write_features(
+    path, *, seed, num_examples=60, dim=4, num_classes=3, num_users=0
+):
   """Writes clusters of features, longer than 1, and returns what is in them."""
   rng = np.random.default_rng(seed)
   labels = np.arange(num_examples) % num_classes
   features = 3 * np.eye(num_classes, dim)[labels]
   features += rng.normal(size=features.shape)
-  np.savez(path, features=features.astype(np.float32), labels=labels)
+  arrays = {"features": features.astype(np.float32), "labels": labels}
+  if num_users:
+    arrays["users"] = np.arange(num_examples) % num_users
+  np.savez(path, **arrays)
   return features, labels
 
 
@@ -70,11 +84,11 @@ def execute(directory, **changes):
   )
 
 
-def run(directory, *arguments):
+def run(directory, *arguments, program=_PROGRAM):
   """Runs the program itself."""
   return subprocess.run(
       [
-          *(sys.executable, "-c", _PROGRAM),
+          *(sys.executable, "-c", program),
           f"--train={directory}/train.npz",
           f"--test={directory}/test.npz",
           f"--output_json={directory}/result.json",
@@ -207,6 +221,83 @@ def test_same_seed_same_result(files):
     execute(files, settings=fit_settings, output_weights=f"{files}/{name}.npz")
   with np.load(files / "a.npz") as a, np.load(files / "b.npz") as b:
     assert not np.allclose(a["coef"], b["coef"])
+
+
+def test_users(files, capsys):
+  write_features(files / "train.npz", seed=0, num_users=20)
+  users = feature_settings.UserSettings(
+      example_weighting="mean", user_clip_norm=0.5
+  )
+  fit_settings = dataclasses.replace(
+      settings(delta=0.05), seed=None, users=users
+  )
+  result = execute(files, settings=fit_settings)
+  assert result["unit"] == "user"
+  assert result["neighboring_relation"] == "add or remove one user"
+  # How many examples the users have is theirs.
+  assert (result["num_users"], "train_size" in result) == (20, False)
+  assert [(r["name"], r["count"]) for r in result["releases"]] == [
+      ("statistics", 1)
+  ]
+  assert (result["rounds"], result["runtime"]) == (1, "in_process")
+  assert result["seed"] is None
+  assert result["hyperparameters"]["example_weighting"] == "mean"
+  assert result["hyperparameters"]["user_clip_norm"] == 0.5
+  for start in (
+      "the number of users is public",
+      "every user takes part in every release",
+      "an example is of one user",
+      "the number of classes was taken from the labels",
+  ):
+    assert any(text.startswith(start) for text in result["assumptions"])
+  for text in ("given no seed", "also those of users"):
+    assert any(text in line for line in result["not_covered"])
+  assert result["versions"]["tensorflow-federated"]
+  out = capsys.readouterr().out
+  assert "least_squares fitted to 20 users\n" in out
+  assert ", add or remove one user\n" in out
+  assert "delta 0.05 is not below 1 / 20, one over the number of users:" in out
+
+
+def test_users_by_flags(files):
+  write_features(files / "train.npz", seed=0, num_users=20)
+  flags = ("--unit=user", "--epsilon=inf", "--method=sgd")
+  more = ("--runtime=tff", "--example_weighting=mean", "--user_clip_norm=0.3")
+  process = run(files, *flags, *more, program=_SETTINGS_PROGRAM)
+  assert process.stdout == (
+      "UserSettings(example_weighting='mean', user_clip_norm=0.3,"
+      " runtime='tff')\n"
+  )
+
+
+def test_users_have_to_be_known(files):
+  """Which is found out without TensorFlow."""
+  process = run(files, "--unit=user", "--epsilon=inf", "--method=sgd")
+  assert process.returncode == 1
+  assert process.stderr == (
+      "error: --train must hold user, whose each example is, with --unit=user,"
+      f" found none in {files}/train.npz.\n"
+  )
+  assert process.stdout.startswith("False ")
+  assert not (files / "result.json").exists()
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_mistakes_in_files_of_users(files, name):
+  users = feature_settings.UserSettings()
+  fit_settings = dataclasses.replace(settings(), seed=None, users=users)
+  write_features(files / "train.npz", seed=0, num_users=20)
+  arrays = {"features": np.ones([4, 4]), "labels": np.arange(4)}
+  np.savez(files / f"{name}.npz", **arrays, users=["a", "b", "", "d"])
+  if name == "train":
+    with pytest.raises(command_line.UsageError, match="users must have names"):
+      execute(files, settings=fit_settings)
+  else:
+    # Whose test examples are makes no difference.
+    problem = feature_problems.read_problem(
+        f"{files}/train.npz", f"{files}/test.npz", has_users=True
+    )
+    assert problem.size["test_size"] == 4
 
 
 @pytest.mark.parametrize("delta,is_large", [(1 / 60, True), (1 / 61, False)])
@@ -379,6 +470,51 @@ def test_settings_that_say_nothing(changes, message):
     settings(**changes)
   with pytest.raises(ValueError, match="seed must be an integer of at least 0"):
     dataclasses.replace(settings(), seed=-1)
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ({"unit": "device"}, "unit must be one of .*'device'"),
+        ({"runtime": "tff"}, "runtime must be given with --unit=user only"),
+        ({"example_weighting": "sum"}, "example_weighting must be given with"),
+        ({"user_clip_norm": 1.0}, "user_clip_norm must be given with --unit"),
+        ({"unit": "user", "runtime": "ray"}, "runtime must be one of"),
+        (
+            {"unit": "user", "example_weighting": "max"},
+            "example_weighting must be one of",
+        ),
+        ({"unit": "user", "user_clip_norm": 0.0}, "user_clip_norm must be pos"),
+        (
+            {
+                "unit": "user",
+                "user_clip_norm": 2.0,
+                "example_weighting": "mean",
+            },
+            "user_clip_norm must be at most 1",
+        ),
+    ],
+)
+def test_mistakes_in_settings_of_users(options, message):
+  with pytest.raises(ValueError, match=message):
+    feature_settings.create_user_settings(**{"unit": "example", **options})
+
+
+def test_settings_that_users_cannot_have():
+  users = feature_settings.create_user_settings("user", runtime=None)
+  assert users == feature_settings.UserSettings()
+  with pytest.raises(ValueError, match="seed must not be given with --unit=us"):
+    settings(users=users)
+  for method, options, message in (
+      ("sgd", {"batch_size": 4.0}, "batch_size must not be given"),
+      ("least_squares", {"covariance": "per_class"}, "covariance must be 'sha"),
+  ):
+    with pytest.raises(feature_settings.HyperparameterError, match=message):
+      feature_settings.FitSettings(
+          registry.create_method(method, **options), math.inf, users=users
+      )
+  with pytest.raises(ValueError, match=r"method must be one of .* newton"):
+    settings("newton", users=users)
 
 
 def test_description_names_every_hyperparameter():

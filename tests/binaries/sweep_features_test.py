@@ -135,6 +135,37 @@ def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
   assert "sgd:steps=3" in capsys.readouterr().out
 
 
+def test_users(files):
+  """One example each, and without noise: as where examples are protected."""
+  classify_features_test.write_features(
+      files / "train0.npz", seed=0, num_users=60
+  )
+  options = {
+      "train": (f"{files}/train0.npz",),
+      "test": (f"{files}/test0.npz",),
+      "methods": ("least_squares",),
+      "epsilons": (math.inf,),
+      "seeds": (1,),
+      "delta": None,
+  }
+  expected = execute(files, **options)
+  result = execute(
+      files,
+      **options,
+      output_png=f"{files}/sweep.png",
+      users=feature_settings.UserSettings(),
+      overwrite=True,
+  )
+  assert result["results"][0]["mean"] == pytest.approx(
+      expected["results"][0]["mean"]
+  )
+  assert result["unit"] == "user"
+  assert result["seeds"] is None
+  assert (result["num_fits"], expected["num_fits"]) == (1, 1)
+  assert result["pairs"][0]["num_users"] == 60
+  assert "train_size" not in result["pairs"][0]
+
+
 def test_a_single_seed_has_no_deviation(files, capsys):
   result = execute(files, seeds=(1,), epsilons=(math.inf,), delta=None)
   assert [found["stdev"] for found in result["results"]] == [None, None]
@@ -167,6 +198,21 @@ def test_a_single_seed_has_no_deviation(files, capsys):
             "found 'sgd:batch_size=61': batch_size must be at most",
         ),
         ({"epsilons": (-1.0,)}, "epsilon must be in"),
+        (
+            {"methods": ("newton",), "users": feature_settings.UserSettings()},
+            r"methods must be among \[[^]]*'sgd'[^]]*\], each .* 'newton'",
+        ),
+        (
+            {
+                "methods": ("sgd:batch_size=6",),
+                "users": feature_settings.UserSettings(),
+            },
+            "found 'sgd:batch_size=6': batch_size must not be given",
+        ),
+        (
+            {"users": feature_settings.UserSettings()},
+            "--train must hold user, .* in .*train0.npz",
+        ),
         ({"delta": None}, "delta must be given where epsilon is finite"),
         ({"clip_norm": -1.0}, "clip_norm must be positive"),
         ({"output_png": "no/such/directory.png"}, "--output_png must be in"),

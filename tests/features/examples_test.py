@@ -108,6 +108,25 @@ def test_chunks_have_each_example_once(monkeypatch, order):
   )
 
 
+@pytest.mark.parametrize('kept_bytes', [0, 10**6])
+def test_every_pass_is_the_same(monkeypatch, kept_bytes):
+  monkeypatch.setattr(examples_lib, '_KEPT_BYTES', kept_bytes)
+  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 3 * 50)
+  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_BLOCK', 2 * 50)
+  features = np.random.default_rng(0).standard_normal([10, 50])
+  examples = _examples(features, clip_norm=7.0)
+  expected = features * np.minimum(
+      7.0 / np.linalg.norm(features, axis=1, keepdims=True), 1.0
+  )
+  rows = np.array([7, 0, 8, 1, 2])
+  for _ in range(3):
+    for order in (None, rows):
+      found = np.concatenate([x for x, _ in examples.chunks(order)])
+      np.testing.assert_allclose(
+          found, expected if order is None else expected[order], rtol=1e-12
+      )
+
+
 def test_chunks_are_never_empty_of_wide_examples(monkeypatch):
   monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 1)
   assert len(list(_examples(np.ones([5, 7])).chunks())) == 5

@@ -165,7 +165,7 @@ def test_noise_of_the_release(tmp_path):
     rounds = federated_rounds.Rounds(
         started,
         clients,
-        noise.Releases(budget, np.random.default_rng()),
+        noise.Releases(budget, None),
         budget,
         user_clip_norm=0.5,
     )

@@ -41,6 +41,9 @@ NOT_COVERED = (
     'what aggregators and runtimes measure in a round',
     "pseudo-randomness: noise is of TensorFlow's generator, which is not"
     ' cryptographic and was given no seed',
+    'floating-point arithmetic: sums are rounded, and noise is made of'
+    ' floating-point numbers, of single precision (Mironov 2012, "On'
+    ' significance of the least significant bits for differential privacy")',
 )
 
 _CLASS_SUM = 'class_sum'
@@ -83,7 +86,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       clip_norm: float = 1.0,
       scaling: str = 'clip',
       split: Mapping[str, float] | None = None,
-      example_weighting: str = 'mean',
+      example_weighting: str = 'sum',
       user_clip_norm: float = 1.0,
       runtime: str = 'in_process',
       work_dir: str | os.PathLike[str] | None = None,
@@ -100,13 +103,14 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       clip_norm: C, bound of the L2 norm of features; never taken from the data.
       scaling: One of `examples.SCALINGS`.
       split: Shares of the budget by name of release, as of central fits.
-      example_weighting: 'mean' counts a user as one example, the mean of the
-        user's. 'sum' counts as many as there are, until the user's sum is
-        clipped.
+      example_weighting: 'sum' counts as many examples as a user has, until
+        their sum is clipped. 'mean' counts a user as one example, the mean of
+        the user's: a short vector where these differ, which the same noise
+        drowns unless `user_clip_norm` is as short.
       user_clip_norm: Bound of what a user sends in a round, positive: in units
-        of the contribution of one example of norm C. At most 1 for means.
-        Where defaults and step sizes depend on the number of examples, it takes
-        that of users times this bound.
+        of the contribution of one example of norm C. At most 1 for means. Where
+        defaults and step sizes depend on the number of examples, it takes that
+        of users times this bound.
       runtime: A key of `runtime.RUNTIMES`.
       work_dir: Where `fit` keeps a copy of the features while it runs; `None`
         for the system's folder of temporary files.
