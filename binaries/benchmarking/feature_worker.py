@@ -8,6 +8,8 @@ import functools
 import os
 import sys
 
+import numpy as np
+
 from binaries.benchmarking import bare_features
 from binaries.benchmarking import feature_cases
 from tff_fedemb.features import classifier
@@ -17,9 +19,18 @@ EPSILON, DELTA = 1.0, 1e-7
 _REGULARIZATION, _LEARNING_RATE = 100.0, 4.0
 
 
-def _fit(case: feature_cases.Case, path: str, round_num: int) -> None:
+def fit(
+    case: feature_cases.Case, path: str, round_num: int
+) -> classifier.FeatureClassifier:
+  """Fits with differential privacy.
+
+  Args:
+    case: The method.
+    path: File of what it is fitted on.
+    round_num: Another one each time.
+  """
   data = feature_files.read_features(path)
-  classifier.FeatureClassifier(
+  return classifier.FeatureClassifier(
       case.create_method(),
       num_classes=case.examples.num_classes,
       epsilon=EPSILON,
@@ -29,19 +40,26 @@ def _fit(case: feature_cases.Case, path: str, round_num: int) -> None:
   ).fit(data.features, data.labels)
 
 
-def _fit_bare(case: feature_cases.Case, path: str, round_num: int) -> None:
-  del round_num
+def fit_bare(case: feature_cases.Case, path: str) -> np.ndarray:
+  """Fits the same weights `[K, d]` without privacy, in a loop of NumPy's.
+
+  Args:
+    case: The method.
+    path: File of what it is fitted on.
+  """
   data = feature_files.read_features(path)
-  fit = functools.partial(
+  bare_fit = functools.partial(
       bare_features.fit_gradients,
       steps=feature_cases.STEPS,
       learning_rate=_LEARNING_RATE,
   )
   if case.method_name == "least_squares":
-    fit = bare_features.fit_least_squares
+    bare_fit = bare_features.fit_least_squares
   if case.method_name != "sgd":
-    fit = functools.partial(fit, regularization=_REGULARIZATION)
-  fit(data.features, data.labels, num_classes=case.examples.num_classes)
+    bare_fit = functools.partial(bare_fit, regularization=_REGULARIZATION)
+  return bare_fit(
+      data.features, data.labels, num_classes=case.examples.num_classes
+  )
 
 
 def main(name: str, runtime: str, path: str) -> None:
@@ -50,10 +68,12 @@ def main(name: str, runtime: str, path: str) -> None:
   answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
   os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
   case = feature_cases.parse(name)
-  fit = _fit_bare if runtime == "bare" else _fit
   print("ready", file=answers, flush=True)
   for round_num, _ in enumerate(sys.stdin):
-    fit(case, path, round_num)
+    if runtime == "bare":
+      fit_bare(case, path)
+    else:
+      fit(case, path, round_num)
     print("done", file=answers, flush=True)
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-_CASES = ('least_squares_300x8x5', 'sgd_300x8x5')
+_CASE = 'least_squares_300x8x5'
 
 
 def _run(*arguments):
@@ -25,13 +25,14 @@ def test_measures_fits_and_bare_loops(tmp_path):
   data_dir = tmp_path / 'data'
   data_dir.mkdir()
   found = _run(
-      f'--output_json={path}', f'--cases={",".join(_CASES)}', '--rounds=1',
+      f'--output_json={path}', f'--cases={_CASE}', '--rounds=1',
       '--warmup_rounds=0', f'--data_dir={data_dir}',
   )  # fmt: skip
   assert found.returncode == 0, found.stderr
   rows = json.loads(path.read_text())
   assert [(row['case'], row['runtime']) for row in rows] == [
-      (case, runtime) for case in _CASES for runtime in ('private', 'bare')
+      (_CASE, 'private'),
+      (_CASE, 'bare'),
   ]
   for row in rows:
     assert row['wall_seconds'] > 0.0
@@ -39,7 +40,7 @@ def test_measures_fits_and_bare_loops(tmp_path):
     # NumPy alone takes more.
     assert row['peak_memory_bytes'] > 2e7
     assert 1e7 < row['peak_anonymous_memory_bytes'] <= row['peak_memory_bytes']
-  private, bare = rows[:2]
+  private, bare = rows
   assert private['ratios'] == {
       'wall_to_bare': private['wall_seconds'] / bare['wall_seconds']
   }
