@@ -5,6 +5,7 @@ Privacy", theorem 8; the composition of Gaussian mechanisms is one Gaussian
 mechanism (Dong et al. 2022, "Gaussian Differential Privacy", corollary 3.3).
 """
 
+import functools
 import math
 
 import dp_accounting
@@ -13,6 +14,12 @@ from scipy import optimize
 _TOLERANCE = 1e-12
 
 _GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
+
+
+# Made once for all the deltas that the search for an epsilon asks for.
+@functools.lru_cache(maxsize=1)
+def _loss(precision: float) -> _GaussianLoss:
+  return _GaussianLoss(1.0 / math.sqrt(precision))
 
 
 class GaussianAccountant(dp_accounting.PrivacyAccountant):
@@ -66,11 +73,7 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
     """Returns the smallest delta at which `target_epsilon` holds."""
     if self._precision in (0.0, math.inf):
       return 0.0 if self._precision == 0.0 else 1.0
-    return float(
-        _GaussianLoss(1.0 / math.sqrt(self._precision)).get_delta_for_epsilon(
-            target_epsilon
-        )
-    )
+    return float(_loss(self._precision).get_delta_for_epsilon(target_epsilon))
 
   def get_epsilon(self, target_delta: float) -> float:
     """Returns the smallest epsilon that holds at `target_delta`."""
