@@ -4,8 +4,8 @@ What `evaluate` does once its flags are read.
 """
 
 import dataclasses
+import functools
 import json
-import os
 import pathlib
 from typing import Any
 
@@ -63,10 +63,6 @@ class EvaluationConfig:
           "image_folder or task must be given, one of the two, found"
           f" {'both' if self.task else 'neither'}."
       )
-    if self.roc_png and os.path.abspath(self.roc_png) == os.path.abspath(
-        self.output_json
-    ):
-      raise ValueError("roc_png must be another file than --output_json.")
     for name in ("data_dir", "task_variant"):
       if getattr(self, name) and not self.task:
         raise ValueError(f"{name} must be given with --task only.")
@@ -113,10 +109,10 @@ def execute(config: EvaluationConfig) -> None:
   Raises:
     UsageError: If it cannot be done; nothing is written then.
   """
-  for name in ("output_json", "roc_png"):
-    output_files.check_writable(
-        name, getattr(config, name), overwrite=config.overwrite
-    )
+  output_files.check(
+      {"output_json": config.output_json, "roc_png": config.roc_png},
+      overwrite=config.overwrite,
+  )
   model = saved_models.Model(config.saved_model)
   embed_source = _embed_task if config.task else _embed_folder
   embedded = embed_source(model, config)
@@ -220,26 +216,21 @@ def _write(
       "saved_model": config.saved_model,
       "source": {**source, "max_images": config.max_images},
   }
-  targets = [path for path in (config.output_json, config.roc_png) if path]
-  temporaries = [
-      pathlib.Path(path).with_name(f".{pathlib.Path(path).name}.partial")
-      for path in targets
-  ]
-  try:
-    temporaries[0].write_text(
-        json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+  text = json.dumps(report, indent=2, allow_nan=False) + "\n"
+  writers = {
+      "output_json": (
+          config.output_json,
+          functools.partial(
+              pathlib.Path.write_text, data=text, encoding="utf-8"
+          ),
+      )
+  }
+  if config.roc_png:
+    writers["roc_png"] = (
+        config.roc_png,
+        functools.partial(plots.plot_roc, curves={"this model": result}),
     )
-    if config.roc_png:
-      plots.plot_roc(temporaries[1], {"this model": result})
-    for temporary, target in zip(temporaries, targets, strict=True):
-      os.replace(temporary, target)
-  except OSError as error:
-    raise command_line.UsageError(
-        f"--output_json must be writable, and so must --roc_png: {error}."
-    ) from error
-  finally:
-    for temporary in temporaries:
-      temporary.unlink(missing_ok=True)
+  output_files.write(writers)
 
 
 def _tell(

@@ -10,6 +10,12 @@ With an exported model, or with a map that needs no data:
 
 A file holds `repr`, `label` (0, 1, ...) and, of a task's training images,
 `user`. It is as private as the images: nothing is protected by being embedded.
+
+Labels count the classes of the source, whatever images are taken (sub-folders
+of --image_folder in the order of their names, classes of --tfds, classes of the
+task's split), or those that --num_classes draws from them: files of two runs
+agree if their sources have the same classes, and their --num_classes and --seed
+are the same.
 """
 
 from binaries import command_line  # isort: skip
@@ -19,6 +25,7 @@ from absl import flags
 from binaries.extraction import data_sets
 from binaries.extraction import embeddings
 from binaries.extraction import extracting
+from binaries.extraction import settings
 from tasks import registry as tasks
 from tff_fedemb.data import bad_examples
 
@@ -49,11 +56,15 @@ _TASK_VARIANT = flags.DEFINE_string(
     "task_variant", None, "Which of the task's data sets [its first]."
 )
 _SPLIT = flags.DEFINE_string(
-    "split", "test", f"Split of the task: {', '.join(extracting.SPLITS)}."
-)
+    "split", None,
+    f"Split of the task: {', '.join(settings.SPLITS)}"
+    f" [{settings.DEFAULTS['split']}].",
+)  # fmt: skip
 _TFDS_SPLIT = flags.DEFINE_string(
-    "tfds_split", "train", "Split of --tfds, such as test or train[:10%]."
-)
+    "tfds_split", None,
+    "Split of --tfds, such as test or train[:10%]"
+    f" [{settings.DEFAULTS['tfds_split']}].",
+)  # fmt: skip
 _SAVED_MODEL = flags.DEFINE_string(
     "saved_model", None,
     "Directory of the SavedModel that embeds, such as saved_model/ of a run.",
@@ -63,8 +74,10 @@ _EMBEDDING = flags.DEFINE_string(
     f"Map instead of a model: {', '.join(embeddings.EMBEDDINGS)}.",
 )  # fmt: skip
 _RANDOM_FEATURES = flags.DEFINE_integer(
-    "random_features", 512, "How many random features, an even number."
-)
+    "random_features", None,
+    "How many random features, an even number"
+    f" [{settings.DEFAULTS['random_features']}].",
+)  # fmt: skip
 _GAMMA = flags.DEFINE_float(
     "gamma", None,
     "Of the random features' kernel exp(-gamma |x - y|^2) of pixels in [0, 1]"
@@ -75,8 +88,10 @@ _IMAGE_SIZE = flags.DEFINE_integer(
     "Side of the images in pixels where no model says it; 0: as they are.",
 )  # fmt: skip
 _NUM_CLASSES = flags.DEFINE_integer(
-    "num_classes", 0, "Classes drawn at random from all; 0: all."
-)
+    "num_classes", 0,
+    "Classes drawn at random from all, with --test_output from those of two"
+    " images or more; 0: all.",
+)  # fmt: skip
 _MAX_IMAGES = flags.DEFINE_integer(
     "max_images", 0, "Images drawn at random from those; 0: all."
 )
@@ -88,8 +103,10 @@ _TEST_OUTPUT = flags.DEFINE_string(
     "test_output", None, "File for images kept for testing [none]."
 )
 _TEST_SHARE = flags.DEFINE_float(
-    "test_share", 0.25, "Share of each class's images in --test_output."
-)
+    "test_share", None,
+    "Share of each class's images in --test_output"
+    f" [{settings.DEFAULTS['test_share']}].",
+)  # fmt: skip
 _SEED = flags.DEFINE_integer(
     "seed", 0,
     "Of the classes, images and random features that are drawn.",
@@ -108,7 +125,7 @@ def main() -> None:
   """Runs the extraction that the flags describe."""
   extracting.execute(
       command_line.call_with_flags(
-          extracting.ExtractionConfig,
+          settings.ExtractionConfig,
           output=_OUTPUT.value,
           task=_TASK.value,
           image_folder=_IMAGE_FOLDER.value,

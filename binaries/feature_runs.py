@@ -17,6 +17,7 @@ from binaries import command_line
 from binaries import feature_output
 from binaries import feature_problems
 from binaries import feature_settings
+from binaries import output_files
 from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.privacy import report as report_lib
 
@@ -134,28 +135,6 @@ def fit(
   return Fit(classifier.coef_, logits, float(accuracy), report)
 
 
-def find_warnings(
-    epsilon: float, delta: float | None, problem: feature_problems.Problem
-) -> list[str]:
-  """Says where a guarantee is an empty one.
-
-  Args:
-    epsilon: Infinity for none.
-    delta: At which it holds.
-    problem: What is fitted to.
-  """
-  number = problem.num_protected
-  if epsilon == math.inf or delta * number < 1:
-    return []
-  counted, some = "training examples", "some examples"
-  if problem.has_users:
-    counted, some = "users", "the examples of some users"
-  return [
-      f"delta {delta:g} is not below 1 / {number:,}, one over the number of"
-      f" {counted}: a fit that publishes {some} as they are could have it"
-  ]
-
-
 def versions(
     users: feature_settings.UserSettings | None = None,
 ) -> dict[str, str]:
@@ -210,7 +189,7 @@ def execute(config: ClassificationConfig) -> None:
   Raises:
     UsageError: If it cannot be done; nothing is written then.
   """
-  feature_output.check(
+  output_files.check(
       {
           name: getattr(config, name)
           for name in ("output_json", "predictions", "output_weights")
@@ -229,7 +208,6 @@ def execute(config: ClassificationConfig) -> None:
       f"--hyperparameters must fit method {settings.method.name}"
   ):
     result = command_line.call_with_flags(fit, settings, problem)
-  warnings = find_warnings(result.report.epsilon, settings.delta, problem)
   report = report_lib.json_safe({
       "test_accuracy": result.test_accuracy,
       **problem.size,
@@ -246,7 +224,6 @@ def execute(config: ClassificationConfig) -> None:
       "runtime": settings.users.runtime if settings.users else None,
       "train": config.train,
       "test": config.test,
-      "warnings": warnings,
       "versions": versions(settings.users),
   })
   writers = {
@@ -264,7 +241,7 @@ def execute(config: ClassificationConfig) -> None:
   }
   paths = {name: getattr(config, name) for name in writers}
   paths = {name: path for name, path in paths.items() if path}
-  feature_output.write(
+  output_files.write(
       {name: (path, writers[name]) for name, path in paths.items()}
   )
   _tell(result, report, list(paths.values()))

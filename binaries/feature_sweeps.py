@@ -19,6 +19,7 @@ from binaries import feature_output
 from binaries import feature_problems
 from binaries import feature_runs
 from binaries import feature_settings
+from binaries import output_files
 from tff_fedemb.evaluation import accuracy_plots
 from tff_fedemb.evaluation import privacy_plots
 from tff_fedemb.features import classifier as classifier_lib
@@ -125,7 +126,7 @@ def execute(config: SweepConfig) -> None:
   Raises:
     UsageError: If it cannot be done; nothing is written then.
   """
-  feature_output.check(
+  output_files.check(
       {"output_json": config.output_json, "output_png": config.output_png},
       inputs={"train": config.train, "test": config.test},
       overwrite=config.overwrite,
@@ -229,10 +230,10 @@ def _write(
   chance = statistics.fmean(_guess(problem) for problem in problems)
   warnings = [
       text
-      for problem in problems
-      for text in feature_runs.find_warnings(
-          min(config.epsilons), config.delta, problem
-      )
+      for of_method in cells.values()
+      for cell in of_method
+      for report in cell.reports
+      for text in report.warnings
   ]
   warnings = list(dict.fromkeys(warnings))
   values = _to_json(config, problems, cells) | {
@@ -263,9 +264,11 @@ def _write(
             if config.caption is None
             else config.caption,
             chance=chance,
+            # The noise of users' fits is drawn anew each time.
+            repetition="fit" if config.users else "seed",
         ),
     )
-  feature_output.write(writers)
+  output_files.write(writers)
   print(to_table(cells))
   for warning in warnings:
     print(f"warning: {warning}")

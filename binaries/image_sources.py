@@ -6,9 +6,11 @@ chosen by them.
 
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
 import functools
 import os
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -37,12 +39,16 @@ class ImageSource:
 
   Attributes:
     description: What they are, in a few words.
-    labels: int64 `[n]`.
+    labels: int64 `[n]`, each one of `class_labels`.
     read: Reads those of some rows.
     users: Whose an image is, str `[n]`, or `None` if that is not known.
     largest_value: That a pixel may have.
     skipped: What `read` left out, a name each; it grows.
     ignored: What is no image.
+    class_labels: Labels of all classes, ascending, int64 `[c]`: also of those
+      without an image here, if the source knows them; `None` for those that
+      have one.
+    class_names: What errors call them, `[c]`, or empty for their labels.
   """
 
   description: str
@@ -52,21 +58,42 @@ class ImageSource:
   largest_value: int = 255
   skipped: list[str] = dataclasses.field(default_factory=list)
   ignored: tuple[str, ...] = ()
+  class_labels: np.ndarray | None = None
+  class_names: tuple[str, ...] = ()
+
+  def __post_init__(self):
+    if self.class_labels is None:
+      object.__setattr__(self, "class_labels", np.unique(self.labels))
+
+  def name_class(self, label: int) -> str:
+    """What a user calls the class of a label."""
+    if not self.class_names:
+      return str(label)
+    return self.class_names[np.searchsorted(self.class_labels, label)]
 
   @property
   def warnings(self) -> tuple[str, ...]:
     """What went by without being read, up to now."""
     return tuple(
-        f"{len(names):,} files {what}: {_name_some(names)}"
-        for names, what in (
-            (self.skipped, "could not be read and were skipped"),
-            (self.ignored, "in the folder are no images by their name"),
+        f"{len(names):,} {one if len(names) == 1 else many}: {name_some(names)}"
+        for names, one, many in (
+            (
+                self.skipped,
+                "file could not be read and was skipped",
+                "files could not be read and were skipped",
+            ),
+            (
+                self.ignored,
+                "file in the folder is no image by its name",
+                "files in the folder are no images by their name",
+            ),
         )
         if names
     )
 
 
-def _name_some(names) -> str:
+def name_some(names: Sequence[str]) -> str:
+  """The first few of some names, and whether there are more."""
   more = ", ..." if len(names) > _NAMED_EXAMPLES else ""
   return ", ".join(names[:_NAMED_EXAMPLES]) + more
 
@@ -84,6 +111,8 @@ def embed_rows(
     embed: Callable[[np.ndarray], np.ndarray],
     source: ImageSource,
     rows: np.ndarray,
+    *,
+    flag: str = "saved_model",
 ) -> tuple[np.ndarray, np.ndarray]:
   """Embeds images.
 
@@ -91,12 +120,14 @@ def embed_rows(
     embed: From a batch of images to embeddings `[b, dim]`.
     source: Whose images.
     rows: Which ones, int64 `[m]`, ascending.
+    flag: What the user chose the embedding by.
 
   Returns:
     Embeddings `[k, dim]`, and the rows that could be read, `[k]`.
 
   Raises:
-    UsageError: If an image cannot be read and is not to be skipped.
+    UsageError: If an image cannot be read and is not to be skipped, or an
+      embedding is not finite.
   """
   embeddings = np.zeros([0, 1], np.float32)
   num_embedded = 0
@@ -106,6 +137,10 @@ def embed_rows(
   ) as progress:
     for some, images in source.read(rows):
       batch = embed(images)
+      if not np.isfinite(batch).all():
+        raise command_line.UsageError(
+            f"--{flag} must give embeddings that are finite, found others."
+        )
       if not num_embedded:
         # Of the final size: there may be no room to join batches later.
         embeddings = np.empty([len(rows), batch.shape[1]], batch.dtype)
@@ -134,6 +169,15 @@ def open_folder(
     UsageError: If there is no such folder, or not enough in it.
   """
   listed = command_line.call_with_flags(image_folder_lib.list_images, folder)
+  # Sub-folders without an image are classes too: another folder of the same
+  # classes may have images of them.
+  names = sorted(
+      path.name
+      for path in pathlib.Path(folder).iterdir()
+      if path.is_dir() and not path.name.startswith(".")
+  )
+  place_of = {name: place for place, name in enumerate(names)}
+  places = np.array([place_of[name] for name in listed.class_names], np.int64)
   skipped: list[str] = []
 
   def read(rows):
@@ -148,10 +192,12 @@ def open_folder(
 
   return ImageSource(
       f"images in {folder}",
-      listed.labels,
+      places[listed.labels],
       read,
       skipped=skipped,
       ignored=tuple(os.fspath(path) for path in listed.ignored),
+      class_labels=np.arange(len(names)),
+      class_names=tuple(names),
   )
 
 

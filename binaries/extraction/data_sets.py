@@ -116,8 +116,8 @@ def open_tfds(
     The images.
 
   Raises:
-    UsageError: If it is not there, is damaged, or has images of several sizes
-      and none is given.
+    UsageError: If it is not there, is damaged, has images without a label, or
+      has images of several sizes and none is given.
   """
   directory = _find_builder_dir(name, data_dir)
   try:
@@ -130,6 +130,7 @@ def open_tfds(
         ],
         np.int64,
     )
+    num_classes = builder.info.features[_LABEL].num_classes
     shape = image_shape or builder.info.features[_IMAGE].shape
   # TensorFlow Datasets raises whatever comes of the part that is damaged.
   except Exception as error:
@@ -137,6 +138,13 @@ def open_tfds(
         f"--tfds={name} and --tfds_split={split} must be images with labels"
         f" that can be read, found in {directory}: {_first_line(error)}."
     ) from error
+  # The test images of imagenet2012 have label -1.
+  is_label = (labels >= 0) & (labels < num_classes)
+  if not is_label.all():
+    raise command_line.UsageError(
+        f"--tfds_split must be of images with labels of 0 to {num_classes - 1},"
+        f" found {labels[~is_label][0]} in {split} of {name}."
+    )
   if None in shape:
     raise command_line.UsageError(
         f"--image_size must be given for --tfds={name}, whose images have"
@@ -161,7 +169,11 @@ def open_tfds(
     return f"image {row} of {name} {split}"
 
   return image_sources.ImageSource(
-      f"{split} images of {name}", labels, read, skipped=skipped
+      f"{split} images of {name}",
+      labels,
+      read,
+      skipped=skipped,
+      class_labels=np.arange(num_classes),
   )
 
 

@@ -15,8 +15,10 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from binaries import command_line
+from binaries import image_sources
 from binaries.extraction import extracting
 from binaries.extraction import selection
+from binaries.extraction import settings
 from tasks import registry
 from tasks import task as task_lib
 from tasks.synthetic import emnist
@@ -107,7 +109,7 @@ def _extract(**options):
       for name, value in options.items()
       if isinstance(value, os.PathLike)
   }
-  extracting.execute(extracting.ExtractionConfig(**{**options, **paths}))
+  extracting.execute(settings.ExtractionConfig(**{**options, **paths}))
   return feature_files.read_features(options["output"])
 
 
@@ -255,7 +257,7 @@ class TestSelection:
     assert sorted([*train, *test]) == list(range(2 * size))
 
   def test_test_files_need_two_images_of_a_class(
-      self, models, folder, tmp_path
+      self, models, folder, tmp_path, capsys
   ):
     options = {
         "saved_model": models["square"],
@@ -264,7 +266,7 @@ class TestSelection:
         "test_output": tmp_path / "test.npz",
     }
     with pytest.raises(
-        command_line.UsageError, match=r"--test_output must be .* of class 2"
+        command_line.UsageError, match=r"--test_output must be .* of class c "
     ):
       _extract(**options)
     with pytest.raises(
@@ -275,10 +277,37 @@ class TestSelection:
     # Those with two images are drawn.
     train = _extract(**options, num_classes=2)
     assert np.bincount(train.labels).tolist() == [4, 1]
+    assert "warning: classes were drawn from 2 of 3, those with 2 images" in (
+        capsys.readouterr().out
+    )
+
+  def test_classes_are_drawn_from_all_that_the_source_has(self):
+    drawn = [
+        selection.choose_classes(
+            image_sources.ImageSource(
+                "images",
+                np.array(labels, np.int64),
+                lambda rows: iter(()),
+                class_labels=np.arange(0, 40, 2),
+            ),
+            5,
+            np.random.default_rng(0),
+            min_images=0,
+        )
+        for labels in ([], [0, 0, 38], list(range(0, 40, 2)))
+    ]
+    expected = np.random.default_rng(0).choice(20, 5, replace=False)
+    for classes in drawn:
+      assert classes.labels.tolist() == sorted(2 * expected)
+      assert not classes.warnings
+      np.testing.assert_array_equal(
+          classes.number(classes.labels[[4, 0, 0]]), [4, 0, 0]
+      )
 
   def test_drawn_classes_must_keep_images(self, folder, tmp_path):
     with pytest.raises(
-        command_line.UsageError, match=r"must be as many .* found 1 of 3"
+        command_line.UsageError,
+        match=r"must be as many .* found images of 1 of the 3 drawn",
     ):
       _extract(
           image_folder=folder,
@@ -289,6 +318,117 @@ class TestSelection:
           output=tmp_path / "o.npz",
       )
     assert not (tmp_path / "o.npz").exists()
+
+
+class TestLabels:
+  """Labels are the source's, whichever of its images are taken."""
+
+  @pytest.mark.parametrize("num_classes", [0, 7])
+  def test_number_of_images_changes_no_label(
+      self, tmp_path, capsys, num_classes
+  ):
+    options = {
+        "digits": True,
+        "embedding": "pixels",
+        "num_classes": num_classes,
+        "overwrite": True,
+        "output": tmp_path / "o.npz",
+    }
+    found = _extract(**options)
+    label_of = {
+        row.tobytes(): label
+        for row, label in zip(found.features, found.labels, strict=True)
+    }
+    assert "warning" not in capsys.readouterr().out
+    # The fewest images that have every drawn class, or that lack some.
+    some = _extract(**options, max_images=40 if num_classes else 6)
+    for row, label in zip(some.features, some.labels, strict=True):
+      assert label_of[row.tobytes()] == label
+    if not num_classes:
+      missing = sorted(set(range(10)) - set(some.labels))
+      assert missing and missing[0] < some.labels.max()
+      assert (
+          f"warning: {len(missing)} of 10 classes have no example: label"
+          f" {', '.join(map(str, missing[:5]))}"
+      ) in capsys.readouterr().out
+
+  def test_folder_counts_sub_folders(self, folder, tmp_path, capsys):
+    (folder / "ab").mkdir()
+    (folder / "a" / "0.png").write_text("no picture")
+    for value in (10, 11):
+      (folder / "b" / f"{value}.png").write_text("no picture")
+    options = {
+        "image_folder": folder,
+        "embedding": "pixels",
+        "image_size": 2,
+        "output": tmp_path / "o.npz",
+        "on_bad_example": "skip",
+        "overwrite": True,
+    }
+    found = _extract(**options)
+    # a, ab, b and c.
+    assert found.labels.tolist() == [0] * 4 + [3]
+    output = capsys.readouterr().out
+    assert "warning: 2 of 4 classes have no example: label 1, 2" in output
+    assert "3 files could not be read and were skipped: " in output
+    for path in folder.glob("*/*.png"):
+      path.write_text("no picture")
+    before = options["output"].read_bytes()
+    with pytest.raises(
+        command_line.UsageError,
+        match="=skip must leave one image or more, found none of 8 that can",
+    ):
+      _extract(**options)
+    assert options["output"].read_bytes() == before
+
+  def test_skipped_images_leave_two_of_a_class(self, folder, tmp_path):
+    (folder / "b" / "10.png").write_text("no picture")
+    (folder / "c" / "20.png").unlink()
+    with pytest.raises(command_line.UsageError, match="one image of class b "):
+      _extract(
+          image_folder=folder,
+          embedding="pixels",
+          image_size=2,
+          output=tmp_path / "o.npz",
+          test_output=tmp_path / "t.npz",
+          on_bad_example="skip",
+      )
+    assert os.listdir(tmp_path) == ["images"]
+
+  def test_what_max_images_leaves_is_checked_before(
+      self, tmp_path, monkeypatch
+  ):
+    monkeypatch.setattr(extracting.image_sources, "embed_rows", None)
+    options = {
+        "digits": True,
+        "embedding": "pixels",
+        "output": tmp_path / "o.npz",
+    }
+    with pytest.raises(command_line.UsageError, match=r"found .* of the 10"):
+      _extract(**options, num_classes=10, max_images=5)
+    with pytest.raises(command_line.UsageError, match="--test_output must be"):
+      _extract(**options, test_output=tmp_path / "t.npz", max_images=5)
+
+  def test_parts_of_a_data_set_agree(self, tfds_dir, tmp_path, capsys):
+    options = {
+        "tfds": "cifar10",
+        "data_dir": tfds_dir[0],
+        "embedding": "pixels",
+        "overwrite": True,
+        "output": tmp_path / "o.npz",
+    }
+    found = _extract(**options)
+    label_of = {
+        row.tobytes(): label
+        for row, label in zip(found.features, found.labels, strict=True)
+    }
+    capsys.readouterr()
+    for split in ("train[:3]", "train[-3:]"):
+      part = _extract(**options, tfds_split=split)
+      assert len(part.labels) == 3
+      for row, label in zip(part.features, part.labels, strict=True):
+        assert label_of[row.tobytes()] == label
+      assert " of 6 classes have no example" in capsys.readouterr().out
 
 
 class TestFolder:
@@ -330,7 +470,8 @@ class TestFolder:
     np.testing.assert_allclose(
         255 * found.features[:, 0], [0, 1, 3, 4, 10, 11, 20], atol=1e-4
     )
-    assert "were skipped: " in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "1 file could not be read and was skipped: " in output
 
 
 class TestTask:
@@ -502,6 +643,37 @@ class TestTfds:
       _extract(embedding="pixels", output=tmp_path / "o.npz", **options)
     assert not os.listdir(tmp_path)
 
+  def test_images_without_labels_are_refused(self, tmp_path):
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="imagenet2012",
+        version="5.1.0",
+        features=tfds.features.FeaturesDict({
+            "image": tfds.features.Image(
+                shape=_TFDS_SHAPE, encoding_format="png"
+            ),
+            "label": tfds.features.ClassLabel(num_classes=6),
+        }),
+        split_datasets={
+            "test": tf.data.Dataset.from_tensor_slices({
+                "image": np.zeros([2, *_TFDS_SHAPE], np.uint8),
+                "label": np.array([0, -1]),
+            })
+        },
+        data_dir=tmp_path / "data",
+    )
+    with pytest.raises(
+        command_line.UsageError,
+        match=r"--tfds_split must be of .* labels of 0 to 5, found -1 in test",
+    ):
+      _extract(
+          tfds="imagenet2012",
+          tfds_split="test",
+          data_dir=tmp_path / "data",
+          embedding="pixels",
+          output=tmp_path / "o.npz",
+      )
+    assert os.listdir(tmp_path) == ["data"]
+
   def test_damaged_data_are_said(self, tfds_dir, tmp_path):
     shutil.copytree(tfds_dir[0] / "cifar10", tmp_path / "cifar10")
     [path] = (tmp_path / "cifar10" / "3.0.2").glob("*.tfrecord*")
@@ -524,7 +696,7 @@ class TestMistakes:
           ({"output": None}, "output must be given"),
           ({"output": "o.csv"}, "output must end with .npz or .tfrecord"),
           ({"test_output": "t"}, "test_output must end with .npz"),
-          ({"test_output": "./o.npz"}, "test_output must be another file"),
+          ({"test_output": ""}, "test_output must end with .*, found ''"),
           ({"digits": False}, "one of them, found none"),
           ({"task": "emnist"}, "one of them, found --task and --digits"),
           ({"data_dir": "d"}, "data_dir must be given with --task or --tfds"),
@@ -540,18 +712,30 @@ class TestMistakes:
           ({"max_images": -1}, "max_images must be at least 0, found -1"),
           ({"seed": -1}, "seed must be at least 0"),
           ({"random_features": 7}, "random_features must be even"),
-          ({"random_features": 0}, "random_features must be even and positive"),
-          ({"gamma": 0.0}, "gamma must be positive, found 0"),
-          ({"gamma": float("nan")}, "gamma must be positive, found nan"),
+          ({"random_features": 0}, "random_features must be even, positive"),
+          ({"random_features": 2 * 10**9}, "at most 65536, found 2000000000"),
+          ({"gamma": 0.0}, "gamma must be positive and at most 1e.06, found 0"),
+          ({"gamma": float("nan")}, "gamma must be positive .* found nan"),
+          ({"gamma": 1e308}, r"gamma must be .* at most .* found 1e\+308"),
           ({"test_share": 1.0}, "test_share must be between 0 and 1"),
+          ({"test_share": 0.5}, "test_share must be given with --test_output"),
+          ({"split": "test"}, "split must be given with --task only"),
+          ({"tfds_split": "t"}, "tfds_split must be given with --tfds only"),
+          ({"cache_dir": "c"}, "cache_dir must be given with --task only"),
+          ({"gamma": 1.0}, "gamma must be given with --embedding=random_feat"),
+          ({"random_features": 2}, "must be given with --embedding=random_fea"),
           ({"image_size": 8}, "image_size must not be given with"),
           ({"digits": False, "image_folder": "f"}, "image_size must be given"),
+          (
+              {"digits": False, "image_folder": "f", "image_size": 30_000},
+              "image_size must be at most 4096, found 30000",
+          ),
       ],
   )
   def test_flags_that_do_not_fit(self, options, message):
-    settings = {"output": "o.npz", "digits": True, "embedding": "pixels"}
+    flags = {"output": "o.npz", "digits": True, "embedding": "pixels"}
     with pytest.raises(ValueError, match=message):
-      extracting.ExtractionConfig(**settings | options)
+      settings.ExtractionConfig(**flags | options)
 
   @pytest.mark.parametrize("name", ["output", "test_output"])
   def test_files_are_overwritten_on_demand_only(self, tmp_path, name):
@@ -561,6 +745,30 @@ class TestMistakes:
       _extract(digits=True, embedding="pixels", **options)
     assert os.listdir(tmp_path) == [options[name].name]
     _extract(digits=True, embedding="pixels", overwrite=True, **options)
+
+  def test_defaults_are_set_where_they_apply(self):
+    flags = {"output": "o.npz", "digits": True, "embedding": "pixels"}
+    config = settings.ExtractionConfig(**flags)
+    assert config.test_share is None and config.random_features is None
+    flags |= {"embedding": "random_features", "test_output": "t.npz"}
+    config = settings.ExtractionConfig(**flags)
+    assert (config.test_share, config.random_features) == (0.25, 512)
+    assert config.split is None and config.tfds_split is None
+
+  def test_one_file_by_two_ways_is_refused(self, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(
+        command_line.UsageError,
+        match="--test_output must be another file than --output, found",
+    ):
+      _extract(
+          digits=True,
+          embedding="pixels",
+          output=tmp_path / "real" / "o.npz",
+          test_output=tmp_path / "link" / "o.npz",
+      )
+    assert not os.listdir(tmp_path / "real")
 
   def test_failed_write_leaves_nothing(self, tmp_path, monkeypatch):
     write = feature_files.write_features
@@ -590,6 +798,18 @@ class TestMistakes:
           saved_model=tmp_path / "model",
           output=tmp_path / "o.npz",
       )
+    assert os.listdir(tmp_path) == ["model"]
+
+  def test_embeddings_must_fit_into_memory(self, tmp_path, monkeypatch):
+    def fail(images, largest_value):
+      raise MemoryError
+
+    monkeypatch.setattr(extracting.embeddings_lib, "embed_pixels", fail)
+    with pytest.raises(
+        command_line.UsageError,
+        match=r"--embedding must give .* fit into memory, found .* 1,797",
+    ):
+      _extract(digits=True, embedding="pixels", output=tmp_path / "o.npz")
 
 
 def test_command_line(tmp_path):

@@ -42,6 +42,22 @@ def test_mean_and_deviation_over_seeds():
   for epsilon in (0.0, -1.0, math.nan):
     with pytest.raises(ValueError, match="epsilon must be positive, found"):
       accuracy_plots.AccuracyPoint(epsilon, (0.5,))
+  for accuracy in (-0.1, 1.1, math.nan):
+    with pytest.raises(ValueError, match=r"accuracies must be in \[0, 1\]"):
+      accuracy_plots.AccuracyPoint(1.0, (0.5, accuracy))
+
+
+def test_a_curve_has_points():
+  with pytest.raises(ValueError, match="at least one, found none of 'sgd'"):
+    curve(epsilons=())
+
+
+@pytest.mark.parametrize(
+  "accuracies,words", [((0.5,), "1 fit"), ((0.5, 0.25), "2 fits")]
+)
+def test_the_legend_counts_what_the_caller_says(accuracies, words):
+  figure = figure_of([curve(accuracies=accuracies)], repetition="fit")
+  assert privacy_plots_test.legend_of(figure)[0] == f"method ({words})"
 
 
 def test_a_line_with_bars_and_no_noise_apart():

@@ -38,7 +38,8 @@ def test_split_by_hand():
   # Shares 1 and 3, the latter in 4 equal pieces: of the zCDP 1 / (2 z^2) the
   # first has 1 / (8 z^2) = 1 / (2 (2 z)^2), each of the pieces 3 / (32 z^2).
   budget = _calibrate(
-      budget_lib.Release('once'), budget_lib.Release('steps', 3.0, 4)
+      budget_lib.PlannedRelease('once'),
+      budget_lib.PlannedRelease('steps', 3.0, 4),
   )
   once = budget.noise_multipliers['once']
   steps = budget.noise_multipliers['steps']
@@ -60,7 +61,8 @@ def test_split_by_hand():
 def test_shares_are_relative():
   first, second = (
       _calibrate(
-          budget_lib.Release('a', share), budget_lib.Release('b', 4 * share)
+          budget_lib.PlannedRelease('a', share),
+          budget_lib.PlannedRelease('b', 4 * share),
       ).noise_multipliers
       for share in (0.2, 7.0)
   )
@@ -68,7 +70,7 @@ def test_shares_are_relative():
 
 
 def test_split_replaces_shares():
-  releases = budget_lib.Release('a'), budget_lib.Release('b')
+  releases = budget_lib.PlannedRelease('a'), budget_lib.PlannedRelease('b')
   budget = _calibrate(*releases, split={'a': 9.0})
   ratio = budget.noise_multipliers['b'] / budget.noise_multipliers['a']
   assert ratio == pytest.approx(3.0, rel=1e-12)
@@ -83,8 +85,8 @@ def test_split_replaces_shares():
 )
 def test_target_is_met_from_below(epsilon, delta):
   budget = _calibrate(
-      budget_lib.Release('a', 0.3),
-      budget_lib.Release('b', 0.7, 20),
+      budget_lib.PlannedRelease('a', 0.3),
+      budget_lib.PlannedRelease('b', 0.7, 20),
       epsilon=epsilon,
       delta=delta,
   )
@@ -97,7 +99,9 @@ def test_target_is_met_from_below(epsilon, delta):
 
 def test_pld_agrees_without_sampling():
   budget = _calibrate(
-      budget_lib.Release('a', 0.3), budget_lib.Release('b', 0.7, 3), epsilon=0.5
+      budget_lib.PlannedRelease('a', 0.3),
+      budget_lib.PlannedRelease('b', 0.7, 3),
+      epsilon=0.5,
   )
   accountant = dp_accounting.pld.PLDAccountant()
   bound = accountant.compose(budget.event).get_epsilon(_DELTA)
@@ -107,8 +111,8 @@ def test_pld_agrees_without_sampling():
 
 def test_sampled_release():
   releases = (
-      budget_lib.Release('once', 1.0),
-      budget_lib.Release('steps', 1.0, 2, sampling_probability=0.5),
+      budget_lib.PlannedRelease('once', 1.0),
+      budget_lib.PlannedRelease('steps', 1.0, 2, sampling_probability=0.5),
   )
   budget = _calibrate(*releases, epsilon=0.2)
   once = budget.noise_multipliers['once']
@@ -142,8 +146,8 @@ def test_sampled_release():
 )
 def test_sampled_target_is_met_from_below(epsilon, probability, steps):
   releases = (
-      budget_lib.Release('steps', 1.0, steps, probability),
-      budget_lib.Release('once', 0.1),
+      budget_lib.PlannedRelease('steps', 1.0, steps, probability),
+      budget_lib.PlannedRelease('once', 0.1),
   )
   budget = _calibrate(*releases, epsilon=epsilon)
   pld = dp_accounting.pld.PLDAccountant().compose(budget.event)
@@ -153,11 +157,49 @@ def test_sampled_target_is_met_from_below(epsilon, probability, steps):
   assert epsilon * (1 - 5e-3) < rdp.get_epsilon(_DELTA) < 1.6 * epsilon
 
 
+@pytest.mark.parametrize('epsilon', [0.01, 0.001])
+def test_small_epsilons_take_no_more_noise_than_they_have_to(epsilon):
+  release = budget_lib.PlannedRelease('steps', 1.0, 10, 0.1)
+  budget = _calibrate(release, epsilon=epsilon)
+  # On a grid that is finer still.
+  pld = dp_accounting.pld.PLDAccountant(
+      value_discretization_interval=epsilon / 1000
+  ).compose(budget.event)
+  assert epsilon * (1 - 1e-2) < pld.get_epsilon(_DELTA) <= epsilon
+  assert epsilon * (1 - 1e-2) < budget.epsilon <= epsilon
+  assert budget.epsilon == budget_lib.epsilon_of(
+      budget.event, _DELTA, accountant='pld'
+  )
+
+
+def test_delta_must_be_below_the_chance_to_be_drawn(monkeypatch):
+  # Quick, in return for more noise.
+  monkeypatch.setattr(budget_lib, '_SLOW_PLD', 4e-4)
+  monkeypatch.setattr(budget_lib, '_PLD_INTERVAL', 1e-3)
+  # 1 - 0.9^2 0.8 = 0.352.
+  releases = (
+      budget_lib.PlannedRelease('a', 1.0, 2, 0.1),
+      budget_lib.PlannedRelease('b', 1.0, 1, 0.2),
+  )
+  for delta in (0.353, 0.9):
+    with pytest.raises(
+        ValueError, match=f'delta must be below 0.352, .* found {delta}'
+    ):
+      _calibrate(*releases, delta=delta)
+  # Just below it the search ends, and where an example is in a sum for sure.
+  sampled = budget_lib.PlannedRelease('sampled', 1.0, 1, 0.5)
+  full = budget_lib.PlannedRelease('full')
+  for releases, delta in (([sampled], 0.499), ([sampled, full], 0.6)):
+    budget = _calibrate(*releases, delta=delta)
+    assert budget.epsilon <= 1
+    assert min(budget.noise_multipliers.values()) > 0
+
+
 @pytest.mark.parametrize('delta', [None, 1e-5])
 def test_no_noise(delta):
   budget = _calibrate(
-      budget_lib.Release('a'),
-      budget_lib.Release('b', sampling_probability=0.1),
+      budget_lib.PlannedRelease('a'),
+      budget_lib.PlannedRelease('b', sampling_probability=0.1),
       epsilon=math.inf,
       delta=delta,
   )
@@ -193,7 +235,7 @@ def test_epsilon_of_nothing_and_of_no_noise():
 )
 def test_release_refuses(options, message):
   with pytest.raises(ValueError, match=message):
-    budget_lib.Release('sums', **options)
+    budget_lib.PlannedRelease('sums', **options)
 
 
 @pytest.mark.parametrize(
@@ -215,17 +257,20 @@ def test_release_refuses(options, message):
         ({'epsilon': '1'}, "epsilon must be in .* found '1'"),
         ({'split': {'sum': 1.0}}, r"split must .*\['sums'\], found 'sum'"),
         ({'split': {'sums': 0.0}}, 'share of sums must be .* found 0.0'),
+        ({'split': {'sums': 'all'}}, "share of sums must be .* found 'all'"),
+        ({'split': [1.0]}, r'split must map names .* found \[1.0\]'),
+        ({'split': 0.5}, 'split must map names .* found 0.5'),
     ],
 )
 def test_calibrate_refuses(options, message):
   with pytest.raises(ValueError, match=message):
-    _calibrate(budget_lib.Release('sums'), **options)
+    _calibrate(budget_lib.PlannedRelease('sums'), **options)
 
 
 @pytest.mark.parametrize('dtype', [np.float64, np.float32])
 def test_numbers_of_numpy_are_numbers(dtype):
   budget = _calibrate(
-      budget_lib.Release('a', dtype(0.5), np.int64(2), dtype(1.0)),
+      budget_lib.PlannedRelease('a', dtype(0.5), np.int64(2), dtype(1.0)),
       epsilon=dtype(1.0),
       delta=dtype(_DELTA),
   )

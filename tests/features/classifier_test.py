@@ -14,6 +14,7 @@ from sklearn import model_selection
 
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
+from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import newton
@@ -335,6 +336,49 @@ def test_more_steps_than_planned_are_refused():
     _create(OneMore(steps=5)).fit(*_problem())
 
 
+def test_report_warns_of_a_delta_that_protects_nobody():
+  features, labels = _problem()
+  for delta, epsilon, num_warnings in (
+      (0.016, 1.0, 0),
+      (0.017, 1.0, 1),
+      (0.017, math.inf, 0),
+      (None, math.inf, 0),
+  ):
+    report = _create(delta=delta, epsilon=epsilon).fit(features, labels).report_
+    assert len(report.warnings) == num_warnings
+    assert len(report.to_json()['warnings']) == num_warnings
+  (warning,) = classifier.find_warnings(1.0, 0.1, 1000, unit='user')
+  assert warning.startswith('delta 0.1 is not below 1 / 1,000, one over')
+  assert 'users' in warning
+
+
+@pytest.mark.parametrize('dtype', [np.float32, np.float64])
+def test_weights_must_be_finite(dtype):
+  features, labels = _problem()
+  estimator = _create(sgd.Sgd(steps=20, learning_rate=1e308), epsilon=0.5)
+  with (
+      np.errstate(all='ignore'),
+      pytest.raises(ValueError, match=r'learning_rate must .* not finite'),
+  ):
+    estimator.fit(features.astype(dtype), labels)
+  assert not hasattr(estimator, 'coef_')
+
+
+def test_predictions_chunk_by_chunk(monkeypatch):
+  features, labels = _problem()
+  fitted = _create().fit(features.astype(np.float32), labels)
+  logits, predicted = fitted.decision_function(features), fitted.predict(
+      features
+  )
+  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * (4 + 3))
+  np.testing.assert_allclose(
+      fitted.decision_function(features), logits, rtol=1e-12
+  )
+  np.testing.assert_array_equal(fitted.predict(features), predicted)
+  single = fitted.decision_function(features.astype(np.float32))
+  assert single.dtype == np.float32
+
+
 def test_split():
   fitted = _create(
       _METHODS['feature_covariance'], split={'covariance': 3, 'gradient': 1}
@@ -420,6 +464,14 @@ def _fit(features=None, labels=None, method=None, **options):
         (lambda: _fit(epsilon=0), 'epsilon must be .* found 0'),
         (lambda: _fit(epsilon=1e3), 'epsilon must be .* found 1000.0'),
         (lambda: _fit(delta=None), 'delta must be .* found None'),
+        (lambda: _fit(method='sgd'), "method must be a Method, found 'sgd'"),
+        (lambda: _fit(method=sgd.Sgd), 'method must be a Method, found <class'),
+        (lambda: _fit(seed=-1), 'seed must be .* found -1'),
+        (lambda: _fit(seed=True), 'seed must be .* found True'),
+        (lambda: _fit(seed=1.5), 'seed must be .* found 1.5'),
+        (lambda: _fit(split=[1]), r'split must map .* found \[1\]'),
+        (lambda: _fit(clip_norm=1e11), r'clip_norm .* found 1000'),
+        (lambda: _fit(np.full([60, 4], 1e155)), 'norms above 1e154'),
         (lambda: _fit(delta=1.0), 'delta must be .* found 1.0'),
         (
             lambda: _fit(method=sgd.Sgd(batch_size=61)),

@@ -197,6 +197,7 @@ _ONES = np.ones([4, 2])
         (lambda: _examples(_ONES, num_classes=1), 'num_classes .* found 1'),
         (lambda: _examples(_ONES, num_classes=2.0), 'num_classes .* found 2.0'),
         (lambda: _examples(_ONES, clip_norm=0.0), 'clip_norm .* found 0.0'),
+        (lambda: _examples(_ONES, clip_norm=1e-30), 'clip_norm .* found 1e-30'),
         (lambda: _examples(_ONES, clip_norm=np.inf), 'clip_norm .* found inf'),
         (
             lambda: _examples(_ONES, scaling='l2'),

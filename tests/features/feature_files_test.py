@@ -141,6 +141,26 @@ class TestNpz:
     is_mapped = isinstance(found.features, np.memmap)
     assert is_mapped == (save is np.savez)
 
+  @pytest.mark.parametrize(
+      "names", [("repr", "label", "users"), ("features", "labels", "user")]
+  )
+  def test_users_of_the_other_naming(self, tmp_path, names):
+    expected = _create()
+    values = (expected.features, expected.labels, expected.users)
+    np.savez(tmp_path / "file.npz", **dict(zip(names, values, strict=True)))
+    _assert_equal(feature_files.read_features(tmp_path / "file.npz"), expected)
+
+  def test_users_of_the_same_naming_come_first(self, tmp_path):
+    np.savez(
+        tmp_path / "file.npz",
+        features=np.ones([2, 3]),
+        labels=np.array([0, 1]),
+        user=np.array(["a", "b"]),
+        users=np.array(["c", "d"]),
+    )
+    found = feature_files.read_features(tmp_path / "file.npz")
+    assert found.users.tolist() == ["c", "d"]
+
   def test_users_may_be_numbers(self, tmp_path):
     np.savez(
         tmp_path / "file.npz",
@@ -164,6 +184,10 @@ class TestNpz:
           ({"label": np.ones(4)}, r"labels must be integers \[4\].* float64"),
           ({"label": np.ones(3, int)}, r"one for each example, .* \[3\]"),
           ({"label": np.array([0, 1, -1, 0])}, "labels must be at least 0"),
+          (
+              {"label": np.array([0, 1, 2**63, 0], np.uint64)},
+              r"below 2\^63, found 9223372036854775808",
+          ),
           ({"user": np.ones(4)}, r"users must be strings \[4\], .* float64"),
           ({"user": _USERS[:2]}, r"found <U5 \[2\]"),
           ({"user": np.array([b"\xff"] * 4)}, "can't decode byte"),
@@ -252,10 +276,11 @@ class TestTfRecord:
     assert str(error.value).startswith(f"{path}")
     assert "\n" not in str(error.value)
 
-  def test_other_names_are_read(self, tmp_path):
+  @pytest.mark.parametrize("users", ["user", "users"])
+  def test_other_names_are_read(self, tmp_path, users):
     path = _write_examples(
         tmp_path / "file.tfrecord",
-        [{"features": [0.5, 1.0], "labels": [3], "users": [b"a"]}],
+        [{"features": [0.5, 1.0], "labels": [3], users: [b"a"]}],
     )
     found = feature_files.read_features(path)
     assert found.features.tolist() == [[0.5, 1]]

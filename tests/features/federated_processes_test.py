@@ -155,7 +155,9 @@ def test_noise_of_the_release(tmp_path):
   )
   name = federated_rounds.STATISTICS
   budget = budget_lib.calibrate(
-      [budget_lib.Release(name, count=num_rounds)], epsilon=4.0, delta=1e-5
+      [budget_lib.PlannedRelease(name, count=num_rounds)],
+      epsilon=4.0,
+      delta=1e-5,
   )
   config = federated_statistics.StatisticsConfig(
       dim, num_classes, clip_norm=2.0, covariance_share=_SHARE

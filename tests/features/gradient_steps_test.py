@@ -31,10 +31,10 @@ def _gradient(steps=1, batch_size=None, loss='softmax', clip_norm=1.0):
 
 def test_plan():
   size = examples_lib.ProblemSize(40, 3, 2, 1.0)
-  assert _gradient(steps=7).plan(size, 0.5) == budget_lib.Release(
+  assert _gradient(steps=7).plan(size, 0.5) == budget_lib.PlannedRelease(
       'gradient', 0.5, 7, 1.0
   )
-  assert _gradient(batch_size=10).plan(size, 1.0) == budget_lib.Release(
+  assert _gradient(batch_size=10).plan(size, 1.0) == budget_lib.PlannedRelease(
       'gradient', 1.0, 1, 0.25
   )
   # As many as there are: nothing is sampled.

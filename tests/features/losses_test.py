@@ -72,6 +72,44 @@ def test_each_gradient_is_clipped_as_a_whole(loss, clip_norm):
   np.testing.assert_allclose(gradient, expected, atol=1e-8)
 
 
+@pytest.mark.parametrize('clip_norm', [1e-10, 1e-3, 1e10])
+@pytest.mark.parametrize('scale', [1e-10, 1e-3, 1.0, 1e10])
+def test_float32_is_clipped_at_extreme_norms(scale, clip_norm):
+  # Squares of such numbers are none of float32's.
+  weights, features, labels = _problem(2)
+  for x, y in zip(features, labels, strict=True):
+    gradient, exact = (
+        losses.clipped_gradient(
+            0 * weights,
+            scale * x[None].astype(dtype),
+            y[None],
+            loss='softmax',
+            clip_norm=clip_norm,
+        )
+        for dtype in (np.float32, np.float64)
+    )
+    norm = np.linalg.norm(gradient.astype(np.float64))
+    assert norm <= clip_norm * (1 + 1e-6)
+    np.testing.assert_allclose(gradient, exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize('loss', losses.LOSSES)
+def test_examples_whose_logits_overflow_add_nothing(loss):
+  weights = np.array([[1e30, -1e30], [-1e30, 1e30]])
+  features = np.array([[1e10, 1e10], [0.0, 0.0], [1e-40, 0.0]], np.float32)
+  features[1] = [1e-30, 0.0]
+  labels = np.array([0, 1, 1])
+  gradient, others = (
+      losses.clipped_gradient(
+          weights, features[rows], labels[rows], loss=loss, clip_norm=1.0
+      )
+      for rows in (slice(None), slice(1, None))
+  )
+  assert np.isfinite(gradient).all()
+  assert others.any()
+  np.testing.assert_array_equal(gradient, others)
+
+
 def test_residuals_by_hand():
   # Logits 0 and log 3.
   weights = np.array([[0.0, 1.0], [np.log(3), 1.0]])

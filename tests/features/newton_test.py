@@ -98,6 +98,18 @@ def test_steps_example_by_example(hessian_clip_norm, gradient_clip_norm):
   np.testing.assert_allclose(weights, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize('classes_at_once', [1, 2])
+def test_classes_in_groups_are_the_same(monkeypatch, classes_at_once):
+  features, labels = _problem()
+  options = {'steps': 3, 'hessian_clip_norm': 0.2}
+  expected = _fit(features, labels, **options)
+  monkeypatch.setattr(newton, '_NUMBERS_OF_HESSIANS', classes_at_once * 5**2)
+  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * 5)
+  np.testing.assert_allclose(
+      _fit(features, labels, **options), expected, rtol=1e-10, atol=1e-12
+  )
+
+
 def test_releases_are_made_in_every_step():
   size = examples_lib.ProblemSize(10, 3, 2, 1.0)
   planned = newton.Newton(steps=5, hessian_share=0.4).plan_releases(size)
@@ -145,6 +157,7 @@ def test_damping_grows_with_the_noise():
         ({'damping': False}, 'damping must be .* found False'),
         ({'hessian_clip_norm': 0.0}, 'hessian_clip_norm must be .* 0.0'),
         ({'gradient_clip_norm': math.inf}, 'gradient_clip_norm must .* inf'),
+        ({'hessian_clip_norm': 1e11}, r'hessian_clip_norm .*\[1e-10, 1e\+10\]'),
         ({'hessian_share': 0.0}, 'hessian_share must be .* found 0.0'),
         ({'hessian_share': 1.0}, 'hessian_share must be .* found 1.0'),
     ],

@@ -10,7 +10,7 @@ from tff_fedemb.features import noise
 
 def _releases(*planned, seed=0, **noise_multipliers):
   """Of one kind each, by name; more where they are planned."""
-  planned = planned or tuple(map(budget_lib.Release, noise_multipliers))
+  planned = planned or tuple(map(budget_lib.PlannedRelease, noise_multipliers))
   budget = budget_lib.Budget(planned, noise_multipliers, 1.0, 1e-5)
   return noise.Releases(budget, seed)
 
@@ -68,7 +68,10 @@ def test_without_noise_it_is_a_copy():
 
 def test_all_noise_is_new():
   releases = _releases(
-      budget_lib.Release('a', count=3), budget_lib.Release('b'), a=1.0, b=2.0
+      budget_lib.PlannedRelease('a', count=3),
+      budget_lib.PlannedRelease('b'),
+      a=1.0,
+      b=2.0,
   )
   drawn = np.concatenate([
       _draw(releases, name, parts).reshape([parts, 1000])
@@ -98,9 +101,9 @@ def test_names_have_noise_of_their_own(seed):
 
 def test_a_seed_and_a_name_are_a_noise():
   # Whatever else there is, in which order, and how large it is.
-  shared = budget_lib.Release('shared', count=2)
-  first = _releases(budget_lib.Release('a'), shared, a=1.0, shared=2.0)
-  second = _releases(shared, budget_lib.Release('b'), b=3.0, shared=5.0)
+  shared = budget_lib.PlannedRelease('shared', count=2)
+  first = _releases(budget_lib.PlannedRelease('a'), shared, a=1.0, shared=2.0)
+  second = _releases(shared, budget_lib.PlannedRelease('b'), b=3.0, shared=5.0)
   _draw(first, 'a', parts=2)
   drawn = _draw(first, 'shared')
   np.testing.assert_allclose(drawn, _draw(second, 'shared'), rtol=1e-12)
@@ -140,7 +143,7 @@ def test_no_more_parts_than_said():
 
 
 def test_no_more_releases_than_accounted():
-  releases = _releases(budget_lib.Release('steps', count=2), steps=1.0)
+  releases = _releases(budget_lib.PlannedRelease('steps', count=2), steps=1.0)
   for _ in range(2):
     releases.open('steps', sensitivity=1.0)
   for name, planned in (('steps', 2), ('other', 0)):
@@ -148,11 +151,28 @@ def test_no_more_releases_than_accounted():
       releases.open(name, sensitivity=1.0)
 
 
+@pytest.mark.parametrize('sensitivity', [0.0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize('noise_multiplier', [0.0, 1.0])
+def test_sensitivity_must_be_positive(sensitivity, noise_multiplier):
+  releases = _releases(sums=noise_multiplier)
+  with pytest.raises(ValueError, match='sensitivity of sums must be positive'):
+    releases.open('sums', sensitivity=sensitivity)
+  assert releases.to_json() == []
+
+
+@pytest.mark.parametrize(
+    ('noise_multiplier', 'sensitivity'), [(1e-200, 1e-200), (1e200, 1e200)]
+)
+def test_noise_must_not_vanish(noise_multiplier, sensitivity):
+  with pytest.raises(ValueError, match='noise on sums must be a positive'):
+    _releases(sums=noise_multiplier).open('sums', sensitivity=sensitivity)
+
+
 def test_event_is_of_what_was_made():
   planned = (
-      budget_lib.Release('once'),
-      budget_lib.Release('steps', 1.0, 5, sampling_probability=0.25),
-      budget_lib.Release('never'),
+      budget_lib.PlannedRelease('once'),
+      budget_lib.PlannedRelease('steps', 1.0, 5, sampling_probability=0.25),
+      budget_lib.PlannedRelease('never'),
   )
   releases = _releases(*planned, once=3.0, steps=2.0, never=1.0)
   assert releases.event == dp_accounting.ComposedDpEvent([])

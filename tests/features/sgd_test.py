@@ -180,6 +180,8 @@ def test_default_learning_rate_follows_the_noise():
         ({'learning_rate': math.nan}, 'learning_rate must be .* found nan'),
         ({'gradient_clip_norm': -1.0}, 'gradient_clip_norm must be .* -1.0'),
         ({'batch_size': 0}, 'batch_size must be .* found 0'),
+        ({'batch_size': 0.5}, 'batch_size must be at least 1, found 0.5'),
+        ({'gradient_clip_norm': 1e-11}, 'gradient_clip_norm .* found 1e-11'),
         ({'optimizer': 'sgd'}, "optimizer must be one of .* found 'sgd'"),
         ({'loss': 'hinge'}, "loss must be one of .* found 'hinge'"),
         ({'momentum': 1.0}, 'momentum must be .* found 1.0'),

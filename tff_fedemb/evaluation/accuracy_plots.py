@@ -20,7 +20,7 @@ from tff_fedemb.evaluation import figures
 from tff_fedemb.evaluation import privacy_plots
 
 # Of the width of the axis: between curves at one epsilon, and between ticks.
-_DODGE = 0.008
+_DODGE = 0.004
 _TICK_DISTANCE = 0.06
 _NO_NOISE = "no noise"
 _CHANCE_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
@@ -37,7 +37,8 @@ class AccuracyPoint:
     accuracies: `[n]` accuracies in [0, 1], one for each seed, n at least 1.
 
   Raises:
-    ValueError: If epsilon is not positive, or there is no accuracy.
+    ValueError: If epsilon is not positive, there is no accuracy, or one is
+      outside [0, 1].
   """
 
   epsilon: float
@@ -48,6 +49,10 @@ class AccuracyPoint:
       raise ValueError(f"epsilon must be positive, found {self.epsilon!r}")
     if not self.accuracies:
       raise ValueError("accuracies must be of at least one seed, found none")
+    if not all(0 <= accuracy <= 1 for accuracy in self.accuracies):
+      raise ValueError(
+        f"accuracies must be in [0, 1], found {self.accuracies!r}"
+      )
 
   @property
   def mean(self) -> float:
@@ -68,11 +73,20 @@ class AccuracyCurve:
 
   Attributes:
     name: For the legend.
-    points: One for each epsilon, in any order.
+    points: One for each epsilon, at least one, in any order.
+
+  Raises:
+    ValueError: If there are no points.
   """
 
   name: str
   points: tuple[AccuracyPoint, ...]
+
+  def __post_init__(self):
+    if not self.points:
+      raise ValueError(
+        f"points must be at least one, found none of {self.name!r}"
+      )
 
 
 def plot_accuracy_by_epsilon(
@@ -83,6 +97,7 @@ def plot_accuracy_by_epsilon(
   caption: str,
   title: str = "Accuracy against epsilon",
   chance: float | None = None,
+  repetition: str = "seed",
 ) -> None:
   """Writes mean accuracy against epsilon, bars standard deviations over seeds.
 
@@ -95,6 +110,8 @@ def plot_accuracy_by_epsilon(
     caption: What all curves have in common, printed below the axes.
     title: Of the picture.
     chance: Accuracy of who does not look at the features, drawn as a level.
+    repetition: What a point has several accuracies of, in one word that takes
+      an s; the legend counts them.
 
   Raises:
     ValueError: If there are too many curves, or none.
@@ -129,7 +146,7 @@ def plot_accuracy_by_epsilon(
   panels[0].yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
   low, high = panels[0].get_ylim()
   panels[0].set_ylim(max(low, 0.0), min(high, 1.02))
-  privacy_plots.set_legend(figure, _keys(curves, chance))
+  privacy_plots.set_legend(figure, _keys(curves, chance, repetition))
   figures.set_statement(figure, caption, width=108)
   figures.write(figure, path)
 
@@ -214,21 +231,22 @@ def _break_axis(left: mpl_axes.Axes, right: mpl_axes.Axes) -> None:
 
 
 def _keys(
-  curves: Sequence[AccuracyCurve], chance: float | None
+  curves: Sequence[AccuracyCurve], chance: float | None, repetition: str
 ) -> list[tuple[str, list[mpl_lines.Line2D]]]:
   keys = [
     privacy_plots.create_key(label=curve.name, **_style(index))
     for index, curve in enumerate(curves)
   ]
-  groups = [(f"method ({_seeds(curves)})", keys)]
+  groups = [(f"method ({_count(curves, repetition)})", keys)]
   if chance is not None:
     key = privacy_plots.create_key(label="guessing", **_CHANCE_STYLE)
     groups.append(("for comparison", [key]))
   return groups
 
 
-def _seeds(curves: Sequence[AccuracyCurve]) -> str:
+def _count(curves: Sequence[AccuracyCurve], repetition: str) -> str:
   counts = sorted({len(p.accuracies) for c in curves for p in c.points})
   if counts == [1]:
-    return "1 seed"
-  return f"{'-'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds"
+    return f"1 {repetition}"
+  ends = dict.fromkeys((counts[0], counts[-1]))
+  return f"{'-'.join(map(str, ends))} {repetition}s"

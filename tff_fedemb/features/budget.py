@@ -25,15 +25,22 @@ _SMALLEST_SCALE = 1e-3
 # Of the logarithm of the scale, around a first guess.
 _PLD_REACH = 0.2
 _LARGEST_EXPONENT = 300.0
-_COARSE_PLD_INTERVAL = 1e-3
-# The scale is rounded up to so many digits.
+_MAX_PLD_STEPS = 10
+# Noise multiplier times interval, below which PLD takes seconds each time.
+_SLOW_PLD = 1e-4
+# Of the losses that PLD rounds to a grid: the search's, and the final one.
+_COARSE_PLD_INTERVAL, _PLD_INTERVAL = 1e-3, 1e-4
+# More is rounding: of an epsilon that is not so many times the interval.
+_INTERVALS_OF_EPSILON = 100
+_SMALLEST_PLD_INTERVAL = 1e-8
+# The scale is rounded up to so many digits, the search's last ones being noise.
 _DIGITS = 5
 _RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 @dataclasses.dataclass(frozen=True)
-class Release:
-  """One kind of noised sum that a fit publishes.
+class PlannedRelease:
+  """One kind of noised sum that a fit is going to publish.
 
   Attributes:
     name: What is released, for example 'covariance'.
@@ -100,7 +107,7 @@ class Budget:
     delta: At which epsilon holds.
   """
 
-  releases: tuple[Release, ...]
+  releases: tuple[PlannedRelease, ...]
   noise_multipliers: Mapping[str, float]
   epsilon: float
   delta: float | None
@@ -153,15 +160,40 @@ def epsilon_of(
   Args:
     event: Composed of Gaussian mechanisms, sampled or not.
     delta: In (0, 1).
-    accountant: 'gaussian', exact, where nothing is sampled, or 'pld'.
+    accountant: 'gaussian', exact, where nothing is sampled, or 'pld', of a grid
+      of 1e-4 or finer: of at most a hundredth of the epsilon.
   """
-  ledger = _create_accountant(accountant)
-  ledger.compose(event)
-  return epsilon_lib.current_epsilon(ledger, delta)
+  return _answer(_Question(repr(event), event), float(delta), accountant)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Question:
+  """An event, whose lists no cache takes for a key, and what equals it."""
+
+  key: str
+  event: dp_accounting.DpEvent = dataclasses.field(compare=False)
+
+
+# A fit asks for its budget's epsilon, and once more for its report.
+@functools.lru_cache(maxsize=1024)
+def _answer(question: _Question, delta: float, accountant: str) -> float:
+  interval = _PLD_INTERVAL
+  while True:
+    ledger = _create_accountant(accountant, interval)
+    ledger.compose(question.event)
+    epsilon = epsilon_lib.current_epsilon(ledger, delta)
+    if (
+        accountant != 'pld'
+        or epsilon == 0
+        or epsilon >= _INTERVALS_OF_EPSILON * interval * (1 - 1e-9)
+        or interval <= _SMALLEST_PLD_INTERVAL
+    ):
+      return epsilon
+    interval /= 10
 
 
 def calibrate(
-    releases: Sequence[Release],
+    releases: Sequence[PlannedRelease],
     *,
     epsilon: float,
     delta: float | None,
@@ -184,13 +216,14 @@ def calibrate(
     split: Replaces the shares of the named releases.
 
   Raises:
-    ValueError: If a value is out of its range, or the target out of reach.
+    ValueError: If a value is out of its range, or the target out of reach; or
+      if an example is so rarely in any sum that delta covers it without noise.
   """
   check_epsilon(epsilon)
   if delta is not None:
     checks.check_delta(delta)
     delta = float(delta)
-  releases = _with_shares(releases, split or {})
+  releases = _with_shares(releases, {} if split is None else split)
   if epsilon == math.inf:
     zeros = {release.name: 0.0 for release in releases}
     return Budget(releases, types.MappingProxyType(zeros), math.inf, delta)
@@ -202,7 +235,7 @@ def calibrate(
 # Fits that differ in nothing but their seed are calibrated once.
 @functools.lru_cache(maxsize=1024)
 def _meet(
-    releases: tuple[Release, ...], epsilon: float, delta: float
+    releases: tuple[PlannedRelease, ...], epsilon: float, delta: float
 ) -> Budget:
   """The budget of least noise that meets a target."""
   total = sum(release.share for release in releases)
@@ -219,18 +252,39 @@ def _meet(
     )
 
   is_sampled = _is_sampled(releases)
+  _check_chance(releases, delta)
   scale = (_find_sampled if is_sampled else _find_unsampled)(
       with_scale, epsilon, delta
   )
+  growth = 10.0**-_DIGITS
   while True:
-    # Upwards, so that it is also true of the number that is printed.
+    # Upwards: more noise, never less than was found.
     digits = _DIGITS - 1 - math.floor(math.log10(scale))
     scale = math.ceil(scale * 10.0**digits) / 10.0**digits
     budget = with_scale(scale)
     found = epsilon_of(budget.event, delta, accountant=budget.accountant)
     if found <= epsilon:
       return dataclasses.replace(budget, epsilon=found)
-    scale *= 1 + 10.0**-_DIGITS
+    scale *= 1 + growth
+    growth *= 2
+
+
+def _check_chance(releases: Sequence[PlannedRelease], delta: float) -> None:
+  """Refuses a delta for which no noise is needed, and there is none to find."""
+  probabilities = [release.sampling_probability for release in releases]
+  if max(probabilities) == 1:
+    return
+  chance = -math.expm1(
+      sum(
+          release.count * math.log1p(-release.sampling_probability)
+          for release in releases
+      )
+  )
+  if delta >= chance:
+    raise ValueError(
+        f'delta must be below {chance:.4g}, the chance that an example is drawn'
+        f' at all, found {delta!r}.'
+    )
 
 
 def _search(
@@ -274,7 +328,12 @@ def _find_sampled(
     with_scale: Callable[[float], Budget], epsilon: float, delta: float
 ) -> float:
   # PLD takes the longer the less noise there is, and the finer its grid: the
-  # search stays near a guess. On a coarse grid it errs on the private side.
+  # search stays near a guess. On a coarse grid it errs on the private side, by
+  # little if the grid is fine in comparison with epsilon.
+  interval = max(
+      min(_COARSE_PLD_INTERVAL, epsilon / _INTERVALS_OF_EPSILON),
+      _SMALLEST_PLD_INTERVAL,
+  )
   guess = math.log(
       _search(
           lambda: _create_accountant('gaussian'),
@@ -288,24 +347,39 @@ def _find_sampled(
   )
 
   def create_coarse() -> dp_accounting.PrivacyAccountant:
-    return dp_accounting.pld.PLDAccountant(_RELATION, _COARSE_PLD_INTERVAL)
+    return _create_accountant('pld', interval)
 
   def is_met(logarithm: float) -> bool:
     accountant = create_coarse()
     accountant.compose(with_scale(math.exp(logarithm)).event)
     return accountant.get_epsilon(delta) <= epsilon
 
-  while is_met(guess - _PLD_REACH):
+  def takes_long(logarithm: float) -> bool:
+    budget = with_scale(math.exp(logarithm))
+    least = min(
+        budget.noise_multipliers[release.name]
+        for release in budget.releases
+        if release.sampling_probability < 1
+    )
+    return least * interval < _SLOW_PLD
+
+  for _ in range(_MAX_PLD_STEPS):
+    if takes_long(guess - _PLD_REACH):
+      break
+    if not is_met(guess - _PLD_REACH):
+      return _search(
+          create_coarse,
+          lambda scale: with_scale(scale).event,
+          epsilon,
+          delta,
+          lower=guess - _PLD_REACH,
+          guess=guess,
+          tolerance=1e-3,
+      )
     guess -= _PLD_REACH
-  return _search(
-      create_coarse,
-      lambda scale: with_scale(scale).event,
-      epsilon,
-      delta,
-      lower=guess - _PLD_REACH,
-      guess=guess,
-      tolerance=1e-3,
-  )
+  # Delta is about the chance to be drawn. More noise than needed, most likely;
+  # where it is not enough the caller adds some.
+  return math.exp(guess)
 
 
 def _gaussian_limit(budget: Budget) -> dp_accounting.DpEvent:
@@ -327,8 +401,13 @@ def _gaussian_limit(budget: Budget) -> dp_accounting.DpEvent:
 
 
 def _with_shares(
-    releases: Sequence[Release], split: Mapping[str, float]
-) -> tuple[Release, ...]:
+    releases: Sequence[PlannedRelease], split: Mapping[str, float]
+) -> tuple[PlannedRelease, ...]:
+  if not isinstance(split, Mapping):
+    raise ValueError(
+        'split must map names of releases to positive numbers, found'
+        f' {split!r}.'
+    )
   names = [release.name for release in releases]
   for name in split:
     if name not in names:
@@ -341,12 +420,16 @@ def _with_shares(
   )
 
 
-def _create_accountant(name: str) -> dp_accounting.PrivacyAccountant:
+def _create_accountant(
+    name: str, interval: float = _PLD_INTERVAL
+) -> dp_accounting.PrivacyAccountant:
   if name == 'gaussian':
     # Of the same loss in both directions, whatever the relation.
     return gaussian_accountant.GaussianAccountant(_RELATION)
+  if name == 'pld':
+    return dp_accounting.pld.PLDAccountant(_RELATION, interval)
   return epsilon_lib.create_accountant(name, _RELATION)
 
 
-def _is_sampled(releases: Sequence[Release]) -> bool:
+def _is_sampled(releases: Sequence[PlannedRelease]) -> bool:
   return any(release.sampling_probability < 1 for release in releases)

@@ -1,5 +1,6 @@
 """A private classifier with the interface of scikit-learn's estimators."""
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import math
@@ -13,6 +14,7 @@ from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
+from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import report
 
 UNIT = 'example'
@@ -26,13 +28,36 @@ ASSUMPTIONS = (
 )
 NOT_COVERED = (
     'accuracies measured on the training data',
-    'pseudo-randomness: noise from a seed protects from nobody who knows it',
+    'pseudo-randomness: noise from a seed protects from nobody who knows it,'
+    ' and the generator, PCG64, is no cryptographic one',
     'fits that share a seed, taken together: they share their noise, for'
     ' example folds of a cross-validation',
     'floating-point arithmetic: sums are rounded, and noise is made of'
     ' floating-point numbers (Mironov 2012, "On significance of the least'
     ' significant bits for differential privacy")',
 )
+
+
+def find_warnings(
+    epsilon: float, delta: float | None, number: int, *, unit: str = UNIT
+) -> tuple[str, ...]:
+  """Says where a guarantee is an empty one.
+
+  Args:
+    epsilon: Infinity for none.
+    delta: At which it holds.
+    number: Of the examples, or users, that are protected.
+    unit: Which of both, 'example' or 'user'.
+  """
+  if epsilon == math.inf or delta * number < 1:
+    return ()
+  counted, some = 'training examples', 'some examples'
+  if unit == 'user':
+    counted, some = 'users', 'the examples of some users'
+  return (
+      f'delta {delta:g} is not below 1 / {number:,}, one over the number of'
+      f' {counted}: a fit that publishes {some} as they are could have it',
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +81,7 @@ class FitReport:
     neighboring_relation: For example 'add or remove one example'.
     assumptions: What has to be true for the epsilon.
     not_covered: What it says nothing about.
+    warnings: Where the guarantee is an empty one.
   """
 
   epsilon: float
@@ -67,10 +93,30 @@ class FitReport:
   neighboring_relation: str = RELATION
   assumptions: tuple[str, ...] = ASSUMPTIONS
   not_covered: tuple[str, ...] = NOT_COVERED
+  warnings: tuple[str, ...] = ()
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
     return report.json_safe(dataclasses.asdict(self))
+
+
+def check_weights(weights: np.ndarray, method: method_lib.Method) -> None:
+  """Refuses weights that are not finite.
+
+  Args:
+    weights: `[K, d]`.
+    method: Whose fit they are.
+
+  Raises:
+    ValueError: If there are such.
+  """
+  if np.isfinite(weights).all():
+    return
+  if 'learning_rate' in method.hyperparameter_names():
+    remedy = f'learning_rate must be smaller than {method.learning_rate:g}'
+  else:
+    remedy = f'regularization must be larger than {method.regularization:g}'
+  raise ValueError(f'{remedy}, found weights that are not finite numbers.')
 
 
 class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
@@ -93,6 +139,25 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       sklearn.exceptions.NotFittedError: Before `fit`.
       ValueError: If features are of another shape, or not finite numbers.
     """
+    examples = self._examples_to_predict(features)
+    num_examples = examples.size.num_examples
+    logits = np.empty([num_examples, self.num_classes], examples.dtype)
+    start = 0
+    for chunk in self._logits(examples):
+      logits[start : start + len(chunk)] = chunk
+      start += len(chunk)
+    return logits
+
+  def predict(self, features: np.ndarray) -> np.ndarray:
+    """Returns classes `[n]` of features, as `decision_function` takes them."""
+    examples = self._examples_to_predict(features)
+    return np.concatenate(
+        [chunk.argmax(axis=1) for chunk in self._logits(examples)]
+    )
+
+  def _examples_to_predict(
+      self, features: np.ndarray
+  ) -> examples_lib.ClippedExamples:
     validation.check_is_fitted(self, 'coef_')
     features = np.asarray(features)
     dim = self.coef_.shape[1]
@@ -100,15 +165,14 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       raise ValueError(
           f'features must be [n, {dim}], found {list(features.shape)}.'
       )
-    examples = self._clipped(features, np.zeros(len(features), np.int64))
-    return np.concatenate([
-        chunk @ self.coef_.T.astype(chunk.dtype)
-        for chunk, _ in examples.chunks(wide=self.num_classes)
-    ])
+    return self._clipped(features, np.zeros(len(features), np.int64))
 
-  def predict(self, features: np.ndarray) -> np.ndarray:
-    """Returns classes `[n]` of features, as `decision_function` takes them."""
-    return self.decision_function(features).argmax(axis=1)
+  def _logits(
+      self, examples: examples_lib.ClippedExamples
+  ) -> Iterator[np.ndarray]:
+    """Yields logits `[b, num_classes]`, chunk by chunk."""
+    for features, _ in examples.chunks(wide=self.num_classes):
+      yield features @ self.coef_.T.astype(features.dtype)
 
   def _clipped(
       self, features: np.ndarray, labels: np.ndarray
@@ -124,6 +188,9 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
 
 class FeatureClassifier(LinearClassifier):
   """A linear classifier of features, fitted with differential privacy.
+
+  There is no intercept: append a constant to the features for one, which
+  `clip_norm` then has to leave room for.
 
   Privacy:
     Unit: example.
@@ -156,7 +223,8 @@ class FeatureClassifier(LinearClassifier):
       epsilon: Target, positive; infinity for no noise.
       delta: In (0, 1), well below one over the number of examples; may be
         `None` without noise.
-      clip_norm: C, bound of the L2 norm of features; never taken from the data.
+      clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
+        taken from the data.
       scaling: One of `examples.SCALINGS`.
       split: Shares of the budget by name of release, instead of the method's.
       seed: Of noise and sampling; `None` for the operating system's entropy,
@@ -184,8 +252,10 @@ class FeatureClassifier(LinearClassifier):
       The classifier itself.
 
     Raises:
-      ValueError: If an argument is out of its range, or epsilon out of reach.
+      ValueError: If an argument is out of its range, or epsilon out of reach,
+        or if the weights grow beyond all numbers.
     """
+    self._check_arguments()
     examples = self._clipped(features, labels)
     budget = budget_lib.calibrate(
         self.method.plan_releases(examples.size),
@@ -197,9 +267,9 @@ class FeatureClassifier(LinearClassifier):
     # Two streams: how many numbers sampling takes must not move the noise.
     for_noise, for_others = np.random.SeedSequence(self.seed).spawn(2)
     releases = noise.Releases(budget, for_noise)
-    self.coef_ = method.fit(
-        examples, releases, np.random.default_rng(for_others)
-    )
+    weights = method.fit(examples, releases, np.random.default_rng(for_others))
+    check_weights(weights, method)
+    self.coef_ = weights
     self.classes_ = np.arange(self.num_classes)
     self.n_features_in_ = examples.size.dim
     epsilon = math.inf
@@ -213,5 +283,13 @@ class FeatureClassifier(LinearClassifier):
         budget.accountant,
         tuple(releases.to_json()),
         method.hyperparameters(),
+        warnings=find_warnings(epsilon, budget.delta, len(examples.labels)),
     )
     return self
+
+  def _check_arguments(self) -> None:
+    """Checks what nothing else does."""
+    if not isinstance(self.method, method_lib.Method):
+      raise ValueError(f'method must be a Method, found {self.method!r}.')
+    if self.seed is not None:
+      checks.check_integer('seed', self.seed, minimum=0)

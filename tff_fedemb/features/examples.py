@@ -17,6 +17,8 @@ _NUMBERS_OF_BLOCK = 2**17
 # Features that take less are kept clipped, once they are read a second time.
 _KEPT_BYTES = 2**28
 _SMALLEST_NORM = np.finfo(np.float64).tiny ** 0.5
+# Of a bound: what is made of it, squares too, are numbers of float32's.
+_SMALLEST_BOUND, _LARGEST_BOUND = 1e-10, 1e10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,15 +67,15 @@ class ClippedExamples:
       features: `[n, d]`, real numbers.
       labels: `[n]`, integers in [0, num_classes).
       num_classes: K, at least 2; public.
-      clip_norm: C, positive: longer vectors are scaled down to this L2 norm.
+      clip_norm: C, in [1e-10, 1e10]: longer vectors are scaled down to this
+        L2 norm.
       scaling: 'clip', or 'unit_norm' to scale shorter ones up as well.
 
     Raises:
       ValueError: If a value is out of its range, or the arrays do not match.
     """
     checks.check_integer('num_classes', num_classes, minimum=2)
-    if not checks.is_number(clip_norm) or clip_norm <= 0:
-      raise ValueError(f'clip_norm must be positive, found {clip_norm!r}.')
+    check_bound('clip_norm', clip_norm)
     if scaling not in SCALINGS:
       raise ValueError(
           f'scaling must be one of {list(SCALINGS)}, found {scaling!r}.'
@@ -138,6 +140,17 @@ class ClippedExamples:
     return self._kept
 
 
+def check_bound(name: str, value: float) -> None:
+  """Raises ValueError unless value is a number in [1e-10, 1e10]."""
+  if not checks.is_number(value) or value <= 0:
+    raise ValueError(f'{name} must be positive, found {value!r}.')
+  if not _SMALLEST_BOUND <= value <= _LARGEST_BOUND:
+    raise ValueError(
+        f'{name} must be in [{_SMALLEST_BOUND:g}, {_LARGEST_BOUND:g}], where'
+        f' sums are sure to keep to it, found {value!r}.'
+    )
+
+
 def check_features(features: np.ndarray) -> np.ndarray:
   """Returns features `[n, d]`, refusing other shapes and kinds.
 
@@ -193,7 +206,7 @@ def clip_rows(
     dtype: Of the result, float32 or float64; by default that of the features.
 
   Raises:
-    ValueError: If a number is not finite.
+    ValueError: If a number is not finite, or the norm of a row above 1e154.
   """
   clipped = np.empty(features.shape, dtype or features.dtype)
   size = max(1, _NUMBERS_OF_BLOCK // max(1, features.shape[1]))
@@ -211,7 +224,7 @@ def clip_rows(
   if num_bad:
     raise ValueError(
         f'features must be finite numbers, found {num_bad} or more examples'
-        ' with others.'
+        ' with others, or with norms above 1e154.'
     )
   return clipped
 

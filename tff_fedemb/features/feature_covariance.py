@@ -16,14 +16,13 @@ from scipy import linalg
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
-from tff_fedemb.features import losses
+from tff_fedemb.features import least_squares
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
-from tff_fedemb.privacy import checks
 
 
 @dataclasses.dataclass(frozen=True)
-class FeatureCovariance(method.Method):
+class FeatureCovariance(gradient_steps.GradientMethod):
   """Steps W_l <- W_l - eta (F + lambda I)^-1 G_l from zero weights.
 
   F = PSD(sum x x' + noise) is released once and shared by all classes and
@@ -50,9 +49,9 @@ class FeatureCovariance(method.Method):
       may give to a logit where F is 0, positive.
     momentum: In [0, 1).
     loss: One of `losses.LOSSES`.
-    gradient_clip_norm: Positive, C by default.
-    batch_size: Expected number of examples in a step, drawn by Poisson
-      sampling; `None` for all examples in every step.
+    gradient_clip_norm: In [1e-10, 1e10], C by default.
+    batch_size: Expected number of examples in a step, at least 1, drawn by
+      Poisson sampling; `None` for all examples in every step.
     covariance_share: Of the budget, in (0, 1): what F gets.
   """
 
@@ -60,7 +59,7 @@ class FeatureCovariance(method.Method):
   learning_rate: float = 4.0
   regularization: float | None = None
   relative_regularization: float = 1.0
-  logit_noise: float = 2.0
+  logit_noise: float = 1.0
   momentum: float = 0.9
   loss: str = 'softmax'
   gradient_clip_norm: float | None = None
@@ -70,35 +69,21 @@ class FeatureCovariance(method.Method):
   name: ClassVar[str] = 'feature_covariance'
 
   def __post_init__(self):
-    checks.check_integer('steps', self.steps, minimum=1)
-    for name in ('regularization', 'gradient_clip_norm', 'batch_size'):
-      method.check_positive_or_none(name, getattr(self, name))
+    self.check_gradients()
+    method.check_positive_or_none('regularization', self.regularization)
     for name in ('learning_rate', 'relative_regularization', 'logit_noise'):
       method.check_positive(name, getattr(self, name))
-    method.check_choice('loss', self.loss, losses.LOSSES)
-    if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:
-      raise ValueError(f'momentum must be in [0, 1), found {self.momentum!r}.')
-    share = self.covariance_share
-    if not checks.is_number(share) or not 0 < share < 1:
-      raise ValueError(f'covariance_share must be in (0, 1), found {share!r}.')
-
-  def _release(
-      self, size: examples_lib.ProblemSize
-  ) -> gradient_steps.GradientRelease:
-    return gradient_steps.GradientRelease(
-        self.steps,
-        self.batch_size,
-        self.loss,
-        self.gradient_clip_norm or size.clip_norm,
-    )
+    method.check_share('covariance_share', self.covariance_share)
 
   def plan_releases(
       self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.Release, ...]:
+  ) -> tuple[budget_lib.PlannedRelease, ...]:
     """See base class."""
     return (
-        budget_lib.Release('covariance', self.covariance_share),
-        self._release(size).plan(size, share=1.0 - self.covariance_share),
+        budget_lib.PlannedRelease('covariance', self.covariance_share),
+        self.gradient_release(size).plan(
+            size, share=1.0 - self.covariance_share
+        ),
     )
 
   def resolve(
@@ -115,7 +100,7 @@ class FeatureCovariance(method.Method):
         # Where F is 0, the learning rate is eta n / lambda.
         self.learning_rate
         * size.num_examples
-        * self._release(size).logit_noise(
+        * self.gradient_release(size).logit_noise(
             size, noise_multipliers['gradient'], momentum=self.momentum
         )
         / self.logit_noise,
@@ -143,7 +128,7 @@ class FeatureCovariance(method.Method):
     factor = factorize(
         covariance, self.regularization, num_examples=size.num_examples
     )
-    release = self._release(size)
+    release = self.gradient_release(size)
     optimizer = gradient_steps.Optimizer(
         'momentum', learning_rate=self.learning_rate, momentum=self.momentum
     )
@@ -168,7 +153,13 @@ def factorize(
 
   Returns:
     What `scipy.linalg.cho_solve` takes.
+
+  Raises:
+    ValueError: If that is no positive definite matrix, but for rounding.
   """
   matrix = noise.project_to_psd(covariance)
   matrix[np.diag_indices_from(matrix)] += regularization
-  return linalg.cho_factor(matrix / num_examples)
+  try:
+    return linalg.cho_factor(matrix / num_examples)
+  except linalg.LinAlgError as error:
+    raise least_squares.too_little(regularization) from error

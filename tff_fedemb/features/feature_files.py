@@ -1,9 +1,9 @@
 """Files of labelled features: NumPy's .npz, and TFRecord.
 
 An .npz holds `repr` [n, d] and `label` [n], and `user` [n] if the users are
-known; `features`, `labels` and `users` are read as well. A TFRecord holds a
-`tf.train.Example` of the same three names for each example. Nothing in a file
-is run: pickled objects are refused.
+known; `features` with `labels`, and `users` with either, are read as well. A
+TFRecord holds a `tf.train.Example` of the same three names for each example.
+Nothing in a file is run: pickled objects are refused.
 """
 
 from collections.abc import Iterator
@@ -25,6 +25,7 @@ SUFFIXES = ('.npz', '.tfrecord')
 
 _NAMES = ('repr', 'label', 'user')
 _OTHER_NAMES = ('features', 'labels', 'users')
+_LARGEST_LABEL = np.iinfo(np.int64).max
 # What can be wrong with the bytes of a zip and of the arrays in it.
 _NPZ_DAMAGES = (
     EOFError,
@@ -57,7 +58,7 @@ class FeatureSet:
   Attributes:
     features: `[n, d]` real numbers, n and d at least 1; possibly a file mapped
       into memory.
-    labels: int64 `[n]`, at least 0.
+    labels: int64 `[n]`, at least 0; other integers are converted.
     users: Whose an example is, str `[n]`, or `None` if that is not known.
   """
 
@@ -73,10 +74,13 @@ class FeatureSet:
           f'labels must be integers {list(shape)}, one for each example, found'
           f' {self.labels.dtype} {list(self.labels.shape)}.'
       )
-    labels = np.array(self.labels, np.int64)
-    if labels.min() < 0:
-      raise ValueError(f'labels must be at least 0, found {labels.min()}.')
-    object.__setattr__(self, 'labels', labels)
+    # As they are: int64 would make large labels of uint64 negative.
+    for label in (self.labels.min(), self.labels.max()):
+      if not 0 <= label <= _LARGEST_LABEL:
+        raise ValueError(
+            f'labels must be at least 0 and below 2^63, found {label}.'
+        )
+    object.__setattr__(self, 'labels', np.array(self.labels, np.int64))
     if self.users is None:
       return
     if self.users.shape != shape or self.users.dtype.kind != 'U':
@@ -193,9 +197,10 @@ def _write_npz(path: pathlib.Path, feature_set: FeatureSet) -> None:
 
 def _choose_names(path: pathlib.Path, found: list[str]) -> tuple[str, ...]:
   """The names of features, labels and users in a file, users' last."""
-  for names in (_NAMES, _OTHER_NAMES):
+  for names, others in ((_NAMES, _OTHER_NAMES), (_OTHER_NAMES, _NAMES)):
     if set(names[:2]) <= set(found):
-      return names if names[2] in found else names[:2]
+      users = [name for name in (names[2], others[2]) if name in found]
+      return (*names[:2], *users[:1])
   raise FeatureFileError(
       f'{path} must hold repr and label, or features and labels, found'
       f' {sorted(found)}.'

@@ -187,6 +187,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
           covariance_share=covariance_share,
           total_weight=total_weight,
       )
+    classifier.check_weights(self.coef_, method)
     self.classes_ = np.arange(self.num_classes)
     self.n_features_in_ = size.dim
     self.report_ = self._report(
@@ -197,6 +198,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
         },
         budget,
         releases,
+        num_users,
     )
     return self
 
@@ -205,6 +207,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       hyperparameters: dict[str, Any],
       budget: budget_lib.Budget,
       releases: noise.Releases,
+      num_users: int,
   ) -> classifier.FitReport:
     epsilon = math.inf
     if self.epsilon != math.inf:
@@ -221,6 +224,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
         RELATION,
         ASSUMPTIONS,
         NOT_COVERED,
+        classifier.find_warnings(epsilon, self.delta, num_users, unit=UNIT),
     )
 
   def _covariance_share(self, size: examples_lib.ProblemSize) -> float:
@@ -240,7 +244,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
 
   def _calibrate(self, size: examples_lib.ProblemSize) -> budget_lib.Budget:
     if isinstance(self.method, least_squares.LeastSquares):
-      releases = (budget_lib.Release(federated_rounds.STATISTICS),)
+      releases = (budget_lib.PlannedRelease(federated_rounds.STATISTICS),)
       split = None
     else:
       releases, split = self.method.plan_releases(size), self.split

@@ -9,7 +9,9 @@ import numpy as np
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
+from tff_fedemb.features import method
 from tff_fedemb.features import noise
+from tff_fedemb.privacy import checks
 
 GRADIENT = 'gradient'
 OPTIMIZERS = ('momentum', 'adam')
@@ -46,7 +48,7 @@ class GradientRelease:
 
   def plan(
       self, size: examples_lib.ProblemSize, share: float
-  ) -> budget_lib.Release:
+  ) -> budget_lib.PlannedRelease:
     """Returns the release with this share of the budget.
 
     Raises:
@@ -60,7 +62,7 @@ class GradientRelease:
             f' {size.num_examples}, found {self.batch_size}.'
         )
       probability = float(self.batch_size / size.num_examples)
-    return budget_lib.Release(GRADIENT, share, self.steps, probability)
+    return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
 
   def logit_noise(
       self,
@@ -129,8 +131,43 @@ class GradientRelease:
     return examples.chunks(wide=size.num_classes, rows=np.flatnonzero(drawn))
 
 
+class GradientMethod(method.Method):
+  """What methods of gradients have in common.
+
+  Subclasses have the hyperparameters `steps`, `momentum`, `loss`,
+  `gradient_clip_norm` and `batch_size`.
+  """
+
+  def check_gradients(self) -> None:
+    """Raises ValueError if one of these is out of its range."""
+    checks.check_integer('steps', self.steps, minimum=1)
+    method.check_bound_or_none('gradient_clip_norm', self.gradient_clip_norm)
+    method.check_positive_or_none('batch_size', self.batch_size)
+    if self.batch_size is not None and self.batch_size < 1:
+      raise ValueError(
+          f'batch_size must be at least 1, found {self.batch_size!r}.'
+      )
+    method.check_choice('loss', self.loss, losses.LOSSES)
+    if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:
+      raise ValueError(f'momentum must be in [0, 1), found {self.momentum!r}.')
+
+  def gradient_release(self, size: examples_lib.ProblemSize) -> GradientRelease:
+    """Returns the release of gradients for a problem of this size."""
+    return GradientRelease(
+        self.steps,
+        self.batch_size,
+        self.loss,
+        self.gradient_clip_norm or size.clip_norm,
+    )
+
+
 class Optimizer:
-  """Steps of gradient descent, in the manner of Keras' optimizers."""
+  """Steps of gradient descent with momentum, or of Adam.
+
+  Momentum is v <- m v + g, w <- w - eta v, without a factor 1 - m. Adam is that
+  of Kingma and Ba 2015, algorithm 1: both moments corrected for their bias,
+  epsilon beside the square root.
+  """
 
   def __init__(self, name: str, *, learning_rate: float, momentum: float):
     """Initialises the optimizer.

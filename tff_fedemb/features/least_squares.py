@@ -49,7 +49,9 @@ class LeastSquares(method.Method):
       of `relative_regularization` n C^2 / d and 4 C times the norm of the noise
       on b_l, about C z sqrt(d) for its noise multiplier z. With one per class
       that of `relative_regularization` (alpha + 1 / K) n C^2 / d and about the
-      norm of the noise on A_l, `noise.noise_norm`.
+      norm of the noise on A_l, `noise.noise_norm`. A default for splits about
+      like the standard one: the noise on the other sums is not in it, so that a
+      share of almost nothing for the covariance needs a lambda of its own.
     relative_regularization: Of the default, positive.
     background_weight: alpha of 'per_class', not negative; at 0 there is no G.
   """
@@ -75,14 +77,16 @@ class LeastSquares(method.Method):
 
   def plan_releases(
       self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.Release, ...]:
+  ) -> tuple[budget_lib.PlannedRelease, ...]:
     """See base class."""
     names = ['class_sum']
     if self._has_background:
       names.append('covariance')
     if self.covariance == 'per_class':
       names.append('class_covariance')
-    return tuple(budget_lib.Release(name, _SHARES[name]) for name in names)
+    return tuple(
+        budget_lib.PlannedRelease(name, _SHARES[name]) for name in names
+    )
 
   def resolve(
       self,
@@ -156,10 +160,24 @@ def solve(
     matrix: `[d, d]`, noised.
     class_sums: `[K, d]` or `[d]`, noised.
     regularization: Positive.
+
+  Raises:
+    ValueError: If the matrix is singular, but for rounding.
   """
   matrix = noise.project_to_psd(matrix)
   matrix[np.diag_indices_from(matrix)] += regularization
-  return linalg.solve(matrix, class_sums.T, assume_a='pos').T
+  try:
+    return linalg.solve(matrix, class_sums.T, assume_a='pos').T
+  except linalg.LinAlgError as error:
+    raise too_little(regularization) from error
+
+
+def too_little(regularization: float) -> ValueError:
+  """Returns the error of a matrix that is singular in spite of it."""
+  return ValueError(
+      'regularization must be larger: the matrix it is added to stays singular,'
+      f' found {regularization!r}.'
+  )
 
 
 def _sum_up(

@@ -54,15 +54,33 @@ def clipped_gradient(
     labels: `[b]`.
     loss: One of `LOSSES`.
     clip_norm: Bound of the Frobenius norm of one example's gradient.
+
+  Returns:
+    The sum, finite: an example whose logits overflow adds nothing to it.
   """
-  factors = residuals(weights, features, labels, loss)
-  norms = _row_norms(factors) * _row_norms(features)
-  with np.errstate(divide='ignore'):
-    scales = np.minimum(clip_norm / norms, 1)
-  factors *= scales[:, None]
+  with np.errstate(over='ignore', invalid='ignore'):
+    factors = residuals(weights, features, labels, loss)
+    norms = row_norms(factors) * row_norms(features)
+  factors *= clip_scales(norms, clip_norm)[:, None]
+  factors[~np.isfinite(norms)] = 0.0
   return factors.T @ features
 
 
-def _row_norms(matrix: np.ndarray) -> np.ndarray:
-  # As `np.linalg.norm` sums, which takes two copies more.
-  return np.sqrt(np.square(matrix).sum(axis=1))
+def row_norms(matrix: np.ndarray) -> np.ndarray:
+  """Returns L2 norms `[b]` of rows `[b, d]`, in float64.
+
+  Squares of float32's small and large numbers are none of float32's.
+  """
+  return np.sqrt(np.einsum('ij,ij->i', matrix, matrix, dtype=np.float64))
+
+
+def clip_scales(norms: np.ndarray, clip_norm: float) -> np.ndarray:
+  """Returns what contributions of these norms `[b]` are multiplied by.
+
+  Args:
+    norms: Of the contributions; one that is not a finite number gets 0.
+    clip_norm: Their bound, positive.
+  """
+  with np.errstate(divide='ignore', invalid='ignore'):
+    scales = np.minimum(clip_norm / norms, 1.0)
+  return np.where(np.isfinite(norms), scales, 0.0)

@@ -35,7 +35,7 @@ class Method(abc.ABC):
   @abc.abstractmethod
   def plan_releases(
       self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.Release, ...]:
+  ) -> tuple[budget_lib.PlannedRelease, ...]:
     """Returns the releases that `fit` will make.
 
     Args:
@@ -93,6 +93,18 @@ def check_positive_or_none(name: str, value: float | None) -> None:
   """Raises ValueError unless value is `None` or a positive finite number."""
   if value is not None:
     check_positive(name, value)
+
+
+def check_bound_or_none(name: str, value: float | None) -> None:
+  """Raises ValueError unless value is `None` or as `examples.check_bound`."""
+  if value is not None:
+    examples_lib.check_bound(name, value)
+
+
+def check_share(name: str, value: float) -> None:
+  """Raises ValueError unless value is a number in (0, 1)."""
+  if not checks.is_number(value) or not 0 < value < 1:
+    raise ValueError(f'{name} must be in (0, 1), found {value!r}.')
 
 
 def check_not_negative(name: str, value: float) -> None:

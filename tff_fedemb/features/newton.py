@@ -6,20 +6,24 @@ Image Classification from Features" (arXiv 2211.13403), DP-Newton.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import math
 from typing import ClassVar
 
 import numpy as np
-from scipy import linalg
 
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import least_squares
 from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
 from tff_fedemb.privacy import checks
+
+# Of float64, 256 MB.
+_NUMBERS_OF_HESSIANS = 2**25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Newton(method.Method):
   released anew in every step: K d^2 numbers. An example has a term in the
   Hessian and the gradient of every class, so what it adds to all of them is
   clipped together.
+
+  A step takes n K d^2 multiplications, as many as K covariance matrices of all
+  examples: in memory there are besides the weights only n numbers, and Hessians
+  of as many classes at once as fit in `_NUMBERS_OF_HESSIANS`.
 
   Privacy:
     Unit: example.
@@ -49,9 +57,9 @@ class Newton(method.Method):
     relative_regularization: Of the default, positive.
     damping: What is added to the Hessians besides lambda, not negative. By
       default about the norm of their noise.
-    hessian_clip_norm: Positive. By default the bound sqrt(K) / 4 C^2, where C
-      bounds the norm of x: nothing is clipped.
-    gradient_clip_norm: Positive. By default the bound sqrt(K) C.
+    hessian_clip_norm: In [1e-10, 1e10]. By default the bound sqrt(K) / 4 C^2,
+      where C bounds the norm of x: nothing is clipped.
+    gradient_clip_norm: In [1e-10, 1e10]. By default the bound sqrt(K) C.
     hessian_share: Of the budget, in (0, 1): what the Hessians get.
   """
 
@@ -68,28 +76,29 @@ class Newton(method.Method):
 
   def __post_init__(self):
     checks.check_integer('steps', self.steps, minimum=1)
-    for name in ('regularization', 'hessian_clip_norm', 'gradient_clip_norm'):
-      method.check_positive_or_none(name, getattr(self, name))
+    method.check_positive_or_none('regularization', self.regularization)
+    for name in ('hessian_clip_norm', 'gradient_clip_norm'):
+      method.check_bound_or_none(name, getattr(self, name))
     method.check_positive(
         'relative_regularization', self.relative_regularization
     )
     if self.damping is not None:
       method.check_not_negative('damping', self.damping)
-    for name, largest in (('learning_rate', 1.0), ('hessian_share', 0.999)):
-      value = getattr(self, name)
-      if not checks.is_number(value) or not 0 < value <= largest:
-        raise ValueError(
-            f'{name} must be in (0, {largest:g}], found {value!r}.'
-        )
+    rate = self.learning_rate
+    if not checks.is_number(rate) or not 0 < rate <= 1:
+      raise ValueError(f'learning_rate must be in (0, 1], found {rate!r}.')
+    method.check_share('hessian_share', self.hessian_share)
 
   def plan_releases(
       self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.Release, ...]:
+  ) -> tuple[budget_lib.PlannedRelease, ...]:
     """See base class."""
     del size  # As many for every problem.
     return (
-        budget_lib.Release('hessian', self.hessian_share, self.steps),
-        budget_lib.Release('gradient', 1 - self.hessian_share, self.steps),
+        budget_lib.PlannedRelease('hessian', self.hessian_share, self.steps),
+        budget_lib.PlannedRelease(
+            'gradient', 1 - self.hessian_share, self.steps
+        ),
     )
 
   def resolve(
@@ -127,7 +136,7 @@ class Newton(method.Method):
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):
-      gradient, curvatures = self._sum_up(weights, examples)
+      gradient, scales = self._sum_up(weights, examples)
       gradient = releases.open(
           'gradient', sensitivity=self.gradient_clip_norm
       ).add_noise(gradient)
@@ -135,30 +144,22 @@ class Newton(method.Method):
       release = releases.open(
           'hessian', sensitivity=self.hessian_clip_norm, parts=size.num_classes
       )
-      for label in range(size.num_classes):
-        hessian = np.zeros([size.dim, size.dim])
-        start = 0
-        for features, _ in examples.chunks():
-          rows = curvatures[start : start + len(features), label]
-          hessian += features.T @ (features * rows[:, None])
-          start += len(features)
-        hessian = noise.project_to_psd(release.add_symmetric_noise(hessian))
-        hessian[np.diag_indices_from(hessian)] += (
-            self.regularization + self.damping
-        )
-        weights[label] -= self.learning_rate * linalg.solve(
-            hessian, gradient[label], assume_a='pos'
+      hessians = _hessians(weights.copy(), examples, scales)
+      for label, hessian in enumerate(hessians):
+        weights[label] -= self.learning_rate * least_squares.solve(
+            release.add_symmetric_noise(hessian),
+            gradient[label],
+            self.regularization + self.damping,
         )
     return weights
 
   def _sum_up(
       self, weights: np.ndarray, examples: examples_lib.ClippedExamples
   ) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient's sum `[K, d]` and clipped curvatures h `[n, K]`."""
+    """The gradient's sum `[K, d]`, and what Hessians are scaled by, `[n]`."""
     size = examples.size
     gradient = np.zeros_like(weights)
-    curvatures = np.zeros([size.num_examples, size.num_classes], examples.dtype)
-    start = 0
+    scales = []
     for features, labels in examples.chunks(wide=size.num_classes):
       gradient += losses.clipped_gradient(
           weights,
@@ -167,16 +168,40 @@ class Newton(method.Method):
           loss='sigmoid',
           clip_norm=self.gradient_clip_norm,
       )
-      probabilities = losses.probabilities(
-          features @ weights.T.astype(features.dtype), 'sigmoid'
-      )
-      rows = probabilities * (1 - probabilities)
       # The Frobenius norm of h x x', stacked over classes, is |h| |x|^2.
-      norms = np.linalg.norm(rows, axis=1) * np.einsum(
-          'ij,ij->i', features, features
+      norms = (
+          losses.row_norms(_curvatures(weights, features))
+          * losses.row_norms(features) ** 2
       )
-      with np.errstate(divide='ignore'):
-        scales = np.minimum(self.hessian_clip_norm / norms, 1)
-      curvatures[start : start + len(features)] = rows * scales[:, None]
+      scales.append(losses.clip_scales(norms, self.hessian_clip_norm))
+    return gradient, np.concatenate(scales)
+
+
+def _hessians(
+    weights: np.ndarray,
+    examples: examples_lib.ClippedExamples,
+    scales: np.ndarray,
+) -> Iterator[np.ndarray]:
+  """Yields the classes' Hessians `[d, d]`, clipped together by `scales`."""
+  size = examples.size
+  group = max(1, _NUMBERS_OF_HESSIANS // size.dim**2)
+  for first in range(0, size.num_classes, group):
+    of_group = weights[first : first + group]
+    hessians = np.zeros([len(of_group), size.dim, size.dim])
+    start = 0
+    for features, _ in examples.chunks(wide=len(of_group)):
+      rows = _curvatures(of_group, features)
+      rows *= scales[start : start + len(features), None]
+      for hessian, row in zip(hessians, rows.T, strict=True):
+        hessian += features.T @ (features * row[:, None])
       start += len(features)
-    return gradient, curvatures
+    yield from hessians
+
+
+def _curvatures(weights: np.ndarray, features: np.ndarray) -> np.ndarray:
+  """h `[b, k]` of some classes, 0 where logits overflow."""
+  with np.errstate(over='ignore', invalid='ignore'):
+    probabilities = losses.probabilities(
+        features @ weights.T.astype(features.dtype), 'sigmoid'
+    )
+  return np.nan_to_num(probabilities * (1 - probabilities), copy=False)

@@ -5,12 +5,14 @@ Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss".
 """
 
 import collections
+import math
 from typing import Any
 
 import dp_accounting
 import numpy as np
 
 from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.privacy import checks
 
 
 class Release:
@@ -19,6 +21,13 @@ class Release:
   A sum over examples that is too large to be held at once is released part by
   part: one example's contribution to all of them together is within the
   sensitivity.
+
+  Privacy:
+    Unit, neighbouring relation: as `Releases`.
+    Sensitivity: that given to `Releases.open`, in the L2 norm over all parts
+      together.
+    DpEvent: `GaussianDpEvent` with the standard deviation over the sensitivity,
+      once for all parts; `NonPrivateDpEvent` if the standard deviation is 0.
   """
 
   def __init__(
@@ -121,7 +130,8 @@ class Releases:
 
     Args:
       name: One of the budget's.
-      sensitivity: Largest L2 norm of what one example adds to all parts.
+      sensitivity: Largest L2 norm of what one example adds to all parts,
+        positive.
       parts: Number of parts.
 
     Returns:
@@ -129,6 +139,8 @@ class Releases:
 
     Raises:
       RuntimeError: If the budget has not accounted for it.
+      ValueError: If the sensitivity is not a positive number, or the noise
+        outside floating-point numbers.
     """
     planned = self._planned[name].count if name in self._planned else 0
     if self._counts[name] >= planned:
@@ -136,8 +148,19 @@ class Releases:
           f'release {name} must be made at most {planned} times, as accounted,'
           ' found another one.'
       )
+    if not checks.is_number(sensitivity) or sensitivity <= 0:
+      raise ValueError(
+          f'sensitivity of {name} must be positive, found {sensitivity!r}.'
+      )
+    noise_multiplier = self._budget.noise_multipliers[name]
+    stddev = float(noise_multiplier) * float(sensitivity)
+    # A standard deviation of 0 is one of no noise, never of little.
+    if not math.isfinite(stddev) or bool(stddev) != bool(noise_multiplier):
+      raise ValueError(
+          f'standard deviation of the noise on {name} must be a positive'
+          f' number, found {noise_multiplier!r} times {sensitivity!r}.'
+      )
     self._counts[name] += 1
-    stddev = self._budget.noise_multipliers[name] * sensitivity
     return Release(name, stddev, parts, self._rngs[name])
 
   @property

@@ -17,16 +17,14 @@ import numpy as np
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
-from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
-from tff_fedemb.privacy import checks
 
 _LARGEST_RATE = 4.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Sgd(method.Method):
+class Sgd(gradient_steps.GradientMethod):
   """Gradient descent from zero weights.
 
   Privacy:
@@ -44,14 +42,14 @@ class Sgd(method.Method):
     optimizer: One of `gradient_steps.OPTIMIZERS`.
     momentum: In [0, 1).
     loss: One of `losses.LOSSES`.
-    gradient_clip_norm: Positive, C by default.
-    batch_size: Expected number of examples in a step, drawn by Poisson
-      sampling; `None` for all examples in every step.
+    gradient_clip_norm: In [1e-10, 1e10], C by default.
+    batch_size: Expected number of examples in a step, at least 1, drawn by
+      Poisson sampling; `None` for all examples in every step.
   """
 
   steps: int = 30
   learning_rate: float | None = None
-  logit_noise: float = 2.0
+  logit_noise: float = 1.0
   optimizer: str = 'momentum'
   momentum: float = 0.9
   loss: str = 'softmax'
@@ -61,30 +59,16 @@ class Sgd(method.Method):
   name: ClassVar[str] = 'sgd'
 
   def __post_init__(self):
-    checks.check_integer('steps', self.steps, minimum=1)
-    for name in ('learning_rate', 'gradient_clip_norm', 'batch_size'):
-      method.check_positive_or_none(name, getattr(self, name))
+    self.check_gradients()
+    method.check_positive_or_none('learning_rate', self.learning_rate)
     method.check_positive('logit_noise', self.logit_noise)
     method.check_choice('optimizer', self.optimizer, gradient_steps.OPTIMIZERS)
-    method.check_choice('loss', self.loss, losses.LOSSES)
-    if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:
-      raise ValueError(f'momentum must be in [0, 1), found {self.momentum!r}.')
-
-  def _release(
-      self, size: examples_lib.ProblemSize
-  ) -> gradient_steps.GradientRelease:
-    return gradient_steps.GradientRelease(
-        self.steps,
-        self.batch_size,
-        self.loss,
-        self.gradient_clip_norm or size.clip_norm,
-    )
 
   def plan_releases(
       self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.Release, ...]:
+  ) -> tuple[budget_lib.PlannedRelease, ...]:
     """See base class."""
-    return (self._release(size).plan(size, share=1.0),)
+    return (self.gradient_release(size).plan(size, share=1.0),)
 
   def resolve(
       self,
@@ -96,7 +80,7 @@ class Sgd(method.Method):
       learning_rate = 0.1 / size.clip_norm
     else:
       learning_rate = _LARGEST_RATE / size.clip_norm**2
-      logit_noise = self._release(size).logit_noise(
+      logit_noise = self.gradient_release(size).logit_noise(
           size, noise_multipliers['gradient'], momentum=self.momentum
       )
       if logit_noise:
@@ -115,7 +99,7 @@ class Sgd(method.Method):
   ) -> np.ndarray:
     """See base class."""
     size = examples.size
-    release = self._release(size)
+    release = self.gradient_release(size)
     optimizer = gradient_steps.Optimizer(
         self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum
     )
