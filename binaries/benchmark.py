@@ -15,7 +15,6 @@ the memory of a long run with what it was when the run had settled.
 from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
-import json
 import os
 import pathlib
 import subprocess
@@ -27,6 +26,7 @@ from absl import flags
 from binaries import command_line
 from binaries.benchmarking import goals
 from binaries.benchmarking import measuring
+from binaries.benchmarking import results
 from tff_fedemb.runtime import precision as precision_lib
 
 _RUNTIMES = ("bare", "in_process", "tff")
@@ -205,53 +205,15 @@ def _row(
   return row
 
 
-def _evaluate_goals(rows: dict[goals.Entry, dict[str, Any]]) -> list[str]:
-  """Puts the ratios into their rows; returns lines that tell of all goals."""
-  lines = []
-  for goal in goals.all_goals():
-    value = goal.evaluate(rows)
-    if value is None:
-      continue
-    if goal.denominator is not None:
-      rows[goal.numerator]["ratios"][goal.name] = value
-    lines.append(
-        f"{goal.numerator.case:32} {goal.name:36} {value:10.4g}"
-        f"  {goal.verdict(value)}".rstrip()
-    )
-  return lines
-
-
-def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]]) -> None:
-  """Replaces the file at once, so that a reader never sees half of it."""
-  partial = path.with_name(path.name + ".partial")
-  partial.write_text(json.dumps(list(rows), indent=2) + "\n")
-  partial.replace(path)
-
-
 def main() -> None:
   """Measures, prints and writes."""
-  path = pathlib.Path(_OUTPUT_JSON.value)
-  if path.is_dir() or not path.absolute().parent.is_dir():
-    raise command_line.UsageError(
-        f"--output_json must be a file in an existing directory, found {path}."
-    )
-  for name, value, low in (
-      ("rounds", _ROUNDS.value, 1),
-      ("warmup_rounds", _WARMUP_ROUNDS.value, 0),
-  ):
-    if value < low:
-      raise command_line.UsageError(
-          f"--{name} must be at least {low}, found {value}."
-      )
   _check_pfl_python()
   groups = _selected(_groups(), _CASES.value)
-  try:
-    _write(path, [])
-  except OSError as error:
-    raise command_line.UsageError(
-        f"--output_json must be a file that can be written, found {path}:"
-        f" {error.strerror}."
-    ) from error
+  path = results.create_file(
+      _OUTPUT_JSON.value,
+      rounds=_ROUNDS.value,
+      warmup_rounds=_WARMUP_ROUNDS.value,
+  )
   failures = []
   lines: list[str] = []
   rows: dict[goals.Entry, dict[str, Any]] = {}
@@ -275,8 +237,8 @@ def main() -> None:
           f" {row['peak_memory_bytes'] / 1e9:6.2f} GB",
           flush=True,
       )
-    lines = _evaluate_goals(rows)
-    _write(path, rows.values())
+    lines = results.evaluate(goals.all_goals(), rows)
+    results.write(path, rows.values())
   print("\n".join(lines))
   if failures:
     sys.exit(1)

@@ -12,7 +12,6 @@ mapped into memory; "anonymous" memory does not.
 from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
-import json
 import os
 import pathlib
 import shutil
@@ -28,6 +27,7 @@ from binaries.benchmarking import anonymous_memory
 from binaries.benchmarking import feature_cases
 from binaries.benchmarking import goals
 from binaries.benchmarking import measuring
+from binaries.benchmarking import results
 
 _LARGE = "least_squares_1000000x768x1000"
 _SMALLEST = "least_squares_125000x768x1000"
@@ -164,69 +164,28 @@ def _print_row(entry: goals.Entry, row: dict[str, Any]) -> None:
   )
 
 
-def _evaluate_goals(
-    cases: Iterable[feature_cases.Case],
-    rows: dict[goals.Entry, dict[str, Any]],
-) -> list[str]:
-  """Puts the ratios into their rows; returns lines that tell of all goals."""
-  lines = []
-  for goal in _all_goals(cases):
-    value = goal.evaluate(rows)
-    if value is None:
-      continue
-    if goal.denominator is not None:
-      rows[goal.numerator]["ratios"][goal.name] = value
-    lines.append(
-        f"{goal.numerator.case:34} {goal.name:28} {value:10.4g}"
-        f"  {goal.verdict(value)}".rstrip()
-    )
-  return lines
-
-
-def _write(path: pathlib.Path, rows: Iterable[dict[str, Any]]) -> None:
-  """Replaces the file at once, so that a reader never sees half of it."""
-  partial = path.with_name(path.name + ".partial")
-  partial.write_text(json.dumps(list(rows), indent=2) + "\n")
-  partial.replace(path)
-
-
-def _check_flags() -> tuple[pathlib.Path, pathlib.Path]:
-  """Returns the file for the figures and the directory for features."""
-  path = pathlib.Path(_OUTPUT_JSON.value)
-  if path.is_dir() or not path.absolute().parent.is_dir():
-    raise command_line.UsageError(
-        f"--output_json must be a file in an existing directory, found {path}."
-    )
-  for name, value, low in (
-      ("rounds", _ROUNDS.value, 1),
-      ("warmup_rounds", _WARMUP_ROUNDS.value, 0),
-  ):
-    if value < low:
-      raise command_line.UsageError(
-          f"--{name} must be at least {low}, found {value}."
-      )
+def _check_data_dir() -> pathlib.Path:
+  """Returns the directory for files of features."""
   directory = pathlib.Path(_DATA_DIR.value or tempfile.gettempdir())
   if not directory.is_dir():
     raise command_line.UsageError(
         f"--data_dir must be an existing directory, found {directory}."
     )
-  if not _CASES.value:
-    raise command_line.UsageError("--cases must name cases, found none.")
-  return path, directory
+  return directory
 
 
 def main() -> None:
   """Measures, prints and writes."""
-  path, directory = _check_flags()
+  if not _CASES.value:
+    raise command_line.UsageError("--cases must name cases, found none.")
+  directory = _check_data_dir()
   groups = _group(_CASES.value)
   _check_space(directory, groups)
-  try:
-    _write(path, [])
-  except OSError as error:
-    raise command_line.UsageError(
-        f"--output_json must be a file that can be written, found {path}:"
-        f" {error.strerror}."
-    ) from error
+  path = results.create_file(
+      _OUTPUT_JSON.value,
+      rounds=_ROUNDS.value,
+      warmup_rounds=_WARMUP_ROUNDS.value,
+  )
   failures = []
   lines: list[str] = []
   rows: dict[goals.Entry, dict[str, Any]] = {}
@@ -238,8 +197,9 @@ def main() -> None:
       print(f"FAILED: {error}", file=sys.stderr, flush=True)
       failures.append(str(error))
       continue
-    lines = _evaluate_goals([c for cs in groups.values() for c in cs], rows)
-    _write(path, rows.values())
+    all_cases = [case for of_file in groups.values() for case in of_file]
+    lines = results.evaluate(_all_goals(all_cases), rows)
+    results.write(path, rows.values())
   print("\n".join(lines))
   if failures:
     sys.exit(1)
