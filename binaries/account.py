@@ -23,9 +23,9 @@ from typing import Any
 
 from absl import flags
 
-from binaries import account_output
-from binaries import account_run
-from binaries import command_line
+from experiments import account_output
+from experiments import account_run
+from experiments import command_line
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import calibration
@@ -37,98 +37,125 @@ from tff_fedemb.privacy import published
 from tff_fedemb.strategies import registry as strategies
 
 _MECHANISM = flags.DEFINE_string(
-    "mechanism", None,
-    f"How noise is made: {', '.join(sorted(planning.MECHANISMS))}.",
-)  # fmt: skip
+  "mechanism",
+  None,
+  f"How noise is made: {', '.join(sorted(planning.MECHANISMS))}.",
+)
 _PARTICIPATION = flags.DEFINE_string(
-    "participation", None,
-    "How users take part:"
-    f" {', '.join(kind.value for kind in accounting.ParticipationKind)}.",
-)  # fmt: skip
+  "participation",
+  None,
+  "How users take part:"
+  f" {', '.join(kind.value for kind in accounting.ParticipationKind)}.",
+)
 _NUM_USERS = flags.DEFINE_integer("num_users", None, "Users.")
 _USERS_PER_ROUND = flags.DEFINE_float(
-    "users_per_round", None, "(Expected) users of a round."
+  "users_per_round", None, "(Expected) users of a round."
 )
 _USERS_PER_CLIENT = flags.DEFINE_integer(
-    "users_per_client", 1, "Users merged in a virtual client."
+  "users_per_client", 1, "Users merged in a virtual client."
 )
 _MIN_SEPARATION = flags.DEFINE_integer(
-    "min_separation", None,
-    "A user of round t is in none before t + this (participation"
-    " min_separation) [the rounds of a pass over all users].",
-)  # fmt: skip
+  "min_separation",
+  None,
+  "A user of round t is in none before t + this (participation"
+  " min_separation) [the rounds of a pass over all users].",
+)
 _MAX_PARTICIPATIONS = flags.DEFINE_integer(
-    "max_participations", None,
-    "Rounds of a user at most (participation min_separation) [as many as the"
-    " separation allows].",
-)  # fmt: skip
+  "max_participations",
+  None,
+  "Rounds of a user at most (participation min_separation) [as many as the"
+  " separation allows].",
+)
 _ROUNDS = flags.DEFINE_integer("rounds", None, "Rounds.")
 _NOISE_MULTIPLIER = flags.DEFINE_float(
-    "noise_multiplier", None,
-    "Standard deviation of the noise on the sum of updates / clip norm.",
-)  # fmt: skip
+  "noise_multiplier",
+  None,
+  "Standard deviation of the noise on the sum of updates / clip norm.",
+)
 _RESTART_EVERY = flags.DEFINE_integer(
-    "restart_every", None, "Rounds of a tree (mechanism tree) [a single tree]."
+  "restart_every", None, "Rounds of a tree (mechanism tree) [a single tree]."
 )
 _NUM_BUFFERS = flags.DEFINE_integer(
-    "num_buffers", None, "Buffers, 1 to 4 (mechanism blt) [2]."
+  "num_buffers", None, "Buffers, 1 to 4 (mechanism blt) [2]."
 )
 _NUM_BANDS = flags.DEFINE_integer(
-    "num_bands", None, "Bands (mechanism banded) [as many as can be]."
+  "num_bands", None, "Bands (mechanism banded) [as many as can be]."
 )
 _DELTA = flags.DEFINE_float(
-    "delta", None, "Delta of the guarantee [number of users ** -1.1]."
+  "delta", None, "Delta of the guarantee [number of users ** -1.1]."
 )
 _ACCOUNTANT = flags.DEFINE_string(
-    "accountant", None,
-    "rdp; pld: tighter, not for fixed_size; gaussian: exact, for min_separation"
-    " [rdp; with --run_dir the run's own].",
-)  # fmt: skip
+  "accountant",
+  None,
+  "rdp; pld: tighter, not for fixed_size; gaussian: exact, for min_separation"
+  " [rdp; with --run_dir the run's own].",
+)
 _RUN_DIR = flags.DEFINE_string(
-    "run_dir", None,
-    "Directory of a run, finished or not, in place of the flags above.",
-)  # fmt: skip
+  "run_dir",
+  None,
+  "Directory of a run, finished or not, in place of the flags above.",
+)
 _TARGET_EPSILON = flags.DEFINE_float(
-    "target_epsilon", None, "Epsilon to stay within (calibrate)."
+  "target_epsilon", None, "Epsilon to stay within (calibrate)."
 )
 _SOLVE_FOR = flags.DEFINE_string(
-    "solve_for", "noise_multiplier",
-    f"What to find the least of: {', '.join(calibration.SOLVE_FOR)}; the last"
-    " at the noise on the mean that the flags give (calibrate).",
-)  # fmt: skip
+  "solve_for",
+  "noise_multiplier",
+  f"What to find the least of: {', '.join(calibration.SOLVE_FOR)}; the last"
+  " at the noise on the mean that the flags give (calibrate).",
+)
 _EXTRAPOLATED_NUM_USERS = flags.DEFINE_integer(
-    "extrapolated_num_users", 10_000_000, "Users to extrapolate to."
+  "extrapolated_num_users", 10_000_000, "Users to extrapolate to."
 )
 _COHORT_FACTOR = flags.DEFINE_float(
-    "cohort_factor", 64.0,
-    "Users of a round and noise multiplier, extrapolated / given.",
-)  # fmt: skip
+  "cohort_factor",
+  64.0,
+  "Users of a round and noise multiplier, extrapolated / given.",
+)
 _CACHE_DIR = flags.DEFINE_string(
-    "cache_dir", None,
-    f"Directory of answers [{cache.default_directory()}].",
-)  # fmt: skip
+  "cache_dir",
+  None,
+  f"Directory of answers [{cache.default_directory()}].",
+)
 _OUTPUT_JSON = flags.DEFINE_string(
-    "output_json", None, "File for all figures and the statement."
+  "output_json", None, "File for all figures and the statement."
 )
 
 _PLAN = (
-    _MECHANISM, _PARTICIPATION, _NUM_USERS, _USERS_PER_ROUND, _USERS_PER_CLIENT,
-    _MIN_SEPARATION, _MAX_PARTICIPATIONS, _ROUNDS, _NOISE_MULTIPLIER,
-    _RESTART_EVERY, _NUM_BUFFERS, _NUM_BANDS,
-)  # fmt: skip
+  _MECHANISM,
+  _PARTICIPATION,
+  _NUM_USERS,
+  _USERS_PER_ROUND,
+  _USERS_PER_CLIENT,
+  _MIN_SEPARATION,
+  _MAX_PARTICIPATIONS,
+  _ROUNDS,
+  _NOISE_MULTIPLIER,
+  _RESTART_EVERY,
+  _NUM_BUFFERS,
+  _NUM_BANDS,
+)
 _NEEDED = (
-    _MECHANISM, _PARTICIPATION, _NUM_USERS, _USERS_PER_ROUND, _ROUNDS,
-    _NOISE_MULTIPLIER,
-)  # fmt: skip
+  _MECHANISM,
+  _PARTICIPATION,
+  _NUM_USERS,
+  _USERS_PER_ROUND,
+  _ROUNDS,
+  _NOISE_MULTIPLIER,
+)
 _FLAGS_OF = {
-    "epsilon": (*_PLAN, _DELTA, _ACCOUNTANT, _RUN_DIR),
-    "calibrate": (*_PLAN, _DELTA, _ACCOUNTANT, _TARGET_EPSILON, _SOLVE_FOR),
-    "extrapolate": (
-        *_PLAN, _DELTA, _ACCOUNTANT, _RUN_DIR, _EXTRAPOLATED_NUM_USERS,
-        _COHORT_FACTOR,
-    ),
-    "table": (),
-}  # fmt: skip
+  "epsilon": (*_PLAN, _DELTA, _ACCOUNTANT, _RUN_DIR),
+  "calibrate": (*_PLAN, _DELTA, _ACCOUNTANT, _TARGET_EPSILON, _SOLVE_FOR),
+  "extrapolate": (
+    *_PLAN,
+    _DELTA,
+    _ACCOUNTANT,
+    _RUN_DIR,
+    _EXTRAPOLATED_NUM_USERS,
+    _COHORT_FACTOR,
+  ),
+  "table": (),
+}
 
 
 def _is_given(flag: flags.FlagHolder) -> bool:
@@ -136,13 +163,12 @@ def _is_given(flag: flags.FlagHolder) -> bool:
 
 
 def _refuse(
-    unwanted: tuple[flags.FlagHolder, ...], where: str, why: str
+  unwanted: tuple[flags.FlagHolder, ...], where: str, why: str
 ) -> None:
   for flag in unwanted:
     if _is_given(flag):
       raise command_line.UsageError(
-          f"--{flag.name} must not be given {where}, {why}, found"
-          f" {flag.value!r}."
+        f"--{flag.name} must not be given {where}, {why}, found {flag.value!r}."
       )
 
 
@@ -150,19 +176,20 @@ def _require(needed: tuple[flags.FlagHolder, ...], where: str) -> None:
   for flag in needed:
     if flag.value is None:
       raise command_line.UsageError(
-          f"--{flag.name} must be given {where}, found nothing."
+        f"--{flag.name} must be given {where}, found nothing."
       )
 
 
 def _check_flags(command: str) -> None:
   """Refuses flags that the command has no use for."""
-  every = tuple({flag.name: flag for f in _FLAGS_OF.values() for flag in f}
-                .values())  # fmt: skip
+  every = tuple(
+    {flag.name: flag for f in _FLAGS_OF.values() for flag in f}.values()
+  )
   known = {flag.name for flag in _FLAGS_OF[command]}
   _refuse(
-      tuple(flag for flag in every if flag.name not in known),
-      f"with {command}",
-      "which has no use for it",
+    tuple(flag for flag in every if flag.name not in known),
+    f"with {command}",
+    "which has no use for it",
   )
   if _RUN_DIR.value is not None:
     unwanted = _PLAN if command == "extrapolate" else (*_PLAN, _DELTA)
@@ -175,19 +202,21 @@ def _accountants(default: str | None) -> tuple[str, ...] | None:
 
 
 def _create_plan(
-    *, num_users: int | None = None, noise_multiplier: float | None = None,
-    delta: float | None = None,
-) -> planning.Plan:  # fmt: skip
+  *,
+  num_users: int | None = None,
+  noise_multiplier: float | None = None,
+  delta: float | None = None,
+) -> planning.Plan:
   """The plan that the flags describe, but for what is given here."""
   check = command_line.call_with_flags
   participation = check(
-      planning.create_participation,
-      _PARTICIPATION.value,
-      num_users=_NUM_USERS.value if num_users is None else num_users,
-      users_per_round=_USERS_PER_ROUND.value,
-      users_per_client=_USERS_PER_CLIENT.value,
-      min_separation=_MIN_SEPARATION.value,
-      max_participations=_MAX_PARTICIPATIONS.value,
+    planning.create_participation,
+    _PARTICIPATION.value,
+    num_users=_NUM_USERS.value if num_users is None else num_users,
+    users_per_round=_USERS_PER_ROUND.value,
+    users_per_client=_USERS_PER_CLIENT.value,
+    min_separation=_MIN_SEPARATION.value,
+    max_participations=_MAX_PARTICIPATIONS.value,
   )
   if delta is None:
     delta = _DELTA.value
@@ -196,16 +225,16 @@ def _create_plan(
   if noise_multiplier is None:
     noise_multiplier = _NOISE_MULTIPLIER.value
   return check(
-      planning.Plan,
-      _MECHANISM.value,
-      participation,
-      rounds=_ROUNDS.value,
-      noise_multiplier=noise_multiplier,
-      delta=delta,
-      accountants=_accountants("rdp"),
-      restart_every=_RESTART_EVERY.value,
-      num_buffers=_NUM_BUFFERS.value,
-      num_bands=_NUM_BANDS.value,
+    planning.Plan,
+    _MECHANISM.value,
+    participation,
+    rounds=_ROUNDS.value,
+    noise_multiplier=noise_multiplier,
+    delta=delta,
+    accountants=_accountants("rdp"),
+    restart_every=_RESTART_EVERY.value,
+    num_buffers=_NUM_BUFFERS.value,
+    num_bands=_NUM_BANDS.value,
   )
 
 
@@ -215,8 +244,8 @@ def _notes(plan: planning.Plan) -> tuple[str, ...]:
   participation = plan.participation
   if participation.min_separation and _MIN_SEPARATION.value is None:
     notes.append(
-        f"min_separation {participation.min_separation:,} is that of whole"
-        " passes: num_users / users_per_round, rounded up"
+      f"min_separation {participation.min_separation:,} is that of whole"
+      " passes: num_users / users_per_round, rounded up"
     )
   if _DELTA.value is None:
     notes.append(f"delta {plan.delta:g} is num_users ** -1.1 to one digit")
@@ -226,12 +255,14 @@ def _notes(plan: planning.Plan) -> tuple[str, ...]:
 def _epsilon() -> tuple[dict[str, Any], str]:
   if _RUN_DIR.value is not None:
     run = command_line.call_with_flags(
-        account_run.recompute, _RUN_DIR.value, _accountants(None)
+      account_run.recompute, _RUN_DIR.value, _accountants(None)
     )
     counts = composition.merge_rounds(run.ledger.history)
     participation, notes, report = (
-        run.ledger.participation, run.notes, run.report,
-    )  # fmt: skip
+      run.ledger.participation,
+      run.notes,
+      run.report,
+    )
   else:
     _require(_NEEDED, "with epsilon, or --run_dir in its place")
     plan = _create_plan()
@@ -246,14 +277,14 @@ def _epsilon() -> tuple[dict[str, Any], str]:
   # Rounds without noise may come before or after.
   name, strategy = next((m for m in mechanisms if m[0]), (None, None))
   values |= {
-      "mechanism": name,
-      "strategy": None if strategy is None else strategies.to_json(strategy),
-      "participation": participation.to_json(),
-      "events": [
-          {"event": repr(event), "count": count}
-          for event, count in composition.composed_events(counts, participation)
-      ],
-      "notes": list(notes),
+    "mechanism": name,
+    "strategy": None if strategy is None else strategies.to_json(strategy),
+    "participation": participation.to_json(),
+    "events": [
+      {"event": repr(event), "count": count}
+      for event, count in composition.composed_events(counts, participation)
+    ],
+    "notes": list(notes),
   }
   return values, account_output.report_text(report, notes)
 
@@ -263,8 +294,8 @@ def _calibrate() -> tuple[dict[str, Any], str]:
   solve_for = _SOLVE_FOR.value
   if solve_for not in calibration.SOLVE_FOR:
     raise command_line.UsageError(
-        f"--solve_for must be one of {', '.join(calibration.SOLVE_FOR)}, found"
-        f" {solve_for!r}."
+      f"--solve_for must be one of {', '.join(calibration.SOLVE_FOR)}, found"
+      f" {solve_for!r}."
     )
   where = f"with --solve_for={solve_for}"
   # The cohort is one thing to know even where it is sought: the noise is its.
@@ -280,42 +311,42 @@ def _calibrate() -> tuple[dict[str, Any], str]:
     _require((_DELTA,), where)
     users = _USERS_PER_ROUND.value
     plan = _create_plan(
-        num_users=10 * math.ceil(users) if 0 < users < math.inf else 1
+      num_users=10 * math.ceil(users) if 0 < users < math.inf else 1
     )
   elif solve_for == "noise_multiplier":
     plan = _create_plan(noise_multiplier=1.0)
   else:
     plan = _create_plan()
   found = command_line.call_with_flags(
-      calibration.calibrate,
-      plan,
-      target_epsilon=_TARGET_EPSILON.value,
-      solve_for=solve_for,
+    calibration.calibrate,
+    plan,
+    target_epsilon=_TARGET_EPSILON.value,
+    solve_for=solve_for,
   )
   # What the search changes is told with its result.
   notes = _notes(plan) if solve_for == "noise_multiplier" else ()
   rows = [
-      (
-          solution.name,
-          solution.sensitivity_in_clip_norms,
-          f"{solution.value:,.{calibration_search.DIGITS + 3}g}"
-          if solve_for == "noise_multiplier"
-          else f"{solution.value:,}",
-          f"{solution.protects} (epsilon {solution.epsilon:.4f}"
-          f", z {solution.plan.noise_multiplier:.5g})",
-      )
-      for solution in (found.user_level, found.authors)
+    (
+      solution.name,
+      solution.sensitivity_in_clip_norms,
+      f"{solution.value:,.{calibration_search.DIGITS + 3}g}"
+      if solve_for == "noise_multiplier"
+      else f"{solution.value:,}",
+      f"{solution.protects} (epsilon {solution.epsilon:.4f}"
+      f", z {solution.plan.noise_multiplier:.5g})",
+    )
+    for solution in (found.user_level, found.authors)
   ]
   lines = [
-      f"smallest {solve_for} for epsilon <= {found.target_epsilon:g} at delta ="
-      f" {plan.delta:g} ({plan.accountants[0]}), {plan.rounds:,} rounds",
-      "",
-      *account_output.readings(*rows),
-      *account_output.listed("Assumptions", found.assumptions),
-      "",
-      account_output.wrapped(found.report.statement),
-      *account_output.listed("Notes", notes),
-      *(f"warning: {warning}" for warning in found.report.warnings),
+    f"smallest {solve_for} for epsilon <= {found.target_epsilon:g} at delta ="
+    f" {plan.delta:g} ({plan.accountants[0]}), {plan.rounds:,} rounds",
+    "",
+    *account_output.readings(*rows),
+    *account_output.listed("Assumptions", found.assumptions),
+    "",
+    account_output.wrapped(found.report.statement),
+    *account_output.listed("Notes", notes),
+    *(f"warning: {warning}" for warning in found.report.warnings),
   ]
   return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
 
@@ -324,7 +355,7 @@ def _extrapolate() -> tuple[dict[str, Any], str]:
   num_users = _EXTRAPOLATED_NUM_USERS.value
   if num_users < 1:
     raise command_line.UsageError(
-        f"--extrapolated_num_users must be at least 1, found {num_users}."
+      f"--extrapolated_num_users must be at least 1, found {num_users}."
     )
   delta = _DELTA.value
   if delta is None:
@@ -333,26 +364,24 @@ def _extrapolate() -> tuple[dict[str, Any], str]:
   if _RUN_DIR.value is None:
     _require(_NEEDED, "with extrapolate, or --run_dir in its place")
     found = check(
-        planning.extrapolate,
-        _create_plan(delta=delta),
-        num_users=num_users,
-        cohort_factor=_COHORT_FACTOR.value,
+      planning.extrapolate,
+      _create_plan(delta=delta),
+      num_users=num_users,
+      cohort_factor=_COHORT_FACTOR.value,
     )
   else:
-    ledger = check(
-        account_run.read_ledger, _RUN_DIR.value, _accountants(None)
-    )
+    ledger = check(account_run.read_ledger, _RUN_DIR.value, _accountants(None))
     event = check(planning.only_event, ledger.history)
     found = check(
-        extrapolation.extrapolate,
-        rounds=ledger.rounds,
-        noise_multiplier=getattr(event, "noise_multiplier", 0.0),
-        participation=ledger.participation,
-        strategy=planning.mechanism_of(event)[1],
-        num_users=num_users,
-        cohort_factor=_COHORT_FACTOR.value,
-        delta=delta,
-        accountants=ledger.accountants,
+      extrapolation.extrapolate,
+      rounds=ledger.rounds,
+      noise_multiplier=getattr(event, "noise_multiplier", 0.0),
+      participation=ledger.participation,
+      strategy=planning.mechanism_of(event)[1],
+      num_users=num_users,
+      cohort_factor=_COHORT_FACTOR.value,
+      delta=delta,
+      accountants=ledger.accountants,
     )
   return found.to_json(), found.to_text()
 
@@ -363,10 +392,10 @@ def _table() -> tuple[dict[str, Any], str]:
 
 
 _ANSWERS: dict[str, Callable[[], tuple[dict[str, Any], str]]] = {
-    "epsilon": _epsilon,
-    "calibrate": _calibrate,
-    "extrapolate": _extrapolate,
-    "table": _table,
+  "epsilon": _epsilon,
+  "calibrate": _calibrate,
+  "extrapolate": _extrapolate,
+  "table": _table,
 }
 
 

@@ -23,10 +23,10 @@ from typing import Any
 
 from absl import flags
 
-from binaries import command_line
-from binaries.benchmarking import goals
-from binaries.benchmarking import measuring
-from binaries.benchmarking import results
+from benchmarks import goals
+from benchmarks import measuring
+from benchmarks import results
+from experiments import command_line
 from tff_fedemb.runtime import precision as precision_lib
 
 _RUNTIMES = ("bare", "in_process", "tff")
@@ -52,37 +52,38 @@ class _Group:
 
 
 _OUTPUT_JSON = flags.DEFINE_string(
-    "output_json", None, "File to write the figures to.", required=True
+  "output_json", None, "File to write the figures to.", required=True
 )
 _CASES = flags.DEFINE_list(
-    "cases", [], "Cases to measure, by the beginning of their names [all]."
+  "cases", [], "Cases to measure, by the beginning of their names [all]."
 )
 _ROUNDS = flags.DEFINE_integer(
-    "rounds", 5, "Measured rounds of each, but for the long run."
+  "rounds", 5, "Measured rounds of each, but for the long run."
 )
 _WARMUP_ROUNDS = flags.DEFINE_integer(
-    "warmup_rounds", 2, "Rounds before those."
+  "warmup_rounds", 2, "Rounds before those."
 )
 _PFL_PYTHON = flags.DEFINE_string(
-    "pfl_python", None,
-    "Python with torch and pfl-research, to measure that as well.",
-)  # fmt: skip
+  "pfl_python",
+  None,
+  "Python with torch and pfl-research, to measure that as well.",
+)
 
 
 def _worker(
-    case: str, runtime: str, precision: str = precision_lib.FLOAT32
+  case: str, runtime: str, precision: str = precision_lib.FLOAT32
 ) -> Sequence[str]:
-  module = "binaries.benchmarking.worker"
+  module = "benchmarks.worker"
   return (sys.executable, "-m", module, case, runtime, precision)
 
 
 def _pfl_worker(clients: int, steps: int, batch_size: int) -> Sequence[str]:
-  script = pathlib.Path(__file__).parent / "benchmarking" / "pfl_round.py"
+  script = pathlib.Path(__file__).parents[1] / "benchmarks" / "pfl_round.py"
   launcher = (
-      "-m",
-      "torch.distributed.run",
-      # As many as `runtime.base` counts, which takes TFF to import.
-      f"--nproc_per_node={len(os.sched_getaffinity(0))}",
+    "-m",
+    "torch.distributed.run",
+    # As many as `runtime.base` counts, which takes TFF to import.
+    f"--nproc_per_node={len(os.sched_getaffinity(0))}",
   )
   work = (str(clients), str(steps), str(batch_size))
   return (_PFL_PYTHON.value, *launcher, os.fspath(script), *work)
@@ -91,27 +92,29 @@ def _pfl_worker(clients: int, steps: int, batch_size: int) -> Sequence[str]:
 def _lower_precisions() -> list[str]:
   """Those of this processor."""
   return [
-      name
-      for name in precision_lib.supported_precisions()
-      if name != precision_lib.FLOAT32
+    name
+    for name in precision_lib.supported_precisions()
+    if name != precision_lib.FLOAT32
   ]
 
 
 def _runtime_group(
-    case: str, names: Sequence[str], rounds: int | None = None
+  case: str, names: Sequence[str], rounds: int | None = None
 ) -> _Group:
   """One case on several runtimes."""
   return _Group(
-      {goals.Entry(case, name): _worker(case, name) for name in names}, rounds
+    {goals.Entry(case, name): _worker(case, name) for name in names}, rounds
   )
 
 
 def _case_group(cases: Sequence[str]) -> _Group:
   """Several cases in process."""
-  return _Group({
+  return _Group(
+    {
       goals.Entry(case, "in_process"): _worker(case, "in_process")
       for case in cases
-  })
+    }
+  )
 
 
 def _groups() -> Iterable[_Group]:
@@ -125,10 +128,10 @@ def _groups() -> Iterable[_Group]:
     group.commands[entry] = _pfl_worker(10, 20, 20)
   yield group
   for case in (
-      "lenet_50x10x16",
-      "dense25m_4x1x16_gaussian",
-      "dense25m_4x1x16_tree",
-      "dense25m_4x1x16_blt",
+    "lenet_50x10x16",
+    "dense25m_4x1x16_gaussian",
+    "dense25m_4x1x16_tree",
+    "dense25m_4x1x16_blt",
   ):
     # The bare loop has no correlated noise.
     correlated = case.endswith(("tree", "blt"))
@@ -145,28 +148,27 @@ def _groups() -> Iterable[_Group]:
 
 
 def _selected(
-    groups: Iterable[_Group], prefixes: Sequence[str]
+  groups: Iterable[_Group], prefixes: Sequence[str]
 ) -> list[_Group]:
   groups = list(groups)
   names = sorted({entry.case for group in groups for entry in group.commands})
   for prefix in prefixes:
     if not any(name.startswith(prefix) for name in names):
       raise command_line.UsageError(
-          f"--cases must be beginnings of {', '.join(names)}, found"
-          f" {prefix!r}."
+        f"--cases must be beginnings of {', '.join(names)}, found {prefix!r}."
       )
   if not prefixes:
     return groups
   selected = [
-      dataclasses.replace(
-          group,
-          commands={
-              entry: command
-              for entry, command in group.commands.items()
-              if entry.case.startswith(tuple(prefixes))
-          },
-      )
-      for group in groups
+    dataclasses.replace(
+      group,
+      commands={
+        entry: command
+        for entry, command in group.commands.items()
+        if entry.case.startswith(tuple(prefixes))
+      },
+    )
+    for group in groups
   ]
   return [group for group in selected if group.commands]
 
@@ -176,26 +178,23 @@ def _check_pfl_python() -> None:
   if not python:
     return
   try:
-    subprocess.run(
-        [python, "-c", _PFL_CHECK], capture_output=True, check=True
-    )
+    subprocess.run([python, "-c", _PFL_CHECK], capture_output=True, check=True)
   except (OSError, subprocess.CalledProcessError) as error:
     raise command_line.UsageError(
-        "--pfl_python must be a Python with torch and pfl 0.6.0, found"
-        f" {python}."
+      f"--pfl_python must be a Python with torch and pfl 0.6.0, found {python}."
     ) from error
 
 
 def _row(
-    entry: goals.Entry, measurement: measuring.Measurement
+  entry: goals.Entry, measurement: measuring.Measurement
 ) -> dict[str, Any]:
   row = {
-      **dataclasses.asdict(entry),
-      "wall_seconds": measurement.median_wall_seconds(),
-      "cpu_seconds": measurement.median_cpu_seconds(),
-      "peak_memory_bytes": measurement.peak_memory_bytes,
-      "wall_seconds_of_rounds": measurement.wall_seconds,
-      "ratios": {},
+    **dataclasses.asdict(entry),
+    "wall_seconds": measurement.median_wall_seconds(),
+    "cpu_seconds": measurement.median_cpu_seconds(),
+    "peak_memory_bytes": measurement.peak_memory_bytes,
+    "wall_seconds_of_rounds": measurement.wall_seconds,
+    "ratios": {},
   }
   if entry.case == goals.LONG_RUN:
     resident = measurement.resident_memory_bytes
@@ -210,9 +209,9 @@ def main() -> None:
   _check_pfl_python()
   groups = _selected(_groups(), _CASES.value)
   path = results.create_file(
-      _OUTPUT_JSON.value,
-      rounds=_ROUNDS.value,
-      warmup_rounds=_WARMUP_ROUNDS.value,
+    _OUTPUT_JSON.value,
+    rounds=_ROUNDS.value,
+    warmup_rounds=_WARMUP_ROUNDS.value,
   )
   failures = []
   lines: list[str] = []
@@ -220,9 +219,9 @@ def main() -> None:
   for group in groups:
     try:
       measurements = measuring.measure(
-          list(group.commands.values()),
-          rounds=group.rounds or _ROUNDS.value,
-          warmup_rounds=0 if group.rounds else _WARMUP_ROUNDS.value,
+        list(group.commands.values()),
+        rounds=group.rounds or _ROUNDS.value,
+        warmup_rounds=0 if group.rounds else _WARMUP_ROUNDS.value,
       )
     except measuring.WorkerError as error:
       # What else can be measured is worth having.
@@ -232,10 +231,10 @@ def main() -> None:
     for entry, measurement in zip(group.commands, measurements, strict=True):
       rows[entry] = row = _row(entry, measurement)
       print(
-          f"{entry.case:32} {entry.runtime:12}"
-          f" {row['wall_seconds']:8.3f} s wall {row['cpu_seconds']:8.2f} s CPU"
-          f" {row['peak_memory_bytes'] / 1e9:6.2f} GB",
-          flush=True,
+        f"{entry.case:32} {entry.runtime:12}"
+        f" {row['wall_seconds']:8.3f} s wall {row['cpu_seconds']:8.2f} s CPU"
+        f" {row['peak_memory_bytes'] / 1e9:6.2f} GB",
+        flush=True,
       )
     lines = results.evaluate(goals.all_goals(), rows)
     results.write(path, rows.values())

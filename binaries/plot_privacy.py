@@ -23,57 +23,63 @@ from absl import flags
 import numpy as np
 import tqdm
 
-from binaries import command_line
-from binaries import measured_runs
-from tff_fedemb.evaluation import privacy_plots
-from tff_fedemb.evaluation import utility_plots
+from experiments import command_line
+from experiments import measured_runs
+from tff_fedemb.plots import privacy_plots
+from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 
 _OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir", None, "Directory of the pictures.", required=True
+  "output_dir", None, "Directory of the pictures.", required=True
 )
 _RUNS = flags.DEFINE_list(
-    "runs", [], "Directories of runs, or patterns of such: measured utility."
+  "runs", [], "Directories of runs, or patterns of such: measured utility."
 )
 _MECHANISM = flags.DEFINE_string(
-    "mechanism", "gaussian",
-    f"How noise is made: {', '.join(sorted(planning.MECHANISMS))}.",
-)  # fmt: skip
+  "mechanism",
+  "gaussian",
+  f"How noise is made: {', '.join(sorted(planning.MECHANISMS))}.",
+)
 _PARTICIPATION = flags.DEFINE_string(
-    "participation", "poisson",
-    "How users take part:"
-    f" {', '.join(kind.value for kind in accounting.ParticipationKind)}.",
-)  # fmt: skip
+  "participation",
+  "poisson",
+  "How users take part:"
+  f" {', '.join(kind.value for kind in accounting.ParticipationKind)}.",
+)
 _NUM_USERS = flags.DEFINE_integer(
-    "num_users", 10_000_000,
-    "Users: the population of epsilon_by_rounds and of utility_by_epsilon;"
-    " epsilon_by_users goes from a hundredth to ten times it.",
-)  # fmt: skip
+  "num_users",
+  10_000_000,
+  "Users: the population of epsilon_by_rounds and of utility_by_epsilon;"
+  " epsilon_by_users goes from a hundredth to ten times it.",
+)
 _USERS_PER_ROUND = flags.DEFINE_float(
-    "users_per_round", 131_072, "(Expected) users of a round."
+  "users_per_round", 131_072, "(Expected) users of a round."
 )
 _USERS_PER_CLIENT = flags.DEFINE_integer(
-    "users_per_client", 32, "Users merged in a virtual client."
+  "users_per_client", 32, "Users merged in a virtual client."
 )
 _ROUNDS = flags.DEFINE_integer("rounds", 800, "Rounds.")
 _NOISE_MULTIPLIERS = flags.DEFINE_list(
-    "noise_multipliers", ["1.28", "3.5", "10"],
-    "Standard deviations of the noise on the sum of updates / clip norm.",
-)  # fmt: skip
+  "noise_multipliers",
+  ["1.28", "3.5", "10"],
+  "Standard deviations of the noise on the sum of updates / clip norm.",
+)
 _DELTA = flags.DEFINE_float(
-    "delta", None, "Delta of the guarantee [num_users ** -1.1]."
+  "delta", None, "Delta of the guarantee [num_users ** -1.1]."
 )
 _COHORT_FACTORS = flags.DEFINE_list(
-    "cohort_factors", ["64", "256", "1024"],
-    "Users of a round and noise multiplier, extrapolated / of the runs.",
-)  # fmt: skip
+  "cohort_factors",
+  ["64", "256", "1024"],
+  "Users of a round and noise multiplier, extrapolated / of the runs.",
+)
 _CACHE_DIR = flags.DEFINE_string(
-    "cache_dir", None,
-    f"Directory of answers [{cache.default_directory()}].",
-)  # fmt: skip
+  "cache_dir",
+  None,
+  f"Directory of answers [{cache.default_directory()}].",
+)
 
 _BY_USERS = "epsilon_by_users.png"
 _BY_ROUNDS = "epsilon_by_rounds.png"
@@ -82,9 +88,9 @@ _BY_UTILITY = "utility_by_epsilon.png"
 # Points of a curve. RDP takes some 0.3 s each for a fixed size, 0.02 s for
 # Poisson; without sampling it takes milliseconds, and epsilon has steps.
 _NUM_POINTS = {
-    accounting.ParticipationKind.FIXED_SIZE: 13,
-    accounting.ParticipationKind.POISSON: 25,
-    accounting.ParticipationKind.MIN_SEPARATION: 100,
+  accounting.ParticipationKind.FIXED_SIZE: 13,
+  accounting.ParticipationKind.POISSON: 25,
+  accounting.ParticipationKind.MIN_SEPARATION: 100,
 }
 # PLD costs seconds a point where noise is low, for epsilons of little interest.
 _NUM_PLD_POINTS = 8
@@ -100,11 +106,11 @@ def _parse_numbers(flag: flags.FlagHolder) -> list[float]:
   except ValueError:
     numbers = []
   if not 1 <= len(numbers) <= privacy_plots.MAX_CURVES or not all(
-      0 < number < math.inf for number in numbers
+    0 < number < math.inf for number in numbers
   ):
     raise command_line.UsageError(
-        f"--{flag.name} must be 1 to {privacy_plots.MAX_CURVES} positive"
-        f" numbers with commas between, found {','.join(flag.value)!r}."
+      f"--{flag.name} must be 1 to {privacy_plots.MAX_CURVES} positive"
+      f" numbers with commas between, found {','.join(flag.value)!r}."
     )
   return numbers
 
@@ -117,10 +123,10 @@ def _delta() -> float:
 
 def _create_participation(num_users: int) -> accounting.Participation:
   return planning.create_participation(
-      _PARTICIPATION.value,
-      num_users=num_users,
-      users_per_round=_USERS_PER_ROUND.value,
-      users_per_client=_USERS_PER_CLIENT.value,
+    _PARTICIPATION.value,
+    num_users=num_users,
+    users_per_round=_USERS_PER_ROUND.value,
+    users_per_client=_USERS_PER_CLIENT.value,
   )
 
 
@@ -168,7 +174,7 @@ def _thin_out(points: Sequence[_Point], count: int) -> list[_Point]:
 
 
 def _create_curve(
-    plan: planning.Plan, points: Sequence[_Point], progress: tqdm.tqdm
+  plan: planning.Plan, points: Sequence[_Point], progress: tqdm.tqdm
 ) -> privacy_plots.EpsilonCurve:
   """Computes epsilon at every point of an axis, PLD at a few.
 
@@ -180,11 +186,11 @@ def _create_curve(
 
   def epsilon(point: _Point, accountant: str, sensitivity=None) -> float:
     return epsilon_lib.epsilon_by_accountant(
-        [(plan.event, point.rounds)],
-        point.participation,
-        plan.delta,
-        accountants=(accountant,),
-        sensitivity_in_clip_norms=sensitivity,
+      [(plan.event, point.rounds)],
+      point.participation,
+      plan.delta,
+      accountants=(accountant,),
+      sensitivity_in_clip_norms=sensitivity,
     )[accountant]
 
   has_two_readings = plan.participation.sensitivity_in_clip_norms != 1
@@ -198,37 +204,37 @@ def _create_curve(
   tighter_points = [] if tighter is None else points
   if tighter == "pld":
     tighter_points = _thin_out(
-        [
-            point
-            for point, value in zip(points, user_level, strict=True)
-            if value < _PLD_EPSILON_LIMIT
-        ],
-        _NUM_PLD_POINTS,
+      [
+        point
+        for point, value in zip(points, user_level, strict=True)
+        if value < _PLD_EPSILON_LIMIT
+      ],
+      _NUM_PLD_POINTS,
     )
   tighter_epsilons = []
   for point in tighter_points:
     tighter_epsilons.append(epsilon(point, tighter))
     progress.update(tighter == "pld")
   return privacy_plots.EpsilonCurve(
-      plan.noise_multiplier,
-      tuple(point.x for point in points),
-      tuple(user_level),
-      tuple(point.x for point in tighter_points),
-      tuple(tighter_epsilons),
-      tuple(virtual_client),
+    plan.noise_multiplier,
+    tuple(point.x for point in points),
+    tuple(user_level),
+    tuple(point.x for point in tighter_points),
+    tuple(tighter_epsilons),
+    tuple(virtual_client),
   )
 
 
 def _caption(participation: accounting.Participation, setting: str) -> str:
   sensitivity = participation.sensitivity_in_clip_norms
   readings = (
-      "User-level: "
-      f"{participation.neighboring_relation_in_words}, which changes a round's"
-      f" sum by at most Δ = {sensitivity:g} C."
-      if sensitivity != 1
-      else "One user changes a round's sum by at most C: the user-level reading"
-      " and Δ = C are the same"
-      f" ({participation.neighboring_relation_in_words})."
+    "User-level: "
+    f"{participation.neighboring_relation_in_words}, which changes a round's"
+    f" sum by at most Δ = {sensitivity:g} C."
+    if sensitivity != 1
+    else "One user changes a round's sum by at most C: the user-level reading"
+    " and Δ = C are the same"
+    f" ({participation.neighboring_relation_in_words})."
   )
   if sensitivity != 1:
     readings += f" Δ = C {accounting.VIRTUAL_CLIENT_UNIT}."
@@ -236,10 +242,10 @@ def _caption(participation: accounting.Participation, setting: str) -> str:
   if participation.kind is accounting.ParticipationKind.POISSON:
     size = f"an expected {size}"
   return (
-      f"Mechanism {_MECHANISM.value}, participation"
-      f" {participation.kind.value}: {size} users a round,"
-      f" {participation.users_per_client} in a virtual client, {setting}."
-      f" {readings}"
+    f"Mechanism {_MECHANISM.value}, participation"
+    f" {participation.kind.value}: {size} users a round,"
+    f" {participation.users_per_client} in a virtual client, {setting}."
+    f" {readings}"
   )
 
 
@@ -249,14 +255,14 @@ def _utility_caption(runs: Sequence[measured_runs.Run]) -> str:
   populations = sorted({run.participation.num_users for run in runs})
   delta = f"{_delta():.2g}".replace("e-0", "e-")
   return (
-      f"Task {run.task}. Left: the recall was measured in simulations of"
-      f" {_join(populations)} users, {_join(cohorts)} a round; ε is that of"
-      f" {_NUM_USERS.value:,} users at δ = {delta}, user-level, by the"
-      " tightest valid accountant, where cohort and noise multiplier are both"
-      " as many times the simulation's as said. The noise on the mean update is"
-      " then the same; that the recall is, too, is assumed. Right: what the"
-      " simulations themselves cost, at their own δ. Bars: standard deviation"
-      " over seeds."
+    f"Task {run.task}. Left: the recall was measured in simulations of"
+    f" {_join(populations)} users, {_join(cohorts)} a round; ε is that of"
+    f" {_NUM_USERS.value:,} users at δ = {delta}, user-level, by the"
+    " tightest valid accountant, where cohort and noise multiplier are both"
+    " as many times the simulation's as said. The noise on the mean update is"
+    " then the same; that the recall is, too, is assumed. Right: what the"
+    " simulations themselves cost, at their own δ. Bars: standard deviation"
+    " over seeds."
   )
 
 
@@ -265,7 +271,7 @@ def _join(numbers: Iterable[float]) -> str:
 
 
 def _compute_utility(
-    runs: Sequence[measured_runs.Run],
+  runs: Sequence[measured_runs.Run],
 ) -> list[utility_plots.UtilityCurve]:
   factors = _parse_numbers(_COHORT_FACTORS)
 
@@ -273,10 +279,10 @@ def _compute_utility(
     epsilons = {}
     for factor in factors:
       epsilons[factor] = measured_runs.extrapolate(
-          run,
-          num_users=_NUM_USERS.value,
-          cohort_factor=factor,
-          delta=_delta(),
+        run,
+        num_users=_NUM_USERS.value,
+        cohort_factor=factor,
+        delta=_delta(),
       )
       progress.update()
     return epsilons
@@ -293,7 +299,7 @@ def _compute_utility(
 def _progress(description: str, total: int) -> tqdm.tqdm:
   # It leaves no line behind, so that an error is the only one.
   return tqdm.tqdm(
-      total=total, desc=description, unit=" points", leave=False, disable=None
+    total=total, desc=description, unit=" points", leave=False, disable=None
   )
 
 
@@ -302,8 +308,8 @@ def _check_output_dir(path: pathlib.Path) -> None:
     if existing.exists():
       if not existing.is_dir():
         raise command_line.UsageError(
-            f"--output_dir must be a directory, found {path}, where"
-            f" {existing} is a file."
+          f"--output_dir must be a directory, found {path}, where"
+          f" {existing} is a file."
         )
       return
 
@@ -312,22 +318,22 @@ def _draw(output_dir: pathlib.Path) -> list[pathlib.Path]:
   """Computes all, and then draws: a mistake leaves no picture behind."""
   participation = _create_participation(_NUM_USERS.value)
   plans = [
-      planning.Plan(
-          _MECHANISM.value,
-          participation,
-          _ROUNDS.value,
-          noise_multiplier,
-          _delta(),
-      )
-      for noise_multiplier in _parse_numbers(_NOISE_MULTIPLIERS)
+    planning.Plan(
+      _MECHANISM.value,
+      participation,
+      _ROUNDS.value,
+      noise_multiplier,
+      _delta(),
+    )
+    for noise_multiplier in _parse_numbers(_NOISE_MULTIPLIERS)
   ]
   by_users = [
-      _Point(num_users, _create_participation(num_users), _ROUNDS.value)
-      for num_users in _populations(participation)
+    _Point(num_users, _create_participation(num_users), _ROUNDS.value)
+    for num_users in _populations(participation)
   ]
   by_rounds = [
-      _Point(rounds, participation, rounds)
-      for rounds in _round_numbers(participation)
+    _Point(rounds, participation, rounds)
+    for rounds in _round_numbers(participation)
   ]
   drawings = {}
   if _RUNS.value:
@@ -337,13 +343,13 @@ def _draw(output_dir: pathlib.Path) -> list[pathlib.Path]:
       print(f"not finished, left out: {names}", file=sys.stderr)
     curves = _compute_utility(runs)
     drawings[_BY_UTILITY] = (
-        utility_plots.plot_utility_by_epsilon,
-        curves,
-        {
-            "false_accept_rate": measured_runs.FALSE_ACCEPT_RATE,
-            "caption": _utility_caption(runs),
-            "untrained": statistics.mean(run.recall_untrained for run in runs),
-        },
+      utility_plots.plot_utility_by_epsilon,
+      curves,
+      {
+        "false_accept_rate": measured_runs.FALSE_ACCEPT_RATE,
+        "caption": _utility_caption(runs),
+        "untrained": statistics.mean(run.recall_untrained for run in runs),
+      },
     )
   tighter = _tighter(participation)
   num_points = len(plans) * (len(by_users) + len(by_rounds))
@@ -353,32 +359,32 @@ def _draw(output_dir: pathlib.Path) -> list[pathlib.Path]:
     curves_by_users = [_create_curve(p, by_users, progress) for p in plans]
     curves_by_rounds = [_create_curve(p, by_rounds, progress) for p in plans]
   common = {
-      "delta": plans[0].delta,
-      "accountant": _NAMES["rdp"],
-      "tighter_accountant": tighter and _NAMES[tighter],
+    "delta": plans[0].delta,
+    "accountant": _NAMES["rdp"],
+    "tighter_accountant": tighter and _NAMES[tighter],
   }
   drawings[_BY_USERS] = (
-      privacy_plots.plot_epsilon_by_users,
-      curves_by_users,
-      common
-      | {
-          "num_users": _NUM_USERS.value,
-          "caption": _caption(
-              participation,
-              f"{_ROUNDS.value:,} rounds"
-              + (
-                  f", noise correlated as for {_NUM_USERS.value:,} users"
-                  if plans[0].strategy
-                  else ""
-              ),
-          ),
-      },
+    privacy_plots.plot_epsilon_by_users,
+    curves_by_users,
+    common
+    | {
+      "num_users": _NUM_USERS.value,
+      "caption": _caption(
+        participation,
+        f"{_ROUNDS.value:,} rounds"
+        + (
+          f", noise correlated as for {_NUM_USERS.value:,} users"
+          if plans[0].strategy
+          else ""
+        ),
+      ),
+    },
   )
   drawings[_BY_ROUNDS] = (
-      privacy_plots.plot_epsilon_by_rounds,
-      curves_by_rounds,
-      common
-      | {"caption": _caption(participation, f"of {_NUM_USERS.value:,} users")},
+    privacy_plots.plot_epsilon_by_rounds,
+    curves_by_rounds,
+    common
+    | {"caption": _caption(participation, f"of {_NUM_USERS.value:,} users")},
   )
   output_dir.mkdir(parents=True, exist_ok=True)
   paths = []
@@ -397,8 +403,8 @@ def main() -> None:
       paths = command_line.call_with_flags(_draw, output_dir)
     except OSError as error:
       raise command_line.UsageError(
-          f"--output_dir must be a directory that can be written, found"
-          f" {output_dir}: {error.strerror}."
+        f"--output_dir must be a directory that can be written, found"
+        f" {output_dir}: {error.strerror}."
       ) from error
   for path in paths:
     print(path)

@@ -8,13 +8,13 @@ A round is a pass over the pooled data of --users_per_round users. With
 from.
 """
 
-from binaries import command_line  # isort: skip
+from experiments import command_line  # isort: skip
 
 from absl import flags
 
-from binaries import smoke
-from binaries import training_flags
-from binaries import training_run
+from experiments import smoke
+from experiments import training_flags
+from experiments import training_run
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import centralized
@@ -22,13 +22,14 @@ from tff_fedemb.data import participation
 from tff_fedemb.privacy import planning
 
 _USERS_PER_ROUND = flags.DEFINE_integer(
-    "users_per_round", 256, "Users whose examples make up a round."
+  "users_per_round", 256, "Users whose examples make up a round."
 )
 _EXPORT_BACKBONE = flags.DEFINE_string(
-    "export_backbone", None,
-    "Where to write the trained backbone, beside the run's saved_model/: for"
-    " --pretrained_backbone of another run. It remembers its users.",
-)  # fmt: skip
+  "export_backbone",
+  None,
+  "Where to write the trained backbone, beside the run's saved_model/: for"
+  " --pretrained_backbone of another run. It remembers its users.",
+)
 
 
 flags.adopt_module_key_flags(training_flags)
@@ -44,39 +45,39 @@ def main() -> None:
   create_backbone = training_run.create_backbone_fn(task)
   if not 1 <= _USERS_PER_ROUND.value <= len(task.train_users):
     raise command_line.UsageError(
-        f"--users_per_round must be between 1 and {len(task.train_users)}, the"
-        f" number of users, found {_USERS_PER_ROUND.value}."
+      f"--users_per_round must be between 1 and {len(task.train_users)}, the"
+      f" number of users, found {_USERS_PER_ROUND.value}."
     )
   sampler = check(
-      participation.create_sampler,
-      "fixed_size",
-      num_users=len(task.train_users),
-      clients_per_round=1,
-      users_per_client=_USERS_PER_ROUND.value,
-      seed=training_flags.SEED.value,
+    participation.create_sampler,
+    "fixed_size",
+    num_users=len(task.train_users),
+    clients_per_round=1,
+    users_per_client=_USERS_PER_ROUND.value,
+    seed=training_flags.SEED.value,
   )
   training_run.execute(
-      training_run.Experiment(
-          name="centralized",
-          task=task,
-          create_backbone=create_backbone,
-          build_process=lambda: centralized.build_centralized(
-              create_backbone,
-              head,
-              num_classes=task.num_train_classes,
-              example_type=task.example_type,
-              config=config,
-              seed=training_flags.SEED.value,
-          ),
-          sampler=sampler,
-          mechanism=none.create_none(mechanism_lib.AggregatorConfig(1)),
-          delta=planning.default_delta(len(task.train_users)),
-          export_backbone=_EXPORT_BACKBONE.value,
+    training_run.Experiment(
+      name="centralized",
+      task=task,
+      create_backbone=create_backbone,
+      build_process=lambda: centralized.build_centralized(
+        create_backbone,
+        head,
+        num_classes=task.num_train_classes,
+        example_type=task.example_type,
+        config=config,
+        seed=training_flags.SEED.value,
       ),
-      {
-          "program": "run_centralized",
-          **training_flags.settings(_USERS_PER_ROUND.name),
-      },
+      sampler=sampler,
+      mechanism=none.create_none(mechanism_lib.AggregatorConfig(1)),
+      delta=planning.default_delta(len(task.train_users)),
+      export_backbone=_EXPORT_BACKBONE.value,
+    ),
+    {
+      "program": "run_centralized",
+      **training_flags.settings(_USERS_PER_ROUND.name),
+    },
   )
 
 

@@ -12,13 +12,13 @@ saved_model/, plots/, metrics.csv, tensorboard/ and checkpoints/. The same
 command resumes a run that was ended.
 """
 
-from binaries import command_line  # isort: skip
+from experiments import command_line  # isort: skip
 
 from absl import flags
 
-from binaries import smoke
-from binaries import training_flags
-from binaries import training_run
+from experiments import smoke
+from experiments import training_flags
+from experiments import training_run
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import fedavg
@@ -30,89 +30,103 @@ from tff_fedemb.privacy import planning
 _ALGORITHMS = ("fedemb", "fedavg")
 
 _ALGORITHM = flags.DEFINE_string(
-    "algorithm", "fedemb",
-    "fedemb: heads stay on clients; fedavg: one global head.",
-)  # fmt: skip
+  "algorithm",
+  "fedemb",
+  "fedemb: heads stay on clients; fedavg: one global head.",
+)
 _AGGREGATOR = flags.DEFINE_string(
-    "aggregator", "gaussian",
-    f"Aggregator: {', '.join(sorted(aggregators.AGGREGATORS))}.",
-)  # fmt: skip
+  "aggregator",
+  "gaussian",
+  f"Aggregator: {', '.join(sorted(aggregators.AGGREGATORS))}.",
+)
 _CLIP_NORM = flags.DEFINE_float(
-    "clip_norm", 1.0, "L2 norm to which a virtual client's update is clipped."
+  "clip_norm", 1.0, "L2 norm to which a virtual client's update is clipped."
 )
 _NOISE_MULTIPLIER = flags.DEFINE_float(
-    "noise_multiplier", 0.0,
-    "Standard deviation of the noise on the sum of updates / clip norm.",
-)  # fmt: skip
+  "noise_multiplier",
+  0.0,
+  "Standard deviation of the noise on the sum of updates / clip norm.",
+)
 _PARTICIPATION = flags.DEFINE_string(
-    "participation", "fixed_size",
-    f"How users are drawn: {', '.join(sorted(participation.SAMPLERS))}.",
-)  # fmt: skip
+  "participation",
+  "fixed_size",
+  f"How users are drawn: {', '.join(sorted(participation.SAMPLERS))}.",
+)
 _MIN_SEPARATION = flags.DEFINE_integer(
-    "min_separation", None,
-    "Rounds from one participation of a user to the next, of participation"
-    " min_separation [those of a pass over all users].",
-)  # fmt: skip
+  "min_separation",
+  None,
+  "Rounds from one participation of a user to the next, of participation"
+  " min_separation [those of a pass over all users].",
+)
 _REGROUP_CLIENTS = flags.DEFINE_bool(
-    "regroup_clients", True,
-    "Whether users meet other ones in a virtual client in every pass, of"
-    " participation min_separation.",
-)  # fmt: skip
+  "regroup_clients",
+  True,
+  "Whether users meet other ones in a virtual client in every pass, of"
+  " participation min_separation.",
+)
 _RESTART_EVERY = flags.DEFINE_integer(
-    "restart_every", None,
-    "Rounds of a tree (aggregators tree, adaptive_tree) [a single tree].",
-)  # fmt: skip
+  "restart_every",
+  None,
+  "Rounds of a tree (aggregators tree, adaptive_tree) [a single tree].",
+)
 _RESTART_EVERY_PASSES = flags.DEFINE_integer(
-    "restart_every_passes", None,
-    "The same in passes over all users, of participation min_separation.",
-)  # fmt: skip
+  "restart_every_passes",
+  None,
+  "The same in passes over all users, of participation min_separation.",
+)
 _RESTART_WARMUP = flags.DEFINE_integer(
-    "restart_warmup", None,
-    "Rounds of the first tree of aggregator adaptive_tree [restart_every].",
-)  # fmt: skip
+  "restart_warmup",
+  None,
+  "Rounds of the first tree of aggregator adaptive_tree [restart_every].",
+)
 _NUM_BUFFERS = flags.DEFINE_integer(
-    "num_buffers", None, "Model copies of aggregator blt, 1 to 4 [2]."
+  "num_buffers", None, "Model copies of aggregator blt, 1 to 4 [2]."
 )
 _NUM_BANDS = flags.DEFINE_integer(
-    "num_bands", None, "Bands of aggregator banded [min_separation]."
+  "num_bands", None, "Bands of aggregator banded [min_separation]."
 )
 _TARGET_UNCLIPPED_QUANTILE = flags.DEFINE_float(
-    "target_unclipped_quantile", None,
-    "Share of updates that adaptive clipping aims to leave as they are [0.5].",
-)  # fmt: skip
+  "target_unclipped_quantile",
+  None,
+  "Share of updates that adaptive clipping aims to leave as they are [0.5].",
+)
 _CLIP_LEARNING_RATE = flags.DEFINE_float(
-    "clip_learning_rate", None,
-    "Learning rate of the logarithm of an adaptive clip norm [0.2].",
-)  # fmt: skip
+  "clip_learning_rate",
+  None,
+  "Learning rate of the logarithm of an adaptive clip norm [0.2].",
+)
 _CLIENTS_PER_ROUND = flags.DEFINE_integer(
-    "clients_per_round", 8, "(Expected) virtual clients in a round."
+  "clients_per_round", 8, "(Expected) virtual clients in a round."
 )
 _USERS_PER_CLIENT = flags.DEFINE_integer(
-    "users_per_client", 1, "(Expected) users merged in a virtual client."
+  "users_per_client", 1, "(Expected) users merged in a virtual client."
 )
 _DELTA = flags.DEFINE_float(
-    "delta", None, "Delta of the guarantee [number of users ** -1.1]."
+  "delta", None, "Delta of the guarantee [number of users ** -1.1]."
 )
 _SERVER_OPTIMIZER = flags.DEFINE_string(
-    "server_optimizer", "sgd",
-    f"Server optimizer: {', '.join(server_optimizers.SERVER_OPTIMIZERS)}; the"
-    " adaptive ones are for runs without noise.",
-)  # fmt: skip
+  "server_optimizer",
+  "sgd",
+  f"Server optimizer: {', '.join(server_optimizers.SERVER_OPTIMIZERS)}; the"
+  " adaptive ones are for runs without noise.",
+)
 _SERVER_LEARNING_RATE = flags.DEFINE_float(
-    "server_learning_rate", 1.0, "Server learning rate."
+  "server_learning_rate", 1.0, "Server learning rate."
 )
 _SERVER_MOMENTUM = flags.DEFINE_float(
-    "server_momentum", 0.9, "Momentum of server optimizer sgd."
+  "server_momentum", 0.9, "Momentum of server optimizer sgd."
 )
 _EXTRAPOLATED_NUM_USERS = flags.DEFINE_integer(
-    "extrapolated_num_users", 10_000_000,
-    "Population for which the cost of the same noise on the mean is worked out"
-    " beside the run's own; 0 for none.",
-)  # fmt: skip
+  "extrapolated_num_users",
+  10_000_000,
+  "Population for which the cost of the same noise on the mean is worked out"
+  " beside the run's own; 0 for none.",
+)
 _EXTRAPOLATED_COHORT_FACTOR = flags.DEFINE_float(
-    "extrapolated_cohort_factor", 64.0,
-    "Users of a round and noise multiplier of the extrapolation / of the run.",
-)  # fmt: skip
+  "extrapolated_cohort_factor",
+  64.0,
+  "Users of a round and noise multiplier of the extrapolation / of the run.",
+)
 
 
 flags.adopt_module_key_flags(training_flags)
@@ -120,31 +134,31 @@ flags.adopt_module_key_flags(training_flags)
 
 def _own_flags() -> tuple[str, ...]:
   return tuple(
-      flag.name
-      for flag in (
-          _ALGORITHM,
-          _AGGREGATOR,
-          _CLIP_NORM,
-          _NOISE_MULTIPLIER,
-          _PARTICIPATION,
-          _MIN_SEPARATION,
-          _REGROUP_CLIENTS,
-          _RESTART_EVERY,
-          _RESTART_EVERY_PASSES,
-          _RESTART_WARMUP,
-          _NUM_BUFFERS,
-          _NUM_BANDS,
-          _TARGET_UNCLIPPED_QUANTILE,
-          _CLIP_LEARNING_RATE,
-          _CLIENTS_PER_ROUND,
-          _USERS_PER_CLIENT,
-          _DELTA,
-          _SERVER_OPTIMIZER,
-          _SERVER_LEARNING_RATE,
-          _SERVER_MOMENTUM,
-          _EXTRAPOLATED_NUM_USERS,
-          _EXTRAPOLATED_COHORT_FACTOR,
-      )
+    flag.name
+    for flag in (
+      _ALGORITHM,
+      _AGGREGATOR,
+      _CLIP_NORM,
+      _NOISE_MULTIPLIER,
+      _PARTICIPATION,
+      _MIN_SEPARATION,
+      _REGROUP_CLIENTS,
+      _RESTART_EVERY,
+      _RESTART_EVERY_PASSES,
+      _RESTART_WARMUP,
+      _NUM_BUFFERS,
+      _NUM_BANDS,
+      _TARGET_UNCLIPPED_QUANTILE,
+      _CLIP_LEARNING_RATE,
+      _CLIENTS_PER_ROUND,
+      _USERS_PER_CLIENT,
+      _DELTA,
+      _SERVER_OPTIMIZER,
+      _SERVER_LEARNING_RATE,
+      _SERVER_MOMENTUM,
+      _EXTRAPOLATED_NUM_USERS,
+      _EXTRAPOLATED_COHORT_FACTOR,
+    )
   )
 
 
@@ -154,18 +168,18 @@ def _restart_every(sampler: participation.Sampler) -> int | None:
     return _RESTART_EVERY.value
   if _RESTART_EVERY.value is not None:
     raise command_line.UsageError(
-        "--restart_every_passes must not be given beside --restart_every, found"
-        f" {passes} and {_RESTART_EVERY.value}."
+      "--restart_every_passes must not be given beside --restart_every, found"
+      f" {passes} and {_RESTART_EVERY.value}."
     )
   if passes < 1:
     raise command_line.UsageError(
-        f"--restart_every_passes must be at least 1, found {passes}."
+      f"--restart_every_passes must be at least 1, found {passes}."
     )
   if not isinstance(sampler, participation.MinSeparationSampler):
     raise command_line.UsageError(
-        "--restart_every_passes must be given with --participation="
-        f"min_separation alone, found {_PARTICIPATION.value}, which has no"
-        " passes."
+      "--restart_every_passes must be given with --participation="
+      f"min_separation alone, found {_PARTICIPATION.value}, which has no"
+      " passes."
     )
   return passes * sampler.rounds_per_pass
 
@@ -175,98 +189,98 @@ def main() -> None:
   check = command_line.call_with_flags
   if _ALGORITHM.value not in _ALGORITHMS:
     raise command_line.UsageError(
-        f"--algorithm must be one of {list(_ALGORITHMS)}, found"
-        f" {_ALGORITHM.value!r}."
+      f"--algorithm must be one of {list(_ALGORITHMS)}, found"
+      f" {_ALGORITHM.value!r}."
     )
   if _EXTRAPOLATED_NUM_USERS.value < 0:
     raise command_line.UsageError(
-        "--extrapolated_num_users must be at least 0, found"
-        f" {_EXTRAPOLATED_NUM_USERS.value}."
+      "--extrapolated_num_users must be at least 0, found"
+      f" {_EXTRAPOLATED_NUM_USERS.value}."
     )
   server_optimizer = check(
-      server_optimizers.build_server_optimizer,
-      _SERVER_OPTIMIZER.value,
-      learning_rate=_SERVER_LEARNING_RATE.value,
-      momentum=_SERVER_MOMENTUM.value,
+    server_optimizers.build_server_optimizer,
+    _SERVER_OPTIMIZER.value,
+    learning_rate=_SERVER_LEARNING_RATE.value,
+    momentum=_SERVER_MOMENTUM.value,
   )
   head = check(training_flags.create_head)
   check(training_flags.create_local_training_config)
   task = training_run.create_task()
   config = training_flags.create_local_training_config(task.decode_images)
   if (
-      task.one_class_per_user
-      and _ALGORITHM.value == "fedemb"
-      and _USERS_PER_CLIENT.value < 2
+    task.one_class_per_user
+    and _ALGORITHM.value == "fedemb"
+    and _USERS_PER_CLIENT.value < 2
   ):
     raise command_line.UsageError(
-        f"--users_per_client must be at least 2 for task {task.name}, where a"
-        " user has one class and a head of one class learns nothing, found"
-        f" {_USERS_PER_CLIENT.value}."
+      f"--users_per_client must be at least 2 for task {task.name}, where a"
+      " user has one class and a head of one class learns nothing, found"
+      f" {_USERS_PER_CLIENT.value}."
     )
   create_backbone = training_run.create_backbone_fn(task)
   sampler = check(
-      participation.create_sampler,
-      _PARTICIPATION.value,
-      num_users=len(task.train_users),
-      clients_per_round=_CLIENTS_PER_ROUND.value,
-      users_per_client=_USERS_PER_CLIENT.value,
-      seed=training_flags.SEED.value,
-      min_separation=_MIN_SEPARATION.value,
-      regroup_clients=_REGROUP_CLIENTS.value,
+    participation.create_sampler,
+    _PARTICIPATION.value,
+    num_users=len(task.train_users),
+    clients_per_round=_CLIENTS_PER_ROUND.value,
+    users_per_client=_USERS_PER_CLIENT.value,
+    seed=training_flags.SEED.value,
+    min_separation=_MIN_SEPARATION.value,
+    regroup_clients=_REGROUP_CLIENTS.value,
   )
   mechanism = check(
-      aggregators.create_mechanism,
-      _AGGREGATOR.value,
-      check(
-          mechanism_lib.AggregatorConfig,
-          clients_per_round=_CLIENTS_PER_ROUND.value,
-          clip_norm=_CLIP_NORM.value,
-          noise_multiplier=_NOISE_MULTIPLIER.value,
-          rounds=training_flags.ROUNDS.value,
-          min_separation=getattr(sampler, "min_separation", 1),
-          max_participations=sampler.max_participations(
-              max(training_flags.ROUNDS.value, 1)
-          ),
-          restart_every=_restart_every(sampler),
-          restart_warmup=_RESTART_WARMUP.value,
-          num_buffers=_NUM_BUFFERS.value,
-          num_bands=_NUM_BANDS.value,
-          target_unclipped_quantile=_TARGET_UNCLIPPED_QUANTILE.value,
-          clip_learning_rate=_CLIP_LEARNING_RATE.value,
+    aggregators.create_mechanism,
+    _AGGREGATOR.value,
+    check(
+      mechanism_lib.AggregatorConfig,
+      clients_per_round=_CLIENTS_PER_ROUND.value,
+      clip_norm=_CLIP_NORM.value,
+      noise_multiplier=_NOISE_MULTIPLIER.value,
+      rounds=training_flags.ROUNDS.value,
+      min_separation=getattr(sampler, "min_separation", 1),
+      max_participations=sampler.max_participations(
+        max(training_flags.ROUNDS.value, 1)
       ),
+      restart_every=_restart_every(sampler),
+      restart_warmup=_RESTART_WARMUP.value,
+      num_buffers=_NUM_BUFFERS.value,
+      num_bands=_NUM_BANDS.value,
+      target_unclipped_quantile=_TARGET_UNCLIPPED_QUANTILE.value,
+      clip_learning_rate=_CLIP_LEARNING_RATE.value,
+    ),
   )
 
   def build_process():
     parts = {
-        "example_type": task.example_type,
-        "aggregator": mechanism.factory,
-        "server_optimizer": server_optimizer,
-        "config": config,
-        "seed": training_flags.SEED.value,
+      "example_type": task.example_type,
+      "aggregator": mechanism.factory,
+      "server_optimizer": server_optimizer,
+      "config": config,
+      "seed": training_flags.SEED.value,
     }
     if _ALGORITHM.value == "fedavg":
       return fedavg.build_fedavg(
-          create_backbone, head, num_classes=task.num_train_classes, **parts
+        create_backbone, head, num_classes=task.num_train_classes, **parts
       )
     return fedemb.build_fedemb(create_backbone, head, **parts)
 
   training_run.execute(
-      training_run.Experiment(
-          name=_ALGORITHM.value,
-          task=task,
-          create_backbone=create_backbone,
-          build_process=build_process,
-          sampler=sampler,
-          mechanism=mechanism,
-          delta=(
-              planning.default_delta(len(task.train_users))
-              if _DELTA.value is None
-              else _DELTA.value
-          ),
-          extrapolated_num_users=_EXTRAPOLATED_NUM_USERS.value,
-          extrapolated_cohort_factor=_EXTRAPOLATED_COHORT_FACTOR.value,
+    training_run.Experiment(
+      name=_ALGORITHM.value,
+      task=task,
+      create_backbone=create_backbone,
+      build_process=build_process,
+      sampler=sampler,
+      mechanism=mechanism,
+      delta=(
+        planning.default_delta(len(task.train_users))
+        if _DELTA.value is None
+        else _DELTA.value
       ),
-      {"program": "run_federated", **training_flags.settings(*_own_flags())},
+      extrapolated_num_users=_EXTRAPOLATED_NUM_USERS.value,
+      extrapolated_cohort_factor=_EXTRAPOLATED_COHORT_FACTOR.value,
+    ),
+    {"program": "run_federated", **training_flags.settings(*_own_flags())},
   )
 
 

@@ -16,18 +16,18 @@ from tff_fedemb.program import run_directory
 
 _RATE = "0.001"
 _COLUMNS = (
-    "task",
-    "algorithm",
-    "mechanism",
-    "participation",
-    "noise multiplier",
-    "clip norm",
-    "rounds",
-    f"recall at FAR {_RATE}",
-    "untrained",
-    "seeds",
-    "epsilon (this run)",
-    "epsilon (extrapolated; Delta = C)",
+  "task",
+  "algorithm",
+  "mechanism",
+  "participation",
+  "noise multiplier",
+  "clip norm",
+  "rounds",
+  f"recall at FAR {_RATE}",
+  "untrained",
+  "seeds",
+  "epsilon (this run)",
+  "epsilon (extrapolated; Delta = C)",
 )
 
 
@@ -35,7 +35,7 @@ def _read(run_dir: pathlib.Path) -> tuple[str, dict, dict]:
   settings = json.loads((run_dir / run_directory.SETTINGS).read_text())
   summary = json.loads((run_dir / run_directory.SUMMARY).read_text())
   alike = json.dumps(
-      {k: v for k, v in settings.items() if k != "seed"}, sort_keys=True
+    {k: v for k, v in settings.items() if k != "seed"}, sort_keys=True
   )
   return alike, settings, summary
 
@@ -78,8 +78,8 @@ def tabulate(run_dirs: Sequence[pathlib.Path]) -> str:
     alike, settings, summary = _read(run_dir)
     groups.setdefault(alike, []).append((settings, summary))
   lines = [
-      "| " + " | ".join(_COLUMNS) + " |",
-      "|" + "---|" * len(_COLUMNS),
+    "| " + " | ".join(_COLUMNS) + " |",
+    "|" + "---|" * len(_COLUMNS),
   ]
   for runs in groups.values():
     settings, summary = runs[0]
@@ -87,22 +87,22 @@ def tabulate(run_dirs: Sequence[pathlib.Path]) -> str:
     cost = "-"
     if extrapolated:
       cost = (
-          f"{_number(extrapolated['user_level']['epsilon'])};"
-          f" {_number(extrapolated['authors']['epsilon'])}"
+        f"{_number(extrapolated['user_level']['epsilon'])};"
+        f" {_number(extrapolated['authors']['epsilon'])}"
       )
     cells = (
-        summary["task"],
-        _name_algorithm(summary, settings),
-        settings.get("aggregator", "-"),
-        settings.get("participation", "-"),
-        settings.get("noise_multiplier", 0.0),
-        settings.get("clip_norm", "-"),
-        summary["rounds"],
-        _spread([s["recall_at_far"][_RATE] for _, s in runs]),
-        _spread([s["recall_at_far_untrained"][_RATE] for _, s in runs]),
-        len(runs),
-        _number(summary["privacy"]["epsilon"]),
-        cost,
+      summary["task"],
+      _name_algorithm(summary, settings),
+      settings.get("aggregator", "-"),
+      settings.get("participation", "-"),
+      settings.get("noise_multiplier", 0.0),
+      settings.get("clip_norm", "-"),
+      summary["rounds"],
+      _spread([s["recall_at_far"][_RATE] for _, s in runs]),
+      _spread([s["recall_at_far_untrained"][_RATE] for _, s in runs]),
+      len(runs),
+      _number(summary["privacy"]["epsilon"]),
+      cost,
     )
     lines.append("| " + " | ".join(map(str, cells)) + " |")
   return "\n".join(lines)
@@ -117,9 +117,9 @@ def main(arguments: Sequence[str]) -> int:
     print(tabulate([pathlib.Path(argument) for argument in arguments]))
   except OSError as error:
     print(
-        f"error: arguments must be directories of finished runs, found"
-        f" {error.filename}: {error.strerror}.",
-        file=sys.stderr,
+      f"error: arguments must be directories of finished runs, found"
+      f" {error.filename}: {error.strerror}.",
+      file=sys.stderr,
     )
     return 1
   return 0

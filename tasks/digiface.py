@@ -69,7 +69,7 @@ def split_of_subject(subject: int) -> str:
 
 
 def _choose_sources(
-    config: task.TaskConfig,
+  config: task.TaskConfig,
 ) -> tuple[str, list[digiface_files.Source]]:
   """The variant, by default the first that is there, and its sources."""
   variant = config.choose_variant("digiface", _VARIANTS)
@@ -80,14 +80,14 @@ def _choose_sources(
     variant = "5_images"
   if variant not in found:
     raise sqlite_examples.DataError(
-        f"--data_dir must hold identities of task_variant={variant}, found only"
-        f" {', '.join(found)} in {config.data_dir}. {digiface_files.ADVICE}"
+      f"--data_dir must hold identities of task_variant={variant}, found only"
+      f" {', '.join(found)} in {config.data_dir}. {digiface_files.ADVICE}"
     )
   return variant, found[variant]
 
 
 def _list_by_split(
-    sources: list[digiface_files.Source], notes: list[tuple[str, str]]
+  sources: list[digiface_files.Source], notes: list[tuple[str, str]]
 ) -> dict[str, list[digiface_files.Identity]]:
   """All identities by split, in the order of their numbers."""
   seen: dict[int, digiface_files.Identity] = {}
@@ -98,9 +98,9 @@ def _list_by_split(
     for identity in identities:
       if identity.subject in seen:
         raise sqlite_examples.DataError(
-            f"{source.path} must hold other subjects than"
-            f" {seen[identity.subject].source.path}, found {identity.subject}"
-            " in both. Keep one of them."
+          f"{source.path} must hold other subjects than"
+          f" {seen[identity.subject].source.path}, found {identity.subject}"
+          " in both. Keep one of them."
         )
       seen[identity.subject] = identity
   by_split = {split: [] for split in _SPLITS}
@@ -114,19 +114,19 @@ def _list_by_split(
 def _require_identities(split: str, number: int) -> None:
   if number < _MIN_IDENTITIES:
     raise sqlite_examples.DataError(
-        f"--data_dir must hold at least {_MIN_IDENTITIES} identities for each"
-        f" of {', '.join(_SPLITS)}, found {number} for {split}. Add identities:"
-        " about one in ten is for validation, and one in ten for test."
+      f"--data_dir must hold at least {_MIN_IDENTITIES} identities for each"
+      f" of {', '.join(_SPLITS)}, found {number} for {split}. Add identities:"
+      " about one in ten is for validation, and one in ten for test."
     )
 
 
 def _require_space(
-    database: pathlib.Path, identities: Iterable[digiface_files.Identity]
+  database: pathlib.Path, identities: Iterable[digiface_files.Identity]
 ) -> int:
   """Bytes that the converted copy may take, which are there."""
   needed = sum(
-      identity.num_bytes + digiface_files.BYTES_PER_IMAGE * len(identity.names)
-      for identity in identities
+    identity.num_bytes + digiface_files.BYTES_PER_IMAGE * len(identity.names)
+    for identity in identities
   )
   database.parent.mkdir(parents=True, exist_ok=True)
   free = shutil.disk_usage(database.parent).free
@@ -135,8 +135,8 @@ def _require_space(
   free += partial.stat().st_size if partial.exists() else 0
   if free < needed:
     raise sqlite_examples.DataError(
-        f"--cache_dir must have {needed / 1e9:.2f} GB free for the converted"
-        f" copy, found {free / 1e9:.2f} GB in {database.parent}."
+      f"--cache_dir must have {needed / 1e9:.2f} GB free for the converted"
+      f" copy, found {free / 1e9:.2f} GB in {database.parent}."
     )
   return needed
 
@@ -147,9 +147,9 @@ def _serialize(label: int, contents: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _convert(
-    sources: list[digiface_files.Source],
-    database: pathlib.Path,
-    policy: str,
+  sources: list[digiface_files.Source],
+  database: pathlib.Path,
+  policy: str,
 ) -> None:
   """Writes all splits, one user per identity, as TFF's sqlite format.
 
@@ -180,27 +180,27 @@ def _convert(
   try:
     needed = _require_space(database, identities)
     with (
-        tqdm.tqdm(
-            total=sum(len(identity.names) for identity in identities),
-            desc=f"Converting DigiFace, {needed / 1e9:.2f} GB",
-            unit=" images",
-            disable=None,
-        ) as progress,
-        digiface_files.Reader(notes, progress) as reader,
+      tqdm.tqdm(
+        total=sum(len(identity.names) for identity in identities),
+        desc=f"Converting DigiFace, {needed / 1e9:.2f} GB",
+        unit=" images",
+        disable=None,
+      ) as progress,
+      digiface_files.Reader(notes, progress) as reader,
     ):
       sqlite_examples.write_examples(
-          database,
-          {split: create_users(reader, split) for split in _SPLITS},
-          notes=notes,
+        database,
+        {split: create_users(reader, split) for split in _SPLITS},
+        notes=notes,
       )
   except (OSError, sqlite3.Error) as error:
     raise sqlite_examples.DataError(
-        f"--cache_dir must be writable, found {database.parent}: {error}."
+      f"--cache_dir must be writable, found {database.parent}: {error}."
     ) from error
 
 
 def _collect_bad_examples(
-    notes: Iterable[tuple[str, str]], policy: str
+  notes: Iterable[tuple[str, str]], policy: str
 ) -> bad_examples.BadExamples:
   collected = bad_examples.BadExamples(policy)
   left_out = ", left out" if collected.skips else ""
@@ -211,9 +211,9 @@ def _collect_bad_examples(
     elif kind == digiface_files.NO_IMAGE:
       collected.add(text, f"no image{left_out}")
     elif (
-        kind == digiface_files.ONE_IMAGE
-        and collected.skips
-        and _split_of(text) == "train"
+      kind == digiface_files.ONE_IMAGE
+      and collected.skips
+      and _split_of(text) == "train"
     ):
       collected.add(text, f"one image only{left_out}")
   return collected
@@ -225,7 +225,7 @@ def _split_of(name: str) -> str:
 
 
 def _describe_warnings(
-    notes: Iterable[tuple[str, str]], bad: bad_examples.BadExamples
+  notes: Iterable[tuple[str, str]], bad: bad_examples.BadExamples
 ) -> tuple[str, ...]:
   lines = []
   single = {"for training": [], "held out": []}
@@ -241,10 +241,10 @@ def _describe_warnings(
     if names:
       more = len(names) - _NUM_NAMED
       lines.append(
-          f"{len(names)} of the identities {where}"
-          f" {'have' if len(names) > 1 else 'has'} one image only:"
-          f" {', '.join(names[:_NUM_NAMED])}"
-          + (f", and {more} more." if more > 0 else ".")
+        f"{len(names)} of the identities {where}"
+        f" {'have' if len(names) > 1 else 'has'} one image only:"
+        f" {', '.join(names[:_NUM_NAMED])}"
+        + (f", and {more} more." if more > 0 else ".")
       )
   return tuple(lines)
 
@@ -268,16 +268,16 @@ def _tell_copies(database: pathlib.Path, config: task.TaskConfig) -> None:
     everything = [source for sources in found.values() for source in sources]
     in_use.add(_name_copy("all", everything))
     lines += [
-        f"{tell(path)} is no longer used by this data, may be removed."
-        for path in sorted(others)
-        if path.name not in in_use
+      f"{tell(path)} is no longer used by this data, may be removed."
+      for path in sorted(others)
+      if path.name not in in_use
     ]
   for line in lines:
     print(line, file=sys.stderr)
 
 
 def _open_converted(
-    sources: list[digiface_files.Source], variant: str, config: task.TaskConfig
+  sources: list[digiface_files.Source], variant: str, config: task.TaskConfig
 ) -> dict[str, sqlite_examples.SqliteExamples]:
   """The converted copy; made where there is none yet, or a damaged one."""
   cache = pathlib.Path(config.cache_dir or task.default_cache_dir())
@@ -285,8 +285,8 @@ def _open_converted(
 
   def open_splits():
     return {
-        split: sqlite_examples.SqliteExamples(database, split)
-        for split in _SPLITS
+      split: sqlite_examples.SqliteExamples(database, split)
+      for split in _SPLITS
     }
 
   try:
@@ -299,45 +299,45 @@ def _open_converted(
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict:
   features = tf.io.parse_example(
-      serialized,
-      {
-          "image": tf.io.FixedLenFeature([], tf.string),
-          "label": tf.io.FixedLenFeature([], tf.int64),
-      },
+    serialized,
+    {
+      "image": tf.io.FixedLenFeature([], tf.string),
+      "label": tf.io.FixedLenFeature([], tf.int64),
+    },
   )
   return collections.OrderedDict(x=features["image"], y=features["label"])
 
 
 def _extract_images(serialized: Iterable[bytes]) -> list[bytes]:
   return [
-      tf.train.Example.FromString(example)
-      .features.feature["image"]
-      .bytes_list.value[0]
-      for example in serialized
+    tf.train.Example.FromString(example)
+    .features.feature["image"]
+    .bytes_list.value[0]
+    for example in serialized
   ]
 
 
 def _load_images(
-    examples: sqlite_examples.SqliteExamples,
-    image_shape: tuple[int, int, int],
+  examples: sqlite_examples.SqliteExamples,
+  image_shape: tuple[int, int, int],
 ) -> embedding.LabelledImages:
   """Held-out images, read when they are asked for; a label is a subject."""
   subjects = np.array([int(user_id) for user_id in examples.user_ids])
   labels = np.repeat(subjects, examples.num_examples)
   return embedding.LabelledImages(
-      encoded_images.EncodedImages(
-          lambda rows: _extract_images(examples.read_rows(rows)),
-          lambda row: f"subject {labels[row]}",
-          len(labels),
-          image_shape,
-      ),
-      labels,
+    encoded_images.EncodedImages(
+      lambda rows: _extract_images(examples.read_rows(rows)),
+      lambda row: f"subject {labels[row]}",
+      len(labels),
+      image_shape,
+    ),
+    labels,
   )
 
 
 def _build_search(
-    create_client_dataset: Callable[[tf.Tensor], tf.data.Dataset],
-    image_shape: tuple[int, int, int],
+  create_client_dataset: Callable[[tf.Tensor], tf.data.Dataset],
+  image_shape: tuple[int, int, int],
 ) -> Callable[[str], list[str]]:
   """Builds the function that names a client's images that cannot be used."""
 
@@ -348,8 +348,8 @@ def _build_search(
       for batch in create_client_dataset(tf.constant(user_id)):
         contents += batch["x"].numpy().tolist()
       lines += [
-          f"subject {user_id} image {row}: not an image"
-          for row in encoded_images.find_unreadable(contents, image_shape)
+        f"subject {user_id} image {row}: not an image"
+        for row in encoded_images.find_unreadable(contents, image_shape)
       ]
     return lines
 
@@ -392,11 +392,11 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
   left_out = []
   if bad.skips:
     left_out = [
-        user_id
-        for user_id, number in zip(
-            examples.user_ids, examples.num_examples, strict=True
-        )
-        if number == 1
+      user_id
+      for user_id, number in zip(
+        examples.user_ids, examples.num_examples, strict=True
+      )
+      if number == 1
     ]
 
   def create_client_dataset(client_id):
@@ -404,32 +404,32 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
     return dataset.map(_parse)
 
   num_held_out = {
-      split: np.count_nonzero(splits[split].num_examples)
-      for split in ("validation", "test")
+    split: np.count_nonzero(splits[split].num_examples)
+    for split in ("validation", "test")
   }
   return task.Task(
-      name="digiface",
-      user_meaning="an identity (a rendered person)",
-      # In the order of their numbers, which is the order of the labels.
-      train_users=population.Population.from_ids(
-          sorted(examples.user_ids, key=int)
-      ),
-      create_client_dataset=create_client_dataset,
-      image_shape=image_shape,
-      num_train_classes=len(examples.user_ids),
-      load_images=lambda split: _load_images(splits[split], image_shape),
-      split_description=(
-          f"identities of {variant}, by a fixed keyed hash of the subject"
-          f" number: {len(examples.user_ids)} for training,"
-          f" {num_held_out['validation']} for validation,"
-          f" {num_held_out['test']} for test"
-      ),
-      default_backbone="resnet50",
-      one_class_per_user=True,
-      # A user is an identity, and those held out are others.
-      evaluation_on_training_users=False,
-      decode_images=encoded_images.build_decoder(image_shape),
-      bad_examples=bad,
-      find_bad_examples=_build_search(create_client_dataset, image_shape),
-      warnings=_describe_warnings(notes, bad),
+    name="digiface",
+    user_meaning="an identity (a rendered person)",
+    # In the order of their numbers, which is the order of the labels.
+    train_users=population.Population.from_ids(
+      sorted(examples.user_ids, key=int)
+    ),
+    create_client_dataset=create_client_dataset,
+    image_shape=image_shape,
+    num_train_classes=len(examples.user_ids),
+    load_images=lambda split: _load_images(splits[split], image_shape),
+    split_description=(
+      f"identities of {variant}, by a fixed keyed hash of the subject"
+      f" number: {len(examples.user_ids)} for training,"
+      f" {num_held_out['validation']} for validation,"
+      f" {num_held_out['test']} for test"
+    ),
+    default_backbone="resnet50",
+    one_class_per_user=True,
+    # A user is an identity, and those held out are others.
+    evaluation_on_training_users=False,
+    decode_images=encoded_images.build_decoder(image_shape),
+    bad_examples=bad,
+    find_bad_examples=_build_search(create_client_dataset, image_shape),
+    warnings=_describe_warnings(notes, bad),
   )

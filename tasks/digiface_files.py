@@ -38,17 +38,21 @@ _MEMBER_NAME = re.compile(r"(?:[^/]+/)?(\d+)/([^/]*)")
 _CHECKED_AT_ONCE = 2_000
 # RuntimeError: encrypted, or (NotImplementedError) packed in an unknown way.
 _FORMAT_ERRORS = (
-    EOFError, RuntimeError, UnicodeDecodeError, lzma.LZMAError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+  EOFError,
+  RuntimeError,
+  UnicodeDecodeError,
+  lzma.LZMAError,
+  zipfile.BadZipFile,
+  zlib.error,
+)
 # Of a zip that is damaged, not of the disk: a place before its start, and what
 # bz2 cannot unpack.
 _FORMAT_ERRNOS = (errno.EINVAL, None)
 ADVICE = (
-    "It must hold subjects_*_imgs.zip of github.com/microsoft/DigiFace1M (for"
-    " non-commercial research), or their unpacked folders. To try the program"
-    " on synthetic data instead: python -m tasks.synthetic --task=digiface"
-    " --output_dir=DIR, then --data_dir=DIR."
+  "It must hold subjects_*_imgs.zip of github.com/microsoft/DigiFace1M (for"
+  " non-commercial research), or their unpacked folders. To try the program"
+  " on synthetic data instead: python -m tasks.synthetic --task=digiface"
+  " --output_dir=DIR, then --data_dir=DIR."
 )
 
 
@@ -126,7 +130,7 @@ def find_sources(data_dir: str | None) -> dict[str, list[Source]]:
   """
   if data_dir is None:
     raise sqlite_examples.DataError(
-        f"--data_dir must be given for task digiface. {ADVICE}"
+      f"--data_dir must be given for task digiface. {ADVICE}"
     )
   root = pathlib.Path(data_dir)
   sources = {part: [] for part in PARTS}
@@ -139,18 +143,18 @@ def find_sources(data_dir: str | None) -> dict[str, list[Source]]:
         parts_in_root.add(part_of_subject(int(path.name)))
   except OSError as error:
     raise sqlite_examples.DataError(
-        f"--data_dir must be a folder that can be read, found {root}:"
-        f" {error.strerror}. {ADVICE}"
+      f"--data_dir must be a folder that can be read, found {root}:"
+      f" {error.strerror}. {ADVICE}"
     ) from error
   for part, ends in (
-      ("72_images", (0, _FIRST_OF_5_IMAGES - 1)),
-      ("5_images", (_FIRST_OF_5_IMAGES, 10**18)),
+    ("72_images", (0, _FIRST_OF_5_IMAGES - 1)),
+    ("5_images", (_FIRST_OF_5_IMAGES, 10**18)),
   ):
     if part in parts_in_root:
       sources[part].append(Source(root, "", ends))
   if not any(sources.values()):
     raise sqlite_examples.DataError(
-        f"--data_dir has no DigiFace images, found {root}. {ADVICE}"
+      f"--data_dir has no DigiFace images, found {root}. {ADVICE}"
     )
   return {part: found for part, found in sources.items() if found}
 
@@ -160,7 +164,7 @@ def _is_image(name: str) -> bool:
 
 
 def _list_folder(
-    source: Source,
+  source: Source,
 ) -> Iterator[tuple[str, list[tuple[str, os.stat_result]]]]:
   """Yields the subjects' folders of a folder, and the images in each."""
   try:
@@ -169,30 +173,30 @@ def _list_folder(
       if not folder.isdecimal() or not path.is_dir():
         continue
       if not source.name and not (
-          source.subjects[0] <= int(folder) <= source.subjects[1]
+        source.subjects[0] <= int(folder) <= source.subjects[1]
       ):
         continue
       with os.scandir(path) as entries:
         yield (
-            folder,
-            sorted(
-                (entry.name, entry.stat())
-                for entry in entries
-                if _is_image(entry.name)
-            ),
+          folder,
+          sorted(
+            (entry.name, entry.stat())
+            for entry in entries
+            if _is_image(entry.name)
+          ),
         )
   except OSError as error:
     raise sqlite_examples.DataError(
-        f"{error.filename or source.path} must be a folder that can be read,"
-        f" found: {error.strerror}."
+      f"{error.filename or source.path} must be a folder that can be read,"
+      f" found: {error.strerror}."
     ) from error
 
 
 def _reading_error(
-    path: str | os.PathLike[str], error: OSError
+  path: str | os.PathLike[str], error: OSError
 ) -> sqlite_examples.DataError:
   return sqlite_examples.DataError(
-      f"{path} must be a file that can be read, found: {error.strerror}."
+    f"{path} must be a file that can be read, found: {error.strerror}."
   )
 
 
@@ -214,7 +218,7 @@ def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
     if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
       raise _reading_error(path, error) from error
     raise sqlite_examples.DataError(
-        f"{path} must be a whole zip archive, found: {error}. Fetch it again."
+      f"{path} must be a whole zip archive, found: {error}. Fetch it again."
     ) from error
 
 
@@ -241,7 +245,7 @@ def read_member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _list_zip(
-    source: Source,
+  source: Source,
 ) -> Iterator[tuple[str, list[tuple[str, zipfile.ZipInfo]]]]:
   """Yields the subjects' folders of a zip, and the images in each."""
   subjects = collections.defaultdict(list)
@@ -272,34 +276,34 @@ def list_identities(source: Source) -> list[Identity]:
   identities = []
   if source.path.is_dir():
     found = (
-        (folder, [(name, facts.st_size) for name, facts in files])
-        for folder, files in _list_folder(source)
+      (folder, [(name, facts.st_size) for name, facts in files])
+      for folder, files in _list_folder(source)
     )
   else:
     found = (
-        (folder, [(name, info.file_size) for name, info in files])
-        for folder, files in _list_zip(source)
+      (folder, [(name, info.file_size) for name, info in files])
+      for folder, files in _list_zip(source)
     )
   for folder, files in found:
     subject = int(folder.rpartition("/")[2])
     if not source.subjects[0] <= subject <= source.subjects[1]:
       raise sqlite_examples.DataError(
-          f"{source.path} must hold subjects {source.subjects[0]} to"
-          f" {source.subjects[1]}, as its name says, found {subject}."
+        f"{source.path} must hold subjects {source.subjects[0]} to"
+        f" {source.subjects[1]}, as its name says, found {subject}."
       )
     # By number where names are plain numbers.
     files.sort(key=lambda file: (len(file[0]), file[0]))
     identities.append(
-        Identity(
-            subject,
-            source,
-            tuple(f"{folder}/{name}" for name, _ in files),
-            sum(size for _, size in files),
-        )
+      Identity(
+        subject,
+        source,
+        tuple(f"{folder}/{name}" for name, _ in files),
+        sum(size for _, size in files),
+      )
     )
   if not identities:
     raise sqlite_examples.DataError(
-        f"{source.path} must hold <subject id>/<k>.png, found no such file."
+      f"{source.path} must hold <subject id>/<k>.png, found no such file."
     )
   return identities
 
@@ -322,12 +326,12 @@ def describe_missing(source: Source, identities: list[Identity]) -> list[str]:
   warnings = []
   if len(identities) < expected:
     warnings.append(
-        f"{source.name} holds {len(identities)} of {expected} identities."
+      f"{source.name} holds {len(identities)} of {expected} identities."
     )
   if incomplete:
     warnings.append(
-        f"{source.name} has fewer than {source.num_images} images of"
-        f" {incomplete} of {len(identities)} identities."
+      f"{source.name} has fewer than {source.num_images} images of"
+      f" {incomplete} of {len(identities)} identities."
     )
   return warnings
 
@@ -392,7 +396,7 @@ class Reader:
       self._archive = None
 
   def read(
-      self, identities: Iterable[Identity]
+    self, identities: Iterable[Identity]
   ) -> Iterator[tuple[int, list[bytes]]]:
     """Reads identities and decodes every image once.
 
@@ -442,13 +446,13 @@ class Reader:
     return read_member(self._archive[1], name)
 
   def _check(
-      self, pending: list[tuple[Identity, list[tuple[str, bytes]]]]
+    self, pending: list[tuple[Identity, list[tuple[str, bytes]]]]
   ) -> Iterator[tuple[int, list[bytes]]]:
     unreadable = set(
-        encoded_images.find_unreadable(
-            [content for _, images in pending for _, content in images],
-            (SIDE, SIDE, 3),
-        )
+      encoded_images.find_unreadable(
+        [content for _, images in pending for _, content in images],
+        (SIDE, SIDE, 3),
+      )
     )
     place = 0
     for identity, images in pending:

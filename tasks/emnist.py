@@ -30,9 +30,9 @@ _FIRST_HELD_OUT_LABEL = 36
 _NUM_LABELS = 62
 _PARSING_BATCH = 512
 _ADVICE = (
-    f"Put TFF's {_FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
-    f"{_FILE_NAME}.lzma, unpacked) there, or make synthetic data: python -m"
-    " tasks.synthetic --task=emnist --output_dir=DIR, then --data_dir=DIR."
+  f"Put TFF's {_FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
+  f"{_FILE_NAME}.lzma, unpacked) there, or make synthetic data: python -m"
+  " tasks.synthetic --task=emnist --output_dir=DIR, then --data_dir=DIR."
 )
 _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
 
@@ -46,23 +46,23 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
     # interrupted download left there.
     with tempfile.TemporaryDirectory(dir=directory) as temporary:
       tff.simulation.datasets.emnist.load_data(
-          only_digits=False, cache_dir=temporary
+        only_digits=False, cache_dir=temporary
       )
       downloaded = pathlib.Path(temporary) / _FILE_NAME
       _open_splits(downloaded)
       os.replace(downloaded, path)
   except (
-      OSError,
-      EOFError,
-      http.client.HTTPException,
-      lzma.LZMAError,
-      sqlite3.Error,
-      sqlite_examples.DataError,
-      tf.errors.OpError,
+    OSError,
+    EOFError,
+    http.client.HTTPException,
+    lzma.LZMAError,
+    sqlite3.Error,
+    sqlite_examples.DataError,
+    tf.errors.OpError,
   ) as error:
     raise sqlite_examples.DataError(
-        f"--data_dir is not given and {_FILE_NAME} could not be downloaded to"
-        f" {directory} ({error}). {_ADVICE}"
+      f"--data_dir is not given and {_FILE_NAME} could not be downloaded to"
+      f" {directory} ({error}). {_ADVICE}"
     ) from error
   return path
 
@@ -73,7 +73,7 @@ def _find_database(data_dir: str | None) -> pathlib.Path:
     path = pathlib.Path(data_dir) / _FILE_NAME
     if not path.is_file():
       raise sqlite_examples.DataError(
-          f"--data_dir must hold {_FILE_NAME}, found no file {path}. {_ADVICE}"
+        f"--data_dir must hold {_FILE_NAME}, found no file {path}. {_ADVICE}"
       )
     return path
   path = pathlib.Path.home() / ".tff" / _FILE_NAME
@@ -81,17 +81,17 @@ def _find_database(data_dir: str | None) -> pathlib.Path:
 
 
 def _open_splits(
-    path: pathlib.Path,
+  path: pathlib.Path,
 ) -> dict[str, sqlite_examples.SqliteExamples]:
   """Opens both splits, so that a lack of one shows before training."""
   splits = {
-      split: sqlite_examples.SqliteExamples(path, name)
-      for split, name in _SPLIT_OF.items()
+    split: sqlite_examples.SqliteExamples(path, name)
+    for split, name in _SPLIT_OF.items()
   }
   for split, examples in splits.items():
     if not examples.read_serialized(limit=1):
       raise sqlite_examples.DataError(
-          f"{path} has no example in split {_SPLIT_OF[split]!r}."
+        f"{path} has no example in split {_SPLIT_OF[split]!r}."
       )
   return splits
 
@@ -99,18 +99,18 @@ def _open_splits(
 def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   """From serialised examples `[b]` to uint8 images and int64 labels."""
   features = tf.io.parse_example(
-      serialized,
-      {
-          "pixels": tf.io.FixedLenFeature([_SIDE, _SIDE], tf.float32),
-          "label": tf.io.FixedLenFeature([], tf.int64),
-      },
+    serialized,
+    {
+      "pixels": tf.io.FixedLenFeature([_SIDE, _SIDE], tf.float32),
+      "label": tf.io.FixedLenFeature([], tf.int64),
+    },
   )
   pixels = tf.cast(tf.round(255.0 * features["pixels"]), tf.uint8)
   return pixels[..., tf.newaxis], features["label"]
 
 
 def _parse_checked(
-    path: pathlib.Path, serialized: list[bytes]
+  path: pathlib.Path, serialized: list[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
   """Does what `_parse` does, eagerly.
 
@@ -118,8 +118,8 @@ def _parse_checked(
     DataError: If an example lacks a feature or a label is none of EMNIST's.
   """
   expected = (
-      f"--data_dir must hold a {_FILE_NAME} with pixels float32 [{_SIDE},"
-      f" {_SIDE}] and label int64 in [0, {_NUM_LABELS})"
+    f"--data_dir must hold a {_FILE_NAME} with pixels float32 [{_SIDE},"
+    f" {_SIDE}] and label int64 in [0, {_NUM_LABELS})"
   )
   try:
     images, labels = (part.numpy() for part in _parse(tf.constant(serialized)))
@@ -129,12 +129,12 @@ def _parse_checked(
     if isinstance(error, tf.errors.OpError):
       reason = error.message.splitlines()[0].rpartition("}} ")[2]
     raise sqlite_examples.DataError(
-        f"{expected}, found in {path}: {reason} {_ADVICE}"
+      f"{expected}, found in {path}: {reason} {_ADVICE}"
     ) from error
   unknown = labels[(labels < 0) | (labels >= _NUM_LABELS)]
   if unknown.size:
     raise sqlite_examples.DataError(
-        f"{expected}, found in {path} label {unknown[0]}. {_ADVICE}"
+      f"{expected}, found in {path} label {unknown[0]}. {_ADVICE}"
     )
   return images, labels
 
@@ -164,7 +164,7 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     splits = _open_splits(path)
   except (sqlite_examples.DataError, sqlite3.Error) as error:
     raise sqlite_examples.DataError(
-        f"--data_dir must hold a whole {_FILE_NAME}, found: {error} {_ADVICE}"
+      f"--data_dir must hold a whole {_FILE_NAME}, found: {error} {_ADVICE}"
     ) from error
   for split in splits.values():
     _parse_checked(path, split.read_serialized(limit=1))
@@ -176,7 +176,7 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
       images, labels = _parse(serialized)
       keep = tf.less(labels, _FIRST_HELD_OUT_LABEL)
       return collections.OrderedDict(
-          x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
+        x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
       )
 
     return examples.create_dataset(client_id).map(keep_training_classes)
@@ -186,27 +186,27 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     images, labels = [], []
     for start in range(0, len(serialized), _PARSING_BATCH):
       batch_images, batch_labels = _parse_checked(
-          path, serialized[start : start + _PARSING_BATCH]
+        path, serialized[start : start + _PARSING_BATCH]
       )
       keep = batch_labels >= _FIRST_HELD_OUT_LABEL
       images.append(batch_images[keep])
       labels.append(batch_labels[keep])
     return embedding.LabelledImages(
-        np.concatenate(images), np.concatenate(labels)
+      np.concatenate(images), np.concatenate(labels)
     )
 
   return task.Task(
-      name="emnist",
-      user_meaning="a writer",
-      train_users=population.Population.from_ids(examples.user_ids),
-      create_client_dataset=create_client_dataset,
-      image_shape=(_SIDE, _SIDE, 1),
-      num_train_classes=_FIRST_HELD_OUT_LABEL,
-      load_images=load_images,
-      split_description=(
-          f"train: digits and upper case ({_FIRST_HELD_OUT_LABEL} classes);"
-          " validation and test: lower case"
-          f" ({_NUM_LABELS - _FIRST_HELD_OUT_LABEL} classes), from different"
-          " images"
-      ),
+    name="emnist",
+    user_meaning="a writer",
+    train_users=population.Population.from_ids(examples.user_ids),
+    create_client_dataset=create_client_dataset,
+    image_shape=(_SIDE, _SIDE, 1),
+    num_train_classes=_FIRST_HELD_OUT_LABEL,
+    load_images=load_images,
+    split_description=(
+      f"train: digits and upper case ({_FIRST_HELD_OUT_LABEL} classes);"
+      " validation and test: lower case"
+      f" ({_NUM_LABELS - _FIRST_HELD_OUT_LABEL} classes), from different"
+      " images"
+    ),
   )

@@ -16,13 +16,11 @@ _NUM_CLASSES = 1203
 # grid, so that a split by place may hold fewer.
 _PLACE = "a geographic cell (photos of many people, not one person's)"
 _VARIANTS = {
-    "user_120k": user_photos.Variant(
-        _NUM_CLASSES, "an observer who took photos"
-    ),
-    **{
-        f"geo_{size}": user_photos.Variant(_NUM_CLASSES, _PLACE)
-        for size in ("100", "300", "1k", "3k", "10k", "30k")
-    },
+  "user_120k": user_photos.Variant(_NUM_CLASSES, "an observer who took photos"),
+  **{
+    f"geo_{size}": user_photos.Variant(_NUM_CLASSES, _PLACE)
+    for size in ("100", "300", "1k", "3k", "10k", "30k")
+  },
 }
 
 
@@ -50,6 +48,4 @@ def create_inaturalist_task(config: task.TaskConfig) -> task.Task:
     ValueError: If the variant is unknown.
     DataError: If the data are missing, or damaged and not to be skipped.
   """
-  return user_photos.create_task(
-      config, name="inaturalist", variants=_VARIANTS
-  )
+  return user_photos.create_task(config, name="inaturalist", variants=_VARIANTS)

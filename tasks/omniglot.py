@@ -49,15 +49,13 @@ _MIN_ALPHABETS = 5
 _HALVES = ("public_half", "private_half")
 _VARIANTS = ("all", *_HALVES)
 # RuntimeError: encrypted, or (NotImplementedError) packed in an unknown way.
-_ZIP_ERRORS = (
-    EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error
-)  # fmt: skip
+_ZIP_ERRORS = (EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
 _ADVICE = (
-    "It must hold images_background.zip (and images_evaluation.zip) of"
-    " github.com/brendenlake/omniglot, their unpacked folders, or"
-    f" {_COMPACT_NAME}. To try the program on synthetic data instead: python -m"
-    " tasks.synthetic --task=emnist --output_dir=DIR, then --task=emnist"
-    " --data_dir=DIR."
+  "It must hold images_background.zip (and images_evaluation.zip) of"
+  " github.com/brendenlake/omniglot, their unpacked folders, or"
+  f" {_COMPACT_NAME}. To try the program on synthetic data instead: python -m"
+  " tasks.synthetic --task=emnist --output_dir=DIR, then --task=emnist"
+  " --data_dir=DIR."
 )
 
 
@@ -78,16 +76,16 @@ def _decode(name: str, content: bytes) -> np.ndarray:
       grey = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
   except Image.UnidentifiedImageError as error:
     raise sqlite_examples.DataError(
-        f"{name} must be a PNG image, found something else. Fetch it again."
+      f"{name} must be a PNG image, found something else. Fetch it again."
     ) from error
   except (
-      OSError,
-      SyntaxError,
-      ValueError,
-      Image.DecompressionBombError,
+    OSError,
+    SyntaxError,
+    ValueError,
+    Image.DecompressionBombError,
   ) as error:
     raise sqlite_examples.DataError(
-        f"{name} must be a PNG image, found: {error}. Fetch it again."
+      f"{name} must be a PNG image, found: {error}. Fetch it again."
     ) from error
   return np.asarray(grey)
 
@@ -104,7 +102,7 @@ def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
         yield path.as_posix(), path.read_bytes()
       except OSError as error:
         raise sqlite_examples.DataError(
-            f"{path} must be a file that can be read, found: {error.strerror}."
+          f"{path} must be a file that can be read, found: {error.strerror}."
         ) from error
     return
   try:
@@ -114,17 +112,17 @@ def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
           yield f"{source}/{name}", archive.read(name)
   except _ZIP_ERRORS as error:
     raise sqlite_examples.DataError(
-        f"{source} must be a zip archive, found: {error}. Fetch it again."
+      f"{source} must be a zip archive, found: {error}. Fetch it again."
     ) from error
 
 
 def _read_images(source: pathlib.Path) -> _Characters:
   images, alphabets, characters = [], [], []
   for name, content in tqdm.tqdm(
-      _iterate_files(source),
-      desc=f"Reading {source.name}",
-      unit=" images",
-      disable=None,
+    _iterate_files(source),
+    desc=f"Reading {source.name}",
+    unit=" images",
+    disable=None,
   ):
     match = _IMAGE_NAME.search(name)
     if match:
@@ -133,52 +131,52 @@ def _read_images(source: pathlib.Path) -> _Characters:
       characters.append(f"{match[1]}/character{match[2]}")
   if not images:
     raise sqlite_examples.DataError(
-        f"{source} must hold <alphabet>/characterNN/NNNN_DD.png, found no such"
-        " file."
+      f"{source} must hold <alphabet>/characterNN/NNNN_DD.png, found no such"
+      " file."
     )
   return _Characters(
-      np.stack(images), np.array(alphabets), np.array(characters)
+    np.stack(images), np.array(alphabets), np.array(characters)
   )
 
 
 def _read_compact(path: pathlib.Path) -> _Characters:
   expected = (
-      f"{path} must be an npz file with images [n, {_SIDE}, {_SIDE}],"
-      " character_id [n], alphabet_id [n] and alphabets"
+    f"{path} must be an npz file with images [n, {_SIDE}, {_SIDE}],"
+    " character_id [n], alphabet_id [n] and alphabets"
   )
   try:
     with np.lib.npyio.NpzFile(path, allow_pickle=False) as arrays:
       images, characters, alphabets, names = (
-          arrays[name]
-          for name in ("images", "character_id", "alphabet_id", "alphabets")
+        arrays[name]
+        for name in ("images", "character_id", "alphabet_id", "alphabets")
       )
   except (*_ZIP_ERRORS, KeyError, ValueError) as error:
     raise sqlite_examples.DataError(f"{expected}, found: {error}.") from error
   if images.shape[1:] != (_SIDE, _SIDE) or images.dtype != np.uint8:
     raise sqlite_examples.DataError(
-        f"{path} must hold images of uint8 [n, {_SIDE}, {_SIDE}], found"
-        f" {images.dtype} {list(images.shape)}."
+      f"{path} must hold images of uint8 [n, {_SIDE}, {_SIDE}], found"
+      f" {images.dtype} {list(images.shape)}."
     )
   for numbers in (characters, alphabets):
     if numbers.shape != images.shape[:1] or numbers.dtype.kind not in "iu":
       raise sqlite_examples.DataError(
-          f"{expected}, found {len(images)} images and numbers of"
-          f" {numbers.dtype} {list(numbers.shape)}."
+        f"{expected}, found {len(images)} images and numbers of"
+        f" {numbers.dtype} {list(numbers.shape)}."
       )
   unknown = alphabets[(alphabets < 0) | (alphabets >= names.size)]
   if unknown.size:
     raise sqlite_examples.DataError(
-        f"{expected}, found alphabet_id {unknown[0]} of {names.size} alphabets."
+      f"{expected}, found alphabet_id {unknown[0]} of {names.size} alphabets."
     )
   return _Characters(
-      images, names[alphabets], np.array([f"{c:04}" for c in characters])
+    images, names[alphabets], np.array([f"{c:04}" for c in characters])
   )
 
 
 def _find_sources(data_dir: str | None) -> dict[str, pathlib.Path]:
   if data_dir is None:
     raise sqlite_examples.DataError(
-        f"--data_dir must be given for task omniglot. {_ADVICE}"
+      f"--data_dir must be given for task omniglot. {_ADVICE}"
     )
   root = pathlib.Path(data_dir)
   sources = {}
@@ -190,7 +188,7 @@ def _find_sources(data_dir: str | None) -> dict[str, pathlib.Path]:
     sources["background"] = root / _COMPACT_NAME
   if "background" not in sources:
     raise sqlite_examples.DataError(
-        f"--data_dir has no Omniglot images, found {root}. {_ADVICE}"
+      f"--data_dir has no Omniglot images, found {root}. {_ADVICE}"
     )
   return sources
 
@@ -217,10 +215,8 @@ def _fingerprint(sources: dict[str, pathlib.Path]) -> str:
     for path in _list_folder(source) if source.is_dir() else [source]:
       facts = path.stat()
       digest.update(
-          repr((
-              name, os.fspath(path), facts.st_size, facts.st_mtime_ns
-          )).encode()
-      )  # fmt: skip
+        repr((name, os.fspath(path), facts.st_size, facts.st_mtime_ns)).encode()
+      )
   return digest.hexdigest()[:16]
 
 
@@ -233,7 +229,7 @@ def _user_id(character: str) -> str:
 
 
 def _read_splits(
-    sources: dict[str, pathlib.Path],
+  sources: dict[str, pathlib.Path],
 ) -> dict[str, list[tuple[str, np.ndarray]]]:
   """Reads the sources: for each split, its characters and their images."""
   splits = collections.defaultdict(list)
@@ -247,13 +243,13 @@ def _read_splits(
       both = sorted(alphabets & seen.keys())
       if both:
         raise sqlite_examples.DataError(
-            f"{path} must hold alphabets that are not in {seen[both[0]]}, found"
-            f" {both[0]!r} in both."
+          f"{path} must hold alphabets that are not in {seen[both[0]]}, found"
+          f" {both[0]!r} in both."
         )
     elif len(alphabets) < _MIN_ALPHABETS:
       raise sqlite_examples.DataError(
-          f"{path} must hold at least {_MIN_ALPHABETS} alphabets, so that some"
-          f" can be held out, found {len(alphabets)}."
+        f"{path} must hold at least {_MIN_ALPHABETS} alphabets, so that some"
+        f" can be held out, found {len(alphabets)}."
       )
     else:
       splits_of = _splits_of_alphabets(sorted(alphabets))
@@ -262,8 +258,8 @@ def _read_splits(
       rows = np.flatnonzero(found.characters == character)
       if len(set(found.alphabets[rows])) > 1:
         raise sqlite_examples.DataError(
-            f"{path} must hold characters of one alphabet each, found"
-            f" {character} in {sorted(set(found.alphabets[rows].tolist()))}."
+          f"{path} must hold characters of one alphabet each, found"
+          f" {character} in {sorted(set(found.alphabets[rows].tolist()))}."
         )
       for split in splits_of[found.alphabets[rows[0]]]:
         splits[split].append((str(character), found.images[rows]))
@@ -275,31 +271,31 @@ def _convert(sources: dict[str, pathlib.Path], database: pathlib.Path) -> None:
   splits = _read_splits(sources)
   try:
     sqlite_examples.write_examples(
-        database,
-        {
-            split: (
-                (
-                    _user_id(character),
-                    [
-                        sqlite_examples.serialize_example(
-                            {"image": image.tobytes(), "label": label}
-                        )
-                        for image in images
-                    ],
-                )
-                for label, (character, images) in enumerate(users)
-            )
-            for split, users in splits.items()
-        },
+      database,
+      {
+        split: (
+          (
+            _user_id(character),
+            [
+              sqlite_examples.serialize_example(
+                {"image": image.tobytes(), "label": label}
+              )
+              for image in images
+            ],
+          )
+          for label, (character, images) in enumerate(users)
+        )
+        for split, users in splits.items()
+      },
     )
   except (OSError, sqlite3.Error) as error:
     raise sqlite_examples.DataError(
-        f"--cache_dir must be writable, found {database.parent}: {error}."
+      f"--cache_dir must be writable, found {database.parent}: {error}."
     ) from error
 
 
 def _open_converted(
-    sources: dict[str, pathlib.Path], config: task.TaskConfig
+  sources: dict[str, pathlib.Path], config: task.TaskConfig
 ) -> pathlib.Path:
   """The converted copy; made where there is none yet, or a damaged one."""
   cache = pathlib.Path(config.cache_dir or task.default_cache_dir())
@@ -313,14 +309,14 @@ def _open_converted(
 
 def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   features = tf.io.parse_example(
-      serialized,
-      {
-          "image": tf.io.FixedLenFeature([], tf.string),
-          "label": tf.io.FixedLenFeature([], tf.int64),
-      },
+    serialized,
+    {
+      "image": tf.io.FixedLenFeature([], tf.string),
+      "label": tf.io.FixedLenFeature([], tf.int64),
+    },
   )
   images = tf.io.decode_raw(
-      features["image"], tf.uint8, fixed_length=_SIDE * _SIDE
+    features["image"], tf.uint8, fixed_length=_SIDE * _SIDE
   )
   return tf.reshape(images, [-1, _SIDE, _SIDE, 1]), features["label"]
 
@@ -352,22 +348,22 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   sources = _find_sources(config.data_dir)
   database = _open_converted(sources, config)
   examples = sqlite_examples.SqliteExamples(
-      database, "train" if variant == "all" else variant
+    database, "train" if variant == "all" else variant
   )
   if "evaluation" in sources:
     held_out = {
-        "validation": ("validation", "test"),
-        "test": ("evaluation",),
+      "validation": ("validation", "test"),
+      "test": ("evaluation",),
     }
     description = (
-        "background alphabets in alphabetical order; validation: the 3rd, 5th,"
-        " 10th, 13th, 15th, ...; train: the others; test: the evaluation set"
+      "background alphabets in alphabetical order; validation: the 3rd, 5th,"
+      " 10th, 13th, 15th, ...; train: the others; test: the evaluation set"
     )
   else:
     held_out = {"validation": ("validation",), "test": ("test",)}
     description = (
-        "background alphabets in alphabetical order; test: the 5th, 10th, ...;"
-        " validation: the 3rd, 13th, 23rd; train: the others"
+      "background alphabets in alphabetical order; test: the 5th, 10th, ...;"
+      " validation: the 3rd, 13th, 23rd; train: the others"
     )
   if variant != "all":
     place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
@@ -375,36 +371,36 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
 
   def create_client_dataset(client_id):
     return examples.create_dataset(client_id).map(
-        lambda serialized: collections.OrderedDict(
-            zip("xy", _parse(serialized), strict=True)
-        )
+      lambda serialized: collections.OrderedDict(
+        zip("xy", _parse(serialized), strict=True)
+      )
     )
 
   def load_images(split):
     images, labels = [], []
     for part, name in enumerate(held_out[split]):
       batch_images, batch_labels = _parse(
-          tf.constant(
-              sqlite_examples.SqliteExamples(database, name).read_serialized()
-          )
+        tf.constant(
+          sqlite_examples.SqliteExamples(database, name).read_serialized()
+        )
       )
       images.append(batch_images.numpy())
       # Labels count from 0 in every part.
       labels.append(batch_labels.numpy() + part * 100_000)
     return embedding.LabelledImages(
-        np.concatenate(images), np.concatenate(labels)
+      np.concatenate(images), np.concatenate(labels)
     )
 
   return task.Task(
-      name="omniglot",
-      user_meaning="a character (20 drawings)",
-      train_users=population.Population.from_ids(examples.user_ids),
-      create_client_dataset=create_client_dataset,
-      image_shape=(_SIDE, _SIDE, 1),
-      num_train_classes=len(examples.user_ids),
-      load_images=load_images,
-      split_description=description,
-      # A user is a character, and those of other alphabets are held out.
-      evaluation_on_training_users=False,
-      one_class_per_user=True,
+    name="omniglot",
+    user_meaning="a character (20 drawings)",
+    train_users=population.Population.from_ids(examples.user_ids),
+    create_client_dataset=create_client_dataset,
+    image_shape=(_SIDE, _SIDE, 1),
+    num_train_classes=len(examples.user_ids),
+    load_images=load_images,
+    split_description=description,
+    # A user is a character, and those of other alphabets are held out.
+    evaluation_on_training_users=False,
+    one_class_per_user=True,
   )

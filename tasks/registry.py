@@ -11,11 +11,11 @@ from tasks import task
 
 # A new task is one file and one line here.
 TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
-    "digiface": digiface.create_digiface_task,
-    "emnist": emnist.create_emnist_task,
-    "gld": gld.create_gld_task,
-    "inaturalist": inaturalist.create_inaturalist_task,
-    "omniglot": omniglot.create_omniglot_task,
+  "digiface": digiface.create_digiface_task,
+  "emnist": emnist.create_emnist_task,
+  "gld": gld.create_gld_task,
+  "inaturalist": inaturalist.create_inaturalist_task,
+  "omniglot": omniglot.create_omniglot_task,
 }
 
 

@@ -69,7 +69,7 @@ class Task:
   held_out_classes_are_new: bool = True
   decode_images: encoded_images.ImageDecoder | None = None
   bad_examples: bad_examples_lib.BadExamples = dataclasses.field(
-      default_factory=bad_examples_lib.BadExamples
+    default_factory=bad_examples_lib.BadExamples
   )
   find_bad_examples: Callable[[str], list[str]] | None = None
   warnings: tuple[str, ...] = ()
@@ -77,29 +77,27 @@ class Task:
   def __post_init__(self):
     if len(self.image_shape) != 3 or min(self.image_shape) < 1:
       raise ValueError(
-          "image_shape must be three positive numbers, found"
-          f" {self.image_shape}."
+        f"image_shape must be three positive numbers, found {self.image_shape}."
       )
     if self.num_train_classes < 1:
       raise ValueError(
-          "num_train_classes must be at least 1, found"
-          f" {self.num_train_classes}."
+        f"num_train_classes must be at least 1, found {self.num_train_classes}."
       )
     with tf.Graph().as_default():
       spec = self.create_client_dataset(
-          tf.compat.v1.placeholder(tf.string, [])
+        tf.compat.v1.placeholder(tf.string, [])
       ).element_spec
     expected = {
-        "x": (
-            tf.TensorSpec([None, *self.image_shape], tf.uint8)
-            if self.decode_images is None
-            else tf.TensorSpec([None], tf.string)
-        ),
-        "y": tf.TensorSpec([None], tf.int64),
+      "x": (
+        tf.TensorSpec([None, *self.image_shape], tf.uint8)
+        if self.decode_images is None
+        else tf.TensorSpec([None], tf.string)
+      ),
+      "y": tf.TensorSpec([None], tf.int64),
     }
     if spec != expected:
       raise ValueError(
-          f"create_client_dataset must yield {expected}, found {spec}."
+        f"create_client_dataset must yield {expected}, found {spec}."
       )
 
   @property
@@ -145,7 +143,7 @@ class TaskConfig:
     bad_examples_lib.BadExamples(self.on_bad_example)
     if self.image_size is not None and self.image_size < 1:
       raise ValueError(
-          f"image_size must be at least 1, found {self.image_size}."
+        f"image_size must be at least 1, found {self.image_size}."
       )
 
   def choose_variant(self, task: str, variants: Sequence[str]) -> str:
@@ -165,8 +163,8 @@ class TaskConfig:
       return variants[0]
     if self.variant not in variants:
       raise ValueError(
-          f"task_variant must be one of {list(variants)} for task {task}, found"
-          f" {self.variant!r}."
+        f"task_variant must be one of {list(variants)} for task {task}, found"
+        f" {self.variant!r}."
       )
     return self.variant
 
@@ -182,13 +180,12 @@ class TaskConfig:
     """
     if self.on_bad_example != "fail":
       raise ValueError(
-          f"on_bad_example must be fail for task {task}, found"
-          f" {self.on_bad_example}."
+        f"on_bad_example must be fail for task {task}, found"
+        f" {self.on_bad_example}."
       )
     if self.image_size not in (None, side):
       raise ValueError(
-          f"image_size must be {side} for task {task}, found"
-          f" {self.image_size}."
+        f"image_size must be {side} for task {task}, found {self.image_size}."
       )
 
 

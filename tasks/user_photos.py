@@ -64,17 +64,17 @@ class _TestSet:
     return self.index.labels[self.rows]
 
   def load(
-      self, split: str, image_shape: tuple[int, int, int]
+    self, split: str, image_shape: tuple[int, int, int]
   ) -> embedding.LabelledImages:
     """The images of a split, which are read and decoded when indexed."""
     rows = self.rows[_is_validation(self.labels) == (split == "validation")]
     images = encoded_images.EncodedImages(
-        lambda some: tfrecord_index.read_images(
-            self.path, self.index, rows[some]
-        ),
-        lambda row: f"{self.path} record {rows[row]}",
-        rows.size,
-        image_shape,
+      lambda some: tfrecord_index.read_images(
+        self.path, self.index, rows[some]
+      ),
+      lambda row: f"{self.path} record {rows[row]}",
+      rows.size,
+      image_shape,
     )
     return embedding.LabelledImages(images, self.index.labels[rows])
 
@@ -85,25 +85,25 @@ def _is_validation(labels: np.ndarray) -> np.ndarray:
 
 def _advice(name: str) -> str:
   return (
-      f"To get the data: python -m binaries.prepare_data --task={name}; to make"
-      f" synthetic data: python -m tasks.synthetic --task={name}"
-      " --output_dir=DIR --num_users=60, then --data_dir=DIR."
+    f"To get the data: python -m binaries.prepare_data --task={name}; to make"
+    f" synthetic data: python -m tasks.synthetic --task={name}"
+    " --output_dir=DIR --num_users=60, then --data_dir=DIR."
   )
 
 
 def _is_variant_folder(folder: pathlib.Path) -> bool:
   return (folder / tfrecord_layout.TRAIN_FOLDER).is_dir() and (
-      folder / tfrecord_layout.TEST_FILE_NAME
+    folder / tfrecord_layout.TEST_FILE_NAME
   ).is_file()
 
 
 def _find_folder(
-    config: task.TaskConfig, name: str, variant: str, variants: Collection[str]
+  config: task.TaskConfig, name: str, variant: str, variants: Collection[str]
 ) -> pathlib.Path:
   """The folder of a variant: in `data_dir`, or `data_dir` itself."""
   if config.data_dir is None:
     raise sqlite_examples.DataError(
-        f"--data_dir must be given for task {name}. {_advice(name)}"
+      f"--data_dir must be given for task {name}. {_advice(name)}"
     )
   root = pathlib.Path(config.data_dir)
   # TFF writes iNaturalist's folders in lower case and reads them in upper case.
@@ -116,16 +116,16 @@ def _find_folder(
   if _is_variant_folder(root) and own_name not in set(variants) - {variant}:
     if own_name != variant and config.variant is None:
       raise sqlite_examples.DataError(
-          "--task_variant must be given when --data_dir is itself a folder with"
-          f" {tfrecord_layout.TRAIN_FOLDER}/ and"
-          f" {tfrecord_layout.TEST_FILE_NAME}, found {root}, whose name is none"
-          f" of {list(variants)}."
+        "--task_variant must be given when --data_dir is itself a folder with"
+        f" {tfrecord_layout.TRAIN_FOLDER}/ and"
+        f" {tfrecord_layout.TEST_FILE_NAME}, found {root}, whose name is none"
+        f" of {list(variants)}."
       )
     return root
   raise sqlite_examples.DataError(
-      f"--data_dir must hold {variant}/{tfrecord_layout.TRAIN_FOLDER}/ and"
-      f" {variant}/{tfrecord_layout.TEST_FILE_NAME}, found {root} without."
-      f" {_advice(name)}"
+    f"--data_dir must hold {variant}/{tfrecord_layout.TRAIN_FOLDER}/ and"
+    f" {variant}/{tfrecord_layout.TEST_FILE_NAME}, found {root} without."
+    f" {_advice(name)}"
   )
 
 
@@ -137,22 +137,25 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
   found = tfrecord_layout.read_generator(folder).get("num_classes", published)
   if type(found) is not int or found < 1:
     raise sqlite_examples.DataError(
-        f"{folder / tfrecord_layout.GENERATOR_FILE_NAME} must have a"
-        f" num_classes of at least 1, found {found!r}."
+      f"{folder / tfrecord_layout.GENERATOR_FILE_NAME} must have a"
+      f" num_classes of at least 1, found {found!r}."
     )
   return found
 
 
 def _open_test_set(
-    path: pathlib.Path,
-    cache_dir: str,
-    name: str,
-    bad: bad_examples.BadExamples,
+  path: pathlib.Path,
+  cache_dir: str,
+  name: str,
+  bad: bad_examples.BadExamples,
 ) -> _TestSet:
   index = tfrecord_index.open_index(
-      # An evaluation would not get past one image that cannot be decoded.
-      [path], cache_dir, name=name, decode_all=bad.skips
-  )  # fmt: skip
+    # An evaluation would not get past one image that cannot be decoded.
+    [path],
+    cache_dir,
+    name=name,
+    decode_all=bad.skips,
+  )
   for where, what in index.describe_faults(0, path.name):
     bad.add(where, what)
   if not index.labels.size:
@@ -161,22 +164,22 @@ def _open_test_set(
 
 
 def _check_labels(
-    labels: np.ndarray,
-    name_of_row: Callable[[int], str],
-    num_classes: int,
-    variant: str,
+  labels: np.ndarray,
+  name_of_row: Callable[[int], str],
+  num_classes: int,
+  variant: str,
 ) -> None:
   wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
   if wrong.size:
     raise sqlite_examples.DataError(
-        f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
-        f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
-        " another variant's."
+      f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
+      f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
+      " another variant's."
     )
 
 
 def _warn_of_missing_classes(
-    train_classes: np.ndarray, test_classes: np.ndarray
+  train_classes: np.ndarray, test_classes: np.ndarray
 ) -> tuple[str, ...]:
   missing = np.setdiff1d(train_classes, test_classes)
   if not missing.size:
@@ -184,14 +187,14 @@ def _warn_of_missing_classes(
   named = ", ".join(str(label) for label in missing[:_NUM_NAMED_CLASSES])
   more = ", ..." if missing.size > _NUM_NAMED_CLASSES else ""
   return (
-      f"{missing.size} of {train_classes.size} classes of the training set have"
-      " no image in the test set, so evaluations say nothing of them: class"
-      f" {named}{more}.",
+    f"{missing.size} of {train_classes.size} classes of the training set have"
+    " no image in the test set, so evaluations say nothing of them: class"
+    f" {named}{more}.",
   )
 
 
 def create_task(
-    config: task.TaskConfig, *, name: str, variants: Mapping[str, Variant]
+  config: task.TaskConfig, *, name: str, variants: Mapping[str, Variant]
 ) -> task.Task:
   """Creates a task on photos by user.
 
@@ -220,56 +223,54 @@ def create_task(
   cache_dir = config.cache_dir or task.default_cache_dir()
   bad = bad_examples.BadExamples(config.on_bad_example)
   train = tfrecord_examples.TfRecordExamples(
-      folder / tfrecord_layout.TRAIN_FOLDER,
-      cache_dir,
-      name=f"{variant_name}_{tfrecord_layout.TRAIN_FOLDER}",
-      bad=bad,
+    folder / tfrecord_layout.TRAIN_FOLDER,
+    cache_dir,
+    name=f"{variant_name}_{tfrecord_layout.TRAIN_FOLDER}",
+    bad=bad,
   )
   test = _open_test_set(
-      folder / tfrecord_layout.TEST_FILE_NAME,
-      cache_dir,
-      f"{variant_name}_test",
-      bad,
+    folder / tfrecord_layout.TEST_FILE_NAME,
+    cache_dir,
+    f"{variant_name}_test",
+    bad,
   )
   bad.check()
   for labels, name_of_row in (
-      (train.labels, train.name_of_row),
-      (test.labels, lambda _: str(test.path)),
+    (train.labels, train.name_of_row),
+    (test.labels, lambda _: str(test.path)),
   ):
     _check_labels(labels, name_of_row, num_classes, variant_name)
   in_validation = _is_validation(test.labels)
   if in_validation.all() or not in_validation.any():
     raise sqlite_examples.DataError(
-        f"{test.path} must hold images for validation (class modulo"
-        f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
-        f" classes), found classes {np.unique(test.labels).tolist()}."
+      f"{test.path} must hold images for validation (class modulo"
+      f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
+      f" classes), found classes {np.unique(test.labels).tolist()}."
     )
   side = config.image_size or _DEFAULT_SIDE
   image_shape = (side, side, _CHANNELS)
   return task.Task(
-      name=name,
-      user_meaning=variant.user_meaning,
-      train_users=population.Population.from_ids(train.user_ids),
-      create_client_dataset=train.create_dataset,
-      image_shape=image_shape,
-      num_train_classes=num_classes,
-      load_images=lambda split: test.load(split, image_shape),
-      split_description=(
-          f"{variant_name}; train: {train.labels.size} images by user; held out"
-          f" is the published test set, other images of the same classes;"
-          f" validation: its classes whose number modulo {_VALIDATION_STRIDE}"
-          f" is {_VALIDATION_START}; test: its other classes"
-      ),
-      default_backbone="mobilenet_v2",
-      # The published test sets do not say whose images they are, so they may
-      # be of users who train.
-      evaluation_on_training_users=True,
-      held_out_classes_are_new=False,
-      decode_images=encoded_images.build_decoder(image_shape),
-      bad_examples=bad,
-      find_bad_examples=train.find_bad_examples,
-      warnings=train.warnings
-      + _warn_of_missing_classes(
-          np.unique(train.labels), np.unique(test.labels)
-      ),
+    name=name,
+    user_meaning=variant.user_meaning,
+    train_users=population.Population.from_ids(train.user_ids),
+    create_client_dataset=train.create_dataset,
+    image_shape=image_shape,
+    num_train_classes=num_classes,
+    load_images=lambda split: test.load(split, image_shape),
+    split_description=(
+      f"{variant_name}; train: {train.labels.size} images by user; held out"
+      f" is the published test set, other images of the same classes;"
+      f" validation: its classes whose number modulo {_VALIDATION_STRIDE}"
+      f" is {_VALIDATION_START}; test: its other classes"
+    ),
+    default_backbone="mobilenet_v2",
+    # The published test sets do not say whose images they are, so they may
+    # be of users who train.
+    evaluation_on_training_users=True,
+    held_out_classes_are_new=False,
+    decode_images=encoded_images.build_decoder(image_shape),
+    bad_examples=bad,
+    find_bad_examples=train.find_bad_examples,
+    warnings=train.warnings
+    + _warn_of_missing_classes(np.unique(train.labels), np.unique(test.labels)),
   )

@@ -1,7 +1,7 @@
 """Writes synthetic data in a benchmark's real on-disk format.
 
-  python -m tasks.synthetic --task=emnist --output_dir=DIR --num_users=200
-  python -m tasks.synthetic --task=gld --output_dir=DIR --contact_sheet=X.png
+python -m tasks.synthetic --task=emnist --output_dir=DIR --num_users=200
+python -m tasks.synthetic --task=gld --output_dir=DIR --contact_sheet=X.png
 """
 
 from collections.abc import Sequence
@@ -18,65 +18,79 @@ from tasks.synthetic import registry
 def define_flags(flag_values: flags.FlagValues) -> None:
   """Adds this program's flags to `flag_values`."""
   flags.DEFINE_enum(
-      'task', 'emnist', sorted(registry.WRITERS),
-      'Benchmark whose format is written.', flag_values=flag_values,
+    "task",
+    "emnist",
+    sorted(registry.WRITERS),
+    "Benchmark whose format is written.",
+    flag_values=flag_values,
   )
   flags.DEFINE_string(
-      'output_dir', None, 'Directory to write to, created if missing.',
-      flag_values=flag_values, required=True,
-  )  # fmt: skip
+    "output_dir",
+    None,
+    "Directory to write to, created if missing.",
+    flag_values=flag_values,
+    required=True,
+  )
   flags.DEFINE_integer(
-      'num_users', 200, 'Number of users.', lower_bound=1,
-      flag_values=flag_values,
-  )  # fmt: skip
+    "num_users",
+    200,
+    "Number of users.",
+    lower_bound=1,
+    flag_values=flag_values,
+  )
   flags.DEFINE_integer(
-      'seed', 0, 'Seed of all randomness.', lower_bound=0,
-      flag_values=flag_values,
-  )  # fmt: skip
+    "seed",
+    0,
+    "Seed of all randomness.",
+    lower_bound=0,
+    flag_values=flag_values,
+  )
   flags.DEFINE_string(
-      'contact_sheet', None, 'PNG file in which to draw examples of what was'
-      ' written, one row a class or a user.', flag_values=flag_values,
-  )  # fmt: skip
+    "contact_sheet",
+    None,
+    "PNG file in which to draw examples of what was"
+    " written, one row a class or a user.",
+    flag_values=flag_values,
+  )
 
 
 def parse_flags(
-    argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
+  argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
 ) -> list[str]:
   """Returns what is left of `argv`; a mistake ends the program in one line."""
   try:
     return flag_values(argv)
   except flags.Error as error:
-    sys.exit(f'error: {error}')
+    sys.exit(f"error: {error}")
 
 
 def main(
-    argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
+  argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
 ) -> None:
   """Writes the data; a mistake ends the program in one line."""
   if len(argv) > 1:
-    sys.exit(f'error: only --flag=value is allowed, found {argv[1]!r}')
+    sys.exit(f"error: only --flag=value is allowed, found {argv[1]!r}")
   output_dir = flag_values.output_dir
   if not output_dir:
     sys.exit("error: --output_dir must name a directory, found ''")
   contact_sheet = flag_values.contact_sheet
-  if contact_sheet is not None and not contact_sheet.endswith('.png'):
+  if contact_sheet is not None and not contact_sheet.endswith(".png"):
     sys.exit(
-        'error: --contact_sheet must name a .png file, found'
-        f' {contact_sheet!r}'
+      f"error: --contact_sheet must name a .png file, found {contact_sheet!r}"
     )
   try:
     written = registry.WRITERS[flag_values.task](
-        output_dir, num_users=flag_values.num_users, seed=flag_values.seed
+      output_dir, num_users=flag_values.num_users, seed=flag_values.seed
     )
   except FileExistsError as error:
-    sys.exit(f'error: --output_dir={output_dir}: {error}; nothing was changed')
+    sys.exit(f"error: --output_dir={output_dir}: {error}; nothing was changed")
   except (OSError, sqlite3.OperationalError) as error:
     sys.exit(
-        f'error: --output_dir={output_dir} must be a directory that can'
-        f' be written to: {error}'
+      f"error: --output_dir={output_dir} must be a directory that can"
+      f" be written to: {error}"
     )
   except ValueError as error:
-    sys.exit(f'error: {error}')
+    sys.exit(f"error: {error}")
   if contact_sheet is None:
     return
   # EMNIST is one file, all else is found in its directory.
@@ -85,12 +99,12 @@ def main(
     registry.CONTACT_SHEETS[flag_values.task](data, contact_sheet)
   except OSError as error:
     sys.exit(
-        f'error: --contact_sheet={contact_sheet} must be a file that can be'
-        f' written: {error}'
+      f"error: --contact_sheet={contact_sheet} must be a file that can be"
+      f" written: {error}"
     )
-  print(f'Wrote {contact_sheet}')
+  print(f"Wrote {contact_sheet}")
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
   define_flags(flags.FLAGS)
   app.run(main, flags_parser=parse_flags)

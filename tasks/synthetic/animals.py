@@ -14,15 +14,30 @@ from tasks.synthetic import photo
 def create_butterfly(g: np.random.Generator) -> easel.Specimen:
   # Of the fore and the hind wing: direction, length, breadth, fullness.
   wings = (
-      (-g.uniform(0.5, 0.8), g.uniform(0.62, 0.8), g.uniform(0.9, 1.3),
-       g.uniform(0.5, 0.9)),
-      (g.uniform(0.45, 0.75), g.uniform(0.85, 1.0), g.uniform(1.1, 1.6),
-       g.uniform(0.35, 0.7)),
-  )  # fmt: skip
+    (
+      -g.uniform(0.5, 0.8),
+      g.uniform(0.62, 0.8),
+      g.uniform(0.9, 1.3),
+      g.uniform(0.5, 0.9),
+    ),
+    (
+      g.uniform(0.45, 0.75),
+      g.uniform(0.85, 1.0),
+      g.uniform(1.1, 1.6),
+      g.uniform(0.35, 0.7),
+    ),
+  )
   border, veins = g.uniform(0.0, 0.25), int(g.integers(0, 8))
   patterns = [easel.create_markings(g), easel.create_markings(g)]
-  eyes = [(g.random() < 0.55, g.uniform(0.5, 0.75), g.uniform(-0.3, 0.3),
-           g.uniform(0.09, 0.16)) for _ in wings]  # fmt: skip
+  eyes = [
+    (
+      g.random() < 0.55,
+      g.uniform(0.5, 0.75),
+      g.uniform(-0.3, 0.3),
+      g.uniform(0.09, 0.16),
+    )
+    for _ in wings
+  ]
   tail = easel.pick(g, 0.0, 0.0, 0.22)
   scallop = easel.pick(g, 0.0, 0.0, 0.07)
   dots = easel.pick(g, 0, 4, 7)
@@ -36,8 +51,10 @@ def create_butterfly(g: np.random.Generator) -> easel.Specimen:
       up = e.y - 0.08
       away = np.hypot(across, up) + 1e-6
       angle = np.arctan2(up, across) - turn
-      reach = np.clip(np.cos(np.clip(angle * breadth, -np.pi / 2, np.pi / 2)),
-                      0, 1) ** full  # fmt: skip
+      reach = (
+        np.clip(np.cos(np.clip(angle * breadth, -np.pi / 2, np.pi / 2)), 0, 1)
+        ** full
+      )
       edge = length * reach * (1 + scallop * np.cos(angle * 22))
       part = away / np.maximum(edge, 0.02)
       spread = angle * breadth / np.pi + 0.5
@@ -51,17 +68,22 @@ def create_butterfly(g: np.random.Generator) -> easel.Specimen:
           / breadth
           / veins
         )
-        colour = photo.mix(colour, e.ink, 0.7 * photo.smoothstep(
-            0.022, 0.008, lines))  # fmt: skip
+        colour = photo.mix(
+          colour, e.ink, 0.7 * photo.smoothstep(0.022, 0.008, lines)
+        )
       rim = photo.smoothstep(1 - border, 1.05 - border, part)
       colour = photo.mix(colour, e.ink, rim)
       if dots and border > 0.1:
-        spot = np.hypot((part - 1 + border / 2) * length, easel.away_from_whole(
-            spread * dots) * length * 1.6 / dots)  # fmt: skip
+        spot = np.hypot(
+          (part - 1 + border / 2) * length,
+          easel.away_from_whole(spread * dots) * length * 1.6 / dots,
+        )
         colour = photo.mix(colour, e.extra, photo.smoothstep(0.045, 0.03, spot))
       if eye[0]:
-        place = (length * eye[1] * np.cos(turn + eye[2]),
-                 length * eye[1] * np.sin(turn + eye[2]))  # fmt: skip
+        place = (
+          length * eye[1] * np.cos(turn + eye[2]),
+          length * eye[1] * np.sin(turn + eye[2]),
+        )
         ring = np.hypot(across - place[0], up - place[1]) / eye[3]
         colour = photo.mix(colour, e.extra, photo.smoothstep(1.08, 0.95, ring))
         colour = photo.mix(colour, e.ink, photo.smoothstep(0.7, 0.58, ring))
@@ -75,8 +97,9 @@ def create_butterfly(g: np.random.Generator) -> easel.Specimen:
           e.ink,
         )
       e.add(away - edge, colour, 0.1 * part + 0.2 * across)
-    e.add(easel.limb(e.x, e.y, (0, 0.28), (0, -0.35), 0.055, 0.035), e.ink, 0.3,
-          1.2)  # fmt: skip
+    e.add(
+      easel.limb(e.x, e.y, (0, 0.28), (0, -0.35), 0.055, 0.035), e.ink, 0.3, 1.2
+    )
     e.add(easel.ellipse(e.x, e.y, (0, 0.3), (0.055, 0.055)), e.ink, 0.3, 1.3)
     e.add(easel.limb(np.abs(e.x), e.y, (0.02, 0.33), (0.24, 0.7), 0.011), e.ink)
     e.add(easel.ellipse(np.abs(e.x), e.y, (0.24, 0.7), (0.025, 0.025)), e.ink)
@@ -113,8 +136,16 @@ def create_beetle(g: np.random.Generator) -> easel.Specimen:
       ),
       e.ink,
     )
-    e.add(easel.limb(side, e.y, (0.2, top + head + feelers * 0.5),
-               (0.42, top + head + feelers * 0.75), 0.016), e.ink)  # fmt: skip
+    e.add(
+      easel.limb(
+        side,
+        e.y,
+        (0.2, top + head + feelers * 0.5),
+        (0.42, top + head + feelers * 0.75),
+        0.016,
+      ),
+      e.ink,
+    )
     if jaws:
       e.add(
         easel.limb(
@@ -134,14 +165,19 @@ def create_beetle(g: np.random.Generator) -> easel.Specimen:
       0.3 - (e.x**2 + (e.y - top) ** 2) * 3,
     )
     ring = np.hypot(e.x / (wide * shield), (e.y - low - long) / shield_long)
-    e.add((ring - 1) * shield_long, e.mark if shield_marked else e.ink,
-          0.5 - 0.3 * ring**2, 0.9)  # fmt: skip
+    e.add(
+      (ring - 1) * shield_long,
+      e.mark if shield_marked else e.ink,
+      0.5 - 0.3 * ring**2,
+      0.9,
+    )
     a, b = side / wide, (e.y - low) / long
     body = (a**power + np.abs(b) ** power) ** (1 / power)
     colour = photo.mix(
-        np.broadcast_to(e.base, e.picture.shape), e.mark,
-        marks(np.clip(a, 0, 1), np.clip(0.5 + 0.5 * b, 0, 1)),
-    )  # fmt: skip
+      np.broadcast_to(e.base, e.picture.shape),
+      e.mark,
+      marks(np.clip(a, 0, 1), np.clip(0.5 + 0.5 * b, 0, 1)),
+    )
     if grooves:
       line = photo.smoothstep(0.2, 0.05, easel.away_from_whole(a * grooves))
       colour = colour * (1 - 0.35 * line[..., np.newaxis])
@@ -155,8 +191,11 @@ def create_beetle(g: np.random.Generator) -> easel.Specimen:
 def create_fish(g: np.random.Generator) -> easel.Specimen:
   tall, full = g.uniform(0.2, 0.48), g.uniform(0.6, 1.1)
   fork, tail = g.uniform(0.0, 0.16), g.uniform(0.2, 0.4)
-  fin, fin_at, fin_long = g.uniform(0.1, 0.38), g.uniform(0, 0.3), g.uniform(
-      0.3, 0.6)  # fmt: skip
+  fin, fin_at, fin_long = (
+    g.uniform(0.1, 0.38),
+    g.uniform(0, 0.3),
+    g.uniform(0.3, 0.6),
+  )
   marks = easel.create_markings(g)
   fins = easel.pick(g, "mark", "base", "ink")
   snout = g.uniform(0.8, 1.3)
@@ -174,8 +213,11 @@ def create_fish(g: np.random.Generator) -> easel.Specimen:
     for side, size in ((1.0, fin), (-1.0, fin * 0.6)):
       sail = half + size * easel.hump(back, 1.4) ** 0.7
       ends = np.abs(e.y - 0.05) - 0.6
-      e.add(np.max([side * x - sail, -side * x, ends], axis=0) * 0.7,
-            colour * ray, 0.1)  # fmt: skip
+      e.add(
+        np.max([side * x - sail, -side * x, ends], axis=0) * 0.7,
+        colour * ray,
+        0.1,
+      )
     flare = (-0.48 - e.y) / 0.3
     edge = 0.05 + tail * np.clip(flare, 0, 1) ** 0.8
     hollow = fork * (1 - np.abs(x) / (tail + 0.05)) * 2
@@ -188,8 +230,9 @@ def create_fish(g: np.random.Generator) -> easel.Specimen:
     scales = np.sin(55 * e.y + 30 * x) * np.sin(55 * e.y - 30 * x)
     belly = 1.05 - 0.3 * part + 0.07 * scales
     if mask:
-      skin = photo.mix(skin, e.ink, photo.smoothstep(0.07, 0.05, np.abs(
-          e.y - 0.62)))  # fmt: skip
+      skin = photo.mix(
+        skin, e.ink, photo.smoothstep(0.07, 0.05, np.abs(e.y - 0.62))
+      )
     e.add(body * 0.8, skin * belly[..., np.newaxis], 0.45 - 0.4 * part**2)
     gill = np.abs(np.hypot(e.y - 0.75, x) - 0.3) + 9 * (e.y > 0.6)
     e.add(np.maximum(gill - 0.012, np.abs(x) - half * 0.7), skin, 0, 0.55)
@@ -243,8 +286,13 @@ def create_bird(g: np.random.Generator) -> easel.Specimen:
       0.1,
       1.3,
     )
-    e.add(easel.limb(e.x, e.y, skull, skull + [head + beak, hook - 0.03], stout,
-               0.012), e.extra, 0.2)  # fmt: skip
+    e.add(
+      easel.limb(
+        e.x, e.y, skull, skull + [head + beak, hook - 0.03], stout, 0.012
+      ),
+      e.extra,
+      0.2,
+    )
     if crest:
       e.add(
         easel.limb(
@@ -263,8 +311,9 @@ def create_bird(g: np.random.Generator) -> easel.Specimen:
     )
     body = np.minimum(body, throat)
     belly = photo.smoothstep(0.12, -0.2, e.y - 0.75 * e.x)
-    colour = photo.mix(np.broadcast_to(e.base, e.picture.shape),
-                       0.4 * e.base + 0.5, 0.8 * belly)  # fmt: skip
+    colour = photo.mix(
+      np.broadcast_to(e.base, e.picture.shape), 0.4 * e.base + 0.5, 0.8 * belly
+    )
     if breast == "spots":
       spots = np.hypot(
         easel.away_from_whole(e.x * 7 + 3 * e.y),
@@ -295,17 +344,22 @@ def create_bird(g: np.random.Generator) -> easel.Specimen:
     elif face == "hood":
       colour = photo.mix(colour, e.ink, e.cover(-up - 0.5))
     e.add(up, colour, -1.2 * up)
-    e.add(easel.ellipse(e.x, e.y, skull + [head * 0.35, 0.03], (0.042, 0.042)),
-          np.array([0.9, 0.88, 0.8]))  # fmt: skip
-    e.add(easel.ellipse(e.x, e.y, skull + [head * 0.35, 0.03], (0.032, 0.032)),
-          np.array([0.02, 0.02, 0.02]))  # fmt: skip
+    e.add(
+      easel.ellipse(e.x, e.y, skull + [head * 0.35, 0.03], (0.042, 0.042)),
+      np.array([0.9, 0.88, 0.8]),
+    )
+    e.add(
+      easel.ellipse(e.x, e.y, skull + [head * 0.35, 0.03], (0.032, 0.032)),
+      np.array([0.02, 0.02, 0.02]),
+    )
     cosine, sine = np.cos(turn * 0.9), np.sin(turn * 0.9)
     along = cosine * (e.x + 0.12) + sine * e.y
     over = cosine * e.y - sine * (e.x + 0.12)
     feather = easel.ellipse(along, over, (0, 0), (0.44, plump * 0.62))
     a, b = np.clip(0.5 - over / plump, 0, 1), np.clip(0.5 - along / 0.88, 0, 1)
-    colour = photo.mix(np.broadcast_to(e.base * 0.7, e.picture.shape),
-                       e.mark, wing(a, b))  # fmt: skip
+    colour = photo.mix(
+      np.broadcast_to(e.base * 0.7, e.picture.shape), e.mark, wing(a, b)
+    )
     barbs = 0.9 + 0.12 * np.sin(40 * along + 30 * over)
     e.add(feather, colour * barbs[..., np.newaxis], 0.35 - 0.8 * feather)
 
@@ -346,11 +400,13 @@ def create_snail(g: np.random.Generator) -> easel.Specimen:
     away = np.hypot(x, y) + 1e-3
     angle = np.arctan2(y, x)
     turn = np.log(away / size) / (2 * np.pi * growth) - (angle + 2.2) / (
-        2 * np.pi)  # fmt: skip
+      2 * np.pi
+    )
     whorl = turn - np.floor(turn)
     outer = size * np.exp(growth * (((angle + 2.2) % (2 * np.pi)) - 2 * np.pi))
-    mark = photo.smoothstep(marked + 0.06, marked - 0.06, easel.away_from_whole(
-        whorl * bands + 0.5))  # fmt: skip
+    mark = photo.smoothstep(
+      marked + 0.06, marked - 0.06, easel.away_from_whole(whorl * bands + 0.5)
+    )
     if broken:
       mark = mark * (np.sin(angle * broken) > -0.3)
     colour = photo.mix(np.broadcast_to(e.base, e.picture.shape), e.mark, mark)

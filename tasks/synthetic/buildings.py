@@ -25,11 +25,19 @@ _Points = Sequence[Sequence[float]]
 _ARC = np.linspace(0, np.pi, 7)
 SQUARE = ((0, 0), (1, 0), (1, 1), (0, 1))
 ROUND_ARCH = (
-    (0, 0), (1, 0),
-    *((0.5 + 0.5 * np.cos(a), 0.62 + 0.38 * np.sin(a)) for a in _ARC),
-)  # fmt: skip
-POINTED_ARCH = ((0, 0), (1, 0), (1, 0.5), (0.82, 0.8), (0.5, 1),
-                (0.18, 0.8), (0, 0.5))  # fmt: skip
+  (0, 0),
+  (1, 0),
+  *((0.5 + 0.5 * np.cos(a), 0.62 + 0.38 * np.sin(a)) for a in _ARC),
+)
+POINTED_ARCH = (
+  (0, 0),
+  (1, 0),
+  (1, 0.5),
+  (0.82, 0.8),
+  (0.5, 1),
+  (0.18, 0.8),
+  (0, 0.5),
+)
 ARCHES = (SQUARE, ROUND_ARCH, POINTED_ARCH)
 CIRCLE = tuple(
   (0.5 + 0.5 * np.cos(a), 0.5 + 0.5 * np.sin(a))
@@ -233,8 +241,9 @@ class Builder:
     u0, u1, v0, v1 = box
     inset = 0.09 * (u1 - u0)
     self.ornament(side, box, shape, "wall", 0.45)
-    self.ornament(side, (u0 + inset, u1 - inset, v0, v1 - 0.05 * (v1 - v0)),
-                  shape, "air")  # fmt: skip
+    self.ornament(
+      side, (u0 + inset, u1 - inset, v0, v1 - 0.05 * (v1 - v0)), shape, "air"
+    )
 
   def bar(
     self,
@@ -250,8 +259,9 @@ class Builder:
     norm = np.linalg.norm(across)
     across = across / norm if norm > 1e-9 else np.array([0.0, 0.0, 1.0])
     across *= width / 2
-    self.face([a - across, b - across, b + across, a + across], material,
-              two_sided=True)  # fmt: skip
+    self.face(
+      [a - across, b - across, b + across, a + across], material, two_sided=True
+    )
 
   def build(self) -> Model:
     """Returns the model, scaled to a box of side 1 and centred."""

@@ -54,17 +54,17 @@ def _encode(image: np.ndarray) -> bytes:
 
 
 def _write_zip(
-    path: pathlib.Path,
-    parameters: Mapping[str, int],
-    subjects: range,
-    images_per_user: int,
-    progress: tqdm.tqdm,
+  path: pathlib.Path,
+  parameters: Mapping[str, int],
+  subjects: range,
+  images_per_user: int,
+  progress: tqdm.tqdm,
 ) -> None:
   with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
     archive.comment = json.dumps(parameters).encode()
     for subject in subjects:
       generator = np.random.default_rng(
-          np.random.SeedSequence([parameters["seed"], subject])
+        np.random.SeedSequence([parameters["seed"], subject])
       )
       person = faces.create_person(generator)
       images = faces.draw_images(person, generator, images_per_user)
@@ -82,26 +82,26 @@ def _plan(num_users: int, images_per_user: int) -> dict[str, tuple[range, int]]:
     few = 0
   many = num_users - few
   plan = {
-      f"subjects_0-{many - 1}_{images_per_user}_imgs.zip": (
-          range(many),
-          images_per_user,
-      )
+    f"subjects_0-{many - 1}_{images_per_user}_imgs.zip": (
+      range(many),
+      images_per_user,
+    )
   }
   if few:
     last = _FIRST_OF_5_IMAGES + few - 1
     plan[f"subjects_{_FIRST_OF_5_IMAGES}-{last}_5_imgs.zip"] = (
-        range(_FIRST_OF_5_IMAGES, last + 1),
-        5,
+      range(_FIRST_OF_5_IMAGES, last + 1),
+      5,
     )
   return plan
 
 
 def write_digiface(
-    output_dir: str | os.PathLike[str],
-    *,
-    num_users: int = 100,
-    seed: int = 0,
-    images_per_user: int = 72,
+  output_dir: str | os.PathLike[str],
+  *,
+  num_users: int = 100,
+  seed: int = 0,
+  images_per_user: int = 72,
 ) -> list[str]:
   """Writes faces as DigiFace-1M's zips.
 
@@ -128,21 +128,21 @@ def write_digiface(
     OSError: If `output_dir` cannot be created or written.
   """
   for name, value, least in (
-      ("num_users", num_users, 1),
-      ("seed", seed, 0),
-      ("images_per_user", images_per_user, 2),
+    ("num_users", num_users, 1),
+    ("seed", seed, 0),
+    ("images_per_user", images_per_user, 2),
   ):
     if value < least:
       raise ValueError(f"{name} must be at least {least}, found {value}")
   if num_users > _FIRST_OF_5_IMAGES:
     raise ValueError(
-        f"num_users must be at most {_FIRST_OF_5_IMAGES}, found {num_users}"
+      f"num_users must be at most {_FIRST_OF_5_IMAGES}, found {num_users}"
     )
   parameters = {
-      "generator_version": _GENERATOR_VERSION,
-      "num_users": num_users,
-      "seed": seed,
-      "images_per_user": images_per_user,
+    "generator_version": _GENERATOR_VERSION,
+    "num_users": num_users,
+    "seed": seed,
+    "images_per_user": images_per_user,
   }
   output_dir = pathlib.Path(output_dir)
   if output_dir.exists() and not output_dir.is_dir():
@@ -159,7 +159,7 @@ def write_digiface(
   try:
     partial_dir.mkdir()
     with tqdm.tqdm(
-        total=num_users, desc="people", unit="person", disable=None
+      total=num_users, desc="people", unit="person", disable=None
     ) as progress:
       for name, (subjects, number) in plan.items():
         _write_zip(partial_dir / name, parameters, subjects, number, progress)
@@ -172,9 +172,9 @@ def write_digiface(
 
 
 def _is_there(
-    output_dir: pathlib.Path,
-    paths: list[pathlib.Path],
-    parameters: Mapping[str, int],
+  output_dir: pathlib.Path,
+  paths: list[pathlib.Path],
+  parameters: Mapping[str, int],
 ) -> bool:
   """Whether exactly the zips to write are there; refuses any others."""
   complete = True
@@ -186,19 +186,19 @@ def _is_there(
     found = _read_parameters(path)
     if path not in paths or found != parameters:
       raise FileExistsError(
-          f"{path} must be absent or made with {_describe(parameters)}, found"
-          f" {_describe(found) if found else 'files from elsewhere'}"
+        f"{path} must be absent or made with {_describe(parameters)}, found"
+        f" {_describe(found) if found else 'files from elsewhere'}"
       )
   return complete
 
 
 def contact_sheet(
-    data_dir: str | os.PathLike[str],
-    output_png: str | os.PathLike[str],
-    *,
-    num_users: int = 8,
-    num_images: int = 12,
-    side: int = 84,
+  data_dir: str | os.PathLike[str],
+  output_png: str | os.PathLike[str],
+  *,
+  num_users: int = 8,
+  num_images: int = 12,
+  side: int = 84,
 ) -> None:
   """Draws one row a person, from the zip with the most images a person.
 
@@ -213,20 +213,20 @@ def contact_sheet(
     FileNotFoundError: If there is no such zip.
   """
   zips = [
-      (-int(match[3]), int(match[1]), path)
-      for path in pathlib.Path(data_dir).iterdir()
-      if (match := _ZIP_NAME.fullmatch(path.name))
+    (-int(match[3]), int(match[1]), path)
+    for path in pathlib.Path(data_dir).iterdir()
+    if (match := _ZIP_NAME.fullmatch(path.name))
   ]
   if not zips:
     raise FileNotFoundError(
-        f"data_dir must hold subjects_*_imgs.zip, found {data_dir}"
+      f"data_dir must hold subjects_*_imgs.zip, found {data_dir}"
     )
   path = min(zips)[-1]
   with zipfile.ZipFile(path) as archive:
     images = sorted(
-        tuple(map(int, match.groups()))
-        for name in archive.namelist()
-        if (match := re.fullmatch(r"(\d+)/(\d+)\.png", name))
+      tuple(map(int, match.groups()))
+      for name in archive.namelist()
+      if (match := re.fullmatch(r"(\d+)/(\d+)\.png", name))
     )
     subjects = sorted({subject for subject, _ in images})[:num_users]
     cell = side + 2
@@ -236,7 +236,7 @@ def contact_sheet(
       for column, number in enumerate(numbers[:num_images]):
         with archive.open(f"{subject}/{number}.png") as file:
           image = Image.open(file).resize(
-              (side, side), Image.Resampling.LANCZOS
+            (side, side), Image.Resampling.LANCZOS
           )
         sheet.paste(image, (column * cell + 1, row * cell + 1))
   # A palette makes the file less than half as large; only a palette that is

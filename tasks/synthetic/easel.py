@@ -104,8 +104,9 @@ def create_markings(
   Returns:
     A function from a and b to how strongly the mark shows, 0 to 1.
   """
-  kind = pick(g, "spots", "spots", "bands", "stripes", "edge", "chevrons",
-               "saddle")  # fmt: skip
+  kind = pick(
+    g, "spots", "spots", "bands", "stripes", "edge", "chevrons", "saddle"
+  )
   number = int(g.integers(2, 6))
   phase, width = g.random(), g.uniform(0.15, 0.32)
   soft = 0.06

@@ -20,7 +20,7 @@ import tqdm
 
 from tasks.synthetic import glyphs
 
-FILE_NAME = 'emnist_all.sqlite'
+FILE_NAME = "emnist_all.sqlite"
 
 _NUM_DIGITS = 10
 _TEST_FRACTION = 0.11
@@ -29,7 +29,7 @@ _GENERATOR_VERSION = 1
 
 
 def _draw_labels(
-    generator: np.random.Generator, num_examples: int
+  generator: np.random.Generator, num_examples: int
 ) -> np.ndarray:
   """Labels of one writer: most characters, unevenly often."""
   held = np.flatnonzero(generator.random(len(glyphs.CHARACTERS)) < 0.93)
@@ -38,7 +38,7 @@ def _draw_labels(
   weights = generator.gamma(2.0, size=len(held))
   weights *= np.where(held < _NUM_DIGITS, 2.0, 1.0)
   repeats = generator.choice(
-      held, size=num_examples - len(held), p=weights / weights.sum()
+    held, size=num_examples - len(held), p=weights / weights.sum()
   )
   return generator.permutation(np.concatenate([held, repeats]))
 
@@ -54,11 +54,11 @@ class _Writer:
 
 
 def _create_writer(
-    seed: int, user_index: int, examples_per_user: int
+  seed: int, user_index: int, examples_per_user: int
 ) -> _Writer:
   """Creates a writer, who depends on nothing but the arguments."""
   generator = np.random.default_rng(np.random.SeedSequence([seed, user_index]))
-  client_id = f'f{user_index:04d}_{generator.integers(100):02d}'
+  client_id = f"f{user_index:04d}_{generator.integers(100):02d}"
   spread = generator.uniform(0.5, 1.5)
   labels = _draw_labels(generator, max(8, round(examples_per_user * spread)))
   is_test = np.zeros(len(labels), bool)
@@ -85,62 +85,62 @@ def _serialize(label: int, image: np.ndarray) -> bytes:
   rest of the work; tests compare them with TensorFlow's own.
   """
   label_feature = _field(3, _field(1, bytes([label])))
-  pixels_feature = _field(2, _field(1, image.astype('<f4').tobytes()))
+  pixels_feature = _field(2, _field(1, image.astype("<f4").tobytes()))
   return _field(
-      1,
-      _field(1, _field(1, b'label') + _field(2, label_feature))
-      + _field(1, _field(1, b'pixels') + _field(2, pixels_feature)),
+    1,
+    _field(1, _field(1, b"label") + _field(2, label_feature))
+    + _field(1, _field(1, b"pixels") + _field(2, pixels_feature)),
   )
 
 
 def read_generator(path: str | os.PathLike[str]) -> Mapping[str, str]:
   """Returns what a file says about its making; nothing if not made here."""
-  uri = pathlib.Path(path).resolve().as_uri() + '?mode=ro'
+  uri = pathlib.Path(path).resolve().as_uri() + "?mode=ro"
   try:
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-      return dict(connection.execute('SELECT key, value FROM generator'))
+      return dict(connection.execute("SELECT key, value FROM generator"))
   except sqlite3.DatabaseError:
     return {}
 
 
 def _describe(parameters: Mapping[str, str]) -> str:
-  return ', '.join(f'{key}={value}' for key, value in parameters.items())
+  return ", ".join(f"{key}={value}" for key, value in parameters.items())
 
 
 def _insert_writer(connection: sqlite3.Connection, writer: _Writer) -> None:
   """Adds a writer's examples to all splits that hold any of them."""
   protos = [
-      _serialize(int(label), image)
-      for label, image in zip(writer.labels, writer.images, strict=True)
+    _serialize(int(label), image)
+    for label, image in zip(writer.labels, writer.images, strict=True)
   ]
   is_digit = writer.labels < _NUM_DIGITS
   for split_name, chosen in (
-      ('all_train', ~writer.is_test),
-      ('all_test', writer.is_test),
-      ('digits_only_train', ~writer.is_test & is_digit),
-      ('digits_only_test', writer.is_test & is_digit),
+    ("all_train", ~writer.is_test),
+    ("all_test", writer.is_test),
+    ("digits_only_train", ~writer.is_test & is_digit),
+    ("digits_only_test", writer.is_test & is_digit),
   ):
     if not chosen.any():
       continue
     connection.executemany(
-        'INSERT INTO examples VALUES (?, ?, ?)',
-        (
-            (split_name, writer.client_id, protos[index])
-            for index in np.flatnonzero(chosen)
-        ),
+      "INSERT INTO examples VALUES (?, ?, ?)",
+      (
+        (split_name, writer.client_id, protos[index])
+        for index in np.flatnonzero(chosen)
+      ),
     )
     connection.execute(
-        'INSERT INTO client_metadata VALUES (?, ?, ?)',
-        (writer.client_id, split_name, int(chosen.sum())),
+      "INSERT INTO client_metadata VALUES (?, ?, ?)",
+      (writer.client_id, split_name, int(chosen.sum())),
     )
 
 
 def write_emnist(
-    output_dir: str | os.PathLike[str],
-    *,
-    num_users: int = 200,
-    seed: int = 0,
-    examples_per_user: int = 112,
+  output_dir: str | os.PathLike[str],
+  *,
+  num_users: int = 200,
+  seed: int = 0,
+  examples_per_user: int = 112,
 ) -> str:
   """Writes handwriting-like data as federated EMNIST's `emnist_all.sqlite`.
 
@@ -168,42 +168,42 @@ def write_emnist(
     OSError: If `output_dir` cannot be created or written.
   """
   for name, value, least in (
-      ('num_users', num_users, 1),
-      ('seed', seed, 0),
-      ('examples_per_user', examples_per_user, 16),
+    ("num_users", num_users, 1),
+    ("seed", seed, 0),
+    ("examples_per_user", examples_per_user, 16),
   ):
     if value < least:
-      raise ValueError(f'{name} must be at least {least}, found {value}')
+      raise ValueError(f"{name} must be at least {least}, found {value}")
   parameters = {
-      'generator_version': str(_GENERATOR_VERSION),
-      'num_users': str(num_users),
-      'seed': str(seed),
-      'examples_per_user': str(examples_per_user),
+    "generator_version": str(_GENERATOR_VERSION),
+    "num_users": str(num_users),
+    "seed": str(seed),
+    "examples_per_user": str(examples_per_user),
   }
   output_dir = pathlib.Path(output_dir)
   if output_dir.exists() and not output_dir.is_dir():
-    raise NotADirectoryError(f'output_dir must be a directory: {output_dir}')
+    raise NotADirectoryError(f"output_dir must be a directory: {output_dir}")
   output_dir.mkdir(parents=True, exist_ok=True)
   path = output_dir / FILE_NAME
   if path.exists():
     found = read_generator(path)
     if found == parameters:
-      print(f'{path} is there already, made with the same parameters; kept')
+      print(f"{path} is there already, made with the same parameters; kept")
       return str(path)
     raise FileExistsError(
-        f'{path} must be absent or made with {_describe(parameters)}, found'
-        f' {_describe(found) if found else "a file from elsewhere"}'
+      f"{path} must be absent or made with {_describe(parameters)}, found"
+      f" {_describe(found) if found else 'a file from elsewhere'}"
     )
 
-  partial_path = output_dir / f'.{FILE_NAME}.{os.getpid()}.partial'
+  partial_path = output_dir / f".{FILE_NAME}.{os.getpid()}.partial"
   try:
     # Reports an unwritable directory as an ordinary OSError, which SQLite's own
     # errors are not, and empties what an earlier process may have left.
-    partial_path.write_bytes(b'')
+    partial_path.write_bytes(b"")
     with contextlib.closing(sqlite3.connect(partial_path)) as connection:
       # A file that nobody sees before it is complete needs no journal.
       connection.executescript(
-          """
+        """
           PRAGMA journal_mode = OFF;
           PRAGMA synchronous = OFF;
           CREATE TABLE examples (
@@ -214,31 +214,31 @@ def write_emnist(
           """
       )
       connection.executemany(
-          'INSERT INTO generator VALUES (?, ?)', parameters.items()
+        "INSERT INTO generator VALUES (?, ?)", parameters.items()
       )
       for user_index in tqdm.trange(
-          num_users, desc='writers', unit='writer', disable=None
+        num_users, desc="writers", unit="writer", disable=None
       ):
         _insert_writer(
-            connection, _create_writer(seed, user_index, examples_per_user)
+          connection, _create_writer(seed, user_index, examples_per_user)
         )
       connection.execute(
-          'CREATE INDEX examples_by_client ON examples (split_name, client_id)'
+        "CREATE INDEX examples_by_client ON examples (split_name, client_id)"
       )
       connection.commit()
     os.replace(partial_path, path)
-    print(f'Wrote {path}')
+    print(f"Wrote {path}")
   finally:
     partial_path.unlink(missing_ok=True)
   return str(path)
 
 
 def contact_sheet(
-    path: str | os.PathLike[str],
-    output_png: str | os.PathLike[str],
-    *,
-    num_users: int = 12,
-    split_name: str = 'all_train',
+  path: str | os.PathLike[str],
+  output_png: str | os.PathLike[str],
+  *,
+  num_users: int = 12,
+  split_name: str = "all_train",
 ) -> None:
   """Draws one row a writer and one column a character.
 
@@ -254,21 +254,21 @@ def contact_sheet(
   cell = size + 2
   with contextlib.closing(sqlite3.connect(path)) as connection:
     clients = connection.execute(
-        'SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?'
-        ' ORDER BY client_id LIMIT ?',
-        (split_name, num_users),
+      "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
+      " ORDER BY client_id LIMIT ?",
+      (split_name, num_users),
     ).fetchall()
     sheet = np.full((len(clients) * cell, len(glyphs.CHARACTERS) * cell), 0.8)
     for row, client in enumerate(clients):
       for (proto,) in connection.execute(
-          'SELECT serialized_example_proto FROM examples'
-          ' WHERE split_name = ? AND client_id = ?',
-          (split_name, *client),
+        "SELECT serialized_example_proto FROM examples"
+        " WHERE split_name = ? AND client_id = ?",
+        (split_name, *client),
       ):
         feature = tf.train.Example.FromString(proto).features.feature
-        label = feature['label'].int64_list.value[0]
+        label = feature["label"].int64_list.value[0]
         top, left = row * cell + 1, label * cell + 1
         sheet[top : top + size, left : left + size] = np.reshape(
-            feature['pixels'].float_list.value, (size, size)
+          feature["pixels"].float_list.value, (size, size)
         )
   Image.fromarray(np.round(sheet * 255).astype(np.uint8)).save(output_png)

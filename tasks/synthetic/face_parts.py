@@ -78,18 +78,18 @@ class View:
     """Some rows, without the columns that no face reaches."""
     part = (slice(None), rows, FACE_COLUMNS)
     return View(
-        across=self.across[part],
-        down=self.down[part],
-        reach=self.reach[part],
-        normal=tuple(values[part] for values in self.normal),
-        u=self.u[part],
-        v=self.v[part],
-        front=self.front[part],
+      across=self.across[part],
+      down=self.down[part],
+      reach=self.reach[part],
+      normal=tuple(values[part] for values in self.normal),
+      u=self.u[part],
+      v=self.v[part],
+      front=self.front[part],
     )
 
 
 def view_head(
-    shape: Mapping[str, float], scene: Mapping[str, np.ndarray]
+  shape: Mapping[str, float], scene: Mapping[str, np.ndarray]
 ) -> View:
   """Turns the head and finds what each pixel shows of it.
 
@@ -109,7 +109,7 @@ def view_head(
 
   low = np.clip(down, 0.0, 1.0)
   width = shape["width"] * (
-      1.0 + shape["jaw"] * low * low + shape["cheek"] * np.sin(np.pi * low)
+    1.0 + shape["jaw"] * low * low + shape["cheek"] * np.sin(np.pi * low)
   )
   flat = across / width
   squared = flat * flat + down * down
@@ -121,22 +121,22 @@ def view_head(
   v = down * cosine - depth * sine
   depth = down * sine + depth * cosine
   return View(
-      across=across,
-      down=down,
-      reach=np.sqrt(squared),
-      normal=(flat, near),
-      u=u,
-      v=v,
-      front=np.clip(depth * 6.0 + 1.0, 0.0, 1.0),
+    across=across,
+    down=down,
+    reach=np.sqrt(squared),
+    normal=(flat, near),
+    u=u,
+    v=v,
+    front=np.clip(depth * 6.0 + 1.0, 0.0, 1.0),
   )
 
 
 def paint_behind_face(
-    person: Person,
-    view: View,
-    scene: Mapping[str, np.ndarray],
-    image: np.ndarray,
-    clothes: np.ndarray,
+  person: Person,
+  view: View,
+  scene: Mapping[str, np.ndarray],
+  image: np.ndarray,
+  clothes: np.ndarray,
 ) -> np.ndarray:
   """Paints hair, neck, clothes and ears.
 
@@ -158,9 +158,9 @@ def paint_behind_face(
   sideways = np.abs(behind)
   wide, tall = shape["width"] + shape["side"], 1.0 + shape["top"]
   hair = np.where(
-      down < 0,
-      painting.ellipse(behind, down, wide, tall),
-      np.maximum(sideways - wide * (1 - 0.1 * down), down - shape["length"]),
+    down < 0,
+    painting.ellipse(behind, down, wide, tall),
+    np.maximum(sideways - wide * (1 - 0.1 * down), down - shape["length"]),
   )
   if shape["curl"] > 0.3:
     waves = shape["hair_waves"] * (1.2 + shape["curl"] / 2)
@@ -185,10 +185,10 @@ def paint_behind_face(
     turned = side * np.sin(scene["yaw"])
     reach = (shape["width"] + shape["ear_reach"]) * (1 - 0.25 * turned)
     ear = painting.ellipse(
-        across - side * reach,
-        down - 0.03 + scene["pitch"] * 0.4,
-        0.55 * size,
-        size,
+      across - side * reach,
+      down - 0.03 + scene["pitch"] * 0.4,
+      0.55 * size,
+      size,
     )
     rim = _cover(np.abs(ear + 0.02) - 0.025)
     ear = _cover(ear)
@@ -211,19 +211,17 @@ def paint_skin(person: Person, view: View, image: np.ndarray) -> None:
   cheeks = np.exp(cheeks * -14) * person.shape["blush"]
   painting.paint(image, cheeks, (200, 70, 70))
   places = [
-      np.clip((place + 1) * (MARKS_SIZE / 2), 0, MARKS_SIZE - 1).astype(
-          np.int32
-      )
-      for place in (view.v, view.u)
+    np.clip((place + 1) * (MARKS_SIZE / 2), 0, MARKS_SIZE - 1).astype(np.int32)
+    for place in (view.v, view.u)
   ]
   painting.paint(image, person.marks[tuple(places)], person.skin * 0.4)
 
 
 def paint_eyes(
-    person: Person,
-    view: View,
-    scene: Mapping[str, np.ndarray],
-    image: np.ndarray,
+  person: Person,
+  view: View,
+  scene: Mapping[str, np.ndarray],
+  image: np.ndarray,
 ) -> None:
   """Paints eyes, lids and brows.
 
@@ -260,11 +258,11 @@ def paint_eyes(
 
     u = u - shape["brow_inner"]
     middle = (
-        shape["eye_height"]
-        - shape["brow_gap"]
-        - scene["brow_raise"]
-        + shape["brow_arch"] * u * u
-        - shape["brow_tilt"] * u
+      shape["eye_height"]
+      - shape["brow_gap"]
+      - scene["brow_raise"]
+      + shape["brow_arch"] * u * u
+      - shape["brow_tilt"] * u
     )
     along = 1.0 - (u / shape["brow_width"]) ** 2
     thick = shape["brow_thickness"] * np.maximum(along, 0) ** 0.5
@@ -273,10 +271,10 @@ def paint_eyes(
 
 
 def paint_nose_and_mouth(
-    person: Person,
-    view: View,
-    scene: Mapping[str, np.ndarray],
-    image: np.ndarray,
+  person: Person,
+  view: View,
+  scene: Mapping[str, np.ndarray],
+  image: np.ndarray,
 ) -> None:
   """Paints nose, beard and mouth.
 
@@ -332,7 +330,7 @@ def paint_nose_and_mouth(
   lip = person.skin * (0.78, 0.62, 0.62) * (1 - redness)
   painting.paint(image, lips * 0.9, lip + redness * np.array((165, 60, 70)))
   gap = np.maximum(
-      line - 0.008 - opened * 0.3 * lens - v, v - line - 0.008 - opened * lens
+    line - 0.008 - opened * 0.3 * lens - v, v - line - 0.008 - opened * lens
   )
   gap = _cover(gap) * (lens > 0.02)
   painting.paint(image, gap, (55, 20, 22))
@@ -341,7 +339,7 @@ def paint_nose_and_mouth(
 
 
 def paint_front_hair(
-    person: Person, view: View, image: np.ndarray, head: np.ndarray
+  person: Person, view: View, image: np.ndarray, head: np.ndarray
 ) -> None:
   """Paints the hair that covers a part of the face.
 
@@ -395,7 +393,7 @@ def paint_glasses(person: Person, view: View, image: np.ndarray) -> None:
 
 
 def light(
-    view: View, scene: Mapping[str, np.ndarray], image: np.ndarray
+  view: View, scene: Mapping[str, np.ndarray], image: np.ndarray
 ) -> None:
   """Shades what is in front of the background.
 
@@ -416,5 +414,3 @@ def light(
   bright *= 1.3 * (1.0 - scene["ambient"])
   bright += scene["ambient"]
   image *= bright
-
-

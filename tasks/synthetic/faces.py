@@ -22,65 +22,109 @@ IMAGE_SIZE = face_parts.IMAGE_SIZE
 # Range of what belongs to a person, uniform. Across, a head is from -1 to 1
 # times `width`; down, from -1 to 1. Positions of features are on the surface.
 _PERSON = {
-    "width": (0.68, 0.88), "jaw": (-0.3, 0.12), "cheek": (-0.06, 0.08),
-    "eye_distance": (0.31, 0.46), "eye_height": (-0.2, 0.0),
-    "eye_width": (0.135, 0.215), "eye_opening": (0.06, 0.115),
-    "eye_tilt": (-0.3, 0.3), "iris": (0.062, 0.085), "lid": (0.2, 0.75),
-    "brow_gap": (0.12, 0.24), "brow_width": (0.16, 0.26),
-    "brow_thickness": (0.016, 0.06), "brow_arch": (-0.3, 1.8),
-    "brow_tilt": (-0.3, 0.22), "brow_inner": (-0.05, 0.03),
-    "nose_tip": (0.17, 0.36), "nose_width": (0.1, 0.22),
-    "nose_bridge": (0.05, 0.1), "nose_strength": (0.35, 0.9),
-    "mouth_gap": (0.17, 0.29), "mouth_width": (0.2, 0.36),
-    "upper_lip": (0.018, 0.065), "lower_lip": (0.03, 0.085),
-    "mouth_bend": (-0.25, 0.25), "lip_redness": (0.1, 0.6),
-    "ear_size": (0.13, 0.25), "ear_reach": (0.0, 0.09),
-    "neck": (0.5, 0.72), "blush": (0.0, 0.18),
-    "hair_part": (-0.5, 0.5), "hair_notch": (0.0, 0.25),
-    "hair_lean": (-0.25, 0.25), "hair_waves": (7.0, 13.0),
-    "hair_streaks": (0.05, 0.22),
-}  # fmt: skip
+  "width": (0.68, 0.88),
+  "jaw": (-0.3, 0.12),
+  "cheek": (-0.06, 0.08),
+  "eye_distance": (0.31, 0.46),
+  "eye_height": (-0.2, 0.0),
+  "eye_width": (0.135, 0.215),
+  "eye_opening": (0.06, 0.115),
+  "eye_tilt": (-0.3, 0.3),
+  "iris": (0.062, 0.085),
+  "lid": (0.2, 0.75),
+  "brow_gap": (0.12, 0.24),
+  "brow_width": (0.16, 0.26),
+  "brow_thickness": (0.016, 0.06),
+  "brow_arch": (-0.3, 1.8),
+  "brow_tilt": (-0.3, 0.22),
+  "brow_inner": (-0.05, 0.03),
+  "nose_tip": (0.17, 0.36),
+  "nose_width": (0.1, 0.22),
+  "nose_bridge": (0.05, 0.1),
+  "nose_strength": (0.35, 0.9),
+  "mouth_gap": (0.17, 0.29),
+  "mouth_width": (0.2, 0.36),
+  "upper_lip": (0.018, 0.065),
+  "lower_lip": (0.03, 0.085),
+  "mouth_bend": (-0.25, 0.25),
+  "lip_redness": (0.1, 0.6),
+  "ear_size": (0.13, 0.25),
+  "ear_reach": (0.0, 0.09),
+  "neck": (0.5, 0.72),
+  "blush": (0.0, 0.18),
+  "hair_part": (-0.5, 0.5),
+  "hair_notch": (0.0, 0.25),
+  "hair_lean": (-0.25, 0.25),
+  "hair_waves": (7.0, 13.0),
+  "hair_streaks": (0.05, 0.22),
+}
 
 # Height of the hairline, how far it comes down at the sides, how far the hair
 # stands off above and beside the head, its length and its curls.
 _HAIR_NAMES = ("hairline", "sideburn", "top", "side", "length", "curl")
 _HAIR_STYLES = (
-    ((2.00, 2.00), (0.0, 0.0), (0.00, 0.0), (0.00, 0.0), (-1.0, -1.0), (0, 0)),
-    ((0.80, 0.95), (0.9, 1.1), (0.02, 0.05), (0.02, 0.06), (0.1, 0.2), (0, 0)),
-    ((0.60, 0.75), (0.5, 0.7), (0.05, 0.1), (0.02, 0.05), (0.0, 0.2), (0, 0)),
-    ((0.48, 0.70), (0.5, 0.8), (0.14, 0.28), (0.05, 0.1), (0.1, 0.3), (0, 0)),
-    ((0.48, 0.70), (0.5, 0.8), (0.16, 0.3), (0.08, 0.14), (0.1, 0.3), (1, 1)),
-    ((0.28, 0.40), (0.7, 0.9), (0.12, 0.2), (0.12, 0.18), (0.5, 1.0), (0, 0)),
-    ((0.52, 0.75), (0.9, 1.2), (0.10, 0.2), (0.12, 0.25), (1.1, 1.6), (0, 0)),
-    ((0.42, 0.70), (0.9, 1.1), (0.12, 0.2), (0.20, 0.3), (0.6, 0.9), (0, 1)),
-    ((0.50, 0.65), (0.7, 1.0), (0.22, 0.4), (0.25, 0.4), (0.2, 0.8), (2, 2)),
-)  # fmt: skip
+  ((2.00, 2.00), (0.0, 0.0), (0.00, 0.0), (0.00, 0.0), (-1.0, -1.0), (0, 0)),
+  ((0.80, 0.95), (0.9, 1.1), (0.02, 0.05), (0.02, 0.06), (0.1, 0.2), (0, 0)),
+  ((0.60, 0.75), (0.5, 0.7), (0.05, 0.1), (0.02, 0.05), (0.0, 0.2), (0, 0)),
+  ((0.48, 0.70), (0.5, 0.8), (0.14, 0.28), (0.05, 0.1), (0.1, 0.3), (0, 0)),
+  ((0.48, 0.70), (0.5, 0.8), (0.16, 0.3), (0.08, 0.14), (0.1, 0.3), (1, 1)),
+  ((0.28, 0.40), (0.7, 0.9), (0.12, 0.2), (0.12, 0.18), (0.5, 1.0), (0, 0)),
+  ((0.52, 0.75), (0.9, 1.2), (0.10, 0.2), (0.12, 0.25), (1.1, 1.6), (0, 0)),
+  ((0.42, 0.70), (0.9, 1.1), (0.12, 0.2), (0.20, 0.3), (0.6, 0.9), (0, 1)),
+  ((0.50, 0.65), (0.7, 1.0), (0.22, 0.4), (0.25, 0.4), (0.2, 0.8), (2, 2)),
+)
 
 _SKINS = (
-    (250, 220, 200), (240, 200, 170), (228, 180, 145), (205, 150, 110),
-    (170, 115, 80), (130, 85, 60), (95, 62, 46),
-)  # fmt: skip
+  (250, 220, 200),
+  (240, 200, 170),
+  (228, 180, 145),
+  (205, 150, 110),
+  (170, 115, 80),
+  (130, 85, 60),
+  (95, 62, 46),
+)
 _HAIRS = (
-    (25, 20, 20), (50, 33, 24), (85, 55, 35), (125, 85, 50), (190, 150, 90),
-    (225, 195, 135), (150, 65, 30), (150, 150, 150), (215, 212, 208),
-)  # fmt: skip
+  (25, 20, 20),
+  (50, 33, 24),
+  (85, 55, 35),
+  (125, 85, 50),
+  (190, 150, 90),
+  (225, 195, 135),
+  (150, 65, 30),
+  (150, 150, 150),
+  (215, 212, 208),
+)
 _IRISES = (
-    (60, 35, 20), (95, 60, 30), (120, 100, 50), (70, 110, 70), (80, 125, 165),
-    (110, 120, 130),
-)  # fmt: skip
+  (60, 35, 20),
+  (95, 60, 30),
+  (120, 100, 50),
+  (70, 110, 70),
+  (80, 125, 165),
+  (110, 120, 130),
+)
 
 # Range of what changes from image to image, uniform.
 _SCENE = {
-    "yaw": (-0.55, 0.55), "pitch": (-0.26, 0.26), "roll": (-0.2, 0.2),
-    "left": (-4.0, 4.0), "down": (-3.0, 3.0), "zoom": (0.92, 1.08),
-    "smile": (-0.5, 1.3), "mouth_open": (-0.12, 0.09),
-    "brow_raise": (-0.03, 0.05), "lids_open": (0.35, 1.15),
-    "gaze": (-0.05, 0.05),
-    "light_x": (-1.0, 1.0), "light_y": (-0.9, 0.5), "light_z": (0.35, 1.0),
-    "ambient": (0.35, 0.8), "exposure": (-0.5, 0.2),
-    "stripes": (-0.3, 0.3), "stripes_x": (-14.0, 14.0),
-    "stripes_y": (-14.0, 14.0),
-}  # fmt: skip
+  "yaw": (-0.55, 0.55),
+  "pitch": (-0.26, 0.26),
+  "roll": (-0.2, 0.2),
+  "left": (-4.0, 4.0),
+  "down": (-3.0, 3.0),
+  "zoom": (0.92, 1.08),
+  "smile": (-0.5, 1.3),
+  "mouth_open": (-0.12, 0.09),
+  "brow_raise": (-0.03, 0.05),
+  "lids_open": (0.35, 1.15),
+  "gaze": (-0.05, 0.05),
+  "light_x": (-1.0, 1.0),
+  "light_y": (-0.9, 0.5),
+  "light_z": (0.35, 1.0),
+  "ambient": (0.35, 0.8),
+  "exposure": (-0.5, 0.2),
+  "stripes": (-0.3, 0.3),
+  "stripes_x": (-14.0, 14.0),
+  "stripes_y": (-14.0, 14.0),
+}
 
 # Images drawn at once: their layers stay in the processor's cache.
 _CHUNK = 6
@@ -88,7 +132,7 @@ _GRID_SIZE = 5
 
 
 def _draw_colour(
-    generator: np.random.Generator, palette: tuple[tuple[int, int, int], ...]
+  generator: np.random.Generator, palette: tuple[tuple[int, int, int], ...]
 ) -> np.ndarray:
   """A colour between two neighbours of a palette, slightly off: `[3]`."""
   place = generator.uniform(0, len(palette) - 1)
@@ -133,40 +177,40 @@ def create_person(generator: np.random.Generator) -> face_parts.Person:
   glasses = None
   if generator.random() < 0.28:
     glasses = (
-        generator.uniform(0.19, 0.27),
-        generator.uniform(0.11, 0.19),
-        generator.uniform(0.016, 0.036),
-        generator.uniform(0.0, 1.0),
+      generator.uniform(0.19, 0.27),
+      generator.uniform(0.11, 0.19),
+      generator.uniform(0.016, 0.036),
+      generator.uniform(0.0, 1.0),
     )
   return face_parts.Person(
-      shape=shape,
-      skin=_draw_colour(generator, _SKINS),
-      hair=_draw_colour(generator, _HAIRS),
-      iris=_draw_colour(generator, _IRISES),
-      beard=(
-          float(bearded * generator.choice((0.0, 0.5, 0.9))),
-          float(bearded * generator.choice((0.0, 0.4, 0.9))),
-      ),
-      glasses=glasses,
-      frame=generator.choice((15, 40, 70), 3).astype(np.float32),
-      marks=_draw_marks(generator),
+    shape=shape,
+    skin=_draw_colour(generator, _SKINS),
+    hair=_draw_colour(generator, _HAIRS),
+    iris=_draw_colour(generator, _IRISES),
+    beard=(
+      float(bearded * generator.choice((0.0, 0.5, 0.9))),
+      float(bearded * generator.choice((0.0, 0.4, 0.9))),
+    ),
+    glasses=glasses,
+    frame=generator.choice((15, 40, 70), 3).astype(np.float32),
+    marks=_draw_marks(generator),
   )
 
 
 def _draw_scenes(
-    generator: np.random.Generator, num: int
+  generator: np.random.Generator, num: int
 ) -> dict[str, np.ndarray]:
   """Values of all names in `_SCENE`, float32 `[num, 1, 1]`."""
   return {
-      name: generator.uniform(*ends, (num, 1, 1)).astype(np.float32)
-      for name, ends in _SCENE.items()
+    name: generator.uniform(*ends, (num, 1, 1)).astype(np.float32)
+    for name, ends in _SCENE.items()
   }
 
 
 def _paint_background(
-    generator: np.random.Generator,
-    image: np.ndarray,
-    scene: Mapping[str, np.ndarray],
+  generator: np.random.Generator,
+  image: np.ndarray,
+  scene: Mapping[str, np.ndarray],
 ) -> None:
   """Fills images with smooth clouds of two colours, some with stripes."""
   num = image.shape[1]
@@ -178,7 +222,7 @@ def _paint_background(
   clouds = (rows @ grid @ rows.T).astype(np.float32)
   line = np.linspace(0, np.pi, IMAGE_SIZE, dtype=np.float32)
   stripes = np.sin(
-      line * scene["stripes_x"] + line[:, np.newaxis] * scene["stripes_y"]
+    line * scene["stripes_x"] + line[:, np.newaxis] * scene["stripes_y"]
   )
   # About half of the backgrounds have none.
   clouds += stripes * np.maximum(np.abs(scene["stripes"]) - 0.15, 0) * 5
@@ -188,7 +232,7 @@ def _paint_background(
 
 
 def draw_images(
-    person: face_parts.Person, generator: np.random.Generator, num_images: int
+  person: face_parts.Person, generator: np.random.Generator, num_images: int
 ) -> np.ndarray:
   """Draws a person in different poses, expressions, lights and places.
 
@@ -208,7 +252,7 @@ def draw_images(
 
 
 def _draw_chunk(
-    person: face_parts.Person, generator: np.random.Generator, num: int
+  person: face_parts.Person, generator: np.random.Generator, num: int
 ) -> np.ndarray:
   scene = _draw_scenes(generator, num)
   view = face_parts.view_head(person.shape, scene)
@@ -229,7 +273,7 @@ def _draw_chunk(
   face_parts.paint_nose_and_mouth(person, low_view, scene, low_face)
   face_parts.paint_eyes(person, eye_view, scene, eye_face)
   head = painting.cover_of(
-      (view.reach - 1.0) * person.shape["width"], face_parts.SCALE
+    (view.reach - 1.0) * person.shape["width"], face_parts.SCALE
   )
   face_parts.paint_front_hair(person, view, face, head)
   if person.glasses:

@@ -43,9 +43,14 @@ def write_gld(
     OSError: If `output_dir` cannot be created or written.
   """
   return tfrecord_twin.write(
-      output_dir, _VARIANTS, scenes.draw_scene, name="gld",
-      version=_GENERATOR_VERSION, num_users=num_users, seed=seed,
-  )  # fmt: skip
+    output_dir,
+    _VARIANTS,
+    scenes.draw_scene,
+    name="gld",
+    version=_GENERATOR_VERSION,
+    num_users=num_users,
+    seed=seed,
+  )
 
 
 def contact_sheet(

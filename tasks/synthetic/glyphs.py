@@ -28,20 +28,20 @@ IMAGE_SIZE = 28
 # choose them for digits and capitals, and for small letters. People print their
 # capitals without serifs but write a single-storey "a" and "g" as italics do.
 _FONT_WEIGHTS = {
-    'DejaVuSans': (6, 2),
-    'DejaVuSans-Oblique': (6, 2),
-    'DejaVuSans-Bold': (3, 1),
-    'DejaVuSansMono': (3, 2),
-    'DejaVuSansMono-Oblique': (3, 2),
-    'DejaVuSerif': (1, 1),
-    'DejaVuSerif-Italic': (1, 3),
-    'STIXGeneral': (1, 1),
-    'STIXGeneralItalic': (2, 5),
-    'STIXGeneralBolIta': (1, 2),
-    'cmmi10': (3, 7),
-    'cmr10': (1, 1),
-    'cmss10': (6, 4),
-    'cmtt10': (2, 2),
+  "DejaVuSans": (6, 2),
+  "DejaVuSans-Oblique": (6, 2),
+  "DejaVuSans-Bold": (3, 1),
+  "DejaVuSansMono": (3, 2),
+  "DejaVuSansMono-Oblique": (3, 2),
+  "DejaVuSerif": (1, 1),
+  "DejaVuSerif-Italic": (1, 3),
+  "STIXGeneral": (1, 1),
+  "STIXGeneralItalic": (2, 5),
+  "STIXGeneralBolIta": (1, 2),
+  "cmmi10": (3, 7),
+  "cmr10": (1, 1),
+  "cmss10": (6, 4),
+  "cmtt10": (2, 2),
 }
 _FONTS = tuple(_FONT_WEIGHTS)
 
@@ -73,28 +73,35 @@ def _thin(masks: np.ndarray) -> np.ndarray:
       padded = np.pad(masks, ((0, 0), (1, 1), (1, 1)))
       # Clockwise from the pixel above, as P2 ... P9 in the paper.
       ring = [
-          padded[:, y : y + height, x : x + width]
-          for y, x in (
-              (0, 1), (0, 2), (1, 2), (2, 2), (2, 1), (2, 0), (1, 0), (0, 0),
-          )
-      ]  # fmt: skip
+        padded[:, y : y + height, x : x + width]
+        for y, x in (
+          (0, 1),
+          (0, 2),
+          (1, 2),
+          (2, 2),
+          (2, 1),
+          (2, 0),
+          (1, 0),
+          (0, 0),
+        )
+      ]
       up, right, down, left = ring[0], ring[2], ring[4], ring[6]
       neighbours = sum(pixel.view(np.int8) for pixel in ring)
       # A step from paper to ink around the ring: `False < True`.
       transitions = sum(
-          (pixel < following).view(np.int8)
-          for pixel, following in zip(ring, ring[1:] + ring[:1], strict=True)
+        (pixel < following).view(np.int8)
+        for pixel, following in zip(ring, ring[1:] + ring[:1], strict=True)
       )
       if step == 0:
         open_side = ~(up & right & down) & ~(right & down & left)
       else:
         open_side = ~(up & right & left) & ~(up & down & left)
       peel = (
-          masks
-          & (neighbours >= 2)
-          & (neighbours <= 6)
-          & (transitions == 1)
-          & open_side
+        masks
+        & (neighbours >= 2)
+        & (neighbours <= 6)
+        & (transitions == 1)
+        & open_side
       )
       masks &= ~peel
       changed |= bool(peel.any())
@@ -113,21 +120,22 @@ def _font_lines(font: str) -> tuple[np.ndarray, np.ndarray]:
     the map: float32 `[62, _MAP_SIZE, _MAP_SIZE]`; and the half extents
     (vertical, horizontal) of the centre line: float32 `[62, 2]`.
   """
-  path = pathlib.Path(
-      matplotlib.get_data_path(), 'fonts', 'ttf', f'{font}.ttf'
-  )
+  path = pathlib.Path(matplotlib.get_data_path(), "fonts", "ttf", f"{font}.ttf")
   probe = ImageFont.truetype(path, 100)
-  _, top, _, bottom = probe.getbbox('E')
+  _, top, _, bottom = probe.getbbox("E")
   points = round(100 * _CAPITAL_HEIGHT / (bottom - top))
   loaded = ImageFont.truetype(path, points)
 
   masks = np.zeros((len(CHARACTERS), _MAP_SIZE, _MAP_SIZE), bool)
   for mask, character in zip(masks, CHARACTERS, strict=True):
-    image = Image.new('L', (_MAP_SIZE, _MAP_SIZE))
+    image = Image.new("L", (_MAP_SIZE, _MAP_SIZE))
     ImageDraw.Draw(image).text(
-        (_MAP_SIZE / 2, _MAP_SIZE / 2), character, fill=255, font=loaded,
-        anchor='mm',
-    )  # fmt: skip
+      (_MAP_SIZE / 2, _MAP_SIZE / 2),
+      character,
+      fill=255,
+      font=loaded,
+      anchor="mm",
+    )
     mask[2:-2, 2:-2] = np.asarray(image)[2:-2, 2:-2] > 127
 
   distances = np.empty(masks.shape, np.float32)
@@ -140,7 +148,7 @@ def _font_lines(font: str) -> tuple[np.ndarray, np.ndarray]:
     shift = np.round(middle - (low + high) / 2).astype(int)
     # Smoothing takes the staircase of single pixels out of the line.
     distances[index] = ndimage.gaussian_filter(
-        ndimage.distance_transform_edt(~np.roll(line, shift, axis=(0, 1))), 1.0
+      ndimage.distance_transform_edt(~np.roll(line, shift, axis=(0, 1))), 1.0
     )
   return distances, half_extents
 
@@ -157,16 +165,16 @@ def _upsampling() -> np.ndarray:
   """Matrix `[28, _GRID_SIZE]` from a coarse grid to pixels (cubic splines)."""
   at = np.linspace(0, _GRID_SIZE - 1, IMAGE_SIZE)
   return np.stack(
-      [
-          ndimage.map_coordinates(unit, at[np.newaxis], mode='nearest')
-          for unit in np.eye(_GRID_SIZE)
-      ],
-      axis=1,
+    [
+      ndimage.map_coordinates(unit, at[np.newaxis], mode="nearest")
+      for unit in np.eye(_GRID_SIZE)
+    ],
+    axis=1,
   )
 
 
 def _smooth_fields(
-    generator: np.random.Generator, shape: tuple[int, ...]
+  generator: np.random.Generator, shape: tuple[int, ...]
 ) -> np.ndarray:
   """Smooth random fields `[*shape, 28, 28]` of about unit variance."""
   grid = generator.standard_normal((*shape, _GRID_SIZE, _GRID_SIZE))
@@ -189,7 +197,7 @@ def _choose_fonts(generator: np.random.Generator) -> np.ndarray:
 
 
 def draw_images(
-    generator: np.random.Generator, labels: np.ndarray
+  generator: np.random.Generator, labels: np.ndarray
 ) -> np.ndarray:
   """Draws characters in the hand of one writer.
 
@@ -222,14 +230,12 @@ def draw_images(
   aspect = aspect * aspect_by_class[labels]
   aspect *= np.exp(generator.normal(0.0, 0.07, num))
   rotation = (
-      rotation + rotation_by_class[labels] + generator.normal(0.0, 0.05, num)
+    rotation + rotation_by_class[labels] + generator.normal(0.0, 0.05, num)
   )
   size = size * np.exp(generator.normal(0.0, 0.05, num))
   shift = generator.normal(0.0, 0.4, (num, 2))
   bend = (
-      habit
-      + habit_by_class[labels]
-      + 0.55 * _smooth_fields(generator, (num, 2))
+    habit + habit_by_class[labels] + 0.55 * _smooth_fields(generator, (num, 2))
   )
   # Bending moves no character as a whole out of the middle.
   bend -= bend.mean(axis=(-2, -1), keepdims=True)
@@ -260,7 +266,7 @@ def draw_images(
   # The maps lie below one another, as one tall image.
   rows = y + (glyphs * _MAP_SIZE).reshape(column)
   to_line = ndimage.map_coordinates(
-      distances.reshape(-1, _MAP_SIZE), (rows, x), order=1
+    distances.reshape(-1, _MAP_SIZE), (rows, x), order=1
   )
 
   to_line = to_line / scale.reshape(column)

@@ -41,9 +41,14 @@ def write_inaturalist(
     OSError: If `output_dir` cannot be created or written.
   """
   return tfrecord_twin.write(
-      output_dir, _VARIANTS, species.draw_species, name="inaturalist",
-      version=_GENERATOR_VERSION, num_users=num_users, seed=seed,
-  )  # fmt: skip
+    output_dir,
+    _VARIANTS,
+    species.draw_species,
+    name="inaturalist",
+    version=_GENERATOR_VERSION,
+    num_users=num_users,
+    seed=seed,
+  )
 
 
 def contact_sheet(

@@ -23,15 +23,25 @@ def add_lighthouse(g: np.random.Generator, b: buildings.Builder) -> None:
   b.part()
   for band in range(bands):
     at0, at1 = band / bands, (band + 1) / bands
-    radii = [low + (high - low) * (at + waist * np.sin(np.pi * at))
-             for at in (at0, at1)]  # fmt: skip
-    steps = b.lathe((0, 0), [(radii[0], at0 * 0.8), (radii[1], at1 * 0.8)],
-                    sides, "accent" if band % 2 else "wall")  # fmt: skip
+    radii = [
+      low + (high - low) * (at + waist * np.sin(np.pi * at))
+      for at in (at0, at1)
+    ]
+    steps = b.lathe(
+      (0, 0),
+      [(radii[0], at0 * 0.8), (radii[1], at1 * 0.8)],
+      sides,
+      "accent" if band % 2 else "wall",
+    )
     if bands < 4 or band % 2 == 0:
       b.ornaments(steps[0][0], 1, 2 if bands < 3 else 1, fill=(0.3, 0.35))
   deck = g.uniform(1.3, 1.8)
-  b.lathe((0, 0), [(high, 0.8), (high * deck, 0.82), (high * deck, 0.845)],
-          sides, "trim")  # fmt: skip
+  b.lathe(
+    (0, 0),
+    [(high, 0.8), (high * deck, 0.82), (high * deck, 0.845)],
+    sides,
+    "trim",
+  )
   lamp = b.lathe((0, 0), [(high * 0.7, 0.845), (high * 0.7, 0.93)], 8)
   for side in lamp[0]:
     b.ornament(side, (0.12, 0.88, 0.1, 0.9))
@@ -77,8 +87,9 @@ def add_skyscraper(g: np.random.Generator, b: buildings.Builder) -> None:
     )
   elif top == "mast":
     b.lathe((0, 0), [(half * 0.5, z), (half * 0.4, z + 0.06)], 4)
-    b.lathe((0, 0), [(0.012, z + 0.06), (0, z + g.uniform(0.2, 0.4))], 4,
-            "trim")  # fmt: skip
+    b.lathe(
+      (0, 0), [(0.012, z + 0.06), (0, z + g.uniform(0.2, 0.4))], 4, "trim"
+    )
   else:
     architecture.add_top(b, (0, 0), half, z, sides, top, g.uniform(0.15, 0.35))
 
@@ -91,8 +102,9 @@ def add_triumphal_arch(g: np.random.Generator, b: buildings.Builder) -> None:
   b.part()
   walls = b.box((-half, half), (0, deep), (0, height))
   big = g.uniform(0.16, 0.23) * (1 if gates == 1 else 0.75)
-  b.ornament(walls[0], (0.5 - big * 1.2, 0.5 + big * 1.2, 0, 0.87), shape,
-             "trim")  # fmt: skip
+  b.ornament(
+    walls[0], (0.5 - big * 1.2, 0.5 + big * 1.2, 0, 0.87), shape, "trim"
+  )
   b.passage(walls[0], (0.5 - big, 0.5 + big, 0, 0.8), shape)
   if gates == 3:
     for u in (0.18, 0.82):
@@ -101,24 +113,46 @@ def add_triumphal_arch(g: np.random.Generator, b: buildings.Builder) -> None:
   else:
     pillars = architecture.pick(g, 1, 2)
     for u in (0.13, 0.87):
-      b.ornaments(walls[0], pillars, 1, area=(u - 0.1, u + 0.1, 0.05, 0.92),
-                  fill=(0.4, 1), material="trim")  # fmt: skip
+      b.ornaments(
+        walls[0],
+        pillars,
+        1,
+        area=(u - 0.1, u + 0.1, 0.05, 0.92),
+        fill=(0.4, 1),
+        material="trim",
+      )
   for side in (walls[1], walls[3]):
     b.ornament(side, (0.25, 0.75, 0.1, 0.7), shape, "trim")
-  b.box((-half * 1.06, half * 1.06), (-0.03, deep + 0.03),
-        (height, height + 0.04), "trim")  # fmt: skip
-  upper = b.box((-half * 0.97, half * 0.97), (0.01, deep),
-                (height + 0.04, height + 0.04 + attic))  # fmt: skip
-  b.ornaments(upper[0], architecture.pick(g, 1, 3, 5), 1, fill=(0.75, 0.55),
-              material="accent")  # fmt: skip
+  b.box(
+    (-half * 1.06, half * 1.06),
+    (-0.03, deep + 0.03),
+    (height, height + 0.04),
+    "trim",
+  )
+  upper = b.box(
+    (-half * 0.97, half * 0.97),
+    (0.01, deep),
+    (height + 0.04, height + 0.04 + attic),
+  )
+  b.ornaments(
+    upper[0],
+    architecture.pick(g, 1, 3, 5),
+    1,
+    fill=(0.75, 0.55),
+    material="accent",
+  )
   z = height + 0.04 + attic
   if g.random() < 0.6:
     for x in buildings.spread(
       -half * 0.6, half * 0.6, architecture.pick(g, 1, 2, 3)
     ):
       b.box((x - 0.06, x + 0.06), (0.08, 0.16), (z, z + 0.05), "trim")
-      b.lathe((x, 0.12), [(0.05, z + 0.05), (0.03, z + 0.15), (0.035, z + 0.2),
-                          (0, z + 0.25)], 6, "accent")  # fmt: skip
+      b.lathe(
+        (x, 0.12),
+        [(0.05, z + 0.05), (0.03, z + 0.15), (0.035, z + 0.2), (0, z + 0.25)],
+        6,
+        "accent",
+      )
 
 
 def add_pyramid(g: np.random.Generator, b: buildings.Builder) -> None:
@@ -134,9 +168,15 @@ def add_pyramid(g: np.random.Generator, b: buildings.Builder) -> None:
   if steps > 1:
     wide = g.uniform(0.05, 0.12)
     back = half - top
-    b.face([(-wide, -half - 0.08, 0), (wide, -half - 0.08, 0),
-            (wide * 0.8, -half + back, height),
-            (-wide * 0.8, -half + back, height)], "trim")  # fmt: skip
+    b.face(
+      [
+        (-wide, -half - 0.08, 0),
+        (wide, -half - 0.08, 0),
+        (wide * 0.8, -half + back, height),
+        (-wide * 0.8, -half + back, height),
+      ],
+      "trim",
+    )
     if g.random() < 0.7:
       hut = g.uniform(0.6, 0.95) * top
       walls = b.box((-hut, hut), (-hut, hut), (height, height + 0.12))
@@ -150,8 +190,12 @@ def add_pyramid(g: np.random.Generator, b: buildings.Builder) -> None:
         "roof",
       )
   elif g.random() < 0.6:
-    b.ornament(np.array([(-0.1, -0.55, 0), (0.1, -0.55, 0), (0.1, -0.5, 0.1),
-                         (-0.1, -0.5, 0.1)]), (0, 1, 0, 1))  # fmt: skip
+    b.ornament(
+      np.array(
+        [(-0.1, -0.55, 0), (0.1, -0.55, 0), (0.1, -0.5, 0.1), (-0.1, -0.5, 0.1)]
+      ),
+      (0, 1, 0, 1),
+    )
 
 
 def add_bridge(g: np.random.Generator, b: buildings.Builder) -> None:
@@ -165,10 +209,18 @@ def add_bridge(g: np.random.Generator, b: buildings.Builder) -> None:
       z0 = height * tier * 0.85
       side = b.box((-0.62, 0.62), (0, deep), (z0, z0 + height))[0]
       count = arches * (2 if tier == 2 else 1)
-      b.ornaments(side, count, 1, shape, area=(0.02, 0.98, 0.0, 0.85),
-                  fill=(0.78, 1.0), material="air")  # fmt: skip
-      b.box((-0.63, 0.63), (-0.02, deep), (z0 + height * .93, z0 + height),
-            "trim")  # fmt: skip
+      b.ornaments(
+        side,
+        count,
+        1,
+        shape,
+        area=(0.02, 0.98, 0.0, 0.85),
+        fill=(0.78, 1.0),
+        material="air",
+      )
+      b.box(
+        (-0.63, 0.63), (-0.02, deep), (z0 + height * 0.93, z0 + height), "trim"
+      )
     if tiers == 1 and g.random() < 0.7:
       for x in (-0.45, 0.45):
         b.lathe((x, 0.05), [(0.08, 0), (0.08, height * 1.8)], 4)
@@ -196,8 +248,11 @@ def add_bridge(g: np.random.Generator, b: buildings.Builder) -> None:
     for z in np.linspace(deck + 0.1, top - 0.02, architecture.pick(g, 1, 2, 3)):
       b.box((x - 0.02, x + 0.02), (0, 0.15), (z - 0.02, z + 0.02))
     b.box((x - 0.03, x + 0.03), (-0.01, 0.02), (0, top))
-  spans = ((-0.75, towers[0], False), (towers[0], towers[1], True),
-           (towers[1], 0.75, True))  # fmt: skip
+  spans = (
+    (-0.75, towers[0], False),
+    (towers[0], towers[1], True),
+    (towers[1], 0.75, True),
+  )
   for x0, x1, _ in spans:
     middle = x0 < 0 < x1
     last = None
@@ -237,17 +292,27 @@ def add_column(g: np.random.Generator, b: buildings.Builder) -> None:
   taper = g.uniform(0.55, 0.95)
   for band in range(bands):
     radii = [radius * (1 - (1 - taper) * at / bands) for at in (band, band + 1)]
-    b.lathe((0, 0), [(radii[0], z + tall * band / bands),
-                     (radii[1], z + tall * (band + 1) / bands)], sides,
-            "accent" if band % 2 else "wall")  # fmt: skip
+    b.lathe(
+      (0, 0),
+      [
+        (radii[0], z + tall * band / bands),
+        (radii[1], z + tall * (band + 1) / bands),
+      ],
+      sides,
+      "accent" if band % 2 else "wall",
+    )
   z += tall
   radius *= taper
   top = architecture.pick(g, "point", "statue", "statue", "ball")
   if top == "point":
     b.lathe((0, 0), [(radius, z), (0, z + radius * 1.8)], sides, "roof")
     return
-  b.lathe((0, 0), [(radius, z), (radius * 1.6, z + 0.03),
-                   (radius * 1.6, z + 0.05)], 8, "trim")  # fmt: skip
+  b.lathe(
+    (0, 0),
+    [(radius, z), (radius * 1.6, z + 0.03), (radius * 1.6, z + 0.05)],
+    8,
+    "trim",
+  )
   z += 0.05
   if top == "ball":
     b.lathe(
@@ -260,16 +325,29 @@ def add_column(g: np.random.Generator, b: buildings.Builder) -> None:
       "accent",
     )
     return
-  b.lathe((0, 0), [(0.05, z), (0.03, z + 0.1), (0.045, z + 0.16),
-                   (0.015, z + 0.19), (0.025, z + 0.21), (0, z + 0.25)], 8,
-          "accent")  # fmt: skip
+  b.lathe(
+    (0, 0),
+    [
+      (0.05, z),
+      (0.03, z + 0.1),
+      (0.045, z + 0.16),
+      (0.015, z + 0.19),
+      (0.025, z + 0.21),
+      (0, z + 0.25),
+    ],
+    8,
+    "accent",
+  )
   if g.random() < 0.6:
     reach = g.uniform(-0.12, 0.12)
     b.bar((0, -0.02, z + 0.15), (reach, -0.02, z + 0.28), 0.02, "accent")
   if g.random() < 0.5:
     for x in (-0.12, 0.12):
-      b.face([(0, 0, z + 0.16), (x, 0.02, z + 0.24), (x * 0.6, 0.02, z + 0.08)],
-             "accent", two_sided=True)  # fmt: skip
+      b.face(
+        [(0, 0, z + 0.16), (x, 0.02, z + 0.24), (x * 0.6, 0.02, z + 0.08)],
+        "accent",
+        two_sided=True,
+      )
 
 
 def add_windmill(g: np.random.Generator, b: buildings.Builder) -> None:
@@ -312,10 +390,16 @@ def add_windmill(g: np.random.Generator, b: buildings.Builder) -> None:
     out = np.array([np.cos(turn), 0, np.sin(turn)])
     side = np.array([-out[2], 0, out[0]])
     b.bar(hub, hub + length * out, 0.018, "accent")
-    b.face([hub + 0.2 * length * out, hub + length * out,
-            hub + length * out + width * side,
-            hub + 0.2 * length * out + width * side], "trim",
-           two_sided=True)  # fmt: skip
+    b.face(
+      [
+        hub + 0.2 * length * out,
+        hub + length * out,
+        hub + length * out + width * side,
+        hub + 0.2 * length * out + width * side,
+      ],
+      "trim",
+      two_sided=True,
+    )
     for at in np.linspace(0.25, 0.95, 5):
       foot = hub + at * length * out
       b.bar(foot, foot + width * side, 0.008, "accent")

@@ -23,7 +23,7 @@ def cover_of(distance: np.ndarray, scale: float) -> np.ndarray:
 
 
 def paint(
-    image: np.ndarray, cover: np.ndarray, colour: np.ndarray | float
+  image: np.ndarray, cover: np.ndarray, colour: np.ndarray | float
 ) -> None:
   """Lays a colour on an image in place.
 
@@ -54,7 +54,7 @@ def lay_over(image: np.ndarray, cover: np.ndarray, layer: np.ndarray) -> None:
 
 
 def ellipse(
-    across: np.ndarray, down: np.ndarray, wide: float, tall: np.ndarray | float
+  across: np.ndarray, down: np.ndarray, wide: float, tall: np.ndarray | float
 ) -> np.ndarray:
   """About the distance to the edge of an ellipse around the origin.
 

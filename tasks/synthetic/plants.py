@@ -61,8 +61,11 @@ def create_flower(g: np.random.Generator) -> easel.Specimen:
         0.25 * part - 0.22 * t * t + 0.03 * np.cos(14 * t) * part,
       )
     grain = np.sin(38 * e.x) * np.sin(38 * e.y)
-    e.add(away - middle, e.extra * (0.85 + 0.3 * grain[..., np.newaxis]),
-          0.4 - (away / middle) ** 2 * 0.2 + 0.02 * grain)  # fmt: skip
+    e.add(
+      away - middle,
+      e.extra * (0.85 + 0.3 * grain[..., np.newaxis]),
+      0.4 - (away / middle) ** 2 * 0.2 + 0.02 * grain,
+    )
     if stamens:
       turn = 2 * np.pi * np.arange(stamens) / stamens
       turn = turn + e.generator.normal(0, 0.08, stamens)
@@ -91,8 +94,11 @@ def create_leaf(g: np.random.Generator) -> easel.Specimen:
     at = np.clip(v, 0, 1)
     half = wide * easel.hump(at, skew) ** full
     if lobed:
-      half = half * (1 - lobed * (0.5 + 0.5 * np.cos(2 * np.pi * lobes * (
-          at - 0.4 * np.abs(u)))))  # fmt: skip
+      half = half * (
+        1
+        - lobed
+        * (0.5 + 0.5 * np.cos(2 * np.pi * lobes * (at - 0.4 * np.abs(u))))
+      )
     if toothed:
       half = half * (1 - toothed * ((at * teeth - np.abs(u)) % 1.0))
     side = np.abs(u)
@@ -160,8 +166,11 @@ def create_mushroom(g: np.random.Generator) -> easel.Specimen:
     half = stem * (1 + (foot - 1) * down**2)
     pale = 0.45 + 0.5 * e.base if fleshy else e.extra
     fibre = 1 + 0.1 * np.sin(70 * x / (1 + down))[..., np.newaxis]
-    e.add(np.maximum(np.abs(x) - half, np.abs(e.y + 0.42) - 0.5), pale * fibre,
-          0.4 - 0.4 * (x / half) ** 2)  # fmt: skip
+    e.add(
+      np.maximum(np.abs(x) - half, np.abs(e.y + 0.42) - 0.5),
+      pale * fibre,
+      0.4 - 0.4 * (x / half) ** 2,
+    )
     if cup:
       e.add(
         easel.ellipse(x, e.y, (0, -0.88), (half.max() * 1.35, 0.13)),
@@ -185,8 +194,9 @@ def create_mushroom(g: np.random.Generator) -> easel.Specimen:
     if kind == "rings":
       mark = photo.smoothstep(0.3, 0.18, easel.away_from_whole(away * 4))
     elif kind == "radial":
-      mark = photo.smoothstep(0.3, 0.15, easel.away_from_whole(
-          np.arctan2(x, 1.3 - rise) * gills / 3))  # fmt: skip
+      mark = photo.smoothstep(
+        0.3, 0.15, easel.away_from_whole(np.arctan2(x, 1.3 - rise) * gills / 3)
+      )
     elif kind == "centre":
       mark = photo.smoothstep(0.55, 0.35, away)
     else:
@@ -196,9 +206,16 @@ def create_mushroom(g: np.random.Generator) -> easel.Specimen:
     if kind == "warts":
       u = e.generator.uniform(-0.85, 0.85, warts)
       v = e.generator.uniform(0.1, 0.95, warts)
-      spots = np.min([np.hypot((x - wide * a) * (1 + abs(a)),
-                               e.y - low - tall * b * (1 - abs(a) ** power))
-                      for a, b in zip(u, v, strict=True)], axis=0)  # fmt: skip
+      spots = np.min(
+        [
+          np.hypot(
+            (x - wide * a) * (1 + abs(a)),
+            e.y - low - tall * b * (1 - abs(a) ** power),
+          )
+          for a, b in zip(u, v, strict=True)
+        ],
+        axis=0,
+      )
       shown = photo.smoothstep(wart * 1.15, wart * 0.85, spots)
       colour = photo.mix(colour, e.mark, shown)
       bulge = bulge + 0.05 * shown

@@ -34,12 +34,20 @@ _GROUNDS = {
 }
 _MAX_YAW = 0.7
 _FAMILIES = (
-    architecture.add_church, architecture.add_temple, architecture.add_mosque,
-    architecture.add_pagoda, architecture.add_castle, monuments.add_lighthouse,
-    monuments.add_skyscraper, monuments.add_triumphal_arch,
-    monuments.add_pyramid, monuments.add_bridge, monuments.add_column,
-    monuments.add_windmill, monuments.add_lattice_tower,
-)  # fmt: skip
+  architecture.add_church,
+  architecture.add_temple,
+  architecture.add_mosque,
+  architecture.add_pagoda,
+  architecture.add_castle,
+  monuments.add_lighthouse,
+  monuments.add_skyscraper,
+  monuments.add_triumphal_arch,
+  monuments.add_pyramid,
+  monuments.add_bridge,
+  monuments.add_column,
+  monuments.add_windmill,
+  monuments.add_lattice_tower,
+)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -58,24 +66,26 @@ def _landmark(seed: int, class_id: int) -> tuple[buildings.Model, np.ndarray]:
   trim = wall * generator.choice([0.78, 1.15])
   roof = wall * generator.choice([0.45, 0.6, 0.75])
   accent = wall * generator.choice([0.4, 0.55, 1.3])
-  colours = np.stack([
+  colours = np.stack(
+    [
       photo.hsv(
-          generator.normal(0.1, 0.02), generator.uniform(0.05, 0.3), wall
+        generator.normal(0.1, 0.02), generator.uniform(0.05, 0.3), wall
       ),
       photo.hsv(0.1, generator.uniform(0.0, 0.2), trim),
       photo.hsv(
-          generator.choice([0.03, 0.06, 0.4, 0.6]),
-          generator.uniform(0.1, 0.5),
-          roof,
+        generator.choice([0.03, 0.06, 0.4, 0.6]),
+        generator.uniform(0.1, 0.5),
+        roof,
       ),
       photo.hsv(0.6, 0.2, 0.16),
       photo.hsv(
-          generator.choice([0.0, 0.07, 0.13, 0.6]),
-          generator.uniform(0.1, 0.6),
-          accent,
+        generator.choice([0.0, 0.07, 0.13, 0.6]),
+        generator.uniform(0.1, 0.6),
+        accent,
       ),
       np.zeros(3),
-  ])  # fmt: skip
+    ]
+  )
   return model, colours
 
 
@@ -98,9 +108,11 @@ def _paint_sky(
       rows, columns = np.indices(shape)
       x, y = generator.random() * width, generator.random() * horizon * 0.5
       away = np.hypot(rows - y, columns - x) / width
-      sky = photo.mix(sky, np.array([0.95, 0.94, 0.85]),
-                      photo.smoothstep(0.034, 0.026, away) + 0.2
-                      * np.exp(-away / 0.05))  # fmt: skip
+      sky = photo.mix(
+        sky,
+        np.array([0.95, 0.94, 0.85]),
+        photo.smoothstep(0.034, 0.026, away) + 0.2 * np.exp(-away / 0.05),
+      )
     return sky, low
   if weather in ("sunset", "clear", "haze") and generator.random() < 0.6:
     rows, columns = np.indices(shape)
@@ -109,10 +121,12 @@ def _paint_sky(
     sky = sky + (0.35 * np.exp(-((glow / 0.35) ** 2)))[..., np.newaxis] * low
   if weather != "clear" or generator.random() < 0.5:
     clouds = photo.noise(
-        generator, shape, extent=generator.uniform(0.25, 0.7),
-        exponent=generator.choice([1.5, 2.0]),
-        stretch=generator.uniform(1.2, 3.0),
-    )  # fmt: skip
+      generator,
+      shape,
+      extent=generator.uniform(0.25, 0.7),
+      exponent=generator.choice([1.5, 2.0]),
+      stretch=generator.uniform(1.2, 3.0),
+    )
     cover = generator.uniform(-0.8, 1.0)
     mask = photo.smoothstep(cover, cover + generator.uniform(0.6, 2.0), clouds)
     bright = np.clip(low * 1.12 + 0.1, 0, 1)
@@ -233,23 +247,31 @@ def _draw_person(draw, generator, x, foot, size, light) -> None:
     np.array([0.85, 0.64, 0.5]) * generator.uniform(0.4, 1.0) * light
   )
   stride = generator.uniform(0.02, 0.14) * size
-  draw.polygon([x, foot - 0.5 * size, x - stride, foot, x - stride + 0.1 * size,
-                foot], fill=legs)  # fmt: skip
-  draw.polygon([x, foot - 0.5 * size, x + stride, foot, x + stride - 0.1 * size,
-                foot], fill=legs)  # fmt: skip
+  draw.polygon(
+    [x, foot - 0.5 * size, x - stride, foot, x - stride + 0.1 * size, foot],
+    fill=legs,
+  )
+  draw.polygon(
+    [x, foot - 0.5 * size, x + stride, foot, x + stride - 0.1 * size, foot],
+    fill=legs,
+  )
   draw.rounded_rectangle(
-      [x - 0.13 * size, foot - 0.84 * size, x + 0.13 * size, foot - 0.4 * size],
-      radius=0.08 * size, fill=coat,
-  )  # fmt: skip
-  draw.ellipse([x - 0.07 * size, foot - size, x + 0.07 * size,
-                foot - 0.84 * size], fill=skin)  # fmt: skip
+    [x - 0.13 * size, foot - 0.84 * size, x + 0.13 * size, foot - 0.4 * size],
+    radius=0.08 * size,
+    fill=coat,
+  )
+  draw.ellipse(
+    [x - 0.07 * size, foot - size, x + 0.07 * size, foot - 0.84 * size],
+    fill=skin,
+  )
 
 
 def _draw_tree(draw, generator, x, foot, size, light) -> None:
   """A broad tree or a slim one."""
   trunk = photo.to_fill(np.array([0.3, 0.22, 0.16]) * light)
-  draw.rectangle([x - 0.04 * size, foot - 0.4 * size, x + 0.04 * size, foot],
-                 fill=trunk)  # fmt: skip
+  draw.rectangle(
+    [x - 0.04 * size, foot - 0.4 * size, x + 0.04 * size, foot], fill=trunk
+  )
   green = np.array([0.30, 0.42, 0.18]) * np.exp(generator.normal(0, 0.15, 3))
   slim = generator.random() < 0.35
   for step in range(18):
@@ -259,8 +281,10 @@ def _draw_tree(draw, generator, x, foot, size, light) -> None:
     top = foot - rise * size
     radius = generator.uniform(0.06, 0.13) * size * (0.8 if slim else 1.1)
     tone = (0.6 + 0.5 * rise) * generator.uniform(0.8, 1.2)
-    draw.ellipse([left - radius, top - radius, left + radius, top + radius],
-                 fill=photo.to_fill(green * tone * light))  # fmt: skip
+    draw.ellipse(
+      [left - radius, top - radius, left + radius, top + radius],
+      fill=photo.to_fill(green * tone * light),
+    )
 
 
 def _draw_lamp(draw, generator, x, foot, size, light) -> None:
@@ -268,10 +292,10 @@ def _draw_lamp(draw, generator, x, foot, size, light) -> None:
   iron = photo.to_fill(np.array([0.16, 0.17, 0.18]) * light)
   half = 0.012 * size
   draw.rectangle([x - half, foot - size, x + half, foot], fill=iron)
-  draw.ellipse([x - 5 * half, foot - 1.08 * size, x + 5 * half,
-                foot - 0.96 * size],
-               fill=photo.to_fill(np.array([0.95, 0.9, 0.7])
-                                  * generator.uniform(0.7, 1)))  # fmt: skip
+  draw.ellipse(
+    [x - 5 * half, foot - 1.08 * size, x + 5 * half, foot - 0.96 * size],
+    fill=photo.to_fill(np.array([0.95, 0.9, 0.7]) * generator.uniform(0.7, 1)),
+  )
 
 
 def _draw_branch(draw, generator, width, light) -> None:
@@ -343,20 +367,29 @@ def draw_scene(
 
   horizon = int(generator.uniform(0.62, 0.86) * height)
   picture, haze = _paint_sky(generator, shape, horizon, weather)
-  warm = np.array({
-      "sunset": (1.25, 0.85, 0.55), "dusk": (0.85, 0.85, 1.1),
+  warm = np.array(
+    {
+      "sunset": (1.25, 0.85, 0.55),
+      "dusk": (0.85, 0.85, 1.1),
       "night": (1.1, 0.85, 0.5),
-  }.get(weather, (1.05, 1.0, 0.92)))  # fmt: skip
+    }.get(weather, (1.05, 1.0, 0.92))
+  )
   cool = 0.6 + 0.4 * haze / haze.mean()
   if weather == "night":
     cool = warm  # Floodlight.
   azimuth = generator.uniform(-1.5, 1.5)
-  rise = generator.uniform(0.1, 0.35) if weather == "sunset" else (
-      generator.uniform(0.4, 1.1))  # fmt: skip
-  direction = np.array([
-      np.sin(azimuth) * np.cos(rise), -np.cos(azimuth) * np.cos(rise),
+  rise = (
+    generator.uniform(0.1, 0.35)
+    if weather == "sunset"
+    else (generator.uniform(0.4, 1.1))
+  )
+  direction = np.array(
+    [
+      np.sin(azimuth) * np.cos(rise),
+      -np.cos(azimuth) * np.cos(rise),
       np.sin(rise),
-  ])  # fmt: skip
+    ]
+  )
   around = (ambient + 0.6 * sun) * (cool if sun < 0.2 else warm)
   if weather in ("dusk", "night"):
     around = around * (0.55 if weather == "dusk" else 0.25)
@@ -364,7 +397,8 @@ def draw_scene(
 
   kind = str(generator.choice(list(_GROUNDS), p=[0.35, 0.35, 0.12, 0.18]))
   foot = horizon + generator.uniform(0.0, 0.35) * (height - horizon) * (
-      kind != "water")  # fmt: skip
+    kind != "water"
+  )
   extent = np.ptp(model.points, axis=0)
   # What lies outside the square in the middle is cut off when it is read.
   breadth = 0.92 * min(width, 1.15 * height)

@@ -36,11 +36,15 @@ _AT_HOME = {
 # With each the directions in which specimens turn up: any, about upright, or,
 # for a fish, which is drawn along y, about sideways.
 _FAMILIES = (
-    (plants.create_flower, "any"), (animals.create_butterfly, "any"),
-    (animals.create_bird, "upright"), (plants.create_leaf, "any"),
-    (animals.create_beetle, "any"), (plants.create_mushroom, "upright"),
-    (animals.create_fish, "sideways"), (animals.create_snail, "upright"),
-)  # fmt: skip
+  (plants.create_flower, "any"),
+  (animals.create_butterfly, "any"),
+  (animals.create_bird, "upright"),
+  (plants.create_leaf, "any"),
+  (animals.create_beetle, "any"),
+  (plants.create_mushroom, "upright"),
+  (animals.create_fish, "sideways"),
+  (animals.create_snail, "upright"),
+)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -92,8 +96,13 @@ def _paint_habitat(
   """What lies around the specimen: `[height, width, 3]`."""
   dark, light, exponent, stretch, extent = _HABITATS[name]
   extent *= generator.uniform(0.7, 1.2)
-  field = photo.noise(generator, shape, extent=min(extent, 1.0),
-                      exponent=exponent, stretch=stretch)  # fmt: skip
+  field = photo.noise(
+    generator,
+    shape,
+    extent=min(extent, 1.0),
+    exponent=exponent,
+    stretch=stretch,
+  )
   tone = np.exp(generator.normal(0, 0.07, (2, 3))) * np.exp(
     generator.normal(0, 0.15, (2, 1))
   )
@@ -127,8 +136,10 @@ def _draw_litter(draw, generator, size, name, colour) -> None:
     length = generator.uniform(0.05, 0.35) * height
     if name == "grass":
       lean, half = generator.normal(0, 0.35) * length, 0.008 * width
-      draw.polygon([x - half, y, x + half, y, x + lean, y - length],
-                   fill=photo.to_fill(tone))  # fmt: skip
+      draw.polygon(
+        [x - half, y, x + half, y, x + lean, y - length],
+        fill=photo.to_fill(tone),
+      )
     elif name == "foliage":
       turn = generator.uniform(0, 2 * np.pi)
       along = 0.7 * length * np.array([np.cos(turn), np.sin(turn)])
@@ -149,8 +160,10 @@ def _draw_litter(draw, generator, size, name, colour) -> None:
       half = generator.uniform(0.1, 0.3) * length
       if name == "blur":
         half *= 1.6
-      draw.ellipse([x - half, y - half * 0.8, x + half, y + half * 0.8],
-                   fill=photo.to_fill(tone))  # fmt: skip
+      draw.ellipse(
+        [x - half, y - half * 0.8, x + half, y + half * 0.8],
+        fill=photo.to_fill(tone),
+      )
 
 
 def _paint_specimen(
@@ -184,8 +197,9 @@ def _paint_specimen(
     cosine, sine = np.cos(lean), np.sin(lean)
     along = (cosine * x + sine * y) * short_by / (1 - short_by)
     x, y = x + cosine * along, y + sine * along
-  depth = 1 + generator.uniform(-0.15, 0.15) * y + generator.uniform(
-      -0.15, 0.15) * x  # fmt: skip
+  depth = (
+    1 + generator.uniform(-0.15, 0.15) * y + generator.uniform(-0.15, 0.15) * x
+  )
   x, y = x * depth, y * depth
   cosine, sine = np.cos(turn), np.sin(turn)
   x, y = cosine * x + sine * y, cosine * y - sine * x

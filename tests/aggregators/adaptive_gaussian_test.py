@@ -25,32 +25,32 @@ def test_zero_noise_is_clipping_that_follows_the_median(create_aggregation):
   clip_norms = checks.adapted_clip_norms(updates)
   assert len(set(clip_norms)) > 2
   checks.check_without_noise(
-      create_aggregation("adaptive_gaussian", **checks.CONFIG), clip_norms
+    create_aggregation("adaptive_gaussian", **checks.CONFIG), clip_norms
   )
 
 
 def test_options_of_clipping(create_aggregation):
   updates = checks.draw_updates()
   checks.check_without_noise(
-      create_aggregation(
-          "adaptive_gaussian",
-          target_unclipped_quantile=0.8,
-          clip_learning_rate=0.7,
-          **checks.CONFIG,
-      ),
-      checks.adapted_clip_norms(updates, quantile=0.8, learning_rate=0.7),
+    create_aggregation(
+      "adaptive_gaussian",
+      target_unclipped_quantile=0.8,
+      clip_learning_rate=0.7,
+      **checks.CONFIG,
+    ),
+    checks.adapted_clip_norms(updates, quantile=0.8, learning_rate=0.7),
   )
 
 
 def test_reports(create_aggregation):
   checks.check_reports(
-      create_aggregation(
-          "adaptive_gaussian",
-          noise_multiplier=_NOISE_MULTIPLIER,
-          **checks.CONFIG,
-      ),
-      np.ones(_ROUNDS),
-      _OF_SUM,
+    create_aggregation(
+      "adaptive_gaussian",
+      noise_multiplier=_NOISE_MULTIPLIER,
+      **checks.CONFIG,
+    ),
+    np.ones(_ROUNDS),
+    _OF_SUM,
   )
 
 
@@ -58,11 +58,11 @@ def test_reports(create_aggregation):
 def test_noise(create_aggregation, clip_learning_rate):
   # Constant as good as, and following its own noise.
   aggregation = create_aggregation(
-      "adaptive_gaussian",
-      shapes=checks.LARGE,
-      noise_multiplier=_NOISE_MULTIPLIER,
-      clip_learning_rate=clip_learning_rate,
-      **checks.CONFIG,
+    "adaptive_gaussian",
+    shapes=checks.LARGE,
+    noise_multiplier=_NOISE_MULTIPLIER,
+    clip_learning_rate=clip_learning_rate,
+    **checks.CONFIG,
   )
   checks.check_noise(aggregation, np.eye(_ROUNDS), _OF_SUM)
   clip_norms = aggregation.run_on_zeros(_ROUNDS).column("clip_norm")
@@ -81,7 +81,7 @@ def test_noise_of_the_count(create_aggregation):
   """
   learning_rate = 0.2
   aggregation = create_aggregation(
-      "adaptive_gaussian", noise_multiplier=_NOISE_MULTIPLIER, **checks.CONFIG
+    "adaptive_gaussian", noise_multiplier=_NOISE_MULTIPLIER, **checks.CONFIG
   )
   rounds = aggregation.run_on_zeros(801)
   moves = -np.diff(np.log(rounds.column("clip_norm"))) / learning_rate
@@ -103,8 +103,8 @@ def test_split_of_the_noise_by_hand():
   assert count_stddev == pytest.approx(5.0)
   assert of_sum**-2 + (2.0 * count_stddev) ** -2 == pytest.approx(6.0**-2)
   assert adaptive_gaussian.split_noise(mechanism.AggregatorConfig(1.0)) == (
-      0.0,
-      0.0,
+    0.0,
+    0.0,
   )
 
 
@@ -112,11 +112,11 @@ def test_split_of_the_noise_by_hand():
 def test_clip_norm_moves_to_the_quantile(create_aggregation, quantile):
   # Norms 1, 2 ... 20: the estimate comes to rest where as many are below.
   aggregation = create_aggregation(
-      "adaptive_gaussian",
-      clients_per_round=20.0,
-      clip_norm=2.0,
-      target_unclipped_quantile=quantile,
-      clip_learning_rate=0.3,
+    "adaptive_gaussian",
+    clients_per_round=20.0,
+    clip_norm=2.0,
+    target_unclipped_quantile=quantile,
+    clip_learning_rate=0.3,
   )
   updates = [np.eye(released.SIZE)[0] * norm for norm in range(1, 21)]
   clip_norms = aggregation.run([updates] * 60).column("clip_norm")
@@ -130,10 +130,10 @@ def test_clip_norm_moves_to_the_quantile_with_noise(create_aggregation):
   # 0.2 x 0.05 = 1 % a round, and ten clients in a doubling pull it back by 10 %
   # of its distance: it stays within 2 %, one standard deviation, of the median.
   aggregation = create_aggregation(
-      "adaptive_gaussian",
-      clients_per_round=20.0,
-      clip_norm=4.0,
-      noise_multiplier=1.0,
+    "adaptive_gaussian",
+    clients_per_round=20.0,
+    clip_norm=4.0,
+    noise_multiplier=1.0,
   )
   updates = [np.eye(released.SIZE)[0] * norm for norm in range(1, 21)]
   clip_norms = aggregation.run([updates] * 80).column("clip_norm")
@@ -142,11 +142,11 @@ def test_clip_norm_moves_to_the_quantile_with_noise(create_aggregation):
 
 def test_event():
   created = adaptive_gaussian.create_adaptive_gaussian(
-      mechanism.AggregatorConfig(100.0, noise_multiplier=6.0)
+    mechanism.AggregatorConfig(100.0, noise_multiplier=6.0)
   )
   assert created.round_event == dp_accounting.GaussianDpEvent(6.0)
   created = adaptive_gaussian.create_adaptive_gaussian(
-      mechanism.AggregatorConfig(100.0)
+    mechanism.AggregatorConfig(100.0)
   )
   assert created.round_event == dp_accounting.NonPrivateDpEvent()
 
@@ -154,24 +154,24 @@ def test_event():
 @pytest.mark.parametrize("noise_multiplier", [10.0, 11.0, 1e6])
 def test_noise_that_no_split_can_have_is_refused(noise_multiplier):
   with pytest.raises(
-      ValueError,
-      match=(
-          "noise_multiplier must be less than a tenth of clients_per_round, 10,"
-          " with adaptive clipping, found 1"
-      ),
+    ValueError,
+    match=(
+      "noise_multiplier must be less than a tenth of clients_per_round, 10,"
+      " with adaptive clipping, found 1"
+    ),
   ):
     adaptive_gaussian.create_adaptive_gaussian(
-        mechanism.AggregatorConfig(100.0, noise_multiplier=noise_multiplier)
+      mechanism.AggregatorConfig(100.0, noise_multiplier=noise_multiplier)
     )
 
 
 def test_default_options_are_those_of_the_paper():
   assert adaptive_gaussian.clipping_options(
-      mechanism.AggregatorConfig(1.0)
+    mechanism.AggregatorConfig(1.0)
   ) == (0.5, 0.2)
   assert math.isclose(
-      adaptive_gaussian.split_noise(
-          mechanism.AggregatorConfig(1.0, noise_multiplier=1e-3)
-      )[1],
-      0.05,
+    adaptive_gaussian.split_noise(
+      mechanism.AggregatorConfig(1.0, noise_multiplier=1e-3)
+    )[1],
+    0.05,
   )

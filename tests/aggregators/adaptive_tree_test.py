@@ -24,69 +24,67 @@ _RESTART_EVERY = 5
 
 def _options(rounds=_ROUNDS, restart_every=_RESTART_EVERY, **options):
   return {
-      "rounds": rounds,
-      "restart_every": restart_every,
-      **checks.CONFIG,
-      **options,
+    "rounds": rounds,
+    "restart_every": restart_every,
+    **checks.CONFIG,
+    **options,
   }
 
 
 @pytest.fixture(name="noisy", scope="module")
 def _noisy(create_aggregation):
   return create_aggregation(
-      "adaptive_tree", **_options(noise_multiplier=_NOISE_MULTIPLIER)
+    "adaptive_tree", **_options(noise_multiplier=_NOISE_MULTIPLIER)
   )
 
 
 @pytest.mark.parametrize("restart_every", [1, 4])
 def test_zero_noise_is_clipping_that_follows_the_median(
-    create_aggregation, restart_every
+  create_aggregation, restart_every
 ):
   updates = checks.draw_updates()
   clip_norms = checks.adapted_clip_norms(updates, period=restart_every)
   assert len(set(clip_norms)) > 2
   checks.check_without_noise(
-      create_aggregation(
-          "adaptive_tree", **_options(restart_every=restart_every)
-      ),
-      clip_norms,
+    create_aggregation(
+      "adaptive_tree", **_options(restart_every=restart_every)
+    ),
+    clip_norms,
   )
 
 
 def test_options_of_clipping(create_aggregation):
   checks.check_without_noise(
-      create_aggregation(
-          "adaptive_tree",
-          **_options(
-              restart_every=2,
-              target_unclipped_quantile=0.8,
-              clip_learning_rate=0.7,
-          ),
+    create_aggregation(
+      "adaptive_tree",
+      **_options(
+        restart_every=2,
+        target_unclipped_quantile=0.8,
+        clip_learning_rate=0.7,
       ),
-      checks.adapted_clip_norms(
-          checks.draw_updates(), period=2, quantile=0.8, learning_rate=0.7
-      ),
+    ),
+    checks.adapted_clip_norms(
+      checks.draw_updates(), period=2, quantile=0.8, learning_rate=0.7
+    ),
   )
 
 
 @pytest.mark.parametrize("clip_learning_rate", [1e-9, None])
 def test_noise(create_aggregation, clip_learning_rate):
   aggregation = create_aggregation(
-      "adaptive_tree",
-      shapes=checks.LARGE,
-      **_options(
-          noise_multiplier=_NOISE_MULTIPLIER,
-          clip_learning_rate=clip_learning_rate,
-      ),
+    "adaptive_tree",
+    shapes=checks.LARGE,
+    **_options(
+      noise_multiplier=_NOISE_MULTIPLIER,
+      clip_learning_rate=clip_learning_rate,
+    ),
   )
   matrix = noise_theory.tree_noise_matrix(_ROUNDS, _RESTART_EVERY)
   checks.check_noise(aggregation, matrix, _OF_SUM)
   clip_norms = aggregation.run_on_zeros(_ROUNDS).column("clip_norm")
   # Constant in every tree.
   changes = np.flatnonzero(np.diff(clip_norms)) + 1
-  assert changes.tolist() == (
-      [5, 10, 15] if clip_learning_rate is None else []
-  )
+  assert changes.tolist() == ([5, 10, 15] if clip_learning_rate is None else [])
 
 
 def test_noise_of_the_count(create_aggregation):
@@ -99,18 +97,21 @@ def test_noise_of_the_count(create_aggregation):
   """
   num_trees, restart_every, learning_rate = 150, 6, 0.2
   aggregation = create_aggregation(
-      "adaptive_tree",
-      **_options(
-          rounds=restart_every,
-          restart_every=restart_every,
-          noise_multiplier=_NOISE_MULTIPLIER,
-      ),
+    "adaptive_tree",
+    **_options(
+      rounds=restart_every,
+      restart_every=restart_every,
+      noise_multiplier=_NOISE_MULTIPLIER,
+    ),
   )
   rounds = aggregation.run_on_zeros(num_trees * restart_every)
-  estimates = np.array([checks.CLIP_NORM] + [
+  estimates = np.array(
+    [checks.CLIP_NORM]
+    + [
       float(report["dp_query_metrics"]["estimate_clip"])
       for report in rounds.reports
-  ])
+    ]
+  )
   moves = -np.diff(np.log(estimates)) / learning_rate
   # One client, below the estimate, counts for 1/2 above the half.
   noise = (moves * checks.CLIENTS_PER_ROUND - 0.5) / _COUNT_STDDEV
@@ -122,11 +123,9 @@ def test_noise_of_the_count(create_aggregation):
   assert noise_theory.alarms(1.5 * by_round, matrix)
   # What a tree ends with is the clip norm of the next.
   np.testing.assert_allclose(
-      rounds.column("clip_norm").reshape(num_trees, -1),
-      np.repeat(
-          estimates[:-1:restart_every, np.newaxis], restart_every, axis=1
-      ),
-      rtol=1e-6,
+    rounds.column("clip_norm").reshape(num_trees, -1),
+    np.repeat(estimates[:-1:restart_every, np.newaxis], restart_every, axis=1),
+    rtol=1e-6,
   )
 
 
@@ -138,52 +137,52 @@ def test_sum_and_count_do_not_share_their_noise(create_aggregation):
   """
   num_trees, restart_every = 150, 6
   aggregation = create_aggregation(
-      "adaptive_tree",
-      **_options(
-          rounds=restart_every,
-          restart_every=restart_every,
-          noise_multiplier=_NOISE_MULTIPLIER,
-      ),
+    "adaptive_tree",
+    **_options(
+      rounds=restart_every,
+      restart_every=restart_every,
+      noise_multiplier=_NOISE_MULTIPLIER,
+    ),
   )
   rounds = aggregation.run_on_zeros(num_trees * restart_every)
   estimates = [checks.CLIP_NORM] + [
-      float(report["dp_query_metrics"]["estimate_clip"])
-      for report in rounds.reports
+    float(report["dp_query_metrics"]["estimate_clip"])
+    for report in rounds.reports
   ]
   count = -np.diff(np.log(estimates)) / 0.2 * checks.CLIENTS_PER_ROUND - 0.5
   scale = _OF_SUM * rounds.column("clip_norm") / checks.CLIENTS_PER_ROUND
   released_numbers = np.stack(
-      [
-          count / _COUNT_STDDEV,
-          rounds.means[:, 0] / scale,
-          rounds.means[:, 2] / scale,
-      ],
-      axis=1,
+    [
+      count / _COUNT_STDDEV,
+      rounds.means[:, 0] / scale,
+      rounds.means[:, 2] / scale,
+    ],
+    axis=1,
   )
   noise = released_numbers.reshape(num_trees, restart_every, 3)
   assert not noise_theory.alarms(
-      noise.transpose(1, 2, 0), noise_theory.tree_noise_matrix(restart_every)
+    noise.transpose(1, 2, 0), noise_theory.tree_noise_matrix(restart_every)
   )
 
 
 def test_reports(noisy):
   checks.check_reports(
-      noisy,
-      checks.stddevs(noise_theory.tree_noise_matrix(_ROUNDS, _RESTART_EVERY)),
-      _OF_SUM,
+    noisy,
+    checks.stddevs(noise_theory.tree_noise_matrix(_ROUNDS, _RESTART_EVERY)),
+    _OF_SUM,
   )
 
 
 def test_clip_norm_moves_to_the_quantile(create_aggregation):
   # Norms 1, 2 ... 20: the estimate comes to rest where as many are below.
   aggregation = create_aggregation(
-      "adaptive_tree",
-      clients_per_round=20.0,
-      clip_norm=2.0,
-      rounds=64,
-      restart_every=8,
-      target_unclipped_quantile=0.75,
-      clip_learning_rate=0.3,
+    "adaptive_tree",
+    clients_per_round=20.0,
+    clip_norm=2.0,
+    rounds=64,
+    restart_every=8,
+    target_unclipped_quantile=0.75,
+    clip_learning_rate=0.3,
   )
   updates = [np.eye(released.SIZE)[0] * norm for norm in range(1, 21)]
   clip_norms = aggregation.run([updates] * 64).column("clip_norm")
@@ -192,11 +191,11 @@ def test_clip_norm_moves_to_the_quantile(create_aggregation):
 
 def test_noise_is_secret(create_aggregation, noisy):
   checks.check_secret_noise(
-      noisy,
-      create_aggregation(
-          "adaptive_tree",
-          **_options(rounds=17, noise_multiplier=_NOISE_MULTIPLIER),
-      ),
+    noisy,
+    create_aggregation(
+      "adaptive_tree",
+      **_options(rounds=17, noise_multiplier=_NOISE_MULTIPLIER),
+    ),
   )
 
 
@@ -214,24 +213,26 @@ def test_sum_and_count_have_seeds_of_their_own(noisy):
 
 
 def test_seed_for_tests_is_shared(create_aggregation):
-  checks.check_shared_seed(*(
+  checks.check_shared_seed(
+    *(
       create_aggregation(
-          "adaptive_tree",
-          **_options(rounds, noise_seed=7, noise_multiplier=1.0),
+        "adaptive_tree",
+        **_options(rounds, noise_seed=7, noise_multiplier=1.0),
       )
       for rounds in (16, 17)
-  ))
+    )
+  )
 
 
 def test_size_of_the_state(create_aggregation):
   aggregation = create_aggregation(
-      "adaptive_tree",
-      shapes=((20, 10), (100,)),
-      **_options(32, 32, noise_multiplier=_NOISE_MULTIPLIER),
+    "adaptive_tree",
+    shapes=((20, 10), (100,)),
+    **_options(32, 32, noise_multiplier=_NOISE_MULTIPLIER),
   )
   copies = [
-      math.floor(aggregation.model_copies(state))
-      for state in aggregation.run_on_zeros(32).states
+    math.floor(aggregation.model_copies(state))
+    for state in aggregation.run_on_zeros(32).states
   ]
   for rounds in range(3, 33):
     assert max(copies[:rounds]) <= math.ceil(math.log2(rounds)) + 1
@@ -239,34 +240,34 @@ def test_size_of_the_state(create_aggregation):
 
 def test_event():
   config = mechanism.AggregatorConfig(
-      100.0, noise_multiplier=6.0, rounds=9, restart_every=3
+    100.0, noise_multiplier=6.0, rounds=9, restart_every=3
   )
   created = adaptive_tree.create_adaptive_tree(config)
   assert created.round_event == strategy_lib.CorrelatedGaussianDpEvent(
-      6.0, tree_strategy.TreeStrategy(3)
+    6.0, tree_strategy.TreeStrategy(3)
   )
   created = adaptive_tree.create_adaptive_tree(
-      mechanism.AggregatorConfig(100.0, rounds=9, restart_every=3)
+    mechanism.AggregatorConfig(100.0, rounds=9, restart_every=3)
   )
   assert created.round_event == dp_accounting.NonPrivateDpEvent()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            {},
-            "restart_every must be given with aggregator adaptive_tree, .*"
-            " found None",
-        ),
-        (
-            {"restart_every": 4, "noise_multiplier": 10.0},
-            "noise_multiplier must be less than a tenth of .* found 10",
-        ),
-    ],
+  ("options", "message"),
+  [
+    (
+      {},
+      "restart_every must be given with aggregator adaptive_tree, .*"
+      " found None",
+    ),
+    (
+      {"restart_every": 4, "noise_multiplier": 10.0},
+      "noise_multiplier must be less than a tenth of .* found 10",
+    ),
+  ],
 )
 def test_mistakes_are_named(options, message):
   with pytest.raises(ValueError, match=message):
     adaptive_tree.create_adaptive_tree(
-        mechanism.AggregatorConfig(100.0, rounds=9, **options)
+      mechanism.AggregatorConfig(100.0, rounds=9, **options)
     )

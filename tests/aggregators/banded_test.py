@@ -17,41 +17,41 @@ _ROUNDS = 16
 
 def _options(rounds=_ROUNDS, **options):
   return {
-      "rounds": rounds,
-      "min_separation": 4,
-      **checks.CONFIG,
-      **options,
+    "rounds": rounds,
+    "min_separation": 4,
+    **checks.CONFIG,
+    **options,
   }
 
 
 def _matrix(aggregation, rounds=_ROUNDS):
   return np.linalg.inv(
-      noise_theory.toeplitz_matrix(
-          aggregation.mechanism.strategy.coefficients, rounds
-      )
+    noise_theory.toeplitz_matrix(
+      aggregation.mechanism.strategy.coefficients, rounds
+    )
   )
 
 
 @pytest.fixture(name="noisy", scope="module")
 def _noisy(create_aggregation):
   return create_aggregation(
-      "banded", **_options(noise_multiplier=_NOISE_MULTIPLIER)
+    "banded", **_options(noise_multiplier=_NOISE_MULTIPLIER)
   )
 
 
 @pytest.mark.parametrize("num_bands", [None, 1])
 def test_zero_noise_is_clipping(create_aggregation, num_bands):
   checks.check_without_noise(
-      create_aggregation("banded", **_options(num_bands=num_bands))
+    create_aggregation("banded", **_options(num_bands=num_bands))
   )
 
 
 @pytest.mark.parametrize("num_bands", [1, 2, None])
 def test_noise(create_aggregation, num_bands):
   aggregation = create_aggregation(
-      "banded",
-      shapes=checks.LARGE,
-      **_options(num_bands=num_bands, noise_multiplier=_NOISE_MULTIPLIER),
+    "banded",
+    shapes=checks.LARGE,
+    **_options(num_bands=num_bands, noise_multiplier=_NOISE_MULTIPLIER),
   )
   matrix = _matrix(aggregation)
   checks.check_noise(aggregation, matrix, _NOISE_MULTIPLIER)
@@ -62,9 +62,9 @@ def test_noise(create_aggregation, num_bands):
 
 def test_noise_of_the_wrong_order_of_bands_is_told(create_aggregation):
   aggregation = create_aggregation(
-      "banded",
-      shapes=checks.LARGE,
-      **_options(noise_multiplier=_NOISE_MULTIPLIER),
+    "banded",
+    shapes=checks.LARGE,
+    **_options(noise_multiplier=_NOISE_MULTIPLIER),
   )
   first, *rest = aggregation.mechanism.strategy.coefficients
   assert len(rest) == 3
@@ -74,17 +74,15 @@ def test_noise_of_the_wrong_order_of_bands_is_told(create_aggregation):
 
 
 def test_reports(noisy):
-  checks.check_reports(
-      noisy, checks.stddevs(_matrix(noisy)), _NOISE_MULTIPLIER
-  )
+  checks.check_reports(noisy, checks.stddevs(_matrix(noisy)), _NOISE_MULTIPLIER)
 
 
 def test_noise_is_secret(create_aggregation, noisy):
   checks.check_secret_noise(
-      noisy,
-      create_aggregation(
-          "banded", **_options(17, noise_multiplier=_NOISE_MULTIPLIER)
-      ),
+    noisy,
+    create_aggregation(
+      "banded", **_options(17, noise_multiplier=_NOISE_MULTIPLIER)
+    ),
   )
 
 
@@ -98,15 +96,15 @@ def test_seed_is_in_the_state(noisy):
 
 def test_seed_for_tests_is_shared(create_aggregation):
   # Of two processes with the same strategy.
-  checks.check_shared_seed(*(
+  checks.check_shared_seed(
+    *(
       create_aggregation(
-          "banded",
-          **_options(
-              noise_seed=7, noise_multiplier=_NOISE_MULTIPLIER, **options
-          ),
+        "banded",
+        **_options(noise_seed=7, noise_multiplier=_NOISE_MULTIPLIER, **options),
       )
       for options in ({}, {"num_bands": 4})
-  ))
+    )
+  )
 
 
 def test_no_seed_is_used_twice(noisy):
@@ -120,9 +118,9 @@ def test_no_seed_is_used_twice(noisy):
 @pytest.mark.parametrize(("num_bands", "copies"), [(1, 0), (2, 1), (None, 3)])
 def test_size_of_the_state(create_aggregation, num_bands, copies):
   aggregation = create_aggregation(
-      "banded",
-      shapes=((20, 10), (100,)),
-      **_options(num_bands=num_bands, noise_multiplier=_NOISE_MULTIPLIER),
+    "banded",
+    shapes=((20, 10), (100,)),
+    **_options(num_bands=num_bands, noise_multiplier=_NOISE_MULTIPLIER),
   )
   for state in aggregation.run_on_zeros(5).states:
     # Scalars are not worth a model.
@@ -132,13 +130,13 @@ def test_size_of_the_state(create_aggregation, num_bands, copies):
 def test_event():
   schedule = {"rounds": 20, "min_separation": 5, "max_participations": 3}
   created = banded.create_banded(
-      mechanism.AggregatorConfig(
-          4.0, noise_multiplier=1.5, num_bands=3, **schedule
-      )
+    mechanism.AggregatorConfig(
+      4.0, noise_multiplier=1.5, num_bands=3, **schedule
+    )
   )
   strategy = banded_strategy.optimize_banded(num_bands=3, **schedule)
   assert created.round_event == strategy_lib.CorrelatedGaussianDpEvent(
-      1.5, strategy
+    1.5, strategy
   )
   assert created.strategy == strategy
   created = banded.create_banded(mechanism.AggregatorConfig(4.0, **schedule))
@@ -147,11 +145,9 @@ def test_event():
 
 def test_bands_beyond_the_separation_are_refused():
   with pytest.raises(
-      ValueError,
-      match=r"num_bands must be in \[1, min.*\] = \[1, 4\], found 5",
+    ValueError,
+    match=r"num_bands must be in \[1, min.*\] = \[1, 4\], found 5",
   ):
     banded.create_banded(
-        mechanism.AggregatorConfig(
-            4.0, rounds=9, min_separation=4, num_bands=5
-        )
+      mechanism.AggregatorConfig(4.0, rounds=9, min_separation=4, num_bands=5)
     )

@@ -17,24 +17,24 @@ _ROUNDS = 16
 
 def _options(rounds=_ROUNDS, **options):
   return {
-      "rounds": rounds,
-      "min_separation": 4,
-      **checks.CONFIG,
-      **options,
+    "rounds": rounds,
+    "min_separation": 4,
+    **checks.CONFIG,
+    **options,
   }
 
 
 def _matrix(aggregation, rounds=_ROUNDS):
   strategy = aggregation.mechanism.strategy
   return np.linalg.inv(
-      noise_theory.blt_matrix(strategy.decays, strategy.weights, rounds)
+    noise_theory.blt_matrix(strategy.decays, strategy.weights, rounds)
   )
 
 
 @pytest.fixture(name="noisy", scope="module")
 def _noisy(create_aggregation):
   return create_aggregation(
-      "blt", **_options(noise_multiplier=_NOISE_MULTIPLIER)
+    "blt", **_options(noise_multiplier=_NOISE_MULTIPLIER)
   )
 
 
@@ -45,11 +45,9 @@ def test_zero_noise_is_clipping(create_aggregation):
 @pytest.mark.parametrize("num_buffers", [1, None, 3])
 def test_noise(create_aggregation, num_buffers):
   aggregation = create_aggregation(
-      "blt",
-      shapes=checks.LARGE,
-      **_options(
-          num_buffers=num_buffers, noise_multiplier=_NOISE_MULTIPLIER
-      ),
+    "blt",
+    shapes=checks.LARGE,
+    **_options(num_buffers=num_buffers, noise_multiplier=_NOISE_MULTIPLIER),
   )
   matrix = _matrix(aggregation)
   checks.check_noise(aggregation, matrix, _NOISE_MULTIPLIER)
@@ -62,30 +60,28 @@ def test_noise(create_aggregation, num_buffers):
 def test_noise_of_prefix_sums_is_less_than_independent(create_aggregation):
   # What the correlation is for.
   aggregation = create_aggregation(
-      "blt",
-      shapes=checks.LARGE,
-      **_options(noise_multiplier=_NOISE_MULTIPLIER),
+    "blt",
+    shapes=checks.LARGE,
+    **_options(noise_multiplier=_NOISE_MULTIPLIER),
   )
   noise = checks.measure_noise(aggregation, _ROUNDS, _NOISE_MULTIPLIER)
   variance = np.var(np.cumsum(noise, axis=0)[-1])
   assert variance < _ROUNDS / 2
   np.testing.assert_allclose(
-      variance, np.sum(np.square(_matrix(aggregation).sum(axis=0))), rtol=0.1
+    variance, np.sum(np.square(_matrix(aggregation).sum(axis=0))), rtol=0.1
   )
 
 
 def test_reports(noisy):
-  checks.check_reports(
-      noisy, checks.stddevs(_matrix(noisy)), _NOISE_MULTIPLIER
-  )
+  checks.check_reports(noisy, checks.stddevs(_matrix(noisy)), _NOISE_MULTIPLIER)
 
 
 def test_noise_is_secret(create_aggregation, noisy):
   checks.check_secret_noise(
-      noisy,
-      create_aggregation(
-          "blt", **_options(17, noise_multiplier=_NOISE_MULTIPLIER)
-      ),
+    noisy,
+    create_aggregation(
+      "blt", **_options(17, noise_multiplier=_NOISE_MULTIPLIER)
+    ),
   )
 
 
@@ -99,15 +95,15 @@ def test_seed_is_in_the_state(noisy):
 
 def test_seed_for_tests_is_shared(create_aggregation):
   # Of two processes with the same strategy.
-  checks.check_shared_seed(*(
+  checks.check_shared_seed(
+    *(
       create_aggregation(
-          "blt",
-          **_options(
-              noise_seed=7, noise_multiplier=_NOISE_MULTIPLIER, **options
-          ),
+        "blt",
+        **_options(noise_seed=7, noise_multiplier=_NOISE_MULTIPLIER, **options),
       )
       for options in ({}, {"num_buffers": 2})
-  ))
+    )
+  )
 
 
 def test_no_seed_is_used_twice(noisy):
@@ -121,9 +117,9 @@ def test_no_seed_is_used_twice(noisy):
 @pytest.mark.parametrize("num_buffers", [1, 2, 4])
 def test_size_of_the_state(create_aggregation, num_buffers):
   aggregation = create_aggregation(
-      "blt",
-      shapes=((20, 10), (100,)),
-      **_options(num_buffers=num_buffers, noise_multiplier=_NOISE_MULTIPLIER),
+    "blt",
+    shapes=((20, 10), (100,)),
+    **_options(num_buffers=num_buffers, noise_multiplier=_NOISE_MULTIPLIER),
   )
   for state in aggregation.run_on_zeros(3).states:
     # Scalars are not worth a model.
@@ -133,13 +129,13 @@ def test_size_of_the_state(create_aggregation, num_buffers):
 def test_event():
   schedule = {"rounds": 20, "min_separation": 4, "max_participations": 3}
   created = blt.create_blt(
-      mechanism.AggregatorConfig(
-          4.0, noise_multiplier=1.5, num_buffers=3, **schedule
-      )
+    mechanism.AggregatorConfig(
+      4.0, noise_multiplier=1.5, num_buffers=3, **schedule
+    )
   )
   strategy = blt_strategy.optimize_blt(num_buffers=3, **schedule)
   assert created.round_event == strategy_lib.CorrelatedGaussianDpEvent(
-      1.5, strategy
+    1.5, strategy
   )
   assert created.strategy == strategy
   assert created.noise_multiplier == 1.5
@@ -149,13 +145,13 @@ def test_event():
 
 def test_two_buffers_are_the_default():
   created = blt.create_blt(
-      mechanism.AggregatorConfig(4.0, noise_multiplier=1.0, rounds=8)
+    mechanism.AggregatorConfig(4.0, noise_multiplier=1.0, rounds=8)
   )
   assert len(created.strategy.decays) == 2
 
 
 def test_too_many_buffers_are_refused():
   with pytest.raises(
-      ValueError, match=r"num_buffers must be in \[1, 4\], found 5"
+    ValueError, match=r"num_buffers must be in \[1, 4\], found 5"
   ):
     blt.create_blt(mechanism.AggregatorConfig(4.0, rounds=8, num_buffers=5))

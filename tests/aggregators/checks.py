@@ -40,22 +40,24 @@ def clip(update: np.ndarray, clip_norm: float) -> np.ndarray:
 
 
 def clipped_means(
-    updates: Sequence[Sequence[np.ndarray]], clip_norms: Sequence[float]
+  updates: Sequence[Sequence[np.ndarray]], clip_norms: Sequence[float]
 ) -> np.ndarray:
   """What is released without noise, [rounds, size]."""
-  return np.array([
+  return np.array(
+    [
       sum((clip(u, norm) for u in round_updates), np.zeros(released.SIZE))
       / CLIENTS_PER_ROUND
       for round_updates, norm in zip(updates, clip_norms, strict=True)
-  ])
+    ]
+  )
 
 
 def adapted_clip_norms(
-    updates: Sequence[Sequence[np.ndarray]],
-    *,
-    period: int = 1,
-    quantile: float = 0.5,
-    learning_rate: float = 0.2,
+  updates: Sequence[Sequence[np.ndarray]],
+  *,
+  period: int = 1,
+  quantile: float = 0.5,
+  learning_rate: float = 0.2,
 ) -> list[float]:
   """Clip norms of the rounds, without noise (Andrew et al. 2021, section 2.2).
 
@@ -69,17 +71,21 @@ def adapted_clip_norms(
   estimate = CLIP_NORM
   for t, round_updates in enumerate(updates, start=1):
     # Absent clients count for a half.
-    below = 0.5 + sum(
+    below = (
+      0.5
+      + sum(
         math.copysign(0.5, estimate - np.linalg.norm(u)) for u in round_updates
-    ) / CLIENTS_PER_ROUND
+      )
+      / CLIENTS_PER_ROUND
+    )
     estimate *= math.exp(-learning_rate * (below - quantile))
     clip_norms.append(clip_norms[-1] if t % period else estimate)
   return clip_norms[:-1]
 
 
 def check_without_noise(
-    aggregation: released.Aggregation,
-    clip_norms: Sequence[float] | None = None,
+  aggregation: released.Aggregation,
+  clip_norms: Sequence[float] | None = None,
 ) -> None:
   """Without noise, all rounds are those of clipping alone, and say so.
 
@@ -92,7 +98,7 @@ def check_without_noise(
     clip_norms = [CLIP_NORM] * len(updates)
   rounds = aggregation.run(updates)
   np.testing.assert_allclose(
-      rounds.means, clipped_means(updates, clip_norms), rtol=1e-4, atol=1e-7
+    rounds.means, clipped_means(updates, clip_norms), rtol=1e-4, atol=1e-7
   )
   _check_counts(rounds, updates, clip_norms)
   np.testing.assert_array_equal(rounds.column("noise_stddev_of_mean"), 0.0)
@@ -100,15 +106,13 @@ def check_without_noise(
 
 
 def _check_counts(
-    rounds: released.Rounds,
-    updates: Sequence[Sequence[np.ndarray]],
-    clip_norms: Sequence[float],
+  rounds: released.Rounds,
+  updates: Sequence[Sequence[np.ndarray]],
+  clip_norms: Sequence[float],
 ) -> None:
-  np.testing.assert_allclose(
-      rounds.column("clip_norm"), clip_norms, rtol=1e-5
-  )
+  np.testing.assert_allclose(rounds.column("clip_norm"), clip_norms, rtol=1e-5)
   for report, round_updates, clip_norm in zip(
-      rounds.reports, updates, clip_norms, strict=True
+    rounds.reports, updates, clip_norms, strict=True
   ):
     norms = sorted(np.linalg.norm(update) for update in round_updates)
     assert report["num_clients"] == len(norms)
@@ -119,9 +123,9 @@ def _check_counts(
 
 
 def check_reports(
-    aggregation: released.Aggregation,
-    stddevs: Sequence[float],
-    noise_multiplier: float,
+  aggregation: released.Aggregation,
+  stddevs: Sequence[float],
+  noise_multiplier: float,
 ) -> None:
   """With noise, each round's report says what was done.
 
@@ -135,22 +139,22 @@ def check_reports(
   clip_norms = rounds.column("clip_norm")
   _check_counts(rounds, updates, clip_norms)
   stated = (
-      noise_multiplier
-      * clip_norms
-      * np.array(stddevs)[: len(updates)]
-      / CLIENTS_PER_ROUND
+    noise_multiplier
+    * clip_norms
+    * np.array(stddevs)[: len(updates)]
+    / CLIENTS_PER_ROUND
   )
   np.testing.assert_allclose(
-      rounds.column("noise_stddev_of_mean"), stated, rtol=1e-5
+    rounds.column("noise_stddev_of_mean"), stated, rtol=1e-5
   )
   squares = np.sum(np.square(rounds.means), axis=1)
   ratios = squares / (released.SIZE * np.square(stated))
   # The root has no bounded slope at 0.
   np.testing.assert_allclose(
-      np.square(rounds.column("signal_to_noise")),
-      np.maximum(ratios - 1.0, 0.0),
-      rtol=1e-4,
-      atol=1e-4,
+    np.square(rounds.column("signal_to_noise")),
+    np.maximum(ratios - 1.0, 0.0),
+    rtol=1e-4,
+    atol=1e-4,
   )
 
 
@@ -160,10 +164,10 @@ def stddevs(matrix: np.ndarray) -> np.ndarray:
 
 
 def measure_noise(
-    aggregation: released.Aggregation,
-    num_rounds: int,
-    noise_multiplier: float,
-    state: Any = None,
+  aggregation: released.Aggregation,
+  num_rounds: int,
+  noise_multiplier: float,
+  state: Any = None,
 ) -> np.ndarray:
   """Noise that should be of N(0, R R^T).
 
@@ -179,14 +183,14 @@ def measure_noise(
   rounds = aggregation.run_on_zeros(num_rounds, state)
   scale = noise_multiplier * rounds.column("clip_norm") / CLIENTS_PER_ROUND
   return (rounds.means / scale[:, np.newaxis]).reshape(
-      num_rounds, len(LARGE), LARGE_LENGTH
+    num_rounds, len(LARGE), LARGE_LENGTH
   )
 
 
 def check_noise(
-    aggregation: released.Aggregation,
-    matrix: np.ndarray,
-    noise_multiplier: float,
+  aggregation: released.Aggregation,
+  matrix: np.ndarray,
+  noise_multiplier: float,
 ) -> None:
   """Noise has the variances and covariances of R Z over rounds, and is fresh.
 
@@ -203,7 +207,7 @@ def check_noise(
 
 
 def check_secret_noise(
-    aggregation: released.Aggregation, other: released.Aggregation
+  aggregation: released.Aggregation, other: released.Aggregation
 ) -> None:
   """Every run has noise of its own, which its state determines.
 
@@ -216,9 +220,9 @@ def check_secret_noise(
   """
   num_rounds = 3
   runs = [
-      aggregation.run_on_zeros(num_rounds),
-      aggregation.run_on_zeros(num_rounds, aggregation.initialize()),
-      other.run_on_zeros(num_rounds),
+    aggregation.run_on_zeros(num_rounds),
+    aggregation.run_on_zeros(num_rounds, aggregation.initialize()),
+    other.run_on_zeros(num_rounds),
   ]
   for i, run in enumerate(runs):
     for another in runs[:i]:
@@ -226,8 +230,8 @@ def check_secret_noise(
   # In a state once drawn nothing is left to chance.
   for start, run in enumerate(runs[0].states[:-1], start=1):
     np.testing.assert_array_equal(
-        aggregation.run_on_zeros(num_rounds - start, run).means,
-        runs[0].means[start:],
+      aggregation.run_on_zeros(num_rounds - start, run).means,
+      runs[0].means[start:],
     )
 
 
@@ -239,8 +243,8 @@ def check_resumed_noise(aggregation: released.Aggregation) -> None:
     saved = aggregation.save(whole.states[start - 1])
     # As a checkpoint: nothing but numbers, and no memory of its own.
     copied = tree.map_structure(
-        lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf,
-        saved,
+      lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf,
+      saved,
     )
     resumed = aggregation.run(updates[start:], aggregation.load(copied))
     np.testing.assert_array_equal(resumed.means, whole.means[start:])
@@ -254,19 +258,16 @@ def check_seed_is_in_the_state(aggregation: released.Aggregation) -> None:
     array = np.asarray(leaf)
     return array + 1_000 if array.dtype == np.int64 else leaf
 
-  shifted = aggregation.load(
-      tree.map_structure(shift, aggregation.save(state))
-  )
+  shifted = aggregation.load(tree.map_structure(shift, aggregation.save(state)))
   # The next round's noise may have been drawn before.
   first, second = (
-      aggregation.run_on_zeros(3, start).means[-1]
-      for start in (state, shifted)
+    aggregation.run_on_zeros(3, start).means[-1] for start in (state, shifted)
   )
   assert np.all(first != second)
 
 
 def check_shared_seed(
-    seeded: released.Aggregation, same: released.Aggregation
+  seeded: released.Aggregation, same: released.Aggregation
 ) -> None:
   """With a seed, for tests, all runs have the same noise."""
   expected = seeded.run_on_zeros(4).means

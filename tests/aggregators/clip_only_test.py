@@ -17,21 +17,21 @@ def test_sum_is_clipped_and_divided_by_the_expected_count(create_aggregation):
   # Norms 1, 2 and 6 in three coordinates; only the last is clipped, and the
   # divisor is 4 although 3 clients took part.
   aggregation = create_aggregation(
-      "clip_only", clients_per_round=4.0, clip_norm=2.0
+    "clip_only", clients_per_round=4.0, clip_norm=2.0
   )
   rounds = aggregation.run([np.diag([1.0, 2.0, 0.0, 0.0, 6.0])[[0, 1, 4]]])
   np.testing.assert_allclose(
-      rounds.means, [[0.25, 0.5, 0.0, 0.0, 0.5]], rtol=1e-6
+    rounds.means, [[0.25, 0.5, 0.0, 0.0, 0.5]], rtol=1e-6
   )
 
 
 def test_clipping_is_joint_over_tensors(create_aggregation):
   aggregation = create_aggregation(
-      "clip_only", clients_per_round=4.0, clip_norm=2.0
+    "clip_only", clients_per_round=4.0, clip_norm=2.0
   )
   rounds = aggregation.run([[np.array([3.0, 0.0, 0.0, 4.0, 0.0])]])
   np.testing.assert_allclose(
-      rounds.means[0] * 4.0, [1.2, 0.0, 0.0, 1.6, 0.0], rtol=1e-6
+    rounds.means[0] * 4.0, [1.2, 0.0, 0.0, 1.6, 0.0], rtol=1e-6
   )
 
 
@@ -42,9 +42,9 @@ def test_is_not_private():
 
 def test_noise_is_refused():
   with pytest.raises(
-      ValueError,
-      match=r"noise_multiplier must be 0 with aggregator clip_only, found 1\.0",
+    ValueError,
+    match=r"noise_multiplier must be 0 with aggregator clip_only, found 1\.0",
   ):
     clip_only.create_clip_only(
-        mechanism.AggregatorConfig(4.0, noise_multiplier=1.0)
+      mechanism.AggregatorConfig(4.0, noise_multiplier=1.0)
     )

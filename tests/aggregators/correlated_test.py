@@ -36,35 +36,31 @@ def _unroll(recurrence, fresh):
 
 
 @pytest.mark.parametrize(
-    ("recurrence", "matrix"),
-    [
-        (
-            blt.BltRecurrence(_BLT),
-            noise_theory.blt_matrix(_BLT.decays, _BLT.weights, _ROUNDS),
-        ),
-        (
-            banded.BandedRecurrence(
-                banded_strategy.BandedToeplitzStrategy(_COLUMN)
-            ),
-            noise_theory.toeplitz_matrix(_COLUMN, _ROUNDS),
-        ),
-        (
-            banded.BandedRecurrence(
-                banded_strategy.BandedToeplitzStrategy((1.0,))
-            ),
-            np.eye(_ROUNDS),
-        ),
-    ],
-    ids=["blt", "banded", "one_band"],
+  ("recurrence", "matrix"),
+  [
+    (
+      blt.BltRecurrence(_BLT),
+      noise_theory.blt_matrix(_BLT.decays, _BLT.weights, _ROUNDS),
+    ),
+    (
+      banded.BandedRecurrence(banded_strategy.BandedToeplitzStrategy(_COLUMN)),
+      noise_theory.toeplitz_matrix(_COLUMN, _ROUNDS),
+    ),
+    (
+      banded.BandedRecurrence(banded_strategy.BandedToeplitzStrategy((1.0,))),
+      np.eye(_ROUNDS),
+    ),
+  ],
+  ids=["blt", "banded", "one_band"],
 )
 @pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
 def test_recurrence_is_the_inverse_matrix(recurrence, matrix, shape):
   fresh = np.random.default_rng(0).normal(size=[_ROUNDS, *shape])
   np.testing.assert_allclose(
-      np.tensordot(matrix, _unroll(recurrence, fresh), 1),
-      fresh,
-      rtol=1e-5,
-      atol=1e-5,
+    np.tensordot(matrix, _unroll(recurrence, fresh), 1),
+    fresh,
+    rtol=1e-5,
+    atol=1e-5,
   )
 
 
@@ -73,13 +69,11 @@ def test_rounding_does_not_build_up_over_a_long_run():
   rounds = 800
   fresh = np.random.default_rng(0).normal(size=rounds)
   for recurrence, column in (
-      (blt.BltRecurrence(_BLT), _BLT.first_column(rounds)),
-      (
-          banded.BandedRecurrence(
-              banded_strategy.BandedToeplitzStrategy(_COLUMN)
-          ),
-          np.array(_COLUMN),
-      ),
+    (blt.BltRecurrence(_BLT), _BLT.first_column(rounds)),
+    (
+      banded.BandedRecurrence(banded_strategy.BandedToeplitzStrategy(_COLUMN)),
+      np.array(_COLUMN),
+    ),
   ):
     exact = signal.lfilter([1.0], column, fresh)
     np.testing.assert_allclose(_unroll(recurrence, fresh), exact, atol=1e-4)
@@ -87,11 +81,11 @@ def test_rounding_does_not_build_up_over_a_long_run():
 
 def _query(noise_multiplier, specs):
   return correlated.CorrelatedSumQuery(
-      blt.BltRecurrence(_BLT),
-      clip_norm=2.0,
-      noise_multiplier=noise_multiplier,
-      specs=specs,
-      noise_seed=5,
+    blt.BltRecurrence(_BLT),
+    clip_norm=2.0,
+    noise_multiplier=noise_multiplier,
+    specs=specs,
+    noise_seed=5,
   )
 
 
@@ -109,41 +103,41 @@ def test_noise_is_added_to_the_sum():
   records = (tf.constant([10.0, 20.0]), tf.constant(30.0))
   zeros = tf.nest.map_structure(tf.zeros_like, records)
   (with_sum, state, _), (alone, other_state, _) = (
-      query.get_noised_result(sums, query.initial_global_state())
-      for sums in (records, zeros)
+    query.get_noised_result(sums, query.initial_global_state())
+    for sums in (records, zeros)
   )
   for total, noise, summand in zip(with_sum, alone, records, strict=True):
     np.testing.assert_allclose(total - noise, summand, rtol=1e-5)
   # What is remembered is noise alone: the state tells nothing of the records.
   tf.nest.map_structure(
-      np.testing.assert_array_equal, state.buffers, other_state.buffers
+    np.testing.assert_array_equal, state.buffers, other_state.buffers
   )
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("tree", {"restart_every": 2}), ("blt", {}), ("banded", {})],
+  ("name", "options"),
+  [("tree", {"restart_every": 2}), ("blt", {}), ("banded", {})],
 )
 def test_structures_of_the_update_are_kept(name, options):
   # In an order that is not that of their names, and with a scalar.
   value_type = tff.to_type(
-      collections.OrderedDict(
-          z=(np.float32, [2]),
-          a=collections.OrderedDict(y=np.float32, b=(np.float32, [3, 1])),
-      )
+    collections.OrderedDict(
+      z=(np.float32, [2]),
+      a=collections.OrderedDict(y=np.float32, b=(np.float32, [3, 1])),
+    )
   )
   created = registry.create_mechanism(
-      name,
-      mechanism.AggregatorConfig(
-          2.0, clip_norm=100.0, rounds=3, min_separation=2, **options
-      ),
+    name,
+    mechanism.AggregatorConfig(
+      2.0, clip_norm=100.0, rounds=3, min_separation=2, **options
+    ),
   )
   process = created.factory.create(value_type)
   update = collections.OrderedDict(
-      z=np.array([1.0, 2.0], "f4"),
-      a=collections.OrderedDict(
-          y=np.float32(3.0), b=np.array([[4.0], [5.0], [6.0]], "f4")
-      ),
+    z=np.array([1.0, 2.0], "f4"),
+    a=collections.OrderedDict(
+      y=np.float32(3.0), b=np.array([[4.0], [5.0], [6.0]], "f4")
+    ),
   )
   state = process.initialize()
   for _ in range(3):
@@ -153,18 +147,16 @@ def test_structures_of_the_update_are_kept(name, options):
     assert list(output.result["a"]) == ["y", "b"]
     np.testing.assert_allclose(output.result["z"], [1.0, 2.0])
     np.testing.assert_allclose(output.result["a"]["y"], 3.0)
-    np.testing.assert_allclose(
-        output.result["a"]["b"], [[4.0], [5.0], [6.0]]
-    )
+    np.testing.assert_allclose(output.result["a"]["b"], [[4.0], [5.0], [6.0]])
 
 
 def test_rounds_beyond_those_planned_still_have_noise(create_aggregation):
   aggregation = create_aggregation(
-      "blt",
-      shapes=checks.LARGE,
-      rounds=3,
-      noise_multiplier=3.0,
-      **checks.CONFIG,
+    "blt",
+    shapes=checks.LARGE,
+    rounds=3,
+    noise_multiplier=3.0,
+    **checks.CONFIG,
   )
   strategy = aggregation.mechanism.strategy
   matrix = noise_theory.blt_matrix(strategy.decays, strategy.weights, 6)

@@ -23,27 +23,27 @@ def test_sum_is_clipped_and_divided_by_the_expected_count(create_aggregation):
   # Norms 1, 2 and 6 in three coordinates; only the last is clipped, and the
   # divisor is 4 although 3 clients took part.
   aggregation = create_aggregation(
-      "gaussian", clients_per_round=4.0, clip_norm=2.0
+    "gaussian", clients_per_round=4.0, clip_norm=2.0
   )
   rounds = aggregation.run([np.diag([1.0, 2.0, 0.0, 0.0, 6.0])[[0, 1, 4]]])
   np.testing.assert_allclose(
-      rounds.means, [[0.25, 0.5, 0.0, 0.0, 0.5]], rtol=1e-6
+    rounds.means, [[0.25, 0.5, 0.0, 0.0, 0.5]], rtol=1e-6
   )
 
 
 def test_reports(create_aggregation):
   aggregation = create_aggregation(
-      "gaussian", noise_multiplier=_NOISE_MULTIPLIER, **checks.CONFIG
+    "gaussian", noise_multiplier=_NOISE_MULTIPLIER, **checks.CONFIG
   )
   checks.check_reports(aggregation, np.ones(_ROUNDS), _NOISE_MULTIPLIER)
 
 
 def test_noise(create_aggregation):
   aggregation = create_aggregation(
-      "gaussian",
-      shapes=checks.LARGE,
-      noise_multiplier=_NOISE_MULTIPLIER,
-      **checks.CONFIG,
+    "gaussian",
+    shapes=checks.LARGE,
+    noise_multiplier=_NOISE_MULTIPLIER,
+    **checks.CONFIG,
   )
   checks.check_noise(aggregation, np.eye(_ROUNDS), _NOISE_MULTIPLIER)
 
@@ -60,16 +60,16 @@ def test_noise_has_the_stated_scale_and_is_fresh(create_aggregation):
   """
   clip_norm, clients_per_round = 2.0, 4.0
   aggregation = create_aggregation(
-      "gaussian",
-      noise_multiplier=_NOISE_MULTIPLIER,
-      clip_norm=clip_norm,
-      clients_per_round=clients_per_round,
+    "gaussian",
+    noise_multiplier=_NOISE_MULTIPLIER,
+    clip_norm=clip_norm,
+    clients_per_round=clients_per_round,
   )
   rounds = aggregation.run_on_zeros(200)
   noise = rounds.means
   stated = rounds.reports[-1]["noise_stddev_of_mean"]
   assert stated == pytest.approx(
-      _NOISE_MULTIPLIER * clip_norm / clients_per_round
+    _NOISE_MULTIPLIER * clip_norm / clients_per_round
   )
   assert noise.std() == pytest.approx(stated, rel=5 * 0.0224)
   assert abs(noise.mean()) < 5 * stated / math.sqrt(1000)
@@ -87,7 +87,7 @@ def test_noise_has_the_stated_scale_and_is_fresh(create_aggregation):
 def test_noise_is_of_the_round_and_not_of_the_state(create_aggregation):
   # Independent noise needs no memory: drawing it anew is as good.
   aggregation = create_aggregation(
-      "gaussian", noise_multiplier=_NOISE_MULTIPLIER, **checks.CONFIG
+    "gaussian", noise_multiplier=_NOISE_MULTIPLIER, **checks.CONFIG
   )
   first, second = (aggregation.run_on_zeros(1).means for _ in range(2))
   assert np.all(first != second)
@@ -95,27 +95,27 @@ def test_noise_is_of_the_round_and_not_of_the_state(create_aggregation):
 
 def test_signal_to_noise_of_a_known_signal(create_aggregation):
   aggregation = create_aggregation(
-      "gaussian",
-      clients_per_round=1.0,
-      clip_norm=200.0,
-      noise_multiplier=0.01,
+    "gaussian",
+    clients_per_round=1.0,
+    clip_norm=200.0,
+    noise_multiplier=0.01,
   )
   report = aggregation.run([[np.array([200.0, 0, 0, 0, 0])]]).reports[0]
   # |mean| = 200 against a noise of norm 2 sqrt(5), in expectation.
   assert report["signal_to_noise"] == pytest.approx(
-      200.0 / (2.0 * math.sqrt(5)), rel=0.1
+    200.0 / (2.0 * math.sqrt(5)), rel=0.1
   )
 
 
 def test_removing_a_client_moves_the_sum_by_at_most_the_clip_norm(
-    create_aggregation,
+  create_aggregation,
 ):
   aggregation = create_aggregation("gaussian", **checks.CONFIG)
   generator = np.random.default_rng(0)
   for _ in range(5):
     updates = generator.normal(size=[3, 5]) * [10.0, 10.0, 1.0, 1.0, 1.0]
     with_all, without = (
-        aggregation.run([clients]).means for clients in (updates, updates[:-1])
+      aggregation.run([clients]).means for clients in (updates, updates[:-1])
     )
     moved = np.linalg.norm(with_all - without) * checks.CLIENTS_PER_ROUND
     assert moved <= checks.CLIP_NORM * (1 + 1e-5)
@@ -123,21 +123,21 @@ def test_removing_a_client_moves_the_sum_by_at_most_the_clip_norm(
 
 def test_state_has_no_copy_of_the_model(create_aggregation):
   aggregation = create_aggregation(
-      "gaussian",
-      shapes=checks.LARGE,
-      noise_multiplier=_NOISE_MULTIPLIER,
-      **checks.CONFIG,
+    "gaussian",
+    shapes=checks.LARGE,
+    noise_multiplier=_NOISE_MULTIPLIER,
+    **checks.CONFIG,
   )
   assert aggregation.model_copies(aggregation.first_state) < 0.01
 
 
 def test_event():
   for noise_multiplier, event in (
-      (0.0, dp_accounting.NonPrivateDpEvent()),
-      (1.5, dp_accounting.GaussianDpEvent(1.5)),
+    (0.0, dp_accounting.NonPrivateDpEvent()),
+    (1.5, dp_accounting.GaussianDpEvent(1.5)),
   ):
     created = gaussian.create_gaussian(
-        mechanism.AggregatorConfig(4.0, noise_multiplier=noise_multiplier)
+      mechanism.AggregatorConfig(4.0, noise_multiplier=noise_multiplier)
     )
     assert created.round_event == event
     assert created.strategy is None

@@ -18,7 +18,7 @@ def _update(norm, position=0):
 def test_round_report(create_aggregation, name):
   aggregation = create_aggregation(name, clients_per_round=4.0, clip_norm=2.0)
   report = aggregation.run(
-      [[_update(norm) for norm in (0.5, 1.0, 3.0, 8.0, 1.5)]]
+    [[_update(norm) for norm in (0.5, 1.0, 3.0, 8.0, 1.5)]]
   ).reports[0]
   assert report["num_clients"] == 5
   clipped_share = 0.0 if name == "none" else 0.4
@@ -36,19 +36,19 @@ def test_norm_is_that_of_all_tensors(create_aggregation):
 
 
 @pytest.mark.parametrize(
-    ("norms", "median"),
-    [
-        ((0.0,), 0.0),
-        ((0.0, 0.0, 7.0), 0.0),
-        ((1e-5,), 1e-5),
-        # The lower of the two in the middle.
-        ((1.0, 2.0, 3.0, 4.0), 2.0),
-        ((3e7, 4e7, 5e7), 4e7),
-        # Off the ends of the scale.
-        ((1e-12,), 0.0),
-        ((1e12,), 1e8),
-        ((), 0.0),
-    ],
+  ("norms", "median"),
+  [
+    ((0.0,), 0.0),
+    ((0.0, 0.0, 7.0), 0.0),
+    ((1e-5,), 1e-5),
+    # The lower of the two in the middle.
+    ((1.0, 2.0, 3.0, 4.0), 2.0),
+    ((3e7, 4e7, 5e7), 4e7),
+    # Off the ends of the scale.
+    ((1e-12,), 0.0),
+    ((1e12,), 1e8),
+    ((), 0.0),
+  ],
 )
 def test_median(create_aggregation, norms, median):
   aggregation = create_aggregation("none", clients_per_round=4.0)
@@ -59,7 +59,7 @@ def test_median(create_aggregation, norms, median):
 
 def test_round_without_clients(create_aggregation):
   aggregation = create_aggregation(
-      "gaussian", clients_per_round=4.0, clip_norm=2.0
+    "gaussian", clients_per_round=4.0, clip_norm=2.0
   )
   rounds = aggregation.run([[]])
   np.testing.assert_array_equal(rounds.means, np.zeros([1, released.SIZE]))
@@ -71,18 +71,18 @@ def test_noise_that_changes_over_rounds(create_aggregation):
   # A tree of two rounds: 1, then that of the root's estimate less the leaf's,
   # (2 / 3)^2 + (1 / 3)^2 + (2 / 3)^2 = 1.
   aggregation = create_aggregation(
-      "tree",
-      rounds=4,
-      clients_per_round=4.0,
-      clip_norm=2.0,
-      noise_multiplier=3.0,
+    "tree",
+    rounds=4,
+    clients_per_round=4.0,
+    clip_norm=2.0,
+    noise_multiplier=3.0,
   )
   stated = aggregation.run_on_zeros(6).column("noise_stddev_of_mean")
   np.testing.assert_allclose(stated[:3], [1.5, 1.5, 1.5], rtol=1e-6)
   # The estimate of the root of four has variance 4/7, that of the three rounds
   # before it 2/3 + 1, and their covariance is 2/3 x 2/7 + 2 x 1/3 x 1/7 + 1/7.
   np.testing.assert_allclose(
-      np.square(stated[3] / 1.5), 4 / 7 + 5 / 3 - 2 * 3 / 7, rtol=1e-5
+    np.square(stated[3] / 1.5), 4 / 7 + 5 / 3 - 2 * 3 / 7, rtol=1e-5
   )
   # Beyond what was planned, that of the last round.
   np.testing.assert_array_equal(stated[4:], stated[3])

@@ -32,7 +32,7 @@ def node_matrix(rounds: int, restart_every: int | None = None) -> np.ndarray:
 
 
 def tree_noise_matrix(
-    rounds: int, restart_every: int | None = None
+  rounds: int, restart_every: int | None = None
 ) -> np.ndarray:
   """R of the efficient tree, [rounds, nodes].
 
@@ -63,15 +63,15 @@ def toeplitz_matrix(column: Sequence[float], rounds: int) -> np.ndarray:
 
 
 def blt_matrix(
-    decays: Sequence[float], weights: Sequence[float], rounds: int
+  decays: Sequence[float], weights: Sequence[float], rounds: int
 ) -> np.ndarray:
   """C of a BLT, entry by entry, [rounds, rounds]."""
   matrix = np.eye(rounds)
   for row in range(rounds):
     for column in range(row):
       matrix[row, column] = sum(
-          weight * decay ** (row - column - 1)
-          for weight, decay in zip(weights, decays, strict=True)
+        weight * decay ** (row - column - 1)
+        for weight, decay in zip(weights, decays, strict=True)
       )
   return matrix
 
@@ -88,7 +88,7 @@ def whiten(noise: np.ndarray, matrix: np.ndarray) -> np.ndarray:
   """
   factor = np.linalg.cholesky(matrix @ matrix.T)
   flat = linalg.solve_triangular(
-      factor, noise.reshape(len(noise), -1), lower=True
+    factor, noise.reshape(len(noise), -1), lower=True
   )
   return flat.reshape(noise.shape)
 
@@ -122,30 +122,30 @@ def p_values(noise: np.ndarray, matrix: np.ndarray) -> Mapping[str, float]:
   white = whiten(noise, matrix)
   num_rounds, num_tensors, length = white.shape
   values = {
-      "variance": _two_sided(stats.chi2(white.size), np.square(white).sum())
+    "variance": _two_sided(stats.chi2(white.size), np.square(white).sum())
   }
   for t in range(num_rounds):
     values[f"variance in round {t}"] = _two_sided(
-        stats.chi2(white[t].size), np.square(white[t]).sum()
+      stats.chi2(white[t].size), np.square(white[t]).sum()
     )
   correlations = np.atleast_2d(np.corrcoef(white.reshape(-1, length)))
   pairs = correlations[np.triu_indices(len(correlations), k=1)]
   if pairs.size:
     values["any two tensors"] = len(pairs) * _p_value_of_correlation(
-        np.abs(pairs).max(), length
+      np.abs(pairs).max(), length
     )
   # All pairs together: a correlation too weak to be seen in one.
   for lag in range(1, num_rounds):
     values[f"rounds {lag} apart"] = stats.pearsonr(
-        white[lag:].ravel(), white[:-lag].ravel()
+      white[lag:].ravel(), white[:-lag].ravel()
     )[1]
   for i in range(num_tensors):
     numbers = white[:, i].ravel()
     values[f"neighbours in tensor {i}"] = stats.pearsonr(
-        white[:, i, 1:].ravel(), white[:, i, :-1].ravel()
+      white[:, i, 1:].ravel(), white[:, i, :-1].ravel()
     )[1]
     values[f"mean of tensor {i}"] = _two_sided(
-        stats.norm(), numbers.mean() * np.sqrt(numbers.size)
+      stats.norm(), numbers.mean() * np.sqrt(numbers.size)
     )
     values[f"shape of tensor {i}"] = stats.kstest(numbers, "norm").pvalue
   return values
@@ -161,5 +161,5 @@ def alarms(noise: np.ndarray, matrix: np.ndarray) -> dict[str, float]:
   threshold = FALSE_ALARM_RATE / len(values)
   # Not the other way around: NaN is an alarm.
   return {
-      name: value for name, value in values.items() if not value >= threshold
+    name: value for name, value in values.items() if not value >= threshold
   }

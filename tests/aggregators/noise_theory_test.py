@@ -18,18 +18,18 @@ _COLUMN = (1.0, 0.5, 0.375)
 
 _BLT = np.linalg.inv(noise_theory.blt_matrix(_DECAYS, _WEIGHTS, _ROUNDS))
 _MATRICES = {
-    "independent": np.eye(_ROUNDS),
-    "tree": noise_theory.tree_noise_matrix(_ROUNDS),
-    "restarts": noise_theory.tree_noise_matrix(_ROUNDS, _RESTART_EVERY),
-    "blt": _BLT,
-    "banded": np.linalg.inv(noise_theory.toeplitz_matrix(_COLUMN, _ROUNDS)),
+  "independent": np.eye(_ROUNDS),
+  "tree": noise_theory.tree_noise_matrix(_ROUNDS),
+  "restarts": noise_theory.tree_noise_matrix(_ROUNDS, _RESTART_EVERY),
+  "blt": _BLT,
+  "banded": np.linalg.inv(noise_theory.toeplitz_matrix(_COLUMN, _ROUNDS)),
 }
 
 
 def _draw(matrix, seed=1):
   """Z, and the noise of a matrix made from it."""
   fresh = np.random.default_rng(seed).normal(
-      size=[matrix.shape[1], _NUM_TENSORS, _LENGTH]
+    size=[matrix.shape[1], _NUM_TENSORS, _LENGTH]
   )
   return fresh, np.tensordot(matrix, fresh, 1)
 
@@ -38,27 +38,27 @@ def test_tree_by_hand():
   # Two rounds and their root. After the first, its own noise; after the
   # second, (root + (leaf + leaf) / 2) / 1.5 is the estimate of least variance.
   np.testing.assert_allclose(
-      noise_theory.tree_noise_matrix(2),
-      [[1.0, 0.0, 0.0], [1.0 / 3.0 - 1.0, 1.0 / 3.0, 2.0 / 3.0]],
-      atol=1e-12,
+    noise_theory.tree_noise_matrix(2),
+    [[1.0, 0.0, 0.0], [1.0 / 3.0 - 1.0, 1.0 / 3.0, 2.0 / 3.0]],
+    atol=1e-12,
   )
   # The root of four rounds: 1 / (2 - 2^-2).
   prefix = noise_theory.tree_noise_matrix(4).sum(axis=0)
   assert np.sum(np.square(prefix)) == pytest.approx(1.0 / 1.75)
   # A tree for each round has no node but leaves.
   np.testing.assert_allclose(
-      noise_theory.tree_noise_matrix(3, 1), np.eye(3), atol=1e-12
+    noise_theory.tree_noise_matrix(3, 1), np.eye(3), atol=1e-12
   )
 
 
 def test_strategies_by_hand():
   np.testing.assert_allclose(
-      noise_theory.toeplitz_matrix([1.0, 0.5], 3),
-      [[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.5, 1.0]],
+    noise_theory.toeplitz_matrix([1.0, 0.5], 3),
+    [[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 0.5, 1.0]],
   )
   np.testing.assert_allclose(
-      noise_theory.blt_matrix([0.5, 0.25], [0.5, 0.25], 3),
-      [[1.0, 0.0, 0.0], [0.75, 1.0, 0.0], [0.3125, 0.75, 1.0]],
+    noise_theory.blt_matrix([0.5, 0.25], [0.5, 0.25], 3),
+    [[1.0, 0.0, 0.0], [0.75, 1.0, 0.0], [0.3125, 0.75, 1.0]],
   )
 
 
@@ -92,7 +92,7 @@ def test_wrong_level_of_one_round_raises_an_alarm():
   fresh, _ = _draw(_BLT)
   fresh[9] *= 1.1
   assert "variance in round 9" in noise_theory.alarms(
-      np.tensordot(_BLT, fresh, 1), _BLT
+    np.tensordot(_BLT, fresh, 1), _BLT
   )
 
 
@@ -102,7 +102,7 @@ def test_reused_noise_raises_an_alarm(name):
   # In a tree those of leaves that are released as they are.
   fresh[10, 1] = fresh[4, 1]
   assert "any two tensors" in noise_theory.alarms(
-      np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
+    np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
   )
 
 
@@ -112,13 +112,13 @@ def test_shared_seeds_raise_an_alarm(name):
   fresh, _ = _draw(_MATRICES[name])
   fresh[6, 0] = fresh[6, 1]
   assert "any two tensors" in noise_theory.alarms(
-      np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
+    np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
   )
   # A seed that moves on by one where each round uses two.
   fresh, _ = _draw(_MATRICES[name])
   fresh[1:, 0] = fresh[:-1, 1]
   assert "any two tensors" in noise_theory.alarms(
-      np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
+    np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
   )
 
 
@@ -126,12 +126,12 @@ def test_neighbours_that_share_raise_an_alarm():
   fresh, _ = _draw(_BLT)
   fresh[:, 0, 1:] += 0.05 * fresh[:, 0, :-1]
   assert "neighbours in tensor 0" in noise_theory.alarms(
-      np.tensordot(_BLT, fresh, 1), _BLT
+    np.tensordot(_BLT, fresh, 1), _BLT
   )
 
 
 @pytest.mark.parametrize(
-    ("stated", "run"), itertools.permutations(sorted(_MATRICES), 2)
+  ("stated", "run"), itertools.permutations(sorted(_MATRICES), 2)
 )
 def test_wrong_strategy_raises_an_alarm(stated, run):
   _, noise = _draw(_MATRICES[run])
@@ -145,7 +145,7 @@ def test_wrong_sign_raises_an_alarm():
   _, noise = _draw(wrong)
   assert noise_theory.alarms(noise, _MATRICES["banded"])
   wrong = np.linalg.inv(
-      noise_theory.blt_matrix(_DECAYS, (_WEIGHTS[0], -_WEIGHTS[1]), _ROUNDS)
+    noise_theory.blt_matrix(_DECAYS, (_WEIGHTS[0], -_WEIGHTS[1]), _ROUNDS)
   )
   _, noise = _draw(wrong)
   assert noise_theory.alarms(noise, _BLT)
@@ -154,7 +154,7 @@ def test_wrong_sign_raises_an_alarm():
 @pytest.mark.parametrize("error", [0.9, 1.1])
 def test_wrong_parameter_raises_an_alarm(error):
   wrong = np.linalg.inv(
-      noise_theory.blt_matrix(_DECAYS, (error * _WEIGHTS[0], 0.35), _ROUNDS)
+    noise_theory.blt_matrix(_DECAYS, (error * _WEIGHTS[0], 0.35), _ROUNDS)
   )
   _, noise = _draw(wrong)
   assert "rounds 1 apart" in noise_theory.alarms(noise, _BLT)
@@ -162,10 +162,10 @@ def test_wrong_parameter_raises_an_alarm(error):
 
 def test_wrong_shape_or_mean_raises_an_alarm():
   laplace = np.random.default_rng(1).laplace(
-      0.0, math.sqrt(0.5), [_ROUNDS, _NUM_TENSORS, _LENGTH]
+    0.0, math.sqrt(0.5), [_ROUNDS, _NUM_TENSORS, _LENGTH]
   )
   assert "shape of tensor 0" in noise_theory.alarms(laplace, np.eye(_ROUNDS))
   _, noise = _draw(np.eye(_ROUNDS))
   assert "mean of tensor 1" in noise_theory.alarms(
-      noise + 0.04, np.eye(_ROUNDS)
+    noise + 0.04, np.eye(_ROUNDS)
   )

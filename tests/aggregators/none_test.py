@@ -14,7 +14,7 @@ from tff_fedemb.aggregators import none
 def test_rounds_are_plain_means(create_aggregation):
   aggregation = create_aggregation("none", **checks.CONFIG)
   checks.check_without_noise(
-      aggregation, [math.inf] * len(checks.draw_updates())
+    aggregation, [math.inf] * len(checks.draw_updates())
   )
 
 
@@ -23,7 +23,7 @@ def test_mean_by_hand(create_aggregation):
   aggregation = create_aggregation("none", clients_per_round=4.0)
   rounds = aggregation.run([np.diag([1.0, 2.0, 0.0, 0.0, 6.0])[[0, 1, 4]]])
   np.testing.assert_allclose(
-      rounds.means, [[0.25, 0.5, 0.0, 0.0, 1.5]], rtol=1e-6
+    rounds.means, [[0.25, 0.5, 0.0, 0.0, 1.5]], rtol=1e-6
   )
 
 
@@ -36,7 +36,7 @@ def test_is_not_private():
 
 def test_noise_is_refused():
   with pytest.raises(
-      ValueError,
-      match=r"noise_multiplier must be 0 with aggregator none, found 1\.0",
+    ValueError,
+    match=r"noise_multiplier must be 0 with aggregator none, found 1\.0",
   ):
     none.create_none(mechanism.AggregatorConfig(4.0, noise_multiplier=1.0))

@@ -10,27 +10,27 @@ from tff_fedemb.aggregators import registry
 from tff_fedemb.strategies import strategy as strategy_lib
 
 _OPTIONS = {
-    "restart_every": 4,
-    "num_buffers": 2,
-    "num_bands": 2,
-    "noise_seed": 0,
-    "target_unclipped_quantile": 0.5,
-    "clip_learning_rate": 0.2,
+  "restart_every": 4,
+  "num_buffers": 2,
+  "num_bands": 2,
+  "noise_seed": 0,
+  "target_unclipped_quantile": 0.5,
+  "clip_learning_rate": 0.2,
 }
 _USED = {
-    "adaptive_gaussian": {"target_unclipped_quantile", "clip_learning_rate"},
-    "adaptive_tree": {
-        "restart_every",
-        "noise_seed",
-        "target_unclipped_quantile",
-        "clip_learning_rate",
-    },
-    "banded": {"num_bands", "noise_seed"},
-    "blt": {"num_buffers", "noise_seed"},
-    "clip_only": set(),
-    "gaussian": set(),
-    "none": set(),
-    "tree": {"restart_every", "noise_seed"},
+  "adaptive_gaussian": {"target_unclipped_quantile", "clip_learning_rate"},
+  "adaptive_tree": {
+    "restart_every",
+    "noise_seed",
+    "target_unclipped_quantile",
+    "clip_learning_rate",
+  },
+  "banded": {"num_bands", "noise_seed"},
+  "blt": {"num_buffers", "noise_seed"},
+  "clip_only": set(),
+  "gaussian": set(),
+  "none": set(),
+  "tree": {"restart_every", "noise_seed"},
 }
 
 
@@ -38,10 +38,8 @@ def _create(name, **options):
   if name == "adaptive_tree":
     options.setdefault("restart_every", 4)
   return registry.create_mechanism(
-      name,
-      mechanism.AggregatorConfig(
-          100.0, rounds=8, min_separation=4, **options
-      ),
+    name,
+    mechanism.AggregatorConfig(100.0, rounds=8, min_separation=4, **options),
   )
 
 
@@ -73,7 +71,7 @@ def test_no_noise_is_not_private(name):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(registry.AGGREGATORS) - {"none", "clip_only"})
+  "name", sorted(set(registry.AGGREGATORS) - {"none", "clip_only"})
 )
 def test_event_states_the_noise(name):
   created = _create(name, noise_multiplier=1.5)
@@ -82,7 +80,7 @@ def test_event_states_the_noise(name):
     assert created.round_event == dp_accounting.GaussianDpEvent(1.5)
   else:
     assert created.round_event == strategy_lib.CorrelatedGaussianDpEvent(
-        1.5, created.strategy
+      1.5, created.strategy
     )
 
 
@@ -94,15 +92,15 @@ def test_options_without_use_are_refused(name, option):
     _create(name, **value)
     return
   with pytest.raises(
-      ValueError,
-      match=f"{option} must not be set with aggregator {name}, .* found",
+    ValueError,
+    match=f"{option} must not be set with aggregator {name}, .* found",
   ):
     _create(name, **value)
 
 
 def test_unknown_names_are_refused():
   with pytest.raises(
-      ValueError, match=r"aggregator must be one of \[.*\], found 'laplace'"
+    ValueError, match=r"aggregator must be one of \[.*\], found 'laplace'"
   ):
     _create("laplace")
 
@@ -110,6 +108,6 @@ def test_unknown_names_are_refused():
 @pytest.mark.parametrize("name", ["none", "clip_only"])
 def test_noise_without_use_is_refused(name):
   with pytest.raises(
-      ValueError, match=f"must be 0 with aggregator {name}, found 1"
+    ValueError, match=f"must be 0 with aggregator {name}, found 1"
   ):
     _create(name, noise_multiplier=1.0)

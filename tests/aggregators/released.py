@@ -40,8 +40,8 @@ class Rounds:
 
 
 def _build_process(
-    aggregation: tff.templates.AggregationProcess,
-    shapes: Sequence[Sequence[int]],
+  aggregation: tff.templates.AggregationProcess,
+  shapes: Sequence[Sequence[int]],
 ) -> tff.templates.IterativeProcess:
   """Rounds whose metrics are what is released; a client id is an update."""
   sizes = [int(np.prod(shape)) for shape in shapes]
@@ -50,26 +50,24 @@ def _build_process(
   def create_update(client_id):
     pairs = tf.strings.split(tf.strings.split(client_id, " "), ":").to_tensor()
     flat = tf.scatter_nd(
-        tf.strings.to_number(pairs[:, :1], tf.int32),
-        tf.strings.to_number(pairs[:, 1]),
-        [sum(sizes)],
+      tf.strings.to_number(pairs[:, :1], tf.int32),
+      tf.strings.to_number(pairs[:, 1]),
+      [sum(sizes)],
     )
     return [
-        tf.reshape(part, shape)
-        for part, shape in zip(tf.split(flat, sizes), shapes, strict=True)
+      tf.reshape(part, shape)
+      for part, shape in zip(tf.split(flat, sizes), shapes, strict=True)
     ]
 
   @tff.federated_computation(
-      aggregation.initialize.type_signature.result,
-      tff.FederatedType(np.str_, tff.CLIENTS),
+    aggregation.initialize.type_signature.result,
+    tff.FederatedType(np.str_, tff.CLIENTS),
   )
   def next_round(state, client_ids):
     output = aggregation.next(
-        state, tff.federated_map(create_update, client_ids)
+      state, tff.federated_map(create_update, client_ids)
     )
-    return output.state, tff.federated_zip(
-        (output.result, output.measurements)
-    )
+    return output.state, tff.federated_zip((output.result, output.measurements))
 
   return tff.templates.IterativeProcess(aggregation.initialize, next_round)
 
@@ -90,10 +88,10 @@ class Aggregation:
   """An aggregator of the registry in a runtime of its own."""
 
   def __init__(
-      self,
-      name: str,
-      shapes: Sequence[Sequence[int]] = SMALL,
-      **options: Any,
+    self,
+    name: str,
+    shapes: Sequence[Sequence[int]] = SMALL,
+    **options: Any,
   ):
     """Creates the aggregator.
 
@@ -106,7 +104,7 @@ class Aggregation:
     self.mechanism = registry.create_mechanism(name, self.config)
     self.model_size = sum(int(np.prod(shape)) for shape in shapes)
     aggregation = self.mechanism.factory.create(
-        tff.to_type([(np.float32, list(shape)) for shape in shapes])
+      tff.to_type([(np.float32, list(shape)) for shape in shapes])
     )
     self._process = _build_process(aggregation, shapes)
     self._runtime = runtime.create_runtime("in_process", concurrent_clients=1)
@@ -117,9 +115,9 @@ class Aggregation:
     return self._runtime.initialize(self._process)
 
   def run(
-      self,
-      updates: Sequence[Sequence[np.ndarray]],
-      state: _State | None = None,
+    self,
+    updates: Sequence[Sequence[np.ndarray]],
+    state: _State | None = None,
   ) -> Rounds:
     """Runs a round for each element of `updates`, a list of `[size]`.
 
@@ -131,7 +129,7 @@ class Aggregation:
     means, reports, states = [], [], []
     for round_updates in updates:
       state, (mean, report) = self._runtime.next(
-          state, [_client_id(update) for update in round_updates]
+        state, [_client_id(update) for update in round_updates]
       )
       means.append(flatten(mean).astype(np.float64))
       reports.append(dict(report))
@@ -139,7 +137,7 @@ class Aggregation:
     return Rounds(np.array(means), reports, states)
 
   def run_on_zeros(
-      self, num_rounds: int, state: _State | None = None
+    self, num_rounds: int, state: _State | None = None
   ) -> Rounds:
     """Rounds of a single client, whose update is zero."""
     return self.run([[np.zeros(self.model_size)]] * num_rounds, state)

@@ -40,7 +40,7 @@ def test_shapes_and_scale():
   assert state.stddev.numpy() == 2.5
   # 20,000 numbers: the standard error is 0.5 %; bounds at five.
   generator = secret_noise.SecretNoiseGenerator(
-      2.5, (tf.TensorSpec([20_000]),), seed=3
+    2.5, (tf.TensorSpec([20_000]),), seed=3
   )
   (noise,), _ = generator.next(generator.initialize())
   assert abs(noise.numpy().std() / 2.5 - 1.0) < 0.025
@@ -54,7 +54,7 @@ def test_without_noise_there_is_none():
 
 def test_runs_and_generators_differ():
   generators = [
-      secret_noise.SecretNoiseGenerator(1.0, _SPECS) for _ in range(20)
+    secret_noise.SecretNoiseGenerator(1.0, _SPECS) for _ in range(20)
   ]
   seeds = [_seeds(g) for g in generators for _ in range(20)]
   # 800 words of 64 bits: two are equal by chance once in 10^13 runs.
@@ -65,10 +65,9 @@ def test_words_use_all_their_bits():
   # Not the time of day, and no word bounded to a part of the range. Each bit of
   # 400 is set in a share of 1/2, with a standard error of 2.5 %; bounds at
   # seven: false alarm below once in 10^9 runs for all 128 together.
-  seeds = np.array([
-      _seeds(secret_noise.SecretNoiseGenerator(1.0, _SPECS))
-      for _ in range(400)
-  ])
+  seeds = np.array(
+    [_seeds(secret_noise.SecretNoiseGenerator(1.0, _SPECS)) for _ in range(400)]
+  )
   bits = seeds.view(np.uint64)[..., np.newaxis] >> np.arange(64, dtype="u8")
   shares = np.mean(bits & np.uint64(1), axis=0)
   assert np.all(np.abs(shares - 0.5) < 7 * 0.025)
@@ -86,13 +85,13 @@ def test_seed_of_the_program_does_not_make_runs_alike():
 
 def test_seed_for_tests_is_what_is_said():
   first, second = (
-      secret_noise.SecretNoiseGenerator(1.0, _SPECS, seed=11) for _ in range(2)
+    secret_noise.SecretNoiseGenerator(1.0, _SPECS, seed=11) for _ in range(2)
   )
   np.testing.assert_array_equal(_seeds(first), [11, 11])
   for left, right in zip(
-      first.next(first.initialize())[0],
-      second.next(second.initialize())[0],
-      strict=True,
+    first.next(first.initialize())[0],
+    second.next(second.initialize())[0],
+    strict=True,
   ):
     np.testing.assert_array_equal(left, right)
 
@@ -101,21 +100,21 @@ def test_seed_wraps_around():
   # The words may start anywhere.
   generator = secret_noise.SecretNoiseGenerator(1.0, _SPECS)
   state = generator.initialize()._replace(
-      seeds=tf.constant([tf.int64.max] * 2, tf.int64)
+    seeds=tf.constant([tf.int64.max] * 2, tf.int64)
   )
   noise, state = generator.next(state)
   np.testing.assert_array_equal(
-      state.seeds, [tf.int64.min + len(_SPECS) - 1] * 2
+    state.seeds, [tf.int64.min + len(_SPECS) - 1] * 2
   )
   assert all(np.all(np.isfinite(tensor)) for tensor in noise)
 
 
 def test_runs_of_one_process_differ_under_the_seed_of_the_program(
-    create_aggregation,
+  create_aggregation,
 ):
   tf.random.set_seed(1)
   aggregation = create_aggregation(
-      "blt", rounds=4, noise_multiplier=1.0, **checks.CONFIG
+    "blt", rounds=4, noise_multiplier=1.0, **checks.CONFIG
   )
   seeds = [aggregation.seeds(aggregation.first_state)[0]]
   tf.random.set_seed(1)

@@ -21,51 +21,51 @@ _RESTARTS = [None, 4, 5, 1]
 
 def _options(restart_every, rounds=_ROUNDS, **options):
   return {
-      "rounds": rounds,
-      "restart_every": restart_every,
-      **checks.CONFIG,
-      **options,
+    "rounds": rounds,
+    "restart_every": restart_every,
+    **checks.CONFIG,
+    **options,
   }
 
 
 @pytest.fixture(name="noisy", scope="module")
 def _noisy(create_aggregation):
   return create_aggregation(
-      "tree", **_options(5, noise_multiplier=_NOISE_MULTIPLIER)
+    "tree", **_options(5, noise_multiplier=_NOISE_MULTIPLIER)
   )
 
 
 @pytest.mark.parametrize("restart_every", [None, 4])
 def test_zero_noise_is_clipping(create_aggregation, restart_every):
   checks.check_without_noise(
-      create_aggregation("tree", **_options(restart_every))
+    create_aggregation("tree", **_options(restart_every))
   )
 
 
 @pytest.mark.parametrize("restart_every", _RESTARTS)
 def test_noise(create_aggregation, restart_every):
   aggregation = create_aggregation(
-      "tree",
-      shapes=checks.LARGE,
-      **_options(restart_every, noise_multiplier=_NOISE_MULTIPLIER),
+    "tree",
+    shapes=checks.LARGE,
+    **_options(restart_every, noise_multiplier=_NOISE_MULTIPLIER),
   )
   checks.check_noise(
-      aggregation,
-      noise_theory.tree_noise_matrix(_ROUNDS, restart_every),
-      _NOISE_MULTIPLIER,
+    aggregation,
+    noise_theory.tree_noise_matrix(_ROUNDS, restart_every),
+    _NOISE_MULTIPLIER,
   )
 
 
 def test_strategy_without_restarts_is_told_from_that_with(create_aggregation):
   aggregation = create_aggregation(
-      "tree",
-      shapes=checks.LARGE,
-      **_options(4, noise_multiplier=_NOISE_MULTIPLIER),
+    "tree",
+    shapes=checks.LARGE,
+    **_options(4, noise_multiplier=_NOISE_MULTIPLIER),
   )
   noise = checks.measure_noise(aggregation, _ROUNDS, _NOISE_MULTIPLIER)
   for wrong in (
-      noise_theory.tree_noise_matrix(_ROUNDS),
-      noise_theory.tree_noise_matrix(_ROUNDS, 5),
+    noise_theory.tree_noise_matrix(_ROUNDS),
+    noise_theory.tree_noise_matrix(_ROUNDS, 5),
   ):
     assert noise_theory.alarms(noise, wrong)
 
@@ -73,21 +73,21 @@ def test_strategy_without_restarts_is_told_from_that_with(create_aggregation):
 @pytest.mark.parametrize("restart_every", [None, 5])
 def test_reports(create_aggregation, restart_every):
   checks.check_reports(
-      create_aggregation(
-          "tree",
-          **_options(restart_every, noise_multiplier=_NOISE_MULTIPLIER),
-      ),
-      checks.stddevs(noise_theory.tree_noise_matrix(_ROUNDS, restart_every)),
-      _NOISE_MULTIPLIER,
+    create_aggregation(
+      "tree",
+      **_options(restart_every, noise_multiplier=_NOISE_MULTIPLIER),
+    ),
+    checks.stddevs(noise_theory.tree_noise_matrix(_ROUNDS, restart_every)),
+    _NOISE_MULTIPLIER,
   )
 
 
 def test_noise_is_secret(create_aggregation, noisy):
   checks.check_secret_noise(
-      noisy,
-      create_aggregation(
-          "tree", **_options(5, noise_multiplier=_NOISE_MULTIPLIER, rounds=17)
-      ),
+    noisy,
+    create_aggregation(
+      "tree", **_options(5, noise_multiplier=_NOISE_MULTIPLIER, rounds=17)
+    ),
   )
 
 
@@ -100,13 +100,15 @@ def test_seed_is_in_the_state(noisy):
 
 
 def test_seed_for_tests_is_shared(create_aggregation):
-  checks.check_shared_seed(*(
+  checks.check_shared_seed(
+    *(
       create_aggregation(
-          "tree",
-          **_options(5, rounds, noise_seed=7, noise_multiplier=1.0),
+        "tree",
+        **_options(5, rounds, noise_seed=7, noise_multiplier=1.0),
       )
       for rounds in (16, 17)
-  ))
+    )
+  )
 
 
 @pytest.mark.parametrize("restart_every", [None, 5])
@@ -114,7 +116,7 @@ def test_no_seed_is_used_twice(create_aggregation, restart_every):
   # The seeds of a round begin where those of the round before ended: two
   # tensors for every node, whose number is known.
   aggregation = create_aggregation(
-      "tree", **_options(restart_every, noise_multiplier=_NOISE_MULTIPLIER)
+    "tree", **_options(restart_every, noise_multiplier=_NOISE_MULTIPLIER)
   )
   states = aggregation.run_on_zeros(_ROUNDS).states
   before = aggregation.seeds(aggregation.first_state)
@@ -136,14 +138,14 @@ def test_no_seed_is_used_twice(create_aggregation, restart_every):
 @pytest.mark.parametrize("restart_every", [None, 13])
 def test_size_of_the_state(create_aggregation, restart_every):
   aggregation = create_aggregation(
-      "tree",
-      shapes=((20, 10), (100,)),
-      **_options(restart_every, 64, noise_multiplier=_NOISE_MULTIPLIER),
+    "tree",
+    shapes=((20, 10), (100,)),
+    **_options(restart_every, 64, noise_multiplier=_NOISE_MULTIPLIER),
   )
   # Scalars and the levels' numbers are not worth a model.
   copies = [
-      math.floor(aggregation.model_copies(state))
-      for state in aggregation.run_on_zeros(64).states
+    math.floor(aggregation.model_copies(state))
+    for state in aggregation.run_on_zeros(64).states
   ]
   for rounds in range(3, 65):
     most = math.ceil(math.log2(min(rounds, restart_every or rounds))) + 1
@@ -154,11 +156,11 @@ def test_size_of_the_state(create_aggregation, restart_every):
 
 def test_event():
   config = mechanism.AggregatorConfig(
-      4.0, noise_multiplier=1.5, rounds=9, restart_every=3
+    4.0, noise_multiplier=1.5, rounds=9, restart_every=3
   )
   created = tree.create_tree(config)
   assert created.round_event == strategy_lib.CorrelatedGaussianDpEvent(
-      1.5, tree_strategy.TreeStrategy(3)
+    1.5, tree_strategy.TreeStrategy(3)
   )
   assert created.strategy == tree_strategy.TreeStrategy(3)
   assert created.noise_multiplier == 1.5

@@ -25,23 +25,25 @@ _NUM_EXAMPLES = 9
 
 
 def _create_backbone():
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer(input_shape=_SHAPE),
       tf.keras.layers.Rescaling(1.0 / 255.0),
       tf.keras.layers.Flatten(),
       tf.keras.layers.Dense(
-          3, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
+        3, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
       ),
-  ])
+    ]
+  )
 
 
 def _images_of(client_id):
   seed = tf.stack([tf.strings.to_hash_bucket_fast(client_id, 1000), 7])
   return tf.cast(
-      tf.random.stateless_uniform(
-          [_NUM_EXAMPLES, *_SHAPE], seed, 0, 256, tf.int32
-      ),
-      tf.uint8,
+    tf.random.stateless_uniform(
+      [_NUM_EXAMPLES, *_SHAPE], seed, 0, 256, tf.int32
+    ),
+    tf.uint8,
   )
 
 
@@ -50,14 +52,14 @@ def _data_of(client_id, *, encoded):
   labels = tf.range(_NUM_EXAMPLES, dtype=tf.int64) % 3
   broken = tf.equal(client_id, "broken")
   damaged = tf.reduce_any(
-      tf.equal(tf.range(_NUM_EXAMPLES)[:, tf.newaxis], [2, 5]), axis=1
+    tf.equal(tf.range(_NUM_EXAMPLES)[:, tf.newaxis], [2, 5]), axis=1
   )
   images = _images_of(client_id)
   if encoded:
     images = tf.map_fn(
-        tf.io.encode_png,
-        images,
-        fn_output_signature=tf.TensorSpec([], tf.string),
+      tf.io.encode_png,
+      images,
+      fn_output_signature=tf.TensorSpec([], tf.string),
     )
     images = tf.where(broken & damaged, "no image", images)
   else:
@@ -65,7 +67,7 @@ def _data_of(client_id, *, encoded):
     images = tf.boolean_mask(images, keep)
     labels = tf.boolean_mask(labels, keep)
   return tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(x=images, y=labels)
+    collections.OrderedDict(x=images, y=labels)
   ).batch(4)
 
 
@@ -80,31 +82,31 @@ def _build_process(encoded, *, skips=False, global_head=False):
   if global_head:
     build = functools.partial(fedavg.build_fedavg, num_classes=3)
   return tff.simulation.compose_dataset_computation_with_learning_process(
-      dataset,
-      build(
-          _create_backbone,
-          heads.LinearHead(),
-          example_type=(
-              composition.build_example_type((), tf.string)
-              if encoded
-              else composition.build_example_type(_SHAPE)
-          ),
-          aggregator=registry.create_mechanism(
-              "none", mechanism.AggregatorConfig(2.0)
-          ).factory,
-          server_optimizer=server_optimizers.build_server_optimizer(
-              "sgd", learning_rate=0.5, momentum=0.9
-          ),
-          config=local_training.LocalTrainingConfig(
-              batch_size=4,
-              local_epochs=2,
-              decode_images=(
-                  encoded_images.build_decoder(_SHAPE) if encoded else None
-              ),
-              skip_unreadable=skips,
-          ),
-          seed=3,
+    dataset,
+    build(
+      _create_backbone,
+      heads.LinearHead(),
+      example_type=(
+        composition.build_example_type((), tf.string)
+        if encoded
+        else composition.build_example_type(_SHAPE)
       ),
+      aggregator=registry.create_mechanism(
+        "none", mechanism.AggregatorConfig(2.0)
+      ).factory,
+      server_optimizer=server_optimizers.build_server_optimizer(
+        "sgd", learning_rate=0.5, momentum=0.9
+      ),
+      config=local_training.LocalTrainingConfig(
+        batch_size=4,
+        local_epochs=2,
+        decode_images=(
+          encoded_images.build_decoder(_SHAPE) if encoded else None
+        ),
+        skip_unreadable=skips,
+      ),
+      seed=3,
+    ),
   )
 
 
@@ -119,11 +121,9 @@ def _run(process, client_ids, *, runtime="in_process", rounds=2):
 
 @pytest.mark.parametrize("global_head", [False, True])
 def test_encoded_images_train_as_images_do(global_head):
-  expected, _ = _run(
-      _build_process(False, global_head=global_head), ["a", "b"]
-  )
+  expected, _ = _run(_build_process(False, global_head=global_head), ["a", "b"])
   weights, metrics = _run(
-      _build_process(True, global_head=global_head), ["a", "b"]
+    _build_process(True, global_head=global_head), ["a", "b"]
   )
   for found, wanted in zip(weights, expected, strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
@@ -134,7 +134,7 @@ def test_encoded_images_train_as_images_do(global_head):
 def test_unreadable_images_are_left_out_and_counted(runtime):
   expected, _ = _run(_build_process(False), ["a", "broken"])
   weights, metrics = _run(
-      _build_process(True, skips=True), ["a", "broken"], runtime=runtime
+    _build_process(True, skips=True), ["a", "broken"], runtime=runtime
   )
   for found, wanted in zip(weights, expected, strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

@@ -20,20 +20,22 @@ _DIM = 3
 _NUM_CLASSES = 5
 _SEED = 4
 _CONFIG = local_training.LocalTrainingConfig(
-    client_learning_rate=0.1, head_lr_scale=2.0, batch_size=8
+  client_learning_rate=0.1, head_lr_scale=2.0, batch_size=8
 )
 
 
 def _create_backbone():
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer(input_shape=_SHAPE),
       tf.keras.layers.Flatten(),
       tf.keras.layers.Dense(
-          _DIM,
-          use_bias=False,
-          kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
+        _DIM,
+        use_bias=False,
+        kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
       ),
-  ])
+    ]
+  )
 
 
 def _images():
@@ -48,11 +50,11 @@ def _compose(process):
   def dataset(client_id):
     del client_id  # All clients hold the same eight examples.
     return tf.data.Dataset.from_tensor_slices(
-        collections.OrderedDict(x=_images(), y=_LABELS)
+      collections.OrderedDict(x=_images(), y=_LABELS)
     ).batch(8)
 
   return tff.simulation.compose_dataset_computation_with_learning_process(
-      dataset, process
+    dataset, process
   )
 
 
@@ -76,23 +78,23 @@ def _one_gradient_step(weights):
   error = (probabilities - np.eye(_NUM_CLASSES)[_LABELS]) / 8
   rate, head_rate = 0.1, 0.2
   return (
-      kernel - rate * inputs.T @ (error @ rows),
-      rows - head_rate * error.T @ embeddings,
-      bias - head_rate * error.sum(axis=0),
+    kernel - rate * inputs.T @ (error @ rows),
+    rows - head_rate * error.T @ embeddings,
+    bias - head_rate * error.sum(axis=0),
   )
 
 
 @pytest.fixture(name="fedavg_run", scope="module")
 def _fedavg_run():
   process = fedavg.build_fedavg(
-      _create_backbone,
-      heads.LinearHead(),
-      num_classes=_NUM_CLASSES,
-      example_type=composition.build_example_type(_SHAPE),
-      aggregator=none.build_none_factory(clients_per_round=4),
-      server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
-      config=_CONFIG,
-      seed=_SEED,
+    _create_backbone,
+    heads.LinearHead(),
+    num_classes=_NUM_CLASSES,
+    example_type=composition.build_example_type(_SHAPE),
+    aggregator=none.build_none_factory(clients_per_round=4),
+    server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
+    config=_CONFIG,
+    seed=_SEED,
   )
   return _run(_compose(process), ["a", "b"])
 
@@ -100,13 +102,13 @@ def _fedavg_run():
 def test_fedavg_sends_backbone_and_global_head(fedavg_run):
   before, after, report = fedavg_run
   assert [np.shape(w) for w in before] == [
-      (4, _DIM),
-      (_NUM_CLASSES, _DIM),
-      (_NUM_CLASSES,),
+    (4, _DIM),
+    (_NUM_CLASSES, _DIM),
+    (_NUM_CLASSES,),
   ]
   # Two equal clients of an expected four: half a step.
   for start, end, full in zip(
-      before, after, _one_gradient_step(before), strict=True
+    before, after, _one_gradient_step(before), strict=True
   ):
     np.testing.assert_allclose(end, (start + full) / 2, atol=1e-5)
   assert report["client_work"]["classes_per_client"] == 4
@@ -114,12 +116,12 @@ def test_fedavg_sends_backbone_and_global_head(fedavg_run):
 
 def test_centralized_takes_the_step_as_it_is():
   process = centralized.build_centralized(
-      _create_backbone,
-      heads.LinearHead(),
-      num_classes=_NUM_CLASSES,
-      example_type=composition.build_example_type(_SHAPE),
-      config=_CONFIG,
-      seed=_SEED,
+    _create_backbone,
+    heads.LinearHead(),
+    num_classes=_NUM_CLASSES,
+    example_type=composition.build_example_type(_SHAPE),
+    config=_CONFIG,
+    seed=_SEED,
   )
   before, after, _ = _run(_compose(process), ["everyone"])
   for end, full in zip(after, _one_gradient_step(before), strict=True):
@@ -129,11 +131,11 @@ def test_centralized_takes_the_step_as_it_is():
 def test_number_of_classes_is_checked():
   with pytest.raises(ValueError, match="num_classes must be positive, found 0"):
     fedavg.build_fedavg(
-        _create_backbone,
-        heads.LinearHead(),
-        num_classes=0,
-        example_type=composition.build_example_type(_SHAPE),
-        aggregator=none.build_none_factory(clients_per_round=1),
-        server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
-        config=_CONFIG,
+      _create_backbone,
+      heads.LinearHead(),
+      num_classes=0,
+      example_type=composition.build_example_type(_SHAPE),
+      aggregator=none.build_none_factory(clients_per_round=1),
+      server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
+      config=_CONFIG,
     )

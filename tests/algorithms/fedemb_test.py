@@ -26,14 +26,16 @@ _SEED = 5
 
 
 def _create_backbone():
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer(input_shape=_SHAPE),
       tf.keras.layers.Rescaling(1.0 / 255.0),
       tf.keras.layers.Flatten(),
       tf.keras.layers.Dense(
-          _DIM, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
+        _DIM, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
       ),
-  ])
+    ]
+  )
 
 
 def _examples_of(client_id):
@@ -41,13 +43,13 @@ def _examples_of(client_id):
   number = tf.strings.to_number(client_id, tf.int64)
   seed = tf.stack([number, 7])
   images = tf.cast(
-      tf.random.stateless_uniform([10, *_SHAPE], seed, 0, 256, tf.int32),
-      tf.uint8,
+    tf.random.stateless_uniform([10, *_SHAPE], seed, 0, 256, tf.int32),
+    tf.uint8,
   )
   labels = tf.random.stateless_uniform([10], seed, 0, 4, tf.int64)
   # Client 0 has no examples at all.
   return tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(x=images, y=labels * 1_000_003 - 17)
+    collections.OrderedDict(x=images, y=labels * 1_000_003 - 17)
   ).take(tf.where(tf.equal(number, 0), tf.constant(0, tf.int64), 10))
 
 
@@ -60,21 +62,21 @@ def _build_process(config, *, aggregator="none", **mechanism_options):
     return _examples_of(client_id).batch(3)
 
   return tff.simulation.compose_dataset_computation_with_learning_process(
-      dataset,
-      fedemb.build_fedemb(
-          _create_backbone,
-          heads.LinearHead(),
-          example_type=composition.build_example_type(_SHAPE),
-          aggregator=registry.create_mechanism(
-              aggregator,
-              mechanism.AggregatorConfig(2.0, **mechanism_options),
-          ).factory,
-          server_optimizer=server_optimizers.build_server_optimizer(
-              "sgd", learning_rate=0.5, momentum=0.9
-          ),
-          config=config,
-          seed=_SEED,
+    dataset,
+    fedemb.build_fedemb(
+      _create_backbone,
+      heads.LinearHead(),
+      example_type=composition.build_example_type(_SHAPE),
+      aggregator=registry.create_mechanism(
+        aggregator,
+        mechanism.AggregatorConfig(2.0, **mechanism_options),
+      ).factory,
+      server_optimizer=server_optimizers.build_server_optimizer(
+        "sgd", learning_rate=0.5, momentum=0.9
       ),
+      config=config,
+      seed=_SEED,
+    ),
   )
 
 
@@ -95,13 +97,13 @@ def _reference_delta(weights, client_id, round_num, config, head):
   images = np.stack([e["x"] for e in examples]).astype(np.float32)
   labels = np.array([e["y"] for e in examples])
   seed = local_training.client_seed(
-      _SEED, tf.constant(round_num), tf.constant(labels)
+    _SEED, tf.constant(round_num), tf.constant(labels)
   )
   _, local_labels = tf.unique(labels)
   num_classes = len(set(labels))
   kernel, bias = (tf.Variable(w) for w in weights)
   head_weights = [
-      tf.Variable(w) for w in head.initialize(num_classes, _DIM, seed=seed)
+    tf.Variable(w) for w in head.initialize(num_classes, _DIM, seed=seed)
   ]
 
   def create_optimizer(rate):
@@ -114,14 +116,14 @@ def _reference_delta(weights, client_id, round_num, config, head):
 
   backbone_optimizer = create_optimizer(config.client_learning_rate)
   head_optimizer = create_optimizer(
-      config.client_learning_rate * config.head_lr_scale
+    config.client_learning_rate * config.head_lr_scale
   )
 
   def order(epoch):
     return tf.random.experimental.index_shuffle(
-        tf.range(10),
-        tf.random.experimental.stateless_fold_in(seed, epoch),
-        max_index=9,
+      tf.range(10),
+      tf.random.experimental.stateless_fold_in(seed, epoch),
+      max_index=9,
     ).numpy()
 
   def step(rows, train_backbone):
@@ -129,19 +131,19 @@ def _reference_delta(weights, client_id, round_num, config, head):
     with tf.GradientTape() as tape:
       logits = head.logits(tuple(head_weights), flat @ kernel + bias)
       loss = tf.reduce_mean(
-          tf.nn.sparse_softmax_cross_entropy_with_logits(
-              tf.gather(local_labels, rows), logits
-          )
+        tf.nn.sparse_softmax_cross_entropy_with_logits(
+          tf.gather(local_labels, rows), logits
+        )
       )
     backbone_gradients, head_gradients = tape.gradient(
-        loss, ([kernel, bias], head_weights)
+      loss, ([kernel, bias], head_weights)
     )
     if train_backbone:
       backbone_optimizer.apply_gradients(
-          zip(backbone_gradients, [kernel, bias], strict=True)
+        zip(backbone_gradients, [kernel, bias], strict=True)
       )
     head_optimizer.apply_gradients(
-        zip(head_gradients, head_weights, strict=True)
+      zip(head_gradients, head_weights, strict=True)
     )
 
   size = config.batch_size
@@ -156,11 +158,11 @@ def _reference_delta(weights, client_id, round_num, config, head):
 
 
 _CONFIG = local_training.LocalTrainingConfig(
-    client_learning_rate=0.1,
-    head_lr_scale=3.0,
-    head_warmup_steps=4,
-    local_epochs=2,
-    batch_size=4,
+  client_learning_rate=0.1,
+  head_lr_scale=3.0,
+  head_warmup_steps=4,
+  local_epochs=2,
+  batch_size=4,
 )
 
 
@@ -174,17 +176,16 @@ def test_rounds_equal_a_plain_tensorflow_derivation(optimizer):
   velocity = [np.zeros_like(w) for w in weights]
   for round_num, client_ids in enumerate(rounds):
     deltas = [
-        _reference_delta(weights, c, round_num, config, head)
-        for c in client_ids
+      _reference_delta(weights, c, round_num, config, head) for c in client_ids
     ]
     # The expected number of clients is 2, also where one took part.
     means = [sum(parts) / 2.0 for parts in zip(*deltas, strict=True)]
     velocity = [0.9 * v + m for v, m in zip(velocity, means, strict=True)]
     weights = [w - 0.5 * v for w, v in zip(weights, velocity, strict=True)]
     for found, expected in zip(
-        states[round_num + 1].global_model_weights.trainable,
-        weights,
-        strict=True,
+      states[round_num + 1].global_model_weights.trainable,
+      weights,
+      strict=True,
     ):
       np.testing.assert_allclose(found, expected, atol=1e-5)
   assert reports[0]["client_work"]["num_examples"] == 2 * 10 * 2
@@ -196,9 +197,9 @@ def test_empty_client_and_empty_round_change_nothing():
   states, reports = _run(_build_process(_CONFIG), [["0"], []])
   for state in states[1:]:
     for before, after in zip(
-        states[0].global_model_weights.trainable,
-        state.global_model_weights.trainable,
-        strict=True,
+      states[0].global_model_weights.trainable,
+      state.global_model_weights.trainable,
+      strict=True,
     ):
       np.testing.assert_array_equal(before, after)
   assert reports[0]["client_work"]["num_clients"] == 1
@@ -208,7 +209,7 @@ def test_empty_client_and_empty_round_change_nothing():
 
 def test_non_finite_update_is_rejected_and_counted():
   config = local_training.LocalTrainingConfig(
-      client_learning_rate=1e30, head_lr_scale=1e8, local_epochs=3, batch_size=5
+    client_learning_rate=1e30, head_lr_scale=1e8, local_epochs=3, batch_size=5
   )
   states, reports = _run(_build_process(config), [["1", "2", "0"]])
   report = reports[0]["client_work"]
@@ -216,27 +217,27 @@ def test_non_finite_update_is_rejected_and_counted():
   assert report["num_clients"] == 3
   assert report["loss"] == 0.0
   for before, after in zip(
-      states[0].global_model_weights.trainable,
-      states[1].global_model_weights.trainable,
-      strict=True,
+    states[0].global_model_weights.trainable,
+    states[1].global_model_weights.trainable,
+    strict=True,
   ):
     np.testing.assert_array_equal(before, after)
 
 
 @pytest.mark.parametrize(
-    ("value", "accepted"),
-    [(1e25, False), (np.inf, False), (np.nan, False), (1e15, True)],
+  ("value", "accepted"),
+  [(1e25, False), (np.inf, False), (np.nan, False), (1e15, True)],
 )
 def test_update_without_a_finite_norm_is_rejected(value, accepted):
   """1e25 is a finite float32, but the square that clipping needs is not."""
   zero = tf.constant(0.0)
   count = tf.constant(1, tf.int64)
   delta, sums = composition.reject_non_finite(
-      composition.ClientUpdate(
-          (tf.constant([value, 1.0]), tf.constant([2.0])),
-          local_training.LocalTrainingResult((), zero, count, count),
-          count,
-      )
+    composition.ClientUpdate(
+      (tf.constant([value, 1.0]), tf.constant([2.0])),
+      local_training.LocalTrainingResult((), zero, count, count),
+      count,
+    )
   )
   assert sums["num_rejected_clients"] == int(not accepted)
   if accepted:
@@ -247,9 +248,9 @@ def test_update_without_a_finite_norm_is_rejected(value, accepted):
 
 def test_schedule_scales_the_learning_rate():
   config = local_training.LocalTrainingConfig(
-      client_learning_rate=0.1,
-      batch_size=4,
-      learning_rate_schedule=schedules.build_schedule("linear", rounds=1),
+    client_learning_rate=0.1,
+    batch_size=4,
+    learning_rate_schedule=schedules.build_schedule("linear", rounds=1),
   )
   states, _ = _run(_build_process(config), [["1"], ["1"]])
   first, second, third = (s.global_model_weights.trainable[0] for s in states)
@@ -261,11 +262,11 @@ def test_schedule_scales_the_learning_rate():
 
 def test_augmented_images_are_those_that_train():
   config = dataclasses.replace(
-      _CONFIG, augmentation=lambda images, seed: tf.zeros_like(images)
+    _CONFIG, augmentation=lambda images, seed: tf.zeros_like(images)
   )
   states, _ = _run(_build_process(config), [["1"]])
   (kernel, bias), (new_kernel, new_bias) = (
-      state.global_model_weights.trainable for state in states
+    state.global_model_weights.trainable for state in states
   )
   np.testing.assert_array_equal(kernel, new_kernel)
   assert np.abs(bias - new_bias).max() > 1e-4
@@ -275,19 +276,19 @@ def test_zero_noise_equals_clipping_and_both_clip():
   runs = {}
   for name in ("clip_only", "gaussian"):
     states, reports = _run(
-        _build_process(_CONFIG, aggregator=name, clip_norm=1e-3), [["1", "2"]]
+      _build_process(_CONFIG, aggregator=name, clip_norm=1e-3), [["1", "2"]]
     )
     runs[name] = states[-1].global_model_weights.trainable
     assert reports[0]["aggregator"]["clipped_share"] == 1.0
     moved = math.sqrt(
-        sum(
-            np.sum(np.square(a - b))
-            for a, b in zip(
-                states[0].global_model_weights.trainable,
-                runs[name],
-                strict=True,
-            )
+      sum(
+        np.sum(np.square(a - b))
+        for a, b in zip(
+          states[0].global_model_weights.trainable,
+          runs[name],
+          strict=True,
         )
+      )
     )
     # Server rate 0.5, sum of two vectors of norm 1e-3, divided by 2.
     assert moved <= 0.5e-3 * (1 + 1e-5)
@@ -302,7 +303,7 @@ def test_no_seed_reaches_the_noise():
     tf.keras.utils.set_random_seed(1)
     # Past the cache: traced anew, under the same global seed.
     process = _build_process.__wrapped__(
-        _CONFIG, aggregator="gaussian", clip_norm=1e-6, noise_multiplier=1e6
+      _CONFIG, aggregator="gaussian", clip_norm=1e-6, noise_multiplier=1e6
     )
     states, _ = _run(process, [["1"], ["1"]])
     runs.append([s.global_model_weights.trainable[0] for s in states])
@@ -342,17 +343,17 @@ def test_cost_does_not_depend_on_the_number_of_possible_labels():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"client_learning_rate": -1.0}, "client_learning_rate must be"),
-        ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
-        ({"local_epochs": 0}, "local_epochs must be at least 1, found 0"),
-        ({"client_optimizer": "lion"}, "client_optimizer must be one of"),
-        (
-            {"client_optimizer": "sgdm", "client_momentum": 1.0},
-            "client_momentum must be in",
-        ),
-    ],
+  ("options", "message"),
+  [
+    ({"client_learning_rate": -1.0}, "client_learning_rate must be"),
+    ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
+    ({"local_epochs": 0}, "local_epochs must be at least 1, found 0"),
+    ({"client_optimizer": "lion"}, "client_optimizer must be one of"),
+    (
+      {"client_optimizer": "sgdm", "client_momentum": 1.0},
+      "client_momentum must be in",
+    ),
+  ],
 )
 def test_mistakes_are_named(options, message):
   with pytest.raises(ValueError, match=message):

@@ -7,69 +7,74 @@ import sys
 
 import pytest
 
-_CASE = 'least_squares_300x8x5'
+_CASE = "least_squares_300x8x5"
 
 
 def _run(*arguments):
   return subprocess.run(
-      [sys.executable, '-m', 'binaries.benchmark_features', *arguments],
-      stdin=subprocess.DEVNULL,
-      capture_output=True,
-      text=True,
-      check=False,
+    [sys.executable, "-m", "binaries.benchmark_features", *arguments],
+    stdin=subprocess.DEVNULL,
+    capture_output=True,
+    text=True,
+    check=False,
   )
 
 
 def test_measures_fits_and_bare_loops(tmp_path):
-  path = tmp_path / 'figures.json'
-  data_dir = tmp_path / 'data'
+  path = tmp_path / "figures.json"
+  data_dir = tmp_path / "data"
   data_dir.mkdir()
   found = _run(
-      f'--output_json={path}', f'--cases={_CASE}', '--rounds=1',
-      '--warmup_rounds=0', f'--data_dir={data_dir}',
-  )  # fmt: skip
+    f"--output_json={path}",
+    f"--cases={_CASE}",
+    "--rounds=1",
+    "--warmup_rounds=0",
+    f"--data_dir={data_dir}",
+  )
   assert found.returncode == 0, found.stderr
   rows = json.loads(path.read_text())
-  assert [(row['case'], row['runtime']) for row in rows] == [
-      (_CASE, 'private'),
-      (_CASE, 'bare'),
+  assert [(row["case"], row["runtime"]) for row in rows] == [
+    (_CASE, "private"),
+    (_CASE, "bare"),
   ]
   for row in rows:
-    assert row['wall_seconds'] > 0.0
-    assert len(row['wall_seconds_of_rounds']) == 1
+    assert row["wall_seconds"] > 0.0
+    assert len(row["wall_seconds_of_rounds"]) == 1
     # NumPy alone takes more.
-    assert row['peak_memory_bytes'] > 2e7
-    assert 1e7 < row['peak_anonymous_memory_bytes'] <= row['peak_memory_bytes']
+    assert row["peak_memory_bytes"] > 2e7
+    assert 1e7 < row["peak_anonymous_memory_bytes"] <= row["peak_memory_bytes"]
   private, bare = rows
-  assert private['ratios'] == {
-      'wall_to_bare': private['wall_seconds'] / bare['wall_seconds']
+  assert private["ratios"] == {
+    "wall_to_bare": private["wall_seconds"] / bare["wall_seconds"]
   }
-  assert (private['num_examples'], private['dim'], private['num_classes']) == (
-      300, 8, 5,
-  )  # fmt: skip
+  assert (private["num_examples"], private["dim"], private["num_classes"]) == (
+    300,
+    8,
+    5,
+  )
   assert not os.listdir(data_dir)
-  assert sorted(os.listdir(tmp_path)) == ['data', 'figures.json']
+  assert sorted(os.listdir(tmp_path)) == ["data", "figures.json"]
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (['--output_json=missing/f.json'], '--output_json must be a file in'),
-        (['--rounds=0'], '--rounds must be at least 1, found 0.'),
-        (['--cases=newton_9x2x2'], '--cases must be METHOD_NxDxK'),
-        (['--data_dir=/none'], '--data_dir must be an existing directory,'),
-        (
-            # Four exabytes.
-            ['--cases=sgd_1000000000000x1000000x2'],
-            '--data_dir must have 4000008000.3 GB free, found',
-        ),
-    ],
+  ("arguments", "message"),
+  [
+    (["--output_json=missing/f.json"], "--output_json must be a file in"),
+    (["--rounds=0"], "--rounds must be at least 1, found 0."),
+    (["--cases=newton_9x2x2"], "--cases must be METHOD_NxDxK"),
+    (["--data_dir=/none"], "--data_dir must be an existing directory,"),
+    (
+      # Four exabytes.
+      ["--cases=sgd_1000000000000x1000000x2"],
+      "--data_dir must have 4000008000.3 GB free, found",
+    ),
+  ],
 )
 def test_mistake_is_one_line(tmp_path, arguments, message):
-  path = tmp_path / 'figures.json'
-  found = _run(f'--output_json={path}', *arguments)
+  path = tmp_path / "figures.json"
+  found = _run(f"--output_json={path}", *arguments)
   assert found.returncode == 1
-  assert found.stderr.startswith('error: --')
+  assert found.stderr.startswith("error: --")
   assert message in found.stderr
-  assert found.stderr.count('\n') == 1
+  assert found.stderr.count("\n") == 1
   assert not path.exists()

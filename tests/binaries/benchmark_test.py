@@ -7,61 +7,63 @@ import sys
 
 import pytest
 
-_FEW = 'lenet_10x2x16_growth'
+_FEW = "lenet_10x2x16_growth"
 
 
 def _run(*arguments):
   return subprocess.run(
-      [sys.executable, '-m', 'binaries.benchmark', *arguments],
-      stdin=subprocess.DEVNULL,
-      capture_output=True,
-      text=True,
-      check=False,
+    [sys.executable, "-m", "binaries.benchmark", *arguments],
+    stdin=subprocess.DEVNULL,
+    capture_output=True,
+    text=True,
+    check=False,
   )
 
 
 def test_measures_every_runtime(tmp_path):
-  path = tmp_path / 'figures.json'
+  path = tmp_path / "figures.json"
   found = _run(
-      f'--output_json={path}', f'--cases={_FEW}', '--rounds=1',
-      '--warmup_rounds=0',
-  )  # fmt: skip
+    f"--output_json={path}",
+    f"--cases={_FEW}",
+    "--rounds=1",
+    "--warmup_rounds=0",
+  )
   assert found.returncode == 0, found.stderr
   rows = json.loads(path.read_text())
-  assert [(row['case'], row['runtime']) for row in rows] == [
-      (_FEW, 'in_process'),
-      (_FEW, 'bare'),
-      (_FEW, 'tff'),
+  assert [(row["case"], row["runtime"]) for row in rows] == [
+    (_FEW, "in_process"),
+    (_FEW, "bare"),
+    (_FEW, "tff"),
   ]
   for row in rows:
-    assert row['wall_seconds'] > 0.0
-    assert row['cpu_seconds'] > 0.0
+    assert row["wall_seconds"] > 0.0
+    assert row["cpu_seconds"] > 0.0
     # TensorFlow alone takes more.
-    assert row['peak_memory_bytes'] > 1e8
-    assert len(row['wall_seconds_of_rounds']) == 1
-    assert isinstance(row['ratios'], dict)
-  assert os.listdir(tmp_path) == ['figures.json']
+    assert row["peak_memory_bytes"] > 1e8
+    assert len(row["wall_seconds_of_rounds"]) == 1
+    assert isinstance(row["ratios"], dict)
+  assert os.listdir(tmp_path) == ["figures.json"]
 
 
 @pytest.mark.parametrize(
-    ('arguments', 'message'),
-    [
-        (['--output_json=missing/f.json'], '--output_json must be a file in'),
-        (['--rounds=0'], '--rounds must be at least 1, found 0.'),
-        (['--warmup_rounds=-1'], '--warmup_rounds must be at least 0, found'),
-        (['--cases=vgg'], "found 'vgg'."),
-        (
-            ['--pfl_python=/none/python', '--cases=lenet_10x20'],
-            '--pfl_python must be a Python with torch and pfl 0.6.0, found'
-            ' /none/python',
-        ),
-    ],
+  ("arguments", "message"),
+  [
+    (["--output_json=missing/f.json"], "--output_json must be a file in"),
+    (["--rounds=0"], "--rounds must be at least 1, found 0."),
+    (["--warmup_rounds=-1"], "--warmup_rounds must be at least 0, found"),
+    (["--cases=vgg"], "found 'vgg'."),
+    (
+      ["--pfl_python=/none/python", "--cases=lenet_10x20"],
+      "--pfl_python must be a Python with torch and pfl 0.6.0, found"
+      " /none/python",
+    ),
+  ],
 )
 def test_mistake_is_one_line(tmp_path, arguments, message):
-  path = tmp_path / 'figures.json'
-  found = _run(f'--output_json={path}', *arguments)
+  path = tmp_path / "figures.json"
+  found = _run(f"--output_json={path}", *arguments)
   assert found.returncode == 1
-  assert found.stderr.startswith('error: --')
+  assert found.stderr.startswith("error: --")
   assert message in found.stderr
-  assert found.stderr.count('\n') == 1
+  assert found.stderr.count("\n") == 1
   assert not path.exists()

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from binaries import command_line
-from binaries import feature_problems
-from binaries import feature_runs
-from binaries import feature_settings
+from experiments import command_line
+from experiments import feature_problems
+from experiments import feature_runs
+from experiments import feature_settings
 from tff_fedemb.features import registry
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -31,14 +31,14 @@ finally:
 # Says what the flags make of a fit, in its place.
 _SETTINGS_PROGRAM = """
 import runpy
-from binaries import feature_runs
+from experiments import feature_runs
 feature_runs.execute = lambda config: print(config.settings.users)
 runpy.run_module("binaries.classify_features", run_name="__main__")
 """
 
 
 def write_features(
-    path, *, seed, num_examples=60, dim=4, num_classes=3, num_users=0
+  path, *, seed, num_examples=60, dim=4, num_classes=3, num_users=0
 ):
   """Writes clusters of features, longer than 1, and returns what is in them."""
   rng = np.random.default_rng(seed)
@@ -61,16 +61,16 @@ def _files(tmp_path):
 
 def settings(method="least_squares", epsilon=2.0, delta=1e-3, **kwargs):
   return feature_settings.FitSettings(
-      registry.create_method(method), epsilon, delta, seed=1, **kwargs
+    registry.create_method(method), epsilon, delta, seed=1, **kwargs
   )
 
 
 def config(directory, **changes):
   values = {
-      "train": f"{directory}/train.npz",
-      "test": f"{directory}/test.npz",
-      "output_json": f"{directory}/result.json",
-      "settings": settings(),
+    "train": f"{directory}/train.npz",
+    "test": f"{directory}/test.npz",
+    "output_json": f"{directory}/result.json",
+    "settings": settings(),
   }
   return feature_runs.ClassificationConfig(**(values | changes))
 
@@ -80,38 +80,38 @@ def execute(directory, **changes):
   feature_runs.execute(config(directory, overwrite=True, **changes))
   # Infinity is "inf", as JSON has none.
   return json.loads(
-      (directory / "result.json").read_text(), parse_constant=pytest.fail
+    (directory / "result.json").read_text(), parse_constant=pytest.fail
   )
 
 
 def run(directory, *arguments, program=_PROGRAM):
   """Runs the program itself."""
   return subprocess.run(
-      [
-          *(sys.executable, "-c", program),
-          f"--train={directory}/train.npz",
-          f"--test={directory}/test.npz",
-          f"--output_json={directory}/result.json",
-          *arguments,
-      ],
-      cwd=_ROOT,
-      capture_output=True,
-      text=True,
-      check=False,
+    [
+      *(sys.executable, "-c", program),
+      f"--train={directory}/train.npz",
+      f"--test={directory}/test.npz",
+      f"--output_json={directory}/result.json",
+      *arguments,
+    ],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
   )
 
 
 def test_program(files):
   process = run(
-      files,
-      "--method=feature_covariance",
-      "--epsilon=3",
-      "--delta=0.001",
-      "--seed=7",
-      "--split=covariance=1,gradient=3",
-      "--hyperparameters=steps=5,loss=sigmoid,learning_rate=0.5",
-      f"--predictions={files}/predictions.npz",
-      f"--output_weights={files}/weights.npz",
+    files,
+    "--method=feature_covariance",
+    "--epsilon=3",
+    "--delta=0.001",
+    "--seed=7",
+    "--split=covariance=1,gradient=3",
+    "--hyperparameters=steps=5,loss=sigmoid,learning_rate=0.5",
+    f"--predictions={files}/predictions.npz",
+    f"--output_weights={files}/weights.npz",
   )
   assert process.returncode == 0, process.stderr
   assert not process.stderr
@@ -119,16 +119,20 @@ def test_program(files):
   accuracy, epsilon, releases, written, modules = process.stdout.splitlines()
   assert modules == "False True"
   assert accuracy == (
-      f"test accuracy {result['test_accuracy']:.4f} (60 examples, 3 classes),"
-      " feature_covariance fitted to 60 examples"
+    f"test accuracy {result['test_accuracy']:.4f} (60 examples, 3 classes),"
+    " feature_covariance fitted to 60 examples"
   )
   assert epsilon.startswith(f"epsilon = {result['epsilon']:.4f} at delta =")
   assert releases.startswith("releases: covariance once, noise multiplier ")
   assert "; gradient 5 times, noise multiplier " in releases
   assert written.count(str(files)) == 3
   assert sorted(path.name for path in files.iterdir()) == [
-      "predictions.npz", "result.json", "test.npz", "train.npz", "weights.npz",
-  ]  # fmt: skip
+    "predictions.npz",
+    "result.json",
+    "test.npz",
+    "train.npz",
+    "weights.npz",
+  ]
   assert result["hyperparameters"]["steps"] == 5
   assert result["hyperparameters"]["loss"] == "sigmoid"
   # The weights, the predictions and the accuracy belong together.
@@ -172,7 +176,7 @@ def test_report_of_every_method(files, method):
   assert any("test examples" in text for text in result["not_covered"])
   # Balle and Wang 2018, theorem 8, of all releases as one.
   total = math.sqrt(
-      sum(r["count"] / r["noise_multiplier"] ** 2 for r in result["releases"])
+    sum(r["count"] / r["noise_multiplier"] ** 2 for r in result["releases"])
   )
   for release in result["releases"]:
     assert f"={release['noise_multiplier']}" in release["event"]
@@ -210,7 +214,7 @@ def test_sampled_examples(files, capsys):
   result = execute(files, settings=noiseless)
   assert result["releases"][0]["sampling_probability"] == pytest.approx(0.1)
   assert "gradient 2 times, noise multiplier 0, sampling probability 0.1" in (
-      capsys.readouterr().out
+    capsys.readouterr().out
   )
 
 
@@ -226,10 +230,10 @@ def test_same_seed_same_result(files):
 def test_users(files, capsys):
   write_features(files / "train.npz", seed=0, num_users=20)
   users = feature_settings.UserSettings(
-      example_weighting="mean", user_clip_norm=0.5
+    example_weighting="mean", user_clip_norm=0.5
   )
   fit_settings = dataclasses.replace(
-      settings(delta=0.05), seed=None, users=users
+    settings(delta=0.05), seed=None, users=users
   )
   result = execute(files, settings=fit_settings)
   assert result["unit"] == "user"
@@ -237,17 +241,17 @@ def test_users(files, capsys):
   # How many examples the users have is theirs.
   assert (result["num_users"], "train_size" in result) == (20, False)
   assert [(r["name"], r["count"]) for r in result["releases"]] == [
-      ("statistics", 1)
+    ("statistics", 1)
   ]
   assert (result["rounds"], result["runtime"]) == (1, "in_process")
   assert result["seed"] is None
   assert result["hyperparameters"]["example_weighting"] == "mean"
   assert result["hyperparameters"]["user_clip_norm"] == 0.5
   for start in (
-      "the number of users is public",
-      "every user takes part in every release",
-      "an example is of one user",
-      "the number of classes was taken from the labels",
+    "the number of users is public",
+    "every user takes part in every release",
+    "an example is of one user",
+    "the number of classes was taken from the labels",
   ):
     assert any(text.startswith(start) for text in result["assumptions"])
   for text in ("given no seed", "also those of users"):
@@ -265,8 +269,8 @@ def test_users_by_flags(files):
   more = ("--runtime=tff", "--example_weighting=mean", "--user_clip_norm=0.3")
   process = run(files, *flags, *more, program=_SETTINGS_PROGRAM)
   assert process.stdout == (
-      "UserSettings(example_weighting='mean', user_clip_norm=0.3,"
-      " runtime='tff')\n"
+    "UserSettings(example_weighting='mean', user_clip_norm=0.3,"
+    " runtime='tff')\n"
   )
 
 
@@ -275,8 +279,8 @@ def test_users_have_to_be_known(files):
   process = run(files, "--unit=user", "--epsilon=inf", "--method=sgd")
   assert process.returncode == 1
   assert process.stderr == (
-      "error: --train must hold user, whose each example is, with --unit=user,"
-      f" found none in {files}/train.npz.\n"
+    "error: --train must hold user, whose each example is, with --unit=user,"
+    f" found none in {files}/train.npz.\n"
   )
   assert process.stdout.startswith("False ")
   assert not (files / "result.json").exists()
@@ -295,7 +299,7 @@ def test_mistakes_in_files_of_users(files, name):
   else:
     # Whose test examples are makes no difference.
     problem = feature_problems.read_problem(
-        f"{files}/train.npz", f"{files}/test.npz", has_users=True
+      f"{files}/train.npz", f"{files}/test.npz", has_users=True
     )
     assert problem.size["test_size"] == 4
 
@@ -307,33 +311,32 @@ def test_warns_of_a_delta_that_is_too_large(files, capsys, delta, is_large):
   assert ("warning: delta" in capsys.readouterr().out) == is_large
 
 
-
 @pytest.mark.parametrize(
-    "changes,message",
-    [
-        ({"train": "none.npz"}, "--train must be a file of features: none.npz"),
-        ({"test": "test.txt"}, "--test must be a file of features"),
-        ({"num_classes": 1}, "num_classes must be an integer of at least 2"),
-        ({"num_classes": 2}, "--num_classes must be above all labels, found 2"),
-        ({"output_json": "no/such/dir.json"}, "--output_json must be in a dir"),
-        (
-            {"settings": settings(clip_norm=0.0)},
-            "clip_norm must be positive, found 0.0",
-        ),
-        ({"settings": settings(scaling="cut")}, "scaling must be one of"),
-        (
-            {"settings": settings(split={"hessian": 1.0})},
-            "split must name releases of the method",
-        ),
-        (
-            {
-                "settings": feature_settings.FitSettings(
-                    registry.create_method("sgd", batch_size=61), 1.0, 1e-3
-                )
-            },
-            "--hyperparameters must fit method sgd: batch_size must be at most",
-        ),
-    ],
+  "changes,message",
+  [
+    ({"train": "none.npz"}, "--train must be a file of features: none.npz"),
+    ({"test": "test.txt"}, "--test must be a file of features"),
+    ({"num_classes": 1}, "num_classes must be an integer of at least 2"),
+    ({"num_classes": 2}, "--num_classes must be above all labels, found 2"),
+    ({"output_json": "no/such/dir.json"}, "--output_json must be in a dir"),
+    (
+      {"settings": settings(clip_norm=0.0)},
+      "clip_norm must be positive, found 0.0",
+    ),
+    ({"settings": settings(scaling="cut")}, "scaling must be one of"),
+    (
+      {"settings": settings(split={"hessian": 1.0})},
+      "split must name releases of the method",
+    ),
+    (
+      {
+        "settings": feature_settings.FitSettings(
+          registry.create_method("sgd", batch_size=61), 1.0, 1e-3
+        )
+      },
+      "--hyperparameters must fit method sgd: batch_size must be at most",
+    ),
+  ],
 )
 def test_mistakes(files, changes, message):
   before = sorted(files.iterdir())
@@ -345,13 +348,13 @@ def test_mistakes(files, changes, message):
 
 @pytest.mark.parametrize("name", ["train", "test"])
 @pytest.mark.parametrize(
-    "arrays,message",
-    [
-        ({"features": np.full([4, 4], np.nan)}, "must be finite numbers"),
-        ({"labels": np.array([0, 1, 2, -1])}, "labels must be at least 0"),
-        ({"labels": np.zeros(3, int)}, "labels must be integers [4]"),
-        ({"labels": np.array([0, 1, 2, 10**9])}, "--num_classes must be given"),
-    ],
+  "arrays,message",
+  [
+    ({"features": np.full([4, 4], np.nan)}, "must be finite numbers"),
+    ({"labels": np.array([0, 1, 2, -1])}, "labels must be at least 0"),
+    ({"labels": np.zeros(3, int)}, "labels must be integers [4]"),
+    ({"labels": np.array([0, 1, 2, 10**9])}, "--num_classes must be given"),
+  ],
 )
 def test_mistakes_in_files(files, name, arrays, message):
   arrays = {"features": np.ones([4, 4]), "labels": np.arange(4)} | arrays
@@ -377,15 +380,15 @@ def test_files_are_not_replaced_unasked(files):
   execute(files)
   before = (files / "result.json").read_text()
   for changes, message in (
-      ({}, "--output_json must be a new file unless --overwrite"),
-      (
-          {"overwrite": True, "predictions": f"{files}/train.npz"},
-          "--predictions must be another file than --train",
-      ),
-      (
-          {"overwrite": True, "output_weights": f"{files}/result.json"},
-          "--output_weights must be another file than --output_json",
-      ),
+    ({}, "--output_json must be a new file unless --overwrite"),
+    (
+      {"overwrite": True, "predictions": f"{files}/train.npz"},
+      "--predictions must be another file than --train",
+    ),
+    (
+      {"overwrite": True, "output_weights": f"{files}/result.json"},
+      "--output_weights must be another file than --output_json",
+    ),
   ):
     with pytest.raises(command_line.UsageError, match=message):
       feature_runs.execute(config(files, **changes))
@@ -405,14 +408,14 @@ def test_all_files_are_written_or_none(files, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "pairs,found",
-    [
-        ({"steps": "7", "momentum": "0"}, {"steps": 7, "momentum": 0.0}),
-        ({"batch_size": "None"}, {"batch_size": None}),
-        ({"batch_size": "12"}, {"batch_size": 12.0}),
-        ({"loss": "sigmoid"}, {"loss": "sigmoid"}),
-        ({"learning_rate": "1e-2"}, {"learning_rate": 0.01}),
-    ],
+  "pairs,found",
+  [
+    ({"steps": "7", "momentum": "0"}, {"steps": 7, "momentum": 0.0}),
+    ({"batch_size": "None"}, {"batch_size": None}),
+    ({"batch_size": "12"}, {"batch_size": 12.0}),
+    ({"loss": "sigmoid"}, {"loss": "sigmoid"}),
+    ({"learning_rate": "1e-2"}, {"learning_rate": 0.01}),
+  ],
 )
 def test_hyperparameters(pairs, found):
   method = feature_settings.create_method("sgd", pairs)
@@ -420,19 +423,19 @@ def test_hyperparameters(pairs, found):
 
 
 @pytest.mark.parametrize(
-    "pairs,message",
-    [
-        ({"steps": "2.5"}, "steps must be an integer, found '2.5'"),
-        ({"steps": "None"}, "steps must be an integer, found 'None'"),
-        ({"steps": "0"}, "steps must be an integer of at least 1, found 0"),
-        ({"momentum": "a"}, "momentum must be a number, found 'a'"),
-        ({"batch_size": "a"}, "batch_size must be a number or None, found 'a'"),
-        ({"batch_size": "nan"}, "batch_size must be positive, found nan"),
-        ({"loss": "hinge"}, "loss must be one of"),
-        ({"loss": "None"}, "loss must be one of"),
-        ({"speed": "1"}, "hyperparameters of sgd must be among .*'speed'"),
-        ({"name": "newton"}, "hyperparameters of sgd must be among .*'name'"),
-    ],
+  "pairs,message",
+  [
+    ({"steps": "2.5"}, "steps must be an integer, found '2.5'"),
+    ({"steps": "None"}, "steps must be an integer, found 'None'"),
+    ({"steps": "0"}, "steps must be an integer of at least 1, found 0"),
+    ({"momentum": "a"}, "momentum must be a number, found 'a'"),
+    ({"batch_size": "a"}, "batch_size must be a number or None, found 'a'"),
+    ({"batch_size": "nan"}, "batch_size must be positive, found nan"),
+    ({"loss": "hinge"}, "loss must be one of"),
+    ({"loss": "None"}, "loss must be one of"),
+    ({"speed": "1"}, "hyperparameters of sgd must be among .*'speed'"),
+    ({"name": "newton"}, "hyperparameters of sgd must be among .*'name'"),
+  ],
 )
 def test_mistakes_in_hyperparameters(pairs, message):
   with pytest.raises(feature_settings.HyperparameterError, match=message):
@@ -446,8 +449,9 @@ def test_unknown_method():
 
 def test_parse_split():
   assert feature_settings.parse_split(["a=0.3", " b = 7 "]) == {
-      "a": 0.3, "b": 7.0,
-  }  # fmt: skip
+    "a": 0.3,
+    "b": 7.0,
+  }
   for texts in (["a"], ["a="], ["=1"], ["a=1", "a=2"]):
     with pytest.raises(ValueError, match="split must have items NAME=VALUE"):
       feature_settings.parse_split(texts)
@@ -457,13 +461,13 @@ def test_parse_split():
 
 
 @pytest.mark.parametrize(
-    "changes,message",
-    [
-        ({"epsilon": None}, r"epsilon must be in .* found None"),
-        ({"epsilon": math.nan}, "epsilon must be in"),
-        ({"delta": None}, "delta must be given"),
-        ({"delta": 1.0}, r"delta must be in \(0, 1\)"),
-    ],
+  "changes,message",
+  [
+    ({"epsilon": None}, r"epsilon must be in .* found None"),
+    ({"epsilon": math.nan}, "epsilon must be in"),
+    ({"delta": None}, "delta must be given"),
+    ({"delta": 1.0}, r"delta must be in \(0, 1\)"),
+  ],
 )
 def test_settings_that_say_nothing(changes, message):
   with pytest.raises(ValueError, match=message):
@@ -473,27 +477,27 @@ def test_settings_that_say_nothing(changes, message):
 
 
 @pytest.mark.parametrize(
-    "options,message",
-    [
-        ({"unit": "device"}, "unit must be one of .*'device'"),
-        ({"runtime": "tff"}, "runtime must be given with --unit=user only"),
-        ({"example_weighting": "sum"}, "example_weighting must be given with"),
-        ({"user_clip_norm": 1.0}, "user_clip_norm must be given with --unit"),
-        ({"unit": "user", "runtime": "ray"}, "runtime must be one of"),
-        (
-            {"unit": "user", "example_weighting": "max"},
-            "example_weighting must be one of",
-        ),
-        ({"unit": "user", "user_clip_norm": 0.0}, "user_clip_norm must be pos"),
-        (
-            {
-                "unit": "user",
-                "user_clip_norm": 2.0,
-                "example_weighting": "mean",
-            },
-            "user_clip_norm must be at most 1",
-        ),
-    ],
+  "options,message",
+  [
+    ({"unit": "device"}, "unit must be one of .*'device'"),
+    ({"runtime": "tff"}, "runtime must be given with --unit=user only"),
+    ({"example_weighting": "sum"}, "example_weighting must be given with"),
+    ({"user_clip_norm": 1.0}, "user_clip_norm must be given with --unit"),
+    ({"unit": "user", "runtime": "ray"}, "runtime must be one of"),
+    (
+      {"unit": "user", "example_weighting": "max"},
+      "example_weighting must be one of",
+    ),
+    ({"unit": "user", "user_clip_norm": 0.0}, "user_clip_norm must be pos"),
+    (
+      {
+        "unit": "user",
+        "user_clip_norm": 2.0,
+        "example_weighting": "mean",
+      },
+      "user_clip_norm must be at most 1",
+    ),
+  ],
 )
 def test_mistakes_in_settings_of_users(options, message):
   with pytest.raises(ValueError, match=message):
@@ -506,12 +510,12 @@ def test_settings_that_users_cannot_have():
   with pytest.raises(ValueError, match="seed must not be given with --unit=us"):
     settings(users=users)
   for method, options, message in (
-      ("sgd", {"batch_size": 4.0}, "batch_size must not be given"),
-      ("least_squares", {"covariance": "per_class"}, "covariance must be 'sha"),
+    ("sgd", {"batch_size": 4.0}, "batch_size must not be given"),
+    ("least_squares", {"covariance": "per_class"}, "covariance must be 'sha"),
   ):
     with pytest.raises(feature_settings.HyperparameterError, match=message):
       feature_settings.FitSettings(
-          registry.create_method(method, **options), math.inf, users=users
+        registry.create_method(method, **options), math.inf, users=users
       )
   with pytest.raises(ValueError, match=r"method must be one of .* newton"):
     settings("newton", users=users)

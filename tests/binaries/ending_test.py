@@ -22,15 +22,15 @@ _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TIMEOUT_SECONDS = 240.0
 _ROUNDS = 60
 _FLAGS = (
-    "--task=emnist",
-    "--clients_per_round=2",
-    "--users_per_client=2",
-    f"--rounds={_ROUNDS}",
-    "--batch_size=64",
-    "--evaluate_every=0",
-    # No checkpoint but those of the start and of the end, whatever it is.
-    f"--checkpoint_every={_ROUNDS}",
-    "--max_evaluation_images=100",
+  "--task=emnist",
+  "--clients_per_round=2",
+  "--users_per_client=2",
+  f"--rounds={_ROUNDS}",
+  "--batch_size=64",
+  "--evaluate_every=0",
+  # No checkpoint but those of the start and of the end, whatever it is.
+  f"--checkpoint_every={_ROUNDS}",
+  "--max_evaluation_images=100",
 )
 # Rounds of each program before it is ended.
 _ROUNDS_BEFORE = 3
@@ -70,21 +70,21 @@ def _start(directory, log, *more):
   """Starts the program in a session of its own, as in a terminal."""
   with open(log, "w") as output:
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "binaries.run_federated",
-            *_FLAGS,
-            f"--data_dir={directory}",
-            f"--run_dir={directory / 'run'}",
-            *more,
-        ],
-        cwd=_REPOSITORY,
-        stdout=output,
-        stderr=output,
-        start_new_session=True,
-        # Background jobs of a shell ignore it, and so do their children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+      [
+        sys.executable,
+        "-m",
+        "binaries.run_federated",
+        *_FLAGS,
+        f"--data_dir={directory}",
+        f"--run_dir={directory / 'run'}",
+        *more,
+      ],
+      cwd=_REPOSITORY,
+      stdout=output,
+      stderr=output,
+      start_new_session=True,
+      # Background jobs of a shell ignore it, and so do their children.
+      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -127,19 +127,17 @@ def _name(endings):
 
 
 @pytest.mark.parametrize(
-    ("runtime", "endings"),
-    [
-        ("in_process", [_INTERRUPT]),
-        ("tff", [_TERMINATE, _INTERRUPT]),
-        pytest.param(
-            "in_process", [_DAMAGE, _TERMINATE], marks=pytest.mark.slow
-        ),
-        pytest.param("tff", [_DAMAGE], marks=pytest.mark.slow),
-    ],
-    ids=lambda value: value if isinstance(value, str) else _name(value),
+  ("runtime", "endings"),
+  [
+    ("in_process", [_INTERRUPT]),
+    ("tff", [_TERMINATE, _INTERRUPT]),
+    pytest.param("in_process", [_DAMAGE, _TERMINATE], marks=pytest.mark.slow),
+    pytest.param("tff", [_DAMAGE], marks=pytest.mark.slow),
+  ],
+  ids=lambda value: value if isinstance(value, str) else _name(value),
 )
 def test_ended_run_is_saved_and_leaves_no_process(
-    whole_file, tmp_path, runtime, endings
+  whole_file, tmp_path, runtime, endings
 ):
   data_file = tmp_path / whole_file.name
   log = tmp_path / "log"
@@ -154,7 +152,7 @@ def test_ended_run_is_saved_and_leaves_no_process(
       else:
         end, status, message = ending
         found, has_worker = _end_in_the_middle(
-            process, tmp_path, data_file, end
+          process, tmp_path, data_file, end
         )
         text = log.read_text()
         assert found == status, text
@@ -175,5 +173,5 @@ def test_ended_run_is_saved_and_leaves_no_process(
   run = tmp_path / "run"
   assert json.loads((run / "summary.json").read_text())["rounds"] == _ROUNDS
   assert list(pd.read_csv(run / "metrics.csv")["round_num"]) == list(
-      range(1, _ROUNDS + 1)
+    range(1, _ROUNDS + 1)
   )

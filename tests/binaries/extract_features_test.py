@@ -14,11 +14,11 @@ from sklearn.metrics import pairwise
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from binaries import command_line
-from binaries import image_sources
-from binaries.extraction import extracting
-from binaries.extraction import selection
-from binaries.extraction import settings
+from experiments import command_line
+from experiments import image_sources
+from experiments.extraction import extracting
+from experiments.extraction import selection
+from experiments.extraction import settings
 from tasks import registry
 from tasks import task as task_lib
 from tasks.synthetic import emnist
@@ -33,7 +33,7 @@ def _export(path, shape, scale=1 / 255):
   """Saves a model whose embeddings are the pixels times a number."""
 
   @tf.function(
-      input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")]
+    input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")]
   )
   def serve(images):
     flat = tf.reshape(images, [-1, int(np.prod(shape))])
@@ -49,13 +49,13 @@ def _export(path, shape, scale=1 / 255):
 def models(tmp_path_factory):
   directory = tmp_path_factory.mktemp("models")
   return {
-      name: _export(directory / name, shape)
-      for name, shape in {
-          "digits": (8, 8, 1),
-          "emnist": (28, 28, 1),
-          "small": (4, 3, 3),
-          "square": (6, 6, 3),
-      }.items()
+    name: _export(directory / name, shape)
+    for name, shape in {
+      "digits": (8, 8, 1),
+      "emnist": (28, 28, 1),
+      "small": (4, 3, 3),
+      "square": (6, 6, 3),
+    }.items()
   }
 
 
@@ -73,7 +73,7 @@ def folder(tmp_path):
     (tmp_path / "images" / name).mkdir(parents=True)
     for value in values:
       Image.new("RGB", (5, 5), (value, value, value)).save(
-          tmp_path / "images" / name / f"{value}.png"
+        tmp_path / "images" / name / f"{value}.png"
       )
   return tmp_path / "images"
 
@@ -85,29 +85,29 @@ def tfds_dir(tmp_path_factory):
   images = np.random.default_rng(0).integers(0, 256, (12, *_TFDS_SHAPE))
   labels = np.arange(12) // 2
   tfds.dataset_builders.store_as_tfds_dataset(
-      name="cifar10",
-      version="3.0.2",
-      features=tfds.features.FeaturesDict({
-          "image": tfds.features.Image(
-              shape=_TFDS_SHAPE, encoding_format="png"
-          ),
-          "label": tfds.features.ClassLabel(num_classes=6),
-      }),
-      split_datasets={
-          "train": tf.data.Dataset.from_tensor_slices(
-              {"image": images.astype(np.uint8), "label": labels}
-          )
-      },
-      data_dir=directory,
+    name="cifar10",
+    version="3.0.2",
+    features=tfds.features.FeaturesDict(
+      {
+        "image": tfds.features.Image(shape=_TFDS_SHAPE, encoding_format="png"),
+        "label": tfds.features.ClassLabel(num_classes=6),
+      }
+    ),
+    split_datasets={
+      "train": tf.data.Dataset.from_tensor_slices(
+        {"image": images.astype(np.uint8), "label": labels}
+      )
+    },
+    data_dir=directory,
   )
   return directory, images.reshape(12, -1), labels
 
 
 def _extract(**options):
   paths = {
-      name: os.fspath(value)
-      for name, value in options.items()
-      if isinstance(value, os.PathLike)
+    name: os.fspath(value)
+    for name, value in options.items()
+    if isinstance(value, os.PathLike)
   }
   extracting.execute(settings.ExtractionConfig(**{**options, **paths}))
   return feature_files.read_features(options["output"])
@@ -121,12 +121,10 @@ def _sort(features, *others):
 
 class TestDigits:
   def test_pixels_are_scikit_learns(self, tmp_path):
-    found = _extract(
-        digits=True, embedding="pixels", output=tmp_path / "o.npz"
-    )
+    found = _extract(digits=True, embedding="pixels", output=tmp_path / "o.npz")
     digits = datasets.load_digits()
     np.testing.assert_array_equal(
-        found.features, (digits.data / 16).astype(np.float32)
+      found.features, (digits.data / 16).astype(np.float32)
     )
     np.testing.assert_array_equal(found.labels, digits.target)
     assert found.users is None
@@ -134,57 +132,55 @@ class TestDigits:
   def test_random_features_are_of_the_gaussian_kernel(self, tmp_path):
     num_features = 20_000
     found = _extract(
-        digits=True,
-        embedding="random_features",
-        random_features=num_features,
-        gamma=0.1,
-        max_images=30,
-        output=tmp_path / "o.npz",
+      digits=True,
+      embedding="random_features",
+      random_features=num_features,
+      gamma=0.1,
+      max_images=30,
+      output=tmp_path / "o.npz",
     )
     pixels = _extract(
-        digits=True,
-        embedding="pixels",
-        max_images=30,
-        output=tmp_path / "p.npz",
+      digits=True,
+      embedding="pixels",
+      max_images=30,
+      output=tmp_path / "p.npz",
     )
     assert found.features.shape == (30, num_features)
     np.testing.assert_array_equal(found.labels, pixels.labels)
     np.testing.assert_allclose(
-        np.linalg.norm(found.features, axis=1), 1, atol=1e-6
+      np.linalg.norm(found.features, axis=1), 1, atol=1e-6
     )
     kernel = pairwise.rbf_kernel(pixels.features, gamma=0.1)
     # A mean of 10,000 cosines, standard deviation at most 0.01.
     np.testing.assert_allclose(
-        found.features @ found.features.T, kernel, atol=0.06
+      found.features @ found.features.T, kernel, atol=0.06
     )
 
   def test_default_gamma_is_16_over_the_pixels(self, tmp_path):
     options = {
-        "digits": True,
-        "embedding": "random_features",
-        "output": tmp_path / "o.npz",
-        "overwrite": True,
+      "digits": True,
+      "embedding": "random_features",
+      "output": tmp_path / "o.npz",
+      "overwrite": True,
     }
     default = _extract(**options)
     for changes, is_same in (
-        ({"gamma": 0.25}, True),
-        ({"gamma": 0.2}, False),
-        ({"seed": 1}, False),
+      ({"gamma": 0.25}, True),
+      ({"gamma": 0.2}, False),
+      ({"seed": 1}, False),
     ):
       other = _extract(**options, **changes)
       assert np.array_equal(default.features, other.features) == is_same
 
   def test_models_take_digits_of_0_to_255(self, models, tmp_path):
     options = {"digits": True, "max_images": 40}
-    pixels = _extract(
-        embedding="pixels", output=tmp_path / "p.npz", **options
-    )
+    pixels = _extract(embedding="pixels", output=tmp_path / "p.npz", **options)
     found = _extract(
-        saved_model=models["digits"], output=tmp_path / "m.npz", **options
+      saved_model=models["digits"], output=tmp_path / "m.npz", **options
     )
     np.testing.assert_allclose(found.features, pixels.features, atol=0.5 / 255)
     resized = _extract(
-        saved_model=models["square"], output=tmp_path / "s.npz", **options
+      saved_model=models["square"], output=tmp_path / "s.npz", **options
     )
     assert resized.features.shape == (40, 6 * 6 * 3)
     colours = resized.features.reshape(40, 36, 3)
@@ -194,16 +190,16 @@ class TestDigits:
 class TestSelection:
   def test_classes_are_drawn_and_renumbered_in_order(self, tmp_path):
     found = _extract(
-        digits=True,
-        embedding="pixels",
-        num_classes=4,
-        seed=3,
-        output=tmp_path / "o.npz",
+      digits=True,
+      embedding="pixels",
+      num_classes=4,
+      seed=3,
+      output=tmp_path / "o.npz",
     )
     digits = datasets.load_digits()
     label_of = {
-        tuple((pixels / 16).astype(np.float32)): label
-        for pixels, label in zip(digits.data, digits.target, strict=True)
+      tuple((pixels / 16).astype(np.float32)): label
+      for pixels, label in zip(digits.data, digits.target, strict=True)
     }
     old = np.array([label_of[tuple(row)] for row in found.features])
     classes = np.unique(old)
@@ -213,26 +209,26 @@ class TestSelection:
     # All of a class, in the order of the source.
     assert len(old) == np.isin(digits.target, classes).sum()
     np.testing.assert_array_equal(
-        old, digits.target[np.isin(digits.target, classes)]
+      old, digits.target[np.isin(digits.target, classes)]
     )
 
   def test_test_share_of_every_class(self, tmp_path, capsys):
     train = _extract(
-        digits=True,
-        embedding="pixels",
-        output=tmp_path / "train.npz",
-        test_output=os.fspath(tmp_path / "test.tfrecord"),
-        test_share=0.1,
+      digits=True,
+      embedding="pixels",
+      output=tmp_path / "train.npz",
+      test_output=os.fspath(tmp_path / "test.tfrecord"),
+      test_share=0.1,
     )
     test = feature_files.read_features(tmp_path / "test.tfrecord")
     sizes = np.bincount(datasets.load_digits().target)
     np.testing.assert_array_equal(np.bincount(test.labels), np.rint(sizes / 10))
     np.testing.assert_array_equal(
-        np.bincount(train.labels) + np.bincount(test.labels), sizes
+      np.bincount(train.labels) + np.bincount(test.labels), sizes
     )
     together, labels = _sort(
-        np.concatenate([train.features, test.features]),
-        np.concatenate([train.labels, test.labels]),
+      np.concatenate([train.features, test.features]),
+      np.concatenate([train.labels, test.labels]),
     )
     expected = datasets.load_digits()
     pixels, targets = _sort(expected.data / 16, expected.target)
@@ -243,34 +239,33 @@ class TestSelection:
     assert sorted(os.listdir(tmp_path)) == ["test.tfrecord", "train.npz"]
 
   @pytest.mark.parametrize(
-      ("share", "size", "num_test"),
-      [(0.25, 20, 5), (0.01, 20, 1), (0.99, 20, 19), (0.5, 2, 1), (0.9, 2, 1)],
+    ("share", "size", "num_test"),
+    [(0.25, 20, 5), (0.01, 20, 1), (0.99, 20, 19), (0.5, 2, 1), (0.9, 2, 1)],
   )
   def test_test_and_train_have_one_at_least(self, share, size, num_test):
     labels = np.repeat([5, 3], size)
-    train, test = selection.split_test(
-        labels, share, np.random.default_rng(0)
-    )
+    train, test = selection.split_test(labels, share, np.random.default_rng(0))
     assert np.unique(labels[test], return_counts=True)[1].tolist() == [
-        num_test, num_test,
-    ]  # fmt: skip
+      num_test,
+      num_test,
+    ]
     assert sorted([*train, *test]) == list(range(2 * size))
 
   def test_test_files_need_two_images_of_a_class(
-      self, models, folder, tmp_path, capsys
+    self, models, folder, tmp_path, capsys
   ):
     options = {
-        "saved_model": models["square"],
-        "image_folder": folder,
-        "output": tmp_path / "train.npz",
-        "test_output": tmp_path / "test.npz",
+      "saved_model": models["square"],
+      "image_folder": folder,
+      "output": tmp_path / "train.npz",
+      "test_output": tmp_path / "test.npz",
     }
     with pytest.raises(
-        command_line.UsageError, match=r"--test_output must be .* of class c "
+      command_line.UsageError, match=r"--test_output must be .* of class c "
     ):
       _extract(**options)
     with pytest.raises(
-        command_line.UsageError, match="--num_classes must be at most 2"
+      command_line.UsageError, match="--num_classes must be at most 2"
     ):
       _extract(**options, num_classes=3)
     assert os.listdir(tmp_path) == ["images"]
@@ -278,44 +273,44 @@ class TestSelection:
     train = _extract(**options, num_classes=2)
     assert np.bincount(train.labels).tolist() == [4, 1]
     assert "warning: classes were drawn from 2 of 3, those with 2 images" in (
-        capsys.readouterr().out
+      capsys.readouterr().out
     )
 
   def test_classes_are_drawn_from_all_that_the_source_has(self):
     drawn = [
-        selection.choose_classes(
-            image_sources.ImageSource(
-                "images",
-                np.array(labels, np.int64),
-                lambda rows: iter(()),
-                class_labels=np.arange(0, 40, 2),
-            ),
-            5,
-            np.random.default_rng(0),
-            min_images=0,
-        )
-        for labels in ([], [0, 0, 38], list(range(0, 40, 2)))
+      selection.choose_classes(
+        image_sources.ImageSource(
+          "images",
+          np.array(labels, np.int64),
+          lambda rows: iter(()),
+          class_labels=np.arange(0, 40, 2),
+        ),
+        5,
+        np.random.default_rng(0),
+        min_images=0,
+      )
+      for labels in ([], [0, 0, 38], list(range(0, 40, 2)))
     ]
     expected = np.random.default_rng(0).choice(20, 5, replace=False)
     for classes in drawn:
       assert classes.labels.tolist() == sorted(2 * expected)
       assert not classes.warnings
       np.testing.assert_array_equal(
-          classes.number(classes.labels[[4, 0, 0]]), [4, 0, 0]
+        classes.number(classes.labels[[4, 0, 0]]), [4, 0, 0]
       )
 
   def test_drawn_classes_must_keep_images(self, folder, tmp_path):
     with pytest.raises(
-        command_line.UsageError,
-        match=r"must be as many .* found images of 1 of the 3 drawn",
+      command_line.UsageError,
+      match=r"must be as many .* found images of 1 of the 3 drawn",
     ):
       _extract(
-          image_folder=folder,
-          embedding="pixels",
-          image_size=2,
-          num_classes=3,
-          max_images=1,
-          output=tmp_path / "o.npz",
+        image_folder=folder,
+        embedding="pixels",
+        image_size=2,
+        num_classes=3,
+        max_images=1,
+        output=tmp_path / "o.npz",
       )
     assert not (tmp_path / "o.npz").exists()
 
@@ -325,19 +320,19 @@ class TestLabels:
 
   @pytest.mark.parametrize("num_classes", [0, 7])
   def test_number_of_images_changes_no_label(
-      self, tmp_path, capsys, num_classes
+    self, tmp_path, capsys, num_classes
   ):
     options = {
-        "digits": True,
-        "embedding": "pixels",
-        "num_classes": num_classes,
-        "overwrite": True,
-        "output": tmp_path / "o.npz",
+      "digits": True,
+      "embedding": "pixels",
+      "num_classes": num_classes,
+      "overwrite": True,
+      "output": tmp_path / "o.npz",
     }
     found = _extract(**options)
     label_of = {
-        row.tobytes(): label
-        for row, label in zip(found.features, found.labels, strict=True)
+      row.tobytes(): label
+      for row, label in zip(found.features, found.labels, strict=True)
     }
     assert "warning" not in capsys.readouterr().out
     # The fewest images that have every drawn class, or that lack some.
@@ -348,8 +343,8 @@ class TestLabels:
       missing = sorted(set(range(10)) - set(some.labels))
       assert missing and missing[0] < some.labels.max()
       assert (
-          f"warning: {len(missing)} of 10 classes have no example: label"
-          f" {', '.join(map(str, missing[:5]))}"
+        f"warning: {len(missing)} of 10 classes have no example: label"
+        f" {', '.join(map(str, missing[:5]))}"
       ) in capsys.readouterr().out
 
   def test_folder_counts_sub_folders(self, folder, tmp_path, capsys):
@@ -358,12 +353,12 @@ class TestLabels:
     for value in (10, 11):
       (folder / "b" / f"{value}.png").write_text("no picture")
     options = {
-        "image_folder": folder,
-        "embedding": "pixels",
-        "image_size": 2,
-        "output": tmp_path / "o.npz",
-        "on_bad_example": "skip",
-        "overwrite": True,
+      "image_folder": folder,
+      "embedding": "pixels",
+      "image_size": 2,
+      "output": tmp_path / "o.npz",
+      "on_bad_example": "skip",
+      "overwrite": True,
     }
     found = _extract(**options)
     # a, ab, b and c.
@@ -375,8 +370,8 @@ class TestLabels:
       path.write_text("no picture")
     before = options["output"].read_bytes()
     with pytest.raises(
-        command_line.UsageError,
-        match="=skip must leave one image or more, found none of 8 that can",
+      command_line.UsageError,
+      match="=skip must leave one image or more, found none of 8 that can",
     ):
       _extract(**options)
     assert options["output"].read_bytes() == before
@@ -386,23 +381,23 @@ class TestLabels:
     (folder / "c" / "20.png").unlink()
     with pytest.raises(command_line.UsageError, match="one image of class b "):
       _extract(
-          image_folder=folder,
-          embedding="pixels",
-          image_size=2,
-          output=tmp_path / "o.npz",
-          test_output=tmp_path / "t.npz",
-          on_bad_example="skip",
+        image_folder=folder,
+        embedding="pixels",
+        image_size=2,
+        output=tmp_path / "o.npz",
+        test_output=tmp_path / "t.npz",
+        on_bad_example="skip",
       )
     assert os.listdir(tmp_path) == ["images"]
 
   def test_what_max_images_leaves_is_checked_before(
-      self, tmp_path, monkeypatch
+    self, tmp_path, monkeypatch
   ):
     monkeypatch.setattr(extracting.image_sources, "embed_rows", None)
     options = {
-        "digits": True,
-        "embedding": "pixels",
-        "output": tmp_path / "o.npz",
+      "digits": True,
+      "embedding": "pixels",
+      "output": tmp_path / "o.npz",
     }
     with pytest.raises(command_line.UsageError, match=r"found .* of the 10"):
       _extract(**options, num_classes=10, max_images=5)
@@ -411,16 +406,16 @@ class TestLabels:
 
   def test_parts_of_a_data_set_agree(self, tfds_dir, tmp_path, capsys):
     options = {
-        "tfds": "cifar10",
-        "data_dir": tfds_dir[0],
-        "embedding": "pixels",
-        "overwrite": True,
-        "output": tmp_path / "o.npz",
+      "tfds": "cifar10",
+      "data_dir": tfds_dir[0],
+      "embedding": "pixels",
+      "overwrite": True,
+      "output": tmp_path / "o.npz",
     }
     found = _extract(**options)
     label_of = {
-        row.tobytes(): label
-        for row, label in zip(found.features, found.labels, strict=True)
+      row.tobytes(): label
+      for row, label in zip(found.features, found.labels, strict=True)
     }
     capsys.readouterr()
     for split in ("train[:3]", "train[-3:]"):
@@ -433,34 +428,34 @@ class TestLabels:
 
 class TestFolder:
   def test_images_are_resized_and_their_classes_kept(
-      self, models, folder, tmp_path
+    self, models, folder, tmp_path
   ):
     found = _extract(
-        saved_model=models["square"],
-        image_folder=folder,
-        output=tmp_path / "o.npz",
+      saved_model=models["square"],
+      image_folder=folder,
+      output=tmp_path / "o.npz",
     )
     assert found.labels.tolist() == [0] * 5 + [1] * 2 + [2]
     values = np.array([*range(5), 10, 11, 20])
     expected = np.tile(values[:, None] / 255, 6 * 6 * 3)
     np.testing.assert_allclose(found.features, expected, atol=1e-6)
     pixels = _extract(
-        embedding="pixels",
-        image_size=6,
-        image_folder=folder,
-        output=tmp_path / "p.npz",
+      embedding="pixels",
+      image_size=6,
+      image_folder=folder,
+      output=tmp_path / "p.npz",
     )
     np.testing.assert_allclose(found.features, pixels.features, atol=1e-6)
 
   def test_bad_example_fails_or_is_skipped(
-      self, models, folder, tmp_path, capsys
+    self, models, folder, tmp_path, capsys
   ):
     bad = folder / "a" / "2.png"
     bad.write_text("no picture")
     options = {
-        "saved_model": models["square"],
-        "image_folder": folder,
-        "output": tmp_path / "o.npz",
+      "saved_model": models["square"],
+      "image_folder": folder,
+      "output": tmp_path / "o.npz",
     }
     with pytest.raises(command_line.UsageError, match="--on_bad_example=skip"):
       _extract(**options)
@@ -468,7 +463,7 @@ class TestFolder:
     found = _extract(**options, on_bad_example="skip")
     assert found.labels.tolist() == [0] * 4 + [1] * 2 + [2]
     np.testing.assert_allclose(
-        255 * found.features[:, 0], [0, 1, 3, 4, 10, 11, 20], atol=1e-4
+      255 * found.features[:, 0], [0, 1, 3, 4, 10, 11, 20], atol=1e-4
     )
     output = capsys.readouterr().out
     assert "1 file could not be read and was skipped: " in output
@@ -478,19 +473,19 @@ class TestTask:
   @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
   def test_held_out_images(self, models, emnist_dir, tmp_path, split):
     found = _extract(
-        saved_model=models["emnist"],
-        task="emnist",
-        data_dir=emnist_dir,
-        split=split,
-        output=tmp_path / "o.npz",
+      saved_model=models["emnist"],
+      task="emnist",
+      data_dir=emnist_dir,
+      split=split,
+      output=tmp_path / "o.npz",
     )
     images = registry.create_task(
-        "emnist", task_lib.TaskConfig(os.fspath(emnist_dir))
+      "emnist", task_lib.TaskConfig(os.fspath(emnist_dir))
     ).load_images(split)
     np.testing.assert_allclose(
-        found.features,
-        images.images.reshape(len(images.labels), -1) / 255,
-        atol=1e-6,
+      found.features,
+      images.images.reshape(len(images.labels), -1) / 255,
+      atol=1e-6,
     )
     # Lower-case letters are 36, 37, ...
     classes = np.unique(images.labels)
@@ -499,14 +494,14 @@ class TestTask:
 
   def test_training_images_with_their_users(self, emnist_dir, tmp_path):
     options = {
-        "task": "emnist",
-        "data_dir": emnist_dir,
-        "split": "train",
-        "embedding": "pixels",
+      "task": "emnist",
+      "data_dir": emnist_dir,
+      "split": "train",
+      "embedding": "pixels",
     }
     found = _extract(**options, output=tmp_path / "o.npz")
     task = registry.create_task(
-        "emnist", task_lib.TaskConfig(os.fspath(emnist_dir))
+      "emnist", task_lib.TaskConfig(os.fspath(emnist_dir))
     )
     users = [task.train_users.user_id(slot) for slot in range(3)]
     start = 0
@@ -517,18 +512,18 @@ class TestTask:
         assert set(found.users[rows]) <= {user}
         np.testing.assert_array_equal(found.labels[rows], batch["y"])
         np.testing.assert_allclose(
-            found.features[rows],
-            batch["x"].numpy().reshape(-1, 28 * 28) / 255,
-            atol=1e-6,
+          found.features[rows],
+          batch["x"].numpy().reshape(-1, 28 * 28) / 255,
+          atol=1e-6,
         )
     assert start == len(found.labels) > 100
     # A part of them are the same rows.
     some = _extract(
-        **options, num_classes=3, max_images=15, output=tmp_path / "s.tfrecord"
+      **options, num_classes=3, max_images=15, output=tmp_path / "s.tfrecord"
     )
     all_rows = {
-        (user, row.tobytes())
-        for user, row in zip(found.users, found.features, strict=True)
+      (user, row.tobytes())
+      for user, row in zip(found.users, found.features, strict=True)
     }
     assert len(some.labels) == 15
     assert set(some.labels) == {0, 1, 2}
@@ -540,15 +535,15 @@ class TestTask:
     data = tmp_path / "data" / "gld160k"
     photo_files.write_users(data / "train", users)
     photo_files.write(
-        data / "test.tfRecord",
-        [(photo_files.encode(i), label) for i, label in enumerate([3, 4])],
+      data / "test.tfRecord",
+      [(photo_files.encode(i), label) for i, label in enumerate([3, 4])],
     )
     options = {
-        "task": "gld",
-        "data_dir": tmp_path / "data",
-        "cache_dir": tmp_path / "cache",
-        "split": "train",
-        "output": tmp_path / "o.npz",
+      "task": "gld",
+      "data_dir": tmp_path / "data",
+      "cache_dir": tmp_path / "cache",
+      "split": "train",
+      "output": tmp_path / "o.npz",
     }
     found = _extract(**options, saved_model=models["square"])
     assert found.users.tolist() == ["11"] * 3 + ["20"] * 2 + ["7"] * 2
@@ -557,42 +552,42 @@ class TestTask:
     # An image that begins and ends as a JPEG does, and is none.
     damaged = b"\xff\xd8\xff" + bytes(50) + b"\xff\xd9"
     photo_files.write(
-        data / "train" / "20", [(photo_files.encode(0), 3), (damaged, 3)]
+      data / "train" / "20", [(photo_files.encode(0), 3), (damaged, 3)]
     )
     options |= {"embedding": "pixels", "image_size": 6, "overwrite": True}
     with pytest.raises(
-        command_line.UsageError,
-        match=r"found 1 bad example: 20: not an image .*=skip leaves out",
+      command_line.UsageError,
+      match=r"found 1 bad example: 20: not an image .*=skip leaves out",
     ):
       _extract(**options)
     pixels = _extract(**options, on_bad_example="skip")
     # A user of one image is left out with the other.
     assert pixels.users.tolist() == ["11"] * 3 + ["7"] * 2
     np.testing.assert_allclose(
-        pixels.features, np.delete(features, [3, 4], axis=0), atol=1e-6
+      pixels.features, np.delete(features, [3, 4], axis=0), atol=1e-6
     )
 
   def test_image_sizes_must_agree(self, models, emnist_dir, tmp_path):
     with pytest.raises(command_line.UsageError, match=r"of \[28, 28, 1\], the"):
       _extract(
-          saved_model=models["square"],
-          task="emnist",
-          data_dir=emnist_dir,
-          output=tmp_path / "o.npz",
+        saved_model=models["square"],
+        task="emnist",
+        data_dir=emnist_dir,
+        output=tmp_path / "o.npz",
       )
 
 
 class TestTfds:
   @pytest.mark.parametrize("embedding", ["pixels", "small"])
   def test_prepared_data_set_is_read(
-      self, models, tfds_dir, tmp_path, embedding
+    self, models, tfds_dir, tmp_path, embedding
   ):
     directory, images, labels = tfds_dir
     options = {"embedding": "pixels"}
     if embedding in models:
       options = {"saved_model": models[embedding]}
     found = _extract(
-        **options, tfds="cifar10", data_dir=directory, output=tmp_path / "o.npz"
+      **options, tfds="cifar10", data_dir=directory, output=tmp_path / "o.npz"
     )
     features, found_labels = _sort(found.features, found.labels)
     expected, labels = _sort(images / 255, labels)
@@ -601,11 +596,11 @@ class TestTfds:
 
   def test_some_classes_and_another_size(self, models, tfds_dir, tmp_path):
     options = {
-        "tfds": "cifar10",
-        "data_dir": tfds_dir[0],
-        "num_classes": 2,
-        "overwrite": True,
-        "output": tmp_path / "o.npz",
+      "tfds": "cifar10",
+      "data_dir": tfds_dir[0],
+      "num_classes": 2,
+      "overwrite": True,
+      "output": tmp_path / "o.npz",
     }
     found = _extract(**options, saved_model=models["square"])
     assert found.features.shape == (4, 6 * 6 * 3)
@@ -616,26 +611,26 @@ class TestTfds:
   def test_the_latest_version_is_read(self, tfds_dir, tmp_path):
     for version in ("3.0.2", "10.0.0", "9.0.0"):
       shutil.copytree(
-          tfds_dir[0] / "cifar10" / "3.0.2", tmp_path / "cifar10" / version
+        tfds_dir[0] / "cifar10" / "3.0.2", tmp_path / "cifar10" / version
       )
     for version in ("3.0.2", "9.0.0"):
       (tmp_path / "cifar10" / version / "features.json").write_text("{")
     found = _extract(
-        tfds="cifar10",
-        data_dir=tmp_path,
-        embedding="pixels",
-        output=tmp_path / "o.npz",
+      tfds="cifar10",
+      data_dir=tmp_path,
+      embedding="pixels",
+      output=tmp_path / "o.npz",
     )
     assert len(found.labels) == 12
 
   @pytest.mark.parametrize(
-      ("options", "message"),
-      [
-          ({"tfds": "cifar100"}, "nothing is downloaded: found no .*cifar100"),
-          ({"data_dir": "none"}, "--tfds must be a data set that is on disk"),
-          ({"tfds_split": "foo"}, "Unknown split 'foo'"),
-          ({"tfds_split": "train[x"}, "Error parsing split"),
-      ],
+    ("options", "message"),
+    [
+      ({"tfds": "cifar100"}, "nothing is downloaded: found no .*cifar100"),
+      ({"data_dir": "none"}, "--tfds must be a data set that is on disk"),
+      ({"tfds_split": "foo"}, "Unknown split 'foo'"),
+      ({"tfds_split": "train[x"}, "Error parsing split"),
+    ],
   )
   def test_what_is_not_there(self, tfds_dir, tmp_path, options, message):
     options = {"tfds": "cifar10", "data_dir": tfds_dir[0]} | options
@@ -645,32 +640,36 @@ class TestTfds:
 
   def test_images_without_labels_are_refused(self, tmp_path):
     tfds.dataset_builders.store_as_tfds_dataset(
-        name="imagenet2012",
-        version="5.1.0",
-        features=tfds.features.FeaturesDict({
-            "image": tfds.features.Image(
-                shape=_TFDS_SHAPE, encoding_format="png"
-            ),
-            "label": tfds.features.ClassLabel(num_classes=6),
-        }),
-        split_datasets={
-            "test": tf.data.Dataset.from_tensor_slices({
-                "image": np.zeros([2, *_TFDS_SHAPE], np.uint8),
-                "label": np.array([0, -1]),
-            })
-        },
-        data_dir=tmp_path / "data",
+      name="imagenet2012",
+      version="5.1.0",
+      features=tfds.features.FeaturesDict(
+        {
+          "image": tfds.features.Image(
+            shape=_TFDS_SHAPE, encoding_format="png"
+          ),
+          "label": tfds.features.ClassLabel(num_classes=6),
+        }
+      ),
+      split_datasets={
+        "test": tf.data.Dataset.from_tensor_slices(
+          {
+            "image": np.zeros([2, *_TFDS_SHAPE], np.uint8),
+            "label": np.array([0, -1]),
+          }
+        )
+      },
+      data_dir=tmp_path / "data",
     )
     with pytest.raises(
-        command_line.UsageError,
-        match=r"--tfds_split must be of .* labels of 0 to 5, found -1 in test",
+      command_line.UsageError,
+      match=r"--tfds_split must be of .* labels of 0 to 5, found -1 in test",
     ):
       _extract(
-          tfds="imagenet2012",
-          tfds_split="test",
-          data_dir=tmp_path / "data",
-          embedding="pixels",
-          output=tmp_path / "o.npz",
+        tfds="imagenet2012",
+        tfds_split="test",
+        data_dir=tmp_path / "data",
+        embedding="pixels",
+        output=tmp_path / "o.npz",
       )
     assert os.listdir(tmp_path) == ["data"]
 
@@ -679,58 +678,58 @@ class TestTfds:
     [path] = (tmp_path / "cifar10" / "3.0.2").glob("*.tfrecord*")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(
-        command_line.UsageError, match="must be images with labels that can"
+      command_line.UsageError, match="must be images with labels that can"
     ):
       _extract(
-          tfds="cifar10",
-          data_dir=tmp_path,
-          embedding="pixels",
-          output=tmp_path / "o.npz",
+        tfds="cifar10",
+        data_dir=tmp_path,
+        embedding="pixels",
+        output=tmp_path / "o.npz",
       )
 
 
 class TestMistakes:
   @pytest.mark.parametrize(
-      ("options", "message"),
-      [
-          ({"output": None}, "output must be given"),
-          ({"output": "o.csv"}, "output must end with .npz or .tfrecord"),
-          ({"test_output": "t"}, "test_output must end with .npz"),
-          ({"test_output": ""}, "test_output must end with .*, found ''"),
-          ({"digits": False}, "one of them, found none"),
-          ({"task": "emnist"}, "one of them, found --task and --digits"),
-          ({"data_dir": "d"}, "data_dir must be given with --task or --tfds"),
-          ({"task_variant": "v"}, "task_variant must be given with --task"),
-          ({"embedding": None}, "one of the two, found neither"),
-          ({"saved_model": "m"}, "one of the two, found both"),
-          ({"embedding": "hog"}, "embedding must be one of .* found 'hog'"),
-          ({"split": "all"}, "split must be one of .'train', 'val.* 'all'"),
-          ({"digits": False, "tfds": "svhn"}, "tfds must be one of .* 'svhn'"),
-          ({"on_bad_example": "ask"}, "on_bad_example must be one of"),
-          ({"num_classes": 1}, "num_classes must be at least 2, or 0, found 1"),
-          ({"num_classes": -2}, "num_classes must be at least 2, or 0"),
-          ({"max_images": -1}, "max_images must be at least 0, found -1"),
-          ({"seed": -1}, "seed must be at least 0"),
-          ({"random_features": 7}, "random_features must be even"),
-          ({"random_features": 0}, "random_features must be even, positive"),
-          ({"random_features": 2 * 10**9}, "at most 65536, found 2000000000"),
-          ({"gamma": 0.0}, "gamma must be positive and at most 1e.06, found 0"),
-          ({"gamma": float("nan")}, "gamma must be positive .* found nan"),
-          ({"gamma": 1e308}, r"gamma must be .* at most .* found 1e\+308"),
-          ({"test_share": 1.0}, "test_share must be between 0 and 1"),
-          ({"test_share": 0.5}, "test_share must be given with --test_output"),
-          ({"split": "test"}, "split must be given with --task only"),
-          ({"tfds_split": "t"}, "tfds_split must be given with --tfds only"),
-          ({"cache_dir": "c"}, "cache_dir must be given with --task only"),
-          ({"gamma": 1.0}, "gamma must be given with --embedding=random_feat"),
-          ({"random_features": 2}, "must be given with --embedding=random_fea"),
-          ({"image_size": 8}, "image_size must not be given with"),
-          ({"digits": False, "image_folder": "f"}, "image_size must be given"),
-          (
-              {"digits": False, "image_folder": "f", "image_size": 30_000},
-              "image_size must be at most 4096, found 30000",
-          ),
-      ],
+    ("options", "message"),
+    [
+      ({"output": None}, "output must be given"),
+      ({"output": "o.csv"}, "output must end with .npz or .tfrecord"),
+      ({"test_output": "t"}, "test_output must end with .npz"),
+      ({"test_output": ""}, "test_output must end with .*, found ''"),
+      ({"digits": False}, "one of them, found none"),
+      ({"task": "emnist"}, "one of them, found --task and --digits"),
+      ({"data_dir": "d"}, "data_dir must be given with --task or --tfds"),
+      ({"task_variant": "v"}, "task_variant must be given with --task"),
+      ({"embedding": None}, "one of the two, found neither"),
+      ({"saved_model": "m"}, "one of the two, found both"),
+      ({"embedding": "hog"}, "embedding must be one of .* found 'hog'"),
+      ({"split": "all"}, "split must be one of .'train', 'val.* 'all'"),
+      ({"digits": False, "tfds": "svhn"}, "tfds must be one of .* 'svhn'"),
+      ({"on_bad_example": "ask"}, "on_bad_example must be one of"),
+      ({"num_classes": 1}, "num_classes must be at least 2, or 0, found 1"),
+      ({"num_classes": -2}, "num_classes must be at least 2, or 0"),
+      ({"max_images": -1}, "max_images must be at least 0, found -1"),
+      ({"seed": -1}, "seed must be at least 0"),
+      ({"random_features": 7}, "random_features must be even"),
+      ({"random_features": 0}, "random_features must be even, positive"),
+      ({"random_features": 2 * 10**9}, "at most 65536, found 2000000000"),
+      ({"gamma": 0.0}, "gamma must be positive and at most 1e.06, found 0"),
+      ({"gamma": float("nan")}, "gamma must be positive .* found nan"),
+      ({"gamma": 1e308}, r"gamma must be .* at most .* found 1e\+308"),
+      ({"test_share": 1.0}, "test_share must be between 0 and 1"),
+      ({"test_share": 0.5}, "test_share must be given with --test_output"),
+      ({"split": "test"}, "split must be given with --task only"),
+      ({"tfds_split": "t"}, "tfds_split must be given with --tfds only"),
+      ({"cache_dir": "c"}, "cache_dir must be given with --task only"),
+      ({"gamma": 1.0}, "gamma must be given with --embedding=random_feat"),
+      ({"random_features": 2}, "must be given with --embedding=random_fea"),
+      ({"image_size": 8}, "image_size must not be given with"),
+      ({"digits": False, "image_folder": "f"}, "image_size must be given"),
+      (
+        {"digits": False, "image_folder": "f", "image_size": 30_000},
+        "image_size must be at most 4096, found 30000",
+      ),
+    ],
   )
   def test_flags_that_do_not_fit(self, options, message):
     flags = {"output": "o.npz", "digits": True, "embedding": "pixels"}
@@ -759,14 +758,14 @@ class TestMistakes:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(
-        command_line.UsageError,
-        match="--test_output must be another file than --output, found",
+      command_line.UsageError,
+      match="--test_output must be another file than --output, found",
     ):
       _extract(
-          digits=True,
-          embedding="pixels",
-          output=tmp_path / "real" / "o.npz",
-          test_output=tmp_path / "link" / "o.npz",
+        digits=True,
+        embedding="pixels",
+        output=tmp_path / "real" / "o.npz",
+        test_output=tmp_path / "link" / "o.npz",
       )
     assert not os.listdir(tmp_path / "real")
 
@@ -778,15 +777,13 @@ class TestMistakes:
         raise OSError(28, "No space left on device")
       write(path, feature_set)
 
-    monkeypatch.setattr(
-        extracting.feature_files, "write_features", fail_second
-    )
+    monkeypatch.setattr(extracting.feature_files, "write_features", fail_second)
     with pytest.raises(command_line.UsageError, match="No space left"):
       _extract(
-          digits=True,
-          embedding="pixels",
-          output=tmp_path / "o.npz",
-          test_output=tmp_path / "t.npz",
+        digits=True,
+        embedding="pixels",
+        output=tmp_path / "o.npz",
+        test_output=tmp_path / "t.npz",
       )
     assert not os.listdir(tmp_path)
 
@@ -794,9 +791,9 @@ class TestMistakes:
     _export(tmp_path / "model", (8, 8, 1), float("nan"))
     with pytest.raises(command_line.UsageError, match="that are finite"):
       _extract(
-          digits=True,
-          saved_model=tmp_path / "model",
-          output=tmp_path / "o.npz",
+        digits=True,
+        saved_model=tmp_path / "model",
+        output=tmp_path / "o.npz",
       )
     assert os.listdir(tmp_path) == ["model"]
 
@@ -806,27 +803,27 @@ class TestMistakes:
 
     monkeypatch.setattr(extracting.embeddings_lib, "embed_pixels", fail)
     with pytest.raises(
-        command_line.UsageError,
-        match=r"--embedding must give .* fit into memory, found .* 1,797",
+      command_line.UsageError,
+      match=r"--embedding must give .* fit into memory, found .* 1,797",
     ):
       _extract(digits=True, embedding="pixels", output=tmp_path / "o.npz")
 
 
 def test_command_line(tmp_path):
   finished = subprocess.run(
-      [
-          sys.executable,
-          "-m",
-          "binaries.extract_features",
-          "--digits",
-          "--embedding=pixels",
-          f"--output={tmp_path / 'o.npz'}",
-      ],
-      cwd=_ROOT,
-      capture_output=True,
-      text=True,
-      check=False,
-      env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+    [
+      sys.executable,
+      "-m",
+      "binaries.extract_features",
+      "--digits",
+      "--embedding=pixels",
+      f"--output={tmp_path / 'o.npz'}",
+    ],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
   )
   assert finished.returncode == 0
   assert not finished.stderr

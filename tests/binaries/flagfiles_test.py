@@ -13,33 +13,36 @@ import sys
 
 import pytest
 
-from binaries import smoke
+from experiments import smoke
 from tff_fedemb.data import participation
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _FLAGFILES = pathlib.Path("binaries/flagfiles")
 _BACKBONES = {
-    "emnist": "lenet",
-    "gld": "mobilenet_v2",
-    "inaturalist": "mobilenet_v2",
-    "digiface": "resnet50",
+  "emnist": "lenet",
+  "gld": "mobilenet_v2",
+  "inaturalist": "mobilenet_v2",
+  "digiface": "resnet50",
 }
 _FEDERATED = ("fedemb", "fedavg", "ftrl")
 _PROGRAMS = {
-    "run_federated": _FEDERATED,
-    "run_centralized": ("centralized",),
+  "run_federated": _FEDERATED,
+  "run_centralized": ("centralized",),
 }
 # Users as published; of DigiFace's identities, those for training.
 _NUM_USERS = {
-    "emnist": 3_400,
-    "gld": 1_262,
-    "inaturalist": 9_275,
-    "digiface": 88_087,
+  "emnist": 3_400,
+  "gld": 1_262,
+  "inaturalist": 9_275,
+  "digiface": 88_087,
 }
 # The same of the data that --smoke makes.
 _NUM_SMOKE_USERS = {
-    "emnist": 200, "gld": 100, "inaturalist": 100, "digiface": 59,
-}  # fmt: skip
+  "emnist": 200,
+  "gld": 100,
+  "inaturalist": 100,
+  "digiface": 59,
+}
 # What is left of a run that ends in two minutes.
 _LARGEST_SMOKE = {"rounds": 30, "image_size": 48, "users": 64}
 
@@ -76,20 +79,25 @@ def _parsed(tmp_path_factory):
       name = f"{task}_{algorithm}"
       commands[name] = [*_arguments(name), "--run_dir=run"]
       commands[f"{name} small"] = [
-          *_arguments(name, "--smoke"), "--run_dir=run",
-      ]  # fmt: skip
+        *_arguments(name, "--smoke"),
+        "--run_dir=run",
+      ]
     given, found = (directory / f"{program}.{end}" for end in ("in", "out"))
     given.write_text(json.dumps(commands))
     with open(directory / f"{program}.log", "w") as log:
       process = subprocess.Popen(
-          [
-              sys.executable, "-c", _PARSE,
-              f"binaries.{program}", str(given), str(found),
-          ],
-          cwd=_REPOSITORY,
-          stdout=log,
-          stderr=log,
-      )  # fmt: skip
+        [
+          sys.executable,
+          "-c",
+          _PARSE,
+          f"binaries.{program}",
+          str(given),
+          str(found),
+        ],
+        cwd=_REPOSITORY,
+        stdout=log,
+        stderr=log,
+      )
     running.append((process, found))
   values = {}
   for process, found in running:
@@ -106,28 +114,28 @@ def _check(values, **expected):
 @pytest.mark.parametrize("algorithm", [*_FEDERATED, "centralized"])
 def test_flagfile_parses_and_is_of_its_benchmark(parsed, task, algorithm):
   for values, small in (
-      (parsed[f"{task}_{algorithm}"], False),
-      (parsed[f"{task}_{algorithm} small"], True),
+    (parsed[f"{task}_{algorithm}"], False),
+    (parsed[f"{task}_{algorithm} small"], True),
   ):
     assert not values["rest"]
     _check(
-        values,
-        task=task,
-        data_dir=None,
-        pretrained_backbone=None,
-        trainable=None,
-        on_bad_example="fail",
-        smoke=True if small else None,
+      values,
+      task=task,
+      data_dir=None,
+      pretrained_backbone=None,
+      trainable=None,
+      on_bad_example="fail",
+      smoke=True if small else None,
     )
     if algorithm != "centralized":
       is_ftrl = algorithm == "ftrl"
       _check(
-          values,
-          algorithm="fedavg" if algorithm == "fedavg" else "fedemb",
-          aggregator="tree" if is_ftrl else "gaussian",
-          participation="min_separation" if is_ftrl else "fixed_size",
-          server_optimizer="sgd",
-          server_momentum=0.9,
+        values,
+        algorithm="fedavg" if algorithm == "fedavg" else "fedemb",
+        aggregator="tree" if is_ftrl else "gaussian",
+        participation="min_separation" if is_ftrl else "fixed_size",
+        server_optimizer="sgd",
+        server_momentum=0.9,
       )
 
 
@@ -136,53 +144,51 @@ def test_flagfile_parses_and_is_of_its_benchmark(parsed, task, algorithm):
 def test_whole_runs_are_of_the_published_size(parsed, task, algorithm):
   values = parsed[f"{task}_{algorithm}"]
   _check(
-      values,
-      rounds=800,
-      backbone=_BACKBONES[task],
-      image_size=None,
-      embedding_dim=128,
+    values,
+    rounds=800,
+    backbone=_BACKBONES[task],
+    image_size=None,
+    embedding_dim=128,
   )
   if algorithm == "centralized":
     assert values["users_per_round"] <= _NUM_USERS[task]
     return
   _check(
-      values,
-      noise_multiplier={"fedemb": 0.02, "fedavg": 0.015, "ftrl": 0.26}[
-          algorithm
-      ],
-      extrapolated_num_users=10_000_000,
-      extrapolated_cohort_factor=64.0,
+    values,
+    noise_multiplier={"fedemb": 0.02, "fedavg": 0.015, "ftrl": 0.26}[algorithm],
+    extrapolated_num_users=10_000_000,
+    extrapolated_cohort_factor=64.0,
   )
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "noise_multiplier", "server_learning_rate"),
-    [("fedavg", 0.015, 0.5), ("fedemb", 0.02, 0.2), ("ftrl", 0.26, 0.2)],
+  ("algorithm", "noise_multiplier", "server_learning_rate"),
+  [("fedavg", 0.015, 0.5), ("fedemb", 0.02, 0.2), ("ftrl", 0.26, 0.2)],
 )
 def test_digiface_is_the_headline_table(
-    parsed, algorithm, noise_multiplier, server_learning_rate
+  parsed, algorithm, noise_multiplier, server_learning_rate
 ):
   # Xu et al. 2023, the table on DigiFace with ResNet-50.
   _check(
-      parsed[f"digiface_{algorithm}"],
-      noise_multiplier=noise_multiplier,
-      server_learning_rate=server_learning_rate,
-      clients_per_round=64,
-      users_per_client=32,
-      rounds=800,
-      task_variant="all",
-      backbone="resnet50",
+    parsed[f"digiface_{algorithm}"],
+    noise_multiplier=noise_multiplier,
+    server_learning_rate=server_learning_rate,
+    clients_per_round=64,
+    users_per_client=32,
+    rounds=800,
+    task_variant="all",
+    backbone="resnet50",
   )
 
 
 def test_centralized_digiface_is_the_headline_table(parsed):
   # As many users of a round as its federated runs have: 64 x 32.
   _check(
-      parsed["digiface_centralized"],
-      client_learning_rate=0.05,
-      client_optimizer="sgd",
-      users_per_round=2_048,
-      task_variant="all",
+    parsed["digiface_centralized"],
+    client_learning_rate=0.05,
+    client_optimizer="sgd",
+    users_per_round=2_048,
+    task_variant="all",
   )
 
 
@@ -204,12 +210,12 @@ def test_smoke_is_small(parsed, task, algorithm):
   assert values["image_size"] <= _LARGEST_SMOKE["image_size"]
   _check(values, backbone="resnet_small", augmentation="none")
   _check(
-      values,
-      task_variant=(
-          "72_images"
-          if task == "digiface"
-          else parsed[f"{task}_{algorithm}"]["task_variant"]
-      ),
+    values,
+    task_variant=(
+      "72_images"
+      if task == "digiface"
+      else parsed[f"{task}_{algorithm}"]["task_variant"]
+    ),
   )
 
 
@@ -221,13 +227,13 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
   num_users = (_NUM_SMOKE_USERS if size else _NUM_USERS)[task]
   clients = values["clients_per_round"]
   sampler = participation.create_sampler(
-      values["participation"],
-      num_users=num_users,
-      clients_per_round=clients,
-      users_per_client=values["users_per_client"],
-      seed=1,
-      min_separation=values["min_separation"],
-      regroup_clients=values["regroup_clients"],
+    values["participation"],
+    num_users=num_users,
+    clients_per_round=clients,
+    users_per_client=values["users_per_client"],
+    seed=1,
+    min_separation=values["min_separation"],
+    regroup_clients=values["regroup_clients"],
   )
   sizes = [len(client) for client in sampler.sample(0)]
   assert len(sizes) == clients
@@ -241,9 +247,9 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
 
 
 @pytest.mark.parametrize(
-    "path",
-    sorted((_REPOSITORY / _FLAGFILES).rglob("*.flags")),
-    ids=lambda path: f"{path.parent.name}/{path.name}",
+  "path",
+  sorted((_REPOSITORY / _FLAGFILES).rglob("*.flags")),
+  ids=lambda path: f"{path.parent.name}/{path.name}",
 )
 def test_no_flag_is_set_twice_in_a_file(path):
   names = re.findall(r"^--(\w+)", path.read_text(), re.MULTILINE)

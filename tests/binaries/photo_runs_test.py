@@ -18,9 +18,9 @@ from absl.testing import flagsaver
 import numpy as np
 import pytest
 
-from binaries import command_line
 from binaries import run_centralized
 from binaries import run_federated
+from experiments import command_line
 from tests.data import photo_files
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
@@ -32,23 +32,23 @@ _USERS = {f"author{number}": [0, 1, 4, 9] for number in range(6)}
 # Classes 4 and 9 are for validation.
 _TEST_LABELS = [0, 1, 4, 9] * 4
 _SHARED = (
-    "--task=gld",
-    f"--image_size={_SIDE}",
-    "--backbone=lenet",
-    "--batch_size=8",
-    "--client_learning_rate=0.01",
-    "--evaluate_every=0",
-    "--checkpoint_every=1",
-    "--seed=3",
+  "--task=gld",
+  f"--image_size={_SIDE}",
+  "--backbone=lenet",
+  "--batch_size=8",
+  "--client_learning_rate=0.01",
+  "--evaluate_every=0",
+  "--checkpoint_every=1",
+  "--seed=3",
 )
 # All users take part in every round.
 _CENTRALIZED = (*_SHARED, "--users_per_round=6", "--rounds=1")
 _FEDERATED = (
-    *_SHARED,
-    "--clients_per_round=2",
-    "--users_per_client=3",
-    "--rounds=2",
-    "--extrapolated_num_users=0",
+  *_SHARED,
+  "--clients_per_round=2",
+  "--users_per_client=3",
+  "--rounds=2",
+  "--extrapolated_num_users=0",
 )
 # Of backbone lenet: the embedding layer, and the convolutions of 5 x 5.
 _NUM_EMBEDDING = (7 * 7 * 64 + 1) * 128
@@ -72,17 +72,17 @@ def _write_data(directory):
   folder = directory / "gld160k"
   photo_files.write_users(folder / "train", _USERS)
   photo_files.write(
-      folder / "test.tfRecord",
-      [
-          # Two of a class are of one sight, for a recall between 0 and 1.
-          (
-              photo_files.encode(
-                  1_000 + label if i < 8 else 2_000 + i, size=(20 + i, 16)
-              ),
-              label,
-          )
-          for i, label in enumerate(_TEST_LABELS)
-      ],
+    folder / "test.tfRecord",
+    [
+      # Two of a class are of one sight, for a recall between 0 and 1.
+      (
+        photo_files.encode(
+          1_000 + label if i < 8 else 2_000 + i, size=(20 + i, 16)
+        ),
+        label,
+      )
+      for i, label in enumerate(_TEST_LABELS)
+    ],
   )
   return folder
 
@@ -92,8 +92,8 @@ def _damage_inside(folder):
   contents = [photo_files.encode(i) for i in range(4)]
   contents[2] = contents[2][:100] + contents[2][-2:]
   photo_files.write(
-      folder / "train" / "author3",
-      zip(contents, _USERS["author3"], strict=True),
+    folder / "train" / "author3",
+    zip(contents, _USERS["author3"], strict=True),
   )
 
 
@@ -102,19 +102,19 @@ def _start(program, directory, data, run, *arguments):
   log = directory / f"{run}.log"
   with open(log, "w") as output:
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            f"binaries.{program}",
-            f"--data_dir={directory / data}",
-            f"--cache_dir={directory / 'cache'}",
-            f"--run_dir={run_dir}",
-            *arguments,
-        ],
-        cwd=_REPOSITORY,
-        stdout=output,
-        stderr=output,
-        env={k: v for k, v in os.environ.items() if k != _LOG_LEVEL},
+      [
+        sys.executable,
+        "-m",
+        f"binaries.{program}",
+        f"--data_dir={directory / data}",
+        f"--cache_dir={directory / 'cache'}",
+        f"--run_dir={run_dir}",
+        *arguments,
+      ],
+      cwd=_REPOSITORY,
+      stdout=output,
+      stderr=output,
+      env={k: v for k, v in os.environ.items() if k != _LOG_LEVEL},
     )
   return lambda: _Ended(process.wait(), log.read_text(), run_dir)
 
@@ -132,21 +132,34 @@ def _runs(directory):
   """Four runs, two at a time."""
   exported = directory / "backbone"
   pretraining = _start(
-      "run_centralized", directory, "whole", "public", *_CENTRALIZED,
-      f"--export_backbone={exported}",
-  )  # fmt: skip
+    "run_centralized",
+    directory,
+    "whole",
+    "public",
+    *_CENTRALIZED,
+    f"--export_backbone={exported}",
+  )
   failing = _start(
-      "run_federated", directory, "damaged", "damaged_run", *_FEDERATED
+    "run_federated", directory, "damaged", "damaged_run", *_FEDERATED
   )
   ended = {"pretraining": pretraining(), "failing": failing()}
   private = _start(
-      "run_federated", directory, "whole", "private", *_FEDERATED,
-      f"--pretrained_backbone={exported}", "--trainable=embedding",
-  )  # fmt: skip
+    "run_federated",
+    directory,
+    "whole",
+    "private",
+    *_FEDERATED,
+    f"--pretrained_backbone={exported}",
+    "--trainable=embedding",
+  )
   skipping = _start(
-      "run_federated", directory, "damaged", "damaged_run", *_FEDERATED,
-      "--on_bad_example=skip",
-  )  # fmt: skip
+    "run_federated",
+    directory,
+    "damaged",
+    "damaged_run",
+    *_FEDERATED,
+    "--on_bad_example=skip",
+  )
   ended |= {"private": private(), "skipping": skipping()}
   return ended
 
@@ -156,23 +169,25 @@ def _load_weights(path):
   backbone = backbones.create_backbone("lenet", (_SIDE, _SIDE, 3))
   pretrained.load_pretrained(backbone, path)
   return {
-      variable.name: weight
-      for variable, weight in zip(
-          backbone.weights, backbone.get_weights(), strict=True
-      )
+    variable.name: weight
+    for variable, weight in zip(
+      backbone.weights, backbone.get_weights(), strict=True
+    )
   }
 
 
 def _call(program, directory, run_dir, data, *arguments):
   """Runs a program in this process."""
   with flagsaver.flagsaver():
-    flags.FLAGS([
+    flags.FLAGS(
+      [
         "program",
         f"--data_dir={directory / data}",
         f"--cache_dir={directory / 'cache'}",
         f"--run_dir={run_dir}",
         *arguments,
-    ])
+      ]
+    )
     program.main()
 
 
@@ -182,7 +197,7 @@ def test_pretraining_exports_its_backbone(directory, runs):
   exported = directory / "backbone"
   assert f"Exported the backbone to {exported}." in ended.output
   assert sorted(os.listdir(exported)) == sorted(
-      os.listdir(ended.run_dir / "saved_model")
+    os.listdir(ended.run_dir / "saved_model")
   )
   of_run = _load_weights(ended.run_dir / "saved_model")
   for name, weight in _load_weights(exported).items():
@@ -197,9 +212,13 @@ def test_pretraining_exports_its_backbone(directory, runs):
 def test_complete_pretraining_exports_again(directory, runs, capsys):
   again = directory / "again"
   _call(
-      run_centralized, directory, runs["pretraining"].run_dir, "whole",
-      *_CENTRALIZED, f"--export_backbone={again}",
-  )  # fmt: skip
+    run_centralized,
+    directory,
+    runs["pretraining"].run_dir,
+    "whole",
+    *_CENTRALIZED,
+    f"--export_backbone={again}",
+  )
   output = capsys.readouterr().out
   assert "This run is complete" in output
   assert f"Exported the backbone to {again}." in output
@@ -218,8 +237,8 @@ def test_private_training_starts_where_pretraining_ended(directory, runs):
   assert summary["num_private_parameters"] == _NUM_EMBEDDING
   assert summary["num_frozen_parameters"] == _NUM_OTHERS
   assert (
-      f"{_NUM_EMBEDDING:,} parameters are trained on users' data,"
-      f" {_NUM_OTHERS:,} are frozen." in ended.output
+    f"{_NUM_EMBEDDING:,} parameters are trained on users' data,"
+    f" {_NUM_OTHERS:,} are frozen." in ended.output
   )
   for start in ("untrained", "pretrained"):
     recall = summary[f"recall_at_far_{start}"]["0.001"]
@@ -227,7 +246,7 @@ def test_private_training_starts_where_pretraining_ended(directory, runs):
 
   weights = _load_weights(directory / "backbone")
   digest = hashlib.sha256(
-      b"".join(weight.tobytes() for weight in weights.values())
+    b"".join(weight.tobytes() for weight in weights.values())
   )
   record = summary["pretrained"]
   assert record["sha256"] == digest.hexdigest()
@@ -252,11 +271,11 @@ def test_damaged_photo_is_named_in_one_line(runs):
   assert ended.status == 1
   assert "Traceback" not in ended.output
   (line,) = [
-      line for line in ended.output.splitlines() if line.startswith("error:")
+    line for line in ended.output.splitlines() if line.startswith("error:")
   ]
   assert line.startswith(
-      "error: data must be readable, found 1 bad example: train/author3 record"
-      " 2: not an image that can be decoded. --on_bad_example=skip leaves out"
+    "error: data must be readable, found 1 bad example: train/author3 record"
+    " 2: not an image that can be decoded. --on_bad_example=skip leaves out"
   )
 
 
@@ -275,18 +294,16 @@ def test_damaged_photo_is_skipped_and_counted(runs):
 
 def test_summary_of_whole_data(runs):
   assert runs["private"].summary["data"] == {
-      "warnings": [],
-      "num_bad_examples": 0,
-      "bad_examples": [],
-      "num_skips_over_rounds": 0,
+    "warnings": [],
+    "num_bad_examples": 0,
+    "bad_examples": [],
+    "num_skips_over_rounds": 0,
   }
 
 
 @pytest.mark.parametrize("program", [run_centralized, run_federated])
 @pytest.mark.parametrize("file", ["train/author2", "test.tfRecord"])
-def test_cut_file_is_named_before_anything_is_written(
-    tmp_path, program, file
-):
+def test_cut_file_is_named_before_anything_is_written(tmp_path, program, file):
   folder = _write_data(tmp_path / "cut")
   photo_files.cut(folder / file)
   arguments = _CENTRALIZED if program is run_centralized else _FEDERATED
@@ -294,79 +311,82 @@ def test_cut_file_is_named_before_anything_is_written(
   with pytest.raises(command_line.UsageError) as error:
     _call(program, tmp_path, run_dir, "cut", *arguments)
   assert str(error.value).startswith(
-      f"data must be readable, found 1 bad example: {file}: cut or damaged at"
-      " byte "
+    f"data must be readable, found 1 bad example: {file}: cut or damaged at"
+    " byte "
   )
   assert "\n" not in str(error.value)
   assert not run_dir.exists()
 
 
 @pytest.mark.parametrize(
-    ("program", "arguments", "message"),
-    [
-        (
-            run_federated,
-            (
-                *_FEDERATED,
-                "--embedding_dim=64",
-                "--pretrained_backbone={backbone}",
-            ),
-            "--pretrained_backbone must fit backbone lenet, found {backbone}",
-        ),
-        (
-            run_federated,
-            (*_FEDERATED, "--pretrained_backbone=/nowhere"),
-            "--pretrained_backbone must be a SavedModel's directory",
-        ),
-        (
-            run_federated,
-            (*_FEDERATED, "--trainable=head"),
-            "--trainable must be one of ['all', 'embedding']",
-        ),
-        (
-            run_centralized,
-            (*_CENTRALIZED, "--export_backbone={run}/backbone"),
-            "--export_backbone must be outside of --run_dir",
-        ),
-        (
-            run_centralized,
-            (*_CENTRALIZED, "--export_backbone={backbone}"),
-            "--export_backbone must be a path where there is nothing yet",
-        ),
-        (
-            run_centralized,
-            (*_CENTRALIZED, "--on_bad_example=ignore"),
-            "--on_bad_example must be one of ['fail', 'skip'], found 'ignore'",
-        ),
-        (
-            run_centralized,
-            (*_CENTRALIZED, "--task_variant=gld1k"),
-            "--task_variant must be one of ['gld160k', 'gld23k'] for task gld",
-        ),
-        (
-            run_centralized,
-            (*_CENTRALIZED, "--image_size=0"),
-            "--image_size must be at least 1, found 0",
-        ),
-    ],
+  ("program", "arguments", "message"),
+  [
+    (
+      run_federated,
+      (
+        *_FEDERATED,
+        "--embedding_dim=64",
+        "--pretrained_backbone={backbone}",
+      ),
+      "--pretrained_backbone must fit backbone lenet, found {backbone}",
+    ),
+    (
+      run_federated,
+      (*_FEDERATED, "--pretrained_backbone=/nowhere"),
+      "--pretrained_backbone must be a SavedModel's directory",
+    ),
+    (
+      run_federated,
+      (*_FEDERATED, "--trainable=head"),
+      "--trainable must be one of ['all', 'embedding']",
+    ),
+    (
+      run_centralized,
+      (*_CENTRALIZED, "--export_backbone={run}/backbone"),
+      "--export_backbone must be outside of --run_dir",
+    ),
+    (
+      run_centralized,
+      (*_CENTRALIZED, "--export_backbone={backbone}"),
+      "--export_backbone must be a path where there is nothing yet",
+    ),
+    (
+      run_centralized,
+      (*_CENTRALIZED, "--on_bad_example=ignore"),
+      "--on_bad_example must be one of ['fail', 'skip'], found 'ignore'",
+    ),
+    (
+      run_centralized,
+      (*_CENTRALIZED, "--task_variant=gld1k"),
+      "--task_variant must be one of ['gld160k', 'gld23k'] for task gld",
+    ),
+    (
+      run_centralized,
+      (*_CENTRALIZED, "--image_size=0"),
+      "--image_size must be at least 1, found 0",
+    ),
+  ],
 )
 @pytest.mark.usefixtures("runs")
 def test_mistake_is_one_line_and_nothing_is_written(
-    directory, tmp_path, program, arguments, message
+  directory, tmp_path, program, arguments, message
 ):
   run_dir = tmp_path / "run"
   places = {"backbone": directory / "backbone", "run": run_dir}
   with pytest.raises(command_line.UsageError) as error:
     _call(
-        program, directory, run_dir, "whole",
-        *(argument.format(**places) for argument in arguments),
-    )  # fmt: skip
+      program,
+      directory,
+      run_dir,
+      "whole",
+      *(argument.format(**places) for argument in arguments),
+    )
   assert message.format(**places) in str(error.value)
   assert not run_dir.exists()
 
 
 def test_a_backbone_that_has_changed_is_no_longer_that_of_the_run(
-    directory, tmp_path, runs
+  directory, tmp_path, runs
 ):
   # As if the run had ended before its first checkpoint.
   run_dir, backbone = tmp_path / "run", tmp_path / "backbone.h5"
@@ -381,10 +401,15 @@ def test_a_backbone_that_has_changed_is_no_longer_that_of_the_run(
   before = {path.name: path.read_bytes() for path in run_dir.iterdir()}
   with pytest.raises(command_line.UsageError) as error:
     _call(
-        run_federated, directory, run_dir, "whole", *_FEDERATED,
-        f"--pretrained_backbone={backbone}", "--trainable=embedding",
-    )  # fmt: skip
+      run_federated,
+      directory,
+      run_dir,
+      "whole",
+      *_FEDERATED,
+      f"--pretrained_backbone={backbone}",
+      "--trainable=embedding",
+    )
   assert str(error.value).startswith(
-      f"--pretrained_backbone must be what the run in {run_dir} has begun with"
+    f"--pretrained_backbone must be what the run in {run_dir} has begun with"
   )
   assert {p.name: p.read_bytes() for p in run_dir.iterdir()} == before

@@ -10,23 +10,27 @@ from tests.binaries import measured_runs_test
 
 # Seconds: exact accountants only, and few users.
 QUICK = (
-    "--participation=min_separation", "--num_users=1000", "--delta=1e-5",
-    "--users_per_round=100", "--users_per_client=2", "--rounds=30",
-    "--noise_multipliers=2,8",
-)  # fmt: skip
+  "--participation=min_separation",
+  "--num_users=1000",
+  "--delta=1e-5",
+  "--users_per_round=100",
+  "--users_per_client=2",
+  "--rounds=30",
+  "--noise_multipliers=2,8",
+)
 
 
 def run(tmp_path, *arguments):
   return subprocess.run(
-      [
-          *(sys.executable, "-m", "binaries.plot_privacy"),
-          f"--output_dir={tmp_path}/out",
-          f"--cache_dir={tmp_path}/cache",
-          *arguments,
-      ],
-      capture_output=True,
-      text=True,
-      check=False,
+    [
+      *(sys.executable, "-m", "binaries.plot_privacy"),
+      f"--output_dir={tmp_path}/out",
+      f"--cache_dir={tmp_path}/cache",
+      *arguments,
+    ],
+    capture_output=True,
+    text=True,
+    check=False,
   )
 
 
@@ -49,9 +53,12 @@ def test_pictures_of_accounting(tmp_path, mechanism):
 @pytest.mark.parametrize("participation", ["poisson", "fixed_size"])
 def test_sampled_participation(tmp_path, participation):
   result = run(
-      tmp_path, *QUICK, f"--participation={participation}",
-      "--noise_multipliers=30", "--rounds=3",
-  )  # fmt: skip
+    tmp_path,
+    *QUICK,
+    f"--participation={participation}",
+    "--noise_multipliers=30",
+    "--rounds=3",
+  )
   assert result.returncode == 0, result.stderr
   assert len(pictures(tmp_path)) == 2
 
@@ -61,7 +68,7 @@ def test_picture_of_measured_runs(tmp_path):
   measured_runs_test.write_run(tmp_path / "runs" / "b", noise=0.0)
   (tmp_path / "runs" / "c").mkdir()
   result = run(
-      tmp_path, *QUICK, f"--runs={tmp_path}/runs/*", "--cohort_factors=5,10"
+    tmp_path, *QUICK, f"--runs={tmp_path}/runs/*", "--cohort_factors=5,10"
   )
   assert result.returncode == 0, result.stderr
   assert pictures(tmp_path)[-1] == "utility_by_epsilon.png"
@@ -69,22 +76,22 @@ def test_picture_of_measured_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments,error",
-    [
-        (["--noise_multipliers=1,x"], "--noise_multipliers must be 1 to 6"),
-        (["--noise_multipliers=0"], "--noise_multipliers must be 1 to 6"),
-        (["--noise_multipliers=1,2,3,4,5,6,7"], "--noise_multipliers must be"),
-        (["--num_users=10"], "--users_per_round must be"),
-        (["--rounds=0"], "--rounds must be"),
-        (["--delta=2"], "--delta must be"),
-        (["--participation=often"], "--participation must be one of"),
-        (["--mechanism=magic"], "--mechanism must be one of"),
-        (
-            ["--mechanism=tree", "--participation=poisson"],
-            "--participation must be min_separation",
-        ),
-        (["--runs=/nowhere/*"], "--runs must be directories of runs"),
-    ],
+  "arguments,error",
+  [
+    (["--noise_multipliers=1,x"], "--noise_multipliers must be 1 to 6"),
+    (["--noise_multipliers=0"], "--noise_multipliers must be 1 to 6"),
+    (["--noise_multipliers=1,2,3,4,5,6,7"], "--noise_multipliers must be"),
+    (["--num_users=10"], "--users_per_round must be"),
+    (["--rounds=0"], "--rounds must be"),
+    (["--delta=2"], "--delta must be"),
+    (["--participation=often"], "--participation must be one of"),
+    (["--mechanism=magic"], "--mechanism must be one of"),
+    (
+      ["--mechanism=tree", "--participation=poisson"],
+      "--participation must be min_separation",
+    ),
+    (["--runs=/nowhere/*"], "--runs must be directories of runs"),
+  ],
 )
 def test_mistakes_are_one_line(tmp_path, arguments, error):
   result = run(tmp_path, *QUICK, *arguments)
@@ -106,7 +113,7 @@ def test_too_many_settings(tmp_path):
   for i in range(7):
     measured_runs_test.write_run(tmp_path / f"run{i}", clip_norm=i + 1.0)
   result = run(
-      tmp_path, *QUICK, f"--runs={tmp_path}/run*", "--cohort_factors=10"
+    tmp_path, *QUICK, f"--runs={tmp_path}/run*", "--cohort_factors=10"
   )
   assert result.returncode == 1
   assert "must be 1 to 6, found 7" in result.stderr
@@ -123,7 +130,7 @@ def test_output_where_a_file_is(tmp_path):
 
 def test_needs_no_tensorflow():
   code = (
-      "import sys; from binaries import plot_privacy; "
-      "sys.exit('tensorflow' in sys.modules)"
+    "import sys; from binaries import plot_privacy; "
+    "sys.exit('tensorflow' in sys.modules)"
   )
   subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,25 +5,25 @@ import pathlib
 import subprocess
 import sys
 
-from tests.binaries.preparation import made_up
+from tests.tasks.prepare import made_up
 
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
 def _start(**flags):
   return subprocess.Popen(
-      [
-          sys.executable,
-          "-m",
-          "binaries.prepare_data",
-          *(f"--{name}={value}" for name, value in flags.items()),
-      ],
-      cwd=_ROOT,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-      # TensorFlow sets it in this process, and the program would inherit it.
-      env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+    [
+      sys.executable,
+      "-m",
+      "binaries.prepare_data",
+      *(f"--{name}={value}" for name, value in flags.items()),
+    ],
+    cwd=_ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    # TensorFlow sets it in this process, and the program would inherit it.
+    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
   )
 
 
@@ -39,8 +39,8 @@ def test_program(tmp_path):
   assert bad.returncode == 1
   assert not out
   assert err == (
-      "error: --variant must be one of gld23k, gld160k for task gld, found"
-      " 'gld1k'.\n"
+    "error: --variant must be one of gld23k, gld160k for task gld, found"
+    " 'gld1k'.\n"
   )
 
   out, _ = dry.communicate()
@@ -53,10 +53,12 @@ def test_program(tmp_path):
   assert good.returncode == 0
   assert not err
   assert out.endswith(
-      f"{tmp_path}/good/gld160k: 2 users, 7 images, 0 bad examples left out.\n"
+    f"{tmp_path}/good/gld160k: 2 users, 7 images, 0 bad examples left out.\n"
   )
   assert sorted(os.listdir(tmp_path)) == ["good", "source"]
   assert sorted(made_up.read_files(tmp_path / "good")) == [
-      "gld160k/preparation.json", "gld160k/test.tfRecord", "gld160k/train/17",
-      "gld160k/train/9",
-  ]  # fmt: skip
+    "gld160k/preparation.json",
+    "gld160k/test.tfRecord",
+    "gld160k/train/17",
+    "gld160k/train/9",
+  ]

@@ -8,8 +8,8 @@ from absl import flags
 from absl.testing import flagsaver
 import pytest
 
-from binaries import command_line
 from binaries import run_centralized
+from experiments import command_line
 from tasks.synthetic import emnist
 
 
@@ -18,15 +18,15 @@ def _given(tmp_path_factory):
   directory = tmp_path_factory.mktemp("data")
   emnist.write_emnist(directory, num_users=5, seed=2, examples_per_user=30)
   return [
-      "program",
-      "--task=emnist",
-      f"--data_dir={directory}",
-      "--users_per_round=3",
-      "--rounds=2",
-      "--evaluate_every=2",
-      "--client_optimizer=sgdm",
-      "--client_lr_schedule=linear",
-      "--head=arcface",
+    "program",
+    "--task=emnist",
+    f"--data_dir={directory}",
+    "--users_per_round=3",
+    "--rounds=2",
+    "--evaluate_every=2",
+    "--client_optimizer=sgdm",
+    "--client_lr_schedule=linear",
+    "--head=arcface",
   ]
 
 
@@ -52,7 +52,7 @@ def test_number_of_users_is_checked(given, tmp_path):
   with flagsaver.flagsaver():
     flags.FLAGS([*given, f"--run_dir={run_dir}", "--users_per_round=6"])
     with pytest.raises(
-        command_line.UsageError, match="--users_per_round must be between 1"
+      command_line.UsageError, match="--users_per_round must be between 1"
     ):
       run_centralized.main()
   assert not os.path.exists(run_dir)

@@ -15,21 +15,21 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from binaries import command_line
 from binaries import run_federated
+from experiments import command_line
 from tasks.synthetic import emnist
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TINY = (
-    "--task=emnist",
-    "--clients_per_round=2",
-    "--users_per_client=2",
-    "--rounds=10",
-    "--batch_size=64",
-    "--evaluate_every=5",
-    "--checkpoint_every=3",
-    "--max_evaluation_images=100",
-    "--seed=3",
+  "--task=emnist",
+  "--clients_per_round=2",
+  "--users_per_client=2",
+  "--rounds=10",
+  "--batch_size=64",
+  "--evaluate_every=5",
+  "--checkpoint_every=3",
+  "--max_evaluation_images=100",
+  "--seed=3",
 )
 
 
@@ -44,26 +44,26 @@ def _start(data_dir, run_dir, *more):
   """Starts the program; its output goes to a file beside the run."""
   log = open(f"{run_dir}.log", "a")  # noqa: SIM115
   return subprocess.Popen(
-      [
-          sys.executable,
-          "-m",
-          "binaries.run_federated",
-          *_TINY,
-          f"--data_dir={data_dir}",
-          f"--run_dir={run_dir}",
-          *more,
-      ],
-      cwd=_REPOSITORY,
-      stdout=log,
-      stderr=log,
-      env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+    [
+      sys.executable,
+      "-m",
+      "binaries.run_federated",
+      *_TINY,
+      f"--data_dir={data_dir}",
+      f"--run_dir={run_dir}",
+      *more,
+    ],
+    cwd=_REPOSITORY,
+    stdout=log,
+    stderr=log,
+    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
   )
 
 
 def _weights(run_dir):
   model = tf.saved_model.load(os.fspath(run_dir / "saved_model"))
   return model.signatures["serving_default"](
-      images=tf.random.stateless_uniform([5, 28, 28, 1], (1, 2), 0, 255)
+    images=tf.random.stateless_uniform([5, 28, 28, 1], (1, 2), 0, 255)
   )["embeddings"].numpy()
 
 
@@ -91,8 +91,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   assert len(_participants(whole)) == 10
   assert _participants(whole) == _participants(killed)
   summaries = [
-      json.loads((path / "summary.json").read_text())
-      for path in (whole, killed)
+    json.loads((path / "summary.json").read_text()) for path in (whole, killed)
   ]
   assert summaries[0]["privacy"] == summaries[1]["privacy"]
   assert summaries[0]["recall_at_far"] == summaries[1]["recall_at_far"]
@@ -113,64 +112,63 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),
-        ("--noise_multiplier=-1", "--noise_multiplier must be 0 or in [1e-06"),
-        ("--aggregator=none --noise_multiplier=1", "must be 0 with aggregator"),
-        ("--clients_per_round=9", "at most the number of users, 6"),
-        ("--task=imagenet", "--task must be one of ['digiface', 'emnist',"),
-        ("--algorithm=sgd", "--algorithm must be one of ['fedemb', 'fedavg']"),
-        ("--backbone=vgg", "--backbone must be one of"),
-        ("--head=softmax", "--head must be one of"),
-        ("--participation=all", "--participation must be one of"),
-        ("--client_learning_rate=-1", "--client_learning_rate must be"),
-        ("--rounds=0", "--rounds must be at least 1"),
-        (
-            "--aggregator=blt --noise_multiplier=1",
-            "participation must be min_separation for the noise of strategy"
-            " blt",
-        ),
-        ("--restart_every=3", "--restart_every must not be set with"),
-        (
-            "--aggregator=tree --restart_every_passes=1",
-            "--restart_every_passes must be given with --participation=min_sep",
-        ),
-        ("--aggregator=adaptive_tree", "--restart_every must be given with"),
-        (
-            "--aggregator=adaptive_gaussian --noise_multiplier=1",
-            "--noise_multiplier must be less than a tenth of clients_per_round",
-        ),
-        ("--min_separation=2", "--min_separation must be left at None for"),
-        (
-            "--participation=min_separation --min_separation=3",
-            "--min_separation must be at least 1 and at most the 2 rounds",
-        ),
-        (
-            "--participation=min_separation --aggregator=banded --num_bands=3",
-            "--num_bands must be in [1, min(min_separation, rounds)]",
-        ),
-        (
-            "--participation=min_separation --aggregator=blt --num_buffers=5",
-            "--num_buffers must be in [1, 4], found 5",
-        ),
-        ("--delta=2", "--delta must be in"),
-        ("--runtime=spark", "--runtime must be one of"),
-        ("--concurrent_clients=0", "--concurrent_clients must be at least 1"),
-        ("--on_client_error=ignore", "--on_client_error must be one of fail"),
-        (
-            "--runtime=tff --on_client_error=skip",
-            "--on_client_error must be 'fail' in TFF's own runtime",
-        ),
-        ("--max_evaluation_images=1", "--max_evaluation_images=1"),
-        ("--head=cosine --head_scale=0", "--head_scale must be positive"),
-        ("--extrapolated_num_users=-5", "--extrapolated_num_users must be"),
-        ("--data_dir=/nowhere", "--data_dir must hold emnist_all.sqlite"),
-        ("--run_dir=/proc/run", "--run_dir must be a directory that can be"),
-    ],
+  ("arguments", "message"),
+  [
+    ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),
+    ("--noise_multiplier=-1", "--noise_multiplier must be 0 or in [1e-06"),
+    ("--aggregator=none --noise_multiplier=1", "must be 0 with aggregator"),
+    ("--clients_per_round=9", "at most the number of users, 6"),
+    ("--task=imagenet", "--task must be one of ['digiface', 'emnist',"),
+    ("--algorithm=sgd", "--algorithm must be one of ['fedemb', 'fedavg']"),
+    ("--backbone=vgg", "--backbone must be one of"),
+    ("--head=softmax", "--head must be one of"),
+    ("--participation=all", "--participation must be one of"),
+    ("--client_learning_rate=-1", "--client_learning_rate must be"),
+    ("--rounds=0", "--rounds must be at least 1"),
+    (
+      "--aggregator=blt --noise_multiplier=1",
+      "participation must be min_separation for the noise of strategy blt",
+    ),
+    ("--restart_every=3", "--restart_every must not be set with"),
+    (
+      "--aggregator=tree --restart_every_passes=1",
+      "--restart_every_passes must be given with --participation=min_sep",
+    ),
+    ("--aggregator=adaptive_tree", "--restart_every must be given with"),
+    (
+      "--aggregator=adaptive_gaussian --noise_multiplier=1",
+      "--noise_multiplier must be less than a tenth of clients_per_round",
+    ),
+    ("--min_separation=2", "--min_separation must be left at None for"),
+    (
+      "--participation=min_separation --min_separation=3",
+      "--min_separation must be at least 1 and at most the 2 rounds",
+    ),
+    (
+      "--participation=min_separation --aggregator=banded --num_bands=3",
+      "--num_bands must be in [1, min(min_separation, rounds)]",
+    ),
+    (
+      "--participation=min_separation --aggregator=blt --num_buffers=5",
+      "--num_buffers must be in [1, 4], found 5",
+    ),
+    ("--delta=2", "--delta must be in"),
+    ("--runtime=spark", "--runtime must be one of"),
+    ("--concurrent_clients=0", "--concurrent_clients must be at least 1"),
+    ("--on_client_error=ignore", "--on_client_error must be one of fail"),
+    (
+      "--runtime=tff --on_client_error=skip",
+      "--on_client_error must be 'fail' in TFF's own runtime",
+    ),
+    ("--max_evaluation_images=1", "--max_evaluation_images=1"),
+    ("--head=cosine --head_scale=0", "--head_scale must be positive"),
+    ("--extrapolated_num_users=-5", "--extrapolated_num_users must be"),
+    ("--data_dir=/nowhere", "--data_dir must hold emnist_all.sqlite"),
+    ("--run_dir=/proc/run", "--run_dir must be a directory that can be"),
+  ],
 )
 def test_mistake_is_one_line_and_nothing_is_written(
-    data_dir, tmp_path, arguments, message
+  data_dir, tmp_path, arguments, message
 ):
   run_dir = tmp_path / "run"
   given = ["program", *_TINY, f"--data_dir={data_dir}", f"--run_dir={run_dir}"]
@@ -191,13 +189,18 @@ def test_truncated_data_and_another_runs_directory(data_dir, tmp_path):
   other_run.mkdir()
   (other_run / "flags.json").write_text('{"rounds": 3}')
   for data, run_dir, message in (
-      (damaged, tmp_path / "run", "truncated"),
-      (data_dir, other_run, "--run_dir must be new or of a run with the same"),
+    (damaged, tmp_path / "run", "truncated"),
+    (data_dir, other_run, "--run_dir must be new or of a run with the same"),
   ):
     with flagsaver.flagsaver():
-      flags.FLAGS([
-          "program", *_TINY, f"--data_dir={data}", f"--run_dir={run_dir}",
-      ])  # fmt: skip
+      flags.FLAGS(
+        [
+          "program",
+          *_TINY,
+          f"--data_dir={data}",
+          f"--run_dir={run_dir}",
+        ]
+      )
       with pytest.raises(command_line.UsageError) as caught:
         run_federated.main()
     assert message in str(caught.value)

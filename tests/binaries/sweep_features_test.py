@@ -10,11 +10,11 @@ import sys
 from PIL import Image
 import pytest
 
-from binaries import command_line
-from binaries import feature_problems
-from binaries import feature_runs
-from binaries import feature_settings
-from binaries import feature_sweeps
+from experiments import command_line
+from experiments import feature_problems
+from experiments import feature_runs
+from experiments import feature_settings
+from experiments import feature_sweeps
 from tests.binaries import classify_features_test
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -34,20 +34,20 @@ def _files(tmp_path):
   for index in range(2):
     for seed, name in enumerate(("train", "test")):
       classify_features_test.write_features(
-          tmp_path / f"{name}{index}.npz", seed=10 * index + seed
+        tmp_path / f"{name}{index}.npz", seed=10 * index + seed
       )
   return tmp_path
 
 
 def config(directory, **changes):
   values = {
-      "train": (f"{directory}/train0.npz", f"{directory}/train1.npz"),
-      "test": (f"{directory}/test0.npz", f"{directory}/test1.npz"),
-      "methods": ("sgd:steps=3", "least_squares"),
-      "epsilons": (1.0, math.inf),
-      "delta": _DELTA,
-      "seeds": (1, 2),
-      "output_json": f"{directory}/sweep.json",
+    "train": (f"{directory}/train0.npz", f"{directory}/train1.npz"),
+    "test": (f"{directory}/test0.npz", f"{directory}/test1.npz"),
+    "methods": ("sgd:steps=3", "least_squares"),
+    "epsilons": (1.0, math.inf),
+    "delta": _DELTA,
+    "seeds": (1, 2),
+    "output_json": f"{directory}/sweep.json",
   }
   return feature_sweeps.SweepConfig(**(values | changes))
 
@@ -56,27 +56,27 @@ def execute(directory, **changes):
   feature_sweeps.execute(config(directory, **changes))
   # Infinity is "inf", as JSON has none.
   return json.loads(
-      (directory / "sweep.json").read_text(), parse_constant=pytest.fail
+    (directory / "sweep.json").read_text(), parse_constant=pytest.fail
   )
 
 
 def test_program(files):
   process = subprocess.run(
-      [
-          *(sys.executable, "-c", _PROGRAM),
-          f"--train={files}/train0.npz",
-          f"--test={files}/test0.npz",
-          "--methods=least_squares,least_squares:covariance=per_class",
-          "--epsilons=inf,1",
-          "--delta=0.1",
-          "--seeds=1,2",
-          f"--output_json={files}/sweep.json",
-          f"--output_png={files}/sweep.png",
-      ],
-      cwd=_ROOT,
-      capture_output=True,
-      text=True,
-      check=False,
+    [
+      *(sys.executable, "-c", _PROGRAM),
+      f"--train={files}/train0.npz",
+      f"--test={files}/test0.npz",
+      "--methods=least_squares,least_squares:covariance=per_class",
+      "--epsilons=inf,1",
+      "--delta=0.1",
+      "--seeds=1,2",
+      f"--output_json={files}/sweep.json",
+      f"--output_png={files}/sweep.png",
+    ],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
   )
   assert process.returncode == 0, process.stderr
   assert not process.stderr
@@ -106,14 +106,14 @@ def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
     epsilon = float(found["target_epsilon"])
     name, *items = found["method"].split(":")
     method = feature_settings.create_method(
-        name, feature_settings.parse_pairs("methods", items)
+      name, feature_settings.parse_pairs("methods", items)
     )
     for pair, seed in ((0, 2), (1, 1)):
       problem = feature_problems.read_problem(
-          f"{files}/train{pair}.npz", f"{files}/test{pair}.npz"
+        f"{files}/train{pair}.npz", f"{files}/test{pair}.npz"
       )
       settings = feature_settings.FitSettings(
-          method, epsilon, _DELTA, seed=seed
+        method, epsilon, _DELTA, seed=seed
       )
       fit = feature_runs.fit(settings, problem)
       assert fit.test_accuracy == found["accuracies"][pair][seed - 1]
@@ -138,26 +138,26 @@ def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
 def test_users(files):
   """One example each, and without noise: as where examples are protected."""
   classify_features_test.write_features(
-      files / "train0.npz", seed=0, num_users=60
+    files / "train0.npz", seed=0, num_users=60
   )
   options = {
-      "train": (f"{files}/train0.npz",),
-      "test": (f"{files}/test0.npz",),
-      "methods": ("least_squares",),
-      "epsilons": (math.inf,),
-      "seeds": (1,),
-      "delta": None,
+    "train": (f"{files}/train0.npz",),
+    "test": (f"{files}/test0.npz",),
+    "methods": ("least_squares",),
+    "epsilons": (math.inf,),
+    "seeds": (1,),
+    "delta": None,
   }
   expected = execute(files, **options)
   result = execute(
-      files,
-      **options,
-      output_png=f"{files}/sweep.png",
-      users=feature_settings.UserSettings(),
-      overwrite=True,
+    files,
+    **options,
+    output_png=f"{files}/sweep.png",
+    users=feature_settings.UserSettings(),
+    overwrite=True,
   )
   assert result["results"][0]["mean"] == pytest.approx(
-      expected["results"][0]["mean"]
+    expected["results"][0]["mean"]
   )
   assert result["unit"] == "user"
   assert result["seeds"] is None
@@ -173,55 +173,55 @@ def test_a_single_seed_has_no_deviation(files, capsys):
 
 
 @pytest.mark.parametrize(
-    "changes,message",
-    [
-        ({"output_json": None}, "output_json must be given"),
-        ({"train": (), "test": ()}, "train and --test must have as many files"),
-        ({"test": ("a.npz",)}, "as many files, at least one, found 2 and 1"),
-        ({"methods": ()}, "methods must be given, each once"),
-        ({"methods": ("sgd", "sgd")}, "methods must be given, each once"),
-        ({"seeds": (1, 1)}, "seeds must be given, each once, found '1,1'"),
-        ({"seeds": (-1,)}, "seeds must be an integer of at least 0, found -1"),
-        (
-            {"methods": tuple(f"sgd:steps={i + 1}" for i in range(7))},
-            "methods must be 1 to 6, found 7",
-        ),
-        ({"methods": ("sgd", "magic")}, "methods must be among .*'magic'"),
-        (
-            {"methods": ("sgd:steps=x",)},
-            "--methods must have hyperparameters that fit, found 'sgd:steps=x':"
-            " steps must be an integer",
-        ),
-        ({"methods": ("sgd:steps",)}, "methods must have items NAME=VALUE"),
-        (
-            {"methods": ("sgd", "sgd:batch_size=61"), "epsilons": (math.inf,)},
-            "found 'sgd:batch_size=61': batch_size must be at most",
-        ),
-        ({"epsilons": (-1.0,)}, "epsilon must be in"),
-        (
-            {"methods": ("newton",), "users": feature_settings.UserSettings()},
-            r"methods must be among \[[^]]*'sgd'[^]]*\], each .* 'newton'",
-        ),
-        (
-            {
-                "methods": ("sgd:batch_size=6",),
-                "users": feature_settings.UserSettings(),
-            },
-            "found 'sgd:batch_size=6': batch_size must not be given",
-        ),
-        (
-            {"users": feature_settings.UserSettings()},
-            "--train must hold user, .* in .*train0.npz",
-        ),
-        ({"delta": None}, "delta must be given where epsilon is finite"),
-        ({"clip_norm": -1.0}, "clip_norm must be positive"),
-        ({"output_png": "no/such/directory.png"}, "--output_png must be in"),
-    ],
+  "changes,message",
+  [
+    ({"output_json": None}, "output_json must be given"),
+    ({"train": (), "test": ()}, "train and --test must have as many files"),
+    ({"test": ("a.npz",)}, "as many files, at least one, found 2 and 1"),
+    ({"methods": ()}, "methods must be given, each once"),
+    ({"methods": ("sgd", "sgd")}, "methods must be given, each once"),
+    ({"seeds": (1, 1)}, "seeds must be given, each once, found '1,1'"),
+    ({"seeds": (-1,)}, "seeds must be an integer of at least 0, found -1"),
+    (
+      {"methods": tuple(f"sgd:steps={i + 1}" for i in range(7))},
+      "methods must be 1 to 6, found 7",
+    ),
+    ({"methods": ("sgd", "magic")}, "methods must be among .*'magic'"),
+    (
+      {"methods": ("sgd:steps=x",)},
+      "--methods must have hyperparameters that fit, found 'sgd:steps=x':"
+      " steps must be an integer",
+    ),
+    ({"methods": ("sgd:steps",)}, "methods must have items NAME=VALUE"),
+    (
+      {"methods": ("sgd", "sgd:batch_size=61"), "epsilons": (math.inf,)},
+      "found 'sgd:batch_size=61': batch_size must be at most",
+    ),
+    ({"epsilons": (-1.0,)}, "epsilon must be in"),
+    (
+      {"methods": ("newton",), "users": feature_settings.UserSettings()},
+      r"methods must be among \[[^]]*'sgd'[^]]*\], each .* 'newton'",
+    ),
+    (
+      {
+        "methods": ("sgd:batch_size=6",),
+        "users": feature_settings.UserSettings(),
+      },
+      "found 'sgd:batch_size=6': batch_size must not be given",
+    ),
+    (
+      {"users": feature_settings.UserSettings()},
+      "--train must hold user, .* in .*train0.npz",
+    ),
+    ({"delta": None}, "delta must be given where epsilon is finite"),
+    ({"clip_norm": -1.0}, "clip_norm must be positive"),
+    ({"output_png": "no/such/directory.png"}, "--output_png must be in"),
+  ],
 )
 def test_mistakes(files, changes, message):
   before = sorted(files.iterdir())
   with pytest.raises(
-      (ValueError, command_line.UsageError), match=message
+    (ValueError, command_line.UsageError), match=message
   ) as error:
     feature_sweeps.execute(config(files, **changes))
   assert "\n" not in str(error.value)
@@ -230,8 +230,10 @@ def test_mistakes(files, changes, message):
 
 def test_lists_of_numbers():
   assert feature_settings.parse_epsilons(["inf", "0.5", "2"]) == (
-      0.5, 2.0, math.inf,
-  )  # fmt: skip
+    0.5,
+    2.0,
+    math.inf,
+  )
   assert feature_settings.parse_seeds(["3", "1"]) == (3, 1)
   with pytest.raises(ValueError, match=r"epsilons must be numbers .*'1,x'"):
     feature_settings.parse_epsilons(["1", "x"])

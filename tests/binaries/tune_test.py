@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from binaries import search_space
-from binaries import trial_flags
-from binaries import tuning_run
+from experiments import search_space
+from experiments import trial_flags
+from experiments import tuning_run
 from tasks.synthetic import emnist
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
@@ -18,17 +18,17 @@ from tff_fedemb.privacy import tuning
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TRIAL = (sys.executable, "-m", "binaries.run_federated")
 _TINY = (
-    "--task=emnist",
-    "--aggregator=gaussian",
-    "--noise_multiplier=5",
-    "--clip_norm=0.3",
-    "--clients_per_round=2",
-    "--users_per_client=2",
-    "--rounds=2",
-    "--batch_size=64",
-    "--evaluate_every=0",
-    "--delta=0.01",
-    "--extrapolated_num_users=0",
+  "--task=emnist",
+  "--aggregator=gaussian",
+  "--noise_multiplier=5",
+  "--clip_norm=0.3",
+  "--clients_per_round=2",
+  "--users_per_client=2",
+  "--rounds=2",
+  "--batch_size=64",
+  "--evaluate_every=0",
+  "--delta=0.01",
+  "--extrapolated_num_users=0",
 )
 
 
@@ -49,17 +49,17 @@ def _tune(tmp_path, *arguments):
   log = tmp_path / "log"
   with log.open("w") as output:
     status = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "binaries.tune",
-            f"--output_dir={tmp_path / 'tuning'}",
-            *arguments,
-        ],
-        cwd=_REPOSITORY,
-        stdout=output,
-        stderr=output,
-        check=False,
+      [
+        sys.executable,
+        "-m",
+        "binaries.tune",
+        f"--output_dir={tmp_path / 'tuning'}",
+        *arguments,
+      ],
+      cwd=_REPOSITORY,
+      stdout=output,
+      stderr=output,
+      check=False,
     ).returncode
   return status, log.read_text()
 
@@ -74,24 +74,24 @@ _SPACE = {"server_learning_rate": {"uniform": [0.1, 1.0]}}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--mean_trials=0.5"], "must be a finite number of at least 1"),
-        (["--shape=-1"], "error: --shape must be a number of at least 0"),
-        (["--trial_flags='"], "error: --trial_flags must be flags as in a sh"),
-        (["--trial_flagfile=/no/file"], "error: --trial_flagfile must be a fi"),
-        (["--search_space=/no/file"], "error: --search_space must be a JSON"),
-        (["--num_trials=3"], "Unknown command line flag 'num_trials'"),
-        (
-            ["--trial_flags=--clip_nrom=3"],
-            "error: --trial_flags must be flags of the trials (--name=value),"
-            " found '--clip_nrom=3'",
-        ),
-        (["--metric=auc"], "error: --metric must be one of recall_at_far"),
-    ],
+  ("arguments", "message"),
+  [
+    (["--mean_trials=0.5"], "must be a finite number of at least 1"),
+    (["--shape=-1"], "error: --shape must be a number of at least 0"),
+    (["--trial_flags='"], "error: --trial_flags must be flags as in a sh"),
+    (["--trial_flagfile=/no/file"], "error: --trial_flagfile must be a fi"),
+    (["--search_space=/no/file"], "error: --search_space must be a JSON"),
+    (["--num_trials=3"], "Unknown command line flag 'num_trials'"),
+    (
+      ["--trial_flags=--clip_nrom=3"],
+      "error: --trial_flags must be flags of the trials (--name=value),"
+      " found '--clip_nrom=3'",
+    ),
+    (["--metric=auc"], "error: --metric must be one of recall_at_far"),
+  ],
 )
 def test_mistake_is_one_line_and_nothing_is_written(
-    tmp_path, arguments, message
+  tmp_path, arguments, message
 ):
   status, text = _tune(tmp_path, _write_space(tmp_path, _SPACE), *arguments)
   assert status == 1
@@ -135,28 +135,34 @@ def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
 
 def test_trial_refuses_hyperparameters_as_expected(data_dir, tmp_path):
   report = tuning_run.TuningRun(
-      tuning_run.TuningConfig(
-          selection=tuning.RepeatAndSelect(1.0),
-          space=search_space.SearchSpace({"clip_norm": ("values", (-1.0,))}),
-          trial_flags=(*_TINY, f"--data_dir={data_dir}"),
-      ),
-      tmp_path / "tuning",
-      command=_TRIAL,
-      generator=None,
+    tuning_run.TuningConfig(
+      selection=tuning.RepeatAndSelect(1.0),
+      space=search_space.SearchSpace({"clip_norm": ("values", (-1.0,))}),
+      trial_flags=(*_TINY, f"--data_dir={data_dir}"),
+    ),
+    tmp_path / "tuning",
+    command=_TRIAL,
+    generator=None,
   ).run()
   assert "every trial refused its flags" in str(report["warnings"])
 
 
 @pytest.mark.parametrize(
-    "flag", ["--head=linear", "-head=linear", "--nohead_learned_scale",
-             "--head_learned_scale", "--head_learned_scale=true"]
-)  # fmt: skip
+  "flag",
+  [
+    "--head=linear",
+    "-head=linear",
+    "--nohead_learned_scale",
+    "--head_learned_scale",
+    "--head_learned_scale=true",
+  ],
+)
 def test_flags_of_trials(flag_types, flag):
   trial_flags.check_trial_flags([*_TINY, flag], flag_types)
 
 
 @pytest.mark.parametrize(
-    "flag", ["--head", "linear", "--nohead", "--flagfile=x", "head=linear", ""]
+  "flag", ["--head", "linear", "--nohead", "--flagfile=x", "head=linear", ""]
 )
 def test_what_is_no_flag_of_a_trial(flag_types, flag):
   with pytest.raises(ValueError, match="trial_flags must be flags of the tri"):
@@ -180,38 +186,38 @@ def test_tuning_of_real_trials(data_dir, tmp_path):
 
   directory = tmp_path / "tuning"
   report = tuning_run.TuningRun(
-      tuning_run.TuningConfig(
-          selection=TwoTrials(2.0),
-          space=search_space.SearchSpace(
-              {"client_learning_rate": ("log_uniform", (0.01, 0.1))}
-          ),
-          trial_flags=(*_TINY, f"--data_dir={data_dir}"),
+    tuning_run.TuningConfig(
+      selection=TwoTrials(2.0),
+      space=search_space.SearchSpace(
+        {"client_learning_rate": ("log_uniform", (0.01, 0.1))}
       ),
-      directory,
-      command=_TRIAL,
-      generator=None,
+      trial_flags=(*_TINY, f"--data_dir={data_dir}"),
+    ),
+    directory,
+    command=_TRIAL,
+    generator=None,
   ).run()
   summaries = [
-      json.loads((directory / f"trials/00{i}/summary.json").read_text())
-      for i in range(2)
+    json.loads((directory / f"trials/00{i}/summary.json").read_text())
+    for i in range(2)
   ]
   recalls = [
-      summary["evaluation"]["validation"]["recall_at_far"]["0.001"]
-      for summary in summaries
+    summary["evaluation"]["validation"]["recall_at_far"]["0.001"]
+    for summary in summaries
   ]
   assert report["best"]["validation"] == max(recalls)
   best = summaries[recalls.index(max(recalls))]
   assert report["best"]["test"] == best["recall_at_far"]["0.001"]
   assert (directory / "best/saved_model/saved_model.pb").exists()
   ledger = ledger_lib.Ledger.from_json(
-      (directory / "trials/000/ledger.json").read_text()
+    (directory / "trials/000/ledger.json").read_text()
   )
   expected = tuning.RepeatAndSelect(2.0).epsilon(
-      ledger.history, ledger.participation, 0.01
+    ledger.history, ledger.participation, 0.01
   )
   assert report["privacy"]["epsilon"] == pytest.approx(expected)
   assert report["privacy"]["epsilon_of_one_trial"] == pytest.approx(
-      best["privacy"]["epsilon_by_accountant"]["rdp"]
+    best["privacy"]["epsilon_by_accountant"]["rdp"]
   )
   # The 26 lower-case letters are those of the same writers.
   assert "data of the protected users" in str(report["warnings"])
@@ -222,11 +228,11 @@ def test_program_with_a_real_trial_that_diverges(data_dir, tmp_path):
   flagfile = tmp_path / "tiny.flags"
   flagfile.write_text("# A comment.\n" + "\n".join(_TINY))
   arguments = (
-      _write_space(tmp_path, {"server_learning_rate": {"values": [1e38]}}),
-      f"--trial_flagfile={flagfile}",
-      f"--trial_flags='--data_dir={data_dir}'",
-      # A geometric distribution of mean 1 has a single outcome.
-      "--mean_trials=1",
+    _write_space(tmp_path, {"server_learning_rate": {"values": [1e38]}}),
+    f"--trial_flagfile={flagfile}",
+    f"--trial_flags='--data_dir={data_dir}'",
+    # A geometric distribution of mean 1 has a single outcome.
+    "--mean_trials=1",
   )
   status, text = _tune(tmp_path, *arguments)
   assert status == 0, text

@@ -19,7 +19,7 @@ def test_changes_depend_on_the_seed_alone():
   images = np.stack([_cross()] * 3)
   first = augmentation.random_affine(images, (1, 2))
   np.testing.assert_array_equal(
-      first, augmentation.random_affine(images, (1, 2))
+    first, augmentation.random_affine(images, (1, 2))
   )
   other = augmentation.random_affine(images, (1, 3))
   assert np.abs(first - other).max() > 10
@@ -50,10 +50,12 @@ def test_mean_change_is_none():
   grid = np.arange(21)
 
   def centre(ink):
-    return np.array([
+    return np.array(
+      [
         (ink.sum(axis=-1) * grid).sum(axis=-1) / ink.sum(axis=(-1, -2)),
         (ink.sum(axis=-2) * grid).sum(axis=-1) / ink.sum(axis=(-1, -2)),
-    ])
+      ]
+    )
 
   moved = centre(changed) - centre(original)[:, np.newaxis]
   assert np.abs(moved).max() < 3.5
@@ -63,17 +65,17 @@ def test_mean_change_is_none():
 
 def test_runs_in_a_graph_with_an_unknown_batch():
   traced = tf.function(
-      augmentation.random_affine,
-      input_signature=[
-          tf.TensorSpec([None, 21, 21, 1], tf.float32),
-          tf.TensorSpec([2], tf.int64),
-      ],
+    augmentation.random_affine,
+    input_signature=[
+      tf.TensorSpec([None, 21, 21, 1], tf.float32),
+      tf.TensorSpec([2], tf.int64),
+    ],
   )
   images = np.stack([_cross()] * 2).astype(np.float32)
   np.testing.assert_allclose(
-      traced(images, (1, 2)),
-      augmentation.random_affine(images, (1, 2)),
-      atol=1e-3,
+    traced(images, (1, 2)),
+    augmentation.random_affine(images, (1, 2)),
+    atol=1e-3,
   )
 
 
@@ -97,7 +99,7 @@ def test_crops_lie_in_the_image_and_half_are_mirrored():
   # 400 coins: 5 deviations.
   assert 150 < (side_x < 0).sum() < 250
   np.testing.assert_allclose(
-      np.diff(x, axis=1), np.tile(side_x[:, np.newaxis], width - 1), atol=1e-3
+    np.diff(x, axis=1), np.tile(side_x[:, np.newaxis], width - 1), atol=1e-3
   )
 
 

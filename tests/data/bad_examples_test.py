@@ -25,8 +25,8 @@ def test_fail_names_all_in_one_message():
   with pytest.raises(sqlite_examples.DataError) as error:
     _note("fail", 2).check()
   assert str(error.value) == (
-      "data must be readable, found 2 bad examples: train/0: empty; train/1:"
-      " empty. --on_bad_example=skip leaves out what is bad."
+    "data must be readable, found 2 bad examples: train/0: empty; train/1:"
+    " empty. --on_bad_example=skip leaves out what is bad."
   )
 
 

@@ -15,9 +15,14 @@ from tff_fedemb.data import sqlite_examples
 _SHAPE = (24, 24, 3)
 _FORMATS = ("JPEG", "PNG")
 _KINDS = (
-    ("JPEG", "RGB"), ("JPEG", "L"),
-    ("PNG", "RGB"), ("PNG", "L"), ("PNG", "LA"), ("PNG", "P"), ("PNG", "RGBA"),
-)  # fmt: skip
+  ("JPEG", "RGB"),
+  ("JPEG", "L"),
+  ("PNG", "RGB"),
+  ("PNG", "L"),
+  ("PNG", "LA"),
+  ("PNG", "P"),
+  ("PNG", "RGBA"),
+)
 
 
 def _draw(height, width):
@@ -57,23 +62,23 @@ def _truncate(content):
 
 
 _UNREADABLE = {
-    "truncated JPEG": _truncate(_encode(_draw(60, 80), quality=95)),
-    "JPEG without its end": _encode(_draw(60, 80))[:-2],
-    "truncated progressive JPEG": _truncate(
-        _encode(_draw(60, 80), progressive=True)
-    ),
-    "start of a JPEG": _encode(_draw(60, 80))[:3],
-    "truncated PNG": _truncate(_encode(_draw(60, 80), "PNG")),
-    "empty": b"",
-    "text": b"no image",
-    "bytes that are no text": b"\xff\xfe\x80" * 30,
-    "another format": _encode(_draw(60, 80), "WEBP"),
+  "truncated JPEG": _truncate(_encode(_draw(60, 80), quality=95)),
+  "JPEG without its end": _encode(_draw(60, 80))[:-2],
+  "truncated progressive JPEG": _truncate(
+    _encode(_draw(60, 80), progressive=True)
+  ),
+  "start of a JPEG": _encode(_draw(60, 80))[:3],
+  "truncated PNG": _truncate(_encode(_draw(60, 80), "PNG")),
+  "empty": b"",
+  "text": b"no image",
+  "bytes that are no text": b"\xff\xfe\x80" * 30,
+  "another format": _encode(_draw(60, 80), "WEBP"),
 }
 
 
 class TestDecoder:
   @pytest.mark.parametrize(
-      "size", [(24, 30), (20, 20), (40, 34), (50, 60), (94, 90)], ids=str
+    "size", [(24, 30), (20, 20), (40, 34), (50, 60), (94, 90)], ids=str
   )
   @pytest.mark.parametrize("form", _FORMATS)
   def test_crops_and_resizes_as_pillow_does(self, size, form):
@@ -84,9 +89,7 @@ class TestDecoder:
     assert difference.max() <= 4
 
   # Decoded at 1/2, 1/4 and 1/8 of their size.
-  @pytest.mark.parametrize(
-      "size", [(96, 110), (200, 300), (400, 400)], ids=str
-  )
+  @pytest.mark.parametrize("size", [(96, 110), (200, 300), (400, 400)], ids=str)
   def test_large_jpegs_are_close_to_pillow(self, size):
     content = _encode(_draw(*size))
     found, expected = _decode([content])[0], _decode_with_pillow(content)
@@ -100,7 +103,7 @@ class TestDecoder:
     # The upper and the lower quarter are cut off.
     assert 45 < found[0, 0, 2] < 60
     np.testing.assert_allclose(
-        found, _decode_with_pillow(content, (20, 40, 3)), atol=6
+      found, _decode_with_pillow(content, (20, 40, 3)), atol=6
     )
 
   def test_leaves_an_image_of_the_size_wanted(self):
@@ -108,13 +111,13 @@ class TestDecoder:
     np.testing.assert_array_equal(_decode([_encode(pixels, "PNG")])[0], pixels)
 
   @pytest.mark.parametrize(
-      ("form", "mode", "channels"),
-      [
-          *((*kind, channels) for kind in _KINDS for channels in (1, 3)),
-          ("JPEG", "CMYK", 3),
-          ("BMP", "RGB", 3),
-          ("GIF", "P", 3),
-      ],
+    ("form", "mode", "channels"),
+    [
+      *((*kind, channels) for kind in _KINDS for channels in (1, 3)),
+      ("JPEG", "CMYK", 3),
+      ("BMP", "RGB", 3),
+      ("GIF", "P", 3),
+    ],
   )
   def test_forces_the_channels(self, form, mode, channels):
     content = _encode(_draw(50, 60), form, mode)
@@ -122,15 +125,15 @@ class TestDecoder:
     found = _decode([content], shape)[0]
     assert found.shape == shape
     np.testing.assert_allclose(
-        found.astype(int).mean(axis=(0, 1)),
-        _decode_with_pillow(content, shape).mean(axis=(0, 1)),
-        atol=3,
+      found.astype(int).mean(axis=(0, 1)),
+      _decode_with_pillow(content, shape).mean(axis=(0, 1)),
+      atol=3,
     )
     if mode in ("L", "LA") and channels == 3:
       np.testing.assert_array_equal(found[..., :1].repeat(3, -1), found)
 
   @pytest.mark.parametrize(
-      ("form", "mode"), [("JPEG", "CMYK"), ("BMP", "RGB"), ("GIF", "P")]
+    ("form", "mode"), [("JPEG", "CMYK"), ("BMP", "RGB"), ("GIF", "P")]
   )
   def test_makes_no_grey_of_some(self, form, mode):
     with pytest.raises(tf.errors.InvalidArgumentError):
@@ -152,7 +155,7 @@ class TestDecoder:
       _decode([_encode(_draw(30, 30)), _UNREADABLE[name]])
 
   @pytest.mark.parametrize(
-      "shape", [(24, 24), (24, 24, 2), (0, 24, 3), (24, 24, 4)], ids=str
+    "shape", [(24, 24), (24, 24, 2), (0, 24, 3), (24, 24, 4)], ids=str
   )
   def test_refuses_a_wrong_shape(self, shape):
     with pytest.raises(ValueError, match="image_shape must be"):
@@ -168,7 +171,7 @@ class TestDecoder:
     content = _encode(_draw(50, 60))
     (tmp_path / "image").write_bytes(content)
     np.testing.assert_array_equal(
-        decode_file(os.fspath(tmp_path / "image")), _decode([content])
+      decode_file(os.fspath(tmp_path / "image")), _decode([content])
     )
 
   def test_runs_in_a_session_of_one_thread(self):
@@ -178,7 +181,7 @@ class TestDecoder:
       images = encoded_images.build_decoder(_SHAPE)(placeholder)
       assert images.shape.as_list() == [None, *_SHAPE]
       config = tf.compat.v1.ConfigProto(
-          intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
       )
       with tf.compat.v1.Session(config=config) as session:
         found = session.run(images, {placeholder: contents})
@@ -190,7 +193,7 @@ class TestUnreadable:
     fine = [_encode(_draw(30, 30), form) for form in _FORMATS]
     contents = [fine[0], *_UNREADABLE.values(), fine[1]]
     assert encoded_images.find_unreadable(contents, _SHAPE) == list(
-        range(1, 1 + len(_UNREADABLE))
+      range(1, 1 + len(_UNREADABLE))
     )
 
   def test_finds_none(self):
@@ -198,11 +201,11 @@ class TestUnreadable:
     assert encoded_images.find_unreadable([_encode(_draw(9, 9))], _SHAPE) == []
 
   @pytest.mark.parametrize(
-      ("raised", "expected"),
-      [
-          (MemoryError, tf.errors.ResourceExhaustedError),
-          (NotImplementedError, tf.errors.UnimplementedError),
-      ],
+    ("raised", "expected"),
+    [
+      (MemoryError, tf.errors.ResourceExhaustedError),
+      (NotImplementedError, tf.errors.UnimplementedError),
+    ],
   )
   def test_another_error_is_raised(self, monkeypatch, raised, expected):
     def decode(contents):
@@ -212,9 +215,9 @@ class TestUnreadable:
         return np.uint8(0)
 
       return tf.map_fn(
-          lambda content: tf.numpy_function(fail, [content], tf.uint8),
-          contents,
-          fn_output_signature=tf.uint8,
+        lambda content: tf.numpy_function(fail, [content], tf.uint8),
+        contents,
+        fn_output_signature=tf.uint8,
       )
 
     # A shape of its own, as decoders are kept by their shape.
@@ -227,16 +230,16 @@ class TestUnreadable:
   def test_what_fails_only_once_is_readable(self, monkeypatch):
     content = _encode(_draw(30, 30))
     monkeypatch.setattr(
-        encoded_images,
-        "readable_rows",
-        lambda contents, _: tf.zeros([0], tf.int64),
+      encoded_images,
+      "readable_rows",
+      lambda contents, _: tf.zeros([0], tf.int64),
     )
     assert encoded_images.find_unreadable([b"", content], (7, 8, 3)) == [0]
 
   def test_readable_rows_in_a_graph(self):
     rows = tf.function(encoded_images.readable_rows, autograph=False)(
-        tf.constant([b"no image", _encode(_draw(30, 30)), b""]),
-        encoded_images.build_decoder(_SHAPE),
+      tf.constant([b"no image", _encode(_draw(30, 30)), b""]),
+      encoded_images.build_decoder(_SHAPE),
     )
     assert rows.numpy().tolist() == [1]
 
@@ -244,10 +247,10 @@ class TestUnreadable:
 class TestEncodedImages:
   def _build(self, contents):
     return encoded_images.EncodedImages(
-        lambda rows: [contents[row] for row in rows],
-        lambda row: f"file record {row}",
-        len(contents),
-        _SHAPE,
+      lambda rows: [contents[row] for row in rows],
+      lambda row: f"file record {row}",
+      len(contents),
+      _SHAPE,
     )
 
   def test_is_an_array_when_indexed(self):
@@ -261,7 +264,7 @@ class TestEncodedImages:
     np.testing.assert_array_equal(images[1:4], expected[1:4])
     np.testing.assert_array_equal(images[3:99], expected[3:])
     np.testing.assert_array_equal(
-        images[np.array([4, 0, 4])], expected[[4, 0, 4]]
+      images[np.array([4, 0, 4])], expected[[4, 0, 4]]
     )
     assert images[5:].shape == (0, *_SHAPE)
     assert images[5:].dtype == np.uint8
@@ -288,7 +291,7 @@ class TestEncodedImages:
 
     images = encoded_images.EncodedImages(read, str, 600, _SHAPE)
     np.testing.assert_array_equal(
-        images[:], np.tile(_decode(contents), (200, 1, 1, 1))
+      images[:], np.tile(_decode(contents), (200, 1, 1, 1))
     )
     assert sum(sizes) == 600
     assert max(sizes) <= 256
@@ -299,7 +302,7 @@ class TestEncodedImages:
     images = self._build([fine, fine, _UNREADABLE[name], b"no image"])
     assert len(images[:2]) == 2
     with pytest.raises(
-        sqlite_examples.DataError,
-        match=r"^file record 2 must be an image.*--on_bad_example=skip",
+      sqlite_examples.DataError,
+      match=r"^file record 2 must be an image.*--on_bad_example=skip",
     ):
       images[1:]

@@ -32,8 +32,8 @@ class TestListImages:
     folder = image_folder.list_images(tmp_path)
     assert folder.class_names == ("a", "b", "c")
     assert folder.paths == tuple(
-        tmp_path / name
-        for name in ("a/x.bmp", "a/y.pgm", "b/1.jpeg", "b/2.PNG", "c/z.jpg")
+      tmp_path / name
+      for name in ("a/x.bmp", "a/y.pgm", "b/1.jpeg", "b/2.PNG", "c/z.jpg")
     )
     np.testing.assert_array_equal(folder.labels, [0, 0, 1, 1, 2])
     assert folder.labels.dtype == np.int64
@@ -51,14 +51,14 @@ class TestListImages:
     assert folder.ignored == tuple(tmp_path / name for name in ignored)
 
   @pytest.mark.parametrize(
-      ("names", "found"),
-      [
-          ((), "found 0 with 0 images"),
-          (("1.png", "2.png"), "found 0 with 0 images"),
-          (("a/1.png", "a/2.png"), "found 1 with 2 images"),
-          (("a/1.png", "b/1.png", "c/1.png"), "found 3 with 3 images"),
-          (("a/1.png", "a/2.png", "b/1.gif"), "found 1 with 2 images"),
-      ],
+    ("names", "found"),
+    [
+      ((), "found 0 with 0 images"),
+      (("1.png", "2.png"), "found 0 with 0 images"),
+      (("a/1.png", "a/2.png"), "found 1 with 2 images"),
+      (("a/1.png", "b/1.png", "c/1.png"), "found 3 with 3 images"),
+      (("a/1.png", "a/2.png", "b/1.gif"), "found 1 with 2 images"),
+    ],
   )
   def test_too_few_classes_are_refused(self, tmp_path, names, found):
     for name in names:
@@ -82,7 +82,7 @@ class TestListImages:
     assert len(part.paths) == len(part.labels) == 5
     assert list(part.paths) == sorted(part.paths)
     assert [part.class_names[label] for label in part.labels] == [
-        path.parent.name for path in part.paths
+      path.parent.name for path in part.paths
     ]
     assert part.paths == folder.subsample(5, seed=1).paths
     assert part.paths != folder.subsample(5, seed=2).paths
@@ -102,36 +102,36 @@ class TestReadImage:
     np.testing.assert_array_equal(image, _GREY[..., np.newaxis])
     # As a colour image it has three times the same.
     np.testing.assert_array_equal(
-        image_folder.read_image(path, (2, 3, 3)),
-        np.repeat(_GREY[..., np.newaxis], 3, axis=-1),
+      image_folder.read_image(path, (2, 3, 3)),
+      np.repeat(_GREY[..., np.newaxis], 3, axis=-1),
     )
 
   @pytest.mark.parametrize("suffix", ["png", "bmp"])
   def test_colour_is_read_as_it_is(self, tmp_path, suffix):
     path = _save(tmp_path / f"x.{suffix}", _COLOUR)
     np.testing.assert_array_equal(
-        image_folder.read_image(path, (2, 3, 3)), _COLOUR
+      image_folder.read_image(path, (2, 3, 3)), _COLOUR
     )
 
   def test_jpeg_is_read(self, tmp_path):
     path = _save(tmp_path / "x.jpg", np.full([16, 16, 3], 77, np.uint8))
     np.testing.assert_allclose(
-        image_folder.read_image(path, (16, 16, 3)), 77, atol=2
+      image_folder.read_image(path, (16, 16, 3)), 77, atol=2
     )
 
   def test_content_counts_not_the_name(self, tmp_path):
     path = _save(tmp_path / "x.png", _GREY, format="BMP")
     np.testing.assert_array_equal(
-        image_folder.read_image(path, (2, 3, 1))[..., 0], _GREY
+      image_folder.read_image(path, (2, 3, 1))[..., 0], _GREY
     )
 
   def test_colour_turns_to_luma(self, tmp_path):
     path = _save(tmp_path / "x.png", _COLOUR)
     # ITU-R BT.601: 0.299 red + 0.587 green + 0.114 blue.
     np.testing.assert_allclose(
-        image_folder.read_image(path, (2, 3, 1))[..., 0],
-        _COLOUR @ [0.299, 0.587, 0.114],
-        atol=0.51,
+      image_folder.read_image(path, (2, 3, 1))[..., 0],
+      _COLOUR @ [0.299, 0.587, 0.114],
+      atol=0.51,
     )
 
   def test_transparency_becomes_white(self, tmp_path):
@@ -141,10 +141,10 @@ class TestReadImage:
     # Black: opaque, not there at all, and a fifth opaque (255 * 0.8 = 204).
     expected = np.array([[0, 255, 204]], np.uint8)[..., np.newaxis]
     np.testing.assert_array_equal(
-        image_folder.read_image(path, (1, 3, 1)), expected
+      image_folder.read_image(path, (1, 3, 1)), expected
     )
     np.testing.assert_array_equal(
-        image_folder.read_image(path, (1, 3, 3)), np.repeat(expected, 3, -1)
+      image_folder.read_image(path, (1, 3, 3)), np.repeat(expected, 3, -1)
     )
 
   def test_transparent_colour_of_a_palette_becomes_white(self, tmp_path):
@@ -163,7 +163,7 @@ class TestReadImage:
     else:
       path.write_bytes(b"P5 3 2 65535\n" + samples.astype(">u2").tobytes())
     np.testing.assert_array_equal(
-        image_folder.read_image(path, (2, 3, 1))[..., 0], _GREY
+      image_folder.read_image(path, (2, 3, 1))[..., 0], _GREY
     )
 
   def test_transparent_sample_of_16_bits_becomes_white(self, tmp_path):
@@ -183,7 +183,7 @@ class TestReadImage:
     exif[0x0112] = 6
     path = _save(tmp_path / "x.png", _GREY, exif=exif)
     np.testing.assert_array_equal(
-        image_folder.read_image(path, (3, 2, 1))[..., 0], np.rot90(_GREY, -1)
+      image_folder.read_image(path, (3, 2, 1))[..., 0], np.rot90(_GREY, -1)
     )
 
   @pytest.mark.parametrize("size", [(8, 4), (100, 60), (28, 28)])
@@ -212,14 +212,14 @@ class TestReadImage:
     broken[len(whole) // 2] ^= 255
     jpeg = _save(tmp_path / "whole.jpg", noise).read_bytes()
     for name, content in {
-        "text.png": b"this is no picture",
-        "empty.png": b"",
-        "cut.png": whole[: len(whole) // 2],
-        "header.png": whole[:20],
-        "flipped.png": bytes(broken),
-        "cut.jpg": jpeg[: len(jpeg) // 2],
-        "cut.pgm": b"P5 3 2 255\n123",
-        "sizeless.pgm": b"P5 three two 255\n123",
+      "text.png": b"this is no picture",
+      "empty.png": b"",
+      "cut.png": whole[: len(whole) // 2],
+      "header.png": whole[:20],
+      "flipped.png": bytes(broken),
+      "cut.jpg": jpeg[: len(jpeg) // 2],
+      "cut.pgm": b"P5 3 2 255\n123",
+      "sizeless.pgm": b"P5 three two 255\n123",
     }.items():
       path = _touch(tmp_path / name, content)
       with pytest.raises(image_folder.ImageFolderError) as error:

@@ -21,35 +21,33 @@ def _derive(num_users, rounds):
         when[slot].append(r)
   sizes = [sum(client.size for client in clients) for clients in rounds]
   pairs = {
-      (slot, a, b)
-      for slot, took_part in when.items()
-      for i, a in enumerate(took_part)
-      for b in took_part[i + 1 :]
+    (slot, a, b)
+    for slot, took_part in when.items()
+    for i, a in enumerate(took_part)
+    for b in took_part[i + 1 :]
   }
   users = [set().union(*(c.tolist() for c in clients)) for clients in rounds]
   common = [len(a & b) for a, b in itertools.pairwise(users)]
   closest = min((b - a for _, a, b in pairs), default=None)
   most = max(len(took_part) for took_part in when.values())
   return {
-      "num_users": num_users,
-      "num_rounds": len(rounds),
-      "max_participations": most,
-      "most_frequent_users": {
-          slot for slot, took_part in when.items() if len(took_part) == most
-      },
-      "min_separation": closest,
-      "closest_pairs": {
-          (slot, a, b) for slot, a, b in pairs if b - a == closest
-      },
-      "min_users_per_round": min(sizes, default=0),
-      "max_users_per_round": max(sizes, default=0),
-      "total_participations": sum(sizes),
-      "min_clients_per_round": min(map(len, rounds), default=0),
-      "max_clients_per_round": max(map(len, rounds), default=0),
-      "users_alone": all(
-          client.size == 1 for clients in rounds for client in clients
-      ),
-      "common_users": (min(common), max(common)) if common else None,
+    "num_users": num_users,
+    "num_rounds": len(rounds),
+    "max_participations": most,
+    "most_frequent_users": {
+      slot for slot, took_part in when.items() if len(took_part) == most
+    },
+    "min_separation": closest,
+    "closest_pairs": {(slot, a, b) for slot, a, b in pairs if b - a == closest},
+    "min_users_per_round": min(sizes, default=0),
+    "max_users_per_round": max(sizes, default=0),
+    "total_participations": sum(sizes),
+    "min_clients_per_round": min(map(len, rounds), default=0),
+    "max_clients_per_round": max(map(len, rounds), default=0),
+    "users_alone": all(
+      client.size == 1 for clients in rounds for client in clients
+    ),
+    "common_users": (min(common), max(common)) if common else None,
   }
 
 
@@ -74,23 +72,23 @@ def _agree(observed, derived):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(
-    ("name", "num_users", "clients_per_round", "users_per_client"),
-    [
-        ("poisson", 300, 3, 1),
-        ("poisson", 40, 3, 2),
-        ("fixed_size", 200, 2, 1),
-        ("min_separation", 55, 3, 2),
-    ],
+  ("name", "num_users", "clients_per_round", "users_per_client"),
+  [
+    ("poisson", 300, 3, 1),
+    ("poisson", 40, 3, 2),
+    ("fixed_size", 200, 2, 1),
+    ("min_separation", 55, 3, 2),
+  ],
 )
 def test_observations_agree_with_their_definitions(
-    tmp_path, name, num_users, clients_per_round, users_per_client, seed
+  tmp_path, name, num_users, clients_per_round, users_per_client, seed
 ):
   sampler = participation.create_sampler(
-      name,
-      num_users=num_users,
-      clients_per_round=clients_per_round,
-      users_per_client=users_per_client,
-      seed=seed,
+    name,
+    num_users=num_users,
+    clients_per_round=clients_per_round,
+    users_per_client=users_per_client,
+    seed=seed,
   )
   rounds = [sampler.sample(r) for r in range(40)]
   path = tmp_path / "trace"
@@ -107,21 +105,21 @@ def test_observations_agree_with_their_definitions(
 
 def test_observations_by_hand(trace):
   assert participation_check.observe(
-      trace
+    trace
   ) == participation_check.ObservedParticipation(
-      num_users=100,
-      num_rounds=4,
-      max_participations=3,
-      most_frequent_user=3,
-      min_separation=1,
-      closest_pair=(3, 2, 3),
-      min_users_per_round=0,
-      max_users_per_round=3,
-      total_participations=9,
-      min_clients_per_round=0,
-      max_clients_per_round=3,
-      users_alone=False,
-      common_users=(0, 1),
+    num_users=100,
+    num_rounds=4,
+    max_participations=3,
+    most_frequent_user=3,
+    min_separation=1,
+    closest_pair=(3, 2, 3),
+    min_users_per_round=0,
+    max_users_per_round=3,
+    total_participations=9,
+    min_clients_per_round=0,
+    max_clients_per_round=3,
+    users_alone=False,
+    common_users=(0, 1),
   )
   assert participation_check.observe(trace, rounds=1).min_separation is None
 
@@ -148,8 +146,8 @@ def test_rounds_that_are_not_there_are_named(tmp_path, trace):
       check.update(reader, rounds=3)
   traces.write(tmp_path / "other", 7, [])
   with (
-      participation_trace.TraceReader(tmp_path / "other") as reader,
-      pytest.raises(ValueError, match="must be of 100 users, found 7"),
+    participation_trace.TraceReader(tmp_path / "other") as reader,
+    pytest.raises(ValueError, match="must be of 100 users, found 7"),
   ):
     check.update(reader)
 
@@ -171,8 +169,8 @@ def test_the_trace_of_a_large_run_is_small(tmp_path):
   checking = time.perf_counter() - start
   size = os.path.getsize(path)
   print(
-      f"{size / 1e6:.0f} MB, {writing / 800 * 1e3:.1f} ms to record a round,"
-      f" {checking:.1f} s to check"
+    f"{size / 1e6:.0f} MB, {writing / 800 * 1e3:.1f} ms to record a round,"
+    f" {checking:.1f} s to check"
   )
   assert size < 1e9
   # 10,000,000 / 131,072 is 76.3 rounds; 800 rounds are 10.4 passes of 77.

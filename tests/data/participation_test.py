@@ -18,26 +18,26 @@ def _changed(before: list[str], after: list[str]) -> int:
 
 @pytest.mark.parametrize("users_per_client", [1, 4])
 def test_adding_a_user_under_poisson_changes_one_virtual_client(
-    users_per_client,
+  users_per_client,
 ):
   options = {
-      "clients_per_round": 6,
-      "users_per_client": users_per_client,
-      "seed": 3,
-      "sampling_probability": 0.2,
+    "clients_per_round": 6,
+    "users_per_client": users_per_client,
+    "seed": 3,
+    "sampling_probability": 0.2,
   }
   smaller = participation.PoissonSampler(100, **options)
   larger = participation.PoissonSampler(101, **options)
   people = population.Population(101)
   changes = [
-      _changed(
-          people.client_ids(smaller.sample(r)),
-          people.client_ids(larger.sample(r)),
-      )
-      for r in range(300)
+    _changed(
+      people.client_ids(smaller.sample(r)),
+      people.client_ids(larger.sample(r)),
+    )
+    for r in range(300)
   ]
   took_part = [
-      any(100 in client for client in larger.sample(r)) for r in range(300)
+    any(100 in client for client in larger.sample(r)) for r in range(300)
   ]
   # Exactly one virtual client if the user takes part, none if not.
   assert changes == [int(t) for t in took_part]
@@ -46,7 +46,7 @@ def test_adding_a_user_under_poisson_changes_one_virtual_client(
 
 @pytest.mark.parametrize("users_per_client", [1, 4])
 def test_replacing_a_user_under_fixed_size_changes_one_virtual_client(
-    users_per_client,
+  users_per_client,
 ):
   sampler = participation.FixedSizeSampler(40, 5, users_per_client, seed=1)
   names = [f"user{i:02}" for i in range(40)]
@@ -56,7 +56,7 @@ def test_replacing_a_user_under_fixed_size_changes_one_virtual_client(
   for r in range(100):
     clients = sampler.sample(r)
     changes.append(
-        _changed(before.client_ids(clients), after.client_ids(clients))
+      _changed(before.client_ids(clients), after.client_ids(clients))
     )
     took_part.append(int(any(17 in client for client in clients)))
   assert changes == took_part
@@ -67,11 +67,11 @@ def test_replacing_a_user_under_fixed_size_changes_one_virtual_client(
 @pytest.mark.parametrize("users_per_client", [1, 3])
 def test_a_user_is_in_one_virtual_client_at_most(name, users_per_client):
   sampler = participation.create_sampler(
-      name,
-      num_users=50,
-      clients_per_round=10,
-      users_per_client=users_per_client,
-      seed=5,
+    name,
+    num_users=50,
+    clients_per_round=10,
+    users_per_client=users_per_client,
+    seed=5,
   )
   for r in range(50):
     clients = sampler.sample(r)
@@ -90,7 +90,7 @@ def test_fixed_size_sizes():
 def test_every_user_takes_part_equally_often():
   for name in participation.SAMPLERS:
     sampler = participation.create_sampler(
-        name, num_users=30, clients_per_round=2, users_per_client=3
+      name, num_users=30, clients_per_round=2, users_per_client=3
     )
     rounds = 4000
     counts = np.zeros(30)
@@ -115,11 +115,11 @@ def test_poisson_sizes_are_binomial_and_clients_alike():
 def test_rounds_are_a_function_of_seed_and_round(name):
   def sample(seed, round_num):
     sampler = participation.create_sampler(
-        name,
-        num_users=40,
-        clients_per_round=4,
-        users_per_client=2,
-        seed=seed,
+      name,
+      num_users=40,
+      clients_per_round=4,
+      users_per_client=2,
+      seed=seed,
     )
     return [client.tolist() for client in sampler.sample(round_num)]
 
@@ -133,7 +133,7 @@ def _passes(sampler, num_passes):
   rounds = np.full((num_passes, sampler.num_users), -1)
   sizes = []
   for p, place in itertools.product(
-      range(num_passes), range(sampler.rounds_per_pass)
+    range(num_passes), range(sampler.rounds_per_pass)
   ):
     round_num = p * sampler.rounds_per_pass + place
     clients = sampler.sample(round_num)
@@ -148,32 +148,32 @@ def _passes(sampler, num_passes):
 
 
 @pytest.mark.parametrize(
-    ("num_users", "clients_per_round", "users_per_client"),
-    [
-        (1, 1, 1),
-        (7, 7, 1),
-        (7, 1, 1),
-        (10, 3, 1),
-        (23, 2, 2),
-        (50, 3, 4),
-        (60, 3, 4),
-        (61, 3, 4),
-        (25, 12, 2),
-    ],
+  ("num_users", "clients_per_round", "users_per_client"),
+  [
+    (1, 1, 1),
+    (7, 7, 1),
+    (7, 1, 1),
+    (10, 3, 1),
+    (23, 2, 2),
+    (50, 3, 4),
+    (60, 3, 4),
+    (61, 3, 4),
+    (25, 12, 2),
+  ],
 )
 def test_min_separation_holds_in_every_pass(
-    num_users, clients_per_round, users_per_client
+  num_users, clients_per_round, users_per_client
 ):
   most = clients_per_round * users_per_client
   rounds_per_pass = -(-num_users // most)
   for min_separation in range(1, rounds_per_pass + 1):
     for seed in range(4):
       sampler = participation.MinSeparationSampler(
-          num_users,
-          clients_per_round,
-          users_per_client,
-          seed=seed,
-          min_separation=min_separation,
+        num_users,
+        clients_per_round,
+        users_per_client,
+        seed=seed,
+        min_separation=min_separation,
       )
       assert sampler.rounds_per_pass == rounds_per_pass
       rounds, sizes = _passes(sampler, 6)
@@ -208,19 +208,19 @@ def test_largest_separation_is_the_default_and_fixes_the_rounds():
 @pytest.mark.parametrize("regroup_clients", [True, False])
 def test_virtual_clients_are_regrouped_or_fixed(regroup_clients):
   sampler = participation.MinSeparationSampler(
-      48, 4, 3, regroup_clients=regroup_clients
+    48, 4, 3, regroup_clients=regroup_clients
   )
   groups = [
-      {frozenset(client.tolist()) for client in sampler.sample(4 * p)}
-      for p in range(400)
+    {frozenset(client.tolist()) for client in sampler.sample(4 * p)}
+    for p in range(400)
   ]
   users = frozenset.union(*groups[0])
   assert all(frozenset.union(*group) == users for group in groups)
   together = collections.Counter(
-      pair
-      for group in groups
-      for client in group
-      for pair in itertools.combinations(sorted(client), 2)
+    pair
+    for group in groups
+    for client in group
+    for pair in itertools.combinations(sorted(client), 2)
   )
   if regroup_clients:
     # A pair is together with probability 2 / 11: 73 times in 400, and by five
@@ -234,7 +234,7 @@ def test_virtual_clients_are_regrouped_or_fixed(regroup_clients):
 @pytest.mark.parametrize("min_separation", [1, 3, 5])
 def test_the_rounds_of_a_window_are_drawn_anew_and_alike(min_separation):
   sampler = participation.MinSeparationSampler(
-      20, 4, min_separation=min_separation, seed=2
+    20, 4, min_separation=min_separation, seed=2
   )
   rounds, _ = _passes(sampler, 3000)
   window_size = 5 - min_separation + 1
@@ -252,10 +252,10 @@ def test_the_rounds_of_a_window_are_drawn_anew_and_alike(min_separation):
 @pytest.mark.parametrize("users_per_client", [1, 4])
 @pytest.mark.parametrize("min_separation", [1, 4, None])
 def test_an_absent_user_changes_one_virtual_client_so_many_rounds_apart(
-    users_per_client, min_separation
+  users_per_client, min_separation
 ):
   sampler = participation.MinSeparationSampler(
-      120, 5, users_per_client, seed=1, min_separation=min_separation
+    120, 5, users_per_client, seed=1, min_separation=min_separation
   )
   names = [f"user{i:03}" for i in range(120)]
   before = population.Population.from_ids(names)
@@ -289,7 +289,7 @@ def test_min_separation_rounds_need_no_earlier_ones():
 def test_ten_million_users_need_no_strings(name):
   people = population.Population(10_000_000, lambda slot: f"u{slot:08}")
   sampler = participation.create_sampler(
-      name, num_users=len(people), clients_per_round=8, users_per_client=4
+    name, num_users=len(people), clients_per_round=8, users_per_client=4
   )
   ids = people.client_ids(sampler.sample(0))
   users = [u for client_id in ids for u in population.user_ids_of(client_id)]
@@ -298,63 +298,63 @@ def test_ten_million_users_need_no_strings(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "numbers", "message"),
-    [
-        ("uniform", (10, 2, 2), "participation must be one of"),
-        ("poisson", (10, 0, 2), "clients_per_round must be at least 1"),
-        ("fixed_size", (10, 4, 3), "must be at most the number of users, 10"),
-    ],
+  ("name", "numbers", "message"),
+  [
+    ("uniform", (10, 2, 2), "participation must be one of"),
+    ("poisson", (10, 0, 2), "clients_per_round must be at least 1"),
+    ("fixed_size", (10, 4, 3), "must be at most the number of users, 10"),
+  ],
 )
 def test_mistakes_are_named(name, numbers, message):
   num_users, clients_per_round, users_per_client = numbers
   with pytest.raises(ValueError, match=message):
     participation.create_sampler(
-        name,
-        num_users=num_users,
-        clients_per_round=clients_per_round,
-        users_per_client=users_per_client,
+      name,
+      num_users=num_users,
+      clients_per_round=clients_per_round,
+      users_per_client=users_per_client,
     )
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"min_separation": 0}, "at most the 5 rounds of a pass, found 0"),
-        ({"min_separation": 6}, "at most the 5 rounds of a pass, found 6"),
-        (
-            {"min_separation": 4, "regroup_clients": False},
-            "regroup_clients must be true unless min_separation is the 5",
-        ),
-    ],
+  ("options", "message"),
+  [
+    ({"min_separation": 0}, "at most the 5 rounds of a pass, found 0"),
+    ({"min_separation": 6}, "at most the 5 rounds of a pass, found 6"),
+    (
+      {"min_separation": 4, "regroup_clients": False},
+      "regroup_clients must be true unless min_separation is the 5",
+    ),
+  ],
 )
 def test_mistakes_of_min_separation_are_named(options, message):
   with pytest.raises(ValueError, match=message):
     participation.create_sampler(
-        "min_separation", num_users=50, clients_per_round=10, **options
+      "min_separation", num_users=50, clients_per_round=10, **options
     )
 
 
 @pytest.mark.parametrize("name", ["fixed_size", "poisson"])
 @pytest.mark.parametrize(
-    "option", [{"min_separation": 2}, {"regroup_clients": False}]
+  "option", [{"min_separation": 2}, {"regroup_clients": False}]
 )
 def test_options_of_another_sampler_are_refused(name, option):
   with pytest.raises(ValueError, match=f"{next(iter(option))} must be left at"):
     participation.create_sampler(
-        name, num_users=50, clients_per_round=10, **option
+      name, num_users=50, clients_per_round=10, **option
     )
 
 
 def test_options_reach_the_sampler():
   sampler = participation.create_sampler(
-      "min_separation",
-      num_users=50,
-      clients_per_round=5,
-      users_per_client=2,
-      min_separation=5,
-      regroup_clients=False,
-      seed=4,
+    "min_separation",
+    num_users=50,
+    clients_per_round=5,
+    users_per_client=2,
+    min_separation=5,
+    regroup_clients=False,
+    seed=4,
   )
   assert sampler == participation.MinSeparationSampler(
-      50, 5, 2, seed=4, min_separation=5, regroup_clients=False
+    50, 5, 2, seed=4, min_separation=5, regroup_clients=False
   )

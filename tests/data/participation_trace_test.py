@@ -21,10 +21,10 @@ def _read(path):
 
 
 _ROUNDS_READ = [
-    (0, 2, [3, 5, 99]),
-    (1, 0, []),
-    (2, 3, [0, 3, 98]),
-    (3, 1, [1, 3, 70]),
+  (0, 2, [3, 5, 99]),
+  (1, 0, []),
+  (2, 3, [0, 3, 98]),
+  (3, 1, [1, 3, 70]),
 ]
 
 
@@ -61,13 +61,13 @@ def test_a_round_is_on_its_way_when_it_is_recorded(tmp_path):
 
 def test_a_killed_process_loses_nothing(tmp_path):
   program = (
-      "import os, signal, sys\n"
-      "import numpy as np\n"
-      "from tff_fedemb.data import participation_trace\n"
-      "writer = participation_trace.TraceWriter(sys.argv[1], 10)\n"
-      "for r in range(3):\n"
-      "  writer.record(r, [np.array([r, 9])])\n"
-      "os.kill(os.getpid(), signal.SIGKILL)\n"
+    "import os, signal, sys\n"
+    "import numpy as np\n"
+    "from tff_fedemb.data import participation_trace\n"
+    "writer = participation_trace.TraceWriter(sys.argv[1], 10)\n"
+    "for r in range(3):\n"
+    "  writer.record(r, [np.array([r, 9])])\n"
+    "os.kill(os.getpid(), signal.SIGKILL)\n"
   )
   path = tmp_path / "trace"
   ended = subprocess.run([sys.executable, "-c", program, path], check=False)
@@ -85,13 +85,13 @@ def test_a_resumed_run_repeats_rounds_and_goes_on(trace):
 
 
 @pytest.mark.parametrize(
-    ("clients", "message"),
-    [
-        (traces.group([0], [3], [97]), "2 users in one of them only.*slot 97"),
-        (traces.group([0], [3]), "1 users in one of them only.*slot 98"),
-        (traces.group([0, 3], [98]), "3 virtual clients, found 3 in 2"),
-        ([], "must be as recorded"),
-    ],
+  ("clients", "message"),
+  [
+    (traces.group([0], [3], [97]), "2 users in one of them only.*slot 97"),
+    (traces.group([0], [3]), "1 users in one of them only.*slot 98"),
+    (traces.group([0, 3], [98]), "3 virtual clients, found 3 in 2"),
+    ([], "must be as recorded"),
+  ],
 )
 def test_a_round_repeated_with_others_is_refused(trace, clients, message):
   before = trace.read_bytes()
@@ -99,31 +99,31 @@ def test_a_round_repeated_with_others_is_refused(trace, clients, message):
     with pytest.raises(participation_trace.TraceError, match=message):
       writer.record(2, clients)
     with pytest.raises(
-        ValueError, match="the participation of round 2 must be as recorded"
+      ValueError, match="the participation of round 2 must be as recorded"
     ):
       writer.record(2, clients)
   assert trace.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("round_num", "clients", "message"),
-    [
-        (4, traces.group([1, 2], [2]), "found slot 2 repeated"),
-        (4, traces.group([1, 1]), "found slot 1 repeated"),
-        (4, traces.group([100]), "below 100, found 100"),
-        (
-            4,
-            traces.group([-1, 5]),
-            "must be at least 0 and below 100, found -1",
-        ),
-        (2, traces.group([1, 1]), "found slot 1 repeated"),
-        (
-            5,
-            traces.group([1]),
-            "at most 4, the first round that is not recorded",
-        ),
-        (-1, traces.group([1]), "round_num must be at least 0"),
-    ],
+  ("round_num", "clients", "message"),
+  [
+    (4, traces.group([1, 2], [2]), "found slot 2 repeated"),
+    (4, traces.group([1, 1]), "found slot 1 repeated"),
+    (4, traces.group([100]), "below 100, found 100"),
+    (
+      4,
+      traces.group([-1, 5]),
+      "must be at least 0 and below 100, found -1",
+    ),
+    (2, traces.group([1, 1]), "found slot 1 repeated"),
+    (
+      5,
+      traces.group([1]),
+      "at most 4, the first round that is not recorded",
+    ),
+    (-1, traces.group([1]), "round_num must be at least 0"),
+  ],
 )
 def test_what_cannot_be_is_not_recorded(trace, round_num, clients, message):
   before = trace.read_bytes()
@@ -202,12 +202,12 @@ def test_a_missing_record_is_damage(tmp_path):
   whole = path.read_bytes()
   path.write_bytes(whole[: ends[0]] + whole[ends[1] :])
   for opened in (
-      lambda: participation_trace.TraceReader(path),
-      lambda: participation_trace.TraceWriter(path, 100),
+    lambda: participation_trace.TraceReader(path),
+    lambda: participation_trace.TraceWriter(path, 100),
   ):
     with pytest.raises(
-        participation_trace.TraceError,
-        match=f"damage in the record of round 1 at byte {ends[0]}",
+      participation_trace.TraceError,
+      match=f"damage in the record of round 1 at byte {ends[0]}",
     ):
       opened()
 
@@ -226,9 +226,9 @@ def test_files_that_are_no_trace_are_named(tmp_path, trace):
   foreign = tmp_path / "foreign"
   foreign.write_bytes(b"SQLite format 3\0" * 9)
   for opened in (
-      lambda: participation_trace.TraceReader(foreign),
-      lambda: participation_trace.TraceWriter(foreign, 100),
-      lambda: participation_check.observe(foreign),
+    lambda: participation_trace.TraceReader(foreign),
+    lambda: participation_trace.TraceWriter(foreign, 100),
+    lambda: participation_check.observe(foreign),
   ):
     with pytest.raises(ValueError, match="foreign must be a trace"):
       opened()

@@ -20,14 +20,14 @@ def example(content, label):
   features = {}
   if content is not None:
     features["image/encoded_jpeg"] = tf.train.Feature(
-        bytes_list=tf.train.BytesList(value=[content])
+      bytes_list=tf.train.BytesList(value=[content])
     )
   if label is not None:
     features["class"] = tf.train.Feature(
-        int64_list=tf.train.Int64List(value=[label])
+      int64_list=tf.train.Int64List(value=[label])
     )
   return tf.train.Example(
-      features=tf.train.Features(feature=features)
+    features=tf.train.Features(feature=features)
   ).SerializeToString()
 
 
@@ -36,9 +36,7 @@ def write(path, records):
   path.parent.mkdir(parents=True, exist_ok=True)
   with tf.io.TFRecordWriter(str(path)) as writer:
     for record in records:
-      writer.write(
-          record if isinstance(record, bytes) else example(*record)
-      )
+      writer.write(record if isinstance(record, bytes) else example(*record))
   return path
 
 
@@ -46,8 +44,8 @@ def write_users(directory, users):
   """Writes a file for each user, of pictures with the labels given."""
   for number, (user_id, labels) in enumerate(users.items()):
     write(
-        directory / user_id,
-        [(encode(100 * number + i), label) for i, label in enumerate(labels)],
+      directory / user_id,
+      [(encode(100 * number + i), label) for i, label in enumerate(labels)],
     )
   return directory
 

@@ -12,19 +12,19 @@ from tff_fedemb.data import pipelines
 def _count(stop, batch_size):
   numbers = tf.range(stop)
   return tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(
-          x=tf.stack([numbers, -numbers], axis=1),
-          y=tf.strings.as_string(numbers),
-      )
+    collections.OrderedDict(
+      x=tf.stack([numbers, -numbers], axis=1),
+      y=tf.strings.as_string(numbers),
+    )
   ).batch(batch_size)
 
 
 @pytest.mark.parametrize(
-    ("stop", "max_elements", "expected"),
-    [(7, 0, 7), (7, 5, 5), (7, 100, 7), (0, 0, 0), (0, 3, 0)],
+  ("stop", "max_elements", "expected"),
+  [(7, 0, 7), (7, 5, 5), (7, 100, 7), (0, 0, 0), (0, 3, 0)],
 )
 def test_gathers_the_first_elements_of_all_batches(
-    stop, max_elements, expected
+  stop, max_elements, expected
 ):
   @tf.function
   def gather(stop):

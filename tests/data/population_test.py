@@ -15,7 +15,7 @@ def test_client_id_names_its_users():
 
 def test_default_identifiers_are_slots():
   assert population.Population(5).client_ids(
-      [np.array([4]), np.array([0, 1])]
+    [np.array([4]), np.array([0, 1])]
   ) == ["4", "0\n1"]
 
 

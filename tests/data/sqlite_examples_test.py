@@ -11,9 +11,9 @@ from tff_fedemb.data import pipelines
 from tff_fedemb.data import sqlite_examples
 
 _USERS = {
-    "ann": [b"a0", b"a1"],
-    "bob": [b"b0"],
-    "cyd": [b"c0", b"c1", b"c2"],
+  "ann": [b"a0", b"a1"],
+  "bob": [b"b0"],
+  "cyd": [b"c0", b"c1", b"c2"],
 }
 
 
@@ -21,7 +21,7 @@ _USERS = {
 def _path(tmp_path):
   path = tmp_path / "data.sqlite"
   sqlite_examples.write_examples(
-      path, {"train": _USERS.items(), "test": [("dan", [b"d0"])]}
+    path, {"train": _USERS.items(), "test": [("dan", [b"d0"])]}
   )
   return path
 
@@ -35,21 +35,30 @@ def test_virtual_client_holds_its_users_examples(path):
     return serialized
 
   assert read("cyd\nann").numpy().tolist() == [
-      b"a0", b"a1", b"c0", b"c1", b"c2",
-  ]  # fmt: skip
+    b"a0",
+    b"a1",
+    b"c0",
+    b"c1",
+    b"c2",
+  ]
   assert read("bob").numpy().tolist() == [b"b0"]
   assert read("dan").numpy().tolist() == []
   assert examples.user_ids == ["ann", "bob", "cyd"]
   assert examples.read_serialized() == [
-      b"a0", b"a1", b"b0", b"c0", b"c1", b"c2",
-  ]  # fmt: skip
+    b"a0",
+    b"a1",
+    b"b0",
+    b"c0",
+    b"c1",
+    b"c2",
+  ]
 
 
 def test_excluded_users_have_no_examples(path):
   examples = sqlite_examples.SqliteExamples(path, "train")
   for client_id, expected in (
-      ("cyd\nann\nbob", [b"a0", b"a1"]),
-      ("bob", []),
+    ("cyd\nann\nbob", [b"a0", b"a1"]),
+    ("bob", []),
   ):
     dataset = examples.create_dataset(client_id, exclude=["bob", "cyd"])
     assert pipelines.gather(dataset)[0].numpy().tolist() == expected
@@ -58,7 +67,7 @@ def test_excluded_users_have_no_examples(path):
 def test_users_without_examples_are_kept(tmp_path):
   path = tmp_path / "data.sqlite"
   sqlite_examples.write_examples(
-      path, {"train": [("ann", []), ("bob", [b"b0"]), ("cyd", [])]}
+    path, {"train": [("ann", []), ("bob", [b"b0"]), ("cyd", [])]}
   )
   examples = sqlite_examples.SqliteExamples(path, "train")
   assert examples.user_ids == ["ann", "bob", "cyd"]
@@ -73,8 +82,11 @@ def test_rows_are_read_by_number(path):
   np.testing.assert_array_equal(examples.num_examples, [2, 1, 3])
   assert examples.num_examples.dtype == np.int64
   assert examples.read_rows(np.array([5, 0, 2, 0])) == [
-      b"c2", b"a0", b"b0", b"a0",
-  ]  # fmt: skip
+    b"c2",
+    b"a0",
+    b"b0",
+    b"a0",
+  ]
   assert examples.read_rows([]) == []
   everything = examples.read_serialized()
   assert examples.read_rows(range(len(everything))) == everything
@@ -96,9 +108,9 @@ def test_notes_are_taken_while_examples_are_written(tmp_path, path):
   sqlite_examples.write_examples(noted, {"train": users()}, notes=notes)
   examples = sqlite_examples.SqliteExamples(noted, "train")
   assert examples.read_notes() == [
-      ("seen", "ann: it's here"),
-      ("seen", "bob: it's here"),
-      ("seen", "cyd: it's here"),
+    ("seen", "ann: it's here"),
+    ("seen", "bob: it's here"),
+    ("seen", "cyd: it's here"),
   ]
   assert sqlite_examples.SqliteExamples(path, "train").read_notes() == []
 
@@ -106,10 +118,10 @@ def test_notes_are_taken_while_examples_are_written(tmp_path, path):
 def test_file_of_tff_has_no_notes(tmp_path):
   path = tmp_path / "tff.sqlite"
   tff.simulation.datasets.save_to_sql_client_data(
-      ["ann"],
-      lambda _: tf.data.Dataset.from_tensor_slices({"x": [1, 2]}),
-      str(path),
-      split_names_by_client_id={"ann": "train"},
+    ["ann"],
+    lambda _: tf.data.Dataset.from_tensor_slices({"x": [1, 2]}),
+    str(path),
+    split_names_by_client_id={"ann": "train"},
   )
   examples = sqlite_examples.SqliteExamples(path, "train")
   assert examples.read_notes() == []
@@ -125,15 +137,15 @@ def test_tff_reads_what_we_write(path):
 
 def test_example_round_trip():
   serialized = sqlite_examples.serialize_example(
-      {"image": b"\x00\xff", "label": np.int16(7), "pixels": np.ones([2, 2])}
+    {"image": b"\x00\xff", "label": np.int16(7), "pixels": np.ones([2, 2])}
   )
   parsed = tf.io.parse_single_example(
-      serialized,
-      {
-          "image": tf.io.FixedLenFeature([], tf.string),
-          "label": tf.io.FixedLenFeature([], tf.int64),
-          "pixels": tf.io.FixedLenFeature([2, 2], tf.float32),
-      },
+    serialized,
+    {
+      "image": tf.io.FixedLenFeature([], tf.string),
+      "label": tf.io.FixedLenFeature([], tf.int64),
+      "pixels": tf.io.FixedLenFeature([2, 2], tf.float32),
+    },
   )
   assert parsed["image"] == b"\x00\xff"
   assert parsed["label"] == 7

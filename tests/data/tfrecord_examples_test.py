@@ -26,10 +26,10 @@ def _directory(tmp_path):
 def _create(directory, tmp_path):
   def create(bad=None):
     return tfrecord_examples.TfRecordExamples(
-        directory,
-        tmp_path / "cache",
-        name="photos",
-        bad=bad_examples.BadExamples() if bad is None else bad,
+      directory,
+      tmp_path / "cache",
+      name="photos",
+      bad=bad_examples.BadExamples() if bad is None else bad,
     )
 
   return create
@@ -39,8 +39,8 @@ def _read(dataset):
   batches = list(dataset.as_numpy_iterator())
   assert all(len(batch["x"]) == len(batch["y"]) <= 64 for batch in batches)
   return (
-      [content for batch in batches for content in batch["x"]],
-      [label for batch in batches for label in batch["y"]],
+    [content for batch in batches for content in batch["x"]],
+    [label for batch in batches for label in batch["y"]],
   )
 
 
@@ -66,13 +66,13 @@ def test_a_virtual_client_has_its_users_one_after_the_other(create):
   contents, labels = _read_client(examples, "3", "x y", "2")
   assert labels == [4, 4] + [7] * 70 + [0, 1, 2]
   assert contents == [
-      photo_files.encode(seed)
-      for seed in (300, 301, *range(200, 270), 100, 101, 102)
+    photo_files.encode(seed)
+    for seed in (300, 301, *range(200, 270), 100, 101, 102)
   ]
   spec = examples.create_dataset(tf.constant("2")).element_spec
   assert spec == {
-      "x": tf.TensorSpec([None], tf.string),
-      "y": tf.TensorSpec([None], tf.int64),
+    "x": tf.TensorSpec([None], tf.string),
+    "y": tf.TensorSpec([None], tf.int64),
   }
 
 
@@ -85,8 +85,8 @@ def test_runs_inside_a_computation(directory, create, damaged):
   @tff.tensorflow.computation(tff.types.TensorType(np.str_))
   def sum_labels(client_id):
     return examples.create_dataset(client_id).reduce(
-        tf.constant(0, tf.int64),
-        lambda total, batch: total + tf.reduce_sum(batch["y"]),
+      tf.constant(0, tf.int64),
+      lambda total, batch: total + tf.reduce_sum(batch["y"]),
     )
 
   assert sum_labels("10\n2") == 8 + (1 if damaged else 3)
@@ -102,12 +102,12 @@ def test_runs_in_a_session_of_one_thread(directory, create, damaged):
     client_id = tf.compat.v1.placeholder(tf.string, [])
     found = pipelines.gather(examples.create_dataset(client_id))
     config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
+      intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
     )
     with tf.compat.v1.Session(config=config) as session:
       for users, labels in (
-          ("2\n10", [0, 1, 3, 5] if damaged else [0, 1, 2, 3, 5]),
-          ("3", [] if damaged else [4, 4]),
+        ("2\n10", [0, 1, 3, 5] if damaged else [0, 1, 2, 3, 5]),
+        ("3", [] if damaged else [4, 4]),
       ):
         read = session.run(found, {client_id: users})
         assert read["y"].tolist() == labels
@@ -139,13 +139,13 @@ class TestBad:
     assert lines[-2].startswith("train/z record 1: not a tf.train.Example")
     single = "left out, one image, and two are needed"
     assert (*lines[1:-2], lines[-1]) == (
-        f"train/10: {single}",
-        "train/2: left out, empty",
-        f"train/3: {single}",
-        "train/y record 1: not an image that can be decoded",
-        f"train/y: {single}",
-        "train/z record 0: not an image that can be decoded",
-        "train/z: left out, no image",
+      f"train/10: {single}",
+      "train/2: left out, empty",
+      f"train/3: {single}",
+      "train/y record 1: not an image that can be decoded",
+      f"train/y: {single}",
+      "train/z record 0: not an image that can be decoded",
+      "train/z: left out, no image",
     )
     assert not examples.warnings
     assert examples.labels.tolist() == [7] * 70
@@ -154,16 +154,16 @@ class TestBad:
     assert _read_client(examples, *examples.user_ids)[1] == [7] * 70
 
   def test_one_users_data_do_not_change_who_the_users_are(
-      self, directory, create
+    self, directory, create
   ):
     users = create().user_ids
     for damage in (
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(b"no records"),
-        lambda path: photo_files.write(path, [(b"", 1)] * 3),
-        lambda path: photo_files.write(path, [b"no example"] * 3),
-        lambda path: photo_files.write(path, [(_WHOLE, 1)]),
-        photo_files.cut,
+      lambda path: path.write_bytes(b""),
+      lambda path: path.write_bytes(b"no records"),
+      lambda path: photo_files.write(path, [(b"", 1)] * 3),
+      lambda path: photo_files.write(path, [b"no example"] * 3),
+      lambda path: photo_files.write(path, [(_WHOLE, 1)]),
+      photo_files.cut,
     ):
       damage(directory / "2")
       for policy in bad_examples.POLICIES:
@@ -176,8 +176,8 @@ class TestBad:
     bad.check()
     assert not bad.lines
     assert examples.warnings == (
-        "1 of 4 users have one image only, with nothing to compare it with:"
-        " train/3.",
+      "1 of 4 users have one image only, with nothing to compare it with:"
+      " train/3.",
     )
     assert _read_client(examples, "3") == ([_WHOLE], [1])
     assert examples.labels.tolist() == [3, 5, 0, 1, 2, 1] + [7] * 70
@@ -190,23 +190,23 @@ class TestBad:
     assert line.endswith(": train/a, train/b, train/c, train/d, train/e, ....")
 
   @pytest.mark.parametrize(
-      ("record", "what"),
-      [
-          (b"\xff\xffno example", "not a tf.train.Example"),
-          (photo_files.example(_WHOLE, None), "not a tf.train.Example"),
-          (photo_files.example(None, 5), "not a tf.train.Example"),
-          (photo_files.example(_WHOLE[:-2], 5), "not an image"),
-          # It begins and ends as a JPEG does.
-          (photo_files.example(_WHOLE[:100] + _WHOLE[-2:], 5), "not an image"),
-      ],
-      ids=["foreign", "no class", "no image", "cut image", "broken image"],
+    ("record", "what"),
+    [
+      (b"\xff\xffno example", "not a tf.train.Example"),
+      (photo_files.example(_WHOLE, None), "not a tf.train.Example"),
+      (photo_files.example(None, 5), "not a tf.train.Example"),
+      (photo_files.example(_WHOLE[:-2], 5), "not an image"),
+      # It begins and ends as a JPEG does.
+      (photo_files.example(_WHOLE[:100] + _WHOLE[-2:], 5), "not an image"),
+    ],
+    ids=["foreign", "no class", "no image", "cut image", "broken image"],
   )
   def test_skip_leaves_out_a_record_alone(
-      self, directory, create, record, what
+    self, directory, create, record, what
   ):
     other = photo_files.encode(9)
     photo_files.write(
-        directory / "3", [(_WHOLE, 1), record, (other, 2), record, (other, 3)]
+      directory / "3", [(_WHOLE, 1), record, (other, 2), record, (other, 3)]
     )
     photo_files.write(directory / "x y", [record, *[(other, 8)] * 70, record])
     photo_files.cut(directory / "2")
@@ -215,9 +215,9 @@ class TestBad:
     assert examples.user_ids == ["10", "2", "3", "x y"]
     assert len(bad.lines) == 5
     for line, where in zip(
-        bad.lines[1:],
-        ("3 record 1", "3 record 3", "x y record 0", "x y record 71"),
-        strict=True,
+      bad.lines[1:],
+      ("3 record 1", "3 record 3", "x y record 0", "x y record 71"),
+      strict=True,
     ):
       assert line.startswith(f"train/{where}: {what}")
     assert _read_client(examples, "3") == ([_WHOLE, other, other], [1, 2, 3])
@@ -226,7 +226,7 @@ class TestBad:
     assert examples.labels.tolist() == [3, 5, 0, 1, 1, 2, 3] + [8] * 70
 
   def test_skip_reads_the_index_of_all_images_once(
-      self, directory, create, monkeypatch
+    self, directory, create, monkeypatch
   ):
     broken = _WHOLE[:100] + _WHOLE[-2:]
     photo_files.write(directory / "3", [(_WHOLE, 1), (broken, 2), (_WHOLE, 3)])
@@ -245,8 +245,8 @@ class TestBad:
     bad = bad_examples.BadExamples("fail")
     create(bad)
     with pytest.raises(
-        sqlite_examples.DataError,
-        match=r"2 bad examples: train/2: empty; train/3 record 1: not an image",
+      sqlite_examples.DataError,
+      match=r"2 bad examples: train/2: empty; train/3 record 1: not an image",
     ):
       bad.check()
 
@@ -254,7 +254,7 @@ class TestBad:
     for user_id in _USERS:
       (directory / user_id).write_bytes(b"")
     with pytest.raises(
-        sqlite_examples.DataError, match=r"a user of two .*4 bad examples"
+      sqlite_examples.DataError, match=r"a user of two .*4 bad examples"
     ):
       create(bad_examples.BadExamples("skip"))
     for user_id in _USERS:
@@ -275,7 +275,7 @@ class TestBad:
   def test_finds_what_made_a_client_fail(self, directory, create):
     broken = _WHOLE[:100] + _WHOLE[-2:]
     photo_files.write(
-        directory / "3", [(_WHOLE, 1), (broken, 2), (_WHOLE, 3), (b"", 3)]
+      directory / "3", [(_WHOLE, 1), (broken, 2), (_WHOLE, 3), (b"", 3)]
     )
     examples = create()
     assert examples.find_bad_examples("10\n2") == []
@@ -285,8 +285,8 @@ class TestBad:
     assert len(lines) == 4
     assert lines[0].startswith("train/2: cut or damaged at byte 0 ")
     assert lines[1:3] == [
-        "train/3 record 1: not an image that can be decoded",
-        "train/3 record 3: not an image that can be decoded",
+      "train/3 record 1: not an image that can be decoded",
+      "train/3 record 3: not an image that can be decoded",
     ]
     assert lines[3].startswith("train/x y: ")
     assert "No such file" in lines[3]
@@ -297,8 +297,8 @@ class TestBad:
     examples = create(bad_examples.BadExamples("skip"))
     assert examples.find_bad_examples("10\n2\n3") == []
     photo_files.write(
-        directory / "3", [(_WHOLE, 1), (b"", 2), (_WHOLE[:-2], 3)]
+      directory / "3", [(_WHOLE, 1), (b"", 2), (_WHOLE[:-2], 3)]
     )
     assert examples.find_bad_examples("10\n2\n3") == [
-        "train/3 record 2: not an image that can be decoded"
+      "train/3 record 2: not an image that can be decoded"
     ]

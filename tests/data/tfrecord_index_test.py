@@ -43,28 +43,26 @@ def test_finds_records_and_labels(paths):
   assert index.describe_faults(0, "1") == []
   records = tfrecord_index.read_records(paths[1], index, np.array([4, 2]))
   assert records == [
-      photo_files.example(photo_files.encode(102), 2),
-      photo_files.example(photo_files.encode(100), 0),
+    photo_files.example(photo_files.encode(102), 2),
+    photo_files.example(photo_files.encode(100), 0),
   ]
   assert tfrecord_index.read_images(paths[0], index, np.array([1])) == [
-      photo_files.encode(1)
+    photo_files.encode(1)
   ]
 
 
 @pytest.mark.parametrize(
-    ("record", "what"),
-    [
-        (b"\xff\xffno example", "not a tf.train.Example"),
-        ((None, 3), "not a tf.train.Example with one image/encoded_jpeg"),
-        ((_WHOLE, None), "not a tf.train.Example with one image/encoded_jpeg"),
-        ((_WHOLE[:-9], 3), "not an image that can be decoded"),
-        ((b"", 3), "not an image that can be decoded"),
-    ],
+  ("record", "what"),
+  [
+    (b"\xff\xffno example", "not a tf.train.Example"),
+    ((None, 3), "not a tf.train.Example with one image/encoded_jpeg"),
+    ((_WHOLE, None), "not a tf.train.Example with one image/encoded_jpeg"),
+    ((_WHOLE[:-9], 3), "not an image that can be decoded"),
+    ((b"", 3), "not an image that can be decoded"),
+  ],
 )
 def test_names_records_that_cannot_be_used(tmp_path, record, what):
-  path = photo_files.write(
-      tmp_path / "7", [(_WHOLE, 1), record, (_WHOLE, 2)]
-  )
+  path = photo_files.write(tmp_path / "7", [(_WHOLE, 1), record, (_WHOLE, 2)])
   index = tfrecord_index.build_index([path])
   np.testing.assert_array_equal(index.fine, [True, False, True])
   ((where, found),) = index.describe_faults(0, "train/7")
@@ -73,9 +71,9 @@ def test_names_records_that_cannot_be_used(tmp_path, record, what):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [_WHOLE + b"\0\0", photo_files.encode(0, "PNG")],
-    ids=["JPEG with something after it", "PNG"],
+  "content",
+  [_WHOLE + b"\0\0", photo_files.encode(0, "PNG")],
+  ids=["JPEG with something after it", "PNG"],
 )
 def test_an_image_that_only_looks_odd_is_fine(tmp_path, content):
   path = photo_files.write(tmp_path / "7", [(content, 1)])
@@ -100,15 +98,15 @@ def test_decodes_every_image_when_asked(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        lambda path, second: photo_files.cut(path, second + 5),
-        lambda path, second: photo_files.cut(path, second + 40),
-        lambda path, second: photo_files.cut(path, -1),
-        lambda path, second: photo_files.flip(path, second + 1),
-        lambda path, second: photo_files.flip(path, second + 100),
-    ],
-    ids=["in a header", "in a record", "at the end", "length", "content"],
+  "damage",
+  [
+    lambda path, second: photo_files.cut(path, second + 5),
+    lambda path, second: photo_files.cut(path, second + 40),
+    lambda path, second: photo_files.cut(path, -1),
+    lambda path, second: photo_files.flip(path, second + 1),
+    lambda path, second: photo_files.flip(path, second + 100),
+  ],
+  ids=["in a header", "in a record", "at the end", "length", "content"],
 )
 def test_finds_damage(paths, damage):
   whole = tfrecord_index.build_index(paths)
@@ -118,11 +116,13 @@ def test_finds_damage(paths, damage):
   assert index.fine.all()
   last = index.ends[1]
   num_whole = 2 if last > second else 1
-  assert index.describe_faults(1, "train/2") == [(
+  assert index.describe_faults(1, "train/2") == [
+    (
       "train/2",
       f"cut or damaged at byte {last} of {paths[1].stat().st_size}, after"
       f" {num_whole} whole records",
-  )]
+    )
+  ]
   assert index.firsts[2] == 2 + num_whole
   assert index.describe_faults(0, "train/1") == []
 
@@ -134,7 +134,7 @@ def test_an_empty_file_and_one_of_another_kind(tmp_path):
   np.testing.assert_array_equal(index.firsts, [0, 0, 0])
   assert index.describe_faults(0, "1") == []
   assert index.describe_faults(1, "2")[0][1].startswith(
-      "cut or damaged at byte 0 of 150"
+    "cut or damaged at byte 0 of 150"
   )
 
 
@@ -150,7 +150,7 @@ class TestOpenIndex:
     loaded = _open(paths, tmp_path / "new" / "cache")
     for field in dataclasses.fields(built):
       np.testing.assert_array_equal(
-          getattr(loaded, field.name), getattr(built, field.name)
+        getattr(loaded, field.name), getattr(built, field.name)
       )
 
   def test_reads_them_again_when_one_changes(self, paths, tmp_path):
@@ -161,7 +161,7 @@ class TestOpenIndex:
     assert len(list(cache.iterdir())) == 1
 
   def test_reads_them_again_when_a_time_changes(
-      self, paths, tmp_path, monkeypatch
+    self, paths, tmp_path, monkeypatch
   ):
     _open(paths, tmp_path / "cache")
     os.utime(paths[0], ns=(0, 0))
@@ -186,20 +186,20 @@ class TestOpenIndex:
     _open(paths, cache)
     (cached,) = cache.iterdir()
     cached.write_bytes(
-        cached.read_bytes()[:300] if content is None else content
+      cached.read_bytes()[:300] if content is None else content
     )
     assert _open(paths, cache).labels.tolist() == [3, 5, 0, 1, 2]
 
   def test_refuses_a_missing_file(self, paths, tmp_path):
     with pytest.raises(
-        sqlite_examples.DataError, match=r"train/3 must be a file.*No such file"
+      sqlite_examples.DataError, match=r"train/3 must be a file.*No such file"
     ):
       _open([*paths, tmp_path / "train" / "3"], tmp_path / "cache")
 
   def test_refuses_a_cache_that_is_no_folder(self, paths, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(
-        sqlite_examples.DataError, match=r"--cache_dir must be writable.*file"
+      sqlite_examples.DataError, match=r"--cache_dir must be writable.*file"
     ):
       _open(paths, tmp_path / "file" / "cache")
 

@@ -23,7 +23,7 @@ def test_nothing_if_there_is_no_such_file(tmp_path, content):
 
 def test_does_without_tensorflow():
   code = (
-      "import sys; from tff_fedemb.data import tfrecord_layout;"
-      " sys.exit('tensorflow' in sys.modules)"
+    "import sys; from tff_fedemb.data import tfrecord_layout;"
+    " sys.exit('tensorflow' in sys.modules)"
   )
   subprocess.run([sys.executable, "-c", code], check=True)

@@ -6,7 +6,7 @@ import os
 import pytest
 import tensorflow as tf
 from tensorflow_federated.python.simulation.datasets import (
-    vision_datasets_utils,
+  vision_datasets_utils,
 )
 
 from tff_fedemb.data import tfrecord_writing

@@ -19,8 +19,8 @@ def write(path, num_users, rounds):
 
 NUM_USERS = 100
 ROUNDS = [
-    group([5, 3], [99]),
-    [],
-    group([0], [3], [98]),
-    group([3, 70, 1]),
+  group([5, 3], [99]),
+  [],
+  group([0], [3], [98]),
+  group([3, 70, 1]),
 ]

@@ -16,7 +16,7 @@ _DELTA = 1e-5
 def _exact_delta(epsilon, sigma):
   """Theorem 8 of Balle and Wang 2018, in its first form."""
   return stats.norm.cdf(-epsilon * sigma + 0.5 / sigma) - math.exp(
-      epsilon
+    epsilon
   ) * stats.norm.cdf(-epsilon * sigma - 0.5 / sigma)
 
 
@@ -24,55 +24,55 @@ def _exact_epsilon(noise_multipliers, delta=_DELTA):
   """Of unsampled Gaussian mechanisms together."""
   sigma = 1 / math.sqrt(sum(z**-2 for z in noise_multipliers))
   return optimize.brentq(
-      lambda epsilon: _exact_delta(epsilon, sigma) - delta, 0, 200
+    lambda epsilon: _exact_delta(epsilon, sigma) - delta, 0, 200
   )
 
 
 def _calibrate(*releases, epsilon=1.0, delta=_DELTA, **options):
-  return budget_lib.calibrate(
-      releases, epsilon=epsilon, delta=delta, **options
-  )
+  return budget_lib.calibrate(releases, epsilon=epsilon, delta=delta, **options)
 
 
 def test_split_by_hand():
   # Shares 1 and 3, the latter in 4 equal pieces: of the zCDP 1 / (2 z^2) the
   # first has 1 / (8 z^2) = 1 / (2 (2 z)^2), each of the pieces 3 / (32 z^2).
   budget = _calibrate(
-      budget_lib.PlannedRelease('once'),
-      budget_lib.PlannedRelease('steps', 3.0, 4),
+    budget_lib.PlannedRelease("once"),
+    budget_lib.PlannedRelease("steps", 3.0, 4),
   )
-  once = budget.noise_multipliers['once']
-  steps = budget.noise_multipliers['steps']
+  once = budget.noise_multipliers["once"]
+  steps = budget.noise_multipliers["steps"]
   assert steps / once == pytest.approx(math.sqrt(16 / 3) / 2, rel=1e-12)
   scale = once / 2
   assert 1 / (2 * scale**2) == pytest.approx(
-      1 / (2 * once**2) + 4 / (2 * steps**2), rel=1e-12
+    1 / (2 * once**2) + 4 / (2 * steps**2), rel=1e-12
   )
   assert budget.epsilon == pytest.approx(_exact_epsilon([scale]), rel=1e-9)
-  assert budget.accountant == 'gaussian'
-  assert budget.event == dp_accounting.ComposedDpEvent([
+  assert budget.accountant == "gaussian"
+  assert budget.event == dp_accounting.ComposedDpEvent(
+    [
       dp_accounting.GaussianDpEvent(once),
       dp_accounting.SelfComposedDpEvent(
-          dp_accounting.GaussianDpEvent(steps), 4
+        dp_accounting.GaussianDpEvent(steps), 4
       ),
-  ])
+    ]
+  )
 
 
 def test_shares_are_relative():
   first, second = (
-      _calibrate(
-          budget_lib.PlannedRelease('a', share),
-          budget_lib.PlannedRelease('b', 4 * share),
-      ).noise_multipliers
-      for share in (0.2, 7.0)
+    _calibrate(
+      budget_lib.PlannedRelease("a", share),
+      budget_lib.PlannedRelease("b", 4 * share),
+    ).noise_multipliers
+    for share in (0.2, 7.0)
   )
   assert first == pytest.approx(second, rel=1e-9)
 
 
 def test_split_replaces_shares():
-  releases = budget_lib.PlannedRelease('a'), budget_lib.PlannedRelease('b')
-  budget = _calibrate(*releases, split={'a': 9.0})
-  ratio = budget.noise_multipliers['b'] / budget.noise_multipliers['a']
+  releases = budget_lib.PlannedRelease("a"), budget_lib.PlannedRelease("b")
+  budget = _calibrate(*releases, split={"a": 9.0})
+  ratio = budget.noise_multipliers["b"] / budget.noise_multipliers["a"]
   assert ratio == pytest.approx(3.0, rel=1e-12)
   assert [release.share for release in budget.releases] == [9.0, 1.0]
   # It moves noise, and costs nothing.
@@ -80,18 +80,18 @@ def test_split_replaces_shares():
 
 
 @pytest.mark.parametrize(
-    ('epsilon', 'delta'),
-    [(0.01, 1e-5), (0.3, 1e-9), (1, 1e-3), (8.0, 1e-6), (100, 1e-5)],
+  ("epsilon", "delta"),
+  [(0.01, 1e-5), (0.3, 1e-9), (1, 1e-3), (8.0, 1e-6), (100, 1e-5)],
 )
 def test_target_is_met_from_below(epsilon, delta):
   budget = _calibrate(
-      budget_lib.PlannedRelease('a', 0.3),
-      budget_lib.PlannedRelease('b', 0.7, 20),
-      epsilon=epsilon,
-      delta=delta,
+    budget_lib.PlannedRelease("a", 0.3),
+    budget_lib.PlannedRelease("b", 0.7, 20),
+    epsilon=epsilon,
+    delta=delta,
   )
   multipliers = budget.noise_multipliers
-  exact = _exact_epsilon([multipliers['a']] + [multipliers['b']] * 20, delta)
+  exact = _exact_epsilon([multipliers["a"]] + [multipliers["b"]] * 20, delta)
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   assert budget.epsilon == pytest.approx(exact, rel=1e-6)
   assert budget.epsilon <= epsilon
@@ -99,9 +99,9 @@ def test_target_is_met_from_below(epsilon, delta):
 
 def test_pld_agrees_without_sampling():
   budget = _calibrate(
-      budget_lib.PlannedRelease('a', 0.3),
-      budget_lib.PlannedRelease('b', 0.7, 3),
-      epsilon=0.5,
+    budget_lib.PlannedRelease("a", 0.3),
+    budget_lib.PlannedRelease("b", 0.7, 3),
+    epsilon=0.5,
   )
   accountant = dp_accounting.pld.PLDAccountant()
   bound = accountant.compose(budget.event).get_epsilon(_DELTA)
@@ -111,23 +111,25 @@ def test_pld_agrees_without_sampling():
 
 def test_sampled_release():
   releases = (
-      budget_lib.PlannedRelease('once', 1.0),
-      budget_lib.PlannedRelease('steps', 1.0, 2, sampling_probability=0.5),
+    budget_lib.PlannedRelease("once", 1.0),
+    budget_lib.PlannedRelease("steps", 1.0, 2, sampling_probability=0.5),
   )
   budget = _calibrate(*releases, epsilon=0.2)
-  once = budget.noise_multipliers['once']
-  steps = budget.noise_multipliers['steps']
+  once = budget.noise_multipliers["once"]
+  steps = budget.noise_multipliers["steps"]
   assert steps / once == pytest.approx(0.5 * math.sqrt(2), rel=1e-12)
-  assert budget.accountant == 'pld'
-  event = dp_accounting.ComposedDpEvent([
+  assert budget.accountant == "pld"
+  event = dp_accounting.ComposedDpEvent(
+    [
       dp_accounting.GaussianDpEvent(once),
       dp_accounting.SelfComposedDpEvent(
-          dp_accounting.PoissonSampledDpEvent(
-              0.5, dp_accounting.GaussianDpEvent(steps)
-          ),
-          2,
+        dp_accounting.PoissonSampledDpEvent(
+          0.5, dp_accounting.GaussianDpEvent(steps)
+        ),
+        2,
       ),
-  ])
+    ]
+  )
   assert budget.event == event
   pld = dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(_DELTA)
   assert budget.epsilon == pytest.approx(pld, rel=1e-9)
@@ -141,13 +143,13 @@ def test_sampled_release():
 
 
 @pytest.mark.parametrize(
-    ('epsilon', 'probability', 'steps'),
-    [(0.1, 0.5, 10), (1.0, 0.05, 100)],
+  ("epsilon", "probability", "steps"),
+  [(0.1, 0.5, 10), (1.0, 0.05, 100)],
 )
 def test_sampled_target_is_met_from_below(epsilon, probability, steps):
   releases = (
-      budget_lib.PlannedRelease('steps', 1.0, steps, probability),
-      budget_lib.PlannedRelease('once', 0.1),
+    budget_lib.PlannedRelease("steps", 1.0, steps, probability),
+    budget_lib.PlannedRelease("once", 0.1),
   )
   budget = _calibrate(*releases, epsilon=epsilon)
   pld = dp_accounting.pld.PLDAccountant().compose(budget.event)
@@ -157,123 +159,123 @@ def test_sampled_target_is_met_from_below(epsilon, probability, steps):
   assert epsilon * (1 - 5e-3) < rdp.get_epsilon(_DELTA) < 1.6 * epsilon
 
 
-@pytest.mark.parametrize('epsilon', [0.01, 0.001])
+@pytest.mark.parametrize("epsilon", [0.01, 0.001])
 def test_small_epsilons_take_no_more_noise_than_they_have_to(epsilon):
-  release = budget_lib.PlannedRelease('steps', 1.0, 10, 0.1)
+  release = budget_lib.PlannedRelease("steps", 1.0, 10, 0.1)
   budget = _calibrate(release, epsilon=epsilon)
   # On a grid that is finer still.
   pld = dp_accounting.pld.PLDAccountant(
-      value_discretization_interval=epsilon / 1000
+    value_discretization_interval=epsilon / 1000
   ).compose(budget.event)
   assert epsilon * (1 - 1e-2) < pld.get_epsilon(_DELTA) <= epsilon
   assert epsilon * (1 - 1e-2) < budget.epsilon <= epsilon
   assert budget.epsilon == budget_lib.epsilon_of(
-      budget.event, _DELTA, accountant='pld'
+    budget.event, _DELTA, accountant="pld"
   )
 
 
 def test_delta_must_be_below_the_chance_to_be_drawn(monkeypatch):
   # Quick, in return for more noise.
-  monkeypatch.setattr(budget_lib, '_SLOW_PLD', 4e-4)
-  monkeypatch.setattr(budget_lib, '_PLD_INTERVAL', 1e-3)
+  monkeypatch.setattr(budget_lib, "_SLOW_PLD", 4e-4)
+  monkeypatch.setattr(budget_lib, "_PLD_INTERVAL", 1e-3)
   # 1 - 0.9^2 0.8 = 0.352.
   releases = (
-      budget_lib.PlannedRelease('a', 1.0, 2, 0.1),
-      budget_lib.PlannedRelease('b', 1.0, 1, 0.2),
+    budget_lib.PlannedRelease("a", 1.0, 2, 0.1),
+    budget_lib.PlannedRelease("b", 1.0, 1, 0.2),
   )
   for delta in (0.353, 0.9):
     with pytest.raises(
-        ValueError, match=f'delta must be below 0.352, .* found {delta}'
+      ValueError, match=f"delta must be below 0.352, .* found {delta}"
     ):
       _calibrate(*releases, delta=delta)
   # Just below it the search ends, and where an example is in a sum for sure.
-  sampled = budget_lib.PlannedRelease('sampled', 1.0, 1, 0.5)
-  full = budget_lib.PlannedRelease('full')
+  sampled = budget_lib.PlannedRelease("sampled", 1.0, 1, 0.5)
+  full = budget_lib.PlannedRelease("full")
   for releases, delta in (([sampled], 0.499), ([sampled, full], 0.6)):
     budget = _calibrate(*releases, delta=delta)
     assert budget.epsilon <= 1
     assert min(budget.noise_multipliers.values()) > 0
 
 
-@pytest.mark.parametrize('delta', [None, 1e-5])
+@pytest.mark.parametrize("delta", [None, 1e-5])
 def test_no_noise(delta):
   budget = _calibrate(
-      budget_lib.PlannedRelease('a'),
-      budget_lib.PlannedRelease('b', sampling_probability=0.1),
-      epsilon=math.inf,
-      delta=delta,
+    budget_lib.PlannedRelease("a"),
+    budget_lib.PlannedRelease("b", sampling_probability=0.1),
+    epsilon=math.inf,
+    delta=delta,
   )
-  assert budget.noise_multipliers == {'a': 0.0, 'b': 0.0}
+  assert budget.noise_multipliers == {"a": 0.0, "b": 0.0}
   assert budget.epsilon == math.inf
   assert budget.event == dp_accounting.ComposedDpEvent(
-      [dp_accounting.NonPrivateDpEvent()] * 2
+    [dp_accounting.NonPrivateDpEvent()] * 2
   )
 
 
 def test_epsilon_of_nothing_and_of_no_noise():
   for events, expected in (
-      ([], 0.0),
-      ([(dp_accounting.NonPrivateDpEvent(), 2)], math.inf),
+    ([], 0.0),
+    ([(dp_accounting.NonPrivateDpEvent(), 2)], math.inf),
   ):
     event = budget_lib.compose(events)
-    for accountant in ('gaussian', 'pld'):
+    for accountant in ("gaussian", "pld"):
       epsilon = budget_lib.epsilon_of(event, _DELTA, accountant=accountant)
       assert epsilon == expected
 
 
 @pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'share': 0}, 'share of sums must be positive, found 0'),
-        ({'share': math.nan}, 'share of sums must be .* found nan'),
-        ({'count': 0}, 'count must be .* found 0'),
-        ({'count': 1.5}, 'count must be .* found 1.5'),
-        ({'sampling_probability': 0.0}, 'sampling_probability must be .*0.0'),
-        ({'sampling_probability': 1.1}, 'sampling_probability must be .*1.1'),
-        ({'sampling_probability': math.nan}, 'sampling_probability must be'),
-    ],
+  ("options", "message"),
+  [
+    ({"share": 0}, "share of sums must be positive, found 0"),
+    ({"share": math.nan}, "share of sums must be .* found nan"),
+    ({"count": 0}, "count must be .* found 0"),
+    ({"count": 1.5}, "count must be .* found 1.5"),
+    ({"sampling_probability": 0.0}, "sampling_probability must be .*0.0"),
+    ({"sampling_probability": 1.1}, "sampling_probability must be .*1.1"),
+    ({"sampling_probability": math.nan}, "sampling_probability must be"),
+  ],
 )
 def test_release_refuses(options, message):
   with pytest.raises(ValueError, match=message):
-    budget_lib.PlannedRelease('sums', **options)
+    budget_lib.PlannedRelease("sums", **options)
 
 
 @pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'delta': None}, 'delta must be given .* found None'),
-        ({'delta': 0.0}, 'delta must be in .* found 0.0'),
-        ({'delta': 1}, 'delta must be in .* found 1'),
-        (
-            {'epsilon': math.inf, 'delta': 2.0},
-            'delta must be in .* found 2.0',
-        ),
-        ({'epsilon': 0.0}, 'epsilon must be in .* found 0.0'),
-        ({'epsilon': -1.0}, 'epsilon must be in .* found -1.0'),
-        ({'epsilon': 101}, 'epsilon must be in .* found 101'),
-        ({'epsilon': math.nan}, 'epsilon must be in .* found nan'),
-        ({'epsilon': -math.inf}, 'epsilon must be in .* found -inf'),
-        ({'epsilon': True}, 'epsilon must be in .* found True'),
-        ({'epsilon': '1'}, "epsilon must be in .* found '1'"),
-        ({'split': {'sum': 1.0}}, r"split must .*\['sums'\], found 'sum'"),
-        ({'split': {'sums': 0.0}}, 'share of sums must be .* found 0.0'),
-        ({'split': {'sums': 'all'}}, "share of sums must be .* found 'all'"),
-        ({'split': [1.0]}, r'split must map names .* found \[1.0\]'),
-        ({'split': 0.5}, 'split must map names .* found 0.5'),
-    ],
+  ("options", "message"),
+  [
+    ({"delta": None}, "delta must be given .* found None"),
+    ({"delta": 0.0}, "delta must be in .* found 0.0"),
+    ({"delta": 1}, "delta must be in .* found 1"),
+    (
+      {"epsilon": math.inf, "delta": 2.0},
+      "delta must be in .* found 2.0",
+    ),
+    ({"epsilon": 0.0}, "epsilon must be in .* found 0.0"),
+    ({"epsilon": -1.0}, "epsilon must be in .* found -1.0"),
+    ({"epsilon": 101}, "epsilon must be in .* found 101"),
+    ({"epsilon": math.nan}, "epsilon must be in .* found nan"),
+    ({"epsilon": -math.inf}, "epsilon must be in .* found -inf"),
+    ({"epsilon": True}, "epsilon must be in .* found True"),
+    ({"epsilon": "1"}, "epsilon must be in .* found '1'"),
+    ({"split": {"sum": 1.0}}, r"split must .*\['sums'\], found 'sum'"),
+    ({"split": {"sums": 0.0}}, "share of sums must be .* found 0.0"),
+    ({"split": {"sums": "all"}}, "share of sums must be .* found 'all'"),
+    ({"split": [1.0]}, r"split must map names .* found \[1.0\]"),
+    ({"split": 0.5}, "split must map names .* found 0.5"),
+  ],
 )
 def test_calibrate_refuses(options, message):
   with pytest.raises(ValueError, match=message):
-    _calibrate(budget_lib.PlannedRelease('sums'), **options)
+    _calibrate(budget_lib.PlannedRelease("sums"), **options)
 
 
-@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_numbers_of_numpy_are_numbers(dtype):
   budget = _calibrate(
-      budget_lib.PlannedRelease('a', dtype(0.5), np.int64(2), dtype(1.0)),
-      epsilon=dtype(1.0),
-      delta=dtype(_DELTA),
+    budget_lib.PlannedRelease("a", dtype(0.5), np.int64(2), dtype(1.0)),
+    epsilon=dtype(1.0),
+    delta=dtype(_DELTA),
   )
   assert budget.epsilon == pytest.approx(1.0, rel=1e-3)
   # And Python's come out of them.
-  assert type(budget.delta) is type(budget.noise_multipliers['a']) is float
+  assert type(budget.delta) is type(budget.noise_multipliers["a"]) is float

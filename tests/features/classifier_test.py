@@ -25,23 +25,23 @@ _DELTA = 1e-5
 _NUM_CLASSES = 3
 
 _METHODS = {
-    'sgd': sgd.Sgd(steps=5),
-    'least_squares': least_squares.LeastSquares(covariance='per_class'),
-    'newton': newton.Newton(steps=2),
-    'feature_covariance': feature_covariance.FeatureCovariance(steps=4),
+  "sgd": sgd.Sgd(steps=5),
+  "least_squares": least_squares.LeastSquares(covariance="per_class"),
+  "newton": newton.Newton(steps=2),
+  "feature_covariance": feature_covariance.FeatureCovariance(steps=4),
 }
 
 
 def _create(method=None, **options):
   return classifier.FeatureClassifier(
-      method or _METHODS['sgd'],
-      **{
-          'num_classes': _NUM_CLASSES,
-          'epsilon': 1.0,
-          'delta': _DELTA,
-          'seed': 0,
-          **options,
-      },
+    method or _METHODS["sgd"],
+    **{
+      "num_classes": _NUM_CLASSES,
+      "epsilon": 1.0,
+      "delta": _DELTA,
+      "seed": 0,
+      **options,
+    },
   )
 
 
@@ -66,8 +66,8 @@ def _exact_epsilon(noise_multipliers):
   return optimize.brentq(gap, 0, 100)
 
 
-@pytest.mark.parametrize('epsilon', [0.5, 8.0])
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+@pytest.mark.parametrize("name", _METHODS)
 def test_report_is_of_what_was_released(monkeypatch, name, epsilon):
   opened = []
   open_release = noise.Releases.open
@@ -76,120 +76,128 @@ def test_report_is_of_what_was_released(monkeypatch, name, epsilon):
     opened.append(name)
     return open_release(self, name, **options)
 
-  monkeypatch.setattr(noise.Releases, 'open', record)
+  monkeypatch.setattr(noise.Releases, "open", record)
   method = _METHODS[name]
   report = _create(method, epsilon=epsilon).fit(*_problem()).report_
-  counts = {release['name']: release['count'] for release in report.releases}
+  counts = {release["name"]: release["count"] for release in report.releases}
   assert counts == {each: opened.count(each) for each in opened}
   multipliers, events = [], []
   for release in report.releases:
-    event = dp_accounting.GaussianDpEvent(release['noise_multiplier'])
-    assert release['event'] == repr(event)
-    assert release['sampling_probability'] == 1.0
-    multipliers += [release['noise_multiplier']] * release['count']
-    events += [event] * release['count']
+    event = dp_accounting.GaussianDpEvent(release["noise_multiplier"])
+    assert release["event"] == repr(event)
+    assert release["sampling_probability"] == 1.0
+    multipliers += [release["noise_multiplier"]] * release["count"]
+    events += [event] * release["count"]
   exact = _exact_epsilon(multipliers)
   assert report.epsilon == pytest.approx(exact, rel=1e-6)
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   rdp = dp_accounting.rdp.RdpAccountant()
   bound = rdp.compose(dp_accounting.ComposedDpEvent(events)).get_epsilon(_DELTA)
   assert report.epsilon < bound < 1.5 * report.epsilon
-  assert report.accountant == 'gaussian'
+  assert report.accountant == "gaussian"
   assert report.delta == _DELTA
-  assert report.unit == 'example'
-  assert report.neighboring_relation == 'add or remove one example'
+  assert report.unit == "example"
+  assert report.neighboring_relation == "add or remove one example"
 
 
 def test_report_of_sampled_steps():
   features, labels = _problem()
-  report = _create(
-      sgd.Sgd(steps=2, batch_size=30), epsilon=0.05
-  ).fit(features, labels).report_
+  report = (
+    _create(sgd.Sgd(steps=2, batch_size=30), epsilon=0.05)
+    .fit(features, labels)
+    .report_
+  )
   (release,) = report.releases
-  assert release['count'] == 2
-  assert release['sampling_probability'] == 0.5
+  assert release["count"] == 2
+  assert release["sampling_probability"] == 0.5
   event = dp_accounting.SelfComposedDpEvent(
-      dp_accounting.PoissonSampledDpEvent(
-          0.5, dp_accounting.GaussianDpEvent(release['noise_multiplier'])
-      ),
-      2,
+    dp_accounting.PoissonSampledDpEvent(
+      0.5, dp_accounting.GaussianDpEvent(release["noise_multiplier"])
+    ),
+    2,
   )
   pld = dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(_DELTA)
   assert report.epsilon == pytest.approx(pld, rel=1e-9)
   assert 0.05 * (1 - 5e-3) < pld <= 0.05
-  assert report.accountant == 'pld'
+  assert report.accountant == "pld"
 
 
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_report_without_noise(name):
-  report = _create(
-      _METHODS[name], epsilon=math.inf, delta=None
-  ).fit(*_problem()).report_
+  report = (
+    _create(_METHODS[name], epsilon=math.inf, delta=None)
+    .fit(*_problem())
+    .report_
+  )
   assert report.epsilon == math.inf
-  assert all(r['noise_multiplier'] == 0 for r in report.releases)
-  assert all('NonPrivate' in r['event'] for r in report.releases)
+  assert all(r["noise_multiplier"] == 0 for r in report.releases)
+  assert all("NonPrivate" in r["event"] for r in report.releases)
 
 
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_report_is_json_with_all_hyperparameters(name):
   method = _METHODS[name]
   fitted = _create(method, epsilon=math.inf).fit(*_problem())
   text = json.dumps(fitted.report_.to_json(), allow_nan=False)
   restored = json.loads(text)
-  assert restored['epsilon'] == 'inf'
-  assert set(restored['hyperparameters']) == set(method.hyperparameter_names())
+  assert restored["epsilon"] == "inf"
+  assert set(restored["hyperparameters"]) == set(method.hyperparameter_names())
   # With the defaults that depend on the problem.
-  for key, value in restored['hyperparameters'].items():
-    assert value is not None or key == 'batch_size'
-  assert restored['assumptions']
-  for words in ('training data', 'pseudo-random', 'share a seed', 'Mironov'):
-    assert sum(words in text for text in restored['not_covered']) == 1
+  for key, value in restored["hyperparameters"].items():
+    assert value is not None or key == "batch_size"
+  assert restored["assumptions"]
+  for words in ("training data", "pseudo-random", "share a seed", "Mironov"):
+    assert sum(words in text for text in restored["not_covered"]) == 1
 
 
 def test_report_is_json_with_numbers_of_numpy():
   method = sgd.Sgd(
-      steps=np.int64(2),
-      learning_rate=np.float32(0.5),
-      batch_size=np.float32(30),
-      gradient_clip_norm=np.float16(0.5),
+    steps=np.int64(2),
+    learning_rate=np.float32(0.5),
+    batch_size=np.float32(30),
+    gradient_clip_norm=np.float16(0.5),
   )
-  report = _create(
+  report = (
+    _create(
       method,
       num_classes=np.int64(_NUM_CLASSES),
       epsilon=np.float32(0.05),
       delta=np.float32(_DELTA),
       clip_norm=np.float32(1),
       seed=np.int64(1),
-  ).fit(*_problem()).report_
+    )
+    .fit(*_problem())
+    .report_
+  )
   restored = json.loads(json.dumps(report.to_json(), allow_nan=False))
-  assert restored['hyperparameters']['steps'] == 2
-  assert restored['hyperparameters']['learning_rate'] == 0.5
-  assert restored['releases'][0]['sampling_probability'] == 0.5
-  assert restored['delta'] == pytest.approx(_DELTA)
+  assert restored["hyperparameters"]["steps"] == 2
+  assert restored["hyperparameters"]["learning_rate"] == 0.5
+  assert restored["releases"][0]["sampling_probability"] == 0.5
+  assert restored["delta"] == pytest.approx(_DELTA)
 
 
 def test_epsilon_is_of_releases_alone():
   # Neither of what is done to features, nor of the data, nor of the seed.
   features, labels = _problem()
   reports = [
-      _create(**options).fit(data, labels).report_
-      for data, options in (
-          (features, {}),
-          (features, {'seed': 1}),
-          (features, {'scaling': 'unit_norm'}),
-          (-5 * features[::-1], {'clip_norm': 7.0}),
-      )
+    _create(**options).fit(data, labels).report_
+    for data, options in (
+      (features, {}),
+      (features, {"seed": 1}),
+      (features, {"scaling": "unit_norm"}),
+      (-5 * features[::-1], {"clip_norm": 7.0}),
+    )
   ]
   for report in reports[1:]:
     assert report.epsilon == reports[0].epsilon
     assert report.releases == reports[0].releases
 
 
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_without_noise_classes_are_found(name):
   features, labels = _problem()
   fitted = _create(_METHODS[name], epsilon=math.inf, delta=None).fit(
-      features, labels
+    features, labels
   )
   assert fitted.coef_.shape == (_NUM_CLASSES, 4)
   assert fitted.coef_.dtype == np.float64
@@ -208,9 +216,9 @@ def test_features_are_clipped_in_predictions_too():
   fitted = _create(epsilon=math.inf, clip_norm=0.5).fit(features, labels)
   norms = np.linalg.norm(features, axis=1, keepdims=True)
   np.testing.assert_allclose(
-      fitted.decision_function(features),
-      (0.5 * features / norms) @ fitted.coef_.T,
-      rtol=1e-12,
+    fitted.decision_function(features),
+    (0.5 * features / norms) @ fitted.coef_.T,
+    rtol=1e-12,
   )
 
 
@@ -219,42 +227,42 @@ def test_not_fitted():
   estimator = _create()
   for unfitted in (estimator, base.clone(_create().fit(features, labels))):
     for call in (unfitted.predict, unfitted.decision_function):
-      with pytest.raises(exceptions.NotFittedError, match='not fitted yet'):
+      with pytest.raises(exceptions.NotFittedError, match="not fitted yet"):
         call(features)
 
 
 @pytest.mark.parametrize(
-    ('features', 'found'),
-    [
-        (np.ones([7, 3]), r'\[7, 3\]'),
-        (np.ones([7, 5], np.float32), r'\[7, 5\]'),
-        (np.ones(4), r'\[4\]'),
-        (np.ones([2, 2, 4]), r'\[2, 2, 4\]'),
-        ([[1, 2, 3]], r'\[1, 3\]'),
-        (1.0, r'\[\]'),
-    ],
+  ("features", "found"),
+  [
+    (np.ones([7, 3]), r"\[7, 3\]"),
+    (np.ones([7, 5], np.float32), r"\[7, 5\]"),
+    (np.ones(4), r"\[4\]"),
+    (np.ones([2, 2, 4]), r"\[2, 2, 4\]"),
+    ([[1, 2, 3]], r"\[1, 3\]"),
+    (1.0, r"\[\]"),
+  ],
 )
 def test_features_must_be_as_wide_as_those_of_the_fit(features, found):
   fitted = _create(epsilon=math.inf).fit(*_problem())
   for call in (fitted.predict, fitted.decision_function):
     with pytest.raises(
-        ValueError, match=rf'features must be \[n, 4\], found {found}'
+      ValueError, match=rf"features must be \[n, 4\], found {found}"
     ):
       call(features)
-  with pytest.raises(ValueError, match='features must be finite numbers'):
+  with pytest.raises(ValueError, match="features must be finite numbers"):
     fitted.predict(np.full([2, 4], np.nan))
 
 
 def test_unit_norm():
   features, labels = _problem()
-  fitted = _create(epsilon=math.inf, scaling='unit_norm').fit(features, labels)
-  other = _create(epsilon=math.inf, scaling='unit_norm').fit(
-      1e-3 * features, labels
+  fitted = _create(epsilon=math.inf, scaling="unit_norm").fit(features, labels)
+  other = _create(epsilon=math.inf, scaling="unit_norm").fit(
+    1e-3 * features, labels
   )
   np.testing.assert_allclose(fitted.coef_, other.coef_, rtol=1e-10)
 
 
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_seeds(name):
   features, labels = _problem()
 
@@ -274,7 +282,6 @@ def _noise_of(monkeypatch, method, **options):
   initialize = noise.Release.__init__
 
   class Recorder:
-
     def __init__(self, rng):
       self._rng = rng
 
@@ -286,7 +293,7 @@ def _noise_of(monkeypatch, method, **options):
     initialize(self, name, stddev, parts, Recorder(rng))
 
   with monkeypatch.context() as patch:
-    patch.setattr(noise.Release, '__init__', record)
+    patch.setattr(noise.Release, "__init__", record)
     _create(method, **options).fit(*_problem())
   return drawn
 
@@ -297,11 +304,11 @@ def test_sampling_does_not_move_the_noise(monkeypatch):
     multipliers = {release.name: 1.0 for release in releases}
     return budget_lib.Budget(tuple(releases), multipliers, 1.0, _DELTA)
 
-  monkeypatch.setattr(budget_lib, 'calibrate', calibrate)
-  monkeypatch.setattr(budget_lib, 'epsilon_of', lambda *_, **__: 1.0)
+  monkeypatch.setattr(budget_lib, "calibrate", calibrate)
+  monkeypatch.setattr(budget_lib, "epsilon_of", lambda *_, **__: 1.0)
   full, sampled, other = (
-      _noise_of(monkeypatch, sgd.Sgd(steps=2, batch_size=batch_size), seed=seed)
-      for batch_size, seed in ((None, 3), (7, 3), (7, 4))
+    _noise_of(monkeypatch, sgd.Sgd(steps=2, batch_size=batch_size), seed=seed)
+    for batch_size, seed in ((None, 3), (7, 3), (7, 4))
   )
   assert len(full) == 2
   np.testing.assert_array_equal(full, sampled)
@@ -314,10 +321,10 @@ def test_methods_of_one_seed_meet_the_same_noise(monkeypatch):
   # Both have gradients in steps, the other one a covariance before them too.
   alone = _noise_of(monkeypatch, sgd.Sgd(steps=3), seed=5)
   both = _noise_of(
-      monkeypatch,
-      feature_covariance.FeatureCovariance(steps=3),
-      seed=5,
-      epsilon=0.1,
+    monkeypatch,
+    feature_covariance.FeatureCovariance(steps=3),
+    seed=5,
+    epsilon=0.1,
   )
   assert len(alone) == 3 and len(both) == 4
   np.testing.assert_array_equal(alone, both[1:])
@@ -332,47 +339,48 @@ def test_more_steps_than_planned_are_refused():
     def plan_releases(self, size):
       return sgd.Sgd(steps=self.steps - 1).plan_releases(size)
 
-  with pytest.raises(RuntimeError, match='gradient must be made at most 4'):
+  with pytest.raises(RuntimeError, match="gradient must be made at most 4"):
     _create(OneMore(steps=5)).fit(*_problem())
 
 
 def test_report_warns_of_a_delta_that_protects_nobody():
   features, labels = _problem()
   for delta, epsilon, num_warnings in (
-      (0.016, 1.0, 0),
-      (0.017, 1.0, 1),
-      (0.017, math.inf, 0),
-      (None, math.inf, 0),
+    (0.016, 1.0, 0),
+    (0.017, 1.0, 1),
+    (0.017, math.inf, 0),
+    (None, math.inf, 0),
   ):
     report = _create(delta=delta, epsilon=epsilon).fit(features, labels).report_
     assert len(report.warnings) == num_warnings
-    assert len(report.to_json()['warnings']) == num_warnings
-  (warning,) = classifier.find_warnings(1.0, 0.1, 1000, unit='user')
-  assert warning.startswith('delta 0.1 is not below 1 / 1,000, one over')
-  assert 'users' in warning
+    assert len(report.to_json()["warnings"]) == num_warnings
+  (warning,) = classifier.find_warnings(1.0, 0.1, 1000, unit="user")
+  assert warning.startswith("delta 0.1 is not below 1 / 1,000, one over")
+  assert "users" in warning
 
 
-@pytest.mark.parametrize('dtype', [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_weights_must_be_finite(dtype):
   features, labels = _problem()
   estimator = _create(sgd.Sgd(steps=20, learning_rate=1e308), epsilon=0.5)
   with (
-      np.errstate(all='ignore'),
-      pytest.raises(ValueError, match=r'learning_rate must .* not finite'),
+    np.errstate(all="ignore"),
+    pytest.raises(ValueError, match=r"learning_rate must .* not finite"),
   ):
     estimator.fit(features.astype(dtype), labels)
-  assert not hasattr(estimator, 'coef_')
+  assert not hasattr(estimator, "coef_")
 
 
 def test_predictions_chunk_by_chunk(monkeypatch):
   features, labels = _problem()
   fitted = _create().fit(features.astype(np.float32), labels)
-  logits, predicted = fitted.decision_function(features), fitted.predict(
-      features
+  logits, predicted = (
+    fitted.decision_function(features),
+    fitted.predict(features),
   )
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * (4 + 3))
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * (4 + 3))
   np.testing.assert_allclose(
-      fitted.decision_function(features), logits, rtol=1e-12
+    fitted.decision_function(features), logits, rtol=1e-12
   )
   np.testing.assert_array_equal(fitted.predict(features), predicted)
   single = fitted.decision_function(features.astype(np.float32))
@@ -381,32 +389,32 @@ def test_predictions_chunk_by_chunk(monkeypatch):
 
 def test_split():
   fitted = _create(
-      _METHODS['feature_covariance'], split={'covariance': 3, 'gradient': 1}
+    _METHODS["feature_covariance"], split={"covariance": 3, "gradient": 1}
   ).fit(*_problem())
   multipliers = {
-      release['name']: release['noise_multiplier']
-      for release in fitted.report_.releases
+    release["name"]: release["noise_multiplier"]
+    for release in fitted.report_.releases
   }
   # The gradients, four of them, have a third of the covariance's zCDP.
-  assert multipliers['gradient'] == pytest.approx(
-      multipliers['covariance'] * 12**0.5
+  assert multipliers["gradient"] == pytest.approx(
+    multipliers["covariance"] * 12**0.5
   )
   with pytest.raises(ValueError, match=r"split must .* found 'hessian'"):
-    _create(_METHODS['sgd'], split={'hessian': 1}).fit(*_problem())
+    _create(_METHODS["sgd"], split={"hessian": 1}).fit(*_problem())
 
 
 def test_scikit_learns_tools():
   estimator = _create(epsilon=math.inf, seed=7)
   parameters = estimator.get_params(deep=False)
   assert set(parameters) == {
-      'method',
-      'num_classes',
-      'epsilon',
-      'delta',
-      'clip_norm',
-      'scaling',
-      'split',
-      'seed',
+    "method",
+    "num_classes",
+    "epsilon",
+    "delta",
+    "clip_norm",
+    "scaling",
+    "split",
+    "seed",
   }
   assert base.clone(estimator).get_params() == estimator.get_params()
   assert base.is_classifier(estimator)
@@ -414,9 +422,9 @@ def test_scikit_learns_tools():
   scores = model_selection.cross_val_score(estimator, features, labels, cv=3)
   np.testing.assert_array_equal(scores, [1.0, 1.0, 1.0])
   search = model_selection.GridSearchCV(
-      estimator,
-      {'clip_norm': [0.5, 1.0], 'method': list(_METHODS.values())},
-      cv=2,
+    estimator,
+    {"clip_norm": [0.5, 1.0], "method": list(_METHODS.values())},
+    cv=2,
   ).fit(features, labels)
   assert search.best_score_ == 1.0
   estimator.set_params(clip_norm=3.0)
@@ -431,8 +439,8 @@ def test_features_may_be_lists_and_integers():
 def test_float32_is_about_float64():
   features, labels = _problem()
   weights = [
-      _create(seed=1).fit(features.astype(dtype), labels).coef_
-      for dtype in (np.float32, np.float64)
+    _create(seed=1).fit(features.astype(dtype), labels).coef_
+    for dtype in (np.float32, np.float64)
   ]
   # The noise, the largest part, is the same.
   np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-5)
@@ -446,38 +454,38 @@ def _fit(features=None, labels=None, method=None, **options):
 
 
 @pytest.mark.parametrize(
-    ('fit', 'message'),
-    [
-        (
-            lambda: _fit(np.full([60, 4], np.nan)),
-            'features must be finite numbers, found 60',
-        ),
-        (lambda: _fit(np.ones(60)), r'features must be .* float64 \[60\]'),
-        (lambda: _fit(labels=np.arange(60)), r'labels .* found 0 to 59'),
-        (lambda: _fit(labels=np.zeros(50, int)), r'labels .* int64 \[50\]'),
-        (lambda: _fit(labels=np.full(60, 'cat')), 'labels must be .* <U3'),
-        (lambda: _fit(labels=np.full(60, 0.5)), 'labels must be .* float64'),
-        (lambda: _fit(num_classes=2), r'labels .* \[0, 2\), found 0 to 2'),
-        (lambda: _fit(num_classes=1), 'num_classes must be .* found 1'),
-        (lambda: _fit(clip_norm=-1.0), 'clip_norm must be .* found -1.0'),
-        (lambda: _fit(scaling='none'), "scaling must be .* found 'none'"),
-        (lambda: _fit(epsilon=0), 'epsilon must be .* found 0'),
-        (lambda: _fit(epsilon=1e3), 'epsilon must be .* found 1000.0'),
-        (lambda: _fit(delta=None), 'delta must be .* found None'),
-        (lambda: _fit(method='sgd'), "method must be a Method, found 'sgd'"),
-        (lambda: _fit(method=sgd.Sgd), 'method must be a Method, found <class'),
-        (lambda: _fit(seed=-1), 'seed must be .* found -1'),
-        (lambda: _fit(seed=True), 'seed must be .* found True'),
-        (lambda: _fit(seed=1.5), 'seed must be .* found 1.5'),
-        (lambda: _fit(split=[1]), r'split must map .* found \[1\]'),
-        (lambda: _fit(clip_norm=1e11), r'clip_norm .* found 1000'),
-        (lambda: _fit(np.full([60, 4], 1e155)), 'norms above 1e154'),
-        (lambda: _fit(delta=1.0), 'delta must be .* found 1.0'),
-        (
-            lambda: _fit(method=sgd.Sgd(batch_size=61)),
-            'batch_size must be .* 60, found 61',
-        ),
-    ],
+  ("fit", "message"),
+  [
+    (
+      lambda: _fit(np.full([60, 4], np.nan)),
+      "features must be finite numbers, found 60",
+    ),
+    (lambda: _fit(np.ones(60)), r"features must be .* float64 \[60\]"),
+    (lambda: _fit(labels=np.arange(60)), r"labels .* found 0 to 59"),
+    (lambda: _fit(labels=np.zeros(50, int)), r"labels .* int64 \[50\]"),
+    (lambda: _fit(labels=np.full(60, "cat")), "labels must be .* <U3"),
+    (lambda: _fit(labels=np.full(60, 0.5)), "labels must be .* float64"),
+    (lambda: _fit(num_classes=2), r"labels .* \[0, 2\), found 0 to 2"),
+    (lambda: _fit(num_classes=1), "num_classes must be .* found 1"),
+    (lambda: _fit(clip_norm=-1.0), "clip_norm must be .* found -1.0"),
+    (lambda: _fit(scaling="none"), "scaling must be .* found 'none'"),
+    (lambda: _fit(epsilon=0), "epsilon must be .* found 0"),
+    (lambda: _fit(epsilon=1e3), "epsilon must be .* found 1000.0"),
+    (lambda: _fit(delta=None), "delta must be .* found None"),
+    (lambda: _fit(method="sgd"), "method must be a Method, found 'sgd'"),
+    (lambda: _fit(method=sgd.Sgd), "method must be a Method, found <class"),
+    (lambda: _fit(seed=-1), "seed must be .* found -1"),
+    (lambda: _fit(seed=True), "seed must be .* found True"),
+    (lambda: _fit(seed=1.5), "seed must be .* found 1.5"),
+    (lambda: _fit(split=[1]), r"split must map .* found \[1\]"),
+    (lambda: _fit(clip_norm=1e11), r"clip_norm .* found 1000"),
+    (lambda: _fit(np.full([60, 4], 1e155)), "norms above 1e154"),
+    (lambda: _fit(delta=1.0), "delta must be .* found 1.0"),
+    (
+      lambda: _fit(method=sgd.Sgd(batch_size=61)),
+      "batch_size must be .* 60, found 61",
+    ),
+  ],
 )
 def test_refuses(fit, message):
   with pytest.raises(ValueError, match=message):

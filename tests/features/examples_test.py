@@ -7,90 +7,90 @@ from tff_fedemb.features import examples as examples_lib
 
 
 def _examples(
-    features, labels=None, *, num_classes=3, clip_norm=1.0, **options
+  features, labels=None, *, num_classes=3, clip_norm=1.0, **options
 ):
   if labels is None:
     labels = np.arange(len(features)) % num_classes
   return examples_lib.ClippedExamples(
-      features, labels, num_classes=num_classes, clip_norm=clip_norm, **options
+    features, labels, num_classes=num_classes, clip_norm=clip_norm, **options
   )
 
 
 def test_clipping_by_hand():
   features = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
   np.testing.assert_allclose(
-      examples_lib.clip_rows(features, 2.0),
-      [[1.2, 1.6], [0.3, 0.4], [0.0, 0.0]],
-      rtol=1e-15,
+    examples_lib.clip_rows(features, 2.0),
+    [[1.2, 1.6], [0.3, 0.4], [0.0, 0.0]],
+    rtol=1e-15,
   )
   np.testing.assert_allclose(
-      examples_lib.clip_rows(features, 2.0, scaling='unit_norm'),
-      [[1.2, 1.6], [1.2, 1.6], [0.0, 0.0]],
-      rtol=1e-15,
+    examples_lib.clip_rows(features, 2.0, scaling="unit_norm"),
+    [[1.2, 1.6], [1.2, 1.6], [0.0, 0.0]],
+    rtol=1e-15,
   )
   np.testing.assert_array_equal(features[0], [3.0, 4.0])
 
 
-@pytest.mark.parametrize('scaling', examples_lib.SCALINGS)
-@pytest.mark.parametrize('clip_norm', [1e-5, 1.0, 300.0])
+@pytest.mark.parametrize("scaling", examples_lib.SCALINGS)
+@pytest.mark.parametrize("clip_norm", [1e-5, 1.0, 300.0])
 @pytest.mark.parametrize(
-    ('dtype', 'exponents'),
-    [
-        # From the smallest to the largest numbers there are; squares of
-        # float64's have to stay finite.
-        (np.float32, [-45, -42, -38, -20, 0, 20, 38]),
-        (np.float64, [-320, -300, -163, -162, -161, -154, 0, 150]),
-    ],
+  ("dtype", "exponents"),
+  [
+    # From the smallest to the largest numbers there are; squares of
+    # float64's have to stay finite.
+    (np.float32, [-45, -42, -38, -20, 0, 20, 38]),
+    (np.float64, [-320, -300, -163, -162, -161, -154, 0, 150]),
+  ],
 )
 def test_no_norm_is_above_the_bound(dtype, exponents, clip_norm, scaling):
   rng = np.random.default_rng(0)
-  magnitudes = np.repeat([float(f'1e{e}') for e in exponents], 20)
+  magnitudes = np.repeat([float(f"1e{e}") for e in exponents], 20)
   features = (
-      magnitudes[:, None] * rng.uniform(1, 3, [len(magnitudes), 300])
+    magnitudes[:, None] * rng.uniform(1, 3, [len(magnitudes), 300])
   ).astype(dtype)
   clipped = examples_lib.clip_rows(features, clip_norm, scaling=scaling)
   assert clipped.dtype == dtype
   norms = np.linalg.norm(clipped.astype(np.longdouble), axis=1)
   rounding = 4 * np.finfo(dtype).eps
   assert norms.max() <= clip_norm * (1 + rounding)
-  if scaling == 'unit_norm':
+  if scaling == "unit_norm":
     # Up to what is said about the smallest.
     tall = magnitudes * (magnitudes > 1e-154) > 0
     np.testing.assert_allclose(
-        norms[tall].astype(float), clip_norm, rtol=rounding
+      norms[tall].astype(float), clip_norm, rtol=rounding
     )
 
 
-@pytest.mark.parametrize('bad', [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_features_must_be_finite(bad):
   features = np.ones([4, 3])
   features[2, 1] = bad
-  with pytest.raises(ValueError, match='finite numbers, found 1 or more'):
+  with pytest.raises(ValueError, match="finite numbers, found 1 or more"):
     list(_examples(features).chunks())
 
 
-@pytest.mark.parametrize('scaling', examples_lib.SCALINGS)
+@pytest.mark.parametrize("scaling", examples_lib.SCALINGS)
 def test_many_rows_are_clipped_one_by_one(scaling):
   # More than are in one block, and a number of which blocks are no divisor.
   rng = np.random.default_rng(0)
   features = rng.uniform(size=[1009, 1]) * rng.standard_normal([1009, 300])
   rows = [
-      examples_lib.clip_rows(features[[row]], 9.0, scaling=scaling)
-      for row in range(1009)
+    examples_lib.clip_rows(features[[row]], 9.0, scaling=scaling)
+    for row in range(1009)
   ]
   np.testing.assert_array_equal(
-      examples_lib.clip_rows(features, 9.0, scaling=scaling),
-      np.concatenate(rows),
+    examples_lib.clip_rows(features, 9.0, scaling=scaling),
+    np.concatenate(rows),
   )
   # Bad ones count, wherever they are.
   features[[0, 700, 1008], 5] = np.nan
-  with pytest.raises(ValueError, match='finite numbers, found 3 or more'):
+  with pytest.raises(ValueError, match="finite numbers, found 3 or more"):
     examples_lib.clip_rows(features, 9.0, scaling=scaling)
 
 
-@pytest.mark.parametrize('order', [None, [5, 0, 9, 2], []])
+@pytest.mark.parametrize("order", [None, [5, 0, 9, 2], []])
 def test_chunks_have_each_example_once(monkeypatch, order):
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 3 * (2 + 4))
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 3 * (2 + 4))
   features = np.arange(20.0).reshape([10, 2]) / 100
   labels = np.arange(10) % 3
   rows = None if order is None else np.array(order, int)
@@ -101,46 +101,46 @@ def test_chunks_have_each_example_once(monkeypatch, order):
   if not len(expected):
     return
   np.testing.assert_array_equal(
-      np.concatenate([x for x, _ in chunks]), features[expected]
+    np.concatenate([x for x, _ in chunks]), features[expected]
   )
   np.testing.assert_array_equal(
-      np.concatenate([y for _, y in chunks]), labels[expected]
+    np.concatenate([y for _, y in chunks]), labels[expected]
   )
 
 
-@pytest.mark.parametrize('kept_bytes', [0, 10**6])
+@pytest.mark.parametrize("kept_bytes", [0, 10**6])
 def test_every_pass_is_the_same(monkeypatch, kept_bytes):
-  monkeypatch.setattr(examples_lib, '_KEPT_BYTES', kept_bytes)
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 3 * 50)
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_BLOCK', 2 * 50)
+  monkeypatch.setattr(examples_lib, "_KEPT_BYTES", kept_bytes)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 3 * 50)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_BLOCK", 2 * 50)
   features = np.random.default_rng(0).standard_normal([10, 50])
   examples = _examples(features, clip_norm=7.0)
   expected = features * np.minimum(
-      7.0 / np.linalg.norm(features, axis=1, keepdims=True), 1.0
+    7.0 / np.linalg.norm(features, axis=1, keepdims=True), 1.0
   )
   rows = np.array([7, 0, 8, 1, 2])
   for _ in range(3):
     for order in (None, rows):
       found = np.concatenate([x for x, _ in examples.chunks(order)])
       np.testing.assert_allclose(
-          found, expected if order is None else expected[order], rtol=1e-12
+        found, expected if order is None else expected[order], rtol=1e-12
       )
 
 
 def test_chunks_are_never_empty_of_wide_examples(monkeypatch):
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 1)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 1)
   assert len(list(_examples(np.ones([5, 7])).chunks())) == 5
 
 
 @pytest.mark.parametrize(
-    ('dtype', 'expected'),
-    [
-        (np.float64, np.float64),
-        (np.float32, np.float32),
-        (np.float16, np.float32),
-        (np.uint8, np.float32),
-        (bool, np.float32),
-    ],
+  ("dtype", "expected"),
+  [
+    (np.float64, np.float64),
+    (np.float32, np.float32),
+    (np.float16, np.float32),
+    (np.uint8, np.float32),
+    (bool, np.float32),
+  ],
 )
 def test_dtype(dtype, expected):
   examples = _examples(np.ones([4, 2], dtype), clip_norm=3.0)
@@ -152,9 +152,9 @@ def test_dtype(dtype, expected):
 
 
 def test_files_in_memory_stay_what_they_are(tmp_path):
-  path = tmp_path / 'features.npy'
+  path = tmp_path / "features.npy"
   np.save(path, np.full([6, 2], 9.0, np.float32))
-  features = np.load(path, mmap_mode='r')
+  features = np.load(path, mmap_mode="r")
   ((clipped, _),) = _examples(features, clip_norm=2.0).chunks()
   np.testing.assert_allclose(clipped, 2**0.5, rtol=1e-6)
   assert (np.load(path) == 9.0).all()
@@ -171,39 +171,39 @@ _ONES = np.ones([4, 2])
 
 
 @pytest.mark.parametrize(
-    ('create', 'message'),
-    [
-        (lambda: _examples(np.ones(4)), r'features must be .* \[4\]'),
-        (lambda: _examples(np.ones([0, 3])), r'features must be .* \[0, 3\]'),
-        (lambda: _examples(_ONES.astype(str)), 'features must be .* found <U'),
-        (lambda: _examples(_ONES * 1j), 'features must be .* complex128'),
-        (
-            lambda: _examples(_ONES, np.zeros(3, int)),
-            r'labels must be .*\[4\].* found int64 \[3\]',
-        ),
-        (
-            lambda: _examples(_ONES, np.zeros([4, 1], int)),
-            r'labels must be .* found int64 \[4, 1\]',
-        ),
-        (lambda: _examples(_ONES, np.zeros(4)), 'labels must be .* float64'),
-        (
-            lambda: _examples(_ONES, np.array([0, 1, 2, 3])),
-            r'labels must be in \[0, 3\), found 0 to 3',
-        ),
-        (
-            lambda: _examples(_ONES, np.array([0, 1, 2, -1])),
-            r'labels must be in \[0, 3\), found -1 to 2',
-        ),
-        (lambda: _examples(_ONES, num_classes=1), 'num_classes .* found 1'),
-        (lambda: _examples(_ONES, num_classes=2.0), 'num_classes .* found 2.0'),
-        (lambda: _examples(_ONES, clip_norm=0.0), 'clip_norm .* found 0.0'),
-        (lambda: _examples(_ONES, clip_norm=1e-30), 'clip_norm .* found 1e-30'),
-        (lambda: _examples(_ONES, clip_norm=np.inf), 'clip_norm .* found inf'),
-        (
-            lambda: _examples(_ONES, scaling='l2'),
-            r"scaling must be one of \['clip', 'unit_norm'\], found 'l2'",
-        ),
-    ],
+  ("create", "message"),
+  [
+    (lambda: _examples(np.ones(4)), r"features must be .* \[4\]"),
+    (lambda: _examples(np.ones([0, 3])), r"features must be .* \[0, 3\]"),
+    (lambda: _examples(_ONES.astype(str)), "features must be .* found <U"),
+    (lambda: _examples(_ONES * 1j), "features must be .* complex128"),
+    (
+      lambda: _examples(_ONES, np.zeros(3, int)),
+      r"labels must be .*\[4\].* found int64 \[3\]",
+    ),
+    (
+      lambda: _examples(_ONES, np.zeros([4, 1], int)),
+      r"labels must be .* found int64 \[4, 1\]",
+    ),
+    (lambda: _examples(_ONES, np.zeros(4)), "labels must be .* float64"),
+    (
+      lambda: _examples(_ONES, np.array([0, 1, 2, 3])),
+      r"labels must be in \[0, 3\), found 0 to 3",
+    ),
+    (
+      lambda: _examples(_ONES, np.array([0, 1, 2, -1])),
+      r"labels must be in \[0, 3\), found -1 to 2",
+    ),
+    (lambda: _examples(_ONES, num_classes=1), "num_classes .* found 1"),
+    (lambda: _examples(_ONES, num_classes=2.0), "num_classes .* found 2.0"),
+    (lambda: _examples(_ONES, clip_norm=0.0), "clip_norm .* found 0.0"),
+    (lambda: _examples(_ONES, clip_norm=1e-30), "clip_norm .* found 1e-30"),
+    (lambda: _examples(_ONES, clip_norm=np.inf), "clip_norm .* found inf"),
+    (
+      lambda: _examples(_ONES, scaling="l2"),
+      r"scaling must be one of \['clip', 'unit_norm'\], found 'l2'",
+    ),
+  ],
 )
 def test_refuses(create, message):
   with pytest.raises(ValueError, match=message):

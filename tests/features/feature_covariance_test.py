@@ -18,25 +18,25 @@ _COVARIANCE = np.array([[1.36, 0.48], [0.48, 1.64]])
 
 def _fit(features=_FEATURES, labels=_LABELS, num_classes=2, **hyperparameters):
   fitted = classifier.FeatureClassifier(
-      feature_covariance.FeatureCovariance(**hyperparameters),
-      num_classes=num_classes,
-      epsilon=math.inf,
+    feature_covariance.FeatureCovariance(**hyperparameters),
+    num_classes=num_classes,
+    epsilon=math.inf,
   ).fit(features, labels)
   return fitted.coef_
 
 
-@pytest.mark.parametrize('numbers_of_chunk', [1, 8, 1000])
-@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+@pytest.mark.parametrize("numbers_of_chunk", [1, 8, 1000])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_step_by_hand(monkeypatch, dtype, numbers_of_chunk):
   # Chunks of 1, of 4 and 2, and of all examples.
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', numbers_of_chunk)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", numbers_of_chunk)
   weights = _fit(
-      _FEATURES.astype(dtype),
-      steps=1,
-      learning_rate=0.5,
-      regularization=1.0,
-      loss='softmax',
-      gradient_clip_norm=1.0,
+    _FEATURES.astype(dtype),
+    steps=1,
+    learning_rate=0.5,
+    regularization=1.0,
+    loss="softmax",
+    gradient_clip_norm=1.0,
   )
   # The gradient of class 0 is (-0.2, 0.9) and the inverse of F + I
   # [[2.64, -0.48], [-0.48, 2.36]] / 6: its determinant is 2.36 x 2.64 - 0.48^2.
@@ -44,24 +44,24 @@ def test_a_step_by_hand(monkeypatch, dtype, numbers_of_chunk):
   np.testing.assert_allclose(weights, [first, -first], rtol=1e-6)
 
 
-@pytest.mark.parametrize('loss', losses.LOSSES)
+@pytest.mark.parametrize("loss", losses.LOSSES)
 def test_steps_with_momentum(loss):
   expected, velocity = np.zeros([2, 2]), np.zeros([2, 2])
   clipped = examples_lib.clip_rows(_FEATURES, 1.0)
   for _ in range(4):
     gradient = losses.clipped_gradient(
-        expected, clipped, _LABELS, loss=loss, clip_norm=0.3
+      expected, clipped, _LABELS, loss=loss, clip_norm=0.3
     )
     step = gradient @ np.linalg.inv(_COVARIANCE + 0.2 * np.eye(2))
     velocity = 0.7 * velocity + step
     expected = expected - 0.5 * velocity
   weights = _fit(
-      steps=4,
-      learning_rate=0.5,
-      regularization=0.2,
-      momentum=0.7,
-      loss=loss,
-      gradient_clip_norm=0.3,
+    steps=4,
+    learning_rate=0.5,
+    regularization=0.2,
+    momentum=0.7,
+    loss=loss,
+    gradient_clip_norm=0.3,
   )
   np.testing.assert_allclose(weights, expected, rtol=1e-12)
 
@@ -71,7 +71,7 @@ def test_a_batch_stands_for_all_examples():
   # of all of them. The standard error is 0.5 %; bounds at five.
   features = np.tile([[0.6, 0.8]], [80_000, 1])
   labels = np.zeros(80_000, int)
-  options = {'steps': 1, 'regularization': 1.0, 'gradient_clip_norm': 1.0}
+  options = {"steps": 1, "regularization": 1.0, "gradient_clip_norm": 1.0}
   full = _fit(features, labels, **options)
   sampled = _fit(features, labels, batch_size=26_666, **options)
   np.testing.assert_allclose(sampled, full, rtol=0.025)
@@ -80,7 +80,7 @@ def test_a_batch_stands_for_all_examples():
 def test_factorize():
   # Negative eigenvalues at zero; over the number of examples.
   factor, lower = feature_covariance.factorize(
-      np.diag([7.0, -5.0]), 2.0, num_examples=4
+    np.diag([7.0, -5.0]), 2.0, num_examples=4
   )
   triangle = np.tril(factor) if lower else np.triu(factor).T
   np.testing.assert_allclose(triangle @ triangle.T, np.diag([2.25, 0.5]))
@@ -89,11 +89,11 @@ def test_factorize():
 def test_releases():
   size = examples_lib.ProblemSize(10, 3, 2, 1.0)
   planned = feature_covariance.FeatureCovariance(
-      steps=5, batch_size=4, covariance_share=0.25
+    steps=5, batch_size=4, covariance_share=0.25
   ).plan_releases(size)
   assert {
-      r.name: (r.count, r.share, r.sampling_probability) for r in planned
-  } == {'covariance': (1, 0.25, 1.0), 'gradient': (5, 0.75, 0.4)}
+    r.name: (r.count, r.share, r.sampling_probability) for r in planned
+  } == {"covariance": (1, 0.25, 1.0), "gradient": (5, 0.75, 0.4)}
 
 
 def test_regularization_grows_with_the_noise():
@@ -101,17 +101,17 @@ def test_regularization_grows_with_the_noise():
 
   def regularization(covariance, gradient, **options):
     method = feature_covariance.FeatureCovariance(
-        **{
-            'steps': 25,
-            'learning_rate': 3.0,
-            'relative_regularization': 0.5,
-            'logit_noise': 0.8,
-            'momentum': 0.6,
-            **options,
-        }
+      **{
+        "steps": 25,
+        "learning_rate": 3.0,
+        "relative_regularization": 0.5,
+        "logit_noise": 0.8,
+        "momentum": 0.6,
+        **options,
+      }
     )
     return method.resolve(
-        size, {'covariance': covariance, 'gradient': gradient}
+      size, {"covariance": covariance, "gradient": gradient}
     ).regularization
 
   # 0.5 n C^2 / d.
@@ -127,42 +127,40 @@ def test_regularization_grows_with_the_noise():
   assert regularization(0.0, 4.0) == pytest.approx(750.0)
   assert regularization(0.0, 2.0, logit_noise=1.6) == pytest.approx(187.5)
   assert regularization(0.0, 2.0, batch_size=10) == pytest.approx(3750.0)
-  assert regularization(
-      0.0, 2.0, gradient_clip_norm=0.4
-  ) == pytest.approx(75.0)
+  assert regularization(0.0, 2.0, gradient_clip_norm=0.4) == pytest.approx(75.0)
   # The largest of all.
   assert regularization(3.0, 2.0) == pytest.approx(375.0)
   assert regularization(6.0, 2.0) == pytest.approx(480.0)
-  given = {'learning_rate': 0.2, 'regularization': 0.1, 'gradient_clip_norm': 3}
+  given = {"learning_rate": 0.2, "regularization": 0.1, "gradient_clip_norm": 3}
   resolved = feature_covariance.FeatureCovariance(**given).resolve(
-      size, {'covariance': 9.0, 'gradient': 1.0}
+    size, {"covariance": 9.0, "gradient": 1.0}
   )
   assert given.items() <= resolved.hyperparameters().items()
 
 
 @pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'steps': 0}, 'steps must be .* found 0'),
-        ({'steps': 30.0}, 'steps must be an integer .* found 30.0'),
-        ({'steps': '30'}, "steps must be an integer .* found '30'"),
-        ({'steps': True}, 'steps must be an integer .* found True'),
-        ({'steps': None}, 'steps must be an integer .* found None'),
-        ({'learning_rate': 0.0}, 'learning_rate must be .* found 0.0'),
-        ({'learning_rate': None}, 'learning_rate must be .* found None'),
-        ({'logit_noise': 0.0}, 'logit_noise must be positive, found 0.0'),
-        ({'logit_noise': None}, 'logit_noise must be positive, found None'),
-        ({'regularization': -1.0}, 'regularization must be .* found -1.0'),
-        ({'relative_regularization': 0}, 'relative_regularization must .* 0'),
-        ({'relative_regularization': None}, 'relative_reg.* found None'),
-        ({'gradient_clip_norm': 0.0}, 'gradient_clip_norm must be .* 0.0'),
-        ({'batch_size': -3}, 'batch_size must be .* found -3'),
-        ({'loss': 'hinge'}, "loss must be one of .* found 'hinge'"),
-        ({'momentum': 1.0}, 'momentum must be .* found 1.0'),
-        ({'covariance_share': 1.0}, 'covariance_share must be .* found 1.0'),
-        ({'covariance_share': -0.1}, 'covariance_share must be .* -0.1'),
-        ({'covariance_share': 0.0}, 'covariance_share must be .* found 0.0'),
-    ],
+  ("options", "message"),
+  [
+    ({"steps": 0}, "steps must be .* found 0"),
+    ({"steps": 30.0}, "steps must be an integer .* found 30.0"),
+    ({"steps": "30"}, "steps must be an integer .* found '30'"),
+    ({"steps": True}, "steps must be an integer .* found True"),
+    ({"steps": None}, "steps must be an integer .* found None"),
+    ({"learning_rate": 0.0}, "learning_rate must be .* found 0.0"),
+    ({"learning_rate": None}, "learning_rate must be .* found None"),
+    ({"logit_noise": 0.0}, "logit_noise must be positive, found 0.0"),
+    ({"logit_noise": None}, "logit_noise must be positive, found None"),
+    ({"regularization": -1.0}, "regularization must be .* found -1.0"),
+    ({"relative_regularization": 0}, "relative_regularization must .* 0"),
+    ({"relative_regularization": None}, "relative_reg.* found None"),
+    ({"gradient_clip_norm": 0.0}, "gradient_clip_norm must be .* 0.0"),
+    ({"batch_size": -3}, "batch_size must be .* found -3"),
+    ({"loss": "hinge"}, "loss must be one of .* found 'hinge'"),
+    ({"momentum": 1.0}, "momentum must be .* found 1.0"),
+    ({"covariance_share": 1.0}, "covariance_share must be .* found 1.0"),
+    ({"covariance_share": -0.1}, "covariance_share must be .* -0.1"),
+    ({"covariance_share": 0.0}, "covariance_share must be .* found 0.0"),
+  ],
 )
 def test_refuses(options, message):
   with pytest.raises(ValueError, match=message):

@@ -15,8 +15,8 @@ from tff_fedemb.features import feature_files
 _ROOT = pathlib.Path(__file__).parents[2]
 _USERS = np.array(["anna", "bjørn", "anna", "c"])
 _ALL_NAMES = {
-    "first": ("repr", "label", "user"),
-    "other": ("features", "labels", "users"),
+  "first": ("repr", "label", "user"),
+  "other": ("features", "labels", "users"),
 }
 
 
@@ -24,7 +24,7 @@ def _create(dtype=np.float32, users=_USERS):
   # Values that float32 and float64 both hold exactly.
   features = np.arange(12).reshape(4, 3) / 8 - 0.5
   return feature_files.FeatureSet(
-      features.astype(dtype), np.array([2, 0, 1, 2]), users
+    features.astype(dtype), np.array([2, 0, 1, 2]), users
   )
 
 
@@ -62,7 +62,7 @@ class TestRoundTrip:
     found = feature_files.read_features(os.fspath(path))
     _assert_equal(found, written)
     assert found.features.dtype == (
-        np.float32 if suffix == ".tfrecord" else dtype
+      np.float32 if suffix == ".tfrecord" else dtype
     )
     assert os.listdir(tmp_path) == [path.name]
 
@@ -92,7 +92,7 @@ class TestRoundTrip:
 
   @pytest.mark.parametrize("suffix", [".npz", ".tfrecord"])
   def test_failed_write_leaves_what_was_there(
-      self, tmp_path, monkeypatch, suffix
+    self, tmp_path, monkeypatch, suffix
   ):
     path = tmp_path / f"file{suffix}"
     path.write_text("precious")
@@ -130,9 +130,9 @@ class TestNpz:
   def test_however_it_was_saved(self, tmp_path, save, names, order):
     expected = _create()
     values = (
-        np.asarray(expected.features, order=order),
-        expected.labels.astype(np.uint8),
-        np.char.encode(expected.users, "utf-8"),
+      np.asarray(expected.features, order=order),
+      expected.labels.astype(np.uint8),
+      np.char.encode(expected.users, "utf-8"),
     )
     arrays = dict(zip(names, values, strict=True))
     save(tmp_path / "file.npz", **arrays, other=np.zeros(2))
@@ -142,7 +142,7 @@ class TestNpz:
     assert is_mapped == (save is np.savez)
 
   @pytest.mark.parametrize(
-      "names", [("repr", "label", "users"), ("features", "labels", "user")]
+    "names", [("repr", "label", "users"), ("features", "labels", "user")]
   )
   def test_users_of_the_other_naming(self, tmp_path, names):
     expected = _create()
@@ -152,47 +152,47 @@ class TestNpz:
 
   def test_users_of_the_same_naming_come_first(self, tmp_path):
     np.savez(
-        tmp_path / "file.npz",
-        features=np.ones([2, 3]),
-        labels=np.array([0, 1]),
-        user=np.array(["a", "b"]),
-        users=np.array(["c", "d"]),
+      tmp_path / "file.npz",
+      features=np.ones([2, 3]),
+      labels=np.array([0, 1]),
+      user=np.array(["a", "b"]),
+      users=np.array(["c", "d"]),
     )
     found = feature_files.read_features(tmp_path / "file.npz")
     assert found.users.tolist() == ["c", "d"]
 
   def test_users_may_be_numbers(self, tmp_path):
     np.savez(
-        tmp_path / "file.npz",
-        repr=np.ones([2, 3]),
-        label=np.array([0, 1]),
-        user=np.array([10, 7]),
+      tmp_path / "file.npz",
+      repr=np.ones([2, 3]),
+      label=np.array([0, 1]),
+      user=np.array([10, 7]),
     )
     found = feature_files.read_features(tmp_path / "file.npz")
     assert found.users.tolist() == ["10", "7"]
 
   @pytest.mark.parametrize(
-      ("changes", "message"),
-      [
-          ({"repr": None}, r"must hold repr and label, .* found \['label'"),
-          ({"label": None}, r"found \['repr', 'user'\]"),
-          ({"repr": np.ones(4)}, r"features must be real .* float64 \[4\]"),
-          ({"repr": np.ones([4, 0])}, r"n and d at least 1, found"),
-          ({"repr": np.ones([4, 1], complex)}, "found complex128"),
-          ({"repr": np.full([4, 1], "a")}, "features must be real numbers"),
-          ({"repr": np.full([4, 1], None)}, "repr.npy holds pickled objects"),
-          ({"label": np.ones(4)}, r"labels must be integers \[4\].* float64"),
-          ({"label": np.ones(3, int)}, r"one for each example, .* \[3\]"),
-          ({"label": np.array([0, 1, -1, 0])}, "labels must be at least 0"),
-          (
-              {"label": np.array([0, 1, 2**63, 0], np.uint64)},
-              r"below 2\^63, found 9223372036854775808",
-          ),
-          ({"user": np.ones(4)}, r"users must be strings \[4\], .* float64"),
-          ({"user": _USERS[:2]}, r"found <U5 \[2\]"),
-          ({"user": np.array([b"\xff"] * 4)}, "can't decode byte"),
-          ({"user": np.full(4, None)}, "user.npy holds pickled objects"),
-      ],
+    ("changes", "message"),
+    [
+      ({"repr": None}, r"must hold repr and label, .* found \['label'"),
+      ({"label": None}, r"found \['repr', 'user'\]"),
+      ({"repr": np.ones(4)}, r"features must be real .* float64 \[4\]"),
+      ({"repr": np.ones([4, 0])}, r"n and d at least 1, found"),
+      ({"repr": np.ones([4, 1], complex)}, "found complex128"),
+      ({"repr": np.full([4, 1], "a")}, "features must be real numbers"),
+      ({"repr": np.full([4, 1], None)}, "repr.npy holds pickled objects"),
+      ({"label": np.ones(4)}, r"labels must be integers \[4\].* float64"),
+      ({"label": np.ones(3, int)}, r"one for each example, .* \[3\]"),
+      ({"label": np.array([0, 1, -1, 0])}, "labels must be at least 0"),
+      (
+        {"label": np.array([0, 1, 2**63, 0], np.uint64)},
+        r"below 2\^63, found 9223372036854775808",
+      ),
+      ({"user": np.ones(4)}, r"users must be strings \[4\], .* float64"),
+      ({"user": _USERS[:2]}, r"found <U5 \[2\]"),
+      ({"user": np.array([b"\xff"] * 4)}, "can't decode byte"),
+      ({"user": np.full(4, None)}, "user.npy holds pickled objects"),
+    ],
   )
   @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
   def test_other_arrays_are_refused(self, tmp_path, save, changes, message):
@@ -211,15 +211,15 @@ class TestNpz:
     save(path, repr=np.ones([50, 3]), label=np.arange(50))
     content = path.read_bytes()
     for damaged in (
-        b"",
-        b"no zip",
-        content[: len(content) // 2],
-        content[:-1],
-        content[50:],
-        content.replace(b"\x93NUMPY", b"\x93NUMBY"),
-        content.replace(b"'shape': (50, 3)", b"'shape': (90, 3)"),
-        content.replace(b"'shape': (50, 3)", b"'shape': (50, 3("),
-        content.replace(b"PK\x03\x04", b"PK\x03\x05"),
+      b"",
+      b"no zip",
+      content[: len(content) // 2],
+      content[:-1],
+      content[50:],
+      content.replace(b"\x93NUMPY", b"\x93NUMBY"),
+      content.replace(b"'shape': (50, 3)", b"'shape': (90, 3)"),
+      content.replace(b"'shape': (50, 3)", b"'shape': (50, 3("),
+      content.replace(b"PK\x03\x04", b"PK\x03\x05"),
     ):
       if damaged == content:
         continue  # What is compressed has no such bytes.
@@ -240,34 +240,34 @@ class TestNpz:
 
 class TestTfRecord:
   @pytest.mark.parametrize(
-      ("examples", "message"),
-      [
-          ([], "must hold examples, found none"),
-          ([{"label": [1]}], r"must hold repr and label, .* \['label'\]"),
-          ([{"repr": [1], "label": [1]}], "must hold repr of floats"),
-          ([{"repr": [1.0], "label": [1.0]}], "must be a TFRecord of"),
-          ([{"repr": [1.0], "label": [1, 2]}], "must be a TFRecord of"),
-          (
-              [{"repr": [1.0], "label": [1]}, {"repr": [1.0, 2.0]}],
-              "must be a TFRecord of",
-          ),
-          (
-              [{"repr": [1.0], "label": [1]}, {"repr": [1.0]}],
-              "must be a TFRecord of",
-          ),
-          (
-              [
-                  {"repr": [1.0], "label": [1], "user": [b"a"]},
-                  {"repr": [1.0], "label": [1]},
-              ],
-              "in all or none, user",
-          ),
-          (
-              [{"repr": [1.0], "label": [1], "user": [b"\xff"]}],
-              "can't decode byte",
-          ),
-          ([{"repr": [1.0], "label": [-1]}], "labels must be at least 0"),
-      ],
+    ("examples", "message"),
+    [
+      ([], "must hold examples, found none"),
+      ([{"label": [1]}], r"must hold repr and label, .* \['label'\]"),
+      ([{"repr": [1], "label": [1]}], "must hold repr of floats"),
+      ([{"repr": [1.0], "label": [1.0]}], "must be a TFRecord of"),
+      ([{"repr": [1.0], "label": [1, 2]}], "must be a TFRecord of"),
+      (
+        [{"repr": [1.0], "label": [1]}, {"repr": [1.0, 2.0]}],
+        "must be a TFRecord of",
+      ),
+      (
+        [{"repr": [1.0], "label": [1]}, {"repr": [1.0]}],
+        "must be a TFRecord of",
+      ),
+      (
+        [
+          {"repr": [1.0], "label": [1], "user": [b"a"]},
+          {"repr": [1.0], "label": [1]},
+        ],
+        "in all or none, user",
+      ),
+      (
+        [{"repr": [1.0], "label": [1], "user": [b"\xff"]}],
+        "can't decode byte",
+      ),
+      ([{"repr": [1.0], "label": [-1]}], "labels must be at least 0"),
+    ],
   )
   def test_other_examples_are_refused(self, tmp_path, examples, message):
     path = _write_examples(tmp_path / "file.tfrecord", examples)
@@ -279,8 +279,8 @@ class TestTfRecord:
   @pytest.mark.parametrize("users", ["user", "users"])
   def test_other_names_are_read(self, tmp_path, users):
     path = _write_examples(
-        tmp_path / "file.tfrecord",
-        [{"features": [0.5, 1.0], "labels": [3], users: [b"a"]}],
+      tmp_path / "file.tfrecord",
+      [{"features": [0.5, 1.0], "labels": [3], users: [b"a"]}],
     )
     found = feature_files.read_features(path)
     assert found.features.tolist() == [[0.5, 1]]
@@ -293,11 +293,13 @@ class TestTfRecord:
     feature_files.write_features(path, _create())
     content = bytearray(path.read_bytes())
     content[20] ^= 1
-    path.write_bytes({
+    path.write_bytes(
+      {
         "cut": path.read_bytes()[:-5],
         "flip": content,
         "text": b"no records, but long enough to be read as one",
-    }[damage])
+      }[damage]
+    )
     with pytest.raises(feature_files.FeatureFileError) as error:
       feature_files.read_features(path)
     assert str(error.value).startswith(f"{path} must be a TFRecord")
@@ -308,11 +310,11 @@ class TestPaths:
   @pytest.mark.parametrize("name", ["file", "file.npy", "file.npz.gz"])
   def test_other_suffixes_are_refused(self, tmp_path, name):
     for function in (
-        feature_files.read_features,
-        lambda path: feature_files.write_features(path, _create()),
+      feature_files.read_features,
+      lambda path: feature_files.write_features(path, _create()),
     ):
       with pytest.raises(
-          feature_files.FeatureFileError, match=r"end with .npz or .tfrecord"
+        feature_files.FeatureFileError, match=r"end with .npz or .tfrecord"
       ):
         function(tmp_path / name)
     assert not os.listdir(tmp_path)
@@ -321,12 +323,12 @@ class TestPaths:
   def test_what_is_no_file_is_refused(self, tmp_path, suffix):
     path = tmp_path / f"file{suffix}"
     with pytest.raises(
-        feature_files.FeatureFileError, match="must be a file, found none"
+      feature_files.FeatureFileError, match="must be a file, found none"
     ):
       feature_files.read_features(path)
     path.mkdir()
     with pytest.raises(
-        feature_files.FeatureFileError, match="found a directory"
+      feature_files.FeatureFileError, match="found a directory"
     ):
       feature_files.read_features(path)
 
@@ -342,15 +344,15 @@ def test_take():
 
 def test_npz_does_without_tensorflow(tmp_path):
   program = (
-      "import sys, numpy as np\n"
-      "from tff_fedemb.features import feature_files as files\n"
-      "files.write_features(sys.argv[1], files.FeatureSet(\n"
-      "    np.ones([2, 3]), np.array([0, 1])))\n"
-      "files.read_features(sys.argv[1])\n"
-      "assert 'tensorflow' not in sys.modules\n"
+    "import sys, numpy as np\n"
+    "from tff_fedemb.features import feature_files as files\n"
+    "files.write_features(sys.argv[1], files.FeatureSet(\n"
+    "    np.ones([2, 3]), np.array([0, 1])))\n"
+    "files.read_features(sys.argv[1])\n"
+    "assert 'tensorflow' not in sys.modules\n"
   )
   subprocess.run(
-      [sys.executable, "-c", program, os.fspath(tmp_path / "file.npz")],
-      cwd=_ROOT,
-      check=True,
+    [sys.executable, "-c", program, os.fspath(tmp_path / "file.npz")],
+    cwd=_ROOT,
+    check=True,
   )

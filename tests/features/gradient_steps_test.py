@@ -14,77 +14,77 @@ from tff_fedemb.features import noise
 
 def _examples(features, labels, num_classes):
   return examples_lib.ClippedExamples(
-      features, labels, num_classes=num_classes, clip_norm=1.0
+    features, labels, num_classes=num_classes, clip_norm=1.0
   )
 
 
 def _releases(planned, noise_multiplier):
   budget = budget_lib.Budget(
-      (planned,), {planned.name: noise_multiplier}, 1.0, 1e-5
+    (planned,), {planned.name: noise_multiplier}, 1.0, 1e-5
   )
   return noise.Releases(budget, 0)
 
 
-def _gradient(steps=1, batch_size=None, loss='softmax', clip_norm=1.0):
+def _gradient(steps=1, batch_size=None, loss="softmax", clip_norm=1.0):
   return gradient_steps.GradientRelease(steps, batch_size, loss, clip_norm)
 
 
 def test_plan():
   size = examples_lib.ProblemSize(40, 3, 2, 1.0)
   assert _gradient(steps=7).plan(size, 0.5) == budget_lib.PlannedRelease(
-      'gradient', 0.5, 7, 1.0
+    "gradient", 0.5, 7, 1.0
   )
   assert _gradient(batch_size=10).plan(size, 1.0) == budget_lib.PlannedRelease(
-      'gradient', 1.0, 1, 0.25
+    "gradient", 1.0, 1, 0.25
   )
   # As many as there are: nothing is sampled.
   plan = _gradient(batch_size=40).plan(size, 1.0)
   assert plan.sampling_probability == 1.0
-  with pytest.raises(ValueError, match=r'batch_size must be .* 40, found 41'):
+  with pytest.raises(ValueError, match=r"batch_size must be .* 40, found 41"):
     _gradient(batch_size=41).plan(size, 1.0)
 
 
 @pytest.mark.parametrize(
-    ('batch_size', 'divisor'), [(None, 50), (50, 50), (8.5, 8.5), (10, 10)]
+  ("batch_size", "divisor"), [(None, 50), (50, 50), (8.5, 8.5), (10, 10)]
 )
 def test_noise_is_that_of_a_sum_over_the_expected_number(batch_size, divisor):
   num_classes, dim = 100, 400
   examples = _examples(
-      np.zeros([50, dim]), np.arange(50) % num_classes, num_classes
+    np.zeros([50, dim]), np.arange(50) % num_classes, num_classes
   )
   release = _gradient(batch_size=batch_size, clip_norm=0.5)
   mean = release.mean_gradient(
-      np.zeros([num_classes, dim]),
-      examples,
-      _releases(release.plan(examples.size, 1.0), 2.0),
-      np.random.default_rng(1),
+    np.zeros([num_classes, dim]),
+    examples,
+    _releases(release.plan(examples.size, 1.0), 2.0),
+    np.random.default_rng(1),
   )
   # 40,000 numbers: the standard error is 0.35 %; bounds at five.
   assert abs(mean.std() / (2.0 * 0.5 / divisor) - 1) < 0.018
 
 
-@pytest.mark.parametrize('loss', losses.LOSSES)
-@pytest.mark.parametrize('dtype', [np.float32, np.float64])
+@pytest.mark.parametrize("loss", losses.LOSSES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_mean_gradient(monkeypatch, dtype, loss):
   # Chunks of 3 of 10 examples.
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 3 * (6 + 4))
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 3 * (6 + 4))
   rng = np.random.default_rng(2)
   features = rng.standard_normal([10, 6]) / 4
   weights, labels = rng.standard_normal([4, 6]), rng.integers(4, size=10)
   examples = _examples(features.astype(dtype), labels, 4)
   release = _gradient(loss=loss, clip_norm=0.4)
   mean = release.mean_gradient(
-      weights,
-      examples,
-      _releases(release.plan(examples.size, 1.0), 0.0),
-      rng,
+    weights,
+    examples,
+    _releases(release.plan(examples.size, 1.0), 0.0),
+    rng,
   )
   clipped = examples_lib.clip_rows(features, 1.0)
   expected = sum(
-      losses.clipped_gradient(
-          weights, clipped[[i]], labels[[i]], loss=loss, clip_norm=0.4
-      )
-      for i in range(10)
+    losses.clipped_gradient(
+      weights, clipped[[i]], labels[[i]], loss=loss, clip_norm=0.4
+    )
+    for i in range(10)
   )
   tolerance = 1e-6 if dtype == np.float32 else 1e-14
   np.testing.assert_allclose(mean, expected / 10, atol=tolerance)
@@ -97,10 +97,12 @@ def test_poisson_sampling():
   release = _gradient(steps=steps, batch_size=batch_size)
   releases = _releases(release.plan(examples.size, 1.0), 0.0)
   rng = np.random.default_rng(3)
-  means = np.array([
+  means = np.array(
+    [
       release.mean_gradient(np.zeros([2, num]), examples, releases, rng)[0]
       for _ in range(steps)
-  ])
+    ]
+  )
   drawn = means != 0
   # Of the sum of residuals -1/2, over the expected number of examples.
   np.testing.assert_allclose(means[drawn], -0.5 / batch_size)
@@ -121,8 +123,8 @@ def test_a_batch_may_be_empty():
   releases = _releases(release.plan(examples.size, 1.0), 0.0)
   rng = np.random.default_rng(0)
   means = [
-      release.mean_gradient(np.zeros([2, 3]), examples, releases, rng)
-      for _ in range(50)
+    release.mean_gradient(np.zeros([2, 3]), examples, releases, rng)
+    for _ in range(50)
   ]
   assert any((mean == 0).all() for mean in means)
 
@@ -138,27 +140,27 @@ def test_logit_noise_by_hand():
   assert sampled.logit_noise(size, 3.0, momentum=0.0) == pytest.approx(3.6)
 
 
-@pytest.mark.parametrize('steps', [1, 4, 30, 200])
-@pytest.mark.parametrize('momentum', [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("steps", [1, 4, 30, 200])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_logit_noise_of_steps_of_noise(steps, momentum):
   # Of zeros: no step is of anything but noise. 40,000 weights, each a logit of
   # a feature of norm C in one coordinate.
   num_classes, dim, clip_norm = 100, 400, 3.0
   examples = examples_lib.ClippedExamples(
-      np.zeros([50, dim]),
-      np.arange(50) % num_classes,
-      num_classes=num_classes,
-      clip_norm=clip_norm,
+    np.zeros([50, dim]),
+    np.arange(50) % num_classes,
+    num_classes=num_classes,
+    clip_norm=clip_norm,
   )
   release = _gradient(steps=steps, batch_size=10, clip_norm=0.5)
   releases = _releases(release.plan(examples.size, 1.0), 2.0)
   optimizer = gradient_steps.Optimizer(
-      'momentum', learning_rate=1.0, momentum=momentum
+    "momentum", learning_rate=1.0, momentum=momentum
   )
   weights, rng = np.zeros([num_classes, dim]), np.random.default_rng(0)
   for _ in range(steps):
     weights = optimizer.step(
-        weights, release.mean_gradient(weights, examples, releases, rng)
+      weights, release.mean_gradient(weights, examples, releases, rng)
     )
   said = release.logit_noise(examples.size, 2.0, momentum=momentum)
   share = clip_norm * weights.std() / said
@@ -166,8 +168,8 @@ def test_logit_noise_of_steps_of_noise(steps, momentum):
   # k steps left it counts 1 + m + ... + m^(k-1) times, and steps add up as
   # independent numbers do. What is said has 1 / (1 - m) for all of them.
   counts = [
-      sum(momentum**power for power in range(left))
-      for left in range(1, steps + 1)
+    sum(momentum**power for power in range(left))
+    for left in range(1, steps + 1)
   ]
   exact = math.hypot(*counts) * (1 - momentum) / steps**0.5
   # The standard error is 0.35 %: bounds at five.
@@ -180,7 +182,7 @@ def test_logit_noise_of_steps_of_noise(steps, momentum):
 
 def test_momentum_by_hand():
   optimizer = gradient_steps.Optimizer(
-      'momentum', learning_rate=0.1, momentum=0.5
+    "momentum", learning_rate=0.1, momentum=0.5
   )
   weights = optimizer.step(np.array([[0.0]]), np.array([[1.0]]))
   np.testing.assert_allclose(weights, [[-0.1]])
@@ -191,18 +193,18 @@ def test_momentum_by_hand():
 
 def test_adam_by_hand():
   # Means of 2 and -1 with weights 0.8 and 1; squares with 0.999 and 1.
-  optimizer = gradient_steps.Optimizer('adam', learning_rate=0.1, momentum=0.8)
+  optimizer = gradient_steps.Optimizer("adam", learning_rate=0.1, momentum=0.8)
   weights = optimizer.step(np.array([[0.0]]), np.array([[2.0]]))
   np.testing.assert_allclose(weights, [[-0.1]], rtol=1e-7)
   weights = optimizer.step(weights, np.array([[-1.0]]))
   mean = (0.8 * 2 - 1) / 1.8
   square = (0.999 * 4 + 1) / 1.999
   np.testing.assert_allclose(
-      weights, [[-0.1 - 0.1 * mean / square**0.5]], rtol=1e-7
+    weights, [[-0.1 - 0.1 * mean / square**0.5]], rtol=1e-7
   )
 
 
-@pytest.mark.parametrize('name', gradient_steps.OPTIMIZERS)
+@pytest.mark.parametrize("name", gradient_steps.OPTIMIZERS)
 def test_a_step_changes_no_argument(name):
   optimizer = gradient_steps.Optimizer(name, learning_rate=0.1, momentum=0.9)
   weights, gradient = np.ones([2, 2]), np.ones([2, 2])

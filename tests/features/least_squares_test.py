@@ -19,11 +19,9 @@ _TOLERANCES = {np.float64: 1e-6, np.float32: 2e-5}
 
 
 def _fit(features, labels, *, clip_norm=1.0, **hyperparameters):
-  method = least_squares.LeastSquares(
-      regularization=_LAMBDA, **hyperparameters
-  )
+  method = least_squares.LeastSquares(regularization=_LAMBDA, **hyperparameters)
   fitted = classifier.FeatureClassifier(
-      method, num_classes=_NUM_CLASSES, epsilon=math.inf, clip_norm=clip_norm
+    method, num_classes=_NUM_CLASSES, epsilon=math.inf, clip_norm=clip_norm
   ).fit(features, labels)
   return fitted.coef_
 
@@ -39,63 +37,63 @@ def _ridge(features, targets, weights=None):
   return ridge.fit(features, targets, weights).coef_
 
 
-@pytest.mark.parametrize('dtype', [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_shared_is_ridge_regression(monkeypatch, dtype):
   # Chunks of 7 of 101 examples.
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * 6)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 6)
   features, labels = _problem()
   expected = _ridge(
-      examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
+    examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
   )
-  weights = _fit(features.astype(dtype), labels, covariance='shared')
+  weights = _fit(features.astype(dtype), labels, covariance="shared")
   np.testing.assert_allclose(weights, expected, atol=_TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize('dtype', [np.float64, np.float32])
-@pytest.mark.parametrize('background_weight', [0.0, 0.25, 3.0])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("background_weight", [0.0, 0.25, 3.0])
 def test_per_class_is_weighted_ridge_regression(
-    monkeypatch, background_weight, dtype
+  monkeypatch, background_weight, dtype
 ):
   # With weights w and targets t, sum w x x' = A_l + alpha G has w = 1 + alpha
   # in the class and alpha outside, and sum w t x = b_l has t = 1 / (1 + alpha)
   # in the class and 0 outside.
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * 6)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 6)
   features, labels = _problem()
   clipped = examples_lib.clip_rows(features, 1.0)
   weights = _fit(
-      features.astype(dtype),
-      labels,
-      covariance='per_class',
-      background_weight=background_weight,
+    features.astype(dtype),
+    labels,
+    covariance="per_class",
+    background_weight=background_weight,
   )
   for label in range(_NUM_CLASSES):
     is_class = (labels == label).astype(float)
     expected = _ridge(
-        clipped,
-        is_class / (1 + background_weight),
-        is_class + background_weight,
+      clipped,
+      is_class / (1 + background_weight),
+      is_class + background_weight,
     )
     np.testing.assert_allclose(
-        weights[label], expected, atol=_TOLERANCES[dtype]
+      weights[label], expected, atol=_TOLERANCES[dtype]
     )
     if not background_weight:
       alone = clipped[labels == label]
       np.testing.assert_allclose(
-          expected, _ridge(alone, np.ones(len(alone))), atol=1e-12
+        expected, _ridge(alone, np.ones(len(alone))), atol=1e-12
       )
 
 
 @pytest.mark.parametrize(
-    ('covariance', 'background_weight'),
-    [('shared', 0.1), ('per_class', 0.1), ('per_class', 0.0)],
+  ("covariance", "background_weight"),
+  [("shared", 0.1), ("per_class", 0.1), ("per_class", 0.0)],
 )
 def test_a_class_may_have_no_examples(covariance, background_weight):
   features, labels = _problem()
   # Neither the last nor one in between.
   labels = np.array([0, 2, 0, 2])[labels]
   hyperparameters = {
-      'covariance': covariance,
-      'background_weight': background_weight,
+    "covariance": covariance,
+    "background_weight": background_weight,
   }
   weights = _fit(features, labels, **hyperparameters)
   np.testing.assert_array_equal(weights[[1, 3]], np.zeros([2, 6]))
@@ -103,11 +101,11 @@ def test_a_class_may_have_no_examples(covariance, background_weight):
   # With noise, and with defaults, neither.
   for epsilon in (0.1, 1.0, math.inf):
     private = classifier.FeatureClassifier(
-        least_squares.LeastSquares(**hyperparameters),
-        num_classes=_NUM_CLASSES,
-        epsilon=epsilon,
-        delta=1e-5,
-        seed=0,
+      least_squares.LeastSquares(**hyperparameters),
+      num_classes=_NUM_CLASSES,
+      epsilon=epsilon,
+      delta=1e-5,
+      seed=0,
     ).fit(features, labels)
     assert np.isfinite(private.coef_).all()
     assert (private.coef_[3] == 0).all() == (epsilon == math.inf)
@@ -116,15 +114,15 @@ def test_a_class_may_have_no_examples(covariance, background_weight):
 def test_more_dimensions_than_examples():
   features, labels = _problem(num=9, dim=40)
   expected = _ridge(
-      examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
+    examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
   )
   np.testing.assert_allclose(_fit(features, labels), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize('clip_norm', [0.5, 4.0])
+@pytest.mark.parametrize("clip_norm", [0.5, 4.0])
 def test_released_sums_by_hand(monkeypatch, clip_norm):
   # Chunks of 3 of 7 examples.
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 3 * 2)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 3 * 2)
   totals = []
   add_noise = noise.Release.add_noise
 
@@ -132,33 +130,33 @@ def test_released_sums_by_hand(monkeypatch, clip_norm):
     totals.append(total.copy())
     return add_noise(self, total)
 
-  monkeypatch.setattr(noise.Release, 'add_noise', record)
+  monkeypatch.setattr(noise.Release, "add_noise", record)
   # Of norm 5, to be clipped.
   features = np.array([[3.0, 4.0]] * 3 + [[4.0, -3.0]] * 2 + [[0.0, 5.0]] * 2)
   labels = np.array([0, 2, 0, 1, 2, 0, 3])
   _fit(
-      features,
-      labels,
-      clip_norm=clip_norm,
-      covariance='per_class',
-      background_weight=1.0,
+    features,
+    labels,
+    clip_norm=clip_norm,
+    covariance="per_class",
+    background_weight=1.0,
   )
   outer = [
-      np.array(values) / 25
-      for values in (
-          [[9, 12], [12, 16]],
-          [[16, -12], [-12, 9]],
-          [[0, 0], [0, 25]],
-      )
+    np.array(values) / 25
+    for values in (
+      [[9, 12], [12, 16]],
+      [[16, -12], [-12, 9]],
+      [[0, 0], [0, 25]],
+    )
   ]
   unit = clip_norm / 5
   expected = [
-      unit * np.array([[6, 13], [4, -3], [7, 1], [0, 5]]),
-      clip_norm**2 * (3 * outer[0] + 2 * outer[1] + 2 * outer[2]),
-      clip_norm**2 * (2 * outer[0] + outer[2]),
-      clip_norm**2 * outer[1],
-      clip_norm**2 * (outer[0] + outer[1]),
-      clip_norm**2 * outer[2],
+    unit * np.array([[6, 13], [4, -3], [7, 1], [0, 5]]),
+    clip_norm**2 * (3 * outer[0] + 2 * outer[1] + 2 * outer[2]),
+    clip_norm**2 * (2 * outer[0] + outer[2]),
+    clip_norm**2 * outer[1],
+    clip_norm**2 * (outer[0] + outer[1]),
+    clip_norm**2 * outer[2],
   ]
   assert len(totals) == len(expected)
   for total, numbers in zip(totals, expected, strict=True):
@@ -173,12 +171,12 @@ def test_releases():
     assert all(r.count == r.sampling_probability == 1 for r in planned)
     return {release.name for release in planned}
 
-  assert names(covariance='shared') == {'class_sum', 'covariance'}
-  per_class = {'class_sum', 'covariance', 'class_covariance'}
-  assert names(covariance='per_class', background_weight=0.1) == per_class
+  assert names(covariance="shared") == {"class_sum", "covariance"}
+  per_class = {"class_sum", "covariance", "class_covariance"}
+  assert names(covariance="per_class", background_weight=0.1) == per_class
   # What is not used is not paid for.
-  alone = names(covariance='per_class', background_weight=0.0)
-  assert alone == per_class - {'covariance'}
+  alone = names(covariance="per_class", background_weight=0.0)
+  assert alone == per_class - {"covariance"}
 
 
 def test_regularization_grows_with_the_noise():
@@ -186,61 +184,61 @@ def test_regularization_grows_with_the_noise():
 
   def regularization(covariance, **noise_multipliers):
     method = least_squares.LeastSquares(
-        covariance=covariance,
-        relative_regularization=0.5,
-        background_weight=0.15,
+      covariance=covariance,
+      relative_regularization=0.5,
+      background_weight=0.15,
     )
     return method.resolve(
-        size, {'covariance': 1e3, 'class_sum': 0.0, **noise_multipliers}
+      size, {"covariance": 1e3, "class_sum": 0.0, **noise_multipliers}
     ).regularization
 
   # 0.5 n C^2 / d, whatever the noise on G.
-  assert regularization('shared') == pytest.approx(0.5)
+  assert regularization("shared") == pytest.approx(0.5)
   # On a class sum 400 numbers of 2 z, of norm 40 z: 4 C times that.
-  assert regularization('shared', class_sum=0.001) == 0.5
-  assert regularization('shared', class_sum=3.0) == pytest.approx(960.0)
-  assert regularization('shared', class_sum=6.0) == pytest.approx(1920.0)
+  assert regularization("shared", class_sum=0.001) == 0.5
+  assert regularization("shared", class_sum=3.0) == pytest.approx(960.0)
+  assert regularization("shared", class_sum=6.0) == pytest.approx(1920.0)
   # The matrix is alpha + 1 / K as large.
   assert regularization(
-      'per_class', class_covariance=0.0, class_sum=9.0
+    "per_class", class_covariance=0.0, class_sum=9.0
   ) == pytest.approx(0.2)
   # The edge of the noise's spectrum, sqrt(2 d) C^2 z.
   root = math.sqrt(2)
   for noise_multiplier, expected in ((3.0, 240 * root), (6.0, 480 * root)):
     assert regularization(
-        'per_class', class_covariance=noise_multiplier, class_sum=9.0
+      "per_class", class_covariance=noise_multiplier, class_sum=9.0
     ) == pytest.approx(expected)
   given = least_squares.LeastSquares(regularization=0.1)
-  noise_multipliers = {'class_sum': 1.0, 'covariance': 9.0}
+  noise_multipliers = {"class_sum": 1.0, "covariance": 9.0}
   assert given.resolve(size, noise_multipliers).regularization == 0.1
 
 
 def test_singular_matrices_need_more_regularization():
-  with pytest.raises(ValueError, match=r'regularization must .* 1e-300'):
+  with pytest.raises(ValueError, match=r"regularization must .* 1e-300"):
     least_squares.solve(np.ones([2, 2]), np.ones([1, 2]), 1e-300)
 
 
 def test_solve_projects_what_noise_made_negative():
   # Eigenvalue -1 becomes 0.
   np.testing.assert_allclose(
-      least_squares.solve(np.diag([2.0, -1.0]), np.array([[3.0, 1.0]]), 0.5),
-      [[1.2, 2.0]],
+    least_squares.solve(np.diag([2.0, -1.0]), np.array([[3.0, 1.0]]), 0.5),
+    [[1.2, 2.0]],
   )
 
 
 @pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'covariance': 'diagonal'}, "covariance must be .* 'diagonal'"),
-        ({'regularization': 0.0}, 'regularization must be .* found 0.0'),
-        ({'relative_regularization': -1}, 'relative_regularization must .* -1'),
-        ({'background_weight': -0.1}, 'background_weight must be .* -0.1'),
-        ({'background_weight': math.nan}, 'background_weight must be .* nan'),
-        ({'background_weight': None}, 'background_weight .* found None'),
-        ({'background_weight': False}, 'background_weight .* found False'),
-        ({'background_weight': ''}, "background_weight must .* found ''"),
-        ({'relative_regularization': None}, 'relative_reg.* found None'),
-    ],
+  ("options", "message"),
+  [
+    ({"covariance": "diagonal"}, "covariance must be .* 'diagonal'"),
+    ({"regularization": 0.0}, "regularization must be .* found 0.0"),
+    ({"relative_regularization": -1}, "relative_regularization must .* -1"),
+    ({"background_weight": -0.1}, "background_weight must be .* -0.1"),
+    ({"background_weight": math.nan}, "background_weight must be .* nan"),
+    ({"background_weight": None}, "background_weight .* found None"),
+    ({"background_weight": False}, "background_weight .* found False"),
+    ({"background_weight": ""}, "background_weight must .* found ''"),
+    ({"relative_regularization": None}, "relative_reg.* found None"),
+  ],
 )
 def test_refuses(options, message):
   with pytest.raises(ValueError, match=message):

@@ -11,16 +11,16 @@ _NUM, _DIM, _NUM_CLASSES = 7, 5, 4
 def _problem(seed=0):
   rng = np.random.default_rng(seed)
   return (
-      rng.standard_normal([_NUM_CLASSES, _DIM]),
-      rng.standard_normal([_NUM, _DIM]),
-      rng.integers(_NUM_CLASSES, size=_NUM),
+    rng.standard_normal([_NUM_CLASSES, _DIM]),
+    rng.standard_normal([_NUM, _DIM]),
+    rng.integers(_NUM_CLASSES, size=_NUM),
   )
 
 
 def _loss(weights, example, label, loss):
   """Of one example, as in the textbooks."""
   logits = weights @ example
-  if loss == 'softmax':
+  if loss == "softmax":
     return np.log(np.exp(logits).sum()) - logits[label]
   signs = np.where(np.arange(len(logits)) == label, 1.0, -1.0)
   return np.log1p(np.exp(-signs * logits)).sum()
@@ -33,27 +33,27 @@ def _gradient(weights, example, label, loss, step=1e-6):
     move = np.zeros_like(weights)
     move[index] = step
     gradient[index] = (
-        _loss(weights + move, example, label, loss)
-        - _loss(weights - move, example, label, loss)
+      _loss(weights + move, example, label, loss)
+      - _loss(weights - move, example, label, loss)
     ) / (2 * step)
   return gradient
 
 
-@pytest.mark.parametrize('loss', losses.LOSSES)
+@pytest.mark.parametrize("loss", losses.LOSSES)
 def test_gradient_is_the_derivative_of_the_loss(loss):
   weights, features, labels = _problem()
   expected = sum(
-      _gradient(weights, x, y, loss)
-      for x, y in zip(features, labels, strict=True)
+    _gradient(weights, x, y, loss)
+    for x, y in zip(features, labels, strict=True)
   )
   gradient = losses.clipped_gradient(
-      weights, features, labels, loss=loss, clip_norm=1e6
+    weights, features, labels, loss=loss, clip_norm=1e6
   )
   np.testing.assert_allclose(gradient, expected, atol=1e-8)
 
 
-@pytest.mark.parametrize('clip_norm', [0.1, 1.5])
-@pytest.mark.parametrize('loss', losses.LOSSES)
+@pytest.mark.parametrize("clip_norm", [0.1, 1.5])
+@pytest.mark.parametrize("loss", losses.LOSSES)
 def test_each_gradient_is_clipped_as_a_whole(loss, clip_norm):
   weights, features, labels = _problem(1)
   # One that needs no clipping, whatever the bound.
@@ -67,43 +67,43 @@ def test_each_gradient_is_clipped_as_a_whole(loss, clip_norm):
     expected += gradient * min(1, clip_norm / norm)
   assert 0 < num_clipped < _NUM
   gradient = losses.clipped_gradient(
-      weights, features, labels, loss=loss, clip_norm=clip_norm
+    weights, features, labels, loss=loss, clip_norm=clip_norm
   )
   np.testing.assert_allclose(gradient, expected, atol=1e-8)
 
 
-@pytest.mark.parametrize('clip_norm', [1e-10, 1e-3, 1e10])
-@pytest.mark.parametrize('scale', [1e-10, 1e-3, 1.0, 1e10])
+@pytest.mark.parametrize("clip_norm", [1e-10, 1e-3, 1e10])
+@pytest.mark.parametrize("scale", [1e-10, 1e-3, 1.0, 1e10])
 def test_float32_is_clipped_at_extreme_norms(scale, clip_norm):
   # Squares of such numbers are none of float32's.
   weights, features, labels = _problem(2)
   for x, y in zip(features, labels, strict=True):
     gradient, exact = (
-        losses.clipped_gradient(
-            0 * weights,
-            scale * x[None].astype(dtype),
-            y[None],
-            loss='softmax',
-            clip_norm=clip_norm,
-        )
-        for dtype in (np.float32, np.float64)
+      losses.clipped_gradient(
+        0 * weights,
+        scale * x[None].astype(dtype),
+        y[None],
+        loss="softmax",
+        clip_norm=clip_norm,
+      )
+      for dtype in (np.float32, np.float64)
     )
     norm = np.linalg.norm(gradient.astype(np.float64))
     assert norm <= clip_norm * (1 + 1e-6)
     np.testing.assert_allclose(gradient, exact, rtol=1e-5)
 
 
-@pytest.mark.parametrize('loss', losses.LOSSES)
+@pytest.mark.parametrize("loss", losses.LOSSES)
 def test_examples_whose_logits_overflow_add_nothing(loss):
   weights = np.array([[1e30, -1e30], [-1e30, 1e30]])
   features = np.array([[1e10, 1e10], [0.0, 0.0], [1e-40, 0.0]], np.float32)
   features[1] = [1e-30, 0.0]
   labels = np.array([0, 1, 1])
   gradient, others = (
-      losses.clipped_gradient(
-          weights, features[rows], labels[rows], loss=loss, clip_norm=1.0
-      )
-      for rows in (slice(None), slice(1, None))
+    losses.clipped_gradient(
+      weights, features[rows], labels[rows], loss=loss, clip_norm=1.0
+    )
+    for rows in (slice(None), slice(1, None))
   )
   assert np.isfinite(gradient).all()
   assert others.any()
@@ -116,31 +116,31 @@ def test_residuals_by_hand():
   features = np.array([[1.0, 0.0], [1.0, 0.0]])
   labels = np.array([0, 1])
   np.testing.assert_allclose(
-      losses.residuals(weights, features, labels, 'softmax'),
-      [[-0.75, 0.75], [0.25, -0.25]],
+    losses.residuals(weights, features, labels, "softmax"),
+    [[-0.75, 0.75], [0.25, -0.25]],
   )
   np.testing.assert_allclose(
-      losses.residuals(weights, features, labels, 'sigmoid'),
-      [[-0.5, 0.75], [0.5, -0.25]],
+    losses.residuals(weights, features, labels, "sigmoid"),
+    [[-0.5, 0.75], [0.5, -0.25]],
   )
 
 
-@pytest.mark.parametrize('dtype', [np.float32, np.float64])
-@pytest.mark.parametrize('loss', losses.LOSSES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("loss", losses.LOSSES)
 def test_extreme_logits_and_zeros_are_finite(loss, dtype):
   weights, features, labels = _problem()
   features[0] = 0.0
   gradient = losses.clipped_gradient(
-      1e5 * weights, features.astype(dtype), labels, loss=loss, clip_norm=0.5
+    1e5 * weights, features.astype(dtype), labels, loss=loss, clip_norm=0.5
   )
   assert gradient.dtype == dtype
   assert np.isfinite(gradient).all()
   assert np.linalg.norm(gradient) <= 0.5 * (_NUM - 1) * (1 + 1e-6)
   none = losses.clipped_gradient(
-      weights,
-      np.zeros([0, _DIM], dtype),
-      np.zeros(0, np.int64),
-      loss=loss,
-      clip_norm=0.5,
+    weights,
+    np.zeros([0, _DIM], dtype),
+    np.zeros(0, np.int64),
+    loss=loss,
+    clip_norm=0.5,
   )
   np.testing.assert_array_equal(none, np.zeros([_NUM_CLASSES, _DIM]))

@@ -16,9 +16,9 @@ _NUM_CLASSES = 3
 
 def _fit(features, labels, **hyperparameters):
   fitted = classifier.FeatureClassifier(
-      newton.Newton(**hyperparameters),
-      num_classes=_NUM_CLASSES,
-      epsilon=math.inf,
+    newton.Newton(**hyperparameters),
+    num_classes=_NUM_CLASSES,
+    epsilon=math.inf,
   ).fit(features, labels)
   return fitted.coef_
 
@@ -31,38 +31,38 @@ def _problem(num=80, dim=5):
 
 # To what float32's sums are rounded, relative to the regularisation.
 @pytest.mark.parametrize(
-    ('dtype', 'tolerance'), [(np.float64, 1e-8), (np.float32, 1e-4)]
+  ("dtype", "tolerance"), [(np.float64, 1e-8), (np.float32, 1e-4)]
 )
-@pytest.mark.parametrize('regularization', [0.1, 3.0])
+@pytest.mark.parametrize("regularization", [0.1, 3.0])
 def test_it_ends_where_scikit_learn_does(
-    monkeypatch, regularization, dtype, tolerance
+  monkeypatch, regularization, dtype, tolerance
 ):
   # Chunks of other sizes in its two kinds of pass.
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * 5)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 5)
   features, labels = _problem()
   weights = _fit(
-      features.astype(dtype),
-      labels,
-      steps=12,
-      learning_rate=1.0,
-      regularization=regularization,
-      damping=0.0,
+    features.astype(dtype),
+    labels,
+    steps=12,
+    learning_rate=1.0,
+    regularization=regularization,
+    damping=0.0,
   )
   clipped = examples_lib.clip_rows(features, 1.0)
   for label in range(_NUM_CLASSES):
     reference = linear_model.LogisticRegression(
-        C=1 / regularization,
-        fit_intercept=False,
-        solver='newton-cholesky',
-        tol=1e-12,
+      C=1 / regularization,
+      fit_intercept=False,
+      solver="newton-cholesky",
+      tol=1e-12,
     ).fit(clipped, labels == label)
     np.testing.assert_allclose(
-        weights[label], reference.coef_[0], atol=tolerance
+      weights[label], reference.coef_[0], atol=tolerance
     )
 
 
-@pytest.mark.parametrize('hessian_clip_norm', [0.2, 10.0])
-@pytest.mark.parametrize('gradient_clip_norm', [0.4, 10.0])
+@pytest.mark.parametrize("hessian_clip_norm", [0.2, 10.0])
+@pytest.mark.parametrize("gradient_clip_norm", [0.4, 10.0])
 def test_steps_example_by_example(hessian_clip_norm, gradient_clip_norm):
   # The Hessians of all classes are clipped together, and so are the gradients.
   features, labels = _problem(num=10, dim=4)
@@ -76,37 +76,37 @@ def test_steps_example_by_example(hessian_clip_norm, gradient_clip_norm):
       one = np.outer(probabilities - np.eye(_NUM_CLASSES)[y], x)
       gradient += one * min(1, gradient_clip_norm / np.linalg.norm(one))
       all_classes = np.array(
-          [p * (1 - p) * np.outer(x, x) for p in probabilities]
+        [p * (1 - p) * np.outer(x, x) for p in probabilities]
       )
       norm = np.sqrt((all_classes**2).sum())
       hessians += all_classes * min(1, hessian_clip_norm / norm)
     gradient += 0.3 * expected
     for label in range(_NUM_CLASSES):
       expected[label] -= 0.8 * np.linalg.solve(
-          hessians[label] + (0.3 + 0.2) * np.eye(4), gradient[label]
+        hessians[label] + (0.3 + 0.2) * np.eye(4), gradient[label]
       )
   weights = _fit(
-      features,
-      labels,
-      steps=3,
-      learning_rate=0.8,
-      regularization=0.3,
-      damping=0.2,
-      hessian_clip_norm=hessian_clip_norm,
-      gradient_clip_norm=gradient_clip_norm,
+    features,
+    labels,
+    steps=3,
+    learning_rate=0.8,
+    regularization=0.3,
+    damping=0.2,
+    hessian_clip_norm=hessian_clip_norm,
+    gradient_clip_norm=gradient_clip_norm,
   )
   np.testing.assert_allclose(weights, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize('classes_at_once', [1, 2])
+@pytest.mark.parametrize("classes_at_once", [1, 2])
 def test_classes_in_groups_are_the_same(monkeypatch, classes_at_once):
   features, labels = _problem()
-  options = {'steps': 3, 'hessian_clip_norm': 0.2}
+  options = {"steps": 3, "hessian_clip_norm": 0.2}
   expected = _fit(features, labels, **options)
-  monkeypatch.setattr(newton, '_NUMBERS_OF_HESSIANS', classes_at_once * 5**2)
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 7 * 5)
+  monkeypatch.setattr(newton, "_NUMBERS_OF_HESSIANS", classes_at_once * 5**2)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 5)
   np.testing.assert_allclose(
-      _fit(features, labels, **options), expected, rtol=1e-10, atol=1e-12
+    _fit(features, labels, **options), expected, rtol=1e-10, atol=1e-12
   )
 
 
@@ -114,8 +114,8 @@ def test_releases_are_made_in_every_step():
   size = examples_lib.ProblemSize(10, 3, 2, 1.0)
   planned = newton.Newton(steps=5, hessian_share=0.4).plan_releases(size)
   assert {r.name: (r.count, r.share) for r in planned} == {
-      'hessian': (5, 0.4),
-      'gradient': (5, 0.6),
+    "hessian": (5, 0.4),
+    "gradient": (5, 0.6),
   }
 
 
@@ -123,8 +123,8 @@ def test_damping_grows_with_the_noise():
   size = examples_lib.ProblemSize(100, 200, 16, 3.0)
   method = newton.Newton(relative_regularization=0.5)
   resolved = [
-      method.resolve(size, {'hessian': noise_multiplier, 'gradient': 1.0})
-      for noise_multiplier in (0.0, 2.0, 4.0)
+    method.resolve(size, {"hessian": noise_multiplier, "gradient": 1.0})
+    for noise_multiplier in (0.0, 2.0, 4.0)
   ]
   # 0.5 n C^2 / d.
   assert resolved[0].regularization == pytest.approx(2.25)
@@ -132,35 +132,35 @@ def test_damping_grows_with_the_noise():
   assert 0 < resolved[1].damping < resolved[2].damping
   # What is given stays, a damping of zero too.
   given = {
-      'regularization': 1.0,
-      'damping': 0.0,
-      'hessian_clip_norm': 0.1,
-      'gradient_clip_norm': 0.2,
+    "regularization": 1.0,
+    "damping": 0.0,
+    "hessian_clip_norm": 0.1,
+    "gradient_clip_norm": 0.2,
   }
   resolved = newton.Newton(**given).resolve(
-      size, {'hessian': 2.0, 'gradient': 1.0}
+    size, {"hessian": 2.0, "gradient": 1.0}
   )
   assert given.items() <= resolved.hyperparameters().items()
 
 
 @pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'steps': 0}, 'steps must be .* found 0'),
-        ({'steps': 4.0}, 'steps must be an integer .* found 4.0'),
-        ({'learning_rate': 0.0}, 'learning_rate must be .* found 0.0'),
-        ({'learning_rate': 1.1}, 'learning_rate must be .* found 1.1'),
-        ({'regularization': 0.0}, 'regularization must be .* found 0.0'),
-        ({'relative_regularization': 0}, 'relative_regularization must .* 0'),
-        ({'relative_regularization': None}, 'relative_reg.* found None'),
-        ({'damping': -1.0}, 'damping must be .* found -1.0'),
-        ({'damping': False}, 'damping must be .* found False'),
-        ({'hessian_clip_norm': 0.0}, 'hessian_clip_norm must be .* 0.0'),
-        ({'gradient_clip_norm': math.inf}, 'gradient_clip_norm must .* inf'),
-        ({'hessian_clip_norm': 1e11}, r'hessian_clip_norm .*\[1e-10, 1e\+10\]'),
-        ({'hessian_share': 0.0}, 'hessian_share must be .* found 0.0'),
-        ({'hessian_share': 1.0}, 'hessian_share must be .* found 1.0'),
-    ],
+  ("options", "message"),
+  [
+    ({"steps": 0}, "steps must be .* found 0"),
+    ({"steps": 4.0}, "steps must be an integer .* found 4.0"),
+    ({"learning_rate": 0.0}, "learning_rate must be .* found 0.0"),
+    ({"learning_rate": 1.1}, "learning_rate must be .* found 1.1"),
+    ({"regularization": 0.0}, "regularization must be .* found 0.0"),
+    ({"relative_regularization": 0}, "relative_regularization must .* 0"),
+    ({"relative_regularization": None}, "relative_reg.* found None"),
+    ({"damping": -1.0}, "damping must be .* found -1.0"),
+    ({"damping": False}, "damping must be .* found False"),
+    ({"hessian_clip_norm": 0.0}, "hessian_clip_norm must be .* 0.0"),
+    ({"gradient_clip_norm": math.inf}, "gradient_clip_norm must .* inf"),
+    ({"hessian_clip_norm": 1e11}, r"hessian_clip_norm .*\[1e-10, 1e\+10\]"),
+    ({"hessian_share": 0.0}, "hessian_share must be .* found 0.0"),
+    ({"hessian_share": 1.0}, "hessian_share must be .* found 1.0"),
+  ],
 )
 def test_refuses(options, message):
   with pytest.raises(ValueError, match=message):

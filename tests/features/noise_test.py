@@ -18,16 +18,18 @@ def _releases(*planned, seed=0, **noise_multipliers):
 def _draw(releases, name, parts=1):
   """All numbers of a release's noise, standardised."""
   release = releases.open(name, sensitivity=5.0, parts=parts)
-  return np.concatenate([
+  return np.concatenate(
+    [
       part.ravel() / part.std()
       for part in (release.add_noise(np.zeros([20, 50])) for _ in range(parts))
-  ])
+    ]
+  )
 
 
 def test_standard_deviation():
   # 160,000 numbers: the standard error is 0.18 %; bounds at five.
   total = np.arange(160_000.0).reshape([400, 400])
-  release = _releases(sums=3.0).open('sums', sensitivity=2.0)
+  release = _releases(sums=3.0).open("sums", sensitivity=2.0)
   drawn = release.add_noise(total) - total
   assert abs(drawn.std() / 6.0 - 1) < 0.009
   # And of the mean 0.25 %.
@@ -37,7 +39,7 @@ def test_standard_deviation():
 def test_symmetric_noise():
   dim = 500
   total = np.add.outer(np.arange(dim), np.arange(dim)).astype(float)
-  release = _releases(sums=1.5).open('sums', sensitivity=2.0)
+  release = _releases(sums=1.5).open("sums", sensitivity=2.0)
   released = release.add_symmetric_noise(total)
   np.testing.assert_array_equal(released, released.T)
   drawn = released - total
@@ -49,7 +51,7 @@ def test_symmetric_noise():
 
 def test_noise_norm_is_about_the_spectral_norm():
   # Fluctuations are of the order d^(-2/3) = 2 %.
-  release = _releases(sums=0.7).open('sums', sensitivity=1.0)
+  release = _releases(sums=0.7).open("sums", sensitivity=1.0)
   drawn = release.add_symmetric_noise(np.zeros([300, 300]))
   norm = np.linalg.norm(drawn, ord=2)
   assert noise.noise_norm(0.7, 300) == pytest.approx(norm, rel=0.1)
@@ -57,7 +59,7 @@ def test_noise_norm_is_about_the_spectral_norm():
 
 def test_without_noise_it_is_a_copy():
   total = np.ones([2, 2], np.float32)
-  release = _releases(sums=0.0).open('sums', sensitivity=1.0, parts=2)
+  release = _releases(sums=0.0).open("sums", sensitivity=1.0, parts=2)
   released = release.add_noise(total)
   assert released.dtype == np.float64
   released[0] = 7.0
@@ -68,15 +70,17 @@ def test_without_noise_it_is_a_copy():
 
 def test_all_noise_is_new():
   releases = _releases(
-      budget_lib.PlannedRelease('a', count=3),
-      budget_lib.PlannedRelease('b'),
-      a=1.0,
-      b=2.0,
+    budget_lib.PlannedRelease("a", count=3),
+    budget_lib.PlannedRelease("b"),
+    a=1.0,
+    b=2.0,
   )
-  drawn = np.concatenate([
+  drawn = np.concatenate(
+    [
       _draw(releases, name, parts).reshape([parts, 1000])
-      for name, parts in (('a', 2), ('b', 3), ('a', 1), ('a', 2))
-  ])
+      for name, parts in (("a", 2), ("b", 3), ("a", 1), ("a", 2))
+    ]
+  )
   # Correlations of 1,000 numbers have a standard error of 3.2 %: at six.
   correlations = np.corrcoef(drawn) - np.eye(len(drawn))
   assert len(drawn) == 8
@@ -84,14 +88,14 @@ def test_all_noise_is_new():
 
 
 @pytest.mark.parametrize(
-    'seed', [0, 2**100, np.random.SeedSequence(1, spawn_key=(1,))]
+  "seed", [0, 2**100, np.random.SeedSequence(1, spawn_key=(1,))]
 )
 def test_names_have_noise_of_their_own(seed):
   # One the beginning of the other, and of other orders of letters.
-  names = ('sum', 'sums', 'mus', 's')
+  names = ("sum", "sums", "mus", "s")
   releases = _releases(**dict.fromkeys(names, 1.0), seed=seed)
   drawn = [_draw(releases, name) for name in names]
-  drawn.append(_draw(_releases(sum=1.0, seed=3), 'sum'))
+  drawn.append(_draw(_releases(sum=1.0, seed=3), "sum"))
   # The seed alone, in nobody's release, must not be one's noise either.
   drawn.append(np.random.default_rng(seed).standard_normal(1000))
   # Of 1,000 numbers: six standard errors.
@@ -101,121 +105,121 @@ def test_names_have_noise_of_their_own(seed):
 
 def test_a_seed_and_a_name_are_a_noise():
   # Whatever else there is, in which order, and how large it is.
-  shared = budget_lib.PlannedRelease('shared', count=2)
-  first = _releases(budget_lib.PlannedRelease('a'), shared, a=1.0, shared=2.0)
-  second = _releases(shared, budget_lib.PlannedRelease('b'), b=3.0, shared=5.0)
-  _draw(first, 'a', parts=2)
-  drawn = _draw(first, 'shared')
-  np.testing.assert_allclose(drawn, _draw(second, 'shared'), rtol=1e-12)
-  _draw(second, 'b')
-  again = _draw(first, 'shared')
-  np.testing.assert_allclose(again, _draw(second, 'shared'), rtol=1e-12)
+  shared = budget_lib.PlannedRelease("shared", count=2)
+  first = _releases(budget_lib.PlannedRelease("a"), shared, a=1.0, shared=2.0)
+  second = _releases(shared, budget_lib.PlannedRelease("b"), b=3.0, shared=5.0)
+  _draw(first, "a", parts=2)
+  drawn = _draw(first, "shared")
+  np.testing.assert_allclose(drawn, _draw(second, "shared"), rtol=1e-12)
+  _draw(second, "b")
+  again = _draw(first, "shared")
+  np.testing.assert_allclose(again, _draw(second, "shared"), rtol=1e-12)
   assert (drawn != again).all()
 
 
 def test_children_of_a_seed_have_noise_of_their_own():
   parent = np.random.SeedSequence(7)
   drawn = [
-      _draw(_releases(sums=1.0, seed=seed), 'sums')
-      for seed in (parent, *parent.spawn(2))
+    _draw(_releases(sums=1.0, seed=seed), "sums")
+    for seed in (parent, *parent.spawn(2))
   ]
   # Of 1,000 numbers: six standard errors.
   assert np.abs(np.corrcoef(drawn) - np.eye(3)).max() < 0.19
   np.testing.assert_array_equal(
-      _draw(_releases(sums=1.0, seed=7), 'sums'), drawn[0]
+    _draw(_releases(sums=1.0, seed=7), "sums"), drawn[0]
   )
 
 
 def test_without_a_seed_nobody_knows_the_noise():
   first, second = (
-      _draw(_releases(sums=1.0, seed=None), 'sums') for _ in range(2)
+    _draw(_releases(sums=1.0, seed=None), "sums") for _ in range(2)
   )
   assert (first != second).all()
 
 
 def test_no_more_parts_than_said():
-  release = _releases(sums=1.0).open('sums', sensitivity=1.0, parts=2)
+  release = _releases(sums=1.0).open("sums", sensitivity=1.0, parts=2)
   release.add_noise(np.zeros(3))
   release.add_symmetric_noise(np.zeros([3, 3]))
   for add in (release.add_noise, release.add_symmetric_noise):
-    with pytest.raises(RuntimeError, match='release sums must have as many'):
+    with pytest.raises(RuntimeError, match="release sums must have as many"):
       add(np.zeros([3, 3]))
 
 
 def test_no_more_releases_than_accounted():
-  releases = _releases(budget_lib.PlannedRelease('steps', count=2), steps=1.0)
+  releases = _releases(budget_lib.PlannedRelease("steps", count=2), steps=1.0)
   for _ in range(2):
-    releases.open('steps', sensitivity=1.0)
-  for name, planned in (('steps', 2), ('other', 0)):
-    with pytest.raises(RuntimeError, match=f'{name} must .* {planned} times'):
+    releases.open("steps", sensitivity=1.0)
+  for name, planned in (("steps", 2), ("other", 0)):
+    with pytest.raises(RuntimeError, match=f"{name} must .* {planned} times"):
       releases.open(name, sensitivity=1.0)
 
 
-@pytest.mark.parametrize('sensitivity', [0.0, -1.0, np.inf, np.nan])
-@pytest.mark.parametrize('noise_multiplier', [0.0, 1.0])
+@pytest.mark.parametrize("sensitivity", [0.0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize("noise_multiplier", [0.0, 1.0])
 def test_sensitivity_must_be_positive(sensitivity, noise_multiplier):
   releases = _releases(sums=noise_multiplier)
-  with pytest.raises(ValueError, match='sensitivity of sums must be positive'):
-    releases.open('sums', sensitivity=sensitivity)
+  with pytest.raises(ValueError, match="sensitivity of sums must be positive"):
+    releases.open("sums", sensitivity=sensitivity)
   assert releases.to_json() == []
 
 
 @pytest.mark.parametrize(
-    ('noise_multiplier', 'sensitivity'), [(1e-200, 1e-200), (1e200, 1e200)]
+  ("noise_multiplier", "sensitivity"), [(1e-200, 1e-200), (1e200, 1e200)]
 )
 def test_noise_must_not_vanish(noise_multiplier, sensitivity):
-  with pytest.raises(ValueError, match='noise on sums must be a positive'):
-    _releases(sums=noise_multiplier).open('sums', sensitivity=sensitivity)
+  with pytest.raises(ValueError, match="noise on sums must be a positive"):
+    _releases(sums=noise_multiplier).open("sums", sensitivity=sensitivity)
 
 
 def test_event_is_of_what_was_made():
   planned = (
-      budget_lib.PlannedRelease('once'),
-      budget_lib.PlannedRelease('steps', 1.0, 5, sampling_probability=0.25),
-      budget_lib.PlannedRelease('never'),
+    budget_lib.PlannedRelease("once"),
+    budget_lib.PlannedRelease("steps", 1.0, 5, sampling_probability=0.25),
+    budget_lib.PlannedRelease("never"),
   )
   releases = _releases(*planned, once=3.0, steps=2.0, never=1.0)
   assert releases.event == dp_accounting.ComposedDpEvent([])
   assert releases.to_json() == []
-  releases.open('once', sensitivity=10.0)
+  releases.open("once", sensitivity=10.0)
   for _ in range(3):
-    releases.open('steps', sensitivity=10.0)
+    releases.open("steps", sensitivity=10.0)
   # Sensitivities are no part of it.
   once = dp_accounting.GaussianDpEvent(3.0)
   step = dp_accounting.PoissonSampledDpEvent(
-      0.25, dp_accounting.GaussianDpEvent(2.0)
+    0.25, dp_accounting.GaussianDpEvent(2.0)
   )
   assert releases.event == dp_accounting.ComposedDpEvent(
-      [once, dp_accounting.SelfComposedDpEvent(step, 3)]
+    [once, dp_accounting.SelfComposedDpEvent(step, 3)]
   )
   assert releases.to_json() == [
-      {
-          'name': 'once',
-          'count': 1,
-          'noise_multiplier': 3.0,
-          'sampling_probability': 1.0,
-          'event': repr(once),
-      },
-      {
-          'name': 'steps',
-          'count': 3,
-          'noise_multiplier': 2.0,
-          'sampling_probability': 0.25,
-          'event': repr(step),
-      },
+    {
+      "name": "once",
+      "count": 1,
+      "noise_multiplier": 3.0,
+      "sampling_probability": 1.0,
+      "event": repr(once),
+    },
+    {
+      "name": "steps",
+      "count": 3,
+      "noise_multiplier": 2.0,
+      "sampling_probability": 0.25,
+      "event": repr(step),
+    },
   ]
 
 
 def test_projection_by_hand():
   # Eigenvalues 3 and -1, at (1, 1) and (1, -1).
   np.testing.assert_allclose(
-      noise.project_to_psd(np.array([[1.0, 2.0], [2.0, 1.0]])),
-      [[1.5, 1.5], [1.5, 1.5]],
-      atol=1e-14,
+    noise.project_to_psd(np.array([[1.0, 2.0], [2.0, 1.0]])),
+    [[1.5, 1.5], [1.5, 1.5]],
+    atol=1e-14,
   )
   np.testing.assert_array_equal(
-      noise.project_to_psd(np.array([[2.0, 3.0], [-1.0, 2.0]])),
-      [[2.0, 1.0], [1.0, 2.0]],
+    noise.project_to_psd(np.array([[2.0, 3.0], [-1.0, 2.0]])),
+    [[2.0, 1.0], [1.0, 2.0]],
   )
 
 

@@ -26,32 +26,32 @@ _NUM_CLASSES = 4
 _CLIP_NORM = 2.0
 
 _METHODS = {
-    'sgd': sgd.Sgd(steps=3),
-    'sgd, clipped': sgd.Sgd(steps=3, gradient_clip_norm=0.5),
-    'sgd, sigmoid': sgd.Sgd(
-        steps=3, loss='sigmoid', optimizer='adam', gradient_clip_norm=0.5
-    ),
-    'sgd, sampled': sgd.Sgd(steps=3, batch_size=6, gradient_clip_norm=0.5),
-    'shared least squares': least_squares.LeastSquares(covariance='shared'),
-    'least squares per class': least_squares.LeastSquares(
-        covariance='per_class', background_weight=0.3
-    ),
-    'least squares per class, alone': least_squares.LeastSquares(
-        covariance='per_class', background_weight=0.0
-    ),
-    'newton': newton.Newton(steps=3),
-    'newton, clipped': newton.Newton(
-        steps=3, hessian_clip_norm=0.1, gradient_clip_norm=0.1
-    ),
-    'feature covariance': feature_covariance.FeatureCovariance(
-        steps=3, gradient_clip_norm=0.5
-    ),
-    'feature covariance, sampled': feature_covariance.FeatureCovariance(
-        steps=3, batch_size=6, gradient_clip_norm=0.5
-    ),
+  "sgd": sgd.Sgd(steps=3),
+  "sgd, clipped": sgd.Sgd(steps=3, gradient_clip_norm=0.5),
+  "sgd, sigmoid": sgd.Sgd(
+    steps=3, loss="sigmoid", optimizer="adam", gradient_clip_norm=0.5
+  ),
+  "sgd, sampled": sgd.Sgd(steps=3, batch_size=6, gradient_clip_norm=0.5),
+  "shared least squares": least_squares.LeastSquares(covariance="shared"),
+  "least squares per class": least_squares.LeastSquares(
+    covariance="per_class", background_weight=0.3
+  ),
+  "least squares per class, alone": least_squares.LeastSquares(
+    covariance="per_class", background_weight=0.0
+  ),
+  "newton": newton.Newton(steps=3),
+  "newton, clipped": newton.Newton(
+    steps=3, hessian_clip_norm=0.1, gradient_clip_norm=0.1
+  ),
+  "feature covariance": feature_covariance.FeatureCovariance(
+    steps=3, gradient_clip_norm=0.5
+  ),
+  "feature covariance, sampled": feature_covariance.FeatureCovariance(
+    steps=3, batch_size=6, gradient_clip_norm=0.5
+  ),
 }
 # Whose gradients are far below the bound for the worst example too.
-_LOOSE = ('sgd', 'newton')
+_LOOSE = ("sgd", "newton")
 
 
 @dataclasses.dataclass
@@ -98,26 +98,28 @@ class _Recorder(noise.Releases):
 def _run(method, features, labels, *, num_examples=None, seed=0, repeat=None):
   """Fits with noise that is not calibrated; returns releases and weights."""
   examples = examples_lib.ClippedExamples(
-      features, labels, num_classes=_NUM_CLASSES, clip_norm=_CLIP_NORM
+    features, labels, num_classes=_NUM_CLASSES, clip_norm=_CLIP_NORM
   )
   # The number of examples is public: both of two neighbours have the same.
   examples.size = dataclasses.replace(
-      examples.size, num_examples=num_examples or len(features)
+    examples.size, num_examples=num_examples or len(features)
   )
   planned = method.plan_releases(examples.size)
   multipliers = {release.name: 0.5 + i for i, release in enumerate(planned)}
   recorder = _Recorder(
-      budget_lib.Budget(planned, multipliers, 1.0, 1e-5), seed, repeat
+    budget_lib.Budget(planned, multipliers, 1.0, 1e-5), seed, repeat
   )
   resolved = method.resolve(examples.size, multipliers)
   weights = resolved.fit(examples, recorder, np.random.default_rng(100))
   assert all(len(made.totals) == made.parts for made in recorder.made)
-  assert recorder.event == budget_lib.compose([
+  assert recorder.event == budget_lib.compose(
+    [
       (release.event(multipliers[release.name]), release.count)
       for release in sorted(
-          planned, key=lambda r: [m.name for m in recorder.made].index(r.name)
+        planned, key=lambda r: [m.name for m in recorder.made].index(r.name)
       )
-  ])
+    ]
+  )
   return recorder.made, weights
 
 
@@ -136,8 +138,8 @@ def _neighbours(is_sampled, dtype):
     label = rng.integers(_NUM_CLASSES)
     place = rng.integers(len(features) + 1)
     left = (
-        np.insert(features, place, added, axis=0).astype(dtype),
-        np.insert(labels, place, label),
+      np.insert(features, place, added, axis=0).astype(dtype),
+      np.insert(labels, place, label),
     )
     if is_sampled:
       # Of zero, which adds nothing: batches are then of the same examples.
@@ -148,16 +150,16 @@ def _neighbours(is_sampled, dtype):
 
 
 @pytest.mark.parametrize(
-    ('dtype', 'rounding'), [(np.float64, 1e-12), (np.float32, 1e-5)]
+  ("dtype", "rounding"), [(np.float64, 1e-12), (np.float32, 1e-5)]
 )
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_one_example_changes_a_release_by_the_sensitivity(
-    monkeypatch, name, dtype, rounding
+  monkeypatch, name, dtype, rounding
 ):
   # Chunks of few examples, with other neighbours in them.
-  monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', 20)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 20)
   method = _METHODS[name]
-  is_sampled = getattr(method, 'batch_size', None) is not None
+  is_sampled = getattr(method, "batch_size", None) is not None
   largest = {}
   for left, right in _neighbours(is_sampled, dtype):
     num_examples = len(left[0])
@@ -165,10 +167,10 @@ def test_one_example_changes_a_release_by_the_sensitivity(
     second, _ = _run(method, *right, num_examples=num_examples, repeat=first)
     for one, other in zip(first, second, strict=True):
       change = math.sqrt(
-          sum(
-              ((total - others) ** 2).sum()
-              for total, others in zip(one.totals, other.totals, strict=True)
-          )
+        sum(
+          ((total - others) ** 2).sum()
+          for total, others in zip(one.totals, other.totals, strict=True)
+        )
       )
       share = change / one.sensitivity
       assert share <= 1 + rounding
@@ -178,7 +180,7 @@ def test_one_example_changes_a_release_by_the_sensitivity(
     assert share > (0.3 if name in _LOOSE else 0.999), release
 
 
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_weights_are_made_of_releases_alone(name):
   # Of other data, with the same numbers released, come the same weights.
   made, weights = _run(_METHODS[name], *_problem(seed=0))
@@ -189,7 +191,7 @@ def test_weights_are_made_of_releases_alone(name):
   np.testing.assert_array_equal(weights, same)
 
 
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_all_noise_is_new_and_as_large_as_said(name):
   # Without features nothing is released but the noise.
   features, labels = np.zeros([9, 30]), np.arange(9) % _NUM_CLASSES
@@ -226,14 +228,14 @@ def test_methods_of_one_seed_meet_the_same_noise():
     for made in releases:
       numbers = np.concatenate(made.released) / made.stddev
       standardised.setdefault(made.name, {}).setdefault(name, []).append(
-          numbers
+        numbers
       )
   assert {name: len(found) for name, found in standardised.items()} == {
-      'gradient': 8,
-      'covariance': 4,
-      'class_sum': 3,
-      'class_covariance': 2,
-      'hessian': 2,
+    "gradient": 8,
+    "covariance": 4,
+    "class_sum": 3,
+    "class_covariance": 2,
+    "hessian": 2,
   }
   firsts = []
   for found in standardised.values():
@@ -246,7 +248,7 @@ def test_methods_of_one_seed_meet_the_same_noise():
   assert np.abs(correlations).max() < 6.5 / 120**0.5
 
 
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_more_releases_than_accounted_are_refused(monkeypatch, name):
   method = _METHODS[name]
   fit = type(method).fit
@@ -255,20 +257,20 @@ def test_more_releases_than_accounted_are_refused(monkeypatch, name):
     fit(self, *arguments)
     return fit(self, *arguments)
 
-  monkeypatch.setattr(type(method), 'fit', fit_twice)
-  with pytest.raises(RuntimeError, match='must be made at most'):
+  monkeypatch.setattr(type(method), "fit", fit_twice)
+  with pytest.raises(RuntimeError, match="must be made at most"):
     _run(method, *_problem())
 
 
-@pytest.mark.parametrize('name', _METHODS)
+@pytest.mark.parametrize("name", _METHODS)
 def test_chunks_make_no_difference(monkeypatch, name):
   features, labels = _problem()
   weights = []
   # Of 1, of 4 or fewer, and of all examples.
   for numbers_of_chunk in (1, 20, 10**6):
-    monkeypatch.setattr(examples_lib, '_NUMBERS_OF_CHUNK', numbers_of_chunk)
+    monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", numbers_of_chunk)
     fitted = classifier.FeatureClassifier(
-        _METHODS[name], num_classes=_NUM_CLASSES, epsilon=math.inf, seed=3
+      _METHODS[name], num_classes=_NUM_CLASSES, epsilon=math.inf, seed=3
     ).fit(features, labels)
     weights.append(fitted.coef_)
   np.testing.assert_allclose(weights[0], weights[2], rtol=1e-9)
@@ -276,41 +278,43 @@ def test_chunks_make_no_difference(monkeypatch, name):
 
 
 @pytest.mark.parametrize(
-    'method',
-    [
-        sgd.Sgd(optimizer='momentum'),
-        sgd.Sgd(optimizer='adam'),
-        least_squares.LeastSquares(covariance='shared'),
-        least_squares.LeastSquares(covariance='per_class'),
-        newton.Newton(),
-        feature_covariance.FeatureCovariance(),
-    ],
+  "method",
+  [
+    sgd.Sgd(optimizer="momentum"),
+    sgd.Sgd(optimizer="adam"),
+    least_squares.LeastSquares(covariance="shared"),
+    least_squares.LeastSquares(covariance="per_class"),
+    newton.Newton(),
+    feature_covariance.FeatureCovariance(),
+  ],
 )
 def test_units_make_no_difference(method):
   # Sensitivities, noise and all defaults are in the features' unit.
   features, labels = _problem(num=40)
   small, large = (
-      classifier.FeatureClassifier(
-          method,
-          num_classes=_NUM_CLASSES,
-          epsilon=5.0,
-          delta=1e-3,
-          clip_norm=unit,
-          seed=0,
-      ).fit(unit * features, labels).coef_
-      for unit in (1.0, 8.0)
+    classifier.FeatureClassifier(
+      method,
+      num_classes=_NUM_CLASSES,
+      epsilon=5.0,
+      delta=1e-3,
+      clip_norm=unit,
+      seed=0,
+    )
+    .fit(unit * features, labels)
+    .coef_
+    for unit in (1.0, 8.0)
   )
   np.testing.assert_allclose(
-      8 * large, small, rtol=1e-4, atol=1e-6 * np.abs(small).max()
+    8 * large, small, rtol=1e-4, atol=1e-6 * np.abs(small).max()
   )
 
 
 def test_names():
   assert set(registry.METHODS) == {
-      'sgd',
-      'least_squares',
-      'newton',
-      'feature_covariance',
+    "sgd",
+    "least_squares",
+    "newton",
+    "feature_covariance",
   }
   for name, cls in registry.METHODS.items():
     assert cls.name == name
@@ -321,44 +325,48 @@ def test_names():
     assert method == registry.create_method(name, **method.hyperparameters())
     assert hash(method) == hash(registry.create_method(name))
     with pytest.raises(dataclasses.FrozenInstanceError):
-      method.loss = 'softmax'
+      method.loss = "softmax"
 
 
-@pytest.mark.parametrize('name', registry.METHODS)
+@pytest.mark.parametrize("name", registry.METHODS)
 def test_hyperparameters_are_json(name):
   # With values that come from arrays, one for each that may be a number.
   defaults = registry.create_method(name).hyperparameters()
   numbers = {
-      key: np.int64(2) if isinstance(value, int) else np.float32(0.5)
-      for key, value in defaults.items()
-      if not isinstance(value, str)
+    key: np.int64(2) if isinstance(value, int) else np.float32(0.5)
+    for key, value in defaults.items()
+    if not isinstance(value, str)
   }
-  if 'batch_size' in numbers:
-    numbers['batch_size'] = np.float32(1.5)
+  if "batch_size" in numbers:
+    numbers["batch_size"] = np.float32(1.5)
   method = registry.create_method(name, **numbers)
   restored = json.loads(json.dumps(method.hyperparameters(), allow_nan=False))
-  assert restored == method.hyperparameters() == {
+  assert (
+    restored
+    == method.hyperparameters()
+    == {
       **defaults,
       **{key: value.item() for key, value in numbers.items()},
-  }
+    }
+  )
   assert registry.create_method(name, **restored) == method
 
 
 def test_create_method():
-  assert registry.create_method('sgd', steps=3) == sgd.Sgd(steps=3)
+  assert registry.create_method("sgd", steps=3) == sgd.Sgd(steps=3)
 
 
 @pytest.mark.parametrize(
-    ('name', 'options', 'message'),
-    [
-        ('ridge', {}, "method must be one of .*'sgd'.* found 'ridge'"),
-        (
-            'sgd',
-            {'damping': 1.0},
-            "hyperparameters of sgd must be .* found 'damping'",
-        ),
-        ('newton', {'steps': 0}, 'steps must be .* found 0'),
-    ],
+  ("name", "options", "message"),
+  [
+    ("ridge", {}, "method must be one of .*'sgd'.* found 'ridge'"),
+    (
+      "sgd",
+      {"damping": 1.0},
+      "hyperparameters of sgd must be .* found 'damping'",
+    ),
+    ("newton", {"steps": 0}, "steps must be .* found 0"),
+  ],
 )
 def test_refuses(name, options, message):
   with pytest.raises(ValueError, match=message):

@@ -14,7 +14,7 @@ from tff_fedemb.features import sgd
 
 def _fit(method, features, labels, *, num_classes=3, **options):
   fitted = classifier.FeatureClassifier(
-      method, num_classes=num_classes, epsilon=math.inf, **options
+    method, num_classes=num_classes, epsilon=math.inf, **options
   ).fit(features, labels)
   return fitted.coef_
 
@@ -23,9 +23,9 @@ def _problem(num=60, dim=3, num_classes=3):
   """Classes that no plane separates."""
   rng = np.random.default_rng(0)
   labels = rng.integers(num_classes, size=num)
-  features = rng.standard_normal([num, dim]) + np.eye(num_classes)[labels][
-      :, :dim
-  ]
+  features = (
+    rng.standard_normal([num, dim]) + np.eye(num_classes)[labels][:, :dim]
+  )
   return examples_lib.clip_rows(features, 1.0), labels
 
 
@@ -35,58 +35,60 @@ def test_a_step_by_hand():
   features = np.array([[1.0, 0.0], [0.0, 1.0], [6.0, 8.0]])
   labels = np.array([0, 1, 1])
   method = sgd.Sgd(
-      steps=1, learning_rate=0.3, momentum=0.9, gradient_clip_norm=1.0
+    steps=1, learning_rate=0.3, momentum=0.9, gradient_clip_norm=1.0
   )
   # Of class 0: -1/2 (1, 0) + 1/2 (0, 1) + 1/2 (0.6, 0.8) = (-0.2, 0.9).
   np.testing.assert_allclose(
-      _fit(method, features, labels, num_classes=2),
-      [[0.02, -0.09], [-0.02, 0.09]],
-      atol=1e-15,
+    _fit(method, features, labels, num_classes=2),
+    [[0.02, -0.09], [-0.02, 0.09]],
+    atol=1e-15,
   )
 
 
 def test_a_clipped_step_by_hand():
   method = sgd.Sgd(
-      steps=1, learning_rate=1.0, optimizer='momentum', gradient_clip_norm=0.1
+    steps=1, learning_rate=1.0, optimizer="momentum", gradient_clip_norm=0.1
   )
   # One class of two: residuals (-1/2, 1/2), whose direction stays.
-  weights = _fit(
-      method, np.array([[0.0, 2.0]]), np.array([0]), num_classes=2
-  )
+  weights = _fit(method, np.array([[0.0, 2.0]]), np.array([0]), num_classes=2)
   root = 0.1 / 2**0.5
   np.testing.assert_allclose(weights, [[0.0, root], [0.0, -root]], atol=1e-15)
 
 
 def test_adams_first_step_is_of_signs():
-  method = sgd.Sgd(steps=1, learning_rate=0.3, optimizer='adam')
+  method = sgd.Sgd(steps=1, learning_rate=0.3, optimizer="adam")
   features, labels = _problem()
   gradient = losses.clipped_gradient(
-      np.zeros([3, 3]), features, labels, loss='softmax', clip_norm=1.0
+    np.zeros([3, 3]), features, labels, loss="softmax", clip_norm=1.0
   )
   np.testing.assert_allclose(
-      _fit(method, features, labels), -0.3 * np.sign(gradient), rtol=1e-5
+    _fit(method, features, labels), -0.3 * np.sign(gradient), rtol=1e-5
   )
 
 
-@pytest.mark.parametrize('loss', losses.LOSSES)
+@pytest.mark.parametrize("loss", losses.LOSSES)
 def test_many_steps_end_where_scikit_learn_does(loss):
   features, labels = _problem()
   method = sgd.Sgd(
-      steps=3_000,
-      learning_rate=1.0,
-      optimizer='momentum',
-      momentum=0.9,
-      loss=loss,
-      gradient_clip_norm=100.0,
+    steps=3_000,
+    learning_rate=1.0,
+    optimizer="momentum",
+    momentum=0.9,
+    loss=loss,
+    gradient_clip_norm=100.0,
   )
   weights = _fit(method, features, labels)
 
   def reference(targets):
-    return linear_model.LogisticRegression(
+    return (
+      linear_model.LogisticRegression(
         penalty=None, fit_intercept=False, tol=1e-10, max_iter=10_000
-    ).fit(features, targets).coef_
+      )
+      .fit(features, targets)
+      .coef_
+    )
 
-  if loss == 'softmax':
+  if loss == "softmax":
     expected = reference(labels)
     # What all classes have in common has no effect, and begins at zero.
     expected = expected - expected.mean(axis=0)
@@ -98,12 +100,12 @@ def test_many_steps_end_where_scikit_learn_does(loss):
 def test_as_many_as_there_are_is_all_of_them():
   features, labels = _problem()
   all_of_them, batches = (
-      _fit(
-          sgd.Sgd(steps=3, learning_rate=1.0, batch_size=batch_size),
-          features,
-          labels,
-      )
-      for batch_size in (None, 60)
+    _fit(
+      sgd.Sgd(steps=3, learning_rate=1.0, batch_size=batch_size),
+      features,
+      labels,
+    )
+    for batch_size in (None, 60)
   )
   np.testing.assert_allclose(all_of_them, batches, rtol=1e-12)
 
@@ -111,13 +113,13 @@ def test_as_many_as_there_are_is_all_of_them():
 def test_sampled_steps_differ_from_full_ones():
   features, labels = _problem()
   weights = [
-      _fit(
-          sgd.Sgd(steps=3, learning_rate=1.0, batch_size=20),
-          features,
-          labels,
-          seed=seed,
-      )
-      for seed in (1, 1, 2)
+    _fit(
+      sgd.Sgd(steps=3, learning_rate=1.0, batch_size=20),
+      features,
+      labels,
+      seed=seed,
+    )
+    for seed in (1, 1, 2)
   ]
   np.testing.assert_array_equal(weights[0], weights[1])
   assert np.abs(weights[0] - weights[2]).max() > 1e-3
@@ -125,16 +127,16 @@ def test_sampled_steps_differ_from_full_ones():
 
 def test_defaults_are_of_the_norm():
   size = examples_lib.ProblemSize(100, 5, 3, 4.0)
-  for optimizer, power in (('momentum', 2), ('adam', 1)):
+  for optimizer, power in (("momentum", 2), ("adam", 1)):
     method = sgd.Sgd(optimizer=optimizer)
-    small = method.resolve(size, {'gradient': 1.0})
+    small = method.resolve(size, {"gradient": 1.0})
     unit = method.resolve(
-        examples_lib.ProblemSize(100, 5, 3, 1.0), {'gradient': 1.0}
+      examples_lib.ProblemSize(100, 5, 3, 1.0), {"gradient": 1.0}
     )
     assert small.gradient_clip_norm == 4 * unit.gradient_clip_norm
     assert small.learning_rate * 4**power == pytest.approx(unit.learning_rate)
-  given = {'learning_rate': 0.7, 'gradient_clip_norm': 0.2}
-  resolved = sgd.Sgd(**given).resolve(size, {'gradient': 1.0})
+  given = {"learning_rate": 0.7, "gradient_clip_norm": 0.2}
+  resolved = sgd.Sgd(**given).resolve(size, {"gradient": 1.0})
   assert given.items() <= resolved.hyperparameters().items()
 
 
@@ -145,9 +147,9 @@ def test_default_learning_rate_follows_the_noise():
 
   def learning_rate(noise_multiplier, **options):
     method = sgd.Sgd(
-        **{'steps': 25, 'momentum': 0.6, 'logit_noise': 1.5, **options}
+      **{"steps": 25, "momentum": 0.6, "logit_noise": 1.5, **options}
     )
-    resolved = method.resolve(size, {'gradient': noise_multiplier})
+    resolved = method.resolve(size, {"gradient": noise_multiplier})
     return resolved.learning_rate
 
   # 4 / C^2 where there is little of it: up to z = 3.
@@ -163,30 +165,30 @@ def test_default_learning_rate_follows_the_noise():
   # What is given stays; Adam's steps are of a length that noise cannot change.
   assert learning_rate(60.0, learning_rate=7.0) == 7.0
   for noise_multiplier in (0.0, 60.0):
-    assert learning_rate(noise_multiplier, optimizer='adam') == 0.05
+    assert learning_rate(noise_multiplier, optimizer="adam") == 0.05
 
 
 @pytest.mark.parametrize(
-    ('options', 'message'),
-    [
-        ({'steps': 0}, 'steps must be .* found 0'),
-        ({'steps': 1.0}, 'steps must be .* found 1.0'),
-        ({'steps': '1'}, "steps must be an integer .* found '1'"),
-        ({'steps': True}, 'steps must be an integer .* found True'),
-        ({'steps': None}, 'steps must be an integer .* found None'),
-        ({'logit_noise': 0.0}, 'logit_noise must be positive, found 0.0'),
-        ({'logit_noise': None}, 'logit_noise must be positive, found None'),
-        ({'learning_rate': 0.0}, 'learning_rate must be .* found 0.0'),
-        ({'learning_rate': math.nan}, 'learning_rate must be .* found nan'),
-        ({'gradient_clip_norm': -1.0}, 'gradient_clip_norm must be .* -1.0'),
-        ({'batch_size': 0}, 'batch_size must be .* found 0'),
-        ({'batch_size': 0.5}, 'batch_size must be at least 1, found 0.5'),
-        ({'gradient_clip_norm': 1e-11}, 'gradient_clip_norm .* found 1e-11'),
-        ({'optimizer': 'sgd'}, "optimizer must be one of .* found 'sgd'"),
-        ({'loss': 'hinge'}, "loss must be one of .* found 'hinge'"),
-        ({'momentum': 1.0}, 'momentum must be .* found 1.0'),
-        ({'momentum': -0.1}, 'momentum must be .* found -0.1'),
-    ],
+  ("options", "message"),
+  [
+    ({"steps": 0}, "steps must be .* found 0"),
+    ({"steps": 1.0}, "steps must be .* found 1.0"),
+    ({"steps": "1"}, "steps must be an integer .* found '1'"),
+    ({"steps": True}, "steps must be an integer .* found True"),
+    ({"steps": None}, "steps must be an integer .* found None"),
+    ({"logit_noise": 0.0}, "logit_noise must be positive, found 0.0"),
+    ({"logit_noise": None}, "logit_noise must be positive, found None"),
+    ({"learning_rate": 0.0}, "learning_rate must be .* found 0.0"),
+    ({"learning_rate": math.nan}, "learning_rate must be .* found nan"),
+    ({"gradient_clip_norm": -1.0}, "gradient_clip_norm must be .* -1.0"),
+    ({"batch_size": 0}, "batch_size must be .* found 0"),
+    ({"batch_size": 0.5}, "batch_size must be at least 1, found 0.5"),
+    ({"gradient_clip_norm": 1e-11}, "gradient_clip_norm .* found 1e-11"),
+    ({"optimizer": "sgd"}, "optimizer must be one of .* found 'sgd'"),
+    ({"loss": "hinge"}, "loss must be one of .* found 'hinge'"),
+    ({"momentum": 1.0}, "momentum must be .* found 1.0"),
+    ({"momentum": -0.1}, "momentum must be .* found -0.1"),
+  ],
 )
 def test_refuses(options, message):
   with pytest.raises(ValueError, match=message):

@@ -17,12 +17,12 @@ def test_two_by_two():
   packed = symmetric.pack(np.array([[1.0, 3.0], [3.0, 5.0]]))
   np.testing.assert_allclose(packed, [1.0, 3.0 * root, 5.0])
   np.testing.assert_allclose(
-      symmetric.unpack(np.array([1.0, 3.0 * root, 5.0]), 2),
-      [[1.0, 3.0], [3.0, 5.0]],
+    symmetric.unpack(np.array([1.0, 3.0 * root, 5.0]), 2),
+    [[1.0, 3.0], [3.0, 5.0]],
   )
 
 
-@pytest.mark.parametrize('dim', [1, 2, 7])
+@pytest.mark.parametrize("dim", [1, 2, 7])
 def test_round_trip_and_norm(dim):
   matrix = _draw(dim)
   packed = symmetric.pack(matrix)
@@ -31,7 +31,7 @@ def test_round_trip_and_norm(dim):
   np.testing.assert_allclose(symmetric.unpack(packed, dim), matrix)
 
 
-@pytest.mark.parametrize('dim', [1, 2, 7])
+@pytest.mark.parametrize("dim", [1, 2, 7])
 def test_tensorflow_packs_alike(dim):
   matrix = _draw(dim).astype(np.float32)
   packed = symmetric.pack_tensor(tf.constant(matrix))

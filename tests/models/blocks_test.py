@@ -11,21 +11,21 @@ _CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - {"lenet"})
 
 
 @pytest.mark.parametrize(
-    ("num_channels", "expected"),
-    [
-        (7, 1),
-        (8, 1),
-        (16, 2),
-        (24, 3),
-        (40, 5),
-        (144, 18),
-        (256, 32),
-        (320, 32),
-        (2048, 32),
-        # 37 groups of 8 would be too many, and 32 do not divide it.
-        (296, 8),
-        (1009, 1),
-    ],
+  ("num_channels", "expected"),
+  [
+    (7, 1),
+    (8, 1),
+    (16, 2),
+    (24, 3),
+    (40, 5),
+    (144, 18),
+    (256, 32),
+    (320, 32),
+    (2048, 32),
+    # 37 groups of 8 would be too many, and 32 do not divide it.
+    (296, 8),
+    (1009, 1),
+  ],
 )
 def test_num_groups(num_channels, expected):
   assert blocks.num_groups(num_channels) == expected
@@ -45,14 +45,14 @@ def test_normalizes_each_group_of_each_image():
 
 @pytest.mark.parametrize("name", _CONVOLUTIONAL)
 @pytest.mark.parametrize(
-    ("shape", "dim", "message"),
-    [
-        ((27, 28, 3), 8, "image_shape must be .* found \\(27, 28, 3\\)"),
-        ((28, 225, 3), 8, "image_shape must be .* found \\(28, 225, 3\\)"),
-        ((28, 28, 2), 8, "image_shape must be .* found \\(28, 28, 2\\)"),
-        ((28, 28), 8, "image_shape must be"),
-        ((28, 28, 1), 0, "embedding_dim must be positive, found 0"),
-    ],
+  ("shape", "dim", "message"),
+  [
+    ((27, 28, 3), 8, "image_shape must be .* found \\(27, 28, 3\\)"),
+    ((28, 225, 3), 8, "image_shape must be .* found \\(28, 225, 3\\)"),
+    ((28, 28, 2), 8, "image_shape must be .* found \\(28, 28, 2\\)"),
+    ((28, 28), 8, "image_shape must be"),
+    ((28, 28, 1), 0, "embedding_dim must be positive, found 0"),
+  ],
 )
 def test_mistakes_are_named(name, shape, dim, message):
   with pytest.raises(ValueError, match=message):

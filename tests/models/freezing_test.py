@@ -16,8 +16,8 @@ def _names(variables):
 
 
 _NUM_TRAINABLE = {
-    "mobilenet_v2_small": (161_760, 146_112, 37_440, 32_896),
-    "resnet_small": (574_464, 455_744, 70_496, 65_664),
+  "mobilenet_v2_small": (161_760, 146_112, 37_440, 32_896),
+  "resnet_small": (574_464, 455_744, 70_496, 65_664),
 }
 
 
@@ -48,18 +48,18 @@ def test_a_step_changes_what_is_trainable_and_nothing_else(named_backbone):
       loss = tf.reduce_sum(tf.square(outputs - target))
     variables = backbone.trainable_variables
     return dict(
-        zip(
-            (variable.name for variable in variables),
-            tape.gradient(loss, variables),
-            strict=True,
-        )
+      zip(
+        (variable.name for variable in variables),
+        tape.gradient(loss, variables),
+        strict=True,
+      )
     )
 
   of_all = gradients()
   weights = backbone.get_weights()
   for trainable in ("outer", "norm", "embedding"):
     freezing.freeze(
-        backbone, trainable, middle=backbones.BACKBONES[name].middle
+      backbone, trainable, middle=backbones.BACKBONES[name].middle
     )
     # The order of the weights is the same, whatever is frozen.
     for found, expected in zip(backbone.get_weights(), weights, strict=True):
@@ -71,7 +71,7 @@ def test_a_step_changes_what_is_trainable_and_nothing_else(named_backbone):
     for variable in backbone.trainable_variables:
       gradient = of_part[variable.name]
       np.testing.assert_allclose(
-          gradient, of_all[variable.name], rtol=1e-4, atol=1e-4
+        gradient, of_all[variable.name], rtol=1e-4, atol=1e-4
       )
       variable.assign_sub(0.1 * gradient)
     for variable in backbone.variables:
@@ -83,11 +83,11 @@ def test_a_step_changes_what_is_trainable_and_nothing_else(named_backbone):
 @pytest.mark.parametrize("trainable", ["outer", "norm", "middle"])
 def test_senseless_choices_are_named(trainable):
   with pytest.raises(
-      ValueError,
-      match=(
-          r"^trainable must be one of \['all', 'embedding'\] for backbone"
-          f" lenet, found '{trainable}'\\.$"
-      ),
+    ValueError,
+    match=(
+      r"^trainable must be one of \['all', 'embedding'\] for backbone"
+      f" lenet, found '{trainable}'\\.$"
+    ),
   ):
     backbones.create_backbone("lenet", _SHAPE, trainable=trainable)
 

@@ -38,15 +38,15 @@ def test_values_and_gradients_are_those_of_keras(groups, shape):
   maps = tf.constant(generator.normal(1.0, 2.0, shape), tf.float32)
   weights = tf.constant(generator.normal(size=shape), tf.float32)
   expected, found = (
-      _gradients(_create(layer_class, groups, shape[-1]), maps, weights)
-      for layer_class in (
-          tf.keras.layers.GroupNormalization,
-          group_norm.GroupNormalization,
-      )
+    _gradients(_create(layer_class, groups, shape[-1]), maps, weights)
+    for layer_class in (
+      tf.keras.layers.GroupNormalization,
+      group_norm.GroupNormalization,
+    )
   )
   for one, other in zip(found, expected, strict=True):
     np.testing.assert_allclose(
-        one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
+      one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
     )
 
 
@@ -65,15 +65,15 @@ def test_gradient_is_that_of_differences():
     return tf.reduce_sum(layer(maps + offset * direction) * weights)
 
   np.testing.assert_allclose(
-      (value(step) - value(-step)) / (2 * step),
-      tf.reduce_sum(gradient * direction),
-      rtol=1e-7,
+    (value(step) - value(-step)) / (2 * step),
+    tf.reduce_sum(gradient * direction),
+    rtol=1e-7,
   )
 
 
 def test_trains_in_a_computation_with_an_unknown_batch():
   @tff.tensorflow.computation(
-      tff.types.TensorType(np.float32, [None, *_SHAPE[1:]])
+    tff.types.TensorType(np.float32, [None, *_SHAPE[1:]])
   )
   def gradient(maps):
     layer = group_norm.GroupNormalization(4)
@@ -92,7 +92,7 @@ def test_trains_in_a_computation_with_an_unknown_batch():
   expected = _gradients(layer, tf.constant(maps), np.square(maps))[1:]
   for one, other in zip(gradient(maps), expected, strict=True):
     np.testing.assert_allclose(
-        one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
+      one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
     )
 
 

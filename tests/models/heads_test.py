@@ -39,8 +39,8 @@ def test_number_of_classes_may_be_a_tensor(name):
 
 def test_linear_is_a_dense_layer():
   logits = heads.LinearHead().logits(
-      (tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.constant([10.0, 20.0])),
-      tf.constant([[1.0, 1.0], [0.0, 2.0]]),
+    (tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.constant([10.0, 20.0])),
+    tf.constant([[1.0, 1.0], [0.0, 2.0]]),
   )
   np.testing.assert_allclose(logits, [[13.0, 27.0], [14.0, 28.0]])
 
@@ -61,12 +61,12 @@ def test_arcface_adds_the_margin_to_the_angle_of_the_true_class():
   embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1)
   rows = tf.constant([[2.0, 0.0], [0.0, 1.0]])
   logits = head.logits(
-      (rows,),
-      tf.constant(embeddings, tf.float32),
-      labels=tf.constant([0, 0, 0]),
+    (rows,),
+    tf.constant(embeddings, tf.float32),
+    labels=tf.constant([0, 0, 0]),
   )
   expected = np.stack(
-      [scale * np.cos(angles + margin), scale * np.sin(angles)], axis=1
+    [scale * np.cos(angles + margin), scale * np.sin(angles)], axis=1
   )
   np.testing.assert_allclose(logits, expected, atol=1e-4)
 
@@ -76,9 +76,9 @@ def test_arcface_score_falls_with_the_angle_beyond_pi():
   angles = np.linspace(0.05, math.pi - 0.05, 50)
   embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1)
   logits = head.logits(
-      (tf.constant([[1.0, 0.0]]),),
-      tf.constant(embeddings, tf.float32),
-      labels=tf.zeros([50], tf.int64),
+    (tf.constant([[1.0, 0.0]]),),
+    tf.constant(embeddings, tf.float32),
+    labels=tf.zeros([50], tf.int64),
   )[:, 0]
   assert np.all(np.diff(logits) < 0.0)
 
@@ -87,9 +87,9 @@ def test_arcface_without_labels_is_the_cosine_head():
   weights = heads.ArcFaceHead().initialize(4, 3, seed=_SEED)
   embeddings = tf.random.stateless_normal([5, 3], seed=(9, 9))
   np.testing.assert_allclose(
-      heads.ArcFaceHead(scale=7.0).logits(weights, embeddings),
-      heads.CosineHead(scale=7.0).logits(weights, embeddings),
-      rtol=1e-6,
+    heads.ArcFaceHead(scale=7.0).logits(weights, embeddings),
+    heads.CosineHead(scale=7.0).logits(weights, embeddings),
+    rtol=1e-6,
   )
 
 
@@ -99,19 +99,19 @@ def test_arcface_gradient_is_finite_at_angle_zero():
   with tf.GradientTape() as tape:
     tape.watch(rows)
     loss = tf.reduce_sum(
-        head.logits((rows,), tf.constant([[2.0, 0.0]]), labels=[0])
+      head.logits((rows,), tf.constant([[2.0, 0.0]]), labels=[0])
     )
   assert np.all(np.isfinite(tape.gradient(loss, rows)))
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("softmax", {}, "head must be one of"),
-        ("linear", {"initial_scale": -1.0}, "initial_scale must be at least"),
-        ("cosine", {"scale": 0.0}, "scale must be positive, found 0.0"),
-        ("arcface", {"margin": 2.0}, "margin must be in"),
-    ],
+  ("name", "options", "message"),
+  [
+    ("softmax", {}, "head must be one of"),
+    ("linear", {"initial_scale": -1.0}, "initial_scale must be at least"),
+    ("cosine", {"scale": 0.0}, "scale must be positive, found 0.0"),
+    ("arcface", {"margin": 2.0}, "margin must be in"),
+  ],
 )
 def test_mistakes_are_named(name, options, message):
   with pytest.raises(ValueError, match=message):

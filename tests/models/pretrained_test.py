@@ -21,7 +21,7 @@ _SHAPE = (32, 32, 3)
 def _randomize(model, seed):
   random = np.random.default_rng(seed)
   model.set_weights(
-      [random.normal(size=weight.shape) for weight in model.get_weights()]
+    [random.normal(size=weight.shape) for weight in model.get_weights()]
   )
 
 
@@ -49,25 +49,25 @@ def _save_object_checkpoint(model, path):
 def _save_checkpoint_of_names(model, path):
   names = [variable.name.removesuffix(":0") for variable in model.variables]
   tf.raw_ops.SaveV2(
-      prefix=os.fspath(path),
-      tensor_names=names,
-      shape_and_slices=[""] * len(names),
-      tensors=[variable.read_value() for variable in model.variables],
+    prefix=os.fspath(path),
+    tensor_names=names,
+    shape_and_slices=[""] * len(names),
+    tensors=[variable.read_value() for variable in model.variables],
   )
 
 
 # How to write a file, its name, what to load, what it is told to be.
 _FORMATS = [
-    (export.export_backbone, "exported", "exported", "SavedModel"),
-    (_save_keras_saved_model, "keras_model", "keras_model", "SavedModel"),
-    ("save_weights", "model.h5", "model.h5", "Keras HDF5 file"),
-    ("save_weights", "model.hdf5", "model.hdf5", "Keras HDF5 file"),
-    ("save_weights", "m.weights.h5", "m.weights.h5", "Keras HDF5 file"),
-    ("save", "whole.h5", "whole.h5", "Keras HDF5 file"),
-    ("save", "model.keras", "model.keras", "Keras file"),
-    ("save_weights", "ckpt", "ckpt.index", "TensorFlow checkpoint"),
-    (_save_object_checkpoint, "ckpt-1", "ckpt-1", "TensorFlow checkpoint"),
-    (_save_checkpoint_of_names, "names", "names", "TensorFlow checkpoint"),
+  (export.export_backbone, "exported", "exported", "SavedModel"),
+  (_save_keras_saved_model, "keras_model", "keras_model", "SavedModel"),
+  ("save_weights", "model.h5", "model.h5", "Keras HDF5 file"),
+  ("save_weights", "model.hdf5", "model.hdf5", "Keras HDF5 file"),
+  ("save_weights", "m.weights.h5", "m.weights.h5", "Keras HDF5 file"),
+  ("save", "whole.h5", "whole.h5", "Keras HDF5 file"),
+  ("save", "model.keras", "model.keras", "Keras file"),
+  ("save_weights", "ckpt", "ckpt.index", "TensorFlow checkpoint"),
+  (_save_object_checkpoint, "ckpt-1", "ckpt-1", "TensorFlow checkpoint"),
+  (_save_checkpoint_of_names, "names", "names", "TensorFlow checkpoint"),
 ]
 
 
@@ -90,9 +90,9 @@ def _write(source, save, path):
 
 @pytest.mark.filterwarnings("ignore:You are saving your model")
 @pytest.mark.parametrize(
-    ("save", "written", "path", "kind"),
-    _FORMATS,
-    ids=[written for _, written, _, _ in _FORMATS],
+  ("save", "written", "path", "kind"),
+  _FORMATS,
+  ids=[written for _, written, _, _ in _FORMATS],
 )
 def test_loads_every_format(save, written, path, kind, lenets, tmp_path):
   source, target = lenets
@@ -104,30 +104,30 @@ def test_loads_every_format(save, written, path, kind, lenets, tmp_path):
   report = pretrained.load_pretrained(target, tmp_path / path)
   _assert_same_weights(target, source)
   assert report == pretrained.PretrainedReport(
-      path=os.fspath(tmp_path / path),
-      kind=kind,
-      loaded_layers=("conv1", "conv2", "embedding"),
-      initialized_layers=(),
-      num_loaded=target.count_params(),
-      num_initialized=0,
-      num_unused=0,
+    path=os.fspath(tmp_path / path),
+    kind=kind,
+    loaded_layers=("conv1", "conv2", "embedding"),
+    initialized_layers=(),
+    num_loaded=target.count_params(),
+    num_initialized=0,
+    num_unused=0,
   )
   assert report.to_text() == (
-      f"Loaded {report.num_loaded:,} weights of 3 layers from"
-      f" {tmp_path / path} ({kind})."
+    f"Loaded {report.num_loaded:,} weights of 3 layers from"
+    f" {tmp_path / path} ({kind})."
   )
 
 
 @pytest.mark.parametrize(
-    ("save", "written", "path"),
-    [
-        ("save_weights", "m.weights.h5", "m.weights.h5"),
-        ("save", "model.keras", "model.keras"),
-        ("save_weights", "ckpt", "ckpt.index"),
-    ],
+  ("save", "written", "path"),
+  [
+    ("save_weights", "m.weights.h5", "m.weights.h5"),
+    ("save", "model.keras", "model.keras"),
+    ("save_weights", "ckpt", "ckpt.index"),
+  ],
 )
 def test_formats_without_the_names_of_layers(
-    save, written, path, resnets, tmp_path
+  save, written, path, resnets, tmp_path
 ):
   source, target = resnets
   _write(source, save, tmp_path / written)
@@ -144,8 +144,8 @@ def test_a_saved_model_of_other_names_is_taken_in_order(tmp_path):
   target = backbones.create_backbone("lenet", _SHAPE, embedding_dim=8)
   module = tf.Module()
   module.weights = [
-      tf.Variable(value, name=f"weight_{index}")
-      for index, value in enumerate(source.get_weights())
+    tf.Variable(value, name=f"weight_{index}")
+    for index, value in enumerate(source.get_weights())
   ]
   tf.saved_model.save(module, tmp_path / "other")
   report = pretrained.load_pretrained(target, tmp_path / "other")
@@ -155,7 +155,7 @@ def test_a_saved_model_of_other_names_is_taken_in_order(tmp_path):
   module.weights.append(tf.Variable([1.0, 2.0], name="more"))
   tf.saved_model.save(module, tmp_path / "more")
   _check_is_refused(
-      target, tmp_path / "more", "with more of [2], which it has no use for"
+    target, tmp_path / "more", "with more of [2], which it has no use for"
   )
 
 
@@ -174,7 +174,7 @@ def test_frozen_weights_are_loaded_and_stay_frozen(resnets, tmp_path):
 @pytest.fixture(scope="module")
 def keras_model():
   model = tf.keras.applications.MobileNetV2(
-      _SHAPE, weights=None, include_top=False, alpha=0.35
+    _SHAPE, weights=None, include_top=False, alpha=0.35
   )
   _randomize(model, seed=1)
   return model
@@ -188,13 +188,13 @@ def small_mobilenet():
 @pytest.fixture(scope="module")
 def narrow_mobilenet():
   return mobilenet_v2.create_mobilenet_v2(
-      _SHAPE, embedding_dim=8, width_multiplier=0.35
+    _SHAPE, embedding_dim=8, width_multiplier=0.35
   )
 
 
 @pytest.mark.parametrize("with_classifier", [False, True])
 def test_mobilenet_v2_of_keras(
-    with_classifier, keras_model, narrow_mobilenet, tmp_path
+  with_classifier, keras_model, narrow_mobilenet, tmp_path
 ):
   path = tmp_path / "imagenet.h5"
   keras_model.save_weights(path)
@@ -231,9 +231,9 @@ def test_resnet_of_keras_is_too_wide_for_the_small_one(resnets, tmp_path):
   layer = tf.keras.layers.Conv2D(64, 7, name="conv1_conv")
   tf.keras.Model(inputs, layer(inputs)).save_weights(path)
   _check_is_refused(
-      resnets[1],
-      path,
-      "with conv1_conv/kernel of [7, 7, 3, 64] where [7, 7, 3, 16] is needed",
+    resnets[1],
+    path,
+    "with conv1_conv/kernel of [7, 7, 3, 64] where [7, 7, 3, 16] is needed",
   )
 
 
@@ -250,32 +250,32 @@ def _check_is_refused(backbone, path, message):
 
 
 def test_mobilenet_v2_of_keras_has_other_blocks_than_the_small_one(
-    keras_model, small_mobilenet, tmp_path
+  keras_model, small_mobilenet, tmp_path
 ):
   path = tmp_path / "imagenet.h5"
   keras_model.save_weights(path)
   _check_is_refused(
-      small_mobilenet,
-      path,
-      "with block_2_project/kernel of [1, 1, 48, 8] where [1, 1, 48, 16] is"
-      " needed",
+    small_mobilenet,
+    path,
+    "with block_2_project/kernel of [1, 1, 48, 8] where [1, 1, 48, 16] is"
+    " needed",
   )
 
 
 @pytest.mark.parametrize(
-    ("edit", "message"),
-    [
-        ("shape", "with embedding/kernel of [256, 9] where [256, 8] is needed"),
-        ("missing_kernel", "without block_3_expand/kernel of [1, 1, 16, 96]"),
-        ("missing_norm", "without Conv1_norm/gamma of [16]"),
-        ("more", "with more/kernel of [2], which it has no use for"),
-        ("infinite", "with Conv1/kernel that is not all finite numbers"),
-        (
-            "names",
-            "with a0/x of [3, 3, 3, 17] where Conv1/kernel of [3, 3, 3, 16] is"
-            " needed",
-        ),
-    ],
+  ("edit", "message"),
+  [
+    ("shape", "with embedding/kernel of [256, 9] where [256, 8] is needed"),
+    ("missing_kernel", "without block_3_expand/kernel of [1, 1, 16, 96]"),
+    ("missing_norm", "without Conv1_norm/gamma of [16]"),
+    ("more", "with more/kernel of [2], which it has no use for"),
+    ("infinite", "with Conv1/kernel that is not all finite numbers"),
+    (
+      "names",
+      "with a0/x of [3, 3, 3, 17] where Conv1/kernel of [3, 3, 3, 16] is"
+      " needed",
+    ),
+  ],
 )
 def test_misfits(edit, message, small_mobilenet, tmp_path):
   path = tmp_path / "model.h5"
@@ -285,9 +285,9 @@ def test_misfits(edit, message, small_mobilenet, tmp_path):
 
 def _write_hdf5(path, backbone, edit):
   weights = {
-      f"{layer.name}/{variable.name.split('/')[-1][:-2]}": variable.numpy()
-      for layer in backbone.layers
-      for variable in layer.weights
+    f"{layer.name}/{variable.name.split('/')[-1][:-2]}": variable.numpy()
+    for layer in backbone.layers
+    for variable in layer.weights
   }
   if edit == "shape":
     weights["embedding/kernel"] = np.zeros([256, 9])
@@ -316,21 +316,21 @@ def _write_hdf5(path, backbone, edit):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing.h5", "which does not exist"),
-        ("empty", "a directory without saved_model.pb"),
-        ("notes.txt", "which is none of these"),
-        ("text.h5", "which cannot be read as a Keras HDF5 file"),
-        ("text.keras", "which cannot be read as a Keras file"),
-        ("text.index", "which cannot be read as a TensorFlow checkpoint"),
-        ("no_weights.h5", "a Keras HDF5 file without weights"),
-        ("cut.h5", "which cannot be read as a Keras HDF5 file"),
-        ("cut.keras", "which cannot be read as a Keras file"),
-        ("cut_index", "which cannot be read as a SavedModel"),
-        ("cut_data", "which cannot be read as a SavedModel"),
-        ("no_variables", "which cannot be read as a SavedModel"),
-    ],
+  ("name", "message"),
+  [
+    ("nothing.h5", "which does not exist"),
+    ("empty", "a directory without saved_model.pb"),
+    ("notes.txt", "which is none of these"),
+    ("text.h5", "which cannot be read as a Keras HDF5 file"),
+    ("text.keras", "which cannot be read as a Keras file"),
+    ("text.index", "which cannot be read as a TensorFlow checkpoint"),
+    ("no_weights.h5", "a Keras HDF5 file without weights"),
+    ("cut.h5", "which cannot be read as a Keras HDF5 file"),
+    ("cut.keras", "which cannot be read as a Keras file"),
+    ("cut_index", "which cannot be read as a SavedModel"),
+    ("cut_data", "which cannot be read as a SavedModel"),
+    ("no_variables", "which cannot be read as a SavedModel"),
+  ],
 )
 def test_damaged_files_are_named(name, message, damaged):
   backbone, directory = damaged
@@ -358,10 +358,10 @@ def damaged(tmp_path_factory):
     shutil.copytree(directory / "cut_index", directory / name)
   shutil.rmtree(directory / "no_variables" / "variables")
   for name in (
-      "cut.h5",
-      "cut.keras",
-      "cut_index/variables/variables.index",
-      "cut_data/variables/variables.data-00000-of-00001",
+    "cut.h5",
+    "cut.keras",
+    "cut_index/variables/variables.index",
+    "cut_data/variables/variables.data-00000-of-00001",
   ):
     _cut(directory / name)
   return backbone, directory

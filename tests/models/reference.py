@@ -10,8 +10,8 @@ from tff_fedemb.models import group_norm
 
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
 _NORMALIZATIONS = (
-    tf.keras.layers.BatchNormalization,
-    tf.keras.layers.GroupNormalization,
+  tf.keras.layers.BatchNormalization,
+  tf.keras.layers.GroupNormalization,
 )
 
 
@@ -25,26 +25,26 @@ def _normalizations(model):
 
 def _count(layers):
   return sum(
-      int(np.prod(variable.shape))
-      for layer in layers
-      for variable in layer.trainable_variables
+    int(np.prod(variable.shape))
+    for layer in layers
+    for variable in layer.trainable_variables
   )
 
 
 def count_by_kind(model):
   """Numbers of trainable parameters."""
   return {
-      "convolution": _count(_convolutions(model)),
-      "normalization": _count(_normalizations(model)),
-      "embedding": _count([model.layers[-1]]),
+    "convolution": _count(_convolutions(model)),
+    "normalization": _count(_normalizations(model)),
+    "embedding": _count([model.layers[-1]]),
   }
 
 
 def kernel_shapes(model):
   """Shapes of the convolutions' weights by layer, in order."""
   return [
-      (layer.name, [tuple(v.shape) for v in layer.weights])
-      for layer in _convolutions(model)
+    (layer.name, [tuple(v.shape) for v in layer.weights])
+    for layer in _convolutions(model)
   ]
 
 
@@ -57,11 +57,11 @@ def copy_convolutions(source, target):
 def normalize_by_batch(monkeypatch):
   """Lets backbones created from now on have batch normalisation."""
   monkeypatch.setattr(
-      group_norm,
-      "GroupNormalization",
-      lambda groups, name, epsilon: tf.keras.layers.BatchNormalization(
-          name=name, epsilon=epsilon
-      ),
+    group_norm,
+    "GroupNormalization",
+    lambda groups, name, epsilon: tf.keras.layers.BatchNormalization(
+      name=name, epsilon=epsilon
+    ),
   )
 
 
@@ -70,7 +70,7 @@ def assert_same_function(backbone, keras_model, preprocess):
   random = np.random.default_rng(0)
   copy_convolutions(keras_model, backbone)
   pairs = zip(
-      _normalizations(keras_model), _normalizations(backbone), strict=True
+    _normalizations(keras_model), _normalizations(backbone), strict=True
   )
   for theirs, ours in pairs:
     weights = [random.uniform(0.5, 1.5, w.shape) for w in ours.get_weights()]
@@ -82,10 +82,10 @@ def assert_same_function(backbone, keras_model, preprocess):
   expected = keras_model(preprocess(images.copy()), training=False).numpy()
   assert expected.std() > 1e-3
   np.testing.assert_allclose(
-      features(images, training=False),
-      expected,
-      rtol=1e-3,
-      atol=1e-4 * np.abs(expected).max(),
+    features(images, training=False),
+    expected,
+    rtol=1e-3,
+    atol=1e-4 * np.abs(expected).max(),
   )
 
 
@@ -97,12 +97,12 @@ def check_embeds_one_by_one(backbone):
   with tf.GradientTape() as tape:
     together = backbone(images, training=True)
     # A projection: embeddings of one norm would have no gradient.
-    loss = tf.reduce_sum(together * tf.random.stateless_normal(
-        together.shape, (1, 2)
-    ))
+    loss = tf.reduce_sum(
+      together * tf.random.stateless_normal(together.shape, (1, 2))
+    )
   gradients = tape.gradient(loss, backbone.trainable_variables)
   for variable, gradient in zip(
-      backbone.trainable_variables, gradients, strict=True
+    backbone.trainable_variables, gradients, strict=True
   ):
     assert np.all(np.isfinite(gradient)), variable.name
     assert np.any(gradient != 0.0), variable.name

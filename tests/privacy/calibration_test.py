@@ -14,40 +14,40 @@ from tff_fedemb.privacy import planning
 
 
 def _plan(
-    mechanism='gaussian',
-    kind='fixed_size',
-    *,
-    accountant='rdp',
-    num_users=100_000,
-    users_per_round=1_000,
-    users_per_client=5,
-    rounds=200,
-    noise_multiplier=4.0,
-    **options,
+  mechanism="gaussian",
+  kind="fixed_size",
+  *,
+  accountant="rdp",
+  num_users=100_000,
+  users_per_round=1_000,
+  users_per_client=5,
+  rounds=200,
+  noise_multiplier=4.0,
+  **options,
 ):
   return planning.Plan(
-      mechanism,
-      planning.create_participation(
-          kind,
-          num_users=num_users,
-          users_per_round=users_per_round,
-          users_per_client=users_per_client,
-      ),
-      rounds=rounds,
-      noise_multiplier=noise_multiplier,
-      delta=1e-6,
-      accountants=(accountant,),
-      **options,
+    mechanism,
+    planning.create_participation(
+      kind,
+      num_users=num_users,
+      users_per_round=users_per_round,
+      users_per_client=users_per_client,
+    ),
+    rounds=rounds,
+    noise_multiplier=noise_multiplier,
+    delta=1e-6,
+    accountants=(accountant,),
+    **options,
   )
 
 
 def _epsilon(plan, sensitivity=None):
   (epsilon,) = epsilon_lib.epsilon_by_accountant(
-      [(plan.event, plan.rounds)],
-      plan.participation,
-      plan.delta,
-      accountants=plan.accountants,
-      sensitivity_in_clip_norms=sensitivity,
+    [(plan.event, plan.rounds)],
+    plan.participation,
+    plan.delta,
+    accountants=plan.accountants,
+    sensitivity_in_clip_norms=sensitivity,
   ).values()
   return epsilon
 
@@ -57,34 +57,34 @@ def _check(found, target):
   for solution in (found.user_level, found.authors):
     assert solution.epsilon <= target
     assert solution.epsilon == _epsilon(
-        solution.plan, solution.sensitivity_in_clip_norms
+      solution.plan, solution.sensitivity_in_clip_norms
     )
   assert found.report.epsilon == found.user_level.epsilon
   assert found.authors.value <= found.user_level.value
 
 
 @pytest.mark.parametrize(
-    ('kind', 'target'),
-    [
-        ('poisson', 0.1),
-        ('poisson', 1.0),
-        ('poisson', 8.0),
-        ('fixed_size', 1.0),
-        ('min_separation', 0.1),
-        ('min_separation', 8.0),
-    ],
+  ("kind", "target"),
+  [
+    ("poisson", 0.1),
+    ("poisson", 1.0),
+    ("poisson", 8.0),
+    ("fixed_size", 1.0),
+    ("min_separation", 0.1),
+    ("min_separation", 8.0),
+  ],
 )
 def test_noise_multiplier_is_that_of_dp_accounting(kind, target):
   plan = _plan(kind=kind)
   found = calibration.calibrate(
-      plan, target_epsilon=target, solve_for='noise_multiplier'
+    plan, target_epsilon=target, solve_for="noise_multiplier"
   )
   _check(found, target)
   claim = plan.participation
 
   def make_event(noise_multiplier):
     event = dp_accounting.GaussianDpEvent(
-        noise_multiplier / claim.sensitivity_in_clip_norms
+      noise_multiplier / claim.sensitivity_in_clip_norms
     )
     if claim.is_sampled:
       return dp_accounting.SelfComposedDpEvent(claim.sampled_event(event), 200)
@@ -92,13 +92,13 @@ def test_noise_multiplier_is_that_of_dp_accounting(kind, target):
     return dp_accounting.SelfComposedDpEvent(event, 2)
 
   expected = dp_accounting.calibrate_dp_mechanism(
-      lambda: dp_accounting.rdp.RdpAccountant(
-          neighboring_relation=claim.neighboring_relation
-      ),
-      make_event,
-      target,
-      1e-6,
-      dp_accounting.LowerEndpointAndGuess(0.1, 10.0),
+    lambda: dp_accounting.rdp.RdpAccountant(
+      neighboring_relation=claim.neighboring_relation
+    ),
+    make_event,
+    target,
+    1e-6,
+    dp_accounting.LowerEndpointAndGuess(0.1, 10.0),
   )
   # Rounded up at the fifth digit.
   assert 0 <= found.user_level.value / expected - 1 + 1e-6 < 1.1e-4
@@ -106,80 +106,78 @@ def test_noise_multiplier_is_that_of_dp_accounting(kind, target):
 
 def test_the_readings_of_noise_differ_by_the_sensitivity():
   found = calibration.calibrate(
-      _plan(kind='poisson'), target_epsilon=2.0, solve_for='noise_multiplier'
+    _plan(kind="poisson"), target_epsilon=2.0, solve_for="noise_multiplier"
   )
   assert found.user_level.value == pytest.approx(
-      2 * found.authors.value, rel=2e-4
+    2 * found.authors.value, rel=2e-4
   )
   single = calibration.calibrate(
-      _plan(kind='poisson', users_per_client=1),
-      target_epsilon=2.0,
-      solve_for='noise_multiplier',
+    _plan(kind="poisson", users_per_client=1),
+    target_epsilon=2.0,
+    solve_for="noise_multiplier",
   )
   assert single.authors == dataclasses.replace(
-      single.user_level, name='authors'
+    single.user_level, name="authors"
   )
 
 
-@pytest.mark.parametrize('mechanism', ['tree', 'blt', 'banded'])
-@pytest.mark.parametrize('accountant', ['rdp', 'gaussian'])
+@pytest.mark.parametrize("mechanism", ["tree", "blt", "banded"])
+@pytest.mark.parametrize("accountant", ["rdp", "gaussian"])
 def test_noise_of_correlated_mechanisms(mechanism, accountant):
-  plan = _plan(mechanism, 'min_separation', accountant=accountant)
+  plan = _plan(mechanism, "min_separation", accountant=accountant)
   found = calibration.calibrate(
-      plan, target_epsilon=2.0, solve_for='noise_multiplier'
+    plan, target_epsilon=2.0, solve_for="noise_multiplier"
   )
   _check(found, 2.0)
   less = dataclasses.replace(
-      found.user_level.plan, noise_multiplier=found.user_level.value * 0.9998
+    found.user_level.plan, noise_multiplier=found.user_level.value * 0.9998
   )
   assert _epsilon(less) > 2.0
 
 
 @pytest.mark.parametrize(
-    ('kind', 'target'),
-    [('poisson', 0.3), ('poisson', 4.0), ('fixed_size', 1.0)],
+  ("kind", "target"),
+  [("poisson", 0.3), ("poisson", 4.0), ("fixed_size", 1.0)],
 )
 def test_smallest_population(kind, target):
   found = calibration.calibrate(
-      _plan(kind=kind), target_epsilon=target, solve_for='num_users'
+    _plan(kind=kind), target_epsilon=target, solve_for="num_users"
   )
   _check(found, target)
   number = found.user_level.value
   assert isinstance(number, int)
   fewer = calibration_search.with_value(
-      _plan(kind=kind), 'num_users', number - 1
+    _plan(kind=kind), "num_users", number - 1
   )
   assert _epsilon(fewer) > target
 
 
-@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
+@pytest.mark.parametrize("kind", ["poisson", "fixed_size"])
 def test_smallest_cohort(kind):
   plan = _plan(kind=kind, noise_multiplier=1.0)
   found = calibration.calibrate(
-      plan, target_epsilon=3.0, solve_for='users_per_round'
+    plan, target_epsilon=3.0, solve_for="users_per_round"
   )
   _check(found, 3.0)
   users = found.user_level.value
   # Whole virtual clients, and the noise on the mean of the plan.
   assert users % 5 == 0
   assert found.user_level.plan.noise_multiplier / users == pytest.approx(
-      1.0 / 1_000
+    1.0 / 1_000
   )
-  fewer = calibration_search.with_value(plan, 'users_per_round', users - 5)
+  fewer = calibration_search.with_value(plan, "users_per_round", users - 5)
   assert _epsilon(fewer) > 3.0
 
 
-@pytest.mark.parametrize('mechanism', ['gaussian', 'tree', 'blt', 'banded'])
+@pytest.mark.parametrize("mechanism", ["gaussian", "tree", "blt", "banded"])
 def test_smallest_population_in_passes(mechanism):
-  plan = _plan(mechanism, 'min_separation', noise_multiplier=12.0)
-  found = calibration.calibrate(
-      plan, target_epsilon=3.0, solve_for='num_users'
-  )
+  plan = _plan(mechanism, "min_separation", noise_multiplier=12.0)
+  found = calibration.calibrate(plan, target_epsilon=3.0, solve_for="num_users")
   _check(found, 3.0)
   number = found.user_level.value
   claim = found.user_level.plan.participation
   assert claim.min_separation == -(-number // 1_000)
-  fewer = calibration_search.with_value(plan, 'num_users', number - 1)
+  fewer = calibration_search.with_value(plan, "num_users", number - 1)
   # One user fewer makes a pass one round shorter.
   assert fewer.participation.min_separation == claim.min_separation - 1
   assert _epsilon(fewer) > 3.0
@@ -187,158 +185,156 @@ def test_smallest_population_in_passes(mechanism):
 
 def test_smallest_cohort_in_passes_is_found_among_all():
   plan = _plan(
-      kind='min_separation',
-      num_users=300,
-      users_per_round=10,
-      rounds=30,
-      noise_multiplier=4.0,
+    kind="min_separation",
+    num_users=300,
+    users_per_round=10,
+    rounds=30,
+    noise_multiplier=4.0,
   )
   costs = {
-      users: _epsilon(
-          calibration_search.with_value(plan, 'users_per_round', users)
-      )
-      for users in range(5, 301, 5)
+    users: _epsilon(
+      calibration_search.with_value(plan, "users_per_round", users)
+    )
+    for users in range(5, 301, 5)
   }
   # More users cost more where they make room for one more participation.
   assert any(costs[users + 5] > costs[users] for users in range(5, 300, 5))
   for target in (2.0, 3.0, 5.0, 8.0):
     found = calibration.calibrate(
-        plan, target_epsilon=target, solve_for='users_per_round'
+      plan, target_epsilon=target, solve_for="users_per_round"
     )
     assert found.user_level.value == min(
-        users for users, cost in costs.items() if cost <= target
+      users for users, cost in costs.items() if cost <= target
     )
 
 
 @pytest.mark.parametrize(
-    'solve_for',
-    [
-        'noise_multiplier',
-        pytest.param('num_users', marks=pytest.mark.slow),
-        pytest.param('users_per_round', marks=pytest.mark.slow),
-    ],
+  "solve_for",
+  [
+    "noise_multiplier",
+    pytest.param("num_users", marks=pytest.mark.slow),
+    pytest.param("users_per_round", marks=pytest.mark.slow),
+  ],
 )
 def test_pld_needs_less(solve_for):
-  plan = _plan(kind='poisson', noise_multiplier=2.0)
+  plan = _plan(kind="poisson", noise_multiplier=2.0)
   found = {
-      accountant: calibration.calibrate(
-          dataclasses.replace(plan, accountants=(accountant,)),
-          target_epsilon=1.0,
-          solve_for=solve_for,
-      )
-      for accountant in ('rdp', 'pld')
+    accountant: calibration.calibrate(
+      dataclasses.replace(plan, accountants=(accountant,)),
+      target_epsilon=1.0,
+      solve_for=solve_for,
+    )
+    for accountant in ("rdp", "pld")
   }
-  _check(found['pld'], 1.0)
-  assert found['pld'].user_level.value < found['rdp'].user_level.value
+  _check(found["pld"], 1.0)
+  assert found["pld"].user_level.value < found["rdp"].user_level.value
   # Close to the smallest.
-  assert found['pld'].user_level.epsilon > 0.98
+  assert found["pld"].user_level.epsilon > 0.98
 
 
 @pytest.mark.parametrize(
-    ('options', 'target', 'solve_for', 'message'),
-    [
-        ({}, 0.0, 'num_users', 'target_epsilon must be positive'),
-        ({}, 101.0, 'num_users', 'and at most 100, found 101'),
-        (
-            {'kind': 'poisson', 'accountant': 'pld'},
-            99.0,
-            'noise_multiplier',
-            'target_epsilon must be at most 50 with accountant pld, found 99',
-        ),
-        (
-            {'kind': 'poisson'},
-            1e-9,
-            'noise_multiplier',
-            'target_epsilon must be',
-        ),
-        ({}, float('nan'), 'num_users', 'target_epsilon must be positive'),
-        ({}, 1.0, 'delta', "solve_for must be one of .* found 'delta'"),
-        (
-            {'noise_multiplier': 0.0},
-            1.0,
-            'num_users',
-            'noise_multiplier must be positive to solve for num_users',
-        ),
-        (
-            {'kind': 'min_separation'},
-            0.001,
-            'noise_multiplier',
-            'target_epsilon must be at least .* what rdp gives at '
-            'noise_multiplier = 1e[+]06',
-        ),
-        (
-            {'noise_multiplier': 0.01},
-            1.0,
-            'users_per_round',
-            'target_epsilon must be at least .* what rdp gives at '
-            'users_per_round = 100,000, the largest that is tried; found 1',
-        ),
-        (
-            {'kind': 'min_separation', 'noise_multiplier': 1.0},
-            1.0,
-            'num_users',
-            'target_epsilon must be at least .* num_users = 199,001',
-        ),
-        (
-            {'kind': 'min_separation', 'noise_multiplier': 0.01},
-            1.0,
-            'users_per_round',
-            'target_epsilon must be at least .* users_per_round = 100,000',
-        ),
-    ],
+  ("options", "target", "solve_for", "message"),
+  [
+    ({}, 0.0, "num_users", "target_epsilon must be positive"),
+    ({}, 101.0, "num_users", "and at most 100, found 101"),
+    (
+      {"kind": "poisson", "accountant": "pld"},
+      99.0,
+      "noise_multiplier",
+      "target_epsilon must be at most 50 with accountant pld, found 99",
+    ),
+    (
+      {"kind": "poisson"},
+      1e-9,
+      "noise_multiplier",
+      "target_epsilon must be",
+    ),
+    ({}, float("nan"), "num_users", "target_epsilon must be positive"),
+    ({}, 1.0, "delta", "solve_for must be one of .* found 'delta'"),
+    (
+      {"noise_multiplier": 0.0},
+      1.0,
+      "num_users",
+      "noise_multiplier must be positive to solve for num_users",
+    ),
+    (
+      {"kind": "min_separation"},
+      0.001,
+      "noise_multiplier",
+      "target_epsilon must be at least .* what rdp gives at "
+      "noise_multiplier = 1e[+]06",
+    ),
+    (
+      {"noise_multiplier": 0.01},
+      1.0,
+      "users_per_round",
+      "target_epsilon must be at least .* what rdp gives at "
+      "users_per_round = 100,000, the largest that is tried; found 1",
+    ),
+    (
+      {"kind": "min_separation", "noise_multiplier": 1.0},
+      1.0,
+      "num_users",
+      "target_epsilon must be at least .* num_users = 199,001",
+    ),
+    (
+      {"kind": "min_separation", "noise_multiplier": 0.01},
+      1.0,
+      "users_per_round",
+      "target_epsilon must be at least .* users_per_round = 100,000",
+    ),
+  ],
 )
 def test_what_cannot_be_solved(options, target, solve_for, message):
   with pytest.raises(ValueError, match=message):
     calibration.calibrate(
-        _plan(**options), target_epsilon=target, solve_for=solve_for
+      _plan(**options), target_epsilon=target, solve_for=solve_for
     )
 
 
 def test_the_whole_population_as_the_smallest_cohort_is_remarked():
   # All users at z = 2 x 4: epsilon 1.9; drawing 99 of 100 costs more.
-  plan = _plan(
-      num_users=100, users_per_round=100, users_per_client=1, rounds=1
-  )
+  plan = _plan(num_users=100, users_per_round=100, users_per_client=1, rounds=1)
   found = calibration.calibrate(
-      plan, target_epsilon=_epsilon(plan), solve_for='users_per_round'
+    plan, target_epsilon=_epsilon(plan), solve_for="users_per_round"
   )
   assert found.user_level.value == 100
-  assert any('All users are in every round' in a for a in found.assumptions)
+  assert any("All users are in every round" in a for a in found.assumptions)
 
 
 def test_cohorts_stay_where_their_noise_can_be_accounted_for():
   # A single client of 5 users has 5e5 / 200; all users would have 5e7.
   found = calibration.calibrate(
-      _plan(kind='poisson', noise_multiplier=5e5),
-      target_epsilon=1.0,
-      solve_for='users_per_round',
+    _plan(kind="poisson", noise_multiplier=5e5),
+    target_epsilon=1.0,
+    solve_for="users_per_round",
   )
   assert found.user_level.value == 5
   # All users have 2e-4; a single client would have 1e-8.
-  with pytest.raises(ValueError, match='target_epsilon must be at least'):
+  with pytest.raises(ValueError, match="target_epsilon must be at least"):
     calibration.calibrate(
-        _plan(kind='poisson', noise_multiplier=2e-6),
-        target_epsilon=1.0,
-        solve_for='users_per_round',
+      _plan(kind="poisson", noise_multiplier=2e-6),
+      target_epsilon=1.0,
+      solve_for="users_per_round",
     )
 
 
 def test_one_accountant_must_be_asked():
-  plan = dataclasses.replace(_plan(kind='poisson'), accountants=None)
-  with pytest.raises(ValueError, match='accountants must be one'):
+  plan = dataclasses.replace(_plan(kind="poisson"), accountants=None)
+  with pytest.raises(ValueError, match="accountants must be one"):
     calibration.calibrate(
-        plan, target_epsilon=1.0, solve_for='noise_multiplier'
+      plan, target_epsilon=1.0, solve_for="noise_multiplier"
     )
 
 
 def test_json_names_both_readings():
   found = calibration.calibrate(
-      _plan(kind='poisson'), target_epsilon=2.0, solve_for='noise_multiplier'
+    _plan(kind="poisson"), target_epsilon=2.0, solve_for="noise_multiplier"
   )
   values = found.to_json()
   assert json.loads(json.dumps(values, allow_nan=False)) == values
-  assert values['user_level']['plan']['noise_multiplier'] == (
-      found.user_level.value
+  assert values["user_level"]["plan"]["noise_multiplier"] == (
+    found.user_level.value
   )
-  assert values['authors']['protects'] == accounting.VIRTUAL_CLIENT_UNIT
-  assert values['report']['statement']
+  assert values["authors"]["protects"] == accounting.VIRTUAL_CLIENT_UNIT
+  assert values["report"]["statement"]

@@ -19,29 +19,29 @@ _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
 
 def _poisson(num_users=1_000, users_per_round=10.0, users_per_client=1):
   return accounting.Participation(
-      accounting.ParticipationKind.POISSON,
-      num_users,
-      users_per_round,
-      users_per_client,
+    accounting.ParticipationKind.POISSON,
+    num_users,
+    users_per_round,
+    users_per_client,
   )
 
 
 def _fixed_size(num_users=1_000, users_per_round=10, users_per_client=1):
   return accounting.Participation(
-      accounting.ParticipationKind.FIXED_SIZE,
-      num_users,
-      users_per_round,
-      users_per_client,
+    accounting.ParticipationKind.FIXED_SIZE,
+    num_users,
+    users_per_round,
+    users_per_client,
   )
 
 
 @functools.cache  # Tests share what takes half a second.
-def _epsilon(participation, noise_multiplier, rounds, accountant='rdp'):
+def _epsilon(participation, noise_multiplier, rounds, accountant="rdp"):
   return epsilon_lib.epsilon_by_accountant(
-      [(dp_accounting.GaussianDpEvent(noise_multiplier), rounds)],
-      participation,
-      1e-5,
-      accountants=(accountant,),
+    [(dp_accounting.GaussianDpEvent(noise_multiplier), rounds)],
+    participation,
+    1e-5,
+    accountants=(accountant,),
   )[accountant]
 
 
@@ -52,18 +52,18 @@ def _gaussian_delta(epsilon, mu):
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
   return cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * cdf(
-      -mu / 2 - epsilon / mu
+    -mu / 2 - epsilon / mu
   )
 
 
 @pytest.mark.parametrize(
-    'event',
-    [dp_accounting.GaussianDpEvent(0.0), dp_accounting.NonPrivateDpEvent()],
+  "event",
+  [dp_accounting.GaussianDpEvent(0.0), dp_accounting.NonPrivateDpEvent()],
 )
-@pytest.mark.parametrize('participation', [_poisson(), _fixed_size()])
+@pytest.mark.parametrize("participation", [_poisson(), _fixed_size()])
 def test_one_round_without_noise_decides(event, participation):
   epsilons = epsilon_lib.epsilon_by_accountant(
-      [(_GAUSSIAN, 5), (event, 1)], participation, 1e-5
+    [(_GAUSSIAN, 5), (event, 1)], participation, 1e-5
   )
   assert set(epsilons) == set(accounting.supported_accountants(participation))
   assert all(epsilon == math.inf for epsilon in epsilons.values())
@@ -72,91 +72,90 @@ def test_one_round_without_noise_decides(event, participation):
 def test_replace_one_does_not_double_by_itself():
   """The reason for the division in `round_event`."""
   assert epsilon_lib.epsilon_of(
-      [(_GAUSSIAN, 10)],
-      1e-5,
-      accountant='rdp',
-      neighboring_relation=_REPLACE,
+    [(_GAUSSIAN, 10)],
+    1e-5,
+    accountant="rdp",
+    neighboring_relation=_REPLACE,
   ) == epsilon_lib.epsilon_of(
-      [(_GAUSSIAN, 10)],
-      1e-5,
-      accountant='rdp',
-      neighboring_relation=_ADD_OR_REMOVE,
+    [(_GAUSSIAN, 10)],
+    1e-5,
+    accountant="rdp",
+    neighboring_relation=_ADD_OR_REMOVE,
   )
 
 
 def test_pld_is_refused_for_fixed_size():
   event = composition.round_event(_GAUSSIAN, _fixed_size())
-  with pytest.raises(ValueError, match='fixed-size'):
+  with pytest.raises(ValueError, match="fixed-size"):
     epsilon_lib.epsilon_of(
-        [(event, 1)], 1e-5, accountant='pld', neighboring_relation=_REPLACE
+      [(event, 1)], 1e-5, accountant="pld", neighboring_relation=_REPLACE
     )
 
 
 def test_event_of_the_other_sampler_is_refused():
   event = composition.round_event(_GAUSSIAN, _fixed_size())
-  with pytest.raises(ValueError, match='event must be supported'):
+  with pytest.raises(ValueError, match="event must be supported"):
     epsilon_lib.epsilon_of(
-        [(event, 1)],
-        1e-5,
-        accountant='rdp',
-        neighboring_relation=_ADD_OR_REMOVE,
+      [(event, 1)],
+      1e-5,
+      accountant="rdp",
+      neighboring_relation=_ADD_OR_REMOVE,
     )
 
 
-@pytest.mark.parametrize('delta', [0, 1, -0.1, math.nan])
+@pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan])
 def test_delta_out_of_range(delta):
-  with pytest.raises(ValueError, match='delta must be'):
+  with pytest.raises(ValueError, match="delta must be"):
     epsilon_lib.epsilon_of(
-        [], delta, accountant='rdp', neighboring_relation=_ADD_OR_REMOVE
+      [], delta, accountant="rdp", neighboring_relation=_ADD_OR_REMOVE
     )
 
 
 def test_unknown_accountant():
   with pytest.raises(ValueError, match="found 'moments'"):
-    epsilon_lib.create_accountant('moments', _ADD_OR_REMOVE)
+    epsilon_lib.create_accountant("moments", _ADD_OR_REMOVE)
 
 
 def test_broken_accounting_is_not_epsilon_zero():
   class Broken(dp_accounting.rdp.RdpAccountant):
-
     @property
     def rdp(self):
       return np.array([math.nan])
 
-  with pytest.raises(ValueError, match='found NaN'):
+  with pytest.raises(ValueError, match="found NaN"):
     epsilon_lib.current_epsilon(Broken(), 1e-5)
 
 
 def test_a_divergence_lost_in_rounding_is_refused():
   with pytest.raises(
-      epsilon_lib.RoundingError, match='noise_multiplier must be smaller'
+    epsilon_lib.RoundingError, match="noise_multiplier must be smaller"
   ):
     _epsilon(_poisson(10**6, 1.0), 1e3, 10)
 
 
-@pytest.mark.parametrize('accountant', ['rdp', 'gaussian'])
-@pytest.mark.parametrize('noise_multiplier', [1e-6, 1e6])
+@pytest.mark.parametrize("accountant", ["rdp", "gaussian"])
+@pytest.mark.parametrize("noise_multiplier", [1e-6, 1e6])
 def test_the_limits_of_noise_have_an_epsilon(accountant, noise_multiplier):
   claim = accounting.Participation(
-      accounting.ParticipationKind.MIN_SEPARATION, 10, 1, min_separation=1
+    accounting.ParticipationKind.MIN_SEPARATION, 10, 1, min_separation=1
   )
   epsilon = _epsilon(claim, noise_multiplier, 10**9, accountant)
   assert 0 < epsilon < math.inf
 
 
 @pytest.mark.parametrize(
-    ('noise_multiplier', 'rounds'), [(1.0, 1), (4.0, 100), (20.0, 1_000)]
+  ("noise_multiplier", "rounds"), [(1.0, 1), (4.0, 100), (20.0, 1_000)]
 )
 def test_rdp_of_the_plain_gaussian_in_closed_form(noise_multiplier, rounds):
   """Every user takes part: rho = T / (2 z^2), best order over a fine grid."""
   delta = 1e-5
   orders = np.concatenate(
-      [np.arange(11, 109) / 10.0, np.arange(11, 64), [128, 256, 512, 1024]]
+    [np.arange(11, 109) / 10.0, np.arange(11, 64), [128, 256, 512, 1024]]
   )
   expected = np.min(
-      rounds * orders / (2 * noise_multiplier**2)
-      + np.log1p(-1 / orders)
-      - np.log(delta * orders) / (orders - 1)
+    rounds * orders / (2 * noise_multiplier**2)
+    + np.log1p(-1 / orders)
+    - np.log(delta * orders) / (orders - 1)
   )
   epsilon = _epsilon(_poisson(100, 100), noise_multiplier, rounds)
   # The accountant's own grid of orders differs at a few places.
@@ -164,22 +163,22 @@ def test_rdp_of_the_plain_gaussian_in_closed_form(noise_multiplier, rounds):
 
 
 @pytest.mark.parametrize(
-    ('noise_multiplier', 'rounds'), [(1.0, 1), (4.0, 25), (10.0, 100)]
+  ("noise_multiplier", "rounds"), [(1.0, 1), (4.0, 25), (10.0, 100)]
 )
 def test_pld_of_the_plain_gaussian_is_exact(noise_multiplier, rounds):
   """T rounds at z are one at z / sqrt(T), whose delta is known exactly."""
-  epsilon = _epsilon(_poisson(100, 100), noise_multiplier, rounds, 'pld')
+  epsilon = _epsilon(_poisson(100, 100), noise_multiplier, rounds, "pld")
   mu = math.sqrt(rounds) / noise_multiplier
   assert _gaussian_delta(epsilon, mu) == pytest.approx(1e-5, rel=2e-3)
 
 
-@pytest.mark.parametrize('accountant', ['rdp', 'pld'])
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_sampling_everybody_amplifies_nothing(accountant):
   plain = epsilon_lib.epsilon_of(
-      [(dp_accounting.GaussianDpEvent(4.0), 3)],
-      1e-5,
-      accountant=accountant,
-      neighboring_relation=_ADD_OR_REMOVE,
+    [(dp_accounting.GaussianDpEvent(4.0), 3)],
+    1e-5,
+    accountant=accountant,
+    neighboring_relation=_ADD_OR_REMOVE,
   )
   everybody = _epsilon(_poisson(50, 50), 4.0, 3, accountant)
   assert everybody == pytest.approx(plain, rel=1e-4)
@@ -187,54 +186,54 @@ def test_sampling_everybody_amplifies_nothing(accountant):
 
 def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():
   assert _epsilon(_fixed_size(50, 50), 2.0, 3) == pytest.approx(
-      _epsilon(_poisson(50, 50), 1.0, 3), rel=1e-12
+    _epsilon(_poisson(50, 50), 1.0, 3), rel=1e-12
   )
 
 
-@pytest.mark.parametrize('accountant', ['rdp', 'pld'])
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
 def test_groups_cost_half_the_noise(accountant):
   assert _epsilon(
-      _poisson(users_per_client=2), 4.0, 100, accountant
+    _poisson(users_per_client=2), 4.0, 100, accountant
   ) == _epsilon(_poisson(), 2.0, 100, accountant)
 
 
-@pytest.mark.parametrize('noise_multiplier', [0.8, 1.5, 3.0])
+@pytest.mark.parametrize("noise_multiplier", [0.8, 1.5, 3.0])
 def test_pld_is_at_most_rdp(noise_multiplier):
   epsilons = epsilon_lib.epsilon_by_accountant(
-      [(dp_accounting.GaussianDpEvent(noise_multiplier), 200)],
-      _poisson(),
-      1e-5,
+    [(dp_accounting.GaussianDpEvent(noise_multiplier), 200)],
+    _poisson(),
+    1e-5,
   )
-  assert 0 < epsilons['pld'] <= epsilons['rdp']
-  assert epsilon_lib.leading(epsilons) == ('pld', epsilons['pld'])
+  assert 0 < epsilons["pld"] <= epsilons["rdp"]
+  assert epsilon_lib.leading(epsilons) == ("pld", epsilons["pld"])
 
 
-@pytest.mark.parametrize('create', [_poisson, _fixed_size])
+@pytest.mark.parametrize("create", [_poisson, _fixed_size])
 def test_epsilon_is_monotone(create):
   by_noise = [_epsilon(create(), z, 100) for z in (1.0, 2.0, 4.0)]
   by_rounds = [_epsilon(create(), 2.0, rounds) for rounds in (0, 10, 100)]
   by_users = [
-      _epsilon(create(users_per_round=users), 2.0, 100)
-      for users in (1, 30, 1_000)
+    _epsilon(create(users_per_round=users), 2.0, 100)
+    for users in (1, 30, 1_000)
   ]
   assert by_rounds[0] == 0
   for increasing in (by_noise[::-1], by_rounds, by_users):
     assert all(a < b for a, b in itertools.pairwise(increasing))
 
 
-@pytest.mark.parametrize('noise_multiplier', [1.0, 2.0])
+@pytest.mark.parametrize("noise_multiplier", [1.0, 2.0])
 def test_fixed_size_costs_more_than_poisson(noise_multiplier):
   assert _epsilon(_fixed_size(), noise_multiplier, 100) > _epsilon(
-      _poisson(), noise_multiplier, 100
+    _poisson(), noise_multiplier, 100
   )
 
 
 def test_pld_is_left_out_where_it_would_take_minutes():
   epsilons = epsilon_lib.epsilon_by_accountant(
-      [(dp_accounting.GaussianDpEvent(0.02), 10)],
-      _poisson(),
-      1e-5,
-      accountants=('pld', 'rdp'),
+    [(dp_accounting.GaussianDpEvent(0.02), 10)],
+    _poisson(),
+    1e-5,
+    accountants=("pld", "rdp"),
   )
-  assert set(epsilons) == {'rdp'}
-  assert epsilons['rdp'] > epsilon_lib.PLD_EPSILON_LIMIT
+  assert set(epsilons) == {"rdp"}
+  assert epsilons["rdp"] > epsilon_lib.PLD_EPSILON_LIMIT

@@ -10,24 +10,24 @@ from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import extrapolation
 
 _FIXED_SIZE = accounting.Participation(
-    accounting.ParticipationKind.FIXED_SIZE, 10_000, 64 * 32, 32
+  accounting.ParticipationKind.FIXED_SIZE, 10_000, 64 * 32, 32
 )
 _POISSON = accounting.Participation(
-    accounting.ParticipationKind.POISSON, 10_000, 2_048.0
+  accounting.ParticipationKind.POISSON, 10_000, 2_048.0
 )
 
 
 @functools.cache  # Tests share what takes a second.
 def _published_setting(noise_multiplier):
   return extrapolation.extrapolate(
-      rounds=800,
-      noise_multiplier=noise_multiplier,
-      participation=_FIXED_SIZE,
+    rounds=800,
+    noise_multiplier=noise_multiplier,
+    participation=_FIXED_SIZE,
   )
 
 
 @pytest.mark.parametrize(
-    ('noise_multiplier', 'published'), [(0.02, '3.90'), (0.015, '5.62')]
+  ("noise_multiplier", "published"), [(0.02, "3.90"), (0.015, "5.62")]
 )
 def test_published_figures(noise_multiplier, published):
   """Xu et al. 2023, DigiFace: DP-FedEmb and DP-FedAvg.
@@ -38,24 +38,24 @@ def test_published_figures(noise_multiplier, published):
   result = _published_setting(noise_multiplier)
   assert result.noise_multiplier == pytest.approx(64 * noise_multiplier)
   assert result.participation.users_per_round == 131_072
-  assert f'{result.authors.epsilon:.2f}' == published
+  assert f"{result.authors.epsilon:.2f}" == published
   assert result.authors.sensitivity_in_clip_norms == 1
   assert result.user_level.sensitivity_in_clip_norms == 2
   assert result.user_level.epsilon > 2 * result.authors.epsilon
   text = result.to_text()
   assert published in text
-  assert f'{result.user_level.epsilon:.2f}' in text
-  assert 'EXTRAPOLATION' in text
-  assert 'not user-level' in text
+  assert f"{result.user_level.epsilon:.2f}" in text
+  assert "EXTRAPOLATION" in text
+  assert "not user-level" in text
 
 
 def test_the_readings_are_the_ledgers_accounting():
   result = _published_setting(0.02)
   assert (
-      accounting.Participation(
-          accounting.ParticipationKind.FIXED_SIZE, 10_000_000, 131_072, 32
-      )
-      == result.participation
+    accounting.Participation(
+      accounting.ParticipationKind.FIXED_SIZE, 10_000_000, 131_072, 32
+    )
+    == result.participation
   )
   doubled = _published_setting(0.04)
   assert doubled.user_level.epsilon == result.authors.epsilon
@@ -63,89 +63,87 @@ def test_the_readings_are_the_ledgers_accounting():
 
 def test_single_user_poisson_has_one_reading():
   result = extrapolation.extrapolate(
-      rounds=20, noise_multiplier=0.03, participation=_POISSON
+    rounds=20, noise_multiplier=0.03, participation=_POISSON
   )
-  assert result.authors.name == 'authors'
+  assert result.authors.name == "authors"
   assert result.authors.epsilon == result.user_level.epsilon
-  assert result.user_level.accountant == 'pld'
-  assert result.user_level.protects == 'one user: add or remove one user'
+  assert result.user_level.accountant == "pld"
+  assert result.user_level.protects == "one user: add or remove one user"
   assert not any("authors' reading" in text for text in result.assumptions)
 
 
 def test_a_factor_of_one_changes_the_population_only():
   result = extrapolation.extrapolate(
-      rounds=0,
-      noise_multiplier=1.0,
-      participation=_FIXED_SIZE,
-      num_users=10_000,
-      cohort_factor=1,
-      delta=1e-5,
+    rounds=0,
+    noise_multiplier=1.0,
+    participation=_FIXED_SIZE,
+    num_users=10_000,
+    cohort_factor=1,
+    delta=1e-5,
   )
   assert result.participation == _FIXED_SIZE
   assert result.noise_multiplier == 1.0
-  assert not any('delta' in text for text in result.assumptions)
+  assert not any("delta" in text for text in result.assumptions)
 
 
 def test_pld_stands_in_where_rdp_loses_its_digits():
-  few = accounting.Participation(
-      accounting.ParticipationKind.POISSON, 100, 1.0
-  )
+  few = accounting.Participation(accounting.ParticipationKind.POISSON, 100, 1.0)
   result = extrapolation.extrapolate(
-      rounds=10,
-      noise_multiplier=1_000.0,
-      participation=few,
-      num_users=1_000_000,
-      cohort_factor=1,
-      accountants=('rdp',),
+    rounds=10,
+    noise_multiplier=1_000.0,
+    participation=few,
+    num_users=1_000_000,
+    cohort_factor=1,
+    accountants=("rdp",),
   )
-  assert result.user_level.accountant == 'pld'
+  assert result.user_level.accountant == "pld"
   assert 0 <= result.user_level.epsilon < 0.01
 
 
 def test_pld_alone_is_refused_where_it_would_take_minutes():
-  with pytest.raises(ValueError, match='accountant must be rdp where'):
+  with pytest.raises(ValueError, match="accountant must be rdp where"):
     extrapolation.extrapolate(
-        rounds=10,
-        noise_multiplier=0.02,
-        participation=_POISSON,
-        num_users=10_000,
-        cohort_factor=1,
-        accountants=('pld',),
+      rounds=10,
+      noise_multiplier=0.02,
+      participation=_POISSON,
+      num_users=10_000,
+      cohort_factor=1,
+      accountants=("pld",),
     )
 
 
 def test_json_names_both_readings():
   result = extrapolation.extrapolate(
-      rounds=5, noise_multiplier=0.0, participation=_FIXED_SIZE
+    rounds=5, noise_multiplier=0.0, participation=_FIXED_SIZE
   )
   values = json.loads(json.dumps(result.to_json(), allow_nan=False))
-  assert values['is_extrapolation'] is True
-  assert values['user_level']['epsilon'] == 'inf'
-  assert values['authors']['epsilon'] == 'inf'
-  assert values['authors']['protects'] == accounting.VIRTUAL_CLIENT_UNIT
-  assert values['participation']['kind'] == 'fixed_size'
+  assert values["is_extrapolation"] is True
+  assert values["user_level"]["epsilon"] == "inf"
+  assert values["authors"]["epsilon"] == "inf"
+  assert values["authors"]["protects"] == accounting.VIRTUAL_CLIENT_UNIT
+  assert values["participation"]["kind"] == "fixed_size"
   # 1e-7 for ten million users: the published setting deserves the remark.
-  assert any('delta' in text for text in values['assumptions'])
+  assert any("delta" in text for text in values["assumptions"])
 
 
 @pytest.mark.parametrize(
-    ('change', 'message'),
-    [
-        ({'num_users': 131_071}, 'users_per_round must be at most num_users'),
-        ({'cohort_factor': 0}, 'cohort_factor must be'),
-        ({'cohort_factor': math.inf}, 'cohort_factor must be'),
-        ({'cohort_factor': 1.0001}, 'users_per_round must be an integer'),
-        ({'rounds': -1}, 'rounds must be'),
-        ({'rounds': 10**23}, 'rounds must be at most'),
-        ({'noise_multiplier': -1.0}, 'noise_multiplier must be'),
-        ({'delta': 1.0}, 'delta must be'),
-    ],
+  ("change", "message"),
+  [
+    ({"num_users": 131_071}, "users_per_round must be at most num_users"),
+    ({"cohort_factor": 0}, "cohort_factor must be"),
+    ({"cohort_factor": math.inf}, "cohort_factor must be"),
+    ({"cohort_factor": 1.0001}, "users_per_round must be an integer"),
+    ({"rounds": -1}, "rounds must be"),
+    ({"rounds": 10**23}, "rounds must be at most"),
+    ({"noise_multiplier": -1.0}, "noise_multiplier must be"),
+    ({"delta": 1.0}, "delta must be"),
+  ],
 )
 def test_extrapolate_refuses(change, message):
   settings = {
-      'rounds': 1,
-      'noise_multiplier': 0.02,
-      'participation': _FIXED_SIZE,
+    "rounds": 1,
+    "noise_multiplier": 0.02,
+    "participation": _FIXED_SIZE,
   }
   with pytest.raises(ValueError, match=message):
     extrapolation.extrapolate(**(settings | change))

@@ -16,19 +16,19 @@ _TWO = dp_accounting.GaussianDpEvent(2.0)
 _FOUR = dp_accounting.GaussianDpEvent(4.0)
 _NOISELESS = dp_accounting.NonPrivateDpEvent()
 _POISSON = accounting.Participation(
-    accounting.ParticipationKind.POISSON, 1_000, 10.0
+  accounting.ParticipationKind.POISSON, 1_000, 10.0
 )
 _POISSON_GROUPS = accounting.Participation(
-    accounting.ParticipationKind.POISSON, 1_000, 10.0, 2
+  accounting.ParticipationKind.POISSON, 1_000, 10.0, 2
 )
 _FIXED_SIZE = accounting.Participation(
-    accounting.ParticipationKind.FIXED_SIZE, 1_000, 10
+  accounting.ParticipationKind.FIXED_SIZE, 1_000, 10
 )
 
 
 def _ledger(*events, participation=_POISSON, delta=1e-5, accountants=None):
   ledger = ledger_lib.Ledger(
-      participation, delta=delta, accountants=accountants
+    participation, delta=delta, accountants=accountants
   )
   for event in events:
     ledger.record_round(event)
@@ -41,29 +41,29 @@ def test_runs_are_encoded_by_length():
   assert ledger.rounds == 6
 
 
-@pytest.mark.parametrize('participation', [_POISSON, _FIXED_SIZE])
+@pytest.mark.parametrize("participation", [_POISSON, _FIXED_SIZE])
 def test_no_rounds_cost_nothing(participation):
   ledger = _ledger(participation=participation)
   report = ledger.report()
   assert ledger.rounds == ledger.epsilon() == report.epsilon == 0
   assert report.noise_multiplier is None
-  assert 'no round was recorded' in report.warnings
+  assert "no round was recorded" in report.warnings
 
 
 @pytest.mark.parametrize(
-    'participation', [_POISSON, _POISSON_GROUPS, _FIXED_SIZE]
+  "participation", [_POISSON, _POISSON_GROUPS, _FIXED_SIZE]
 )
 def test_epsilon_is_that_of_one_composition(participation):
   ledger = _ledger(
-      *[_ONE] * 20, *[_TWO] * 30, *[_ONE] * 5, participation=participation
+    *[_ONE] * 20, *[_TWO] * 30, *[_ONE] * 5, participation=participation
   )
   accountant = dp_accounting.rdp.RdpAccountant(
-      neighboring_relation=participation.neighboring_relation
+    neighboring_relation=participation.neighboring_relation
   )
   for event, count in ((_ONE, 25), (_TWO, 30)):
     accountant.compose(composition.round_event(event, participation), count)
   assert ledger.epsilon() == pytest.approx(
-      accountant.get_epsilon(1e-5), rel=1e-12
+    accountant.get_epsilon(1e-5), rel=1e-12
   )
 
 
@@ -83,24 +83,24 @@ def test_curve_keeps_the_order_it_was_asked_in():
   ledger = _ledger(*[_TWO] * 3, *[_ONE] * 3)
   backwards = ledger.epsilon_curve([6, 3, 0, 3])
   assert backwards == [
-      ledger.epsilon(),
-      _ledger(*[_TWO] * 3).epsilon(),
-      0,
-      backwards[1],
+    ledger.epsilon(),
+    _ledger(*[_TWO] * 3).epsilon(),
+    0,
+    backwards[1],
   ]
-  assert ledger.epsilon_curve([2], accountant='pld') == [
-      _ledger(_TWO, _TWO).epsilon('pld')
+  assert ledger.epsilon_curve([2], accountant="pld") == [
+    _ledger(_TWO, _TWO).epsilon("pld")
   ]
   for number in (7, -1, 1.5):
-    with pytest.raises(ValueError, match='rounds must be'):
+    with pytest.raises(ValueError, match="rounds must be"):
       ledger.epsilon_curve([number])
 
 
-@pytest.mark.parametrize('participation', [_POISSON, _FIXED_SIZE])
+@pytest.mark.parametrize("participation", [_POISSON, _FIXED_SIZE])
 def test_a_resumed_ledger_is_the_uninterrupted_one(participation):
   # Values without a short decimal form, a break in the middle of a run.
   events = [dp_accounting.GaussianDpEvent(8 / 3)] * 7 + [
-      dp_accounting.GaussianDpEvent(0.1 + 0.2 + 3.0)
+    dp_accounting.GaussianDpEvent(0.1 + 0.2 + 3.0)
   ] * 5
   uninterrupted = _ledger(*events, participation=participation, delta=1 / 3e5)
   half = _ledger(*events[:9], participation=participation, delta=1 / 3e5)
@@ -127,11 +127,11 @@ def test_ledgers_differ_in_what_they_account_for():
   assert ledger != _ledger(_TWO)
   assert ledger != _ledger(_ONE, delta=1e-6)
   assert ledger != _ledger(_ONE, participation=_FIXED_SIZE)
-  assert ledger != _ledger(_ONE, accountants=('rdp',))
-  assert ledger != 'ledger'
+  assert ledger != _ledger(_ONE, accountants=("rdp",))
+  assert ledger != "ledger"
 
 
-@pytest.mark.parametrize('participation', [_POISSON_GROUPS, _FIXED_SIZE])
+@pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])
 def test_a_round_without_noise_is_for_ever(participation):
   ledger = _ledger(_ONE, _NOISELESS, _ONE, participation=participation)
   assert ledger.epsilon_curve([1])[0] < math.inf
@@ -140,8 +140,8 @@ def test_a_round_without_noise_is_for_ever(participation):
   assert report.epsilon == math.inf
   assert report.unit_is_virtual_client_epsilon == math.inf
   assert report.noise_multiplier == 0
-  assert any('nothing is protected' in text for text in report.warnings)
-  assert json.loads(json.dumps(report.to_json()))['epsilon'] == 'inf'
+  assert any("nothing is protected" in text for text in report.warnings)
+  assert json.loads(json.dumps(report.to_json()))["epsilon"] == "inf"
 
 
 def test_zero_noise_multiplier_is_kept_through_json():
@@ -153,21 +153,21 @@ def test_zero_noise_multiplier_is_kept_through_json():
 
 def test_unsupported_event_is_refused_when_recorded():
   ledger = _ledger(_ONE)
-  with pytest.raises(ValueError, match='mechanism_event must be'):
+  with pytest.raises(ValueError, match="mechanism_event must be"):
     ledger.record_round(dp_accounting.LaplaceDpEvent(1.0))
   assert ledger.rounds == 1
 
 
 @pytest.mark.parametrize(
-    ('change', 'message'),
-    [
-        ({'history': [[{'class': 'LaplaceDpEvent'}, 1]]}, 'event class must'),
-        ({'history': [[{'class': 'GaussianDpEvent'}, 1]]}, 'parameters'),
-        ({'history': [[{'class': 'NonPrivateDpEvent'}, 0]]}, 'count must be'),
-        ({'version': 99}, 'version'),
-        ({'format': 'another'}, 'format'),
-        ({'delta': 2}, 'delta must be'),
-    ],
+  ("change", "message"),
+  [
+    ({"history": [[{"class": "LaplaceDpEvent"}, 1]]}, "event class must"),
+    ({"history": [[{"class": "GaussianDpEvent"}, 1]]}, "parameters"),
+    ({"history": [[{"class": "NonPrivateDpEvent"}, 0]]}, "count must be"),
+    ({"version": 99}, "version"),
+    ({"format": "another"}, "format"),
+    ({"delta": 2}, "delta must be"),
+  ],
 )
 def test_what_a_stored_ledger_must_not_hold(change, message):
   values = json.loads(_ledger(_ONE).to_json()) | change
@@ -176,10 +176,10 @@ def test_what_a_stored_ledger_must_not_hold(change, message):
 
 
 def test_accountants_are_those_that_are_valid():
-  assert _ledger().accountants == ('rdp', 'pld')
-  assert _ledger(participation=_FIXED_SIZE).accountants == ('rdp',)
-  assert _ledger(accountants=('pld',)).accountants == ('pld',)
-  with pytest.raises(ValueError, match='accountants must be among'):
-    _ledger(participation=_FIXED_SIZE, accountants=('rdp', 'pld'))
-  with pytest.raises(ValueError, match='accountant must be one of'):
-    _ledger(participation=_FIXED_SIZE).epsilon('pld')
+  assert _ledger().accountants == ("rdp", "pld")
+  assert _ledger(participation=_FIXED_SIZE).accountants == ("rdp",)
+  assert _ledger(accountants=("pld",)).accountants == ("pld",)
+  with pytest.raises(ValueError, match="accountants must be among"):
+    _ledger(participation=_FIXED_SIZE, accountants=("rdp", "pld"))
+  with pytest.raises(ValueError, match="accountant must be one of"):
+    _ledger(participation=_FIXED_SIZE).epsilon("pld")

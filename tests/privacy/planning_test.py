@@ -10,29 +10,29 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 
 _AUTHORS = {
-    'num_users': 10_000_000,
-    'users_per_round': 131_072,
-    'users_per_client': 32,
+  "num_users": 10_000_000,
+  "users_per_round": 131_072,
+  "users_per_client": 32,
 }
 
 
-def _plan(mechanism='gaussian', kind='fixed_size', **options):
+def _plan(mechanism="gaussian", kind="fixed_size", **options):
   return planning.Plan(
-      mechanism,
-      planning.create_participation(kind, **_AUTHORS),
-      **{
-          'rounds': 800,
-          'noise_multiplier': 1.28,
-          'delta': 1e-7,
-          'accountants': ('rdp',),
-          **options,
-      },
+    mechanism,
+    planning.create_participation(kind, **_AUTHORS),
+    **{
+      "rounds": 800,
+      "noise_multiplier": 1.28,
+      "delta": 1e-7,
+      "accountants": ("rdp",),
+      **options,
+    },
   )
 
 
 @pytest.mark.parametrize(
-    ('num_users', 'delta'),
-    [(1, 0.5), (2, 0.25), (200, 0.003), (639, 8e-4), (10_000_000, 2e-8)],
+  ("num_users", "delta"),
+  [(1, 0.5), (2, 0.25), (200, 0.003), (639, 8e-4), (10_000_000, 2e-8)],
 )
 def test_default_delta_is_below_one_over_the_number_of_users(num_users, delta):
   found = planning.default_delta(num_users)
@@ -41,8 +41,8 @@ def test_default_delta_is_below_one_over_the_number_of_users(num_users, delta):
 
 
 @pytest.mark.parametrize(
-    ('noise_multiplier', 'strict', 'virtual'),
-    [(1.28, 14.50, 3.90), (0.96, 35.55, 5.62)],
+  ("noise_multiplier", "strict", "virtual"),
+  [(1.28, 14.50, 3.90), (0.96, 35.55, 5.62)],
 )
 def test_known_answers_of_fixed_size(noise_multiplier, strict, virtual):
   report = planning.create_report(_plan(noise_multiplier=noise_multiplier))
@@ -53,7 +53,7 @@ def test_known_answers_of_fixed_size(noise_multiplier, strict, virtual):
 
 
 def test_known_answer_of_the_tree():
-  plan = _plan('tree', 'min_separation', noise_multiplier=16.64)
+  plan = _plan("tree", "min_separation", noise_multiplier=16.64)
   assert plan.participation.min_separation == 77
   report = planning.create_report(plan)
   assert report.epsilon == pytest.approx(9.6724, abs=5e-5)
@@ -66,19 +66,17 @@ def test_known_answer_of_the_tree():
 
 def test_independent_noise_without_sampling_in_closed_form():
   report = planning.create_report(
-      _plan('gaussian', 'min_separation', noise_multiplier=8.0)
+    _plan("gaussian", "min_separation", noise_multiplier=8.0)
   )
   # 11 participations of sensitivity 2: rho = 11 / 2 x (2 / 8)^2.
   assert report.zcdp == pytest.approx(11 / 32)
 
 
-@pytest.mark.parametrize('mechanism', sorted(planning.MECHANISMS))
+@pytest.mark.parametrize("mechanism", sorted(planning.MECHANISMS))
 def test_a_plan_costs_what_the_run_costs(mechanism):
-  plan = _plan(
-      mechanism, 'min_separation', rounds=20, noise_multiplier=4.0
-  )
+  plan = _plan(mechanism, "min_separation", rounds=20, noise_multiplier=4.0)
   ledger = ledger_lib.Ledger(
-      plan.participation, delta=1e-7, accountants=('rdp',)
+    plan.participation, delta=1e-7, accountants=("rdp",)
   )
   for _ in range(20):
     ledger.record_round(plan.event)
@@ -86,45 +84,45 @@ def test_a_plan_costs_what_the_run_costs(mechanism):
 
 
 def test_options_reach_the_strategy():
-  restarted = _plan('tree', 'min_separation', restart_every=100)
+  restarted = _plan("tree", "min_separation", restart_every=100)
   assert restarted.strategy.restart_every == 100
-  assert len(_plan('blt', 'min_separation').strategy.decays) == 2
-  blt = _plan('blt', 'min_separation', num_buffers=3)
+  assert len(_plan("blt", "min_separation").strategy.decays) == 2
+  blt = _plan("blt", "min_separation", num_buffers=3)
   assert len(blt.strategy.decays) == 3
-  assert len(_plan('banded', 'min_separation').strategy.coefficients) == 77
-  banded = _plan('banded', 'min_separation', num_bands=5)
+  assert len(_plan("banded", "min_separation").strategy.coefficients) == 77
+  banded = _plan("banded", "min_separation", num_bands=5)
   assert len(banded.strategy.coefficients) == 5
 
 
 @pytest.mark.parametrize(
-    ('mechanism', 'options', 'message'),
-    [
-        ('secret', {}, "mechanism must be one of .* found 'secret'"),
-        ('tree', {'num_bands': 3}, 'num_bands must not be given'),
-        ('blt', {'restart_every': 3}, 'restart_every must not be given'),
-        ('banded', {'num_buffers': 3}, 'num_buffers must not be given'),
-        ('gaussian', {'num_buffers': 3}, 'no use for it, found 3'),
-        ('tree', {'rounds': 0}, 'rounds must be an integer of at least 1'),
-        ('tree', {'rounds': 10**23}, 'rounds must be at most 1,000,000,000'),
-        ('tree', {'noise_multiplier': -1.0}, 'noise_multiplier must be'),
-        ('tree', {'delta': 1.0}, 'delta must be in'),
-        ('tree', {'accountants': ('moments',)}, 'accountants must be among'),
-    ],
+  ("mechanism", "options", "message"),
+  [
+    ("secret", {}, "mechanism must be one of .* found 'secret'"),
+    ("tree", {"num_bands": 3}, "num_bands must not be given"),
+    ("blt", {"restart_every": 3}, "restart_every must not be given"),
+    ("banded", {"num_buffers": 3}, "num_buffers must not be given"),
+    ("gaussian", {"num_buffers": 3}, "no use for it, found 3"),
+    ("tree", {"rounds": 0}, "rounds must be an integer of at least 1"),
+    ("tree", {"rounds": 10**23}, "rounds must be at most 1,000,000,000"),
+    ("tree", {"noise_multiplier": -1.0}, "noise_multiplier must be"),
+    ("tree", {"delta": 1.0}, "delta must be in"),
+    ("tree", {"accountants": ("moments",)}, "accountants must be among"),
+  ],
 )
 def test_plans_that_are_none(mechanism, options, message):
   with pytest.raises(ValueError, match=message):
-    _plan(mechanism, 'min_separation', **options)
+    _plan(mechanism, "min_separation", **options)
 
 
 @pytest.mark.parametrize(
-    ('kind', 'users', 'message'),
-    [
-        ('all', 10, "participation must be one of .* found 'all'"),
-        ('poisson', 0.0, 'users_per_round must be a positive finite number'),
-        ('min_separation', math.nan, 'users_per_round must be a positive'),
-        ('fixed_size', 10.5, 'users_per_round must be an integer'),
-        ('min_separation', 101, 'users_per_round must be at least'),
-    ],
+  ("kind", "users", "message"),
+  [
+    ("all", 10, "participation must be one of .* found 'all'"),
+    ("poisson", 0.0, "users_per_round must be a positive finite number"),
+    ("min_separation", math.nan, "users_per_round must be a positive"),
+    ("fixed_size", 10.5, "users_per_round must be an integer"),
+    ("min_separation", 101, "users_per_round must be at least"),
+  ],
 )
 def test_participation_that_is_none(kind, users, message):
   with pytest.raises(ValueError, match=message):
@@ -133,9 +131,9 @@ def test_participation_that_is_none(kind, users, message):
 
 def test_pld_is_refused_where_it_would_take_minutes():
   plan = _plan(
-      kind='poisson', noise_multiplier=0.02, rounds=10, accountants=('pld',)
+    kind="poisson", noise_multiplier=0.02, rounds=10, accountants=("pld",)
   )
-  with pytest.raises(ValueError, match='accountant must be rdp where'):
+  with pytest.raises(ValueError, match="accountant must be rdp where"):
     planning.create_report(plan)
 
 
@@ -145,38 +143,38 @@ def test_rounds_of_one_mechanism():
   assert composition.merge_rounds(history) == [(gaussian, 5), (other, 1)]
   assert planning.only_event([(gaussian, 3), (gaussian, 2)]) == gaussian
   for rounds in ([], history):
-    with pytest.raises(ValueError, match='the same noise in all rounds'):
+    with pytest.raises(ValueError, match="the same noise in all rounds"):
       planning.only_event(rounds)
-  assert planning.mechanism_of(gaussian) == ('gaussian', None)
-  tree = _plan('tree', 'min_separation')
-  assert planning.mechanism_of(tree.event) == ('tree', tree.strategy)
+  assert planning.mechanism_of(gaussian) == ("gaussian", None)
+  tree = _plan("tree", "min_separation")
+  assert planning.mechanism_of(tree.event) == ("tree", tree.strategy)
   none = dp_accounting.NonPrivateDpEvent()
   assert planning.mechanism_of(none) == (None, None)
 
 
 def test_extrapolation_is_that_of_the_authors():
   simulated = planning.Plan(
-      'gaussian',
-      planning.create_participation(
-          'fixed_size',
-          num_users=110_000,
-          users_per_round=2_048,
-          users_per_client=32,
-      ),
-      rounds=800,
-      noise_multiplier=0.02,
-      delta=1e-7,
+    "gaussian",
+    planning.create_participation(
+      "fixed_size",
+      num_users=110_000,
+      users_per_round=2_048,
+      users_per_client=32,
+    ),
+    rounds=800,
+    noise_multiplier=0.02,
+    delta=1e-7,
   )
   found = planning.extrapolate(
-      simulated, num_users=10_000_000, cohort_factor=64
+    simulated, num_users=10_000_000, cohort_factor=64
   )
   assert round(found.authors.epsilon, 2) == 3.90
   assert round(found.user_level.epsilon, 2) == 14.50
 
 
 def test_json_holds_the_strategy():
-  values = _plan('tree', 'min_separation', restart_every=10).to_json()
-  assert values['strategy']['name'] == 'tree'
-  assert values['strategy']['restart_every'] == 10
-  assert _plan().to_json()['strategy'] is None
+  values = _plan("tree", "min_separation", restart_every=10).to_json()
+  assert values["strategy"]["name"] == "tree"
+  assert values["strategy"]["restart_every"] == 10
+  assert _plan().to_json()["strategy"] is None
   assert _plan().event == dp_accounting.GaussianDpEvent(1.28)

@@ -8,30 +8,28 @@ from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import published
 
 
-@pytest.fixture(name='rows', scope='module')
+@pytest.fixture(name="rows", scope="module")
 def _rows():
-  return {
-      row.published.algorithm: row for row in published.compute_table()
-  }
+  return {row.published.algorithm: row for row in published.compute_table()}
 
 
 @pytest.mark.parametrize(
-    ('algorithm', 'noise_multiplier', 'epsilon', 'zcdp', 'strict', 'poisson'),
-    [
-        ('DP-FedAvg', 0.96, '5.62', None, 35.55, 24.95),
-        ('DP-FedEmb', 1.28, '3.90', None, 14.50, 10.59),
-        ('DP-FTRL-FedEmb', 16.64, '9.67', '1.28', 9.67, None),
-    ],
+  ("algorithm", "noise_multiplier", "epsilon", "zcdp", "strict", "poisson"),
+  [
+    ("DP-FedAvg", 0.96, "5.62", None, 35.55, 24.95),
+    ("DP-FedEmb", 1.28, "3.90", None, 14.50, 10.59),
+    ("DP-FTRL-FedEmb", 16.64, "9.67", "1.28", 9.67, None),
+  ],
 )
 def test_rows(
-    rows, algorithm, noise_multiplier, epsilon, zcdp, strict, poisson
+  rows, algorithm, noise_multiplier, epsilon, zcdp, strict, poisson
 ):
   row = rows[algorithm]
   assert row.noise_multiplier == pytest.approx(noise_multiplier, rel=1e-12)
-  assert f'{row.published_epsilon:.2f}' == epsilon
+  assert f"{row.published_epsilon:.2f}" == epsilon
   assert row.published.printed_epsilon == epsilon
   assert row.published.printed_zcdp == zcdp
-  assert (None if row.zcdp is None else f'{row.zcdp:.2f}') == zcdp
+  assert (None if row.zcdp is None else f"{row.zcdp:.2f}") == zcdp
   assert round(row.strict_epsilon, 2) == strict
   found = row.poisson_epsilon
   assert (None if found is None else round(found, 2)) == poisson
@@ -43,12 +41,12 @@ def test_the_setting_is_that_of_the_reconstruction():
 
 
 def test_readings_are_named(rows):
-  for algorithm in ('DP-FedAvg', 'DP-FedEmb'):
-    assert 'Delta = 1 C' in rows[algorithm].published_reading
+  for algorithm in ("DP-FedAvg", "DP-FedEmb"):
+    assert "Delta = 1 C" in rows[algorithm].published_reading
     assert accounting.VIRTUAL_CLIENT_UNIT in rows[algorithm].published_reading
-    assert rows[algorithm].report.neighboring_relation == 'replace one user'
-  ftrl = rows['DP-FTRL-FedEmb']
-  assert 'Delta = 2 C: protects a user' in ftrl.published_reading
+    assert rows[algorithm].report.neighboring_relation == "replace one user"
+  ftrl = rows["DP-FTRL-FedEmb"]
+  assert "Delta = 2 C: protects a user" in ftrl.published_reading
   assert ftrl.published_epsilon == ftrl.strict_epsilon
   assert ftrl.report.max_participations == 11
 
@@ -56,8 +54,8 @@ def test_readings_are_named(rows):
 def test_text_and_json(rows):
   text = published.to_text(list(rows.values()))
   assert all(len(line) <= 80 for line in text.splitlines())
-  for figure in ('3.90', '5.62', '9.67', '1.28', '14.50', '35.55'):
+  for figure in ("3.90", "5.62", "9.67", "1.28", "14.50", "35.55"):
     assert figure in text
   values = [row.to_json() for row in rows.values()]
   assert json.loads(json.dumps(values, allow_nan=False)) == values
-  assert values[0]['report']['statement']
+  assert values[0]["report"]["statement"]

@@ -12,55 +12,55 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 
 _POISSON = accounting.Participation(
-    accounting.ParticipationKind.POISSON, 1_000, 10.0
+  accounting.ParticipationKind.POISSON, 1_000, 10.0
 )
 _POISSON_GROUPS = accounting.Participation(
-    accounting.ParticipationKind.POISSON, 1_000, 10.0, 2
+  accounting.ParticipationKind.POISSON, 1_000, 10.0, 2
 )
 _FIXED_SIZE = accounting.Participation(
-    accounting.ParticipationKind.FIXED_SIZE, 1_000, 10
+  accounting.ParticipationKind.FIXED_SIZE, 1_000, 10
 )
 _TWO = dp_accounting.GaussianDpEvent(2.0)
 _FOUR = dp_accounting.GaussianDpEvent(4.0)
 
 
-@pytest.mark.parametrize('virtual', [None, math.inf, 3.5])
+@pytest.mark.parametrize("virtual", [None, math.inf, 3.5])
 def test_report_survives_json(virtual):
   report = report_lib.PrivacyReport(
-      epsilon=math.inf,
-      delta=1e-6,
-      unit='user',
-      neighboring_relation='replace one user',
-      sampling='words',
-      accountant='rdp',
-      epsilon_by_accountant={'rdp': math.inf},
-      sensitivity_in_clip_norms=2.0,
-      unit_is_virtual_client_epsilon=virtual,
-      rounds=3,
-      noise_multiplier=0.0,
-      num_users=10,
-      users_per_round=2,
-      users_per_client=1,
-      zcdp=virtual,
-      max_participations=3,
-      strategy_sensitivity=None,
-      participation_checked=None,
-      released='models',
-      not_covered=('metrics',),
-      statement='words',
-      warnings=(),
+    epsilon=math.inf,
+    delta=1e-6,
+    unit="user",
+    neighboring_relation="replace one user",
+    sampling="words",
+    accountant="rdp",
+    epsilon_by_accountant={"rdp": math.inf},
+    sensitivity_in_clip_norms=2.0,
+    unit_is_virtual_client_epsilon=virtual,
+    rounds=3,
+    noise_multiplier=0.0,
+    num_users=10,
+    users_per_round=2,
+    users_per_client=1,
+    zcdp=virtual,
+    max_participations=3,
+    strategy_sensitivity=None,
+    participation_checked=None,
+    released="models",
+    not_covered=("metrics",),
+    statement="words",
+    warnings=(),
   )
   values = report.to_json()
-  assert values['epsilon'] == 'inf'
+  assert values["epsilon"] == "inf"
   text = json.dumps(values, allow_nan=False)
   assert report_lib.PrivacyReport.from_json(json.loads(text)) == report
 
 
 def test_json_safe_goes_through_nested_values():
-  values = {'a': (math.inf, -math.inf), 'b': {'c': [1.5, None, 'words']}}
+  values = {"a": (math.inf, -math.inf), "b": {"c": [1.5, None, "words"]}}
   assert report_lib.json_safe(values) == {
-      'a': ['inf', '-inf'],
-      'b': {'c': [1.5, None, 'words']},
+    "a": ["inf", "-inf"],
+    "b": {"c": [1.5, None, "words"]},
   }
 
 
@@ -71,24 +71,24 @@ def test_report_of_single_user_poisson():
   report = ledger.report()
   assert report == report_lib.create_report([(_TWO, 50)], _POISSON, 1e-5)
   assert report.epsilon_by_accountant == {
-      'rdp': ledger.epsilon('rdp'),
-      'pld': ledger.epsilon('pld'),
+    "rdp": ledger.epsilon("rdp"),
+    "pld": ledger.epsilon("pld"),
   }
-  assert (report.accountant, report.epsilon) == ('pld', ledger.epsilon('pld'))
+  assert (report.accountant, report.epsilon) == ("pld", ledger.epsilon("pld"))
   assert report.unit_is_virtual_client_epsilon is None
   assert report.sensitivity_in_clip_norms == 1
-  assert report.neighboring_relation == 'add or remove one user'
+  assert report.neighboring_relation == "add or remove one user"
   assert report.warnings == ()
   assert report.rounds == 50
   text = json.dumps(report.to_json(), allow_nan=False)
   assert report_lib.PrivacyReport.from_json(json.loads(text)) == report
 
 
-@pytest.mark.parametrize('participation', [_POISSON_GROUPS, _FIXED_SIZE])
+@pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])
 def test_report_names_both_readings(participation):
   report = report_lib.create_report([(_FOUR, 50)], participation, 1e-5)
   undoubled = epsilon_lib.epsilon_by_accountant(
-      [(_FOUR, 50)], participation, 1e-5, sensitivity_in_clip_norms=1
+    [(_FOUR, 50)], participation, 1e-5, sensitivity_in_clip_norms=1
   )
   _, expected = epsilon_lib.leading(undoubled)
   assert report.unit_is_virtual_client_epsilon == expected
@@ -96,30 +96,30 @@ def test_report_names_both_readings(participation):
   assert report.sensitivity_in_clip_norms == 2
   assert report.noise_multiplier == 4
   for part in (
-      f'{report.epsilon:.4g}',
-      f'{expected:.4g}',
-      report.neighboring_relation,
-      participation.sampling,
-      'z / 2',
-      'not user-level',
-      '50 x ',
-      'GaussianDpEvent(noise_multiplier=2.0)',
+    f"{report.epsilon:.4g}",
+    f"{expected:.4g}",
+    report.neighboring_relation,
+    participation.sampling,
+    "z / 2",
+    "not user-level",
+    "50 x ",
+    "GaussianDpEvent(noise_multiplier=2.0)",
   ):
     assert part in report.statement
-  assert any('metrics' in text for text in report.not_covered)
-  assert any('hyperparameter' in text for text in report.not_covered)
-  assert any('pseudo-random' in text for text in report.not_covered)
+  assert any("metrics" in text for text in report.not_covered)
+  assert any("hyperparameter" in text for text in report.not_covered)
+  assert any("pseudo-random" in text for text in report.not_covered)
 
 
 def test_report_warns_of_a_large_delta():
   report = report_lib.create_report(
-      [(_TWO, 1)], _POISSON, 1e-3, accountants=('rdp',)
+    [(_TWO, 1)], _POISSON, 1e-3, accountants=("rdp",)
   )
-  assert any('delta 0.001 is not below' in text for text in report.warnings)
+  assert any("delta 0.001 is not below" in text for text in report.warnings)
 
 
 def test_report_of_little_noise_leaves_pld_out():
   event = dp_accounting.GaussianDpEvent(0.02)
   report = report_lib.create_report([(event, 1)], _POISSON, 1e-5)
-  assert report.accountant == 'rdp'
-  assert any('pld not run' in text for text in report.warnings)
+  assert report.accountant == "rdp"
+  assert any("pld not run" in text for text in report.warnings)

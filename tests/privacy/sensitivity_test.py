@@ -28,9 +28,9 @@ _NUM_USERS = 40
 _CLIENTS_PER_ROUND = 5
 _ROUNDS = 16
 _CASES = [
-    (name, users_per_client)
-    for name in sorted(samplers.SAMPLERS)
-    for users_per_client in (1, 4)
+  (name, users_per_client)
+  for name in sorted(samplers.SAMPLERS)
+  for users_per_client in (1, 4)
 ]
 
 
@@ -50,11 +50,11 @@ def _clipped_sum(clients, vectors, clip_norm=_CLIP_NORM):
 
 def _create_sampler(name, users_per_client, seed):
   return samplers.create_sampler(
-      name,
-      num_users=_NUM_USERS,
-      clients_per_round=_CLIENTS_PER_ROUND,
-      users_per_client=users_per_client,
-      seed=seed,
+    name,
+    num_users=_NUM_USERS,
+    clients_per_round=_CLIENTS_PER_ROUND,
+    users_per_client=users_per_client,
+    seed=seed,
   )
 
 
@@ -79,7 +79,7 @@ class _Neighbors:
     first = self.sampler.sample(round_num)
     if isinstance(self.sampler, samplers.PoissonSampler):
       second = dataclasses.replace(
-          self.sampler, num_users=self.sampler.num_users - 1
+        self.sampler, num_users=self.sampler.num_users - 1
       ).sample(round_num)
     elif self.other_vector is not None:
       second = first
@@ -92,7 +92,7 @@ class _Neighbors:
     """Of the second population; the absent user's are not a number."""
     vectors = self.vectors.copy()
     vectors[self.user] = (
-        np.nan if self.other_vector is None else self.other_vector
+      np.nan if self.other_vector is None else self.other_vector
     )
     return vectors
 
@@ -100,7 +100,7 @@ class _Neighbors:
     """Of the clipped sums in a round, [dimension]."""
     first, second = self.clients(round_num)
     return _clipped_sum(first, self.vectors) - _clipped_sum(
-        second, self.other_vectors()
+      second, self.other_vectors()
     )
 
 
@@ -144,8 +144,8 @@ def _trials(name, users_per_client, num_seeds) -> Iterator[_Neighbors]:
 
 def _sensitivity(sampler):
   return (
-      accounting.Participation.of_sampler(sampler).sensitivity_in_clip_norms
-      * _CLIP_NORM
+    accounting.Participation.of_sampler(sampler).sensitivity_in_clip_norms
+    * _CLIP_NORM
   )
 
 
@@ -153,9 +153,9 @@ def _sensitivity(sampler):
 def _aggregation():
   """TFF's clipping and sum, without noise."""
   created = released.Aggregation(
-      "gaussian",
-      clip_norm=_CLIP_NORM,
-      clients_per_round=float(_CLIENTS_PER_ROUND),
+    "gaussian",
+    clip_norm=_CLIP_NORM,
+    clients_per_round=float(_CLIENTS_PER_ROUND),
   )
   yield created
   created.close()
@@ -163,15 +163,15 @@ def _aggregation():
 
 def test_sensitivities_are_those_of_the_table():
   assert {
-      case: _sensitivity(_create_sampler(*case, seed=0)) / _CLIP_NORM
-      for case in _CASES
+    case: _sensitivity(_create_sampler(*case, seed=0)) / _CLIP_NORM
+    for case in _CASES
   } == {
-      ("fixed_size", 1): 2.0,
-      ("fixed_size", 4): 2.0,
-      ("min_separation", 1): 1.0,
-      ("min_separation", 4): 2.0,
-      ("poisson", 1): 1.0,
-      ("poisson", 4): 2.0,
+    ("fixed_size", 1): 2.0,
+    ("fixed_size", 4): 2.0,
+    ("min_separation", 1): 1.0,
+    ("min_separation", 4): 2.0,
+    ("poisson", 1): 1.0,
+    ("poisson", 4): 2.0,
   }
 
 
@@ -199,12 +199,12 @@ def test_nobody_else_changes_their_virtual_client(name, users_per_client):
   for neighbors in _trials(name, users_per_client, 5):
     for round_num in range(4):
       first, second = (
-          {
-              tuple(sorted(set(client.tolist()) - {neighbors.user}))
-              for client in clients
-          }
-          - {()}
-          for clients in neighbors.clients(round_num)
+        {
+          tuple(sorted(set(client.tolist()) - {neighbors.user}))
+          for client in clients
+        }
+        - {()}
+        for clients in neighbors.clients(round_num)
       )
       assert first == second
 
@@ -218,15 +218,17 @@ def test_aggregator_is_as_sensitive(aggregation, name, users_per_client):
       clients = neighbors.clients(round_num)
       vectors = (neighbors.vectors, neighbors.other_vectors())
       sums = (
-          aggregation.run([
-              [_update(client, v) for client in round_clients]
-              for round_clients, v in zip(clients, vectors, strict=True)
-          ]).means
-          * _CLIENTS_PER_ROUND
+        aggregation.run(
+          [
+            [_update(client, v) for client in round_clients]
+            for round_clients, v in zip(clients, vectors, strict=True)
+          ]
+        ).means
+        * _CLIENTS_PER_ROUND
       )
       for found, round_clients, v in zip(sums, clients, vectors, strict=True):
         np.testing.assert_allclose(
-            found, _clipped_sum(round_clients, v), rtol=1e-4, atol=1e-5
+          found, _clipped_sum(round_clients, v), rtol=1e-4, atol=1e-5
         )
       moves.append(np.linalg.norm(sums[0] - sums[1]))
   assert max(moves) <= delta * (1.0 + 1e-5)
@@ -244,9 +246,9 @@ def test_cutting_into_groups_would_be_caught():
     first = users.reshape(-1, 4)
     second = np.split(users[1:], np.arange(4, _NUM_USERS - 1, 4))
     moves.append(
-        np.linalg.norm(
-            _clipped_sum(first, vectors) - _clipped_sum(second, vectors)
-        )
+      np.linalg.norm(
+        _clipped_sum(first, vectors) - _clipped_sum(second, vectors)
+      )
     )
   assert max(moves) > 2.0 * _CLIP_NORM * 1.1
 
@@ -257,21 +259,21 @@ def _strategies(min_separation):
   blt_strategy = blt.optimize_blt(**schedule)
   banded_strategy = banded.optimize_banded(**schedule)
   return {
-      "tree": (tree.TreeStrategy(), noise_theory.node_matrix(_ROUNDS)),
-      "restarts": (
-          tree.TreeStrategy(restart_every=5),
-          noise_theory.node_matrix(_ROUNDS, 5),
+    "tree": (tree.TreeStrategy(), noise_theory.node_matrix(_ROUNDS)),
+    "restarts": (
+      tree.TreeStrategy(restart_every=5),
+      noise_theory.node_matrix(_ROUNDS, 5),
+    ),
+    "blt": (
+      blt_strategy,
+      noise_theory.blt_matrix(
+        blt_strategy.decays, blt_strategy.weights, _ROUNDS
       ),
-      "blt": (
-          blt_strategy,
-          noise_theory.blt_matrix(
-              blt_strategy.decays, blt_strategy.weights, _ROUNDS
-          ),
-      ),
-      "banded": (
-          banded_strategy,
-          noise_theory.toeplitz_matrix(banded_strategy.coefficients, _ROUNDS),
-      ),
+    ),
+    "banded": (
+      banded_strategy,
+      noise_theory.toeplitz_matrix(banded_strategy.coefficients, _ROUNDS),
+    ),
   }
 
 
@@ -280,16 +282,16 @@ def _absent_users(users_per_client, min_separation, seed, draw_vectors):
   # Five rounds in a pass.
   num_users = 5 * 2 * users_per_client
   sampler = samplers.MinSeparationSampler(
-      num_users=num_users,
-      clients_per_round=2,
-      users_per_client=users_per_client,
-      seed=seed,
-      min_separation=min_separation,
+    num_users=num_users,
+    clients_per_round=2,
+    users_per_client=users_per_client,
+    seed=seed,
+    min_separation=min_separation,
   )
   generator = np.random.default_rng(seed)
   for user in range(num_users):
     yield _Neighbors(
-        sampler, user, draw_vectors(generator, num_users, user), None
+      sampler, user, draw_vectors(generator, num_users, user), None
     )
 
 
@@ -297,29 +299,29 @@ def _absent_users(users_per_client, min_separation, seed, draw_vectors):
 @pytest.mark.parametrize("users_per_client", [1, 3])
 @pytest.mark.parametrize("min_separation", [5, 3])
 def test_one_user_changes_a_run_by_the_sensitivity(
-    name, users_per_client, min_separation
+  name, users_per_client, min_separation
 ):
   strategy, matrix = _strategies(min_separation)[name]
   moves = []
   for seed in range(3):
     for draw_vectors in (_aligned, _at_random):
       for neighbors in _absent_users(
-          users_per_client, min_separation, seed, draw_vectors
+        users_per_client, min_separation, seed, draw_vectors
       ):
         differences = np.array(
-            [neighbors.difference(t) for t in range(_ROUNDS)]
+          [neighbors.difference(t) for t in range(_ROUNDS)]
         )
         moves.append(np.linalg.norm(matrix @ differences))
   sampler = neighbors.sampler
   delta = _sensitivity(sampler) * strategy.sensitivity(
-      _ROUNDS, min_separation=min_separation
+    _ROUNDS, min_separation=min_separation
   )
   assert max(moves) <= delta * (1.0 + 1e-9)
   # What is accounted for is just that.
   participation = accounting.Participation.of_sampler(sampler)
   ((event, count),) = composition.composed_events(
-      [(strategy_lib.CorrelatedGaussianDpEvent(3.0, strategy), _ROUNDS)],
-      participation,
+    [(strategy_lib.CorrelatedGaussianDpEvent(3.0, strategy), _ROUNDS)],
+    participation,
   )
   assert count == 1
   assert event.noise_multiplier == pytest.approx(3.0 * _CLIP_NORM / delta)

@@ -29,19 +29,19 @@ _DRAWS = 4_000
 
 def _poisson(users_per_client=1):
   return accounting.Participation(
-      accounting.ParticipationKind.POISSON, 100_000, 100.0, users_per_client
+    accounting.ParticipationKind.POISSON, 100_000, 100.0, users_per_client
   )
 
 
 def _fixed_size():
   return accounting.Participation(
-      accounting.ParticipationKind.FIXED_SIZE, 100_000, 100, 4
+    accounting.ParticipationKind.FIXED_SIZE, 100_000, 100, 4
   )
 
 
 def _min_separation():
   return accounting.Participation(
-      accounting.ParticipationKind.MIN_SEPARATION, 1_000, 100, 2, 10
+    accounting.ParticipationKind.MIN_SEPARATION, 1_000, 100, 2, 10
   )
 
 
@@ -64,17 +64,17 @@ def _probabilities(shape, success, most):
   return found
 
 
-@pytest.mark.parametrize('success', [0.9, 0.1, 0.001])
-@pytest.mark.parametrize('shape', [0, 1e-9, 0.5, 1, 5])
+@pytest.mark.parametrize("success", [0.9, 0.1, 0.001])
+@pytest.mark.parametrize("shape", [0, 1e-9, 0.5, 1, 5])
 def test_success_probability_is_that_of_the_mean(shape, success):
   selection = tuning.RepeatAndSelect(_mean(shape, success), shape)
   assert selection.success_probability == pytest.approx(success, rel=1e-6)
   # And it is the one that is accounted for.
   assert selection.success_probability == pytest.approx(
-      rdp_privacy_accountant._gamma_truncated_negative_binomial(
-          shape, selection.mean
-      ),
-      rel=1e-6,
+    rdp_privacy_accountant._gamma_truncated_negative_binomial(
+      shape, selection.mean
+    ),
+    rel=1e-6,
   )
 
 
@@ -87,8 +87,8 @@ def test_success_probability_by_hand():
 
 
 @pytest.mark.parametrize(
-    ('shape', 'success'),
-    [(0, 0.1), (1e-6, 0.1), (0.5, 0.0625), (1, 0.25), (5, 0.4)],
+  ("shape", "success"),
+  [(0, 0.1), (1e-6, 0.1), (0.5, 0.0625), (1, 0.25), (5, 0.4)],
 )
 def test_number_of_trials_has_the_probabilities_accounted_for(shape, success):
   selection = tuning.RepeatAndSelect(_mean(shape, success), shape)
@@ -123,7 +123,7 @@ def test_poisson_number_of_trials_may_be_zero():
   _check_mean(draws, 2.0, [stats.poisson.pmf(k, 2.0) for k in range(1, 50)])
 
 
-@pytest.mark.parametrize('shape', [0, 0.5, 1, 5])
+@pytest.mark.parametrize("shape", [0, 0.5, 1, 5])
 def test_mean_of_one_is_a_single_trial(shape):
   selection = tuning.RepeatAndSelect(1, shape)
   generator = np.random.default_rng(0)
@@ -133,24 +133,24 @@ def test_mean_of_one_is_a_single_trial(shape):
 @functools.cache
 def _epsilon(mean, shape, participation=None):
   return tuning.RepeatAndSelect(mean, shape).epsilon(
-      _GAUSSIAN, participation or _poisson(), _DELTA
+    _GAUSSIAN, participation or _poisson(), _DELTA
   )
 
 
-@pytest.mark.parametrize('shape', _SHAPES)
+@pytest.mark.parametrize("shape", _SHAPES)
 def test_epsilon_is_that_of_dp_accounting(shape):
   """Of 100 rounds and replacement, built from `dp_accounting` alone."""
   accountant = dp_accounting.rdp.RdpAccountant(
-      neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
+    neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
   )
   # Twice the clip norm: half the noise multiplier.
   one_round = dp_accounting.SampledWithoutReplacementDpEvent(
-      100_000, 100, dp_accounting.GaussianDpEvent(0.5)
+    100_000, 100, dp_accounting.GaussianDpEvent(0.5)
   )
   accountant.compose(
-      dp_accounting.dp_event.RepeatAndSelectDpEvent(
-          dp_accounting.SelfComposedDpEvent(one_round, 100), 10.0, shape
-      )
+    dp_accounting.dp_event.RepeatAndSelectDpEvent(
+      dp_accounting.SelfComposedDpEvent(one_round, 100), 10.0, shape
+    )
   )
   found = _epsilon(10, shape, _fixed_size())
   assert found == pytest.approx(accountant.get_epsilon(_DELTA), rel=1e-12)
@@ -164,19 +164,19 @@ def test_geometric_epsilon_by_the_theorem():
   one of k > 1 users doubles the sensitivity: rho = 1 / 2.
   """
   participation = accounting.Participation(
-      accounting.ParticipationKind.MIN_SEPARATION, 10, 10, 2, 1
+    accounting.ParticipationKind.MIN_SEPARATION, 10, 10, 2, 1
   )
   counts = [(dp_accounting.GaussianDpEvent(4.0), 4)]
   mean, rho, delta = 10.0, 0.5, 1e-5
   orders = np.linspace(1.01, 60, 20_000)
   constant = 2 * np.min(
-      (1 - 1 / orders) * rho * orders + math.log(mean) / orders
+    (1 - 1 / orders) * rho * orders + math.log(mean) / orders
   )
   rdp = rho * orders + constant + math.log(mean) / (orders - 1)
   expected = np.min(
-      rdp
-      + np.log1p(-1 / orders)
-      - (np.log(orders) + math.log(delta)) / (orders - 1)
+    rdp
+    + np.log1p(-1 / orders)
+    - (np.log(orders) + math.log(delta)) / (orders - 1)
   )
   selection = tuning.RepeatAndSelect(mean, 1)
   found = selection.epsilon(counts, participation, delta)
@@ -184,20 +184,20 @@ def test_geometric_epsilon_by_the_theorem():
   assert found >= expected - 1e-6
   # Delta = C: rho is a quarter of that, and the cost is smaller.
   smaller = selection.epsilon(
-      counts, participation, delta, sensitivity_in_clip_norms=1.0
+    counts, participation, delta, sensitivity_in_clip_norms=1.0
   )
   undoubled = selection.epsilon(
-      [(dp_accounting.GaussianDpEvent(8.0), 4)], participation, delta
+    [(dp_accounting.GaussianDpEvent(8.0), 4)], participation, delta
   )
   assert smaller == pytest.approx(undoubled, rel=1e-12)
   assert smaller < 0.6 * found
 
 
-@pytest.mark.parametrize('shape', _SHAPES)
+@pytest.mark.parametrize("shape", _SHAPES)
 def test_more_trials_cost_more_and_none_cost_less_than_one(shape):
   of_one_trial = epsilon_lib.epsilon_by_accountant(
-      _GAUSSIAN, _poisson(), _DELTA, accountants=('rdp',)
-  )['rdp']
+    _GAUSSIAN, _poisson(), _DELTA, accountants=("rdp",)
+  )["rdp"]
   epsilons = [_epsilon(mean, shape) for mean in (1, 2, 10, 1_000)]
   assert of_one_trial <= epsilons[0] < 1.05 * of_one_trial
   assert epsilons == sorted(set(epsilons))
@@ -205,15 +205,15 @@ def test_more_trials_cost_more_and_none_cost_less_than_one(shape):
 
 def test_best_of_ten_costs_far_less_than_releasing_ten():
   whole_schedule = accounting.Participation(
-      accounting.ParticipationKind.MIN_SEPARATION, 10, 10, 1, 1
+    accounting.ParticipationKind.MIN_SEPARATION, 10, 10, 1, 1
   )
 
   def counts(rounds):
     return [(dp_accounting.GaussianDpEvent(4.0), rounds)]
 
   released = epsilon_lib.epsilon_by_accountant(
-      counts(40), whole_schedule, _DELTA, accountants=('rdp',)
-  )['rdp']
+    counts(40), whole_schedule, _DELTA, accountants=("rdp",)
+  )["rdp"]
   best = tuning.RepeatAndSelect(10).epsilon(counts(4), whole_schedule, _DELTA)
   assert best < 0.6 * released
 
@@ -223,14 +223,14 @@ def test_larger_shapes_cost_more():
   assert epsilons == sorted(set(epsilons))
 
 
-@pytest.mark.parametrize('shape', [1, math.inf])
+@pytest.mark.parametrize("shape", [1, math.inf])
 def test_round_without_noise_costs_everything(shape):
   counts = [*_GAUSSIAN, (dp_accounting.NonPrivateDpEvent(), 1)]
   selection = tuning.RepeatAndSelect(10, shape)
   assert selection.epsilon(counts, _poisson(), _DELTA) == math.inf
   report = tuning.create_report(selection, counts, _poisson(), _DELTA)
-  assert any('nothing is protected' in text for text in report.warnings)
-  assert report.to_json()['epsilon'] == 'inf'
+  assert any("nothing is protected" in text for text in report.warnings)
+  assert report.to_json()["epsilon"] == "inf"
 
 
 def test_correlated_noise_is_one_gaussian_mechanism():
@@ -238,49 +238,49 @@ def test_correlated_noise_is_one_gaussian_mechanism():
   event = strategy_lib.CorrelatedGaussianDpEvent(20.0, strategy)
   participation = _min_separation()
   of_strategy = strategy.sensitivity(
-      40, min_separation=10, max_participations=None
+    40, min_separation=10, max_participations=None
   )
   selection = tuning.RepeatAndSelect(10)
   # One round of a mechanism that is in the schedule once, at half the noise.
   once = accounting.Participation(
-      accounting.ParticipationKind.MIN_SEPARATION, 1_000, 100, 2, 10, 1
+    accounting.ParticipationKind.MIN_SEPARATION, 1_000, 100, 2, 10, 1
   )
   assert selection.epsilon(
-      [(event, 40)], participation, _DELTA
+    [(event, 40)], participation, _DELTA
   ) == pytest.approx(
-      selection.epsilon(
-          [(dp_accounting.GaussianDpEvent(20.0 / of_strategy), 1)],
-          once,
-          _DELTA,
-      ),
-      rel=1e-12,
+    selection.epsilon(
+      [(dp_accounting.GaussianDpEvent(20.0 / of_strategy), 1)],
+      once,
+      _DELTA,
+    ),
+    rel=1e-12,
   )
 
 
 def test_broken_accounting_is_not_epsilon_zero(monkeypatch):
   monkeypatch.setattr(
-      rdp_privacy_accountant,
-      '_compute_rdp_poisson_subsampled_gaussian',
-      lambda orders, **_: np.full(len(orders), math.nan),
+    rdp_privacy_accountant,
+    "_compute_rdp_poisson_subsampled_gaussian",
+    lambda orders, **_: np.full(len(orders), math.nan),
   )
   for shape in (1, math.inf):
-    with pytest.raises(ValueError, match='found NaN'):
+    with pytest.raises(ValueError, match="found NaN"):
       tuning.RepeatAndSelect(10, shape).epsilon(_GAUSSIAN, _poisson(), _DELTA)
 
 
 @pytest.mark.parametrize(
-    ('mean', 'shape', 'message'),
-    [
-        (0.9, 1, 'mean must be a finite number of at least 1, found 0.9'),
-        (math.inf, 1, 'mean must be'),
-        (math.nan, 1, 'mean must be'),
-        (True, 1, 'mean must be'),
-        ('3', 1, 'mean must be'),
-        (3, -0.5, 'shape must be a number of at least 0, or infinity'),
-        (3, math.nan, 'shape must be'),
-        (3, -math.inf, 'shape must be'),
-        (3, None, 'shape must be'),
-    ],
+  ("mean", "shape", "message"),
+  [
+    (0.9, 1, "mean must be a finite number of at least 1, found 0.9"),
+    (math.inf, 1, "mean must be"),
+    (math.nan, 1, "mean must be"),
+    (True, 1, "mean must be"),
+    ("3", 1, "mean must be"),
+    (3, -0.5, "shape must be a number of at least 0, or infinity"),
+    (3, math.nan, "shape must be"),
+    (3, -math.inf, "shape must be"),
+    (3, None, "shape must be"),
+  ],
 )
 def test_values_out_of_range(mean, shape, message):
   with pytest.raises(ValueError, match=message):
@@ -288,18 +288,21 @@ def test_values_out_of_range(mean, shape, message):
 
 
 def test_delta_out_of_range():
-  with pytest.raises(ValueError, match='delta must be'):
+  with pytest.raises(ValueError, match="delta must be"):
     tuning.RepeatAndSelect(3).epsilon(_GAUSSIAN, _poisson(), 1.0)
 
 
-@pytest.mark.parametrize('mechanism', [
+@pytest.mark.parametrize(
+  "mechanism",
+  [
     strategy_lib.CorrelatedGaussianDpEvent(
-        20.0, tree.TreeStrategy(restart_every=None)
+      20.0, tree.TreeStrategy(restart_every=None)
     ),
     dp_accounting.LaplaceDpEvent(1.0),
-])
+  ],
+)
 def test_mechanism_that_does_not_fit_is_refused(mechanism):
-  with pytest.raises(ValueError, match='must be'):
+  with pytest.raises(ValueError, match="must be"):
     tuning.RepeatAndSelect(3).epsilon([(mechanism, 10)], _poisson(), _DELTA)
 
 
@@ -310,31 +313,31 @@ def test_report_has_both_readings_and_all_assumptions():
   assert 0 < report.unit_is_virtual_client_epsilon < report.epsilon
   assert report.epsilon_of_one_trial < report.epsilon
   for text in (
-      'replace one user',
-      'Poisson distribution of mean 10',
-      'SampledWithoutReplacementDpEvent',
-      f'{report.epsilon:.4g}',
-      f'{report.epsilon_of_one_trial:.4g}',
-      *tuning.ASSUMPTIONS,
+    "replace one user",
+    "Poisson distribution of mean 10",
+    "SampledWithoutReplacementDpEvent",
+    f"{report.epsilon:.4g}",
+    f"{report.epsilon_of_one_trial:.4g}",
+    *tuning.ASSUMPTIONS,
   ):
     assert text in report.statement
   values = json.loads(json.dumps(report.to_json(), allow_nan=False))
-  assert values['rounds'] == 100
-  assert values['shape'] == 'inf'
+  assert values["rounds"] == 100
+  assert values["shape"] == "inf"
   assert report.warnings == ()
 
 
 def test_report_of_single_user_clients_has_one_reading():
   report = tuning.create_report(
-      tuning.RepeatAndSelect(2), _GAUSSIAN, _poisson(), 1e-4
+    tuning.RepeatAndSelect(2), _GAUSSIAN, _poisson(), 1e-4
   )
   assert report.unit_is_virtual_client_epsilon is None
-  assert any('not below 1 / num_users' in text for text in report.warnings)
+  assert any("not below 1 / num_users" in text for text in report.warnings)
 
 
 def test_module_does_without_tensorflow():
   code = (
-      'import sys; import tff_fedemb.privacy.tuning; '
-      "sys.exit('tensorflow' in sys.modules)"
+    "import sys; import tff_fedemb.privacy.tuning; "
+    "sys.exit('tensorflow' in sys.modules)"
   )
-  subprocess.run([sys.executable, '-c', code], check=True)
+  subprocess.run([sys.executable, "-c", code], check=True)

@@ -31,24 +31,24 @@ _ROUNDS = 40
 
 def _claim(kind, **options):
   return planning.create_participation(
-      kind,
-      **{
-          'num_users': _NUM_USERS,
-          'users_per_round': _USERS_PER_ROUND,
-          **options,
-      },
+    kind,
+    **{
+      "num_users": _NUM_USERS,
+      "users_per_round": _USERS_PER_ROUND,
+      **options,
+    },
   )
 
 
 def _sampled(kind, **options):
   """What a sampler draws, round by round."""
   sampler = sampling.create_sampler(
-      kind,
-      num_users=_NUM_USERS,
-      clients_per_round=_USERS_PER_ROUND,
-      users_per_client=1,
-      seed=5,
-      **options,
+    kind,
+    num_users=_NUM_USERS,
+    clients_per_round=_USERS_PER_ROUND,
+    users_per_client=1,
+    seed=5,
+    **options,
   )
   return [sampler.sample(number) for number in range(_ROUNDS)]
 
@@ -63,7 +63,7 @@ def _report(claim, rounds, path, *, num_users=_NUM_USERS, num_recorded=None):
   with participation_trace.TraceWriter(path, num_users) as writer:
     for number, clients in enumerate(rounds):
       writer.record(number, clients)
-  ledger = ledger_lib.Ledger(claim, delta=1e-5, accountants=('rdp',))
+  ledger = ledger_lib.Ledger(claim, delta=1e-5, accountants=("rdp",))
   event = _GAUSSIAN if claim.is_sampled else _TREE
   for _ in range(len(rounds) if num_recorded is None else num_recorded):
     ledger.record_round(event)
@@ -78,30 +78,30 @@ def _check_refused(claim, rounds, path, *messages, **options):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+@pytest.mark.parametrize("kind", ["poisson", "fixed_size", "min_separation"])
 def test_what_was_run_may_be_claimed(kind, tmp_path):
-  report = _report(_claim(kind), _sampled(kind), tmp_path / 'trace')
+  report = _report(_claim(kind), _sampled(kind), tmp_path / "trace")
   assert 0 < report.epsilon < math.inf
-  assert 'checked against the trace' in report.statement
-  assert f'trace of {_ROUNDS} rounds' in report.participation_checked
+  assert "checked against the trace" in report.statement
+  assert f"trace of {_ROUNDS} rounds" in report.participation_checked
 
 
-@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+@pytest.mark.parametrize("kind", ["poisson", "fixed_size", "min_separation"])
 @pytest.mark.parametrize(
-    ('num_users', 'clients', 'users_per_client'),
-    [(1_000, 50, 1), (200, 5, 10), (12, 3, 4), (9, 2, 1), (40, 30, 1)],
+  ("num_users", "clients", "users_per_client"),
+  [(1_000, 50, 1), (200, 5, 10), (12, 3, 4), (9, 2, 1), (40, 30, 1)],
 )
 def test_honest_runs_are_not_refused(
-    kind, num_users, clients, users_per_client
+  kind, num_users, clients, users_per_client
 ):
   # Of 15 x 40 traces, each refused with a probability of about 1e-11 at most.
   for seed in range(40):
     sampler = sampling.create_sampler(
-        kind,
-        num_users=num_users,
-        clients_per_round=clients,
-        users_per_client=users_per_client,
-        seed=seed,
+      kind,
+      num_users=num_users,
+      clients_per_round=clients,
+      users_per_client=users_per_client,
+      seed=seed,
     )
     check = participation_check.ParticipationCheck(num_users)
     for number in range(1 + seed):
@@ -109,99 +109,99 @@ def test_honest_runs_are_not_refused(
       slots = np.sort(np.concatenate([np.empty(0, np.int64), *rounds]))
       check.look_at(number, len(rounds), slots)
     trace_check.check(
-        accounting.Participation.of_sampler(sampler),
-        check.observed,
-        rounds=1 + seed,
+      accounting.Participation.of_sampler(sampler),
+      check.observed,
+      rounds=1 + seed,
     )
 
 
-@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+@pytest.mark.parametrize("kind", ["poisson", "fixed_size", "min_separation"])
 def test_groups_under_a_claim_of_users_on_their_own(kind, tmp_path):
   sampler = sampling.create_sampler(
-      kind, num_users=_NUM_USERS, clients_per_round=5, users_per_client=10
+    kind, num_users=_NUM_USERS, clients_per_round=5, users_per_client=10
   )
   _check_refused(
-      _claim(kind),
-      [sampler.sample(number) for number in range(_ROUNDS)],
-      tmp_path / 'trace',
-      'virtual clients of one user were assumed',
-      'the trace has virtual clients of several',
+    _claim(kind),
+    [sampler.sample(number) for number in range(_ROUNDS)],
+    tmp_path / "trace",
+    "virtual clients of one user were assumed",
+    "the trace has virtual clients of several",
   )
 
 
 def test_more_virtual_clients_than_claimed(tmp_path):
   _check_refused(
-      _claim('fixed_size', users_per_client=10),
-      _sampled('fixed_size'),
-      tmp_path / 'trace',
-      'virtual clients of 10 users were assumed, 5 a round; the trace has a '
-      'round of 50',
+    _claim("fixed_size", users_per_client=10),
+    _sampled("fixed_size"),
+    tmp_path / "trace",
+    "virtual clients of 10 users were assumed, 5 a round; the trace has a "
+    "round of 50",
   )
 
 
 @pytest.mark.parametrize(
-    ('kind', 'num_users'), [('fixed_size', 1_000), ('poisson', 1_007)]
+  ("kind", "num_users"), [("fixed_size", 1_000), ("poisson", 1_007)]
 )
 def test_passes_under_a_claim_of_sampling(kind, num_users, tmp_path):
   sampler = sampling.MinSeparationSampler(num_users, _USERS_PER_ROUND, seed=1)
   _check_refused(
-      _claim(kind, num_users=num_users),
-      [sampler.sample(number) for number in range(200)],
-      tmp_path / 'trace',
-      f'{kind} participation was assumed, in which two consecutive rounds have',
-      'they have 0 to 0: its users were not drawn independently for every',
-      num_users=num_users,
+    _claim(kind, num_users=num_users),
+    [sampler.sample(number) for number in range(200)],
+    tmp_path / "trace",
+    f"{kind} participation was assumed, in which two consecutive rounds have",
+    "they have 0 to 0: its users were not drawn independently for every",
+    num_users=num_users,
   )
 
 
-@pytest.mark.parametrize('kind', ['fixed_size', 'poisson'])
+@pytest.mark.parametrize("kind", ["fixed_size", "poisson"])
 def test_one_cohort_again_and_again_under_a_claim_of_sampling(kind, tmp_path):
   _check_refused(
-      _claim(kind),
-      [_alone(np.arange(_USERS_PER_ROUND))] * 3,
-      tmp_path / 'trace',
-      f'{kind} participation was assumed, in which two consecutive rounds have',
-      'they have 50 to 50',
+    _claim(kind),
+    [_alone(np.arange(_USERS_PER_ROUND))] * 3,
+    tmp_path / "trace",
+    f"{kind} participation was assumed, in which two consecutive rounds have",
+    "they have 50 to 50",
   )
 
 
 def test_fixed_size_under_a_poisson_claim(tmp_path):
   _check_refused(
-      _claim('poisson'),
-      _sampled('fixed_size'),
-      tmp_path / 'trace',
-      'poisson participation was assumed, in which the number of users varies',
-      'every one of 40 rounds in the trace has exactly 50: that is fixed_size',
+    _claim("poisson"),
+    _sampled("fixed_size"),
+    tmp_path / "trace",
+    "poisson participation was assumed, in which the number of users varies",
+    "every one of 40 rounds in the trace has exactly 50: that is fixed_size",
   )
 
 
 def test_poisson_under_a_fixed_size_claim(tmp_path):
-  rounds = _sampled('poisson')
+  rounds = _sampled("poisson")
   sizes = [sum(map(len, clients)) for clients in rounds]
   _check_refused(
-      _claim('fixed_size'),
-      rounds,
-      tmp_path / 'trace',
-      'fixed_size participation was assumed, in which every round has exactly '
-      '50 users',
-      f'the trace has rounds of {min(sizes)} to {max(sizes)}',
+    _claim("fixed_size"),
+    rounds,
+    tmp_path / "trace",
+    "fixed_size participation was assumed, in which every round has exactly "
+    "50 users",
+    f"the trace has rounds of {min(sizes)} to {max(sizes)}",
   )
 
 
 def test_larger_rounds_under_a_poisson_claim(tmp_path):
-  rounds = _sampled('poisson')
+  rounds = _sampled("poisson")
   rounds[7] = _alone(np.arange(150))
   _check_refused(
-      _claim('poisson'),
-      rounds,
-      tmp_path / 'trace',
-      'poisson participation was assumed, in which a round has 50 users on '
-      'average',
-      'to 150, too far from that to be chance',
+    _claim("poisson"),
+    rounds,
+    tmp_path / "trace",
+    "poisson participation was assumed, in which a round has 50 users on "
+    "average",
+    "to 150, too far from that to be chance",
   )
 
 
-@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
+@pytest.mark.parametrize("kind", ["poisson", "fixed_size"])
 def test_a_user_more_often_than_sampling_explains(kind, tmp_path):
   rounds = []
   for clients in _sampled(kind):
@@ -210,22 +210,22 @@ def test_a_user_more_often_than_sampling_explains(kind, tmp_path):
     size = sum(map(len, clients))
     rounds.append(_alone(np.append(others[: size - 1], 3)))
   _check_refused(
-      _claim(kind),
-      rounds,
-      tmp_path / 'trace',
-      f'{kind} participation was assumed, in which a user is in a round with '
-      'probability 0.05',
-      'in the trace user 3 is in 40 of 40 rounds',
+    _claim(kind),
+    rounds,
+    tmp_path / "trace",
+    f"{kind} participation was assumed, in which a user is in a round with "
+    "probability 0.05",
+    "in the trace user 3 is in 40 of 40 rounds",
   )
 
 
 def test_sampling_under_a_separation_claim(tmp_path):
   _check_refused(
-      _claim('min_separation'),
-      _sampled('fixed_size'),
-      tmp_path / 'trace',
-      'at most 2 participations of a user in 40 rounds were assumed',
-      'in the trace user',
+    _claim("min_separation"),
+    _sampled("fixed_size"),
+    tmp_path / "trace",
+    "at most 2 participations of a user in 40 rounds were assumed",
+    "in the trace user",
   )
 
 
@@ -233,78 +233,78 @@ def test_closer_than_the_separation(tmp_path):
   rounds = [[np.array([number])] for number in range(_ROUNDS)]
   rounds[30] = [np.array([12])]
   _check_refused(
-      _claim('min_separation'),
-      rounds,
-      tmp_path / 'trace',
-      'a separation of at least 20 rounds between two participations of a user '
-      'was assumed',
-      'in the trace user 12 is in rounds 12 and 30',
+    _claim("min_separation"),
+    rounds,
+    tmp_path / "trace",
+    "a separation of at least 20 rounds between two participations of a user "
+    "was assumed",
+    "in the trace user 12 is in rounds 12 and 30",
   )
 
 
 def test_a_user_more_often_than_claimed(tmp_path):
   _check_refused(
-      _claim('min_separation', max_participations=1),
-      _sampled('min_separation'),
-      tmp_path / 'trace',
-      'at most 1 participations of a user in 40 rounds were assumed',
-      'has 2',
+    _claim("min_separation", max_participations=1),
+    _sampled("min_separation"),
+    tmp_path / "trace",
+    "at most 1 participations of a user in 40 rounds were assumed",
+    "has 2",
   )
 
 
 def test_a_round_larger_than_claimed(tmp_path):
   _check_refused(
-      _claim('min_separation', users_per_round=20, min_separation=20),
-      _sampled('min_separation'),
-      tmp_path / 'trace',
-      'at most 20 users in a round were assumed',
-      'the trace has a round of 50',
+    _claim("min_separation", users_per_round=20, min_separation=20),
+    _sampled("min_separation"),
+    tmp_path / "trace",
+    "at most 20 users in a round were assumed",
+    "the trace has a round of 50",
   )
 
 
 def test_rounds_missing_in_the_trace(tmp_path):
   _check_refused(
-      _claim('poisson'),
-      _sampled('poisson'),
-      tmp_path / 'trace',
-      'the trace must hold the 45 rounds that are accounted for, found 40',
-      num_recorded=45,
+    _claim("poisson"),
+    _sampled("poisson"),
+    tmp_path / "trace",
+    "the trace must hold the 45 rounds that are accounted for, found 40",
+    num_recorded=45,
   )
 
 
 def test_another_population(tmp_path):
   _check_refused(
-      _claim('fixed_size', num_users=10_000_000),
-      _sampled('fixed_size'),
-      tmp_path / 'trace',
-      'the trace must be of 10,000,000 users, as the accounting assumes',
-      'found one of 1,000',
+    _claim("fixed_size", num_users=10_000_000),
+    _sampled("fixed_size"),
+    tmp_path / "trace",
+    "the trace must be of 10,000,000 users, as the accounting assumes",
+    "found one of 1,000",
   )
 
 
 def test_a_user_twice_in_a_round(tmp_path):
-  with participation_trace.TraceWriter(tmp_path / 'trace', 10) as writer:
+  with participation_trace.TraceWriter(tmp_path / "trace", 10) as writer:
     with pytest.raises(
-        ValueError, match=r'in one virtual client of a round at most.*slot 4'
+      ValueError, match=r"in one virtual client of a round at most.*slot 4"
     ):
       writer.record(0, [np.array([4, 5]), np.array([4])])
     assert writer.num_rounds == 0
 
 
 def test_a_round_done_again_with_other_users(tmp_path):
-  with participation_trace.TraceWriter(tmp_path / 'trace', 10) as writer:
+  with participation_trace.TraceWriter(tmp_path / "trace", 10) as writer:
     writer.record(0, [np.array([1, 2])])
     with pytest.raises(
-        participation_trace.TraceError,
-        match='participation of round 0 must be as recorded',
+      participation_trace.TraceError,
+      match="participation of round 0 must be as recorded",
     ):
       writer.record(0, [np.array([1, 3])])
 
 
-@pytest.mark.parametrize('mechanism', ['tree', 'blt', 'banded'])
-@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
+@pytest.mark.parametrize("mechanism", ["tree", "blt", "banded"])
+@pytest.mark.parametrize("kind", ["poisson", "fixed_size"])
 def test_amplification_of_correlated_noise(mechanism, kind):
-  plan = planning.Plan(mechanism, _claim('min_separation'), 40, 4.0, 1e-5)
+  plan = planning.Plan(mechanism, _claim("min_separation"), 40, 4.0, 1e-5)
   ledger = ledger_lib.Ledger(_claim(kind), delta=1e-5)
   with pytest.raises(ValueError) as of_run:
     ledger.record_round(plan.event)
@@ -312,20 +312,20 @@ def test_amplification_of_correlated_noise(mechanism, kind):
     planning.Plan(mechanism, _claim(kind), 40, 4.0, 1e-5)
   for caught in (of_run, of_plan):
     message = str(caught.value)
-    assert message.startswith('participation must be min_separation')
+    assert message.startswith("participation must be min_separation")
     assert mechanism in message
-    assert 'amplification by sampling assumes fresh noise' in message
-    assert message.endswith(f'found {kind}.')
+    assert "amplification by sampling assumes fresh noise" in message
+    assert message.endswith(f"found {kind}.")
   assert ledger.rounds == 0
 
 
 @pytest.mark.parametrize(
-    ('kind', 'accountant'),
-    [
-        ('fixed_size', 'pld'),
-        ('fixed_size', 'gaussian'),
-        ('poisson', 'gaussian'),
-    ],
+  ("kind", "accountant"),
+  [
+    ("fixed_size", "pld"),
+    ("fixed_size", "gaussian"),
+    ("poisson", "gaussian"),
+  ],
 )
 def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
   claim = _claim(kind)
@@ -333,124 +333,124 @@ def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
   with pytest.raises(ValueError, match=expected):
     ledger_lib.Ledger(claim, delta=1e-5, accountants=(accountant,))
   with pytest.raises(ValueError, match=expected):
-    planning.Plan('gaussian', claim, 40, 4.0, 1e-5, accountants=(accountant,))
-  with pytest.raises(ValueError, match=r'accountant|event must be supported'):
+    planning.Plan("gaussian", claim, 40, 4.0, 1e-5, accountants=(accountant,))
+  with pytest.raises(ValueError, match=r"accountant|event must be supported"):
     epsilon_lib.epsilon_of(
-        [(claim.sampled_event(_GAUSSIAN), 1)],
-        1e-5,
-        accountant=accountant,
-        neighboring_relation=claim.neighboring_relation,
+      [(claim.sampled_event(_GAUSSIAN), 1)],
+      1e-5,
+      accountant=accountant,
+      neighboring_relation=claim.neighboring_relation,
     )
 
 
 def test_a_separation_that_the_population_does_not_permit():
   with pytest.raises(
-      ValueError,
-      match='min_separation must be at most 20, the rounds in which 50 users a '
-      'round use up 1,000, found 21',
+    ValueError,
+    match="min_separation must be at most 20, the rounds in which 50 users a "
+    "round use up 1,000, found 21",
   ):
-    _claim('min_separation', min_separation=21)
+    _claim("min_separation", min_separation=21)
 
 
-@pytest.mark.parametrize('kind', ['poisson', 'fixed_size'])
-@pytest.mark.parametrize('bound', ['min_separation', 'max_participations'])
+@pytest.mark.parametrize("kind", ["poisson", "fixed_size"])
+@pytest.mark.parametrize("bound", ["min_separation", "max_participations"])
 def test_a_bound_that_sampling_does_not_keep(kind, bound):
   with pytest.raises(
-      ValueError,
-      match=f'{bound} must not be given with {kind} participation, where '
-      'nothing keeps a user from taking part more often, found 5',
+    ValueError,
+    match=f"{bound} must not be given with {kind} participation, where "
+    "nothing keeps a user from taking part more often, found 5",
   ):
     _claim(kind, **{bound: 5})
 
 
-@pytest.mark.parametrize('events', [(_TREE, _GAUSSIAN), (_GAUSSIAN, _TREE)])
+@pytest.mark.parametrize("events", [(_TREE, _GAUSSIAN), (_GAUSSIAN, _TREE)])
 def test_correlated_and_independent_noise_in_one_run(events):
-  ledger = ledger_lib.Ledger(_claim('min_separation'), delta=1e-5)
+  ledger = ledger_lib.Ledger(_claim("min_separation"), delta=1e-5)
   ledger.record_round(events[0])
   with pytest.raises(
-      ValueError,
-      match=r'must be the same in all rounds where noise is correlated over '
-      r'rounds, found .* after ',
+    ValueError,
+    match=r"must be the same in all rounds where noise is correlated over "
+    r"rounds, found .* after ",
   ):
     ledger.record_round(events[1])
   assert ledger.rounds == 1
 
 
 def test_other_correlated_noise_in_the_middle_of_a_run():
-  ledger = ledger_lib.Ledger(_claim('min_separation'), delta=1e-5)
+  ledger = ledger_lib.Ledger(_claim("min_separation"), delta=1e-5)
   ledger.record_round(_TREE)
-  with pytest.raises(ValueError, match='must be the same in all rounds'):
+  with pytest.raises(ValueError, match="must be the same in all rounds"):
     ledger.record_round(
-        strategy_lib.CorrelatedGaussianDpEvent(8.0, _TREE.strategy)
+      strategy_lib.CorrelatedGaussianDpEvent(8.0, _TREE.strategy)
     )
 
 
-@pytest.mark.parametrize('kind', ['poisson', 'fixed_size', 'min_separation'])
+@pytest.mark.parametrize("kind", ["poisson", "fixed_size", "min_separation"])
 def test_half_the_sensitivity_of_virtual_clients(kind):
   claim = _claim(kind, users_per_client=2)
-  with pytest.raises(TypeError, match='sensitivity_in_clip_norms'):
+  with pytest.raises(TypeError, match="sensitivity_in_clip_norms"):
     accounting.Participation(
-        kind=claim.kind,
-        num_users=_NUM_USERS,
-        users_per_round=_USERS_PER_ROUND,
-        sensitivity_in_clip_norms=1.0,
+      kind=claim.kind,
+      num_users=_NUM_USERS,
+      users_per_round=_USERS_PER_ROUND,
+      sensitivity_in_clip_norms=1.0,
     )
   report = planning.create_report(
-      planning.Plan('gaussian', claim, 40, 4.0, 1e-5, accountants=('rdp',))
+    planning.Plan("gaussian", claim, 40, 4.0, 1e-5, accountants=("rdp",))
   )
   assert report.sensitivity_in_clip_norms == 2
   assert report.unit_is_virtual_client_epsilon < report.epsilon
-  assert 'changes the sum of a round that they are in by at most 2 C' in (
-      report.statement
+  assert "changes the sum of a round that they are in by at most 2 C" in (
+    report.statement
   )
-  assert 'not user-level' in report.statement
+  assert "not user-level" in report.statement
 
 
 def test_a_sensitivity_of_the_users_choice():
   """There is no flag for it."""
   process = subprocess.run(
-      [
-          sys.executable,
-          '-m',
-          'binaries.account',
-          'epsilon',
-          '--sensitivity_in_clip_norms=1',
-      ],
-      capture_output=True,
-      text=True,
-      check=False,
+    [
+      sys.executable,
+      "-m",
+      "binaries.account",
+      "epsilon",
+      "--sensitivity_in_clip_norms=1",
+    ],
+    capture_output=True,
+    text=True,
+    check=False,
   )
   assert process.returncode == 1
   assert "Unknown command line flag 'sensitivity_in_clip_norms'" in (
-      process.stderr
+    process.stderr
   )
   assert not process.stdout
 
 
 def test_restarts_of_noise_that_is_fresh_in_every_round():
   with pytest.raises(
-      ValueError,
-      match=r'restart_every must not be given with mechanism gaussian, .*'
-      r'found 10',
+    ValueError,
+    match=r"restart_every must not be given with mechanism gaussian, .*"
+    r"found 10",
   ):
     planning.Plan(
-        'gaussian', _claim('min_separation'), 40, 4.0, 1e-5, restart_every=10
+      "gaussian", _claim("min_separation"), 40, 4.0, 1e-5, restart_every=10
     )
 
 
-@pytest.mark.parametrize('delta', [1e-3, 0.01])
+@pytest.mark.parametrize("delta", [1e-3, 0.01])
 def test_delta_that_allows_to_give_a_user_away(delta):
   """Not refused, as it is no false claim, but said."""
   report = planning.create_report(
-      planning.Plan('gaussian', _claim('poisson'), 40, 4.0, delta)
+    planning.Plan("gaussian", _claim("poisson"), 40, 4.0, delta)
   )
   assert (
-      f'delta {delta:g} is not below 1 / num_users = 0.001' in report.warnings
+    f"delta {delta:g} is not below 1 / num_users = 0.001" in report.warnings
   )
 
 
 def test_delta_below_one_over_the_number_of_users_is_no_warning():
   report = planning.create_report(
-      planning.Plan('gaussian', _claim('poisson'), 40, 4.0, 9e-4)
+    planning.Plan("gaussian", _claim("poisson"), 40, 4.0, 9e-4)
   )
   assert not report.warnings

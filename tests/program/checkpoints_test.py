@@ -10,8 +10,8 @@ _STRUCTURE = {"weights": (np.zeros(2), np.int32(0)), "ledger": ""}
 
 def _state(number):
   return {
-      "weights": (np.array([number, -1.5]), np.int32(number)),
-      "ledger": f"round {number}",
+    "weights": (np.array([number, -1.5]), np.int32(number)),
+    "ledger": f"round {number}",
   }
 
 
@@ -41,9 +41,9 @@ def _damage(directory, version):
 def test_newest_is_loaded_old_ones_are_dropped(saved):
   _check(checkpoints.Checkpoints(saved).load_latest(_STRUCTURE), 11)
   assert sorted(p.name for p in saved.iterdir()) == [
-      "round_10",
-      "round_11",
-      "round_2",
+    "round_10",
+    "round_11",
+    "round_2",
   ]
 
 

@@ -31,16 +31,16 @@ def test_plain_tensorflow_loads_it(tmp_path):
   images = images.astype(np.float32)
   np.save(tmp_path / "images.npy", images)
   subprocess.run(
-      [
-          sys.executable,
-          "-c",
-          _LOAD_WITHOUT_THIS_PROJECT,
-          tmp_path / "model",
-          tmp_path / "images.npy",
-          tmp_path / "embeddings.npy",
-      ],
-      check=True,
-      cwd=tmp_path,
+    [
+      sys.executable,
+      "-c",
+      _LOAD_WITHOUT_THIS_PROJECT,
+      tmp_path / "model",
+      tmp_path / "images.npy",
+      tmp_path / "embeddings.npy",
+    ],
+    check=True,
+    cwd=tmp_path,
   )
   found = np.load(tmp_path / "embeddings.npy")
   expected = backbone(images).numpy()
@@ -51,10 +51,10 @@ def test_plain_tensorflow_loads_it(tmp_path):
 def test_signature(tmp_path):
   export.export_backbone(lenet.create_lenet((8, 8, 3)), tmp_path / "model")
   signature = tf.saved_model.load(tmp_path / "model").signatures[
-      "serving_default"
+    "serving_default"
   ]
   _, inputs = signature.structured_input_signature
   assert inputs == {
-      "images": tf.TensorSpec([None, 8, 8, 3], tf.float32, name="images")
+    "images": tf.TensorSpec([None, 8, 8, 3], tf.float32, name="images")
   }
   assert signature.structured_outputs["embeddings"].shape[1] == 128

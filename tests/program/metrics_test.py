@@ -9,13 +9,13 @@ from tff_fedemb.program import metrics
 
 def test_flatten_keeps_numbers_by_path():
   nested = collections.OrderedDict(
-      client_work=collections.OrderedDict(loss=np.float32(0.5), count=3),
-      distributor=(),
-      aggregator={"dp": {}, "histogram": np.ones(3), "text": "x"},
+    client_work=collections.OrderedDict(loss=np.float32(0.5), count=3),
+    distributor=(),
+    aggregator={"dp": {}, "histogram": np.ones(3), "text": "x"},
   )
   assert metrics.flatten(nested) == {
-      "client_work/loss": 0.5,
-      "client_work/count": 3,
+    "client_work/loss": 0.5,
+    "client_work/count": 3,
   }
 
 

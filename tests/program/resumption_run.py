@@ -42,22 +42,22 @@ _NOISE_SEED = 20
 def create_mechanism(aggregator: str) -> mechanism_lib.Mechanism:
   """The mechanism, with a seed that two runs can share."""
   return registry.create_mechanism(
-      aggregator,
-      mechanism_lib.AggregatorConfig(
-          CLIENTS_PER_ROUND,
-          clip_norm=CLIP_NORM,
-          noise_multiplier=NOISE_MULTIPLIER,
-          rounds=ROUNDS,
-          min_separation=MIN_SEPARATION,
-          noise_seed=_NOISE_SEED,
-      ),
+    aggregator,
+    mechanism_lib.AggregatorConfig(
+      CLIENTS_PER_ROUND,
+      clip_norm=CLIP_NORM,
+      noise_multiplier=NOISE_MULTIPLIER,
+      rounds=ROUNDS,
+      min_separation=MIN_SEPARATION,
+      noise_seed=_NOISE_SEED,
+    ),
   )
 
 
 def create_sampler() -> participation.Sampler:
   """Eight of forty users a round."""
   return participation.MinSeparationSampler(
-      NUM_USERS, CLIENTS_PER_ROUND, seed=3
+    NUM_USERS, CLIENTS_PER_ROUND, seed=3
   )
 
 
@@ -66,9 +66,9 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
   def create_dataset(client_id):
     label = tf.strings.to_number(client_id, tf.int64)
     return tf.data.Dataset.from_tensors(
-        collections.OrderedDict(
-            x=tf.zeros([1, 1, 1, 1], tf.uint8), y=tf.reshape(label, [1])
-        )
+      collections.OrderedDict(
+        x=tf.zeros([1, 1, 1, 1], tf.uint8), y=tf.reshape(label, [1])
+      )
     )
 
   def train(weights, dataset, round_num):
@@ -76,34 +76,34 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
     del weights, round_num
     label = dataset.reduce(np.int64(0), lambda total, b: total + b["y"][0])
     return composition.ClientUpdate(
-        (UPDATE_NORM * tf.one_hot(label, DIM),),
-        local_training.LocalTrainingResult(
-            loss_sum=tf.constant(0.0),
-            num_correct=tf.constant(0, tf.int64),
-            num_examples=tf.constant(1, tf.int64),
-            head_weights=(),
-        ),
-        tf.constant(1),
+      (UPDATE_NORM * tf.one_hot(label, DIM),),
+      local_training.LocalTrainingResult(
+        loss_sum=tf.constant(0.0),
+        num_correct=tf.constant(0, tf.int64),
+        num_examples=tf.constant(1, tf.int64),
+        head_weights=(),
+      ),
+      tf.constant(1),
     )
 
   def create_weights():
     return tff.learning.models.ModelWeights([tf.Variable(tf.zeros(DIM))], [])
 
   return tff.simulation.compose_dataset_computation_with_learning_process(
-      create_dataset,
-      composition.build_learning_process(
-          create_weights,
-          train,
-          example_type=composition.build_example_type((1, 1, 1)),
-          aggregator=create_mechanism(aggregator).factory,
-          server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
-      ),
+    create_dataset,
+    composition.build_learning_process(
+      create_weights,
+      train,
+      example_type=composition.build_example_type((1, 1, 1)),
+      aggregator=create_mechanism(aggregator).factory,
+      server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
+    ),
   )
 
 
 def _create_ledger() -> ledger_lib.Ledger:
   return ledger_lib.Ledger(
-      accounting.Participation.of_sampler(create_sampler()), delta=1e-3
+    accounting.Participation.of_sampler(create_sampler()), delta=1e-3
   )
 
 
@@ -130,20 +130,20 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
 
   with runtimes.create_runtime("in_process") as runtime:
     loop = training.TrainingLoop(
-        _build_process(aggregator),
-        runtime=runtime,
-        users=population.Population(NUM_USERS),
-        sampler=create_sampler(),
-        round_event=create_mechanism(aggregator).round_event,
-        ledger=_create_ledger(),
-        trace=participation_trace.TraceWriter(directory / "trace", NUM_USERS),
-        evaluate_fn=record,
-        checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
-        metrics=metrics.MetricsLog(directory),
-        config=training.TrainingConfig(
-            rounds=ROUNDS, evaluate_every=1, checkpoint_every=2
-        ),
-        publish_ledger=publish,
+      _build_process(aggregator),
+      runtime=runtime,
+      users=population.Population(NUM_USERS),
+      sampler=create_sampler(),
+      round_event=create_mechanism(aggregator).round_event,
+      ledger=_create_ledger(),
+      trace=participation_trace.TraceWriter(directory / "trace", NUM_USERS),
+      evaluate_fn=record,
+      checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
+      metrics=metrics.MetricsLog(directory),
+      config=training.TrainingConfig(
+        rounds=ROUNDS, evaluate_every=1, checkpoint_every=2
+      ),
+      publish_ledger=publish,
     )
     state = loop.run(loop.start(lambda weights: weights))
   with participation_trace.TraceReader(directory / "trace") as trace:

@@ -23,16 +23,16 @@ _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 def _start(directory, aggregator):
   log = open(f"{directory}.log", "a")  # noqa: SIM115
   return subprocess.Popen(
-      [
-          sys.executable,
-          "-m",
-          "tests.program.resumption_run",
-          os.fspath(directory),
-          aggregator,
-      ],
-      cwd=_REPOSITORY,
-      stdout=log,
-      stderr=log,
+    [
+      sys.executable,
+      "-m",
+      "tests.program.resumption_run",
+      os.fspath(directory),
+      aggregator,
+    ],
+    cwd=_REPOSITORY,
+    stdout=log,
+    stderr=log,
   )
 
 
@@ -82,7 +82,7 @@ def _check_noise(released, aggregator):
   noise_matrix = strategy.round_noise_matrix(run.ROUNDS)
   # [rounds, sources] of full row rank: what is left is white.
   white = np.linalg.solve(
-      np.linalg.cholesky(noise_matrix @ noise_matrix.T), steps - sums
+    np.linalg.cholesky(noise_matrix @ noise_matrix.T), steps - sums
   ) / (run.NOISE_MULTIPLIER * run.CLIP_NORM)
   count = white.size
   # Six standard errors: a false alarm in 2e-9 of all seeds, and there is one.
@@ -103,20 +103,20 @@ def _check_as_one_run(directory, whole, aggregator):
       np.testing.assert_allclose(model, expected[round_num][0], atol=1e-5)
   _check_noise(released, aggregator)
   reports = [
-      json.loads((path / "report.json").read_text())
-      for path in (directory, whole)
+    json.loads((path / "report.json").read_text())
+    for path in (directory, whole)
   ]
   assert reports[0] == reports[1]
   assert (directory / "trace").read_bytes() == (whole / "trace").read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("aggregator", "num_kills"),
-    [
-        ("blt", 2),
-        pytest.param("blt", 20, marks=pytest.mark.slow),
-        pytest.param("tree", 20, marks=pytest.mark.slow),
-    ],
+  ("aggregator", "num_kills"),
+  [
+    ("blt", 2),
+    pytest.param("blt", 20, marks=pytest.mark.slow),
+    pytest.param("tree", 20, marks=pytest.mark.slow),
+  ],
 )
 def test_kills_leave_no_mark(aggregator, num_kills, tmp_path):
   generator = np.random.default_rng(5)
@@ -127,9 +127,7 @@ def test_kills_leave_no_mark(aggregator, num_kills, tmp_path):
     assert uninterrupted.wait() == 0
     curve = ledger_lib.Ledger.from_json((whole / "ledger.json").read_text())
     if (killed / "ledger.json").exists():
-      ledger = ledger_lib.Ledger.from_json(
-          (killed / "ledger.json").read_text()
-      )
+      ledger = ledger_lib.Ledger.from_json((killed / "ledger.json").read_text())
       assert [ledger.epsilon()] == curve.epsilon_curve([ledger.rounds])
   assert _start(killed, aggregator).wait() == 0
   _check_as_one_run(killed, whole, aggregator)

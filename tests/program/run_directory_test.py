@@ -20,12 +20,12 @@ def test_same_settings_open_it_again(tmp_path):
   assert again.read_json("missing.json") is None
   again.close()
   assert json.loads((path / "flags.json").read_text()) == {
-      "clip_norm": 1.0,
-      "rounds": 3,
+    "clip_norm": 1.0,
+    "rounds": 3,
   }
   assert set(json.loads((path / "code_version.json").read_text())) == {
-      "commit",
-      "modified",
+    "commit",
+    "modified",
   }
 
 
@@ -33,7 +33,7 @@ def test_other_settings_are_refused_and_nothing_changes(tmp_path):
   run_directory.RunDirectory(tmp_path / "r", {"rounds": 3}).close()
   before = {p: p.read_bytes() for p in (tmp_path / "r").iterdir()}
   with pytest.raises(
-      run_directory.RunDirectoryError, match=r"--rounds=3 \(now 4\)"
+    run_directory.RunDirectoryError, match=r"--rounds=3 \(now 4\)"
   ):
     run_directory.RunDirectory(tmp_path / "r", {"rounds": 4})
   assert {p: p.read_bytes() for p in (tmp_path / "r").iterdir()} == before
@@ -44,7 +44,7 @@ def test_a_setting_that_did_not_exist_yet_was_not_given(tmp_path):
   settings = {"rounds": 3, "num_bands": None}
   run_directory.RunDirectory(tmp_path, settings).close()
   with pytest.raises(
-      run_directory.RunDirectoryError, match=r"--num_bands=None \(now 2\)\."
+    run_directory.RunDirectoryError, match=r"--num_bands=None \(now 2\)\."
   ):
     run_directory.RunDirectory(tmp_path, {"rounds": 3, "num_bands": 2})
 
@@ -67,7 +67,7 @@ def test_other_peoples_files_are_refused(tmp_path):
 def test_unusable_paths_are_refused(tmp_path, name):
   (tmp_path / "file").write_text("")
   with pytest.raises(
-      run_directory.RunDirectoryError, match="--run_dir must be"
+    run_directory.RunDirectoryError, match="--run_dir must be"
   ):
     run_directory.RunDirectory(tmp_path / name, {})
 
@@ -75,14 +75,14 @@ def test_unusable_paths_are_refused(tmp_path, name):
 def test_a_second_process_is_turned_away(tmp_path):
   directory = run_directory.RunDirectory(tmp_path / "r", {})
   code = (
-      "from tff_fedemb.program import run_directory\n"
-      "try:\n"
-      f"  run_directory.RunDirectory({os.fspath(tmp_path / 'r')!r}, {{}})\n"
-      "except run_directory.RunDirectoryError as e:\n"
-      "  print(e)\n"
+    "from tff_fedemb.program import run_directory\n"
+    "try:\n"
+    f"  run_directory.RunDirectory({os.fspath(tmp_path / 'r')!r}, {{}})\n"
+    "except run_directory.RunDirectoryError as e:\n"
+    "  print(e)\n"
   )
   output = subprocess.run(
-      [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    [sys.executable, "-c", code], capture_output=True, text=True, check=True
   ).stdout
   assert "--run_dir must not be in use" in output
   directory.close()

@@ -47,19 +47,19 @@ class _Sums(base.Runtime):
     for client_id in client_ids:
       value = (value * 1.7 + sum(map(int, client_id.split("\n")))) % 1000.0
     report = collections.OrderedDict(
-        client_work=collections.OrderedDict(loss=np.float32(value))
+      client_work=collections.OrderedDict(loss=np.float32(value))
     )
     return (value, np.int32(round_num + 1)), report
 
   def structured_state(self, state):
     return tff.learning.templates.LearningAlgorithmState(
-        state[0], (), state[1], (), ()
+      state[0], (), state[1], (), ()
     )
 
   def load_state(self, structure):
     return (
-        np.float64(structure.global_model_weights),
-        np.int32(structure.client_work),
+      np.float64(structure.global_model_weights),
+      np.int32(structure.client_work),
     )
 
   def close(self):
@@ -68,26 +68,26 @@ class _Sums(base.Runtime):
 
 def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
   claim = accounting.Participation(
-      accounting.ParticipationKind.FIXED_SIZE,
-      num_users=num_users,
-      users_per_round=6,
-      users_per_client=2,
+    accounting.ParticipationKind.FIXED_SIZE,
+    num_users=num_users,
+    users_per_round=6,
+    users_per_client=2,
   )
   return training.TrainingLoop(
-      process=None,
-      runtime=runtime,
-      users=population.Population(_NUM_USERS),
-      sampler=participation.FixedSizeSampler(_NUM_USERS, 3, 2, seed=8),
-      round_event=dp_accounting.GaussianDpEvent(2.0),
-      ledger=ledger_lib.Ledger(claim, delta=1e-3),
-      trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
-      evaluate_fn=lambda w: {training.RECALL_PREFIX + "0.001": float(w) / 1000},
-      checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
-      metrics=metrics.MetricsLog(directory),
-      config=training.TrainingConfig(
-          rounds=10, evaluate_every=5, checkpoint_every=3
-      ),
-      say=(said if said is not None else []).append,
+    process=None,
+    runtime=runtime,
+    users=population.Population(_NUM_USERS),
+    sampler=participation.FixedSizeSampler(_NUM_USERS, 3, 2, seed=8),
+    round_event=dp_accounting.GaussianDpEvent(2.0),
+    ledger=ledger_lib.Ledger(claim, delta=1e-3),
+    trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
+    evaluate_fn=lambda w: {training.RECALL_PREFIX + "0.001": float(w) / 1000},
+    checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
+    metrics=metrics.MetricsLog(directory),
+    config=training.TrainingConfig(
+      rounds=10, evaluate_every=5, checkpoint_every=3
+    ),
+    say=(said if said is not None else []).append,
   )
 
 
@@ -120,19 +120,19 @@ def test_every_round_is_reported_and_accounted(whole):
 
 def test_skipped_clients_are_counted_and_told(tmp_path, whole):
   errors = tuple(
-      base.ClientError(name, ValueError("bad image " * 100))
-      for name in ("nine", "three")
+    base.ClientError(name, ValueError("bad image " * 100))
+    for name in ("nine", "three")
   )
   said = []
   _train(tmp_path, _Sums(skipped={3: errors, 6: errors[1:]}), said)
   frame = metrics.MetricsLog(tmp_path).read()
   assert list(frame[training.NUM_SKIPPED_CLIENTS]) == (
-      [0, 0, 0, 2, 0, 0, 1, 0, 0, 0]
+    [0, 0, 0, 2, 0, 0, 1, 0, 0, 0]
   )
   told = [line for line in said if "skipped" in line]
   assert [line.partition(" failed: ")[0] for line in told] == [
-      "round 4: skipped 2 of 3 virtual clients; the first: client 'nine'",
-      "round 7: skipped 1 of 3 virtual clients; the first: client 'three'",
+    "round 4: skipped 2 of 3 virtual clients; the first: client 'nine'",
+    "round 7: skipped 1 of 3 virtual clients; the first: client 'three'",
   ]
   assert max(map(len, told)) < 500
   _, _, whole_frame, whole_said = whole
@@ -169,7 +169,7 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   resumed_frame = metrics.MetricsLog(tmp_path).read()
   assert list(resumed_frame.index) == list(frame.index)
   assert list(resumed_frame["participants/checksum"]) == list(
-      frame["participants/checksum"]
+    frame["participants/checksum"]
   )
 
 
@@ -182,12 +182,12 @@ def test_ledger_of_other_users_is_not_continued(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rounds": 0}, "rounds must be at least 1, found 0"),
-        ({"rounds": 1, "evaluate_every": -1}, "evaluate_every must be at"),
-        ({"rounds": 1, "checkpoint_every": 0}, "checkpoint_every must be at"),
-    ],
+  ("options", "message"),
+  [
+    ({"rounds": 0}, "rounds must be at least 1, found 0"),
+    ({"rounds": 1, "evaluate_every": -1}, "evaluate_every must be at"),
+    ({"rounds": 1, "checkpoint_every": 0}, "checkpoint_every must be at"),
+  ],
 )
 def test_mistakes_are_named(options, message):
   with pytest.raises(ValueError, match=message):

@@ -24,7 +24,7 @@ def _work(client_id):
   """
   number = tf.strings.to_number(client_id)
   dataset = tf.data.Dataset.range(4).map(
-      lambda x: tf.cast(x, tf.float32) * number
+    lambda x: tf.cast(x, tf.float32) * number
   )
 
   @tf.function
@@ -51,8 +51,8 @@ def _build_process():
     return tff.federated_value(np.float32(0.0), tff.SERVER)
 
   @tff.federated_computation(
-      tff.FederatedType(np.float32, tff.SERVER),
-      tff.FederatedType(np.str_, tff.CLIENTS),
+    tff.FederatedType(np.float32, tff.SERVER),
+    tff.FederatedType(np.str_, tff.CLIENTS),
   )
   def _next(state, client_ids):
     total = tff.federated_sum(tff.federated_map(_work, client_ids))
@@ -67,9 +67,8 @@ def used(monkeypatch):
   operations_by_session = []
 
   class _TracedSession(tf.compat.v1.Session):
-
     def __init__(self, *, graph, config):
-      config.device_count['CPU'] = 3
+      config.device_count["CPU"] = 3
       super().__init__(graph=graph, config=config)
       self._operations = collections.defaultdict(set)
       operations_by_session.append(self._operations)
@@ -77,48 +76,48 @@ def used(monkeypatch):
     def run(self, fetches, feed_dict=None):
       metadata = tf.compat.v1.RunMetadata()
       result = super().run(
-          fetches,
-          feed_dict,
-          options=tf.compat.v1.RunOptions(
-              trace_level=tf.compat.v1.RunOptions.SOFTWARE_TRACE
-          ),
-          run_metadata=metadata,
+        fetches,
+        feed_dict,
+        options=tf.compat.v1.RunOptions(
+          trace_level=tf.compat.v1.RunOptions.SOFTWARE_TRACE
+        ),
+        run_metadata=metadata,
       )
       for stats in metadata.step_stats.dev_stats:
-        device = stats.device.rpartition('/device:')[2]
+        device = stats.device.rpartition("/device:")[2]
         for node in stats.node_stats:
           # 'name = Kind(inputs)', or nothing for what only begins a graph.
-          kind = node.timeline_label.rpartition(' = ')[2].partition('(')[0]
+          kind = node.timeline_label.rpartition(" = ")[2].partition("(")[0]
           # What is fed and fetched passes through the first processor.
-          if kind not in ('', 'NoOp', '_Arg', '_Retval', '_Send', '_Recv'):
+          if kind not in ("", "NoOp", "_Arg", "_Retval", "_Send", "_Recv"):
             self._operations[device].add(kind)
       return result
 
-  monkeypatch.setattr(tf.compat.v1, 'Session', _TracedSession)
+  monkeypatch.setattr(tf.compat.v1, "Session", _TracedSession)
   return operations_by_session
 
 
 @pytest.mark.parametrize(
-    ('device', 'expected'), [('', 'CPU:0'), ('/device:CPU:1', 'CPU:1')]
+  ("device", "expected"), [("", "CPU:0"), ("/device:CPU:1", "CPU:1")]
 )
 def test_everything_runs_on_the_device(used, device, expected):
-  graph = computation_graph.ComputationGraph('work', _work, device=device)
+  graph = computation_graph.ComputationGraph("work", _work, device=device)
   session = computation_graph.GraphSession(graph)
-  assert session(['3']) == [_RESULT_OF_CLIENT_3]
+  assert session(["3"]) == [_RESULT_OF_CLIENT_3]
   session.close()
   (operations,) = used
   assert set(operations) == {expected}
   # The loop inside of the function, and what is outside of it.
-  assert operations[expected] >= {'Merge', 'ReduceDataset', 'StringToNumber'}
-  assert any('MatMul' in kind for kind in operations[expected])
+  assert operations[expected] >= {"Merge", "ReduceDataset", "StringToNumber"}
+  assert any("MatMul" in kind for kind in operations[expected])
 
 
 def test_device_that_is_not_there_or_cannot_is_replaced():
   graph = computation_graph.ComputationGraph(
-      'work', _work, device='/device:GPU:1'
+    "work", _work, device="/device:GPU:1"
   )
   session = computation_graph.GraphSession(graph)
-  assert session(['3']) == [_RESULT_OF_CLIENT_3]
+  assert session(["3"]) == [_RESULT_OF_CLIENT_3]
   session.close()
 
 
@@ -127,7 +126,6 @@ def test_sessions_take_turns_with_the_devices(monkeypatch):
   all_at_work = threading.Barrier(5)
 
   class _Session:
-
     def __init__(self, graph, **options):
       del options  # Unused.
       opened.append(graph)
@@ -138,79 +136,78 @@ def test_sessions_take_turns_with_the_devices(monkeypatch):
     def close(self):
       pass
 
-  monkeypatch.setattr(computation_graph, 'GraphSession', _Session)
-  pool = computation_graph.SessionPool(['first', 'second'])
+  monkeypatch.setattr(computation_graph, "GraphSession", _Session)
+  pool = computation_graph.SessionPool(["first", "second"])
   with futures.ThreadPoolExecutor(5) as threads:
     for call in [threads.submit(pool) for _ in range(5)]:
       call.result()
-  assert opened == ['first', 'second', 'first', 'second', 'first']
+  assert opened == ["first", "second", "first", "second", "first"]
   pool.close()
 
 
 def test_clients_are_bound_and_the_server_is_not(used):
   compiled = in_process.CompiledProcess(
-      _build_process(),
-      concurrent_clients=2,
-      client_devices=['/device:CPU:1', '/device:CPU:2'],
+    _build_process(),
+    concurrent_clients=2,
+    client_devices=["/device:CPU:1", "/device:CPU:2"],
   )
   prepared = compiled.prepare(compiled.initialize())
   # Until both threads have been at work at once.
   for _ in range(100):
-    total = compiled.fold(prepared, ['3'] * 8)
+    total = compiled.fold(prepared, ["3"] * 8)
     assert total == [8 * _RESULT_OF_CLIENT_3]
-    devices = collections.Counter(' '.join(each) for each in used)
-    if devices['CPU:2']:
+    devices = collections.Counter(" ".join(each) for each in used)
+    if devices["CPU:2"]:
       break
   compiled.close()
   # Preparing has nothing to do.
-  assert set(devices) <= {'CPU:0', 'CPU:1', 'CPU:2', ''}
-  assert devices['CPU:1'] == devices['CPU:2'] == 1
+  assert set(devices) <= {"CPU:0", "CPU:1", "CPU:2", ""}
+  assert devices["CPU:1"] == devices["CPU:2"] == 1
 
 
 @pytest.mark.parametrize(
-    ('num_gpus', 'concurrent_clients', 'expected_clients', 'expected_devices'),
-    [
-        (0, None, None, ['']),
-        (1, None, 1, ['']),
-        (1, 3, 3, ['']),
-        (2, None, 2, ['/device:GPU:0', '/device:GPU:1']),
-        (2, 5, 5, ['/device:GPU:0', '/device:GPU:1']),
-        (2, 1, 1, ['/device:GPU:0']),
-    ],
+  ("num_gpus", "concurrent_clients", "expected_clients", "expected_devices"),
+  [
+    (0, None, None, [""]),
+    (1, None, 1, [""]),
+    (1, 3, 3, [""]),
+    (2, None, 2, ["/device:GPU:0", "/device:GPU:1"]),
+    (2, 5, 5, ["/device:GPU:0", "/device:GPU:1"]),
+    (2, 1, 1, ["/device:GPU:0"]),
+  ],
 )
 def test_one_client_per_gpu_or_else_per_core(
-    monkeypatch,
-    num_gpus,
-    concurrent_clients,
-    expected_clients,
-    expected_devices,
+  monkeypatch,
+  num_gpus,
+  concurrent_clients,
+  expected_clients,
+  expected_devices,
 ):
   def _list_physical_devices(device_type=None):
-    assert device_type == 'GPU'
-    return ['a GPU'] * num_gpus
+    assert device_type == "GPU"
+    return ["a GPU"] * num_gpus
 
   devices = []
 
   class _Graph(computation_graph.ComputationGraph):
-
-    def __init__(self, name, computation, *, device=''):
+    def __init__(self, name, computation, *, device=""):
       super().__init__(name, computation, device=device)
-      if name == 'work':
+      if name == "work":
         devices.append(device)
       else:
-        assert device == ''
+        assert device == ""
 
   monkeypatch.setattr(
-      tf.config, 'list_physical_devices', _list_physical_devices
+    tf.config, "list_physical_devices", _list_physical_devices
   )
-  monkeypatch.setattr(computation_graph, 'ComputationGraph', _Graph)
+  monkeypatch.setattr(computation_graph, "ComputationGraph", _Graph)
   with in_process.InProcessRuntime(
-      concurrent_clients=concurrent_clients
+    concurrent_clients=concurrent_clients
   ) as started:
     assert started.concurrent_clients == (
-        expected_clients or base.count_cores()
+      expected_clients or base.count_cores()
     )
     state = started.initialize(_build_process())
-    _, total = started.next(state, ['3', '3'])
+    _, total = started.next(state, ["3", "3"])
   assert total == 2 * _RESULT_OF_CLIENT_3
   assert devices == expected_devices

@@ -15,8 +15,8 @@ from tff_fedemb.runtime import base
 from tff_fedemb.runtime import in_process
 from tff_fedemb.runtime import tff_native
 
-_CLIENT_IDS = ['3', '1', '4', '15', '9']
-_STUCK_CLIENT_ID = '-1'
+_CLIENT_IDS = ["3", "1", "4", "15", "9"]
+_STUCK_CLIENT_ID = "-1"
 
 
 @tff.tensorflow.computation(np.str_)
@@ -32,14 +32,14 @@ def _create_dataset(client_id):
   def _endless_if_stuck(batch):
     end = tf.where(slope < 0.0, np.int64(2**62), np.int64(0))
     (step,) = tf.while_loop(
-        lambda step: step < end, lambda step: [step + 1], [np.int64(0)]
+      lambda step: step < end, lambda step: [step + 1], [np.int64(0)]
     )
     # A loop whose result nobody needs would be optimized away.
-    batch['x'] += tf.cast(step, tf.float32)
+    batch["x"] += tf.cast(step, tf.float32)
     return batch
 
   dataset = tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(x=x, y=y)
+    collections.OrderedDict(x=x, y=y)
   )
   # Optimizing so small a pipeline takes longer than running it.
   options = tf.data.Options()
@@ -50,83 +50,83 @@ def _create_dataset(client_id):
 
 def _create_model():
   inputs = tf.keras.Input([2])
-  outputs = tf.keras.layers.Dense(1, kernel_initializer='ones')(inputs)
+  outputs = tf.keras.layers.Dense(1, kernel_initializer="ones")(inputs)
   return tff.learning.models.from_keras_model(
-      tf.keras.Model(inputs, outputs),
-      loss=tf.keras.losses.MeanSquaredError(),
-      metrics=[tf.keras.metrics.MeanAbsoluteError()],
-      input_spec=collections.OrderedDict(
-          x=tf.TensorSpec([None, 2]), y=tf.TensorSpec([None, 1])
-      ),
+    tf.keras.Model(inputs, outputs),
+    loss=tf.keras.losses.MeanSquaredError(),
+    metrics=[tf.keras.metrics.MeanAbsoluteError()],
+    input_spec=collections.OrderedDict(
+      x=tf.TensorSpec([None, 2]), y=tf.TensorSpec([None, 1])
+    ),
   )
 
 
 def _compose(process):
   return tff.simulation.compose_dataset_computation_with_learning_process(
-      _create_dataset, process
+    _create_dataset, process
   )
 
 
 def _build_weighted_fed_avg():
   return _compose(
-      tff.learning.algorithms.build_weighted_fed_avg(
-          _create_model,
-          client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-          server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
-      )
+    tff.learning.algorithms.build_weighted_fed_avg(
+      _create_model,
+      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+      server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
+    )
   )
 
 
 def _build_private_fed_avg(noise_multiplier=0.0):
   aggregator = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-      noise_multiplier, clients_per_round=float(len(_CLIENT_IDS)), clip=0.1
+    noise_multiplier, clients_per_round=float(len(_CLIENT_IDS)), clip=0.1
   )
   return _compose(
-      tff.learning.algorithms.build_unweighted_fed_avg(
-          _create_model,
-          client_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
-          server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
-          model_aggregator=aggregator,
-      )
+    tff.learning.algorithms.build_unweighted_fed_avg(
+      _create_model,
+      client_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
+      server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
+      model_aggregator=aggregator,
+    )
   )
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def weighted_process():
   return _build_weighted_fed_avg()
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def private_process():
   return _build_private_fed_avg()
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def weighted_runtime(weighted_process):
   with in_process.InProcessRuntime(concurrent_clients=3) as started:
     yield started, started.initialize(weighted_process)
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def private_runtime(private_process):
   """A runtime with three threads and the initial state of its process."""
   with in_process.InProcessRuntime(concurrent_clients=3) as started:
     yield started, started.initialize(private_process)
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def one_thread(private_process):
   compiled = in_process.CompiledProcess(private_process, concurrent_clients=1)
   yield compiled
   compiled.close()
 
 
-@pytest.fixture(params=['weighted', 'private'])
+@pytest.fixture(params=["weighted", "private"])
 def process_and_runtime(request):
   """A process, a runtime with three threads and the initial state."""
   return (
-      request.getfixturevalue(f'{request.param}_process'),
-      *request.getfixturevalue(f'{request.param}_runtime'),
+    request.getfixturevalue(f"{request.param}_process"),
+    *request.getfixturevalue(f"{request.param}_runtime"),
   )
 
 
@@ -141,7 +141,7 @@ def _run(started, state, *, rounds, client_ids=_CLIENT_IDS):
 def _assert_same_structure(found, expected):
   tree.assert_same_structure(found, expected, check_types=True)
   for found_leaf, expected_leaf in zip(
-      tree.flatten(found), tree.flatten(expected), strict=True
+    tree.flatten(found), tree.flatten(expected), strict=True
   ):
     assert type(found_leaf) is type(expected_leaf)
     # A scalar string comes as `bytes`.
@@ -151,13 +151,13 @@ def _assert_same_structure(found, expected):
 
 def _assert_close(found, expected):
   tree.map_structure(
-      lambda a, b: (
-          np.testing.assert_equal(a, b)
-          if isinstance(b, bytes)
-          else np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-      ),
-      found,
-      expected,
+    lambda a, b: (
+      np.testing.assert_equal(a, b)
+      if isinstance(b, bytes)
+      else np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    ),
+    found,
+    expected,
   )
 
 
@@ -170,7 +170,7 @@ def test_matches_the_runtime_of_tff(process_and_runtime, reference):
   state, metrics = _run(started, state, rounds=3)
   found = started.structured_state(state)
   state, expected_metrics = _run(
-      reference, reference.initialize(process), rounds=3
+    reference, reference.initialize(process), rounds=3
   )
   expected = reference.structured_state(state)
   _assert_same_structure(found, expected)
@@ -195,8 +195,8 @@ def test_merged_shares_are_the_whole_round(one_thread):
   prepared = one_thread.prepare(one_thread.initialize())
   whole = one_thread.fold(prepared, _CLIENT_IDS)
   merged = one_thread.merge(
-      one_thread.fold(prepared, _CLIENT_IDS[:3]),
-      one_thread.fold(prepared, _CLIENT_IDS[3:]),
+    one_thread.fold(prepared, _CLIENT_IDS[:3]),
+    one_thread.fold(prepared, _CLIENT_IDS[3:]),
   )
   _assert_close(merged, whole)
 
@@ -205,15 +205,15 @@ def test_round_without_clients(private_runtime, private_process, reference):
   started, state = private_runtime
   new_state, metrics = started.next(state, [])
   expected_state, expected_metrics = reference.next(
-      reference.initialize(private_process), []
+    reference.initialize(private_process), []
   )
   _assert_identical(
-      (started.structured_state(new_state), metrics),
-      (reference.structured_state(expected_state), expected_metrics),
+    (started.structured_state(new_state), metrics),
+    (reference.structured_state(expected_state), expected_metrics),
   )
   _assert_identical(
-      started.structured_state(new_state).global_model_weights,
-      started.structured_state(state).global_model_weights,
+    started.structured_state(new_state).global_model_weights,
+    started.structured_state(state).global_model_weights,
   )
 
 
@@ -231,30 +231,30 @@ def test_resumes_from_a_structured_state(private_runtime):
   loaded = started.load_state(started.structured_state(middle))
   found, _ = _run(started, loaded, rounds=1)
   _assert_identical(
-      started.structured_state(found), started.structured_state(expected)
+    started.structured_state(found), started.structured_state(expected)
   )
 
 
 def test_failing_client_is_named(private_runtime):
   started, state = private_runtime
   with pytest.raises(base.ClientError, match="client 'none' failed") as caught:
-    started.next(state, ['1', '2', 'none', '3', '4'])
-  assert caught.value.client_id == 'none'
+    started.next(state, ["1", "2", "none", "3", "4"])
+  assert caught.value.client_id == "none"
   assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
-  assert 'could not correctly convert string: none' in str(caught.value)
+  assert "could not correctly convert string: none" in str(caught.value)
   # The runtime goes on as if nothing had happened.
   _, metrics = started.next(state, _CLIENT_IDS)
-  assert metrics['client_work']['train']['num_examples'] == 8 * len(_CLIENT_IDS)
+  assert metrics["client_work"]["train"]["num_examples"] == 8 * len(_CLIENT_IDS)
 
 
 def test_long_client_id_is_shortened(private_runtime):
   started, state = private_runtime
-  client_id = 'a' * 10_000
+  client_id = "a" * 10_000
   with pytest.raises(base.ClientError) as caught:
     started.next(state, [client_id])
   assert caught.value.client_id == client_id
   assert len(str(caught.value)) < 500
-  assert '(10000 characters)' in str(caught.value)
+  assert "(10000 characters)" in str(caught.value)
 
 
 @pytest.fixture
@@ -268,16 +268,16 @@ def python_handles_sigint():
   signal.signal(signal.SIGINT, previous)
 
 
-@pytest.mark.usefixtures('python_handles_sigint')
+@pytest.mark.usefixtures("python_handles_sigint")
 def test_interrupt_frees_the_threads(one_thread):
   prepared = one_thread.prepare(one_thread.initialize())
   expected = one_thread.fold(prepared, _CLIENT_IDS)
   timer = threading.Timer(
-      2.0, signal.pthread_kill, [threading.get_ident(), signal.SIGINT]
+    2.0, signal.pthread_kill, [threading.get_ident(), signal.SIGINT]
   )
   timer.start()
   with pytest.raises(KeyboardInterrupt):
-    one_thread.fold(prepared, ['1', _STUCK_CLIENT_ID, '2'])
+    one_thread.fold(prepared, ["1", _STUCK_CLIENT_ID, "2"])
   timer.join()
   # There is one thread: were it still in its endless loop, this would hang.
   found = one_thread.fold(prepared, _CLIENT_IDS)
@@ -287,13 +287,13 @@ def test_interrupt_frees_the_threads(one_thread):
 
 def test_rejects_a_process_that_takes_datasets():
   process = tff.learning.algorithms.build_unweighted_fed_avg(
-      _create_model,
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+    _create_model,
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
   )
   with in_process.InProcessRuntime() as started:
-    with pytest.raises(TypeError, match=r'must take a state and client ids'):
+    with pytest.raises(TypeError, match=r"must take a state and client ids"):
       started.initialize(process)
-    with pytest.raises(RuntimeError, match='initialize must be called first'):
+    with pytest.raises(RuntimeError, match="initialize must be called first"):
       started.next(None, _CLIENT_IDS)
 
 
@@ -308,33 +308,33 @@ def test_rejects_secure_sums():
     return tff.federated_value(0, tff.SERVER)
 
   @tff.federated_computation(
-      tff.FederatedType(np.int32, tff.SERVER),
-      tff.FederatedType(np.str_, tff.CLIENTS),
+    tff.FederatedType(np.int32, tff.SERVER),
+    tff.FederatedType(np.str_, tff.CLIENTS),
   )
   def _next(state, client_ids):
     total = tff.federated_secure_sum_bitwidth(
-        tff.federated_map(_one, client_ids), 8
+      tff.federated_map(_one, client_ids), 8
     )
     return state, total
 
   process = tff.templates.IterativeProcess(_initialize, _next)
   with (
-      in_process.InProcessRuntime() as started,
-      pytest.raises(NotImplementedError, match='secure sums'),
+    in_process.InProcessRuntime() as started,
+    pytest.raises(NotImplementedError, match="secure sums"),
   ):
     started.initialize(process)
 
 
-@pytest.mark.parametrize('client_ids', ['12', ['1', 2], [b'1']])
+@pytest.mark.parametrize("client_ids", ["12", ["1", 2], [b"1"]])
 def test_rejects_what_is_not_a_sequence_of_strings(private_runtime, client_ids):
   started, state = private_runtime
-  with pytest.raises(TypeError, match='must be a sequence of strings'):
+  with pytest.raises(TypeError, match="must be a sequence of strings"):
     started.next(state, client_ids)
 
 
 def test_rejects_a_foreign_state(private_runtime):
   started, state = private_runtime
-  with pytest.raises(TypeError, match='state must come from'):
+  with pytest.raises(TypeError, match="state must come from"):
     started.next(started.structured_state(state), _CLIENT_IDS)
 
 
@@ -342,33 +342,33 @@ def test_rejects_a_structure_of_another_process(private_runtime):
   started, state = private_runtime
   structure = started.structured_state(state)
   weights = structure.global_model_weights
-  with pytest.raises(ValueError, match=r'must be of shape \[2, 1\]'):
+  with pytest.raises(ValueError, match=r"must be of shape \[2, 1\]"):
     started.load_state(
-        tff.learning.templates.LearningAlgorithmState(
-            tff.learning.models.ModelWeights(
-                trainable=[np.zeros([3, 1], np.float32), weights.trainable[1]],
-                non_trainable=weights.non_trainable,
-            ),
-            structure.distributor,
-            structure.client_work,
-            structure.aggregator,
-            structure.finalizer,
-        )
+      tff.learning.templates.LearningAlgorithmState(
+        tff.learning.models.ModelWeights(
+          trainable=[np.zeros([3, 1], np.float32), weights.trainable[1]],
+          non_trainable=weights.non_trainable,
+        ),
+        structure.distributor,
+        structure.client_work,
+        structure.aggregator,
+        structure.finalizer,
+      )
     )
-  with pytest.raises(ValueError, match='must be a structure'):
+  with pytest.raises(ValueError, match="must be a structure"):
     started.load_state(7)
 
 
 def test_rejects_less_than_one_client():
-  with pytest.raises(ValueError, match='concurrent_clients must be at least 1'):
+  with pytest.raises(ValueError, match="concurrent_clients must be at least 1"):
     in_process.InProcessRuntime(concurrent_clients=0)
 
 
 def test_registry():
-  with runtime.create_runtime('in_process', concurrent_clients=2) as started:
+  with runtime.create_runtime("in_process", concurrent_clients=2) as started:
     assert isinstance(started, in_process.InProcessRuntime)
     assert started.concurrent_clients == 2
-  with runtime.create_runtime('tff') as started:
+  with runtime.create_runtime("tff") as started:
     assert isinstance(started, tff_native.TffRuntime)
   with pytest.raises(ValueError, match="in_process, tff, found 'spark'"):
-    runtime.create_runtime('spark')
+    runtime.create_runtime("spark")

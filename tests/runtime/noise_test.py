@@ -23,31 +23,31 @@ from tff_fedemb.runtime import base
 # they share would be seen. The three clients' updates have these norms, in
 # units of the clip norm: two are clipped. The divisor is not their number, and
 # no two factors of mean or noise are equal, so that none passes for another.
-_NORMS = ('0.25', '1.5', '3')
+_NORMS = ("0.25", "1.5", "3")
 _LENGTH = 1000
 _CLIP_NORM = 2.0
 _NOISE_MULTIPLIER = 0.05
 _CLIENTS_PER_ROUND = 5.0
 _NUM_NOISY_ROUNDS = 100
 _TRUE_MEAN = (
-    sum(min(float(norm), 1.0) for norm in _NORMS)
-    * _CLIP_NORM
-    / np.sqrt(2 * _LENGTH)
-    / _CLIENTS_PER_ROUND
+  sum(min(float(norm), 1.0) for norm in _NORMS)
+  * _CLIP_NORM
+  / np.sqrt(2 * _LENGTH)
+  / _CLIENTS_PER_ROUND
 )
 _TRUE_STDDEV = _NOISE_MULTIPLIER * _CLIP_NORM / _CLIENTS_PER_ROUND
 _FALSE_ALARM_RATE = 1e-6
 
 
 def _build_release(
-    aggregation: tff.templates.AggregationProcess,
-    create_update: tff.Computation,
+  aggregation: tff.templates.AggregationProcess,
+  create_update: tff.Computation,
 ) -> tff.templates.IterativeProcess:
   """Rounds whose metrics are what an aggregation releases."""
 
   @tff.federated_computation(
-      aggregation.initialize.type_signature.result,
-      tff.FederatedType(np.str_, tff.CLIENTS),
+    aggregation.initialize.type_signature.result,
+    tff.FederatedType(np.str_, tff.CLIENTS),
   )
   def _next(state, client_ids):
     updates = tff.federated_map(create_update, client_ids)
@@ -62,7 +62,7 @@ def _pair_type(length: int) -> tff.Type:
 
 
 def _build_noise_process(
-    name: str = 'gaussian', **options: Any
+  name: str = "gaussian", **options: Any
 ) -> tff.templates.IterativeProcess:
   """Releases of one of our mechanisms."""
 
@@ -73,21 +73,21 @@ def _build_noise_process(
     return [tensor, tensor]
 
   created = registry.create_mechanism(
-      name,
-      mechanism.AggregatorConfig(
-          clients_per_round=_CLIENTS_PER_ROUND,
-          clip_norm=_CLIP_NORM,
-          noise_multiplier=_NOISE_MULTIPLIER,
-          **options,
-      ),
+    name,
+    mechanism.AggregatorConfig(
+      clients_per_round=_CLIENTS_PER_ROUND,
+      clip_norm=_CLIP_NORM,
+      noise_multiplier=_NOISE_MULTIPLIER,
+      **options,
+    ),
   )
   return _build_release(created.factory.create(_pair_type(_LENGTH)), _update)
 
 
 def _release(
-    started: base.Runtime,
-    process: tff.templates.IterativeProcess,
-    num_rounds: int,
+  started: base.Runtime,
+  process: tff.templates.IterativeProcess,
+  num_rounds: int,
 ) -> np.ndarray:
   state = started.initialize(process)
   releases = []
@@ -97,7 +97,7 @@ def _release(
   return np.asarray(releases, np.float64)
 
 
-@pytest.fixture(name='releases', scope='module')
+@pytest.fixture(name="releases", scope="module")
 def _releases(reference) -> dict[str, np.ndarray]:
   """Releases of both runtimes, `[rounds, tensor, number]`.
 
@@ -107,11 +107,11 @@ def _releases(reference) -> dict[str, np.ndarray]:
   process = _build_noise_process()
   halves = []
   for _ in range(2):
-    with runtime.create_runtime('in_process') as started:
+    with runtime.create_runtime("in_process") as started:
       halves.append(_release(started, process, _NUM_NOISY_ROUNDS // 2))
   return {
-      'in_process': np.concatenate(halves),
-      'tff': _release(reference, process, _NUM_NOISY_ROUNDS),
+    "in_process": np.concatenate(halves),
+    "tff": _release(reference, process, _NUM_NOISY_ROUNDS),
   }
 
 
@@ -127,33 +127,33 @@ def _test_against_theory(releases: np.ndarray) -> dict[str, float]:
     scaled = (numbers - _TRUE_MEAN) / _TRUE_STDDEV
     count = len(scaled)
     p_values |= {
-        f'mean of tensor {index}': _two_sided(
-            stats.norm(), scaled.mean() * np.sqrt(count)
-        ),
-        f'variance of tensor {index}': _two_sided(
-            stats.chi2(count), np.square(scaled).sum()
-        ),
-        f'shape of tensor {index}': stats.kstest(scaled, 'norm').pvalue,
+      f"mean of tensor {index}": _two_sided(
+        stats.norm(), scaled.mean() * np.sqrt(count)
+      ),
+      f"variance of tensor {index}": _two_sided(
+        stats.chi2(count), np.square(scaled).sum()
+      ),
+      f"shape of tensor {index}": stats.kstest(scaled, "norm").pvalue,
     }
   return p_values
 
 
 def _test_against_each_other(
-    first: np.ndarray, second: np.ndarray
+  first: np.ndarray, second: np.ndarray
 ) -> dict[str, float]:
   """P-values of two samples of one normal distribution, whichever it is."""
   p_values = {}
   for index in range(2):
     numbers, others = first[:, index].ravel(), second[:, index].ravel()
     p_values |= {
-        f'mean of tensor {index}': stats.ttest_ind(
-            numbers, others, equal_var=False
-        ).pvalue,
-        f'variance of tensor {index}': _two_sided(
-            stats.f(len(numbers) - 1, len(others) - 1),
-            np.var(numbers, ddof=1) / np.var(others, ddof=1),
-        ),
-        f'shape of tensor {index}': stats.ks_2samp(numbers, others).pvalue,
+      f"mean of tensor {index}": stats.ttest_ind(
+        numbers, others, equal_var=False
+      ).pvalue,
+      f"variance of tensor {index}": _two_sided(
+        stats.f(len(numbers) - 1, len(others) - 1),
+        np.var(numbers, ddof=1) / np.var(others, ddof=1),
+      ),
+      f"shape of tensor {index}": stats.ks_2samp(numbers, others).pvalue,
     }
   return p_values
 
@@ -166,18 +166,18 @@ def _test_independence(*releases: np.ndarray) -> dict[str, float]:
   largest = np.abs(correlations).max()
   statistic = largest * np.sqrt((_LENGTH - 2) / (1.0 - largest**2))
   p_values = {
-      'any two tensors': len(correlations)
-      * _two_sided(stats.t(_LENGTH - 2), statistic)
+    "any two tensors": len(correlations)
+    * _two_sided(stats.t(_LENGTH - 2), statistic)
   }
   # All pairs of a kind together: a correlation too weak to be seen in one.
   for run, release in enumerate(releases):
     for kind, first, second in (
-        ('two tensors', release[:, 0], release[:, 1]),
-        ('successive rounds', release[:-1], release[1:]),
-        ('neighbours', release[..., :-1], release[..., 1:]),
+      ("two tensors", release[:, 0], release[:, 1]),
+      ("successive rounds", release[:-1], release[1:]),
+      ("neighbours", release[..., :-1], release[..., 1:]),
     ):
-      p_values[f'{kind} in run {run}'] = stats.pearsonr(
-          first.ravel(), second.ravel()
+      p_values[f"{kind} in run {run}"] = stats.pearsonr(
+        first.ravel(), second.ravel()
       )[1]
   return p_values
 
@@ -191,13 +191,13 @@ def _alarms(p_values: Mapping[str, float]) -> dict[str, float]:
   threshold = _FALSE_ALARM_RATE / len(p_values)
   # Not the other way around: NaN is an alarm.
   return {
-      name: p_value
-      for name, p_value in p_values.items()
-      if not p_value >= threshold
+    name: p_value
+    for name, p_value in p_values.items()
+    if not p_value >= threshold
   }
 
 
-@pytest.mark.parametrize('name', ['in_process', 'tff'])
+@pytest.mark.parametrize("name", ["in_process", "tff"])
 def test_release_has_the_stated_distribution(name, releases):
   """Every number released is of N(true mean, (z C / m)^2).
 
@@ -227,7 +227,7 @@ def test_release_is_distributed_as_that_of_tff(releases):
   less often than once in 10^20 runs, by 3 % once in 10^4.
   """
   assert not _alarms(
-      _test_against_each_other(releases['in_process'], releases['tff'])
+    _test_against_each_other(releases["in_process"], releases["tff"])
   )
 
 
@@ -246,14 +246,14 @@ def test_noise_is_fresh(releases):
   less often than once in 10^20 runs, one of 3 % less often than once in 10^4.
   """
   assert not _alarms(
-      _test_independence(releases['in_process'], releases['tff'])
+    _test_independence(releases["in_process"], releases["tff"])
   )
 
 
 def _synthetic(seed: int, scale: float = 1.0) -> np.ndarray:
   """Releases as they should be, except for the level of the noise."""
   return np.random.default_rng(seed).normal(
-      _TRUE_MEAN, scale * _TRUE_STDDEV, [_NUM_NOISY_ROUNDS, 2, _LENGTH]
+    _TRUE_MEAN, scale * _TRUE_STDDEV, [_NUM_NOISY_ROUNDS, 2, _LENGTH]
   )
 
 
@@ -264,13 +264,13 @@ def test_sound_noise_raises_no_alarm():
   assert not _alarms(_test_independence(first, second))
 
 
-@pytest.mark.parametrize('scale', [0.95, 0.97, 1.03, 1.05])
+@pytest.mark.parametrize("scale", [0.95, 0.97, 1.03, 1.05])
 def test_wrong_noise_level_raises_an_alarm(scale):
   wrong = _synthetic(1, scale)
-  assert 'variance of tensor 1' in _alarms(_test_against_theory(wrong))
+  assert "variance of tensor 1" in _alarms(_test_against_theory(wrong))
   if abs(scale - 1.0) > 0.04:
-    assert 'variance of tensor 1' in _alarms(
-        _test_against_each_other(wrong, _synthetic(2))
+    assert "variance of tensor 1" in _alarms(
+      _test_against_each_other(wrong, _synthetic(2))
     )
 
 
@@ -278,17 +278,17 @@ def test_wrong_mean_or_shape_raises_an_alarm():
   sound, other = _synthetic(1), _synthetic(2)
   # 5 % more than the true mean.
   shifted = sound + 0.05 * _TRUE_MEAN
-  assert 'mean of tensor 0' in _alarms(_test_against_theory(shifted))
-  assert 'mean of tensor 0' in _alarms(
-      _test_against_each_other(sound + 0.1 * _TRUE_MEAN, other)
+  assert "mean of tensor 0" in _alarms(_test_against_theory(shifted))
+  assert "mean of tensor 0" in _alarms(
+    _test_against_each_other(sound + 0.1 * _TRUE_MEAN, other)
   )
   # The same mean and variance, but another distribution.
   laplace = np.random.default_rng(1).laplace(
-      _TRUE_MEAN, _TRUE_STDDEV / np.sqrt(2.0), sound.shape
+    _TRUE_MEAN, _TRUE_STDDEV / np.sqrt(2.0), sound.shape
   )
-  assert 'shape of tensor 0' in _alarms(_test_against_theory(laplace))
-  assert 'shape of tensor 0' in _alarms(
-      _test_against_each_other(laplace, other)
+  assert "shape of tensor 0" in _alarms(_test_against_theory(laplace))
+  assert "shape of tensor 0" in _alarms(
+    _test_against_each_other(laplace, other)
   )
 
 
@@ -297,19 +297,19 @@ def test_stale_noise_raises_an_alarm():
   repeated = sound.copy()
   repeated[70, 1] = sound[3, 0]
   assert set(_alarms(_test_independence(repeated, other))) == {
-      'any two tensors'
+    "any two tensors"
   }
   shared = sound.copy()
   shared[:, 1] = 0.05 * (sound[:, 0] - _TRUE_MEAN) + sound[:, 1]
-  assert 'two tensors in run 0' in _alarms(_test_independence(shared, other))
+  assert "two tensors in run 0" in _alarms(_test_independence(shared, other))
   lingering = sound.copy()
   lingering[1:] += 0.05 * (sound[:-1] - _TRUE_MEAN)
-  assert 'successive rounds in run 1' in _alarms(
-      _test_independence(other, lingering)
+  assert "successive rounds in run 1" in _alarms(
+    _test_independence(other, lingering)
   )
   smooth = sound.copy()
   smooth[..., 1:] += 0.05 * (sound[..., :-1] - _TRUE_MEAN)
-  assert 'neighbours in run 0' in _alarms(_test_independence(smooth, other))
+  assert "neighbours in run 0" in _alarms(_test_independence(smooth, other))
 
 
 def test_noise_is_drawn_once():
@@ -319,15 +319,15 @@ def test_noise_is_drawn_once():
     return [tf.zeros([20]), tf.zeros([20])]
 
   standard = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-      noise_multiplier=1.0, clients_per_round=1.0, clip=1.0
+    noise_multiplier=1.0, clients_per_round=1.0, clip=1.0
   )
   process = _build_release(standard.create(_pair_type(20)), _zeros)
   draws = []
   for _ in range(2):
-    with runtime.create_runtime('in_process', concurrent_clients=1) as started:
+    with runtime.create_runtime("in_process", concurrent_clients=1) as started:
       state = started.initialize(process)
       for _ in range(2):
-        state, noise = started.next(state, ['1', '2'])
+        state, noise = started.next(state, ["1", "2"])
         draws.extend(noise)
   draws = np.concatenate(draws)
   # 2 sessions x 2 rounds x 2 tensors x 20 standard normal numbers, all
@@ -338,21 +338,21 @@ def test_noise_is_drawn_once():
 
 
 @pytest.mark.parametrize(
-    ('name', 'options'),
-    [
-        ('tree', {'restart_every': 3}),
-        ('adaptive_tree', {'restart_every': 3}),
-        ('blt', {'min_separation': 2}),
-        ('banded', {'min_separation': 2}),
-    ],
+  ("name", "options"),
+  [
+    ("tree", {"restart_every": 3}),
+    ("adaptive_tree", {"restart_every": 3}),
+    ("blt", {"min_separation": 2}),
+    ("banded", {"min_separation": 2}),
+  ],
 )
 def test_seeded_noise_is_the_same_in_both_runtimes(name, options, reference):
   num_rounds = 5
   process = _build_noise_process(
-      name, rounds=num_rounds, noise_seed=3, **options
+    name, rounds=num_rounds, noise_seed=3, **options
   )
   expected = _release(reference, process, num_rounds)
-  with runtime.create_runtime('in_process') as started:
+  with runtime.create_runtime("in_process") as started:
     found = _release(started, process, num_rounds)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
     # A run of one that goes on in the other.

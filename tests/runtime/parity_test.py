@@ -31,10 +31,10 @@ from tff_fedemb.models import heads
 from tff_fedemb.runtime import base
 
 # The models have it for their weights that are not trained.
-pytestmark = pytest.mark.filterwarnings('ignore:Batch Normalization')
+pytestmark = pytest.mark.filterwarnings("ignore:Batch Normalization")
 
 # Cohorts of different sizes, so that no round can pass for another.
-_ROUNDS = (('3', '1', '4'), ('15', '9'), ('2', '6', '5', '3'))
+_ROUNDS = (("3", "1", "4"), ("15", "9"), ("2", "6", "5", "3"))
 _NUM_FEATURES = 3
 _IMAGE_SHAPE = (4, 4, 1)
 _NUM_CLASSES = 4
@@ -46,18 +46,18 @@ def _num_examples(number: int) -> int:
 
 
 def _draw(
-    client_id: tf.Tensor,
-    shape: Sequence[int],
-    stream: int,
-    low: int | float,
-    high: int | float,
-    dtype: tf.DType = tf.float32,
+  client_id: tf.Tensor,
+  shape: Sequence[int],
+  stream: int,
+  low: int | float,
+  high: int | float,
+  dtype: tf.DType = tf.float32,
 ) -> tf.Tensor:
   """A client's own random numbers, one row per example."""
   number = tf.strings.to_number(client_id, tf.int64)
   # The count by itself would make shapes that nobody knows while tracing.
   rows = tf.random.stateless_uniform(
-      [_num_examples(3), *shape], tf.stack([number, stream]), low, high, dtype
+    [_num_examples(3), *shape], tf.stack([number, stream]), low, high, dtype
   )
   return rows[: _num_examples(number)]
 
@@ -69,16 +69,16 @@ def _create_examples(client_id):
   slope = tf.strings.to_number(client_id) / 10.0
   y = slope * tf.reduce_sum(x, axis=1, keepdims=True) + tf.abs(x[:, :1])
   return (
-      tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y))
-      .batch(4)
-      .with_options(pipelines.build_options())
+    tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y))
+    .batch(4)
+    .with_options(pipelines.build_options())
   )
 
 
 @tff.tensorflow.computation(np.str_)
 def _create_points(client_id):
   return tf.data.Dataset.from_tensor_slices(
-      _draw(client_id, [_NUM_FEATURES], 2, -2.0, 2.0)
+    _draw(client_id, [_NUM_FEATURES], 2, -2.0, 2.0)
   ).with_options(pipelines.build_options())
 
 
@@ -87,11 +87,11 @@ def _create_images(client_id):
   images = _draw(client_id, _IMAGE_SHAPE, 3, 0, 256, tf.int32)
   labels = _draw(client_id, [], 4, 0, _NUM_CLASSES, tf.int64)
   return (
-      tf.data.Dataset.from_tensor_slices(
-          collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
-      )
-      .batch(3)
-      .with_options(pipelines.build_options())
+    tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
+    )
+    .batch(3)
+    .with_options(pipelines.build_options())
   )
 
 
@@ -99,97 +99,100 @@ def _create_model() -> tff.learning.models.VariableModel:
   """A network that has weights of both kinds, trainable or not."""
   inputs = tf.keras.Input([_NUM_FEATURES])
   hidden = tf.keras.layers.Dense(
-      4,
-      activation='tanh',
-      kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
+    4,
+    activation="tanh",
+    kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
   )(inputs)
   hidden = tf.keras.layers.BatchNormalization()(hidden)
   outputs = tf.keras.layers.Dense(
-      1, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=2)
+    1, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=2)
   )(hidden)
   return tff.learning.models.from_keras_model(
-      tf.keras.Model(inputs, outputs),
-      loss=tf.keras.losses.MeanSquaredError(),
-      metrics=[tf.keras.metrics.MeanAbsoluteError()],
-      input_spec=collections.OrderedDict(
-          x=tf.TensorSpec([None, _NUM_FEATURES]), y=tf.TensorSpec([None, 1])
-      ),
+    tf.keras.Model(inputs, outputs),
+    loss=tf.keras.losses.MeanSquaredError(),
+    metrics=[tf.keras.metrics.MeanAbsoluteError()],
+    input_spec=collections.OrderedDict(
+      x=tf.TensorSpec([None, _NUM_FEATURES]), y=tf.TensorSpec([None, 1])
+    ),
   )
 
 
 def _create_backbone() -> tf.keras.Model:
-  return tf.keras.Sequential([
+  return tf.keras.Sequential(
+    [
       tf.keras.layers.InputLayer(input_shape=_IMAGE_SHAPE),
       tf.keras.layers.Rescaling(1.0 / 255.0),
       tf.keras.layers.Flatten(),
       tf.keras.layers.Dense(
-          3, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
+        3, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
       ),
-  ])
+    ]
+  )
 
 
 def _own_options(client_optimizer: str, clip_norm: float) -> dict[str, Any]:
   """What `build_fedemb` and `build_fedavg` have in common."""
   return {
-      'example_type': composition.build_example_type(_IMAGE_SHAPE),
-      'aggregator': registry.create_mechanism(
-          'gaussian',
-          mechanism.AggregatorConfig(
-              clients_per_round=3.0, clip_norm=clip_norm, noise_multiplier=0.0
-          ),
-      ).factory,
-      'server_optimizer': server_optimizers.build_server_optimizer(
-          'sgd', learning_rate=0.5, momentum=0.9
+    "example_type": composition.build_example_type(_IMAGE_SHAPE),
+    "aggregator": registry.create_mechanism(
+      "gaussian",
+      mechanism.AggregatorConfig(
+        clients_per_round=3.0, clip_norm=clip_norm, noise_multiplier=0.0
       ),
-      'config': local_training.LocalTrainingConfig(
-          client_learning_rate=0.1,
-          head_lr_scale=3.0,
-          head_warmup_steps=2,
-          local_epochs=2,
-          batch_size=4,
-          client_optimizer=client_optimizer,
-      ),
-      'seed': 5,
+    ).factory,
+    "server_optimizer": server_optimizers.build_server_optimizer(
+      "sgd", learning_rate=0.5, momentum=0.9
+    ),
+    "config": local_training.LocalTrainingConfig(
+      client_learning_rate=0.1,
+      head_lr_scale=3.0,
+      head_warmup_steps=2,
+      local_epochs=2,
+      batch_size=4,
+      client_optimizer=client_optimizer,
+    ),
+    "seed": 5,
   }
 
 
 def _build_fedemb() -> tff.learning.templates.LearningProcess:
   return fedemb.build_fedemb(
-      _create_backbone, heads.LinearHead(), **_own_options('adam', 0.9)
+    _create_backbone, heads.LinearHead(), **_own_options("adam", 0.9)
   )
 
 
 def _build_fedavg() -> tff.learning.templates.LearningProcess:
   return fedavg.build_fedavg(
-      _create_backbone,
-      heads.LinearHead(),
-      num_classes=_NUM_CLASSES,
-      **_own_options('sgdm', 1.9),
+    _create_backbone,
+    heads.LinearHead(),
+    num_classes=_NUM_CLASSES,
+    **_own_options("sgdm", 1.9),
   )
 
 
 def _build_fed_prox() -> tff.learning.templates.LearningProcess:
   return tff.learning.algorithms.build_unweighted_fed_prox(
-      _create_model,
-      proximal_strength=0.5,
-      client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-      server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
+    _create_model,
+    proximal_strength=0.5,
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+    server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
   )
 
 
 def _build_mime_lite() -> tff.learning.templates.LearningProcess:
   return tff.learning.algorithms.build_mime_lite_with_optimizer_schedule(
-      _create_model,
-      learning_rate_fn=lambda round_num: 0.1
-      / (1.0 + tf.cast(round_num, tf.float32)),
-      base_optimizer=tff.learning.optimizers.build_sgdm(0.1, 0.9),
-      server_optimizer=tff.learning.optimizers.build_sgdm(1.0, 0.9),
+    _create_model,
+    learning_rate_fn=lambda round_num: (
+      0.1 / (1.0 + tf.cast(round_num, tf.float32))
+    ),
+    base_optimizer=tff.learning.optimizers.build_sgdm(0.1, 0.9),
+    server_optimizer=tff.learning.optimizers.build_sgdm(1.0, 0.9),
   )
 
 
 def _build_fed_kmeans() -> tff.learning.templates.LearningProcess:
   return tff.learning.algorithms.build_fed_kmeans(
-      4, (_NUM_FEATURES,), random_seed=(1, 2)
+    4, (_NUM_FEATURES,), random_seed=(1, 2)
   )
 
 
@@ -213,9 +216,9 @@ def _assert_same(found: Any, expected: Any) -> None:
   """Same containers, types and shapes, and numbers that differ by rounding."""
   tree.assert_same_structure(found, expected, check_types=True)
   for (path, found_leaf), (_, expected_leaf) in zip(
-      tree.flatten_with_path(found),
-      tree.flatten_with_path(expected),
-      strict=True,
+    tree.flatten_with_path(found),
+    tree.flatten_with_path(expected),
+    strict=True,
   ):
     assert type(found_leaf) is type(expected_leaf), path
     # A scalar string comes as `bytes`.
@@ -225,14 +228,14 @@ def _assert_same(found: Any, expected: Any) -> None:
       assert found_leaf == expected_leaf, path
     else:
       np.testing.assert_allclose(
-          found_leaf, expected_leaf, rtol=1e-5, atol=1e-5, err_msg=str(path)
+        found_leaf, expected_leaf, rtol=1e-5, atol=1e-5, err_msg=str(path)
       )
 
 
 def _compare(
-    process: tff.learning.templates.LearningProcess,
-    reference: base.Runtime,
-    change_structure: Callable[[Any], Any] | None = None,
+  process: tff.learning.templates.LearningProcess,
+  reference: base.Runtime,
+  change_structure: Callable[[Any], Any] | None = None,
 ) -> _History:
   """Runs the rounds in both runtimes and compares all that comes of them.
 
@@ -246,12 +249,12 @@ def _compare(
     What the in-process runtime computed.
   """
   histories = []
-  with runtime.create_runtime('in_process', concurrent_clients=2) as started:
+  with runtime.create_runtime("in_process", concurrent_clients=2) as started:
     for either in (started, reference):
       state = either.initialize(process)
       if change_structure is not None:
         state = either.load_state(
-            change_structure(either.structured_state(state))
+          change_structure(either.structured_state(state))
         )
       histories.append(_run(either, state))
   found, expected = histories
@@ -263,46 +266,46 @@ def _compare(
 def _smallest_move(before: Any, after: Any) -> float:
   """How far the model's tensor that moved least is from where it was."""
   first, last = (
-      # The model of k-means is one tensor.
-      tree.flatten(
-          getattr(
-              state.global_model_weights,
-              'trainable',
-              state.global_model_weights,
-          )
+    # The model of k-means is one tensor.
+    tree.flatten(
+      getattr(
+        state.global_model_weights,
+        "trainable",
+        state.global_model_weights,
       )
-      for state in (before, after)
+    )
+    for state in (before, after)
   )
   return min(np.abs(b - a).max() for a, b in zip(first, last, strict=True))
 
 
 @pytest.mark.parametrize(
-    ('build', 'create_dataset'),
-    [
-        pytest.param(_build_fedemb, _create_images, id='fedemb'),
-        pytest.param(_build_fedavg, _create_images, id='fedavg'),
-        pytest.param(_build_fed_prox, _create_examples, id='fed_prox'),
-        pytest.param(_build_mime_lite, _create_examples, id='mime_lite'),
-        pytest.param(_build_fed_kmeans, _create_points, id='fed_kmeans'),
-    ],
+  ("build", "create_dataset"),
+  [
+    pytest.param(_build_fedemb, _create_images, id="fedemb"),
+    pytest.param(_build_fedavg, _create_images, id="fedavg"),
+    pytest.param(_build_fed_prox, _create_examples, id="fed_prox"),
+    pytest.param(_build_mime_lite, _create_examples, id="mime_lite"),
+    pytest.param(_build_fed_kmeans, _create_points, id="fed_kmeans"),
+  ],
 )
 def test_training_matches_tff(build, create_dataset, reference):
   history = _compare(
-      tff.simulation.compose_dataset_computation_with_learning_process(
-          create_dataset, build()
-      ),
-      reference,
+    tff.simulation.compose_dataset_computation_with_learning_process(
+      create_dataset, build()
+    ),
+    reference,
   )
   # The comparison means something only if the model has moved, in every round.
   for before, after in zip(
-      history.states[:-1], history.states[1:], strict=True
+    history.states[:-1], history.states[1:], strict=True
   ):
     assert _smallest_move(before, after) > 5e-3
   if create_dataset is _create_images:
     # And only if clipping does something, though not all there is to do.
-    shares = [m['aggregator']['clipped_share'] for m in history.metrics]
+    shares = [m["aggregator"]["clipped_share"] for m in history.metrics]
     assert all(0.0 < share < 1.0 for share in shares), shares
-    counts = [m['client_work']['num_clients'] for m in history.metrics]
+    counts = [m["client_work"]["num_clients"] for m in history.metrics]
     assert counts == [len(client_ids) for client_ids in _ROUNDS]
 
 
@@ -310,41 +313,41 @@ def _with_weights_of_its_own(structure: Any) -> Any:
   """Weights that no initializer makes; positive, as a variance has to be."""
   generator = np.random.default_rng(0)
   return structure._replace(
-      global_model_weights=tree.map_structure(
-          lambda leaf: generator.uniform(0.5, 1.5, np.shape(leaf)).astype(
-              np.float32
-          ),
-          structure.global_model_weights,
-      )
+    global_model_weights=tree.map_structure(
+      lambda leaf: generator.uniform(0.5, 1.5, np.shape(leaf)).astype(
+        np.float32
+      ),
+      structure.global_model_weights,
+    )
   )
 
 
 def test_evaluation_matches_tff(reference):
   process = tff.simulation.compose_dataset_computation_with_learning_process(
-      _create_examples, tff.learning.algorithms.build_fed_eval(_create_model)
+    _create_examples, tff.learning.algorithms.build_fed_eval(_create_model)
   )
   history = _compare(process, reference, _with_weights_of_its_own)
   # Evaluated with the weights that were loaded, which evaluation leaves alone.
   for state in history.states:
     tree.map_structure(
-        np.testing.assert_array_equal,
-        state.global_model_weights,
-        _with_weights_of_its_own(state).global_model_weights,
+      np.testing.assert_array_equal,
+      state.global_model_weights,
+      _with_weights_of_its_own(state).global_model_weights,
     )
-  evaluations = [m['client_work']['eval'] for m in history.metrics]
+  evaluations = [m["client_work"]["eval"] for m in history.metrics]
   counts = [
-      sum(_num_examples(int(client_id)) for client_id in client_ids)
-      for client_ids in _ROUNDS
+    sum(_num_examples(int(client_id)) for client_id in client_ids)
+    for client_ids in _ROUNDS
   ]
   for kind, expected in (
-      ('current_round_metrics', counts),
-      ('total_rounds_metrics', np.cumsum(counts)),
+    ("current_round_metrics", counts),
+    ("total_rounds_metrics", np.cumsum(counts)),
   ):
     np.testing.assert_array_equal(
-        [evaluation[kind]['num_examples'] for evaluation in evaluations],
-        expected,
+      [evaluation[kind]["num_examples"] for evaluation in evaluations],
+      expected,
     )
-  loss = evaluations[0]['current_round_metrics']['loss']
+  loss = evaluations[0]["current_round_metrics"]["loss"]
   expected_loss = _expected_loss(history.states[0].global_model_weights)
   np.testing.assert_allclose(loss, expected_loss, rtol=1e-4)
 

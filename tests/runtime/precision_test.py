@@ -22,30 +22,30 @@ from tff_fedemb.runtime import precision
 
 _SHAPE = (12, 12, 1)
 
-_AMX = 'flags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n'
-_AVX = 'flags\t\t: fpu avx512_bf16\n'
-_OLD = 'flags\t\t: fpu avx2\n'
-_ARM = 'Features\t: fp asimd bf16\n'
+_AMX = "flags\t\t: fpu avx512_bf16 amx_bf16 amx_tile\n"
+_AVX = "flags\t\t: fpu avx512_bf16\n"
+_OLD = "flags\t\t: fpu avx2\n"
+_ARM = "Features\t: fp asimd bf16\n"
 
 
 @pytest.fixture
 def set_processor(tmp_path, monkeypatch):
   def set_features(text):
-    path = tmp_path / 'cpuinfo'
-    path.write_text('processor\t: 0\n' + text)
-    monkeypatch.setattr(precision, '_CPU_INFO', path)
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\n" + text)
+    monkeypatch.setattr(precision, "_CPU_INFO", path)
 
   return set_features
 
 
 @pytest.mark.parametrize(
-    ('features', 'expected'),
-    [
-        (_AMX, ('float32', 'bfloat16_math', 'mixed_bfloat16')),
-        (_ARM, ('float32', 'bfloat16_math', 'mixed_bfloat16')),
-        (_AVX, ('float32', 'mixed_bfloat16')),
-        (_OLD, ('float32',)),
-    ],
+  ("features", "expected"),
+  [
+    (_AMX, ("float32", "bfloat16_math", "mixed_bfloat16")),
+    (_ARM, ("float32", "bfloat16_math", "mixed_bfloat16")),
+    (_AVX, ("float32", "mixed_bfloat16")),
+    (_OLD, ("float32",)),
+  ],
 )
 def test_supported_precisions(set_processor, features, expected):
   set_processor(features)
@@ -53,30 +53,30 @@ def test_supported_precisions(set_processor, features, expected):
 
 
 def test_unknown_processor_has_float32_alone(tmp_path, monkeypatch):
-  monkeypatch.setattr(precision, '_CPU_INFO', tmp_path / 'none')
-  assert precision.supported_precisions() == ('float32',)
+  monkeypatch.setattr(precision, "_CPU_INFO", tmp_path / "none")
+  assert precision.supported_precisions() == ("float32",)
 
 
 def test_refuses_what_the_processor_would_ignore(set_processor):
   set_processor(_AVX)
-  precision.check_precision('mixed_bfloat16')
+  precision.check_precision("mixed_bfloat16")
   with pytest.raises(
-      ValueError,
-      match='must be one of float32, mixed_bfloat16 on this processor, found'
-      ' bfloat16_math, which needs amx_bf16 or bf16',
+    ValueError,
+    match="must be one of float32, mixed_bfloat16 on this processor, found"
+    " bfloat16_math, which needs amx_bf16 or bf16",
   ):
-    precision.check_precision('bfloat16_math')
+    precision.check_precision("bfloat16_math")
   with pytest.raises(ValueError, match="found 'half'"):
-    precision.check_precision('half')
+    precision.check_precision("half")
 
 
 def test_sets_the_mode_of_onednn_only_where_asked(monkeypatch):
-  name = 'ONEDNN_DEFAULT_FPMATH_MODE'
-  monkeypatch.setenv(name, 'STRICT')
-  precision.set_environment('float32')
-  assert os.environ[name] == 'STRICT'
-  precision.set_environment('bfloat16_math')
-  assert os.environ[name] == 'BF16'
+  name = "ONEDNN_DEFAULT_FPMATH_MODE"
+  monkeypatch.setenv(name, "STRICT")
+  precision.set_environment("float32")
+  assert os.environ[name] == "STRICT"
+  precision.set_environment("bfloat16_math")
+  assert os.environ[name] == "BF16"
 
 
 @tff.tensorflow.computation(np.str_)
@@ -89,58 +89,56 @@ def _create_dataset(client_id):
   noise = tf.random.stateless_uniform([64, *_SHAPE], seed, 0, 56, tf.int64)
   images = 50 * stripes + noise
   return tf.data.Dataset.from_tensor_slices(
-      collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
+    collections.OrderedDict(x=tf.cast(images, tf.uint8), y=labels)
   ).batch(16)
 
 
-def _build_process(clip_norm, client_optimizer='sgd'):
+def _build_process(clip_norm, client_optimizer="sgd"):
   return tff.simulation.compose_dataset_computation_with_learning_process(
-      _create_dataset,
-      fedemb.build_fedemb(
-          functools.partial(lenet.create_lenet, _SHAPE, embedding_dim=16),
-          heads.LinearHead(),
-          example_type=composition.build_example_type(_SHAPE),
-          aggregator=registry.create_mechanism(
-              'clip_only', mechanism.AggregatorConfig(1.0, clip_norm)
-          ).factory,
-          server_optimizer=server_optimizers.build_server_optimizer(
-              'sgd', learning_rate=1.0, momentum=0.0
-          ),
-          config=local_training.LocalTrainingConfig(
-              batch_size=16, client_optimizer=client_optimizer
-          ),
+    _create_dataset,
+    fedemb.build_fedemb(
+      functools.partial(lenet.create_lenet, _SHAPE, embedding_dim=16),
+      heads.LinearHead(),
+      example_type=composition.build_example_type(_SHAPE),
+      aggregator=registry.create_mechanism(
+        "clip_only", mechanism.AggregatorConfig(1.0, clip_norm)
+      ).factory,
+      server_optimizer=server_optimizers.build_server_optimizer(
+        "sgd", learning_rate=1.0, momentum=0.0
       ),
+      config=local_training.LocalTrainingConfig(
+        batch_size=16, client_optimizer=client_optimizer
+      ),
+    ),
   )
 
 
 def _run_round(process, compute_precision):
   """Returns the server's update by one client from one fixed model."""
-  with runtimes.create_runtime(
-      compute_precision=compute_precision
-  ) as started:
+  with runtimes.create_runtime(compute_precision=compute_precision) as started:
     state = started.structured_state(started.initialize(process))
     before = [
-        np.random.default_rng(0).normal(0.0, 0.05, w.shape).astype(w.dtype)
-        for w in state.global_model_weights.trainable
+      np.random.default_rng(0).normal(0.0, 0.05, w.shape).astype(w.dtype)
+      for w in state.global_model_weights.trainable
     ]
     weights = tff.learning.models.ModelWeights(tuple(before), ())
     loaded = started.load_state(state._replace(global_model_weights=weights))
-    after, _ = started.next(loaded, ['1'])
+    after, _ = started.next(loaded, ["1"])
     trained = started.structured_state(after).global_model_weights.trainable
     return np.concatenate(
-        [np.ravel(b - a) for b, a in zip(before, trained, strict=True)]
+      [np.ravel(b - a) for b, a in zip(before, trained, strict=True)]
     )
 
 
-@pytest.mark.parametrize('client_optimizer', ['sgd', 'sgdm'])
+@pytest.mark.parametrize("client_optimizer", ["sgd", "sgdm"])
 @pytest.mark.skipif(
-    'mixed_bfloat16' not in precision.supported_precisions(),
-    reason='needs a processor with bfloat16',
+  "mixed_bfloat16" not in precision.supported_precisions(),
+  reason="needs a processor with bfloat16",
 )
 def test_mixed_bfloat16_rounds_products_and_nothing_after(client_optimizer):
   process = _build_process(1e6, client_optimizer)
-  exact = _run_round(process, 'float32')
-  rounded = _run_round(process, 'mixed_bfloat16')
+  exact = _run_round(process, "float32")
+  rounded = _run_round(process, "mixed_bfloat16")
   # bfloat16 has 8 bits: a relative error of up to 2^-9 for each factor. Weights
   # that were rounded themselves would be off by as much as the update is long.
   distance = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
@@ -148,8 +146,8 @@ def test_mixed_bfloat16_rounds_products_and_nothing_after(client_optimizer):
   # Clipping holds what it promises to the last bits of float32.
   clip_norm = 0.5 * float(np.linalg.norm(rounded))
   clipped = _run_round(
-      _build_process(clip_norm, client_optimizer), 'mixed_bfloat16'
+    _build_process(clip_norm, client_optimizer), "mixed_bfloat16"
   )
   np.testing.assert_allclose(
-      np.linalg.norm(clipped.astype(np.float64)), clip_norm, rtol=1e-4
+    np.linalg.norm(clipped.astype(np.float64)), clip_norm, rtol=1e-4
   )

@@ -35,8 +35,8 @@ def _build_process():
     return number + 1
 
   @tff.federated_computation(
-      tff.FederatedType(np.int32, tff.SERVER),
-      tff.FederatedType(np.str_, tff.CLIENTS),
+    tff.FederatedType(np.int32, tff.SERVER),
+    tff.FederatedType(np.str_, tff.CLIENTS),
   )
   def _next(state, client_ids):
     letters = tff.federated_sum(tff.federated_map(_length, client_ids))
@@ -47,7 +47,7 @@ def _build_process():
 
 def _workers(process: psutil.Process) -> list[psutil.Process]:
   return [
-      child for child in process.children() if child.name() == 'worker_binary'
+    child for child in process.children() if child.name() == "worker_binary"
   ]
 
 
@@ -56,28 +56,28 @@ def test_runs_rounds_and_ends_its_worker():
   with tff_native.TffRuntime(concurrent_clients=2) as started:
     state = started.initialize(_build_process())
     assert len(_workers(psutil.Process())) == len(workers_before) + 1
-    state, letters = started.next(state, ['ab', 'c', 'def'])
+    state, letters = started.next(state, ["ab", "c", "def"])
     assert letters == 6
     state = started.load_state(started.structured_state(state))
     state, letters = started.next(state, [])
     assert letters == 0
     assert started.structured_state(state) == 2
-    with pytest.raises(TypeError, match='must be a sequence of strings'):
-      started.next(state, 'ab')
-    with pytest.raises(ValueError, match='must be of dtype int32'):
+    with pytest.raises(TypeError, match="must be a sequence of strings"):
+      started.next(state, "ab")
+    with pytest.raises(ValueError, match="must be of dtype int32"):
       started.load_state(np.float64(1.0))
   assert _workers(psutil.Process()) == workers_before
-  with pytest.raises(RuntimeError, match='initialize must be called first'):
-    started.next(state, ['ab'])
-  with pytest.raises(RuntimeError, match='must be open'):
+  with pytest.raises(RuntimeError, match="initialize must be called first"):
+    started.next(state, ["ab"])
+  with pytest.raises(RuntimeError, match="must be open"):
     started.initialize(_build_process())
 
 
-@pytest.mark.parametrize(('chosen', 'expected'), [(None, '1'), ('3', '3')])
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "1"), ("3", "3")])
 def test_worker_computes_with_one_thread_an_operation(
-    monkeypatch, chosen, expected
+  monkeypatch, chosen, expected
 ):
-  name = 'TF_NUM_INTRAOP_THREADS'
+  name = "TF_NUM_INTRAOP_THREADS"
   monkeypatch.delenv(name, raising=False)
   if chosen is not None:
     monkeypatch.setenv(name, chosen)
@@ -91,16 +91,16 @@ def test_worker_computes_with_one_thread_an_operation(
 
 
 def test_rejects_less_than_one_client():
-  with pytest.raises(ValueError, match='concurrent_clients must be at least 1'):
+  with pytest.raises(ValueError, match="concurrent_clients must be at least 1"):
     tff_native.TffRuntime(concurrent_clients=0)
 
 
 @pytest.mark.parametrize(
-    ('value', 'message'),
-    [
-        ('skip', "on_client_error must be 'fail' in TFF's own runtime"),
-        ('ignore', "on_client_error must be one of fail, skip, found 'ignore'"),
-    ],
+  ("value", "message"),
+  [
+    ("skip", "on_client_error must be 'fail' in TFF's own runtime"),
+    ("ignore", "on_client_error must be one of fail, skip, found 'ignore'"),
+  ],
 )
 def test_cannot_skip_clients(value, message):
   with pytest.raises(ValueError, match=message):
@@ -113,9 +113,9 @@ def test_check_process_names_the_remedy():
     return state + number, number
 
   process = tff.templates.IterativeProcess(
-      tff.tensorflow.computation(lambda: 0), _next
+    tff.tensorflow.computation(lambda: 0), _next
   )
-  with pytest.raises(TypeError, match=r'found int32.*Compose the process'):
+  with pytest.raises(TypeError, match=r"found int32.*Compose the process"):
     base.check_process(process)
 
 
@@ -149,42 +149,42 @@ if sys.argv[3].startswith('SIG'):
 
 
 @pytest.mark.parametrize(
-    ('ending', 'return_code'),
-    [
-        ('normal', 0),
-        pytest.param('exception', 1, marks=pytest.mark.slow),
-        # Python ends itself by the signal that it was interrupted by.
-        pytest.param('SIGINT', -signal.SIGINT, marks=pytest.mark.slow),
-        ('SIGTERM', 128 + signal.SIGTERM),
-    ],
+  ("ending", "return_code"),
+  [
+    ("normal", 0),
+    pytest.param("exception", 1, marks=pytest.mark.slow),
+    # Python ends itself by the signal that it was interrupted by.
+    pytest.param("SIGINT", -signal.SIGINT, marks=pytest.mark.slow),
+    ("SIGTERM", 128 + signal.SIGTERM),
+  ],
 )
 def test_no_worker_outlives_a_program(ending, return_code, tmp_path):
   """Nor where a shell has started it in the background, SIGINT ignored."""
-  ready = tmp_path / 'ready'
-  script = tmp_path / 'program.py'
+  ready = tmp_path / "ready"
+  script = tmp_path / "program.py"
   script.write_text(_PROGRAM)
-  with open(tmp_path / 'output', 'w') as output:
+  with open(tmp_path / "output", "w") as output:
     program = subprocess.Popen(
-        [sys.executable, str(script), __file__, str(ready), ending],
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        cwd=pathlib.Path(__file__).parents[2],
-        env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+      [sys.executable, str(script), __file__, str(ready), ending],
+      stdout=output,
+      stderr=subprocess.STDOUT,
+      cwd=pathlib.Path(__file__).parents[2],
+      env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
   try:
-    if ending.startswith('SIG'):
+    if ending.startswith("SIG"):
       deadline = time.monotonic() + _TIMEOUT_SECONDS
       while not ready.exists() and program.poll() is None:
-        assert time.monotonic() < deadline, 'the program must get ready'
+        assert time.monotonic() < deadline, "the program must get ready"
         time.sleep(0.1)
       program.send_signal(getattr(signal, ending))
     assert program.wait(timeout=_TIMEOUT_SECONDS) == return_code
   finally:
     program.kill()
-  text = (tmp_path / 'output').read_text()
+  text = (tmp_path / "output").read_text()
   workers = [int(process_id) for process_id in ready.read_text().split()]
   assert len(workers) == 2, text
   assert not any(psutil.pid_exists(process_id) for process_id in workers)
-  assert 'Exception ignored' not in text
-  assert ('on purpose' in text) == (ending == 'exception')
+  assert "Exception ignored" not in text
+  assert ("on purpose" in text) == (ending == "exception")

@@ -18,17 +18,17 @@ def test_columns():
   np.testing.assert_array_equal(strategy.first_column(3), [1.0, 0.5, 0.0])
   np.testing.assert_array_equal(strategy.first_column(1), [1.0])
   np.testing.assert_array_equal(
-      strategy.inverse_first_column(3), [1.0, -0.5, 0.25]
+    strategy.inverse_first_column(3), [1.0, -0.5, 0.25]
   )
 
 
 @pytest.mark.parametrize(
-    ("coefficients", "message"),
-    [
-        ((), r"must start with 1, found \(\)"),
-        ((0.5, 0.1), r"must start with 1, found \(0.5,\)"),
-        ((1.0, float("inf")), "must be finite, found"),
-    ],
+  ("coefficients", "message"),
+  [
+    ((), r"must start with 1, found \(\)"),
+    ((0.5, 0.1), r"must start with 1, found \(0.5,\)"),
+    ((1.0, float("inf")), "must be finite, found"),
+  ],
 )
 def test_values_out_of_range(coefficients, message):
   with pytest.raises(ValueError, match=message):
@@ -41,51 +41,51 @@ def test_optimum_at_published_setting():
   assert time.monotonic() - start < 5.0
   assert len(strategy.coefficients) == 77
   ratio = tree.TreeStrategy().prefix_sum_rmse(
-      800, **_PUBLISHED
+    800, **_PUBLISHED
   ) / strategy.prefix_sum_rmse(800, **_PUBLISHED)
   assert 1.84 < ratio < 1.86
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-    ("rounds", "min_separation", "max_participations", "num_bands"),
-    [
-        (2, 2, None, None),
-        (40, 4, None, 2),
-        (40, 4, 3, None),
-        (60, 5, None, None),
-        (30, 50, None, 4),
-        (800, 77, 11, 2),
-    ],
+  ("rounds", "min_separation", "max_participations", "num_bands"),
+  [
+    (2, 2, None, None),
+    (40, 4, None, 2),
+    (40, 4, 3, None),
+    (60, 5, None, None),
+    (30, 50, None, 4),
+    (800, 77, 11, 2),
+  ],
 )
 def test_optimum_is_that_of_a_search_without_gradients(
-    rounds, min_separation, max_participations, num_bands
+  rounds, min_separation, max_participations, num_bands
 ):
   schedule = {
-      "min_separation": min_separation,
-      "max_participations": max_participations,
+    "min_separation": min_separation,
+    "max_participations": max_participations,
   }
   strategy = banded.optimize_banded(
-      rounds=rounds, num_bands=num_bands, **schedule
+    rounds=rounds, num_bands=num_bands, **schedule
   )
   expected = optimize.minimize(
-      lambda free: banded.BandedToeplitzStrategy((1.0, *free)).prefix_sum_rmse(
-          rounds, **schedule
-      ),
-      np.full(len(strategy.coefficients) - 1, 0.4),
-      method="Nelder-Mead",
-      bounds=[(-0.9, 0.9)] * (len(strategy.coefficients) - 1),
-      options={"xatol": 1e-8, "fatol": 1e-10, "maxiter": 5_000},
+    lambda free: banded.BandedToeplitzStrategy((1.0, *free)).prefix_sum_rmse(
+      rounds, **schedule
+    ),
+    np.full(len(strategy.coefficients) - 1, 0.4),
+    method="Nelder-Mead",
+    bounds=[(-0.9, 0.9)] * (len(strategy.coefficients) - 1),
+    options={"xatol": 1e-8, "fatol": 1e-10, "maxiter": 5_000},
   )
   assert strategy.prefix_sum_rmse(rounds, **schedule) == pytest.approx(
-      expected.fun, rel=1e-8
+    expected.fun, rel=1e-8
   )
 
 
 def test_optimum_for_one_participation_is_near_the_square_root():
   strategy = banded.optimize_banded(rounds=500, min_separation=500)
   np.testing.assert_allclose(
-      strategy.coefficients[:4], [1, 1 / 2, 3 / 8, 5 / 16], rtol=1e-2
+    strategy.coefficients[:4], [1, 1 / 2, 3 / 8, 5 / 16], rtol=1e-2
   )
 
 
@@ -95,7 +95,7 @@ def test_one_band_is_independent_noise():
   np.testing.assert_array_equal(strategy.round_stddevs(9), np.ones(9))
   # Three participations; prefix sums of 1 ... 9 rounds.
   assert strategy.prefix_sum_rmse(9, min_separation=3) == pytest.approx(
-      np.sqrt(5.0 * 3.0)
+    np.sqrt(5.0 * 3.0)
   )
 
 
@@ -106,15 +106,15 @@ def test_bands_that_overlap_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"rounds": 0}, "rounds must be at least 1, found 0"),
-        ({"min_separation": 0}, "min_separation must be .* found 0"),
-        ({"max_participations": 0}, "max_participations must be .* found 0"),
-        ({"num_bands": 0}, r"num_bands must be .* \[1, 3\], found 0"),
-        ({"num_bands": 4}, r"num_bands must be .* \[1, 3\], found 4"),
-        ({"rounds": 2, "num_bands": 3}, r"\[1, 2\], found 3"),
-    ],
+  ("arguments", "message"),
+  [
+    ({"rounds": 0}, "rounds must be at least 1, found 0"),
+    ({"min_separation": 0}, "min_separation must be .* found 0"),
+    ({"max_participations": 0}, "max_participations must be .* found 0"),
+    ({"num_bands": 0}, r"num_bands must be .* \[1, 3\], found 0"),
+    ({"num_bands": 4}, r"num_bands must be .* \[1, 3\], found 4"),
+    ({"rounds": 2, "num_bands": 3}, r"\[1, 2\], found 3"),
+  ],
 )
 def test_optimisation_out_of_range(arguments, message):
   schedule = {"rounds": 9, "min_separation": 3, **arguments}

@@ -16,8 +16,8 @@ _PUBLISHED = {"min_separation": 77, "max_participations": 11}
 def test_column_by_hand():
   strategy = blt.BltStrategy(decays=(0.5, 0.25), weights=(0.5, 0.25))
   np.testing.assert_allclose(
-      strategy.first_column(4),
-      [1.0, 0.75, 0.25 + 0.0625, 0.125 + 0.015625],
+    strategy.first_column(4),
+    [1.0, 0.75, 0.25 + 0.0625, 0.125 + 0.015625],
   )
   np.testing.assert_array_equal(strategy.first_column(1), [1.0])
 
@@ -29,17 +29,17 @@ def test_sequences_become_tuples():
 
 
 @pytest.mark.parametrize(
-    ("decays", "weights", "message"),
-    [
-        ((), (), r"number of decays must be in \[1, 4\], found 0"),
-        ((0.5,) * 5, (0.1,) * 5, r"in \[1, 4\], found 5"),
-        ((0.5,), (0.1, 0.1), r"as many as decays \(1\), found 2"),
-        ((1.0,), (0.1,), r"decays must be in \(0, 1\), found \(1.0,\)"),
-        ((float("nan"),), (0.1,), "decays must be .* found"),
-        ((0.5,), (0.0,), "weights must be positive .* found"),
-        ((0.5, 0.4), (0.6, 0.5), "sum of at most 1, found"),
-        ((0.5,), (float("nan"),), "weights must be .* found"),
-    ],
+  ("decays", "weights", "message"),
+  [
+    ((), (), r"number of decays must be in \[1, 4\], found 0"),
+    ((0.5,) * 5, (0.1,) * 5, r"in \[1, 4\], found 5"),
+    ((0.5,), (0.1, 0.1), r"as many as decays \(1\), found 2"),
+    ((1.0,), (0.1,), r"decays must be in \(0, 1\), found \(1.0,\)"),
+    ((float("nan"),), (0.1,), "decays must be .* found"),
+    ((0.5,), (0.0,), "weights must be positive .* found"),
+    ((0.5, 0.4), (0.6, 0.5), "sum of at most 1, found"),
+    ((0.5,), (float("nan"),), "weights must be .* found"),
+  ],
 )
 def test_values_out_of_range(decays, weights, message):
   with pytest.raises(ValueError, match=message):
@@ -50,12 +50,12 @@ def test_values_out_of_range(decays, weights, message):
 def test_optimum_at_published_setting(num_buffers, gain):
   start = time.monotonic()
   strategy = blt.optimize_blt.__wrapped__(
-      rounds=800, num_buffers=num_buffers, **_PUBLISHED
+    rounds=800, num_buffers=num_buffers, **_PUBLISHED
   )
   assert time.monotonic() - start < 2.0
   assert len(strategy.decays) == num_buffers
   ratio = tree.TreeStrategy().prefix_sum_rmse(
-      800, **_PUBLISHED
+    800, **_PUBLISHED
   ) / strategy.prefix_sum_rmse(800, **_PUBLISHED)
   assert gain < ratio < 1.76
 
@@ -67,23 +67,23 @@ def test_thousands_of_rounds_take_seconds():
 
 
 @pytest.mark.parametrize(
-    ("rounds", "min_separation", "max_participations"),
-    [(800, 77, 11), (300, 20, 4), (100, 100, None), (200, 5, None)],
+  ("rounds", "min_separation", "max_participations"),
+  [(800, 77, 11), (300, 20, 4), (100, 100, None), (200, 5, None)],
 )
 def test_optimum_is_one_and_nears_that_of_bands(
-    rounds, min_separation, max_participations
+  rounds, min_separation, max_participations
 ):
   schedule = {
-      "min_separation": min_separation,
-      "max_participations": max_participations,
+    "min_separation": min_separation,
+    "max_participations": max_participations,
   }
   strategy = blt.optimize_blt(rounds=rounds, **schedule)
   least = strategy.prefix_sum_rmse(rounds, **schedule)
   decays, weights = np.array(strategy.decays), np.array(strategy.weights)
   for factors in ((0.99, 1.0), (1.01, 1.0), (1.0, 0.99), (1.0, 1.01)):
     for near in (
-        dataclasses.replace(strategy, decays=1 - (1 - decays) * factors),
-        dataclasses.replace(strategy, weights=weights * factors),
+      dataclasses.replace(strategy, decays=1 - (1 - decays) * factors),
+      dataclasses.replace(strategy, weights=weights * factors),
     ):
       assert near.prefix_sum_rmse(rounds, **schedule) > least * (1 - 1e-7)
   bands = banded.optimize_banded(rounds=rounds, **schedule)
@@ -94,10 +94,10 @@ def test_optimum_is_one_and_nears_that_of_bands(
 def test_more_buffers_are_no_worse():
   schedule = {"min_separation": 400}
   noise = [
-      blt.optimize_blt(
-          rounds=1_600, num_buffers=num_buffers, **schedule
-      ).prefix_sum_rmse(1_600, **schedule)
-      for num_buffers in (1, 2, 3, 4)
+    blt.optimize_blt(
+      rounds=1_600, num_buffers=num_buffers, **schedule
+    ).prefix_sum_rmse(1_600, **schedule)
+    for num_buffers in (1, 2, 3, 4)
   ]
   assert noise[0] > noise[1] * 1.01
   assert noise[1] > noise[2] > noise[3] * (1 - 1e-6)
@@ -115,13 +115,13 @@ def test_single_round():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"rounds": 0}, "rounds must be at least 1, found 0"),
-        ({"num_buffers": 0}, r"num_buffers must be in \[1, 4\], found 0"),
-        ({"num_buffers": 5}, r"num_buffers must be in \[1, 4\], found 5"),
-        ({"min_separation": 0}, "min_separation must be .* found 0"),
-    ],
+  ("arguments", "message"),
+  [
+    ({"rounds": 0}, "rounds must be at least 1, found 0"),
+    ({"num_buffers": 0}, r"num_buffers must be in \[1, 4\], found 0"),
+    ({"num_buffers": 5}, r"num_buffers must be in \[1, 4\], found 5"),
+    ({"min_separation": 0}, "min_separation must be .* found 0"),
+  ],
 )
 def test_optimisation_out_of_range(arguments, message):
   schedule = {"rounds": 5, "min_separation": 2, **arguments}

@@ -7,13 +7,13 @@ import pytest
 
 
 def _all_participations(
-    rounds: int, min_separation: int, most: int, first: int = 0
+  rounds: int, min_separation: int, most: int, first: int = 0
 ) -> Iterator[list[int]]:
   yield []
   if most:
     for start in range(first, rounds):
       for rest in _all_participations(
-          rounds, min_separation, most - 1, start + min_separation
+        rounds, min_separation, most - 1, start + min_separation
       ):
         yield [start, *rest]
 

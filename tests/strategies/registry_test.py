@@ -13,14 +13,14 @@ from tff_fedemb.strategies import tree
 
 
 @pytest.mark.parametrize(
-    "strategy",
-    [
-        tree.TreeStrategy(),
-        tree.TreeStrategy(restart_every=8, first_restart_after=3),
-        blt.BltStrategy(decays=(0.9, 0.1), weights=(0.3, 0.2)),
-        banded.BandedToeplitzStrategy((1.0, 1 / 3)),
-        banded.optimize_banded(rounds=9, min_separation=4),
-    ],
+  "strategy",
+  [
+    tree.TreeStrategy(),
+    tree.TreeStrategy(restart_every=8, first_restart_after=3),
+    blt.BltStrategy(decays=(0.9, 0.1), weights=(0.3, 0.2)),
+    banded.BandedToeplitzStrategy((1.0, 1 / 3)),
+    banded.optimize_banded(rounds=9, min_separation=4),
+  ],
 )
 def test_json_brings_the_strategy_back(strategy):
   values = json.loads(json.dumps(registry.to_json(strategy)))
@@ -33,14 +33,14 @@ def test_names():
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"name": "oak"}, r"must be one of \['banded', 'blt', 'tree'\], found"),
-        ({}, "must be one of .* found None"),
-        ({"name": "blt"}, r"must be those of BltStrategy, found \[\]"),
-        ({"name": "tree", "bands": 3}, r"must be those .* found \['bands'\]"),
-        ({"name": "tree", "restart_every": 0}, "restart_every must be"),
-    ],
+  ("values", "message"),
+  [
+    ({"name": "oak"}, r"must be one of \['banded', 'blt', 'tree'\], found"),
+    ({}, "must be one of .* found None"),
+    ({"name": "blt"}, r"must be those of BltStrategy, found \[\]"),
+    ({"name": "tree", "bands": 3}, r"must be those .* found \['bands'\]"),
+    ({"name": "tree", "restart_every": 0}, "restart_every must be"),
+  ],
 )
 def test_unknown_values(values, message):
   with pytest.raises(ValueError, match=message):
@@ -49,7 +49,7 @@ def test_unknown_values(values, message):
 
 def test_planning_does_not_wait_for_tensorflow():
   program = (
-      "import sys; from tff_fedemb.strategies import registry;"
-      "sys.exit(any('tensorflow' in name for name in sys.modules))"
+    "import sys; from tff_fedemb.strategies import registry;"
+    "sys.exit(any('tensorflow' in name for name in sys.modules))"
   )
   subprocess.run([sys.executable, "-c", program], check=True)

@@ -9,12 +9,12 @@ from tff_fedemb.strategies import blt
 from tff_fedemb.strategies import toeplitz
 
 _STRATEGIES = [
-    blt.BltStrategy(decays=(0.9,), weights=(0.4,)),
-    blt.BltStrategy(decays=(0.99, 0.3), weights=(0.3, 0.7)),
-    blt.BltStrategy(decays=(0.5, 0.5, 0.999, 0.1), weights=(0.1,) * 4),
-    banded.BandedToeplitzStrategy((1.0,)),
-    banded.BandedToeplitzStrategy((1.0, 0.5, 0.3)),
-    banded.BandedToeplitzStrategy((1.0, -0.7, 0.4)),
+  blt.BltStrategy(decays=(0.9,), weights=(0.4,)),
+  blt.BltStrategy(decays=(0.99, 0.3), weights=(0.3, 0.7)),
+  blt.BltStrategy(decays=(0.5, 0.5, 0.999, 0.1), weights=(0.1,) * 4),
+  banded.BandedToeplitzStrategy((1.0,)),
+  banded.BandedToeplitzStrategy((1.0, 0.5, 0.3)),
+  banded.BandedToeplitzStrategy((1.0, -0.7, 0.4)),
 ]
 
 
@@ -26,7 +26,7 @@ def _matrix(column: np.ndarray, rounds: int) -> np.ndarray:
 
 def _brute_force(matrix, participations):
   return max(
-      np.linalg.norm(matrix[:, rounds].sum(axis=1)) for rounds in participations
+    np.linalg.norm(matrix[:, rounds].sum(axis=1)) for rounds in participations
   )
 
 
@@ -36,23 +36,23 @@ def test_noise_is_that_of_explicit_matrices(strategy, rounds):
   inverse = np.linalg.inv(_matrix(strategy.first_column(rounds), rounds))
   prefix = np.cumsum(inverse, axis=0)
   np.testing.assert_allclose(
-      strategy.inverse_first_column(rounds), inverse[:, 0], atol=1e-12
+    strategy.inverse_first_column(rounds), inverse[:, 0], atol=1e-12
   )
   np.testing.assert_allclose(
-      strategy.round_noise_matrix(rounds), inverse, atol=1e-12
+    strategy.round_noise_matrix(rounds), inverse, atol=1e-12
   )
   np.testing.assert_allclose(
-      strategy.round_stddevs(rounds), np.linalg.norm(inverse, axis=1)
+    strategy.round_stddevs(rounds), np.linalg.norm(inverse, axis=1)
   )
   np.testing.assert_allclose(
-      strategy.prefix_sum_stddevs(rounds), np.linalg.norm(prefix, axis=1)
+    strategy.prefix_sum_stddevs(rounds), np.linalg.norm(prefix, axis=1)
   )
 
 
 @pytest.mark.parametrize("separation", [1, 2, 3, 5, 20])
 @pytest.mark.parametrize("rounds", [1, 4, 9, 12])
 def test_sensitivity_of_columns_that_never_increase(
-    rounds, separation, all_participations
+  rounds, separation, all_participations
 ):
   rng = np.random.default_rng(rounds * separation)
   for _ in range(3):
@@ -60,13 +60,13 @@ def test_sensitivity_of_columns_that_never_increase(
     matrix = _matrix(column, rounds)
     for participations in (1, 2, 3, rounds):
       actual = toeplitz.sensitivity(
-          column,
-          rounds,
-          min_separation=separation,
-          max_participations=participations,
+        column,
+        rounds,
+        min_separation=separation,
+        max_participations=participations,
       )
       expected = _brute_force(
-          matrix, all_participations(rounds, separation, participations)
+        matrix, all_participations(rounds, separation, participations)
       )
       assert actual == pytest.approx(expected, rel=1e-12)
   unlimited = toeplitz.sensitivity(column, rounds, min_separation=separation)
@@ -76,7 +76,7 @@ def test_sensitivity_of_columns_that_never_increase(
 @pytest.mark.parametrize("bands", [1, 2, 4])
 @pytest.mark.parametrize("rounds", [1, 6, 12])
 def test_sensitivity_of_columns_that_do_not_overlap(
-    rounds, bands, all_participations
+  rounds, bands, all_participations
 ):
   rng = np.random.default_rng(bands)
   column = np.append(1.0, rng.normal(size=bands - 1))
@@ -84,13 +84,13 @@ def test_sensitivity_of_columns_that_do_not_overlap(
   for separation in (bands, bands + 2):
     for participations in (1, 2, rounds):
       actual = toeplitz.sensitivity(
-          column,
-          rounds,
-          min_separation=separation,
-          max_participations=participations,
+        column,
+        rounds,
+        min_separation=separation,
+        max_participations=participations,
       )
       expected = _brute_force(
-          matrix, all_participations(rounds, separation, participations)
+        matrix, all_participations(rounds, separation, participations)
       )
       assert actual == pytest.approx(expected, rel=1e-12)
 
@@ -114,12 +114,12 @@ def test_sensitivity_that_is_not_known_is_refused(column):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"rounds": -1}, "rounds must be at least 0, found -1"),
-        ({"min_separation": 0}, "min_separation must be .* found 0"),
-        ({"max_participations": 0}, "max_participations must be .* found 0"),
-    ],
+  ("arguments", "message"),
+  [
+    ({"rounds": -1}, "rounds must be at least 0, found -1"),
+    ({"min_separation": 0}, "min_separation must be .* found 0"),
+    ({"max_participations": 0}, "max_participations must be .* found 0"),
+  ],
 )
 def test_schedules_out_of_range(arguments, message):
   schedule = {"rounds": 4, "min_separation": 2, **arguments}

@@ -16,16 +16,16 @@ from tff_fedemb.strategies import tree_sensitivity
 
 
 def _squared_sensitivity(
-    rounds, min_separation, max_participations=None, **restarts
+  rounds, min_separation, max_participations=None, **restarts
 ):
   return round(
-      tree.TreeStrategy(**restarts).sensitivity(
-          rounds,
-          min_separation=min_separation,
-          max_participations=max_participations,
-      )
-      ** 2,
-      9,
+    tree.TreeStrategy(**restarts).sensitivity(
+      rounds,
+      min_separation=min_separation,
+      max_participations=max_participations,
+    )
+    ** 2,
+    9,
   )
 
 
@@ -54,70 +54,69 @@ def _node_matrix(rounds, **restarts):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "min_separation", "max_participations", "expected"),
-    [
-        # A leaf alone; a leaf and its root; both leaves and the root.
-        (1, 1, None, 1),
-        (2, 2, None, 2),
-        (2, 1, None, 2 + 4),
-        # A path of 10 nodes up a tree of 512.
-        (800, 800, None, 10),
-        (800, 1_000_000_000, None, 10),
-        (800, 77, 11, 177),
-        (0, 1, None, 0),
-    ],
+  ("rounds", "min_separation", "max_participations", "expected"),
+  [
+    # A leaf alone; a leaf and its root; both leaves and the root.
+    (1, 1, None, 1),
+    (2, 2, None, 2),
+    (2, 1, None, 2 + 4),
+    # A path of 10 nodes up a tree of 512.
+    (800, 800, None, 10),
+    (800, 1_000_000_000, None, 10),
+    (800, 77, 11, 177),
+    (0, 1, None, 0),
+  ],
 )
 def test_sensitivity_by_hand(
-    rounds, min_separation, max_participations, expected
+  rounds, min_separation, max_participations, expected
 ):
   assert (
-      _squared_sensitivity(rounds, min_separation, max_participations)
-      == expected
+    _squared_sensitivity(rounds, min_separation, max_participations) == expected
   )
 
 
 @pytest.mark.parametrize(
-    ("max_participation", "min_separation", "steps"),
-    [
-        (1, 0, 13),
-        (3, 0, 16),
-        (16, 0, 16),
-        (4, 1, 21),
-        (30, 2, 100),
-        (7, 2, 100),
-        (12, 4, 64),
-        (20, 9, 200),
-        (6, 9, 200),
-        (4, 16, 65),
-        (9, 12, 127),
-        (3, 36, 150),
-    ],
+  ("max_participation", "min_separation", "steps"),
+  [
+    (1, 0, 13),
+    (3, 0, 16),
+    (16, 0, 16),
+    (4, 1, 21),
+    (30, 2, 100),
+    (7, 2, 100),
+    (12, 4, 64),
+    (20, 9, 200),
+    (6, 9, 200),
+    (4, 16, 65),
+    (9, 12, 127),
+    (3, 36, 150),
+  ],
 )
 def test_sensitivity_is_that_of_tensorflow_privacy(
-    max_participation, min_separation, steps
+  max_participation, min_separation, steps
 ):
   expected = tree_aggregation_accountant._max_tree_sensitivity_square_sum(
-      max_participation, min_separation, steps
+    max_participation, min_separation, steps
   )
   assert (
-      _squared_sensitivity(steps, min_separation + 1, max_participation)
-      == expected
+    _squared_sensitivity(steps, min_separation + 1, max_participation)
+    == expected
   )
 
 
 @pytest.mark.parametrize(
-    "restarts",
-    [
-        {},
-        {"restart_every": 1},
-        {"restart_every": 4},
-        {"restart_every": 7, "first_restart_after": 2},
-    ],
+  "restarts",
+  [
+    {},
+    {"restart_every": 1},
+    {"restart_every": 4},
+    {"restart_every": 7, "first_restart_after": 2},
+  ],
 )
 @pytest.mark.parametrize("rounds", [1, 5, 8, 13, 16])
 @pytest.mark.parametrize("min_separation", [1, 2, 3, 5])
 def test_sensitivity_is_that_of_all_participations(
-    rounds, min_separation, restarts, all_participations
+  rounds, min_separation, restarts, all_participations
 ):
   nodes = _node_matrix(rounds, **restarts)
   best = np.zeros(rounds + 1, dtype=np.int64)
@@ -127,10 +126,10 @@ def test_sensitivity_is_that_of_all_participations(
   best = np.maximum.accumulate(best)
   for max_participations in range(1, rounds + 1):
     assert (
-        _squared_sensitivity(
-            rounds, min_separation, max_participations, **restarts
-        )
-        == best[max_participations]
+      _squared_sensitivity(
+        rounds, min_separation, max_participations, **restarts
+      )
+      == best[max_participations]
     )
   assert _squared_sensitivity(rounds, min_separation, **restarts) == best[-1]
 
@@ -139,24 +138,24 @@ def test_sensitivity_does_not_depend_on_how_pairs_are_grouped(monkeypatch):
   expected = _squared_sensitivity(300, 7, 20), _squared_sensitivity(300, 7)
   monkeypatch.setattr(tree_sensitivity, "_MAX_PAIRS", 1)
   assert expected == (
-      _squared_sensitivity(300, 7, 20),
-      _squared_sensitivity(300, 7),
+    _squared_sensitivity(300, 7, 20),
+    _squared_sensitivity(300, 7),
   )
 
 
 @pytest.mark.parametrize(
-    ("rounds", "min_separation", "max_participations", "seconds"),
-    [
-        (800, 77, 11, 0.2),
-        (2_000, 10, None, 2.0),
-        (2_000, 10, 100, 2.0),
-        (2_000, 200, None, 2.0),
-        (4_000, 400, None, 2.0),
-        (4_000, 1, None, 2.0),
-    ],
+  ("rounds", "min_separation", "max_participations", "seconds"),
+  [
+    (800, 77, 11, 0.2),
+    (2_000, 10, None, 2.0),
+    (2_000, 10, 100, 2.0),
+    (2_000, 200, None, 2.0),
+    (4_000, 400, None, 2.0),
+    (4_000, 1, None, 2.0),
+  ],
 )
 def test_sensitivity_is_quick(
-    rounds, min_separation, max_participations, seconds
+  rounds, min_separation, max_participations, seconds
 ):
   start = time.monotonic()
   _squared_sensitivity(rounds, min_separation, max_participations)
@@ -180,17 +179,17 @@ def _tensorflow_privacy_covariance(rounds, **restarts):
   """Covariance of the rounds' noise in the query that TFF uses."""
   size = 4 * rounds
   query = tree_aggregation_query.TreeResidualSumQuery(
-      record_specs=tf.TensorSpec([size]),
-      noise_generator=_OneHotGenerator(size),
-      clip_fn=lambda record, clip_norm: record,
-      clip_value=1.0,
+    record_specs=tf.TensorSpec([size]),
+    noise_generator=_OneHotGenerator(size),
+    clip_fn=lambda record, clip_norm: record,
+    clip_value=1.0,
   )
   if restarts:
     query = restart_query.RestartQuery(
-        query,
-        restart_query.PeriodicRoundRestartIndicator(
-            restarts["restart_every"], restarts.get("first_restart_after")
-        ),
+      query,
+      restart_query.PeriodicRoundRestartIndicator(
+        restarts["restart_every"], restarts.get("first_restart_after")
+      ),
     )
   state = query.initial_global_state()
   noise = []
@@ -202,43 +201,43 @@ def _tensorflow_privacy_covariance(rounds, **restarts):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "restarts"),
-    [
-        (1, {}),
-        (21, {}),
-        (14, {"restart_every": 5}),
-        (14, {"restart_every": 6, "first_restart_after": 2}),
-    ],
+  ("rounds", "restarts"),
+  [
+    (1, {}),
+    (21, {}),
+    (14, {"restart_every": 5}),
+    (14, {"restart_every": 6, "first_restart_after": 2}),
+  ],
 )
 def test_noise_is_that_of_tensorflow_privacy(rounds, restarts):
   matrix = tree.TreeStrategy(**restarts).round_noise_matrix(rounds)
   np.testing.assert_allclose(
-      matrix @ matrix.T,
-      _tensorflow_privacy_covariance(rounds, **restarts),
-      atol=1e-5,
+    matrix @ matrix.T,
+    _tensorflow_privacy_covariance(rounds, **restarts),
+    atol=1e-5,
   )
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 8, 13, 31, 100])
 @pytest.mark.parametrize(
-    "restarts",
-    [
-        {},
-        {"restart_every": 1},
-        {"restart_every": 8},
-        {"restart_every": 11, "first_restart_after": 10},
-    ],
+  "restarts",
+  [
+    {},
+    {"restart_every": 1},
+    {"restart_every": 8},
+    {"restart_every": 11, "first_restart_after": 10},
+  ],
 )
 def test_noise_is_that_of_the_matrix(rounds, restarts):
   strategy = tree.TreeStrategy(**restarts)
   matrix = strategy.round_noise_matrix(rounds)
   assert matrix.shape == (rounds, len(_node_matrix(rounds, **restarts)))
   np.testing.assert_allclose(
-      strategy.round_stddevs(rounds), np.linalg.norm(matrix, axis=1)
+    strategy.round_stddevs(rounds), np.linalg.norm(matrix, axis=1)
   )
   np.testing.assert_allclose(
-      strategy.prefix_sum_stddevs(rounds),
-      np.linalg.norm(np.cumsum(matrix, axis=0), axis=1),
+    strategy.prefix_sum_stddevs(rounds),
+    np.linalg.norm(np.cumsum(matrix, axis=0), axis=1),
   )
 
 
@@ -259,20 +258,20 @@ def test_last_prefix_sum_is_estimated_best_from_the_nodes_below(size):
 
 
 @pytest.mark.parametrize(
-    ("restarts", "message"),
-    [
-        ({"restart_every": 0}, "restart_every must be .* found 0"),
-        ({"restart_every": 2.5}, "restart_every must be .* found 2.5"),
-        ({"first_restart_after": 3}, r"less than restart_every \(None\)"),
-        (
-            {"restart_every": 3, "first_restart_after": 3},
-            r"less than restart_every \(3\), found 3",
-        ),
-        (
-            {"restart_every": 3, "first_restart_after": 0},
-            "first_restart_after must be .* found 0",
-        ),
-    ],
+  ("restarts", "message"),
+  [
+    ({"restart_every": 0}, "restart_every must be .* found 0"),
+    ({"restart_every": 2.5}, "restart_every must be .* found 2.5"),
+    ({"first_restart_after": 3}, r"less than restart_every \(None\)"),
+    (
+      {"restart_every": 3, "first_restart_after": 3},
+      r"less than restart_every \(3\), found 3",
+    ),
+    (
+      {"restart_every": 3, "first_restart_after": 0},
+      "first_restart_after must be .* found 0",
+    ),
+  ],
 )
 def test_values_out_of_range(restarts, message):
   with pytest.raises(ValueError, match=message):
@@ -280,15 +279,15 @@ def test_values_out_of_range(restarts, message):
 
 
 @pytest.mark.parametrize(
-    ("schedule", "message"),
-    [
-        ({"rounds": -1, "min_separation": 1}, "rounds must be"),
-        ({"rounds": 4, "min_separation": 0}, "min_separation must be"),
-        (
-            {"rounds": 4, "min_separation": 1, "max_participations": 0},
-            "max_participations must be",
-        ),
-    ],
+  ("schedule", "message"),
+  [
+    ({"rounds": -1, "min_separation": 1}, "rounds must be"),
+    ({"rounds": 4, "min_separation": 0}, "min_separation must be"),
+    (
+      {"rounds": 4, "min_separation": 1, "max_participations": 0},
+      "max_participations must be",
+    ),
+  ],
 )
 def test_schedules_out_of_range(schedule, message):
   with pytest.raises(ValueError, match=message):

@@ -34,7 +34,7 @@ def zips(tmp_path_factory):
   """A folder with a zip of each part, 8 identities each."""
   directory = tmp_path_factory.mktemp("zips")
   paths = synthetic.write_digiface(
-      directory, num_users=16, seed=1, images_per_user=_IMAGES
+    directory, num_users=16, seed=1, images_per_user=_IMAGES
   )
   assert [os.path.basename(path) for path in paths] == [_MANY, _FEW]
   return directory
@@ -55,13 +55,13 @@ def contents(zips):
 def create(tmp_path):
   def create_task(variant=None, *, image_size=None, on_bad_example="fail"):
     return digiface.create_digiface_task(
-        task_lib.TaskConfig(
-            os.fspath(tmp_path / "data"),
-            os.fspath(tmp_path / "cache"),
-            variant=variant,
-            image_size=image_size,
-            on_bad_example=on_bad_example,
-        )
+      task_lib.TaskConfig(
+        os.fspath(tmp_path / "data"),
+        os.fspath(tmp_path / "cache"),
+        variant=variant,
+        image_size=image_size,
+        on_bad_example=on_bad_example,
+      )
     )
 
   return create_task
@@ -100,7 +100,7 @@ def _write_zips(data, contents, *, damage=None):
 def _write_named_folders(data, contents, *, damage=None):
   for name, subjects in ((_MANY, range(8)), (_FEW, range(100_000, 100_008))):
     _write_folders(
-        data / name.removesuffix(".zip"), contents, subjects, damage=damage
+      data / name.removesuffix(".zip"), contents, subjects, damage=damage
     )
 
 
@@ -113,27 +113,27 @@ def _write_subjects(data, contents, *, damage=None):
 
 def _write_mixture(data, contents, *, damage=None):
   _write_zip(
-      data / "subjects_6-7_3_imgs.zip", contents, range(6, 8), damage=damage
+    data / "subjects_6-7_3_imgs.zip", contents, range(6, 8), damage=damage
   )
   _write_folders(
-      data / "subjects_0-2_3_imgs", contents, range(3), damage=damage
+    data / "subjects_0-2_3_imgs", contents, range(3), damage=damage
   )
   _write_folders(
-      data, contents, [3, 4, 5, *range(100_003, 100_008)], damage=damage
+    data, contents, [3, 4, 5, *range(100_003, 100_008)], damage=damage
   )
   _write_zip(
-      data / "subjects_100000-100002_5_imgs.zip",
-      contents,
-      range(100_000, 100_003),
-      damage=damage,
+    data / "subjects_100000-100002_5_imgs.zip",
+    contents,
+    range(100_000, 100_003),
+    damage=damage,
   )
 
 
 _LAYOUTS = {
-    "zips": _write_zips,
-    "named_folders": _write_named_folders,
-    "subjects": _write_subjects,
-    "mixture": _write_mixture,
+  "zips": _write_zips,
+  "named_folders": _write_named_folders,
+  "subjects": _write_subjects,
+  "mixture": _write_mixture,
 }
 
 
@@ -169,7 +169,7 @@ class TestSplit:
   @pytest.mark.parametrize("first", [0, 100_000])
   def test_eight_identities_are_enough(self, first):
     counts = collections.Counter(
-        map(digiface.split_of_subject, range(first, first + 8))
+      map(digiface.split_of_subject, range(first, first + 8))
     )
     assert min(counts.values()) >= 2 and len(counts) == 3
 
@@ -177,32 +177,38 @@ class TestSplit:
     # Whoever changes the split changes every result.
     splits = [digiface.split_of_subject(subject) for subject in range(8)]
     assert splits == [
-        "train", "train", "test", "train",
-        "validation", "validation", "test", "train",
-    ]  # fmt: skip
+      "train",
+      "train",
+      "test",
+      "train",
+      "validation",
+      "validation",
+      "test",
+      "train",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("layout", "variant"),
-    [
-        *((layout, "all") for layout in sorted(_LAYOUTS)),
-        ("zips", "72_images"),
-        ("mixture", "5_images"),
-    ],
+  ("layout", "variant"),
+  [
+    *((layout, "all") for layout in sorted(_LAYOUTS)),
+    ("zips", "72_images"),
+    ("mixture", "5_images"),
+  ],
 )
 def test_every_layout_gives_the_same_users_and_images(
-    tmp_path, create, contents, layout, variant
+  tmp_path, create, contents, layout, variant
 ):
   _LAYOUTS[layout](tmp_path / "data", contents)
   task = create(variant)
   subjects = {
-      "72_images": list(range(8)),
-      "5_images": list(range(100_000, 100_008)),
-      "all": sorted(contents),
+    "72_images": list(range(8)),
+    "5_images": list(range(100_000, 100_008)),
+    "all": sorted(contents),
   }[variant]
   by_split = {
-      split: [s for s in subjects if digiface.split_of_subject(s) == split]
-      for split in ("train", "validation", "test")
+    split: [s for s in subjects if digiface.split_of_subject(s) == split]
+    for split in ("train", "validation", "test")
   }
   assert _user_ids(task) == [str(s) for s in by_split["train"]]
   assert task.num_train_classes == len(by_split["train"])
@@ -214,12 +220,12 @@ def test_every_layout_gives_the_same_users_and_images(
     held_out = task.load_images(split)
     order = sorted(by_split[split], key=str)
     np.testing.assert_array_equal(
-        held_out.labels,
-        [subject for subject in order for _ in contents[subject]],
+      held_out.labels,
+      [subject for subject in order for _ in contents[subject]],
     )
     np.testing.assert_array_equal(
-        held_out.images[:],
-        [_decode(c) for subject in order for c in contents[subject]],
+      held_out.images[:],
+      [_decode(c) for subject in order for c in contents[subject]],
     )
   assert not task.bad_examples.lines
   assert task.warnings == ()
@@ -238,14 +244,14 @@ def test_what_the_task_says(tmp_path, create, contents):
 
 
 def test_the_part_with_5_images_alone_is_the_default(
-    tmp_path, create, contents
+  tmp_path, create, contents
 ):
   _write_folders(tmp_path / "data", contents, range(100_000, 100_008))
   assert "5_images" in create().split_description
 
 
 def test_an_identity_stays_in_its_split_when_zips_are_added(
-    tmp_path, create, contents
+  tmp_path, create, contents
 ):
   _write_zip(tmp_path / "data" / _MANY, contents, range(8))
   before = _user_ids(create("all"))
@@ -254,7 +260,7 @@ def test_an_identity_stays_in_its_split_when_zips_are_added(
 
 
 def test_a_pass_over_a_virtual_client_as_in_training(
-    tmp_path, create, contents
+  tmp_path, create, contents
 ):
   _write_zips(tmp_path / "data", contents)
   task = create(image_size=28)
@@ -277,7 +283,7 @@ def test_a_pass_over_a_virtual_client_as_in_training(
 
 
 def test_held_out_images_are_read_when_asked_for(
-    tmp_path, create, contents, monkeypatch
+  tmp_path, create, contents, monkeypatch
 ):
   _write_zips(tmp_path / "data", contents)
   held_out = create(image_size=56).load_images("test")
@@ -303,23 +309,23 @@ def test_damage_to_the_copy_is_named(tmp_path, create, contents):
   with sqlite3.connect(copy) as connection:
     for split in ("train", "test"):
       connection.execute(
-          "UPDATE examples SET serialized_example_proto = ? WHERE rowid ="
-          " (SELECT MIN(rowid) + 1 FROM examples WHERE split_name = ? AND"
-          " client_id LIKE ?)",
-          (
-              sqlite_examples.serialize_example({"image": b"?", "label": 2}),
-              split,
-              user_id if split == "train" else "%",
-          ),
+        "UPDATE examples SET serialized_example_proto = ? WHERE rowid ="
+        " (SELECT MIN(rowid) + 1 FROM examples WHERE split_name = ? AND"
+        " client_id LIKE ?)",
+        (
+          sqlite_examples.serialize_example({"image": b"?", "label": 2}),
+          split,
+          user_id if split == "train" else "%",
+        ),
       )
   connection.close()
   client_id = task.train_users.client_id([1, 2])
   assert task.find_bad_examples(client_id) == [
-      f"subject {user_id} image 1: not an image"
+    f"subject {user_id} image 1: not an image"
   ]
   held_out = task.load_images("test")
   with pytest.raises(
-      sqlite_examples.DataError, match=f"^subject {held_out.labels[1]} must be"
+    sqlite_examples.DataError, match=f"^subject {held_out.labels[1]} must be"
   ):
     held_out.images[:2]
 
@@ -342,15 +348,15 @@ def test_fingerprint_does_not_depend_on_the_order_of_sets(tmp_path, contents):
   _write_subjects(tmp_path / "data", contents)
   # Two seeds for which a set of the names of the parts has different orders.
   printed = {
-      subprocess.run(
-          [sys.executable, "-c", _PRINT_FINGERPRINT, tmp_path / "data"],
-          env=os.environ | {"PYTHONHASHSEED": seed},
-          cwd=pathlib.Path(__file__).parents[2],
-          capture_output=True,
-          text=True,
-          check=True,
-      ).stdout
-      for seed in ("0", "1")
+    subprocess.run(
+      [sys.executable, "-c", _PRINT_FINGERPRINT, tmp_path / "data"],
+      env=os.environ | {"PYTHONHASHSEED": seed},
+      cwd=pathlib.Path(__file__).parents[2],
+      capture_output=True,
+      text=True,
+      check=True,
+    ).stdout
+    for seed in ("0", "1")
   }
   assert len(printed) == 1
   found = digiface_files.find_sources(tmp_path / "data")
@@ -362,7 +368,7 @@ def test_fingerprint_does_not_depend_on_the_order_of_sets(tmp_path, contents):
 class TestCache:
   @pytest.mark.parametrize("layout", ["zips", "mixture"])
   def test_copy_is_reused(
-      self, tmp_path, create, contents, layout, monkeypatch
+    self, tmp_path, create, contents, layout, monkeypatch
   ):
     _LAYOUTS[layout](tmp_path / "data", contents)
     before = _user_ids(create())
@@ -373,29 +379,29 @@ class TestCache:
     assert len(os.listdir(tmp_path / "cache")) == 1
 
   def test_copy_is_found_when_the_data_move(
-      self, tmp_path, create, contents, monkeypatch
+    self, tmp_path, create, contents, monkeypatch
   ):
     _write_mixture(tmp_path / "data", contents)
     before = _user_ids(create())
     shutil.move(tmp_path / "data", tmp_path / "elsewhere")
     monkeypatch.setattr(digiface, "_convert", None)
     task = digiface.create_digiface_task(
-        task_lib.TaskConfig(
-            os.fspath(tmp_path / "elsewhere"), os.fspath(tmp_path / "cache")
-        )
+      task_lib.TaskConfig(
+        os.fspath(tmp_path / "elsewhere"), os.fspath(tmp_path / "cache")
+      )
     )
     assert _user_ids(task) == before
 
   @pytest.mark.parametrize("layout", ["zips", "mixture"])
   def test_copy_is_renewed_with_a_source(
-      self, tmp_path, create, contents, layout
+    self, tmp_path, create, contents, layout
   ):
     _LAYOUTS[layout](tmp_path / "data", contents)
     create()
     shutil.rmtree(tmp_path / "data")
     changed = contents | {
-        subject: [_noise_png(subject), *contents[subject][1:]]
-        for subject in range(8)
+      subject: [_noise_png(subject), *contents[subject][1:]]
+      for subject in range(8)
     }
     _LAYOUTS[layout](tmp_path / "data", changed)
     task = create()
@@ -410,40 +416,40 @@ class TestCache:
     assert _user_ids(create()) == before
 
   def test_needed_space_is_enough_and_not_far_off(
-      self, tmp_path, create, contents, monkeypatch
+    self, tmp_path, create, contents, monkeypatch
   ):
     _write_zips(tmp_path / "data", contents)
     create("all")
     (copy,) = (tmp_path / "cache").iterdir()
     sources = [
-        source
-        for part in digiface_files.find_sources(tmp_path / "data").values()
-        for source in part
+      source
+      for part in digiface_files.find_sources(tmp_path / "data").values()
+      for source in part
     ]
     identities = [
-        identity
-        for source in sources
-        for identity in digiface_files.list_identities(source)
+      identity
+      for source in sources
+      for identity in digiface_files.list_identities(source)
     ]
     needed = digiface._require_space(copy, identities)
     assert 0.7 * needed < copy.stat().st_size < needed
 
   def test_space_is_asked_for_before_anything_is_read(
-      self, tmp_path, create, contents, monkeypatch
+    self, tmp_path, create, contents, monkeypatch
   ):
     _write_zips(tmp_path / "data", contents)
     usage = shutil.disk_usage(tmp_path)._replace(free=100_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     monkeypatch.setattr(digiface_files, "Reader", None)
     with pytest.raises(
-        sqlite_examples.DataError,
-        match=r"--cache_dir must have 0\.00 GB free .* found 0\.00 GB in",
+      sqlite_examples.DataError,
+      match=r"--cache_dir must have 0\.00 GB free .* found 0\.00 GB in",
     ):
       create()
     assert not os.listdir(tmp_path / "cache")
 
   def test_interrupted_conversion_leaves_nothing(
-      self, tmp_path, create, contents, monkeypatch
+    self, tmp_path, create, contents, monkeypatch
   ):
     _write_zips(tmp_path / "data", contents)
 
@@ -456,7 +462,7 @@ class TestCache:
     assert not os.listdir(tmp_path / "cache")
 
   def test_copies_that_are_not_used_any_more_are_named(
-      self, tmp_path, create, contents, capsys
+    self, tmp_path, create, contents, capsys
   ):
     def told(variant):
       capsys.readouterr()
@@ -473,19 +479,19 @@ class TestCache:
     kept = {old, *cache.glob("*_5_images_*")}
     assert len(kept) == 2
     _write_zip(
-        tmp_path / "data" / _MANY, contents, range(8), damage={"0/0.png": None}
+      tmp_path / "data" / _MANY, contents, range(8), damage={"0/0.png": None}
     )
     assert "GB)" not in told("5_images")
     text = told("all")
     assert f"{old} ({size}) is no longer used by this data, may be removed" in (
-        text
+      text
     )
     # Those of another variant of the same data are in use.
     assert text.count("no longer used") == 1
     assert kept < set(cache.iterdir())
 
   def test_partial_copy_makes_room(
-      self, tmp_path, create, contents, monkeypatch
+    self, tmp_path, create, contents, monkeypatch
   ):
     _write_zips(tmp_path / "data", contents)
     create()
@@ -500,12 +506,12 @@ class TestCache:
     _write_zips(tmp_path / "data", contents)
     (tmp_path / "cache").write_text("not a directory")
     with pytest.raises(
-        sqlite_examples.DataError, match="--cache_dir must be writable"
+      sqlite_examples.DataError, match="--cache_dir must be writable"
     ):
       create()
 
   def test_few_images_are_held_at_a_time(
-      self, tmp_path, create, contents, monkeypatch
+    self, tmp_path, create, contents, monkeypatch
   ):
     _write_zips(tmp_path / "data", contents)
     monkeypatch.setattr(digiface_files, "_CHECKED_AT_ONCE", 4)
@@ -516,9 +522,7 @@ class TestCache:
       checked.append(len(images))
       return find_unreadable(images, image_shape)
 
-    monkeypatch.setattr(
-        digiface_files.encoded_images, "find_unreadable", find
-    )
+    monkeypatch.setattr(digiface_files.encoded_images, "find_unreadable", find)
     create()
     assert sum(checked) == 8 * _IMAGES
     assert max(checked) <= 2 * _IMAGES
@@ -533,28 +537,28 @@ def _error(create, **arguments):
 
 # Of the training users, and one that is held out.
 _DAMAGE = {
-    "text": ({"{0}/1.png": b"no image"}, ["{0}/1.png: not an image"]),
-    "cut": ({"{0}/1.png": "cut"}, ["{0}/1.png: not an image"]),
-    "held_out": ({"{1}/2.png": b""}, ["{1}/2.png: not an image"]),
-    "empty": (
-        {f"{{0}}/{k}.png": None for k in range(_IMAGES)},
-        ["{0}: no image, left out"],
-    ),
-    "none_readable": (
-        {f"{{0}}/{k}.png": b"?" for k in range(_IMAGES)},
-        [
-            *(f"{{0}}/{k}.png: not an image" for k in range(_IMAGES)),
-            "{0}: no image, left out",
-        ],
-    ),
-    "one_readable": (
-        {f"{{0}}/{k}.png": b"?" for k in range(1, _IMAGES)},
-        [
-            "{0}/1.png: not an image",
-            "{0}/2.png: not an image",
-            "{0}: one image only, left out",
-        ],
-    ),
+  "text": ({"{0}/1.png": b"no image"}, ["{0}/1.png: not an image"]),
+  "cut": ({"{0}/1.png": "cut"}, ["{0}/1.png: not an image"]),
+  "held_out": ({"{1}/2.png": b""}, ["{1}/2.png: not an image"]),
+  "empty": (
+    {f"{{0}}/{k}.png": None for k in range(_IMAGES)},
+    ["{0}: no image, left out"],
+  ),
+  "none_readable": (
+    {f"{{0}}/{k}.png": b"?" for k in range(_IMAGES)},
+    [
+      *(f"{{0}}/{k}.png: not an image" for k in range(_IMAGES)),
+      "{0}: no image, left out",
+    ],
+  ),
+  "one_readable": (
+    {f"{{0}}/{k}.png": b"?" for k in range(1, _IMAGES)},
+    [
+      "{0}/1.png: not an image",
+      "{0}/2.png: not an image",
+      "{0}: one image only, left out",
+    ],
+  ),
 }
 
 
@@ -566,31 +570,31 @@ class TestBadExamples:
     names = (self.trainee, self.held_out)
     changes, lines = _DAMAGE[damage]
     changes = {
-        name.format(*names): (
-            contents[self.trainee][1][:-3000] if change == "cut" else change
-        )
-        for name, change in changes.items()
+      name.format(*names): (
+        contents[self.trainee][1][:-3000] if change == "cut" else change
+      )
+      for name, change in changes.items()
     }
     _LAYOUTS[layout](data, contents, damage=changes)
     return [line.format(*names) for line in lines]
 
   @pytest.mark.parametrize(
-      ("layout", "damage"),
-      [
-          *(("zips", damage) for damage in sorted(_DAMAGE)),
-          ("subjects", "empty"),
-          ("subjects", "cut"),
-          ("named_folders", "one_readable"),
-      ],
+    ("layout", "damage"),
+    [
+      *(("zips", damage) for damage in sorted(_DAMAGE)),
+      ("subjects", "empty"),
+      ("subjects", "cut"),
+      ("named_folders", "one_readable"),
+    ],
   )
   def test_all_are_named_or_left_out(
-      self, tmp_path, create, contents, layout, damage
+    self, tmp_path, create, contents, layout, damage
   ):
     lines = self._write(layout, tmp_path / "data", contents, damage)
     source = {
-        "zips": f"{_MANY}/",
-        "named_folders": _MANY.removesuffix(".zip") + "/",
-        "subjects": "",
+      "zips": f"{_MANY}/",
+      "named_folders": _MANY.removesuffix(".zip") + "/",
+      "subjects": "",
     }[layout]
     lines = [source + line for line in lines]
     # The copy made with one policy serves the other.
@@ -627,12 +631,12 @@ class TestBadExamples:
 
   @pytest.mark.parametrize("layout", ["zips", "subjects"])
   def test_one_image_is_kept_or_left_out(
-      self, tmp_path, create, contents, layout
+    self, tmp_path, create, contents, layout
   ):
     damage = {
-        f"{subject}/{k}.png": None
-        for subject in (self.trainee, self.held_out)
-        for k in range(1, _IMAGES)
+      f"{subject}/{k}.png": None
+      for subject in (self.trainee, self.held_out)
+      for k in range(1, _IMAGES)
     }
     _LAYOUTS[layout](tmp_path / "data", contents, damage=damage)
     prefix = f"{_MANY}/" if layout == "zips" else ""
@@ -641,13 +645,13 @@ class TestBadExamples:
       task = create()
       assert not task.bad_examples.lines
       assert task.warnings[-2:] == (
-          f"1 of the identities for training has one image only: {prefix}0.",
-          held_out,
+        f"1 of the identities for training has one image only: {prefix}0.",
+        held_out,
       )
       self._check_clients(task, contents, (0,))
       task = create(on_bad_example="skip")
       assert task.bad_examples.lines == (
-          f"{prefix}0: one image only, left out",
+        f"{prefix}0: one image only, left out",
       )
       assert task.warnings[-1] == held_out
       assert "for training" not in "".join(task.warnings)
@@ -656,21 +660,21 @@ class TestBadExamples:
 
   def test_many_with_one_image_are_counted(self, tmp_path, create, contents):
     _write_folders(
-        tmp_path / "data", {s: contents[0][:1] for s in range(16)}, range(16)
+      tmp_path / "data", {s: contents[0][:1] for s in range(16)}, range(16)
     )
     subjects = [s for s in range(16) if digiface.split_of_subject(s) == "train"]
     assert len(subjects) > 5
     assert create().warnings[0] == (
-        f"{len(subjects)} of the identities for training have one image only:"
-        f" {', '.join(map(str, subjects[:5]))}, and {len(subjects) - 5} more."
+      f"{len(subjects)} of the identities for training have one image only:"
+      f" {', '.join(map(str, subjects[:5]))}, and {len(subjects) - 5} more."
     )
 
   @pytest.mark.parametrize(
-      "error", [errno.EIO, errno.EACCES], ids=errno.errorcode.get
+    "error", [errno.EIO, errno.EACCES], ids=errno.errorcode.get
   )
   @pytest.mark.parametrize("layout", ["zips", "subjects"])
   def test_disk_that_cannot_be_read(
-      self, tmp_path, create, contents, layout, error, monkeypatch
+    self, tmp_path, create, contents, layout, error, monkeypatch
   ):
     _LAYOUTS[layout](tmp_path / "data", contents)
     read = zipfile.ZipFile.read, pathlib.Path.read_bytes
@@ -691,14 +695,14 @@ class TestBadExamples:
       patch.setattr(pathlib.Path, "read_bytes", fail_in_folder)
       for policy in bad_examples.POLICIES:
         assert _error(create, on_bad_example=policy) == (
-            f"{tmp_path / 'data' / name} must be a file that can be read,"
-            f" found: {os.strerror(error)}."
+          f"{tmp_path / 'data' / name} must be a file that can be read,"
+          f" found: {os.strerror(error)}."
         )
     assert not os.listdir(tmp_path / "cache")
     assert not create().bad_examples.lines
 
   def test_damage_to_the_place_of_a_member(
-      self, tmp_path, create, contents, monkeypatch
+    self, tmp_path, create, contents, monkeypatch
   ):
     _write_zips(tmp_path / "data", contents)
     read = zipfile.ZipFile.read
@@ -722,7 +726,7 @@ class TestBadExamples:
     content[info.header_offset + 2_000] ^= 255
     path.write_bytes(content)
     assert f"{_MANY}/{self.trainee}/1.png: cannot be read: Bad CRC-32" in (
-        _error(create)
+      _error(create)
     )
     task = create(on_bad_example="skip")
     kept = contents[self.trainee]
@@ -767,7 +771,7 @@ class TestMistakes:
   def test_variant_must_be_known_and_there(self, tmp_path, create, contents):
     _write_zip(tmp_path / "data" / _MANY, contents, range(8))
     assert _error(create, variant="99_images").startswith(
-        "task_variant must be one of ['72_images', '5_images', 'all']"
+      "task_variant must be one of ['72_images', '5_images', 'all']"
     )
     text = _error(create, variant="5_images")
     assert "identities of task_variant=5_images, found only 72_images" in text
@@ -776,14 +780,16 @@ class TestMistakes:
   def test_damaged_zip_is_named(self, tmp_path, create, contents, damage):
     path = _write_zip(tmp_path / "data" / _MANY, contents, range(8))
     content = path.read_bytes()
-    path.write_bytes({
+    path.write_bytes(
+      {
         "cut": content[: len(content) // 2],
         "text": b"no archive",
         "empty": b"",
-    }[damage])  # fmt: skip
+      }[damage]
+    )
     for policy in bad_examples.POLICIES:
       assert _error(create, on_bad_example=policy).startswith(
-          f"{path} must be a whole zip archive, found: "
+        f"{path} must be a whole zip archive, found: "
       )
 
   @pytest.mark.parametrize("kind", ["zip", "folder"])
@@ -800,7 +806,7 @@ class TestMistakes:
 
   @pytest.mark.parametrize("write", [_write_zip, _write_folders])
   def test_subjects_must_be_those_of_the_name(
-      self, tmp_path, create, contents, write
+    self, tmp_path, create, contents, write
   ):
     name = "subjects_0-5_3_imgs" + ".zip" * (write is _write_zip)
     write(tmp_path / "data" / name, contents, range(8))
@@ -811,7 +817,7 @@ class TestMistakes:
     data = tmp_path / "data"
     path = _write_zip(data / _MANY, contents, range(8))
     folder = _write_folders(
-        data / _MANY.removesuffix(".zip"), contents, range(8)
+      data / _MANY.removesuffix(".zip"), contents, range(8)
     )
     text = _error(create)
     assert f"{path} must hold other subjects than {folder}, found 0" in text
@@ -827,17 +833,13 @@ class TestMistakes:
 
 
 @pytest.mark.parametrize("write", [_write_zip, _write_folders])
-def test_what_is_missing_by_the_name_is_told(
-    tmp_path, create, contents, write
-):
+def test_what_is_missing_by_the_name_is_told(tmp_path, create, contents, write):
   name = "subjects_0-9_3_imgs" + ".zip" * (write is _write_zip)
-  write(
-      tmp_path / "data" / name, contents, range(8), damage={"0/1.png": None}
-  )
+  write(tmp_path / "data" / name, contents, range(8), damage={"0/1.png": None})
   for _ in range(2):
     assert create().warnings == (
-        f"{name} holds 8 of 10 identities.",
-        f"{name} has fewer than 3 images of 1 of 8 identities.",
+      f"{name} holds 8 of 10 identities.",
+      f"{name} has fewer than 3 images of 1 of 8 identities.",
     )
 
 

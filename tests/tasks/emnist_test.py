@@ -25,7 +25,7 @@ _ADVICE = "python -m tasks.synthetic --task=emnist --output_dir=DIR"
 def data_dir(tmp_path_factory):
   directory = tmp_path_factory.mktemp("emnist")
   synthetic.write_emnist(
-      directory, num_users=_NUM_USERS, seed=2, examples_per_user=80
+    directory, num_users=_NUM_USERS, seed=2, examples_per_user=80
   )
   return directory
 
@@ -39,7 +39,7 @@ def task(data_dir):
 def published(data_dir):
   """The same file as TFF reads it, by split of the task."""
   train, test = tff.simulation.datasets.emnist.load_data(
-      only_digits=False, cache_dir=os.fspath(data_dir)
+    only_digits=False, cache_dir=os.fspath(data_dir)
   )
   return {"validation": train, "test": test}
 
@@ -51,26 +51,24 @@ def read_client(task):
   @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
   def read(client_id):
     return task.create_client_dataset(client_id).reduce(
-        (
-            tf.zeros([0, *task.image_shape], tf.uint8),
-            tf.zeros([0], tf.int64),
-        ),
-        lambda state, batch: (
-            tf.concat([state[0], batch["x"]], axis=0),
-            tf.concat([state[1], batch["y"]], axis=0),
-        ),
+      (
+        tf.zeros([0, *task.image_shape], tf.uint8),
+        tf.zeros([0], tf.int64),
+      ),
+      lambda state, batch: (
+        tf.concat([state[0], batch["x"]], axis=0),
+        tf.concat([state[1], batch["y"]], axis=0),
+      ),
     )
 
   return lambda client_id: tuple(
-      part.numpy() for part in read(tf.constant(client_id))
+    part.numpy() for part in read(tf.constant(client_id))
   )
 
 
 def _read_published(data, user_id):
   batch = next(
-      data.create_tf_dataset_for_client(user_id)
-      .batch(10_000)
-      .as_numpy_iterator()
+    data.create_tf_dataset_for_client(user_id).batch(10_000).as_numpy_iterator()
   )
   images = np.round(np.float32(255) * batch["pixels"]).astype(np.uint8)
   return images[..., np.newaxis], batch["label"]
@@ -88,13 +86,11 @@ def test_facts_of_the_task(task, published):
   assert len(task.train_users) == _NUM_USERS
 
 
-def test_users_train_on_their_digits_and_capitals(
-    task, read_client, published
-):
+def test_users_train_on_their_digits_and_capitals(task, read_client, published):
   for user_id in _user_ids(task):
     images, labels = read_client(user_id)
     expected_images, expected_labels = _read_published(
-        published["validation"], user_id
+      published["validation"], user_id
     )
     keep = expected_labels < 36
     assert 0 < np.sum(keep) < len(keep)
@@ -108,8 +104,8 @@ def test_users_train_on_their_digits_and_capitals(
 def test_held_out_are_the_small_letters_of_all_users(task, published, split):
   held_out = task.load_images(split)
   users = [
-      _read_published(published[split], user_id)
-      for user_id in published[split].client_ids
+    _read_published(published[split], user_id)
+    for user_id in published[split].client_ids
   ]
   images = np.concatenate([images for images, _ in users])
   labels = np.concatenate([labels for _, labels in users])
@@ -121,8 +117,8 @@ def test_held_out_are_the_small_letters_of_all_users(task, published, split):
 
 def test_validation_and_test_are_different_images(task):
   images = {
-      split: {image.tobytes() for image in task.load_images(split).images}
-      for split in task_lib.EVALUATION_SPLITS
+    split: {image.tobytes() for image in task.load_images(split).images}
+    for split in task_lib.EVALUATION_SPLITS
   }
   assert images["validation"].isdisjoint(images["test"])
 
@@ -132,8 +128,7 @@ def test_virtual_client_is_the_union_of_its_users(task, read_client):
   images, labels = read_client(task.train_users.client_id(slots))
   # Users come in the order of their identifiers.
   users = [
-      read_client(task.train_users.user_id(slot))
-      for slot in sorted(slots)
+    read_client(task.train_users.user_id(slot)) for slot in sorted(slots)
   ]
   np.testing.assert_array_equal(images, np.concatenate([u[0] for u in users]))
   np.testing.assert_array_equal(labels, np.concatenate([u[1] for u in users]))
@@ -191,22 +186,22 @@ class TestMistakes:
     assert f"in split {split!r}" in self._error(copy.parent)
 
   @pytest.mark.parametrize(
-      ("features", "found"),
-      [
-          ({"image": b"x", "label": 3}, "pixels"),
-          ({"pixels": np.ones([28, 28])}, "label"),
-          ({"pixels": np.ones([32, 32]), "label": 3}, "pixels"),
-          ({"pixels": b"\x00" * 784, "label": 3}, "pixels"),
-          ({"pixels": np.ones([28, 28]), "label": 62}, "label 62"),
-          ({"pixels": np.ones([28, 28]), "label": -1}, "label -1"),
-      ],
+    ("features", "found"),
+    [
+      ({"image": b"x", "label": 3}, "pixels"),
+      ({"pixels": np.ones([28, 28])}, "label"),
+      ({"pixels": np.ones([32, 32]), "label": 3}, "pixels"),
+      ({"pixels": b"\x00" * 784, "label": 3}, "pixels"),
+      ({"pixels": np.ones([28, 28]), "label": 62}, "label 62"),
+      ({"pixels": np.ones([28, 28]), "label": -1}, "label -1"),
+    ],
   )
   def test_wrong_features(self, tmp_path, features, found):
     path = tmp_path / "emnist_all.sqlite"
     example = sqlite_examples.serialize_example(features)
     sqlite_examples.write_examples(
-        path,
-        {name: [("ann", [example])] for name in ("all_train", "all_test")},
+      path,
+      {name: [("ann", [example])] for name in ("all_train", "all_test")},
     )
     text = self._error(tmp_path)
     assert "pixels float32 [28, 28] and label int64 in [0, 62)" in text
@@ -216,18 +211,18 @@ class TestMistakes:
   # The latter is no text, which TensorFlow's message quotes nevertheless.
   @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe"])
   def test_wrong_features_further_on_are_found_when_they_are_read(
-      self, tmp_path, damaged
+    self, tmp_path, damaged
   ):
     good = sqlite_examples.serialize_example(
-        {"pixels": np.ones([28, 28]), "label": 40}
+      {"pixels": np.ones([28, 28]), "label": 40}
     )
     path = tmp_path / "emnist_all.sqlite"
     sqlite_examples.write_examples(
-        path,
-        {
-            "all_train": [("ann", [good])],
-            "all_test": [("ann", [good, damaged])],
-        },
+      path,
+      {
+        "all_train": [("ann", [good])],
+        "all_test": [("ann", [good, damaged])],
+      },
     )
     task = self._create(tmp_path)
     assert task.load_images("validation").labels == [40]
@@ -246,9 +241,7 @@ class TestDownload:
       assert not only_digits
       write(pathlib.Path(cache_dir) / "emnist_all.sqlite")
 
-    monkeypatch.setattr(
-        tff.simulation.datasets.emnist, "load_data", load_data
-    )
+    monkeypatch.setattr(tff.simulation.datasets.emnist, "load_data", load_data)
 
   def test_file_is_downloaded_once(self, home, data_dir, monkeypatch):
     whole = (data_dir / "emnist_all.sqlite").read_bytes()
@@ -256,7 +249,7 @@ class TestDownload:
     task = emnist.create_emnist_task(task_lib.TaskConfig())
     assert len(task.train_users) == _NUM_USERS
     assert [path.name for path in (home / ".tff").iterdir()] == [
-        "emnist_all.sqlite"
+      "emnist_all.sqlite"
     ]
 
     def fail(path):
@@ -266,16 +259,16 @@ class TestDownload:
     assert emnist.create_emnist_task(task_lib.TaskConfig()).name == "emnist"
 
   @pytest.mark.parametrize(
-      "failure",
-      [
-          urllib.error.URLError("no route to host"),
-          EOFError("no route to host"),
-          tf.errors.ResourceExhaustedError(None, None, "no route to host"),
-          None,
-      ],
+    "failure",
+    [
+      urllib.error.URLError("no route to host"),
+      EOFError("no route to host"),
+      tf.errors.ResourceExhaustedError(None, None, "no route to host"),
+      None,
+    ],
   )
   def test_failed_download_leaves_nothing(
-      self, home, data_dir, monkeypatch, failure
+    self, home, data_dir, monkeypatch, failure
   ):
     whole = (data_dir / "emnist_all.sqlite").read_bytes()
 

@@ -41,25 +41,22 @@ def _write(tmp_path):
       content = photo_files.encode(i, form, "L" if i % 2 else "RGB")
       (images / f"{i:02}.jpg").write_bytes(content)
     gldv2._create_train_data_files(
-        os.fspath(folder / "train"),
-        os.fspath(images),
-        _write_csv(
-            tmp_path / "train.csv",
-            ["user_id", "image_id", "class"],
-            [(u, f"{i:02}", label) for i, (u, label) in enumerate(train)],
-        ),
+      os.fspath(folder / "train"),
+      os.fspath(images),
+      _write_csv(
+        tmp_path / "train.csv",
+        ["user_id", "image_id", "class"],
+        [(u, f"{i:02}", label) for i, (u, label) in enumerate(train)],
+      ),
     )
     gldv2._create_test_data_file(
-        os.fspath(folder),
-        os.fspath(images),
-        _write_csv(
-            tmp_path / "test.csv",
-            ["image_id", "class"],
-            [
-                (f"{i:02}", label)
-                for i, label in enumerate(_TEST, start=len(train))
-            ],
-        ),
+      os.fspath(folder),
+      os.fspath(images),
+      _write_csv(
+        tmp_path / "test.csv",
+        ["image_id", "class"],
+        [(f"{i:02}", label) for i, label in enumerate(_TEST, start=len(train))],
+      ),
     )
     return folder
 
@@ -70,12 +67,12 @@ def _write(tmp_path):
 def _create(tmp_path):
   def create(directory="data", **options):
     return gld.create_gld_task(
-        task_lib.TaskConfig(
-            os.fspath(tmp_path / directory),
-            os.fspath(tmp_path / "cache"),
-            image_size=_SIDE,
-            **options,
-        )
+      task_lib.TaskConfig(
+        os.fspath(tmp_path / directory),
+        os.fspath(tmp_path / "cache"),
+        image_size=_SIDE,
+        **options,
+      )
     )
 
   return create
@@ -86,15 +83,14 @@ def _read_client(task, *users):
   client_id = population.SEPARATOR.join(users)
   batches = list(task.create_client_dataset(tf.constant(client_id)))
   return (
-      np.concatenate([task.decode_images(batch["x"]) for batch in batches]),
-      np.concatenate([batch["y"] for batch in batches]),
+    np.concatenate([task.decode_images(batch["x"]) for batch in batches]),
+    np.concatenate([batch["y"] for batch in batches]),
   )
 
 
 def _decode(task, seeds):
   contents = [
-      photo_files.encode(seed, mode="L" if seed % 2 else "RGB")
-      for seed in seeds
+    photo_files.encode(seed, mode="L" if seed % 2 else "RGB") for seed in seeds
   ]
   return task.decode_images(tf.constant(contents)).numpy()
 
@@ -118,7 +114,7 @@ def test_reads_what_tff_writes(write, create, variant, directory):
   images, labels = _read_client(task, "7", "11", "20")
   np.testing.assert_array_equal(labels, [1, 2, 9, 0, 4, 4, 9, 3, 3])
   np.testing.assert_array_equal(
-      images, _decode(task, [4, 5, 6, 0, 1, 2, 3, 7, 8])
+    images, _decode(task, [4, 5, 6, 0, 1, 2, 3, 7, 8])
   )
   # The photos of odd numbers are grey.
   np.testing.assert_array_equal(images[1, ..., :1].repeat(3, -1), images[1])
@@ -133,7 +129,7 @@ def test_held_out_images(write, create):
     np.testing.assert_array_equal(held_out.labels, np.array(_TEST)[rows])
     assert held_out.labels.dtype == np.int64
     np.testing.assert_array_equal(
-        held_out.images[:], _decode(task, np.array(rows) + 9)
+      held_out.images[:], _decode(task, np.array(rows) + 9)
     )
     some = held_out.subsample(2)
     assert some.images[:].shape == (2, _SIDE, _SIDE, 3)
@@ -142,9 +138,9 @@ def test_held_out_images(write, create):
 def test_images_have_224_pixels_by_default(write, tmp_path):
   write()
   task = gld.create_gld_task(
-      task_lib.TaskConfig(
-          os.fspath(tmp_path / "data"), os.fspath(tmp_path / "cache")
-      )
+    task_lib.TaskConfig(
+      os.fspath(tmp_path / "data"), os.fspath(tmp_path / "cache")
+    )
   )
   assert task.image_shape == (224, 224, 3)
   assert _read_client(task, "20")[0].shape == (2, 224, 224, 3)
@@ -160,13 +156,13 @@ def test_png_is_read_too(write, create):
 def test_classes_without_test_images_are_a_warning(write, create):
   folder = write()
   photo_files.write(
-      folder / "test.tfRecord",
-      [(photo_files.encode(i), label) for i, label in enumerate([0, 4, 1])],
+    folder / "test.tfRecord",
+    [(photo_files.encode(i), label) for i, label in enumerate([0, 4, 1])],
   )
   (line,) = create().warnings
   assert line == (
-      "3 of 6 classes of the training set have no image in the test set, so"
-      " evaluations say nothing of them: class 2, 3, 9."
+    "3 of 6 classes of the training set have no image in the test set, so"
+    " evaluations say nothing of them: class 2, 3, 9."
   )
 
 
@@ -182,8 +178,8 @@ class TestNumClasses:
     assert create().num_train_classes == 10
     (folder / "generator.json").write_text('{"num_classes": 9}')
     with pytest.raises(
-        sqlite_examples.DataError,
-        match=r"train/11 must hold.*below 9,.*found 9",
+      sqlite_examples.DataError,
+      match=r"train/11 must hold.*below 9,.*found 9",
     ):
       create()
 
@@ -195,8 +191,8 @@ class TestNumClasses:
   def test_refuses_what_is_no_number_of_classes(self, write, create, value):
     (write() / "generator.json").write_text(f'{{"num_classes": {value}}}')
     with pytest.raises(
-        sqlite_examples.DataError,
-        match=r"generator.json must have a num_classes of at least 1, found",
+      sqlite_examples.DataError,
+      match=r"generator.json must have a num_classes of at least 1, found",
     ):
       create()
 
@@ -212,11 +208,11 @@ class TestFolderOfAnotherName:
     message = str(error.value)
     assert "\n" not in message
     assert message.startswith(
-        "--task_variant must be given when --data_dir is itself a folder with"
-        " train/ and test.tfRecord, found "
+      "--task_variant must be given when --data_dir is itself a folder with"
+      " train/ and test.tfRecord, found "
     )
     assert message.endswith(
-        "data/landmarks, whose name is none of ['gld160k', 'gld23k']."
+      "data/landmarks, whose name is none of ['gld160k', 'gld23k']."
     )
     task = create("data/landmarks", variant="gld23k")
     assert task.num_train_classes == 203
@@ -226,9 +222,7 @@ class TestFolderOfAnotherName:
     self._rename(write(), name)
     assert create(f"data/{name}").num_train_classes == 2028
 
-  def test_the_working_directory_has_its_name(
-      self, write, create, monkeypatch
-  ):
+  def test_the_working_directory_has_its_name(self, write, create, monkeypatch):
     monkeypatch.chdir(write())
     cache_dir = os.path.abspath("../../cache")
     config = task_lib.TaskConfig(".", cache_dir, image_size=_SIDE)
@@ -242,14 +236,12 @@ class TestBadInput:
     (train / "empty").write_bytes(b"")
     whole = photo_files.encode(50)
     photo_files.write(train / "single", [(whole, 1)])
-    photo_files.write(
-        train / "30", [(whole, 1), (whole[:-30], 1), (whole, 2)]
-    )
+    photo_files.write(train / "30", [(whole, 1), (whole[:-30], 1), (whole, 2)])
     # The last one begins and ends as a JPEG does.
     photo_files.write(
-        folder / "test.tfRecord",
-        [(whole, label) for label in [4, 0, 1]]
-        + [(whole[:-30], 4), (whole[:100] + whole[-2:], 9)],
+      folder / "test.tfRecord",
+      [(whole, label) for label in [4, 0, 1]]
+      + [(whole[:-30], 4), (whole[:100] + whole[-2:], 9)],
     )
 
   def test_fail_names_all_in_one_line(self, write, create):
@@ -260,10 +252,10 @@ class TestBadInput:
     assert "\n" not in message
     assert "found 4 bad examples: train/11: cut or damaged at byte" in message
     for part in (
-        "train/30 record 1: not an image that can be decoded; ",
-        "train/empty: empty; ",
-        "test.tfRecord record 3: not an image that can be decoded.",
-        "--on_bad_example=skip",
+      "train/30 record 1: not an image that can be decoded; ",
+      "train/empty: empty; ",
+      "test.tfRecord record 3: not an image that can be decoded.",
+      "--on_bad_example=skip",
     ):
       assert part in message
 
@@ -272,17 +264,17 @@ class TestBadInput:
     task = create(on_bad_example="skip")
     assert len(task.bad_examples) == 6
     assert task.bad_examples.lines[2:4] == (
-        "train/empty: left out, empty",
-        "train/single: left out, one image, and two are needed",
+      "train/empty: left out, empty",
+      "train/single: left out, one image, and two are needed",
     )
     assert task.bad_examples.lines[-1] == (
-        "test.tfRecord record 4: not an image that can be decoded"
+      "test.tfRecord record 4: not an image that can be decoded"
     )
     users = [task.train_users.user_id(i) for i in range(len(task.train_users))]
     assert users == ["11", "20", "30", "7", "empty", "single"]
     assert _read_client(task, "single", "30", "empty")[1].tolist() == [1, 2]
     np.testing.assert_array_equal(
-        _read_client(task, "11", "7")[1], [0, 4, 4, 1, 2, 9]
+      _read_client(task, "11", "7")[1], [0, 4, 4, 1, 2, 9]
     )
     assert task.load_images("validation").labels.tolist() == [4]
     assert task.load_images("validation").images[:].shape[0] == 1
@@ -291,14 +283,14 @@ class TestBadInput:
 
   def test_users_of_one_image_are_a_warning(self, write, create):
     photo_files.write(
-        write() / "train" / "single", [(photo_files.encode(50), 1)]
+      write() / "train" / "single", [(photo_files.encode(50), 1)]
     )
     task = create()
     assert not task.bad_examples.lines
     assert len(task.train_users) == 4
     assert task.warnings == (
-        "1 of 4 users have one image only, with nothing to compare it with:"
-        " train/single.",
+      "1 of 4 users have one image only, with nothing to compare it with:"
+      " train/single.",
     )
     assert _read_client(task, "single")[1].tolist() == [1]
 
@@ -306,12 +298,12 @@ class TestBadInput:
     folder = write()
     whole = photo_files.encode(50)
     photo_files.write(
-        folder / "test.tfRecord",
-        [(whole, 4), (whole, 0), (whole[:100] + whole[-2:], 9)],
+      folder / "test.tfRecord",
+      [(whole, 4), (whole, 0), (whole[:100] + whole[-2:], 9)],
     )
     images = create().load_images("validation").images
     with pytest.raises(
-        sqlite_examples.DataError, match=r"test.tfRecord record 2 must be"
+      sqlite_examples.DataError, match=r"test.tfRecord record 2 must be"
     ):
       images[:]
 
@@ -320,7 +312,7 @@ class TestBadInput:
     photo_files.cut(write() / "test.tfRecord")
     if policy == "fail":
       with pytest.raises(
-          sqlite_examples.DataError, match=r"1 bad example: test.tfRecord: cut"
+        sqlite_examples.DataError, match=r"1 bad example: test.tfRecord: cut"
       ):
         create()
       return
@@ -336,24 +328,24 @@ class TestBadInput:
 
   def test_a_test_set_of_one_split_only(self, write, create):
     photo_files.write(
-        write() / "test.tfRecord", [(photo_files.encode(0), 4)] * 2
+      write() / "test.tfRecord", [(photo_files.encode(0), 4)] * 2
     )
     with pytest.raises(
-        sqlite_examples.DataError, match=r"for validation .*found classes \[4\]"
+      sqlite_examples.DataError, match=r"for validation .*found classes \[4\]"
     ):
       create()
 
   @pytest.mark.parametrize("label", [-1, 203])
   @pytest.mark.parametrize("name", ["train/11", "test.tfRecord"])
   def test_refuses_labels_that_the_variant_lacks(
-      self, write, create, label, name
+    self, write, create, label, name
   ):
     photo_files.write(
-        write("gld23k") / name, [(photo_files.encode(0), label)] * 2
+      write("gld23k") / name, [(photo_files.encode(0), label)] * 2
     )
     with pytest.raises(
-        sqlite_examples.DataError,
-        match=rf"{name} must hold.* below 203, as gld23k.*found {label}",
+      sqlite_examples.DataError,
+      match=rf"{name} must hold.* below 203, as gld23k.*found {label}",
     ):
       create(variant="gld23k")
 
@@ -365,16 +357,16 @@ class TestMissing:
     message = str(error.value)
     assert "\n" not in message
     for part in (
-        *found,
-        "python -m binaries.prepare_data --task=gld",
-        "python -m tasks.synthetic --task=gld --output_dir=DIR --num_users=60",
+      *found,
+      "python -m binaries.prepare_data --task=gld",
+      "python -m tasks.synthetic --task=gld --output_dir=DIR --num_users=60",
     ):
       assert part in message
 
   def test_no_directory_given(self):
     self._check(
-        lambda: gld.create_gld_task(task_lib.TaskConfig()),
-        "--data_dir must be given",
+      lambda: gld.create_gld_task(task_lib.TaskConfig()),
+      "--data_dir must be given",
     )
 
   def test_nothing_there(self, create):

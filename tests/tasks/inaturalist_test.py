@@ -16,9 +16,12 @@ from tff_fedemb.data import sqlite_examples
 _SIDE = 12
 # For each photo its observer, its cell and its class.
 _TRAIN = [
-    ("5", "cell9", 1202), ("5", "cell9", 0), ("5", "NA", 4),
-    ("31", "cell2", 4), ("31", "cell2", 1),
-]  # fmt: skip
+  ("5", "cell9", 1202),
+  ("5", "cell9", 0),
+  ("5", "NA", 4),
+  ("31", "cell2", 4),
+  ("31", "cell2", 1),
+]
 _TEST = [0, 4, 1, 1202]
 
 
@@ -43,24 +46,24 @@ def _write(tmp_path):
     cache = os.fspath(tmp_path / "data")
     geo = split.name.lower() if split.name.startswith("GEO") else "geo_100"
     tff._create_train_data_files(
-        image_map,
-        cache,
-        split,
-        _write_csv(
-            tmp_path / "train.csv",
-            ["user_120k", geo, "image_id", "class"],
-            [(u, g, f"{i:02}a", y) for i, (u, g, y) in enumerate(_TRAIN)],
-        ),
+      image_map,
+      cache,
+      split,
+      _write_csv(
+        tmp_path / "train.csv",
+        ["user_120k", geo, "image_id", "class"],
+        [(u, g, f"{i:02}a", y) for i, (u, g, y) in enumerate(_TRAIN)],
+      ),
     )
     tff._create_test_data_file(
-        image_map,
-        cache,
-        split,
-        _write_csv(
-            tmp_path / "test.csv",
-            ["image_id", "class"],
-            [(f"{i + len(_TRAIN):02}a", y) for i, y in enumerate(_TEST)],
-        ),
+      image_map,
+      cache,
+      split,
+      _write_csv(
+        tmp_path / "test.csv",
+        ["image_id", "class"],
+        [(f"{i + len(_TRAIN):02}a", y) for i, y in enumerate(_TEST)],
+      ),
     )
     return tmp_path / "data" / split.name.lower()
 
@@ -71,12 +74,12 @@ def _write(tmp_path):
 def _create(tmp_path):
   def create(**options):
     return inaturalist.create_inaturalist_task(
-        task_lib.TaskConfig(
-            os.fspath(tmp_path / "data"),
-            os.fspath(tmp_path / "cache"),
-            image_size=_SIDE,
-            **options,
-        )
+      task_lib.TaskConfig(
+        os.fspath(tmp_path / "data"),
+        os.fspath(tmp_path / "cache"),
+        image_size=_SIDE,
+        **options,
+      )
     )
 
   return create
@@ -95,7 +98,7 @@ def test_reads_what_tff_writes(write, create, upper_case):
   (batch,) = task.create_client_dataset(tf.constant("5\n31"))
   np.testing.assert_array_equal(batch["y"], [1202, 0, 4, 4, 1])
   assert batch["x"].numpy().tolist() == [
-      photo_files.encode(i) for i in range(5)
+    photo_files.encode(i) for i in range(5)
   ]
   assert task.load_images("validation").labels.tolist() == [4]
   assert task.load_images("test").labels.tolist() == [0, 1, 1202]
@@ -103,7 +106,7 @@ def test_reads_what_tff_writes(write, create, upper_case):
 
 
 @pytest.mark.parametrize(
-    "split", [s for s in tff.INaturalistSplit if s.name != "USER_120K"]
+  "split", [s for s in tff.INaturalistSplit if s.name != "USER_120K"]
 )
 def test_cells_are_users_of_another_kind(write, create, split):
   write(split)
@@ -118,8 +121,8 @@ def test_cells_are_users_of_another_kind(write, create, split):
 
 def test_missing_data(create):
   with pytest.raises(
-      sqlite_examples.DataError,
-      match=r"user_120k/train/.*tasks.synthetic --task=inaturalist",
+    sqlite_examples.DataError,
+    match=r"user_120k/train/.*tasks.synthetic --task=inaturalist",
   ):
     create()
 
@@ -131,10 +134,8 @@ def test_unknown_variant(create):
 
 def test_refuses_a_label_that_is_not_published(write, create):
   folder = write(tff.INaturalistSplit.USER_120K)
-  photo_files.write(
-      folder / "train" / "5", [(photo_files.encode(0), 1203)] * 2
-  )
+  photo_files.write(folder / "train" / "5", [(photo_files.encode(0), 1203)] * 2)
   with pytest.raises(
-      sqlite_examples.DataError, match=r"below 1203, as user_120k.*found 1203"
+    sqlite_examples.DataError, match=r"below 1203, as user_120k.*found 1203"
   ):
     create()

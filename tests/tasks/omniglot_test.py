@@ -23,11 +23,11 @@ def _draw(seed, alphabets=_ALPHABETS, side=28):
   """Images uint8 `[drawings, side, side]` by alphabet and character."""
   generator = np.random.default_rng(seed)
   return {
-      (alphabet, character): generator.integers(
-          0, 256, (_DRAWINGS, side, side), np.uint8
-      )
-      for alphabet in alphabets
-      for character in range(1, _CHARACTERS + 1)
+    (alphabet, character): generator.integers(
+      0, 256, (_DRAWINGS, side, side), np.uint8
+    )
+    for alphabet in alphabets
+    for character in range(1, _CHARACTERS + 1)
   }
 
 
@@ -38,8 +38,8 @@ def _files(drawings):
       content = io.BytesIO()
       Image.fromarray(image).save(content, "PNG")
       yield (
-          f"{alphabet}/character{character:02}/{number:04}_{drawer:02}.png",
-          content.getvalue(),
+        f"{alphabet}/character{character:02}/{number:04}_{drawer:02}.png",
+        content.getvalue(),
       )
 
 
@@ -63,24 +63,24 @@ def _write_compact(path, drawings, **changes):
   names = list(dict.fromkeys(alphabet for alphabet, _ in drawings))
   path.parent.mkdir(parents=True, exist_ok=True)
   arrays = {
-      "images": np.concatenate(list(drawings.values())),
-      "character_id": np.repeat(
-          np.arange(len(drawings), dtype=np.int16), _DRAWINGS
-      ),
-      "alphabet_id": np.repeat(
-          np.array([names.index(a) for a, _ in drawings], np.int8), _DRAWINGS
-      ),
-      "alphabets": np.array(names),
-      **changes,
+    "images": np.concatenate(list(drawings.values())),
+    "character_id": np.repeat(
+      np.arange(len(drawings), dtype=np.int16), _DRAWINGS
+    ),
+    "alphabet_id": np.repeat(
+      np.array([names.index(a) for a, _ in drawings], np.int8), _DRAWINGS
+    ),
+    "alphabets": np.array(names),
+    **changes,
   }
   np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
   return path
 
 
 _WRITERS = {
-    "folder": ("images_background", _write_folder),
-    "zip": ("images_background.zip", _write_zip),
-    "compact": ("omniglot_background_28.npz", _write_compact),
+  "folder": ("images_background", _write_folder),
+  "zip": ("images_background.zip", _write_zip),
+  "compact": ("omniglot_background_28.npz", _write_compact),
 }
 
 
@@ -93,9 +93,9 @@ def _write(kind, directory, drawings):
 def create(tmp_path):
   def create_task(name="data", **options):
     return omniglot.create_omniglot_task(
-        task_lib.TaskConfig(
-            os.fspath(tmp_path / name), os.fspath(tmp_path / "cache"), **options
-        )
+      task_lib.TaskConfig(
+        os.fspath(tmp_path / name), os.fspath(tmp_path / "cache"), **options
+      )
     )
 
   return create_task
@@ -111,11 +111,13 @@ def _read_client(task, client_id):
 
 
 def _expected(drawings, *alphabets):
-  return np.concatenate([
+  return np.concatenate(
+    [
       images
       for (alphabet, _), images in drawings.items()
       if alphabet in alphabets
-  ])[..., np.newaxis]
+    ]
+  )[..., np.newaxis]
 
 
 def _classes(labels):
@@ -132,20 +134,20 @@ def test_every_source_gives_the_same_images(tmp_path, create, kind):
   assert task.image_shape == (28, 28, 1)
   assert task.num_train_classes == len(task.train_users) == 8
   for user_id, (alphabet, character), label in zip(
-      _user_ids(task),
-      [key for key in drawings if key[0] not in ("Curl", "Edge")],
-      range(8),
-      strict=True,
+    _user_ids(task),
+    [key for key in drawings if key[0] not in ("Curl", "Edge")],
+    range(8),
+    strict=True,
   ):
     images, labels = _read_client(task, user_id)
     np.testing.assert_array_equal(
-        images, drawings[alphabet, character][..., np.newaxis]
+      images, drawings[alphabet, character][..., np.newaxis]
     )
     np.testing.assert_array_equal(labels, [label] * _DRAWINGS)
   for split, alphabet in (("validation", "Curl"), ("test", "Edge")):
     held_out = task.load_images(split)
     np.testing.assert_array_equal(
-        held_out.images, _expected(drawings, alphabet)
+      held_out.images, _expected(drawings, alphabet)
     )
     assert _classes(held_out.labels) == [_DRAWINGS] * _CHARACTERS
 
@@ -178,11 +180,9 @@ def test_splits_of_the_real_number_of_alphabets():
   names = [f"alphabet{i:02}" for i in range(1, 31)]
   splits = omniglot._splits_of_alphabets(names)
   numbers = {
-      split: [int(n[-2:]) for n in names if split in splits[n]]
-      for split in (
-          "validation", "test", "train", "public_half", "private_half"
-      )
-  }  # fmt: skip
+    split: [int(n[-2:]) for n in names if split in splits[n]]
+    for split in ("validation", "test", "train", "public_half", "private_half")
+  }
   assert numbers["test"] == [5, 10, 15, 20, 25, 30]
   assert numbers["validation"] == [3, 13, 23]
   assert len(numbers["train"]) == 21
@@ -196,34 +196,36 @@ def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
   halves = [create(variant=v) for v in ("public_half", "private_half")]
   users = [_user_ids(half) for half in halves]
   assert users[0] == [
-      "Angle/character01", "Angle/character02",
-      "Dot/character01", "Dot/character02",
-  ]  # fmt: skip
+    "Angle/character01",
+    "Angle/character02",
+    "Dot/character01",
+    "Dot/character02",
+  ]
   assert len(users[0]) + len(users[1]) == len(everything.train_users)
   assert not set(users[0]) & set(users[1])
   for half in halves:
     assert half.num_train_classes == len(half.train_users) == 4
     np.testing.assert_array_equal(
-        half.load_images("test").images, everything.load_images("test").images
+      half.load_images("test").images, everything.load_images("test").images
     )
   # The same drawings, whichever the set that they are read from.
   user = users[1][0]
   np.testing.assert_array_equal(
-      _read_client(halves[1], user)[0], _read_client(everything, user)[0]
+    _read_client(halves[1], user)[0], _read_client(everything, user)[0]
   )
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"variant": "half"}, "task_variant must be one of .* found 'half'"),
-        ({"image_size": 32}, "image_size must be 28 for task omniglot"),
-        ({"on_bad_example": "drop"}, "on_bad_example must be one of"),
-        ({"on_bad_example": "skip"}, "on_bad_example must be fail for task"),
-    ],
+  ("options", "message"),
+  [
+    ({"variant": "half"}, "task_variant must be one of .* found 'half'"),
+    ({"image_size": 32}, "image_size must be 28 for task omniglot"),
+    ({"on_bad_example": "drop"}, "on_bad_example must be one of"),
+    ({"on_bad_example": "skip"}, "on_bad_example must be fail for task"),
+  ],
 )
 def test_options_that_it_has_not_are_refused(
-    tmp_path, create, options, message
+  tmp_path, create, options, message
 ):
   _write_folder(tmp_path / "data" / "images_background", _draw(0))
   with pytest.raises(ValueError, match=message):
@@ -240,15 +242,15 @@ def test_evaluation_set_becomes_the_test_set(tmp_path, create, kind):
   assert len(task.train_users) == 8
   test = task.load_images("test")
   np.testing.assert_array_equal(
-      test.images,
-      np.concatenate([
-          _expected(evaluation, "Hook"), _expected(evaluation, "Zebra")
-      ]),
-  )  # fmt: skip
+    test.images,
+    np.concatenate(
+      [_expected(evaluation, "Hook"), _expected(evaluation, "Zebra")]
+    ),
+  )
   assert _classes(test.labels) == [_DRAWINGS] * 4
   validation = task.load_images("validation")
   np.testing.assert_array_equal(
-      validation.images, _expected(drawings, "Curl", "Edge")
+    validation.images, _expected(drawings, "Curl", "Edge")
   )
   # Characters of the two alphabets are not mixed up.
   assert _classes(validation.labels) == [_DRAWINGS] * 4
@@ -257,8 +259,7 @@ def test_evaluation_set_becomes_the_test_set(tmp_path, create, kind):
 def test_drawings_are_made_smaller_by_averaging(tmp_path, create):
   # One pixel of 56 x 56 in the corner of each: a quarter of a pixel of 28 x 28.
   drawings = {
-      key: np.full_like(images, 255)
-      for key, images in _draw(0, side=56).items()
+    key: np.full_like(images, 255) for key, images in _draw(0, side=56).items()
   }
   for images in drawings.values():
     images[:, 0, 0] = 55
@@ -290,12 +291,10 @@ class TestCache:
     changed = _draw(5)
     _write(kind, tmp_path / "data", changed)
     images, _ = _read_client(create(), _user_ids(create())[0])
-    np.testing.assert_array_equal(
-        images, changed["Angle", 1][..., np.newaxis]
-    )
+    np.testing.assert_array_equal(images, changed["Angle", 1][..., np.newaxis])
 
   def test_one_drawing_of_a_folder_is_enough_to_renew_it(
-      self, tmp_path, create
+    self, tmp_path, create
   ):
     folder = _write("folder", tmp_path / "data", _draw(0))
     create()
@@ -317,7 +316,7 @@ class TestCache:
     _write("compact", tmp_path / "data", _draw(0))
     (tmp_path / "cache").write_text("not a directory")
     with pytest.raises(
-        sqlite_examples.DataError, match="--cache_dir must be writable"
+      sqlite_examples.DataError, match="--cache_dir must be writable"
     ):
       create()
 
@@ -379,34 +378,32 @@ class TestMistakes:
     assert self._error(create).startswith(f"{path} must be a zip archive")
 
   @pytest.mark.parametrize(
-      ("changes", "found"),
-      [
-          (
-              {"images": np.zeros([36, 105, 105], np.uint8)},
-              "found uint8 [36, 105, 105]",
-          ),
-          ({"images": np.zeros([36, 28, 28])}, "found float64 [36, 28, 28]"),
-          ({"images": None}, "found: 'images is not a file in the archive'"),
-          ({"alphabets": None}, "found: 'alphabets is not a file"),
-          ({"character_id": np.zeros([3], int)}, "numbers of int64 [3]"),
-          ({"alphabet_id": np.zeros([36])}, "numbers of float64 [36]"),
-          ({"alphabet_id": np.full([36], 6)}, "alphabet_id 6 of 6 alphabets"),
-          ({"alphabet_id": np.full([36], -1)}, "alphabet_id -1 of 6 alphabets"),
-          (
-              {"character_id": np.zeros([36], int)},
-              "characters of one alphabet each, found 0000 in ['Angle'",
-          ),
-          ({"alphabets": np.array([{}] * 6)}, "found: Object arrays cannot"),
-      ],
+    ("changes", "found"),
+    [
+      (
+        {"images": np.zeros([36, 105, 105], np.uint8)},
+        "found uint8 [36, 105, 105]",
+      ),
+      ({"images": np.zeros([36, 28, 28])}, "found float64 [36, 28, 28]"),
+      ({"images": None}, "found: 'images is not a file in the archive'"),
+      ({"alphabets": None}, "found: 'alphabets is not a file"),
+      ({"character_id": np.zeros([3], int)}, "numbers of int64 [3]"),
+      ({"alphabet_id": np.zeros([36])}, "numbers of float64 [36]"),
+      ({"alphabet_id": np.full([36], 6)}, "alphabet_id 6 of 6 alphabets"),
+      ({"alphabet_id": np.full([36], -1)}, "alphabet_id -1 of 6 alphabets"),
+      (
+        {"character_id": np.zeros([36], int)},
+        "characters of one alphabet each, found 0000 in ['Angle'",
+      ),
+      ({"alphabets": np.array([{}] * 6)}, "found: Object arrays cannot"),
+    ],
   )
-  def test_npz_of_another_form_is_named(
-      self, tmp_path, create, changes, found
-  ):
+  def test_npz_of_another_form_is_named(self, tmp_path, create, changes, found):
     path = tmp_path / "data" / "omniglot_background_28.npz"
     _write_compact(path, _draw(0), **changes)
     text = self._error(create)
     assert text.startswith(f"{path} must hold") or text.startswith(
-        f"{path} must be an npz file"
+      f"{path} must be an npz file"
     )
     assert found in text
 

@@ -13,9 +13,9 @@ def test_every_task_file_is_registered():
   """A file of a task is one that has a function to create it."""
   files = pathlib.Path(registry.__file__).parent.glob("[!_]*.py")
   names = {
-      path.stem
-      for path in files
-      if f"\ndef create_{path.stem}_task(" in path.read_text()
+    path.stem
+    for path in files
+    if f"\ndef create_{path.stem}_task(" in path.read_text()
   }
   assert names == set(registry.TASKS)
 

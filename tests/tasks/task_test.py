@@ -15,19 +15,19 @@ def _create(**changes):
     length = tf.cast(tf.strings.length(client_id), tf.uint8)
     images = tf.fill([3, 2, 2, 1], length)
     return tf.data.Dataset.from_tensor_slices(
-        collections.OrderedDict(x=images, y=tf.constant([0, 1, 1], tf.int64))
+      collections.OrderedDict(x=images, y=tf.constant([0, 1, 1], tf.int64))
     ).batch(2)
 
   options = {
-      "name": "tiny",
-      "user_meaning": "nobody",
-      "train_users": population.Population(4),
-      "create_client_dataset": create_client_dataset,
-      "image_shape": (2, 2, 1),
-      "num_train_classes": 2,
-      "load_images": lambda split: None,
-      "split_description": "none",
-      **changes,
+    "name": "tiny",
+    "user_meaning": "nobody",
+    "train_users": population.Population(4),
+    "create_client_dataset": create_client_dataset,
+    "image_shape": (2, 2, 1),
+    "num_train_classes": 2,
+    "load_images": lambda split: None,
+    "split_description": "none",
+    **changes,
   }
   return task_lib.Task(**options)
 
@@ -40,14 +40,12 @@ def test_dataset_computation_has_the_example_type_of_the_algorithms():
 
 def test_encoded_images_are_strings_to_the_algorithms():
   task = _create(
-      create_client_dataset=lambda client_id: (
-          tf.data.Dataset.from_tensor_slices(
-              collections.OrderedDict(
-                  x=client_id[tf.newaxis], y=tf.zeros([1], tf.int64)
-              )
-          ).batch(1)
-      ),
-      decode_images=lambda contents: tf.zeros([1, 2, 2, 1], tf.uint8),
+    create_client_dataset=lambda client_id: tf.data.Dataset.from_tensor_slices(
+      collections.OrderedDict(
+        x=client_id[tf.newaxis], y=tf.zeros([1], tf.int64)
+      )
+    ).batch(1),
+    decode_images=lambda contents: tf.zeros([1, 2, 2, 1], tf.uint8),
   )
   computation = task.build_dataset_computation()
   assert computation.type_signature.result == task.example_type
@@ -55,11 +53,11 @@ def test_encoded_images_are_strings_to_the_algorithms():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"image_size": 0}, "image_size must be at least 1, found 0"),
-        ({"on_bad_example": "hide"}, "on_bad_example must be one of"),
-    ],
+  ("options", "message"),
+  [
+    ({"image_size": 0}, "image_size must be at least 1, found 0"),
+    ({"on_bad_example": "hide"}, "on_bad_example must be one of"),
+  ],
 )
 def test_configuration_mistakes_are_named(options, message):
   with pytest.raises(ValueError, match=message):
@@ -74,22 +72,22 @@ def test_the_first_variant_is_the_default():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"image_shape": (2, 2)}, "image_shape must be three positive numbers"),
-        ({"image_shape": (3, 3, 1)}, "create_client_dataset must yield"),
-        ({"num_train_classes": 0}, "num_train_classes must be at least 1"),
-        (
-            {
-                "create_client_dataset": lambda client_id: (
-                    tf.data.Dataset.from_tensor_slices(
-                        {"x": np.zeros([3, 2, 2, 1], "f4"), "y": [0, 1, 1]}
-                    ).batch(2)
-                )
-            },
-            "create_client_dataset must yield",
-        ),
-    ],
+  ("changes", "message"),
+  [
+    ({"image_shape": (2, 2)}, "image_shape must be three positive numbers"),
+    ({"image_shape": (3, 3, 1)}, "create_client_dataset must yield"),
+    ({"num_train_classes": 0}, "num_train_classes must be at least 1"),
+    (
+      {
+        "create_client_dataset": lambda client_id: (
+          tf.data.Dataset.from_tensor_slices(
+            {"x": np.zeros([3, 2, 2, 1], "f4"), "y": [0, 1, 1]}
+          ).batch(2)
+        )
+      },
+      "create_client_dataset must yield",
+    ),
+  ],
 )
 def test_mistakes_are_named(changes, message):
   with pytest.raises(ValueError, match=message):

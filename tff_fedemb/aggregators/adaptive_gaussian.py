@@ -35,9 +35,9 @@ def split_noise(config: mechanism.AggregatorConfig) -> tuple[float, float]:
   count_stddev = _COUNT_STDDEV_PER_CLIENT * config.clients_per_round
   if noise_multiplier >= 2.0 * count_stddev:
     raise ValueError(
-        "noise_multiplier must be less than a tenth of clients_per_round,"
-        f" {2.0 * count_stddev:g}, with adaptive clipping, found"
-        f" {noise_multiplier:g}."
+      "noise_multiplier must be less than a tenth of clients_per_round,"
+      f" {2.0 * count_stddev:g}, with adaptive clipping, found"
+      f" {noise_multiplier:g}."
     )
   precision = noise_multiplier**-2 - (2.0 * count_stddev) ** -2
   return precision**-0.5, count_stddev
@@ -46,13 +46,13 @@ def split_noise(config: mechanism.AggregatorConfig) -> tuple[float, float]:
 def clipping_options(config: mechanism.AggregatorConfig) -> tuple[float, float]:
   """Returns the quantile to follow and the learning rate, or the defaults."""
   return (
-      config.target_unclipped_quantile or _TARGET_UNCLIPPED_QUANTILE,
-      config.clip_learning_rate or _CLIP_LEARNING_RATE,
+    config.target_unclipped_quantile or _TARGET_UNCLIPPED_QUANTILE,
+    config.clip_learning_rate or _CLIP_LEARNING_RATE,
   )
 
 
 def create_adaptive_gaussian(
-    config: mechanism.AggregatorConfig,
+  config: mechanism.AggregatorConfig,
 ) -> mechanism.Mechanism:
   """Creates the Gaussian mechanism with adaptive clipping.
 
@@ -87,19 +87,19 @@ def create_adaptive_gaussian(
   of_sum, count_stddev = split_noise(config)
   quantile, clip_learning_rate = clipping_options(config)
   factory = tff.aggregators.DifferentiallyPrivateFactory.gaussian_adaptive(
-      noise_multiplier=float(config.noise_multiplier),
-      clients_per_round=float(config.clients_per_round),
-      initial_l2_norm_clip=float(config.clip_norm),
-      target_unclipped_quantile=quantile,
-      learning_rate=clip_learning_rate,
-      clipped_count_stddev=count_stddev,
+    noise_multiplier=float(config.noise_multiplier),
+    clients_per_round=float(config.clients_per_round),
+    initial_l2_norm_clip=float(config.clip_norm),
+    target_unclipped_quantile=quantile,
+    learning_rate=clip_learning_rate,
+    clipped_count_stddev=count_stddev,
   )
   return mechanism.Mechanism(
-      measurements.add_round_measurements(
-          factory,
-          clip_norm=config.clip_norm,
-          noise_per_clip_norm=of_sum / config.clients_per_round,
-          next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["clip"],
-      ),
-      mechanism.gaussian_event(config.noise_multiplier),
+    measurements.add_round_measurements(
+      factory,
+      clip_norm=config.clip_norm,
+      noise_per_clip_norm=of_sum / config.clients_per_round,
+      next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["clip"],
+    ),
+    mechanism.gaussian_event(config.noise_multiplier),
   )

@@ -25,56 +25,56 @@ class _SecretAdaptiveTreeQuery(tfp.QAdaClipTreeResSumQuery):
   """
 
   def __init__(
-      self,
-      config: mechanism.AggregatorConfig,
-      specs: tuple[tf.TensorSpec, ...],
-      *,
-      noise_multiplier_of_sum: float,
-      count_stddev: float,
+    self,
+    config: mechanism.AggregatorConfig,
+    specs: tuple[tf.TensorSpec, ...],
+    *,
+    noise_multiplier_of_sum: float,
+    count_stddev: float,
   ):
     super().__init__(
-        config.clip_norm,
-        noise_multiplier_of_sum,
-        specs,
-        *adaptive_gaussian.clipping_options(config),
-        count_stddev,
-        config.clients_per_round,
-        geometric_update=True,
+      config.clip_norm,
+      noise_multiplier_of_sum,
+      specs,
+      *adaptive_gaussian.clipping_options(config),
+      count_stddev,
+      config.clients_per_round,
+      geometric_update=True,
     )
     seed = config.noise_seed
     self._sum_query = _build_tree_query(
-        specs,
-        config.clip_norm,
-        config.clip_norm * noise_multiplier_of_sum,
-        seed,
+      specs,
+      config.clip_norm,
+      config.clip_norm * noise_multiplier_of_sum,
+      seed,
     )
     # Each update counts for +-1/2, which bounds its norm.
     self._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
-        _build_tree_query(
-            tf.TensorSpec([]),
-            0.5,
-            count_stddev,
-            # Beyond what the sum's tree will ever count up to.
-            None if seed is None else seed + 2**40,
-        ),
-        denominator=config.clients_per_round,
+      _build_tree_query(
+        tf.TensorSpec([]),
+        0.5,
+        count_stddev,
+        # Beyond what the sum's tree will ever count up to.
+        None if seed is None else seed + 2**40,
+      ),
+      denominator=config.clients_per_round,
     )
 
 
 def _build_tree_query(specs, clip_norm, stddev, noise_seed):
   return tfp.TreeResidualSumQuery(
-      record_specs=specs,
-      noise_generator=secret_noise.SecretNoiseGenerator(
-          stddev, specs, seed=noise_seed
-      ),
-      clip_fn=lambda tensors, norm: tf.clip_by_global_norm(tensors, norm)[0],
-      clip_value=clip_norm,
-      use_efficient=True,
+    record_specs=specs,
+    noise_generator=secret_noise.SecretNoiseGenerator(
+      stddev, specs, seed=noise_seed
+    ),
+    clip_fn=lambda tensors, norm: tf.clip_by_global_norm(tensors, norm)[0],
+    clip_value=clip_norm,
+    use_efficient=True,
   )
 
 
 def create_adaptive_tree(
-    config: mechanism.AggregatorConfig,
+  config: mechanism.AggregatorConfig,
 ) -> mechanism.Mechanism:
   """Creates tree aggregation with adaptive clipping.
 
@@ -108,30 +108,30 @@ def create_adaptive_tree(
   """
   if config.restart_every is None:
     raise ValueError(
-        "restart_every must be given with aggregator adaptive_tree, which takes"
-        " its clip norm anew with every tree, found None."
+      "restart_every must be given with aggregator adaptive_tree, which takes"
+      " its clip norm anew with every tree, found None."
     )
   of_sum, count_stddev = adaptive_gaussian.split_noise(config)
 
   def build_query(specs):
     return tfp.RestartQuery(
-        _SecretAdaptiveTreeQuery(
-            config,
-            specs,
-            noise_multiplier_of_sum=of_sum,
-            count_stddev=count_stddev,
-        ),
-        tfp.restart_query.PeriodicRoundRestartIndicator(
-            config.restart_every, config.restart_warmup
-        ),
+      _SecretAdaptiveTreeQuery(
+        config,
+        specs,
+        noise_multiplier_of_sum=of_sum,
+        count_stddev=count_stddev,
+      ),
+      tfp.restart_query.PeriodicRoundRestartIndicator(
+        config.restart_every, config.restart_warmup
+      ),
     )
 
   return correlated.measure_correlated(
-      deferred.DeferredQueryFactory(
-          build_query, clients_per_round=config.clients_per_round
-      ),
-      config,
-      tree.TreeStrategy(config.restart_every, config.restart_warmup),
-      noise_multiplier_of_sum=of_sum,
-      next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["current_clip"],
+    deferred.DeferredQueryFactory(
+      build_query, clients_per_round=config.clients_per_round
+    ),
+    config,
+    tree.TreeStrategy(config.restart_every, config.restart_warmup),
+    noise_multiplier_of_sum=of_sum,
+    next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["current_clip"],
   )

@@ -25,7 +25,7 @@ class BandedRecurrence(correlated.Recurrence):
     if not self.num_buffers:
       return fresh, buffers
     noise = fresh - tf.tensordot(
-        tf.constant(self._coefficients, tf.float32), buffers, 1
+      tf.constant(self._coefficients, tf.float32), buffers, 1
     )
     return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
 
@@ -60,11 +60,11 @@ def create_banded(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
     The mechanism.
   """
   strategy = banded.optimize_banded(
-      rounds=config.rounds,
-      min_separation=config.min_separation,
-      max_participations=config.max_participations,
-      num_bands=config.num_bands,
+    rounds=config.rounds,
+    min_separation=config.min_separation,
+    max_participations=config.max_participations,
+    num_bands=config.num_bands,
   )
   return correlated.create_correlated(
-      config, strategy, BandedRecurrence(strategy)
+    config, strategy, BandedRecurrence(strategy)
   )

@@ -24,11 +24,11 @@ class BltRecurrence(correlated.Recurrence):
   def next(self, buffers, fresh):
     """Returns the noise of a round and the buffers of the next."""
     noise = fresh - tf.tensordot(
-        tf.constant(self._strategy.weights, tf.float32), buffers, 1
+      tf.constant(self._strategy.weights, tf.float32), buffers, 1
     )
     decays = tf.reshape(
-        tf.constant(self._strategy.decays, tf.float32),
-        [-1] + [1] * fresh.shape.rank,
+      tf.constant(self._strategy.decays, tf.float32),
+      [-1] + [1] * fresh.shape.rank,
     )
     return noise, decays * buffers + noise
 
@@ -60,11 +60,9 @@ def create_blt(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
     The mechanism.
   """
   strategy = blt.optimize_blt(
-      rounds=config.rounds,
-      min_separation=config.min_separation,
-      max_participations=config.max_participations,
-      num_buffers=config.num_buffers or 2,
+    rounds=config.rounds,
+    min_separation=config.min_separation,
+    max_participations=config.max_participations,
+    num_buffers=config.num_buffers or 2,
   )
-  return correlated.create_correlated(
-      config, strategy, BltRecurrence(strategy)
-  )
+  return correlated.create_correlated(config, strategy, BltRecurrence(strategy))

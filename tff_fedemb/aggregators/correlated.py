@@ -32,7 +32,7 @@ class Recurrence(abc.ABC):
 
   @abc.abstractmethod
   def next(
-      self, buffers: tf.Tensor, fresh: tf.Tensor
+    self, buffers: tf.Tensor, fresh: tf.Tensor
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the noise of a round and the buffers of the next.
 
@@ -65,13 +65,13 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
     generator_state: Any
 
   def __init__(
-      self,
-      recurrence: Recurrence,
-      *,
-      clip_norm: float,
-      noise_multiplier: float,
-      specs: tuple[tf.TensorSpec, ...],
-      noise_seed: int | None = None,
+    self,
+    recurrence: Recurrence,
+    *,
+    clip_norm: float,
+    noise_multiplier: float,
+    specs: tuple[tf.TensorSpec, ...],
+    noise_seed: int | None = None,
   ):
     """Creates the query.
 
@@ -86,24 +86,24 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
     self._clip_norm = clip_norm
     self._specs = specs
     self._generator = secret_noise.SecretNoiseGenerator(
-        clip_norm * noise_multiplier, specs, seed=noise_seed
+      clip_norm * noise_multiplier, specs, seed=noise_seed
     )
 
   def initial_global_state(self):
     """Buffers of zeros and the seed of a new run."""
     return self.GlobalState(
-        tf.nest.map_structure(
-            lambda spec: tf.zeros([self._recurrence.num_buffers, *spec.shape]),
-            self._specs,
-        ),
-        self._generator.initialize(),
+      tf.nest.map_structure(
+        lambda spec: tf.zeros([self._recurrence.num_buffers, *spec.shape]),
+        self._specs,
+      ),
+      self._generator.initialize(),
     )
 
   def preprocess_record(self, params, record):
     """Clips a record to the clip norm, all tensors together."""
     del params
     clipped, _ = tf.clip_by_global_norm(
-        tf.nest.flatten(record), self._clip_norm
+      tf.nest.flatten(record), self._clip_norm
     )
     return tf.nest.pack_sequence_as(record, clipped)
 
@@ -111,28 +111,28 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
     """Adds the noise of the round to the sum of its records."""
     fresh, generator_state = self._generator.next(global_state.generator_state)
     pairs = [
-        self._recurrence.next(buffers, noise)
-        for buffers, noise in zip(
-            tf.nest.flatten(global_state.buffers),
-            tf.nest.flatten(fresh),
-            strict=True,
-        )
+      self._recurrence.next(buffers, noise)
+      for buffers, noise in zip(
+        tf.nest.flatten(global_state.buffers),
+        tf.nest.flatten(fresh),
+        strict=True,
+      )
     ]
     noise, buffers = (
-        tf.nest.pack_sequence_as(self._specs, part)
-        for part in zip(*pairs, strict=True)
+      tf.nest.pack_sequence_as(self._specs, part)
+      for part in zip(*pairs, strict=True)
     )
     return (
-        tf.nest.map_structure(tf.add, sample_state, noise),
-        self.GlobalState(buffers, generator_state),
-        dp_accounting.UnsupportedDpEvent(),
+      tf.nest.map_structure(tf.add, sample_state, noise),
+      self.GlobalState(buffers, generator_state),
+      dp_accounting.UnsupportedDpEvent(),
     )
 
 
 def create_correlated(
-    config: mechanism.AggregatorConfig,
-    strategy: strategy_lib.Strategy,
-    recurrence: Recurrence,
+  config: mechanism.AggregatorConfig,
+  strategy: strategy_lib.Strategy,
+  recurrence: Recurrence,
 ) -> mechanism.Mechanism:
   """Creates the mechanism of a strategy whose noise follows a recurrence.
 
@@ -151,29 +151,29 @@ def create_correlated(
 
   def build_query(specs):
     return CorrelatedSumQuery(
-        recurrence,
-        clip_norm=config.clip_norm,
-        noise_multiplier=config.noise_multiplier,
-        specs=specs,
-        noise_seed=config.noise_seed,
+      recurrence,
+      clip_norm=config.clip_norm,
+      noise_multiplier=config.noise_multiplier,
+      specs=specs,
+      noise_seed=config.noise_seed,
     )
 
   return measure_correlated(
-      deferred.DeferredQueryFactory(
-          build_query, clients_per_round=config.clients_per_round
-      ),
-      config,
-      strategy,
+    deferred.DeferredQueryFactory(
+      build_query, clients_per_round=config.clients_per_round
+    ),
+    config,
+    strategy,
   )
 
 
 def measure_correlated(
-    factory: tff.aggregators.UnweightedAggregationFactory,
-    config: mechanism.AggregatorConfig,
-    strategy: strategy_lib.Strategy,
-    *,
-    noise_multiplier_of_sum: float | None = None,
-    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
+  factory: tff.aggregators.UnweightedAggregationFactory,
+  config: mechanism.AggregatorConfig,
+  strategy: strategy_lib.Strategy,
+  *,
+  noise_multiplier_of_sum: float | None = None,
+  next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
 ) -> mechanism.Mechanism:
   """Adds the measurements and the event to a factory of correlated noise.
 
@@ -191,15 +191,15 @@ def measure_correlated(
   if noise_multiplier_of_sum is None:
     noise_multiplier_of_sum = config.noise_multiplier
   return mechanism.Mechanism(
-      measurements.add_round_measurements(
-          factory,
-          clip_norm=config.clip_norm,
-          noise_per_clip_norm=noise_multiplier_of_sum
-          / config.clients_per_round
-          * strategy.round_stddevs(config.rounds),
-          next_clip_norm_fn=next_clip_norm_fn,
-      ),
-      strategy_lib.CorrelatedGaussianDpEvent(config.noise_multiplier, strategy)
-      if config.noise_multiplier
-      else dp_accounting.NonPrivateDpEvent(),
+    measurements.add_round_measurements(
+      factory,
+      clip_norm=config.clip_norm,
+      noise_per_clip_norm=noise_multiplier_of_sum
+      / config.clients_per_round
+      * strategy.round_stddevs(config.rounds),
+      next_clip_norm_fn=next_clip_norm_fn,
+    ),
+    strategy_lib.CorrelatedGaussianDpEvent(config.noise_multiplier, strategy)
+    if config.noise_multiplier
+    else dp_accounting.NonPrivateDpEvent(),
   )

@@ -31,10 +31,10 @@ class DeferredQueryFactory(tff.aggregators.UnweightedAggregationFactory):
     self._clients_per_round = float(clients_per_round)
 
   def create(
-      self, value_type: tff.types.Type
+    self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation of values of a type."""
     query = self._build_query(tff.types.type_to_tf_tensor_specs(value_type))
     return tff.aggregators.DifferentiallyPrivateFactory(
-        tfp.NormalizedQuery(query, denominator=self._clients_per_round)
+      tfp.NormalizedQuery(query, denominator=self._clients_per_round)
     ).create(value_type)

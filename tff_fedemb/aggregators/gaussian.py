@@ -36,15 +36,15 @@ def create_gaussian(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
   """
   noise_multiplier = float(config.noise_multiplier)
   factory = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-      noise_multiplier=noise_multiplier,
-      clients_per_round=float(config.clients_per_round),
-      clip=float(config.clip_norm),
+    noise_multiplier=noise_multiplier,
+    clients_per_round=float(config.clients_per_round),
+    clip=float(config.clip_norm),
   )
   return mechanism.Mechanism(
-      measurements.add_round_measurements(
-          factory,
-          clip_norm=config.clip_norm,
-          noise_per_clip_norm=noise_multiplier / config.clients_per_round,
-      ),
-      mechanism.gaussian_event(noise_multiplier),
+    measurements.add_round_measurements(
+      factory,
+      clip_norm=config.clip_norm,
+      noise_per_clip_norm=noise_multiplier / config.clients_per_round,
+    ),
+    mechanism.gaussian_event(noise_multiplier),
   )

@@ -39,15 +39,14 @@ def _median(histogram: tf.Tensor) -> tf.Tensor:
   rank = (cumulative[-1] + 1) // 2
   position = tf.searchsorted(cumulative, tf.reshape(rank, [1]))[0] - 1
   centre = tf.pow(
-      10.0,
-      (tf.cast(position, tf.float32) + 0.5) / _BINS_PER_DECADE
-      + _LOWEST_EXPONENT,
+    10.0,
+    (tf.cast(position, tf.float32) + 0.5) / _BINS_PER_DECADE + _LOWEST_EXPONENT,
   )
   return tf.where(position < 0, 0.0, centre)
 
 
 def _signal_to_noise(
-    mean: tf.Tensor | tuple[tf.Tensor, ...], noise_stddev: tf.Tensor
+  mean: tf.Tensor | tuple[tf.Tensor, ...], noise_stddev: tf.Tensor
 ) -> tf.Tensor:
   """Estimates |true mean| / expected |noise| from the noised mean."""
   tensors = tf.nest.flatten(mean)
@@ -56,7 +55,7 @@ def _signal_to_noise(
   squared_noise = num_elements * tf.square(noise_stddev)
   ratio = tf.math.divide_no_nan(squared_norm, squared_noise)
   return tf.where(
-      noise_stddev > 0.0, tf.sqrt(tf.maximum(ratio - 1.0, 0.0)), math.inf
+    noise_stddev > 0.0, tf.sqrt(tf.maximum(ratio - 1.0, 0.0)), math.inf
   )
 
 
@@ -64,12 +63,12 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
   """See `add_round_measurements`."""
 
   def __init__(
-      self,
-      factory: tff.aggregators.UnweightedAggregationFactory,
-      *,
-      clip_norm: float,
-      noise_per_clip_norm: np.ndarray,
-      next_clip_norm_fn: Callable[[Any], tf.Tensor] | None,
+    self,
+    factory: tff.aggregators.UnweightedAggregationFactory,
+    *,
+    clip_norm: float,
+    noise_per_clip_norm: np.ndarray,
+    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None,
   ):
     self._factory = factory
     self._clip_norm = clip_norm
@@ -77,7 +76,7 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     self._next_clip_norm_fn = next_clip_norm_fn
 
   def create(
-      self, value_type: tff.types.Type
+    self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     process = self._factory.create(value_type)
     measurements_type = process.next.type_signature.result.measurements.member
@@ -86,7 +85,7 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     @tff.tensorflow.computation
     def create_schedule():
       return collections.OrderedDict(
-          round_num=tf.constant(0), clip_norm=tf.constant(self._clip_norm)
+        round_num=tf.constant(0), clip_norm=tf.constant(self._clip_norm)
       )
 
     schedule_type = create_schedule.type_signature.result
@@ -95,15 +94,15 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     def measure_client(update, clip_norm):
       norm = tf.linalg.global_norm(tf.nest.flatten(update))
       return collections.OrderedDict(
-          clipped=tf.cast(norm > clip_norm, tf.int32),
-          histogram=tf.one_hot(_norm_bin(norm), _NUM_BINS + 1, dtype=tf.int32),
+        clipped=tf.cast(norm > clip_norm, tf.int32),
+        histogram=tf.one_hot(_norm_bin(norm), _NUM_BINS + 1, dtype=tf.int32),
       )
 
     @tff.tensorflow.computation(
-        measure_client.type_signature.result,
-        result_type,
-        schedule_type,
-        measurements_type,
+      measure_client.type_signature.result,
+      result_type,
+      schedule_type,
+      measurements_type,
     )
     def summarise(sums, mean, schedule, inner):
       num_clients = tf.reduce_sum(sums["histogram"])
@@ -111,30 +110,30 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       # Rounds beyond those that were planned have about the last one's noise.
       position = tf.minimum(schedule["round_num"], noise.shape[0] - 1)
       noise_stddev = tf.math.multiply_no_nan(
-          schedule["clip_norm"], noise[position]
+        schedule["clip_norm"], noise[position]
       )
       return collections.OrderedDict(
-          **inner,
-          num_clients=num_clients,
-          clipped_share=tf.math.divide_no_nan(
-              tf.cast(sums["clipped"], tf.float32),
-              tf.cast(num_clients, tf.float32),
-          ),
-          median_update_norm=_median(sums["histogram"]),
-          clip_norm=schedule["clip_norm"],
-          noise_stddev_of_mean=noise_stddev,
-          signal_to_noise=_signal_to_noise(mean, noise_stddev),
+        **inner,
+        num_clients=num_clients,
+        clipped_share=tf.math.divide_no_nan(
+          tf.cast(sums["clipped"], tf.float32),
+          tf.cast(num_clients, tf.float32),
+        ),
+        median_update_norm=_median(sums["histogram"]),
+        clip_norm=schedule["clip_norm"],
+        noise_stddev_of_mean=noise_stddev,
+        signal_to_noise=_signal_to_noise(mean, noise_stddev),
       )
 
     @tff.tensorflow.computation(schedule_type, measurements_type)
     def advance(schedule, inner):
       return collections.OrderedDict(
-          round_num=schedule["round_num"] + 1,
-          clip_norm=(
-              self._next_clip_norm_fn(inner)
-              if self._next_clip_norm_fn
-              else schedule["clip_norm"]
-          ),
+        round_num=schedule["round_num"] + 1,
+        clip_norm=(
+          self._next_clip_norm_fn(inner)
+          if self._next_clip_norm_fn
+          else schedule["clip_norm"]
+        ),
       )
 
     @tff.tensorflow.computation(schedule_type)
@@ -143,44 +142,48 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
 
     @tff.federated_computation
     def initialize():
-      return tff.federated_zip((
+      return tff.federated_zip(
+        (
           process.initialize(),
           tff.federated_eval(create_schedule, tff.SERVER),
-      ))
+        )
+      )
 
     @tff.federated_computation(
-        initialize.type_signature.result,
-        tff.types.FederatedType(value_type, tff.CLIENTS),
+      initialize.type_signature.result,
+      tff.types.FederatedType(value_type, tff.CLIENTS),
     )
     def next_round(state, value):
       inner_state, schedule = state
       clip_norm = tff.federated_broadcast(
-          tff.federated_map(get_clip_norm, schedule)
+        tff.federated_map(get_clip_norm, schedule)
       )
       sums = tff.federated_sum(
-          tff.federated_map(measure_client, (value, clip_norm))
+        tff.federated_map(measure_client, (value, clip_norm))
       )
       output = process.next(inner_state, value)
       return tff.templates.MeasuredProcessOutput(
-          tff.federated_zip((
-              output.state,
-              tff.federated_map(advance, (schedule, output.measurements)),
-          )),
-          output.result,
-          tff.federated_map(
-              summarise, (sums, output.result, schedule, output.measurements)
-          ),
+        tff.federated_zip(
+          (
+            output.state,
+            tff.federated_map(advance, (schedule, output.measurements)),
+          )
+        ),
+        output.result,
+        tff.federated_map(
+          summarise, (sums, output.result, schedule, output.measurements)
+        ),
       )
 
     return tff.templates.AggregationProcess(initialize, next_round)
 
 
 def add_round_measurements(
-    factory: tff.aggregators.UnweightedAggregationFactory,
-    *,
-    clip_norm: float,
-    noise_per_clip_norm: float | np.ndarray,
-    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
+  factory: tff.aggregators.UnweightedAggregationFactory,
+  *,
+  clip_norm: float,
+  noise_per_clip_norm: float | np.ndarray,
+  next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
 ) -> tff.aggregators.UnweightedAggregationFactory:
   """Makes a factory report the measurements of this module.
 
@@ -205,8 +208,8 @@ def add_round_measurements(
     A factory with the same result.
   """
   return _MeasuredFactory(
-      factory,
-      clip_norm=clip_norm,
-      noise_per_clip_norm=np.atleast_1d(noise_per_clip_norm),
-      next_clip_norm_fn=next_clip_norm_fn,
+    factory,
+    clip_norm=clip_norm,
+    noise_per_clip_norm=np.atleast_1d(noise_per_clip_norm),
+    next_clip_norm_fn=next_clip_norm_fn,
   )

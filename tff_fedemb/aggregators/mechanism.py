@@ -63,13 +63,13 @@ class AggregatorConfig:
         raise ValueError(f"{name} must be positive, found {value}.")
     strategy_lib.check_noise_multiplier(self.noise_multiplier)
     for name in (
-        "rounds",
-        "min_separation",
-        "max_participations",
-        "restart_every",
-        "restart_warmup",
-        "num_buffers",
-        "num_bands",
+      "rounds",
+      "min_separation",
+      "max_participations",
+      "restart_every",
+      "restart_warmup",
+      "num_buffers",
+      "num_bands",
     ):
       value = getattr(self, name)
       if value is not None and value < 1:
@@ -77,7 +77,7 @@ class AggregatorConfig:
     quantile = self.target_unclipped_quantile
     if quantile is not None and not 0.0 < quantile < 1.0:
       raise ValueError(
-          f"target_unclipped_quantile must be in (0, 1), found {quantile}."
+        f"target_unclipped_quantile must be in (0, 1), found {quantile}."
       )
 
 
@@ -125,6 +125,6 @@ def check_no_noise(name: str, config: AggregatorConfig) -> None:
   """
   if config.noise_multiplier != 0.0:
     raise ValueError(
-        f"noise_multiplier must be 0 with aggregator {name}, found"
-        f" {config.noise_multiplier}."
+      f"noise_multiplier must be 0 with aggregator {name}, found"
+      f" {config.noise_multiplier}."
     )

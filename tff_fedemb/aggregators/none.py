@@ -11,16 +11,16 @@ from tff_fedemb.aggregators import mechanism
 
 
 def build_none_factory(
-    *, clients_per_round: float
+  *, clients_per_round: float
 ) -> tff.aggregators.UnweightedAggregationFactory:
   """Builds the plain mean: sum over clients / expected number of clients."""
   query = tfp.NormalizedQuery(
-      tfp.NoPrivacySumQuery(), denominator=float(clients_per_round)
+    tfp.NoPrivacySumQuery(), denominator=float(clients_per_round)
   )
   return measurements.add_round_measurements(
-      tff.aggregators.DifferentiallyPrivateFactory(query),
-      clip_norm=math.inf,
-      noise_per_clip_norm=0.0,
+    tff.aggregators.DifferentiallyPrivateFactory(query),
+    clip_norm=math.inf,
+    noise_per_clip_norm=0.0,
   )
 
 
@@ -43,6 +43,6 @@ def create_none(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
   """
   mechanism.check_no_noise("none", config)
   return mechanism.Mechanism(
-      build_none_factory(clients_per_round=config.clients_per_round),
-      dp_accounting.NonPrivateDpEvent(),
+    build_none_factory(clients_per_round=config.clients_per_round),
+    dp_accounting.NonPrivateDpEvent(),
   )

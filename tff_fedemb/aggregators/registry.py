@@ -31,33 +31,33 @@ class Descriptor:
 
 # A new aggregator is one file and one line here.
 AGGREGATORS: dict[str, Descriptor] = {
-    "adaptive_gaussian": Descriptor(
-        adaptive_gaussian.create_adaptive_gaussian, _CLIPPING
-    ),
-    "adaptive_tree": Descriptor(
-        adaptive_tree.create_adaptive_tree,
-        ("restart_every", "restart_warmup", "noise_seed", *_CLIPPING),
-    ),
-    "banded": Descriptor(banded.create_banded, ("num_bands", "noise_seed")),
-    "blt": Descriptor(blt.create_blt, ("num_buffers", "noise_seed")),
-    "clip_only": Descriptor(clip_only.create_clip_only),
-    "gaussian": Descriptor(gaussian.create_gaussian),
-    "none": Descriptor(none.create_none),
-    "tree": Descriptor(tree.create_tree, ("restart_every", "noise_seed")),
+  "adaptive_gaussian": Descriptor(
+    adaptive_gaussian.create_adaptive_gaussian, _CLIPPING
+  ),
+  "adaptive_tree": Descriptor(
+    adaptive_tree.create_adaptive_tree,
+    ("restart_every", "restart_warmup", "noise_seed", *_CLIPPING),
+  ),
+  "banded": Descriptor(banded.create_banded, ("num_bands", "noise_seed")),
+  "blt": Descriptor(blt.create_blt, ("num_buffers", "noise_seed")),
+  "clip_only": Descriptor(clip_only.create_clip_only),
+  "gaussian": Descriptor(gaussian.create_gaussian),
+  "none": Descriptor(none.create_none),
+  "tree": Descriptor(tree.create_tree, ("restart_every", "noise_seed")),
 }
 
 _OPTIONS = (
-    "restart_every",
-    "restart_warmup",
-    "num_buffers",
-    "num_bands",
-    "noise_seed",
-    *_CLIPPING,
+  "restart_every",
+  "restart_warmup",
+  "num_buffers",
+  "num_bands",
+  "noise_seed",
+  *_CLIPPING,
 )
 
 
 def create_mechanism(
-    name: str, config: mechanism.AggregatorConfig
+  name: str, config: mechanism.AggregatorConfig
 ) -> mechanism.Mechanism:
   """Creates an aggregator, with its privacy, by name.
 
@@ -74,14 +74,14 @@ def create_mechanism(
   """
   if name not in AGGREGATORS:
     raise ValueError(
-        f"aggregator must be one of {sorted(AGGREGATORS)}, found {name!r}."
+      f"aggregator must be one of {sorted(AGGREGATORS)}, found {name!r}."
     )
   descriptor = AGGREGATORS[name]
   for option in _OPTIONS:
     value = getattr(config, option)
     if value is not None and option not in descriptor.options:
       raise ValueError(
-          f"{option} must not be set with aggregator {name}, which has no use"
-          f" for it, found {value}."
+        f"{option} must not be set with aggregator {name}, which has no use"
+        f" for it, found {value}."
       )
   return descriptor.create(config)

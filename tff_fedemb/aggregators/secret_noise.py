@@ -27,11 +27,11 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
   """
 
   def __init__(
-      self,
-      noise_std: float,
-      specs: tuple[tf.TensorSpec, ...],
-      *,
-      seed: int | None = None,
+    self,
+    noise_std: float,
+    specs: tuple[tf.TensorSpec, ...],
+    *,
+    seed: int | None = None,
   ):
     """Creates the generator.
 
@@ -50,5 +50,5 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
       return state
     fresh = tf.random.uniform([2], tf.int64.min, tf.int64.max, dtype=tf.int64)
     return state._replace(
-        seeds=tf.bitwise.bitwise_xor(tf.constant(self._words, tf.int64), fresh)
+      seeds=tf.bitwise.bitwise_xor(tf.constant(self._words, tf.int64), fresh)
     )

@@ -50,27 +50,27 @@ def create_tree(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
 
   def build_query(specs):
     query = tfp.TreeResidualSumQuery(
-        record_specs=specs,
-        noise_generator=secret_noise.SecretNoiseGenerator(
-            config.clip_norm * config.noise_multiplier,
-            specs,
-            seed=config.noise_seed,
-        ),
-        clip_fn=clip,
-        clip_value=config.clip_norm,
-        use_efficient=True,
+      record_specs=specs,
+      noise_generator=secret_noise.SecretNoiseGenerator(
+        config.clip_norm * config.noise_multiplier,
+        specs,
+        seed=config.noise_seed,
+      ),
+      clip_fn=clip,
+      clip_value=config.clip_norm,
+      use_efficient=True,
     )
     if config.restart_every is None:
       return query
     return tfp.RestartQuery(
-        query,
-        tfp.restart_query.PeriodicRoundRestartIndicator(config.restart_every),
+      query,
+      tfp.restart_query.PeriodicRoundRestartIndicator(config.restart_every),
     )
 
   return correlated.measure_correlated(
-      deferred.DeferredQueryFactory(
-          build_query, clients_per_round=config.clients_per_round
-      ),
-      config,
-      tree.TreeStrategy(config.restart_every),
+    deferred.DeferredQueryFactory(
+      build_query, clients_per_round=config.clients_per_round
+    ),
+    config,
+    tree.TreeStrategy(config.restart_every),
   )

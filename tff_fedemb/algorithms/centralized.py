@@ -19,13 +19,13 @@ from tff_fedemb.models import heads
 
 
 def build_centralized(
-    create_backbone_fn: Callable[[], tf.keras.Model],
-    head: heads.Head,
-    *,
-    num_classes: int,
-    example_type: tff.types.SequenceType,
-    config: local_training.LocalTrainingConfig,
-    seed: int = 0,
+  create_backbone_fn: Callable[[], tf.keras.Model],
+  head: heads.Head,
+  *,
+  num_classes: int,
+  example_type: tff.types.SequenceType,
+  config: local_training.LocalTrainingConfig,
+  seed: int = 0,
 ) -> tff.learning.templates.LearningProcess:
   """Builds the centralized learning process.
 
@@ -50,12 +50,12 @@ def build_centralized(
     ValueError: If `num_classes` is not positive.
   """
   return fedavg.build_fedavg(
-      create_backbone_fn,
-      head,
-      num_classes=num_classes,
-      example_type=example_type,
-      aggregator=none.build_none_factory(clients_per_round=1),
-      server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
-      config=config,
-      seed=seed,
+    create_backbone_fn,
+    head,
+    num_classes=num_classes,
+    example_type=example_type,
+    aggregator=none.build_none_factory(clients_per_round=1),
+    server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
+    config=config,
+    seed=seed,
   )

@@ -33,13 +33,13 @@ class ClientUpdate(NamedTuple):
 
 
 ClientUpdateFn = Callable[
-    [tff.learning.models.ModelWeights, tf.data.Dataset, tf.Tensor],
-    ClientUpdate,
+  [tff.learning.models.ModelWeights, tf.data.Dataset, tf.Tensor],
+  ClientUpdate,
 ]
 
 
 def build_example_type(
-    image_shape: tuple[int, ...], image_dtype: tf.DType = tf.uint8
+  image_shape: tuple[int, ...], image_dtype: tf.DType = tf.uint8
 ) -> tff.types.SequenceType:
   """Type of a client's data: batches of images `x` and labels `y`.
 
@@ -52,17 +52,17 @@ def build_example_type(
   """
   dtype = np.str_ if image_dtype == tf.string else image_dtype.as_numpy_dtype
   return tff.types.SequenceType(
-      tff.types.to_type(
-          collections.OrderedDict(
-              x=(dtype, [None, *image_shape]),
-              y=(tf.int64.as_numpy_dtype, [None]),
-          )
+    tff.types.to_type(
+      collections.OrderedDict(
+        x=(dtype, [None, *image_shape]),
+        y=(tf.int64.as_numpy_dtype, [None]),
       )
+    )
   )
 
 
 def reject_non_finite(
-    update: ClientUpdate,
+  update: ClientUpdate,
 ) -> tuple[tuple[tf.Tensor, ...], collections.OrderedDict[str, tf.Tensor]]:
   """Zeroes a rejected client's delta and takes it out of the metrics."""
   # The norm, not the elements alone: clipping divides by it, and a norm that
@@ -70,47 +70,47 @@ def reject_non_finite(
   is_finite = tf.math.is_finite(tf.linalg.global_norm(update.delta))
   # Not an elementwise choice, which would hold the model twice more.
   delta = tf.cond(
-      is_finite,
-      lambda: update.delta,
-      lambda: tuple(tf.zeros_like(tensor) for tensor in update.delta),
+    is_finite,
+    lambda: update.delta,
+    lambda: tuple(tf.zeros_like(tensor) for tensor in update.delta),
   )
   accepted = tf.cast(is_finite, tf.int64)
   num_examples = update.result.num_examples * accepted
   return delta, collections.OrderedDict(
-      loss_sum=tf.where(is_finite, update.result.loss_sum, 0.0),
-      num_correct=update.result.num_correct * accepted,
-      num_examples=num_examples,
-      num_classes=tf.cast(update.num_classes, tf.int64),
-      num_clients=tf.constant(1, tf.int64),
-      num_rejected_clients=1 - accepted,
-      num_skipped_examples=tf.cast(update.num_skipped_examples, tf.int64),
+    loss_sum=tf.where(is_finite, update.result.loss_sum, 0.0),
+    num_correct=update.result.num_correct * accepted,
+    num_examples=num_examples,
+    num_classes=tf.cast(update.num_classes, tf.int64),
+    num_clients=tf.constant(1, tf.int64),
+    num_rejected_clients=1 - accepted,
+    num_skipped_examples=tf.cast(update.num_skipped_examples, tf.int64),
   )
 
 
 def _finalize_metrics(sums) -> collections.OrderedDict[str, tf.Tensor]:
   def ratio(numerator, denominator):
     return tf.math.divide_no_nan(
-        tf.cast(numerator, tf.float32), tf.cast(denominator, tf.float32)
+      tf.cast(numerator, tf.float32), tf.cast(denominator, tf.float32)
     )
 
   return collections.OrderedDict(
-      loss=ratio(sums["loss_sum"], sums["num_examples"]),
-      accuracy=ratio(sums["num_correct"], sums["num_examples"]),
-      num_examples=sums["num_examples"],
-      classes_per_client=ratio(sums["num_classes"], sums["num_clients"]),
-      num_clients=sums["num_clients"],
-      num_rejected_clients=sums["num_rejected_clients"],
-      num_skipped_examples=sums["num_skipped_examples"],
+    loss=ratio(sums["loss_sum"], sums["num_examples"]),
+    accuracy=ratio(sums["num_correct"], sums["num_examples"]),
+    num_examples=sums["num_examples"],
+    classes_per_client=ratio(sums["num_classes"], sums["num_clients"]),
+    num_clients=sums["num_clients"],
+    num_rejected_clients=sums["num_rejected_clients"],
+    num_skipped_examples=sums["num_skipped_examples"],
   )
 
 
 def build_learning_process(
-    create_weights_fn: Callable[[], tff.learning.models.ModelWeights],
-    client_update_fn: ClientUpdateFn,
-    *,
-    example_type: tff.types.SequenceType,
-    aggregator: tff.aggregators.UnweightedAggregationFactory,
-    server_optimizer: tff.learning.optimizers.Optimizer,
+  create_weights_fn: Callable[[], tff.learning.models.ModelWeights],
+  client_update_fn: ClientUpdateFn,
+  *,
+  example_type: tff.types.SequenceType,
+  aggregator: tff.aggregators.UnweightedAggregationFactory,
+  server_optimizer: tff.learning.optimizers.Optimizer,
 ) -> tff.learning.templates.LearningProcess:
   """Builds a learning process around a client's update.
 
@@ -135,7 +135,7 @@ def build_learning_process(
   def create_weights():
     weights = create_weights_fn()
     return tff.learning.models.ModelWeights(
-        tuple(weights.trainable), tuple(weights.non_trainable)
+      tuple(weights.trainable), tuple(weights.non_trainable)
     )
 
   weights_type = create_weights.type_signature.result
@@ -145,10 +145,10 @@ def build_learning_process(
     update = client_update_fn(weights, dataset, round_num)
     delta, sums = reject_non_finite(update)
     return (
-        tff.learning.templates.ClientResult(
-            update=delta, update_weight=tf.constant(1.0)
-        ),
-        sums,
+      tff.learning.templates.ClientResult(
+        update=delta, update_weight=tf.constant(1.0)
+      ),
+      sums,
     )
 
   sums_type = client_update.type_signature.result[1]
@@ -166,36 +166,36 @@ def build_learning_process(
     return tff.federated_value(0, tff.SERVER)
 
   @tff.federated_computation(
-      tff.types.FederatedType(np.int32, tff.SERVER),
-      tff.types.FederatedType(weights_type, tff.CLIENTS),
-      tff.types.FederatedType(example_type, tff.CLIENTS),
+    tff.types.FederatedType(np.int32, tff.SERVER),
+    tff.types.FederatedType(weights_type, tff.CLIENTS),
+    tff.types.FederatedType(example_type, tff.CLIENTS),
   )
   def next_client_work(state, weights, client_data):
     result, sums = tff.federated_map(
-        client_update, (tff.federated_broadcast(state), weights, client_data)
+      client_update, (tff.federated_broadcast(state), weights, client_data)
     )
     metrics = tff.federated_map(finalize_metrics, tff.federated_sum(sums))
     return tff.templates.MeasuredProcessOutput(
-        tff.federated_map(next_round, state), result, metrics
+      tff.federated_map(next_round, state), result, metrics
     )
 
   return tff.learning.templates.compose_learning_process(
-      create_weights,
-      tff.learning.templates.build_broadcast_process(weights_type),
-      tff.learning.templates.ClientWorkProcess(
-          initialize_client_work, next_client_work
-      ),
-      tff.aggregators.as_weighted_aggregator(aggregator).create(
-          weights_type.trainable, tff.types.TensorType(np.float32)
-      ),
-      tff.learning.templates.build_apply_optimizer_finalizer(
-          server_optimizer, weights_type
-      ),
+    create_weights,
+    tff.learning.templates.build_broadcast_process(weights_type),
+    tff.learning.templates.ClientWorkProcess(
+      initialize_client_work, next_client_work
+    ),
+    tff.aggregators.as_weighted_aggregator(aggregator).create(
+      weights_type.trainable, tff.types.TensorType(np.float32)
+    ),
+    tff.learning.templates.build_apply_optimizer_finalizer(
+      server_optimizer, weights_type
+    ),
   )
 
 
 def learning_rate_factor(
-    config: local_training.LocalTrainingConfig, round_num: tf.Tensor
+  config: local_training.LocalTrainingConfig, round_num: tf.Tensor
 ) -> tf.Tensor:
   """The schedule's factor in a round, float32 scalar."""
   if config.learning_rate_schedule is None:
@@ -204,7 +204,7 @@ def learning_rate_factor(
 
 
 def create_unset_backbone(
-    create_backbone_fn: Callable[[], tf.keras.Model],
+  create_backbone_fn: Callable[[], tf.keras.Model],
 ) -> tf.keras.Model:
   """Creates a backbone whose weights a client is going to assign.
 
@@ -226,7 +226,7 @@ def create_unset_backbone(
     if callable(arguments["initial_value"]) and None not in (shape, dtype):
       # TensorFlow would fold zeros to a constant, and hold a model for ever.
       arguments["initial_value"] = lambda: tf.raw_ops.Empty(
-          shape=shape, dtype=dtype, init=True
+        shape=shape, dtype=dtype, init=True
       )
     return next_creator(**arguments)
 
@@ -235,21 +235,21 @@ def create_unset_backbone(
 
 
 def assign_weights(
-    backbone: tf.keras.Model,
-    trainable: Sequence[tf.Tensor],
-    non_trainable: Sequence[tf.Tensor],
+  backbone: tf.keras.Model,
+  trainable: Sequence[tf.Tensor],
+  non_trainable: Sequence[tf.Tensor],
 ) -> None:
   """Sets a backbone's variables, in the order of its two lists of them."""
   for variable, value in zip(
-      [*backbone.trainable_variables, *backbone.non_trainable_variables],
-      [*trainable, *non_trainable],
-      strict=True,
+    [*backbone.trainable_variables, *backbone.non_trainable_variables],
+    [*trainable, *non_trainable],
+    strict=True,
   ):
     variable.assign(value)
 
 
 def take_delta(
-    initial: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
+  initial: Sequence[tf.Tensor], variables: Sequence[tf.Variable]
 ) -> tuple[tf.Tensor, ...]:
   """Returns initial minus trained weights and sets the variables back.
 
@@ -264,8 +264,8 @@ def take_delta(
     The differences.
   """
   delta = tuple(
-      tf.subtract(before, variable)
-      for before, variable in zip(initial, variables, strict=True)
+    tf.subtract(before, variable)
+    for before, variable in zip(initial, variables, strict=True)
   )
   for before, variable in zip(initial, variables, strict=True):
     variable.assign(before)

@@ -17,15 +17,15 @@ from tff_fedemb.models import heads
 
 
 def build_fedavg(
-    create_backbone_fn: Callable[[], tf.keras.Model],
-    head: heads.Head,
-    *,
-    num_classes: int,
-    example_type: tff.types.SequenceType,
-    aggregator: tff.aggregators.UnweightedAggregationFactory,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-    config: local_training.LocalTrainingConfig,
-    seed: int = 0,
+  create_backbone_fn: Callable[[], tf.keras.Model],
+  head: heads.Head,
+  *,
+  num_classes: int,
+  example_type: tff.types.SequenceType,
+  aggregator: tff.aggregators.UnweightedAggregationFactory,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+  config: local_training.LocalTrainingConfig,
+  seed: int = 0,
 ) -> tff.learning.templates.LearningProcess:
   """Builds the DP-FedAvg learning process.
 
@@ -63,11 +63,11 @@ def build_fedavg(
   def create_weights():
     backbone = create_backbone_fn()
     head_weights = head.initialize(
-        num_classes, backbone.output_shape[-1], seed=(seed, 0)
+      num_classes, backbone.output_shape[-1], seed=(seed, 0)
     )
     return tff.learning.models.ModelWeights(
-        (*backbone.trainable_variables, *head_weights),
-        tuple(backbone.non_trainable_variables),
+      (*backbone.trainable_variables, *head_weights),
+      tuple(backbone.non_trainable_variables),
     )
 
   def client_update(weights, dataset, round_num):
@@ -78,38 +78,38 @@ def build_fedavg(
     def update(weights, dataset, round_num):
       trainable = tuple(weights.trainable)
       composition.assign_weights(
-          backbone, trainable[:num_backbone], weights.non_trainable
+        backbone, trainable[:num_backbone], weights.non_trainable
       )
       examples = local_training.gather_examples(dataset, config=config)
       result = local_training.train_locally(
-          backbone,
-          head,
-          trainable[num_backbone:],
-          examples,
-          config=config,
-          learning_rate_factor=composition.learning_rate_factor(
-              config, round_num
-          ),
-          seed=local_training.client_seed(seed, round_num, examples.labels),
+        backbone,
+        head,
+        trainable[num_backbone:],
+        examples,
+        config=config,
+        learning_rate_factor=composition.learning_rate_factor(
+          config, round_num
+        ),
+        seed=local_training.client_seed(seed, round_num, examples.labels),
       )
       return composition.ClientUpdate(
-          (
-              *composition.take_delta(
-                  trainable[:num_backbone], backbone.trainable_variables
-              ),
-              *map(tf.subtract, trainable[num_backbone:], result.head_weights),
+        (
+          *composition.take_delta(
+            trainable[:num_backbone], backbone.trainable_variables
           ),
-          result,
-          tf.size(tf.unique(examples.labels).y),
-          examples.num_skipped,
+          *map(tf.subtract, trainable[num_backbone:], result.head_weights),
+        ),
+        result,
+        tf.size(tf.unique(examples.labels).y),
+        examples.num_skipped,
       )
 
     return update(weights, dataset, round_num)
 
   return composition.build_learning_process(
-      create_weights,
-      client_update,
-      example_type=example_type,
-      aggregator=aggregator,
-      server_optimizer=server_optimizer,
+    create_weights,
+    client_update,
+    example_type=example_type,
+    aggregator=aggregator,
+    server_optimizer=server_optimizer,
   )

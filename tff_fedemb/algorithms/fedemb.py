@@ -16,14 +16,14 @@ from tff_fedemb.models import heads
 
 
 def build_fedemb(
-    create_backbone_fn: Callable[[], tf.keras.Model],
-    head: heads.Head,
-    *,
-    example_type: tff.types.SequenceType,
-    aggregator: tff.aggregators.UnweightedAggregationFactory,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-    config: local_training.LocalTrainingConfig,
-    seed: int = 0,
+  create_backbone_fn: Callable[[], tf.keras.Model],
+  head: heads.Head,
+  *,
+  example_type: tff.types.SequenceType,
+  aggregator: tff.aggregators.UnweightedAggregationFactory,
+  server_optimizer: tff.learning.optimizers.Optimizer,
+  config: local_training.LocalTrainingConfig,
+  seed: int = 0,
 ) -> tff.learning.templates.LearningProcess:
   """Builds the DP-FedEmb learning process.
 
@@ -61,41 +61,37 @@ def build_fedemb(
     @tf.function
     def update(weights, dataset, round_num):
       composition.assign_weights(
-          backbone, weights.trainable, weights.non_trainable
+        backbone, weights.trainable, weights.non_trainable
       )
       examples = local_training.gather_examples(dataset, config=config)
       classes, local_labels = tf.unique(examples.labels)
-      client_seed = local_training.client_seed(
-          seed, round_num, examples.labels
-      )
+      client_seed = local_training.client_seed(seed, round_num, examples.labels)
       result = local_training.train_locally(
-          backbone,
-          head,
-          head.initialize(
-              tf.size(classes), backbone.output_shape[-1], seed=client_seed
-          ),
-          examples._replace(labels=local_labels),
-          config=config,
-          learning_rate_factor=composition.learning_rate_factor(
-              config, round_num
-          ),
-          seed=client_seed,
+        backbone,
+        head,
+        head.initialize(
+          tf.size(classes), backbone.output_shape[-1], seed=client_seed
+        ),
+        examples._replace(labels=local_labels),
+        config=config,
+        learning_rate_factor=composition.learning_rate_factor(
+          config, round_num
+        ),
+        seed=client_seed,
       )
       return composition.ClientUpdate(
-          composition.take_delta(
-              weights.trainable, backbone.trainable_variables
-          ),
-          result,
-          tf.size(classes),
-          examples.num_skipped,
+        composition.take_delta(weights.trainable, backbone.trainable_variables),
+        result,
+        tf.size(classes),
+        examples.num_skipped,
       )
 
     return update(weights, dataset, round_num)
 
   return composition.build_learning_process(
-      lambda: tff.learning.models.ModelWeights.from_model(create_backbone_fn()),
-      client_update,
-      example_type=example_type,
-      aggregator=aggregator,
-      server_optimizer=server_optimizer,
+    lambda: tff.learning.models.ModelWeights.from_model(create_backbone_fn()),
+    client_update,
+    example_type=example_type,
+    aggregator=aggregator,
+    server_optimizer=server_optimizer,
   )

@@ -65,28 +65,28 @@ class LocalTrainingConfig:
 
   def __post_init__(self):
     for name, low in (
-        ("client_learning_rate", 0.0),
-        ("head_lr_scale", 0.0),
-        ("head_warmup_steps", 0),
-        ("local_epochs", 1),
-        ("batch_size", 1),
-        ("max_examples_per_client", 0),
+      ("client_learning_rate", 0.0),
+      ("head_lr_scale", 0.0),
+      ("head_warmup_steps", 0),
+      ("local_epochs", 1),
+      ("batch_size", 1),
+      ("max_examples_per_client", 0),
     ):
       value = getattr(self, name)
       if not low <= value < math.inf:
         raise ValueError(f"{name} must be at least {low}, found {value}.")
     if self.client_optimizer not in CLIENT_OPTIMIZERS:
       raise ValueError(
-          f"client_optimizer must be one of {list(CLIENT_OPTIMIZERS)}, found"
-          f" {self.client_optimizer!r}."
+        f"client_optimizer must be one of {list(CLIENT_OPTIMIZERS)}, found"
+        f" {self.client_optimizer!r}."
       )
     if self.client_optimizer == "sgdm" and not 0.0 < self.client_momentum < 1.0:
       raise ValueError(
-          f"client_momentum must be in (0, 1), found {self.client_momentum}."
+        f"client_momentum must be in (0, 1), found {self.client_momentum}."
       )
 
   def build_optimizer(
-      self, learning_rate_scale: float = 1.0
+    self, learning_rate_scale: float = 1.0
   ) -> tff.learning.optimizers.Optimizer:
     """Builds the client optimizer at a multiple of the learning rate."""
     rate = self.client_learning_rate * learning_rate_scale
@@ -132,7 +132,7 @@ class _DynamicSpec:
 
 
 def gather_examples(
-    dataset: tf.data.Dataset, *, config: LocalTrainingConfig
+  dataset: tf.data.Dataset, *, config: LocalTrainingConfig
 ) -> LocalExamples:
   """Reads a client's data set into two tensors.
 
@@ -149,7 +149,7 @@ def gather_examples(
     The examples; none if the data set is empty.
   """
   examples = pipelines.gather(
-      dataset, max_elements=config.max_examples_per_client
+    dataset, max_elements=config.max_examples_per_client
   )
   images, labels = examples["x"], examples["y"]
   num_skipped = tf.constant(0, tf.int64)
@@ -161,7 +161,7 @@ def gather_examples(
 
 
 def client_seed(
-    seed: int, round_num: tf.Tensor, labels: tf.Tensor
+  seed: int, round_num: tf.Tensor, labels: tf.Tensor
 ) -> tf.Tensor:
   """Derives the seed `[2]` of a client in a round.
 
@@ -178,23 +178,23 @@ def client_seed(
     int64 `[2]`.
   """
   fingerprint = tf.strings.to_hash_bucket_fast(
-      tf.io.serialize_tensor(labels), 2**31 - 1
+    tf.io.serialize_tensor(labels), 2**31 - 1
   )
   return tf.random.experimental.stateless_fold_in(
-      tf.stack([tf.constant(seed, tf.int64), tf.cast(round_num, tf.int64)]),
-      fingerprint,
+    tf.stack([tf.constant(seed, tf.int64), tf.cast(round_num, tf.int64)]),
+    fingerprint,
   )
 
 
 def train_locally(
-    backbone: tf.keras.Model,
-    head: heads.Head,
-    head_weights: heads.Weights,
-    examples: LocalExamples,
-    *,
-    config: LocalTrainingConfig,
-    learning_rate_factor: tf.Tensor,
-    seed: tf.Tensor,
+  backbone: tf.keras.Model,
+  head: heads.Head,
+  head_weights: heads.Weights,
+  examples: LocalExamples,
+  *,
+  config: LocalTrainingConfig,
+  learning_rate_factor: tf.Tensor,
+  seed: tf.Tensor,
 ) -> LocalTrainingResult:
   """Trains a backbone, in place, and a head on one client's examples.
 
@@ -226,15 +226,15 @@ def train_locally(
 
   head_optimizer = config.build_optimizer(config.head_lr_scale)
   head_state = with_rate(
-      head_optimizer,
-      head_optimizer.initialize(tuple(_DynamicSpec(w) for w in head_weights)),
+    head_optimizer,
+    head_optimizer.initialize(tuple(_DynamicSpec(w) for w in head_weights)),
   )
   backbone_optimizer = config.build_optimizer()
   backbone_state = with_rate(
-      backbone_optimizer,
-      backbone_optimizer.initialize(
-          tuple(tf.TensorSpec(v.shape, v.dtype) for v in variables)
-      ),
+    backbone_optimizer,
+    backbone_optimizer.initialize(
+      tuple(tf.TensorSpec(v.shape, v.dtype) for v in variables)
+    ),
   )
 
   augmentation_seed = tf.random.experimental.stateless_fold_in(seed, 1 << 30)
@@ -248,23 +248,23 @@ def train_locally(
     images = tf.cast(images, tf.float32)
     if config.augmentation is not None:
       images = config.augmentation(
-          images,
-          tf.random.experimental.stateless_fold_in(augmentation_seed, step),
+        images,
+        tf.random.experimental.stateless_fold_in(augmentation_seed, step),
       )
     return images, tf.gather(examples.labels, rows)
 
   def order_of(epoch):
     # The operation refuses an empty range, and traces even where no step runs.
     return tf.random.experimental.index_shuffle(
-        tf.range(tf.maximum(num_examples, 1)),
-        tf.random.experimental.stateless_fold_in(seed, epoch),
-        max_index=tf.maximum(num_examples - 1, 0),
+      tf.range(tf.maximum(num_examples, 1)),
+      tf.random.experimental.stateless_fold_in(seed, epoch),
+      max_index=tf.maximum(num_examples - 1, 0),
     )
 
   def losses_of(weights, embeddings, labels):
     logits = head.logits(weights, embeddings, labels=labels)
     return logits, tf.nn.sparse_softmax_cross_entropy_with_logits(
-        labels, logits
+      labels, logits
     )
 
   # The warm-up draws its batches from epochs of its own.
@@ -278,7 +278,7 @@ def train_locally(
         _, losses = losses_of(head_weights, embeddings, labels)
         loss = tf.reduce_mean(losses)
       head_state, head_weights = head_optimizer.next(
-          head_state, head_weights, tape.gradient(loss, head_weights)
+        head_state, head_weights, tape.gradient(loss, head_weights)
       )
 
   loss_sum = tf.constant(0.0)
@@ -295,22 +295,22 @@ def train_locally(
       loss = tf.reduce_mean(losses)
     gradients = tape.gradient(loss, [*variables, *head_weights])
     backbone_state, new_values = backbone_optimizer.next(
-        backbone_state,
-        tuple(v.read_value() for v in variables),
-        tuple(gradients[: len(variables)]),
+      backbone_state,
+      tuple(v.read_value() for v in variables),
+      tuple(gradients[: len(variables)]),
     )
     for variable, value in zip(variables, new_values, strict=True):
       variable.assign(value)
     head_state, head_weights = head_optimizer.next(
-        head_state, head_weights, tuple(gradients[len(variables) :])
+      head_state, head_weights, tuple(gradients[len(variables) :])
     )
     loss_sum += tf.reduce_sum(losses)
     num_correct += tf.math.count_nonzero(
-        tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
+      tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
     )
   return LocalTrainingResult(
-      head_weights,
-      loss_sum,
-      num_correct,
-      tf.cast(num_examples, tf.int64) * config.local_epochs,
+    head_weights,
+    loss_sum,
+    num_correct,
+    tf.cast(num_examples, tf.int64) * config.local_epochs,
   )

@@ -17,16 +17,16 @@ def _linear(total_rounds: int) -> Schedule:
 
 
 def _cosine(total_rounds: int) -> Schedule:
-  return lambda round_num: 0.5 * (
-      1.0 + tf.cos(math.pi * _progress(round_num, total_rounds))
+  return lambda round_num: (
+    0.5 * (1.0 + tf.cos(math.pi * _progress(round_num, total_rounds)))
   )
 
 
 # A new schedule is one function and one line here.
 SCHEDULES: dict[str, Callable[[int], Schedule | None]] = {
-    "constant": lambda total_rounds: None,
-    "linear": _linear,
-    "cosine": _cosine,
+  "constant": lambda total_rounds: None,
+  "linear": _linear,
+  "cosine": _cosine,
 }
 
 
@@ -47,8 +47,7 @@ def build_schedule(name: str, *, rounds: int) -> Schedule | None:
   """
   if name not in SCHEDULES:
     raise ValueError(
-        f"client_lr_schedule must be one of {sorted(SCHEDULES)}, found"
-        f" {name!r}."
+      f"client_lr_schedule must be one of {sorted(SCHEDULES)}, found {name!r}."
     )
   if rounds < 1:
     raise ValueError(f"rounds must be at least 1, found {rounds}.")

@@ -8,7 +8,7 @@ SERVER_OPTIMIZERS = ("sgd", "adam", "yogi")
 
 
 def build_server_optimizer(
-    name: str, *, learning_rate: float, momentum: float = 0.9
+  name: str, *, learning_rate: float, momentum: float = 0.9
 ) -> tff.learning.optimizers.Optimizer:
   """Builds the optimizer that applies the aggregated update on the server.
 
@@ -28,12 +28,12 @@ def build_server_optimizer(
   """
   if name not in SERVER_OPTIMIZERS:
     raise ValueError(
-        f"server_optimizer must be one of {list(SERVER_OPTIMIZERS)}, found"
-        f" {name!r}."
+      f"server_optimizer must be one of {list(SERVER_OPTIMIZERS)}, found"
+      f" {name!r}."
     )
   if not 0.0 <= learning_rate < math.inf:
     raise ValueError(
-        f"server_learning_rate must be at least 0, found {learning_rate}."
+      f"server_learning_rate must be at least 0, found {learning_rate}."
     )
   if not 0.0 <= momentum < 1.0:
     raise ValueError(f"server_momentum must be in [0, 1), found {momentum}.")

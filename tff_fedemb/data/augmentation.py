@@ -46,9 +46,9 @@ def random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   xx, xy = cosine, shear * cosine - sine
   yx, yy = sine, shear * sine + cosine
   return _transform(
-      images,
-      ((xx, xy, shift_x), (yx, yy, shift_y)),
-      tf.zeros_like(angle),
+    images,
+    ((xx, xy, shift_x), (yx, yy, shift_y)),
+    tf.zeros_like(angle),
   )
 
 
@@ -76,14 +76,14 @@ def random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   mirror = tf.where(tf.less(drawn[:, 3], 0.5), 1.0, -1.0)
   zero = tf.zeros_like(side)
   return _transform(
-      images, ((mirror * side, zero, shift_x), (zero, side, shift_y)), zero
+    images, ((mirror * side, zero, shift_x), (zero, side, shift_y)), zero
   )
 
 
 def _transform(
-    images: tf.Tensor,
-    rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]],
-    zero: tf.Tensor,
+  images: tf.Tensor,
+  rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]],
+  zero: tf.Tensor,
 ) -> tf.Tensor:
   """Maps each image by an affine map about its centre.
 
@@ -101,25 +101,25 @@ def _transform(
   centre_x, centre_y = (width - 1) / 2.0, (height - 1) / 2.0
   transforms = []
   for (by_x, by_y, added), centre in zip(
-      rows, (centre_x, centre_y), strict=True
+    rows, (centre_x, centre_y), strict=True
   ):
     offset = centre + added - by_x * centre_x - by_y * centre_y
     transforms += [by_x, by_y, offset]
   return tf.raw_ops.ImageProjectiveTransformV3(
-      images=images,
-      transforms=tf.stack([*transforms, zero, zero], axis=1),
-      output_shape=[height, width],
-      fill_value=0.0,
-      interpolation="BILINEAR",
-      fill_mode="NEAREST",
+    images=images,
+    transforms=tf.stack([*transforms, zero, zero], axis=1),
+    output_shape=[height, width],
+    fill_value=0.0,
+    interpolation="BILINEAR",
+    fill_mode="NEAREST",
   )
 
 
 # A new augmentation is one function and one line here.
 AUGMENTATIONS: dict[str, Augmentation | None] = {
-    "none": None,
-    "affine": random_affine,
-    "crop_flip": random_crop_and_flip,
+  "none": None,
+  "affine": random_affine,
+  "crop_flip": random_crop_and_flip,
 }
 
 
@@ -137,6 +137,6 @@ def get_augmentation(name: str) -> Augmentation | None:
   """
   if name not in AUGMENTATIONS:
     raise ValueError(
-        f"augmentation must be one of {sorted(AUGMENTATIONS)}, found {name!r}."
+      f"augmentation must be one of {sorted(AUGMENTATIONS)}, found {name!r}."
     )
   return AUGMENTATIONS[name]

@@ -23,7 +23,7 @@ class BadExamples:
     """
     if policy not in POLICIES:
       raise ValueError(
-          f"on_bad_example must be one of {list(POLICIES)}, found {policy!r}."
+        f"on_bad_example must be one of {list(POLICIES)}, found {policy!r}."
       )
     self._policy = policy
     self._lines: list[str] = []
@@ -58,8 +58,8 @@ class BadExamples:
     """
     if self._lines and not self.skips:
       raise sqlite_examples.DataError(
-          f"data must be readable, found {summarize(self._lines)}."
-          " --on_bad_example=skip leaves out what is bad."
+        f"data must be readable, found {summarize(self._lines)}."
+        " --on_bad_example=skip leaves out what is bad."
       )
 
 
@@ -74,7 +74,6 @@ def summarize(lines: Sequence[str]) -> str:
   """
   named = "; ".join(lines[:_NUM_NAMED])
   more = len(lines) - _NUM_NAMED
-  return (
-      f"{len(lines)} bad example{'s' if len(lines) > 1 else ''}: {named}"
-      + (f"; and {more} more" if more > 0 else "")
+  return f"{len(lines)} bad example{'s' if len(lines) > 1 else ''}: {named}" + (
+    f"; and {more} more" if more > 0 else ""
   )

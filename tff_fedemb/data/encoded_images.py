@@ -27,35 +27,35 @@ _DECODING_BATCH = 256
 
 
 def _decode_jpeg(
-    content: tf.Tensor, image_shape: tuple[int, int, int]
+  content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
   size = tf.image.extract_jpeg_shape(content)
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = sum(
-      tf.cast(tf.greater_equal(spare, ratio), tf.int32)
-      for ratio in _JPEG_RATIOS[1:]
+    tf.cast(tf.greater_equal(spare, ratio), tf.int32)
+    for ratio in _JPEG_RATIOS[1:]
   )
 
   def decode_at(ratio):
     # TensorFlow's default transform is less accurate and no faster.
     return lambda: tf.io.decode_jpeg(
-        content, channels=channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
+      content, channels=channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
     )
 
   return tf.switch_case(largest, [decode_at(r) for r in _JPEG_RATIOS])
 
 
 def _decode_one(
-    content: tf.Tensor, image_shape: tuple[int, int, int]
+  content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
   image = tf.cond(
-      tf.io.is_jpeg(content),
-      lambda: _decode_jpeg(content, image_shape),
-      lambda: tf.io.decode_image(
-          content, channels=channels, expand_animations=False
-      ),
+    tf.io.is_jpeg(content),
+    lambda: _decode_jpeg(content, image_shape),
+    lambda: tf.io.decode_image(
+      content, channels=channels, expand_animations=False
+    ),
   )
   image = tf.ensure_shape(image, [None, None, channels])
   found = tf.shape(image)
@@ -64,24 +64,24 @@ def _decode_one(
     # The largest piece of the wanted proportions, from the middle.
     scale = tf.minimum(found[0] / height, found[1] / width)
     crop = [
-        tf.maximum(tf.cast(tf.round(scale * side), tf.int32), 1)
-        for side in (height, width)
+      tf.maximum(tf.cast(tf.round(scale * side), tf.int32), 1)
+      for side in (height, width)
     ]
     piece = tf.slice(
-        image,
-        [(found[0] - crop[0]) // 2, (found[1] - crop[1]) // 2, 0],
-        [*crop, channels],
+      image,
+      [(found[0] - crop[0]) // 2, (found[1] - crop[1]) // 2, 0],
+      [*crop, channels],
     )
     resized = tf.image.resize(piece, [height, width], antialias=True)
     return tf.cast(tf.clip_by_value(tf.round(resized), 0.0, 255.0), tf.uint8)
 
   return tf.ensure_shape(
-      tf.cond(
-          tf.reduce_all(tf.equal(found[:2], [height, width])),
-          lambda: image,
-          crop_and_resize,
-      ),
-      image_shape,
+    tf.cond(
+      tf.reduce_all(tf.equal(found[:2], [height, width])),
+      lambda: image,
+      crop_and_resize,
+    ),
+    image_shape,
   )
 
 
@@ -106,20 +106,20 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
     ValueError: If the shape is not of positive sides and 1 or 3 channels.
   """
   if (
-      len(image_shape) != 3
-      or min(image_shape) < 1
-      or image_shape[2] not in (1, 3)
+    len(image_shape) != 3
+    or min(image_shape) < 1
+    or image_shape[2] not in (1, 3)
   ):
     raise ValueError(
-        "image_shape must be height, width and 1 or 3 channels, found"
-        f" {tuple(image_shape)}."
+      "image_shape must be height, width and 1 or 3 channels, found"
+      f" {tuple(image_shape)}."
     )
 
   def decode(contents):
     return tf.map_fn(
-        lambda content: _decode_one(content, image_shape),
-        contents,
-        fn_output_signature=tf.TensorSpec(image_shape, tf.uint8),
+      lambda content: _decode_one(content, image_shape),
+      contents,
+      fn_output_signature=tf.TensorSpec(image_shape, tf.uint8),
     )
 
   return decode
@@ -145,31 +145,31 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
 
   rows = tf.range(tf.size(contents, out_type=tf.int64))
   tried = (
-      tf.data.Dataset.from_tensor_slices((rows, contents))
-      .map(try_row)
-      .ignore_errors()
-      .batch(512)
+    tf.data.Dataset.from_tensor_slices((rows, contents))
+    .map(try_row)
+    .ignore_errors()
+    .batch(512)
   )
   return pipelines.gather(tried)[0]
 
 
 @functools.lru_cache
 def _build_row_finder(
-    image_shape: tuple[int, int, int],
+  image_shape: tuple[int, int, int],
 ) -> tuple[Callable[[tf.Tensor], tf.Tensor], ImageDecoder]:
   """What finds the readable among many at once, and what decodes one."""
   decode = build_decoder(image_shape)
   return (
-      tf.function(
-          lambda contents: readable_rows(contents, decode),
-          input_signature=[tf.TensorSpec([None], tf.string)],
-          autograph=False,
-      ),
-      tf.function(
-          decode,
-          input_signature=[tf.TensorSpec([None], tf.string)],
-          autograph=False,
-      ),
+    tf.function(
+      lambda contents: readable_rows(contents, decode),
+      input_signature=[tf.TensorSpec([None], tf.string)],
+      autograph=False,
+    ),
+    tf.function(
+      decode,
+      input_signature=[tf.TensorSpec([None], tf.string)],
+      autograph=False,
+    ),
   )
 
 
@@ -182,7 +182,7 @@ def _is_unreadable(content: bytes, decode: ImageDecoder) -> bool:
 
 
 def find_unreadable(
-    contents: Sequence[bytes], image_shape: tuple[int, int, int]
+  contents: Sequence[bytes], image_shape: tuple[int, int, int]
 ) -> list[int]:
   """Finds the images that cannot be decoded, eagerly.
 
@@ -212,11 +212,11 @@ class EncodedImages:
   ndim = 4
 
   def __init__(
-      self,
-      read: Callable[[np.ndarray], Sequence[bytes]],
-      names: Callable[[int], str],
-      num_images: int,
-      image_shape: tuple[int, int, int],
+    self,
+    read: Callable[[np.ndarray], Sequence[bytes]],
+    names: Callable[[int], str],
+    num_images: int,
+    image_shape: tuple[int, int, int],
   ):
     """Initialises the array.
 
@@ -229,8 +229,8 @@ class EncodedImages:
     self._read = read
     self._names = names
     self._decode = tf.function(
-        build_decoder(image_shape),
-        input_signature=[tf.TensorSpec([None], tf.string)],
+      build_decoder(image_shape),
+      input_signature=[tf.TensorSpec([None], tf.string)],
     )
     self.shape = (num_images, *image_shape)
 
@@ -250,10 +250,10 @@ class EncodedImages:
     if axis != 0:
       raise ValueError(f"axis must be 0, found {axis}.")
     return EncodedImages(
-        lambda chosen: self._read(rows[chosen]),
-        lambda row: self._names(int(rows[row])),
-        len(rows),
-        self.shape[1:],
+      lambda chosen: self._read(rows[chosen]),
+      lambda row: self._names(int(rows[row])),
+      len(rows),
+      self.shape[1:],
     )
 
   def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
@@ -284,7 +284,7 @@ class EncodedImages:
       if not bad:
         raise
       raise sqlite_examples.DataError(
-          f"{self._names(int(rows[bad[0]]))} must be an image that can be"
-          " decoded, found something else."
-          " --on_bad_example=skip leaves it out."
+        f"{self._names(int(rows[bad[0]]))} must be an image that can be"
+        " decoded, found something else."
+        " --on_bad_example=skip leaves it out."
       ) from error

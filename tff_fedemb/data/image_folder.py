@@ -42,8 +42,7 @@ class ImageFolder:
   def __post_init__(self):
     if self.labels.shape != (len(self.paths),):
       raise ValueError(
-          f"labels must be [{len(self.paths)}], found"
-          f" {list(self.labels.shape)}."
+        f"labels must be [{len(self.paths)}], found {list(self.labels.shape)}."
       )
 
   def subsample(self, max_images: int, *, seed: int = 0) -> "ImageFolder":
@@ -51,13 +50,13 @@ class ImageFolder:
     if len(self.paths) <= max_images:
       return self
     rows = np.random.default_rng(seed).choice(
-        len(self.paths), size=max_images, replace=False
+      len(self.paths), size=max_images, replace=False
     )
     rows.sort()
     return dataclasses.replace(
-        self,
-        paths=tuple(self.paths[row] for row in rows),
-        labels=self.labels[rows],
+      self,
+      paths=tuple(self.paths[row] for row in rows),
+      labels=self.labels[rows],
     )
 
 
@@ -94,32 +93,32 @@ def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
         paths += images
   except OSError as error:
     raise ImageFolderError(
-        f"image_folder={folder} must be a folder that can be read, found"
-        f" {error.filename}: {error.strerror}."
+      f"image_folder={folder} must be a folder that can be read, found"
+      f" {error.filename}: {error.strerror}."
     ) from error
   _, sizes = np.unique(labels, return_counts=True)
   if len(sizes) < 2 or max(sizes) < 2:
     raise ImageFolderError(
-        f"image_folder={folder} must hold two or more sub-folders, one a class,"
-        f" with {', '.join(SUFFIXES)} images, and two images or more in one of"
-        f" them, found {len(sizes)} with {len(paths)} images."
+      f"image_folder={folder} must hold two or more sub-folders, one a class,"
+      f" with {', '.join(SUFFIXES)} images, and two images or more in one of"
+      f" them, found {len(sizes)} with {len(paths)} images."
     )
   return ImageFolder(
-      tuple(paths),
-      np.array(labels, np.int64),
-      tuple(class_names),
-      tuple(ignored),
+    tuple(paths),
+    np.array(labels, np.int64),
+    tuple(class_names),
+    tuple(ignored),
   )
 
 
 def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
   return sorted(
-      path for path in folder.iterdir() if not path.name.startswith(".")
+    path for path in folder.iterdir() if not path.name.startswith(".")
   )
 
 
 def read_image(
-    path: str | os.PathLike[str], image_shape: tuple[int, int, int]
+  path: str | os.PathLike[str], image_shape: tuple[int, int, int]
 ) -> np.ndarray:
   """Reads an image as a model takes it.
 
@@ -148,18 +147,18 @@ def read_image(
       picture = _to_mode(ImageOps.exif_transpose(image), _MODES[channels])
   except Image.UnidentifiedImageError as error:
     raise ImageFolderError(
-        f"{path} must be a PNG, JPEG, BMP or PGM image, found something else."
+      f"{path} must be a PNG, JPEG, BMP or PGM image, found something else."
     ) from error
   # Pillow's readers raise all of these on damaged files.
   except (
-      OSError,
-      SyntaxError,
-      ValueError,
-      EOFError,
-      Image.DecompressionBombError,
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    Image.DecompressionBombError,
   ) as error:
     raise ImageFolderError(
-        f"{path} must be an image that can be read, found: {error}."
+      f"{path} must be an image that can be read, found: {error}."
     ) from error
   if picture.size != (width, height):
     picture = picture.resize((width, height), Image.Resampling.BILINEAR)

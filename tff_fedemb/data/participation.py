@@ -27,7 +27,7 @@ _COINS, _ASSIGNMENT, _DRAW, _ORDER, _SHUFFLE, _GROUPS = range(6)
 
 def _generator(seed: int, round_num: int, stream: int) -> np.random.Generator:
   return np.random.Generator(
-      np.random.Philox(np.random.SeedSequence([seed, round_num, stream]))
+    np.random.Philox(np.random.SeedSequence([seed, round_num, stream]))
   )
 
 
@@ -58,9 +58,9 @@ class Sampler(abc.ABC):
       raise ValueError(f"seed must be at least 0, found {self.seed}.")
     if self.users_per_round > self.num_users:
       raise ValueError(
-          "clients_per_round x users_per_client must be at most the number of"
-          f" users, {self.num_users}, found {self.clients_per_round} x"
-          f" {self.users_per_client} = {self.users_per_round}."
+        "clients_per_round x users_per_client must be at most the number of"
+        f" users, {self.num_users}, found {self.clients_per_round} x"
+        f" {self.users_per_client} = {self.users_per_round}."
       )
 
   @property
@@ -117,12 +117,12 @@ class PoissonSampler(Sampler):
     super().__post_init__()
     if self.sampling_probability is None:
       object.__setattr__(
-          self, "sampling_probability", self.users_per_round / self.num_users
+        self, "sampling_probability", self.users_per_round / self.num_users
       )
     if not 0.0 < self.sampling_probability <= 1.0:
       raise ValueError(
-          "sampling_probability must be in (0, 1], found"
-          f" {self.sampling_probability}."
+        "sampling_probability must be in (0, 1], found"
+        f" {self.sampling_probability}."
       )
 
   def sample(self, round_num: int) -> list[np.ndarray]:
@@ -131,7 +131,7 @@ class PoissonSampler(Sampler):
     if self.users_per_client == 1:
       return [slots[i : i + 1] for i in range(slots.size)]
     places = _generator(self.seed, round_num, _ASSIGNMENT).random(
-        self.num_users
+      self.num_users
     )
     clients = np.floor(places[slots] * self.clients_per_round).astype(np.int64)
     # One sort, not one search of the round for every virtual client.
@@ -156,7 +156,7 @@ class FixedSizeSampler(Sampler):
   def sample(self, round_num: int) -> list[np.ndarray]:
     # Linear in the users of the round, not in those of the population.
     slots = _generator(self.seed, round_num, _DRAW).choice(
-        self.num_users, size=self.users_per_round, replace=False, shuffle=True
+      self.num_users, size=self.users_per_round, replace=False, shuffle=True
     )
     return list(slots.reshape(self.clients_per_round, self.users_per_client))
 
@@ -214,15 +214,15 @@ class MinSeparationSampler(Sampler):
       object.__setattr__(self, "min_separation", self.rounds_per_pass)
     if not 1 <= self.min_separation <= self.rounds_per_pass:
       raise ValueError(
-          "min_separation must be at least 1 and at most the"
-          f" {self.rounds_per_pass} rounds of a pass, found"
-          f" {self.min_separation}."
+        "min_separation must be at least 1 and at most the"
+        f" {self.rounds_per_pass} rounds of a pass, found"
+        f" {self.min_separation}."
       )
     if not self.regroup_clients and self.min_separation < self.rounds_per_pass:
       raise ValueError(
-          "regroup_clients must be true unless min_separation is the"
-          f" {self.rounds_per_pass} rounds of a pass, found"
-          f" {self.regroup_clients} with min_separation {self.min_separation}."
+        "regroup_clients must be true unless min_separation is the"
+        f" {self.rounds_per_pass} rounds of a pass, found"
+        f" {self.regroup_clients} with min_separation {self.min_separation}."
       )
 
   @property
@@ -248,15 +248,13 @@ class MinSeparationSampler(Sampler):
     first = place - place % window_size
     last = min(first + window_size, self.rounds_per_pass)
     # Round j of a pass begins at place j N / P of the order, rounded down.
-    starts = (
-        np.arange(first, last + 1) * self.num_users // self.rounds_per_pass
-    )
+    starts = np.arange(first, last + 1) * self.num_users // self.rounds_per_pass
     users = self._order[starts[0] : starts[-1]]
     # Which round of the window each user is in. Shuffling these small numbers
     # is faster than shuffling the users, of whom one round's are needed.
     rounds = np.repeat(
-        np.arange(last - first, dtype=np.min_scalar_type(window_size)),
-        np.diff(starts),
+      np.arange(last - first, dtype=np.min_scalar_type(window_size)),
+      np.diff(starts),
     )
     first_round_num = round_num - place + first
     _generator(self.seed, first_round_num, _SHUFFLE).shuffle(rounds)
@@ -269,21 +267,21 @@ class MinSeparationSampler(Sampler):
 
 # A new way to take part is one class and one line here.
 SAMPLERS: dict[str, type[Sampler]] = {
-    "fixed_size": FixedSizeSampler,
-    "min_separation": MinSeparationSampler,
-    "poisson": PoissonSampler,
+  "fixed_size": FixedSizeSampler,
+  "min_separation": MinSeparationSampler,
+  "poisson": PoissonSampler,
 }
 
 
 def create_sampler(
-    name: str,
-    *,
-    num_users: int,
-    clients_per_round: int,
-    users_per_client: int = 1,
-    seed: int = 0,
-    min_separation: int | None = None,
-    regroup_clients: bool = True,
+  name: str,
+  *,
+  num_users: int,
+  clients_per_round: int,
+  users_per_client: int = 1,
+  seed: int = 0,
+  min_separation: int | None = None,
+  regroup_clients: bool = True,
 ) -> Sampler:
   """Creates a sampler by name.
 
@@ -307,26 +305,26 @@ def create_sampler(
   """
   if name not in SAMPLERS:
     raise ValueError(
-        f"participation must be one of {sorted(SAMPLERS)}, found {name!r}."
+      f"participation must be one of {sorted(SAMPLERS)}, found {name!r}."
     )
   sampler = SAMPLERS[name]
   fields = {field.name for field in dataclasses.fields(sampler)}
   options = {}
   for option, value, default in (
-      ("min_separation", min_separation, None),
-      ("regroup_clients", regroup_clients, True),
+    ("min_separation", min_separation, None),
+    ("regroup_clients", regroup_clients, True),
   ):
     if option in fields:
       options[option] = value
     elif value != default:
       raise ValueError(
-          f"{option} must be left at {default} for {name} participation, which"
-          f" does not have it, found {value}."
+        f"{option} must be left at {default} for {name} participation, which"
+        f" does not have it, found {value}."
       )
   return sampler(
-      num_users=num_users,
-      clients_per_round=clients_per_round,
-      users_per_client=users_per_client,
-      seed=seed,
-      **options,
+    num_users=num_users,
+    clients_per_round=clients_per_round,
+    users_per_client=users_per_client,
+    seed=seed,
+    **options,
   )

@@ -74,10 +74,10 @@ class ParticipationCheck:
     return self._observed
 
   def update(
-      self,
-      reader: participation_trace.TraceReader,
-      *,
-      rounds: int | None = None,
+    self,
+    reader: participation_trace.TraceReader,
+    *,
+    rounds: int | None = None,
   ) -> None:
     """Looks at the rounds that have not been looked at.
 
@@ -93,20 +93,19 @@ class ParticipationCheck:
     seen = self._observed
     if reader.num_users != seen.num_users:
       raise ValueError(
-          f"reader must be of {seen.num_users} users, found"
-          f" {reader.num_users}."
+        f"reader must be of {seen.num_users} users, found {reader.num_users}."
       )
     stop = reader.num_rounds if rounds is None else rounds
     if not seen.num_rounds <= stop <= reader.num_rounds:
       raise ValueError(
-          f"rounds must be at least the {seen.num_rounds} looked at and at most"
-          f" the {reader.num_rounds} recorded, found {stop}."
+        f"rounds must be at least the {seen.num_rounds} looked at and at most"
+        f" the {reader.num_rounds} recorded, found {stop}."
       )
     for round_num, num_clients, slots in reader.read(seen.num_rounds, stop):
       self.look_at(round_num, num_clients, slots)
 
   def look_at(
-      self, round_num: int, num_clients: int, slots: np.ndarray
+    self, round_num: int, num_clients: int, slots: np.ndarray
   ) -> None:
     """Looks at the next round.
 
@@ -118,21 +117,21 @@ class ParticipationCheck:
     seen = self._observed
     previous = self._last_round[slots]
     changes = {
-        "num_rounds": round_num + 1,
-        "min_users_per_round": (
-            min(seen.min_users_per_round, slots.size)
-            if seen.num_rounds
-            else slots.size
-        ),
-        "max_users_per_round": max(seen.max_users_per_round, slots.size),
-        "total_participations": seen.total_participations + slots.size,
-        "min_clients_per_round": (
-            min(seen.min_clients_per_round, num_clients)
-            if seen.num_rounds
-            else num_clients
-        ),
-        "max_clients_per_round": max(seen.max_clients_per_round, num_clients),
-        "users_alone": seen.users_alone and num_clients == slots.size,
+      "num_rounds": round_num + 1,
+      "min_users_per_round": (
+        min(seen.min_users_per_round, slots.size)
+        if seen.num_rounds
+        else slots.size
+      ),
+      "max_users_per_round": max(seen.max_users_per_round, slots.size),
+      "total_participations": seen.total_participations + slots.size,
+      "min_clients_per_round": (
+        min(seen.min_clients_per_round, num_clients)
+        if seen.num_rounds
+        else num_clients
+      ),
+      "max_clients_per_round": max(seen.max_clients_per_round, num_clients),
+      "users_alone": seen.users_alone and num_clients == slots.size,
     }
     if seen.num_rounds:
       common = int(np.count_nonzero(previous == round_num - 1))
@@ -150,7 +149,7 @@ class ParticipationCheck:
       earlier = int(previous[latest])
       separation = round_num - earlier
       if earlier >= 0 and (
-          seen.min_separation is None or separation < seen.min_separation
+        seen.min_separation is None or separation < seen.min_separation
       ):
         changes["min_separation"] = separation
         changes["closest_pair"] = (int(slots[latest]), earlier, round_num)
@@ -158,9 +157,9 @@ class ParticipationCheck:
 
 
 def observe(
-    trace: str | os.PathLike[str] | participation_trace.TraceReader,
-    *,
-    rounds: int | None = None,
+  trace: str | os.PathLike[str] | participation_trace.TraceReader,
+  *,
+  rounds: int | None = None,
 ) -> ObservedParticipation:
   """Derives from a trace how often and how far apart its users took part.
 

@@ -60,14 +60,13 @@ class _Trace:
     header = _unseal(_HEADER, file.read(_HEADER_SIZE))
     if header is None or header[0] != _MAGIC:
       raise TraceError(
-          f"{self._path} must be a trace of participation, found another file"
-          " or a damaged one."
+        f"{self._path} must be a trace of participation, found another file"
+        " or a damaged one."
       )
     _, version, self._num_users = header
     if version != _VERSION:
       raise TraceError(
-          f"{self._path} must be a trace of version {_VERSION}, found"
-          f" {version}."
+        f"{self._path} must be a trace of version {_VERSION}, found {version}."
       )
     self._offsets: list[int] = []
     self._end = _HEADER_SIZE
@@ -98,21 +97,21 @@ class _Trace:
   def _read_round(self, round_num: int) -> tuple[int, np.ndarray]:
     """Number of virtual clients and sorted slots of a round in the trace."""
     offset = self._offsets[round_num]
-    _, num_clients, num_slots, item_size, payload_size, crc = (
-        self._read_record(offset)
+    _, num_clients, num_slots, item_size, payload_size, crc = self._read_record(
+      offset
     )
     payload = self._file.read(payload_size)
     if zlib.crc32(payload) != crc:
       raise self._damage(round_num, offset)
     gaps = np.frombuffer(
-        zlib.decompress(payload), dtype=f"<u{item_size}", count=num_slots
+      zlib.decompress(payload), dtype=f"<u{item_size}", count=num_slots
     )
     return num_clients, np.cumsum(gaps.astype(np.int64) + 1) - 1
 
   def _damage(self, round_num: int, offset: int) -> TraceError:
     return TraceError(
-        f"{self._path} must be whole up to its last round, found damage in the"
-        f" record of round {round_num} at byte {offset}."
+      f"{self._path} must be whole up to its last round, found damage in the"
+      f" record of round {round_num} at byte {offset}."
     )
 
   @property
@@ -176,8 +175,8 @@ class TraceWriter(_Trace):
       super().__init__(path, file)
       if self.num_users != num_users:
         raise TraceError(
-            f"{self._path} must be a trace of {num_users} users, found"
-            f" {self.num_users}."
+          f"{self._path} must be a trace of {num_users} users, found"
+          f" {self.num_users}."
         )
       file.truncate(self._end)
     except BaseException:
@@ -201,8 +200,8 @@ class TraceWriter(_Trace):
     """
     if not 0 <= round_num <= self.num_rounds:
       raise ValueError(
-          f"round_num must be at least 0 and at most {self.num_rounds}, the"
-          f" first round that is not recorded, found {round_num}."
+        f"round_num must be at least 0 and at most {self.num_rounds}, the"
+        f" first round that is not recorded, found {round_num}."
       )
     slots = self._sort(clients)
     if round_num < self.num_rounds:
@@ -216,14 +215,14 @@ class TraceWriter(_Trace):
     payload = compressor.compress(gaps.astype(dtype).tobytes())
     payload += compressor.flush()
     record = _seal(
-        _RECORD.pack(
-            round_num,
-            len(clients),
-            slots.size,
-            dtype.itemsize,
-            len(payload),
-            zlib.crc32(payload),
-        )
+      _RECORD.pack(
+        round_num,
+        len(clients),
+        slots.size,
+        dtype.itemsize,
+        len(payload),
+        zlib.crc32(payload),
+      )
     )
     self._file.seek(self._end)
     self._file.write(record + payload)
@@ -233,24 +232,24 @@ class TraceWriter(_Trace):
 
   def _sort(self, clients: Sequence[np.ndarray]) -> np.ndarray:
     slots = np.concatenate(
-        [np.empty(0, np.int64), *clients], dtype=np.int64, casting="same_kind"
+      [np.empty(0, np.int64), *clients], dtype=np.int64, casting="same_kind"
     )
     slots.sort()
     if slots.size and not 0 <= slots[0] <= slots[-1] < self.num_users:
       raise ValueError(
-          f"slots must be at least 0 and below {self.num_users}, found"
-          f" {slots[0]} ... {slots[-1]}."
+        f"slots must be at least 0 and below {self.num_users}, found"
+        f" {slots[0]} ... {slots[-1]}."
       )
     repeated = np.flatnonzero(slots[1:] == slots[:-1])
     if repeated.size:
       raise ValueError(
-          "a slot must be in one virtual client of a round at most, found slot"
-          f" {slots[repeated[0]]} repeated."
+        "a slot must be in one virtual client of a round at most, found slot"
+        f" {slots[repeated[0]]} repeated."
       )
     return slots
 
   def _check_as_recorded(
-      self, round_num: int, num_clients: int, slots: np.ndarray
+    self, round_num: int, num_clients: int, slots: np.ndarray
   ) -> None:
     recorded_clients, recorded_slots = self._read_round(round_num)
     differing = np.setxor1d(slots, recorded_slots, assume_unique=True)
@@ -258,10 +257,10 @@ class TraceWriter(_Trace):
       return
     example = f", such as slot {differing[0]}" if differing.size else ""
     raise TraceError(
-        f"the participation of round {round_num} must be as recorded in"
-        f" {self._path}, {recorded_slots.size} users in {recorded_clients}"
-        f" virtual clients, found {slots.size} in {num_clients}, with"
-        f" {differing.size} users in one of them only{example}."
+      f"the participation of round {round_num} must be as recorded in"
+      f" {self._path}, {recorded_slots.size} users in {recorded_clients}"
+      f" virtual clients, found {slots.size} in {num_clients}, with"
+      f" {differing.size} users in one of them only{example}."
     )
 
 
@@ -281,8 +280,8 @@ class TraceReader(_Trace):
       file = open(path, "rb")  # noqa: SIM115
     except OSError as error:
       raise TraceError(
-          f"{os.fspath(path)} must be a trace of participation, found:"
-          f" {error.strerror}."
+        f"{os.fspath(path)} must be a trace of participation, found:"
+        f" {error.strerror}."
       ) from error
     try:
       super().__init__(path, file)
@@ -291,7 +290,7 @@ class TraceReader(_Trace):
       raise
 
   def read(
-      self, start: int = 0, stop: int | None = None
+    self, start: int = 0, stop: int | None = None
   ) -> Iterator[tuple[int, int, np.ndarray]]:
     """Reads rounds `start` ... `stop` - 1, all from `start` on if None.
 

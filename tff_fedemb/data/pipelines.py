@@ -33,16 +33,16 @@ def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
   """
   spec = dataset.element_spec
   none = tf.nest.map_structure(
-      lambda s: tf.zeros([0, *s.shape[1:]], s.dtype), spec
+    lambda s: tf.zeros([0, *s.shape[1:]], s.dtype), spec
   )
   elements = (
-      dataset.rebatch(max_elements or tf.int64.max)
-      .concatenate(tf.data.Dataset.from_tensors(none))
-      .take(1)
-      .get_single_element()
+    dataset.rebatch(max_elements or tf.int64.max)
+    .concatenate(tf.data.Dataset.from_tensors(none))
+    .take(1)
+    .get_single_element()
   )
   return tf.nest.map_structure(
-      lambda tensor, s: tf.ensure_shape(tensor, [None, *s.shape[1:]]),
-      elements,
-      spec,
+    lambda tensor, s: tf.ensure_shape(tensor, [None, *s.shape[1:]]),
+    elements,
+    spec,
   )

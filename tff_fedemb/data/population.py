@@ -25,9 +25,7 @@ class Population:
   a number and a function.
   """
 
-  def __init__(
-      self, size: int, user_id_fn: Callable[[int], str] | None = None
-  ):
+  def __init__(self, size: int, user_id_fn: Callable[[int], str] | None = None):
     """Initialises the population.
 
     Args:
@@ -61,8 +59,8 @@ class Population:
     for user_id in ids:
       if not user_id or any(c in user_id for c in _FORBIDDEN):
         raise ValueError(
-            "user_ids must be non-empty without line breaks, quotes and NULs,"
-            f" found {user_id!r}."
+          "user_ids must be non-empty without line breaks, quotes and NULs,"
+          f" found {user_id!r}."
         )
     return cls(len(ids), ids.__getitem__)
 

@@ -68,22 +68,22 @@ class SqliteExamples:
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         if pages * page_size > self._path.stat().st_size:
           raise DataError(
-              f"{self._path} is truncated: it must be {pages * page_size}"
-              f" bytes, found {self._path.stat().st_size}. Fetch it again."
+            f"{self._path} is truncated: it must be {pages * page_size}"
+            f" bytes, found {self._path.stat().st_size}. Fetch it again."
           )
         rows = connection.execute(
-            "SELECT client_id, num_examples FROM client_metadata WHERE"
-            " split_name = ? ORDER BY client_id",
-            (split_name,),
+          "SELECT client_id, num_examples FROM client_metadata WHERE"
+          " split_name = ? ORDER BY client_id",
+          (split_name,),
         ).fetchall()
         connection.execute(
-            "SELECT split_name, client_id, serialized_example_proto FROM"
-            " examples LIMIT 1"
+          "SELECT split_name, client_id, serialized_example_proto FROM"
+          " examples LIMIT 1"
         ).fetchone()
     except (sqlite3.Error, OSError) as error:
       raise DataError(
-          f"{self._path} must be a sqlite database with tables examples and"
-          f" client_metadata, found: {error}."
+        f"{self._path} must be a sqlite database with tables examples and"
+        f" client_metadata, found: {error}."
       ) from error
     if not rows:
       raise DataError(f"{self._path} has no client in split {split_name!r}.")
@@ -109,16 +109,16 @@ class SqliteExamples:
     """SQLite's number of each row of the split: int64 `[n]`."""
     with self._connect() as connection:
       return np.array(
-          connection.execute(
-              "SELECT rowid FROM examples WHERE split_name = ? ORDER BY"
-              " client_id, rowid",
-              (self._split_name,),
-          ).fetchall(),
-          np.int64,
+        connection.execute(
+          "SELECT rowid FROM examples WHERE split_name = ? ORDER BY"
+          " client_id, rowid",
+          (self._split_name,),
+        ).fetchall(),
+        np.int64,
       ).reshape(-1)
 
   def create_dataset(
-      self, client_id: tf.Tensor, *, exclude: Sequence[str] = ()
+    self, client_id: tf.Tensor, *, exclude: Sequence[str] = ()
   ) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.
 
@@ -133,15 +133,17 @@ class SqliteExamples:
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
     excluded = "','".join(exclude)
     condition = f" AND client_id NOT IN ('{excluded}')" if exclude else ""
-    query = tf.strings.join([
+    query = tf.strings.join(
+      [
         "SELECT serialized_example_proto FROM examples WHERE split_name = '",
         self._split_name,
         "' AND client_id IN ('",
         users,
         f"'){condition} ORDER BY client_id, rowid",
-    ])
+      ]
+    )
     rows = tf.data.experimental.SqlDataset(
-        "sqlite", str(self._path), query, (tf.string,)
+      "sqlite", str(self._path), query, (tf.string,)
     )
     return rows.batch(_READING_BATCH)
 
@@ -150,16 +152,16 @@ class SqliteExamples:
     try:
       with self._connect() as connection:
         return [
-            row[0]
-            for row in connection.execute(
-                "SELECT serialized_example_proto FROM examples WHERE split_name"
-                " = ? ORDER BY client_id, rowid LIMIT ?",
-                (self._split_name, limit),
-            )
+          row[0]
+          for row in connection.execute(
+            "SELECT serialized_example_proto FROM examples WHERE split_name"
+            " = ? ORDER BY client_id, rowid LIMIT ?",
+            (self._split_name, limit),
+          )
         ]
     except sqlite3.Error as error:
       raise DataError(
-          f"{self._path} must be a whole sqlite database, found: {error}."
+        f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
 
   def read_rows(self, rows: Sequence[int] | np.ndarray) -> list[bytes]:
@@ -179,15 +181,15 @@ class SqliteExamples:
       row_ids = self._row_ids[np.asarray(rows, np.int64)].tolist()
       with self._connect() as connection:
         return [
-            connection.execute(
-                "SELECT serialized_example_proto FROM examples WHERE rowid = ?",
-                (row_id,),
-            ).fetchone()[0]
-            for row_id in row_ids
+          connection.execute(
+            "SELECT serialized_example_proto FROM examples WHERE rowid = ?",
+            (row_id,),
+          ).fetchone()[0]
+          for row_id in row_ids
         ]
     except sqlite3.Error as error:
       raise DataError(
-          f"{self._path} must be a whole sqlite database, found: {error}."
+        f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
 
   def read_notes(self) -> list[tuple[str, str]]:
@@ -195,16 +197,16 @@ class SqliteExamples:
     try:
       with self._connect() as connection:
         (tables,) = connection.execute(
-            "SELECT COUNT(*) FROM sqlite_master WHERE name = 'notes'"
+          "SELECT COUNT(*) FROM sqlite_master WHERE name = 'notes'"
         ).fetchone()
         if not tables:
           return []
         return connection.execute(
-            "SELECT kind, text FROM notes ORDER BY rowid"
+          "SELECT kind, text FROM notes ORDER BY rowid"
         ).fetchall()
     except sqlite3.Error as error:
       raise DataError(
-          f"{self._path} must be a whole sqlite database, found: {error}."
+        f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
 
 
@@ -252,10 +254,10 @@ def _lock(path: pathlib.Path) -> Iterator[bool]:
 
 
 def write_examples(
-    path: str | os.PathLike[str],
-    splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
-    *,
-    notes: Iterable[tuple[str, str]] = (),
+  path: str | os.PathLike[str],
+  splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
+  *,
+  notes: Iterable[tuple[str, str]] = (),
 ) -> None:
   """Writes a database, whole or not at all.
 
@@ -292,9 +294,9 @@ def _remove_partial(partial: pathlib.Path) -> None:
 
 
 def _write(
-    path: pathlib.Path,
-    splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
-    notes: Iterable[tuple[str, str]],
+  path: pathlib.Path,
+  splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
+  notes: Iterable[tuple[str, str]],
 ) -> None:
   with contextlib.closing(sqlite3.connect(path)) as connection, connection:
     connection.executescript(_SCHEMA)
@@ -303,15 +305,15 @@ def _write(
         rows = [(split_name, user_id, example) for example in examples]
         connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
         connection.execute(
-            "INSERT INTO client_metadata VALUES (?, ?, ?)",
-            (user_id, split_name, len(rows)),
+          "INSERT INTO client_metadata VALUES (?, ?, ?)",
+          (user_id, split_name, len(rows)),
         )
     connection.executemany("INSERT INTO notes VALUES (?, ?)", notes)
     connection.executescript(_INDEX)
 
 
 def serialize_example(
-    features: Mapping[str, bytes | int | np.ndarray],
+  features: Mapping[str, bytes | int | np.ndarray],
 ) -> bytes:
   """Serialises bytes, integers and float arrays as a `tf.train.Example`."""
 
@@ -321,13 +323,13 @@ def serialize_example(
     if isinstance(value, int | np.integer):
       return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
     return tf.train.Feature(
-        float_list=tf.train.FloatList(value=np.asarray(value).reshape(-1))
+      float_list=tf.train.FloatList(value=np.asarray(value).reshape(-1))
     )
 
   return tf.train.Example(
-      features=tf.train.Features(
-          feature=collections.OrderedDict(
-              (name, feature(value)) for name, value in features.items()
-          )
+    features=tf.train.Features(
+      feature=collections.OrderedDict(
+        (name, feature(value)) for name, value in features.items()
       )
+    )
   ).SerializeToString()

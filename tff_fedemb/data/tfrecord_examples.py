@@ -29,15 +29,15 @@ _NUM_NAMED = 5
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
   features = tf.io.parse_example(
-      serialized,
-      {
-          tfrecord_layout.IMAGE_FEATURE: tf.io.FixedLenFeature([], tf.string),
-          tfrecord_layout.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
-      },
+    serialized,
+    {
+      tfrecord_layout.IMAGE_FEATURE: tf.io.FixedLenFeature([], tf.string),
+      tfrecord_layout.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
+    },
   )
   return collections.OrderedDict(
-      x=features[tfrecord_layout.IMAGE_FEATURE],
-      y=features[tfrecord_layout.CLASS_FEATURE],
+    x=features[tfrecord_layout.IMAGE_FEATURE],
+    y=features[tfrecord_layout.CLASS_FEATURE],
   )
 
 
@@ -45,12 +45,12 @@ class TfRecordExamples:
   """The users of a folder of TFRecord files."""
 
   def __init__(
-      self,
-      directory: str | os.PathLike[str],
-      cache_dir: str | os.PathLike[str],
-      *,
-      name: str,
-      bad: bad_examples.BadExamples,
+    self,
+    directory: str | os.PathLike[str],
+    cache_dir: str | os.PathLike[str],
+    *,
+    name: str,
+    bad: bad_examples.BadExamples,
   ):
     """Finds the users, and what is wrong with their files.
 
@@ -76,27 +76,27 @@ class TfRecordExamples:
     self._directory = pathlib.Path(directory).resolve()
     try:
       self._user_ids = sorted(
-          entry.name
-          for entry in os.scandir(self._directory)
-          if entry.is_file() and not entry.name.startswith(".")
+        entry.name
+        for entry in os.scandir(self._directory)
+        if entry.is_file() and not entry.name.startswith(".")
       )
     except OSError as error:
       raise sqlite_examples.DataError(
-          f"{directory} must be a folder that can be read, found:"
-          f" {error.strerror}."
+        f"{directory} must be a folder that can be read, found:"
+        f" {error.strerror}."
       ) from error
     if not self._user_ids:
       raise sqlite_examples.DataError(
-          f"{directory} must hold a file for each user, found none."
+        f"{directory} must hold a file for each user, found none."
       )
     index = tfrecord_index.open_index(
-        [self._directory / user_id for user_id in self._user_ids],
-        cache_dir,
-        name=name,
-        decode_all=bad.skips,
+      [self._directory / user_id for user_id in self._user_ids],
+      cache_dir,
+      name=name,
+      decode_all=bad.skips,
     )
     num_fine = np.bincount(
-        index.files[index.fine], minlength=len(self._user_ids)
+      index.files[index.fine], minlength=len(self._user_ids)
     )
     self._note_bad(index, num_fine, bad)
     used = index.fine
@@ -104,8 +104,8 @@ class TfRecordExamples:
       used = used & (num_fine >= _MIN_EXAMPLES)[index.files]
     if not used.any():
       raise sqlite_examples.DataError(
-          f"{directory} must hold a user of two or more images, found"
-          f" {bad_examples.summarize(bad.lines)}."
+        f"{directory} must hold a user of two or more images, found"
+        f" {bad_examples.summarize(bad.lines)}."
       )
     # int64 `[examples]`, of all users' examples that can be used.
     self.labels = index.labels[used]
@@ -122,7 +122,7 @@ class TfRecordExamples:
     return f"{self._directory.name}/{user_id}"
 
   def _keep_tables(
-      self, index: tfrecord_index.RecordIndex, used: np.ndarray
+    self, index: tfrecord_index.RecordIndex, used: np.ndarray
   ) -> None:
     """Keeps which records to use of the files that are not used as they are."""
     partly = index.ends != index.sizes
@@ -134,10 +134,10 @@ class TfRecordExamples:
     self._firsts = np.append(0, np.cumsum(np.diff(index.firsts)[files]))
 
   def _note_bad(
-      self,
-      index: tfrecord_index.RecordIndex,
-      num_fine: np.ndarray,
-      bad: bad_examples.BadExamples,
+    self,
+    index: tfrecord_index.RecordIndex,
+    num_fine: np.ndarray,
+    bad: bad_examples.BadExamples,
   ) -> None:
     """Notes what is wrong, and who is without an example for it.
 
@@ -146,9 +146,7 @@ class TfRecordExamples:
       num_fine: int64 `[files]`, records that can be used.
       bad: Takes what is wrong.
     """
-    is_faulty = (index.ends != index.sizes) | (
-        num_fine < np.diff(index.firsts)
-    )
+    is_faulty = (index.ends != index.sizes) | (num_fine < np.diff(index.firsts))
     for file in np.flatnonzero(is_faulty | (num_fine < _MIN_EXAMPLES)):
       name = self._name(self._user_ids[file])
       for where, what in index.describe_faults(file, name):
@@ -167,12 +165,12 @@ class TfRecordExamples:
     if not single.size:
       return ()
     named = ", ".join(
-        self._name(self._user_ids[file]) for file in single[:_NUM_NAMED]
+      self._name(self._user_ids[file]) for file in single[:_NUM_NAMED]
     )
     more = ", ..." if single.size > _NUM_NAMED else ""
     return (
-        f"{single.size} of {num_fine.size} users have one image only, with"
-        f" nothing to compare it with: {named}{more}.",
+      f"{single.size} of {num_fine.size} users have one image only, with"
+      f" nothing to compare it with: {named}{more}.",
     )
 
   @property
@@ -194,15 +192,17 @@ class TfRecordExamples:
       Batches `OrderedDict(x=string [b] (encoded images), y=int64 [b])`, user by
       user; b may be 0.
     """
-    paths = tf.strings.join([
+    paths = tf.strings.join(
+      [
         os.path.join(self._directory, ""),
         tf.strings.split(client_id, population.SEPARATOR),
-    ])
+      ]
+    )
     if not self._partial_paths:
       return (
-          tf.data.TFRecordDataset(paths)
-          .batch(tfrecord_index.READING_BATCH)
-          .map(_parse)
+        tf.data.TFRecordDataset(paths)
+        .batch(tfrecord_index.READING_BATCH)
+        .map(_parse)
       )
     firsts = tf.constant(self._firsts, tf.int64)
     all_used = tf.data.Dataset.from_tensors(True).repeat()
@@ -214,22 +214,24 @@ class TfRecordExamples:
       first = tf.reduce_sum(tf.gather(firsts, place))
       end = tf.reduce_sum(tf.gather(firsts, place + 1))
       is_partial = tf.size(place) > 0
-      return tf.data.Dataset.zip((
+      return tf.data.Dataset.zip(
+        (
           tf.data.TFRecordDataset(path).take(
-              tf.where(is_partial, end - first, -1)  # -1: all of them.
+            tf.where(is_partial, end - first, -1)  # -1: all of them.
           ),
           tf.data.Dataset.from_tensor_slices(
-              tf.constant(self._used)[first:end]
+            tf.constant(self._used)[first:end]
           ).concatenate(all_used),
-      ))
+        )
+      )
 
     # The choice is made by the batch: a filter would call a function for every
     # record, of the users too of whom all is used.
     return (
-        tf.data.Dataset.from_tensor_slices(paths)
-        .flat_map(read_with_use)
-        .batch(tfrecord_index.READING_BATCH)
-        .map(lambda records, used: _parse(tf.boolean_mask(records, used)))
+      tf.data.Dataset.from_tensor_slices(paths)
+      .flat_map(read_with_use)
+      .batch(tfrecord_index.READING_BATCH)
+      .map(lambda records, used: _parse(tf.boolean_mask(records, used)))
     )
 
   def find_bad_examples(self, client_id: str) -> list[str]:
@@ -246,12 +248,12 @@ class TfRecordExamples:
       name = self._name(user_id)
       try:
         index = tfrecord_index.build_index(
-            [pathlib.Path(self._path(user_id))], decode_all=True
+          [pathlib.Path(self._path(user_id))], decode_all=True
         )
       except (OSError, sqlite_examples.DataError) as error:
         lines.append(f"{name}: {error}")
         continue
       lines += [
-          f"{where}: {what}" for where, what in index.describe_faults(0, name)
+        f"{where}: {what}" for where, what in index.describe_faults(0, name)
       ]
     return [line for line in lines if line not in self._left_out]

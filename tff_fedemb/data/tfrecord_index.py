@@ -34,11 +34,11 @@ READING_BATCH = 64
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 FINE, NO_EXAMPLE, NO_IMAGE = range(3)
 _FAULTS = {
-    NO_EXAMPLE: (
-        f"not a tf.train.Example with one {tfrecord_layout.IMAGE_FEATURE} and"
-        f" one {tfrecord_layout.CLASS_FEATURE}"
-    ),
-    NO_IMAGE: "not an image that can be decoded",
+  NO_EXAMPLE: (
+    f"not a tf.train.Example with one {tfrecord_layout.IMAGE_FEATURE} and"
+    f" one {tfrecord_layout.CLASS_FEATURE}"
+  ),
+  NO_IMAGE: "not an image that can be decoded",
 }
 # Any size will do to find out whether an image can be decoded.
 _TRIAL_SHAPE = (8, 8, 3)
@@ -91,21 +91,23 @@ class RecordIndex:
     """
     first, last = self.firsts[file : file + 2]
     faults = [
-        (f"{name} record {row - first}", _FAULTS[self.faults[row]])
-        for row in range(first, last)
-        if self.faults[row] != FINE
+      (f"{name} record {row - first}", _FAULTS[self.faults[row]])
+      for row in range(first, last)
+      if self.faults[row] != FINE
     ]
     if self.ends[file] != self.sizes[file]:
-      faults.append((
+      faults.append(
+        (
           name,
           f"cut or damaged at byte {self.ends[file]} of {self.sizes[file]},"
           f" after {last - first} whole records",
-      ))
+        )
+      )
     return faults
 
 
 def read_records(
-    path: pathlib.Path, index: RecordIndex, rows: np.ndarray
+  path: pathlib.Path, index: RecordIndex, rows: np.ndarray
 ) -> list[bytes]:
   """Reads some records of a file.
 
@@ -128,25 +130,25 @@ def read_records(
         records.append(os.pread(file.fileno(), length, index.offsets[row]))
         if len(records[-1]) != length:
           raise sqlite_examples.DataError(
-              f"{path} must stay as it was when the task was created, found"
-              " that it has become shorter."
+            f"{path} must stay as it was when the task was created, found"
+            " that it has become shorter."
           )
   except OSError as error:
     raise sqlite_examples.DataError(
-        f"{path} must be a file that can be read, found: {error.strerror}."
+      f"{path} must be a file that can be read, found: {error.strerror}."
     ) from error
   return records
 
 
 def read_images(
-    path: pathlib.Path, index: RecordIndex, rows: np.ndarray
+  path: pathlib.Path, index: RecordIndex, rows: np.ndarray
 ) -> list[bytes]:
   """Reads the encoded images of some records, as `read_records` does."""
   return [
-      tf.train.Example.FromString(record)
-      .features.feature[tfrecord_layout.IMAGE_FEATURE]
-      .bytes_list.value[0]
-      for record in read_records(path, index, rows)
+    tf.train.Example.FromString(record)
+    .features.feature[tfrecord_layout.IMAGE_FEATURE]
+    .bytes_list.value[0]
+    for record in read_records(path, index, rows)
   ]
 
 
@@ -157,8 +159,8 @@ def _inspect(serialized: bytes) -> tuple[int, int, bool]:
   except message.DecodeError:
     return -1, NO_EXAMPLE, False
   if (
-      tfrecord_layout.IMAGE_FEATURE not in features
-      or tfrecord_layout.CLASS_FEATURE not in features
+    tfrecord_layout.IMAGE_FEATURE not in features
+    or tfrecord_layout.CLASS_FEATURE not in features
   ):
     return -1, NO_EXAMPLE, False
   images = features[tfrecord_layout.IMAGE_FEATURE].bytes_list.value
@@ -166,7 +168,7 @@ def _inspect(serialized: bytes) -> tuple[int, int, bool]:
   if len(images) != 1 or len(labels) != 1:
     return -1, NO_EXAMPLE, False
   looks_whole = images[0].startswith(_JPEG_START) and images[0].endswith(
-      _JPEG_END
+    _JPEG_END
   )
   return labels[0], FINE, not looks_whole
 
@@ -178,7 +180,7 @@ def _create_progress_bar(description: str | None, **options) -> tqdm.tqdm:
 
 
 def _scan(
-    paths: Sequence[pathlib.Path], description: str | None
+  paths: Sequence[pathlib.Path], description: str | None
 ) -> tuple[RecordIndex, np.ndarray]:
   """Reads all records; also says which images do not look like a JPEG."""
   records = []
@@ -192,7 +194,7 @@ def _scan(
   logger.setLevel("ERROR")
   try:
     with _create_progress_bar(
-        description, total=sum(sizes), unit="B", unit_scale=True
+      description, total=sum(sizes), unit="B", unit_scale=True
     ) as progress:
       for file, path in enumerate(paths):
         try:
@@ -205,43 +207,43 @@ def _scan(
           progress.update(sizes[file] - ends[file])
   except tf.errors.OpError as error:
     raise sqlite_examples.DataError(
-        f"{path} must be a file that can be read, found: {error.message}."
+      f"{path} must be a file that can be read, found: {error.message}."
     ) from error
   finally:
     logger.setLevel(level)
   table = np.array(records, np.int64).reshape(-1, 6).T
   files, offsets, lengths, labels, faults, odd = table
   return (
-      RecordIndex(
-          ends,
-          np.array(sizes, np.int64),
-          files,
-          offsets,
-          lengths,
-          labels,
-          faults.astype(np.uint8),
-      ),
-      np.flatnonzero(odd),
+    RecordIndex(
+      ends,
+      np.array(sizes, np.int64),
+      files,
+      offsets,
+      lengths,
+      labels,
+      faults.astype(np.uint8),
+    ),
+    np.flatnonzero(odd),
   )
 
 
 def _decode_some(
-    paths: Sequence[pathlib.Path],
-    index: RecordIndex,
-    rows: np.ndarray,
-    description: str | None,
+  paths: Sequence[pathlib.Path],
+  index: RecordIndex,
+  rows: np.ndarray,
+  description: str | None,
 ) -> RecordIndex:
   """Finds out which of some images can be decoded."""
   faults = index.faults.copy()
   with _create_progress_bar(
-      description, total=rows.size, unit=" images decoded"
+    description, total=rows.size, unit=" images decoded"
   ) as progress:
     for file in np.unique(index.files[rows]):
       of_file = rows[index.files[rows] == file]
       for start in range(0, of_file.size, READING_BATCH):
         some = of_file[start : start + READING_BATCH]
         bad = encoded_images.find_unreadable(
-            read_images(paths[file], index, some), _TRIAL_SHAPE
+          read_images(paths[file], index, some), _TRIAL_SHAPE
         )
         faults[some[bad]] = NO_IMAGE
         progress.update(some.size)
@@ -249,10 +251,10 @@ def _decode_some(
 
 
 def build_index(
-    paths: Sequence[pathlib.Path],
-    *,
-    description: str | None = None,
-    decode_all: bool = False,
+  paths: Sequence[pathlib.Path],
+  *,
+  description: str | None = None,
+  decode_all: bool = False,
 ) -> RecordIndex:
   """Reads files from beginning to end and notes what is in them.
 
@@ -275,7 +277,7 @@ def build_index(
 
 
 def _decode_all(
-    paths: Sequence[pathlib.Path], index: RecordIndex, description: str | None
+  paths: Sequence[pathlib.Path], index: RecordIndex, description: str | None
 ) -> RecordIndex:
   rows = np.flatnonzero(index.fine)
   index = _decode_some(paths, index, rows, description)
@@ -286,9 +288,7 @@ def _fingerprint(paths: Sequence[pathlib.Path]) -> str:
   digest = hashlib.sha256(repr(_INDEX_VERSION).encode())
   for path in paths:
     facts = path.stat()
-    digest.update(
-        repr((path.name, facts.st_size, facts.st_mtime_ns)).encode()
-    )
+    digest.update(repr((path.name, facts.st_size, facts.st_mtime_ns)).encode())
   return digest.hexdigest()
 
 
@@ -298,30 +298,35 @@ def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
       if str(arrays["fingerprint"]) != fingerprint:
         return None
       fields = {
-          field.name: arrays[field.name]
-          for field in dataclasses.fields(RecordIndex)
+        field.name: arrays[field.name]
+        for field in dataclasses.fields(RecordIndex)
       }
   except (
-      EOFError, OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error
-  ):  # fmt: skip
+    EOFError,
+    OSError,
+    KeyError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+  ):
     return None
   return RecordIndex(**{**fields, "all_decoded": bool(fields["all_decoded"])})
 
 
 def _save_index(
-    cached: pathlib.Path, fingerprint: str, index: RecordIndex
+  cached: pathlib.Path, fingerprint: str, index: RecordIndex
 ) -> None:
   with tempfile.NamedTemporaryFile(
-      dir=cached.parent, suffix=".partial", delete=False
+    dir=cached.parent, suffix=".partial", delete=False
   ) as file:
     try:
       np.savez_compressed(
-          file,
-          fingerprint=fingerprint,
-          **{
-              field.name: getattr(index, field.name)
-              for field in dataclasses.fields(RecordIndex)
-          },
+        file,
+        fingerprint=fingerprint,
+        **{
+          field.name: getattr(index, field.name)
+          for field in dataclasses.fields(RecordIndex)
+        },
       )
       file.close()
       os.replace(file.name, cached)
@@ -331,11 +336,11 @@ def _save_index(
 
 
 def open_index(
-    paths: Sequence[pathlib.Path],
-    cache_dir: str | os.PathLike[str],
-    *,
-    name: str,
-    decode_all: bool = False,
+  paths: Sequence[pathlib.Path],
+  cache_dir: str | os.PathLike[str],
+  *,
+  name: str,
+  decode_all: bool = False,
 ) -> RecordIndex:
   """Loads the index of files; builds it if there is none or a file changed.
 
@@ -360,8 +365,8 @@ def open_index(
     fingerprint = _fingerprint(paths)
   except OSError as error:
     raise sqlite_examples.DataError(
-        f"{error.filename} must be a file that can be read, found:"
-        f" {error.strerror}."
+      f"{error.filename} must be a file that can be read, found:"
+      f" {error.strerror}."
     ) from error
   index = _load_index(cached, fingerprint)
   if index is not None and (index.all_decoded or not decode_all):
@@ -371,14 +376,12 @@ def open_index(
     cached.parent.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=cached.parent).close()
     if index is None:
-      index = build_index(
-          paths, description=description, decode_all=decode_all
-      )
+      index = build_index(paths, description=description, decode_all=decode_all)
     else:
       index = _decode_all(paths, index, description)
     _save_index(cached, fingerprint, index)
   except OSError as error:
     raise sqlite_examples.DataError(
-        f"--cache_dir must be writable, found {cached.parent}: {error}."
+      f"--cache_dir must be writable, found {cached.parent}: {error}."
     ) from error
   return index

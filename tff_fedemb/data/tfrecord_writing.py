@@ -38,7 +38,7 @@ def serialize_image(content: bytes, label: int) -> bytes:
 
 
 def write_records(
-    path: str | os.PathLike[str], records: Iterable[bytes]
+  path: str | os.PathLike[str], records: Iterable[bytes]
 ) -> None:
   """Writes a TFRecord file, whole or not at all.
 
@@ -65,7 +65,7 @@ def write_records(
   except tf.errors.ResourceExhaustedError as error:
     partial.unlink(missing_ok=True)
     raise OSError(
-        errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
+      errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
     ) from error
   except BaseException:
     partial.unlink(missing_ok=True)

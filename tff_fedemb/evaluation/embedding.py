@@ -26,13 +26,12 @@ class LabelledImages:
   def __post_init__(self):
     if self.images.ndim != 4 or self.images.dtype != np.uint8:
       raise ValueError(
-          "images must be uint8 [n, height, width, channels], found"
-          f" {self.images.dtype} {list(self.images.shape)}."
+        "images must be uint8 [n, height, width, channels], found"
+        f" {self.images.dtype} {list(self.images.shape)}."
       )
     if self.labels.shape != self.images.shape[:1]:
       raise ValueError(
-          f"labels must be [{len(self.images)}], found"
-          f" {list(self.labels.shape)}."
+        f"labels must be [{len(self.images)}], found {list(self.labels.shape)}."
       )
 
   def subsample(self, max_images: int, *, seed: int = 0) -> "LabelledImages":
@@ -40,7 +39,7 @@ class LabelledImages:
     if len(self.labels) <= max_images:
       return self
     rows = np.random.default_rng(seed).choice(
-        len(self.labels), size=max_images, replace=False
+      len(self.labels), size=max_images, replace=False
     )
     rows.sort()
     return LabelledImages(self.images.take(rows, axis=0), self.labels[rows])
@@ -71,12 +70,12 @@ class Embedder:
     """
     self._image_shape = tuple(backbone.input_shape[1:])
     self._embed_batch = tf.function(
-        lambda batch: backbone(tf.cast(batch, tf.float32), training=False),
-        input_signature=[tf.TensorSpec([None, *self._image_shape], tf.uint8)],
+      lambda batch: backbone(tf.cast(batch, tf.float32), training=False),
+      input_signature=[tf.TensorSpec([None, *self._image_shape], tf.uint8)],
     )
 
   def embed(
-      self, images: np.ndarray | encoded_images.EncodedImages
+    self, images: np.ndarray | encoded_images.EncodedImages
   ) -> np.ndarray:
     """Embeds images.
 
@@ -87,7 +86,9 @@ class Embedder:
       float32 `[n, dim]`, as the backbone gives them.
     """
     size = batch_size(self._image_shape)
-    return np.concatenate([
+    return np.concatenate(
+      [
         self._embed_batch(images[start : start + size]).numpy()
         for start in range(0, len(images), size)
-    ])
+      ]
+    )

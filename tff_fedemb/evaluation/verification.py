@@ -287,9 +287,7 @@ def _binomial_interval(steps, rate, error) -> tuple[float, float]:
   return float(low), float(high)
 
 
-def _class_interval(
-  images, counts, index, rate, error
-) -> tuple[float, float]:
+def _class_interval(images, counts, index, rate, error) -> tuple[float, float]:
   """Returns the delete-one-class jackknife's interval for the recall."""
   sizes, num_classes = images.sizes, len(images.sizes)
   positives_left = images.num_positives - sizes * (sizes - 1) // 2

@@ -63,13 +63,13 @@ class PlannedRelease:
   def __post_init__(self):
     if not checks.is_number(self.share) or self.share <= 0:
       raise ValueError(
-          f'share of {self.name} must be positive, found {self.share!r}.'
+        f"share of {self.name} must be positive, found {self.share!r}."
       )
-    checks.check_integer('count', self.count, minimum=1)
+    checks.check_integer("count", self.count, minimum=1)
     if not 0 < self.sampling_probability <= 1:
       raise ValueError(
-          'sampling_probability must be in (0, 1], found'
-          f' {self.sampling_probability!r}.'
+        "sampling_probability must be in (0, 1], found"
+        f" {self.sampling_probability!r}."
       )
 
   def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
@@ -83,7 +83,7 @@ class PlannedRelease:
     event = dp_accounting.GaussianDpEvent(noise_multiplier)
     if self.sampling_probability < 1:
       return dp_accounting.PoissonSampledDpEvent(
-          self.sampling_probability, event
+        self.sampling_probability, event
       )
     return event
 
@@ -115,45 +115,49 @@ class Budget:
   @property
   def event(self) -> dp_accounting.DpEvent:
     """The whole fit's."""
-    return compose([
+    return compose(
+      [
         (release.event(self.noise_multipliers[release.name]), release.count)
         for release in self.releases
-    ])
+      ]
+    )
 
   @property
   def accountant(self) -> str:
     """Name of the accountant that the epsilon is of."""
-    return 'pld' if _is_sampled(self.releases) else 'gaussian'
+    return "pld" if _is_sampled(self.releases) else "gaussian"
 
 
 def check_epsilon(epsilon: float) -> None:
   """Raises ValueError unless it is a target that protects, or infinity."""
   limit = calibration.MAX_TARGET_EPSILON
   if epsilon != math.inf and not (
-      checks.is_number(epsilon) and 0 < epsilon <= limit
+    checks.is_number(epsilon) and 0 < epsilon <= limit
   ):
     raise ValueError(
-        f'epsilon must be in (0, {limit:g}], or inf for no noise, found'
-        f' {epsilon!r}.'
+      f"epsilon must be in (0, {limit:g}], or inf for no noise, found"
+      f" {epsilon!r}."
     )
 
 
 def compose(
-    event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
+  event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
 ) -> dp_accounting.DpEvent:
   """Returns one event for all of them.
 
   Args:
     event_counts: Events, and how often each of them happens.
   """
-  return dp_accounting.ComposedDpEvent([
+  return dp_accounting.ComposedDpEvent(
+    [
       event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
       for event, count in event_counts
-  ])
+    ]
+  )
 
 
 def epsilon_of(
-    event: dp_accounting.DpEvent, delta: float, *, accountant: str
+  event: dp_accounting.DpEvent, delta: float, *, accountant: str
 ) -> float:
   """Returns the epsilon of an event at `delta`.
 
@@ -183,21 +187,21 @@ def _answer(question: _Question, delta: float, accountant: str) -> float:
     ledger.compose(question.event)
     epsilon = epsilon_lib.current_epsilon(ledger, delta)
     if (
-        accountant != 'pld'
-        or epsilon == 0
-        or epsilon >= _INTERVALS_OF_EPSILON * interval * (1 - 1e-9)
-        or interval <= _SMALLEST_PLD_INTERVAL
+      accountant != "pld"
+      or epsilon == 0
+      or epsilon >= _INTERVALS_OF_EPSILON * interval * (1 - 1e-9)
+      or interval <= _SMALLEST_PLD_INTERVAL
     ):
       return epsilon
     interval /= 10
 
 
 def calibrate(
-    releases: Sequence[PlannedRelease],
-    *,
-    epsilon: float,
-    delta: float | None,
-    split: Mapping[str, float] | None = None,
+  releases: Sequence[PlannedRelease],
+  *,
+  epsilon: float,
+  delta: float | None,
+  split: Mapping[str, float] | None = None,
 ) -> Budget:
   """Returns the least noise for which a fit meets its target.
 
@@ -228,33 +232,31 @@ def calibrate(
     zeros = {release.name: 0.0 for release in releases}
     return Budget(releases, types.MappingProxyType(zeros), math.inf, delta)
   if delta is None:
-    raise ValueError('delta must be given where epsilon is finite, found None.')
+    raise ValueError("delta must be given where epsilon is finite, found None.")
   return _meet(releases, epsilon, delta)
 
 
 # Fits that differ in nothing but their seed are calibrated once.
 @functools.lru_cache(maxsize=1024)
 def _meet(
-    releases: tuple[PlannedRelease, ...], epsilon: float, delta: float
+  releases: tuple[PlannedRelease, ...], epsilon: float, delta: float
 ) -> Budget:
   """The budget of least noise that meets a target."""
   total = sum(release.share for release in releases)
   factors = {
-      release.name: release.sampling_probability
-      * math.sqrt(release.count * total / release.share)
-      for release in releases
+    release.name: release.sampling_probability
+    * math.sqrt(release.count * total / release.share)
+    for release in releases
   }
 
   def with_scale(scale: float) -> Budget:
     multipliers = {name: float(scale * factors[name]) for name in factors}
-    return Budget(
-        releases, types.MappingProxyType(multipliers), epsilon, delta
-    )
+    return Budget(releases, types.MappingProxyType(multipliers), epsilon, delta)
 
   is_sampled = _is_sampled(releases)
   _check_chance(releases, delta)
   scale = (_find_sampled if is_sampled else _find_unsampled)(
-      with_scale, epsilon, delta
+    with_scale, epsilon, delta
   )
   growth = 10.0**-_DIGITS
   while True:
@@ -275,79 +277,79 @@ def _check_chance(releases: Sequence[PlannedRelease], delta: float) -> None:
   if max(probabilities) == 1:
     return
   chance = -math.expm1(
-      sum(
-          release.count * math.log1p(-release.sampling_probability)
-          for release in releases
-      )
+    sum(
+      release.count * math.log1p(-release.sampling_probability)
+      for release in releases
+    )
   )
   if delta >= chance:
     raise ValueError(
-        f'delta must be below {chance:.4g}, the chance that an example is drawn'
-        f' at all, found {delta!r}.'
+      f"delta must be below {chance:.4g}, the chance that an example is drawn"
+      f" at all, found {delta!r}."
     )
 
 
 def _search(
-    create_accountant: Callable[[], dp_accounting.PrivacyAccountant],
-    get_event: Callable[[float], dp_accounting.DpEvent],
-    epsilon: float,
-    delta: float,
-    *,
-    lower: float,
-    guess: float,
-    tolerance: float,
+  create_accountant: Callable[[], dp_accounting.PrivacyAccountant],
+  get_event: Callable[[float], dp_accounting.DpEvent],
+  epsilon: float,
+  delta: float,
+  *,
+  lower: float,
+  guess: float,
+  tolerance: float,
 ) -> float:
   """The least scale that meets a target; what is given is its logarithm."""
   return math.exp(
-      dp_accounting.calibrate_dp_mechanism(
-          create_accountant,
-          lambda logarithm: get_event(math.exp(logarithm)),
-          epsilon,
-          delta,
-          dp_accounting.LowerEndpointAndGuess(lower, guess),
-          tol=tolerance,
-      )
+    dp_accounting.calibrate_dp_mechanism(
+      create_accountant,
+      lambda logarithm: get_event(math.exp(logarithm)),
+      epsilon,
+      delta,
+      dp_accounting.LowerEndpointAndGuess(lower, guess),
+      tol=tolerance,
+    )
   )
 
 
 def _find_unsampled(
-    with_scale: Callable[[float], Budget], epsilon: float, delta: float
+  with_scale: Callable[[float], Budget], epsilon: float, delta: float
 ) -> float:
   return _search(
-      lambda: _create_accountant('gaussian'),
-      lambda scale: with_scale(scale).event,
-      epsilon,
-      delta,
-      lower=math.log(_SMALLEST_SCALE),
-      guess=0.0,
-      tolerance=1e-9,
+    lambda: _create_accountant("gaussian"),
+    lambda scale: with_scale(scale).event,
+    epsilon,
+    delta,
+    lower=math.log(_SMALLEST_SCALE),
+    guess=0.0,
+    tolerance=1e-9,
   )
 
 
 def _find_sampled(
-    with_scale: Callable[[float], Budget], epsilon: float, delta: float
+  with_scale: Callable[[float], Budget], epsilon: float, delta: float
 ) -> float:
   # PLD takes the longer the less noise there is, and the finer its grid: the
   # search stays near a guess. On a coarse grid it errs on the private side, by
   # little if the grid is fine in comparison with epsilon.
   interval = max(
-      min(_COARSE_PLD_INTERVAL, epsilon / _INTERVALS_OF_EPSILON),
-      _SMALLEST_PLD_INTERVAL,
+    min(_COARSE_PLD_INTERVAL, epsilon / _INTERVALS_OF_EPSILON),
+    _SMALLEST_PLD_INTERVAL,
   )
   guess = math.log(
-      _search(
-          lambda: _create_accountant('gaussian'),
-          lambda scale: _gaussian_limit(with_scale(scale)),
-          epsilon,
-          delta,
-          lower=math.log(_SMALLEST_SCALE),
-          guess=0.0,
-          tolerance=1e-3,
-      )
+    _search(
+      lambda: _create_accountant("gaussian"),
+      lambda scale: _gaussian_limit(with_scale(scale)),
+      epsilon,
+      delta,
+      lower=math.log(_SMALLEST_SCALE),
+      guess=0.0,
+      tolerance=1e-3,
+    )
   )
 
   def create_coarse() -> dp_accounting.PrivacyAccountant:
-    return _create_accountant('pld', interval)
+    return _create_accountant("pld", interval)
 
   def is_met(logarithm: float) -> bool:
     accountant = create_coarse()
@@ -357,9 +359,9 @@ def _find_sampled(
   def takes_long(logarithm: float) -> bool:
     budget = with_scale(math.exp(logarithm))
     least = min(
-        budget.noise_multipliers[release.name]
-        for release in budget.releases
-        if release.sampling_probability < 1
+      budget.noise_multipliers[release.name]
+      for release in budget.releases
+      if release.sampling_probability < 1
     )
     return least * interval < _SLOW_PLD
 
@@ -368,13 +370,13 @@ def _find_sampled(
       break
     if not is_met(guess - _PLD_REACH):
       return _search(
-          create_coarse,
-          lambda scale: with_scale(scale).event,
-          epsilon,
-          delta,
-          lower=guess - _PLD_REACH,
-          guess=guess,
-          tolerance=1e-3,
+        create_coarse,
+        lambda scale: with_scale(scale).event,
+        epsilon,
+        delta,
+        lower=guess - _PLD_REACH,
+        guess=guess,
+        tolerance=1e-3,
       )
     guess -= _PLD_REACH
   # Delta is about the chance to be drawn. More noise than needed, most likely;
@@ -395,38 +397,37 @@ def _gaussian_limit(budget: Budget) -> dp_accounting.DpEvent:
       growth = math.expm1(min(noise_multiplier**-2, _LARGEST_EXPONENT))
       noise_multiplier = 1 / (release.sampling_probability * math.sqrt(growth))
     event_counts.append(
-        (dp_accounting.GaussianDpEvent(noise_multiplier), release.count)
+      (dp_accounting.GaussianDpEvent(noise_multiplier), release.count)
     )
   return compose(event_counts)
 
 
 def _with_shares(
-    releases: Sequence[PlannedRelease], split: Mapping[str, float]
+  releases: Sequence[PlannedRelease], split: Mapping[str, float]
 ) -> tuple[PlannedRelease, ...]:
   if not isinstance(split, Mapping):
     raise ValueError(
-        'split must map names of releases to positive numbers, found'
-        f' {split!r}.'
+      f"split must map names of releases to positive numbers, found {split!r}."
     )
   names = [release.name for release in releases]
   for name in split:
     if name not in names:
       raise ValueError(
-          f'split must name releases of the method, {names}, found {name!r}.'
+        f"split must name releases of the method, {names}, found {name!r}."
       )
   return tuple(
-      dataclasses.replace(release, share=split.get(release.name, release.share))
-      for release in releases
+    dataclasses.replace(release, share=split.get(release.name, release.share))
+    for release in releases
   )
 
 
 def _create_accountant(
-    name: str, interval: float = _PLD_INTERVAL
+  name: str, interval: float = _PLD_INTERVAL
 ) -> dp_accounting.PrivacyAccountant:
-  if name == 'gaussian':
+  if name == "gaussian":
     # Of the same loss in both directions, whatever the relation.
     return gaussian_accountant.GaussianAccountant(_RELATION)
-  if name == 'pld':
+  if name == "pld":
     return dp_accounting.pld.PLDAccountant(_RELATION, interval)
   return epsilon_lib.create_accountant(name, _RELATION)
 

@@ -17,29 +17,29 @@ from tff_fedemb.features import noise
 from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import report
 
-UNIT = 'example'
-RELATION = 'add or remove one example'
+UNIT = "example"
+RELATION = "add or remove one example"
 ASSUMPTIONS = (
-    'the number of examples is public: defaults and divisors are made of it',
-    'the number of classes is public: labels were not searched for it',
-    'the map from data to features is public, or was trained on other data, or'
-    ' has a cost of its own',
-    'hyperparameters were not chosen by other fits on the same data',
+  "the number of examples is public: defaults and divisors are made of it",
+  "the number of classes is public: labels were not searched for it",
+  "the map from data to features is public, or was trained on other data, or"
+  " has a cost of its own",
+  "hyperparameters were not chosen by other fits on the same data",
 )
 NOT_COVERED = (
-    'accuracies measured on the training data',
-    'pseudo-randomness: noise from a seed protects from nobody who knows it,'
-    ' and the generator, PCG64, is no cryptographic one',
-    'fits that share a seed, taken together: they share their noise, for'
-    ' example folds of a cross-validation',
-    'floating-point arithmetic: sums are rounded, and noise is made of'
-    ' floating-point numbers (Mironov 2012, "On significance of the least'
-    ' significant bits for differential privacy")',
+  "accuracies measured on the training data",
+  "pseudo-randomness: noise from a seed protects from nobody who knows it,"
+  " and the generator, PCG64, is no cryptographic one",
+  "fits that share a seed, taken together: they share their noise, for"
+  " example folds of a cross-validation",
+  "floating-point arithmetic: sums are rounded, and noise is made of"
+  ' floating-point numbers (Mironov 2012, "On significance of the least'
+  ' significant bits for differential privacy")',
 )
 
 
 def find_warnings(
-    epsilon: float, delta: float | None, number: int, *, unit: str = UNIT
+  epsilon: float, delta: float | None, number: int, *, unit: str = UNIT
 ) -> tuple[str, ...]:
   """Says where a guarantee is an empty one.
 
@@ -51,12 +51,12 @@ def find_warnings(
   """
   if epsilon == math.inf or delta * number < 1:
     return ()
-  counted, some = 'training examples', 'some examples'
-  if unit == 'user':
-    counted, some = 'users', 'the examples of some users'
+  counted, some = "training examples", "some examples"
+  if unit == "user":
+    counted, some = "users", "the examples of some users"
   return (
-      f'delta {delta:g} is not below 1 / {number:,}, one over the number of'
-      f' {counted}: a fit that publishes {some} as they are could have it',
+    f"delta {delta:g} is not below 1 / {number:,}, one over the number of"
+    f" {counted}: a fit that publishes {some} as they are could have it",
   )
 
 
@@ -112,11 +112,11 @@ def check_weights(weights: np.ndarray, method: method_lib.Method) -> None:
   """
   if np.isfinite(weights).all():
     return
-  if 'learning_rate' in method.hyperparameter_names():
-    remedy = f'learning_rate must be smaller than {method.learning_rate:g}'
+  if "learning_rate" in method.hyperparameter_names():
+    remedy = f"learning_rate must be smaller than {method.learning_rate:g}"
   else:
-    remedy = f'regularization must be larger than {method.regularization:g}'
-  raise ValueError(f'{remedy}, found weights that are not finite numbers.')
+    remedy = f"regularization must be larger than {method.regularization:g}"
+  raise ValueError(f"{remedy}, found weights that are not finite numbers.")
 
 
 class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
@@ -152,37 +152,37 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     """Returns classes `[n]` of features, as `decision_function` takes them."""
     examples = self._examples_to_predict(features)
     return np.concatenate(
-        [chunk.argmax(axis=1) for chunk in self._logits(examples)]
+      [chunk.argmax(axis=1) for chunk in self._logits(examples)]
     )
 
   def _examples_to_predict(
-      self, features: np.ndarray
+    self, features: np.ndarray
   ) -> examples_lib.ClippedExamples:
-    validation.check_is_fitted(self, 'coef_')
+    validation.check_is_fitted(self, "coef_")
     features = np.asarray(features)
     dim = self.coef_.shape[1]
     if features.ndim != 2 or features.shape[1] != dim:
       raise ValueError(
-          f'features must be [n, {dim}], found {list(features.shape)}.'
+        f"features must be [n, {dim}], found {list(features.shape)}."
       )
     return self._clipped(features, np.zeros(len(features), np.int64))
 
   def _logits(
-      self, examples: examples_lib.ClippedExamples
+    self, examples: examples_lib.ClippedExamples
   ) -> Iterator[np.ndarray]:
     """Yields logits `[b, num_classes]`, chunk by chunk."""
     for features, _ in examples.chunks(wide=self.num_classes):
       yield features @ self.coef_.T.astype(features.dtype)
 
   def _clipped(
-      self, features: np.ndarray, labels: np.ndarray
+    self, features: np.ndarray, labels: np.ndarray
   ) -> examples_lib.ClippedExamples:
     return examples_lib.ClippedExamples(
-        np.asarray(features),
-        np.asarray(labels),
-        num_classes=self.num_classes,
-        clip_norm=self.clip_norm,
-        scaling=self.scaling,
+      np.asarray(features),
+      np.asarray(labels),
+      num_classes=self.num_classes,
+      clip_norm=self.clip_norm,
+      scaling=self.scaling,
     )
 
 
@@ -204,16 +204,16 @@ class FeatureClassifier(LinearClassifier):
   """
 
   def __init__(
-      self,
-      method: method_lib.Method,
-      *,
-      num_classes: int,
-      epsilon: float,
-      delta: float | None = None,
-      clip_norm: float = 1.0,
-      scaling: str = 'clip',
-      split: Mapping[str, float] | None = None,
-      seed: int | None = None,
+    self,
+    method: method_lib.Method,
+    *,
+    num_classes: int,
+    epsilon: float,
+    delta: float | None = None,
+    clip_norm: float = 1.0,
+    scaling: str = "clip",
+    split: Mapping[str, float] | None = None,
+    seed: int | None = None,
   ):
     """Initialises the classifier; `fit` checks the values.
 
@@ -240,8 +240,8 @@ class FeatureClassifier(LinearClassifier):
     self.seed = seed
 
   def fit(
-      self, features: np.ndarray, labels: np.ndarray
-  ) -> 'FeatureClassifier':
+    self, features: np.ndarray, labels: np.ndarray
+  ) -> "FeatureClassifier":
     """Fits the classifier.
 
     Args:
@@ -258,10 +258,10 @@ class FeatureClassifier(LinearClassifier):
     self._check_arguments()
     examples = self._clipped(features, labels)
     budget = budget_lib.calibrate(
-        self.method.plan_releases(examples.size),
-        epsilon=self.epsilon,
-        delta=self.delta,
-        split=self.split,
+      self.method.plan_releases(examples.size),
+      epsilon=self.epsilon,
+      delta=self.delta,
+      split=self.split,
     )
     method = self.method.resolve(examples.size, budget.noise_multipliers)
     # Two streams: how many numbers sampling takes must not move the noise.
@@ -275,21 +275,21 @@ class FeatureClassifier(LinearClassifier):
     epsilon = math.inf
     if self.epsilon != math.inf:
       epsilon = budget_lib.epsilon_of(
-          releases.event, self.delta, accountant=budget.accountant
+        releases.event, self.delta, accountant=budget.accountant
       )
     self.report_ = FitReport(
-        epsilon,
-        budget.delta,
-        budget.accountant,
-        tuple(releases.to_json()),
-        method.hyperparameters(),
-        warnings=find_warnings(epsilon, budget.delta, len(examples.labels)),
+      epsilon,
+      budget.delta,
+      budget.accountant,
+      tuple(releases.to_json()),
+      method.hyperparameters(),
+      warnings=find_warnings(epsilon, budget.delta, len(examples.labels)),
     )
     return self
 
   def _check_arguments(self) -> None:
     """Checks what nothing else does."""
     if not isinstance(self.method, method_lib.Method):
-      raise ValueError(f'method must be a Method, found {self.method!r}.')
+      raise ValueError(f"method must be a Method, found {self.method!r}.")
     if self.seed is not None:
-      checks.check_integer('seed', self.seed, minimum=0)
+      checks.check_integer("seed", self.seed, minimum=0)

@@ -8,7 +8,7 @@ import numpy as np
 from tff_fedemb.privacy import checks
 
 # How the norm of a feature vector is bounded.
-SCALINGS = ('clip', 'unit_norm')
+SCALINGS = ("clip", "unit_norm")
 
 # Of float32, 16 MB: memory that the allocator gives again to the next chunk.
 _NUMBERS_OF_CHUNK = 2**22
@@ -53,13 +53,13 @@ class ClippedExamples:
   """
 
   def __init__(
-      self,
-      features: np.ndarray,
-      labels: np.ndarray,
-      *,
-      num_classes: int,
-      clip_norm: float,
-      scaling: str = 'clip',
+    self,
+    features: np.ndarray,
+    labels: np.ndarray,
+    *,
+    num_classes: int,
+    clip_norm: float,
+    scaling: str = "clip",
   ):
     """Initialises the examples.
 
@@ -74,11 +74,11 @@ class ClippedExamples:
     Raises:
       ValueError: If a value is out of its range, or the arrays do not match.
     """
-    checks.check_integer('num_classes', num_classes, minimum=2)
-    check_bound('clip_norm', clip_norm)
+    checks.check_integer("num_classes", num_classes, minimum=2)
+    check_bound("clip_norm", clip_norm)
     if scaling not in SCALINGS:
       raise ValueError(
-          f'scaling must be one of {list(SCALINGS)}, found {scaling!r}.'
+        f"scaling must be one of {list(SCALINGS)}, found {scaling!r}."
       )
     self._features = check_features(features)
     self._labels = check_labels(labels, len(features), num_classes)
@@ -86,7 +86,7 @@ class ClippedExamples:
     self._is_read = False
     self._kept: np.ndarray | None = None
     self.size = ProblemSize(
-        len(features), features.shape[1], int(num_classes), float(clip_norm)
+      len(features), features.shape[1], int(num_classes), float(clip_norm)
     )
 
   @property
@@ -101,7 +101,7 @@ class ClippedExamples:
     return self._labels
 
   def chunks(
-      self, rows: np.ndarray | None = None, *, wide: int = 0
+    self, rows: np.ndarray | None = None, *, wide: int = 0
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields clipped features `[b, d]` and labels `[b]`, each example once.
 
@@ -123,10 +123,10 @@ class ClippedExamples:
 
   def _clip(self, rows: np.ndarray | slice) -> np.ndarray:
     return clip_rows(
-        self._features[rows],
-        self.size.clip_norm,
-        scaling=self._scaling,
-        dtype=self.dtype,
+      self._features[rows],
+      self.size.clip_norm,
+      scaling=self._scaling,
+      dtype=self.dtype,
     )
 
   def _keep(self) -> np.ndarray | None:
@@ -143,11 +143,11 @@ class ClippedExamples:
 def check_bound(name: str, value: float) -> None:
   """Raises ValueError unless value is a number in [1e-10, 1e10]."""
   if not checks.is_number(value) or value <= 0:
-    raise ValueError(f'{name} must be positive, found {value!r}.')
+    raise ValueError(f"{name} must be positive, found {value!r}.")
   if not _SMALLEST_BOUND <= value <= _LARGEST_BOUND:
     raise ValueError(
-        f'{name} must be in [{_SMALLEST_BOUND:g}, {_LARGEST_BOUND:g}], where'
-        f' sums are sure to keep to it, found {value!r}.'
+      f"{name} must be in [{_SMALLEST_BOUND:g}, {_LARGEST_BOUND:g}], where"
+      f" sums are sure to keep to it, found {value!r}."
     )
 
 
@@ -157,18 +157,20 @@ def check_features(features: np.ndarray) -> np.ndarray:
   Raises:
     ValueError: If it is no matrix of real numbers, or an empty one.
   """
-  if features.ndim != 2 or not features.size or features.dtype.kind not in (
-      'fiub'
+  if (
+    features.ndim != 2
+    or not features.size
+    or features.dtype.kind not in ("fiub")
   ):
     raise ValueError(
-        'features must be real numbers [n, d], n and d at least 1, found'
-        f' {features.dtype} {list(features.shape)}.'
+      "features must be real numbers [n, d], n and d at least 1, found"
+      f" {features.dtype} {list(features.shape)}."
     )
   return features
 
 
 def check_labels(
-    labels: np.ndarray, num_examples: int, num_classes: int
+  labels: np.ndarray, num_examples: int, num_classes: int
 ) -> np.ndarray:
   """Returns labels as int64 `[n]`.
 
@@ -176,25 +178,25 @@ def check_labels(
     ValueError: If there are not as many as examples, or they are not integers
       in [0, num_classes).
   """
-  if labels.shape != (num_examples,) or labels.dtype.kind not in 'iu':
+  if labels.shape != (num_examples,) or labels.dtype.kind not in "iu":
     raise ValueError(
-        f'labels must be integers [{num_examples}], one for each example, found'
-        f' {labels.dtype} {list(labels.shape)}.'
+      f"labels must be integers [{num_examples}], one for each example, found"
+      f" {labels.dtype} {list(labels.shape)}."
     )
   if num_examples and not 0 <= labels.min() <= labels.max() < num_classes:
     raise ValueError(
-        f'labels must be in [0, {num_classes}), found {labels.min()} to'
-        f' {labels.max()}.'
+      f"labels must be in [0, {num_classes}), found {labels.min()} to"
+      f" {labels.max()}."
     )
   return labels.astype(np.int64)
 
 
 def clip_rows(
-    features: np.ndarray,
-    clip_norm: float,
-    *,
-    scaling: str = 'clip',
-    dtype: np.dtype | None = None,
+  features: np.ndarray,
+  clip_norm: float,
+  *,
+  scaling: str = "clip",
+  dtype: np.dtype | None = None,
 ) -> np.ndarray:
   """Scales rows so that their L2 norm is at most, or exactly, a bound.
 
@@ -215,25 +217,25 @@ def clip_rows(
     block = slice(start, start + size)
     # Squares of float32's largest and smallest numbers are none of float32's.
     rows = features[block].astype(np.float64)
-    norms = np.sqrt(np.einsum('ij,ij->i', rows, rows))
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     num_bad += np.count_nonzero(~np.isfinite(norms))
     if num_bad:
       continue
     rows *= _scales(norms, clip_norm, scaling)[:, None]
-    np.copyto(clipped[block], rows, casting='same_kind')
+    np.copyto(clipped[block], rows, casting="same_kind")
   if num_bad:
     raise ValueError(
-        f'features must be finite numbers, found {num_bad} or more examples'
-        ' with others, or with norms above 1e154.'
+      f"features must be finite numbers, found {num_bad} or more examples"
+      " with others, or with norms above 1e154."
     )
   return clipped
 
 
 def _scales(norms: np.ndarray, clip_norm: float, scaling: str) -> np.ndarray:
   """What rows of these norms are multiplied by."""
-  with np.errstate(divide='ignore'):
+  with np.errstate(divide="ignore"):
     scales = clip_norm / norms
-  if scaling == 'clip':
+  if scaling == "clip":
     scales = np.minimum(scales, 1.0)
   # Squares that vanish make norms too small, and scales too large.
   scales[norms < _SMALLEST_NORM] = 1.0

@@ -61,61 +61,59 @@ class FeatureCovariance(gradient_steps.GradientMethod):
   relative_regularization: float = 1.0
   logit_noise: float = 1.0
   momentum: float = 0.9
-  loss: str = 'softmax'
+  loss: str = "softmax"
   gradient_clip_norm: float | None = None
   batch_size: float | None = None
   covariance_share: float = 0.02
 
-  name: ClassVar[str] = 'feature_covariance'
+  name: ClassVar[str] = "feature_covariance"
 
   def __post_init__(self):
     self.check_gradients()
-    method.check_positive_or_none('regularization', self.regularization)
-    for name in ('learning_rate', 'relative_regularization', 'logit_noise'):
+    method.check_positive_or_none("regularization", self.regularization)
+    for name in ("learning_rate", "relative_regularization", "logit_noise"):
       method.check_positive(name, getattr(self, name))
-    method.check_share('covariance_share', self.covariance_share)
+    method.check_share("covariance_share", self.covariance_share)
 
   def plan_releases(
-      self, size: examples_lib.ProblemSize
+    self, size: examples_lib.ProblemSize
   ) -> tuple[budget_lib.PlannedRelease, ...]:
     """See base class."""
     return (
-        budget_lib.PlannedRelease('covariance', self.covariance_share),
-        self.gradient_release(size).plan(
-            size, share=1.0 - self.covariance_share
-        ),
+      budget_lib.PlannedRelease("covariance", self.covariance_share),
+      self.gradient_release(size).plan(size, share=1.0 - self.covariance_share),
     )
 
   def resolve(
-      self,
-      size: examples_lib.ProblemSize,
-      noise_multipliers: Mapping[str, float],
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ) -> FeatureCovariance:
     """See base class."""
     regularization = max(
-        self.relative_regularization * size.mean_eigenvalue,
-        noise.noise_norm(
-            size.clip_norm**2 * noise_multipliers['covariance'], size.dim
-        ),
-        # Where F is 0, the learning rate is eta n / lambda.
-        self.learning_rate
-        * size.num_examples
-        * self.gradient_release(size).logit_noise(
-            size, noise_multipliers['gradient'], momentum=self.momentum
-        )
-        / self.logit_noise,
+      self.relative_regularization * size.mean_eigenvalue,
+      noise.noise_norm(
+        size.clip_norm**2 * noise_multipliers["covariance"], size.dim
+      ),
+      # Where F is 0, the learning rate is eta n / lambda.
+      self.learning_rate
+      * size.num_examples
+      * self.gradient_release(size).logit_noise(
+        size, noise_multipliers["gradient"], momentum=self.momentum
+      )
+      / self.logit_noise,
     )
     return dataclasses.replace(
-        self,
-        regularization=self.regularization or regularization,
-        gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
+      self,
+      regularization=self.regularization or regularization,
+      gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
     )
 
   def fit(
-      self,
-      examples: examples_lib.ClippedExamples,
-      releases: noise.Releases,
-      rng: np.random.Generator,
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    rng: np.random.Generator,
   ) -> np.ndarray:
     """See base class."""
     size = examples.size
@@ -123,26 +121,24 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     for features, _ in examples.chunks():
       covariance += features.T @ features
     covariance = releases.open(
-        'covariance', sensitivity=size.clip_norm**2
+      "covariance", sensitivity=size.clip_norm**2
     ).add_symmetric_noise(covariance)
     factor = factorize(
-        covariance, self.regularization, num_examples=size.num_examples
+      covariance, self.regularization, num_examples=size.num_examples
     )
     release = self.gradient_release(size)
     optimizer = gradient_steps.Optimizer(
-        'momentum', learning_rate=self.learning_rate, momentum=self.momentum
+      "momentum", learning_rate=self.learning_rate, momentum=self.momentum
     )
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):
       gradient = release.mean_gradient(weights, examples, releases, rng)
-      weights = optimizer.step(
-          weights, linalg.cho_solve(factor, gradient.T).T
-      )
+      weights = optimizer.step(weights, linalg.cho_solve(factor, gradient.T).T)
     return weights
 
 
 def factorize(
-    covariance: np.ndarray, regularization: float, *, num_examples: float
+  covariance: np.ndarray, regularization: float, *, num_examples: float
 ) -> tuple[np.ndarray, bool]:
   """Returns the Cholesky factor of (PSD(covariance) + regularization I) / n.
 

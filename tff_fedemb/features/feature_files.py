@@ -21,24 +21,24 @@ import numpy as np
 
 from tff_fedemb.features import examples as examples_lib
 
-SUFFIXES = ('.npz', '.tfrecord')
+SUFFIXES = (".npz", ".tfrecord")
 
-_NAMES = ('repr', 'label', 'user')
-_OTHER_NAMES = ('features', 'labels', 'users')
+_NAMES = ("repr", "label", "user")
+_OTHER_NAMES = ("features", "labels", "users")
 _LARGEST_LABEL = np.iinfo(np.int64).max
 # What can be wrong with the bytes of a zip and of the arrays in it.
 _NPZ_DAMAGES = (
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
+  EOFError,
+  LookupError,
+  NotImplementedError,
+  RuntimeError,
+  SyntaxError,
+  TypeError,
+  ValueError,
+  struct.error,
+  tokenize.TokenError,
+  zipfile.BadZipFile,
+  zlib.error,
 )
 # Of the header before a member of a zip: its size, and where the lengths of
 # the two parts that follow it are.
@@ -69,32 +69,32 @@ class FeatureSet:
   def __post_init__(self):
     examples_lib.check_features(self.features)
     shape = self.features.shape[:1]
-    if self.labels.shape != shape or self.labels.dtype.kind not in 'iu':
+    if self.labels.shape != shape or self.labels.dtype.kind not in "iu":
       raise ValueError(
-          f'labels must be integers {list(shape)}, one for each example, found'
-          f' {self.labels.dtype} {list(self.labels.shape)}.'
+        f"labels must be integers {list(shape)}, one for each example, found"
+        f" {self.labels.dtype} {list(self.labels.shape)}."
       )
     # As they are: int64 would make large labels of uint64 negative.
     for label in (self.labels.min(), self.labels.max()):
       if not 0 <= label <= _LARGEST_LABEL:
         raise ValueError(
-            f'labels must be at least 0 and below 2^63, found {label}.'
+          f"labels must be at least 0 and below 2^63, found {label}."
         )
-    object.__setattr__(self, 'labels', np.array(self.labels, np.int64))
+    object.__setattr__(self, "labels", np.array(self.labels, np.int64))
     if self.users is None:
       return
-    if self.users.shape != shape or self.users.dtype.kind != 'U':
+    if self.users.shape != shape or self.users.dtype.kind != "U":
       raise ValueError(
-          f'users must be strings {list(shape)}, one for each example, found'
-          f' {self.users.dtype} {list(self.users.shape)}.'
+        f"users must be strings {list(shape)}, one for each example, found"
+        f" {self.users.dtype} {list(self.users.shape)}."
       )
 
-  def take(self, rows: np.ndarray) -> 'FeatureSet':
+  def take(self, rows: np.ndarray) -> "FeatureSet":
     """The examples of some rows, int `[m]`, in that order."""
     return FeatureSet(
-        self.features[rows],
-        self.labels[rows],
-        None if self.users is None else self.users[rows],
+      self.features[rows],
+      self.labels[rows],
+      None if self.users is None else self.users[rows],
     )
 
 
@@ -107,8 +107,8 @@ def check_suffix(path: str | os.PathLike[str]) -> str:
   suffix = pathlib.Path(path).suffix.lower()
   if suffix not in SUFFIXES:
     raise FeatureFileError(
-        f'feature file must end with {" or ".join(SUFFIXES)}, found'
-        f' {os.fspath(path)}.'
+      f"feature file must end with {' or '.join(SUFFIXES)}, found"
+      f" {os.fspath(path)}."
     )
   return suffix
 
@@ -132,12 +132,12 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
       something else.
   """
   path = pathlib.Path(path)
-  read = _read_npz if check_suffix(path) == '.npz' else _read_tfrecord
+  read = _read_npz if check_suffix(path) == ".npz" else _read_tfrecord
   try:
     if not path.is_file():
       raise FeatureFileError(
-          f'{path} must be a file, found'
-          f' {"a directory" if path.is_dir() else "none"}.'
+        f"{path} must be a file, found"
+        f" {'a directory' if path.is_dir() else 'none'}."
       )
     features, labels, users = read(path)
     return FeatureSet(features, labels, users)
@@ -145,15 +145,15 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
     raise
   except OSError as error:
     raise FeatureFileError(
-        f'{path} must be a file that can be read, found:'
-        f' {error.strerror or error}.'
+      f"{path} must be a file that can be read, found:"
+      f" {error.strerror or error}."
     ) from error
   except ValueError as error:
-    raise FeatureFileError(f'{path}: {error}') from error
+    raise FeatureFileError(f"{path}: {error}") from error
 
 
 def write_features(
-    path: str | os.PathLike[str], feature_set: FeatureSet
+  path: str | os.PathLike[str], feature_set: FeatureSet
 ) -> None:
   """Writes a file of features, whole or not at all.
 
@@ -168,7 +168,7 @@ def write_features(
     OSError: If the file cannot be written.
   """
   path = pathlib.Path(path)
-  if check_suffix(path) == '.npz':
+  if check_suffix(path) == ".npz":
     _write_npz(path, feature_set)
   else:
     # TensorFlow takes seconds to import, and an .npz does without it.
@@ -180,13 +180,13 @@ def write_features(
 def _write_npz(path: pathlib.Path, feature_set: FeatureSet) -> None:
   values = (feature_set.features, feature_set.labels, feature_set.users)
   arrays = {
-      name: value
-      for name, value in zip(_NAMES, values, strict=True)
-      if value is not None
+    name: value
+    for name, value in zip(_NAMES, values, strict=True)
+    if value is not None
   }
-  partial = path.with_name(f'{path.name}.partial')
+  partial = path.with_name(f"{path.name}.partial")
   try:
-    with partial.open('wb') as file:
+    with partial.open("wb") as file:
       np.savez(file, **arrays)
       file.flush()
       os.fsync(file.fileno())
@@ -202,8 +202,8 @@ def _choose_names(path: pathlib.Path, found: list[str]) -> tuple[str, ...]:
       users = [name for name in (names[2], others[2]) if name in found]
       return (*names[:2], *users[:1])
   raise FeatureFileError(
-      f'{path} must hold repr and label, or features and labels, found'
-      f' {sorted(found)}.'
+    f"{path} must hold repr and label, or features and labels, found"
+    f" {sorted(found)}."
   )
 
 
@@ -211,8 +211,7 @@ def _read_npz(path: pathlib.Path) -> list[np.ndarray | None]:
   try:
     with zipfile.ZipFile(path) as archive:
       members = {
-          info.filename.removesuffix('.npy'): info
-          for info in archive.infolist()
+        info.filename.removesuffix(".npy"): info for info in archive.infolist()
       }
       names = _choose_names(path, list(members))
       arrays = [_read_member(path, archive, members[name]) for name in names]
@@ -221,49 +220,49 @@ def _read_npz(path: pathlib.Path) -> list[np.ndarray | None]:
     raise
   except _NPZ_DAMAGES as error:
     raise FeatureFileError(
-        f'{path} must be an npz file of arrays, found: {_first_line(error)}.'
+      f"{path} must be an npz file of arrays, found: {_first_line(error)}."
     ) from error
 
 
 def _first_line(error: Exception) -> str:
   lines = str(error).strip().splitlines()
-  return lines[0][:200].rstrip('.') if lines else type(error).__name__
+  return lines[0][:200].rstrip(".") if lines else type(error).__name__
 
 
 def _read_member(
-    path: pathlib.Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo
+  path: pathlib.Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo
 ) -> np.ndarray:
   """Reads an array of an .npz, or maps it into memory."""
   with archive.open(info) as member:
     version = np.lib.format.read_magic(member)
     # Later versions are of arrays with fields.
     read_header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
+      (1, 0): np.lib.format.read_array_header_1_0,
+      (2, 0): np.lib.format.read_array_header_2_0,
     }.get(version)
     if read_header is None:
-      raise ValueError(f'{info.filename} has version {version} of its format')
+      raise ValueError(f"{info.filename} has version {version} of its format")
     shape, is_fortran, dtype = read_header(member)
     header_size = member.tell()
   if dtype.hasobject:
-    raise ValueError(f'{info.filename} holds pickled objects')
+    raise ValueError(f"{info.filename} holds pickled objects")
   expected = header_size + dtype.itemsize * math.prod(shape)
   if info.file_size != expected:
     raise ValueError(
-        f'{info.filename} has {info.file_size} bytes, and {dtype}'
-        f' {list(shape)} has {expected}'
+      f"{info.filename} has {info.file_size} bytes, and {dtype}"
+      f" {list(shape)} has {expected}"
     )
   # NumPy maps no array of no size.
   if info.compress_type != zipfile.ZIP_STORED or not math.prod(shape):
     with archive.open(info) as member:
       return np.lib.format.read_array(member, allow_pickle=False)
   return np.memmap(
-      path,
-      dtype=dtype,
-      mode='r',
-      offset=_data_offset(archive, info) + header_size,
-      shape=shape,
-      order='F' if is_fortran else 'C',
+    path,
+    dtype=dtype,
+    mode="r",
+    offset=_data_offset(archive, info) + header_size,
+    shape=shape,
+    order="F" if is_fortran else "C",
   )
 
 
@@ -273,17 +272,17 @@ def _data_offset(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
   archive.fp.seek(info.header_offset)
   header = archive.fp.read(_ZIP_HEADER_SIZE)
   return (
-      info.header_offset
-      + _ZIP_HEADER_SIZE
-      + sum(struct.unpack('<HH', header[_ZIP_LENGTHS]))
+    info.header_offset
+    + _ZIP_HEADER_SIZE
+    + sum(struct.unpack("<HH", header[_ZIP_LENGTHS]))
   )
 
 
 def _to_users(users: np.ndarray) -> np.ndarray:
   """Users as strings, if they are numbers or bytes in UTF-8."""
-  if users.dtype.kind == 'S':
-    return np.char.decode(users, 'utf-8')
-  return np.array(users, np.str_ if users.dtype.kind in 'iu' else None)
+  if users.dtype.kind == "S":
+    return np.char.decode(users, "utf-8")
+  return np.array(users, np.str_ if users.dtype.kind in "iu" else None)
 
 
 def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
@@ -294,17 +293,17 @@ def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
   for row, label in enumerate(feature_set.labels.tolist()):
     example = tf.train.Example()
     feature = example.features.feature
-    feature['repr'].float_list.value.extend(
-        feature_set.features[row].astype(np.float32)
+    feature["repr"].float_list.value.extend(
+      feature_set.features[row].astype(np.float32)
     )
-    feature['label'].int64_list.value.append(label)
+    feature["label"].int64_list.value.append(label)
     if users is not None:
-      feature['user'].bytes_list.value.append(users[row].encode())
+      feature["user"].bytes_list.value.append(users[row].encode())
     yield example.SerializeToString(deterministic=True)
 
 
 def _read_tfrecord(
-    path: pathlib.Path,
+  path: pathlib.Path,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
   # TensorFlow takes seconds to import, and an .npz does without it.
   from google.protobuf import message
@@ -314,17 +313,17 @@ def _read_tfrecord(
   try:
     first = [record.numpy() for record in records.take(1)]
     if not first:
-      raise FeatureFileError(f'{path} must hold examples, found none.')
+      raise FeatureFileError(f"{path} must hold examples, found none.")
     found = tf.train.Example.FromString(first[0]).features.feature
     names = _choose_names(path, list(found))
     dim = len(found[names[0]].float_list.value)
     if not dim:
       raise FeatureFileError(
-          f'{path} must hold {names[0]} of floats, found none.'
+        f"{path} must hold {names[0]} of floats, found none."
       )
     specs: dict[str, Any] = {
-        names[0]: tf.io.FixedLenFeature([dim], tf.float32),
-        names[1]: tf.io.FixedLenFeature([], tf.int64),
+      names[0]: tf.io.FixedLenFeature([dim], tf.float32),
+      names[1]: tf.io.FixedLenFeature([], tf.int64),
     }
     specs |= {n: tf.io.FixedLenFeature([], tf.string) for n in names[2:]}
     # There are no more examples than this; the rest of the space is never
@@ -339,9 +338,9 @@ def _read_tfrecord(
       users += [user.decode() for n in names[2:] for user in parsed[n].numpy()]
   except (message.DecodeError, tf.errors.OpError, UnicodeDecodeError) as error:
     raise FeatureFileError(
-        f'{path} must be a TFRecord of examples with repr (floats, as many in'
-        ' each), label (int64) and, in all or none, user (bytes), found:'
-        f' {_first_line(error)}.'
+      f"{path} must be a TFRecord of examples with repr (floats, as many in"
+      " each), label (int64) and, in all or none, user (bytes), found:"
+      f" {_first_line(error)}."
     ) from error
   labels = np.concatenate(labels)
   return features[: len(labels)], labels, np.array(users) if users else None

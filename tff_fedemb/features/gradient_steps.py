@@ -13,8 +13,8 @@ from tff_fedemb.features import method
 from tff_fedemb.features import noise
 from tff_fedemb.privacy import checks
 
-GRADIENT = 'gradient'
-OPTIMIZERS = ('momentum', 'adam')
+GRADIENT = "gradient"
+OPTIMIZERS = ("momentum", "adam")
 
 # Of Kingma and Ba 2015, "Adam: A Method for Stochastic Optimization".
 _ADAM_DECAY, _ADAM_EPSILON = 0.999, 1e-8
@@ -47,7 +47,7 @@ class GradientRelease:
   clip_norm: float
 
   def plan(
-      self, size: examples_lib.ProblemSize, share: float
+    self, size: examples_lib.ProblemSize, share: float
   ) -> budget_lib.PlannedRelease:
     """Returns the release with this share of the budget.
 
@@ -58,18 +58,18 @@ class GradientRelease:
     if self.batch_size is not None:
       if self.batch_size > size.num_examples:
         raise ValueError(
-            'batch_size must be at most the number of examples,'
-            f' {size.num_examples}, found {self.batch_size}.'
+          "batch_size must be at most the number of examples,"
+          f" {size.num_examples}, found {self.batch_size}."
         )
       probability = float(self.batch_size / size.num_examples)
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
 
   def logit_noise(
-      self,
-      size: examples_lib.ProblemSize,
-      noise_multiplier: float,
-      *,
-      momentum: float,
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multiplier: float,
+    *,
+    momentum: float,
   ) -> float:
     """What the noise of all steps at learning rate 1 makes of a logit.
 
@@ -88,18 +88,16 @@ class GradientRelease:
       the largest norm.
     """
     of_mean = (
-        noise_multiplier
-        * self.clip_norm
-        / (self.batch_size or size.num_examples)
+      noise_multiplier * self.clip_norm / (self.batch_size or size.num_examples)
     )
     return math.sqrt(self.steps) * of_mean * size.clip_norm / (1 - momentum)
 
   def mean_gradient(
-      self,
-      weights: np.ndarray,
-      examples: examples_lib.ClippedExamples,
-      releases: noise.Releases,
-      rng: np.random.Generator,
+    self,
+    weights: np.ndarray,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    rng: np.random.Generator,
   ) -> np.ndarray:
     """Releases one gradient.
 
@@ -115,14 +113,14 @@ class GradientRelease:
     total = np.zeros_like(weights)
     for features, labels in self._batches(examples, rng):
       total += losses.clipped_gradient(
-          weights, features, labels, loss=self.loss, clip_norm=self.clip_norm
+        weights, features, labels, loss=self.loss, clip_norm=self.clip_norm
       )
     release = releases.open(GRADIENT, sensitivity=self.clip_norm)
     expected = self.batch_size or examples.size.num_examples
     return release.add_noise(total) / expected
 
   def _batches(
-      self, examples: examples_lib.ClippedExamples, rng: np.random.Generator
+    self, examples: examples_lib.ClippedExamples, rng: np.random.Generator
   ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     size = examples.size
     if self.batch_size is None:
@@ -140,24 +138,24 @@ class GradientMethod(method.Method):
 
   def check_gradients(self) -> None:
     """Raises ValueError if one of these is out of its range."""
-    checks.check_integer('steps', self.steps, minimum=1)
-    method.check_bound_or_none('gradient_clip_norm', self.gradient_clip_norm)
-    method.check_positive_or_none('batch_size', self.batch_size)
+    checks.check_integer("steps", self.steps, minimum=1)
+    method.check_bound_or_none("gradient_clip_norm", self.gradient_clip_norm)
+    method.check_positive_or_none("batch_size", self.batch_size)
     if self.batch_size is not None and self.batch_size < 1:
       raise ValueError(
-          f'batch_size must be at least 1, found {self.batch_size!r}.'
+        f"batch_size must be at least 1, found {self.batch_size!r}."
       )
-    method.check_choice('loss', self.loss, losses.LOSSES)
+    method.check_choice("loss", self.loss, losses.LOSSES)
     if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:
-      raise ValueError(f'momentum must be in [0, 1), found {self.momentum!r}.')
+      raise ValueError(f"momentum must be in [0, 1), found {self.momentum!r}.")
 
   def gradient_release(self, size: examples_lib.ProblemSize) -> GradientRelease:
     """Returns the release of gradients for a problem of this size."""
     return GradientRelease(
-        self.steps,
-        self.batch_size,
-        self.loss,
-        self.gradient_clip_norm or size.clip_norm,
+      self.steps,
+      self.batch_size,
+      self.loss,
+      self.gradient_clip_norm or size.clip_norm,
     )
 
 
@@ -187,16 +185,14 @@ class Optimizer:
   def step(self, weights: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Returns the weights after a step; shapes are equal and stay the same."""
     self._steps += 1
-    if self._name == 'momentum':
+    if self._name == "momentum":
       self._mean = self._momentum * self._mean + gradient
       return weights - self._learning_rate * self._mean
     decay = self._momentum
     self._mean = decay * self._mean + (1 - decay) * gradient
-    self._square = (
-        _ADAM_DECAY * self._square + (1 - _ADAM_DECAY) * gradient**2
-    )
+    self._square = _ADAM_DECAY * self._square + (1 - _ADAM_DECAY) * gradient**2
     mean = self._mean / (1 - decay**self._steps)
     square = self._square / (1 - _ADAM_DECAY**self._steps)
     return weights - self._learning_rate * mean / (
-        np.sqrt(square) + _ADAM_EPSILON
+      np.sqrt(square) + _ADAM_EPSILON
     )

@@ -20,10 +20,10 @@ from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
 
-COVARIANCES = ('shared', 'per_class')
+COVARIANCES = ("shared", "per_class")
 
 # Of the budget. The classifier suffers more from noise on the class sums.
-_SHARES = {'covariance': 0.05, 'class_covariance': 0.15, 'class_sum': 0.95}
+_SHARES = {"covariance": 0.05, "class_covariance": 0.15, "class_sum": 0.95}
 # Of the default regularization, in norms of the noise on a class sum times C.
 _NOISE_FACTOR = 4.0
 
@@ -56,87 +56,87 @@ class LeastSquares(method.Method):
     background_weight: alpha of 'per_class', not negative; at 0 there is no G.
   """
 
-  covariance: str = 'shared'
+  covariance: str = "shared"
   regularization: float | None = None
   relative_regularization: float = 0.3
   background_weight: float = 0.1
 
-  name: ClassVar[str] = 'least_squares'
+  name: ClassVar[str] = "least_squares"
 
   def __post_init__(self):
-    method.check_choice('covariance', self.covariance, COVARIANCES)
-    method.check_positive_or_none('regularization', self.regularization)
+    method.check_choice("covariance", self.covariance, COVARIANCES)
+    method.check_positive_or_none("regularization", self.regularization)
     method.check_positive(
-        'relative_regularization', self.relative_regularization
+      "relative_regularization", self.relative_regularization
     )
-    method.check_not_negative('background_weight', self.background_weight)
+    method.check_not_negative("background_weight", self.background_weight)
 
   @property
   def _has_background(self) -> bool:
-    return self.covariance == 'shared' or self.background_weight > 0
+    return self.covariance == "shared" or self.background_weight > 0
 
   def plan_releases(
-      self, size: examples_lib.ProblemSize
+    self, size: examples_lib.ProblemSize
   ) -> tuple[budget_lib.PlannedRelease, ...]:
     """See base class."""
-    names = ['class_sum']
+    names = ["class_sum"]
     if self._has_background:
-      names.append('covariance')
-    if self.covariance == 'per_class':
-      names.append('class_covariance')
+      names.append("covariance")
+    if self.covariance == "per_class":
+      names.append("class_covariance")
     return tuple(
-        budget_lib.PlannedRelease(name, _SHARES[name]) for name in names
+      budget_lib.PlannedRelease(name, _SHARES[name]) for name in names
     )
 
   def resolve(
-      self,
-      size: examples_lib.ProblemSize,
-      noise_multipliers: Mapping[str, float],
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ) -> LeastSquares:
     """See base class."""
     if self.regularization is not None:
       return self
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
-        _NOISE_FACTOR
-        * noise_multipliers['class_sum']
-        * size.clip_norm**2
-        * math.sqrt(size.dim)
+      _NOISE_FACTOR
+      * noise_multipliers["class_sum"]
+      * size.clip_norm**2
+      * math.sqrt(size.dim)
     )
-    if self.covariance == 'per_class':
+    if self.covariance == "per_class":
       relative *= self.background_weight + 1 / size.num_classes
       noise_norm = noise.noise_norm(
-          size.clip_norm**2 * noise_multipliers['class_covariance'], size.dim
+        size.clip_norm**2 * noise_multipliers["class_covariance"], size.dim
       )
     return dataclasses.replace(self, regularization=max(relative, noise_norm))
 
   def fit(
-      self,
-      examples: examples_lib.ClippedExamples,
-      releases: noise.Releases,
-      rng: np.random.Generator,
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    rng: np.random.Generator,
   ) -> np.ndarray:
     """See base class."""
     del rng  # Nothing is random but the noise.
     size = examples.size
     background, class_sums = _sum_up(examples, self._has_background)
     class_sums = releases.open(
-        'class_sum', sensitivity=size.clip_norm
+      "class_sum", sensitivity=size.clip_norm
     ).add_noise(class_sums)
     if self._has_background:
       background = releases.open(
-          'covariance', sensitivity=size.clip_norm**2
+        "covariance", sensitivity=size.clip_norm**2
       ).add_symmetric_noise(background)
-    if self.covariance == 'shared':
+    if self.covariance == "shared":
       return solve(background, class_sums, self.regularization)
     release = releases.open(
-        'class_covariance',
-        sensitivity=size.clip_norm**2,
-        parts=size.num_classes,
+      "class_covariance",
+      sensitivity=size.clip_norm**2,
+      parts=size.num_classes,
     )
-    order = np.argsort(examples.labels, kind='stable')
+    order = np.argsort(examples.labels, kind="stable")
     bounds = np.searchsorted(
-        examples.labels[order], np.arange(size.num_classes + 1)
+      examples.labels[order], np.arange(size.num_classes + 1)
     )
     weights = np.zeros([size.num_classes, size.dim])
     for label in range(size.num_classes):
@@ -152,7 +152,7 @@ class LeastSquares(method.Method):
 
 
 def solve(
-    matrix: np.ndarray, class_sums: np.ndarray, regularization: float
+  matrix: np.ndarray, class_sums: np.ndarray, regularization: float
 ) -> np.ndarray:
   """Returns (PSD(matrix) + regularization I)^-1 applied to each row.
 
@@ -167,7 +167,7 @@ def solve(
   matrix = noise.project_to_psd(matrix)
   matrix[np.diag_indices_from(matrix)] += regularization
   try:
-    return linalg.solve(matrix, class_sums.T, assume_a='pos').T
+    return linalg.solve(matrix, class_sums.T, assume_a="pos").T
   except linalg.LinAlgError as error:
     raise too_little(regularization) from error
 
@@ -175,13 +175,13 @@ def solve(
 def too_little(regularization: float) -> ValueError:
   """Returns the error of a matrix that is singular in spite of it."""
   return ValueError(
-      'regularization must be larger: the matrix it is added to stays singular,'
-      f' found {regularization!r}.'
+    "regularization must be larger: the matrix it is added to stays singular,"
+    f" found {regularization!r}."
   )
 
 
 def _sum_up(
-    examples: examples_lib.ClippedExamples, with_covariance: bool
+  examples: examples_lib.ClippedExamples, with_covariance: bool
 ) -> tuple[np.ndarray | None, np.ndarray]:
   """Sums `x x'` `[d, d]`, if wanted, and by class `x` `[K, d]`."""
   size = examples.size
@@ -192,8 +192,8 @@ def _sum_up(
       covariance += features.T @ features
     rows = np.arange(len(labels))
     indicator = sparse.csr_matrix(
-        (np.ones(len(labels), features.dtype), (labels, rows)),
-        shape=(size.num_classes, len(labels)),
+      (np.ones(len(labels), features.dtype), (labels, rows)),
+      shape=(size.num_classes, len(labels)),
     )
     class_sums += indicator @ features
   return covariance, class_sums

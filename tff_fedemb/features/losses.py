@@ -8,12 +8,12 @@ is |r| |x|. Clipping an example's gradient therefore takes no memory for it.
 import numpy as np
 from scipy import special
 
-LOSSES = ('softmax', 'sigmoid')
+LOSSES = ("softmax", "sigmoid")
 
 
 def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
   """Returns the probabilities `[b, K]` that logits `[b, K]` stand for."""
-  if loss == 'sigmoid':
+  if loss == "sigmoid":
     return special.expit(logits)
   # In place: less than half the time of `special.softmax`.
   result = logits - logits.max(axis=1, keepdims=True)
@@ -23,7 +23,7 @@ def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
 
 
 def residuals(
-    weights: np.ndarray, features: np.ndarray, labels: np.ndarray, loss: str
+  weights: np.ndarray, features: np.ndarray, labels: np.ndarray, loss: str
 ) -> np.ndarray:
   """Derivatives of the loss by the logits, `[b, K]`.
 
@@ -39,12 +39,12 @@ def residuals(
 
 
 def clipped_gradient(
-    weights: np.ndarray,
-    features: np.ndarray,
-    labels: np.ndarray,
-    *,
-    loss: str,
-    clip_norm: float,
+  weights: np.ndarray,
+  features: np.ndarray,
+  labels: np.ndarray,
+  *,
+  loss: str,
+  clip_norm: float,
 ) -> np.ndarray:
   """Sum over examples of gradients `[K, d]`, each clipped as a whole.
 
@@ -58,7 +58,7 @@ def clipped_gradient(
   Returns:
     The sum, finite: an example whose logits overflow adds nothing to it.
   """
-  with np.errstate(over='ignore', invalid='ignore'):
+  with np.errstate(over="ignore", invalid="ignore"):
     factors = residuals(weights, features, labels, loss)
     norms = row_norms(factors) * row_norms(features)
   factors *= clip_scales(norms, clip_norm)[:, None]
@@ -71,7 +71,7 @@ def row_norms(matrix: np.ndarray) -> np.ndarray:
 
   Squares of float32's small and large numbers are none of float32's.
   """
-  return np.sqrt(np.einsum('ij,ij->i', matrix, matrix, dtype=np.float64))
+  return np.sqrt(np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64))
 
 
 def clip_scales(norms: np.ndarray, clip_norm: float) -> np.ndarray:
@@ -81,6 +81,6 @@ def clip_scales(norms: np.ndarray, clip_norm: float) -> np.ndarray:
     norms: Of the contributions; one that is not a finite number gets 0.
     clip_norm: Their bound, positive.
   """
-  with np.errstate(divide='ignore', invalid='ignore'):
+  with np.errstate(divide="ignore", invalid="ignore"):
     scales = np.minimum(clip_norm / norms, 1.0)
   return np.where(np.isfinite(norms), scales, 0.0)

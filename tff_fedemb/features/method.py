@@ -34,7 +34,7 @@ class Method(abc.ABC):
 
   @abc.abstractmethod
   def plan_releases(
-      self, size: examples_lib.ProblemSize
+    self, size: examples_lib.ProblemSize
   ) -> tuple[budget_lib.PlannedRelease, ...]:
     """Returns the releases that `fit` will make.
 
@@ -44,9 +44,9 @@ class Method(abc.ABC):
 
   @abc.abstractmethod
   def resolve(
-      self,
-      size: examples_lib.ProblemSize,
-      noise_multipliers: Mapping[str, float],
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ) -> Method:
     """Returns the method with every default filled in.
 
@@ -57,10 +57,10 @@ class Method(abc.ABC):
 
   @abc.abstractmethod
   def fit(
-      self,
-      examples: examples_lib.ClippedExamples,
-      releases: noise.Releases,
-      rng: np.random.Generator,
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    rng: np.random.Generator,
   ) -> np.ndarray:
     """Returns the classifier's weights `[num_classes, dim]`.
 
@@ -78,15 +78,14 @@ class Method(abc.ABC):
   def hyperparameters(self) -> dict[str, Any]:
     """Returns them as JSON values by name."""
     return {
-        name: _to_json(value)
-        for name, value in dataclasses.asdict(self).items()
+      name: _to_json(value) for name, value in dataclasses.asdict(self).items()
     }
 
 
 def check_positive(name: str, value: float) -> None:
   """Raises ValueError unless value is a positive finite number."""
   if not checks.is_number(value) or value <= 0:
-    raise ValueError(f'{name} must be positive, found {value!r}.')
+    raise ValueError(f"{name} must be positive, found {value!r}.")
 
 
 def check_positive_or_none(name: str, value: float | None) -> None:
@@ -104,21 +103,19 @@ def check_bound_or_none(name: str, value: float | None) -> None:
 def check_share(name: str, value: float) -> None:
   """Raises ValueError unless value is a number in (0, 1)."""
   if not checks.is_number(value) or not 0 < value < 1:
-    raise ValueError(f'{name} must be in (0, 1), found {value!r}.')
+    raise ValueError(f"{name} must be in (0, 1), found {value!r}.")
 
 
 def check_not_negative(name: str, value: float) -> None:
   """Raises ValueError unless value is a finite number of at least 0."""
   if not checks.is_number(value) or value < 0:
-    raise ValueError(f'{name} must be at least 0, found {value!r}.')
+    raise ValueError(f"{name} must be at least 0, found {value!r}.")
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
   """Raises ValueError unless value is one of the choices."""
   if value not in choices:
-    raise ValueError(
-        f'{name} must be one of {list(choices)}, found {value!r}.'
-    )
+    raise ValueError(f"{name} must be one of {list(choices)}, found {value!r}.")
 
 
 def _to_json(value: Any) -> Any:

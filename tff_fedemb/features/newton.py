@@ -72,64 +72,60 @@ class Newton(method.Method):
   gradient_clip_norm: float | None = None
   hessian_share: float = 0.3
 
-  name: ClassVar[str] = 'newton'
+  name: ClassVar[str] = "newton"
 
   def __post_init__(self):
-    checks.check_integer('steps', self.steps, minimum=1)
-    method.check_positive_or_none('regularization', self.regularization)
-    for name in ('hessian_clip_norm', 'gradient_clip_norm'):
+    checks.check_integer("steps", self.steps, minimum=1)
+    method.check_positive_or_none("regularization", self.regularization)
+    for name in ("hessian_clip_norm", "gradient_clip_norm"):
       method.check_bound_or_none(name, getattr(self, name))
     method.check_positive(
-        'relative_regularization', self.relative_regularization
+      "relative_regularization", self.relative_regularization
     )
     if self.damping is not None:
-      method.check_not_negative('damping', self.damping)
+      method.check_not_negative("damping", self.damping)
     rate = self.learning_rate
     if not checks.is_number(rate) or not 0 < rate <= 1:
-      raise ValueError(f'learning_rate must be in (0, 1], found {rate!r}.')
-    method.check_share('hessian_share', self.hessian_share)
+      raise ValueError(f"learning_rate must be in (0, 1], found {rate!r}.")
+    method.check_share("hessian_share", self.hessian_share)
 
   def plan_releases(
-      self, size: examples_lib.ProblemSize
+    self, size: examples_lib.ProblemSize
   ) -> tuple[budget_lib.PlannedRelease, ...]:
     """See base class."""
     del size  # As many for every problem.
     return (
-        budget_lib.PlannedRelease('hessian', self.hessian_share, self.steps),
-        budget_lib.PlannedRelease(
-            'gradient', 1 - self.hessian_share, self.steps
-        ),
+      budget_lib.PlannedRelease("hessian", self.hessian_share, self.steps),
+      budget_lib.PlannedRelease("gradient", 1 - self.hessian_share, self.steps),
     )
 
   def resolve(
-      self,
-      size: examples_lib.ProblemSize,
-      noise_multipliers: Mapping[str, float],
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ) -> Newton:
     """See base class."""
     root = math.sqrt(size.num_classes)
-    hessian_clip_norm = (
-        self.hessian_clip_norm or root / 4 * size.clip_norm**2
-    )
+    hessian_clip_norm = self.hessian_clip_norm or root / 4 * size.clip_norm**2
     damping = self.damping
     if damping is None:
       damping = noise.noise_norm(
-          hessian_clip_norm * noise_multipliers['hessian'], size.dim
+        hessian_clip_norm * noise_multipliers["hessian"], size.dim
       )
     return dataclasses.replace(
-        self,
-        regularization=self.regularization
-        or self.relative_regularization * size.mean_eigenvalue,
-        damping=damping,
-        hessian_clip_norm=hessian_clip_norm,
-        gradient_clip_norm=self.gradient_clip_norm or root * size.clip_norm,
+      self,
+      regularization=self.regularization
+      or self.relative_regularization * size.mean_eigenvalue,
+      damping=damping,
+      hessian_clip_norm=hessian_clip_norm,
+      gradient_clip_norm=self.gradient_clip_norm or root * size.clip_norm,
     )
 
   def fit(
-      self,
-      examples: examples_lib.ClippedExamples,
-      releases: noise.Releases,
-      rng: np.random.Generator,
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    rng: np.random.Generator,
   ) -> np.ndarray:
     """See base class."""
     del rng  # Nothing is random but the noise.
@@ -138,23 +134,23 @@ class Newton(method.Method):
     for _ in range(self.steps):
       gradient, scales = self._sum_up(weights, examples)
       gradient = releases.open(
-          'gradient', sensitivity=self.gradient_clip_norm
+        "gradient", sensitivity=self.gradient_clip_norm
       ).add_noise(gradient)
       gradient += self.regularization * weights
       release = releases.open(
-          'hessian', sensitivity=self.hessian_clip_norm, parts=size.num_classes
+        "hessian", sensitivity=self.hessian_clip_norm, parts=size.num_classes
       )
       hessians = _hessians(weights.copy(), examples, scales)
       for label, hessian in enumerate(hessians):
         weights[label] -= self.learning_rate * least_squares.solve(
-            release.add_symmetric_noise(hessian),
-            gradient[label],
-            self.regularization + self.damping,
+          release.add_symmetric_noise(hessian),
+          gradient[label],
+          self.regularization + self.damping,
         )
     return weights
 
   def _sum_up(
-      self, weights: np.ndarray, examples: examples_lib.ClippedExamples
+    self, weights: np.ndarray, examples: examples_lib.ClippedExamples
   ) -> tuple[np.ndarray, np.ndarray]:
     """The gradient's sum `[K, d]`, and what Hessians are scaled by, `[n]`."""
     size = examples.size
@@ -162,25 +158,25 @@ class Newton(method.Method):
     scales = []
     for features, labels in examples.chunks(wide=size.num_classes):
       gradient += losses.clipped_gradient(
-          weights,
-          features,
-          labels,
-          loss='sigmoid',
-          clip_norm=self.gradient_clip_norm,
+        weights,
+        features,
+        labels,
+        loss="sigmoid",
+        clip_norm=self.gradient_clip_norm,
       )
       # The Frobenius norm of h x x', stacked over classes, is |h| |x|^2.
       norms = (
-          losses.row_norms(_curvatures(weights, features))
-          * losses.row_norms(features) ** 2
+        losses.row_norms(_curvatures(weights, features))
+        * losses.row_norms(features) ** 2
       )
       scales.append(losses.clip_scales(norms, self.hessian_clip_norm))
     return gradient, np.concatenate(scales)
 
 
 def _hessians(
-    weights: np.ndarray,
-    examples: examples_lib.ClippedExamples,
-    scales: np.ndarray,
+  weights: np.ndarray,
+  examples: examples_lib.ClippedExamples,
+  scales: np.ndarray,
 ) -> Iterator[np.ndarray]:
   """Yields the classes' Hessians `[d, d]`, clipped together by `scales`."""
   size = examples.size
@@ -200,8 +196,8 @@ def _hessians(
 
 def _curvatures(weights: np.ndarray, features: np.ndarray) -> np.ndarray:
   """h `[b, k]` of some classes, 0 where logits overflow."""
-  with np.errstate(over='ignore', invalid='ignore'):
+  with np.errstate(over="ignore", invalid="ignore"):
     probabilities = losses.probabilities(
-        features @ weights.T.astype(features.dtype), 'sigmoid'
+      features @ weights.T.astype(features.dtype), "sigmoid"
     )
   return np.nan_to_num(probabilities * (1 - probabilities), copy=False)

@@ -31,7 +31,7 @@ class Release:
   """
 
   def __init__(
-      self, name: str, stddev: float, parts: int, rng: np.random.Generator
+    self, name: str, stddev: float, parts: int, rng: np.random.Generator
   ):
     """Initialises a release; `Releases.open` does.
 
@@ -79,8 +79,8 @@ class Release:
   def _count_part(self) -> None:
     if not self._parts_left:
       raise RuntimeError(
-          f'release {self._name} must have as many parts as it was opened with,'
-          ' found another one.'
+        f"release {self._name} must have as many parts as it was opened with,"
+        " found another one."
       )
     self._parts_left -= 1
 
@@ -102,7 +102,7 @@ class Releases:
   """
 
   def __init__(
-      self, budget: budget_lib.Budget, seed: int | np.random.SeedSequence | None
+    self, budget: budget_lib.Budget, seed: int | np.random.SeedSequence | None
   ):
     """Initialises the releases.
 
@@ -114,13 +114,13 @@ class Releases:
     if not isinstance(seed, np.random.SeedSequence):
       seed = np.random.SeedSequence(seed)
     self._rngs = {
-        release.name: np.random.default_rng(
-            np.random.SeedSequence(
-                seed.entropy,
-                spawn_key=(*seed.spawn_key, *release.name.encode()),
-            )
+      release.name: np.random.default_rng(
+        np.random.SeedSequence(
+          seed.entropy,
+          spawn_key=(*seed.spawn_key, *release.name.encode()),
         )
-        for release in budget.releases
+      )
+      for release in budget.releases
     }
     self._planned = {release.name: release for release in budget.releases}
     self._counts: collections.Counter[str] = collections.Counter()
@@ -145,20 +145,20 @@ class Releases:
     planned = self._planned[name].count if name in self._planned else 0
     if self._counts[name] >= planned:
       raise RuntimeError(
-          f'release {name} must be made at most {planned} times, as accounted,'
-          ' found another one.'
+        f"release {name} must be made at most {planned} times, as accounted,"
+        " found another one."
       )
     if not checks.is_number(sensitivity) or sensitivity <= 0:
       raise ValueError(
-          f'sensitivity of {name} must be positive, found {sensitivity!r}.'
+        f"sensitivity of {name} must be positive, found {sensitivity!r}."
       )
     noise_multiplier = self._budget.noise_multipliers[name]
     stddev = float(noise_multiplier) * float(sensitivity)
     # A standard deviation of 0 is one of no noise, never of little.
     if not math.isfinite(stddev) or bool(stddev) != bool(noise_multiplier):
       raise ValueError(
-          f'standard deviation of the noise on {name} must be a positive'
-          f' number, found {noise_multiplier!r} times {sensitivity!r}.'
+        f"standard deviation of the noise on {name} must be a positive"
+        f" number, found {noise_multiplier!r} times {sensitivity!r}."
       )
     self._counts[name] += 1
     return Release(name, stddev, parts, self._rngs[name])
@@ -166,27 +166,29 @@ class Releases:
   @property
   def event(self) -> dp_accounting.DpEvent:
     """What the releases that were made cost together."""
-    return budget_lib.compose([
+    return budget_lib.compose(
+      [
         (
-            self._planned[name].event(self._budget.noise_multipliers[name]),
-            count,
+          self._planned[name].event(self._budget.noise_multipliers[name]),
+          count,
         )
         for name, count in self._counts.items()
-    ])
+      ]
+    )
 
   def to_json(self) -> list[dict[str, Any]]:
     """The releases that were made, each kind with its noise and its event."""
     return [
-        {
-            'name': name,
-            'count': count,
-            'noise_multiplier': self._budget.noise_multipliers[name],
-            'sampling_probability': self._planned[name].sampling_probability,
-            'event': repr(
-                self._planned[name].event(self._budget.noise_multipliers[name])
-            ),
-        }
-        for name, count in self._counts.items()
+      {
+        "name": name,
+        "count": count,
+        "noise_multiplier": self._budget.noise_multipliers[name],
+        "sampling_probability": self._planned[name].sampling_probability,
+        "event": repr(
+          self._planned[name].event(self._budget.noise_multipliers[name])
+        ),
+      }
+      for name, count in self._counts.items()
     ]
 
 

@@ -8,13 +8,13 @@ from tff_fedemb.features import sgd
 
 # A new method is one file and one line here.
 METHODS: dict[str, type[method_lib.Method]] = {
-    cls.name: cls
-    for cls in (
-        sgd.Sgd,
-        least_squares.LeastSquares,
-        newton.Newton,
-        feature_covariance.FeatureCovariance,
-    )
+  cls.name: cls
+  for cls in (
+    sgd.Sgd,
+    least_squares.LeastSquares,
+    newton.Newton,
+    feature_covariance.FeatureCovariance,
+  )
 }
 
 
@@ -30,12 +30,12 @@ def create_method(name: str, **hyperparameters) -> method_lib.Method:
       its range.
   """
   if name not in METHODS:
-    raise ValueError(f'method must be one of {list(METHODS)}, found {name!r}.')
+    raise ValueError(f"method must be one of {list(METHODS)}, found {name!r}.")
   known = METHODS[name].hyperparameter_names()
   for hyperparameter in hyperparameters:
     if hyperparameter not in known:
       raise ValueError(
-          f'hyperparameters of {name} must be among {known}, found'
-          f' {hyperparameter!r}.'
+        f"hyperparameters of {name} must be among {known}, found"
+        f" {hyperparameter!r}."
       )
   return METHODS[name](**hyperparameters)

@@ -50,58 +50,58 @@ class Sgd(gradient_steps.GradientMethod):
   steps: int = 30
   learning_rate: float | None = None
   logit_noise: float = 1.0
-  optimizer: str = 'momentum'
+  optimizer: str = "momentum"
   momentum: float = 0.9
-  loss: str = 'softmax'
+  loss: str = "softmax"
   gradient_clip_norm: float | None = None
   batch_size: float | None = None
 
-  name: ClassVar[str] = 'sgd'
+  name: ClassVar[str] = "sgd"
 
   def __post_init__(self):
     self.check_gradients()
-    method.check_positive_or_none('learning_rate', self.learning_rate)
-    method.check_positive('logit_noise', self.logit_noise)
-    method.check_choice('optimizer', self.optimizer, gradient_steps.OPTIMIZERS)
+    method.check_positive_or_none("learning_rate", self.learning_rate)
+    method.check_positive("logit_noise", self.logit_noise)
+    method.check_choice("optimizer", self.optimizer, gradient_steps.OPTIMIZERS)
 
   def plan_releases(
-      self, size: examples_lib.ProblemSize
+    self, size: examples_lib.ProblemSize
   ) -> tuple[budget_lib.PlannedRelease, ...]:
     """See base class."""
     return (self.gradient_release(size).plan(size, share=1.0),)
 
   def resolve(
-      self,
-      size: examples_lib.ProblemSize,
-      noise_multipliers: Mapping[str, float],
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
   ) -> Sgd:
     """See base class."""
-    if self.optimizer == 'adam':
+    if self.optimizer == "adam":
       learning_rate = 0.1 / size.clip_norm
     else:
       learning_rate = _LARGEST_RATE / size.clip_norm**2
       logit_noise = self.gradient_release(size).logit_noise(
-          size, noise_multipliers['gradient'], momentum=self.momentum
+        size, noise_multipliers["gradient"], momentum=self.momentum
       )
       if logit_noise:
         learning_rate = min(learning_rate, self.logit_noise / logit_noise)
     return dataclasses.replace(
-        self,
-        learning_rate=self.learning_rate or learning_rate,
-        gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
+      self,
+      learning_rate=self.learning_rate or learning_rate,
+      gradient_clip_norm=self.gradient_clip_norm or size.clip_norm,
     )
 
   def fit(
-      self,
-      examples: examples_lib.ClippedExamples,
-      releases: noise.Releases,
-      rng: np.random.Generator,
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    rng: np.random.Generator,
   ) -> np.ndarray:
     """See base class."""
     size = examples.size
     release = self.gradient_release(size)
     optimizer = gradient_steps.Optimizer(
-        self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum
+      self.optimizer, learning_rate=self.learning_rate, momentum=self.momentum
     )
     weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):

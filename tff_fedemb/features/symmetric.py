@@ -61,6 +61,4 @@ def pack_tensor(matrix: tf.Tensor) -> tf.Tensor:
   scaled = tf.linalg.set_diag(_ROOT * matrix, tf.linalg.diag_part(matrix))
   # Made on the spot: a constant of indices would be in every copy of the graph.
   is_upper = tf.linalg.band_part(tf.ones([dim, dim], tf.bool), 0, -1)
-  return tf.ensure_shape(
-      tf.boolean_mask(scaled, is_upper), [packed_size(dim)]
-  )
+  return tf.ensure_shape(tf.boolean_mask(scaled, is_upper), [packed_size(dim)])

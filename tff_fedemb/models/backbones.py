@@ -29,24 +29,24 @@ class Backbone:
 
 # A new backbone is one file and one entry here.
 BACKBONES: dict[str, Backbone] = {
-    "lenet": Backbone(lenet.create_lenet),
-    "mobilenet_v2": Backbone(
-        mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
-    ),
-    "mobilenet_v2_small": Backbone(
-        mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
-    ),
-    "resnet50": Backbone(resnet.create_resnet50, middle=r"conv[34]_"),
-    "resnet_small": Backbone(resnet.create_resnet_small, middle=r"conv[34]_"),
+  "lenet": Backbone(lenet.create_lenet),
+  "mobilenet_v2": Backbone(
+    mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
+  ),
+  "mobilenet_v2_small": Backbone(
+    mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
+  ),
+  "resnet50": Backbone(resnet.create_resnet50, middle=r"conv[34]_"),
+  "resnet_small": Backbone(resnet.create_resnet_small, middle=r"conv[34]_"),
 }
 
 
 def create_backbone(
-    name: str,
-    image_shape: tuple[int, int, int],
-    *,
-    embedding_dim: int = 128,
-    trainable: str = "all",
+  name: str,
+  image_shape: tuple[int, int, int],
+  *,
+  embedding_dim: int = 128,
+  trainable: str = "all",
 ) -> tf.keras.Model:
   """Creates a backbone by name.
 
@@ -78,7 +78,7 @@ def create_backbone(
   """
   if name not in BACKBONES:
     raise ValueError(
-        f"backbone must be one of {sorted(BACKBONES)}, found {name!r}."
+      f"backbone must be one of {sorted(BACKBONES)}, found {name!r}."
     )
   descriptor = BACKBONES[name]
   backbone = descriptor.create(image_shape, embedding_dim=embedding_dim)

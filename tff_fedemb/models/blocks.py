@@ -15,7 +15,7 @@ _MIN_CHANNELS_PER_GROUP = 8
 
 
 def check_arguments(
-    image_shape: tuple[int, int, int], embedding_dim: int
+  image_shape: tuple[int, int, int], embedding_dim: int
 ) -> None:
   """Checks what a convolutional backbone is created with.
 
@@ -27,15 +27,15 @@ def check_arguments(
     ValueError: If one is out of its range.
   """
   if (
-      len(image_shape) != 3
-      or min(image_shape[:2]) < MIN_SIDE
-      or max(image_shape[:2]) > MAX_SIDE
-      or image_shape[2] not in (1, 3)
+    len(image_shape) != 3
+    or min(image_shape[:2]) < MIN_SIDE
+    or max(image_shape[:2]) > MAX_SIDE
+    or image_shape[2] not in (1, 3)
   ):
     raise ValueError(
-        "image_shape must be (height, width, channels) with height and width"
-        f" from {MIN_SIDE} to {MAX_SIDE} and 1 or 3 channels, found"
-        f" {tuple(image_shape)}."
+      "image_shape must be (height, width, channels) with height and width"
+      f" from {MIN_SIDE} to {MAX_SIDE} and 1 or 3 channels, found"
+      f" {tuple(image_shape)}."
     )
   if embedding_dim < 1:
     raise ValueError(f"embedding_dim must be positive, found {embedding_dim}.")
@@ -56,9 +56,7 @@ def num_groups(num_channels: int) -> int:
     A divisor of `num_channels`.
   """
   most = min(_MAX_GROUPS, num_channels // _MIN_CHANNELS_PER_GROUP)
-  return next(
-      (n for n in range(most, 1, -1) if num_channels % n == 0), 1
-  )
+  return next((n for n in range(most, 1, -1) if num_channels % n == 0), 1)
 
 
 def normalize(x, *, name: str, epsilon: float = 1e-3):
@@ -73,7 +71,7 @@ def normalize(x, *, name: str, epsilon: float = 1e-3):
     Maps of the same shape.
   """
   return group_norm.GroupNormalization(
-      num_groups(x.shape[-1]), epsilon=epsilon, name=name
+    num_groups(x.shape[-1]), epsilon=epsilon, name=name
   )(x)
 
 

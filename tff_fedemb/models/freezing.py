@@ -17,9 +17,9 @@ import tensorflow as tf
 
 TRAINABLE = ("all", "outer", "norm", "embedding")
 _NORMALIZATION_LAYERS = (
-    tf.keras.layers.BatchNormalization,
-    tf.keras.layers.GroupNormalization,
-    tf.keras.layers.LayerNormalization,
+  tf.keras.layers.BatchNormalization,
+  tf.keras.layers.GroupNormalization,
+  tf.keras.layers.LayerNormalization,
 )
 _EMBEDDING = "embedding"
 
@@ -40,7 +40,7 @@ def _choices(backbone: tf.keras.Model, middle: str | None) -> tuple[str, ...]:
   if middle is None:
     senseless.add("outer")
   if not any(
-      is_normalization(layer) and layer.weights for layer in backbone.layers
+    is_normalization(layer) and layer.weights for layer in backbone.layers
   ):
     senseless.add("norm")
   return tuple(choice for choice in TRAINABLE if choice not in senseless)
@@ -50,28 +50,28 @@ def _check_layers(backbone: tf.keras.Model, middle: str | None) -> None:
   """Refuses a backbone whose layers do not go by the names that count here."""
   if not is_embedding(backbone.layers[-1]):
     raise ValueError(
-        f"backbone {backbone.name} must have a last layer named"
-        f" {_EMBEDDING!r}, found {backbone.layers[-1].name!r}."
+      f"backbone {backbone.name} must have a last layer named"
+      f" {_EMBEDDING!r}, found {backbone.layers[-1].name!r}."
     )
   for layer in backbone.layers:
     if isinstance(layer, tf.keras.Model):
       raise ValueError(
-          f"backbone {backbone.name} must hold no models among its layers,"
-          f" found {layer.name!r}."
+        f"backbone {backbone.name} must hold no models among its layers,"
+        f" found {layer.name!r}."
       )
   if middle is not None and not any(
-      re.match(middle, layer.name) and layer.weights
-      for layer in backbone.layers
-      if not is_normalization(layer)
+    re.match(middle, layer.name) and layer.weights
+    for layer in backbone.layers
+    if not is_normalization(layer)
   ):
     raise ValueError(
-        f"backbone {backbone.name} must have layers in its middle stages, found"
-        f" none that begins with {middle!r}."
+      f"backbone {backbone.name} must have layers in its middle stages, found"
+      f" none that begins with {middle!r}."
     )
 
 
 def freeze(
-    backbone: tf.keras.Model, trainable: str, *, middle: str | None = None
+  backbone: tf.keras.Model, trainable: str, *, middle: str | None = None
 ) -> None:
   """Freezes all of a backbone but what is to be trained.
 
@@ -95,13 +95,13 @@ def freeze(
   choices = _choices(backbone, middle)
   if trainable not in choices:
     raise ValueError(
-        f"trainable must be one of {list(choices)} for backbone"
-        f" {backbone.name}, found {trainable!r}."
+      f"trainable must be one of {list(choices)} for backbone"
+      f" {backbone.name}, found {trainable!r}."
     )
   for layer in backbone.layers:
     layer.trainable = (
-        trainable == "all"
-        or is_embedding(layer)
-        or (trainable != "embedding" and is_normalization(layer))
-        or (trainable == "outer" and not re.match(middle, layer.name))
+      trainable == "all"
+      or is_embedding(layer)
+      or (trainable != "embedding" and is_normalization(layer))
+      or (trainable == "outer" and not re.match(middle, layer.name))
     )

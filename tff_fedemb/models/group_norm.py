@@ -32,8 +32,8 @@ class GroupNormalization(tf.keras.layers.GroupNormalization):
     """
     if None in inputs.shape[1:] or inputs.shape.rank != 4:
       raise ValueError(
-          "inputs must be [batch, height, width, channels], the last three"
-          f" known, found {inputs.shape}."
+        "inputs must be [batch, height, width, channels], the last three"
+        f" known, found {inputs.shape}."
       )
     height, width, channels = inputs.shape[1:]
     per_group = channels // self.groups
@@ -55,7 +55,7 @@ class GroupNormalization(tf.keras.layers.GroupNormalization):
     def normalize(maps, scale, offset):
       mean = sum_group(sum_places(maps)) / count
       variance = (
-          sum_group(sum_places(tf.math.squared_difference(maps, mean))) / count
+        sum_group(sum_places(tf.math.squared_difference(maps, mean))) / count
       )
       inverse = tf.math.rsqrt(variance + self.epsilon)
       factor = inverse * scale
@@ -69,9 +69,9 @@ class GroupNormalization(tf.keras.layers.GroupNormalization):
         slope = -mean_z * inverse * inverse
         level = -mean_1 * inverse - slope * mean
         return (
-            upstream * factor + (maps * slope + level),
-            tf.reduce_sum(sum_z, axis=[0, 1, 2]),
-            tf.reduce_sum(sum_1, axis=0),
+          upstream * factor + (maps * slope + level),
+          tf.reduce_sum(sum_z, axis=[0, 1, 2]),
+          tf.reduce_sum(sum_1, axis=0),
         )
 
       return maps * factor + (offset - mean * factor), gradient

@@ -27,9 +27,9 @@ def _check_positive(name: str, value: float) -> None:
 def _random_rows(num_classes, embedding_dim: int, seed) -> tf.Tensor:
   """Gaussian rows of expected squared norm one, `[num_classes, dim]`."""
   return tf.random.stateless_normal(
-      [num_classes, embedding_dim],
-      seed=seed,
-      stddev=1.0 / math.sqrt(embedding_dim),
+    [num_classes, embedding_dim],
+    seed=seed,
+    stddev=1.0 / math.sqrt(embedding_dim),
   )
 
 
@@ -38,7 +38,7 @@ class Head(abc.ABC):
 
   @abc.abstractmethod
   def initialize(
-      self, num_classes: int | tf.Tensor, embedding_dim: int, *, seed
+    self, num_classes: int | tf.Tensor, embedding_dim: int, *, seed
   ) -> Weights:
     """Makes fresh weights.
 
@@ -53,11 +53,11 @@ class Head(abc.ABC):
 
   @abc.abstractmethod
   def logits(
-      self,
-      weights: Weights,
-      embeddings: tf.Tensor,
-      *,
-      labels: tf.Tensor | None = None,
+    self,
+    weights: Weights,
+    embeddings: tf.Tensor,
+    *,
+    labels: tf.Tensor | None = None,
   ) -> tf.Tensor:
     """Scores every class.
 
@@ -87,13 +87,13 @@ class LinearHead(Head):
   def __post_init__(self):
     if not self.initial_scale >= 0.0:
       raise ValueError(
-          f"initial_scale must be at least 0, found {self.initial_scale}."
+        f"initial_scale must be at least 0, found {self.initial_scale}."
       )
 
   def initialize(self, num_classes, embedding_dim, *, seed):
     return (
-        self.initial_scale * _random_rows(num_classes, embedding_dim, seed),
-        tf.zeros([num_classes]),
+      self.initial_scale * _random_rows(num_classes, embedding_dim, seed),
+      tf.zeros([num_classes]),
     )
 
   def logits(self, weights, embeddings, *, labels=None):
@@ -104,9 +104,9 @@ class LinearHead(Head):
 
 def _cosines(rows: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
   return tf.linalg.matmul(
-      tf.math.l2_normalize(embeddings, axis=1),
-      tf.math.l2_normalize(rows, axis=1),
-      transpose_b=True,
+    tf.math.l2_normalize(embeddings, axis=1),
+    tf.math.l2_normalize(rows, axis=1),
+    transpose_b=True,
   )
 
 
@@ -172,21 +172,21 @@ class ArcFaceHead(Head):
     sines = tf.sqrt(tf.maximum(1.0 - tf.square(cosines), 1e-6))
     shifted = cosines * math.cos(self.margin) - sines * math.sin(self.margin)
     with_margin = tf.where(
-        cosines > -math.cos(self.margin),
-        shifted,
-        cosines - self.margin * math.sin(self.margin),
+      cosines > -math.cos(self.margin),
+      shifted,
+      cosines - self.margin * math.sin(self.margin),
     )
     is_true = tf.one_hot(
-        labels, tf.shape(cosines)[1], on_value=True, off_value=False
+      labels, tf.shape(cosines)[1], on_value=True, off_value=False
     )
     return self.scale * tf.where(is_true, with_margin, cosines)
 
 
 # A new head is one class and one line here.
 HEADS: dict[str, Callable[..., Head]] = {
-    "linear": LinearHead,
-    "cosine": CosineHead,
-    "arcface": ArcFaceHead,
+  "linear": LinearHead,
+  "cosine": CosineHead,
+  "arcface": ArcFaceHead,
 }
 
 

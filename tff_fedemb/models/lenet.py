@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 def create_lenet(
-    image_shape: tuple[int, int, int], *, embedding_dim: int = 128
+  image_shape: tuple[int, int, int], *, embedding_dim: int = 128
 ) -> tf.keras.Model:
   """Creates the LeNet backbone.
 
@@ -31,28 +31,28 @@ def create_lenet(
   """
   if len(image_shape) != 3 or min(image_shape[:2]) < 4:
     raise ValueError(
-        "image_shape must be (height, width, channels) with height and width"
-        f" at least 4, found {tuple(image_shape)}."
+      "image_shape must be (height, width, channels) with height and width"
+      f" at least 4, found {tuple(image_shape)}."
     )
   if embedding_dim < 1:
     raise ValueError(f"embedding_dim must be positive, found {embedding_dim}.")
   layers = tf.keras.layers
   return tf.keras.Sequential(
-      [
-          layers.InputLayer(input_shape=tuple(image_shape)),
-          layers.Rescaling(1.0 / 255.0),
-          # Each image to mean 0 and deviation 1: ink on white paper and white
-          # on black look alike, and the paper does not drown the ink.
-          layers.LayerNormalization(axis=[1, 2, 3], center=False, scale=False),
-          layers.Conv2D(32, 5, padding="same", name="conv1"),
-          # Pooling first is the same function on a quarter of the numbers.
-          layers.MaxPool2D(2),
-          layers.ReLU(),
-          layers.Conv2D(64, 5, padding="same", name="conv2"),
-          layers.MaxPool2D(2),
-          layers.ReLU(),
-          layers.Flatten(),
-          layers.Dense(embedding_dim, name="embedding"),
-      ],
-      name="lenet",
+    [
+      layers.InputLayer(input_shape=tuple(image_shape)),
+      layers.Rescaling(1.0 / 255.0),
+      # Each image to mean 0 and deviation 1: ink on white paper and white
+      # on black look alike, and the paper does not drown the ink.
+      layers.LayerNormalization(axis=[1, 2, 3], center=False, scale=False),
+      layers.Conv2D(32, 5, padding="same", name="conv1"),
+      # Pooling first is the same function on a quarter of the numbers.
+      layers.MaxPool2D(2),
+      layers.ReLU(),
+      layers.Conv2D(64, 5, padding="same", name="conv2"),
+      layers.MaxPool2D(2),
+      layers.ReLU(),
+      layers.Flatten(),
+      layers.Dense(embedding_dim, name="embedding"),
+    ],
+    name="lenet",
   )

@@ -14,13 +14,13 @@ from tff_fedemb.models import blocks
 
 # Channels, number of blocks, stride of the first block; table 2 of the paper.
 _STAGES = (
-    (16, 1, 1),
-    (24, 2, 2),
-    (32, 3, 2),
-    (64, 4, 2),
-    (96, 3, 1),
-    (160, 3, 2),
-    (320, 1, 1),
+  (16, 1, 1),
+  (24, 2, 2),
+  (32, 3, 2),
+  (64, 4, 2),
+  (96, 3, 1),
+  (160, 3, 2),
+  (320, 1, 1),
 )
 _LAST_CHANNELS = 1280
 _EXPANSION = 6
@@ -38,28 +38,28 @@ def _scale_channels(num_channels: float, width_multiplier: float) -> int:
 
 def _convolve(x, num_channels: int, *, name: str, **options):
   return tf.keras.layers.Conv2D(
-      num_channels, padding="same", use_bias=False, name=name, **options
+    num_channels, padding="same", use_bias=False, name=name, **options
   )(x)
 
 
 def _apply_inverted_residual(
-    x, num_channels: int, *, stride: int, expand: bool, name: str
+  x, num_channels: int, *, stride: int, expand: bool, name: str
 ):
   """Applies one block to maps `[batch, height, width, channels]`."""
   layers = tf.keras.layers
   inputs = x
   if expand:
     x = _convolve(
-        x, _EXPANSION * x.shape[-1], kernel_size=1, name=f"{name}_expand"
+      x, _EXPANSION * x.shape[-1], kernel_size=1, name=f"{name}_expand"
     )
     x = blocks.normalize(x, name=f"{name}_expand_norm")
     x = layers.ReLU(6.0, name=f"{name}_expand_relu")(x)
   x = layers.DepthwiseConv2D(
-      3,
-      strides=stride,
-      padding="same",
-      use_bias=False,
-      name=f"{name}_depthwise",
+    3,
+    strides=stride,
+    padding="same",
+    use_bias=False,
+    name=f"{name}_depthwise",
   )(x)
   x = blocks.normalize(x, name=f"{name}_depthwise_norm")
   x = layers.ReLU(6.0, name=f"{name}_depthwise_relu")(x)
@@ -71,28 +71,28 @@ def _apply_inverted_residual(
 
 
 def _create(
-    name: str,
-    image_shape: tuple[int, int, int],
-    *,
-    embedding_dim: int,
-    width_multiplier: float,
-    stages: tuple[tuple[int, int, int], ...],
-    last_channels: int,
+  name: str,
+  image_shape: tuple[int, int, int],
+  *,
+  embedding_dim: int,
+  width_multiplier: float,
+  stages: tuple[tuple[int, int, int], ...],
+  last_channels: int,
 ) -> tf.keras.Model:
   blocks.check_arguments(image_shape, embedding_dim)
   if not 0.0 < width_multiplier <= 2.0:
     raise ValueError(
-        f"width_multiplier must be in (0, 2], found {width_multiplier}."
+      f"width_multiplier must be in (0, 2], found {width_multiplier}."
     )
   layers = tf.keras.layers
   inputs = layers.Input(tuple(image_shape))
   x = layers.Rescaling(1.0 / 127.5, offset=-1.0)(inputs)
   x = _convolve(
-      x,
-      _scale_channels(32, width_multiplier),
-      kernel_size=3,
-      strides=2,
-      name="Conv1",
+    x,
+    _scale_channels(32, width_multiplier),
+    kernel_size=3,
+    strides=2,
+    name="Conv1",
   )
   x = blocks.normalize(x, name="Conv1_norm")
   x = layers.ReLU(6.0, name="Conv1_relu")(x)
@@ -100,19 +100,19 @@ def _create(
   for channels, num_blocks, first_stride in stages:
     for position in range(num_blocks):
       x = _apply_inverted_residual(
-          x,
-          _scale_channels(channels, width_multiplier),
-          stride=1 if position else first_stride,
-          expand=index > 0,
-          name=f"block_{index}" if index else "expanded_conv",
+        x,
+        _scale_channels(channels, width_multiplier),
+        stride=1 if position else first_stride,
+        expand=index > 0,
+        name=f"block_{index}" if index else "expanded_conv",
       )
       index += 1
   # Section 3.4: a narrow network keeps its wide last layer.
   x = _convolve(
-      x,
-      _scale_channels(last_channels, max(1.0, width_multiplier)),
-      kernel_size=1,
-      name="Conv_1",
+    x,
+    _scale_channels(last_channels, max(1.0, width_multiplier)),
+    kernel_size=1,
+    name="Conv_1",
   )
   x = blocks.normalize(x, name="Conv_1_norm")
   x = layers.ReLU(6.0, name="out_relu")(x)
@@ -120,10 +120,10 @@ def _create(
 
 
 def create_mobilenet_v2(
-    image_shape: tuple[int, int, int],
-    *,
-    embedding_dim: int = 128,
-    width_multiplier: float = 1.0,
+  image_shape: tuple[int, int, int],
+  *,
+  embedding_dim: int = 128,
+  width_multiplier: float = 1.0,
 ) -> tf.keras.Model:
   """Creates the MobileNetV2 backbone.
 
@@ -144,17 +144,17 @@ def create_mobilenet_v2(
     ValueError: If an argument is out of its range.
   """
   return _create(
-      "mobilenet_v2",
-      image_shape,
-      embedding_dim=embedding_dim,
-      width_multiplier=width_multiplier,
-      stages=_STAGES,
-      last_channels=_LAST_CHANNELS,
+    "mobilenet_v2",
+    image_shape,
+    embedding_dim=embedding_dim,
+    width_multiplier=width_multiplier,
+    stages=_STAGES,
+    last_channels=_LAST_CHANNELS,
   )
 
 
 def create_mobilenet_v2_small(
-    image_shape: tuple[int, int, int], *, embedding_dim: int = 128
+  image_shape: tuple[int, int, int], *, embedding_dim: int = 128
 ) -> tf.keras.Model:
   """Creates a small MobileNetV2 for tests and for trying things out.
 
@@ -172,10 +172,10 @@ def create_mobilenet_v2_small(
     ValueError: If an argument is out of its range.
   """
   return _create(
-      "mobilenet_v2_small",
-      image_shape,
-      embedding_dim=embedding_dim,
-      width_multiplier=0.35,
-      stages=_SMALL_STAGES,
-      last_channels=_SMALL_LAST_CHANNELS,
+    "mobilenet_v2_small",
+    image_shape,
+    embedding_dim=embedding_dim,
+    width_multiplier=0.35,
+    stages=_SMALL_STAGES,
+    last_channels=_SMALL_LAST_CHANNELS,
   )

@@ -58,21 +58,21 @@ class PretrainedReport:
   def to_text(self) -> str:
     """The report in one line."""
     text = (
-        f"Loaded {self.num_loaded:,} weights of {len(self.loaded_layers)}"
-        f" layers from {self.path} ({self.kind})"
+      f"Loaded {self.num_loaded:,} weights of {len(self.loaded_layers)}"
+      f" layers from {self.path} ({self.kind})"
     )
     if self.initialized_layers:
       text += (
-          f"; {self.num_initialized:,} weights of"
-          f" {len(self.initialized_layers)} layers are not in it and stay as"
-          f" initialised ({self.initialized_layers[0]} ..."
-          f" {self.initialized_layers[-1]})"
+        f"; {self.num_initialized:,} weights of"
+        f" {len(self.initialized_layers)} layers are not in it and stay as"
+        f" initialised ({self.initialized_layers[0]} ..."
+        f" {self.initialized_layers[-1]})"
       )
     return text + "."
 
 
 def load_pretrained(
-    backbone: tf.keras.Model, path: str | os.PathLike[str]
+  backbone: tf.keras.Model, path: str | os.PathLike[str]
 ) -> PretrainedReport:
   """Sets a backbone's weights from a file.
 
@@ -98,8 +98,8 @@ def load_pretrained(
     kind, weights = weight_files.read_weights(path, backbone)
   except weight_files.WeightFileError as error:
     raise PretrainedError(
-        "be a SavedModel's directory, a Keras file or a TensorFlow checkpoint",
-        str(error),
+      "be a SavedModel's directory, a Keras file or a TensorFlow checkpoint",
+      str(error),
     ) from error
   variables = weight_files.layer_weights(backbone)
   values = _match(backbone, variables, weights, os.fspath(path))
@@ -109,13 +109,13 @@ def load_pretrained(
   loaded = _layers(values)
   left = [name for name in variables if name not in values]
   return PretrainedReport(
-      path=os.fspath(path),
-      kind=kind,
-      loaded_layers=loaded,
-      initialized_layers=_layers(left),
-      num_loaded=sum(value.size for value in values.values()),
-      num_initialized=sum(int(np.prod(variables[n].shape)) for n in left),
-      num_unused=len(weights) - len(values),
+    path=os.fspath(path),
+    kind=kind,
+    loaded_layers=loaded,
+    initialized_layers=_layers(left),
+    num_loaded=sum(value.size for value in values.values()),
+    num_initialized=sum(int(np.prod(variables[n].shape)) for n in left),
+    num_unused=len(weights) - len(values),
   )
 
 
@@ -127,19 +127,19 @@ def _layers(names) -> tuple[str, ...]:
 def _can_be_initialized(backbone: tf.keras.Model) -> set[str]:
   """Weights that no file of an image classifier holds."""
   layers = {
-      layer.name
-      for layer in backbone.layers
-      if freezing.is_normalization(layer) or freezing.is_embedding(layer)
+    layer.name
+    for layer in backbone.layers
+    if freezing.is_normalization(layer) or freezing.is_embedding(layer)
   }
   names = weight_files.layer_weights(backbone)
   return {name for name in names if name.partition("/")[0] in layers}
 
 
 def _match(
-    backbone: tf.keras.Model,
-    variables: dict[str, tf.Variable],
-    weights: weight_files.Weights,
-    path: str,
+  backbone: tf.keras.Model,
+  variables: dict[str, tf.Variable],
+  weights: weight_files.Weights,
+  path: str,
 ) -> weight_files.Weights:
   """The values of a backbone's weights, by their names in the backbone."""
 
@@ -156,7 +156,7 @@ def _match(
     if shape != shapes[name]:
       here = "" if by_name else f"{name} of "
       fail(
-          f"with {name_in_file} of {shape} where {here}{shapes[name]} is needed"
+        f"with {name_in_file} of {shape} where {here}{shapes[name]} is needed"
       )
   missing = [name for name in variables if name not in names_in_file]
   initialized = _can_be_initialized(backbone)

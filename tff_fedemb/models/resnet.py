@@ -27,7 +27,7 @@ def _convolve(x, num_channels: int, kernel_size: int, *, name: str, **options):
   # Normalisation in groups does not undo a bias as normalisation by channel
   # does.
   x = tf.keras.layers.Conv2D(
-      num_channels, kernel_size, name=f"{name}_conv", **options
+    num_channels, kernel_size, name=f"{name}_conv", **options
   )(x)
   return blocks.normalize(x, name=f"{name}_norm", epsilon=_EPSILON)
 
@@ -38,7 +38,7 @@ def _apply_bottleneck(x, width: int, *, stride: int, first: bool, name: str):
   shortcut = x
   if first:
     shortcut = _convolve(
-        x, _WIDENING * width, 1, strides=stride, name=f"{name}_0"
+      x, _WIDENING * width, 1, strides=stride, name=f"{name}_0"
     )
   x = _convolve(x, width, 1, strides=stride, name=f"{name}_1")
   x = layers.ReLU(name=f"{name}_1_relu")(x)
@@ -50,12 +50,12 @@ def _apply_bottleneck(x, width: int, *, stride: int, first: bool, name: str):
 
 
 def _create(
-    name: str,
-    image_shape: tuple[int, int, int],
-    *,
-    embedding_dim: int,
-    width: int,
-    num_blocks: tuple[int, int, int, int],
+  name: str,
+  image_shape: tuple[int, int, int],
+  *,
+  embedding_dim: int,
+  width: int,
+  num_blocks: tuple[int, int, int, int],
 ) -> tf.keras.Model:
   blocks.check_arguments(image_shape, embedding_dim)
   layers = tf.keras.layers
@@ -75,17 +75,17 @@ def _create(
   for stage, blocks_in_stage in enumerate(num_blocks):
     for block in range(blocks_in_stage):
       x = _apply_bottleneck(
-          x,
-          width * 2**stage,
-          stride=2 if stage and not block else 1,
-          first=not block,
-          name=f"conv{stage + 2}_block{block + 1}",
+        x,
+        width * 2**stage,
+        stride=2 if stage and not block else 1,
+        first=not block,
+        name=f"conv{stage + 2}_block{block + 1}",
       )
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 
 
 def create_resnet50(
-    image_shape: tuple[int, int, int], *, embedding_dim: int = 128
+  image_shape: tuple[int, int, int], *, embedding_dim: int = 128
 ) -> tf.keras.Model:
   """Creates the ResNet-50 backbone.
 
@@ -105,16 +105,16 @@ def create_resnet50(
     ValueError: If an argument is out of its range.
   """
   return _create(
-      "resnet50",
-      image_shape,
-      embedding_dim=embedding_dim,
-      width=64,
-      num_blocks=(3, 4, 6, 3),
+    "resnet50",
+    image_shape,
+    embedding_dim=embedding_dim,
+    width=64,
+    num_blocks=(3, 4, 6, 3),
   )
 
 
 def create_resnet_small(
-    image_shape: tuple[int, int, int], *, embedding_dim: int = 128
+  image_shape: tuple[int, int, int], *, embedding_dim: int = 128
 ) -> tf.keras.Model:
   """Creates a small ResNet for tests and for trying things out.
 
@@ -132,9 +132,9 @@ def create_resnet_small(
     ValueError: If an argument is out of its range.
   """
   return _create(
-      "resnet_small",
-      image_shape,
-      embedding_dim=embedding_dim,
-      width=16,
-      num_blocks=(1, 1, 1, 1),
+    "resnet_small",
+    image_shape,
+    embedding_dim=embedding_dim,
+    width=16,
+    num_blocks=(1, 1, 1, 1),
   )

@@ -22,16 +22,16 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 # What can be wrong with the bytes of a file, as the libraries say it.
 _DAMAGES = (
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    message.DecodeError,
-    tf.errors.OpError,
-    zipfile.BadZipFile,
-    zlib.error,
+  EOFError,
+  LookupError,
+  OSError,
+  RuntimeError,
+  TypeError,
+  ValueError,
+  message.DecodeError,
+  tf.errors.OpError,
+  zipfile.BadZipFile,
+  zlib.error,
 )
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -46,15 +46,15 @@ class WeightFileError(ValueError):
 def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
   """The variables of a flat model by the names that files know them by."""
   return {
-      # Graphs make a variable's own name unique, not its layer's.
-      f"{layer.name}/{_last_part(variable.name)}": variable
-      for layer in backbone.layers
-      for variable in layer.weights
+    # Graphs make a variable's own name unique, not its layer's.
+    f"{layer.name}/{_last_part(variable.name)}": variable
+    for layer in backbone.layers
+    for variable in layer.weights
   }
 
 
 def read_weights(
-    path: str | os.PathLike[str], backbone: tf.keras.Model
+  path: str | os.PathLike[str], backbone: tf.keras.Model
 ) -> tuple[str, Weights]:
   """Reads the weights of a model, not those of its optimizer.
 
@@ -76,8 +76,8 @@ def read_weights(
     weights = read()
   except _DAMAGES as error:
     raise WeightFileError(
-        f"{os.fspath(path)}, which cannot be read as a {kind}"
-        f" ({_first_line(error)})"
+      f"{os.fspath(path)}, which cannot be read as a {kind}"
+      f" ({_first_line(error)})"
     ) from error
   if not weights:
     raise WeightFileError(f"{os.fspath(path)}, a {kind} without weights")
@@ -94,16 +94,16 @@ def _last_part(name: str) -> str:
 
 
 def _find_reader(
-    path: pathlib.Path, backbone: tf.keras.Model
+  path: pathlib.Path, backbone: tf.keras.Model
 ) -> tuple[str, Callable[[], Weights]]:
   """What a path holds, and what reads it."""
   if path.is_dir():
     if not (path / "saved_model.pb").is_file():
       raise WeightFileError(
-          f"{os.fspath(path)}, a directory without saved_model.pb"
+        f"{os.fspath(path)}, a directory without saved_model.pb"
       )
     return "SavedModel", lambda: _read_checkpoint(
-        path / "variables" / "variables"
+      path / "variables" / "variables"
     )
   prefix = path.with_suffix("") if path.suffix == ".index" else path
   if pathlib.Path(f"{prefix}.index").is_file():
@@ -115,8 +115,8 @@ def _find_reader(
   if path.suffix == ".keras":
     return "Keras file", lambda: _read_keras(path, backbone)
   raise WeightFileError(
-      f"{os.fspath(path)}, which is none of these: a SavedModel's directory, a"
-      " .h5, .hdf5 or .keras file, the .index of a TensorFlow checkpoint"
+    f"{os.fspath(path)}, which is none of these: a SavedModel's directory, a"
+    " .h5, .hdf5 or .keras file, the .index of a TensorFlow checkpoint"
   )
 
 
@@ -138,22 +138,22 @@ def _read_checkpoint(prefix: pathlib.Path) -> Weights:
       _add(weights, key, reader.get_tensor(key))
     return weights
   graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-      reader.get_tensor(_OBJECT_GRAPH)
+    reader.get_tensor(_OBJECT_GRAPH)
   )
   attributes = [a for node in graph.nodes for a in node.attributes]
   # Every optimizer counts its iterations, wherever it is kept.
   not_model = tuple(
-      a.checkpoint_key.split(end)[0] + "/"
-      for a in attributes
-      for end in ("/_iterations/", "/iter/")
-      if end in a.checkpoint_key
+    a.checkpoint_key.split(end)[0] + "/"
+    for a in attributes
+    for end in ("/_iterations/", "/iter/")
+    if end in a.checkpoint_key
   ) + ("keras_api/", "save_counter/")
   for attribute in attributes:
     key = attribute.checkpoint_key
     if (
-        key.endswith(_KEY_END)
-        and ".OPTIMIZER_SLOT" not in key
-        and not key.startswith(not_model)
+      key.endswith(_KEY_END)
+      and ".OPTIMIZER_SLOT" not in key
+      and not key.startswith(not_model)
     ):
       _add(weights, attribute.full_name, reader.get_tensor(key))
   return weights
@@ -164,9 +164,7 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
   with h5py.File(path) as file:
     group = file.get("model_weights", file)
     if "layer_names" not in group.attrs:
-      layers = [
-          (type(layer).__name__, layer.name) for layer in backbone.layers
-      ]
+      layers = [(type(layer).__name__, layer.name) for layer in backbone.layers]
       return _read_numbered(file, layers, backbone)
     weights = {}
     for layer in group.attrs["layer_names"]:
@@ -187,15 +185,15 @@ def _read_keras(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
     config = json.loads(archive.read("config.json"))
     content = archive.read("model.weights.h5")
   layers = [
-      (layer["class_name"], layer["config"]["name"])
-      for layer in config["config"]["layers"]
+    (layer["class_name"], layer["config"]["name"])
+    for layer in config["config"]["layers"]
   ]
   with h5py.File(io.BytesIO(content)) as file:
     return _read_numbered(file, layers, backbone)
 
 
 def _read_numbered(
-    file: h5py.File, layers: list[tuple[str, str]], backbone: tf.keras.Model
+  file: h5py.File, layers: list[tuple[str, str]], backbone: tf.keras.Model
 ) -> Weights:
   """Reads weights named by a layer's class and number, and their own number.
 
@@ -211,14 +209,14 @@ def _read_numbered(
   num_of_class = collections.Counter()
   for layer_class, name in layers:
     key = re.sub(
-        "(?<=[a-z])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", layer_class
+      "(?<=[a-z])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", layer_class
     ).lower()
     number = num_of_class[key]
     layer_names[f"{key}_{number}" if number else key] = name
     num_of_class[key] += 1
   weight_names = {
-      layer.name: [_last_part(v.name) for v in layer.weights]
-      for layer in backbone.layers
+    layer.name: [_last_part(v.name) for v in layer.weights]
+    for layer in backbone.layers
   }
   positions = {key: position for position, key in enumerate(layer_names)}
   found = []
@@ -226,9 +224,9 @@ def _read_numbered(
   def visit(path, item):
     *parents, key, container, number = ["", "", "", *path.split("/")]
     if (
-        isinstance(item, h5py.Dataset)
-        and container == "vars"
-        and not {"optimizer", "metrics"}.intersection(parents + [key])
+      isinstance(item, h5py.Dataset)
+      and container == "vars"
+      and not {"optimizer", "metrics"}.intersection(parents + [key])
     ):
       position = positions.get(key, len(positions))
       found.append((position, key, int(number), item))

@@ -28,19 +28,19 @@ import dp_accounting
 from tff_fedemb.data import participation as samplers
 from tff_fedemb.privacy import checks
 
-USER = 'user'
+USER = "user"
 # Of the reading that counts one clip norm where a user can cause two.
 VIRTUAL_CLIENT_UNIT = (
-    'is not user-level: at best it is for a whole virtual client, zeroed out'
+  "is not user-level: at best it is for a whole virtual client, zeroed out"
 )
 
 
 class ParticipationKind(enum.Enum):
   """How the users of a round are chosen."""
 
-  POISSON = 'poisson'
-  FIXED_SIZE = 'fixed_size'
-  MIN_SEPARATION = 'min_separation'
+  POISSON = "poisson"
+  FIXED_SIZE = "fixed_size"
+  MIN_SEPARATION = "min_separation"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,46 +95,46 @@ class Participation:
   def __post_init__(self):
     if not isinstance(self.kind, ParticipationKind):
       raise ValueError(
-          f'kind must be a ParticipationKind, found {self.kind!r}.'
+        f"kind must be a ParticipationKind, found {self.kind!r}."
       )
-    for name in ('num_users', 'users_per_client'):
+    for name in ("num_users", "users_per_client"):
       value = getattr(self, name)
       self._set(name, checks.check_integer(name, value, minimum=1))
     users = self.users_per_round
     if self.kind is ParticipationKind.FIXED_SIZE:
-      users = checks.check_integer('users_per_round', users, minimum=1)
+      users = checks.check_integer("users_per_round", users, minimum=1)
     elif not checks.is_number(users):
       raise ValueError(
-          f'users_per_round must be a finite number, found {users!r}.'
+        f"users_per_round must be a finite number, found {users!r}."
       )
     elif isinstance(users, numbers.Integral):
       users = operator.index(users)
     else:
       users = float(users)
-    self._set('users_per_round', users)
+    self._set("users_per_round", users)
     if not self.users_per_client <= users <= self.num_users:
       raise ValueError(
-          'users_per_round must be at least users_per_client '
-          f'({self.users_per_client}) and at most num_users '
-          f'({self.num_users}), found {users!r}.'
+        "users_per_round must be at least users_per_client "
+        f"({self.users_per_client}) and at most num_users "
+        f"({self.num_users}), found {users!r}."
       )
     self._check_schedule()
 
   def _check_schedule(self) -> None:
-    bounds = ('min_separation', 'max_participations')
+    bounds = ("min_separation", "max_participations")
     if self.kind is not ParticipationKind.MIN_SEPARATION:
       for name in bounds:
         if getattr(self, name) is not None:
           raise ValueError(
-              f'{name} must not be given with {self.kind.value} '
-              'participation, where nothing keeps a user from taking part '
-              f'more often, found {getattr(self, name)!r}.'
+            f"{name} must not be given with {self.kind.value} "
+            "participation, where nothing keeps a user from taking part "
+            f"more often, found {getattr(self, name)!r}."
           )
       return
     if self.min_separation is None:
       raise ValueError(
-          'min_separation must be given with min_separation participation, '
-          'found None.'
+        "min_separation must be given with min_separation participation, "
+        "found None."
       )
     for name in bounds:
       value = getattr(self, name)
@@ -143,9 +143,9 @@ class Participation:
     rounds_of_a_pass = math.ceil(self.num_users / self.users_per_round)
     if self.min_separation > rounds_of_a_pass:
       raise ValueError(
-          f'min_separation must be at most {rounds_of_a_pass}, the rounds in '
-          f'which {checks.count_in_words(self.users_per_round)} users a round '
-          f'use up {self.num_users:,}, found {self.min_separation}.'
+        f"min_separation must be at most {rounds_of_a_pass}, the rounds in "
+        f"which {checks.count_in_words(self.users_per_round)} users a round "
+        f"use up {self.num_users:,}, found {self.min_separation}."
       )
 
   def participations(self, rounds: int) -> int:
@@ -195,16 +195,16 @@ class Participation:
     """The sampler that was run, in words."""
     words = _RULES[self.kind].sampling(self)
     if self.users_per_client == 1:
-      return f'{words}; each user is a client of their own'
+      return f"{words}; each user is a client of their own"
     grouped = (
-        'regrouped in every round'
-        if self.is_sampled
-        else 'regrouped in every pass'
-        if self.regroup_clients
-        else 'in the same groups for the whole run'
+      "regrouped in every round"
+      if self.is_sampled
+      else "regrouped in every pass"
+      if self.regroup_clients
+      else "in the same groups for the whole run"
     )
     return (
-        f'{words}; {self.users_per_client} users per virtual client, {grouped}'
+      f"{words}; {self.users_per_client} users per virtual client, {grouped}"
     )
 
   @property
@@ -213,15 +213,15 @@ class Participation:
     return USER
 
   def sampled_event(
-      self, event: dp_accounting.DpEvent
+    self, event: dp_accounting.DpEvent
   ) -> dp_accounting.DpEvent:
     """The event of a round whose users are drawn, and who release `event`."""
     return _RULES[self.kind].sampled_event(self, event)
 
   @classmethod
   def of_sampler(
-      cls, sampler: samplers.Sampler, *, rounds: int | None = None
-  ) -> 'Participation':
+    cls, sampler: samplers.Sampler, *, rounds: int | None = None
+  ) -> "Participation":
     """What may be claimed for the users that a sampler draws.
 
     Args:
@@ -235,37 +235,37 @@ class Participation:
     kind = _KIND_OF_SAMPLER.get(type(sampler))
     if kind is None:
       raise ValueError(
-          'sampler must be one of '
-          f'{sorted(c.__name__ for c in _KIND_OF_SAMPLER)}, found '
-          f'{type(sampler).__name__}.'
+        "sampler must be one of "
+        f"{sorted(c.__name__ for c in _KIND_OF_SAMPLER)}, found "
+        f"{type(sampler).__name__}."
       )
     return cls(
-        kind,
-        num_users=sampler.num_users,
-        users_per_round=sampler.users_per_round,
-        users_per_client=sampler.users_per_client,
-        min_separation=getattr(sampler, 'min_separation', None),
-        max_participations=(
-            None if rounds is None else sampler.max_participations(rounds)
-        ),
-        regroup_clients=getattr(sampler, 'regroup_clients', True),
+      kind,
+      num_users=sampler.num_users,
+      users_per_round=sampler.users_per_round,
+      users_per_client=sampler.users_per_client,
+      min_separation=getattr(sampler, "min_separation", None),
+      max_participations=(
+        None if rounds is None else sampler.max_participations(rounds)
+      ),
+      regroup_clients=getattr(sampler, "regroup_clients", True),
     )
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
-    return dataclasses.asdict(self) | {'kind': self.kind.value}
+    return dataclasses.asdict(self) | {"kind": self.kind.value}
 
   @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> 'Participation':
+  def from_json(cls, values: Mapping[str, Any]) -> "Participation":
     """Inverse of `to_json`."""
-    return cls(**{**values, 'kind': ParticipationKind(values['kind'])})
+    return cls(**{**values, "kind": ParticipationKind(values["kind"])})
 
 
 # By class, not by inheritance: a subclass may draw in another way.
 _KIND_OF_SAMPLER = {
-    samplers.FixedSizeSampler: ParticipationKind.FIXED_SIZE,
-    samplers.MinSeparationSampler: ParticipationKind.MIN_SEPARATION,
-    samplers.PoissonSampler: ParticipationKind.POISSON,
+  samplers.FixedSizeSampler: ParticipationKind.FIXED_SIZE,
+  samplers.MinSeparationSampler: ParticipationKind.MIN_SEPARATION,
+  samplers.PoissonSampler: ParticipationKind.POISSON,
 }
 
 
@@ -279,68 +279,65 @@ class _Rules:
   sensitivity: Callable[[Participation], float]
   # None where the rounds' users are not drawn: there is no event of one round.
   sampled_event: (
-      Callable[[Participation, dp_accounting.DpEvent], dp_accounting.DpEvent]
-      | None
+    Callable[[Participation, dp_accounting.DpEvent], dp_accounting.DpEvent]
+    | None
   )
   sampling: Callable[[Participation], str]
 
 
 # A new kind of participation is one more entry here.
 _RULES: dict[ParticipationKind, _Rules] = {
-    ParticipationKind.POISSON: _Rules(
-        neighboring_relation=(
-            dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-        ),
-        relation_in_words=lambda p: 'add or remove one user',
-        accountants=('rdp', 'pld'),
-        sensitivity=lambda p: 1.0 if p.users_per_client == 1 else 2.0,
-        sampled_event=lambda p, event: dp_accounting.PoissonSampledDpEvent(
-            p.sampling_probability, event
-        ),
-        sampling=lambda p: (
-            f'Poisson sampling: each of {p.num_users:,} users takes part in a '
-            f'round independently with probability {p.sampling_probability:.4g}'
-            f', {checks.count_in_words(p.users_per_round)} expected'
-        ),
+  ParticipationKind.POISSON: _Rules(
+    neighboring_relation=(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE),
+    relation_in_words=lambda p: "add or remove one user",
+    accountants=("rdp", "pld"),
+    sensitivity=lambda p: 1.0 if p.users_per_client == 1 else 2.0,
+    sampled_event=lambda p, event: dp_accounting.PoissonSampledDpEvent(
+      p.sampling_probability, event
     ),
-    ParticipationKind.FIXED_SIZE: _Rules(
-        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
-        relation_in_words=lambda p: 'replace one user',
-        accountants=('rdp',),
-        sensitivity=lambda p: 2.0,
-        sampled_event=lambda p, event: (
-            dp_accounting.SampledWithoutReplacementDpEvent(
-                p.num_users, p.users_per_round, event
-            )
-        ),
-        sampling=lambda p: (
-            f'Fixed-size sampling: {p.users_per_round:,} of {p.num_users:,} '
-            'users drawn uniformly without replacement in every round'
-        ),
+    sampling=lambda p: (
+      f"Poisson sampling: each of {p.num_users:,} users takes part in a "
+      f"round independently with probability {p.sampling_probability:.4g}"
+      f", {checks.count_in_words(p.users_per_round)} expected"
     ),
-    ParticipationKind.MIN_SEPARATION: _Rules(
-        neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
-        relation_in_words=lambda p: (
-            'zero out one user, who sends zeros in the rounds they are in'
-            if p.users_per_client == 1
-            else 'add or remove one user, whose place in the schedule stays '
-            'empty'
-        ),
-        accountants=('rdp', 'pld', 'gaussian'),
-        sensitivity=lambda p: 1.0 if p.users_per_client == 1 else 2.0,
-        sampled_event=None,
-        sampling=lambda p: (
-            f'No sampling: each of {p.num_users:,} users takes part at most '
-            f'once in any {p.min_separation:,} consecutive rounds'
-            + (
-                f', at most {p.max_participations:,} times'
-                if p.max_participations
-                else ''
-            )
-            + f', at most {checks.count_in_words(p.users_per_round)} users in '
-            'a round'
-        ),
+  ),
+  ParticipationKind.FIXED_SIZE: _Rules(
+    neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
+    relation_in_words=lambda p: "replace one user",
+    accountants=("rdp",),
+    sensitivity=lambda p: 2.0,
+    sampled_event=lambda p, event: (
+      dp_accounting.SampledWithoutReplacementDpEvent(
+        p.num_users, p.users_per_round, event
+      )
     ),
+    sampling=lambda p: (
+      f"Fixed-size sampling: {p.users_per_round:,} of {p.num_users:,} "
+      "users drawn uniformly without replacement in every round"
+    ),
+  ),
+  ParticipationKind.MIN_SEPARATION: _Rules(
+    neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
+    relation_in_words=lambda p: (
+      "zero out one user, who sends zeros in the rounds they are in"
+      if p.users_per_client == 1
+      else "add or remove one user, whose place in the schedule stays empty"
+    ),
+    accountants=("rdp", "pld", "gaussian"),
+    sensitivity=lambda p: 1.0 if p.users_per_client == 1 else 2.0,
+    sampled_event=None,
+    sampling=lambda p: (
+      f"No sampling: each of {p.num_users:,} users takes part at most "
+      f"once in any {p.min_separation:,} consecutive rounds"
+      + (
+        f", at most {p.max_participations:,} times"
+        if p.max_participations
+        else ""
+      )
+      + f", at most {checks.count_in_words(p.users_per_round)} users in "
+      "a round"
+    ),
+  ),
 }
 
 
@@ -350,19 +347,19 @@ def supported_accountants(participation: Participation) -> tuple[str, ...]:
 
 
 def accountants_of_relation(
-    neighboring_relation: dp_accounting.NeighboringRelation,
+  neighboring_relation: dp_accounting.NeighboringRelation,
 ) -> frozenset[str]:
   """Names of the accountants that serve a participation of this relation."""
   return frozenset(
-      name
-      for rules in _RULES.values()
-      if rules.neighboring_relation is neighboring_relation
-      for name in rules.accountants
+    name
+    for rules in _RULES.values()
+    if rules.neighboring_relation is neighboring_relation
+    for name in rules.accountants
   )
 
 
 def select_accountants(
-    participation: Participation, names: Sequence[str] | None = None
+  participation: Participation, names: Sequence[str] | None = None
 ) -> tuple[str, ...]:
   """Returns the named accountants (all supported if None), cheapest first.
 
@@ -374,7 +371,7 @@ def select_accountants(
     return supported
   if not names or set(names) - set(supported):
     raise ValueError(
-        f'accountants must be among {supported} for '
-        f'{participation.kind.value} participation, found {tuple(names)}.'
+      f"accountants must be among {supported} for "
+      f"{participation.kind.value} participation, found {tuple(names)}."
     )
   return tuple(name for name in supported if name in names)

@@ -21,16 +21,16 @@ import pathlib
 import tempfile
 from typing import Any
 
-_LIBRARIES = ('dp-accounting', 'numpy', 'scipy')
-_SOURCES = ('privacy', 'strategies')
+_LIBRARIES = ("dp-accounting", "numpy", "scipy")
+_SOURCES = ("privacy", "strategies")
 
 _directory: contextvars.ContextVar[pathlib.Path | None]
-_directory = contextvars.ContextVar('accounting_cache', default=None)
+_directory = contextvars.ContextVar("accounting_cache", default=None)
 
 
 def default_directory() -> pathlib.Path:
   """Where programs keep the cache unless they are told otherwise."""
-  return pathlib.Path('~/.cache/tff_fedemb/accounting').expanduser()
+  return pathlib.Path("~/.cache/tff_fedemb/accounting").expanduser()
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def on_disk(directory: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def remember(
-    name: str, arguments: Mapping[str, Any], compute: Callable[[], Any]
+  name: str, arguments: Mapping[str, Any], compute: Callable[[], Any]
 ) -> Any:
   """Returns what `compute` returns, from the cache if it is there.
 
@@ -62,10 +62,10 @@ def remember(
   if directory is None:
     return compute()
   key = json.dumps(
-      {'name': name, 'arguments': dict(arguments), 'code': _code()},
-      sort_keys=True,
+    {"name": name, "arguments": dict(arguments), "code": _code()},
+    sort_keys=True,
   )
-  path = directory / f'{_digest(key)}.json'
+  path = directory / f"{_digest(key)}.json"
   found = _read(path, key)
   if found is None:
     # In a list, so that None is a value as well.
@@ -76,9 +76,9 @@ def remember(
 
 def _read(path: pathlib.Path, key: str) -> list[Any] | None:
   try:
-    entry = json.loads(path.read_text(encoding='utf-8'))
-    value = entry['value']
-    if entry['key'] == key and entry['digest'] == _digest(key + value):
+    entry = json.loads(path.read_text(encoding="utf-8"))
+    value = entry["value"]
+    if entry["key"] == key and entry["digest"] == _digest(key + value):
       return json.loads(value)
   except (OSError, ValueError, TypeError, KeyError, RecursionError):
     pass
@@ -87,13 +87,13 @@ def _read(path: pathlib.Path, key: str) -> list[Any] | None:
 
 def _write(path: pathlib.Path, key: str, value: list[Any]) -> None:
   text = json.dumps(value)
-  entry = {'key': key, 'value': text, 'digest': _digest(key + text)}
+  entry = {"key": key, "value": text, "digest": _digest(key + text)}
   temporary = None
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     # A name of its own for each writer, and nothing half-written in sight.
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix='.partial')
-    with open(descriptor, 'w', encoding='utf-8') as file:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    with open(descriptor, "w", encoding="utf-8") as file:
       json.dump(entry, file)
     os.replace(temporary, path)
   except OSError:
@@ -113,7 +113,7 @@ def _code() -> dict[str, str]:
   versions = {name: importlib.metadata.version(name) for name in _LIBRARIES}
   for name in _SOURCES:
     source = hashlib.sha256()
-    for path in sorted((package / name).glob('*.py')):
-      source.update(f'{path.name}\0'.encode() + path.read_bytes())
+    for path in sorted((package / name).glob("*.py")):
+      source.update(f"{path.name}\0".encode() + path.read_bytes())
     versions[name] = source.hexdigest()
   return versions

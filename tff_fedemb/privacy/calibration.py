@@ -15,7 +15,7 @@ from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
 
-SOLVE_FOR = ('noise_multiplier', 'num_users', 'users_per_round')
+SOLVE_FOR = ("noise_multiplier", "num_users", "users_per_round")
 
 # Above this epsilon nothing is protected.
 MAX_TARGET_EPSILON = 100.0
@@ -73,20 +73,20 @@ class Calibration:
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
     values = {
-        field.name: getattr(self, field.name)
-        for field in dataclasses.fields(self)
+      field.name: getattr(self, field.name)
+      for field in dataclasses.fields(self)
     }
-    for name in ('user_level', 'authors'):
+    for name in ("user_level", "authors"):
       solution = values[name]
       values[name] = {
-          field.name: getattr(solution, field.name)
-          for field in dataclasses.fields(solution)
-      } | {'plan': solution.plan.to_json()}
-    return report_lib.json_safe(values | {'report': self.report.to_json()})
+        field.name: getattr(solution, field.name)
+        for field in dataclasses.fields(solution)
+      } | {"plan": solution.plan.to_json()}
+    return report_lib.json_safe(values | {"report": self.report.to_json()})
 
 
 def calibrate(
-    plan: planning.Plan, *, target_epsilon: float, solve_for: str
+  plan: planning.Plan, *, target_epsilon: float, solve_for: str
 ) -> Calibration:
   """Returns the smallest value of a quantity for which a target holds.
 
@@ -108,129 +108,129 @@ def calibrate(
   """
   if solve_for not in SOLVE_FOR:
     raise ValueError(
-        f'solve_for must be one of {list(SOLVE_FOR)}, found {solve_for!r}.'
+      f"solve_for must be one of {list(SOLVE_FOR)}, found {solve_for!r}."
     )
   if not checks.is_number(target_epsilon) or not (
-      0 < target_epsilon <= MAX_TARGET_EPSILON
+    0 < target_epsilon <= MAX_TARGET_EPSILON
   ):
     raise ValueError(
-        f'target_epsilon must be positive and at most {MAX_TARGET_EPSILON:g}, '
-        f'found {target_epsilon!r}.'
+      f"target_epsilon must be positive and at most {MAX_TARGET_EPSILON:g}, "
+      f"found {target_epsilon!r}."
     )
   if (
-      plan.accountants == ('pld',)
-      and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT
+    plan.accountants == ("pld",)
+    and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT
   ):
     raise ValueError(
-        'target_epsilon must be at most '
-        f'{epsilon_lib.PLD_EPSILON_LIMIT:g} with accountant pld, found '
-        f'{target_epsilon!r}.'
+      "target_epsilon must be at most "
+      f"{epsilon_lib.PLD_EPSILON_LIMIT:g} with accountant pld, found "
+      f"{target_epsilon!r}."
     )
   if len(plan.accountants) != 1:
     raise ValueError(
-        'accountants must be one for a target to hold by, found '
-        f'{plan.accountants}.'
+      "accountants must be one for a target to hold by, found "
+      f"{plan.accountants}."
     )
-  if solve_for != 'noise_multiplier' and not plan.noise_multiplier:
+  if solve_for != "noise_multiplier" and not plan.noise_multiplier:
     raise ValueError(
-        f'noise_multiplier must be positive to solve for {solve_for}, found 0.'
+      f"noise_multiplier must be positive to solve for {solve_for}, found 0."
     )
 
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
     try:
       value = cache.remember(
-          'calibrate',
-          {
-              'plan': plan.to_json(),
-              # The strategy of another schedule is not that of this one.
-              'options': [plan.num_buffers, plan.num_bands],
-              'accountant': plan.accountants,
-              'target_epsilon': target_epsilon,
-              'solve_for': solve_for,
-              'sensitivity': sensitivity,
-          },
-          lambda: calibration_search.Search(
-              plan, target_epsilon, sensitivity
-          ).solve(solve_for),
+        "calibrate",
+        {
+          "plan": plan.to_json(),
+          # The strategy of another schedule is not that of this one.
+          "options": [plan.num_buffers, plan.num_bands],
+          "accountant": plan.accountants,
+          "target_epsilon": target_epsilon,
+          "solve_for": solve_for,
+          "sensitivity": sensitivity,
+        },
+        lambda: calibration_search.Search(
+          plan, target_epsilon, sensitivity
+        ).solve(solve_for),
       )
       solved = calibration_search.with_value(plan, solve_for, value)
       (epsilon,) = epsilon_lib.epsilon_by_accountant(
-          [(solved.event, solved.rounds)],
-          solved.participation,
-          solved.delta,
-          accountants=solved.accountants,
-          sensitivity_in_clip_norms=sensitivity,
+        [(solved.event, solved.rounds)],
+        solved.participation,
+        solved.delta,
+        accountants=solved.accountants,
+        sensitivity_in_clip_norms=sensitivity,
       ).values()
     except epsilon_lib.RoundingError as error:
       raise ValueError(
-          'target_epsilon must be larger for the arithmetic of the rdp '
-          f'accountant, found {target_epsilon!r}.'
+        "target_epsilon must be larger for the arithmetic of the rdp "
+        f"accountant, found {target_epsilon!r}."
       ) from error
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 
   participation = plan.participation
   user_level = solve(
-      'user-level',
-      f'one user: {participation.neighboring_relation_in_words}',
-      participation.sensitivity_in_clip_norms,
+    "user-level",
+    f"one user: {participation.neighboring_relation_in_words}",
+    participation.sensitivity_in_clip_norms,
   )
   return Calibration(
-      solve_for=solve_for,
-      target_epsilon=float(target_epsilon),
-      user_level=user_level,
-      authors=(
-          dataclasses.replace(user_level, name='authors')
-          if user_level.sensitivity_in_clip_norms == 1
-          else solve('authors', accounting.VIRTUAL_CLIENT_UNIT, 1.0)
-      ),
-      report=report_lib.create_report(
-          [(user_level.plan.event, user_level.plan.rounds)],
-          user_level.plan.participation,
-          user_level.plan.delta,
-          accountants=user_level.plan.accountants,
-      ),
-      assumptions=_assumptions(user_level.plan, solve_for),
+    solve_for=solve_for,
+    target_epsilon=float(target_epsilon),
+    user_level=user_level,
+    authors=(
+      dataclasses.replace(user_level, name="authors")
+      if user_level.sensitivity_in_clip_norms == 1
+      else solve("authors", accounting.VIRTUAL_CLIENT_UNIT, 1.0)
+    ),
+    report=report_lib.create_report(
+      [(user_level.plan.event, user_level.plan.rounds)],
+      user_level.plan.participation,
+      user_level.plan.delta,
+      accountants=user_level.plan.accountants,
+    ),
+    assumptions=_assumptions(user_level.plan, solve_for),
   )
 
 
 def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
   words = {
-      'noise_multiplier': f'Rounded up to {calibration_search.DIGITS} digits.',
-      'num_users': (
-          'The users of a round and the noise stay the same; delta too, which '
-          'is to be below 1 / num_users.'
-      ),
-      'users_per_round': (
-          'The noise multiplier grows with the users of a round, so that the '
-          'noise on the mean stays the same; the cohort is one of whole '
-          'virtual clients.'
-      ),
+    "noise_multiplier": f"Rounded up to {calibration_search.DIGITS} digits.",
+    "num_users": (
+      "The users of a round and the noise stay the same; delta too, which "
+      "is to be below 1 / num_users."
+    ),
+    "users_per_round": (
+      "The noise multiplier grows with the users of a round, so that the "
+      "noise on the mean stays the same; the cohort is one of whole "
+      "virtual clients."
+    ),
   }
   assumptions = [words[solve_for]]
-  if solve_for != 'noise_multiplier' and not plan.participation.is_sampled:
+  if solve_for != "noise_multiplier" and not plan.participation.is_sampled:
     assumptions.append(
-        'Users take part in whole passes: min_separation is num_users / '
-        'users_per_round, rounded up.'
+      "Users take part in whole passes: min_separation is num_users / "
+      "users_per_round, rounded up."
     )
-    if plan.mechanism in ('blt', 'banded'):
+    if plan.mechanism in ("blt", "banded"):
       assumptions.append(
-          'The strategy is optimised anew for every schedule; a smaller value '
-          'may do in between, as the cost of such strategies is not monotone.'
+        "The strategy is optimised anew for every schedule; a smaller value "
+        "may do in between, as the cost of such strategies is not monotone."
       )
   claim = plan.participation
   if (
-      solve_for == 'users_per_round'
-      and claim.kind is accounting.ParticipationKind.FIXED_SIZE
-      and claim.users_per_round == claim.num_users
+    solve_for == "users_per_round"
+    and claim.kind is accounting.ParticipationKind.FIXED_SIZE
+    and claim.users_per_round == claim.num_users
   ):
     assumptions.append(
-        'All users are in every round: the bound for drawing nearly all of '
-        'them exceeds the cost of all, so a smaller cohort might do that '
-        'cannot be shown to.'
+      "All users are in every round: the bound for drawing nearly all of "
+      "them exceeds the cost of all, so a smaller cohort might do that "
+      "cannot be shown to."
     )
-  if plan.accountants == ('pld',):
+  if plan.accountants == ("pld",):
     assumptions.append(
-        f'The smallest value to {calibration_search.PLD_TOLERANCE:.1%}, as PLD '
-        'takes seconds.'
+      f"The smallest value to {calibration_search.PLD_TOLERANCE:.1%}, as PLD "
+      "takes seconds."
     )
   return tuple(assumptions)

@@ -25,9 +25,7 @@ MAX_NUM_USERS = 10**12
 _NOISE_MULTIPLIERS = (1e-3, strategy_lib.MAX_NOISE_MULTIPLIER)
 DIGITS = 5
 
-_ALL_ORDERS = tuple(
-    dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS
-)
+_ALL_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
 # Integers: the divergence of sampling costs several times more in between, and
 # more still at high orders.
 _LOW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63)
@@ -42,7 +40,7 @@ PLD_TOLERANCE = 1e-3
 
 
 def with_value(
-    plan: planning.Plan, solve_for: str, value: float
+  plan: planning.Plan, solve_for: str, value: float
 ) -> planning.Plan:
   """Returns a plan with another value of one of `SOLVE_FOR`.
 
@@ -52,35 +50,33 @@ def with_value(
     value: Of that quantity; the noise goes with the cohort, the separation
       with the number of users and the cohort.
   """
-  if solve_for == 'noise_multiplier':
+  if solve_for == "noise_multiplier":
     return dataclasses.replace(plan, noise_multiplier=float(value))
   users = plan.participation.users_per_round
   noise_multiplier = plan.noise_multiplier
-  if solve_for == 'users_per_round':
+  if solve_for == "users_per_round":
     noise_multiplier *= value / users
   participation = plan.participation
   changed = {
-      'num_users': participation.num_users,
-      'users_per_round': users,
+    "num_users": participation.num_users,
+    "users_per_round": users,
   } | {solve_for: value}
   return dataclasses.replace(
-      plan,
-      noise_multiplier=noise_multiplier,
-      participation=planning.create_participation(
-          participation.kind.value,
-          users_per_client=participation.users_per_client,
-          max_participations=participation.max_participations,
-          **changed,
-      ),
+    plan,
+    noise_multiplier=noise_multiplier,
+    participation=planning.create_participation(
+      participation.kind.value,
+      users_per_client=participation.users_per_client,
+      max_participations=participation.max_participations,
+      **changed,
+    ),
   )
 
 
 class Search:
   """Finds the smallest value for one plan, target and sensitivity."""
 
-  def __init__(
-      self, plan: planning.Plan, target: float, sensitivity: float
-  ):
+  def __init__(self, plan: planning.Plan, target: float, sensitivity: float):
     self._plan = plan
     self._target = target
     self._sensitivity = sensitivity
@@ -93,18 +89,18 @@ class Search:
 
   def solve(self, solve_for: str) -> float:
     """Returns the smallest value, an integer except for the noise."""
-    if solve_for == 'noise_multiplier':
+    if solve_for == "noise_multiplier":
       found = self._continuous(
-          lambda value: with_value(self._plan, solve_for, value),
-          start=1.0,
-          limits=_NOISE_MULTIPLIERS,
+        lambda value: with_value(self._plan, solve_for, value),
+        start=1.0,
+        limits=_NOISE_MULTIPLIERS,
       )
       if found is None:
-        raise self._unreachable('noise_multiplier', _NOISE_MULTIPLIERS[1])
+        raise self._unreachable("noise_multiplier", _NOISE_MULTIPLIERS[1])
       return _round_up(found)
     if self._plan.participation.is_sampled:
       return self._sampled(solve_for)
-    if solve_for == 'num_users':
+    if solve_for == "num_users":
       return self._users_in_passes()
     return self._cohort_in_passes()
 
@@ -112,18 +108,18 @@ class Search:
     largest = with_value(self._plan, solve_for, limit)
     (name,) = self._plan.accountants
     return ValueError(
-        'target_epsilon must be at least '
-        f'{self._epsilon(largest):.4g}, what {name} gives at {solve_for} = '
-        f'{limit:,g}, the largest that is tried; found {self._target:g}.'
+      "target_epsilon must be at least "
+      f"{self._epsilon(largest):.4g}, what {name} gives at {solve_for} = "
+      f"{limit:,g}, the largest that is tried; found {self._target:g}."
     )
 
   def _epsilon(self, plan: planning.Plan) -> float:
     (name,) = plan.accountants
     return epsilon_lib.epsilon_of(
-        plan.composed_events(self._sensitivity),
-        plan.delta,
-        accountant=name,
-        neighboring_relation=plan.participation.neighboring_relation,
+      plan.composed_events(self._sensitivity),
+      plan.delta,
+      accountant=name,
+      neighboring_relation=plan.participation.neighboring_relation,
     )
 
   def _sampled(self, solve_for: str) -> int:
@@ -133,7 +129,7 @@ class Search:
     low = math.ceil(participation.users_per_round)
     high = MAX_NUM_USERS
     start = participation.num_users
-    if solve_for == 'users_per_round':
+    if solve_for == "users_per_round":
       unit = participation.users_per_client
       low, high = self._cohorts()
       start = participation.users_per_round / unit
@@ -145,14 +141,14 @@ class Search:
     found = self._continuous(change, start=start, limits=(low, high))
     if found is None:
       raise self._unreachable(solve_for, unit * high)
-    if self._plan.accountants == ('pld',):
+    if self._plan.accountants == ("pld",):
       return unit * min(math.ceil(found), high)
     holds = self._holds_near(change(found))
     slack = 1 + 10 * _TOLERANCE
     return unit * _smallest_integer(
-        lambda number: holds(change(number)),
-        max(math.floor(found / slack) - 2, low - 1),
-        min(math.ceil(found * slack) + 2, high),
+      lambda number: holds(change(number)),
+      max(math.floor(found / slack) - 2, low - 1),
+      min(math.ceil(found * slack) + 2, high),
     )
 
   def _users_in_passes(self) -> int:
@@ -160,16 +156,16 @@ class Search:
 
     def change(separation: int) -> planning.Plan:
       number = max(math.floor((separation - 1) * users) + 1, math.ceil(users))
-      return with_value(self._plan, 'num_users', number)
+      return with_value(self._plan, "num_users", number)
 
     holds = functools.cache(
-        lambda separation: self._holds_near()(change(separation))
+      lambda separation: self._holds_near()(change(separation))
     )
     # Nobody takes part twice: a longer pass changes nothing.
     rounds = self._plan.rounds
     if not holds(rounds):
       raise self._unreachable(
-          'num_users', change(rounds).participation.num_users
+        "num_users", change(rounds).participation.num_users
       )
     separation = _smallest_integer(holds, 0, rounds)
     return change(separation).participation.num_users
@@ -178,16 +174,16 @@ class Search:
     unit = self._plan.participation.users_per_client
 
     def change(clients: int) -> planning.Plan:
-      return with_value(self._plan, 'users_per_round', unit * clients)
+      return with_value(self._plan, "users_per_round", unit * clients)
 
     holds = self._holds_near()
     for first, last in self._equal_participations():
       # With equally many participations more users a round cost less.
       if holds(change(last)):
         return unit * _smallest_integer(
-            lambda clients: holds(change(clients)), first - 1, last
+          lambda clients: holds(change(clients)), first - 1, last
         )
-    raise self._unreachable('users_per_round', unit * self._cohorts()[1])
+    raise self._unreachable("users_per_round", unit * self._cohorts()[1])
 
   def _cohorts(self) -> tuple[int, int]:
     """The fewest and most virtual clients whose noise can be accounted for."""
@@ -195,13 +191,13 @@ class Search:
     unit = participation.users_per_client
     # The noise multiplier is in proportion to the cohort.
     clients_per_noise = (
-        participation.users_per_round / unit / self._plan.noise_multiplier
+      participation.users_per_round / unit / self._plan.noise_multiplier
     )
     low = strategy_lib.MIN_NOISE_MULTIPLIER * clients_per_noise
     high = strategy_lib.MAX_NOISE_MULTIPLIER * clients_per_noise
     return (
-        max(math.ceil(low), 1),
-        min(math.floor(high), participation.num_users // unit),
+      max(math.ceil(low), 1),
+      min(math.floor(high), participation.num_users // unit),
     )
 
   def _equal_participations(self) -> Iterator[tuple[int, int]]:
@@ -211,7 +207,7 @@ class Search:
     first, most = self._cohorts()
 
     def participations(clients: int) -> int:
-      changed = with_value(self._plan, 'users_per_round', unit * clients)
+      changed = with_value(self._plan, "users_per_round", unit * clients)
       return changed.participation.participations(self._plan.rounds)
 
     while first <= most:
@@ -219,69 +215,67 @@ class Search:
       last = most
       if participations(most) != now:
         last = -1 + _smallest_integer(
-            lambda clients, now=now: participations(clients) > now, first, most
+          lambda clients, now=now: participations(clients) > now, first, most
         )
       yield first, last
       first = last + 1
 
   def _holds_near(
-      self, plan: planning.Plan | None = None
+    self, plan: planning.Plan | None = None
   ) -> Callable[[planning.Plan], bool]:
     """Whether the target holds for a plan, told quickly near another one."""
     (name,) = self._plan.accountants
-    if plan is None or name != 'rdp':
+    if plan is None or name != "rdp":
       return lambda changed: self._epsilon(changed) <= self._target
     near = self._orders_near(plan)
     return lambda changed: self._rdp(changed, near)[0] <= self._target
 
   def _continuous(
-      self,
-      change: Callable[[float], planning.Plan],
-      *,
-      start: float,
-      limits: tuple[float, float],
+    self,
+    change: Callable[[float], planning.Plan],
+    *,
+    start: float,
+    limits: tuple[float, float],
   ) -> float | None:
     """The smallest value within limits for which the target holds."""
     (name,) = self._plan.accountants
 
     def smallest(epsilon, start, *, step, tolerance):
       return _smallest(
-          lambda value: epsilon(change(value)),
-          self._target,
-          start,
-          limits=limits,
-          step=step,
-          tolerance=tolerance,
+        lambda value: epsilon(change(value)),
+        self._target,
+        start,
+        limits=limits,
+        step=step,
+        tolerance=tolerance,
       )
 
-    if name == 'gaussian':
+    if name == "gaussian":
       return smallest(self._epsilon, start, step=2.0, tolerance=_TOLERANCE)
     found = smallest(
-        lambda plan: self._rdp(plan, self._few_orders)[0],
-        start,
-        step=2.0,
-        tolerance=_NEAR,
+      lambda plan: self._rdp(plan, self._few_orders)[0],
+      start,
+      step=2.0,
+      tolerance=_NEAR,
     )
     # Only the largest value can be within reach of more orders alone.
     found = limits[1] if found is None else found
-    if name == 'pld':
+    if name == "pld":
       found = smallest(
-          lambda plan: self._pld(plan, _COARSE_PLD_INTERVAL),
-          found,
-          step=1.1,
-          tolerance=PLD_TOLERANCE,
+        lambda plan: self._pld(plan, _COARSE_PLD_INTERVAL),
+        found,
+        step=1.1,
+        tolerance=PLD_TOLERANCE,
       )
       found = limits[1] if found is None else found
-      return smallest(
-          self._epsilon, found, step=1.005, tolerance=PLD_TOLERANCE
-      )
+      return smallest(self._epsilon, found, step=1.005, tolerance=PLD_TOLERANCE)
     while True:
       near = self._orders_near(change(found))
       better = smallest(
-          lambda plan, near=near: self._rdp(plan, near)[0],
-          found,
-          step=1.05,
-          tolerance=_TOLERANCE,
+        lambda plan, near=near: self._rdp(plan, near)[0],
+        found,
+        step=1.05,
+        tolerance=_TOLERANCE,
       )
       # Within this the best order stays among those near.
       if better is None or better > found * (1 - _NEAR):
@@ -299,23 +293,23 @@ class Search:
     return _ALL_ORDERS[max(best - _REACH, 0) : best + _REACH + 1]
 
   def _rdp(
-      self, plan: planning.Plan, orders: Sequence[float]
+    self, plan: planning.Plan, orders: Sequence[float]
   ) -> tuple[float, float]:
     """An upper bound of RDP's epsilon, and the best of the orders."""
     accountant = dp_accounting.rdp.RdpAccountant(
-        orders, plan.participation.neighboring_relation
+      orders, plan.participation.neighboring_relation
     )
     for event, count in plan.composed_events(self._sensitivity):
       accountant.compose(event, count)
     # Rounding makes tiny divergences negative on the way to the value; whether
     # that one can be trusted is for the whole account to say.
     return dp_accounting.rdp.compute_epsilon(
-        orders, np.maximum(accountant.rdp, 0.0), plan.delta
+      orders, np.maximum(accountant.rdp, 0.0), plan.delta
     )
 
   def _pld(self, plan: planning.Plan, interval: float) -> float:
     accountant = dp_accounting.pld.PLDAccountant(
-        plan.participation.neighboring_relation, interval
+      plan.participation.neighboring_relation, interval
     )
     for event, count in plan.composed_events(self._sensitivity):
       accountant.compose(event, count)
@@ -323,13 +317,13 @@ class Search:
 
 
 def _smallest(
-    epsilon: Callable[[float], float],
-    target: float,
-    start: float,
-    *,
-    limits: tuple[float, float],
-    step: float,
-    tolerance: float,
+  epsilon: Callable[[float], float],
+  target: float,
+  start: float,
+  *,
+  limits: tuple[float, float],
+  step: float,
+  tolerance: float,
 ) -> float | None:
   """Smallest value at which a falling epsilon is at most the target.
 
@@ -369,9 +363,7 @@ def _smallest(
   return math.exp(root)
 
 
-def _smallest_integer(
-    holds: Callable[[int], bool], low: int, high: int
-) -> int:
+def _smallest_integer(holds: Callable[[int], bool], low: int, high: int) -> int:
   """Smallest integer above `low` that holds, if `high` does and all above."""
   while high - low > 1:
     middle = (low + high) // 2

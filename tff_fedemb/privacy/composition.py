@@ -21,7 +21,7 @@ RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
 
 
 def mechanism_event(
-    noise_multiplier: float, strategy: strategy_lib.Strategy | None
+  noise_multiplier: float, strategy: strategy_lib.Strategy | None
 ) -> dp_accounting.DpEvent:
   """Returns what one round releases, at a sensitivity of one clip norm.
 
@@ -35,7 +35,7 @@ def mechanism_event(
 
 
 def merge_rounds(
-    history: RoundCounts,
+  history: RoundCounts,
 ) -> list[tuple[dp_accounting.DpEvent, int]]:
   """Returns each event once, with all its rounds: composition has no order."""
   counts = collections.Counter()
@@ -45,10 +45,10 @@ def merge_rounds(
 
 
 def round_event(
-    mechanism_event: dp_accounting.DpEvent,
-    participation: accounting.Participation,
-    *,
-    sensitivity_in_clip_norms: float | None = None,
+  mechanism_event: dp_accounting.DpEvent,
+  participation: accounting.Participation,
+  *,
+  sensitivity_in_clip_norms: float | None = None,
 ) -> dp_accounting.DpEvent:
   """Returns the event of one round, ready for an accountant.
 
@@ -74,23 +74,23 @@ def round_event(
   """
   if not participation.is_sampled:
     raise ValueError(
-        'participation must be sampled anew in every round, found '
-        f'{participation.kind.value}.'
+      "participation must be sampled anew in every round, found "
+      f"{participation.kind.value}."
     )
   check_mechanism_event(mechanism_event, participation)
   if is_noiseless(mechanism_event):
     return dp_accounting.NonPrivateDpEvent()
   return participation.sampled_event(
-      dp_accounting.GaussianDpEvent(
-          mechanism_event.noise_multiplier
-          / check_sensitivity(participation, sensitivity_in_clip_norms)
-      ),
+    dp_accounting.GaussianDpEvent(
+      mechanism_event.noise_multiplier
+      / check_sensitivity(participation, sensitivity_in_clip_norms)
+    ),
   )
 
 
 def check_mechanism_event(
-    mechanism_event: dp_accounting.DpEvent,
-    participation: accounting.Participation,
+  mechanism_event: dp_accounting.DpEvent,
+  participation: accounting.Participation,
 ) -> None:
   """Refuses an event that cannot be accounted for.
 
@@ -107,28 +107,28 @@ def check_mechanism_event(
   if isinstance(mechanism_event, strategy_lib.CorrelatedGaussianDpEvent):
     if participation.is_sampled:
       raise ValueError(
-          'participation must be min_separation for the noise of strategy '
-          f'{mechanism_event.strategy.name}, which is correlated over rounds: '
-          'amplification by sampling assumes fresh noise in every round; '
-          f'found {participation.kind.value}.'
+        "participation must be min_separation for the noise of strategy "
+        f"{mechanism_event.strategy.name}, which is correlated over rounds: "
+        "amplification by sampling assumes fresh noise in every round; "
+        f"found {participation.kind.value}."
       )
   elif not isinstance(mechanism_event, dp_accounting.GaussianDpEvent):
     raise ValueError(
-        'mechanism_event must be a GaussianDpEvent, a '
-        'CorrelatedGaussianDpEvent or a NonPrivateDpEvent, found '
-        f'{mechanism_event!r}.'
+      "mechanism_event must be a GaussianDpEvent, a "
+      "CorrelatedGaussianDpEvent or a NonPrivateDpEvent, found "
+      f"{mechanism_event!r}."
     )
   checks.check_noise_multiplier(mechanism_event.noise_multiplier)
 
 
 def is_noiseless(mechanism_event: dp_accounting.DpEvent) -> bool:
   """Whether a round with this event protects nobody."""
-  return getattr(mechanism_event, 'noise_multiplier', 0) == 0
+  return getattr(mechanism_event, "noise_multiplier", 0) == 0
 
 
 def check_sensitivity(
-    participation: accounting.Participation,
-    sensitivity_in_clip_norms: float | None,
+  participation: accounting.Participation,
+  sensitivity_in_clip_norms: float | None,
 ) -> float:
   """Returns the sensitivity of a round's sum, the participation's if None.
 
@@ -138,20 +138,20 @@ def check_sensitivity(
   if sensitivity_in_clip_norms is None:
     return participation.sensitivity_in_clip_norms
   if not checks.is_number(sensitivity_in_clip_norms) or (
-      sensitivity_in_clip_norms <= 0
+    sensitivity_in_clip_norms <= 0
   ):
     raise ValueError(
-        'sensitivity_in_clip_norms must be a positive finite number, found '
-        f'{sensitivity_in_clip_norms!r}.'
+      "sensitivity_in_clip_norms must be a positive finite number, found "
+      f"{sensitivity_in_clip_norms!r}."
     )
   return sensitivity_in_clip_norms
 
 
 def composed_events(
-    mechanism_counts: RoundCounts,
-    participation: accounting.Participation,
-    *,
-    sensitivity_in_clip_norms: float | None = None,
+  mechanism_counts: RoundCounts,
+  participation: accounting.Participation,
+  *,
+  sensitivity_in_clip_norms: float | None = None,
 ) -> list[tuple[dp_accounting.DpEvent, int]]:
   """Returns the events whose composition is the cost of all rounds.
 
@@ -177,8 +177,8 @@ def composed_events(
       with others, or the strategy's sensitivity is not known.
   """
   counts = [
-      (event, checks.check_integer('count', count, minimum=0))
-      for event, count in mechanism_counts
+    (event, checks.check_integer("count", count, minimum=0))
+    for event, count in mechanism_counts
   ]
   for event, _ in counts:
     check_mechanism_event(event, participation)
@@ -188,20 +188,20 @@ def composed_events(
   counts = [(event, count) for event, count in counts if count]
   if participation.is_sampled:
     return [
-        (
-            round_event(
-                event,
-                participation,
-                sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-            ),
-            count,
-        )
-        for event, count in counts
+      (
+        round_event(
+          event,
+          participation,
+          sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+        ),
+        count,
+      )
+      for event, count in counts
     ]
   sensitivity = check_sensitivity(participation, sensitivity_in_clip_norms)
   if any(
-      isinstance(event, strategy_lib.CorrelatedGaussianDpEvent)
-      for event, _ in counts
+    isinstance(event, strategy_lib.CorrelatedGaussianDpEvent)
+    for event, _ in counts
   ):
     return _correlated(counts, participation, sensitivity)
   left = participation.participations(sum(count for _, count in counts))
@@ -210,35 +210,39 @@ def composed_events(
     used = min(count, left)
     left -= used
     if used:
-      events.append((
+      events.append(
+        (
           dp_accounting.GaussianDpEvent(event.noise_multiplier / sensitivity),
           used,
-      ))
+        )
+      )
   return events
 
 
 def _correlated(
-    counts: RoundCounts,
-    participation: accounting.Participation,
-    sensitivity: float,
+  counts: RoundCounts,
+  participation: accounting.Participation,
+  sensitivity: float,
 ) -> list[tuple[dp_accounting.DpEvent, int]]:
   if len({event for event, _ in counts}) > 1:
     raise ValueError(
-        'mechanism_event must be the same in all rounds where noise is '
-        f'correlated over rounds, found {[event for event, _ in counts]}.'
+      "mechanism_event must be the same in all rounds where noise is "
+      f"correlated over rounds, found {[event for event, _ in counts]}."
     )
   event = counts[0][0]
   of_strategy = strategy_sensitivity(counts, participation)
-  return [(
+  return [
+    (
       dp_accounting.GaussianDpEvent(
-          event.noise_multiplier / (sensitivity * of_strategy)
+        event.noise_multiplier / (sensitivity * of_strategy)
       ),
       1,
-  )]
+    )
+  ]
 
 
 def strategy_sensitivity(
-    mechanism_counts: RoundCounts, participation: accounting.Participation
+  mechanism_counts: RoundCounts, participation: accounting.Participation
 ) -> float | None:
   """Sensitivity of the strategy over the run; None without correlated noise.
 
@@ -249,8 +253,8 @@ def strategy_sensitivity(
   for event, _ in mechanism_counts:
     if isinstance(event, strategy_lib.CorrelatedGaussianDpEvent):
       return event.strategy.sensitivity(
-          sum(count for _, count in mechanism_counts),
-          min_separation=participation.min_separation,
-          max_participations=participation.max_participations,
+        sum(count for _, count in mechanism_counts),
+        min_separation=participation.min_separation,
+        max_participations=participation.max_participations,
       )
   return None

@@ -22,9 +22,9 @@ from tff_fedemb.privacy import gaussian_accountant
 PLD_EPSILON_LIMIT = 50.0
 
 _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
-    'rdp': dp_accounting.rdp.RdpAccountant,
-    'pld': dp_accounting.pld.PLDAccountant,
-    'gaussian': gaussian_accountant.GaussianAccountant,
+  "rdp": dp_accounting.rdp.RdpAccountant,
+  "pld": dp_accounting.pld.PLDAccountant,
+  "gaussian": gaussian_accountant.GaussianAccountant,
 }
 
 
@@ -33,7 +33,7 @@ class RoundingError(ValueError):
 
 
 def create_accountant(
-    name: str, neighboring_relation: dp_accounting.NeighboringRelation
+  name: str, neighboring_relation: dp_accounting.NeighboringRelation
 ) -> dp_accounting.PrivacyAccountant:
   """Returns an empty accountant.
 
@@ -47,19 +47,19 @@ def create_accountant(
   """
   if name not in _ACCOUNTANTS:
     raise ValueError(
-        f'accountant must be one of {sorted(_ACCOUNTANTS)}, found {name!r}.'
+      f"accountant must be one of {sorted(_ACCOUNTANTS)}, found {name!r}."
     )
   if name in accounting.accountants_of_relation(neighboring_relation):
     return _ACCOUNTANTS[name](neighboring_relation=neighboring_relation)
   raise ValueError(
-      f'accountant must support {neighboring_relation}, found {name!r}: '
-      'only rdp has an event for sampling without replacement (fixed-size '
-      'participation), and gaussian has none for any sampling.'
+    f"accountant must support {neighboring_relation}, found {name!r}: "
+    "only rdp has an event for sampling without replacement (fixed-size "
+    "participation), and gaussian has none for any sampling."
   )
 
 
 def current_epsilon(
-    accountant: dp_accounting.PrivacyAccountant, delta: float
+  accountant: dp_accounting.PrivacyAccountant, delta: float
 ) -> float:
   """Returns the accountant's epsilon, refusing one that is not a number.
 
@@ -71,26 +71,26 @@ def current_epsilon(
   if isinstance(accountant, dp_accounting.rdp.RdpAccountant):
     if any(value < 0 for value in accountant.rdp):
       raise RoundingError(
-          'noise_multiplier must be smaller for the arithmetic of the rdp '
-          'accountant, to which the divergence is lost in rounding, found '
-          f'{accountant.ledger}.'
+        "noise_multiplier must be smaller for the arithmetic of the rdp "
+        "accountant, to which the divergence is lost in rounding, found "
+        f"{accountant.ledger}."
       )
     # `RdpAccountant` turns a NaN among its divergences into epsilon 0.
     broken = any(math.isnan(value) for value in accountant.rdp)
   epsilon = float(accountant.get_epsilon(delta))
   if broken or math.isnan(epsilon):
     raise ValueError(
-        f'epsilon must be a number, found NaN after {accountant.ledger}.'
+      f"epsilon must be a number, found NaN after {accountant.ledger}."
     )
   return epsilon
 
 
 def epsilon_of(
-    event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
-    delta: float,
-    *,
-    accountant: str,
-    neighboring_relation: dp_accounting.NeighboringRelation,
+  event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
+  delta: float,
+  *,
+  accountant: str,
+  neighboring_relation: dp_accounting.NeighboringRelation,
 ) -> float:
   """Returns the epsilon of a sequence of rounds at `delta`.
 
@@ -119,11 +119,11 @@ def epsilon_of(
   ledger = create_accountant(accountant, neighboring_relation)
   counts = []
   for event, count in event_counts:
-    count = checks.check_integer('count', count, minimum=0)
+    count = checks.check_integer("count", count, minimum=0)
     if not ledger.supports(event):
       raise ValueError(
-          f'event must be supported by the {accountant!r} accountant under '
-          f'{neighboring_relation}, found {event!r}.'
+        f"event must be supported by the {accountant!r} accountant under "
+        f"{neighboring_relation}, found {event!r}."
       )
     if count:
       counts.append((event, count))
@@ -134,24 +134,24 @@ def epsilon_of(
     return current_epsilon(ledger, delta)
 
   return cache.remember(
-      'epsilon_of',
-      {
-          'events': [[repr(event), count] for event, count in counts],
-          'delta': delta,
-          'accountant': accountant,
-          'neighboring_relation': neighboring_relation.name,
-      },
-      compute,
+    "epsilon_of",
+    {
+      "events": [[repr(event), count] for event, count in counts],
+      "delta": delta,
+      "accountant": accountant,
+      "neighboring_relation": neighboring_relation.name,
+    },
+    compute,
   )
 
 
 def epsilon_by_accountant(
-    mechanism_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
-    participation: accounting.Participation,
-    delta: float,
-    *,
-    accountants: Sequence[str] | None = None,
-    sensitivity_in_clip_norms: float | None = None,
+  mechanism_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
+  participation: accounting.Participation,
+  delta: float,
+  *,
+  accountants: Sequence[str] | None = None,
+  sensitivity_in_clip_norms: float | None = None,
 ) -> dict[str, float]:
   """Returns the epsilon of the same rounds by each accountant.
 
@@ -174,32 +174,31 @@ def epsilon_by_accountant(
   """
   accountants = accounting.select_accountants(participation, accountants)
   counts = composition.composed_events(
-      mechanism_counts,
-      participation,
-      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+    mechanism_counts,
+    participation,
+    sensitivity_in_clip_norms=sensitivity_in_clip_norms,
   )
   epsilons = {}
   for name in accountants:
     if (
-        name == 'pld'
-        and PLD_EPSILON_LIMIT < epsilons.get('rdp', 0.0) < math.inf
+      name == "pld" and PLD_EPSILON_LIMIT < epsilons.get("rdp", 0.0) < math.inf
     ):
       continue
     epsilons[name] = epsilon_of(
-        counts,
-        delta,
-        accountant=name,
-        neighboring_relation=participation.neighboring_relation,
+      counts,
+      delta,
+      accountant=name,
+      neighboring_relation=participation.neighboring_relation,
     )
   return epsilons
 
 
 def check_pld(
-    mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
-    delta: float,
-    *,
-    accountants: Sequence[str],
+  mechanism_counts: composition.RoundCounts,
+  participation: accounting.Participation,
+  delta: float,
+  *,
+  accountants: Sequence[str],
 ) -> None:
   """Refuses PLD as the only accountant where it would take minutes.
 
@@ -212,19 +211,19 @@ def check_pld(
   Raises:
     ValueError: If RDP's epsilon exceeds `PLD_EPSILON_LIMIT`.
   """
-  if tuple(accountants) != ('pld',):
+  if tuple(accountants) != ("pld",):
     return
   try:
     rdp = epsilon_by_accountant(
-        mechanism_counts, participation, delta, accountants=('rdp',)
-    )['rdp']
+      mechanism_counts, participation, delta, accountants=("rdp",)
+    )["rdp"]
   except RoundingError:
     return
   if PLD_EPSILON_LIMIT < rdp < math.inf:
     raise ValueError(
-        f'accountant must be rdp where its epsilon exceeds '
-        f'{PLD_EPSILON_LIMIT:g} (here {rdp:.4g}): pld would take minutes for a '
-        'figure that protects nobody; found pld.'
+      f"accountant must be rdp where its epsilon exceeds "
+      f"{PLD_EPSILON_LIMIT:g} (here {rdp:.4g}): pld would take minutes for a "
+      "figure that protects nobody; found pld."
     )
 
 
@@ -236,8 +235,8 @@ def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:
 
 
 def zcdp(
-    mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
+  mechanism_counts: composition.RoundCounts,
+  participation: accounting.Participation,
 ) -> float | None:
   """Returns rho of zero-concentrated DP; None where sampling amplifies.
 
@@ -259,10 +258,10 @@ def zcdp(
     return None
   # Of Gaussian mechanisms the divergence of order a is exactly rho a.
   accountant = dp_accounting.rdp.RdpAccountant(
-      orders=[2.0], neighboring_relation=participation.neighboring_relation
+    orders=[2.0], neighboring_relation=participation.neighboring_relation
   )
   for event, count in composition.composed_events(
-      mechanism_counts, participation
+    mechanism_counts, participation
   ):
     accountant.compose(event, count)
   return float(accountant.rdp[0]) / 2.0

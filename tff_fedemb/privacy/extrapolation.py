@@ -94,48 +94,48 @@ class Extrapolation:
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
     return report.json_safe(
-        dataclasses.asdict(self)
-        | {
-            'simulated_participation': self.simulated_participation.to_json(),
-            'participation': self.participation.to_json(),
-        }
+      dataclasses.asdict(self)
+      | {
+        "simulated_participation": self.simulated_participation.to_json(),
+        "participation": self.participation.to_json(),
+      }
     )
 
   def to_text(self) -> str:
     """Returns both readings side by side, with the assumptions."""
     lines = [
-        'EXTRAPOLATION, not the cost of the run: '
-        f'{self.rounds:,} rounds at noise multiplier '
-        f'{self.noise_multiplier:g}, delta {self.delta:g}',
-        f'{self.participation.sampling}; {self.neighboring_relation}',
-        '',
-        f'{"reading":<12}{"Delta":>6}{"epsilon":>10}  protects',
+      "EXTRAPOLATION, not the cost of the run: "
+      f"{self.rounds:,} rounds at noise multiplier "
+      f"{self.noise_multiplier:g}, delta {self.delta:g}",
+      f"{self.participation.sampling}; {self.neighboring_relation}",
+      "",
+      f"{'reading':<12}{'Delta':>6}{'epsilon':>10}  protects",
     ]
     lines += [
-        f'{reading.name:<12}{reading.sensitivity_in_clip_norms:>4g} C'
-        f'{_round(reading.epsilon):>10}  {reading.protects}'
-        for reading in (self.user_level, self.authors)
+      f"{reading.name:<12}{reading.sensitivity_in_clip_norms:>4g} C"
+      f"{_round(reading.epsilon):>10}  {reading.protects}"
+      for reading in (self.user_level, self.authors)
     ]
-    lines += ['', 'Assumptions:']
-    lines += [f'- {assumption}' for assumption in self.assumptions]
-    return '\n'.join(lines)
+    lines += ["", "Assumptions:"]
+    lines += [f"- {assumption}" for assumption in self.assumptions]
+    return "\n".join(lines)
 
 
 def _round(epsilon: float) -> str:
   """Two decimals as in the published table, or two digits where those are 0."""
-  return f'{epsilon:.2f}' if epsilon >= 0.1 else f'{epsilon:.2g}'
+  return f"{epsilon:.2f}" if epsilon >= 0.1 else f"{epsilon:.2g}"
 
 
 def extrapolate(
-    *,
-    rounds: int,
-    noise_multiplier: float,
-    participation: accounting.Participation,
-    strategy: strategy_lib.Strategy | None = None,
-    num_users: int = 10_000_000,
-    cohort_factor: float = 64,
-    delta: float = 1e-7,
-    accountants: Sequence[str] | None = None,
+  *,
+  rounds: int,
+  noise_multiplier: float,
+  participation: accounting.Participation,
+  strategy: strategy_lib.Strategy | None = None,
+  num_users: int = 10_000_000,
+  cohort_factor: float = 64,
+  delta: float = 1e-7,
+  accountants: Sequence[str] | None = None,
 ) -> Extrapolation:
   """Returns the cost of a simulated run with a larger population and cohort.
 
@@ -168,45 +168,45 @@ def extrapolate(
   checks.check_delta(delta)
   if not 0 < cohort_factor < math.inf:
     raise ValueError(
-        f'cohort_factor must be positive and finite, found {cohort_factor!r}.'
+      f"cohort_factor must be positive and finite, found {cohort_factor!r}."
     )
   users_per_round = cohort_factor * participation.users_per_round
   if users_per_round > num_users:
     raise ValueError(
-        'cohort_factor x users_per_round must be at most num_users '
-        f'({num_users:,}), found {users_per_round:,}.'
+      "cohort_factor x users_per_round must be at most num_users "
+      f"({num_users:,}), found {users_per_round:,}."
     )
   if float(users_per_round).is_integer():
     users_per_round = int(users_per_round)
   larger = dataclasses.replace(
-      participation,
-      num_users=num_users,
-      users_per_round=users_per_round,
-      min_separation=(
-          None
-          if participation.is_sampled
-          else math.ceil(num_users / users_per_round)
-      ),
-      max_participations=None,
+    participation,
+    num_users=num_users,
+    users_per_round=users_per_round,
+    min_separation=(
+      None
+      if participation.is_sampled
+      else math.ceil(num_users / users_per_round)
+    ),
+    max_participations=None,
   )
   larger_noise_multiplier = float(cohort_factor * noise_multiplier)
   event = composition.mechanism_event(larger_noise_multiplier, strategy)
   counts = [(event, rounds)]
   epsilon_lib.check_pld(
-      counts,
-      larger,
-      delta,
-      accountants=accounting.select_accountants(larger, accountants),
+    counts,
+    larger,
+    delta,
+    accountants=accounting.select_accountants(larger, accountants),
   )
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
     def ask(names: Sequence[str] | None) -> dict[str, float]:
       return epsilon_lib.epsilon_by_accountant(
-          counts,
-          larger,
-          delta,
-          accountants=names,
-          sensitivity_in_clip_norms=sensitivity,
+        counts,
+        larger,
+        delta,
+        accountants=names,
+        sensitivity_in_clip_norms=sensitivity,
       )
 
     try:
@@ -214,73 +214,72 @@ def extrapolate(
     except epsilon_lib.RoundingError:
       # Of so much noise, which a simulation need not have, PLD still gives an
       # upper bound. RDP breaks down under Poisson sampling alone.
-      epsilons = ask(('pld',))
+      epsilons = ask(("pld",))
     accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
 
   user_level = read(
-      'user-level',
-      f'one user: {larger.neighboring_relation_in_words}',
-      larger.sensitivity_in_clip_norms,
+    "user-level",
+    f"one user: {larger.neighboring_relation_in_words}",
+    larger.sensitivity_in_clip_norms,
   )
   same = user_level.sensitivity_in_clip_norms == 1
   return Extrapolation(
-      user_level=user_level,
-      authors=(
-          dataclasses.replace(user_level, name='authors')
-          if same
-          else read('authors', accounting.VIRTUAL_CLIENT_UNIT, 1.0)
-      ),
-      rounds=rounds,
-      delta=float(delta),
-      cohort_factor=float(cohort_factor),
-      simulated_noise_multiplier=float(noise_multiplier),
-      simulated_participation=participation,
-      noise_multiplier=larger_noise_multiplier,
-      participation=larger,
-      neighboring_relation=larger.neighboring_relation_in_words,
-      assumptions=_assumptions(
-          participation, larger, noise_multiplier, cohort_factor, delta
-      ),
-      zcdp=epsilon_lib.zcdp(counts, larger),
+    user_level=user_level,
+    authors=(
+      dataclasses.replace(user_level, name="authors")
+      if same
+      else read("authors", accounting.VIRTUAL_CLIENT_UNIT, 1.0)
+    ),
+    rounds=rounds,
+    delta=float(delta),
+    cohort_factor=float(cohort_factor),
+    simulated_noise_multiplier=float(noise_multiplier),
+    simulated_participation=participation,
+    noise_multiplier=larger_noise_multiplier,
+    participation=larger,
+    neighboring_relation=larger.neighboring_relation_in_words,
+    assumptions=_assumptions(
+      participation, larger, noise_multiplier, cohort_factor, delta
+    ),
+    zcdp=epsilon_lib.zcdp(counts, larger),
   )
 
 
 def _assumptions(
-    simulated: accounting.Participation,
-    larger: accounting.Participation,
-    noise_multiplier: float,
-    cohort_factor: float,
-    delta: float,
+  simulated: accounting.Participation,
+  larger: accounting.Participation,
+  noise_multiplier: float,
+  cohort_factor: float,
+  delta: float,
 ) -> tuple[str, ...]:
   assumptions = [
-      'The simulation had '
-      f'{checks.count_in_words(simulated.users_per_round)} of '
-      f'{simulated.num_users:,} users a round at noise multiplier '
-      f'{noise_multiplier:g}; the cost is that of '
-      f'{checks.count_in_words(larger.users_per_round)} of '
-      f'{larger.num_users:,} at {cohort_factor:g} times the noise.',
-      'The noise on the mean update is the same in both; the accuracy is '
-      'assumed, not measured, to carry over to the larger cohort.',
-      'The larger population exists, its users resemble the simulated ones, '
-      'and they are sampled as stated.',
+    "The simulation had "
+    f"{checks.count_in_words(simulated.users_per_round)} of "
+    f"{simulated.num_users:,} users a round at noise multiplier "
+    f"{noise_multiplier:g}; the cost is that of "
+    f"{checks.count_in_words(larger.users_per_round)} of "
+    f"{larger.num_users:,} at {cohort_factor:g} times the noise.",
+    "The noise on the mean update is the same in both; the accuracy is "
+    "assumed, not measured, to carry over to the larger cohort.",
+    "The larger population exists, its users resemble the simulated ones, "
+    "and they are sampled as stated.",
   ]
   if not larger.is_sampled:
     assumptions.append(
-        'Users of the larger population take part once in every pass over it, '
-        f'{larger.min_separation:,} rounds apart instead of '
-        f'{simulated.min_separation:,}.'
+      "Users of the larger population take part once in every pass over it, "
+      f"{larger.min_separation:,} rounds apart instead of "
+      f"{simulated.min_separation:,}."
     )
   if larger.sensitivity_in_clip_norms != 1:
     assumptions.append(
-        "The authors' reading counts a change of one clip norm where one user "
-        f'can cause {larger.sensitivity_in_clip_norms:g}; it '
-        f'{accounting.VIRTUAL_CLIENT_UNIT}. It is there to be compared with '
-        'published figures and guarantees nothing to a user.'
+      "The authors' reading counts a change of one clip norm where one user "
+      f"can cause {larger.sensitivity_in_clip_norms:g}; it "
+      f"{accounting.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
+      "published figures and guarantees nothing to a user."
     )
   if delta >= 1 / larger.num_users:
     assumptions.append(
-        f'delta {delta:g} is not below 1 / num_users = '
-        f'{1 / larger.num_users:g}.'
+      f"delta {delta:g} is not below 1 / num_users = {1 / larger.num_users:g}."
     )
   return tuple(assumptions)

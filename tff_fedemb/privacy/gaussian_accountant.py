@@ -33,10 +33,10 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
   """
 
   def __init__(
-      self,
-      neighboring_relation: dp_accounting.NeighboringRelation = (
-          dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-      ),
+    self,
+    neighboring_relation: dp_accounting.NeighboringRelation = (
+      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    ),
   ):
     """Creates an empty accountant."""
     super().__init__(neighboring_relation)
@@ -60,13 +60,13 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
     if isinstance(event, dp_accounting.GaussianDpEvent):
       if do_compose:
         self._precision += (
-            count / event.noise_multiplier**2
-            if event.noise_multiplier
-            else math.inf
+          count / event.noise_multiplier**2
+          if event.noise_multiplier
+          else math.inf
         )
       return None
     return self.CompositionErrorDetails(
-        invalid_event=event, error_message='Unsupported event.'
+      invalid_event=event, error_message="Unsupported event."
     )
 
   def get_delta(self, target_epsilon: float) -> float:
@@ -85,12 +85,12 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
     while self.get_delta(high) > target_delta:
       high *= 2.0
     root = optimize.brentq(
-        lambda epsilon: self.get_delta(epsilon) - target_delta,
-        0.0,
-        high,
-        # Relative alone: epsilon itself may be tiny.
-        xtol=1e-300,
-        rtol=_TOLERANCE,
+      lambda epsilon: self.get_delta(epsilon) - target_delta,
+      0.0,
+      high,
+      # Relative alone: epsilon itself may be tiny.
+      xtol=1e-300,
+      rtol=_TOLERANCE,
     )
     # To the side where the guarantee holds.
     step = _TOLERANCE

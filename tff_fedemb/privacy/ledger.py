@@ -22,18 +22,18 @@ from tff_fedemb.privacy import trace_check
 from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
 
-_FORMAT = 'tff_fedemb.privacy.ledger'
+_FORMAT = "tff_fedemb.privacy.ledger"
 _VERSION = 1
 
 # Events that a stored ledger may hold, with their parameters.
 _EVENT_CLASSES: dict[str, tuple[type[dp_accounting.DpEvent], tuple[str, ...]]]
 _EVENT_CLASSES = {
-    'CorrelatedGaussianDpEvent': (
-        strategy_lib.CorrelatedGaussianDpEvent,
-        ('noise_multiplier', 'strategy'),
-    ),
-    'GaussianDpEvent': (dp_accounting.GaussianDpEvent, ('noise_multiplier',)),
-    'NonPrivateDpEvent': (dp_accounting.NonPrivateDpEvent, ()),
+  "CorrelatedGaussianDpEvent": (
+    strategy_lib.CorrelatedGaussianDpEvent,
+    ("noise_multiplier", "strategy"),
+  ),
+  "GaussianDpEvent": (dp_accounting.GaussianDpEvent, ("noise_multiplier",)),
+  "NonPrivateDpEvent": (dp_accounting.NonPrivateDpEvent, ()),
 }
 
 _Run = tuple[dp_accounting.DpEvent, int]
@@ -50,11 +50,11 @@ class Ledger:
   """
 
   def __init__(
-      self,
-      participation: accounting.Participation,
-      *,
-      delta: float,
-      accountants: Sequence[str] | None = None,
+    self,
+    participation: accounting.Participation,
+    *,
+    delta: float,
+    accountants: Sequence[str] | None = None,
   ):
     """Creates an empty ledger.
 
@@ -71,7 +71,7 @@ class Ledger:
     self._participation = participation
     self._delta = float(delta)
     self._accountants = accounting.select_accountants(
-        participation, accountants
+      participation, accountants
     )
     self._history: list[_Run] = []
 
@@ -116,15 +116,15 @@ class Ledger:
     composition.check_mechanism_event(mechanism_event, self._participation)
     correlated = strategy_lib.CorrelatedGaussianDpEvent
     if (
-        self._history
-        and mechanism_event != self._history[-1][0]
-        and isinstance(mechanism_event, correlated)
-        | isinstance(self._history[-1][0], correlated)
+      self._history
+      and mechanism_event != self._history[-1][0]
+      and isinstance(mechanism_event, correlated)
+      | isinstance(self._history[-1][0], correlated)
     ):
       raise ValueError(
-          'mechanism_event must be the same in all rounds where noise is '
-          f'correlated over rounds, found {mechanism_event} after '
-          f'{self._history[-1][0]}.'
+        "mechanism_event must be the same in all rounds where noise is "
+        f"correlated over rounds, found {mechanism_event} after "
+        f"{self._history[-1][0]}."
       )
     if self._history and self._history[-1][0] == mechanism_event:
       self._history[-1] = (mechanism_event, self._history[-1][1] + 1)
@@ -146,7 +146,7 @@ class Ledger:
     return self._epsilon(self._check_accountant(accountant), self._history)
 
   def epsilon_curve(
-      self, rounds: Sequence[int], *, accountant: str | None = None
+    self, rounds: Sequence[int], *, accountant: str | None = None
   ) -> list[float]:
     """Returns epsilon after each of the given numbers of rounds.
 
@@ -160,22 +160,21 @@ class Ledger:
     """
     accountant = self._check_accountant(accountant)
     rounds = [
-        checks.check_integer('rounds', number, minimum=0)
-        for number in rounds
+      checks.check_integer("rounds", number, minimum=0) for number in rounds
     ]
     for number in rounds:
       if number > self.rounds:
         raise ValueError(
-            f'rounds must be at most {self.rounds}, found {number}.'
+          f"rounds must be at most {self.rounds}, found {number}."
         )
     epsilons = {
-        number: self._epsilon(accountant, _prefix(self._history, number))
-        for number in sorted(set(rounds))
+      number: self._epsilon(accountant, _prefix(self._history, number))
+      for number in sorted(set(rounds))
     }
     return [epsilons[number] for number in rounds]
 
   def report(
-      self, trace: participation_trace.TraceReader | None = None
+    self, trace: participation_trace.TraceReader | None = None
   ) -> report_lib.PrivacyReport:
     """Returns the whole account of the rounds so far.
 
@@ -189,35 +188,35 @@ class Ledger:
     observed = None
     if trace is not None:
       observed = participation_check.observe(
-          trace, rounds=min(self.rounds, trace.num_rounds)
+        trace, rounds=min(self.rounds, trace.num_rounds)
       )
       trace_check.check(self._participation, observed, rounds=self.rounds)
     return report_lib.create_report(
-        composition.merge_rounds(self._history),
-        self._participation,
-        self._delta,
-        accountants=self._accountants,
-        observed=observed,
+      composition.merge_rounds(self._history),
+      self._participation,
+      self._delta,
+      accountants=self._accountants,
+      observed=observed,
     )
 
   def to_json(self) -> str:
     """Returns the ledger as text, for a checkpoint."""
     return json.dumps(
-        {
-            'format': _FORMAT,
-            'version': _VERSION,
-            'participation': self._participation.to_json(),
-            'delta': self._delta,
-            'accountants': self._accountants,
-            'history': [
-                [_event_to_json(event), count] for event, count in self._history
-            ],
-        },
-        allow_nan=False,
+      {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "participation": self._participation.to_json(),
+        "delta": self._delta,
+        "accountants": self._accountants,
+        "history": [
+          [_event_to_json(event), count] for event, count in self._history
+        ],
+      },
+      allow_nan=False,
     )
 
   @classmethod
-  def from_json(cls, text: str) -> 'Ledger':
+  def from_json(cls, text: str) -> "Ledger":
     """Inverse of `to_json`.
 
     Raises:
@@ -227,19 +226,19 @@ class Ledger:
     values = json.loads(text)
     found = None
     if isinstance(values, dict):
-      found = (values.get('format'), values.get('version'))
+      found = (values.get("format"), values.get("version"))
     if found != (_FORMAT, _VERSION):
       raise ValueError(
-          f'ledger must be of format and version {(_FORMAT, _VERSION)}, '
-          f'found {found}.'
+        f"ledger must be of format and version {(_FORMAT, _VERSION)}, "
+        f"found {found}."
       )
     ledger = cls(
-        accounting.Participation.from_json(values['participation']),
-        delta=values['delta'],
-        accountants=values['accountants'],
+      accounting.Participation.from_json(values["participation"]),
+      delta=values["delta"],
+      accountants=values["accountants"],
     )
-    for event_values, count in values['history']:
-      checks.check_integer('count', count, minimum=1)
+    for event_values, count in values["history"]:
+      checks.check_integer("count", count, minimum=1)
       ledger.record_round(_event_from_json(event_values))
       event, recorded = ledger._history[-1]
       ledger._history[-1] = (event, recorded + count - 1)
@@ -253,14 +252,14 @@ class Ledger:
   __hash__ = None  # A ledger changes with every round.
 
   def __repr__(self) -> str:
-    return f'Ledger.from_json({self.to_json()!r})'
+    return f"Ledger.from_json({self.to_json()!r})"
 
   def _identity(self) -> tuple[Any, ...]:
     return (
-        self._participation,
-        self._delta,
-        self._accountants,
-        self._history,
+      self._participation,
+      self._delta,
+      self._accountants,
+      self._history,
     )
 
   def _check_accountant(self, name: str | None) -> str:
@@ -268,16 +267,16 @@ class Ledger:
       return self._accountants[0]
     if name not in self._accountants:
       raise ValueError(
-          f'accountant must be one of {self._accountants}, found {name!r}.'
+        f"accountant must be one of {self._accountants}, found {name!r}."
       )
     return name
 
   def _epsilon(self, accountant: str, history: Sequence[_Run]) -> float:
     return epsilon_lib.epsilon_by_accountant(
-        composition.merge_rounds(history),
-        self._participation,
-        self._delta,
-        accountants=(accountant,),
+      composition.merge_rounds(history),
+      self._participation,
+      self._delta,
+      accountants=(accountant,),
     )[accountant]
 
 
@@ -295,24 +294,24 @@ def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
   name = type(event).__name__
   _, parameters = _EVENT_CLASSES[name]
   values = {parameter: getattr(event, parameter) for parameter in parameters}
-  if 'strategy' in values:
-    values['strategy'] = strategies.to_json(values['strategy'])
-  return {'class': name} | values
+  if "strategy" in values:
+    values["strategy"] = strategies.to_json(values["strategy"])
+  return {"class": name} | values
 
 
 def _event_from_json(values: dict[str, Any]) -> dp_accounting.DpEvent:
-  name = values.get('class')
+  name = values.get("class")
   if name not in _EVENT_CLASSES:
     raise ValueError(
-        f'event class must be one of {sorted(_EVENT_CLASSES)}, found {name!r}.'
+      f"event class must be one of {sorted(_EVENT_CLASSES)}, found {name!r}."
     )
   event_class, parameters = _EVENT_CLASSES[name]
-  if set(values) != {'class', *parameters}:
+  if set(values) != {"class", *parameters}:
     raise ValueError(
-        f'{name} must have the parameters {parameters}, found '
-        f'{sorted(set(values) - {"class"})}.'
+      f"{name} must have the parameters {parameters}, found "
+      f"{sorted(set(values) - {'class'})}."
     )
   values = {parameter: values[parameter] for parameter in parameters}
-  if 'strategy' in values:
-    values['strategy'] = strategies.from_json(values['strategy'])
+  if "strategy" in values:
+    values["strategy"] = strategies.from_json(values["strategy"])
   return event_class(**values)

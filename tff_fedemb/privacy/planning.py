@@ -28,18 +28,18 @@ from tff_fedemb.strategies import tree
 
 def default_delta(num_users: int) -> float:
   """N^-1.1 rounded to one digit, and always below 1 / N."""
-  rounded = float(f'{num_users**-1.1:.0e}')
+  rounded = float(f"{num_users**-1.1:.0e}")
   return rounded if rounded < 1.0 / num_users else 0.5 / num_users
 
 
 def create_participation(
-    kind: str,
-    *,
-    num_users: int,
-    users_per_round: float,
-    users_per_client: int = 1,
-    min_separation: int | None = None,
-    max_participations: int | None = None,
+  kind: str,
+  *,
+  num_users: int,
+  users_per_round: float,
+  users_per_client: int = 1,
+  min_separation: int | None = None,
+  max_participations: int | None = None,
 ) -> accounting.Participation:
   """Returns who takes part, in whole passes unless told otherwise.
 
@@ -57,27 +57,27 @@ def create_participation(
   """
   kinds = [known.value for known in accounting.ParticipationKind]
   if kind not in kinds:
-    raise ValueError(f'participation must be one of {kinds}, found {kind!r}.')
+    raise ValueError(f"participation must be one of {kinds}, found {kind!r}.")
   if not checks.is_number(users_per_round) or users_per_round <= 0:
     raise ValueError(
-        'users_per_round must be a positive finite number, found '
-        f'{users_per_round!r}.'
+      "users_per_round must be a positive finite number, found "
+      f"{users_per_round!r}."
     )
   if float(users_per_round).is_integer():
     users_per_round = int(users_per_round)
   kind = accounting.ParticipationKind(kind)
   if (
-      kind is accounting.ParticipationKind.MIN_SEPARATION
-      and min_separation is None
+    kind is accounting.ParticipationKind.MIN_SEPARATION
+    and min_separation is None
   ):
     min_separation = max(math.ceil(num_users / users_per_round), 1)
   return accounting.Participation(
-      kind,
-      num_users=num_users,
-      users_per_round=users_per_round,
-      users_per_client=users_per_client,
-      min_separation=min_separation,
-      max_participations=max_participations,
+    kind,
+    num_users=num_users,
+    users_per_round=users_per_round,
+    users_per_client=users_per_client,
+    min_separation=min_separation,
+    max_participations=max_participations,
   )
 
 
@@ -121,31 +121,31 @@ class Plan:
   def __post_init__(self):
     if self.mechanism not in MECHANISMS:
       raise ValueError(
-          f'mechanism must be one of {sorted(MECHANISMS)}, found '
-          f'{self.mechanism!r}.'
+        f"mechanism must be one of {sorted(MECHANISMS)}, found "
+        f"{self.mechanism!r}."
       )
     own = MECHANISMS[self.mechanism].option
-    for name in ('restart_every', 'num_buffers', 'num_bands'):
+    for name in ("restart_every", "num_buffers", "num_bands"):
       value = getattr(self, name)
       if value is not None and name != own:
         raise ValueError(
-            f'{name} must not be given with mechanism {self.mechanism}, which '
-            f'has no use for it, found {value!r}.'
+          f"{name} must not be given with mechanism {self.mechanism}, which "
+          f"has no use for it, found {value!r}."
         )
     if own is not None and self.participation.is_sampled:
       raise ValueError(
-          f'participation must be min_separation with mechanism '
-          f'{self.mechanism}, whose noise is correlated over rounds: '
-          'amplification by sampling assumes fresh noise in every round; '
-          f'found {self.participation.kind.value}.'
+        f"participation must be min_separation with mechanism "
+        f"{self.mechanism}, whose noise is correlated over rounds: "
+        "amplification by sampling assumes fresh noise in every round; "
+        f"found {self.participation.kind.value}."
       )
     checks.check_rounds(self.rounds, minimum=1)
     checks.check_noise_multiplier(self.noise_multiplier)
     checks.check_delta(self.delta)
     accountants = accounting.select_accountants(
-        self.participation, self.accountants
+      self.participation, self.accountants
     )
-    object.__setattr__(self, 'accountants', accountants)
+    object.__setattr__(self, "accountants", accountants)
 
   @functools.cached_property
   def strategy(self) -> strategy_lib.Strategy | None:
@@ -158,26 +158,26 @@ class Plan:
     return composition.mechanism_event(self.noise_multiplier, self.strategy)
 
   def composed_events(
-      self, sensitivity_in_clip_norms: float | None = None
+    self, sensitivity_in_clip_norms: float | None = None
   ) -> list[tuple[dp_accounting.DpEvent, int]]:
     """As `composition.composed_events` of all rounds."""
     return composition.composed_events(
-        [(self.event, self.rounds)],
-        self.participation,
-        sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+      [(self.event, self.rounds)],
+      self.participation,
+      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
     )
 
   def to_json(self) -> dict[str, Any]:
     """Returns what is planned as a dictionary that JSON can hold."""
     return {
-        'mechanism': self.mechanism,
-        'participation': self.participation.to_json(),
-        'rounds': self.rounds,
-        'noise_multiplier': self.noise_multiplier,
-        'delta': self.delta,
-        'strategy': (
-            None if self.strategy is None else strategies.to_json(self.strategy)
-        ),
+      "mechanism": self.mechanism,
+      "participation": self.participation.to_json(),
+      "rounds": self.rounds,
+      "noise_multiplier": self.noise_multiplier,
+      "delta": self.delta,
+      "strategy": (
+        None if self.strategy is None else strategies.to_json(self.strategy)
+      ),
     }
 
 
@@ -195,18 +195,18 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   """
   counts = [(plan.event, plan.rounds)]
   epsilon_lib.check_pld(
-      counts, plan.participation, plan.delta, accountants=plan.accountants
+    counts, plan.participation, plan.delta, accountants=plan.accountants
   )
   return report_lib.create_report(
-      counts,
-      plan.participation,
-      plan.delta,
-      accountants=plan.accountants,
+    counts,
+    plan.participation,
+    plan.delta,
+    accountants=plan.accountants,
   )
 
 
 def mechanism_of(
-    event: dp_accounting.DpEvent,
+  event: dp_accounting.DpEvent,
 ) -> tuple[str | None, strategy_lib.Strategy | None]:
   """Returns the mechanism of a round's event, and its strategy if it has one.
 
@@ -220,7 +220,7 @@ def mechanism_of(
   if isinstance(event, strategy_lib.CorrelatedGaussianDpEvent):
     return event.strategy.name, event.strategy
   if isinstance(event, dp_accounting.GaussianDpEvent):
-    return 'gaussian', None
+    return "gaussian", None
   return None, None
 
 
@@ -236,14 +236,14 @@ def only_event(history: composition.RoundCounts) -> dp_accounting.DpEvent:
   events = [event for event, _ in composition.merge_rounds(history)]
   if len(events) != 1:
     raise ValueError(
-        'runs must have had the same noise in all rounds, found '
-        f'{len(events)} kinds: {[str(event) for event in events]}.'
+      "runs must have had the same noise in all rounds, found "
+      f"{len(events)} kinds: {[str(event) for event in events]}."
     )
   return events[0]
 
 
 def extrapolate(
-    plan: Plan, *, num_users: int, cohort_factor: float
+  plan: Plan, *, num_users: int, cohort_factor: float
 ) -> extrapolation.Extrapolation:
   """Returns what a simulated plan would cost with more users.
 
@@ -259,14 +259,14 @@ def extrapolate(
     ValueError: As `extrapolation.extrapolate`.
   """
   return extrapolation.extrapolate(
-      rounds=plan.rounds,
-      noise_multiplier=plan.noise_multiplier,
-      participation=plan.participation,
-      strategy=plan.strategy,
-      num_users=num_users,
-      cohort_factor=cohort_factor,
-      delta=plan.delta,
-      accountants=plan.accountants,
+    rounds=plan.rounds,
+    noise_multiplier=plan.noise_multiplier,
+    participation=plan.participation,
+    strategy=plan.strategy,
+    num_users=num_users,
+    cohort_factor=cohort_factor,
+    delta=plan.delta,
+    accountants=plan.accountants,
   )
 
 
@@ -284,24 +284,24 @@ class _Mechanism:
 
 
 def _optimized(
-    optimize: Callable[..., strategy_lib.Strategy], option: str
+  optimize: Callable[..., strategy_lib.Strategy], option: str
 ) -> Callable[[Plan], strategy_lib.Strategy]:
   """Returns what optimises a strategy for a plan, once for all programs."""
 
   def create(plan: Plan) -> strategy_lib.Strategy:
     arguments = {
-        'rounds': plan.rounds,
-        'min_separation': plan.participation.min_separation,
-        'max_participations': plan.participation.max_participations,
+      "rounds": plan.rounds,
+      "min_separation": plan.participation.min_separation,
+      "max_participations": plan.participation.max_participations,
     }
     if getattr(plan, option) is not None:
       arguments[option] = getattr(plan, option)
     return strategies.from_json(
-        cache.remember(
-            optimize.__name__,
-            arguments,
-            lambda: strategies.to_json(optimize(**arguments)),
-        )
+      cache.remember(
+        optimize.__name__,
+        arguments,
+        lambda: strategies.to_json(optimize(**arguments)),
+      )
     )
 
   return create
@@ -309,15 +309,13 @@ def _optimized(
 
 # A new mechanism is one more entry here.
 MECHANISMS: dict[str, _Mechanism] = {
-    'gaussian': _Mechanism(lambda plan: None),
-    'tree': _Mechanism(
-        lambda plan: tree.TreeStrategy(restart_every=plan.restart_every),
-        'restart_every',
-    ),
-    'blt': _Mechanism(
-        _optimized(blt.optimize_blt, 'num_buffers'), 'num_buffers'
-    ),
-    'banded': _Mechanism(
-        _optimized(banded.optimize_banded, 'num_bands'), 'num_bands'
-    ),
+  "gaussian": _Mechanism(lambda plan: None),
+  "tree": _Mechanism(
+    lambda plan: tree.TreeStrategy(restart_every=plan.restart_every),
+    "restart_every",
+  ),
+  "blt": _Mechanism(_optimized(blt.optimize_blt, "num_buffers"), "num_buffers"),
+  "banded": _Mechanism(
+    _optimized(banded.optimize_banded, "num_bands"), "num_bands"
+  ),
 }

@@ -50,11 +50,11 @@ class PublishedRow:
 
 
 PUBLISHED = (
-    PublishedRow('DP-FedAvg', 0.015, 'gaussian', 'fixed_size', 1.0, '5.62'),
-    PublishedRow('DP-FedEmb', 0.02, 'gaussian', 'fixed_size', 1.0, '3.90'),
-    PublishedRow(
-        'DP-FTRL-FedEmb', 0.26, 'tree', 'min_separation', 2.0, '9.67', '1.28'
-    ),
+  PublishedRow("DP-FedAvg", 0.015, "gaussian", "fixed_size", 1.0, "5.62"),
+  PublishedRow("DP-FedEmb", 0.02, "gaussian", "fixed_size", 1.0, "3.90"),
+  PublishedRow(
+    "DP-FTRL-FedEmb", 0.26, "tree", "min_separation", 2.0, "9.67", "1.28"
+  ),
 )
 
 
@@ -96,7 +96,7 @@ class Row:
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
     return report_lib.json_safe(
-        dataclasses.asdict(self) | {'report': self.report.to_json()}
+      dataclasses.asdict(self) | {"report": self.report.to_json()}
     )
 
 
@@ -113,49 +113,49 @@ def _compute(published: PublishedRow) -> Row:
   noise_multiplier = published.simulated_noise_multiplier * COHORT_FACTOR
   report = _report(published, noise_multiplier, published.participation)
   poisson = None
-  if published.mechanism == 'gaussian':
-    poisson = _report(published, noise_multiplier, 'poisson').epsilon
+  if published.mechanism == "gaussian":
+    poisson = _report(published, noise_multiplier, "poisson").epsilon
   strict = (
-      published.sensitivity_in_clip_norms == report.sensitivity_in_clip_norms
+    published.sensitivity_in_clip_norms == report.sensitivity_in_clip_norms
   )
   return Row(
-      published=published,
-      noise_multiplier=noise_multiplier,
-      published_epsilon=(
-          report.epsilon if strict else report.unit_is_virtual_client_epsilon
-      ),
-      published_reading=(
-          f'Delta = {published.sensitivity_in_clip_norms:g} C: '
-          + (
-              f'protects a user, {report.neighboring_relation}'
-              if strict
-              else accounting.VIRTUAL_CLIENT_UNIT
-          )
-      ),
-      zcdp=report.zcdp,
-      strict_epsilon=report.epsilon,
-      poisson_epsilon=poisson,
-      report=report,
+    published=published,
+    noise_multiplier=noise_multiplier,
+    published_epsilon=(
+      report.epsilon if strict else report.unit_is_virtual_client_epsilon
+    ),
+    published_reading=(
+      f"Delta = {published.sensitivity_in_clip_norms:g} C: "
+      + (
+        f"protects a user, {report.neighboring_relation}"
+        if strict
+        else accounting.VIRTUAL_CLIENT_UNIT
+      )
+    ),
+    zcdp=report.zcdp,
+    strict_epsilon=report.epsilon,
+    poisson_epsilon=poisson,
+    report=report,
   )
 
 
 def _report(
-    published: PublishedRow, noise_multiplier: float, participation: str
+  published: PublishedRow, noise_multiplier: float, participation: str
 ) -> report_lib.PrivacyReport:
   return planning.create_report(
-      planning.Plan(
-          published.mechanism,
-          planning.create_participation(
-              participation,
-              num_users=NUM_USERS,
-              users_per_round=USERS_PER_ROUND,
-              users_per_client=USERS_PER_CLIENT,
-          ),
-          rounds=ROUNDS,
-          noise_multiplier=noise_multiplier,
-          delta=DELTA,
-          accountants=('rdp',),
-      )
+    planning.Plan(
+      published.mechanism,
+      planning.create_participation(
+        participation,
+        num_users=NUM_USERS,
+        users_per_round=USERS_PER_ROUND,
+        users_per_client=USERS_PER_CLIENT,
+      ),
+      rounds=ROUNDS,
+      noise_multiplier=noise_multiplier,
+      delta=DELTA,
+      accountants=("rdp",),
+    )
   )
 
 
@@ -166,67 +166,72 @@ def to_text(rows: Sequence[Row]) -> str:
     rows: What `compute_table` returned.
   """
   columns = (
-      'algorithm', 'z', 'mechanism, users', 'published', 'zCDP', 'strict',
-      'Poisson',
-  )  # fmt: skip
-  layout = '{:<15} {:>6} {:<20} {:>10} {:>6} {:>8} {:>8}'
+    "algorithm",
+    "z",
+    "mechanism, users",
+    "published",
+    "zCDP",
+    "strict",
+    "Poisson",
+  )
+  layout = "{:<15} {:>6} {:<20} {:>10} {:>6} {:>8} {:>8}"
   lines = [
-      f'{NUM_USERS:,} users, {USERS_PER_ROUND:,} a round, '
-      f'{USERS_PER_CLIENT} per virtual client, {ROUNDS} rounds, delta '
-      f'{DELTA:g}: epsilon by RDP',
-      '',
-      layout.format(*columns),
+    f"{NUM_USERS:,} users, {USERS_PER_ROUND:,} a round, "
+    f"{USERS_PER_CLIENT} per virtual client, {ROUNDS} rounds, delta "
+    f"{DELTA:g}: epsilon by RDP",
+    "",
+    layout.format(*columns),
   ]
   for row in rows:
     published = row.published
     poisson = row.poisson_epsilon
     lines.append(
-        layout.format(
-            published.algorithm,
-            f'{row.noise_multiplier:.4g}',
-            f'{published.mechanism}, {published.participation}',
-            f'{row.published_epsilon:.2f}',
-            '-' if row.zcdp is None else f'{row.zcdp:.2f}',
-            f'{row.strict_epsilon:.2f}',
-            '-' if poisson is None else f'{poisson:.2f}',
-        ).rstrip()
+      layout.format(
+        published.algorithm,
+        f"{row.noise_multiplier:.4g}",
+        f"{published.mechanism}, {published.participation}",
+        f"{row.published_epsilon:.2f}",
+        "-" if row.zcdp is None else f"{row.zcdp:.2f}",
+        f"{row.strict_epsilon:.2f}",
+        "-" if poisson is None else f"{poisson:.2f}",
+      ).rstrip()
     )
   lines += [
-      '',
-      'published: recomputed in the reading of the printed figure, in which',
+    "",
+    "published: recomputed in the reading of the printed figure, in which",
   ]
   for row in rows:
     published = row.published
-    printed = f'epsilon {published.printed_epsilon}'
+    printed = f"epsilon {published.printed_epsilon}"
     if published.printed_zcdp is not None:
-      printed += f', zCDP {published.printed_zcdp}'
+      printed += f", zCDP {published.printed_zcdp}"
     lines.append(
-        f'- {published.algorithm} ({published.simulated_noise_multiplier:g} x '
-        f'{COHORT_FACTOR}, printed: {printed}): {row.published_reading}.'
+      f"- {published.algorithm} ({published.simulated_noise_multiplier:g} x "
+      f"{COHORT_FACTOR}, printed: {printed}): {row.published_reading}."
     )
-  lines += ['strict: what the participation supports for one user:']
+  lines += ["strict: what the participation supports for one user:"]
   for row in rows:
     report = row.report
     lines.append(
-        f'- {row.published.algorithm}: Delta = '
-        f'{report.sensitivity_in_clip_norms:g} C, '
-        f'{report.neighboring_relation}. {report.sampling}.'
+      f"- {row.published.algorithm}: Delta = "
+      f"{report.sensitivity_in_clip_norms:g} C, "
+      f"{report.neighboring_relation}. {report.sampling}."
     )
   lines += [
-      'Poisson: strict, if each user were drawn independently in every round '
-      'and assigned to a virtual client independently (Delta = 2 C, add or '
-      'remove one user).',
-      'z: noise multiplier. The noise on the mean update is that of a '
-      f'simulation with a cohort {COHORT_FACTOR} times smaller; that its '
-      'accuracy carries over is assumed.',
+    "Poisson: strict, if each user were drawn independently in every round "
+    "and assigned to a virtual client independently (Delta = 2 C, add or "
+    "remove one user).",
+    "z: noise multiplier. The noise on the mean update is that of a "
+    f"simulation with a cohort {COHORT_FACTOR} times smaller; that its "
+    "accuracy carries over is assumed.",
   ]
-  return '\n'.join(
-      textwrap.fill(
-          line,
-          80,
-          subsequent_indent='  ' if line.startswith('- ') else '',
-          replace_whitespace=False,
-          break_on_hyphens=False,
-      )
-      for line in lines
+  return "\n".join(
+    textwrap.fill(
+      line,
+      80,
+      subsequent_indent="  " if line.startswith("- ") else "",
+      replace_whitespace=False,
+      break_on_hyphens=False,
+    )
+    for line in lines
   )

@@ -19,26 +19,26 @@ from tff_fedemb.privacy import epsilon as epsilon_lib
 
 _RELEASED = "every round's model (all iterates)"
 _NOT_COVERED = (
-    'training metrics: losses, norms, counts and evaluations on the users of '
-    'a round are computed without noise',
-    'the trace, and what this report says of it under participation_checked: '
-    'who was drawn is what amplification keeps secret',
-    'evaluation: recall, ROC and thresholds are computed without noise, in '
-    'some tasks (EMNIST) on further images of the same users',
-    'hyperparameter tuning: other runs on the same users add their own cost',
-    'pseudo-randomness: in a simulation the sampling and the noise come from '
-    'seeded generators; whoever knows the seed, or reads the trace of who took '
-    'part or the checkpoint where correlated noise keeps its seed, sees '
-    'through them',
+  "training metrics: losses, norms, counts and evaluations on the users of "
+  "a round are computed without noise",
+  "the trace, and what this report says of it under participation_checked: "
+  "who was drawn is what amplification keeps secret",
+  "evaluation: recall, ROC and thresholds are computed without noise, in "
+  "some tasks (EMNIST) on further images of the same users",
+  "hyperparameter tuning: other runs on the same users add their own cost",
+  "pseudo-randomness: in a simulation the sampling and the noise come from "
+  "seeded generators; whoever knows the seed, or reads the trace of who took "
+  "part or the checkpoint where correlated noise keeps its seed, sees "
+  "through them",
 )
 
 _ACCOUNTANT_IN_WORDS = {
-    'rdp': 'RDP',
-    'pld': 'PLD',
-    'gaussian': 'the exact privacy loss of the Gaussian mechanism',
+  "rdp": "RDP",
+  "pld": "PLD",
+  "gaussian": "the exact privacy loss of the Gaussian mechanism",
 }
-_CHECKED = 'This was checked against the trace of the run.'
-_UNCHECKED = 'No trace of a run was checked for this.'
+_CHECKED = "This was checked against the trace of the run."
+_UNCHECKED = "No trace of a run was checked for this."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,34 +111,34 @@ class PrivacyReport:
     return json_safe(dataclasses.asdict(self))
 
   @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> 'PrivacyReport':
+  def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
     """Inverse of `to_json`."""
-    virtual = values['unit_is_virtual_client_epsilon']
+    virtual = values["unit_is_virtual_client_epsilon"]
     return cls(
-        **{
-            **values,
-            'epsilon': float(values['epsilon']),
-            'epsilon_by_accountant': {
-                name: float(epsilon)
-                for name, epsilon in values['epsilon_by_accountant'].items()
-            },
-            'unit_is_virtual_client_epsilon': (
-                None if virtual is None else float(virtual)
-            ),
-            'zcdp': None if values['zcdp'] is None else float(values['zcdp']),
-            'not_covered': tuple(values['not_covered']),
-            'warnings': tuple(values['warnings']),
-        }
+      **{
+        **values,
+        "epsilon": float(values["epsilon"]),
+        "epsilon_by_accountant": {
+          name: float(epsilon)
+          for name, epsilon in values["epsilon_by_accountant"].items()
+        },
+        "unit_is_virtual_client_epsilon": (
+          None if virtual is None else float(virtual)
+        ),
+        "zcdp": None if values["zcdp"] is None else float(values["zcdp"]),
+        "not_covered": tuple(values["not_covered"]),
+        "warnings": tuple(values["warnings"]),
+      }
     )
 
 
 def create_report(
-    mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
-    delta: float,
-    *,
-    accountants: Sequence[str] | None = None,
-    observed: participation_check.ObservedParticipation | None = None,
+  mechanism_counts: composition.RoundCounts,
+  participation: accounting.Participation,
+  delta: float,
+  *,
+  accountants: Sequence[str] | None = None,
+  observed: participation_check.ObservedParticipation | None = None,
 ) -> PrivacyReport:
   """Returns the whole account of a run.
 
@@ -157,171 +157,171 @@ def create_report(
   """
   accountants = accounting.select_accountants(participation, accountants)
   epsilons = epsilon_lib.epsilon_by_accountant(
-      mechanism_counts, participation, delta, accountants=accountants
+    mechanism_counts, participation, delta, accountants=accountants
   )
   name, epsilon = epsilon_lib.leading(epsilons)
   virtual = None
   if participation.sensitivity_in_clip_norms != 1:
     _, virtual = epsilon_lib.leading(
-        epsilon_lib.epsilon_by_accountant(
-            mechanism_counts,
-            participation,
-            delta,
-            accountants=accountants,
-            sensitivity_in_clip_norms=1.0,
-        )
+      epsilon_lib.epsilon_by_accountant(
+        mechanism_counts,
+        participation,
+        delta,
+        accountants=accountants,
+        sensitivity_in_clip_norms=1.0,
+      )
     )
   rounds = _num_rounds(mechanism_counts)
   checked = None if observed is None else _checked(observed)
   return PrivacyReport(
-      epsilon=epsilon,
-      delta=delta,
-      unit=participation.unit,
-      neighboring_relation=participation.neighboring_relation_in_words,
-      sampling=participation.sampling,
-      accountant=name,
-      epsilon_by_accountant=epsilons,
-      sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
-      unit_is_virtual_client_epsilon=virtual,
-      rounds=rounds,
-      noise_multiplier=_smallest_noise_multiplier(mechanism_counts),
-      num_users=participation.num_users,
-      users_per_round=participation.users_per_round,
-      users_per_client=participation.users_per_client,
-      zcdp=epsilon_lib.zcdp(mechanism_counts, participation),
-      max_participations=participation.participations(rounds),
-      strategy_sensitivity=composition.strategy_sensitivity(
-          mechanism_counts, participation
-      ),
-      participation_checked=checked,
-      released=_RELEASED,
-      not_covered=_NOT_COVERED,
-      statement=_statement(
-          mechanism_counts, participation, delta, epsilons, virtual, checked
-      ),
-      warnings=_warnings(
-          mechanism_counts, participation, delta, epsilons, accountants
-      ),
+    epsilon=epsilon,
+    delta=delta,
+    unit=participation.unit,
+    neighboring_relation=participation.neighboring_relation_in_words,
+    sampling=participation.sampling,
+    accountant=name,
+    epsilon_by_accountant=epsilons,
+    sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
+    unit_is_virtual_client_epsilon=virtual,
+    rounds=rounds,
+    noise_multiplier=_smallest_noise_multiplier(mechanism_counts),
+    num_users=participation.num_users,
+    users_per_round=participation.users_per_round,
+    users_per_client=participation.users_per_client,
+    zcdp=epsilon_lib.zcdp(mechanism_counts, participation),
+    max_participations=participation.participations(rounds),
+    strategy_sensitivity=composition.strategy_sensitivity(
+      mechanism_counts, participation
+    ),
+    participation_checked=checked,
+    released=_RELEASED,
+    not_covered=_NOT_COVERED,
+    statement=_statement(
+      mechanism_counts, participation, delta, epsilons, virtual, checked
+    ),
+    warnings=_warnings(
+      mechanism_counts, participation, delta, epsilons, accountants
+    ),
   )
 
 
 def _statement(
-    mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
-    delta: float,
-    epsilons: Mapping[str, float],
-    virtual: float | None,
-    checked: str | None,
+  mechanism_counts: composition.RoundCounts,
+  participation: accounting.Participation,
+  delta: float,
+  epsilons: Mapping[str, float],
+  virtual: float | None,
+  checked: str | None,
 ) -> str:
   name, epsilon = epsilon_lib.leading(epsilons)
-  others = ''.join(
-      f' ({other}: {value:.4g})'
-      for other, value in epsilons.items()
-      if other != name
+  others = "".join(
+    f" ({other}: {value:.4g})"
+    for other, value in epsilons.items()
+    if other != name
   )
-  comparison = ''
+  comparison = ""
   if virtual is not None:
     comparison = (
-        ' For comparison only, counting a change of one clip norm instead, '
-        f'the same accounting prints {virtual:.4g}; that reading '
-        f'{accounting.VIRTUAL_CLIENT_UNIT}.'
+      " For comparison only, counting a change of one clip norm instead, "
+      f"the same accounting prints {virtual:.4g}; that reading "
+      f"{accounting.VIRTUAL_CLIENT_UNIT}."
     )
   return (
-      f'(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit '
-      f'"{participation.unit}" under the relation '
-      f'"{participation.neighboring_relation_in_words}", by '
-      f'{_ACCOUNTANT_IN_WORDS[name]}{others} with dp_accounting '
-      f'{importlib.metadata.version("dp-accounting")}, for '
-      f'{_num_rounds(mechanism_counts):,} '
-      f'rounds of which {_RELEASED} may be released. '
-      f'{participation.sampling}. '
-      f'{_UNCHECKED if checked is None else _CHECKED} '
-      "Every virtual client's update is clipped to L2 norm C, the clipped "
-      'updates are summed, and Gaussian noise is added to the sum, which is '
-      'then divided by a constant; z is the noise multiplier. '
-      f'{_mechanism_in_words(mechanism_counts, participation)}'
-      f'{comparison}'
+    f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
+    f'"{participation.unit}" under the relation '
+    f'"{participation.neighboring_relation_in_words}", by '
+    f"{_ACCOUNTANT_IN_WORDS[name]}{others} with dp_accounting "
+    f"{importlib.metadata.version('dp-accounting')}, for "
+    f"{_num_rounds(mechanism_counts):,} "
+    f"rounds of which {_RELEASED} may be released. "
+    f"{participation.sampling}. "
+    f"{_UNCHECKED if checked is None else _CHECKED} "
+    "Every virtual client's update is clipped to L2 norm C, the clipped "
+    "updates are summed, and Gaussian noise is added to the sum, which is "
+    "then divided by a constant; z is the noise multiplier. "
+    f"{_mechanism_in_words(mechanism_counts, participation)}"
+    f"{comparison}"
   )
 
 
 def _mechanism_in_words(
-    mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
+  mechanism_counts: composition.RoundCounts,
+  participation: accounting.Participation,
 ) -> str:
   """How the noise was made, what one user changes, what was accounted."""
   sensitivity = participation.sensitivity_in_clip_norms
   events = composition.composed_events(mechanism_counts, participation)
-  listed = ' + '.join(f'{count} x {event}' for event, count in events[:3])
+  listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
   if len(events) > 3:
-    listed += f' + {len(events) - 3} more'
+    listed += f" + {len(events) - 3} more"
   change = (
-      f'One user changes the sum of a round that they are in by at most '
-      f'{sensitivity:g} C'
+    f"One user changes the sum of a round that they are in by at most "
+    f"{sensitivity:g} C"
   )
   most = participation.participations(_num_rounds(mechanism_counts))
   of_strategy = composition.strategy_sensitivity(
-      mechanism_counts, participation
+    mechanism_counts, participation
   )
   if of_strategy is not None:
     event = mechanism_counts[0][0]
     return (
-        'The noise of all rounds is S^-1 Z, where the rows of Z are '
-        'independent, of standard deviation z x C, and S is the '
-        f'{event.strategy.name} strategy matrix. {change}, and is in at most '
-        f'{most:,} rounds, by which S times the sums changes by at most '
-        f'{of_strategy:.6g} times as much: the accountant is given '
-        f'z / ({sensitivity:g} x {of_strategy:.6g}), once for the whole run: '
-        f'{listed or "no event"}.'
+      "The noise of all rounds is S^-1 Z, where the rows of Z are "
+      "independent, of standard deviation z x C, and S is the "
+      f"{event.strategy.name} strategy matrix. {change}, and is in at most "
+      f"{most:,} rounds, by which S times the sums changes by at most "
+      f"{of_strategy:.6g} times as much: the accountant is given "
+      f"z / ({sensitivity:g} x {of_strategy:.6g}), once for the whole run: "
+      f"{listed or 'no event'}."
     )
   how_often = (
-      ', amplified by the sampling'
-      if participation.is_sampled
-      else f', and is in at most {most:,} rounds, each of which costs'
+    ", amplified by the sampling"
+    if participation.is_sampled
+    else f", and is in at most {most:,} rounds, each of which costs"
   )
   return (
-      'The noise is fresh in every round, of standard deviation z x C. '
-      f'{change}{how_often}; the accountant is given z / {sensitivity:g}: '
-      f'{listed or "no event"}.'
+    "The noise is fresh in every round, of standard deviation z x C. "
+    f"{change}{how_often}; the accountant is given z / {sensitivity:g}: "
+    f"{listed or 'no event'}."
   )
 
 
 def _checked(observed: participation_check.ObservedParticipation) -> str:
   separation = (
-      ''
-      if observed.min_separation is None
-      else f', never less than {observed.min_separation:,} rounds apart'
+    ""
+    if observed.min_separation is None
+    else f", never less than {observed.min_separation:,} rounds apart"
   )
   return (
-      f'In the trace of {observed.num_rounds:,} rounds: '
-      f'{observed.min_users_per_round:,} to {observed.max_users_per_round:,} '
-      'users a round, nobody twice in a round, nobody more than '
-      f'{observed.max_participations:,} times{separation}.'
+    f"In the trace of {observed.num_rounds:,} rounds: "
+    f"{observed.min_users_per_round:,} to {observed.max_users_per_round:,} "
+    "users a round, nobody twice in a round, nobody more than "
+    f"{observed.max_participations:,} times{separation}."
   )
 
 
 def _warnings(
-    mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
-    delta: float,
-    epsilons: Mapping[str, float],
-    accountants: Sequence[str],
+  mechanism_counts: composition.RoundCounts,
+  participation: accounting.Participation,
+  delta: float,
+  epsilons: Mapping[str, float],
+  accountants: Sequence[str],
 ) -> tuple[str, ...]:
   warnings = []
   if delta >= 1 / participation.num_users:
     warnings.append(
-        f'delta {delta:g} is not below 1 / num_users = '
-        f'{1 / participation.num_users:g}'
+      f"delta {delta:g} is not below 1 / num_users = "
+      f"{1 / participation.num_users:g}"
     )
   skipped = [name for name in accountants if name not in epsilons]
   if skipped:
     warnings.append(
-        f'{", ".join(skipped)} not run: rdp epsilon exceeds '
-        f'{epsilon_lib.PLD_EPSILON_LIMIT:g}'
+      f"{', '.join(skipped)} not run: rdp epsilon exceeds "
+      f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
     )
   if not mechanism_counts:
-    warnings.append('no round was recorded')
+    warnings.append("no round was recorded")
   elif epsilon_lib.leading(epsilons)[1] == math.inf:
-    warnings.append('a round added no noise: nothing is protected')
+    warnings.append("a round added no noise: nothing is protected")
   return tuple(warnings)
 
 
@@ -330,14 +330,14 @@ def _num_rounds(mechanism_counts: composition.RoundCounts) -> int:
 
 
 def _smallest_noise_multiplier(
-    mechanism_counts: composition.RoundCounts,
+  mechanism_counts: composition.RoundCounts,
 ) -> float | None:
   return min(
-      (
-          float(getattr(event, 'noise_multiplier', 0.0))
-          for event, _ in mechanism_counts
-      ),
-      default=None,
+    (
+      float(getattr(event, "noise_multiplier", 0.0))
+      for event, _ in mechanism_counts
+    ),
+    default=None,
   )
 
 
@@ -348,5 +348,5 @@ def json_safe(value: Any) -> Any:
   if isinstance(value, list | tuple):
     return [json_safe(item) for item in value]
   if isinstance(value, float) and math.isinf(value):
-    return 'inf' if value > 0 else '-inf'
+    return "inf" if value > 0 else "-inf"
   return value

@@ -26,18 +26,18 @@ from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
 
 ASSUMPTIONS = (
-    'the number of trials was drawn from this very distribution, once, '
-    'independently of all data and of the outcome of any trial',
-    'nothing but the best trial is released: neither another trial nor the '
-    'number of trials nor how long the tuning took, and not the seed of the '
-    'tuning, from which the hyperparameters of the trials can be drawn again',
-    'the selection looks at nothing but the private model of each trial and at '
-    'data that are not of the protected users',
-    'every trial is an independent run of one mechanism, with hyperparameters '
-    'drawn from one distribution, sampling and noise of its own, and the same '
-    'cost; a trial whose model diverges, or whose hyperparameters are refused '
-    'before its first round, counts as the worst',
-    'the tuning is run once: another one on the same users adds its own cost',
+  "the number of trials was drawn from this very distribution, once, "
+  "independently of all data and of the outcome of any trial",
+  "nothing but the best trial is released: neither another trial nor the "
+  "number of trials nor how long the tuning took, and not the seed of the "
+  "tuning, from which the hyperparameters of the trials can be drawn again",
+  "the selection looks at nothing but the private model of each trial and at "
+  "data that are not of the protected users",
+  "every trial is an independent run of one mechanism, with hyperparameters "
+  "drawn from one distribution, sampling and noise of its own, and the same "
+  "cost; a trial whose model diverges, or whose hyperparameters are refused "
+  "before its first round, counts as the worst",
+  "the tuning is run once: another one on the same users adds its own cost",
 )
 
 
@@ -76,24 +76,24 @@ class RepeatAndSelect:
   def __post_init__(self):
     if not checks.is_number(self.mean) or self.mean < 1:
       raise ValueError(
-          f'mean must be a finite number of at least 1, found {self.mean!r}.'
+        f"mean must be a finite number of at least 1, found {self.mean!r}."
       )
     is_number = self.shape == math.inf or checks.is_number(self.shape)
     if not is_number or self.shape < 0:
       raise ValueError(
-          'shape must be a number of at least 0, or infinity, found '
-          f'{self.shape!r}.'
+        "shape must be a number of at least 0, or infinity, found "
+        f"{self.shape!r}."
       )
-    object.__setattr__(self, 'mean', float(self.mean))
-    object.__setattr__(self, 'shape', float(self.shape))
+    object.__setattr__(self, "mean", float(self.mean))
+    object.__setattr__(self, "shape", float(self.shape))
 
   @property
   def distribution(self) -> str:
     """Name of the distribution of the number of trials."""
     if self.shape == math.inf:
-      return 'Poisson'
-    return {0.0: 'logarithmic', 1.0: 'geometric'}.get(
-        self.shape, 'truncated negative binomial'
+      return "Poisson"
+    return {0.0: "logarithmic", 1.0: "geometric"}.get(
+      self.shape, "truncated negative binomial"
     )
 
   @functools.cached_property
@@ -141,11 +141,11 @@ class RepeatAndSelect:
     return max(1, int(untruncated.isf(tail)))
 
   def event(
-      self,
-      mechanism_counts: composition.RoundCounts,
-      participation: accounting.Participation,
-      *,
-      sensitivity_in_clip_norms: float | None = None,
+    self,
+    mechanism_counts: composition.RoundCounts,
+    participation: accounting.Participation,
+    *,
+    sensitivity_in_clip_norms: float | None = None,
   ) -> dp_accounting.dp_event.RepeatAndSelectDpEvent:
     """Returns the event of the whole tuning.
 
@@ -161,25 +161,27 @@ class RepeatAndSelect:
     Raises:
       ValueError: As `composition.composed_events`.
     """
-    trial = dp_accounting.ComposedDpEvent([
+    trial = dp_accounting.ComposedDpEvent(
+      [
         dp_accounting.SelfComposedDpEvent(event, count)
         for event, count in composition.composed_events(
-            mechanism_counts,
-            participation,
-            sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+          mechanism_counts,
+          participation,
+          sensitivity_in_clip_norms=sensitivity_in_clip_norms,
         )
-    ])
+      ]
+    )
     return dp_accounting.dp_event.RepeatAndSelectDpEvent(
-        trial, self.mean, self.shape
+      trial, self.mean, self.shape
     )
 
   def epsilon(
-      self,
-      mechanism_counts: composition.RoundCounts,
-      participation: accounting.Participation,
-      delta: float,
-      *,
-      sensitivity_in_clip_norms: float | None = None,
+    self,
+    mechanism_counts: composition.RoundCounts,
+    participation: accounting.Participation,
+    delta: float,
+    *,
+    sensitivity_in_clip_norms: float | None = None,
   ) -> float:
     """Returns the epsilon of the whole tuning, by RDP.
 
@@ -199,17 +201,19 @@ class RepeatAndSelect:
       ValueError: As `composition.composed_events` and `epsilon.epsilon_of`.
     """
     return epsilon_lib.epsilon_of(
-        [(
-            self.event(
-                mechanism_counts,
-                participation,
-                sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-            ),
-            1,
-        )],
-        delta,
-        accountant='rdp',
-        neighboring_relation=participation.neighboring_relation,
+      [
+        (
+          self.event(
+            mechanism_counts,
+            participation,
+            sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+          ),
+          1,
+        )
+      ],
+      delta,
+      accountant="rdp",
+      neighboring_relation=participation.neighboring_relation,
     )
 
 
@@ -265,10 +269,10 @@ class TuningReport:
 
 
 def create_report(
-    selection: RepeatAndSelect,
-    mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
-    delta: float,
+  selection: RepeatAndSelect,
+  mechanism_counts: composition.RoundCounts,
+  participation: accounting.Participation,
+  delta: float,
 ) -> TuningReport:
   """Returns the whole account of a tuning.
 
@@ -286,49 +290,49 @@ def create_report(
   """
   epsilon = selection.epsilon(mechanism_counts, participation, delta)
   of_one_trial = epsilon_lib.epsilon_by_accountant(
-      mechanism_counts, participation, delta, accountants=('rdp',)
-  )['rdp']
+    mechanism_counts, participation, delta, accountants=("rdp",)
+  )["rdp"]
   virtual = None
   if participation.sensitivity_in_clip_norms != 1:
     virtual = selection.epsilon(
-        mechanism_counts, participation, delta, sensitivity_in_clip_norms=1.0
+      mechanism_counts, participation, delta, sensitivity_in_clip_norms=1.0
     )
   warnings = []
   if epsilon == math.inf:
-    warnings.append('a round added no noise: nothing is protected')
+    warnings.append("a round added no noise: nothing is protected")
   if delta >= 1 / participation.num_users:
     warnings.append(
-        f'delta {delta:g} is not below 1 / num_users = '
-        f'{1 / participation.num_users:g}'
+      f"delta {delta:g} is not below 1 / num_users = "
+      f"{1 / participation.num_users:g}"
     )
   released = "the best trial's hyperparameters and its models after each round"
   event = selection.event(mechanism_counts, participation)
   return TuningReport(
-      epsilon=epsilon,
-      delta=delta,
-      epsilon_of_one_trial=of_one_trial,
-      unit=participation.unit,
-      neighboring_relation=participation.neighboring_relation_in_words,
-      sampling=participation.sampling,
-      accountant='rdp',
-      sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
-      unit_is_virtual_client_epsilon=virtual,
-      rounds=sum(count for _, count in mechanism_counts),
-      distribution=selection.distribution,
-      mean_trials=selection.mean,
-      shape=selection.shape,
-      released=released,
-      assumptions=ASSUMPTIONS,
-      statement=(
-          f'(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit '
-          f'"{participation.unit}" under the relation '
-          f'"{participation.neighboring_relation_in_words}", by RDP, for '
-          f'{released}. The number of trials is drawn from a '
-          f'{selection.distribution} distribution of mean {selection.mean:g} '
-          f'(shape {selection.shape:g}; Papernot and Steinke 2022); a single '
-          f'trial costs {of_one_trial:.4g}. {participation.sampling}. The '
-          f'accountant is given {event}. This holds if '
-          f'{"; ".join(ASSUMPTIONS)}.'
-      ),
-      warnings=tuple(warnings),
+    epsilon=epsilon,
+    delta=delta,
+    epsilon_of_one_trial=of_one_trial,
+    unit=participation.unit,
+    neighboring_relation=participation.neighboring_relation_in_words,
+    sampling=participation.sampling,
+    accountant="rdp",
+    sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
+    unit_is_virtual_client_epsilon=virtual,
+    rounds=sum(count for _, count in mechanism_counts),
+    distribution=selection.distribution,
+    mean_trials=selection.mean,
+    shape=selection.shape,
+    released=released,
+    assumptions=ASSUMPTIONS,
+    statement=(
+      f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
+      f'"{participation.unit}" under the relation '
+      f'"{participation.neighboring_relation_in_words}", by RDP, for '
+      f"{released}. The number of trials is drawn from a "
+      f"{selection.distribution} distribution of mean {selection.mean:g} "
+      f"(shape {selection.shape:g}; Papernot and Steinke 2022); a single "
+      f"trial costs {of_one_trial:.4g}. {participation.sampling}. The "
+      f"accountant is given {event}. This holds if "
+      f"{'; '.join(ASSUMPTIONS)}."
+    ),
+    warnings=tuple(warnings),
   )

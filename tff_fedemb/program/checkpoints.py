@@ -29,7 +29,7 @@ class CheckpointsError(ValueError):
 def has_any(directory: str | os.PathLike[str]) -> bool:
   """Whether a directory, which need not be there, has a whole checkpoint."""
   return any(
-      _WHOLE.fullmatch(path.name) for path in pathlib.Path(directory).glob("*")
+    _WHOLE.fullmatch(path.name) for path in pathlib.Path(directory).glob("*")
   )
 
 
@@ -37,10 +37,10 @@ class Checkpoints:
   """The checkpoints of a run, by number of rounds done."""
 
   def __init__(
-      self,
-      directory: str | os.PathLike[str],
-      *,
-      warn: Callable[[str], None] = print,
+    self,
+    directory: str | os.PathLike[str],
+    *,
+    warn: Callable[[str], None] = print,
   ):
     """Opens or creates the directory of the checkpoints.
 
@@ -53,10 +53,10 @@ class Checkpoints:
     self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     self._warn = warn
     self._manager = tff.program.FileProgramStateManager(
-        os.fspath(directory),
-        prefix=_PREFIX,
-        keep_total=_KEPT,
-        keep_first=False,
+      os.fspath(directory),
+      prefix=_PREFIX,
+      keep_total=_KEPT,
+      keep_first=False,
     )
     for leftover in self._directory.glob(f"{_PREFIX}*_temp*"):
       shutil.rmtree(leftover, ignore_errors=True)
@@ -99,17 +99,17 @@ class Checkpoints:
       path, cause = unreadable[0]
       # Starting again would forget what the rounds so far have cost.
       raise CheckpointsError(
-          f"run_dir must hold a checkpoint that this code can read, found none"
-          f" among {len(unreadable)} in {self._directory} (the newest,"
-          f" {path.name}: {cause}). Take another run_dir to start again."
+        f"run_dir must hold a checkpoint that this code can read, found none"
+        f" among {len(unreadable)} in {self._directory} (the newest,"
+        f" {path.name}: {cause}). Take another run_dir to start again."
       )
     return None
 
   def _set_aside(self, path: pathlib.Path, cause: str) -> None:
     """Frees the name of a checkpoint that cannot be read, and says so."""
     self._warn(
-        f"warning: checkpoint {path} cannot be read ({cause}); going back to"
-        " the one before."
+      f"warning: checkpoint {path} cannot be read ({cause}); going back to"
+      " the one before."
     )
     aside = path.with_name(f"unreadable_{path.name}")
     shutil.rmtree(aside, ignore_errors=True)

@@ -20,7 +20,7 @@ class EmbeddingModel(tf.Module):
     super().__init__()
     self._backbone = backbone
     self._spec = tf.TensorSpec(
-        [None, *backbone.input_shape[1:]], tf.float32, name="images"
+      [None, *backbone.input_shape[1:]], tf.float32, name="images"
     )
 
   def build_signature(self) -> tf.types.experimental.ConcreteFunction:
@@ -29,16 +29,16 @@ class EmbeddingModel(tf.Module):
     @tf.function(input_signature=[self._spec])
     def embed(images):
       return {
-          "embeddings": tf.math.l2_normalize(
-              self._backbone(images, training=False), axis=1
-          )
+        "embeddings": tf.math.l2_normalize(
+          self._backbone(images, training=False), axis=1
+        )
       }
 
     return embed.get_concrete_function()
 
 
 def export_backbone(
-    backbone: tf.keras.Model, path: str | os.PathLike[str]
+  backbone: tf.keras.Model, path: str | os.PathLike[str]
 ) -> None:
   """Writes a SavedModel, whole or not at all, in place of an earlier one.
 
@@ -54,9 +54,9 @@ def export_backbone(
   shutil.rmtree(temporary, ignore_errors=True)
   model = EmbeddingModel(backbone)
   tf.saved_model.save(
-      model,
-      os.fspath(temporary),
-      signatures={"serving_default": model.build_signature()},
+    model,
+    os.fspath(temporary),
+    signatures={"serving_default": model.build_signature()},
   )
   shutil.rmtree(path, ignore_errors=True)
   os.replace(temporary, path)

@@ -18,12 +18,12 @@ import tensorflow_federated as tff
 
 ROUND = "round_num"
 NOT_COVERED_NOTE = (
-    "metrics.csv and tensorboard/ hold training metrics (loss, accuracy, update"
-    " norms, clipped share, counts, participants). They are computed from"
-    " unprotected client updates and are NOT covered by the differential"
-    " privacy guarantee of the model. Nor is recall, here and in summary.json,"
-    " where evaluation_on_training_users is true. Do not publish them for real"
-    " users.\n"
+  "metrics.csv and tensorboard/ hold training metrics (loss, accuracy, update"
+  " norms, clipped share, counts, participants). They are computed from"
+  " unprotected client updates and are NOT covered by the differential"
+  " privacy guarantee of the model. Nor is recall, here and in summary.json,"
+  " where evaluation_on_training_users is true. Do not publish them for real"
+  " users.\n"
 )
 
 
@@ -53,16 +53,16 @@ class MetricsLog:
     (directory / "METRICS_ARE_NOT_PRIVATE.txt").write_text(NOT_COVERED_NOTE)
     self._path = directory / "metrics.csv"
     self._managers = [
-        # Write mode replaces the file as a whole: a program that is killed
-        # leaves no half row.
-        tff.program.CSVFileReleaseManager(
-            os.fspath(self._path),
-            save_mode=tff.program.CSVSaveMode.WRITE,
-            key_fieldname=ROUND,
-        ),
-        tff.program.TensorBoardReleaseManager(
-            os.fspath(directory / "tensorboard")
-        ),
+      # Write mode replaces the file as a whole: a program that is killed
+      # leaves no half row.
+      tff.program.CSVFileReleaseManager(
+        os.fspath(self._path),
+        save_mode=tff.program.CSVSaveMode.WRITE,
+        key_fieldname=ROUND,
+      ),
+      tff.program.TensorBoardReleaseManager(
+        os.fspath(directory / "tensorboard")
+      ),
     ]
 
   def release(self, metrics: Mapping[str, float], rounds_done: int) -> None:
@@ -76,7 +76,7 @@ class MetricsLog:
 
     async def release_all():
       await asyncio.gather(
-          *(manager.release(value, rounds_done) for manager in self._managers)
+        *(manager.release(value, rounds_done) for manager in self._managers)
       )
 
     asyncio.run(release_all())

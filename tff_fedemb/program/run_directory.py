@@ -32,18 +32,18 @@ def find_code_version() -> dict[str, Any]:
 
   def git(*arguments):
     return subprocess.run(
-        ["git", "-C", os.fspath(root), *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
+      ["git", "-C", os.fspath(root), *arguments],
+      capture_output=True,
+      text=True,
+      check=True,
     ).stdout.strip()
 
   try:
     if pathlib.Path(git("rev-parse", "--show-toplevel")) != root:
       return {"commit": None, "modified": None}
     return {
-        "commit": git("rev-parse", "HEAD"),
-        "modified": bool(git("status", "--porcelain", "--untracked-files=no")),
+      "commit": git("rev-parse", "HEAD"),
+      "modified": bool(git("status", "--porcelain", "--untracked-files=no")),
     }
   except (OSError, subprocess.CalledProcessError):
     return {"commit": None, "modified": None}
@@ -78,23 +78,23 @@ class RunDirectory:
     found = self._read_settings()
     if found is not None and _given(found) != _given(settings):
       raise RunDirectoryError(
-          f"--run_dir must be new or of a run with the same flags, found"
-          f" {self.path} with {_describe_difference(found, settings)}."
+        f"--run_dir must be new or of a run with the same flags, found"
+        f" {self.path} with {_describe_difference(found, settings)}."
       )
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
     except OSError as error:
       raise RunDirectoryError(
-          f"--run_dir must be a directory that can be written, found"
-          f" {self.path}: {error.strerror}."
+        f"--run_dir must be a directory that can be written, found"
+        f" {self.path}: {error.strerror}."
       ) from error
     try:
       fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
       raise RunDirectoryError(
-          f"--run_dir must not be in use, found {self.path} held by another"
-          " process."
+        f"--run_dir must not be in use, found {self.path} held by another"
+        " process."
       ) from error
     if found is None:
       self.write_json(_CODE_VERSION, find_code_version())
@@ -107,27 +107,26 @@ class RunDirectory:
       return None
     except OSError as error:
       raise RunDirectoryError(
-          f"--run_dir must be a directory, found {self.path}:"
-          f" {error.strerror}."
+        f"--run_dir must be a directory, found {self.path}: {error.strerror}."
       ) from error
     if SETTINGS not in entries:
       # A run that ended before its settings were written left nothing else.
       if entries - {
-          _LOCK,
-          _CODE_VERSION,
-          _partial(_CODE_VERSION),
-          _partial(SETTINGS),
+        _LOCK,
+        _CODE_VERSION,
+        _partial(_CODE_VERSION),
+        _partial(SETTINGS),
       }:
         raise RunDirectoryError(
-            f"--run_dir must be new or hold a run, found {self.path} with other"
-            " files."
+          f"--run_dir must be new or hold a run, found {self.path} with other"
+          " files."
         )
       return None
     try:
       return json.loads((self.path / SETTINGS).read_text())
     except ValueError as error:
       raise RunDirectoryError(
-          f"{self.path / SETTINGS} must be JSON, found: {error}."
+        f"{self.path / SETTINGS} must be JSON, found: {error}."
       ) from error
 
   def read_json(self, name: str) -> Any:
@@ -139,7 +138,7 @@ class RunDirectory:
     path = self.path / name
     temporary = path.with_name(_partial(name))
     temporary.write_text(
-        json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+      json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8"
     )
     os.replace(temporary, path)
 
@@ -154,15 +153,15 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _describe_difference(
-    found: Mapping[str, Any], asked: Mapping[str, Any]
+  found: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> str:
   different = [
-      name
-      for name in sorted({*found, *asked})
-      if found.get(name) != asked.get(name)
+    name
+    for name in sorted({*found, *asked})
+    if found.get(name) != asked.get(name)
   ]
   first = ", ".join(
-      f"--{name}={found.get(name)!r} (now {asked.get(name)!r})"
-      for name in different[:3]
+    f"--{name}={found.get(name)!r} (now {asked.get(name)!r})"
+    for name in different[:3]
   )
   return first + (", ..." if len(different) > 3 else "")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from tff_fedemb.evaluation import plots
 from tff_fedemb.evaluation import verification
+from tff_fedemb.plots import training_plots as plots
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
@@ -20,36 +20,34 @@ from tff_fedemb.program import training
 def peak_memory_bytes() -> int:
   """Largest resident size so far of this process or of one of its children."""
   return 1024 * max(
-      resource.getrusage(who).ru_maxrss
-      for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    resource.getrusage(who).ru_maxrss
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
   )
 
 
 def without_curves(
-    results: Mapping[str, verification.VerificationResult],
+  results: Mapping[str, verification.VerificationResult],
 ) -> dict[str, Any]:
   """Results by split as JSON values, without their ROC curves."""
   return {
-      split: {
-          name: value
-          for name, value in result.to_json().items()
-          if name != "roc"
-      }
-      for split, result in results.items()
+    split: {
+      name: value for name, value in result.to_json().items() if name != "roc"
+    }
+    for split, result in results.items()
   }
 
 
 def build_summary(
-    *,
-    state: training.TrainingState,
-    trained: Mapping[str, verification.VerificationResult],
-    untrained: Mapping[str, verification.VerificationResult],
-    pretrained: Mapping[str, Any] | None,
-    privacy: report_lib.PrivacyReport,
-    extrapolation: extrapolation_lib.Extrapolation | None,
-    num_private_parameters: int,
-    wall_seconds: float,
-    extra: Mapping[str, Any],
+  *,
+  state: training.TrainingState,
+  trained: Mapping[str, verification.VerificationResult],
+  untrained: Mapping[str, verification.VerificationResult],
+  pretrained: Mapping[str, Any] | None,
+  privacy: report_lib.PrivacyReport,
+  extrapolation: extrapolation_lib.Extrapolation | None,
+  num_private_parameters: int,
+  wall_seconds: float,
+  extra: Mapping[str, Any],
 ) -> dict[str, Any]:
   """Builds the contents of summary.json.
 
@@ -71,19 +69,20 @@ def build_summary(
 
   def recall(result):
     return {
-        verification.format_false_accept_rate(rate): value
-        for rate, value in result.recall_at_far.items()
+      verification.format_false_accept_rate(rate): value
+      for rate, value in result.recall_at_far.items()
     }
 
   before = {}
   if pretrained is not None:
     before = {
-        "recall_at_far_pretrained": (
-            pretrained["evaluation"]["test"]["recall_at_far"]
-        ),
-        "pretrained": dict(pretrained),
+      "recall_at_far_pretrained": (
+        pretrained["evaluation"]["test"]["recall_at_far"]
+      ),
+      "pretrained": dict(pretrained),
     }
-  return report_lib.json_safe({
+  return report_lib.json_safe(
+    {
       "recall_at_far": recall(trained["test"]),
       "recall_at_far_untrained": recall(untrained["test"]),
       "privacy": privacy.to_json(),
@@ -98,20 +97,21 @@ def build_summary(
       "evaluation": without_curves(trained),
       "evaluation_untrained": without_curves(untrained),
       **before,
-  })
+    }
+  )
 
 
 def draw_plots(
-    directory: str | os.PathLike[str],
-    *,
-    metrics: pd.DataFrame,
-    ledger: ledger_lib.Ledger,
-    privacy: report_lib.PrivacyReport,
-    trained: Mapping[str, verification.VerificationResult],
-    untrained: Mapping[str, verification.VerificationResult],
-    extrapolated: Mapping[str, list[float]],
-    epsilon_rounds: list[int],
-    title: str,
+  directory: str | os.PathLike[str],
+  *,
+  metrics: pd.DataFrame,
+  ledger: ledger_lib.Ledger,
+  privacy: report_lib.PrivacyReport,
+  trained: Mapping[str, verification.VerificationResult],
+  untrained: Mapping[str, verification.VerificationResult],
+  extrapolated: Mapping[str, list[float]],
+  epsilon_rounds: list[int],
+  title: str,
 ) -> None:
   """Draws loss, recall, ROC and epsilon, one by one and in one overview.
 
@@ -132,55 +132,53 @@ def draw_plots(
   recall_names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
   evaluated = metrics[recall_names].dropna()
   recall = {
-      "recall_rounds": list(evaluated.index),
-      "recall_by_far": {
-          float(name.removeprefix(training.RECALL_PREFIX)): list(
-              evaluated[name]
-          )
-          for name in recall_names
-      },
+    "recall_rounds": list(evaluated.index),
+    "recall_by_far": {
+      float(name.removeprefix(training.RECALL_PREFIX)): list(evaluated[name])
+      for name in recall_names
+    },
   }
   before = dict(untrained["validation"].recall_at_far)
   loss = {
-      "rounds": list(metrics.index),
-      "losses": list(metrics["client_work/loss"]),
+    "rounds": list(metrics.index),
+    "losses": list(metrics["client_work/loss"]),
   }
   roc = {"trained": trained["test"], "untrained": untrained["test"]}
   epsilon = {
-      "epsilon_rounds": epsilon_rounds,
-      "epsilon_curves": {
-          "this run": ledger.epsilon_curve(
-              epsilon_rounds, accountant=privacy.accountant
-          ),
-          **extrapolated,
-      },
-      "delta": ledger.delta,
-      "statement": (
-          f"unit: {privacy.unit}; {privacy.neighboring_relation};"
-          f" {privacy.sampling}"
+    "epsilon_rounds": epsilon_rounds,
+    "epsilon_curves": {
+      "this run": ledger.epsilon_curve(
+        epsilon_rounds, accountant=privacy.accountant
       ),
+      **extrapolated,
+    },
+    "delta": ledger.delta,
+    "statement": (
+      f"unit: {privacy.unit}; {privacy.neighboring_relation};"
+      f" {privacy.sampling}"
+    ),
   }
   plots.plot_loss(directory / "loss.png", **loss)
   plots.plot_recall(
-      directory / "recall.png",
-      recall["recall_rounds"],
-      recall["recall_by_far"],
-      untrained=before,
+    directory / "recall.png",
+    recall["recall_rounds"],
+    recall["recall_by_far"],
+    untrained=before,
   )
   plots.plot_roc(directory / "roc.png", roc)
   plots.plot_epsilon(
-      directory / "epsilon.png",
-      epsilon["epsilon_rounds"],
-      epsilon["epsilon_curves"],
-      delta=epsilon["delta"],
-      statement=epsilon["statement"],
+    directory / "epsilon.png",
+    epsilon["epsilon_rounds"],
+    epsilon["epsilon_curves"],
+    delta=epsilon["delta"],
+    statement=epsilon["statement"],
   )
   plots.plot_overview(
-      directory / "overview.png",
-      **loss,
-      **recall,
-      roc_curves=roc,
-      **epsilon,
-      untrained=before,
-      title=title,
+    directory / "overview.png",
+    **loss,
+    **recall,
+    roc_curves=roc,
+    **epsilon,
+    untrained=before,
+    title=title,
   )

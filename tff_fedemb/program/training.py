@@ -49,9 +49,9 @@ class TrainingConfig:
 
   def __post_init__(self):
     for name, low in (
-        ("rounds", 1),
-        ("evaluate_every", 0),
-        ("checkpoint_every", 1),
+      ("rounds", 1),
+      ("evaluate_every", 0),
+      ("checkpoint_every", 1),
     ):
       value = getattr(self, name)
       if value < low:
@@ -83,22 +83,22 @@ class TrainingLoop:
   """Runs the rounds of one learning process in one run directory."""
 
   def __init__(
-      self,
-      process: tff.learning.templates.LearningProcess,
-      *,
-      runtime: base.Runtime,
-      users: population.Population,
-      sampler: participation.Sampler,
-      round_event: dp_accounting.DpEvent,
-      ledger: ledger_lib.Ledger,
-      trace: participation_trace.TraceWriter,
-      evaluate_fn: Callable[[Any], dict[str, float]],
-      checkpoints: checkpoints_lib.Checkpoints,
-      metrics: metrics_lib.MetricsLog,
-      config: TrainingConfig,
-      publish_ledger: Callable[[ledger_lib.Ledger], None] = lambda ledger: None,
-      name_skipped: Callable[[list[str]], list[str]] = lambda clients: [],
-      say: Callable[[str], None] = print,
+    self,
+    process: tff.learning.templates.LearningProcess,
+    *,
+    runtime: base.Runtime,
+    users: population.Population,
+    sampler: participation.Sampler,
+    round_event: dp_accounting.DpEvent,
+    ledger: ledger_lib.Ledger,
+    trace: participation_trace.TraceWriter,
+    evaluate_fn: Callable[[Any], dict[str, float]],
+    checkpoints: checkpoints_lib.Checkpoints,
+    metrics: metrics_lib.MetricsLog,
+    config: TrainingConfig,
+    publish_ledger: Callable[[ledger_lib.Ledger], None] = lambda ledger: None,
+    name_skipped: Callable[[list[str]], list[str]] = lambda clients: [],
+    say: Callable[[str], None] = print,
   ):
     """Initialises the loop.
 
@@ -139,7 +139,7 @@ class TrainingLoop:
     self._shown: dict[str, str] = {}
 
   def start(
-      self, set_initial_weights_fn: Callable[[Any], Any]
+    self, set_initial_weights_fn: Callable[[Any], Any]
   ) -> TrainingState:
     """Compiles the process; resumes from the newest checkpoint if there is one.
 
@@ -157,53 +157,51 @@ class TrainingLoop:
       checkpoints.CheckpointsError: If there are checkpoints and none is whole.
     """
     initial = self._runtime.structured_state(
-        self._runtime.initialize(self._process)
+      self._runtime.initialize(self._process)
     )
     initial = initial._replace(
-        global_model_weights=set_initial_weights_fn(
-            initial.global_model_weights
-        )
+      global_model_weights=set_initial_weights_fn(initial.global_model_weights)
     )
     state = TrainingState(
-        self._runtime.load_state(initial),
-        ledger_lib.Ledger.from_json(self._empty_ledger),
+      self._runtime.load_state(initial),
+      ledger_lib.Ledger.from_json(self._empty_ledger),
     )
     found = self._checkpoints.load_latest(self._program_state(state))
     if found is None:
       if self._trace.num_rounds:
         # The first checkpoint is older than the first round.
         raise ResumeError(
-            f"run_dir must hold a checkpoint of the {self._trace.num_rounds}"
-            " rounds in its trace, found none: doing them again, with other"
-            " noise, would cost more than is accounted. Take another run_dir to"
-            " start again."
+          f"run_dir must hold a checkpoint of the {self._trace.num_rounds}"
+          " rounds in its trace, found none: doing them again, with other"
+          " noise, would cost more than is accounted. Take another run_dir to"
+          " start again."
         )
       self._checkpoints.save(self._program_state(state), 0)
       return state
     saved, rounds_done = found
     ledger = ledger_lib.Ledger.from_json(_text(saved["ledger"]))
     if (ledger.participation, ledger.delta) != (
-        state.ledger.participation,
-        state.ledger.delta,
+      state.ledger.participation,
+      state.ledger.delta,
     ):
       raise ResumeError(
-          "run_dir must be of a run on the same users, found one with"
-          f" {ledger.participation} and delta {ledger.delta}; the data now"
-          f" make it {state.ledger.participation} and {state.ledger.delta}."
+        "run_dir must be of a run on the same users, found one with"
+        f" {ledger.participation} and delta {ledger.delta}; the data now"
+        f" make it {state.ledger.participation} and {state.ledger.delta}."
       )
     if self._trace.num_rounds < rounds_done:
       raise ResumeError(
-          f"run_dir must hold the trace of the {rounds_done} rounds in its"
-          f" checkpoint, found one of {self._trace.num_rounds}: who took part"
-          " in the others cannot be shown."
+        f"run_dir must hold the trace of the {rounds_done} rounds in its"
+        f" checkpoint, found one of {self._trace.num_rounds}: who took part"
+        " in the others cannot be shown."
       )
     if rounds_done:
       self._say(f"Resuming after round {rounds_done}.")
     return TrainingState(
-        self._runtime.load_state(saved["process_state"]),
-        ledger,
-        rounds_done,
-        float(saved["wall_seconds"]),
+      self._runtime.load_state(saved["process_state"]),
+      ledger,
+      rounds_done,
+      float(saved["wall_seconds"]),
     )
 
   def run(self, state: TrainingState) -> TrainingState:
@@ -221,12 +219,12 @@ class TrainingLoop:
     """
     config = self._config
     with tqdm.tqdm(
-        total=config.rounds,
-        initial=state.rounds_done,
-        unit="round",
-        # Without a terminal, the lines that `say` gets tell how it goes.
-        disable=None,
-        dynamic_ncols=True,
+      total=config.rounds,
+      initial=state.rounds_done,
+      unit="round",
+      # Without a terminal, the lines that `say` gets tell how it goes.
+      disable=None,
+      dynamic_ncols=True,
     ) as progress:
       try:
         while state.rounds_done < config.rounds:
@@ -237,8 +235,8 @@ class TrainingLoop:
             self._save(state)
       except (KeyboardInterrupt, SystemExit):
         self._say(
-            f"Interrupted after round {state.rounds_done}; the same command"
-            " goes on from there."
+          f"Interrupted after round {state.rounds_done}; the same command"
+          " goes on from there."
         )
         raise
       finally:
@@ -249,18 +247,18 @@ class TrainingLoop:
   def weights(self, state: TrainingState) -> Any:
     """The model weights of a state."""
     return self._runtime.structured_state(
-        state.process_state
+      state.process_state
     ).global_model_weights
 
   def _run_round(
-      self, state: TrainingState
+    self, state: TrainingState
   ) -> tuple[TrainingState, dict[str, float]]:
     start = time.perf_counter()
     clients = self._sampler.sample(state.rounds_done)
     self._trace.record(state.rounds_done, clients)
     client_ids = self._users.client_ids(clients)
     process_state, measured = self._runtime.next(
-        state.process_state, client_ids
+      state.process_state, client_ids
     )
     ledger = ledger_lib.Ledger.from_json(state.ledger.to_json())
     ledger.record_round(self._round_event)
@@ -275,16 +273,16 @@ class TrainingLoop:
     rounds_done = state.rounds_done + 1
     if skipped:
       self._say(
-          f"round {rounds_done}: skipped {len(skipped)} of"
-          f" {len(client_ids)} virtual clients; the first: {skipped[0]}"
+        f"round {rounds_done}: skipped {len(skipped)} of"
+        f" {len(client_ids)} virtual clients; the first: {skipped[0]}"
       )
     self._tell_skipped_examples(
-        int(report.get(NUM_SKIPPED_EXAMPLES, 0)), rounds_done, client_ids
+      int(report.get(NUM_SKIPPED_EXAMPLES, 0)), rounds_done, client_ids
     )
     every = self._config.evaluate_every
     new_state = TrainingState(process_state, ledger, rounds_done)
     if rounds_done == self._config.rounds or (
-        every and rounds_done % every == 0
+      every and rounds_done % every == 0
     ):
       report[EPSILON_PREFIX + ledger.accountants[0]] = ledger.epsilon()
       report.update(self._evaluate_fn(self.weights(new_state)))
@@ -293,7 +291,7 @@ class TrainingLoop:
     return new_state, report
 
   def _tell_skipped_examples(
-      self, number: int, rounds_done: int, client_ids: list[str]
+    self, number: int, rounds_done: int, client_ids: list[str]
   ) -> None:
     if not number:
       return
@@ -303,15 +301,15 @@ class TrainingLoop:
       self._has_named_skipped = True
       named = "".join(f"\n  {line}" for line in self._name_skipped(client_ids))
     self._say(
-        f"round {rounds_done}: left out {number} examples that cannot be"
-        f" decoded{named}"
+      f"round {rounds_done}: left out {number} examples that cannot be"
+      f" decoded{named}"
     )
 
   def _show(
-      self,
-      progress: tqdm.tqdm,
-      state: TrainingState,
-      report: dict[str, float],
+    self,
+    progress: tqdm.tqdm,
+    state: TrainingState,
+    report: dict[str, float],
   ) -> None:
     self._shown["loss"] = f"{report.get('client_work/loss', np.nan):.3f}"
     evaluated = False
@@ -325,23 +323,23 @@ class TrainingLoop:
         self._shown[f"epsilon({accountant})"] = f"{value:.4g}"
     if evaluated:
       left = (
-          state.wall_seconds
-          / state.rounds_done
-          * (self._config.rounds - state.rounds_done)
+        state.wall_seconds
+        / state.rounds_done
+        * (self._config.rounds - state.rounds_done)
       )
       facts = "  ".join(f"{k} {value}" for k, value in self._shown.items())
       self._say(
-          f"round {state.rounds_done}/{self._config.rounds}  {facts}  "
-          f"{tqdm.tqdm.format_interval(left)} left"
+        f"round {state.rounds_done}/{self._config.rounds}  {facts}  "
+        f"{tqdm.tqdm.format_interval(left)} left"
       )
     # Recall and epsilon stay on the bar until there are newer ones.
     progress.set_postfix(self._shown)
 
   def _program_state(self, state: TrainingState) -> dict[str, Any]:
     return {
-        "process_state": self._runtime.structured_state(state.process_state),
-        "ledger": state.ledger.to_json(),
-        "wall_seconds": state.wall_seconds,
+      "process_state": self._runtime.structured_state(state.process_state),
+      "ledger": state.ledger.to_json(),
+      "wall_seconds": state.wall_seconds,
     }
 
   def _save(self, state: TrainingState) -> None:

@@ -18,25 +18,27 @@ if TYPE_CHECKING:
   from tff_fedemb.runtime import base
 
 
-def _create_in_process_runtime(**options) -> 'base.Runtime':
+def _create_in_process_runtime(**options) -> "base.Runtime":
   from tff_fedemb.runtime import in_process
 
   return in_process.InProcessRuntime(**options)
 
 
-def _create_tff_runtime(**options) -> 'base.Runtime':
+def _create_tff_runtime(**options) -> "base.Runtime":
   from tff_fedemb.runtime import tff_native
 
   return tff_native.TffRuntime(**options)
 
 
-RUNTIMES: Mapping[str, Callable[..., 'base.Runtime']] = types.MappingProxyType({
-    'in_process': _create_in_process_runtime,
-    'tff': _create_tff_runtime,
-})
+RUNTIMES: Mapping[str, Callable[..., "base.Runtime"]] = types.MappingProxyType(
+  {
+    "in_process": _create_in_process_runtime,
+    "tff": _create_tff_runtime,
+  }
+)
 
 
-def create_runtime(name: str = 'in_process', **options) -> 'base.Runtime':
+def create_runtime(name: str = "in_process", **options) -> "base.Runtime":
   """Creates a runtime.
 
   Args:
@@ -52,6 +54,6 @@ def create_runtime(name: str = 'in_process', **options) -> 'base.Runtime':
   """
   if name not in RUNTIMES:
     raise ValueError(
-        f'runtime must be one of {", ".join(sorted(RUNTIMES))}, found {name!r}.'
+      f"runtime must be one of {', '.join(sorted(RUNTIMES))}, found {name!r}."
     )
   return RUNTIMES[name](**options)

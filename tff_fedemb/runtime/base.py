@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 # What a round does about a client whose computation fails.
-ON_CLIENT_ERROR = ('fail', 'skip')
+ON_CLIENT_ERROR = ("fail", "skip")
 
 _LONGEST_CLIENT_ID = 80
 _LONGEST_CAUSE = 300
@@ -26,7 +26,7 @@ _LONGEST_CAUSE = 300
 def _shorten(text: str, length: int) -> str:
   if len(text) <= length:
     return text
-  return f'{text[:length]}... ({len(text)} characters)'
+  return f"{text[:length]}... ({len(text)} characters)"
 
 
 def _reason(cause: BaseException) -> str:
@@ -34,11 +34,11 @@ def _reason(cause: BaseException) -> str:
   text = str(cause)
   # TensorFlow says where in the graph it was, as far as it knows, before it
   # says what happened; the last line of the former names the node.
-  _, node, rest = text.rpartition('\nNode: ')
+  _, node, rest = text.rpartition("\nNode: ")
   if node:
-    text = rest.partition('\n')[2]
-  text = re.sub(r'\{\{function_node [^}]*\}\}', '', text)
-  return ' '.join(text.split())
+    text = rest.partition("\n")[2]
+  text = re.sub(r"\{\{function_node [^}]*\}\}", "", text)
+  return " ".join(text.split())
 
 
 class ClientError(RuntimeError):
@@ -54,8 +54,8 @@ class ClientError(RuntimeError):
   def __init__(self, client_id: str, cause: BaseException):
     self.client_id = client_id
     super().__init__(
-        f'client {_shorten(client_id, _LONGEST_CLIENT_ID)!r} failed:'
-        f' {type(cause).__name__}: {_shorten(_reason(cause), _LONGEST_CAUSE)}'
+      f"client {_shorten(client_id, _LONGEST_CLIENT_ID)!r} failed:"
+      f" {type(cause).__name__}: {_shorten(_reason(cause), _LONGEST_CAUSE)}"
     )
 
   def __reduce__(self):
@@ -95,9 +95,7 @@ class Runtime(abc.ABC):
     """
 
   @abc.abstractmethod
-  def next(
-      self, state: Any, client_ids: Sequence[str]
-  ) -> tuple[Any, Any]:
+  def next(self, state: Any, client_ids: Sequence[str]) -> tuple[Any, Any]:
     """Runs one round.
 
     Args:
@@ -160,7 +158,7 @@ class Runtime(abc.ABC):
 
 def count_cores() -> int:
   """Returns the number of cores that this process may use."""
-  if hasattr(os, 'sched_getaffinity'):
+  if hasattr(os, "sched_getaffinity"):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
 
@@ -176,8 +174,8 @@ def check_on_client_error(on_client_error: str) -> None:
   """
   if on_client_error not in ON_CLIENT_ERROR:
     raise ValueError(
-        f'on_client_error must be one of {", ".join(ON_CLIENT_ERROR)}, found'
-        f' {on_client_error!r}.'
+      f"on_client_error must be one of {', '.join(ON_CLIENT_ERROR)}, found"
+      f" {on_client_error!r}."
     )
 
 
@@ -192,13 +190,13 @@ def check_client_ids(client_ids: Sequence[str]) -> list[str]:
   """
   if isinstance(client_ids, (str, bytes)):
     raise TypeError(
-        f'client_ids must be a sequence of strings, found {client_ids!r}.'
+      f"client_ids must be a sequence of strings, found {client_ids!r}."
     )
   for client_id in client_ids:
     if not isinstance(client_id, str):
       raise TypeError(
-          'client_ids must be a sequence of strings, found the element'
-          f' {client_id!r}.'
+        "client_ids must be a sequence of strings, found the element"
+        f" {client_id!r}."
       )
   return [str(client_id) for client_id in client_ids]
 
@@ -216,16 +214,16 @@ def check_process(process: tff.templates.IterativeProcess) -> None:
   if isinstance(found, tff.StructType) and len(found) == 2:
     client_data = found[1]
     if (
-        isinstance(client_data, tff.FederatedType)
-        and client_data.placement is tff.CLIENTS
-        and isinstance(client_data.member, tff.TensorType)
-        and client_data.member.is_assignable_from(tff.TensorType(np.str_))
+      isinstance(client_data, tff.FederatedType)
+      and client_data.placement is tff.CLIENTS
+      and isinstance(client_data.member, tff.TensorType)
+      and client_data.member.is_assignable_from(tff.TensorType(np.str_))
     ):
       return
     found = client_data
   raise TypeError(
-      'process.next must take a state and client ids of type {string}@CLIENTS,'
-      f' found {found}. Compose the process with the computation that makes a'
-      " client's dataset from its id:"
-      ' tff.simulation.compose_dataset_computation_with_learning_process.'
+    "process.next must take a state and client ids of type {string}@CLIENTS,"
+    f" found {found}. Compose the process with the computation that makes a"
+    " client's dataset from its id:"
+    " tff.simulation.compose_dataset_computation_with_learning_process."
   )

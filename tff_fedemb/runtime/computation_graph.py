@@ -21,19 +21,19 @@ _ALIGNMENT = 64
 
 def _tensor_names(binding: Any, *, role: str) -> list[str]:
   """Names of a binding's tensors, in the order of the type's leaves."""
-  kind = binding.WhichOneof('binding')
+  kind = binding.WhichOneof("binding")
   if kind is None:
     return []
-  if kind == 'tensor':
+  if kind == "tensor":
     return [binding.tensor.tensor_name]
-  if kind == 'struct':
+  if kind == "struct":
     names = []
     for element in binding.struct.element:
       names.extend(_tensor_names(element, role=role))
     return names
   raise TypeError(
-      f'{role} must consist of tensors, found a {kind}: datasets have to be'
-      ' made inside of the computation.'
+    f"{role} must consist of tensors, found a {kind}: datasets have to be"
+    " made inside of the computation."
   )
 
 
@@ -47,7 +47,7 @@ class ComputationGraph:
   """
 
   def __init__(
-      self, name: str, computation: tff.Computation, *, device: str = ''
+    self, name: str, computation: tff.Computation, *, device: str = ""
   ):
     """Imports the graph.
 
@@ -63,15 +63,15 @@ class ComputationGraph:
         a dataset.
     """
     proto = tff.framework.serialize_computation(computation)
-    kind = proto.WhichOneof('computation')
-    if kind != 'tensorflow':
-      raise TypeError(f'{name} must be a TensorFlow computation, found {kind}.')
+    kind = proto.WhichOneof("computation")
+    if kind != "tensorflow":
+      raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
     self.name = name
     argument_names = _tensor_names(
-        proto.tensorflow.parameter, role=f'the parameter of {name}'
+      proto.tensorflow.parameter, role=f"the parameter of {name}"
     )
     result_names = _tensor_names(
-        proto.tensorflow.result, role=f'the result of {name}'
+      proto.tensorflow.result, role=f"the result of {name}"
     )
     self.num_arguments = len(argument_names)
     self.num_results = len(result_names)
@@ -84,27 +84,25 @@ class ComputationGraph:
       node.device = node.device or device
     self.graph = tf.Graph()
     with self.graph.as_default():
-      tf.graph_util.import_graph_def(graph_def, name='')
+      tf.graph_util.import_graph_def(graph_def, name="")
     self.arguments = [
-        self.graph.get_tensor_by_name(tensor) for tensor in argument_names
+      self.graph.get_tensor_by_name(tensor) for tensor in argument_names
     ]
     self.results = [
-        self.graph.get_tensor_by_name(tensor) for tensor in result_names
+      self.graph.get_tensor_by_name(tensor) for tensor in result_names
     ]
     initialize_op = proto.tensorflow.initialize_op
     self.initialize_op = (
-        self.graph.get_operation_by_name(initialize_op)
-        if initialize_op
-        else None
+      self.graph.get_operation_by_name(initialize_op) if initialize_op else None
     )
     # Distinguishes the sessions of TFF's runtime; nothing of ours reads it, but
     # a placeholder has to be fed.
     token = proto.tensorflow.session_token_tensor_name
     nodes = {node.name for node in graph_def.node}
     self.session_token = (
-        self.graph.get_tensor_by_name(token)
-        if token.partition(':')[0] in nodes
-        else None
+      self.graph.get_tensor_by_name(token)
+      if token.partition(":")[0] in nodes
+      else None
     )
     # Several threads run sessions of it, which is safe while nobody adds to it.
     self.graph.finalize()
@@ -121,10 +119,10 @@ def align(array: Any) -> Any:
     `_ALIGNMENT` bytes.
   """
   if (
-      not isinstance(array, np.ndarray)
-      or array.dtype.hasobject
-      or not array.flags.c_contiguous
-      or array.ctypes.data % _ALIGNMENT == 0
+    not isinstance(array, np.ndarray)
+    or array.dtype.hasobject
+    or not array.flags.c_contiguous
+    or array.ctypes.data % _ALIGNMENT == 0
   ):
     return array
   memory = np.empty(array.nbytes + _ALIGNMENT, np.uint8)
@@ -137,7 +135,7 @@ def align(array: Any) -> Any:
 
 def _origin(tensor: tf.Tensor) -> tf.Tensor:
   """Follows a tensor back through operations that do nothing to it."""
-  while tensor.op.type == 'Identity' and not tensor.op.control_inputs:
+  while tensor.op.type == "Identity" and not tensor.op.control_inputs:
     (tensor,) = tensor.op.inputs
   return tensor
 
@@ -150,11 +148,11 @@ class GraphSession:
   """
 
   def __init__(
-      self,
-      graph: ComputationGraph,
-      *,
-      num_threads: int = 1,
-      mixed_bfloat16: bool = False,
+    self,
+    graph: ComputationGraph,
+    *,
+    num_threads: int = 1,
+    mixed_bfloat16: bool = False,
   ):
     """Opens the session.
 
@@ -165,10 +163,10 @@ class GraphSession:
       mixed_bfloat16: Whether to multiply in bfloat16, see `precision`.
     """
     config = tf.compat.v1.ConfigProto(
-        allow_soft_placement=True,
-        intra_op_parallelism_threads=num_threads,
-        inter_op_parallelism_threads=num_threads,
-        use_per_session_threads=True,
+      allow_soft_placement=True,
+      intra_op_parallelism_threads=num_threads,
+      inter_op_parallelism_threads=num_threads,
+      use_per_session_threads=True,
     )
     # Several sessions share a GPU: none may take all of its memory.
     config.gpu_options.allow_growth = True
@@ -182,15 +180,15 @@ class GraphSession:
     # TensorFlow refuses to fetch what it is fed, and copies what it was fed and
     # only names anew: such a result is passed on.
     position = {
-        tensor.name: index for index, tensor in enumerate(graph.arguments)
+      tensor.name: index for index, tensor in enumerate(graph.arguments)
     }
     self._passed_on = [
-        position.get(_origin(tensor).name) for tensor in graph.results
+      position.get(_origin(tensor).name) for tensor in graph.results
     ]
     self._fetches = [
-        tensor
-        for tensor, index in zip(graph.results, self._passed_on, strict=True)
-        if index is None
+      tensor
+      for tensor, index in zip(graph.results, self._passed_on, strict=True)
+      if index is None
     ]
 
   def __call__(self, *arguments: Sequence[Any]) -> list[Any]:
@@ -209,18 +207,18 @@ class GraphSession:
     values = [value for leaves in arguments for value in leaves]
     if len(values) != self._graph.num_arguments:
       raise ValueError(
-          f'{self._graph.name} must get {self._graph.num_arguments} tensors,'
-          f' found {len(values)}.'
+        f"{self._graph.name} must get {self._graph.num_arguments} tensors,"
+        f" found {len(values)}."
       )
     feeds = dict(zip(self._graph.arguments, values, strict=True))
     if self._graph.session_token is not None:
-      feeds[self._graph.session_token] = ''
+      feeds[self._graph.session_token] = ""
     if self._graph.initialize_op is not None:
       self._run(self._graph.initialize_op, feeds)
     fetched = iter(self._run(self._fetches, feeds) if self._fetches else ())
     return [
-        next(fetched) if index is None else _as_fetched(values[index])
-        for index in self._passed_on
+      next(fetched) if index is None else _as_fetched(values[index])
+      for index in self._passed_on
     ]
 
   def _run(self, fetches: Any, feeds: dict[tf.Tensor, Any]) -> Any:
@@ -229,7 +227,7 @@ class GraphSession:
     except UnicodeDecodeError as error:
       # Messages may quote the data that an operation cannot read, and with
       # bytes that are no text Python cannot read the message either.
-      message = error.object.decode(errors='backslashreplace')
+      message = error.object.decode(errors="backslashreplace")
       raise tf.errors.DataLossError(None, None, message) from None
 
   def close(self) -> None:
@@ -251,11 +249,11 @@ class SessionPool:
   """
 
   def __init__(
-      self,
-      graphs: Sequence[ComputationGraph],
-      *,
-      num_threads: int = 1,
-      mixed_bfloat16: bool = False,
+    self,
+    graphs: Sequence[ComputationGraph],
+    *,
+    num_threads: int = 1,
+    mixed_bfloat16: bool = False,
   ):
     """Remembers what to open.
 
@@ -266,8 +264,8 @@ class SessionPool:
     """
     self._graphs = graphs
     self._options = {
-        'num_threads': num_threads,
-        'mixed_bfloat16': mixed_bfloat16,
+      "num_threads": num_threads,
+      "mixed_bfloat16": mixed_bfloat16,
     }
     self._lock = threading.Lock()
     self._idle: list[GraphSession] = []

@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 def count_leaves(type_spec: tff.Type) -> int:
   """Returns the number of tensors in a type."""
   return tff.types.count(
-      type_spec, lambda inner: isinstance(inner, tff.TensorType)
+    type_spec, lambda inner: isinstance(inner, tff.TensorType)
   )
 
 
@@ -38,56 +38,54 @@ def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
   if isinstance(type_spec, tff.TensorType):
     return [_check_leaf(value, type_spec, name)]
   if not isinstance(type_spec, tff.StructType):
-    raise ValueError(f'{name} must consist of tensors, found {type_spec}.')
+    raise ValueError(f"{name} must consist of tensors, found {type_spec}.")
   try:
     elements = tff.structure.from_container(value)
   except TypeError:
     raise ValueError(
-        f'{name} must be a structure {type_spec}, found {type(value).__name__}.'
+      f"{name} must be a structure {type_spec}, found {type(value).__name__}."
     ) from None
   expected = tff.structure.name_list_with_nones(type_spec)
   found = tff.structure.name_list_with_nones(elements)
   if len(expected) != len(found):
     raise ValueError(
-        f'{name} must have {len(expected)} elements, found {len(found)}.'
+      f"{name} must have {len(expected)} elements, found {len(found)}."
     )
   is_named = None not in expected and None not in found
   if is_named and set(expected) != set(found):
     raise ValueError(
-        f'{name} must have the elements {", ".join(sorted(expected))}, found'
-        f' {", ".join(sorted(found))}.'
+      f"{name} must have the elements {', '.join(sorted(expected))}, found"
+      f" {', '.join(sorted(found))}."
     )
   leaves = []
   # By name where there are names: TFF's order may not be the dictionary's.
   for index, element_name in enumerate(expected):
     element = getattr(elements, element_name) if is_named else elements[index]
     key = index if element_name is None else element_name
-    leaves.extend(flatten(element, type_spec[index], name=f'{name}[{key}]'))
+    leaves.extend(flatten(element, type_spec[index], name=f"{name}[{key}]"))
   return leaves
 
 
-def _check_leaf(
-    value: Any, type_spec: tff.TensorType, name: str
-) -> np.ndarray:
+def _check_leaf(value: Any, type_spec: tff.TensorType, name: str) -> np.ndarray:
   """Converts one tensor's value."""
   is_string = type_spec.dtype.type is np.str_
   # TensorFlow's strings are NumPy objects.
   leaf = np.asarray(value, dtype=object if is_string else None)
   if not is_string and leaf.dtype != type_spec.dtype:
     raise ValueError(
-        f'{name} must be of dtype {type_spec.dtype.name}, found'
-        f' {leaf.dtype.name}.'
+      f"{name} must be of dtype {type_spec.dtype.name}, found"
+      f" {leaf.dtype.name}."
     )
   shape = type_spec.shape
   if shape is not None and (
-      len(shape) != leaf.ndim
-      or any(
-          size not in (None, actual)
-          for size, actual in zip(shape, leaf.shape, strict=True)
-      )
+    len(shape) != leaf.ndim
+    or any(
+      size not in (None, actual)
+      for size, actual in zip(shape, leaf.shape, strict=True)
+    )
   ):
     raise ValueError(
-        f'{name} must be of shape {list(shape)}, found {list(leaf.shape)}.'
+      f"{name} must be of shape {list(shape)}, found {list(leaf.shape)}."
     )
   return leaf
 
@@ -109,9 +107,9 @@ def unflatten(leaves: Sequence[Any], type_spec: tff.Type) -> Any:
     type_spec = type_spec.member
   expected = count_leaves(type_spec)
   if len(leaves) != expected:
-    raise ValueError(f'leaves must be {expected}, found {len(leaves)}.')
+    raise ValueError(f"leaves must be {expected}, found {len(leaves)}.")
   return tff.types.type_to_py_container(
-      _to_struct(iter(leaves), type_spec), type_spec
+    _to_struct(iter(leaves), type_spec), type_spec
   )
 
 
@@ -120,6 +118,6 @@ def _to_struct(remaining, type_spec: tff.Type) -> Any:
   if isinstance(type_spec, tff.TensorType):
     return next(remaining)
   return tff.structure.Struct(
-      (name, _to_struct(remaining, element))
-      for name, element in tff.structure.iter_elements(type_spec)
+    (name, _to_struct(remaining, element))
+    for name, element in tff.structure.iter_elements(type_spec)
   )

@@ -41,11 +41,11 @@ _ABANDON_SECONDS = 0.5
 # a device that failed, which may be the doing of other clients: if one client
 # could decide whether another is left out, the guarantee would not hold.
 _ERRORS_OF_THE_CLIENT = (
-    tf.errors.DataLossError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InvalidArgumentError,
-    tf.errors.NotFoundError,
-    tf.errors.OutOfRangeError,
+  tf.errors.DataLossError,
+  tf.errors.FailedPreconditionError,
+  tf.errors.InvalidArgumentError,
+  tf.errors.NotFoundError,
+  tf.errors.OutOfRangeError,
 )
 
 # The sessions optimize the graphs once they know the devices. Having TFF do it
@@ -75,12 +75,12 @@ class CompiledProcess:
   """
 
   def __init__(
-      self,
-      process: tff.templates.IterativeProcess,
-      *,
-      concurrent_clients: int,
-      client_devices: Sequence[str] = ('',),
-      compute_precision: str = precision.FLOAT32,
+    self,
+    process: tff.templates.IterativeProcess,
+    *,
+    concurrent_clients: int,
+    client_devices: Sequence[str] = ("",),
+    compute_precision: str = precision.FLOAT32,
   ):
     """Compiles the process.
 
@@ -97,44 +97,42 @@ class CompiledProcess:
     """
     base.check_process(process)
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(
-        process.next, _UNOPTIMIZED
+      process.next, _UNOPTIMIZED
     )
     if form.securely_aggregates_tensors:
       raise NotImplementedError(
-          'process must not use secure sums, found'
-          f' {form.work.type_signature.result[1:]}: they have no meaning inside'
-          ' of one process.'
+        "process must not use secure sums, found"
+        f" {form.work.type_signature.result[1:]}: they have no meaning inside"
+        " of one process."
       )
     self._initialize = computation_graph.ComputationGraph(
-        'initialize',
-        tff.backends.mapreduce.get_state_initialization_computation(
-            process.initialize, _UNOPTIMIZED
-        ),
+      "initialize",
+      tff.backends.mapreduce.get_state_initialization_computation(
+        process.initialize, _UNOPTIMIZED
+      ),
     )
     self._work = computation_graph.SessionPool(
-        [
-            computation_graph.ComputationGraph(
-                'work', form.work, device=device
-            )
-            for device in client_devices[:concurrent_clients]
-        ],
-        num_threads=1,
-        mixed_bfloat16=compute_precision == precision.MIXED_BFLOAT16,
+      [
+        computation_graph.ComputationGraph("work", form.work, device=device)
+        for device in client_devices[:concurrent_clients]
+      ],
+      num_threads=1,
+      mixed_bfloat16=compute_precision == precision.MIXED_BFLOAT16,
     )
     # Between the clients all cores are free for the server's computations.
     self._server = {
-        name: computation_graph.SessionPool(
-            [computation_graph.ComputationGraph(name, computation)],
-            num_threads=0,
-        )
-        for name, computation in (
-            ('prepare', form.prepare),
-            ('zero', form.zero),
-            ('accumulate', form.accumulate),
-            ('merge', form.merge),
-            ('report', form.report),
-            ('update', form.update),
-        )
+      name: computation_graph.SessionPool(
+        [computation_graph.ComputationGraph(name, computation)],
+        num_threads=0,
+      )
+      for name, computation in (
+        ("prepare", form.prepare),
+        ("zero", form.zero),
+        ("accumulate", form.accumulate),
+        ("merge", form.merge),
+        ("report", form.report),
+        ("update", form.update),
+      )
     }
     result_type = process.next.type_signature.result
     self.state_type = process.initialize.type_signature.result
@@ -142,27 +140,27 @@ class CompiledProcess:
     self._num_state_leaves = flat_structure.count_leaves(self.state_type)
     self._max_pending = concurrent_clients + _CLIENTS_AHEAD
     self._threads = futures.ThreadPoolExecutor(
-        max_workers=concurrent_clients, thread_name_prefix='client'
+      max_workers=concurrent_clients, thread_name_prefix="client"
     )
 
   def initialize(self) -> list[Any]:
     """Returns the leaves of the initial state."""
     # Its session would hold the variables of a whole model.
     with contextlib.closing(
-        computation_graph.GraphSession(self._initialize, num_threads=0)
+      computation_graph.GraphSession(self._initialize, num_threads=0)
     ) as session:
       return [computation_graph.align(leaf) for leaf in session()]
 
   def prepare(self, state: Sequence[Any]) -> list[Any]:
     """Returns what the server sends to every client of a round."""
-    return self._server['prepare'](state)
+    return self._server["prepare"](state)
 
   def fold(
-      self,
-      prepared: Sequence[Any],
-      client_ids: Sequence[str],
-      *,
-      skip_fn: Callable[[base.ClientError], None] | None = None,
+    self,
+    prepared: Sequence[Any],
+    client_ids: Sequence[str],
+    *,
+    skip_fn: Callable[[base.ClientError], None] | None = None,
   ) -> list[Any]:
     """Runs clients and adds up their updates in the order of the ids.
 
@@ -180,7 +178,7 @@ class CompiledProcess:
       base.ClientError: If a client's computation failed, and is not left out.
         Clients still at work are cancelled, also when Ctrl-C ends the call.
     """
-    accumulator = self._server['zero']()
+    accumulator = self._server["zero"]()
     remaining = iter(client_ids)
     pending: collections.deque[tuple[str, futures.Future]] = collections.deque()
     try:
@@ -200,16 +198,16 @@ class CompiledProcess:
       raise
 
   def _add(
-      self,
-      accumulator: list[Any],
-      client_id: str,
-      future: futures.Future,
-      skip_fn: Callable[[base.ClientError], None] | None,
+    self,
+    accumulator: list[Any],
+    client_id: str,
+    future: futures.Future,
+    skip_fn: Callable[[base.ClientError], None] | None,
   ) -> list[Any]:
     """Adds the update of a client that has ended, if it has one."""
     error = future.exception()
     if error is None:
-      return self._server['accumulate'](accumulator, future.result())
+      return self._server["accumulate"](accumulator, future.result())
     if skip_fn is None or not isinstance(error, _ERRORS_OF_THE_CLIENT):
       raise base.ClientError(client_id, error) from error
     # Without the cause, whose traceback holds the model that was sent.
@@ -227,10 +225,10 @@ class CompiledProcess:
 
   def merge(self, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
     """Adds up two accumulators."""
-    return self._server['merge'](first, second)
+    return self._server["merge"](first, second)
 
   def finish(
-      self, state: Sequence[Any], accumulator: Sequence[Any]
+    self, state: Sequence[Any], accumulator: Sequence[Any]
   ) -> tuple[list[Any], list[Any]]:
     """Ends a round.
 
@@ -241,8 +239,8 @@ class CompiledProcess:
     Returns:
       The leaves of the new state and those of the metrics.
     """
-    aggregate = self._server['report'](accumulator)
-    leaves = self._server['update'](state, aggregate)
+    aggregate = self._server["report"](accumulator)
+    leaves = self._server["update"](state, aggregate)
     return leaves[: self._num_state_leaves], leaves[self._num_state_leaves :]
 
   def close(self) -> None:
@@ -278,11 +276,11 @@ class InProcessRuntime(base.Runtime):
   """
 
   def __init__(
-      self,
-      *,
-      concurrent_clients: int | None = None,
-      on_client_error: str = 'fail',
-      compute_precision: str = precision.FLOAT32,
+    self,
+    *,
+    concurrent_clients: int | None = None,
+    on_client_error: str = "fail",
+    compute_precision: str = precision.FLOAT32,
   ):
     """Creates a runtime without a process.
 
@@ -300,25 +298,25 @@ class InProcessRuntime(base.Runtime):
     """
     # Asks the driver alone. A list of logical devices would start TensorFlow,
     # with all of the GPUs' memory and with threads of the process's own.
-    num_gpus = len(tf.config.list_physical_devices('GPU'))
+    num_gpus = len(tf.config.list_physical_devices("GPU"))
     if concurrent_clients is None:
       concurrent_clients = num_gpus or base.count_cores()
     if concurrent_clients < 1:
       raise ValueError(
-          f'concurrent_clients must be at least 1, found {concurrent_clients}.'
+        f"concurrent_clients must be at least 1, found {concurrent_clients}."
       )
     base.check_on_client_error(on_client_error)
     precision.check_precision(compute_precision)
     precision.set_environment(compute_precision)
-    os.environ.setdefault('TF_OVERRIDE_GLOBAL_THREADPOOL', '1')
+    os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
     self._concurrent_clients = concurrent_clients
     self._client_devices = (
-        [f'/device:GPU:{index}' for index in range(num_gpus)]
-        if num_gpus > 1
-        else ['']
+      [f"/device:GPU:{index}" for index in range(num_gpus)]
+      if num_gpus > 1
+      else [""]
     )
     self._compute_precision = compute_precision
-    self._skips = on_client_error == 'skip'
+    self._skips = on_client_error == "skip"
     self._skipped: list[base.ClientError] = []
     self._compiled: CompiledProcess | None = None
 
@@ -335,16 +333,16 @@ class InProcessRuntime(base.Runtime):
   def _process(self) -> CompiledProcess:
     if self._compiled is None:
       raise RuntimeError(
-          'initialize must be called first, found a runtime without a process.'
+        "initialize must be called first, found a runtime without a process."
       )
     return self._compiled
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
     compiled = CompiledProcess(
-        process,
-        concurrent_clients=self._concurrent_clients,
-        client_devices=self._client_devices,
-        compute_precision=self._compute_precision,
+      process,
+      concurrent_clients=self._concurrent_clients,
+      client_devices=self._client_devices,
+      compute_precision=self._compute_precision,
     )
     self.close()
     self._compiled = compiled
@@ -352,21 +350,21 @@ class InProcessRuntime(base.Runtime):
     return FlatState(tuple(compiled.initialize()))
 
   def next(
-      self, state: FlatState, client_ids: Sequence[str]
+    self, state: FlatState, client_ids: Sequence[str]
   ) -> tuple[FlatState, Any]:
     compiled = self._process()
     client_ids = base.check_client_ids(client_ids)
     leaves = _leaves(state)
     self._skipped = []
     accumulator = compiled.fold(
-        compiled.prepare(leaves),
-        client_ids,
-        skip_fn=self._skipped.append if self._skips else None,
+      compiled.prepare(leaves),
+      client_ids,
+      skip_fn=self._skipped.append if self._skips else None,
     )
     new_leaves, metrics = compiled.finish(leaves, accumulator)
     return (
-        FlatState(tuple(new_leaves)),
-        flat_structure.unflatten(metrics, compiled.metrics_type),
+      FlatState(tuple(new_leaves)),
+      flat_structure.unflatten(metrics, compiled.metrics_type),
     )
 
   def structured_state(self, state: FlatState) -> Any:
@@ -374,12 +372,12 @@ class InProcessRuntime(base.Runtime):
 
   def load_state(self, structure: Any) -> FlatState:
     return FlatState(
-        tuple(
-            computation_graph.align(leaf)
-            for leaf in flat_structure.flatten(
-                structure, self._process().state_type, name='structure'
-            )
+      tuple(
+        computation_graph.align(leaf)
+        for leaf in flat_structure.flatten(
+          structure, self._process().state_type, name="structure"
         )
+      )
     )
 
   def close(self) -> None:
@@ -391,7 +389,7 @@ class InProcessRuntime(base.Runtime):
 def _leaves(state: FlatState) -> tuple[Any, ...]:
   if not isinstance(state, FlatState):
     raise TypeError(
-        'state must come from initialize, next or load_state of this runtime,'
-        f' found {type(state).__name__}.'
+      "state must come from initialize, next or load_state of this runtime,"
+      f" found {type(state).__name__}."
     )
   return state.leaves

@@ -18,23 +18,23 @@ in `float32`:
 import os
 import pathlib
 
-FLOAT32 = 'float32'
-BFLOAT16_MATH = 'bfloat16_math'
-MIXED_BFLOAT16 = 'mixed_bfloat16'
+FLOAT32 = "float32"
+BFLOAT16_MATH = "bfloat16_math"
+MIXED_BFLOAT16 = "mixed_bfloat16"
 
 # Any one of these features of a processor, as Linux calls them, is enough.
 _NEEDS: dict[str, frozenset[str]] = {
-    FLOAT32: frozenset(),
-    BFLOAT16_MATH: frozenset({'amx_bf16', 'bf16'}),
-    MIXED_BFLOAT16: frozenset({'amx_bf16', 'avx512_bf16', 'bf16'}),
+  FLOAT32: frozenset(),
+  BFLOAT16_MATH: frozenset({"amx_bf16", "bf16"}),
+  MIXED_BFLOAT16: frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
 }
 PRECISIONS = tuple(_NEEDS)
 
 # Operations of optimizers. TensorFlow would round the weights themselves after
 # every step, and with them the update, which is far smaller than a weight.
-_ARITHMETIC = 'Add,AddN,AddV2,Mul,Sub'
+_ARITHMETIC = "Add,AddN,AddV2,Mul,Sub"
 
-_CPU_INFO = pathlib.Path('/proc/cpuinfo')
+_CPU_INFO = pathlib.Path("/proc/cpuinfo")
 
 
 def _processor_features() -> frozenset[str]:
@@ -42,8 +42,8 @@ def _processor_features() -> frozenset[str]:
   if not _CPU_INFO.exists():
     return frozenset()
   for line in _CPU_INFO.read_text().splitlines():
-    name, _, value = line.partition(':')
-    if name.strip() in ('flags', 'Features'):
+    name, _, value = line.partition(":")
+    if name.strip() in ("flags", "Features"):
       return frozenset(value.split())
   return frozenset()
 
@@ -52,7 +52,7 @@ def supported_precisions() -> tuple[str, ...]:
   """Those of `PRECISIONS` that this machine's processor has."""
   features = _processor_features()
   return tuple(
-      name for name, needs in _NEEDS.items() if not needs or needs & features
+    name for name, needs in _NEEDS.items() if not needs or needs & features
   )
 
 
@@ -67,14 +67,14 @@ def check_precision(compute_precision: str) -> None:
   """
   if compute_precision not in PRECISIONS:
     raise ValueError(
-        f'compute_precision must be one of {", ".join(PRECISIONS)}, found'
-        f' {compute_precision!r}.'
+      f"compute_precision must be one of {', '.join(PRECISIONS)}, found"
+      f" {compute_precision!r}."
     )
   if compute_precision not in supported_precisions():
-    needs = ' or '.join(sorted(_NEEDS[compute_precision]))
+    needs = " or ".join(sorted(_NEEDS[compute_precision]))
     raise ValueError(
-        f'compute_precision must be one of {", ".join(supported_precisions())}'
-        f' on this processor, found {compute_precision}, which needs {needs}.'
+      f"compute_precision must be one of {', '.join(supported_precisions())}"
+      f" on this processor, found {compute_precision}, which needs {needs}."
     )
 
 
@@ -87,8 +87,8 @@ def set_environment(compute_precision: str) -> None:
     compute_precision: One of `PRECISIONS`.
   """
   if compute_precision == BFLOAT16_MATH:
-    os.environ['ONEDNN_DEFAULT_FPMATH_MODE'] = 'BF16'
+    os.environ["ONEDNN_DEFAULT_FPMATH_MODE"] = "BF16"
   if compute_precision == MIXED_BFLOAT16:
-    rewriting = 'TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE'
-    os.environ[f'{rewriting}_INFERLIST_REMOVE'] = _ARITHMETIC
-    os.environ[f'{rewriting}_DENYLIST_ADD'] = _ARITHMETIC
+    rewriting = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE"
+    os.environ[f"{rewriting}_INFERLIST_REMOVE"] = _ARITHMETIC
+    os.environ[f"{rewriting}_DENYLIST_ADD"] = _ARITHMETIC

@@ -23,7 +23,7 @@ from tff_fedemb.runtime import worker_process
 # The worker makes ready, and holds, as many clients as it may run, and waits
 # between their computations: more than cores, but not all of a round.
 _CLIENTS_PER_CORE = 2
-_THREADS_VARIABLE = 'TF_NUM_INTRAOP_THREADS'
+_THREADS_VARIABLE = "TF_NUM_INTRAOP_THREADS"
 
 
 @contextlib.contextmanager
@@ -37,7 +37,7 @@ def _one_thread_an_operation() -> Iterator[None]:
   if _THREADS_VARIABLE in os.environ:
     yield
     return
-  os.environ[_THREADS_VARIABLE] = '1'
+  os.environ[_THREADS_VARIABLE] = "1"
   try:
     yield
   finally:
@@ -58,11 +58,11 @@ class TffRuntime(base.Runtime):
   """
 
   def __init__(
-      self,
-      *,
-      concurrent_clients: int | None = None,
-      on_client_error: str = 'fail',
-      compute_precision: str = precision.FLOAT32,
+    self,
+    *,
+    concurrent_clients: int | None = None,
+    on_client_error: str = "fail",
+    compute_precision: str = precision.FLOAT32,
   ):
     """Creates a runtime without a process.
 
@@ -80,26 +80,26 @@ class TffRuntime(base.Runtime):
       concurrent_clients = _CLIENTS_PER_CORE * base.count_cores()
     if concurrent_clients < 1:
       raise ValueError(
-          f'concurrent_clients must be at least 1, found {concurrent_clients}.'
+        f"concurrent_clients must be at least 1, found {concurrent_clients}."
       )
     base.check_on_client_error(on_client_error)
-    if on_client_error != 'fail':
+    if on_client_error != "fail":
       raise ValueError(
-          "on_client_error must be 'fail' in TFF's own runtime, which does not"
-          f' say which client failed, found {on_client_error!r}.'
+        "on_client_error must be 'fail' in TFF's own runtime, which does not"
+        f" say which client failed, found {on_client_error!r}."
       )
     if compute_precision == precision.MIXED_BFLOAT16:
       raise ValueError(
-          "compute_precision must not be mixed_bfloat16 in TFF's own runtime,"
-          ' whose sessions cannot be told so.'
+        "compute_precision must not be mixed_bfloat16 in TFF's own runtime,"
+        " whose sessions cannot be told so."
       )
     precision.check_precision(compute_precision)
     precision.set_environment(compute_precision)
     worker_process.let_workers_be_interrupted()
     self._contexts = [
-        tff.backends.native.create_sync_local_cpp_execution_context(
-            max_concurrent_computation_calls=concurrent_clients
-        )
+      tff.backends.native.create_sync_local_cpp_execution_context(
+        max_concurrent_computation_calls=concurrent_clients
+      )
     ]
     self._process: tff.templates.IterativeProcess | None = None
     # TFF ends the worker when its context is collected. Left to the very end of
@@ -109,7 +109,7 @@ class TffRuntime(base.Runtime):
 
   def _call(self, computation: tff.Computation, *arguments: Any) -> Any:
     if not self._contexts:
-      raise RuntimeError('the runtime must be open, found it closed.')
+      raise RuntimeError("the runtime must be open, found it closed.")
     stack = tff.framework.get_context_stack()
     with stack.install(self._contexts[0]):
       return computation(*arguments)
@@ -117,7 +117,7 @@ class TffRuntime(base.Runtime):
   def _checked_process(self) -> tff.templates.IterativeProcess:
     if self._process is None:
       raise RuntimeError(
-          'initialize must be called first, found a runtime without a process.'
+        "initialize must be called first, found a runtime without a process."
       )
     return self._process
 
@@ -131,7 +131,7 @@ class TffRuntime(base.Runtime):
   def next(self, state: Any, client_ids: Sequence[str]) -> tuple[Any, Any]:
     process = self._checked_process()
     new_state, metrics = _pair(
-        self._call(process.next, state, base.check_client_ids(client_ids))
+      self._call(process.next, state, base.check_client_ids(client_ids))
     )
     return new_state, metrics
 
@@ -141,8 +141,8 @@ class TffRuntime(base.Runtime):
   def load_state(self, structure: Any) -> Any:
     state_type = self._checked_process().initialize.type_signature.result
     return flat_structure.unflatten(
-        flat_structure.flatten(structure, state_type, name='structure'),
-        state_type,
+      flat_structure.flatten(structure, state_type, name="structure"),
+      state_type,
     )
 
   def close(self) -> None:

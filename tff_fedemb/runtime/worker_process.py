@@ -16,7 +16,7 @@ import threading
 
 import psutil
 
-_WORKER_NAME = 'worker_binary'
+_WORKER_NAME = "worker_binary"
 _GRACE_SECONDS = 5.0
 
 _registered_process_id: int | None = None
@@ -47,8 +47,8 @@ def end_worker_on_exit() -> None:
     atexit.register(_end_worker_of, _registered_process_id)
   let_workers_be_interrupted()
   if (
-      threading.current_thread() is threading.main_thread()
-      and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
   ):
     signal.signal(signal.SIGTERM, _exit_on_signal)
 
@@ -61,8 +61,8 @@ def let_workers_be_interrupted() -> None:
   that does nothing ignores the signal as well, but is not inherited.
   """
   if (
-      threading.current_thread() is threading.main_thread()
-      and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
   ):
     signal.signal(signal.SIGINT, _ignore_signal)
 
@@ -86,7 +86,7 @@ def _end_worker_of(process_id: int) -> None:
 def _drop_default_context() -> None:
   """Lets TFF end the worker itself while Python is still whole."""
   # A program that never imported TFF does not pay for the import here.
-  tff = sys.modules.get('tensorflow_federated')
+  tff = sys.modules.get("tensorflow_federated")
   if tff is None:
     return
 
@@ -95,8 +95,8 @@ def _drop_default_context() -> None:
 
     def invoke(self, comp, arg):
       raise RuntimeError(
-          'computations must run before the worker is ended, found a call'
-          ' after it.'
+        "computations must run before the worker is ended, found a call"
+        " after it."
       )
 
   tff.framework.set_default_context(EndedContext())

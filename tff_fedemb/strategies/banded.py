@@ -41,7 +41,7 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
     object.__setattr__(self, "coefficients", coefficients)
     if coefficients[:1] != (1.0,):
       raise ValueError(
-          f"coefficients must start with 1, found {coefficients[:1]}."
+        f"coefficients must start with 1, found {coefficients[:1]}."
       )
     if not all(math.isfinite(value) for value in coefficients):
       raise ValueError(f"coefficients must be finite, found {coefficients}.")
@@ -61,11 +61,11 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
 
 @functools.cache
 def optimize_banded(
-    *,
-    rounds: int,
-    min_separation: int,
-    max_participations: int | None = None,
-    num_bands: int | None = None,
+  *,
+  rounds: int,
+  min_separation: int,
+  max_participations: int | None = None,
+  num_bands: int | None = None,
 ) -> BandedToeplitzStrategy:
   """Returns the strategy of least noise of the prefix sums at equal zCDP.
 
@@ -80,7 +80,7 @@ def optimize_banded(
     ValueError: If a number is out of its range.
   """
   participations = strategy.check_schedule(
-      rounds, min_separation, max_participations
+    rounds, min_separation, max_participations
   )
   if rounds < 1:
     raise ValueError(f"rounds must be at least 1, found {rounds}.")
@@ -89,8 +89,8 @@ def optimize_banded(
     num_bands = most_bands
   if not 1 <= num_bands <= most_bands:
     raise ValueError(
-        f"num_bands must be in [1, min(min_separation, rounds)] = [1,"
-        f" {most_bands}], found {num_bands}."
+      f"num_bands must be in [1, min(min_separation, rounds)] = [1,"
+      f" {most_bands}], found {num_bands}."
     )
   if num_bands == 1:
     return BandedToeplitzStrategy((1.0,))
@@ -98,7 +98,7 @@ def optimize_banded(
   # How often each coefficient appears in the columns 0, b, 2 b, ...
   starts = np.arange(participations) * min_separation
   appearances = np.sum(
-      starts[:, np.newaxis] + np.arange(num_bands) < rounds, axis=0
+    starts[:, np.newaxis] + np.arange(num_bands) < rounds, axis=0
   )
   # How many prefix sums each coefficient of B = A C^-1 is in.
   durations = np.arange(rounds, 0, -1)
@@ -113,11 +113,9 @@ def optimize_banded(
     # convolution with dc.
     slopes = signal.fftconvolve(prefix, inverse)[:rounds]
     noise_gradient = -signal.fftconvolve(
-        2.0 * durations * prefix, slopes[::-1]
+      2.0 * durations * prefix, slopes[::-1]
     )[rounds - 1 : rounds - 1 + num_bands]
-    gradient = (
-        noise_gradient / noise + 2.0 * appearances * column / sensitivity
-    )
+    gradient = noise_gradient / noise + 2.0 * appearances * column / sensitivity
     return math.log(noise) + math.log(sensitivity), gradient[1:]
 
   # The square root of A, which is the best for one participation in the limit
@@ -127,12 +125,12 @@ def optimize_banded(
   steps = np.arange(1, num_bands)
   square_root = np.cumprod((2 * steps - 1) / (2 * steps))
   result = optimize.minimize(
-      loss_and_gradient,
-      square_root,
-      jac=True,
-      method="L-BFGS-B",
-      # Off these, a long step may meet a C^-1 that grows without limit.
-      bounds=[(0.0, 1.0)] * (num_bands - 1),
-      options={"maxiter": 2_000, "ftol": 1e-12, "gtol": 1e-8},
+    loss_and_gradient,
+    square_root,
+    jac=True,
+    method="L-BFGS-B",
+    # Off these, a long step may meet a C^-1 that grows without limit.
+    bounds=[(0.0, 1.0)] * (num_bands - 1),
+    options={"maxiter": 2_000, "ftol": 1e-12, "gtol": 1e-8},
   )
   return BandedToeplitzStrategy((1.0, *result.x.tolist()))

@@ -54,17 +54,17 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
     _check_buffers("number of decays", len(self.decays))
     if len(self.weights) != len(self.decays):
       raise ValueError(
-          f"weights must be as many as decays ({len(self.decays)}), found"
-          f" {len(self.weights)}."
+        f"weights must be as many as decays ({len(self.decays)}), found"
+        f" {len(self.weights)}."
       )
     if not all(0.0 < decay < 1.0 for decay in self.decays):
       raise ValueError(f"decays must be in (0, 1), found {self.decays}.")
     if not all(weight > 0.0 for weight in self.weights) or not (
-        sum(self.weights) <= 1.0
+      sum(self.weights) <= 1.0
     ):
       raise ValueError(
-          "weights must be positive with a sum of at most 1, found"
-          f" {self.weights}."
+        "weights must be positive with a sum of at most 1, found"
+        f" {self.weights}."
       )
 
   def first_column(self, rounds: int) -> np.ndarray:
@@ -76,7 +76,7 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
     # is similar to this symmetric matrix.
     roots = np.sqrt(self.weights)
     inverse_decays, vectors = np.linalg.eigh(
-        np.diag(self.decays) - np.outer(roots, roots)
+      np.diag(self.decays) - np.outer(roots, roots)
     )
     inverse_weights = -np.square(roots @ vectors)
     return _first_column(inverse_decays, inverse_weights, rounds)
@@ -87,11 +87,11 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
 
 @functools.cache
 def optimize_blt(
-    *,
-    rounds: int,
-    min_separation: int,
-    max_participations: int | None = None,
-    num_buffers: int = 2,
+  *,
+  rounds: int,
+  min_separation: int,
+  max_participations: int | None = None,
+  num_buffers: int = 2,
 ) -> BltStrategy:
   """Returns the strategy of least noise of the prefix sums at equal zCDP.
 
@@ -114,28 +114,28 @@ def optimize_blt(
 
   def loss(logits: np.ndarray) -> float:
     return math.log(
-        _from_logits(logits).prefix_sum_rmse(
-            rounds,
-            min_separation=min_separation,
-            max_participations=max_participations,
-        )
+      _from_logits(logits).prefix_sum_rmse(
+        rounds,
+        min_separation=min_separation,
+        max_participations=max_participations,
+      )
     )
 
   results = [
-      optimize.minimize(
-          loss,
-          start,
-          method="L-BFGS-B",
-          bounds=[_DECAY_LOGITS] * num_buffers + [_WEIGHT_LOGITS] * num_buffers,
-          options={"maxiter": 500, "maxfun": 5_000, "ftol": 1e-10},
-      )
-      for start in _starts(rounds, num_buffers)
+    optimize.minimize(
+      loss,
+      start,
+      method="L-BFGS-B",
+      bounds=[_DECAY_LOGITS] * num_buffers + [_WEIGHT_LOGITS] * num_buffers,
+      options={"maxiter": 500, "maxfun": 5_000, "ftol": 1e-10},
+    )
+    for start in _starts(rounds, num_buffers)
   ]
   return _from_logits(min(results, key=lambda result: result.fun).x)
 
 
 def _first_column(
-    decays: np.ndarray, weights: np.ndarray, rounds: int
+  decays: np.ndarray, weights: np.ndarray, rounds: int
 ) -> np.ndarray:
   powers = np.ones((rounds, decays.size))
   powers[2:] = decays
@@ -148,8 +148,8 @@ def _from_logits(logits: np.ndarray) -> BltStrategy:
   decays, weights = np.split(logits, 2)
   # The last logit, 0, is that of what the weights lack of a sum of 1.
   return BltStrategy(
-      decays=tuple(special.expit(decays)),
-      weights=tuple(special.softmax(np.append(weights, 0.0))[:-1]),
+    decays=tuple(special.expit(decays)),
+    weights=tuple(special.softmax(np.append(weights, 0.0))[:-1]),
   )
 
 
@@ -167,6 +167,4 @@ def _starts(rounds: int, num_buffers: int) -> Sequence[np.ndarray]:
 
 def _check_buffers(name: str, number: int) -> None:
   if not 1 <= number <= MAX_BUFFERS:
-    raise ValueError(
-        f"{name} must be in [1, {MAX_BUFFERS}], found {number}."
-    )
+    raise ValueError(f"{name} must be in [1, {MAX_BUFFERS}], found {number}.")

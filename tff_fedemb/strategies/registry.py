@@ -10,12 +10,12 @@ from tff_fedemb.strategies import tree
 
 # A new strategy is one file and one line here.
 STRATEGIES: dict[str, type[strategy_lib.Strategy]] = {
-    cls.name: cls
-    for cls in (
-        banded.BandedToeplitzStrategy,
-        blt.BltStrategy,
-        tree.TreeStrategy,
-    )
+  cls.name: cls
+  for cls in (
+    banded.BandedToeplitzStrategy,
+    blt.BltStrategy,
+    tree.TreeStrategy,
+  )
 }
 
 
@@ -41,6 +41,6 @@ def from_json(values: Mapping[str, Any]) -> strategy_lib.Strategy:
   name = parameters.pop("name", None)
   if name not in STRATEGIES:
     raise ValueError(
-        f"strategy must be one of {sorted(STRATEGIES)}, found {name!r}."
+      f"strategy must be one of {sorted(STRATEGIES)}, found {name!r}."
     )
   return STRATEGIES[name].from_json(parameters)

@@ -41,11 +41,11 @@ class Strategy(abc.ABC):
 
   @abc.abstractmethod
   def sensitivity(
-      self,
-      rounds: int,
-      *,
-      min_separation: int,
-      max_participations: int | None = None,
+    self,
+    rounds: int,
+    *,
+    min_separation: int,
+    max_participations: int | None = None,
   ) -> float:
     """Largest L2 change of C x if each row of x that a user is in changes by 1.
 
@@ -108,16 +108,16 @@ class Strategy(abc.ABC):
       return cls(**values)
     except TypeError as error:
       raise ValueError(
-          f"parameters of strategy {cls.name} must be those of"
-          f" {cls.__name__}, found {sorted(values)}."
+        f"parameters of strategy {cls.name} must be those of"
+        f" {cls.__name__}, found {sorted(values)}."
       ) from error
 
   def prefix_sum_rmse(
-      self,
-      rounds: int,
-      *,
-      min_separation: int,
-      max_participations: int | None = None,
+    self,
+    rounds: int,
+    *,
+    min_separation: int,
+    max_participations: int | None = None,
   ) -> float:
     """Root mean square noise of the prefix sums at unit total zCDP cost.
 
@@ -132,9 +132,9 @@ class Strategy(abc.ABC):
     """
     noise = math.sqrt(np.mean(np.square(self.prefix_sum_stddevs(rounds))))
     return noise * self.sensitivity(
-        rounds,
-        min_separation=min_separation,
-        max_participations=max_participations,
+      rounds,
+      min_separation=min_separation,
+      max_participations=max_participations,
     )
 
 
@@ -170,16 +170,16 @@ def check_noise_multiplier(noise_multiplier: float) -> None:
       `MAX_NOISE_MULTIPLIER`].
   """
   if noise_multiplier != 0 and not (
-      MIN_NOISE_MULTIPLIER <= noise_multiplier <= MAX_NOISE_MULTIPLIER
+    MIN_NOISE_MULTIPLIER <= noise_multiplier <= MAX_NOISE_MULTIPLIER
   ):
     raise ValueError(
-        f"noise_multiplier must be 0 or in [{MIN_NOISE_MULTIPLIER:g},"
-        f" {MAX_NOISE_MULTIPLIER:g}], found {noise_multiplier!r}."
+      f"noise_multiplier must be 0 or in [{MIN_NOISE_MULTIPLIER:g},"
+      f" {MAX_NOISE_MULTIPLIER:g}], found {noise_multiplier!r}."
     )
 
 
 def check_schedule(
-    rounds: int, min_separation: int, max_participations: int | None
+  rounds: int, min_separation: int, max_participations: int | None
 ) -> int:
   """Returns the number of participations that a schedule allows.
 
@@ -195,13 +195,13 @@ def check_schedule(
     raise ValueError(f"rounds must be at least 0, found {rounds}.")
   if min_separation < 1:
     raise ValueError(
-        f"min_separation must be at least 1, found {min_separation}."
+      f"min_separation must be at least 1, found {min_separation}."
     )
   possible = -(-rounds // min_separation)
   if max_participations is None:
     return possible
   if max_participations < 1:
     raise ValueError(
-        f"max_participations must be at least 1, found {max_participations}."
+      f"max_participations must be at least 1, found {max_participations}."
     )
   return min(possible, max_participations)

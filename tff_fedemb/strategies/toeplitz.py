@@ -33,11 +33,11 @@ def inverse_column(column: np.ndarray, rounds: int) -> np.ndarray:
 
 
 def sensitivity(
-    column: np.ndarray,
-    rounds: int,
-    *,
-    min_separation: int,
-    max_participations: int | None = None,
+  column: np.ndarray,
+  rounds: int,
+  *,
+  min_separation: int,
+  max_participations: int | None = None,
 ) -> float:
   """Largest L2 change of C x, exact, as `Strategy.sensitivity`.
 
@@ -59,18 +59,18 @@ def sensitivity(
       case.
   """
   participations = strategy.check_schedule(
-      rounds, min_separation, max_participations
+    rounds, min_separation, max_participations
   )
   separation = min(min_separation, max(rounds, 1))
   column = np.trim_zeros(column[:rounds], "b")
   disjoint = participations <= 1 or column.size <= separation
   if not disjoint and (
-      np.any(column < 0.0) or np.any(np.diff(column) > _ROUNDING)
+    np.any(column < 0.0) or np.any(np.diff(column) > _ROUNDING)
   ):
     raise ValueError(
-        "coefficients must be at least 0 and not increase, or be at most"
-        f" min_separation ({min_separation}) in number, found"
-        f" {column.size} of which some are negative or increase."
+      "coefficients must be at least 0 and not increase, or be at most"
+      f" min_separation ({min_separation}) in number, found"
+      f" {column.size} of which some are negative or increase."
     )
   padded = np.zeros(-(-rounds // separation) * separation)
   padded[: column.size] = column
@@ -95,18 +95,18 @@ class ToeplitzStrategy(strategy.Strategy):
     return inverse_column(self.first_column(rounds), rounds)
 
   def sensitivity(
-      self,
-      rounds: int,
-      *,
-      min_separation: int,
-      max_participations: int | None = None,
+    self,
+    rounds: int,
+    *,
+    min_separation: int,
+    max_participations: int | None = None,
   ) -> float:
     """Exact, as `Strategy.sensitivity`; see `toeplitz.sensitivity`."""
     return sensitivity(
-        self.first_column(rounds),
-        rounds,
-        min_separation=min_separation,
-        max_participations=max_participations,
+      self.first_column(rounds),
+      rounds,
+      min_separation=min_separation,
+      max_participations=max_participations,
     )
 
   def prefix_sum_stddevs(self, rounds: int) -> np.ndarray:

@@ -47,46 +47,45 @@ class TreeStrategy(strategy.Strategy):
     for name in ("restart_every", "first_restart_after"):
       value = getattr(self, name)
       if value is not None and (
-          not isinstance(value, numbers.Integral) or value < 1
+        not isinstance(value, numbers.Integral) or value < 1
       ):
         raise ValueError(
-            f"{name} must be an integer of at least 1 or None, found"
-            f" {value!r}."
+          f"{name} must be an integer of at least 1 or None, found {value!r}."
         )
     if self.first_restart_after is not None and (
-        self.restart_every is None
-        or self.first_restart_after >= self.restart_every
+      self.restart_every is None
+      or self.first_restart_after >= self.restart_every
     ):
       raise ValueError(
-          f"first_restart_after must be less than restart_every"
-          f" ({self.restart_every}), found {self.first_restart_after}."
+        f"first_restart_after must be less than restart_every"
+        f" ({self.restart_every}), found {self.first_restart_after}."
       )
 
   def sensitivity(
-      self,
-      rounds: int,
-      *,
-      min_separation: int,
-      max_participations: int | None = None,
+    self,
+    rounds: int,
+    *,
+    min_separation: int,
+    max_participations: int | None = None,
   ) -> float:
     """Exact, as `Strategy.sensitivity`, over the restarts too."""
     participations = strategy.check_schedule(
-        rounds, min_separation, max_participations
+      rounds, min_separation, max_participations
     )
     if rounds == 0:
       return 0.0
     heights = [
-        height
-        for size in self._tree_sizes(rounds)
-        for height in reversed(range(size.bit_length()))
-        if size >> height & 1
+      height
+      for size in self._tree_sizes(rounds)
+      for height in reversed(range(size.bit_length()))
+      if size >> height & 1
     ]
     return math.sqrt(
-        tree_sensitivity.max_squared_sensitivity(
-            heights,
-            min_separation=min(min_separation, rounds),
-            max_participations=participations,
-        )
+      tree_sensitivity.max_squared_sensitivity(
+        heights,
+        min_separation=min(min_separation, rounds),
+        max_participations=participations,
+      )
     )
 
   def prefix_sum_stddevs(self, rounds: int) -> np.ndarray:
@@ -103,7 +102,7 @@ class TreeStrategy(strategy.Strategy):
 
   def round_stddevs(self, rounds: int) -> np.ndarray:
     ages = np.concatenate(
-        [np.arange(1, size + 1) for size in self._tree_sizes(rounds)]
+      [np.arange(1, size + 1) for size in self._tree_sizes(rounds)]
     )
     heights = np.arange(int(ages.max()).bit_length())
     variances = _node_variances(heights)
@@ -118,10 +117,10 @@ class TreeStrategy(strategy.Strategy):
 
   def round_noise_matrix(self, rounds: int) -> np.ndarray:
     return linalg.block_diag(
-        *(
-            np.diff(_prefix_noise_matrix(size), axis=0, prepend=0.0)
-            for size in self._tree_sizes(rounds)
-        )
+      *(
+        np.diff(_prefix_noise_matrix(size), axis=0, prepend=0.0)
+        for size in self._tree_sizes(rounds)
+      )
     )
 
   def to_json(self) -> dict[str, Any]:

@@ -38,10 +38,10 @@ class _Ways:
 
   def __getitem__(self, index: slice | np.ndarray) -> "_Ways":
     return _Ways(
-        self.counts[index],
-        self.values[index],
-        self.ends[index],
-        self.starts[index],
+      self.counts[index],
+      self.values[index],
+      self.ends[index],
+      self.starts[index],
     )
 
   def __len__(self) -> int:
@@ -49,7 +49,7 @@ class _Ways:
 
 
 def max_squared_sensitivity(
-    heights: Sequence[int], *, min_separation: int, max_participations: int
+  heights: Sequence[int], *, min_separation: int, max_participations: int
 ) -> int:
   """Largest sum of squared participations below a node, over all nodes.
 
@@ -63,7 +63,7 @@ def max_squared_sensitivity(
   leaves = sum(1 << height for height in heights)
   bounded = max_participations < -(-leaves // min_separation)
   ways = _ways_by_height(
-      max(heights), min_separation, max_participations, bounded
+    max(heights), min_separation, max_participations, bounded
   )
   # best[n, e]: largest value so far with at most n participations, if the user
   # may take part again from leaf e of what follows; never falls in n and e.
@@ -92,7 +92,7 @@ def _append(best: np.ndarray, ways: _Ways, size: int) -> np.ndarray:
 
 
 def _ways_by_height(
-    max_height: int, separation: int, max_count: int, bounded: bool
+  max_height: int, separation: int, max_count: int, bounded: bool
 ) -> list[_Ways]:
   """Returns the ways to take part in trees of heights 0 ... max_height."""
   ways = []
@@ -100,24 +100,24 @@ def _ways_by_height(
     size = 1 << height
     if size <= separation:
       ways.append(
-          _Ways(
-              counts=np.array([0, 1]),
-              values=np.array([0, height + 1]),
-              ends=np.array([0, separation - size]),
-              starts=np.array([separation - 1, size - 1]),
-          )
+        _Ways(
+          counts=np.array([0, 1]),
+          values=np.array([0, height + 1]),
+          ends=np.array([0, separation - size]),
+          starts=np.array([separation - 1, size - 1]),
+        )
       )
       continue
     halves = ways[-1]
     step = max(_MAX_PAIRS // len(halves), 1)
     parts = [
-        _needed(
-            _join(halves[i : i + step], halves, size, separation, max_count),
-            size,
-            separation,
-            bounded,
-        )
-        for i in range(0, len(halves), step)
+      _needed(
+        _join(halves[i : i + step], halves, size, separation, max_count),
+        size,
+        separation,
+        bounded,
+      )
+      for i in range(0, len(halves), step)
     ]
     joined = parts[0]
     if len(parts) > 1:
@@ -127,7 +127,7 @@ def _ways_by_height(
 
 
 def _join(
-    left: _Ways, right: _Ways, size: int, separation: int, max_count: int
+  left: _Ways, right: _Ways, size: int, separation: int, max_count: int
 ) -> _Ways:
   """Returns the ways through a tree of `size` leaves, made of two halves."""
   first, second = np.indices((len(left), len(right))).reshape(2, -1)
@@ -135,17 +135,17 @@ def _join(
   half = size // 2
   counts = first.counts + second.counts
   starts = np.minimum(
-      first.starts, second.starts + half - first.counts * separation
+    first.starts, second.starts + half - first.counts * separation
   )
   ends = np.maximum(first.ends + second.counts * separation - half, second.ends)
   # No wait ends before leaf 0.
   ends = np.maximum(ends, counts * separation - size)
   possible = np.flatnonzero(
-      (first.ends <= second.starts) & (starts >= 0) & (counts <= max_count)
+    (first.ends <= second.starts) & (starts >= 0) & (counts <= max_count)
   )
-  return _Ways(
-      counts, first.values + second.values + counts**2, ends, starts
-  )[possible]
+  return _Ways(counts, first.values + second.values + counts**2, ends, starts)[
+    possible
+  ]
 
 
 def _needed(ways: _Ways, size: int, separation: int, bounded: bool) -> _Ways:
@@ -157,9 +157,7 @@ def _needed(ways: _Ways, size: int, separation: int, bounded: bool) -> _Ways:
     separation: Leaves from one participation to the next at least.
     bounded: Whether a participation here may cost one elsewhere.
   """
-  ways = ways[
-      np.lexsort((-ways.starts, ways.ends, -ways.values, -ways.counts))
-  ]
+  ways = ways[np.lexsort((-ways.starts, ways.ends, -ways.values, -ways.counts))]
   kept = []
   firsts = np.flatnonzero(np.diff(ways.counts, prepend=-1))
   for group in np.split(np.arange(len(ways)), firsts[1:]):
@@ -170,24 +168,24 @@ def _needed(ways: _Ways, size: int, separation: int, bounded: bool) -> _Ways:
         # wait ends: parents only reward them.
         shift = way[0] * separation - size
         rest = rest[
-            (rest.values > way[1])
-            | (rest.ends < np.maximum(way[2], rest.starts + shift))
-            | (rest.starts > way[3])
+          (rest.values > way[1])
+          | (rest.ends < np.maximum(way[2], rest.starts + shift))
+          | (rest.starts > way[3])
         ]
     shift = int(ways.counts[group[0]]) * separation - size
     while len(rest):
       count, value, end, start = (
-          int(rest.counts[0]),
-          int(rest.values[0]),
-          int(rest.ends[0]),
-          int(rest.starts[0]),
+        int(rest.counts[0]),
+        int(rest.values[0]),
+        int(rest.ends[0]),
+        int(rest.starts[0]),
       )
       # Ways of the same value that take over where this one closes.
       while True:
         longer = int(
-            rest.starts[
-                (rest.values == value) & (rest.ends <= start + 1 + shift)
-            ].max(initial=start)
+          rest.starts[
+            (rest.values == value) & (rest.ends <= start + 1 + shift)
+          ].max(initial=start)
         )
         if longer == start:
           break
@@ -199,8 +197,8 @@ def _needed(ways: _Ways, size: int, separation: int, bounded: bool) -> _Ways:
 
 def _concatenate(parts: Sequence[_Ways]) -> _Ways:
   return _Ways(
-      *(
-          np.concatenate([getattr(part, field.name) for part in parts])
-          for field in dataclasses.fields(_Ways)
-      )
+    *(
+      np.concatenate([getattr(part, field.name) for part in parts])
+      for field in dataclasses.fields(_Ways)
+    )
   )

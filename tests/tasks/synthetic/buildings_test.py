@@ -37,9 +37,12 @@ def _view(**overrides):
 def _paint(builder, **overrides):
   layer = photo.new_layer((64, 64))
   buildings.paint(
-    np.random.default_rng(0), layer, builder.build(), _COLOURS,
+    np.random.default_rng(0),
+    layer,
+    builder.build(),
+    _COLOURS,
     _view(**overrides),
-  )  # fmt: skip
+  )
   return photo.lay_over(np.zeros((64, 64, 3)), layer)
 
 

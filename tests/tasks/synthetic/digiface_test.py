@@ -22,7 +22,7 @@ _MANY, _FEW = 9, 8
 def paths(tmp_path_factory):
   directory = tmp_path_factory.mktemp("digiface")
   return digiface.write_digiface(
-      directory, num_users=_NUM_USERS, seed=_SEED, images_per_user=_IMAGES
+    directory, num_users=_NUM_USERS, seed=_SEED, images_per_user=_IMAGES
   )
 
 
@@ -35,18 +35,18 @@ def _read(path):
 class TestFormat:
   def test_names_are_those_of_the_real_data(self, paths):
     assert [os.path.basename(path) for path in paths] == [
-        "subjects_0-8_3_imgs.zip",
-        "subjects_100000-100007_5_imgs.zip",
+      "subjects_0-8_3_imgs.zip",
+      "subjects_100000-100007_5_imgs.zip",
     ]
     assert list(_read(paths[0])) == [
-        f"{subject}/{image}.png"
-        for subject, image in itertools.product(range(_MANY), range(_IMAGES))
+      f"{subject}/{image}.png"
+      for subject, image in itertools.product(range(_MANY), range(_IMAGES))
     ]
     assert list(_read(paths[1])) == [
-        f"{subject}/{image}.png"
-        for subject, image in itertools.product(
-            range(100_000, 100_000 + _FEW), range(5)
-        )
+      f"{subject}/{image}.png"
+      for subject, image in itertools.product(
+        range(100_000, 100_000 + _FEW), range(5)
+      )
     ]
 
   def test_images_are_png_of_the_real_size(self, paths):
@@ -64,43 +64,41 @@ class TestFormat:
     contents = _read(paths[1])
     for number, image in enumerate(images):
       np.testing.assert_array_equal(
-          Image.open(io.BytesIO(contents[f"100002/{number}.png"])), image
+        Image.open(io.BytesIO(contents[f"100002/{number}.png"])), image
       )
 
   @pytest.mark.parametrize(
-      ("num_users", "names"),
-      [
-          (1, ["subjects_0-0_72_imgs.zip"]),
-          (15, ["subjects_0-14_72_imgs.zip"]),
-          (
-              16,
-              ["subjects_0-7_72_imgs.zip", "subjects_100000-100007_5_imgs.zip"],
-          ),
-          (
-              100,
-              [
-                  "subjects_0-74_72_imgs.zip",
-                  "subjects_100000-100024_5_imgs.zip",
-              ],
-          ),
-      ],
+    ("num_users", "names"),
+    [
+      (1, ["subjects_0-0_72_imgs.zip"]),
+      (15, ["subjects_0-14_72_imgs.zip"]),
+      (
+        16,
+        ["subjects_0-7_72_imgs.zip", "subjects_100000-100007_5_imgs.zip"],
+      ),
+      (
+        100,
+        [
+          "subjects_0-74_72_imgs.zip",
+          "subjects_100000-100024_5_imgs.zip",
+        ],
+      ),
+    ],
   )
   def test_parts(self, tmp_path, monkeypatch, num_users, names):
     # The pictures would take nearly all of the time.
     monkeypatch.setattr(
-        faces, "draw_images", lambda *_: np.zeros((2, 1, 1, 3), np.uint8)
+      faces, "draw_images", lambda *_: np.zeros((2, 1, 1, 3), np.uint8)
     )
     paths = digiface.write_digiface(tmp_path, num_users=num_users)
     assert [os.path.basename(path) for path in paths] == names
     assert sorted(os.listdir(tmp_path)) == sorted(names)
-    subjects = {
-        name.split("/")[0] for path in paths for name in _read(path)
-    }
+    subjects = {name.split("/")[0] for path in paths for name in _read(path)}
     assert len(subjects) == num_users
 
   def test_people_are_the_same_whatever_their_number(self, paths, tmp_path):
     fewer = digiface.write_digiface(
-        tmp_path, num_users=2, seed=_SEED, images_per_user=_IMAGES
+      tmp_path, num_users=2, seed=_SEED, images_per_user=_IMAGES
     )
     contents = _read(fewer[0])
     assert len(contents) == 2 * _IMAGES
@@ -108,7 +106,7 @@ class TestFormat:
 
   def test_seeds_differ(self, paths, tmp_path):
     other = digiface.write_digiface(
-        tmp_path, num_users=1, seed=_SEED + 1, images_per_user=_IMAGES
+      tmp_path, num_users=1, seed=_SEED + 1, images_per_user=_IMAGES
     )
     assert not set(_read(other[0]).values()) & set(_read(paths[0]).values())
 
@@ -117,7 +115,7 @@ class TestExistingFiles:
   def _write(self, paths, **changes):
     arguments = dict(num_users=_NUM_USERS, seed=_SEED, images_per_user=_IMAGES)
     return digiface.write_digiface(
-        os.path.dirname(paths[0]), **(arguments | changes)
+      os.path.dirname(paths[0]), **(arguments | changes)
     )
 
   def test_same_parameters_keep_them(self, paths, capsys):
@@ -127,13 +125,13 @@ class TestExistingFiles:
     assert "filled already" in capsys.readouterr().out
 
   @pytest.mark.parametrize(
-      "changes",
-      [
-          {"num_users": _NUM_USERS + 1},
-          {"num_users": 1},
-          {"seed": _SEED + 1},
-          {"images_per_user": _IMAGES + 1},
-      ],
+    "changes",
+    [
+      {"num_users": _NUM_USERS + 1},
+      {"num_users": 1},
+      {"seed": _SEED + 1},
+      {"images_per_user": _IMAGES + 1},
+    ],
   )
   def test_other_parameters_are_refused(self, paths, changes):
     before = [os.stat(path) for path in paths]
@@ -183,13 +181,13 @@ class TestExistingFiles:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        {"num_users": 0},
-        {"num_users": 100_001},
-        {"seed": -1},
-        {"images_per_user": 1},
-    ],
+  "arguments",
+  [
+    {"num_users": 0},
+    {"num_users": 100_001},
+    {"seed": -1},
+    {"images_per_user": 1},
+  ],
 )
 def test_arguments_out_of_range(tmp_path, arguments):
   (name,) = arguments
@@ -202,7 +200,7 @@ class TestContactSheet:
   def test_one_row_a_person(self, paths, tmp_path):
     sheet = tmp_path / "sheet.png"
     digiface.contact_sheet(
-        os.path.dirname(paths[0]), sheet, num_users=4, num_images=3, side=112
+      os.path.dirname(paths[0]), sheet, num_users=4, num_images=3, side=112
     )
     with Image.open(sheet) as picture:
       assert picture.size == (3 * 114, 4 * 114)
@@ -211,7 +209,7 @@ class TestContactSheet:
     contents = _read(paths[1])
     for row, column in itertools.product(range(4), range(3)):
       image = np.asarray(
-          Image.open(io.BytesIO(contents[f"{100_000 + row}/{column}.png"]))
+        Image.open(io.BytesIO(contents[f"{100_000 + row}/{column}.png"]))
       )
       shown = pixels[row * 114 + 1 :, column * 114 + 1 :][:112, :112]
       # The picture has 256 colours.
@@ -221,7 +219,7 @@ class TestContactSheet:
   def test_people_and_images_that_are_not_there(self, paths, tmp_path):
     sheet = tmp_path / "sheet.png"
     digiface.contact_sheet(
-        os.path.dirname(paths[0]), sheet, num_users=20, num_images=6
+      os.path.dirname(paths[0]), sheet, num_users=20, num_images=6
     )
     with Image.open(sheet) as picture:
       assert picture.size == (6 * 86, _FEW * 86)

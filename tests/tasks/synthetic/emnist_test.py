@@ -24,20 +24,20 @@ from tasks.synthetic import glyphs
 _NUM_USERS = 4
 _SEED = 3
 _ROOT = pathlib.Path(__file__).parents[3]
-_SPLITS = ('all_train', 'all_test', 'digits_only_train', 'digits_only_test')
+_SPLITS = ("all_train", "all_test", "digits_only_train", "digits_only_test")
 
 
-def _rows(path, query='SELECT * FROM examples ORDER BY rowid'):
+def _rows(path, query="SELECT * FROM examples ORDER BY rowid"):
   with contextlib.closing(sqlite3.connect(path)) as connection:
     return connection.execute(query).fetchall()
 
 
 def _labels(protos):
   return [
-      tf.train.Example.FromString(proto)
-      .features.feature['label']
-      .int64_list.value[0]
-      for proto in protos
+    tf.train.Example.FromString(proto)
+    .features.feature["label"]
+    .int64_list.value[0]
+    for proto in protos
   ]
 
 
@@ -48,7 +48,7 @@ def _call_main(*arguments):
   """
   flag_values = flags.FlagValues()
   command_line.define_flags(flag_values)
-  argv = ('python -m tasks.synthetic', *arguments)
+  argv = ("python -m tasks.synthetic", *arguments)
   try:
     command_line.main(command_line.parse_flags(argv, flag_values), flag_values)
   except SystemExit as error:
@@ -60,45 +60,45 @@ def _call_main(*arguments):
 def _run_main(*arguments):
   """Runs the program as a user does."""
   return subprocess.run(
-      [sys.executable, '-m', 'tasks.synthetic', *arguments],
-      cwd=_ROOT,
-      capture_output=True,
-      text=True,
-      check=False,
+    [sys.executable, "-m", "tasks.synthetic", *arguments],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
   )
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def path(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('emnist')
+  directory = tmp_path_factory.mktemp("emnist")
   return emnist.write_emnist(directory, num_users=_NUM_USERS, seed=_SEED)
 
 
 class TestFormat:
-  @pytest.mark.parametrize('only_digits', [False, True])
+  @pytest.mark.parametrize("only_digits", [False, True])
   def test_tff_loads_it_as_emnist(self, path, only_digits):
     train, test = tff.simulation.datasets.emnist.load_data(
-        only_digits=only_digits, cache_dir=os.path.dirname(path)
+      only_digits=only_digits, cache_dir=os.path.dirname(path)
     )
 
     # The element type of the real data.
     expected = collections.OrderedDict(
-        label=tf.TensorSpec((), tf.int32),
-        pixels=tf.TensorSpec((28, 28), tf.float32),
+      label=tf.TensorSpec((), tf.int32),
+      pixels=tf.TensorSpec((28, 28), tf.float32),
     )
     for data in (train, test):
       assert data.element_type_structure == expected
       assert len(data.client_ids) == _NUM_USERS
-      assert all(re.fullmatch(r'f\d{4}_\d\d', i) for i in data.client_ids)
+      assert all(re.fullmatch(r"f\d{4}_\d\d", i) for i in data.client_ids)
     assert train.client_ids == test.client_ids
 
     largest = 0
     for client_id in train.client_ids:
       dataset = train.create_tf_dataset_for_client(client_id)
       for example in dataset.as_numpy_iterator():
-        pixels = example['pixels']
-        largest = max(largest, example['label'])
-        assert 0 <= example['label'] < (10 if only_digits else 62)
+        pixels = example["pixels"]
+        largest = max(largest, example["label"])
+        assert 0 <= example["label"] < (10 if only_digits else 62)
         assert pixels.min() >= 0.0
         assert pixels.max() == 1.0
         assert pixels.min() < 0.5
@@ -108,29 +108,29 @@ class TestFormat:
     for split_name in _SPLITS:
       data = tff.simulation.datasets.SqlClientData(path, split_name)
       counts = dict(
-          _rows(
-              path,
-              'SELECT client_id, num_examples FROM client_metadata'
-              f' WHERE split_name = "{split_name}"',
-          )
+        _rows(
+          path,
+          "SELECT client_id, num_examples FROM client_metadata"
+          f' WHERE split_name = "{split_name}"',
+        )
       )
       assert data.client_ids == sorted(counts)
       assert len(counts) == _NUM_USERS
       for client_id in data.client_ids:
         protos = list(
-            data.create_tf_dataset_for_client(client_id).as_numpy_iterator()
+          data.create_tf_dataset_for_client(client_id).as_numpy_iterator()
         )
         assert len(protos) == counts[client_id]
 
-  @pytest.mark.parametrize('label', [0, 61])
+  @pytest.mark.parametrize("label", [0, 61])
   def test_bytes_are_those_of_tensorflow(self, label):
     image = np.random.default_rng(0).random((28, 28)).astype(np.float32)
     example = tf.train.Example()
-    example.features.feature['label'].int64_list.value.append(label)
-    example.features.feature['pixels'].float_list.value.extend(image.ravel())
+    example.features.feature["label"].int64_list.value.append(label)
+    example.features.feature["pixels"].float_list.value.extend(image.ravel())
 
     assert emnist._serialize(label, image) == example.SerializeToString(
-        deterministic=True
+      deterministic=True
     )
 
   def test_digit_splits_are_the_digits_of_all_splits(self, path):
@@ -139,25 +139,23 @@ class TestFormat:
       protos[split_name, client_id].append(proto)
 
     clients = {client_id for _, client_id in protos}
-    for part, client_id in itertools.product(('train', 'test'), clients):
-      everything = protos[f'all_{part}', client_id]
+    for part, client_id in itertools.product(("train", "test"), clients):
+      everything = protos[f"all_{part}", client_id]
       digits = [
-          proto
-          for proto, label in zip(
-              everything, _labels(everything), strict=True
-          )
-          if label < 10
+        proto
+        for proto, label in zip(everything, _labels(everything), strict=True)
+        if label < 10
       ]
       assert digits
-      assert protos[f'digits_only_{part}', client_id] == digits
+      assert protos[f"digits_only_{part}", client_id] == digits
 
   def test_index_serves_the_query_of_one_client(self, path):
     plan = _rows(
-        path,
-        'EXPLAIN QUERY PLAN SELECT serialized_example_proto FROM examples'
-        ' WHERE client_id = "a" and split_name = "b"',
+      path,
+      "EXPLAIN QUERY PLAN SELECT serialized_example_proto FROM examples"
+      ' WHERE client_id = "a" and split_name = "b"',
     )
-    assert 'USING INDEX' in plan[0][-1]
+    assert "USING INDEX" in plan[0][-1]
 
 
 class TestWriters:
@@ -170,14 +168,14 @@ class TestWriters:
   def test_seeds_and_users_differ(self):
     first = emnist._create_writer(0, 0, 112)
     for other in (
-        emnist._create_writer(1, 0, 112),
-        emnist._create_writer(0, 1, 112),
+      emnist._create_writer(1, 0, 112),
+      emnist._create_writer(0, 1, 112),
     ):
       assert not np.array_equal(first.labels, other.labels)
 
   def test_counts_are_uneven_around_the_expected(self, monkeypatch):
     # The pictures would take nearly all of the time.
-    monkeypatch.setattr(glyphs, 'draw_images', lambda _, labels: labels)
+    monkeypatch.setattr(glyphs, "draw_images", lambda _, labels: labels)
     writers = [emnist._create_writer(0, index, 112) for index in range(40)]
     counts = np.array([len(writer.labels) for writer in writers])
     held = np.array([len(np.unique(writer.labels)) for writer in writers])
@@ -195,33 +193,33 @@ class TestExistingFile:
   def test_same_parameters_keep_it(self, path, capsys):
     before = os.stat(path)
     again = emnist.write_emnist(
-        os.path.dirname(path), num_users=_NUM_USERS, seed=_SEED
+      os.path.dirname(path), num_users=_NUM_USERS, seed=_SEED
     )
     assert again == path
     assert os.stat(path).st_mtime_ns == before.st_mtime_ns
     assert os.stat(path).st_ino == before.st_ino
-    assert 'there already' in capsys.readouterr().out
+    assert "there already" in capsys.readouterr().out
 
   @pytest.mark.parametrize(
-      'arguments',
-      [
-          dict(num_users=_NUM_USERS + 1, seed=_SEED),
-          dict(num_users=_NUM_USERS, seed=_SEED + 1),
-          dict(num_users=_NUM_USERS, seed=_SEED, examples_per_user=50),
-      ],
+    "arguments",
+    [
+      dict(num_users=_NUM_USERS + 1, seed=_SEED),
+      dict(num_users=_NUM_USERS, seed=_SEED + 1),
+      dict(num_users=_NUM_USERS, seed=_SEED, examples_per_user=50),
+    ],
   )
   def test_other_parameters_are_refused(self, path, arguments):
     before = os.stat(path).st_mtime_ns
-    with pytest.raises(FileExistsError, match=r'found .*num_users=4, seed=3'):
+    with pytest.raises(FileExistsError, match=r"found .*num_users=4, seed=3"):
       emnist.write_emnist(os.path.dirname(path), **arguments)
     assert os.stat(path).st_mtime_ns == before
 
-  @pytest.mark.parametrize('content', [b'', b'not a database at all' * 100])
+  @pytest.mark.parametrize("content", [b"", b"not a database at all" * 100])
   def test_file_from_elsewhere_is_refused(self, tmp_path, content):
-    path = tmp_path / 'emnist_all.sqlite'
+    path = tmp_path / "emnist_all.sqlite"
     path.write_bytes(content)
     assert emnist.read_generator(path) == {}
-    with pytest.raises(FileExistsError, match='from elsewhere'):
+    with pytest.raises(FileExistsError, match="from elsewhere"):
       emnist.write_emnist(tmp_path, num_users=1)
     assert path.read_bytes() == content
 
@@ -229,24 +227,24 @@ class TestExistingFile:
     def fail(*unused_args):
       raise KeyboardInterrupt
 
-    monkeypatch.setattr(emnist, '_insert_writer', fail)
+    monkeypatch.setattr(emnist, "_insert_writer", fail)
     with pytest.raises(KeyboardInterrupt):
       emnist.write_emnist(tmp_path, num_users=1)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    'arguments',
-    [dict(num_users=0), dict(seed=-1), dict(examples_per_user=15)],
+  "arguments",
+  [dict(num_users=0), dict(seed=-1), dict(examples_per_user=15)],
 )
 def test_arguments_out_of_range_are_refused(tmp_path, arguments):
-  with pytest.raises(ValueError, match=r'must be at least \d+, found -?\d+'):
+  with pytest.raises(ValueError, match=r"must be at least \d+, found -?\d+"):
     emnist.write_emnist(tmp_path, **arguments)
   assert not list(tmp_path.iterdir())
 
 
 def test_contact_sheet_has_a_row_a_writer(path, tmp_path):
-  output_png = tmp_path / 'sheet.png'
+  output_png = tmp_path / "sheet.png"
   emnist.contact_sheet(path, output_png, num_users=2)
   with Image.open(output_png) as sheet:
     # 30 pixels a cell: 28 and a frame.
@@ -258,45 +256,45 @@ def test_contact_sheet_has_a_row_a_writer(path, tmp_path):
 
 class TestCommandLine:
   def test_writes_and_refuses_other_parameters(self, tmp_path, capsys):
-    arguments = (f'--output_dir={tmp_path}/new', '--num_users=2')
-    assert not _call_main('--task=emnist', *arguments, '--seed=3')
-    assert os.listdir(tmp_path / 'new') == ['emnist_all.sqlite']
-    assert 'Wrote' in capsys.readouterr().out
+    arguments = (f"--output_dir={tmp_path}/new", "--num_users=2")
+    assert not _call_main("--task=emnist", *arguments, "--seed=3")
+    assert os.listdir(tmp_path / "new") == ["emnist_all.sqlite"]
+    assert "Wrote" in capsys.readouterr().out
 
-    message = _call_main(*arguments, '--seed=4')
-    assert 'seed=3' in message and 'seed=4' in message
-    assert '\n' not in message
+    message = _call_main(*arguments, "--seed=4")
+    assert "seed=3" in message and "seed=4" in message
+    assert "\n" not in message
 
   def test_keeps_what_was_made_with_the_same_flags(self, path):
     result = _run_main(
-        f'--output_dir={os.path.dirname(path)}',
-        f'--num_users={_NUM_USERS}',
-        f'--seed={_SEED}',
+      f"--output_dir={os.path.dirname(path)}",
+      f"--num_users={_NUM_USERS}",
+      f"--seed={_SEED}",
     )
     assert result.returncode == 0, result.stderr
-    assert 'there already' in result.stdout
+    assert "there already" in result.stdout
 
   def test_mistake_ends_the_program_with_one_line(self, tmp_path):
-    result = _run_main(f'--output_dir={tmp_path}/new', 'extra')
+    result = _run_main(f"--output_dir={tmp_path}/new", "extra")
     assert result.returncode == 1
     assert "found 'extra'" in result.stderr
-    assert result.stderr.count('\n') == 1
-    assert not os.path.exists(tmp_path / 'new')
+    assert result.stderr.count("\n") == 1
+    assert not os.path.exists(tmp_path / "new")
 
   @pytest.mark.parametrize(
-      ('arguments', 'expected'),
-      [
-          (['--num_users=0'], '--num_users=0: 0 is not a positive integer'),
-          (['--seed=-1'], '--seed=-1: -1 is not a non-negative integer'),
-          (['--task=mnist'], '--task=mnist: value should be one of <digi'),
-          (['--output_dir='], '--output_dir must name a directory'),
-          (['--output_dir=/dev/null'], '--output_dir=/dev/null must be a'),
-          (['--output_dir=/dev/null/x'], '--output_dir=/dev/null/x must be a'),
-          (['extra'], "found 'extra'"),
-      ],
+    ("arguments", "expected"),
+    [
+      (["--num_users=0"], "--num_users=0: 0 is not a positive integer"),
+      (["--seed=-1"], "--seed=-1: -1 is not a non-negative integer"),
+      (["--task=mnist"], "--task=mnist: value should be one of <digi"),
+      (["--output_dir="], "--output_dir must name a directory"),
+      (["--output_dir=/dev/null"], "--output_dir=/dev/null must be a"),
+      (["--output_dir=/dev/null/x"], "--output_dir=/dev/null/x must be a"),
+      (["extra"], "found 'extra'"),
+    ],
   )
   def test_mistakes_get_one_line(self, tmp_path, arguments, expected):
-    message = _call_main(f'--output_dir={tmp_path}/new', *arguments)
+    message = _call_main(f"--output_dir={tmp_path}/new", *arguments)
     assert expected in message
-    assert '\n' not in message
-    assert not os.path.exists(tmp_path / 'new')
+    assert "\n" not in message
+    assert not os.path.exists(tmp_path / "new")

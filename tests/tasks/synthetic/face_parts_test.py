@@ -14,8 +14,8 @@ def _shape():
 def _scene(**changes):
   values = dict.fromkeys(faces._SCENE, 0.0) | {"zoom": 1.0} | changes
   return {
-      name: np.full((1, 1, 1), value, np.float32)
-      for name, value in values.items()
+    name: np.full((1, 1, 1), value, np.float32)
+    for name, value in values.items()
   }
 
 

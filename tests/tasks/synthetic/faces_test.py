@@ -38,8 +38,8 @@ def test_images_are_rgb_and_bright_enough(people):
 
 def test_drawing_depends_on_nothing_but_the_generator():
   first, again, other = (
-      faces.draw_images(_person(1), np.random.default_rng(seed), 7)
-      for seed in (3, 3, 4)
+    faces.draw_images(_person(1), np.random.default_rng(seed), 7)
+    for seed in (3, 3, 4)
   )
   np.testing.assert_array_equal(first, again)
   assert not np.any(np.all(first == other, axis=(1, 2, 3)))
@@ -51,9 +51,7 @@ def test_drawing_depends_on_nothing_but_the_generator():
 
 @pytest.mark.parametrize("num_images", [1, 5])
 def test_number_of_images(num_images):
-  images = faces.draw_images(
-      _person(0), np.random.default_rng(0), num_images
-  )
+  images = faces.draw_images(_person(0), np.random.default_rng(0), num_images)
   assert len(images) == num_images
 
 
@@ -63,10 +61,10 @@ def test_every_style_can_be_drawn(monkeypatch):
   for style in styles:
     monkeypatch.setattr(faces, "_HAIR_STYLES", (style,))
     person = dataclasses.replace(
-        _person(0),
-        beard=(0.9, 0.9),
-        glasses=(0.2, 0.15, 0.02, 0.5),
-        marks=np.zeros([face_parts.MARKS_SIZE] * 2, np.float32),
+      _person(0),
+      beard=(0.9, 0.9),
+      glasses=(0.2, 0.15, 0.02, 0.5),
+      marks=np.zeros([face_parts.MARKS_SIZE] * 2, np.float32),
     )
     pictures.append(faces.draw_images(person, np.random.default_rng(0), 1)[0])
   flat = np.stack(pictures).reshape(len(styles), -1)
@@ -74,28 +72,28 @@ def test_every_style_can_be_drawn(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "least"),
-    [
-        ({"glasses": (0.2, 0.15, 0.03, 0.5)}, 100),
-        ({"beard": (0.9, 0.0)}, 30),
-        ({"beard": (0.0, 0.9)}, 150),
-        ({"iris": np.array([255, 0, 0], np.float32)}, 20),
-        ({"skin": np.array([60, 40, 30], np.float32)}, 1500),
-        ({"hair": np.array([255, 0, 0], np.float32)}, 150),
-    ],
+  ("change", "least"),
+  [
+    ({"glasses": (0.2, 0.15, 0.03, 0.5)}, 100),
+    ({"beard": (0.9, 0.0)}, 30),
+    ({"beard": (0.0, 0.9)}, 150),
+    ({"iris": np.array([255, 0, 0], np.float32)}, 20),
+    ({"skin": np.array([60, 40, 30], np.float32)}, 1500),
+    ({"hair": np.array([255, 0, 0], np.float32)}, 150),
+  ],
 )
 def test_what_makes_a_person_can_be_seen(change, least):
   person = dataclasses.replace(
-      _person(8),
-      glasses=None,
-      beard=(0.0, 0.0),
-      iris=np.array([0, 0, 255], np.float32),
-      hair=np.zeros(3, np.float32),
-      skin=np.full(3, 220, np.float32),
+    _person(8),
+    glasses=None,
+    beard=(0.0, 0.0),
+    iris=np.array([0, 0, 255], np.float32),
+    hair=np.zeros(3, np.float32),
+    skin=np.full(3, 220, np.float32),
   )
   images = [
-      faces.draw_images(p, np.random.default_rng(2), 4).astype(int)
-      for p in (person, dataclasses.replace(person, **change))
+    faces.draw_images(p, np.random.default_rng(2), 4).astype(int)
+    for p in (person, dataclasses.replace(person, **change))
   ]
   changed = np.any(np.abs(images[0] - images[1]) > 8, axis=-1)
   # Pixels of an image in the mean: not all poses show all.
@@ -115,14 +113,14 @@ class TestNoShortCut:
   def test_colours_and_coarse_pixels_tell_little(self, people, side, most):
     grid = 112 // side
     features = people.reshape(-1, grid, side, grid, side, 3).mean(
-        axis=(2, 4), dtype=np.float64
+      axis=(2, 4), dtype=np.float64
     )
     features = features.reshape(len(features), -1)
     # By chance: 7 of 239.
     assert self._nearest_are_the_same(features) <= most
     labels = np.repeat(np.arange(_NUM_PEOPLE), _NUM_IMAGES)
     result = verification.evaluate_pairs(
-        features - features.mean(axis=0), labels
+      features - features.mean(axis=0), labels
     )
     assert result.recall_at_far[1e-3] < 0.03
     assert result.auc < 0.7

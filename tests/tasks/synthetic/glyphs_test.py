@@ -14,21 +14,21 @@ def _draw(seed, labels):
 def test_characters_follow_emnist_order():
   assert len(glyphs.CHARACTERS) == 62
   # As documented by `tff.simulation.datasets.emnist.load_data`.
-  assert glyphs.CHARACTERS[9] == '9'
-  assert glyphs.CHARACTERS[11] == 'B'
-  assert glyphs.CHARACTERS[37] == 'b'
+  assert glyphs.CHARACTERS[9] == "9"
+  assert glyphs.CHARACTERS[11] == "B"
+  assert glyphs.CHARACTERS[37] == "b"
 
 
 def test_characters_are_centred_with_a_margin():
   images = np.concatenate(
-      [_draw(seed, np.tile(np.arange(62), 2)) for seed in range(10)]
+    [_draw(seed, np.tile(np.arange(62), 2)) for seed in range(10)]
   )
   ink = 1.0 - images
   assert images.dtype == np.float32
   # Paper is exactly 1.0, also in every image's corners.
   assert np.all(images[:, [0, 0, -1, -1], [0, -1, 0, -1]] == 1.0)
   border = np.concatenate(
-      [ink[:, [0, -1]].reshape(-1), ink[:, :, [0, -1]].reshape(-1)]
+    [ink[:, [0, -1]].reshape(-1), ink[:, :, [0, -1]].reshape(-1)]
   )
   assert border.mean() < 0.005
   total = ink.sum(axis=(1, 2))
@@ -51,7 +51,7 @@ def test_same_characters_of_a_writer_look_alike():
     images = [hand[labels == label] for hand in hands]
     same += [distance(own[0], own[1]) for own in images]
     across += [
-        distance(a[0], b[0]) for a, b in itertools.combinations(images, 2)
+      distance(a[0], b[0]) for a, b in itertools.combinations(images, 2)
     ]
   assert min(same) > 0
   assert np.mean(same) < 0.75 * np.mean(across)

@@ -175,7 +175,6 @@ class TestPopulation:
     # Of 13 classes.
     assert len({label for label, _ in small_test}) == 6
 
-
   def test_number_of_classes_is_told(self, variant):
     _, test = _read_variant(variant)
     told = tfrecord_layout.read_generator(variant)["num_classes"]
@@ -245,9 +244,14 @@ class TestExistingFolder:
 
     with pytest.raises(KeyboardInterrupt):
       tfrecord_twin.write(
-        tmp_path, (tfrecord_twin.Variant("all"),), fail, name="plain",
-        version=1, num_users=2, seed=0,
-      )  # fmt: skip
+        tmp_path,
+        (tfrecord_twin.Variant("all"),),
+        fail,
+        name="plain",
+        version=1,
+        num_users=2,
+        seed=0,
+      )
     assert not list(tmp_path.iterdir())
 
   @pytest.mark.parametrize("overrides", [dict(num_users=0), dict(seed=-1)])

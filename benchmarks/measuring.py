@@ -1,0 +1,173 @@
+"""Measures processes that run rounds on request, from outside and in turn.
+
+Nothing that is measured takes part in measuring, so the figures of a Python
+process, of one with a worker process behind it, and of several processes of
+another framework mean the same.
+"""
+
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+import psutil
+
+_GRACE_SECONDS = 10.0
+_ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess)
+
+
+class WorkerError(RuntimeError):
+  """A measured process ended, or said what it should not."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measurement:
+  """What the rounds of one process took.
+
+  Attributes:
+    wall_seconds: Of each measured round.
+    cpu_seconds: Of each measured round, user and system time of the process
+      and its descendants; in steps of 0.01 s.
+    resident_memory_bytes: Resident memory after each measured round, sum over
+      the process and its descendants.
+    peak_memory_bytes: Sum over the process and its descendants of the most
+      resident memory that each ever had.
+  """
+
+  wall_seconds: tuple[float, ...]
+  cpu_seconds: tuple[float, ...]
+  resident_memory_bytes: tuple[int, ...]
+  peak_memory_bytes: int
+
+  def median_wall_seconds(self) -> float:
+    """The median over rounds."""
+    return statistics.median(self.wall_seconds)
+
+  def median_cpu_seconds(self) -> float:
+    """The median over rounds."""
+    return statistics.median(self.cpu_seconds)
+
+
+def _peak_memory_bytes(process: psutil.Process) -> int:
+  status = pathlib.Path(f"/proc/{process.pid}/status")
+  if status.exists():
+    for line in status.read_text().splitlines():
+      if line.startswith("VmHWM:"):
+        return int(line.split()[1]) * 1024
+  return process.memory_info().rss
+
+
+class _Worker:
+  """A process that runs rounds."""
+
+  def __init__(self, command: Sequence[str]):
+    self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
+    self._process = subprocess.Popen(
+      command,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=self._log,
+      text=True,
+      # Ctrl-C is for who measures, who then ends this.
+      start_new_session=True,
+    )
+    self.peak_memory_bytes = 0
+    self._name = " ".join(command)
+
+  def _tree(self) -> list[psutil.Process]:
+    root = psutil.Process(self._process.pid)
+    return [root, *root.children(recursive=True)]
+
+  def _cpu_seconds(self) -> float:
+    total = 0.0
+    for process in self._tree():
+      with contextlib.suppress(*_ENDED):
+        times = process.cpu_times()
+        total += times.user + times.system
+    return total
+
+  def _expect(self, answer: str) -> None:
+    found = self._process.stdout.readline().strip()
+    if found != answer:
+      self._log.seek(0)
+      lines = self._log.read().strip().splitlines()
+      raise WorkerError(
+        f"{self._name} must answer {answer!r}, found {found!r}:"
+        f" {' | '.join(lines[-5:])}"
+      )
+
+  def wait_until_ready(self) -> None:
+    """Waits for whatever comes before the first round."""
+    self._expect("ready")
+
+  def run_round(self) -> tuple[float, float, int]:
+    """Returns a round's wall and CPU seconds, and the bytes resident then."""
+    cpu = self._cpu_seconds()
+    start = time.perf_counter()
+    self._process.stdin.write("\n")
+    self._process.stdin.flush()
+    self._expect("done")
+    wall = time.perf_counter() - start
+    peak = resident = 0
+    for process in self._tree():
+      with contextlib.suppress(*_ENDED):
+        peak += _peak_memory_bytes(process)
+        resident += process.memory_info().rss
+    self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
+    return wall, self._cpu_seconds() - cpu, resident
+
+  def close(self) -> None:
+    """Ends the process and all that it started."""
+    tree = []
+    with contextlib.suppress(*_ENDED):
+      tree = self._tree()
+    self._process.stdin.close()
+    _, alive = psutil.wait_procs(tree, timeout=_GRACE_SECONDS)
+    for process in alive:
+      with contextlib.suppress(*_ENDED):
+        process.kill()
+    self._process.wait()
+    self._process.stdout.close()
+    self._log.close()
+
+
+def measure(
+  commands: Sequence[Sequence[str]], *, rounds: int, warmup_rounds: int
+) -> list[Measurement]:
+  """Runs the rounds of several processes in turn, one at a time.
+
+  Taking turns spreads a machine's change of speed over all of them.
+
+  Args:
+    commands: Programs that speak like `worker`, with their arguments.
+    rounds: Measured rounds of each, at least 1.
+    warmup_rounds: Rounds of each before those, at least 0.
+
+  Returns:
+    A measurement for each command.
+
+  Raises:
+    WorkerError: If one of the processes fails.
+  """
+  figures = [[] for _ in commands]
+  with contextlib.ExitStack() as stack:
+    workers = []
+    for command in commands:
+      worker = _Worker(command)
+      stack.callback(worker.close)
+      workers.append(worker)
+    for worker in workers:
+      worker.wait_until_ready()
+    for round_num in range(warmup_rounds + rounds):
+      for worker, found in zip(workers, figures, strict=True):
+        figure = worker.run_round()
+        if round_num >= warmup_rounds:
+          found.append(figure)
+    return [
+      Measurement(*zip(*found, strict=True), worker.peak_memory_bytes)
+      for worker, found in zip(workers, figures, strict=True)
+    ]

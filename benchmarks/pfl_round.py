@@ -1,0 +1,156 @@
+"""The LeNet round in pfl-research: `pfl_round CLIENTS STEPS BATCH_SIZE`.
+
+Granqvist et al., "pfl-research: simulation framework for accelerating research
+in Private Federated Learning", 2024; version 0.6.0. Needs nothing of this
+project: an environment of its own with `torch` and `pfl` runs it by `torchrun`,
+a process per core. It trains the same layers on as many images in as many
+steps, and clips and noises the same way; the head is part of the model, which
+is what the framework offers. Pooling comes before ReLU, as in our model: the
+same function in less time.
+
+Speaks like `worker`: rank 0 says "ready", then answers each line with "done".
+"""
+
+import os
+
+# One thread for each process, also in what the imports below start.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import sys
+
+import numpy as np
+from pfl import metrics
+from pfl.aggregate import simulate
+from pfl.algorithm import base
+from pfl.algorithm import federated_averaging
+from pfl.callback import base as callback_base
+from pfl.data import dataset
+from pfl.data import federated_dataset
+from pfl.hyperparam import base as hyperparam
+from pfl.model import pytorch
+from pfl.privacy import gaussian_mechanism
+from pfl.privacy import privacy_mechanism
+import torch
+
+_NUM_CLASSES = 36
+_ROUNDS_AT_MOST = 1_000_000
+
+
+class _LeNet(torch.nn.Module):
+  """The same layers as `tff_fedemb.models.lenet`, with a linear head."""
+
+  def __init__(self):
+    super().__init__()
+    self.layers = torch.nn.Sequential(
+      torch.nn.Conv2d(1, 32, 5, padding=2),
+      torch.nn.MaxPool2d(2),
+      torch.nn.ReLU(),
+      torch.nn.Conv2d(32, 64, 5, padding=2),
+      torch.nn.MaxPool2d(2),
+      torch.nn.ReLU(),
+      torch.nn.Flatten(),
+      torch.nn.Linear(7 * 7 * 64, 128),
+      torch.nn.Linear(128, _NUM_CLASSES),
+    )
+
+  def forward(self, images):
+    images = images.float() / 255.0
+    return self.layers(torch.nn.functional.layer_norm(images, (1, 28, 28)))
+
+  def loss(self, images, labels):
+    self.train()
+    return torch.nn.functional.cross_entropy(self(images), labels.long())
+
+  def metrics(self, images, labels):
+    # Asked for in round 0 alone, which warms up.
+    loss = self.loss(images, labels).item()
+    return {"loss": metrics.Weighted(loss * len(labels), len(labels))}
+
+
+class _Pace(callback_base.TrainingProcessCallback):
+  """Waits for a line before each round and answers after it."""
+
+  def __init__(self):
+    # pfl prints its metrics; the answers must stay alone on the pipe.
+    self._answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    self._is_first_rank = int(os.environ.get("RANK", "0")) == 0
+
+  def _answer_and_wait(self, answer: str) -> bool:
+    """Returns whether the input has ended, on every rank."""
+    has_ended = torch.zeros(1)
+    if self._is_first_rank:
+      print(answer, file=self._answers, flush=True)
+      has_ended += not sys.stdin.readline()
+    torch.distributed.broadcast(has_ended, 0)
+    return bool(has_ended.item())
+
+  def on_train_begin(self, *, model):
+    self._answer_and_wait("ready")
+    return metrics.Metrics()
+
+  def after_central_iteration(
+    self, aggregate_metrics, model, *, central_iteration
+  ):
+    return self._answer_and_wait("done"), metrics.Metrics()
+
+
+def main(num_clients: int, steps: int, batch_size: int) -> None:
+  """Trains until the input ends."""
+  torch.set_num_threads(1)
+  num_users = 10 * num_clients
+
+  def make_dataset(user_id):
+    random = np.random.default_rng(int(user_id))
+    size = steps * batch_size
+    images = random.integers(0, 256, (size, 1, 28, 28), np.uint8)
+    labels = random.integers(0, _NUM_CLASSES, size)
+    return dataset.Dataset(raw_data=(images, labels), user_id=user_id)
+
+  next_user = 0
+
+  def sample_user():
+    nonlocal next_user
+    next_user = (next_user + 1) % num_users
+    return str(next_user)
+
+  users = federated_dataset.FederatedDataset(make_dataset, sample_user)
+  # Takes three quarters of the time of the default layout.
+  network = _LeNet().to(memory_format=torch.channels_last)
+  model = pytorch.PyTorchModel(
+    network,
+    local_optimizer_create=torch.optim.SGD,
+    central_optimizer=torch.optim.SGD(
+      network.parameters(), lr=1.0, momentum=0.9
+    ),
+  )
+  backend = simulate.SimulatedBackend(
+    training_data=users,
+    val_data=users,
+    postprocessors=[
+      privacy_mechanism.CentrallyAppliedPrivacyMechanism(
+        gaussian_mechanism.GaussianMechanism(1.0, 0.1)
+      )
+    ],
+  )
+  federated_averaging.FederatedAveraging().run(
+    base.NNAlgorithmParams(
+      central_num_iterations=_ROUNDS_AT_MOST,
+      evaluation_frequency=_ROUNDS_AT_MOST,
+      train_cohort_size=num_clients,
+      val_cohort_size=0,
+    ),
+    backend,
+    model,
+    model_train_params=hyperparam.NNTrainHyperParams(
+      local_num_epochs=1,
+      local_learning_rate=0.05,
+      local_batch_size=batch_size,
+    ),
+    model_eval_params=hyperparam.NNEvalHyperParams(local_batch_size=batch_size),
+    callbacks=[_Pace()],
+  )
+
+
+if __name__ == "__main__":
+  main(*map(int, sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""What the programs share: from flags to runs, and to the files they leave."""

@@ -1,0 +1,167 @@
+"""The privacy of a run, recomputed from what it left in its directory."""
+
+from collections.abc import Sequence
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from typing import Any
+
+from tff_fedemb.data import participation_trace
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import run_directory
+
+# Epsilon of the same events by the same library differs by rounding alone.
+_RELATIVE_TOLERANCE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Recomputed:
+  """The account of a run, from its ledger and its trace.
+
+  Attributes:
+    ledger: What was done in the rounds.
+    report: What that cost; the trace has been checked.
+    notes: What else a reader should know.
+  """
+
+  ledger: ledger_lib.Ledger
+  report: report_lib.PrivacyReport
+  notes: tuple[str, ...]
+
+
+def read_ledger(
+  run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
+) -> ledger_lib.Ledger:
+  """Returns the ledger as of the last round that was run.
+
+  Args:
+    run_dir: Directory of the run.
+    accountants: Names of those to ask in place of the ledger's own.
+
+  Raises:
+    ValueError: If there is no ledger or it is damaged, or an accountant is not
+      valid for its participation.
+  """
+  path = pathlib.Path(run_dir) / run_directory.LEDGER
+  values = _read_json(path)
+  if values is None:
+    raise ValueError(
+      f"run_dir must hold the {run_directory.LEDGER} of a run of at least"
+      f" one round, found {os.fspath(run_dir)} without."
+    )
+  try:
+    # Before it is changed, so that its own mistakes are told first.
+    ledger = ledger_lib.Ledger.from_json(json.dumps(values))
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise _damaged(path, error) from error
+  if accountants is None:
+    return ledger
+  return ledger_lib.Ledger.from_json(
+    json.dumps(values | {"accountants": list(accountants)})
+  )
+
+
+def recompute(
+  run_dir: str | os.PathLike[str], accountants: Sequence[str] | None = None
+) -> Recomputed:
+  """Computes what a finished or killed run has cost.
+
+  Privacy:
+    As `ledger.Ledger.report`, with the trace.
+
+  Args:
+    run_dir: Directory of the run.
+    accountants: As in `read_ledger`.
+
+  Raises:
+    ValueError: If a file is missing or damaged, the trace refutes what the
+      ledger assumes, the run's own summary says something else, or PLD alone
+      would take minutes.
+  """
+  ledger = read_ledger(run_dir, accountants)
+  epsilon_lib.check_pld(
+    composition.merge_rounds(ledger.history),
+    ledger.participation,
+    ledger.delta,
+    accountants=ledger.accountants,
+  )
+  run_dir = pathlib.Path(run_dir)
+  summary = _read_json(run_dir / run_directory.SUMMARY)
+  notes = []
+  with participation_trace.TraceReader(run_dir / run_directory.TRACE) as trace:
+    report = ledger.report(trace)
+    more = trace.num_rounds - ledger.rounds
+  if summary is None:
+    notes.append(
+      f"the run is not finished: {ledger.rounds:,} rounds are accounted for"
+    )
+  if more > 0:
+    # A finished run has begun no round that it did not end.
+    if summary is not None:
+      raise ValueError(
+        f"run_dir must hold a trace of the {ledger.rounds:,} rounds of its"
+        f" finished run, found one of {ledger.rounds + more:,}."
+      )
+    notes.append(
+      f"the trace has {more:,} {'round' if more == 1 else 'rounds'} more:"
+      " begun when the program was killed, or to be done again by the resumed"
+      " run; not accounted for, so nothing of them may be released"
+    )
+  if summary is not None:
+    _compare(run_dir / run_directory.SUMMARY, summary, report)
+  return Recomputed(ledger, report, tuple(notes))
+
+
+def _compare(
+  path: pathlib.Path,
+  summary: Any,
+  report: report_lib.PrivacyReport,
+) -> None:
+  try:
+    claimed = report_lib.PrivacyReport.from_json(summary["privacy"])
+  except (ValueError, KeyError, TypeError, AttributeError) as error:
+    raise _damaged(path, error) from error
+  for name in ("rounds", "delta", "sensitivity_in_clip_norms"):
+    _check_equal(path, name, getattr(claimed, name), getattr(report, name))
+  for name, epsilon in report.epsilon_by_accountant.items():
+    if name in claimed.epsilon_by_accountant:
+      _check_equal(
+        path,
+        f"epsilon by {name}",
+        claimed.epsilon_by_accountant[name],
+        epsilon,
+      )
+  if set(claimed.epsilon_by_accountant) == set(report.epsilon_by_accountant):
+    _check_equal(path, "epsilon", claimed.epsilon, report.epsilon)
+
+
+def _check_equal(
+  path: pathlib.Path, name: str, claimed: float, found: float
+) -> None:
+  if not math.isclose(claimed, found, rel_tol=_RELATIVE_TOLERANCE):
+    raise ValueError(
+      f"run_dir must hold a {path.name} that agrees with its ledger, found"
+      f" {name} {claimed:.6g} there and {found:.6g} by the ledger."
+    )
+
+
+def _read_json(path: pathlib.Path) -> Any:
+  """The values in a file, `None` if there is none."""
+  try:
+    return json.loads(path.read_text(encoding="utf-8"))
+  except FileNotFoundError:
+    return None
+  except (OSError, ValueError) as error:
+    raise _damaged(path, error) from error
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
+  return ValueError(
+    f"run_dir must hold whole files of a run, found {path}:"
+    f" {type(error).__name__}: {error}"
+  )

@@ -1,0 +1,170 @@
+"""Backbones that a run takes from a file, or leaves in one.
+
+`--pretrained_backbone` is where a run starts, `--export_backbone` where it puts
+what it has trained, beside its own directory.
+"""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from experiments import command_line
+from experiments import training_output
+from tff_fedemb.evaluation import verification
+from tff_fedemb.models import pretrained
+from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import checkpoints
+from tff_fedemb.program import run_directory
+from tff_fedemb.program import summary
+
+SAVED_MODEL = "saved_model"
+CHECKPOINTS = "checkpoints"
+
+_RECORD = "pretrained.json"
+_ASSUMPTION = (
+  "made from public data: no epsilon here accounts for what these weights"
+  " know of the users"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """Where a run starts that does not start from random weights.
+
+  Attributes:
+    weights: Of the backbone, in Keras' order; `None` for a run that goes on
+      from a checkpoint, which has them.
+    record: JSON values by name: the file, a digest of its weights and, once
+      there is one, their evaluation.
+  """
+
+  weights: list[np.ndarray] | None
+  record: dict[str, Any]
+
+
+def load_start(
+  create_backbone: Callable[[], tf.keras.Model],
+  path: str | None,
+  run_dir: str,
+) -> Start | None:
+  """Loads what a run starts from, before anything of it is written.
+
+  Args:
+    create_backbone: Makes a backbone.
+    path: A SavedModel or Keras weights; `None` for random weights.
+    run_dir: The run's directory, which need not be there.
+
+  Returns:
+    The start, `None` for random weights.
+
+  Raises:
+    UsageError: If the weights do not fit, or are not those that the run in
+      the directory has begun with.
+  """
+  if path is None:
+    return None
+  root = pathlib.Path(run_dir)
+  record = run_directory.read_json(root / _RECORD)
+  if record and checkpoints.has_any(root / CHECKPOINTS):
+    return Start(None, record)
+  # A backbone of its own: one made before the process would be disowned.
+  backbone = create_backbone()
+  loaded = command_line.call_with_flags(
+    pretrained.load_pretrained, backbone, path
+  )
+  weights = backbone.get_weights()
+  digest = hashlib.sha256()
+  for value in weights:
+    digest.update(np.ascontiguousarray(value))
+  if record and record["sha256"] != digest.hexdigest():
+    raise command_line.UsageError(
+      f"--pretrained_backbone must be what the run in {run_dir} has begun"
+      f" with, found other weights in {path}."
+    )
+  training_output.say(f"{loaded.to_text()} They must be {_ASSUMPTION}.")
+  return Start(
+    weights,
+    {
+      "path": os.path.abspath(path),
+      "kind": loaded.kind,
+      "num_loaded_parameters": loaded.num_loaded,
+      "num_initialized_parameters": loaded.num_initialized,
+      "sha256": digest.hexdigest(),
+      "assumption": _ASSUMPTION,
+    },
+  )
+
+
+def record_start(
+  start: Start,
+  results: Mapping[str, verification.VerificationResult],
+  directory: run_directory.RunDirectory,
+) -> None:
+  """Keeps with a run what it starts from and how good that is."""
+  start.record["evaluation"] = report_lib.json_safe(
+    summary.without_curves(results)
+  )
+  directory.write_json(_RECORD, start.record)
+
+
+def check_export(path: str | None, run_dir: str) -> None:
+  """Refuses, before a run begins, a place where its backbone cannot be put.
+
+  Args:
+    path: Where to put it, `None` for nowhere.
+    run_dir: The run's directory.
+
+  Raises:
+    UsageError: If there is something already, unless the run is complete; if
+      the place is around or in the run's directory, or cannot be written.
+  """
+  if path is None:
+    return
+  target, run = pathlib.Path(path).resolve(), pathlib.Path(run_dir).resolve()
+  if not path or target in (run, *run.parents) or run in target.parents:
+    raise command_line.UsageError(
+      "--export_backbone must be outside of --run_dir and not around it,"
+      f" found {path!r}."
+    )
+  if target.exists() and not (run / run_directory.SUMMARY).exists():
+    raise command_line.UsageError(
+      "--export_backbone must be a path where there is nothing yet, found"
+      f" {path}."
+    )
+  try:
+    with tempfile.NamedTemporaryFile(dir=target.parent):
+      pass
+  except OSError as error:
+    raise command_line.UsageError(
+      "--export_backbone must be in a directory that can be written to,"
+      f" found {path}: {error.strerror}."
+    ) from error
+
+
+def export(directory: run_directory.RunDirectory, path: str | None) -> None:
+  """Copies the backbone of a complete run, whole or not at all.
+
+  Args:
+    directory: The run's.
+    path: Where to, `None` for nowhere; what is there is left as it is.
+  """
+  if path is None:
+    return
+  if os.path.exists(path):
+    training_output.say(f"There is something at {path} already; left as it is.")
+    return
+  target = pathlib.Path(path).absolute()
+  partial = target.with_name(f".{target.name}.partial")
+  shutil.rmtree(partial, ignore_errors=True)
+  shutil.copytree(directory.path / SAVED_MODEL, partial)
+  os.replace(partial, target)
+  training_output.say(f"Exported the backbone to {path}.")

@@ -1,0 +1,137 @@
+"""How every program here starts, and how it speaks of a user's mistake.
+
+A mistake (a flag, a file) is one line on standard error and exit status 1. A
+bug is a stack trace.
+"""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+import os
+import re
+import select
+import signal
+import sys
+import warnings
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from tff_fedemb.runtime import worker_process
+
+# All of these take effect only before TensorFlow is imported. Its C++ log tells
+# of missing GPUs and failed graph optimizations; failures that matter raise.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The in-process runtime gives each client threads of its own.
+os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
+warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+
+
+class UsageError(Exception):
+  """A user's mistake, said in one line."""
+
+
+# Where a library's name for a setting is not that of its flag.
+_FLAG_OF = {
+  "accountants": "accountant",
+  "initial_scale": "head_initial_scale",
+  "margin": "head_margin",
+  "mean": "mean_trials",
+  "scale": "head_scale",
+  "cohort_factor": "extrapolated_cohort_factor",
+}
+
+
+def _name_flag(message: str) -> str:
+  """Libraries speak of `clip_norm`; the user typed `--clip_norm`."""
+  name = re.match(r"[a-z_]+", message)
+  if not name:
+    return message
+  for flag in (_FLAG_OF.get(name[0], name[0]), name[0]):
+    if flag in flags.FLAGS:
+      return f"--{flag}{message[name.end() :]}"
+  return message
+
+
+def call_with_flags(function: Callable[..., object], *args, **kwargs):
+  """Calls what validates flags; a `ValueError` becomes a `UsageError`."""
+  try:
+    return function(*args, **kwargs)
+  except ValueError as error:
+    raise UsageError(_name_flag(str(error))) from error
+
+
+def _find_command(
+  arguments: Sequence[str], commands: Sequence[str]
+) -> list[str]:
+  """What the main function is called with: the command, if there are any."""
+  if not commands:
+    if arguments:
+      raise UsageError(
+        f"arguments must be flags (--name=value), found {' '.join(arguments)!r}"
+      )
+    return []
+  command, *others = arguments or commands[:1]
+  if command not in commands or others:
+    raise UsageError(
+      f"arguments must be one of {', '.join(commands)}, and flags"
+      f" (--name=value), found {' '.join(arguments)!r}"
+    )
+  return [command]
+
+
+def _exit_if_nobody_reads() -> None:
+  """Ends the program, as `SIGPIPE` does, if standard output is a closed pipe.
+
+  It returns if the pipe that broke was another one.
+  """
+  poll = select.poll()
+  poll.register(sys.stdout.fileno(), 0)
+  if any(event & select.POLLERR for _, event in poll.poll(0)):
+    # What is left in the buffer would fail once more at the end of Python.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
+
+
+def run(
+  main: Callable[..., None],
+  *,
+  commands: Sequence[str] = (),
+  expand: Callable[[Sequence[str]], list[str]] = list,
+) -> None:
+  """Parses the flags and runs a program's main function.
+
+  Args:
+    main: Takes the command if there are commands, else nothing; flags are
+      parsed when it is called.
+    commands: What the first argument may be; the first one if there is none.
+    expand: From the arguments of the command line to those that are parsed; a
+      `ValueError` is a user's mistake.
+  """
+
+  def guarded_main(arguments):
+    # The default of absl's programs is to tell everything.
+    if not flags.FLAGS["verbosity"].present:
+      logging.set_verbosity(logging.WARNING)
+    try:
+      main(*_find_command(arguments[1:], commands))
+      # Now, so that a reader who is gone is noticed here.
+      sys.stdout.flush()
+    except UsageError as error:
+      print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+      sys.exit(1)
+    except BrokenPipeError:
+      _exit_if_nobody_reads()
+      raise
+    except KeyboardInterrupt:
+      print("interrupted", file=sys.stderr)
+      sys.exit(130)
+
+  # Also for programs that end while they parse their flags.
+  worker_process.end_worker_on_exit()
+  try:
+    arguments = expand(sys.argv[1:])
+  except ValueError as error:
+    print(f"error: --{error}", file=sys.stderr)
+    sys.exit(1)
+  app.run(guarded_main, argv=[sys.argv[0], *arguments])

@@ -1,0 +1,209 @@
+"""Images of published data sets: TensorFlow Datasets on disk, and digits.
+
+Nothing is downloaded.
+"""
+
+import io
+import os
+import pathlib
+
+import numpy as np
+from PIL import Image
+from sklearn import datasets
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from experiments import command_line
+from experiments import image_sources
+from tff_fedemb.data import image_folder
+
+TFDS_NAMES = ("cifar10", "cifar100", "imagenet2012")
+
+# Of scikit-learn's digits.
+_DIGITS_LARGEST = 16
+_IMAGE, _LABEL = "image", "label"
+
+
+def open_digits(
+  image_shape: image_sources.ImageShape | None,
+) -> image_sources.ImageSource:
+  """Opens the 1,797 handwritten digits that come with scikit-learn.
+
+  Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
+  Learning Repository, 1998 (its test part): 8x8 pixels of 0 to 16.
+
+  Args:
+    image_shape: Height, width and channels to make of each, with pixels of 0 to
+      255; `None` to leave them as they are.
+
+  Returns:
+    The images.
+  """
+  digits = datasets.load_digits()
+  images = digits.images.astype(np.uint8)[..., np.newaxis]
+  largest = _DIGITS_LARGEST
+  if image_shape is not None:
+    images = np.stack([_resize(image[..., 0], image_shape) for image in images])
+    largest = 255
+  return image_sources.ImageSource(
+    "scikit-learn's digits",
+    digits.target.astype(np.int64),
+    lambda rows: iter([(rows, images[rows])]),
+    largest_value=largest,
+  )
+
+
+def _resize(
+  digit: np.ndarray, image_shape: image_sources.ImageShape
+) -> np.ndarray:
+  height, width, channels = image_shape
+  grey = np.rint(digit * (255 / _DIGITS_LARGEST)).astype(np.uint8)
+  picture = Image.fromarray(grey).resize(
+    (width, height), Image.Resampling.BILINEAR
+  )
+  return np.repeat(np.asarray(picture)[..., np.newaxis], channels, axis=2)
+
+
+class _Content(io.BytesIO):
+  """An encoded image that errors call by its name."""
+
+  def __init__(self, content: bytes, name: str):
+    super().__init__(content)
+    self._name = name
+
+  def __str__(self) -> str:
+    return self._name
+
+
+def _find_builder_dir(name: str, data_dir: str | None) -> pathlib.Path:
+  """Where the latest version of a data set has been prepared."""
+  root = pathlib.Path(data_dir or os.fspath(tfds.core.constants.DATA_DIR))
+  found = [path.parent for path in (root / name).glob("*/dataset_info.json")]
+  if not found:
+    raise command_line.UsageError(
+      f"--tfds must be a data set that is on disk, and nothing is downloaded:"
+      f" found no {root / name}/VERSION/dataset_info.json (--data_dir is"
+      " where tensorflow_datasets has prepared it)."
+    )
+  try:
+    return max(found, key=lambda path: tfds.core.Version(path.name))
+  except ValueError as error:
+    raise command_line.UsageError(
+      f"--data_dir must hold versions of {name}, found: {error}."
+    ) from error
+
+
+def open_tfds(
+  name: str,
+  data_dir: str | None,
+  split: str,
+  *,
+  image_shape: image_sources.ImageShape | None,
+  on_bad_example: str,
+) -> image_sources.ImageSource:
+  """Opens a data set that TensorFlow Datasets has prepared.
+
+  Args:
+    name: Of the data set.
+    data_dir: Where it is, `None` for TensorFlow Datasets' own place.
+    split: As TensorFlow Datasets writes it: "train", "test[:50%]".
+    image_shape: Height, width and channels to make of each image; `None` to
+      leave them as they are.
+    on_bad_example: Whether an image that cannot be read is refused or skipped,
+      one of `bad_examples.POLICIES`.
+
+  Returns:
+    The images.
+
+  Raises:
+    UsageError: If it is not there, is damaged, has images without a label, or
+      has images of several sizes and none is given.
+  """
+  directory = _find_builder_dir(name, data_dir)
+  try:
+    # Reads what is on disk: with no code of the data set, it cannot download.
+    builder = tfds.builder_from_directory(directory)
+    labels = np.array(
+      [
+        example[_LABEL]
+        for example in _iterate(builder, split, with_images=False)
+      ],
+      np.int64,
+    )
+    num_classes = builder.info.features[_LABEL].num_classes
+    shape = image_shape or builder.info.features[_IMAGE].shape
+  # TensorFlow Datasets raises whatever comes of the part that is damaged.
+  except Exception as error:
+    raise command_line.UsageError(
+      f"--tfds={name} and --tfds_split={split} must be images with labels"
+      f" that can be read, found in {directory}: {_first_line(error)}."
+    ) from error
+  # The test images of imagenet2012 have label -1.
+  is_label = (labels >= 0) & (labels < num_classes)
+  if not is_label.all():
+    raise command_line.UsageError(
+      f"--tfds_split must be of images with labels of 0 to {num_classes - 1},"
+      f" found {labels[~is_label][0]} in {split} of {name}."
+    )
+  if None in shape:
+    raise command_line.UsageError(
+      f"--image_size must be given for --tfds={name}, whose images have"
+      " several."
+    )
+  skipped: list[str] = []
+
+  def read(rows):
+    contents = _read_contents(builder, split, rows, len(labels))
+    return image_sources.read_files(
+      rows,
+      lambda row: image_folder.read_image(
+        _Content(next(contents), name_of(row)), shape
+      ),
+      name_of,
+      shape,
+      skipped,
+      on_bad_example=on_bad_example,
+    )
+
+  def name_of(row):
+    return f"image {row} of {name} {split}"
+
+  return image_sources.ImageSource(
+    f"{split} images of {name}",
+    labels,
+    read,
+    skipped=skipped,
+    class_labels=np.arange(num_classes),
+  )
+
+
+def _first_line(error: Exception) -> str:
+  lines = str(error).strip().splitlines()
+  return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _iterate(builder, split: str, *, with_images: bool):
+  """Yields examples, always in the same order; images encoded, or none."""
+  if with_images:
+    decoders = {_IMAGE: tfds.decode.SkipDecoding()}
+  else:
+    decoders = tfds.decode.PartialDecoding({_LABEL: True})
+  return builder.as_dataset(
+    split=split, shuffle_files=False, decoders=decoders
+  ).as_numpy_iterator()
+
+
+def _read_contents(builder, split: str, rows: np.ndarray, num_images: int):
+  """Yields the encoded images of ascending rows."""
+  is_wanted = np.zeros(num_images, bool)
+  is_wanted[rows] = True
+  try:
+    for wanted, example in zip(
+      is_wanted, _iterate(builder, split, with_images=True), strict=True
+    ):
+      if wanted:
+        yield example[_IMAGE]
+  except tf.errors.OpError as error:
+    raise command_line.UsageError(
+      f"--tfds_split={split} must be readable, found: {_first_line(error)}."
+    ) from error

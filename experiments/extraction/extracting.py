@@ -1,0 +1,242 @@
+"""One extraction of features, from its images to the files.
+
+What `extract_features` does once its flags are read.
+"""
+
+from collections.abc import Mapping
+import functools
+
+import numpy as np
+
+from experiments import command_line
+from experiments import image_sources
+from experiments import output_files
+from experiments import saved_models
+from experiments.extraction import data_sets
+from experiments.extraction import embeddings as embeddings_lib
+from experiments.extraction import selection
+from experiments.extraction import settings
+from tasks import task as task_lib
+from tff_fedemb.data import bad_examples
+from tff_fedemb.features import feature_files
+
+# Each draw has a generator of its own, so that it does not depend on whether
+# another one is made.
+_CLASSES, _IMAGES, _TEST, _FREQUENCIES = range(4)
+
+
+def execute(config: settings.ExtractionConfig) -> None:
+  """Embeds the images, and writes and says what came of them.
+
+  Args:
+    config: What to do.
+
+  Raises:
+    UsageError: If it cannot be done; nothing is written then.
+  """
+  output_files.check(
+    {"output": config.output, "test_output": config.test_output},
+    overwrite=config.overwrite,
+  )
+  model = saved_models.Model(config.saved_model) if config.saved_model else None
+  source, warnings = _open_source(config, model.image_shape if model else None)
+  classes = selection.choose_classes(
+    source,
+    config.num_classes,
+    _generator(config, _CLASSES),
+    min_images=2 if config.test_output else 0,
+  )
+  rows = _choose_rows(config, source, classes)
+  embeddings, rows = _embed(config, model, source, rows)
+  if config.test_output:
+    # Images that could not be read may have left one only.
+    selection.check_testable(source, rows)
+  labels = source.labels[rows]
+  examples = feature_files.FeatureSet(
+    embeddings,
+    classes.number(labels),
+    None if source.users is None else source.users[rows],
+  )
+  parts = _split(config, examples.labels)
+  _write(config, examples, parts)
+  print(f"Features of {source.description}:")
+  for name, part in parts.items():
+    print(f"  {getattr(config, name)}: {_describe(examples, part)}")
+  for warning in (
+    *warnings,
+    *source.warnings,
+    *classes.warnings,
+    *classes.find_empty(labels),
+  ):
+    print(f"warning: {warning}")
+
+
+def _derive_seed(
+  config: settings.ExtractionConfig, draw: int
+) -> np.random.SeedSequence:
+  return np.random.SeedSequence([config.seed, draw])
+
+
+def _generator(
+  config: settings.ExtractionConfig, draw: int
+) -> np.random.Generator:
+  return np.random.default_rng(_derive_seed(config, draw))
+
+
+def _open_source(
+  config: settings.ExtractionConfig,
+  model_shape: image_sources.ImageShape | None,
+) -> tuple[image_sources.ImageSource, tuple[str, ...]]:
+  """The images, and what the user should know of them."""
+  # Grey images are taken as colours where nothing says what they are.
+  size = config.image_size
+  image_shape = model_shape or ((size, size, 3) if size else None)
+  if config.digits:
+    return data_sets.open_digits(model_shape), ()
+  if config.tfds:
+    source = data_sets.open_tfds(
+      config.tfds,
+      config.data_dir,
+      config.tfds_split,
+      image_shape=image_shape,
+      on_bad_example=config.on_bad_example,
+    )
+    return source, ()
+  if config.image_folder:
+    source = image_sources.open_folder(
+      config.image_folder,
+      image_shape,
+      on_bad_example=config.on_bad_example,
+    )
+    return source, ()
+  task = image_sources.create_task(
+    config.task,
+    task_lib.TaskConfig(
+      config.data_dir,
+      config.cache_dir,
+      variant=config.task_variant,
+      image_size=config.image_size or None,
+      on_bad_example=config.on_bad_example,
+    ),
+    model_shape,
+  )
+  if config.split == "train":
+    source = image_sources.open_train(task)
+  else:
+    source = image_sources.open_held_out(task, config.split)
+  left_out = task.bad_examples.lines
+  return source, (
+    *task.warnings,
+    *([f"left out {bad_examples.summarize(left_out)}"] if left_out else ()),
+  )
+
+
+def _choose_rows(
+  config: settings.ExtractionConfig,
+  source: image_sources.ImageSource,
+  classes: selection.Classes,
+) -> np.ndarray:
+  """Rows to embed, checked as far as they can be without being read."""
+  rows = image_sources.draw_rows(
+    np.flatnonzero(np.isin(source.labels, classes.labels)),
+    config.max_images,
+    _generator(config, _IMAGES),
+  )
+  if not len(rows):
+    raise command_line.UsageError(
+      f"--output must be of one image or more, found {source.description}"
+      " empty."
+    )
+  num_classes = len(np.unique(source.labels[rows]))
+  if 0 < config.num_classes != num_classes:
+    raise command_line.UsageError(
+      "--num_classes must be as many as have images that are taken"
+      f" (--max_images={config.max_images}), found images of {num_classes} of"
+      f" the {config.num_classes} drawn."
+    )
+  if config.test_output:
+    selection.check_testable(source, rows)
+  return rows
+
+
+def _embed(
+  config: settings.ExtractionConfig,
+  model: saved_models.Model | None,
+  source: image_sources.ImageSource,
+  rows: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Embeddings, and the rows that could be read."""
+  embed = (
+    model.embed
+    if model
+    else embeddings_lib.create_embedding(
+      config.embedding,
+      source.largest_value,
+      num_features=config.random_features,
+      gamma=config.gamma,
+      seed=_derive_seed(config, _FREQUENCIES),
+    )
+  )
+  flag = "saved_model" if model else "embedding"
+  try:
+    embeddings, kept = image_sources.embed_rows(embed, source, rows, flag=flag)
+  except MemoryError as error:
+    raise command_line.UsageError(
+      f"--{flag} must give embeddings that fit into memory, found those of"
+      f" {len(rows):,} images too large (--max_images, --image_size and"
+      " --random_features make them smaller)."
+    ) from error
+  if not len(kept):
+    raise command_line.UsageError(
+      "--on_bad_example=skip must leave one image or more, found none of"
+      f" {len(rows):,} that can be read."
+    )
+  return embeddings, kept
+
+
+def _split(
+  config: settings.ExtractionConfig, labels: np.ndarray
+) -> dict[str, np.ndarray | None]:
+  """Which examples are of which flag's file, `None` for all."""
+  if not config.test_output:
+    return {"output": None}
+  train, test = selection.split_test(
+    labels, config.test_share, _generator(config, _TEST)
+  )
+  return {"output": train, "test_output": test}
+
+
+def _write(
+  config: settings.ExtractionConfig,
+  examples: feature_files.FeatureSet,
+  parts: Mapping[str, np.ndarray | None],
+) -> None:
+  def write_part(path, rows):
+    # A part is a copy, of which there is one at a time.
+    feature_files.write_features(
+      path, examples if rows is None else examples.take(rows)
+    )
+
+  output_files.write(
+    {
+      name: (getattr(config, name), functools.partial(write_part, rows=rows))
+      for name, rows in parts.items()
+    }
+  )
+
+
+def _describe(
+  examples: feature_files.FeatureSet, rows: np.ndarray | None
+) -> str:
+  """What a file holds, in a few words."""
+  rows = slice(None) if rows is None else rows
+  labels = examples.labels[rows]
+  users = (
+    ""
+    if examples.users is None
+    else f", {len(np.unique(examples.users[rows])):,} users"
+  )
+  return (
+    f"{len(labels):,} examples of {len(np.unique(labels)):,} classes,"
+    f" {examples.features.shape[1]:,} numbers each{users}"
+  )

@@ -1,0 +1,397 @@
+"""Many private fits on features: methods, epsilons, files and seeds.
+
+What `sweep_features` does once its flags are read.
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+import statistics
+from typing import Any
+
+import numpy as np
+import tqdm
+
+from experiments import command_line
+from experiments import feature_output
+from experiments import feature_problems
+from experiments import feature_runs
+from experiments import feature_settings
+from experiments import output_files
+from tff_fedemb.features import classifier as classifier_lib
+from tff_fedemb.features import method as method_lib
+from tff_fedemb.plots import accuracy_plots
+from tff_fedemb.plots import privacy_plots
+from tff_fedemb.privacy import checks
+from tff_fedemb.privacy import report as report_lib
+
+NOT_COVERED = (
+  "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
+  " same examples add up"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SweepConfig:
+  """What to fit, on what, and where to write.
+
+  Attributes:
+    train: Files to fit on.
+    test: Files to test on, one for each in `train`.
+    methods: Such as 'sgd' or 'sgd:steps=10:loss=sigmoid', at most
+      `privacy_plots.MAX_CURVES`, each once.
+    epsilons: Targets, each once; infinity for no noise.
+    delta: In (0, 1); may be `None` if there is no noise anywhere.
+    seeds: Of the fits, not negative, each once. Where users are protected there
+      are as many fits, none with a seed.
+    output_json: File for all accuracies.
+    output_png: File for the picture, or `None`.
+    num_classes: Of all files; `None` to take it from each pair's labels.
+    clip_norm: Bound of the L2 norm of features.
+    scaling: One of `examples.SCALINGS`.
+    title: Of the picture.
+    caption: Of the picture; `None` for one that says what was fitted.
+    overwrite: Whether files may be replaced.
+    users: How to protect users; `None` where examples are protected.
+
+  Raises:
+    ValueError: If a value is out of its range.
+  """
+
+  train: tuple[str, ...]
+  test: tuple[str, ...]
+  methods: tuple[str, ...]
+  epsilons: tuple[float, ...]
+  delta: float | None
+  seeds: tuple[int, ...]
+  output_json: str | None
+  output_png: str | None = None
+  num_classes: int | None = None
+  clip_norm: float = 1.0
+  scaling: str = "clip"
+  title: str = "Accuracy against epsilon"
+  caption: str | None = None
+  overwrite: bool = False
+  users: feature_settings.UserSettings | None = None
+
+  def __post_init__(self):
+    if not self.output_json:
+      raise ValueError("output_json must be given, found nothing.")
+    if not self.train or len(self.train) != len(self.test):
+      raise ValueError(
+        "train and --test must have as many files, at least one, found"
+        f" {len(self.train)} and {len(self.test)}."
+      )
+    for name in ("methods", "epsilons", "seeds"):
+      values = getattr(self, name)
+      if not values or len(set(values)) < len(values):
+        raise ValueError(
+          f"{name} must be given, each once, found"
+          f" {','.join(map(str, values))!r}."
+        )
+    privacy_plots.check_count("methods", len(self.methods))
+    for seed in self.seeds:
+      checks.check_integer("seeds", seed, minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """Fits of one method and epsilon.
+
+  Attributes:
+    epsilon: The target.
+    accuracies: On test examples, `[pairs][seeds]`.
+    reports: What a fit of the first seed cost, `[pairs]`.
+  """
+
+  epsilon: float
+  accuracies: tuple[tuple[float, ...], ...]
+  reports: tuple[classifier_lib.FitReport, ...]
+
+  @property
+  def point(self) -> accuracy_plots.AccuracyPoint:
+    """Accuracy of each seed, the mean over pairs."""
+    means = np.mean(self.accuracies, axis=0)
+    return accuracy_plots.AccuracyPoint(self.epsilon, tuple(means.tolist()))
+
+
+def execute(config: SweepConfig) -> None:
+  """Fits everything, and writes and prints the results.
+
+  Args:
+    config: What to do.
+
+  Raises:
+    UsageError: If it cannot be done; nothing is written then.
+  """
+  output_files.check(
+    {"output_json": config.output_json, "output_png": config.output_png},
+    inputs={"train": config.train, "test": config.test},
+    overwrite=config.overwrite,
+  )
+  settings = command_line.call_with_flags(_create_settings, config)
+  problems = [
+    feature_problems.read_problem(
+      train,
+      test,
+      num_classes=config.num_classes,
+      has_users=config.users is not None,
+    )
+    for train, test in zip(config.train, config.test, strict=True)
+  ]
+  cells = {entry: [] for entry in config.methods}
+  # It leaves no line behind, so that an error is the only one.
+  with tqdm.tqdm(
+    total=len(settings) * len(problems) * len(config.seeds),
+    desc="Fitting",
+    unit=" fits",
+    leave=False,
+    disable=None,
+  ) as progress:
+    for entry, fit_settings in settings:
+      with feature_settings.hyperparameters_from(_mistake_in(entry)):
+        cells[entry].append(
+          _fit_cell(fit_settings, problems, config.seeds, progress)
+        )
+  _write(config, problems, cells)
+
+
+def _create_settings(
+  config: SweepConfig,
+) -> list[tuple[str, feature_settings.FitSettings]]:
+  """All but the seeds; all methods come first, so that mistakes do."""
+  names = feature_settings.method_names("user" if config.users else "example")
+  methods = {entry: _create_method(entry, names) for entry in config.methods}
+  settings = []
+  for epsilon in config.epsilons:
+    for entry, method in methods.items():
+      with feature_settings.hyperparameters_from(_mistake_in(entry)):
+        fit_settings = feature_settings.FitSettings(
+          method,
+          epsilon,
+          config.delta,
+          clip_norm=config.clip_norm,
+          scaling=config.scaling,
+          users=config.users,
+        )
+      settings.append((entry, fit_settings))
+  return settings
+
+
+def _create_method(entry: str, names: Sequence[str]) -> method_lib.Method:
+  name, *items = entry.split(":")
+  if name not in names:
+    raise ValueError(
+      f"methods must be among {names}, each with :NAME=VALUE for its"
+      f" hyperparameters, found {entry!r}."
+    )
+  with feature_settings.hyperparameters_from(_mistake_in(entry)):
+    return feature_settings.create_method(
+      name, feature_settings.parse_pairs("methods", items)
+    )
+
+
+def _mistake_in(entry: str) -> str:
+  return f"--methods must have hyperparameters that fit, found {entry!r}"
+
+
+def _fit_cell(
+  settings: feature_settings.FitSettings,
+  problems: Sequence[feature_problems.Problem],
+  seeds: Sequence[int],
+  progress: tqdm.tqdm,
+) -> Cell:
+  accuracies, reports = [], []
+  for problem in problems:
+    fits = []
+    for seed in seeds:
+      fits.append(
+        command_line.call_with_flags(
+          feature_runs.fit,
+          settings
+          if settings.users
+          else dataclasses.replace(settings, seed=seed),
+          problem,
+        )
+      )
+      progress.update()
+    accuracies.append(tuple(fit.test_accuracy for fit in fits))
+    reports.append(fits[0].report)
+  return Cell(settings.epsilon, tuple(accuracies), tuple(reports))
+
+
+def _write(
+  config: SweepConfig,
+  problems: Sequence[feature_problems.Problem],
+  cells: Mapping[str, Sequence[Cell]],
+) -> None:
+  chance = statistics.fmean(_guess(problem) for problem in problems)
+  warnings = [
+    text
+    for of_method in cells.values()
+    for cell in of_method
+    for report in cell.reports
+    for text in report.warnings
+  ]
+  warnings = list(dict.fromkeys(warnings))
+  values = _to_json(config, problems, cells) | {
+    "accuracy_of_guessing": chance,
+    "warnings": warnings,
+  }
+  writers = {
+    "output_json": (
+      config.output_json,
+      functools.partial(feature_output.write_json, values=values),
+    )
+  }
+  if config.output_png:
+    writers["output_png"] = (
+      config.output_png,
+      functools.partial(
+        accuracy_plots.plot_accuracy_by_epsilon,
+        curves=[
+          accuracy_plots.AccuracyCurve(
+            entry.replace(":", ":\n"),
+            tuple(cell.point for cell in row),
+          )
+          for entry, row in cells.items()
+        ],
+        delta=config.delta,
+        title=config.title,
+        caption=_describe(config, problems)
+        if config.caption is None
+        else config.caption,
+        chance=chance,
+        # The noise of users' fits is drawn anew each time.
+        repetition="fit" if config.users else "seed",
+      ),
+    )
+  output_files.write(writers)
+  print(to_table(cells))
+  for warning in warnings:
+    print(f"warning: {warning}")
+  print(f"Written to {' and '.join(path for path, _ in writers.values())}.")
+
+
+def _guess(problem: feature_problems.Problem) -> float:
+  """Accuracy of who always says the class that most test examples have."""
+  labels = problem.test.labels
+  return float(np.bincount(labels).max() / len(labels))
+
+
+def _to_json(
+  config: SweepConfig,
+  problems: Sequence[feature_problems.Problem],
+  cells: Mapping[str, Sequence[Cell]],
+) -> dict[str, Any]:
+  reports = [r for row in cells.values() for cell in row for r in cell.reports]
+
+  def join(name: str) -> list[str]:
+    texts = [text for report in reports for text in getattr(report, name)]
+    return list(dict.fromkeys(texts))
+
+  return report_lib.json_safe(
+    {
+      "methods": config.methods,
+      "epsilons": config.epsilons,
+      "delta": config.delta,
+      # A fit for each; nothing makes the same noise for users again.
+      "seeds": None if config.users else config.seeds,
+      "num_fits": len(config.seeds),
+      "clip_norm": config.clip_norm,
+      "scaling": config.scaling,
+      "runtime": config.users.runtime if config.users else None,
+      "pairs": [
+        {"train": train, "test": test, **problem.size}
+        for train, test, problem in zip(
+          config.train, config.test, problems, strict=True
+        )
+      ],
+      "results": [
+        {
+          "method": entry,
+          "target_epsilon": cell.epsilon,
+          "mean": cell.point.mean,
+          "stdev": cell.point.stdev if len(config.seeds) > 1 else None,
+          "accuracies": cell.accuracies,
+          "fits": [
+            {
+              "epsilon": report.epsilon,
+              "accountant": report.accountant,
+              "releases": report.releases,
+              "hyperparameters": report.hyperparameters,
+            }
+            for report in cell.reports
+          ],
+        }
+        for entry, row in cells.items()
+        for cell in row
+      ],
+      "unit": reports[0].unit,
+      "neighboring_relation": reports[0].neighboring_relation,
+      "assumptions": join("assumptions"),
+      "not_covered": [*join("not_covered"), NOT_COVERED],
+      "versions": feature_runs.versions(config.users),
+    }
+  )
+
+
+def _describe(
+  config: SweepConfig, problems: Sequence[feature_problems.Problem]
+) -> str:
+  """The caption of a picture that was given none."""
+
+  def join(name: str) -> str:
+    numbers = dict.fromkeys(problem.size[name] for problem in problems)
+    return " or ".join(f"{number:,}" for number in numbers)
+
+  unit, size = (
+    ("user", "num_users")
+    if config.users
+    else (
+      "example",
+      "train_size",
+    )
+  )
+  text = (
+    f"Fitted to {join(size)} {unit}s, {join('num_classes')} classes,"
+    f" {join('dim')} features an example, tested on {join('test_size')}"
+    " examples."
+  )
+  if len(problems) > 1:
+    text += f" Means over {len(problems)} pairs of data sets."
+  if len(config.seeds) > 1:
+    text += " Bars: standard deviations over fits."
+  return (
+    f"{text} One {unit} is protected; each ε is of one fit alone. Guessing:"
+    " always the most frequent class."
+  )
+
+
+def to_table(cells: Mapping[str, Sequence[Cell]]) -> str:
+  """Makes a Markdown table: a row for each method, a column for each epsilon.
+
+  Args:
+    cells: By method, all of the same epsilons.
+  """
+  first = next(iter(cells.values()))
+  rows = [["method"]]
+  rows[0] += [
+    "no noise" if cell.epsilon == math.inf else f"epsilon {cell.epsilon:g}"
+    for cell in first
+  ]
+  for entry, row in cells.items():
+    rows.append([entry, *(_in_words(cell.point) for cell in row)])
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  rows.insert(1, ["-" * width for width in widths])
+  return "\n".join(
+    "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows
+  )
+
+
+def _in_words(point: accuracy_plots.AccuracyPoint) -> str:
+  if len(point.accuracies) == 1:
+    return f"{point.mean:.4f}"
+  return f"{point.mean:.4f} ± {point.stdev:.4f}"

@@ -1,0 +1,103 @@
+"""The held-out images of a task, and what a model makes of them."""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from experiments import command_line
+from tasks import task as task_lib
+from tff_fedemb.algorithms import composition
+from tff_fedemb.evaluation import embedding
+from tff_fedemb.evaluation import verification
+from tff_fedemb.program import training
+
+
+def load_images(
+  task: task_lib.Task, max_validation_images: int
+) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
+  """Loads the held-out images.
+
+  Args:
+    task: Whose.
+    max_validation_images: Images of an evaluation during training, 0 for all.
+
+  Returns:
+    All images by split, and those for evaluations during training.
+
+  Raises:
+    ValueError: If they are damaged, or have no two images of one class or no
+      two classes.
+  """
+  if max_validation_images < 0:
+    raise ValueError(
+      "max_evaluation_images must be at least 0, found"
+      f" {max_validation_images}."
+    )
+  by_split = {
+    split: task.load_images(split) for split in task_lib.EVALUATION_SPLITS
+  }
+  sample = by_split["validation"]
+  if max_validation_images:
+    sample = sample.subsample(max_validation_images)
+  for name, images in {**by_split, "validation sample": sample}.items():
+    _, counts = np.unique(images.labels, return_counts=True)
+    if counts.size < 2 or counts.max() < 2:
+      raise ValueError(
+        f"task {task.name} must have two classes and two images of one class"
+        f" to evaluate on, found {counts.size} classes of at most"
+        f" {counts.max(initial=0)} images in its {name}"
+        f" (--max_evaluation_images={max_validation_images})."
+      )
+  return by_split, sample
+
+
+class Evaluator:
+  """Evaluates model weights with one backbone."""
+
+  def __init__(
+    self,
+    backbone: tf.keras.Model,
+    by_split: dict[str, embedding.LabelledImages],
+    sample: embedding.LabelledImages,
+  ):
+    self.backbone = backbone
+    self._embedder = embedding.Embedder(backbone)
+    self._by_split = by_split
+    self._sample = sample
+
+  def set_weights(self, model_weights: Any) -> None:
+    """Takes the backbone's part of a process's model weights."""
+    num_backbone = len(self.backbone.trainable_variables)
+    composition.assign_weights(
+      self.backbone,
+      tuple(model_weights.trainable)[:num_backbone],
+      model_weights.non_trainable,
+    )
+
+  def _evaluate(
+    self, images: embedding.LabelledImages
+  ) -> verification.VerificationResult:
+    embeddings = command_line.call_with_flags(
+      self._embedder.embed, images.images
+    )
+    if not np.all(np.isfinite(embeddings)):
+      raise command_line.UsageError(
+        "the model diverged: its embeddings are not finite; a lower"
+        " --client_learning_rate or --server_learning_rate may help."
+      )
+    return verification.evaluate_pairs(embeddings, images.labels)
+
+  def evaluate_all(self) -> dict[str, verification.VerificationResult]:
+    return {
+      split: self._evaluate(images) for split, images in self._by_split.items()
+    }
+
+  def validate(self, model_weights: Any) -> dict[str, float]:
+    """Recall on a fixed sample of the validation images."""
+    self.set_weights(model_weights)
+    return {
+      training.RECALL_PREFIX
+      + verification.format_false_accept_rate(rate): recall
+      for rate, recall in self._evaluate(self._sample).recall_at_far.items()
+    }

@@ -1,0 +1,99 @@
+"""Files that programs write: whole or not at all, and not over others."""
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+import os
+import pathlib
+import tempfile
+
+from experiments import command_line
+
+
+def check(
+  outputs: Mapping[str, str | None],
+  *,
+  overwrite: bool,
+  inputs: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+  """Finds out before the work whether its results can be written.
+
+  Args:
+    outputs: Paths by flag; `None` where none was given.
+    overwrite: Whether files may be replaced.
+    inputs: Files by flag that are read, and never replaced.
+
+  Raises:
+    UsageError: If one of them cannot be written, or would be written twice,
+      whatever links lead to it.
+  """
+  taken = {
+    os.path.realpath(path): name
+    for name, paths in (inputs or {}).items()
+    for path in paths
+  }
+  for name, path in outputs.items():
+    if path is None:
+      continue
+    other = taken.setdefault(os.path.realpath(path), name)
+    if other != name:
+      raise command_line.UsageError(
+        f"--{name} must be another file than --{other}, found {path}."
+      )
+    _check_writable(name, path, overwrite=overwrite)
+
+
+def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
+  target = pathlib.Path(os.path.realpath(path))
+  try:
+    if target.is_dir():
+      raise command_line.UsageError(
+        f"--{name} must be a file, found directory {path}."
+      )
+    if target.exists() and not overwrite:
+      raise command_line.UsageError(
+        f"--{name} must be a new file unless --overwrite is given, found"
+        f" {path}."
+      )
+    if target.exists() and not target.is_file():
+      raise command_line.UsageError(f"--{name} must be a file, found {path}.")
+    with tempfile.NamedTemporaryFile(dir=target.parent):
+      pass
+  except OSError as error:
+    raise command_line.UsageError(
+      f"--{name} must be in a directory that can be written, found {path}:"
+      f" {error.strerror}."
+    ) from error
+
+
+def write(
+  writers: Mapping[str, tuple[str, Callable[[pathlib.Path], object]]],
+) -> None:
+  """Writes files beside their places, and then moves them there.
+
+  Args:
+    writers: By flag: path, and what writes the file at another path of the same
+      suffix; they are called in their order.
+
+  Raises:
+    UsageError: If a file cannot be written; none is then.
+  """
+  temporaries = {}
+  name, path = "", ""
+  try:
+    for name, (path, writer) in writers.items():
+      target = pathlib.Path(os.path.realpath(path))
+      temporaries[name] = target.with_name(
+        f".{os.getpid()}.partial.{target.name}"
+      )
+      writer(temporaries[name])
+    for name, (path, _) in writers.items():
+      os.replace(temporaries[name], os.path.realpath(path))
+  except OSError as error:
+    raise command_line.UsageError(
+      f"--{name} must be a file that can be written, found {path}:"
+      f" {error.strerror or error}."
+    ) from error
+  finally:
+    for temporary in temporaries.values():
+      temporary.unlink(missing_ok=True)

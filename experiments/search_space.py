@@ -1,0 +1,219 @@
+"""The distribution that the hyperparameters of a tuning are drawn from.
+
+A JSON object from names of flags to what their values are drawn from:
+
+  {"client_learning_rate": {"log_uniform": [0.01, 0.3]},
+   "server_momentum": {"uniform": [0.8, 0.95]},
+   "batch_size": {"values": [16, 32]}}
+"""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+KINDS = ("values", "uniform", "log_uniform")
+
+# Flags that say what a trial costs, on whom, what it releases, how it is run or
+# how it is judged.
+FIXED_FLAGS = frozenset(
+  {
+    "aggregator",
+    "algorithm",
+    "cache_dir",
+    "checkpoint_every",
+    "clients_per_round",
+    "compute_precision",
+    "concurrent_clients",
+    "data_dir",
+    "delta",
+    "evaluate_every",
+    "extrapolated_cohort_factor",
+    "extrapolated_num_users",
+    "image_size",
+    "max_evaluation_images",
+    "min_separation",
+    "noise_multiplier",
+    "num_bands",
+    "num_buffers",
+    "on_bad_example",
+    "on_client_error",
+    "participation",
+    "pretrained_backbone",
+    "regroup_clients",
+    "restart_every",
+    "restart_every_passes",
+    "restart_warmup",
+    "rounds",
+    "run_dir",
+    "runtime",
+    "seed",
+    "smoke",
+    "task",
+    "task_variant",
+    "users_per_client",
+  }
+)
+
+# Flags that decide a trial's model and nothing else. A flag of the trials is
+# here or above: a new one may not be searched before someone has chosen.
+SEARCHABLE_FLAGS = frozenset(
+  {
+    "augmentation",
+    "backbone",
+    "batch_size",
+    "client_learning_rate",
+    "client_lr_schedule",
+    "client_momentum",
+    "client_optimizer",
+    "clip_learning_rate",
+    "clip_norm",
+    "embedding_dim",
+    "head",
+    "head_initial_scale",
+    "head_learned_scale",
+    "head_lr_scale",
+    "head_margin",
+    "head_scale",
+    "head_warmup_steps",
+    "local_epochs",
+    "max_examples_per_client",
+    "server_learning_rate",
+    "server_momentum",
+    "server_optimizer",
+    "target_unclipped_quantile",
+    "trainable",
+  }
+)
+
+# Types of Python that absl's types of flags take.
+_TYPES = {"bool": (bool,), "float": (int, float), "int": (int,)}
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchSpace:
+  """Independent distributions of hyperparameters.
+
+  Attributes:
+    choices: From the name of a flag to the kind of its distribution, one of
+      `KINDS`, and its values or bounds.
+  """
+
+  choices: Mapping[str, tuple[str, tuple[Any, ...]]]
+
+  def draw(self, generator: np.random.Generator) -> dict[str, Any]:
+    """Draws a value of each flag."""
+    drawn = {}
+    # Whatever the order in the file, the same seed draws the same values.
+    for name, (kind, values) in sorted(self.choices.items()):
+      if kind == "values":
+        drawn[name] = values[generator.integers(len(values))]
+      elif kind == "uniform":
+        drawn[name] = float(generator.uniform(*values))
+      else:
+        drawn[name] = math.exp(generator.uniform(*map(math.log, values)))
+    return drawn
+
+  @classmethod
+  def from_json(cls, text: str, flag_types: Mapping[str, str]) -> "SearchSpace":
+    """Reads a search space.
+
+    Args:
+      text: JSON in the format above.
+      flag_types: Names of the trials' flags, with absl's name of their type.
+
+    Raises:
+      ValueError: If it has another format, names a flag that does not exist or
+        that may not be searched, or has values that the flag does not take.
+    """
+    try:
+      space = json.loads(text, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+      raise ValueError(f"search_space must be JSON, found {error}.") from error
+    if not isinstance(space, dict) or not space:
+      raise ValueError(
+        "search_space must be an object of flags and what to draw their"
+        f" values from, found {space!r}."
+      )
+    return cls(
+      {
+        name: _check_choice(name, choice, flag_types)
+        for name, choice in space.items()
+      }
+    )
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+  names = [name for name, _ in pairs]
+  for name in names:
+    if names.count(name) > 1:
+      raise ValueError(f"search_space must have {name!r} once, found it twice.")
+  return dict(pairs)
+
+
+def _check_choice(
+  name: str, choice: Any, flag_types: Mapping[str, str]
+) -> tuple[str, tuple[Any, ...]]:
+  if name in FIXED_FLAGS:
+    raise ValueError(
+      f"search_space must not hold {name}: all trials must have the same"
+      " data, privacy cost and evaluation, and a sampling of their own."
+    )
+  if name not in flag_types or name not in SEARCHABLE_FLAGS:
+    raise ValueError(
+      f"search_space must hold flags of the trials, found {name!r}."
+    )
+  if (
+    not isinstance(choice, dict)
+    or len(choice) != 1
+    or not set(choice) <= set(KINDS)
+  ):
+    raise ValueError(
+      f"search_space must have one of {', '.join(KINDS)} for {name}, found"
+      f" {choice!r}."
+    )
+  [(kind, values)] = choice.items()
+  expected = flag_types[name]
+  if kind == "values":
+    if not isinstance(values, list) or not values:
+      raise ValueError(
+        f"search_space must have a list of values for {name}, found {values!r}."
+      )
+    for value in values:
+      if not _is_of_type(value, expected):
+        raise ValueError(
+          f"search_space must have values of type {expected} for {name},"
+          f" found {value!r}."
+        )
+    return kind, tuple(values)
+  if expected != "float":
+    raise ValueError(
+      f"search_space must have a list of values for {name}, a flag of type"
+      f" {expected}, found {kind}."
+    )
+  low = 0.0 if kind == "log_uniform" else -math.inf
+  if (
+    not isinstance(values, list)
+    or len(values) != 2
+    or not all(_is_of_type(value, expected) for value in values)
+    or not low < values[0] < values[1]
+  ):
+    positive = " positive" if kind == "log_uniform" else ""
+    raise ValueError(
+      f"search_space must have two{positive} finite numbers in ascending"
+      f" order as {kind} bounds of {name}, found {values!r}."
+    )
+  return kind, tuple(map(float, values))
+
+
+def _is_of_type(value: Any, expected: str) -> bool:
+  types = _TYPES.get(expected, (str,))
+  if isinstance(value, bool) and bool not in types:
+    return False
+  return isinstance(value, types) and (
+    not isinstance(value, float) or math.isfinite(value)
+  )

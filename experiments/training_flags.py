@@ -1,0 +1,254 @@
+"""Flags that federated and centralized training share."""
+
+import os
+
+from absl import flags
+
+from tasks import registry as tasks
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import schedules
+from tff_fedemb.data import augmentation
+from tff_fedemb.data import bad_examples
+from tff_fedemb.data import encoded_images
+from tff_fedemb.models import backbones
+from tff_fedemb.models import freezing
+from tff_fedemb.models import heads
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import precision
+
+# Flags that may differ between the programs that run parts of one run.
+# A run that a client has ended may go on without that client: the rounds done
+# so far are the same either way, and metrics.csv tells which left some out. The
+# same goes for examples; a run whose users have changed is refused.
+NOT_SETTINGS = (
+  "run_dir",
+  "cache_dir",
+  "concurrent_clients",
+  "on_bad_example",
+  "on_client_error",
+)
+
+TASK = flags.DEFINE_string(
+  "task",
+  None,
+  f"Benchmark: {', '.join(sorted(tasks.TASKS))}.",
+  required=True,
+)
+RUN_DIR = flags.DEFINE_string(
+  "run_dir",
+  None,
+  "Directory of the run: new, or to resume the run in it.",
+  required=True,
+)
+DATA_DIR = flags.DEFINE_string(
+  "data_dir",
+  None,
+  "Directory of the task's data; without it, where the task's publisher keeps"
+  " it, if that can be fetched.",
+)
+CACHE_DIR = flags.DEFINE_string(
+  "cache_dir",
+  None,
+  "Directory of converted copies of data [~/.cache/tff_fedemb].",
+)
+TASK_VARIANT = flags.DEFINE_string(
+  "task_variant",
+  None,
+  "Which of the task's data sets, for instance gld23k [its own choice].",
+)
+IMAGE_SIZE = flags.DEFINE_integer(
+  "image_size", None, "Side of the images in pixels [the task's]."
+)
+ON_BAD_EXAMPLE = flags.DEFINE_string(
+  "on_bad_example",
+  "fail",
+  "What to do about images, users and files that cannot be used:"
+  f" {', '.join(bad_examples.POLICIES)} (left out and counted).",
+)
+SMOKE = flags.DEFINE_bool(
+  "smoke",
+  None,
+  "Small: two minutes on synthetic data in the format of the real ones. To be"
+  " given on the command line with a --flagfile of binaries/flagfiles; other"
+  " flags behind that one override it.",
+)
+BACKBONE = flags.DEFINE_string(
+  "backbone",
+  None,
+  f"Backbone: {', '.join(sorted(backbones.BACKBONES))} [the task's].",
+)
+EMBEDDING_DIM = flags.DEFINE_integer(
+  "embedding_dim", 128, "Size of the embedding."
+)
+TRAINABLE = flags.DEFINE_string(
+  "trainable",
+  None,
+  "What of the backbone is trained, clipped and noised:"
+  f" {', '.join(freezing.TRAINABLE)} [all]. outer: all but the convolutions"
+  " of the middle stages; norm: normalisation layers and embedding.",
+)
+PRETRAINED_BACKBONE = flags.DEFINE_string(
+  "pretrained_backbone",
+  None,
+  "Where the backbone's weights start: a SavedModel or a Keras weights file,"
+  " made from public data. Nothing is accounted for it.",
+)
+HEAD = flags.DEFINE_string(
+  "head", "linear", f"Head: {', '.join(sorted(heads.HEADS))}."
+)
+HEAD_INITIAL_SCALE = flags.DEFINE_float(
+  "head_initial_scale", 0.1, "Norm of a fresh row of head linear."
+)
+HEAD_SCALE = flags.DEFINE_float(
+  "head_scale", 16.0, "Scale of the cosines (heads cosine and arcface)."
+)
+HEAD_LEARNED_SCALE = flags.DEFINE_bool(
+  "head_learned_scale", False, "Whether head cosine learns its scale."
+)
+HEAD_MARGIN = flags.DEFINE_float(
+  "head_margin", 0.3, "Angular margin in radians (head arcface)."
+)
+ROUNDS = flags.DEFINE_integer("rounds", 100, "Rounds of training.")
+CLIENT_OPTIMIZER = flags.DEFINE_string(
+  "client_optimizer",
+  "sgd",
+  f"Client optimizer: {', '.join(local_training.CLIENT_OPTIMIZERS)}.",
+)
+CLIENT_LEARNING_RATE = flags.DEFINE_float(
+  "client_learning_rate", 0.05, "Learning rate of the backbone on clients."
+)
+CLIENT_MOMENTUM = flags.DEFINE_float(
+  "client_momentum", 0.9, "Momentum of client optimizer sgdm."
+)
+CLIENT_LR_SCHEDULE = flags.DEFINE_string(
+  "client_lr_schedule",
+  "constant",
+  "Client learning rate over the rounds:"
+  f" {', '.join(sorted(schedules.SCHEDULES))}.",
+)
+HEAD_LR_SCALE = flags.DEFINE_float(
+  "head_lr_scale", 10.0, "Learning rate of the head / of the backbone."
+)
+HEAD_WARMUP_STEPS = flags.DEFINE_integer(
+  "head_warmup_steps",
+  0,
+  "Steps in which the head is trained alone, before the local epochs.",
+)
+LOCAL_EPOCHS = flags.DEFINE_integer(
+  "local_epochs", 1, "Passes over a client's examples in a round."
+)
+BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Examples of a step.")
+MAX_EXAMPLES_PER_CLIENT = flags.DEFINE_integer(
+  "max_examples_per_client",
+  0,
+  "Examples that a virtual client uses at most, the first ones; 0: all.",
+)
+AUGMENTATION = flags.DEFINE_string(
+  "augmentation",
+  "none",
+  "Random changes of training images:"
+  f" {', '.join(sorted(augmentation.AUGMENTATIONS))}.",
+)
+EVALUATE_EVERY = flags.DEFINE_integer(
+  "evaluate_every", 10, "Rounds between evaluations; 0: last round only."
+)
+CHECKPOINT_EVERY = flags.DEFINE_integer(
+  "checkpoint_every", 10, "Rounds between checkpoints."
+)
+MAX_EVALUATION_IMAGES = flags.DEFINE_integer(
+  "max_evaluation_images",
+  2000,
+  "Validation images of an evaluation during training; at the end all are"
+  " used. 0: all.",
+)
+SEED = flags.DEFINE_integer(
+  "seed",
+  0,
+  "Seed of initial weights, participation and client work. Differentially"
+  " private noise is never seeded.",
+  lower_bound=0,
+  upper_bound=2**32 - 1,
+)
+RUNTIME = flags.DEFINE_string(
+  "runtime",
+  "in_process",
+  f"What executes the rounds: {', '.join(sorted(runtimes.RUNTIMES))}.",
+)
+CONCURRENT_CLIENTS = flags.DEFINE_integer(
+  "concurrent_clients",
+  None,
+  "Clients that run at a time [one per GPU, without any one per core; with"
+  " runtime tff two per core].",
+)
+COMPUTE_PRECISION = flags.DEFINE_string(
+  "compute_precision",
+  "float32",
+  "How clients multiply on a CPU:"
+  f" {', '.join(precision.PRECISIONS)}. The latter two are less precise, and"
+  " faster on processors that have them; bfloat16_math also evaluates so.",
+)
+ON_CLIENT_ERROR = flags.DEFINE_string(
+  "on_client_error",
+  "fail",
+  "What a round does when a client's data or training fails:"
+  f" {', '.join(base.ON_CLIENT_ERROR)}. fail ends the run, skip goes on"
+  " without the client (not with runtime tff).",
+)
+
+
+def settings(*names: str) -> dict[str, object]:
+  """Values of all flags that decide a run's result.
+
+  Args:
+    *names: Flags of the program itself, beside those of this module.
+  """
+  shared = (flag.name for flag in flags.FLAGS.flags_by_module_dict()[__name__])
+  values = {
+    name: flags.FLAGS[name].value
+    for name in (*shared, *names)
+    if name not in NOT_SETTINGS
+  }
+  for path in (DATA_DIR, PRETRAINED_BACKBONE):
+    if path.value is not None:
+      values[path.name] = os.path.abspath(path.value)
+  return values
+
+
+def create_head() -> heads.Head:
+  """Creates the head that the flags describe."""
+  options = {
+    "linear": {"initial_scale": HEAD_INITIAL_SCALE.value},
+    "cosine": {
+      "scale": HEAD_SCALE.value,
+      "learned_scale": HEAD_LEARNED_SCALE.value,
+    },
+    "arcface": {"scale": HEAD_SCALE.value, "margin": HEAD_MARGIN.value},
+  }
+  return heads.create_head(HEAD.value, **options.get(HEAD.value, {}))
+
+
+def create_local_training_config(
+  decode_images: encoded_images.ImageDecoder | None = None,
+) -> local_training.LocalTrainingConfig:
+  """Creates the local training that the flags describe.
+
+  Args:
+    decode_images: The task's.
+  """
+  return local_training.LocalTrainingConfig(
+    client_learning_rate=CLIENT_LEARNING_RATE.value,
+    head_lr_scale=HEAD_LR_SCALE.value,
+    head_warmup_steps=HEAD_WARMUP_STEPS.value,
+    local_epochs=LOCAL_EPOCHS.value,
+    batch_size=BATCH_SIZE.value,
+    client_optimizer=CLIENT_OPTIMIZER.value,
+    client_momentum=CLIENT_MOMENTUM.value,
+    max_examples_per_client=MAX_EXAMPLES_PER_CLIENT.value,
+    augmentation=augmentation.get_augmentation(AUGMENTATION.value),
+    decode_images=decode_images,
+    skip_unreadable=ON_BAD_EXAMPLE.value == "skip",
+    learning_rate_schedule=schedules.build_schedule(
+      CLIENT_LR_SCHEDULE.value, rounds=ROUNDS.value
+    ),
+  )

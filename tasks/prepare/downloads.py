@@ -1,0 +1,126 @@
+"""Archives as their publishers offer them, and the checksums that they give."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+import dataclasses
+import hashlib
+import pathlib
+import re
+
+from tff_fedemb.data import sqlite_examples
+
+_CHUNK = 1 << 20
+
+# MD5 by file name. The CSV files and the zip: TensorFlow Federated 0.87, which
+# checks them when it downloads. The iNaturalist archives: the README of the
+# 2017 competition by its publishers, and TFF. DigiFace-1M has no published
+# checksums, but its zips carry a CRC of every image.
+KNOWN_MD5 = {
+  "landmarks-user-160k.zip": "53c36bd7d5fc12f927af2820b7e4a57c",
+  "mini_gld_train_split.csv": "9fd62cf79a67046fdd673d3a0ac52841",
+  "mini_gld_test.csv": "298e9d19d66357236f66fe8e22920933",
+  "iNaturalist_train.csv": "63d5a41699434bc2b13f5853f3764c18",
+  "iNaturalist_test.csv": "bcf08a5a740ee76dac4e5af668081891",
+  "train_val_images.tar.gz": "7c784ea5e424efaec655bd392f87301f",
+  "test2017.tar.gz": "7d9b096fa1cd94d67a0fa779ea301234",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Archive:
+  """A file of images.
+
+  Attributes:
+    path: A tar, plain or compressed.
+    md5: What the publisher says its MD5 is; None if that is not known.
+  """
+
+  path: pathlib.Path
+  md5: str | None = None
+
+  def __post_init__(self):
+    if self.md5 is not None and not re.fullmatch("[0-9a-f]{32}", self.md5):
+      raise ValueError(
+        f"md5 must be 32 hexadecimal digits, found {self.md5!r}."
+      )
+
+  @property
+  def is_compressed(self) -> bool:
+    """Whether it must be read from its start to get at any image in it."""
+    return self.path.suffix in (".gz", ".tgz")
+
+
+def read_md5_file(path: pathlib.Path) -> str:
+  """Reads a checksum as `md5sum` prints it: digits first, then maybe a name.
+
+  Args:
+    path: The file.
+
+  Returns:
+    32 hexadecimal digits, in lower case.
+
+  Raises:
+    DataError: If the file says something else.
+  """
+  words = path.read_text(errors="replace").split()
+  digits = words[0].lower() if words else ""
+  if not re.fullmatch("[0-9a-f]{32}", digits):
+    raise sqlite_examples.DataError(
+      f"{path} must start with an MD5 of 32 hexadecimal digits, found"
+      f" {digits[:40]!r}. Fetch it again."
+    )
+  return digits
+
+
+def compute_md5(
+  path: pathlib.Path, on_bytes: Callable[[int], object] = lambda count: None
+) -> str:
+  """Computes the MD5 of a file.
+
+  Args:
+    path: The file.
+    on_bytes: Called with the number of bytes of each piece that was read.
+
+  Returns:
+    32 hexadecimal digits, in lower case.
+  """
+  digest = hashlib.md5()
+  with path.open("rb") as file:
+    while chunk := file.read(_CHUNK):
+      digest.update(chunk)
+      on_bytes(len(chunk))
+  return digest.hexdigest()
+
+
+def describe_mismatch(path: pathlib.Path, expected: str, found: str) -> str:
+  """What to say of a file that is not what its publisher offers."""
+  return f"{path} must have MD5 {expected}, found {found}"
+
+
+def check_md5(path: pathlib.Path, expected: str) -> None:
+  """Checks a small file.
+
+  Raises:
+    DataError: If its MD5 is another one.
+  """
+  found = compute_md5(path)
+  if found != expected:
+    raise sqlite_examples.DataError(
+      f"{describe_mismatch(path, expected, found)}. Fetch it again."
+    )
+
+
+def format_bytes(count: float) -> str:
+  """For instance "12.3 GB", in powers of 1000."""
+  units = ["B", "kB", "MB", "GB", "TB"]
+  while count >= 1000 and len(units) > 1:
+    count /= 1000
+    units.pop(0)
+  return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
+
+
+def format_names(names: Iterable[str], *, limit: int = 3) -> str:
+  """The first names and the number of the others."""
+  names = list(names)
+  more = len(names) - limit
+  return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")

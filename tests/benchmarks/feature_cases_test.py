@@ -1,0 +1,54 @@
+"""Tests of the files that the benchmark of features writes."""
+
+import numpy as np
+import pytest
+
+from benchmarks import feature_cases
+from tff_fedemb.features import feature_files
+
+
+def test_names_are_cases():
+  case = feature_cases.parse("feature_covariance_50x6x3")
+  assert case.examples == feature_cases.Examples(50, 6, 3)
+  assert str(case) == "feature_covariance_50x6x3"
+  assert case.create_method().steps == feature_cases.STEPS
+
+
+def test_file_is_mapped_and_has_what_was_asked_for(monkeypatch, tmp_path):
+  # More than one chunk, and the last one smaller.
+  monkeypatch.setattr(feature_cases, "_NUMBERS_OF_CHUNK", 16 * 700)
+  examples = feature_cases.Examples(2000, 16, 10)
+  path = tmp_path / "features.npz"
+  feature_cases.write(path, examples)
+  data = feature_files.read_features(path)
+  assert isinstance(data.features, np.memmap)
+  assert data.features.shape == (2000, 16)
+  assert data.features.dtype == np.float32
+  assert set(data.labels.tolist()) == set(range(10))
+  assert len(np.unique(data.features)) > 31_000
+  with np.load(path) as arrays:
+    np.testing.assert_array_equal(arrays["repr"], data.features)
+  size = path.stat().st_size
+  assert examples.file_bytes - 4096 < size <= examples.file_bytes
+  # About half are clipped, and the classes can be told apart.
+  norms = np.linalg.norm(data.features, axis=1)
+  assert 0.2 < np.mean(norms > 1.0) < 0.8
+  means = [data.features[data.labels == k].mean(axis=0) for k in range(10)]
+  nearest = np.argmin(
+    [((data.features - mean) ** 2).sum(axis=1) for mean in means], axis=0
+  )
+  assert np.mean(nearest == data.labels) > 0.3
+
+
+@pytest.mark.parametrize(
+  ("name", "message"),
+  [
+    ("sgd_5x5", "cases must be METHOD_NxDxK"),
+    ("newton_5x5x5", "found 'newton_5x5x5'"),
+    ("sgd_0x5x5", "cases must have at least 1 example"),
+    ("sgd_5x5x1", "cases must have at least 1 example"),
+  ],
+)
+def test_refuses(name, message):
+  with pytest.raises(ValueError, match=message):
+    feature_cases.parse(name)

@@ -1,0 +1,111 @@
+"""The photos of the benchmark are the same, encoded or not, and are used."""
+
+import dataclasses
+import io
+
+import numpy as np
+from PIL import Image
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from benchmarks import cases
+from benchmarks import photos as photos_lib
+from tff_fedemb import runtime as runtimes
+
+_SIDE = 28
+
+
+def _create_backbone(image_shape):
+  layers = tf.keras.layers
+  return tf.keras.Sequential(
+    [
+      layers.InputLayer(input_shape=image_shape),
+      layers.Rescaling(1.0 / 255.0),
+      layers.AveragePooling2D(7),
+      layers.Flatten(),
+      layers.Dense(4, kernel_initializer="ones"),
+    ]
+  )
+
+
+_ENCODED = cases.Case(
+  num_clients=1,
+  steps=1,
+  batch_size=6,
+  create_backbone=_create_backbone,
+  image_shape=(_SIDE, _SIDE, 3),
+  photos=photos_lib.Photos(2, (40, 60)),
+)
+_DECODED = dataclasses.replace(
+  _ENCODED,
+  photos=dataclasses.replace(_ENCODED.photos, is_decoded=True),
+)
+
+
+@pytest.fixture(name="tasks", scope="module")
+def _tasks(tmp_path_factory):
+  return tuple(
+    case.create_task(tmp_path_factory.mktemp("photos"))
+    for case in (_ENCODED, _DECODED)
+  )
+
+
+def test_decoded_images_are_those_that_a_client_decodes(tasks):
+  encoded, decoded = tasks
+  seen = []
+  for client_id in ("0", "1"):
+    (first,) = encoded.create_client_dataset(tf.constant(client_id))
+    (second,) = decoded.create_client_dataset(tf.constant(client_id))
+    images = encoded.decode_images(first["x"]).numpy()
+    assert images.shape == (6, _SIDE, _SIDE, 3)
+    np.testing.assert_array_equal(second["x"], images)
+    np.testing.assert_array_equal(second["y"], first["y"])
+    sizes = [Image.open(io.BytesIO(x)).size for x in first["x"].numpy()]
+    for width, height in sizes:
+      assert 36 <= min(width, height) <= 40
+      assert 54 <= max(width, height) <= 60
+    seen.append(images)
+  assert np.abs(seen[0].astype(int) - seen[1]).mean() > 10.0
+  assert not len(encoded.bad_examples)
+
+
+def test_photos_have_the_detail_of_photographs():
+  generator = np.random.default_rng(0)
+  content = io.BytesIO()
+  Image.fromarray(photos_lib.draw_photo(generator, 375, 500)).save(
+    content, "JPEG", quality=90
+  )
+  assert 40_000 < content.tell() < 120_000
+
+
+def test_both_train_the_same(monkeypatch, tasks):
+  monkeypatch.setattr(cases, "NOISE_MULTIPLIER", 0.0)
+  trained = []
+  for case, task in zip((_ENCODED, _DECODED), tasks, strict=True):
+    with runtimes.create_runtime() as runtime:
+      state = runtime.initialize(cases.build_process(case, task))
+      before = runtime.structured_state(state).global_model_weights.trainable
+      state, metrics = runtime.next(state, case.client_ids(0))
+      weights = runtime.structured_state(state).global_model_weights
+      trained.append(tff.learning.models.ModelWeights(*weights).trainable)
+    # One client of six photos, and a norm of one to move by at most.
+    moved = np.sqrt(
+      sum(
+        np.sum((after - start) ** 2)
+        for after, start in zip(trained[-1], before, strict=True)
+      )
+    )
+    assert 0.0 < moved <= 1.0 + 1e-5
+    assert metrics
+  for first, second in zip(*trained, strict=True):
+    np.testing.assert_array_equal(first, second)
+
+
+def test_users_take_turns():
+  case = dataclasses.replace(
+    _ENCODED, num_clients=4, photos=photos_lib.Photos(8, (40, 60))
+  )
+  assert case.client_ids(0) == ["0", "1", "2", "3"]
+  assert case.client_ids(1) == ["4", "5", "6", "7"]
+  assert case.client_ids(2) == case.client_ids(0)

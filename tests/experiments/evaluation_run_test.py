@@ -1,0 +1,513 @@
+"""Tests of the evaluation of exported models, in this process and as run."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+from PIL import Image
+import pytest
+from sklearn import metrics
+import tensorflow as tf
+
+from experiments import command_line
+from experiments import evaluation_run
+from tasks import registry
+from tasks import task as task_lib
+from tasks.synthetic import emnist
+from tff_fedemb.evaluation import embedding
+from tff_fedemb.evaluation import verification
+from tff_fedemb.models import backbones
+from tff_fedemb.program import export
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_NUM_CLASSES = 12
+_IMAGES_OF_CLASS = 4
+_NUM_IMAGES = _NUM_CLASSES * _IMAGES_OF_CLASS
+
+
+def _identity(shape):
+  """A backbone whose embeddings are the pixels."""
+  return tf.keras.Sequential(
+    [tf.keras.layers.InputLayer(shape), tf.keras.layers.Flatten()]
+  )
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+  """SavedModels by name."""
+  directory = tmp_path_factory.mktemp("models")
+  tf.keras.utils.set_random_seed(0)
+  made = {
+    "identity": _identity((6, 5, 1)),
+    "colour": _identity((6, 5, 3)),
+    "infinite": tf.keras.Sequential(
+      [
+        tf.keras.layers.InputLayer((6, 5, 1)),
+        tf.keras.layers.Flatten(),
+        tf.keras.layers.Rescaling(float("nan")),
+      ]
+    ),
+    "lenet": backbones.create_backbone("lenet", (28, 28, 1), embedding_dim=8),
+  }
+  for name, backbone in made.items():
+    export.export_backbone(backbone, directory / name)
+  return {name: directory / name for name in made} | {"backbones": made}
+
+
+@pytest.fixture(scope="module")
+def emnist_dir(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("emnist")
+  emnist.write_emnist(directory, num_users=3, seed=1)
+  return directory
+
+
+@pytest.fixture(scope="module")
+def pixels():
+  """Images uint8 `[classes, images, 6, 5]`, alike within a class."""
+  generator = np.random.default_rng(0)
+  base = generator.uniform(60, 190, (_NUM_CLASSES, 1, 6, 5))
+  noise = generator.normal(0, 50, (_NUM_CLASSES, _IMAGES_OF_CLASS, 6, 5))
+  return np.clip(base + noise, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path, pixels):
+  directory = tmp_path / "images"
+  for name, images in enumerate(pixels):
+    (directory / f"class{name:02}").mkdir(parents=True)
+    for number, image in enumerate(images):
+      suffix = ("png", "bmp", "pgm")[number % 3]
+      Image.fromarray(image).save(
+        directory / f"class{name:02}" / f"{number}.{suffix}"
+      )
+  return directory
+
+
+def _evaluate(**options):
+  paths = {
+    name: os.fspath(value)
+    for name, value in options.items()
+    if isinstance(value, os.PathLike)
+  }
+  evaluation_run.execute(
+    evaluation_run.EvaluationConfig(**{**options, **paths})
+  )
+  return json.loads(pathlib.Path(options["output_json"]).read_text())
+
+
+def _start_main(**flags):
+  return subprocess.Popen(
+    [
+      sys.executable,
+      "-m",
+      "binaries.evaluate",
+      *(f"--{name}={value}" for name, value in flags.items()),
+    ],
+    cwd=_ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+  )
+
+
+class TestFolder:
+  def test_result_is_that_of_the_pixels(
+    self, models, folder, pixels, tmp_path, capsys
+  ):
+    report = _evaluate(
+      saved_model=models["identity"],
+      image_folder=folder,
+      output_json=tmp_path / "result.json",
+      roc_png=tmp_path / "roc.png",
+    )
+    vectors = pixels.reshape(_NUM_IMAGES, -1).astype(float)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    labels = np.repeat(np.arange(_NUM_CLASSES), _IMAGES_OF_CLASS)
+    first, second = np.triu_indices(_NUM_IMAGES, 1)
+    is_same = labels[first] == labels[second]
+    scores = np.sum(vectors[first] * vectors[second], axis=1)
+    false_rates, true_rates, _ = metrics.roc_curve(
+      is_same, scores, drop_intermediate=False
+    )
+    assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
+    for rate, recall in report["recall_at_far"].items():
+      expected = true_rates[false_rates <= float(rate)].max()
+      assert recall == pytest.approx(expected, abs=1e-12)
+      low, high = report["recall_interval_at_far"][rate]
+      assert low <= recall <= high
+      # The model computes in single precision.
+      threshold = report["threshold_at_far"][rate] + 1e-6
+      assert np.mean(scores[~is_same] >= threshold) <= float(rate)
+    assert 0 < report["recall_at_far"]["0.1"] < 1
+    assert report["auc"] == pytest.approx(
+      metrics.roc_auc_score(is_same, scores)
+    )
+    assert report["num_images"] == _NUM_IMAGES
+    assert report["num_classes"] == _NUM_CLASSES
+    assert report["num_positive_pairs"] == np.sum(is_same)
+    assert report["num_negative_pairs"] == np.sum(~is_same)
+    assert report["saved_model"] == os.fspath(models["identity"])
+    assert report["source"] == {
+      "image_folder": os.fspath(folder),
+      "num_images_found": _NUM_IMAGES,
+      "num_skipped": 0,
+      "skipped": [],
+      "num_ignored": 0,
+      "max_images": 0,
+    }
+    with Image.open(tmp_path / "roc.png") as picture:
+      assert picture.format == "PNG"
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+      "images",
+      "result.json",
+      "roc.png",
+    ]
+    table = capsys.readouterr().out
+    assert f"{_NUM_IMAGES} images of {_NUM_CLASSES} classes" in table
+    assert f"  0.1     {report['recall_at_far']['0.1']:.4f}" in table
+    # Far from the 10,000 negative pairs that FAR 0.001 asks for.
+    assert "warning: FAR 0.001 needs" in table
+
+  def test_images_are_made_what_the_model_takes(self, models, folder, tmp_path):
+    large = Image.new("RGBA", (200, 90), (255, 0, 0, 0))
+    large.save(folder / "class00" / "large.png")
+    report = _evaluate(
+      saved_model=models["colour"],
+      image_folder=folder,
+      output_json=tmp_path / "result.json",
+    )
+    assert report["num_images"] == _NUM_IMAGES + 1
+
+  def test_max_images_draws_some(self, models, folder, tmp_path):
+    report = _evaluate(
+      saved_model=models["identity"],
+      image_folder=folder,
+      output_json=tmp_path / "result.json",
+      max_images=30,
+    )
+    assert report["num_images"] == 30
+    assert report["source"]["num_images_found"] == _NUM_IMAGES
+    assert report["source"]["max_images"] == 30
+
+  def test_too_few_images_left_is_said(self, models, folder, tmp_path):
+    with pytest.raises(command_line.UsageError, match="at least 2 classes"):
+      _evaluate(
+        saved_model=models["identity"],
+        image_folder=folder,
+        output_json=tmp_path / "result.json",
+        max_images=1,
+      )
+    assert not (tmp_path / "result.json").exists()
+
+  def test_bad_example_fails_or_is_skipped(
+    self, models, folder, tmp_path, capsys
+  ):
+    bad = folder / "class03" / "bad.png"
+    bad.write_text("no picture")
+    (folder / "class03" / "notes.txt").write_text("ignored")
+    options = {
+      "saved_model": models["identity"],
+      "image_folder": folder,
+      "output_json": tmp_path / "result.json",
+    }
+    with pytest.raises(command_line.UsageError) as error:
+      _evaluate(**options)
+    assert str(error.value).startswith(f"{bad} must be a PNG")
+    assert "--on_bad_example=skip" in str(error.value)
+    assert not options["output_json"].exists()
+    report = _evaluate(**options, on_bad_example="skip")
+    assert report["num_images"] == _NUM_IMAGES
+    assert report["source"]["num_images_found"] == _NUM_IMAGES + 1
+    assert report["source"]["num_skipped"] == 1
+    assert report["source"]["skipped"] == [os.fspath(bad)]
+    assert report["source"]["num_ignored"] == 1
+    table = capsys.readouterr().out
+    assert f"1 file could not be read and was skipped: {bad}" in table
+    assert "1 file in the folder is no image by its name" in table
+    assert len([w for w in report["warnings"] if " file " in w]) == 2
+
+  def test_nothing_left_after_skipping_is_said(self, models, tmp_path):
+    for name in ("a/1.png", "a/2.png", "b/1.png"):
+      (tmp_path / name).parent.mkdir(exist_ok=True)
+      (tmp_path / name).write_text("no picture")
+    with pytest.raises(command_line.UsageError, match="give no result"):
+      _evaluate(
+        saved_model=models["identity"],
+        image_folder=tmp_path,
+        output_json=tmp_path / "result.json",
+        on_bad_example="skip",
+      )
+
+  def test_embeddings_must_be_finite(self, models, folder, tmp_path):
+    with pytest.raises(command_line.UsageError, match="that are finite"):
+      _evaluate(
+        saved_model=models["infinite"],
+        image_folder=folder,
+        output_json=tmp_path / "result.json",
+      )
+    assert not (tmp_path / "result.json").exists()
+
+
+class TestOutput:
+  def test_files_are_overwritten_on_demand_only(self, models, folder, tmp_path):
+    options = {
+      "saved_model": models["identity"],
+      "image_folder": folder,
+      "output_json": tmp_path / "result.json",
+      "roc_png": tmp_path / "roc.png",
+    }
+    for name in ("output_json", "roc_png"):
+      options[name].write_text("precious")
+      with pytest.raises(command_line.UsageError, match=f"--{name} must be a"):
+        _evaluate(**options)
+      assert options[name].read_text() == "precious"
+      options[name].unlink()
+    options["output_json"].write_text("old")
+    assert _evaluate(**options, overwrite=True)["num_images"] == _NUM_IMAGES
+
+  @pytest.mark.parametrize(
+    ("name", "message"),
+    [
+      ("missing/result.json", "No such file or directory"),
+      ("file/result.json", "Not a directory"),
+      (".", "must be a file, found directory"),
+    ],
+  )
+  @pytest.mark.parametrize("flag", ["output_json", "roc_png"])
+  def test_unwritable_output_is_found_before_the_work(
+    self, tmp_path, flag, name, message
+  ):
+    (tmp_path / "file").write_text("")
+    options = {"output_json": tmp_path / "result.json"}
+    options[flag] = tmp_path / name
+    # There is no such model: the outputs come first.
+    with pytest.raises(command_line.UsageError, match=message) as error:
+      _evaluate(saved_model="none", image_folder="none", **options)
+    assert str(error.value).startswith(f"--{flag} must be")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+  def test_failed_write_leaves_nothing(
+    self, models, folder, tmp_path, monkeypatch
+  ):
+    def fail(path, curves):
+      del curves
+      pathlib.Path(path).write_text("half a picture")
+      raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(evaluation_run.plots, "plot_roc", fail)
+    with pytest.raises(command_line.UsageError, match="No space left"):
+      _evaluate(
+        saved_model=models["identity"],
+        image_folder=folder,
+        output_json=tmp_path / "result.json",
+        roc_png=tmp_path / "roc.png",
+      )
+    assert [p.name for p in tmp_path.iterdir()] == ["images"]
+
+
+class TestMistakes:
+  @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+      ({"image_folder": None}, "one of the two, found neither"),
+      ({"task": "emnist"}, "one of the two, found both"),
+      ({"saved_model": None}, "saved_model must be given"),
+      ({"output_json": ""}, "output_json must be given"),
+      ({"data_dir": "d"}, "data_dir must be given with --task only"),
+      ({"split": "train"}, "split must be one of .* found 'train'"),
+      ({"on_bad_example": "ask"}, "on_bad_example must be one of"),
+      ({"max_images": -1}, "max_images must be at least 0, found -1"),
+    ],
+  )
+  def test_flags_that_do_not_fit(self, options, message):
+    settings = {"saved_model": "m", "output_json": "o.json"}
+    settings |= {"image_folder": "f"} | options
+    with pytest.raises(ValueError, match=message):
+      evaluation_run.EvaluationConfig(**settings)
+
+  @pytest.mark.parametrize(
+    "damage",
+    ["missing", "empty", "file", "cut_graph", "cut_weights", "no_weights"],
+  )
+  def test_what_is_no_saved_model(self, models, folder, tmp_path, damage):
+    path = tmp_path / "model"
+    if damage == "empty":
+      path.mkdir()
+    elif damage == "file":
+      path.write_text("no model")
+    elif damage != "missing":
+      # Layers with weights, some of which are gone.
+      export.export_backbone(models["backbones"]["lenet"], path)
+      part = (
+        "saved_model.pb"
+        if damage == "cut_graph"
+        else ("variables/variables.data-00000-of-00001")
+      )
+      content = (path / part).read_bytes()
+      (path / part).write_bytes(content[: len(content) // 2])
+      if damage == "no_weights":
+        (path / part).unlink()
+    with pytest.raises(
+      command_line.UsageError, match="--saved_model must be the directory"
+    ):
+      _evaluate(
+        saved_model=path,
+        image_folder=folder,
+        output_json=tmp_path / "result.json",
+      )
+    assert not (tmp_path / "result.json").exists()
+
+  @pytest.mark.parametrize(
+    ("shape", "dtype", "input_name", "output_name"),
+    [
+      ([None, 6, 5, 1], tf.float32, "inputs", "embeddings"),
+      ([None, 6, 5, 1], tf.float32, "images", "logits"),
+      ([None, 6, 5, 1], tf.uint8, "images", "embeddings"),
+      ([None, None, 5, 1], tf.float32, "images", "embeddings"),
+      ([8, 6, 5, 1], tf.float32, "images", "embeddings"),
+      ([None, 6, 5, 2], tf.float32, "images", "embeddings"),
+      ([None, 30], tf.float32, "images", "embeddings"),
+      (None, tf.float32, "images", "embeddings"),
+    ],
+  )
+  def test_models_of_another_form(
+    self, folder, tmp_path, shape, dtype, input_name, output_name
+  ):
+    @tf.function(input_signature=[tf.TensorSpec(shape, dtype, name=input_name)])
+    def serve(images):
+      flat = tf.reshape(tf.cast(images, tf.float32), [-1, 30])
+      return {output_name: flat}
+
+    module = tf.Module()
+    module.serve = serve
+    tf.saved_model.save(module, os.fspath(tmp_path / "model"), serve)
+    with pytest.raises(command_line.UsageError) as error:
+      _evaluate(
+        saved_model=tmp_path / "model",
+        image_folder=folder,
+        output_json=tmp_path / "result.json",
+      )
+    assert str(error.value).startswith("--saved_model must have a signature")
+    assert f"from {input_name} {dtype.name}" in str(error.value)
+    assert f"to {output_name} float32" in str(error.value)
+
+  def test_models_without_a_signature(self, folder, tmp_path):
+    tf.saved_model.save(tf.Module(), os.fspath(tmp_path / "model"))
+    with pytest.raises(command_line.UsageError, match=r"with signatures \[\]"):
+      _evaluate(
+        saved_model=tmp_path / "model",
+        image_folder=folder,
+        output_json=tmp_path / "result.json",
+      )
+
+  def test_missing_folder(self, models, tmp_path):
+    with pytest.raises(command_line.UsageError, match="No such file"):
+      _evaluate(
+        saved_model=models["identity"],
+        image_folder=tmp_path / "missing",
+        output_json=tmp_path / "result.json",
+      )
+
+
+class TestTask:
+  @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
+  def test_result_is_that_of_the_backbone(
+    self, models, emnist_dir, tmp_path, split
+  ):
+    report = _evaluate(
+      saved_model=models["lenet"],
+      task="emnist",
+      data_dir=emnist_dir,
+      split=split,
+      output_json=tmp_path / "result.json",
+    )
+    task = registry.create_task(
+      "emnist", task_lib.TaskConfig(os.fspath(emnist_dir))
+    )
+    images = task.load_images(split)
+    expected = verification.evaluate_pairs(
+      embedding.Embedder(models["backbones"]["lenet"]).embed(images.images),
+      images.labels,
+    )
+    assert report["num_images"] == len(images.labels)
+    for rate, recall in expected.recall_at_far.items():
+      found = report["recall_at_far"][
+        verification.format_false_accept_rate(rate)
+      ]
+      # Embeddings differ in their last bits: a pair or two may change sides.
+      assert found == pytest.approx(recall, abs=2 / expected.num_positive_pairs)
+    assert report["auc"] == pytest.approx(expected.auc, abs=1e-4)
+    assert report["source"]["task"] == "emnist"
+    assert report["source"]["split"] == split
+    assert report["source"]["data_dir"] == os.fspath(emnist_dir)
+
+  def test_max_images_draws_some(self, models, emnist_dir, tmp_path):
+    report = _evaluate(
+      saved_model=models["lenet"],
+      task="emnist",
+      data_dir=emnist_dir,
+      split="validation",
+      output_json=tmp_path / "result.json",
+      max_images=60,
+    )
+    assert report["num_images"] == 60
+    assert report["source"]["num_images_found"] > 60
+
+  def test_image_sizes_must_agree(self, models, emnist_dir, tmp_path):
+    with pytest.raises(
+      command_line.UsageError,
+      match=r"images of \[28, 28, 1\], the size of task emnist, found \[6, 5",
+    ):
+      _evaluate(
+        saved_model=models["identity"],
+        task="emnist",
+        data_dir=emnist_dir,
+        output_json=tmp_path / "result.json",
+      )
+
+  @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+      ({"task": "mnist"}, "task must be one of .* found 'mnist'"),
+      ({"task": "emnist", "data_dir": "none"}, "data_dir must hold"),
+    ],
+  )
+  def test_data_must_be_there(self, models, tmp_path, options, message):
+    with pytest.raises(command_line.UsageError, match=message):
+      _evaluate(
+        saved_model=models["lenet"],
+        output_json=tmp_path / "result.json",
+        **options,
+      )
+
+
+def test_command_line(models, emnist_dir, tmp_path):
+  right = _start_main(
+    saved_model=models["lenet"],
+    task="emnist",
+    data_dir=emnist_dir,
+    split="test",
+    output_json=tmp_path / "right.json",
+  )
+  wrong = _start_main(
+    saved_model=models["identity"],
+    image_folder=tmp_path / "missing",
+    output_json=tmp_path / "wrong.json",
+  )
+  output, errors = right.communicate()
+  assert right.returncode == 0
+  assert not errors
+  assert "FAR     recall" in output
+  report = json.loads((tmp_path / "right.json").read_text())
+  assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
+  # A mistake: one line, and nothing is written.
+  output, errors = wrong.communicate()
+  assert wrong.returncode == 1
+  assert not output
+  assert errors.startswith(f"error: --image_folder={tmp_path / 'missing'} must")
+  assert errors.count("\n") == 1
+  assert [path.name for path in tmp_path.iterdir()] == ["right.json"]

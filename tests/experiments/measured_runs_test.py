@@ -1,0 +1,166 @@
+"""Tests of finished runs as points of utility against epsilon."""
+
+import json
+import math
+
+import dp_accounting
+import pytest
+
+from experiments import measured_runs
+from tff_fedemb.privacy import accounting
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+MIN_SEPARATION = accounting.Participation(
+  accounting.ParticipationKind.MIN_SEPARATION,
+  num_users=100,
+  users_per_round=10,
+  min_separation=10,
+)
+
+
+def write_run(path, *, noise=0.1, recall=0.5, events=None, **settings):
+  """Writes what a run of 20 rounds with a tree leaves."""
+  path.mkdir(parents=True)
+  ledger = ledger_lib.Ledger(MIN_SEPARATION, delta=1e-3)
+  if events is None:
+    event = dp_accounting.NonPrivateDpEvent()
+    if noise:
+      event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
+    events = [event] * 20
+  for event in events:
+    ledger.record_round(event)
+  settings = {"seed": 1, "noise_multiplier": noise, "clip_norm": 0.5} | settings
+  summary = {
+    "task": settings.pop("task", "omniglot"),
+    "algorithm": settings.pop("algorithm", "fedemb"),
+    "recall_at_far": {"0.001": recall},
+    "recall_at_far_untrained": {"0.001": 0.1},
+    "privacy": {"epsilon": 1e5 if noise else "inf"},
+    "ledger": json.loads(ledger.to_json()),
+  }
+  (path / "flags.json").write_text(json.dumps(settings))
+  (path / "summary.json").write_text(json.dumps(summary))
+  return path
+
+
+def curves_of(*runs):
+  return measured_runs.create_curves(
+    [measured_runs.read(run) for run in runs],
+    lambda run: {2.0: run.noise_multiplier},
+  )
+
+
+def test_reads_a_run(tmp_path):
+  run = measured_runs.read(write_run(tmp_path / "a"))
+  assert (run.mechanism, run.noise_multiplier, run.rounds) == ("tree", 0.1, 20)
+  assert (run.recall, run.recall_untrained, run.epsilon) == (0.5, 0.1, 1e5)
+  assert run.participation == MIN_SEPARATION
+  assert not run.is_noiseless
+  noiseless = measured_runs.read(write_run(tmp_path / "b", noise=0.0))
+  assert noiseless.is_noiseless and noiseless.epsilon == math.inf
+
+
+def test_extrapolates_from_the_ledger(tmp_path):
+  run = measured_runs.read(write_run(tmp_path / "a"))
+  epsilon = measured_runs.extrapolate(
+    run, num_users=10_000, cohort_factor=100, delta=1e-6
+  )
+  # 1,000 of 10,000 users: as in the simulation each user is in 2 of 20 rounds,
+  # 10 apart, now at noise multiplier 10.
+  sensitivity = tree.TreeStrategy().sensitivity(20, min_separation=10)
+  rho = 0.5 * (sensitivity / 10) ** 2
+  # Bun and Steinke 2016, Proposition 1.3, an upper bound on epsilon.
+  upper_bound = rho + 2 * math.sqrt(rho * math.log(1e6))
+  assert 0.5 * upper_bound < epsilon < upper_bound
+  with pytest.raises(ValueError, match=r"at most num_users.*extrapolating .*a"):
+    measured_runs.extrapolate(
+      run, num_users=10_000, cohort_factor=2000, delta=1e-6
+    )
+
+
+def test_seeds_are_one_measurement_and_noise_one_curve(tmp_path):
+  (curve,) = curves_of(
+    write_run(tmp_path / "a", recall=0.5),
+    write_run(tmp_path / "b", recall=0.7, seed=2),
+    # A flag that was not given yet, from before it was invented.
+    write_run(tmp_path / "c", recall=0.2, noise=0.3, new_flag=None),
+  )
+  assert curve.name == "fedemb, tree"
+  assert [m.recalls for m in curve.measurements] == [(0.5, 0.7), (0.2,)]
+  extrapolated = [m.extrapolated for m in curve.measurements]
+  assert extrapolated == [{2.0: 0.1}, {2.0: 0.3}]
+  assert curve.noiseless is None
+
+
+def test_other_settings_are_other_curves_and_say_so(tmp_path):
+  curves = curves_of(
+    write_run(tmp_path / "a"),
+    write_run(tmp_path / "b", clip_norm=1.0),
+    write_run(tmp_path / "c", algorithm="fedavg"),
+  )
+  assert [curve.name for curve in curves] == [
+    "fedavg, tree",
+    "fedemb, tree\nclip_norm=0.5",
+    "fedemb, tree\nclip_norm=1.0",
+  ]
+
+
+def test_noiseless_run_of_the_same_algorithm(tmp_path):
+  fedavg, fedemb = curves_of(
+    write_run(tmp_path / "a"),
+    write_run(tmp_path / "b", noise=0.0, recall=0.8),
+    write_run(tmp_path / "c", algorithm="fedavg", name="fedavg"),
+  )
+  assert fedemb.noiseless.recalls == (0.8,)
+  assert fedavg.noiseless is None
+
+
+@pytest.mark.parametrize(
+  "settings,message",
+  [
+    ([{"noise": 0.0}], "must include some with noise, found 1 without"),
+    (
+      [{}, {"noise": 0.0}, {"noise": 0.0, "clip_norm": 2.0}],
+      "at most one setting of fedemb without noise, found several",
+    ),
+  ],
+)
+def test_refuses_what_cannot_be_compared(tmp_path, settings, message):
+  runs = [write_run(tmp_path / f"{i}", **s) for i, s in enumerate(settings)]
+  with pytest.raises(ValueError, match=message):
+    curves_of(*runs)
+
+
+def test_finds_finished_runs(tmp_path):
+  write_run(tmp_path / "b")
+  write_run(tmp_path / "a")
+  (tmp_path / "c").mkdir()
+  (tmp_path / "file").write_text("")
+  runs, unfinished = measured_runs.find([f"{tmp_path}/*", f"{tmp_path}/a"])
+  assert [run.path.name for run in runs] == ["a", "b"]
+  assert [path.name for path in unfinished] == ["c"]
+
+
+def test_refuses_other_directories(tmp_path):
+  with pytest.raises(ValueError, match=r"runs must be directories.*'.*/none'"):
+    measured_runs.find([f"{tmp_path}/none"])
+  (tmp_path / "c").mkdir()
+  with pytest.raises(ValueError, match="must hold a finished run"):
+    measured_runs.find([f"{tmp_path}/c"])
+  (tmp_path / "c" / "summary.json").write_text("[]")
+  (tmp_path / "c" / "flags.json").write_text("{}")
+  with pytest.raises(ValueError, match=r"that training wrote, found .*c: "):
+    measured_runs.find([f"{tmp_path}/c"])
+
+
+def test_refuses_several_tasks_and_changing_noise(tmp_path):
+  write_run(tmp_path / "a")
+  write_run(tmp_path / "b", task="emnist")
+  with pytest.raises(ValueError, match=r"one task.*found emnist, omniglot"):
+    measured_runs.find([f"{tmp_path}/*"])
+  changing = [dp_accounting.GaussianDpEvent(z) for z in (1.0, 2.0)]
+  path = write_run(tmp_path / "c", events=changing)
+  with pytest.raises(ValueError, match=r"same noise.*found 2 kinds"):
+    measured_runs.read(path)

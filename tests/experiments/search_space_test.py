@@ -1,0 +1,113 @@
+"""Tests of search spaces: what is drawn, and what is refused."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import search_space
+
+_TYPES = {
+  "client_learning_rate": "float",
+  "server_learning_rate": "float",
+  "batch_size": "int",
+  "head": "string",
+  "head_learned_scale": "bool",
+  "noise_multiplier": "float",
+}
+
+# Chance that a right sampler fails, per check of draws.
+_FALSE_ALARM_RATE = 1e-6
+
+
+def _read(space):
+  return search_space.SearchSpace.from_json(json.dumps(space), _TYPES)
+
+
+def test_draws_have_their_distributions():
+  space = _read(
+    {
+      "client_learning_rate": {"log_uniform": [0.01, 1]},
+      "server_learning_rate": {"uniform": [-1, 3]},
+      "batch_size": {"values": [16, 32, 64]},
+      "head_learned_scale": {"values": [True]},
+    }
+  )
+  generator = np.random.default_rng(1)
+  draws = [space.draw(generator) for _ in range(2_000)]
+  logs = [math.log10(draw["client_learning_rate"]) for draw in draws]
+  for values, distribution in (
+    (logs, stats.uniform(-2, 2)),
+    ([d["server_learning_rate"] for d in draws], stats.uniform(-1, 4)),
+  ):
+    assert stats.kstest(values, distribution.cdf).pvalue > _FALSE_ALARM_RATE
+  sizes = [draw["batch_size"] for draw in draws]
+  counts = [sizes.count(size) for size in (16, 32, 64)]
+  assert sum(counts) == 2_000
+  assert stats.chisquare(counts).pvalue > _FALSE_ALARM_RATE
+  assert {draw["head_learned_scale"] for draw in draws} == {True}
+
+
+def test_same_seed_draws_the_same_whatever_the_order_in_the_file():
+  choices = {
+    "server_learning_rate": {"uniform": [0, 1]},
+    "client_learning_rate": {"uniform": [0, 1]},
+  }
+  first = _read(choices).draw(np.random.default_rng(3))
+  second = _read(dict(reversed(choices.items()))).draw(np.random.default_rng(3))
+  assert first == second
+
+
+@pytest.mark.parametrize("name", sorted(search_space.FIXED_FLAGS))
+def test_what_changes_cost_data_or_evaluation_is_not_searched(name):
+  with pytest.raises(ValueError, match=f"must not hold {name}: all trials"):
+    _read({name: {"values": [1]}})
+
+
+def test_flag_that_nobody_has_chosen_for_is_not_searched():
+  types = {**_TYPES, "new_flag": "int"}
+  with pytest.raises(ValueError, match="flags of the trials, found 'new_flag'"):
+    search_space.SearchSpace.from_json('{"new_flag": {"values": [1]}}', types)
+
+
+@pytest.mark.parametrize(
+  ("space", "message"),
+  [
+    ([], "must be an object"),
+    ({}, "must be an object"),
+    ({"learning_rate": {"values": [1]}}, "flags of the trials, found 'lea"),
+    ({"flagfile": {"values": ["x"]}}, "flags of the trials, found 'flagf"),
+    ({"head": "linear"}, "must have one of values, uniform"),
+    ({"head": {"choice": ["linear"]}}, "must have one of values"),
+    ({"head": {"values": []}}, "must have a list of values for head"),
+    ({"head": {"values": "linear"}}, "must have a list of values"),
+    ({"head": {"values": [1]}}, "of type string for head, found 1"),
+    ({"batch_size": {"values": [16.5]}}, "of type int for batch_size"),
+    ({"batch_size": {"values": [True]}}, "of type int for batch_size"),
+    ({"batch_size": {"uniform": [1, 9]}}, "a flag of type int, found unif"),
+    ({"client_learning_rate": {"values": [None]}}, "of type float"),
+    ({"client_learning_rate": {"values": [math.nan]}}, "of type float"),
+    ({"client_learning_rate": {"uniform": [1]}}, "two finite numbers"),
+    ({"client_learning_rate": {"uniform": [2, 1]}}, "ascending order"),
+    ({"client_learning_rate": {"uniform": ["a", 1]}}, "two finite"),
+    ({"client_learning_rate": {"uniform": [0, math.inf]}}, "two finite"),
+    (
+      {"client_learning_rate": {"log_uniform": [0, 1]}},
+      "two positive finite numbers",
+    ),
+  ],
+)
+def test_mistakes(space, message):
+  with pytest.raises(ValueError, match=message):
+    _read(space)
+
+
+def test_no_json_and_a_flag_twice():
+  with pytest.raises(ValueError, match="search_space must be JSON"):
+    search_space.SearchSpace.from_json("{", _TYPES)
+  with pytest.raises(ValueError, match="'head' once, found it twice"):
+    search_space.SearchSpace.from_json(
+      '{"head": {"values": ["a"]}, "head": {"values": ["b"]}}', _TYPES
+    )

@@ -1,0 +1,270 @@
+"""Tests of the classifier that protects users."""
+
+import dataclasses
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from sklearn import base
+
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
+from tff_fedemb.features import classifier
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import feature_covariance
+from tff_fedemb.features import least_squares
+from tff_fedemb.features import newton
+from tff_fedemb.features import sgd
+from tff_fedemb.features.federated import classifier as federated_classifier
+from tff_fedemb.features.federated import rounds as federated_rounds
+
+_NUM_CLASSES, _DIM, _NUM_EXAMPLES = 3, 4, 12
+_TARGET = {"epsilon": 2.0, "delta": 1e-3}
+_OPTIONS = {"num_classes": _NUM_CLASSES, "clip_norm": 1.5}
+
+
+def _draw_examples() -> tuple[np.ndarray, np.ndarray]:
+  """Some features longer than the clip norm, others shorter."""
+  generator = np.random.default_rng(1)
+  labels = np.arange(_NUM_EXAMPLES) % _NUM_CLASSES
+  features = generator.normal(scale=0.7, size=[_NUM_EXAMPLES, _DIM])
+  features[:, :_NUM_CLASSES] += np.eye(_NUM_CLASSES)[labels]
+  return features, labels
+
+
+_FEATURES, _LABELS = _draw_examples()
+_ONE_EACH = np.arange(_NUM_EXAMPLES)
+_METHODS = {
+  "least_squares": least_squares.LeastSquares(regularization=0.7),
+  "feature_covariance": feature_covariance.FeatureCovariance(
+    steps=3,
+    regularization=0.7,
+    learning_rate=0.8,
+    momentum=0.5,
+    gradient_clip_norm=0.6,
+    loss="sigmoid",
+  ),
+  "sgd": sgd.Sgd(steps=3, learning_rate=0.5, gradient_clip_norm=0.6),
+}
+
+
+_THREE_EACH = np.array(list("badcbadcbadc"))
+
+
+def _fit_federated(method, users, **options):
+  return federated_classifier.FederatedFeatureClassifier(
+    method, **{"epsilon": math.inf, **_OPTIONS, **options}
+  ).fit(_FEATURES, _LABELS, users)
+
+
+def _fit_central(method, **options):
+  return classifier.FeatureClassifier(
+    method, **{"epsilon": math.inf, **_OPTIONS, **options}
+  ).fit(_FEATURES, _LABELS)
+
+
+def _assert_same(found, expected):
+  assert np.abs(expected.coef_).max() > 0.1
+  np.testing.assert_allclose(found.coef_, expected.coef_, atol=1e-5)
+  np.testing.assert_array_equal(
+    found.predict(_FEATURES), expected.predict(_FEATURES)
+  )
+  assert found.score(_FEATURES, _LABELS) == expected.score(_FEATURES, _LABELS)
+
+
+@pytest.fixture(name="without_noise")
+def _without_noise(monkeypatch):
+  """Fits that plan noise, and report it, but add none."""
+
+  def create_aggregator(self, name):
+    del name
+    return registry.create_mechanism(
+      "clip_only",
+      mechanism.AggregatorConfig(
+        clients_per_round=float(len(self.clients.client_ids))
+      ),
+    ).factory
+
+  monkeypatch.setattr(
+    federated_rounds.Rounds, "create_aggregator", create_aggregator
+  )
+
+
+def _check_report(report, releases):
+  """Checks what a fit says that it published.
+
+  Args:
+    report: Of a fit with the target `_TARGET`.
+    releases: Names and counts.
+  """
+  assert report.unit == "user"
+  assert report.neighboring_relation == "add or remove one user"
+  assert any("number of users" in line for line in report.assumptions)
+  assert [(r["name"], r["count"]) for r in report.releases] == releases
+  accountant = dp_accounting.pld.PLDAccountant()
+  for release in report.releases:
+    assert release["sampling_probability"] == 1.0
+    event = dp_accounting.GaussianDpEvent(release["noise_multiplier"])
+    assert release["event"] == repr(event)
+    accountant.compose(event, release["count"])
+  epsilon = accountant.get_epsilon(1e-3)
+  assert report.epsilon == pytest.approx(epsilon, rel=1e-3)
+  assert 1.99 < report.epsilon <= 2
+
+
+def test_least_squares(without_noise):
+  """One round, and the defaults are those of its noise."""
+  method = least_squares.LeastSquares()
+  found = _fit_federated(
+    method,
+    _ONE_EACH,
+    scaling="unit_norm",
+    example_weighting="mean",
+    split={"covariance": 1.0, "class_sum": 4.0},
+    **_TARGET,
+  )
+  _check_report(found.report_, [("statistics", 1)])
+  regularization = found.report_.hyperparameters["regularization"]
+  # A fifth of the budget is the covariance's.
+  stddev = found.report_.releases[0]["noise_multiplier"] * math.sqrt(5)
+  size = examples_lib.ProblemSize(
+    _NUM_EXAMPLES, _DIM, _NUM_CLASSES, _OPTIONS["clip_norm"]
+  )
+  resolved = method.resolve(
+    size, {"covariance": stddev, "class_sum": stddev / 2}
+  )
+  assert regularization == pytest.approx(resolved.regularization)
+  _assert_same(
+    found,
+    _fit_central(
+      least_squares.LeastSquares(regularization=regularization),
+      scaling="unit_norm",
+    ),
+  )
+
+
+def test_feature_covariance(without_noise):
+  """A round, and one for each step."""
+  method = _METHODS["feature_covariance"]
+  found = _fit_federated(method, _ONE_EACH, **_TARGET)
+  _check_report(found.report_, [("covariance", 1), ("gradient", 3)])
+  _assert_same(found, _fit_central(method))
+  assert found.report_.hyperparameters == {
+    **method.hyperparameters(),
+    "example_weighting": "sum",
+    "user_clip_norm": 1.0,
+  }
+  assert found.report_.to_json()["epsilon"] == found.report_.epsilon
+
+
+def test_sgd():
+  """Steps are of the gradient over what users count for at most."""
+  method = _METHODS["sgd"]
+  found = _fit_federated(
+    dataclasses.replace(method, learning_rate=4 * method.learning_rate),
+    _ONE_EACH,
+    example_weighting="sum",
+    user_clip_norm=4.0,
+  )
+  _assert_same(found, _fit_central(method))
+  assert found.report_.epsilon == math.inf
+  assert [r["count"] for r in found.report_.releases] == [3]
+  assert "NonPrivate" in found.report_.releases[0]["event"]
+
+
+def test_noise_of_gradients():
+  """It is all there is in a step, where all features are zeros.
+
+  False alarms: five standard errors, 1.6 % each.
+  """
+  num_classes, dim, num_users = 31, 60, 3
+  found = federated_classifier.FederatedFeatureClassifier(
+    sgd.Sgd(steps=1, learning_rate=0.7, momentum=0.0, gradient_clip_norm=0.3),
+    num_classes=num_classes,
+    clip_norm=2.0,
+    example_weighting="sum",
+    user_clip_norm=4.0,
+    **_TARGET,
+  ).fit(
+    np.zeros([2 * num_users, dim]),
+    np.zeros([2 * num_users], np.int64),
+    np.arange(2 * num_users) % num_users,
+  )
+  # A user sends 4 gradients of norm 0.3 at most, and counts for as many.
+  noise_multiplier = found.report_.releases[0]["noise_multiplier"]
+  assert found.coef_.std() == pytest.approx(
+    0.7 * noise_multiplier * 4 * 0.3 / (4 * num_users), rel=0.082
+  )
+
+
+def test_runtime_of_tff():
+  """Also several examples a user: their sums, if not clipped, are pooled."""
+  method = _METHODS["feature_covariance"]
+  found = _fit_federated(
+    method,
+    _THREE_EACH,
+    runtime="tff",
+    example_weighting="sum",
+    user_clip_norm=3.0,
+  )
+  _assert_same(found, _fit_central(method))
+
+
+@pytest.mark.parametrize(
+  ("method", "message"),
+  [
+    (newton.Newton(), "method must be one of"),
+    ("sgd", "method must be one of"),
+    (least_squares.LeastSquares(covariance="per_class"), "covariance must"),
+    (sgd.Sgd(batch_size=4), "batch_size must not"),
+    (
+      feature_covariance.FeatureCovariance(batch_size=4.0),
+      "batch_size must not",
+    ),
+  ],
+)
+def test_refuses_methods(method, message):
+  with pytest.raises(ValueError, match=message):
+    _fit_federated(method, _ONE_EACH)
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"example_weighting": "max"}, "example_weighting must be"),
+    ({"user_clip_norm": 0.0}, "user_clip_norm must be positive"),
+    (
+      {"user_clip_norm": 1.5, "example_weighting": "mean"},
+      "user_clip_norm must be at most 1",
+    ),
+    ({"runtime": "here"}, "runtime must be one of"),
+    ({"epsilon": 0.0}, "epsilon must be"),
+    ({"epsilon": 1.0}, "delta must be given"),
+    ({"split": {"gradient": 1.0}}, "split must name"),
+    ({"clip_norm": -1.0}, "clip_norm must be"),
+    ({"num_classes": 2}, "labels must be"),
+  ],
+)
+def test_refuses_options(options, message):
+  with pytest.raises(ValueError, match=message):
+    _fit_federated(_METHODS["least_squares"], _ONE_EACH, **options)
+
+
+def test_refuses_data():
+  with pytest.raises(ValueError, match="users must be"):
+    _fit_federated(_METHODS["sgd"], _ONE_EACH[:-1])
+  features = _FEATURES.copy()
+  features[3, 0] = np.nan
+  with pytest.raises(ValueError, match="features must be finite"):
+    federated_classifier.FederatedFeatureClassifier(
+      _METHODS["sgd"], epsilon=math.inf, **_OPTIONS
+    ).fit(features, _LABELS, _ONE_EACH)
+
+
+def test_parameters_are_those_of_scikit_learn():
+  created = federated_classifier.FederatedFeatureClassifier(
+    _METHODS["sgd"], num_classes=3, user_clip_norm=0.5, **_TARGET
+  )
+  assert base.clone(created).get_params() == created.get_params()
+  assert created.get_params()["user_clip_norm"] == 0.5

@@ -1,0 +1,193 @@
+"""Tests of what a client adds up."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import losses
+from tff_fedemb.features import symmetric
+from tff_fedemb.features.federated import methods as federated_methods
+from tff_fedemb.features.federated import statistics as federated_statistics
+
+_DIM, _NUM_CLASSES, _CLIP_NORM = 4, 3, 1.5
+_OPTIONS = {"dim": _DIM, "num_classes": _NUM_CLASSES, "clip_norm": _CLIP_NORM}
+
+
+def _draw(num_examples: int, scale: float = 1.0):
+  generator = np.random.default_rng(num_examples)
+  features = scale * generator.normal(size=[num_examples, _DIM])
+  labels = generator.integers(0, _NUM_CLASSES, num_examples)
+  return features.astype(np.float32), labels
+
+
+def _norm(tensors) -> float:
+  return float(tf.linalg.global_norm([tf.cast(t, tf.float64) for t in tensors]))
+
+
+def test_by_hand():
+  """Two examples, the longer one clipped from 4 to 2, shares 0.36 and 0.64."""
+  config = federated_statistics.StatisticsConfig(
+    dim=2,
+    num_classes=2,
+    clip_norm=2.0,
+    covariance_share=0.36,
+    example_weighting="sum",
+  )
+  features = tf.constant([[4.0, 0.0], [1.0, 1.0]])
+  labels = tf.constant([1, 0], tf.int64)
+  moments, class_sums = config.add_up(features, labels)
+  # In units of C = 2: (1, 0) and (0.5, 0.5).
+  expected = [0.6 * 1.25, 0.6 * 0.25 * np.sqrt(2.0), 0.6 * 0.25]
+  np.testing.assert_allclose(moments, expected, rtol=1e-6)
+  np.testing.assert_allclose(class_sums, [[0.4, 0.4], [0.8, 0.0]], rtol=1e-6)
+  assert config.shapes == (moments.shape, class_sums.shape)
+  means = dataclasses.replace(config, example_weighting="mean")
+  for mean, total in zip(
+    means.add_up(features, labels), (moments, class_sums), strict=True
+  ):
+    np.testing.assert_allclose(mean, total / 2)
+  covariance, sums = config.restore([moments / 5, class_sums / 5], 5)
+  np.testing.assert_allclose(covariance, [[5, 1], [1, 1]], rtol=1e-6)
+  np.testing.assert_allclose(sums, [[1, 1], [2, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scaling", examples_lib.SCALINGS)
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_features_are_clipped_as_in_central_fits(scaling, scale):
+  features, _ = _draw(9, scale)
+  features[3] = 0.0
+  config = federated_statistics.ClientConfig(**_OPTIONS, scaling=scaling)
+  expected = examples_lib.clip_rows(features, _CLIP_NORM, scaling=scaling)
+  np.testing.assert_allclose(
+    config.scale(tf.constant(features)), expected / _CLIP_NORM, rtol=1e-5
+  )
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 1e30])
+@pytest.mark.parametrize("num_examples", [0, 1, 50])
+def test_means_are_within_one(num_examples, scale, share):
+  features, labels = map(tf.constant, _draw(num_examples, scale))
+  config = federated_statistics.StatisticsConfig(
+    **_OPTIONS, covariance_share=share
+  )
+  sent = config.add_up(features, labels)
+  assert len(sent) == (1 if share == 1 else 2)
+  norm = _norm(sent)
+  assert norm <= 1 + 1e-6
+  if not num_examples:
+    assert norm == 0
+  elif num_examples == 1 and scale == 1e30:
+    assert norm == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("weighting", federated_methods.EXAMPLE_WEIGHTINGS)
+def test_statistics_are_those_of_central_fits(weighting):
+  features, labels = _draw(40)
+  config = federated_statistics.StatisticsConfig(
+    **_OPTIONS, covariance_share=0.3, example_weighting=weighting
+  )
+  moments, class_sums = config.add_up(tf.constant(features), labels)
+  clipped = examples_lib.clip_rows(features, _CLIP_NORM)
+  weight = 1 if weighting == "sum" else 1 / 40
+  np.testing.assert_allclose(
+    moments,
+    weight * np.sqrt(0.3) * symmetric.pack(clipped.T @ clipped) / _CLIP_NORM**2,
+    rtol=1e-4,
+    atol=1e-6,
+  )
+  expected = [clipped[labels == k].sum(axis=0) for k in range(_NUM_CLASSES)]
+  np.testing.assert_allclose(
+    class_sums,
+    weight * np.sqrt(0.7) * np.array(expected) / _CLIP_NORM,
+    rtol=1e-4,
+    atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize("weighting", federated_methods.EXAMPLE_WEIGHTINGS)
+@pytest.mark.parametrize("loss", losses.LOSSES)
+def test_gradients_are_those_of_central_fits(loss, weighting):
+  features, labels = _draw(40)
+  weights = np.random.default_rng(0).normal(size=[_NUM_CLASSES, _DIM])
+  weights = weights.astype(np.float32)
+  config = federated_statistics.GradientConfig(
+    **_OPTIONS,
+    loss=loss,
+    gradient_clip_norm=0.6,
+    example_weighting=weighting,
+  )
+  gradient, loss_sum, num_correct = config.add_up(
+    tf.constant(weights), tf.constant(features), labels
+  )
+  clipped = examples_lib.clip_rows(features, _CLIP_NORM)
+  expected = losses.clipped_gradient(
+    weights, clipped, labels, loss=loss, clip_norm=0.6
+  )
+  np.testing.assert_allclose(
+    gradient,
+    expected / 0.6 / (1 if weighting == "sum" else 40),
+    rtol=1e-4,
+    atol=1e-6,
+  )
+  if weighting == "mean":
+    assert _norm([gradient]) <= 1
+  logits = clipped @ weights.T
+  assert num_correct == np.sum(logits.argmax(axis=1) == labels)
+  probabilities = losses.probabilities(logits, loss)
+  likelihoods = np.where(
+    np.eye(_NUM_CLASSES)[labels] == 1,
+    probabilities,
+    1 if loss == "softmax" else 1 - probabilities,
+  )
+  np.testing.assert_allclose(loss_sum, -np.log(likelihoods).sum(), rtol=1e-5)
+
+
+def test_nobody_has_no_gradient():
+  config = federated_statistics.GradientConfig(**_OPTIONS)
+  features, labels = map(tf.constant, _draw(0))
+  weights = tf.ones([_NUM_CLASSES, _DIM])
+  gradient, loss_sum, num_correct = config.add_up(weights, features, labels)
+  np.testing.assert_array_equal(gradient, np.zeros([_NUM_CLASSES, _DIM]))
+  assert (loss_sum, num_correct) == (0.0, 0)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_is_seen_in_the_norm(number):
+  """So that the process sends zeros in its place."""
+  features, labels = _draw(5)
+  features[2, 1] = number
+  config = federated_statistics.StatisticsConfig(
+    **_OPTIONS, covariance_share=0.5
+  )
+  assert not np.isfinite(_norm(config.add_up(tf.constant(features), labels)))
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"dim": 0}, "dim must be"),
+    ({"num_classes": 1}, "num_classes must be"),
+    ({"clip_norm": 0.0}, "clip_norm must be"),
+    ({"scaling": "none"}, "scaling must be"),
+    ({"example_weighting": "max"}, "example_weighting must be"),
+    ({"covariance_share": 0.0}, "covariance_share must be"),
+    ({"covariance_share": 1.1}, "covariance_share must be"),
+  ],
+)
+def test_refuses(options, message):
+  with pytest.raises(ValueError, match=message):
+    federated_statistics.StatisticsConfig(**{**_OPTIONS, **options})
+  if "covariance_share" not in options:
+    with pytest.raises(ValueError, match=message):
+      federated_statistics.GradientConfig(**{**_OPTIONS, **options})
+
+
+def test_refuses_gradients():
+  with pytest.raises(ValueError, match="loss must be"):
+    federated_statistics.GradientConfig(**_OPTIONS, loss="hinge")
+  with pytest.raises(ValueError, match="gradient_clip_norm must be"):
+    federated_statistics.GradientConfig(**_OPTIONS, gradient_clip_norm=-1.0)

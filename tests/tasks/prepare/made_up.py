@@ -1,0 +1,153 @@
+"""Made-up downloads in the layouts of their publishers."""
+
+import csv
+import hashlib
+import io
+import os
+import pathlib
+import tarfile
+
+import numpy as np
+from PIL import Image
+import tensorflow as tf
+
+# Two users, whose images lie in both tars and in another order than the table.
+GLD_TRAIN = (
+  ("17", "ab0", 2),
+  ("9", "cd1", 0),
+  ("17", "ef2", 1),
+  ("17", "ab3", 2),
+  ("9", "ab0", 2),
+)
+GLD_TEST = (("cd4", 0), ("ef5", 1))
+GLD_TARS = {
+  "images_000.tar": ("ef5", "ab3", "zz9", "cd1"),
+  "images_007.tar": ("ef2", "cd4", "ab0"),
+}
+INATURALIST_TRAIN = (
+  ("o1", "g5", "a1", 3),
+  ("o2", "NA", "b2", 4),
+  ("o1", "g5", "c3", 3),
+  ("o2", "g6", "d4", 0),
+)
+INATURALIST_TEST = (("e5", 3), ("f6", 4))
+
+
+def create_jpeg(name: str, *, side: int = 24) -> bytes:
+  """An image that follows from its name."""
+  seed = int.from_bytes(hashlib.md5(name.encode()).digest()[:4], "big")
+  pixels = np.random.default_rng(seed).integers(0, 256, (side, side + 7, 3))
+  content = io.BytesIO()
+  Image.fromarray(pixels.astype(np.uint8)).save(content, "JPEG")
+  return content.getvalue()
+
+
+def write_table(path, columns, rows):
+  """Writes a CSV file, with a column that nobody asks for."""
+  with path.open("w", newline="") as file:
+    writer = csv.writer(file)
+    writer.writerow([*columns, "label"])
+    writer.writerows([*row, 0] for row in rows)
+
+
+def write_tar(path, contents, mode="w"):
+  """Writes a tar of files and their folders."""
+  with tarfile.open(path, mode) as archive:
+    for name, content in contents.items():
+      folder = tarfile.TarInfo(os.path.dirname(name))
+      folder.type = tarfile.DIRTYPE
+      archive.addfile(folder)
+      member = tarfile.TarInfo(name)
+      member.size = len(content)
+      archive.addfile(member, io.BytesIO(content))
+
+
+def write_md5(path):
+  """Writes the checksum of a tar beside it, as the publishers of GLD do."""
+  digits = hashlib.md5(path.read_bytes()).hexdigest()
+  path.with_name(f"md5.{path.stem}.txt").write_text(f"{digits}  {path.name}\n")
+
+
+def write_gld(folder, *, variant="gld160k", images=None):
+  """Writes what a user downloads; `images` replaces contents by id."""
+  images = images or {}
+  folder.mkdir(parents=True, exist_ok=True)
+  names = {
+    "gld160k": ("federated_train.csv", "test.csv"),
+    "gld23k": ("mini_gld_train_split.csv", "mini_gld_test.csv"),
+  }[variant]
+  write_table(folder / names[0], ("user_id", "image_id", "class"), GLD_TRAIN)
+  write_table(folder / names[1], ("image_id", "class"), GLD_TEST)
+  for name, ids in GLD_TARS.items():
+    contents = {
+      "/".join([*i, f"{i}.jpg"]): images.get(i, create_jpeg(i)) for i in ids
+    }
+    write_tar(folder / name, contents)
+    write_md5(folder / name)
+  return [folder / name for name in names]
+
+
+def write_inaturalist(folder, *, archived):
+  """Writes what a user downloads; two images are in the archive of tests."""
+  folder.mkdir(parents=True)
+  write_table(
+    folder / "iNaturalist_train.csv",
+    ("user_120k", "geo_1k", "image_id", "class"),
+    INATURALIST_TRAIN,
+  )
+  write_table(
+    folder / "iNaturalist_test.csv", ("image_id", "class"), INATURALIST_TEST
+  )
+  first = {
+    f"train_val_images/Aves/A b/{i}.jpg": create_jpeg(i)
+    for i in ("d4", "xx", "c3", "b2", "e5")
+  }
+  first["train_val_images/Aves/A b/._d4.jpg"] = b"what macOS adds"
+  second = {f"test2017/{i}.jpg": create_jpeg(i) for i in ("f6", "a1")}
+  for name, contents in (
+    ("train_val_images.tar.gz", first),
+    ("test2017.tar.gz", second),
+  ):
+    if archived:
+      write_tar(folder / name, contents, "w:gz")
+    else:
+      for path, content in contents.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+  return folder / "iNaturalist_train.csv", folder / "iNaturalist_test.csv"
+
+
+def md5_of(folder):
+  """Checksums of the files in a folder, by name."""
+  return {
+    path.name: hashlib.md5(path.read_bytes()).hexdigest()
+    for path in folder.iterdir()
+    if path.is_file()
+  }
+
+
+def read_files(folder):
+  """Contents of all files, by their names below the folder."""
+  folder = pathlib.Path(folder)
+  return {
+    os.fspath(path.relative_to(folder)): path.read_bytes()
+    for path in sorted(folder.rglob("*"))
+    if path.is_file()
+  }
+
+
+def read_records(folder):
+  """Features of all records, by the names of the TFRecord files."""
+  return {
+    name: [
+      sorted(
+        (key, list(value.bytes_list.value), list(value.int64_list.value))
+        for key, value in tf.train.Example.FromString(
+          record.numpy()
+        ).features.feature.items()
+      )
+      for record in tf.data.TFRecordDataset(os.path.join(folder, name))
+    ]
+    for name in read_files(folder)
+    if not name.endswith(".json")
+  }

@@ -1,0 +1,86 @@
+"""Tests of the configuration, and of failures as users see them."""
+
+import collections
+import errno
+import os
+
+import pytest
+
+from experiments import command_line
+from tasks.prepare import preparing
+from tests.tasks.prepare import made_up
+from tff_fedemb.data import tfrecord_writing
+
+_Usage = collections.namedtuple("_Usage", ["free"])
+
+
+def _config(tmp_path, **options):
+  return preparing.PreparationConfig(
+    **{
+      "task": "gld",
+      "source_dir": os.fspath(tmp_path),
+      "output_dir": os.fspath(tmp_path / "output"),
+      **options,
+    }
+  )
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"task": None}, "^task must be one of digiface, gld, inaturalist"),
+    ({"task": "emnist"}, "^task must be one of .* found 'emnist'"),
+    ({"source_dir": None}, "^source_dir must be"),
+    ({"source_dir": "/absent"}, "^source_dir must be .* found '/absent'"),
+    ({"output_dir": None}, "^output_dir must be given"),
+    ({"output_dir": __file__}, "^output_dir must be a folder"),
+    ({"variant": "gld1k"}, "^variant must be one of gld23k, gld160k for"),
+    ({"variant": "all", "task": "digiface"}, "^variant must not be given"),
+    ({"on_bad_example": "ask"}, "^on_bad_example must be one of"),
+  ],
+)
+def test_bad_option(tmp_path, options, message):
+  with pytest.raises(ValueError, match=message):
+    _config(tmp_path, **options)
+
+
+def test_digiface_needs_no_output(tmp_path):
+  config = _config(tmp_path, task="digiface", output_dir=None)
+  with pytest.raises(command_line.UsageError, match="must hold some of"):
+    preparing.execute(config)
+
+
+def test_inaturalist_without_tables(tmp_path):
+  with pytest.raises(command_line.UsageError, match=r"iNaturalist_train\.csv"):
+    preparing.execute(_config(tmp_path, task="inaturalist"))
+
+
+def test_disk_that_is_too_small(tmp_path):
+  made_up.write_gld(tmp_path)
+  with pytest.raises(command_line.UsageError, match=r"found 5 B\.$"):
+    preparing.execute(_config(tmp_path), disk_usage=lambda path: _Usage(5))
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])
+def test_disk_that_fails(tmp_path, monkeypatch, code):
+  made_up.write_gld(tmp_path)
+
+  def fail(path, records):
+    del records  # Unused.
+    raise OSError(code, os.strerror(code), os.fspath(path))
+
+  with monkeypatch.context() as patch:
+    patch.setattr(tfrecord_writing, "write_records", fail)
+    with pytest.raises(command_line.UsageError) as caught:
+      preparing.execute(_config(tmp_path))
+  assert os.strerror(code) in str(caught.value)
+  assert "train/17" in str(caught.value)
+  preparing.execute(_config(tmp_path))
+  assert (tmp_path / "output" / "gld160k" / "test.tfRecord").exists()
+
+
+def test_bug_is_no_usage_error(tmp_path, monkeypatch):
+  made_up.write_gld(tmp_path)
+  monkeypatch.setattr(tfrecord_writing, "write_records", None)
+  with pytest.raises(TypeError):
+    preparing.execute(_config(tmp_path))

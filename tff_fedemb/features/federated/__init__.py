@@ -1,0 +1,1 @@
+"""Private classifiers on features, for each user: federated computations."""

@@ -1,0 +1,1 @@
+"""Pictures of figures, of privacy and of utility."""
