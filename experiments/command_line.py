@@ -11,12 +11,15 @@ import re
 import select
 import signal
 import sys
+from typing import NoReturn
 import warnings
 
 from absl import app
 from absl import flags
 from absl import logging
 
+from experiments import config_flags
+from tff_fedemb import errors
 from tff_fedemb.runtime import worker_process
 
 # All of these take effect only before TensorFlow is imported. Its C++ log tells
@@ -93,6 +96,12 @@ def _exit_if_nobody_reads() -> None:
     sys.exit(128 + signal.SIGPIPE)
 
 
+def _fail(error: Exception) -> NoReturn:
+  """Ends the program with one line."""
+  print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+  sys.exit(1)
+
+
 def run(
   main: Callable[..., None],
   *,
@@ -117,9 +126,10 @@ def run(
       main(*_find_command(arguments[1:], commands))
       # Now, so that a reader who is gone is noticed here.
       sys.stdout.flush()
-    except UsageError as error:
-      print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-      sys.exit(1)
+    except errors.FieldError as error:
+      _fail(error.renamed(config_flags.flag_name(error.name)))
+    except (UsageError, errors.DataError) as error:
+      _fail(error)
     except BrokenPipeError:
       _exit_if_nobody_reads()
       raise

@@ -7,8 +7,8 @@ import functools
 import numpy as np
 
 from experiments import command_line
+from tff_fedemb import checks
 from tff_fedemb.features import feature_files
-from tff_fedemb.privacy import checks
 
 
 @dataclasses.dataclass(frozen=True)

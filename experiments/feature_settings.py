@@ -11,12 +11,12 @@ import types
 import typing
 
 from experiments import command_line
+from tff_fedemb import checks
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
 from tff_fedemb.features.federated import methods as federated_methods
-from tff_fedemb.privacy import checks
 
 _KINDS = {
   int: "an integer",

@@ -20,11 +20,11 @@ from experiments import feature_problems
 from experiments import feature_runs
 from experiments import feature_settings
 from experiments import output_files
+from tff_fedemb import checks
 from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.plots import accuracy_plots
 from tff_fedemb.plots import privacy_plots
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import report as report_lib
 
 NOT_COVERED = (

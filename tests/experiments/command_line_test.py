@@ -14,7 +14,7 @@ def _start(main):
     [
       sys.executable,
       "-c",
-      f"from binaries import command_line\ncommand_line.run({main})",
+      f"from experiments import command_line\ncommand_line.run({main})",
     ],
     cwd=_REPOSITORY,
     stdout=subprocess.PIPE,

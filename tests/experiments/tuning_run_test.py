@@ -419,7 +419,7 @@ def test_number_of_trials_is_drawn_from_the_generator(tmp_path):
 # Runs one trial of a script, as `tune` does.
 _PROGRAM = """
 import sys
-from binaries import command_line, search_space, tuning_run
+from experiments import command_line, search_space, tuning_run
 from tff_fedemb.privacy import tuning
 import numpy as np
 

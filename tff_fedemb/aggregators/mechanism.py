@@ -6,6 +6,7 @@ import math
 import dp_accounting
 import tensorflow_federated as tff
 
+from tff_fedemb import checks
 from tff_fedemb.strategies import strategy as strategy_lib
 
 
@@ -61,7 +62,7 @@ class AggregatorConfig:
       value = getattr(self, name)
       if value is not None and not 0.0 < value < math.inf:
         raise ValueError(f"{name} must be positive, found {value}.")
-    strategy_lib.check_noise_multiplier(self.noise_multiplier)
+    checks.check_noise_multiplier(self.noise_multiplier)
     for name in (
       "rounds",
       "min_separation",

@@ -15,8 +15,8 @@ import types
 
 import dp_accounting
 
+from tff_fedemb import checks
 from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import gaussian_accountant
 

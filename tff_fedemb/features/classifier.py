@@ -10,11 +10,11 @@ import numpy as np
 from sklearn import base
 from sklearn.utils import validation
 
+from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import report
 
 UNIT = "example"

@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from tff_fedemb.privacy import checks
+from tff_fedemb import checks
 
 # How the norm of a feature vector is bounded.
 SCALINGS = ("clip", "unit_norm")

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
-from tff_fedemb.privacy import checks
 
 GRADIENT = "gradient"
 OPTIMIZERS = ("momentum", "adam")

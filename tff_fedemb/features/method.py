@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import noise
-from tff_fedemb.privacy import checks
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,13 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import noise
-from tff_fedemb.privacy import checks
 
 # Of float64, 256 MB.
 _NUMBERS_OF_HESSIANS = 2**25

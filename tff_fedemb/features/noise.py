@@ -11,8 +11,8 @@ from typing import Any
 import dp_accounting
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
-from tff_fedemb.privacy import checks
 
 
 class Release:

@@ -25,8 +25,8 @@ from typing import Any
 
 import dp_accounting
 
+from tff_fedemb import checks
 from tff_fedemb.data import participation as samplers
-from tff_fedemb.privacy import checks
 
 USER = "user"
 # Of the reading that counts one clip norm where a user can cause two.

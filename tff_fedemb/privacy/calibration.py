@@ -7,10 +7,10 @@ target holds for what is found: it is the whole account's epsilon.
 import dataclasses
 from typing import Any
 
+from tff_fedemb import checks
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import calibration_search
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib

@@ -17,12 +17,12 @@ import dp_accounting
 import numpy as np
 from scipy import optimize
 
+from tff_fedemb import checks
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.strategies import strategy as strategy_lib
 
 MAX_NUM_USERS = 10**12
-_NOISE_MULTIPLIERS = (1e-3, strategy_lib.MAX_NOISE_MULTIPLIER)
+_NOISE_MULTIPLIERS = (1e-3, checks.MAX_NOISE_MULTIPLIER)
 DIGITS = 5
 
 _ALL_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
@@ -193,8 +193,8 @@ class Search:
     clients_per_noise = (
       participation.users_per_round / unit / self._plan.noise_multiplier
     )
-    low = strategy_lib.MIN_NOISE_MULTIPLIER * clients_per_noise
-    high = strategy_lib.MAX_NOISE_MULTIPLIER * clients_per_noise
+    low = checks.MIN_NOISE_MULTIPLIER * clients_per_noise
+    high = checks.MAX_NOISE_MULTIPLIER * clients_per_noise
     return (
       max(math.ceil(low), 1),
       min(math.floor(high), participation.num_users // unit),

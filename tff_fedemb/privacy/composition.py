@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import dp_accounting
 
+from tff_fedemb import checks
 from tff_fedemb.privacy import accounting
-from tff_fedemb.privacy import checks
 from tff_fedemb.strategies import strategy as strategy_lib
 
 # A mechanism's event of one round, and the number of such rounds.

@@ -11,9 +11,9 @@ import math
 
 import dp_accounting
 
+from tff_fedemb import checks
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import cache
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 

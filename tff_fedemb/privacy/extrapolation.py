@@ -16,8 +16,8 @@ import dataclasses
 import math
 from typing import Any
 
+from tff_fedemb import checks
 from tff_fedemb.privacy import accounting
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report

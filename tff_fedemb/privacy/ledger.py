@@ -11,10 +11,10 @@ from typing import Any
 
 import dp_accounting
 
+from tff_fedemb import checks
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import accounting
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib

@@ -12,9 +12,9 @@ from typing import Any
 
 import dp_accounting
 
+from tff_fedemb import checks
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import cache
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation

@@ -11,9 +11,9 @@ import math
 from scipy import special
 from scipy import stats
 
+from tff_fedemb import checks
 from tff_fedemb.data import participation_check
 from tff_fedemb.privacy import accounting
-from tff_fedemb.privacy import checks
 
 # Chance that one of the checks refuses honest sampling. Far below any delta
 # that is in use.

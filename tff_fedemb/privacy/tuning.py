@@ -19,8 +19,8 @@ import numpy as np
 from scipy import optimize
 from scipy import stats
 
+from tff_fedemb import checks
 from tff_fedemb.privacy import accounting
-from tff_fedemb.privacy import checks
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib

@@ -20,11 +20,6 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
-# Noise multipliers, other than 0 for none, that arithmetic can be done with:
-# their squares and exponentials of these have to be numbers.
-MIN_NOISE_MULTIPLIER = 1e-6
-MAX_NOISE_MULTIPLIER = 1e6
-
 
 class Strategy(abc.ABC):
   """The matrix C of a matrix factorisation, for any number of rounds.
@@ -157,25 +152,6 @@ class CorrelatedGaussianDpEvent(dp_accounting.DpEvent):
 
   noise_multiplier: float
   strategy: Strategy
-
-
-def check_noise_multiplier(noise_multiplier: float) -> None:
-  """Refuses noise that could not be accounted for.
-
-  Args:
-    noise_multiplier: Standard deviation over the clip norm.
-
-  Raises:
-    ValueError: If it is neither 0 nor in [`MIN_NOISE_MULTIPLIER`,
-      `MAX_NOISE_MULTIPLIER`].
-  """
-  if noise_multiplier != 0 and not (
-    MIN_NOISE_MULTIPLIER <= noise_multiplier <= MAX_NOISE_MULTIPLIER
-  ):
-    raise ValueError(
-      f"noise_multiplier must be 0 or in [{MIN_NOISE_MULTIPLIER:g},"
-      f" {MAX_NOISE_MULTIPLIER:g}], found {noise_multiplier!r}."
-    )
 
 
 def check_schedule(

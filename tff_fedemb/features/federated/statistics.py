@@ -15,12 +15,12 @@ import math
 import numpy as np
 import tensorflow as tf
 
+from tff_fedemb import checks
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
 from tff_fedemb.features import method
 from tff_fedemb.features import symmetric
 from tff_fedemb.features.federated import methods as federated_methods
-from tff_fedemb.privacy import checks
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tff_fedemb.privacy import checks
+from tff_fedemb import checks
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 1e-6, 1.28, 1e6])

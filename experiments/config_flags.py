@@ -1,0 +1,186 @@
+"""Flags made from configurations, and configurations made from flags.
+
+Each field of a `tff_fedemb.config.Config` becomes a flag of its name, type,
+default and documentation. Where one of several configurations is chosen by name
+(an aggregator, a way to take part), the fields of all of them become flags that
+are not given unless the user gives them.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+from typing import Generic
+from typing import TypeVar
+
+from absl import flags
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+
+# The flags are those of the module that calls `define`.
+flags.disclaim_key_flags()
+
+_ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
+
+_DEFINE = {
+  bool: flags.DEFINE_bool,
+  int: flags.DEFINE_integer,
+  float: flags.DEFINE_float,
+  str: flags.DEFINE_string,
+  tuple: flags.DEFINE_list,
+}
+# Flags by the name of the field that they set, where the two differ.
+_FLAG_OF_FIELD: dict[str, str] = {}
+
+
+def flag_name(field: str) -> str:
+  """What the user types for a field, `--clip_norm`; the field if no flag."""
+  for name in (_FLAG_OF_FIELD.get(field, field), field):
+    if name in flags.FLAGS:
+      return f"--{name}"
+  return field
+
+
+def _define(spec: config_lib.FieldSpec, name: str, default: Any, text: str):
+  if spec.choices is not None:
+    text = f"{text.rstrip('.')}: {', '.join(sorted(spec.choices))}."
+  if name != spec.name:
+    _FLAG_OF_FIELD[spec.name] = name
+  _DEFINE[spec.type](name, default, text)
+
+
+def _value(spec: config_lib.FieldSpec, name: str) -> Any:
+  value = flags.FLAGS[name].value
+  return tuple(value) if spec.type is tuple and value is not None else value
+
+
+def _create(config_class, values, flag_of):
+  try:
+    return config_class(**values)
+  except errors.FieldError as error:
+    if error.name not in flag_of:
+      raise
+    raise error.renamed(f"--{flag_of[error.name]}") from error
+
+
+class ConfigFlags(Generic[_ConfigT]):
+  """The flags of one configuration."""
+
+  def __init__(
+    self,
+    config_class: type[_ConfigT],
+    *,
+    rename: Mapping[str, str] | None = None,
+    skip: tuple[str, ...] = (),
+    defaults: Mapping[str, Any] | None = None,
+  ):
+    """Defines the flags, as flags of the calling module.
+
+    Args:
+      config_class: The configuration.
+      rename: Flags by the names of fields, where the two differ.
+      skip: Fields of which there is no flag.
+      defaults: Defaults of flags by fields, where they are not the field's.
+    """
+    self._class = config_class
+    rename, defaults = rename or {}, defaults or {}
+    self._specs = {
+      rename.get(spec.name, spec.name): spec
+      for spec in config_lib.specs(config_class)
+      if spec.name not in skip and spec.type is not object
+    }
+    for name, spec in self._specs.items():
+      default = defaults.get(spec.name, spec.default)
+      if default is dataclasses.MISSING:
+        default = None
+      _define(spec, name, default, spec.documentation)
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """Names of the flags."""
+    return tuple(self._specs)
+
+  def create(self, **others: Any) -> _ConfigT:
+    """Creates the configuration that the flags describe.
+
+    Args:
+      **others: Fields that are not flags, or that are to be set in their place.
+
+    Raises:
+      errors.FieldError: If a field is out of its range.
+    """
+    values = {
+      spec.name: _value(spec, name) for name, spec in self._specs.items()
+    }
+    flag_of = {spec.name: name for name, spec in self._specs.items()}
+    return _create(self._class, {**values, **others}, flag_of)
+
+
+class ChoiceFlags:
+  """The flags of several configurations, of which one is chosen by name."""
+
+  def __init__(
+    self,
+    choice: str,
+    configs: Mapping[str, type[config_lib.Config]],
+    *,
+    rename: Mapping[str, str] | None = None,
+    skip: tuple[str, ...] = (),
+  ):
+    """Defines the flags, as flags of the calling module.
+
+    Args:
+      choice: What is chosen, as an error names it, for example "aggregator".
+      configs: Configurations by name.
+      rename: Flags by the names of fields, where the two differ.
+      skip: Fields of which there is no flag.
+    """
+    self._choice, self._configs = choice, dict(configs)
+    self._rename = dict(rename or {})
+    self._specs: dict[str, config_lib.FieldSpec] = {}
+    users: dict[str, list[str]] = {}
+    for name, config_class in sorted(self._configs.items()):
+      for spec in config_lib.specs(config_class):
+        if spec.name not in skip and spec.type is not object:
+          flag = self._rename.get(spec.name, spec.name)
+          self._specs.setdefault(flag, spec)
+          users.setdefault(flag, []).append(name)
+    for flag, spec in self._specs.items():
+      text = f"{spec.documentation.rstrip('.')} ({choice}"
+      text += f" {', '.join(users[flag])})"
+      if spec.default not in (None, dataclasses.MISSING):
+        text += f" [{spec.default}]"
+      _define(spec, flag, None, text + ".")
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """Names of the flags."""
+    return tuple(self._specs)
+
+  def create(self, name: str, **others: Any) -> config_lib.Config:
+    """Creates the configuration of this name from the flags that were given.
+
+    Args:
+      name: A key of the configurations; whoever defined the flag checks it.
+      **others: Fields that are not flags, or that are to be set in their place.
+
+    Raises:
+      errors.FieldError: If a flag was given that the configuration has no use
+        for, or a field is out of its range.
+    """
+    config_class = self._configs[name]
+    fields = {spec.name for spec in config_lib.specs(config_class)}
+    values = {}
+    for flag, spec in self._specs.items():
+      value = _value(spec, flag)
+      if value is None:
+        continue
+      if spec.name not in fields:
+        raise errors.FieldError(
+          f"--{flag}",
+          f"not be set with {self._choice} {name}, which has no use for it",
+          value,
+        )
+      values[spec.name] = value
+    flag_of = {spec.name: flag for flag, spec in self._specs.items()}
+    return _create(config_class, {**values, **others}, flag_of)

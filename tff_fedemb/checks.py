@@ -1,0 +1,149 @@
+"""Checks of arguments, which raise `errors.FieldError` of the argument."""
+
+from collections.abc import Iterable
+import math
+import numbers
+import operator
+from typing import Any
+
+from tff_fedemb import errors
+
+# Numbers of rounds are multiplied as floating-point numbers.
+MAX_ROUNDS = 10**9
+# Arithmetic can be done with these noise multipliers: their squares and the
+# exponentials of these are numbers.
+MIN_NOISE_MULTIPLIER = 1e-6
+MAX_NOISE_MULTIPLIER = 1e6
+
+
+def is_number(value: Any) -> bool:
+  """Whether value is a finite real number, and not a truth value."""
+  return (
+    isinstance(value, numbers.Real)
+    and not isinstance(value, bool)
+    and math.isfinite(value)
+  )
+
+
+def check_integer(
+  name: str, value: Any, *, minimum: int, maximum: int | None = None
+) -> int:
+  """Returns value, Python's or NumPy's, as an `int`.
+
+  Args:
+    name: What the error calls it.
+    value: The number.
+    minimum: The smallest value allowed.
+    maximum: The largest value allowed; None for any.
+
+  Raises:
+    errors.FieldError: If value is out of range, a truth value or no integer.
+  """
+  is_integer = isinstance(value, numbers.Integral)
+  if not is_integer or isinstance(value, bool) or value < minimum:
+    raise errors.FieldError(
+      name, f"be an integer of at least {minimum}", repr(value)
+    )
+  if maximum is not None and value > maximum:
+    raise errors.FieldError(name, f"be at most {maximum:,}", f"{value:,}")
+  return operator.index(value)
+
+
+def check_number(
+  name: str,
+  value: Any,
+  *,
+  above: float | None = None,
+  minimum: float | None = None,
+  below: float | None = None,
+  maximum: float | None = None,
+) -> float:
+  """Returns a finite number, Python's or NumPy's, as a `float`.
+
+  Args:
+    name: What the error calls it.
+    value: The number.
+    above: What it must be larger than; None for no such bound, as below.
+    minimum: What it must not be smaller than.
+    below: What it must be smaller than.
+    maximum: What it must not be larger than.
+
+  Raises:
+    errors.FieldError: If value is out of range or no finite number.
+  """
+  outside = not is_number(value) or (
+    (above is not None and value <= above)
+    or (minimum is not None and value < minimum)
+    or (below is not None and value >= below)
+    or (maximum is not None and value > maximum)
+  )
+  if outside:
+    raise errors.FieldError(
+      name, _range_in_words(above, minimum, below, maximum), repr(value)
+    )
+  return float(value)
+
+
+def _range_in_words(above, minimum, below, maximum) -> str:
+  has_low = above is not None or minimum is not None
+  if has_low and (below is not None or maximum is not None):
+    left = f"({above:g}" if above is not None else f"[{minimum:g}"
+    right = f"{below:g})" if below is not None else f"{maximum:g}]"
+    return f"be in {left}, {right}"
+  if above == 0:
+    return "be positive"
+  if above is not None:
+    return f"be more than {above:g}"
+  if minimum is not None:
+    return f"be at least {minimum:g}"
+  if below is not None:
+    return f"be less than {below:g}"
+  if maximum is not None:
+    return f"be at most {maximum:g}"
+  return "be a finite number"
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+  """Raises `errors.FieldError` unless value is one of the choices."""
+  choices = sorted(choices)
+  if value not in choices:
+    raise errors.FieldError(
+      name, f"be one of {', '.join(map(str, choices))}", repr(value)
+    )
+
+
+def check_delta(delta: Any) -> float:
+  """Returns delta, which must lie strictly between 0 and 1."""
+  return check_number("delta", delta, above=0, below=1)
+
+
+def check_noise_multiplier(noise_multiplier: Any) -> float:
+  """Returns a noise multiplier, which must be one that can be accounted for.
+
+  Args:
+    noise_multiplier: Standard deviation over the clip norm.
+
+  Raises:
+    errors.FieldError: If it is neither 0 nor in [`MIN_NOISE_MULTIPLIER`,
+      `MAX_NOISE_MULTIPLIER`].
+  """
+  if not is_number(noise_multiplier) or (
+    noise_multiplier != 0
+    and not MIN_NOISE_MULTIPLIER <= noise_multiplier <= MAX_NOISE_MULTIPLIER
+  ):
+    raise errors.FieldError(
+      "noise_multiplier",
+      f"be 0 or in [{MIN_NOISE_MULTIPLIER:g}, {MAX_NOISE_MULTIPLIER:g}]",
+      repr(noise_multiplier),
+    )
+  return float(noise_multiplier)
+
+
+def check_rounds(rounds: Any, *, minimum: int) -> int:
+  """As `check_integer`, and at most `MAX_ROUNDS`."""
+  return check_integer("rounds", rounds, minimum=minimum, maximum=MAX_ROUNDS)
+
+
+def count_in_words(number: float) -> str:
+  """Returns a count with thousands separated, for example '131,072'."""
+  return f"{int(number) if number == int(number) else number:,}"

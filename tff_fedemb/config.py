@@ -1,0 +1,168 @@
+"""Values that a user sets, declared once: their type, range and meaning.
+
+A configuration is a frozen dataclass derived from `Config`:
+
+  @dataclasses.dataclass(frozen=True, kw_only=True)
+  class TreeConfig(config.Config):
+    \"\"\"What aggregator tree is made from.
+
+    Attributes:
+      restart_every: Rounds of a tree [a single tree].
+    \"\"\"
+
+    restart_every: int | None = config.field(None, minimum=1)
+
+Construction checks every field against its annotation and its range, and raises
+`errors.FieldError`. A program makes flags of the fields, whose help is their
+line under `Attributes:`.
+"""
+
+from collections.abc import Collection
+import dataclasses
+import functools
+import pathlib
+import types
+import typing
+from typing import Any
+
+import docstring_parser
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+
+_RANGE = "range"
+_CHOICES = "choices"
+
+
+def field(
+  default: Any = dataclasses.MISSING,
+  *,
+  above: float | None = None,
+  minimum: float | None = None,
+  below: float | None = None,
+  maximum: float | None = None,
+  choices: Collection[str] | None = None,
+) -> Any:
+  """Declares a field with a range; a plain default declares one without.
+
+  Args:
+    default: Its default; none if it must be given.
+    above: What a number must be larger than; None for no such bound, as below.
+    minimum: What a number must not be smaller than.
+    below: What a number must be smaller than.
+    maximum: What a number must not be larger than.
+    choices: What a word, or each word of several, must be among.
+  """
+  bounds = {"above": above, "minimum": minimum}
+  bounds |= {"below": below, "maximum": maximum}
+  bounds = {name: bound for name, bound in bounds.items() if bound is not None}
+  return dataclasses.field(
+    default=default, metadata={_RANGE: bounds, _CHOICES: choices}
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class FieldSpec:
+  """A field of a configuration.
+
+  Attributes:
+    name: Its name.
+    type: `bool`, `int`, `float`, `str`, or `tuple` of words; `object` for what
+      no flag can hold.
+    optional: Whether it may be None.
+    default: Its default, `dataclasses.MISSING` if it must be given.
+    documentation: Its line under `Attributes:`, without line breaks.
+    bounds: As in `field`, those that there are.
+    choices: What a word must be among; None for anything.
+  """
+
+  name: str
+  type: type
+  optional: bool
+  default: Any
+  documentation: str
+  bounds: dict[str, float]
+  choices: Collection[str] | None
+
+
+def _find_type(annotation: Any) -> tuple[type, bool]:
+  parts = [annotation]
+  if isinstance(annotation, types.UnionType):
+    parts = list(typing.get_args(annotation))
+  optional = types.NoneType in parts
+  parts = [part for part in parts if part is not types.NoneType]
+  found = typing.get_origin(parts[0]) or parts[0]
+  if len(parts) > 1 or found not in (bool, int, float, str, tuple):
+    found = object
+  return found, optional
+
+
+@functools.cache
+def specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
+  """Returns the fields of a configuration, in the order of their declaration.
+
+  Args:
+    config_class: The configuration's class.
+  """
+  documentation = {}
+  for base in reversed(config_class.__mro__):
+    parsed = docstring_parser.parse(
+      base.__dict__.get("__doc__") or "", docstring_parser.Style.GOOGLE
+    )
+    documentation |= {
+      param.arg_name: " ".join((param.description or "").split())
+      for param in parsed.params
+    }
+  annotations = typing.get_type_hints(config_class)
+  return tuple(
+    FieldSpec(
+      member.name,
+      *_find_type(annotations[member.name]),
+      default=member.default,
+      documentation=documentation.get(member.name, ""),
+      bounds=member.metadata.get(_RANGE, {}),
+      choices=member.metadata.get(_CHOICES),
+    )
+    for member in dataclasses.fields(config_class)
+    if member.init
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """A frozen dataclass that checks its fields when it is made.
+
+  Raises:
+    errors.FieldError: If a field has a value out of its range.
+  """
+
+  def __post_init__(self):
+    for spec in specs(type(self)):
+      value = getattr(self, spec.name)
+      if value is None and spec.optional:
+        continue
+      # JSON wants Python's own numbers, not NumPy's.
+      object.__setattr__(self, spec.name, _check(spec, value))
+
+
+def _check(spec: FieldSpec, value: Any) -> Any:
+  if spec.type is int:
+    bounds = {"minimum": -(2**63)} | spec.bounds
+    return checks.check_integer(spec.name, value, **bounds)
+  if spec.type is float:
+    return checks.check_number(spec.name, value, **spec.bounds)
+  if spec.type is bool:
+    if not isinstance(value, bool):
+      raise errors.FieldError(spec.name, "be true or false", repr(value))
+  elif spec.type is str:
+    if isinstance(value, pathlib.PurePath):
+      value = str(value)
+    if not isinstance(value, str):
+      raise errors.FieldError(spec.name, "be a text", repr(value))
+    if spec.choices is not None:
+      checks.check_choice(spec.name, value, spec.choices)
+  elif spec.type is tuple:
+    value = tuple(value)
+    for word in value if spec.choices is not None else ():
+      checks.check_choice(spec.name, word, spec.choices)
+  return value

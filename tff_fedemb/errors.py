@@ -1,0 +1,32 @@
+"""What a user can mend: a value out of its range, a file that is of no use.
+
+A program prints either in one line. Any other exception is a bug, and keeps its
+stack trace.
+"""
+
+
+class FieldError(ValueError):
+  """A field, argument or flag has a value that it may not have.
+
+  Attributes:
+    name: The field's, as it is called in the library, for example `clip_norm`.
+    requirement: What it must do, for example "be positive".
+    found: What it is; words are quoted by whoever raises.
+  """
+
+  def __init__(self, name: str, requirement: str, found: object):
+    super().__init__(name, requirement, found)
+    self.name = name
+    self.requirement = requirement
+    self.found = found
+
+  def renamed(self, name: str) -> "FieldError":
+    """The same of another name, for example that of a flag."""
+    return FieldError(name, self.requirement, self.found)
+
+  def __str__(self) -> str:
+    return f"{self.name} must {self.requirement}, found {self.found}."
+
+
+class DataError(ValueError):
+  """A file or a directory cannot be used; says which, why and what to do."""
