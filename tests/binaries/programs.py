@@ -1,0 +1,91 @@
+"""Calls programs in this process, which has TensorFlow loaded already.
+
+Programs have flags of the same names, so each call begins without any flags of
+ours: the program, and what programs share, are imported anew.
+"""
+
+import contextlib
+import dataclasses
+import io
+import runpy
+import sys
+from unittest import mock
+
+from absl import app
+from absl import flags
+
+_PACKAGES = ("binaries", "experiments")
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+  """A program that has ended.
+
+  Attributes:
+    status: Its exit status.
+    output: What it wrote to standard output.
+    errors: What it wrote to standard error.
+  """
+
+  status: int
+  output: str
+  errors: str
+
+
+def _is_ours(module: str) -> bool:
+  return module.partition(".")[0] in (*_PACKAGES, "__main__")
+
+
+@contextlib.contextmanager
+def _without_our_flags():
+  """Takes the flags of programs away, and gives them back afterwards."""
+  state = vars(flags.FLAGS)
+  kept = {
+    name: value.copy() if isinstance(value, (dict, list)) else value
+    for name, value in state.items()
+  }
+  modules = {name: sys.modules[name] for name in sys.modules if _is_ours(name)}
+  main = modules.pop("__main__")
+  by_module = flags.FLAGS.flags_by_module_dict()
+  ours = [f.name for m, some in by_module.items() if _is_ours(m) for f in some]
+  flags.FLAGS.remove_flag_values(ours)
+  for name in modules:
+    del sys.modules[name]
+  try:
+    yield
+  finally:
+    for name in [*filter(_is_ours, sys.modules)]:
+      del sys.modules[name]
+    sys.modules.update(modules, __main__=main)
+    state.clear()
+    state.update(kept)
+
+
+def call(program: str, *arguments: str) -> Ended:
+  """Runs a program as `python -m binaries.PROGRAM` does.
+
+  Args:
+    program: Its name.
+    *arguments: Of the command line.
+
+  Returns:
+    How it ended.
+
+  Raises:
+    Exception: What the program raises, which is a stack trace for a user.
+  """
+  output, errors = io.StringIO(), io.StringIO()
+  status = 0
+  # Absl defines them once a process.
+  app.define_help_flags()
+  with (
+    _without_our_flags(),
+    mock.patch.object(sys, "argv", [program, *arguments]),
+    contextlib.redirect_stdout(output),
+    contextlib.redirect_stderr(errors),
+  ):
+    try:
+      runpy.run_module(f"binaries.{program}", run_name="__main__")
+    except SystemExit as end:
+      status = end.code or 0
+  return Ended(status, output.getvalue(), errors.getvalue())
