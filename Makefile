@@ -84,6 +84,9 @@ slow-test: $(STAMP)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --durations=0 tests/structure_test.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data runs/features \

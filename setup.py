@@ -42,5 +42,14 @@ setuptools.setup(
     "tensorflow-privacy==0.9.0",
     "tqdm>=4.64",
   ],
-  extras_require={"dev": ["pytest>=8", "pytest-xdist>=3.6", "ruff>=0.6"]},
+  extras_require={
+    "dev": [
+      # mypy 1.11 asks for typing-extensions newer than TFF allows.
+      "mypy>=1.10,<1.11",
+      "pdoc>=14",
+      "pytest>=8",
+      "pytest-xdist>=3.6",
+      "ruff>=0.6",
+    ]
+  },
 )
