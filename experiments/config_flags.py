@@ -46,6 +46,8 @@ def _define(spec: config_lib.FieldSpec, name: str, default: Any, text: str):
     text = f"{text.rstrip('.')}: {', '.join(sorted(spec.choices))}."
   if name != spec.name:
     _FLAG_OF_FIELD[spec.name] = name
+  # absl takes lists only.
+  default = list(default) if isinstance(default, tuple) else default
   _DEFINE[spec.type](name, default, text)
 
 

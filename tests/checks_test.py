@@ -1,5 +1,7 @@
 """Tests of the ranges of arguments."""
 
+import math
+
 import pytest
 
 from tff_fedemb import checks
@@ -23,3 +25,13 @@ def test_number_of_rounds():
   assert checks.check_rounds(10**9, minimum=1) == 10**9
   with pytest.raises(ValueError, match="rounds must be at most 1,000,000,000"):
     checks.check_rounds(10**23, minimum=1)
+
+
+def test_infinity_is_a_number_where_it_is_the_maximum():
+  options = {"above": 0, "maximum": math.inf}
+  assert checks.check_number("epsilon", math.inf, **options) == math.inf
+  for value in (-math.inf, math.nan, 0.0, "inf"):
+    with pytest.raises(ValueError, match=r"epsilon must be in \(0, inf\]"):
+      checks.check_number("epsilon", value, **options)
+  with pytest.raises(ValueError, match="epsilon must be positive, found inf"):
+    checks.check_number("epsilon", math.inf, above=0)

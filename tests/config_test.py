@@ -61,6 +61,7 @@ def test_numbers_become_pythons():
   [
     ({"rounds": 0}, "rounds must be an integer of at least 1, found 0."),
     ({"rounds": 100}, "rounds must be at most 99, found 100."),
+    ({"rounds": None}, "rounds must be given, found nothing."),
     ({"rounds": True}, "rounds must be an integer of at least 1, found True."),
     ({"scale": 0.0}, "scale must be positive, found 0.0."),
     ({"scale": float("nan")}, "scale must be positive, found nan."),

@@ -60,6 +60,8 @@ def check_number(
 ) -> float:
   """Returns a finite number, Python's or NumPy's, as a `float`.
 
+  With a maximum of infinity, infinity is allowed too.
+
   Args:
     name: What the error calls it.
     value: The number.
@@ -71,6 +73,9 @@ def check_number(
   Raises:
     errors.FieldError: If value is out of range or no finite number.
   """
+  is_largest = maximum == math.inf and isinstance(value, float)
+  if is_largest and value == maximum:
+    return math.inf
   outside = not is_number(value) or (
     (above is not None and value <= above)
     or (minimum is not None and value < minimum)

@@ -139,8 +139,10 @@ class Config:
   def __post_init__(self):
     for spec in specs(type(self)):
       value = getattr(self, spec.name)
-      if value is None and spec.optional:
-        continue
+      if value is None and spec.type is not object:
+        if spec.optional:
+          continue
+        raise errors.FieldError(spec.name, "be given", "nothing")
       # JSON wants Python's own numbers, not NumPy's.
       object.__setattr__(self, spec.name, _check(spec, value))
 

@@ -20,12 +20,14 @@ class _Config(config.Config):
     of_test_rounds: Rounds of training.
     of_test_kind: What kind.
     scale: How large.
+    of_test_names: Which ones.
     data: No flag.
   """
 
   of_test_rounds: int = config.field(10, minimum=1)
   of_test_kind: str = config.field("a", choices=("b", "a"))
   scale: float | None = config.field(None, above=0)
+  of_test_names: tuple[str, ...] = ("a", "b")
   data: dict[str, int] | None = None
 
 
@@ -49,7 +51,7 @@ _CHOICE = config_flags.ChoiceFlags(
   "aggregator",
   {"one": _Other, "two": _Config},
   rename={"scale": "of_test_size", "of_test_rounds": "of_test_steps"},
-  skip=("of_test_kind",),
+  skip=("of_test_kind", "of_test_names"),
 )
 
 
@@ -71,6 +73,7 @@ def test_flags_are_of_the_module_that_defines_them():
     "of_test_rounds",
     "of_test_kind",
     "of_test_scale",
+    "of_test_names",
   }
 
 
@@ -84,6 +87,7 @@ def test_help_is_the_documentation():
 
 def test_configuration_of_the_flags():
   assert _FLAGS.create() == _Config(of_test_rounds=20)
+  assert flags.FLAGS["of_test_names"].value == ["a", "b"]
   with flagsaver.flagsaver(of_test_scale=2.0):
     assert _FLAGS.create(data={}) == _Config(
       of_test_rounds=20, scale=2.0, data={}
