@@ -138,7 +138,7 @@ def _embed_task(
     task_lib.TaskConfig(
       config.data_dir,
       config.cache_dir,
-      variant=config.task_variant,
+      task_variant=config.task_variant,
       on_bad_example=config.on_bad_example,
     ),
     model.image_shape,

@@ -98,7 +98,7 @@ def create_task() -> task_lib.Task:
     task_lib.TaskConfig,
     data_dir,
     training_flags.CACHE_DIR.value,
-    variant=training_flags.TASK_VARIANT.value,
+    task_variant=training_flags.TASK_VARIANT.value,
     image_size=training_flags.IMAGE_SIZE.value,
     on_bad_example=training_flags.ON_BAD_EXAMPLE.value,
   )

@@ -36,6 +36,7 @@ import tqdm
 
 from tasks import digiface_files
 from tasks import task
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
@@ -76,10 +77,10 @@ def _choose_sources(
   found = digiface_files.find_sources(config.data_dir)
   if variant == "all":
     return variant, [source for part in found.values() for source in part]
-  if config.variant is None and variant not in found:
+  if config.task_variant is None and variant not in found:
     variant = "5_images"
   if variant not in found:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--data_dir must hold identities of task_variant={variant}, found only"
       f" {', '.join(found)} in {config.data_dir}. {digiface_files.ADVICE}"
     )
@@ -97,7 +98,7 @@ def _list_by_split(
       notes.append((digiface_files.WARNING, line))
     for identity in identities:
       if identity.subject in seen:
-        raise sqlite_examples.DataError(
+        raise errors.DataError(
           f"{source.path} must hold other subjects than"
           f" {seen[identity.subject].source.path}, found {identity.subject}"
           " in both. Keep one of them."
@@ -113,7 +114,7 @@ def _list_by_split(
 
 def _require_identities(split: str, number: int) -> None:
   if number < _MIN_IDENTITIES:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--data_dir must hold at least {_MIN_IDENTITIES} identities for each"
       f" of {', '.join(_SPLITS)}, found {number} for {split}. Add identities:"
       " about one in ten is for validation, and one in ten for test."
@@ -134,7 +135,7 @@ def _require_space(
   partial = sqlite_examples.partial_path(database)
   free += partial.stat().st_size if partial.exists() else 0
   if free < needed:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--cache_dir must have {needed / 1e9:.2f} GB free for the converted"
       f" copy, found {free / 1e9:.2f} GB in {database.parent}."
     )
@@ -194,7 +195,7 @@ def _convert(
         notes=notes,
       )
   except (OSError, sqlite3.Error) as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--cache_dir must be writable, found {database.parent}: {error}."
     ) from error
 
@@ -291,7 +292,7 @@ def _open_converted(
 
   try:
     return open_splits()
-  except sqlite_examples.DataError:
+  except errors.DataError:
     _convert(sources, database, config.on_bad_example)
   _tell_copies(database, config)
   return open_splits()

@@ -19,8 +19,8 @@ import zlib
 
 import tqdm
 
+from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
-from tff_fedemb.data import sqlite_examples
 
 SIDE = 112
 # The two parts of the data set.
@@ -129,7 +129,7 @@ def find_sources(data_dir: str | None) -> dict[str, list[Source]]:
     DataError: If there is nothing, with advice where to get it.
   """
   if data_dir is None:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--data_dir must be given for task digiface. {ADVICE}"
     )
   root = pathlib.Path(data_dir)
@@ -142,7 +142,7 @@ def find_sources(data_dir: str | None) -> dict[str, list[Source]]:
       if path.name.isdecimal() and path.is_dir():
         parts_in_root.add(part_of_subject(int(path.name)))
   except OSError as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--data_dir must be a folder that can be read, found {root}:"
       f" {error.strerror}. {ADVICE}"
     ) from error
@@ -153,7 +153,7 @@ def find_sources(data_dir: str | None) -> dict[str, list[Source]]:
     if part in parts_in_root:
       sources[part].append(Source(root, "", ends))
   if not any(sources.values()):
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--data_dir has no DigiFace images, found {root}. {ADVICE}"
     )
   return {part: found for part, found in sources.items() if found}
@@ -186,7 +186,7 @@ def _list_folder(
           ),
         )
   except OSError as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{error.filename or source.path} must be a folder that can be read,"
       f" found: {error.strerror}."
     ) from error
@@ -194,8 +194,8 @@ def _list_folder(
 
 def _reading_error(
   path: str | os.PathLike[str], error: OSError
-) -> sqlite_examples.DataError:
-  return sqlite_examples.DataError(
+) -> errors.DataError:
+  return errors.DataError(
     f"{path} must be a file that can be read, found: {error.strerror}."
   )
 
@@ -217,7 +217,7 @@ def open_zip(path: pathlib.Path) -> zipfile.ZipFile:
   except (*_FORMAT_ERRORS, OSError) as error:
     if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
       raise _reading_error(path, error) from error
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{path} must be a whole zip archive, found: {error}. Fetch it again."
     ) from error
 
@@ -287,7 +287,7 @@ def list_identities(source: Source) -> list[Identity]:
   for folder, files in found:
     subject = int(folder.rpartition("/")[2])
     if not source.subjects[0] <= subject <= source.subjects[1]:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{source.path} must hold subjects {source.subjects[0]} to"
         f" {source.subjects[1]}, as its name says, found {subject}."
       )
@@ -302,7 +302,7 @@ def list_identities(source: Source) -> list[Identity]:
       )
     )
   if not identities:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{source.path} must hold <subject id>/<k>.png, found no such file."
     )
   return identities

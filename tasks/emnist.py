@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import task
+from tff_fedemb import errors
 from tff_fedemb.data import population
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.evaluation import embedding
@@ -32,7 +33,7 @@ _PARSING_BATCH = 512
 _ADVICE = (
   f"Put TFF's {_FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
   f"{_FILE_NAME}.lzma, unpacked) there, or make synthetic data: python -m"
-  " tasks.synthetic --task=emnist --output_dir=DIR, then --data_dir=DIR."
+  " tasks.synthetic --task=emnist --output_dir=DIR, then use data_dir=DIR."
 )
 _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
 
@@ -57,12 +58,14 @@ def _download(directory: pathlib.Path) -> pathlib.Path:
     http.client.HTTPException,
     lzma.LZMAError,
     sqlite3.Error,
-    sqlite_examples.DataError,
+    errors.DataError,
     tf.errors.OpError,
   ) as error:
-    raise sqlite_examples.DataError(
-      f"--data_dir is not given and {_FILE_NAME} could not be downloaded to"
-      f" {directory} ({error}). {_ADVICE}"
+    raise errors.FieldError(
+      "data_dir",
+      f"be given where {_FILE_NAME} cannot be downloaded to {directory}",
+      f"none, and: {error}",
+      _ADVICE,
     ) from error
   return path
 
@@ -72,8 +75,8 @@ def _find_database(data_dir: str | None) -> pathlib.Path:
   if data_dir is not None:
     path = pathlib.Path(data_dir) / _FILE_NAME
     if not path.is_file():
-      raise sqlite_examples.DataError(
-        f"--data_dir must hold {_FILE_NAME}, found no file {path}. {_ADVICE}"
+      raise errors.FieldError(
+        "data_dir", f"hold {_FILE_NAME}", f"no file {path}", _ADVICE
       )
     return path
   path = pathlib.Path.home() / ".tff" / _FILE_NAME
@@ -90,7 +93,7 @@ def _open_splits(
   }
   for split, examples in splits.items():
     if not examples.read_serialized(limit=1):
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{path} has no example in split {_SPLIT_OF[split]!r}."
       )
   return splits
@@ -118,7 +121,7 @@ def _parse_checked(
     DataError: If an example lacks a feature or a label is none of EMNIST's.
   """
   expected = (
-    f"--data_dir must hold a {_FILE_NAME} with pixels float32 [{_SIDE},"
+    f"hold a {_FILE_NAME} with pixels float32 [{_SIDE},"
     f" {_SIDE}] and label int64 in [0, {_NUM_LABELS})"
   )
   try:
@@ -128,13 +131,13 @@ def _parse_checked(
     reason = "an example that cannot be parsed."
     if isinstance(error, tf.errors.OpError):
       reason = error.message.splitlines()[0].rpartition("}} ")[2]
-    raise sqlite_examples.DataError(
-      f"{expected}, found in {path}: {reason} {_ADVICE}"
+    raise errors.FieldError(
+      "data_dir", expected, f"in {path}: {reason.rstrip('.')}", _ADVICE
     ) from error
   unknown = labels[(labels < 0) | (labels >= _NUM_LABELS)]
   if unknown.size:
-    raise sqlite_examples.DataError(
-      f"{expected}, found in {path} label {unknown[0]}. {_ADVICE}"
+    raise errors.FieldError(
+      "data_dir", expected, f"in {path} label {unknown[0]}", _ADVICE
     )
   return images, labels
 
@@ -162,9 +165,9 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
   path = _find_database(config.data_dir)
   try:
     splits = _open_splits(path)
-  except (sqlite_examples.DataError, sqlite3.Error) as error:
-    raise sqlite_examples.DataError(
-      f"--data_dir must hold a whole {_FILE_NAME}, found: {error} {_ADVICE}"
+  except (errors.DataError, sqlite3.Error) as error:
+    raise errors.FieldError(
+      "data_dir", f"hold a whole {_FILE_NAME}", f"that {error}", _ADVICE
     ) from error
   for split in splits.values():
     _parse_checked(path, split.read_serialized(limit=1))

@@ -28,6 +28,7 @@ import tensorflow as tf
 import tqdm
 
 from tasks import task
+from tff_fedemb import errors
 from tff_fedemb.data import population
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.evaluation import embedding
@@ -54,8 +55,8 @@ _ADVICE = (
   "It must hold images_background.zip (and images_evaluation.zip) of"
   " github.com/brendenlake/omniglot, their unpacked folders, or"
   f" {_COMPACT_NAME}. To try the program on synthetic data instead: python -m"
-  " tasks.synthetic --task=emnist --output_dir=DIR, then --task=emnist"
-  " --data_dir=DIR."
+  " tasks.synthetic --task=emnist --output_dir=DIR, then task emnist"
+  " with data_dir=DIR."
 )
 
 
@@ -75,7 +76,7 @@ def _decode(name: str, content: bytes) -> np.ndarray:
       # them, nearest neighbour would tear them.
       grey = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
   except Image.UnidentifiedImageError as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{name} must be a PNG image, found something else. Fetch it again."
     ) from error
   except (
@@ -84,7 +85,7 @@ def _decode(name: str, content: bytes) -> np.ndarray:
     ValueError,
     Image.DecompressionBombError,
   ) as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{name} must be a PNG image, found: {error}. Fetch it again."
     ) from error
   return np.asarray(grey)
@@ -101,7 +102,7 @@ def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
       try:
         yield path.as_posix(), path.read_bytes()
       except OSError as error:
-        raise sqlite_examples.DataError(
+        raise errors.DataError(
           f"{path} must be a file that can be read, found: {error.strerror}."
         ) from error
     return
@@ -111,7 +112,7 @@ def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
         if name.endswith(".png"):
           yield f"{source}/{name}", archive.read(name)
   except _ZIP_ERRORS as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{source} must be a zip archive, found: {error}. Fetch it again."
     ) from error
 
@@ -130,7 +131,7 @@ def _read_images(source: pathlib.Path) -> _Characters:
       alphabets.append(match[1])
       characters.append(f"{match[1]}/character{match[2]}")
   if not images:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{source} must hold <alphabet>/characterNN/NNNN_DD.png, found no such"
       " file."
     )
@@ -151,21 +152,21 @@ def _read_compact(path: pathlib.Path) -> _Characters:
         for name in ("images", "character_id", "alphabet_id", "alphabets")
       )
   except (*_ZIP_ERRORS, KeyError, ValueError) as error:
-    raise sqlite_examples.DataError(f"{expected}, found: {error}.") from error
+    raise errors.DataError(f"{expected}, found: {error}.") from error
   if images.shape[1:] != (_SIDE, _SIDE) or images.dtype != np.uint8:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{path} must hold images of uint8 [n, {_SIDE}, {_SIDE}], found"
       f" {images.dtype} {list(images.shape)}."
     )
   for numbers in (characters, alphabets):
     if numbers.shape != images.shape[:1] or numbers.dtype.kind not in "iu":
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{expected}, found {len(images)} images and numbers of"
         f" {numbers.dtype} {list(numbers.shape)}."
       )
   unknown = alphabets[(alphabets < 0) | (alphabets >= names.size)]
   if unknown.size:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{expected}, found alphabet_id {unknown[0]} of {names.size} alphabets."
     )
   return _Characters(
@@ -173,12 +174,7 @@ def _read_compact(path: pathlib.Path) -> _Characters:
   )
 
 
-def _find_sources(data_dir: str | None) -> dict[str, pathlib.Path]:
-  if data_dir is None:
-    raise sqlite_examples.DataError(
-      f"--data_dir must be given for task omniglot. {_ADVICE}"
-    )
-  root = pathlib.Path(data_dir)
+def _find_sources(root: pathlib.Path) -> dict[str, pathlib.Path]:
   sources = {}
   for name in _SETS:
     for path in (root / f"images_{name}", root / f"images_{name}.zip"):
@@ -187,9 +183,7 @@ def _find_sources(data_dir: str | None) -> dict[str, pathlib.Path]:
   if "background" not in sources and (root / _COMPACT_NAME).is_file():
     sources["background"] = root / _COMPACT_NAME
   if "background" not in sources:
-    raise sqlite_examples.DataError(
-      f"--data_dir has no Omniglot images, found {root}. {_ADVICE}"
-    )
+    raise errors.FieldError("data_dir", "hold Omniglot images", root, _ADVICE)
   return sources
 
 
@@ -242,12 +236,12 @@ def _read_splits(
       splits_of = dict.fromkeys(alphabets, ("evaluation",))
       both = sorted(alphabets & seen.keys())
       if both:
-        raise sqlite_examples.DataError(
+        raise errors.DataError(
           f"{path} must hold alphabets that are not in {seen[both[0]]}, found"
           f" {both[0]!r} in both."
         )
     elif len(alphabets) < _MIN_ALPHABETS:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{path} must hold at least {_MIN_ALPHABETS} alphabets, so that some"
         f" can be held out, found {len(alphabets)}."
       )
@@ -257,7 +251,7 @@ def _read_splits(
     for character in np.unique(found.characters):
       rows = np.flatnonzero(found.characters == character)
       if len(set(found.alphabets[rows])) > 1:
-        raise sqlite_examples.DataError(
+        raise errors.DataError(
           f"{path} must hold characters of one alphabet each, found"
           f" {character} in {sorted(set(found.alphabets[rows].tolist()))}."
         )
@@ -289,8 +283,8 @@ def _convert(sources: dict[str, pathlib.Path], database: pathlib.Path) -> None:
       },
     )
   except (OSError, sqlite3.Error) as error:
-    raise sqlite_examples.DataError(
-      f"--cache_dir must be writable, found {database.parent}: {error}."
+    raise errors.FieldError(
+      "cache_dir", "be writable", f"{database.parent}: {error}"
     ) from error
 
 
@@ -298,11 +292,10 @@ def _open_converted(
   sources: dict[str, pathlib.Path], config: task.TaskConfig
 ) -> pathlib.Path:
   """The converted copy; made where there is none yet, or a damaged one."""
-  cache = pathlib.Path(config.cache_dir or task.default_cache_dir())
-  database = cache / f"omniglot_{_fingerprint(sources)}.sqlite"
+  database = config.cache / f"omniglot_{_fingerprint(sources)}.sqlite"
   try:
     sqlite_examples.SqliteExamples(database, "train")
-  except sqlite_examples.DataError:
+  except errors.DataError:
     _convert(sources, database)
   return database
 
@@ -345,7 +338,7 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   """
   variant = config.choose_variant("omniglot", _VARIANTS)
   config.check_no_photo_options("omniglot", _SIDE)
-  sources = _find_sources(config.data_dir)
+  sources = _find_sources(config.require_data_dir("omniglot", _ADVICE))
   database = _open_converted(sources, config)
   examples = sqlite_examples.SqliteExamples(
     database, "train" if variant == "all" else variant

@@ -8,6 +8,7 @@ from tasks import gld
 from tasks import inaturalist
 from tasks import omniglot
 from tasks import task
+from tff_fedemb import checks
 
 # A new task is one file and one line here.
 TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
@@ -30,8 +31,8 @@ def create_task(name: str, config: task.TaskConfig) -> task.Task:
     The task.
 
   Raises:
-    ValueError: If the name is unknown or the data are missing or damaged.
+    FieldError: If the name, or a value of the configuration, is unknown.
+    DataError: If the data are missing or damaged.
   """
-  if name not in TASKS:
-    raise ValueError(f"task must be one of {sorted(TASKS)}, found {name!r}.")
+  checks.check_choice("task", name, TASKS)
   return TASKS[name](config)

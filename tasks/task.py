@@ -7,11 +7,14 @@ from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import os
+import pathlib
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
 from tff_fedemb.data import bad_examples as bad_examples_lib
 from tff_fedemb.data import encoded_images
@@ -120,31 +123,48 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskConfig:
-  """Where a task finds its data.
+class TaskConfig(config_lib.Config):
+  """Where a task finds its data, and what it makes of them.
 
   Attributes:
-    data_dir: Where the data are, or `None` for the publisher's default.
-    cache_dir: Where converted copies of the data may be kept.
-    variant: Which of the task's data sets, or `None` for the first.
-    image_size: Side of the square images in pixels, or `None` for the task's
-      own.
-    on_bad_example: One of `bad_examples.POLICIES`: whether examples that cannot
-      be used are refused or left out.
+    data_dir: Directory of the task's data; without it, where the task's
+      publisher keeps it, if that can be fetched.
+    cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
+    task_variant: Which of the task's data sets, for instance gld23k [its own
+      choice].
+    image_size: Side of the images in pixels [the task's].
+    on_bad_example: What to do about images, users and files that cannot be
+      used, skip leaves them out and counts them.
   """
 
   data_dir: str | None = None
   cache_dir: str | None = None
-  variant: str | None = None
-  image_size: int | None = None
-  on_bad_example: str = "fail"
+  task_variant: str | None = None
+  image_size: int | None = config_lib.field(None, minimum=1)
+  on_bad_example: str = config_lib.field(
+    "fail", choices=bad_examples_lib.POLICIES
+  )
 
-  def __post_init__(self):
-    bad_examples_lib.BadExamples(self.on_bad_example)
-    if self.image_size is not None and self.image_size < 1:
-      raise ValueError(
-        f"image_size must be at least 1, found {self.image_size}."
+  @property
+  def cache(self) -> pathlib.Path:
+    """Where to keep converted copies."""
+    return pathlib.Path(self.cache_dir or default_cache_dir())
+
+  def require_data_dir(self, task: str, advice: str) -> pathlib.Path:
+    """The directory of the data, of a task that cannot fetch them.
+
+    Args:
+      task: The task's name.
+      advice: Sentences that say how to get data.
+
+    Raises:
+      FieldError: If none is given.
+    """
+    if self.data_dir is None:
+      raise errors.FieldError(
+        "data_dir", f"be given for task {task}", "none", advice
       )
+    return pathlib.Path(self.data_dir)
 
   def choose_variant(self, task: str, variants: Sequence[str]) -> str:
     """The variant asked for, or the first.
@@ -157,16 +177,17 @@ class TaskConfig:
       One of `variants`.
 
     Raises:
-      ValueError: If another is asked for.
+      FieldError: If another is asked for.
     """
-    if self.variant is None:
+    if self.task_variant is None:
       return variants[0]
-    if self.variant not in variants:
-      raise ValueError(
-        f"task_variant must be one of {list(variants)} for task {task}, found"
-        f" {self.variant!r}."
+    if self.task_variant not in variants:
+      raise errors.FieldError(
+        "task_variant",
+        f"be one of {', '.join(variants)} for task {task}",
+        repr(self.task_variant),
       )
-    return self.variant
+    return self.task_variant
 
   def check_no_photo_options(self, task: str, side: int) -> None:
     """Refuses what only tasks of photos, files by the thousand, can do.
@@ -176,17 +197,14 @@ class TaskConfig:
       side: Side of its images.
 
     Raises:
-      ValueError: If another size is asked for, or leaving out bad examples.
+      FieldError: If another size is asked for, or leaving out bad examples.
     """
-    if self.on_bad_example != "fail":
-      raise ValueError(
-        f"on_bad_example must be fail for task {task}, found"
-        f" {self.on_bad_example}."
-      )
-    if self.image_size not in (None, side):
-      raise ValueError(
-        f"image_size must be {side} for task {task}, found {self.image_size}."
-      )
+    for name, found, allowed in (
+      ("on_bad_example", self.on_bad_example, "fail"),
+      ("image_size", self.image_size or side, side),
+    ):
+      if found != allowed:
+        raise errors.FieldError(name, f"be {allowed} for task {task}", found)
 
 
 def default_cache_dir() -> str:

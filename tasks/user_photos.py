@@ -15,10 +15,10 @@ import pathlib
 import numpy as np
 
 from tasks import task
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
-from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_examples
 from tff_fedemb.data import tfrecord_index
 from tff_fedemb.data import tfrecord_layout
@@ -87,7 +87,7 @@ def _advice(name: str) -> str:
   return (
     f"To get the data: python -m binaries.prepare_data --task={name}; to make"
     f" synthetic data: python -m tasks.synthetic --task={name}"
-    " --output_dir=DIR --num_users=60, then --data_dir=DIR."
+    " --output_dir=DIR --num_users=60, then use data_dir=DIR."
   )
 
 
@@ -101,11 +101,7 @@ def _find_folder(
   config: task.TaskConfig, name: str, variant: str, variants: Collection[str]
 ) -> pathlib.Path:
   """The folder of a variant: in `data_dir`, or `data_dir` itself."""
-  if config.data_dir is None:
-    raise sqlite_examples.DataError(
-      f"--data_dir must be given for task {name}. {_advice(name)}"
-    )
-  root = pathlib.Path(config.data_dir)
+  root = config.require_data_dir(name, _advice(name))
   # TFF writes iNaturalist's folders in lower case and reads them in upper case.
   candidates = [root / variant, root / variant.upper()]
   for folder in candidates:
@@ -114,18 +110,21 @@ def _find_folder(
   # Of "." too, and not what a link leads to.
   own_name = os.path.basename(os.path.abspath(root)).lower()
   if _is_variant_folder(root) and own_name not in set(variants) - {variant}:
-    if own_name != variant and config.variant is None:
-      raise sqlite_examples.DataError(
-        "--task_variant must be given when --data_dir is itself a folder with"
+    if own_name != variant and config.task_variant is None:
+      raise errors.FieldError(
+        "task_variant",
+        "be given when data_dir is itself a folder with"
         f" {tfrecord_layout.TRAIN_FOLDER}/ and"
-        f" {tfrecord_layout.TEST_FILE_NAME}, found {root}, whose name is none"
-        f" of {list(variants)}."
+        f" {tfrecord_layout.TEST_FILE_NAME}",
+        f"{root}, whose name is none of {', '.join(variants)}",
       )
     return root
-  raise sqlite_examples.DataError(
-    f"--data_dir must hold {variant}/{tfrecord_layout.TRAIN_FOLDER}/ and"
-    f" {variant}/{tfrecord_layout.TEST_FILE_NAME}, found {root} without."
-    f" {_advice(name)}"
+  raise errors.FieldError(
+    "data_dir",
+    f"hold {variant}/{tfrecord_layout.TRAIN_FOLDER}/ and"
+    f" {variant}/{tfrecord_layout.TEST_FILE_NAME}",
+    f"{root} without",
+    _advice(name),
   )
 
 
@@ -136,7 +135,7 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
   """
   found = tfrecord_layout.read_generator(folder).get("num_classes", published)
   if type(found) is not int or found < 1:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{folder / tfrecord_layout.GENERATOR_FILE_NAME} must have a"
       f" num_classes of at least 1, found {found!r}."
     )
@@ -145,7 +144,7 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
 
 def _open_test_set(
   path: pathlib.Path,
-  cache_dir: str,
+  cache_dir: pathlib.Path,
   name: str,
   bad: bad_examples.BadExamples,
 ) -> _TestSet:
@@ -171,7 +170,7 @@ def _check_labels(
 ) -> None:
   wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
   if wrong.size:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
       f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
       " another variant's."
@@ -220,7 +219,7 @@ def create_task(
   variant = variants[variant_name]
   folder = _find_folder(config, name, variant_name, variants)
   num_classes = _find_num_classes(folder, variant.num_classes)
-  cache_dir = config.cache_dir or task.default_cache_dir()
+  cache_dir = config.cache
   bad = bad_examples.BadExamples(config.on_bad_example)
   train = tfrecord_examples.TfRecordExamples(
     folder / tfrecord_layout.TRAIN_FOLDER,
@@ -242,7 +241,7 @@ def create_task(
     _check_labels(labels, name_of_row, num_classes, variant_name)
   in_validation = _is_validation(test.labels)
   if in_validation.all() or not in_validation.any():
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{test.path} must hold images for validation (class modulo"
       f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
       f" classes), found classes {np.unique(test.labels).tolist()}."

@@ -12,20 +12,25 @@ class FieldError(ValueError):
     name: The field's, as it is called in the library, for example `clip_norm`.
     requirement: What it must do, for example "be positive".
     found: What it is; words are quoted by whoever raises.
+    advice: Sentences that say what to do; may be empty.
   """
 
-  def __init__(self, name: str, requirement: str, found: object):
-    super().__init__(name, requirement, found)
+  def __init__(
+    self, name: str, requirement: str, found: object, advice: str = ""
+  ):
+    super().__init__(name, requirement, found, advice)
     self.name = name
     self.requirement = requirement
     self.found = found
+    self.advice = advice
 
   def renamed(self, name: str) -> "FieldError":
     """The same of another name, for example that of a flag."""
-    return FieldError(name, self.requirement, self.found)
+    return FieldError(name, self.requirement, self.found, self.advice)
 
   def __str__(self) -> str:
-    return f"{self.name} must {self.requirement}, found {self.found}."
+    message = f"{self.name} must {self.requirement}, found {self.found}."
+    return f"{message} {self.advice}".rstrip()
 
 
 class DataError(ValueError):

@@ -114,7 +114,7 @@ def _open_source(
     task_lib.TaskConfig(
       config.data_dir,
       config.cache_dir,
-      variant=config.task_variant,
+      task_variant=config.task_variant,
       image_size=config.image_size or None,
       on_bad_example=config.on_bad_example,
     ),

@@ -26,8 +26,8 @@ from tasks.prepare import inventory
 from tasks.prepare import job as job_lib
 from tasks.prepare import split_tables
 from tasks.prepare import state as state_lib
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_layout
 from tff_fedemb.data import tfrecord_writing
 
@@ -164,12 +164,12 @@ class Preparation:
       found = {name: report[name] for name in self._job.identity}
       lines = report["left_out"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{self._final} must not exist, or be prepared by this program, found"
         f" no {REPORT_FILE} that says so. Choose another --output_dir."
       ) from error
     if found != self._job.identity:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{self._final} must be of"
         f" {job_lib.describe_tables(self._job.identity)}, found that it was"
         f" prepared from {job_lib.describe_tables(found)}. Choose another"
@@ -197,7 +197,7 @@ class Preparation:
       try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       except BlockingIOError as error:
-        raise sqlite_examples.DataError(
+        raise errors.DataError(
           f"{self._work} must be used by one program at a time, found another"
           " one at work in it."
         ) from error
@@ -272,12 +272,12 @@ class Preparation:
             downloads.describe_mismatch(archive.path, archive.md5, found)
           )
     if wrong:
-      raise sqlite_examples.DataError(f"{'; '.join(wrong)}. Fetch again.")
+      raise errors.DataError(f"{'; '.join(wrong)}. Fetch again.")
 
   def _check_missing(self, state: state_lib.State) -> None:
     missing = self._missing(state)
     if len(missing) == len(self._job.tables.image_ids):
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"--source_dir={self._job.source_dir} must hold images of"
         f" {self._job.variant}, in archives or unpacked, found none of"
         f" {len(missing)}."
@@ -309,7 +309,7 @@ class Preparation:
       bad.add(file, line)
     bad.check()
     if not self._is_finished(tfrecord_layout.TEST_FILE_NAME):
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{tfrecord_layout.TEST_FILE_NAME} must have images, found none that"
         " can be read."
       )

@@ -14,8 +14,8 @@ import tqdm
 
 from tasks import digiface_files
 from tasks.prepare import downloads
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import sqlite_examples
 
 # The published zips: first and last subject, images of each.
 PUBLISHED = (
@@ -83,7 +83,7 @@ def _find_zips(source_dir: pathlib.Path) -> list[digiface_files.Source]:
   ]
   names = [f"subjects_{a}-{b}_{n}_imgs.zip" for a, b, n in PUBLISHED]
   if not sources:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--source_dir={source_dir} must hold some of"
       f" {', '.join(names)} (links: github.com/microsoft/DigiFace1M), found"
       " none."
@@ -131,7 +131,7 @@ def _read_report(path: pathlib.Path) -> dict[str, dict[str, object]]:
       return report["zips"]
   except (ValueError, KeyError, TypeError):
     pass
-  raise sqlite_examples.DataError(
+  raise errors.DataError(
     f"{path} must be of task digiface, found something else. Choose another"
     " --output_dir."
   )

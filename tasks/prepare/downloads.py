@@ -7,7 +7,7 @@ import hashlib
 import pathlib
 import re
 
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 _CHUNK = 1 << 20
 
@@ -65,7 +65,7 @@ def read_md5_file(path: pathlib.Path) -> str:
   words = path.read_text(errors="replace").split()
   digits = words[0].lower() if words else ""
   if not re.fullmatch("[0-9a-f]{32}", digits):
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{path} must start with an MD5 of 32 hexadecimal digits, found"
       f" {digits[:40]!r}. Fetch it again."
     )
@@ -105,7 +105,7 @@ def check_md5(path: pathlib.Path, expected: str) -> None:
   """
   found = compute_md5(path)
   if found != expected:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{describe_mismatch(path, expected, found)}. Fetch it again."
     )
 

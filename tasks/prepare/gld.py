@@ -16,7 +16,7 @@ import zipfile
 from tasks.prepare import downloads
 from tasks.prepare import job as job_lib
 from tasks.prepare import split_tables
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 NUM_TARS = 500
 USER_COLUMN = "user_id"
@@ -58,7 +58,7 @@ def _find_in_zip(
     with zipfile.ZipFile(path) as archive:
       members = archive.namelist()
   except (zipfile.BadZipFile, EOFError) as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{path} must be a zip archive, found: {error}. Fetch it again."
     ) from error
   by_name = {
@@ -68,7 +68,7 @@ def _find_in_zip(
   }
   absent = [name for name in names if name not in by_name]
   if absent:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{path} must hold {' and '.join(names)}, found no {absent[0]}."
     )
   return [split_tables.TableFile(path, by_name[name]) for name in names]
@@ -198,7 +198,7 @@ def create_jobs(
   jobs = [create_job(source_dir, v, known_md5=known_md5) for v in wanted]
   found = [job for job in jobs if job is not None]
   if not found:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--source_dir={source_dir} must hold the tables "
       + " or ".join(
         f"{VARIANTS[v].train} and {VARIANTS[v].test} ({VARIANTS[v].url})"

@@ -20,7 +20,7 @@ import tqdm
 
 from tasks.prepare import downloads
 from tasks.prepare import state as state_lib
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 IMAGE_SUFFIX = ".jpg"
 
@@ -31,8 +31,8 @@ _IMAGES_PER_COMMIT = 256
 _ARCHIVE_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
-def _damaged(path: pathlib.Path, what: object) -> sqlite_examples.DataError:
-  return sqlite_examples.DataError(
+def _damaged(path: pathlib.Path, what: object) -> errors.DataError:
+  return errors.DataError(
     f"{path} must be a whole tar archive, found: {what}. Fetch it again."
   )
 
@@ -228,7 +228,7 @@ def unpack(
   found = watched.hexdigest()
   if archive.md5 is not None and found != archive.md5:
     state.forget_images(archive.path)
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{downloads.describe_mismatch(archive.path, archive.md5, found)}."
       " Fetch it again."
     )

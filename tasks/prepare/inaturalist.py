@@ -13,7 +13,7 @@ import pathlib
 from tasks.prepare import downloads
 from tasks.prepare import job as job_lib
 from tasks.prepare import split_tables
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 DEFAULT_VARIANT = "user_120k"
 # Each is the name of a column of users and of a folder of the result.
@@ -63,7 +63,7 @@ def create_jobs(
   ]
   for name, table in zip(TABLES, tables, strict=True):
     if table is None:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"--source_dir={source_dir} must hold {name} ({_TABLES_URL}{name}),"
         " found none."
       )

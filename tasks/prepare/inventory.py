@@ -8,7 +8,7 @@ import pathlib
 from tasks.prepare import downloads
 from tasks.prepare import job as job_lib
 from tasks.prepare import state as state_lib
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_writing
 
 _BLOCK = 4096  # What a file takes up is a multiple of it.
@@ -120,7 +120,7 @@ def check_disk(
     + f", {downloads.format_bytes(free)} free in {parent}."
   )
   if needed > free:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"--output_dir={output_dir} must have {downloads.format_bytes(needed)}"
       f" free, found {downloads.format_bytes(free)}."
     )

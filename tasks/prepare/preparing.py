@@ -11,8 +11,8 @@ from tasks.prepare import conversion
 from tasks.prepare import digiface
 from tasks.prepare import gld
 from tasks.prepare import inaturalist
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import sqlite_examples
 
 # The variants of each task; those of DigiFace are all read from its zips.
 VARIANTS = {
@@ -120,7 +120,7 @@ def execute(
   """
   try:
     _prepare(config, disk_usage)
-  except sqlite_examples.DataError as error:
+  except errors.DataError as error:
     raise command_line.UsageError(str(error)) from error
   except OSError as error:
     if error.errno not in (

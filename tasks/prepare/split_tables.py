@@ -16,7 +16,7 @@ import io
 import pathlib
 import zipfile
 
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_writing
 
 IMAGE_COLUMN = "image_id"
@@ -88,7 +88,7 @@ class TableFile:
       with zipfile.ZipFile(self.path) as archive:
         return archive.read(self.member)
     except (zipfile.BadZipFile, EOFError, KeyError) as error:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{self} must be in a whole zip archive, found: {error}. Fetch it"
         " again."
       ) from error
@@ -103,20 +103,20 @@ def _parse(
     reader = csv.DictReader(lines)
     names = reader.fieldnames or []
     if not set(columns) <= set(names):
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{file} must have the columns {', '.join(columns)}, found"
         f" {', '.join(names) or 'nothing'}."
       )
     rows = [tuple(row[column] for column in columns) for row in reader]
   except (UnicodeDecodeError, csv.Error) as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{file} must be a CSV file in UTF-8, found: {error}."
     ) from error
   if not rows:
-    raise sqlite_examples.DataError(f"{file} must have rows, found none.")
+    raise errors.DataError(f"{file} must have rows, found none.")
   for number, row in enumerate(rows, start=1):
     if not all(row):
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{file} must have {', '.join(columns)} in every row, found"
         f" {list(row)} in row {number}."
       )
@@ -129,7 +129,7 @@ def _label(file: TableFile, number: int, text: str) -> int:
   except ValueError:
     label = -1
   if not 0 <= label < 2**63:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{file} must have whole numbers from 0 as {CLASS_COLUMN}, found"
       f" {text!r} in row {number}."
     )
@@ -144,7 +144,7 @@ def _check_user_id(file: TableFile, user_id: str) -> None:
     or user_id.endswith(tfrecord_writing.PARTIAL_SUFFIX)
     or len(user_id.encode()) > 200
   ):
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{file} must have users that can be names of files, found {user_id!r}."
     )
 
@@ -174,7 +174,7 @@ def read_tables(
     if user_id != _NO_USER:
       users[user_id].append(Row(image_id, _label(train, number, label)))
   if not users:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{train} must have users in column {user_column}, found none."
     )
   for user_id in users:

@@ -15,7 +15,7 @@ import pathlib
 import sqlite3
 
 from tasks.prepare import job as job_lib
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 _SCHEMA = """
 BEGIN;
@@ -58,7 +58,7 @@ class Location:
       file.seek(self.first_byte)
       content = file.read(self.size)
     if len(content) != self.size:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{self.path} must not change while it is read, found it shorter than"
         " it was."
       )
@@ -86,7 +86,7 @@ class State:
           stored.backup(self._connection)
       self._connection.executescript(_SCHEMA)
     except sqlite3.DatabaseError as error:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{path} must be the state of a preparation, found: {error}. Remove"
         f" {path.parent} to start again."
       ) from error
@@ -110,7 +110,7 @@ class State:
       with self._connection:
         self._connection.execute("INSERT INTO identity VALUES (?)", (value,))
     elif row[0] != value:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{self._path.parent} must be of {job_lib.describe_tables(identity)},"
         " found that it was begun from"
         f" {job_lib.describe_tables(json.loads(row[0]))}. Remove it, or"

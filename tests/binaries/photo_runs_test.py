@@ -275,7 +275,7 @@ def test_damaged_photo_is_named_in_one_line(runs):
   ]
   assert line.startswith(
     "error: data must be readable, found 1 bad example: train/author3 record"
-    " 2: not an image that can be decoded. --on_bad_example=skip leaves out"
+    " 2: not an image that can be decoded. on_bad_example=skip leaves out"
   )
 
 
@@ -353,7 +353,7 @@ def test_cut_file_is_named_before_anything_is_written(tmp_path, program, file):
     (
       run_centralized,
       (*_CENTRALIZED, "--on_bad_example=ignore"),
-      "--on_bad_example must be one of ['fail', 'skip'], found 'ignore'",
+      "--on_bad_example must be one of fail, skip, found 'ignore'",
     ),
     (
       run_centralized,

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import sqlite_examples
 
 
 def _note(policy, count):
@@ -22,16 +22,16 @@ def test_without_any_nothing_is_refused():
 
 
 def test_fail_names_all_in_one_message():
-  with pytest.raises(sqlite_examples.DataError) as error:
+  with pytest.raises(errors.DataError) as error:
     _note("fail", 2).check()
   assert str(error.value) == (
     "data must be readable, found 2 bad examples: train/0: empty; train/1:"
-    " empty. --on_bad_example=skip leaves out what is bad."
+    " empty. on_bad_example=skip leaves out what is bad."
   )
 
 
 def test_fail_names_the_first_of_many():
-  with pytest.raises(sqlite_examples.DataError) as error:
+  with pytest.raises(errors.DataError) as error:
     _note("fail", 12).check()
   message = str(error.value)
   assert "12 bad examples: train/0: empty; " in message

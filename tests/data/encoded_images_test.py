@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
-from tff_fedemb.data import sqlite_examples
 
 _SHAPE = (24, 24, 3)
 _FORMATS = ("JPEG", "PNG")
@@ -302,7 +302,7 @@ class TestEncodedImages:
     images = self._build([fine, fine, _UNREADABLE[name], b"no image"])
     assert len(images[:2]) == 2
     with pytest.raises(
-      sqlite_examples.DataError,
-      match=r"^file record 2 must be an image.*--on_bad_example=skip",
+      errors.DataError,
+      match=r"^file record 2 must be an image.* on_bad_example=skip",
     ):
       images[1:]

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import sqlite_examples
 
@@ -155,18 +156,18 @@ def test_example_round_trip():
 def test_truncated_file_is_refused(path):
   whole = path.read_bytes()
   path.write_bytes(whole[: len(whole) - 3000])
-  with pytest.raises(sqlite_examples.DataError, match="truncated"):
+  with pytest.raises(errors.DataError, match="truncated"):
     sqlite_examples.SqliteExamples(path, "train")
 
 
 def test_other_files_are_refused(tmp_path, path):
   other = tmp_path / "other.sqlite"
   other.write_text("no database, but long enough to be one" * 100)
-  with pytest.raises(sqlite_examples.DataError, match="must be a sqlite"):
+  with pytest.raises(errors.DataError, match="must be a sqlite"):
     sqlite_examples.SqliteExamples(other, "train")
-  with pytest.raises(sqlite_examples.DataError, match="must be a sqlite"):
+  with pytest.raises(errors.DataError, match="must be a sqlite"):
     sqlite_examples.SqliteExamples(tmp_path / "missing.sqlite", "train")
-  with pytest.raises(sqlite_examples.DataError, match="no client in split"):
+  with pytest.raises(errors.DataError, match="no client in split"):
     sqlite_examples.SqliteExamples(path, "validation")
   assert not (tmp_path / "missing.sqlite").exists()
 

@@ -6,10 +6,10 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.data import photo_files
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
-from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_examples
 from tff_fedemb.data import tfrecord_index
 
@@ -245,7 +245,7 @@ class TestBad:
     bad = bad_examples.BadExamples("fail")
     create(bad)
     with pytest.raises(
-      sqlite_examples.DataError,
+      errors.DataError,
       match=r"2 bad examples: train/2: empty; train/3 record 1: not an image",
     ):
       bad.check()
@@ -254,15 +254,15 @@ class TestBad:
     for user_id in _USERS:
       (directory / user_id).write_bytes(b"")
     with pytest.raises(
-      sqlite_examples.DataError, match=r"a user of two .*4 bad examples"
+      errors.DataError, match=r"a user of two .*4 bad examples"
     ):
       create(bad_examples.BadExamples("skip"))
     for user_id in _USERS:
       (directory / user_id).unlink()
-    with pytest.raises(sqlite_examples.DataError, match="found none"):
+    with pytest.raises(errors.DataError, match="found none"):
       create()
     directory.rmdir()
-    with pytest.raises(sqlite_examples.DataError, match="No such file"):
+    with pytest.raises(errors.DataError, match="No such file"):
       create()
 
   def test_a_file_that_has_gone_is_an_error(self, directory, create):

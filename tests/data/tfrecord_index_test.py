@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data import photo_files
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_index
 
 _WHOLE = photo_files.encode(0)
@@ -192,14 +192,14 @@ class TestOpenIndex:
 
   def test_refuses_a_missing_file(self, paths, tmp_path):
     with pytest.raises(
-      sqlite_examples.DataError, match=r"train/3 must be a file.*No such file"
+      errors.DataError, match=r"train/3 must be a file.*No such file"
     ):
       _open([*paths, tmp_path / "train" / "3"], tmp_path / "cache")
 
   def test_refuses_a_cache_that_is_no_folder(self, paths, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(
-      sqlite_examples.DataError, match=r"--cache_dir must be writable.*file"
+      errors.FieldError, match=r"cache_dir must be writable.*file"
     ):
       _open(paths, tmp_path / "file" / "cache")
 
@@ -207,8 +207,8 @@ class TestOpenIndex:
 def test_refuses_records_of_a_file_that_became_shorter(paths):
   index = tfrecord_index.build_index(paths)
   photo_files.cut(paths[1])
-  with pytest.raises(sqlite_examples.DataError, match="become shorter"):
+  with pytest.raises(errors.DataError, match="become shorter"):
     tfrecord_index.read_images(paths[1], index, np.array([4]))
   paths[1].unlink()
-  with pytest.raises(sqlite_examples.DataError, match="No such file"):
+  with pytest.raises(errors.DataError, match="No such file"):
     tfrecord_index.read_images(paths[1], index, np.array([4]))

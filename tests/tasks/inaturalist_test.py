@@ -11,7 +11,6 @@ from tensorflow_federated.python.simulation.datasets import inaturalist as tff
 from tasks import inaturalist
 from tasks import task as task_lib
 from tests.data import photo_files
-from tff_fedemb.data import sqlite_examples
 
 _SIDE = 12
 # For each photo its observer, its cell and its class.
@@ -110,7 +109,7 @@ def test_reads_what_tff_writes(write, create, upper_case):
 )
 def test_cells_are_users_of_another_kind(write, create, split):
   write(split)
-  task = create(variant=split.name.lower())
+  task = create(task_variant=split.name.lower())
   assert "geographic cell" in task.user_meaning
   # TFF leaves out the photo whose cell is "NA".
   assert len(task.train_users) == 2
@@ -121,7 +120,7 @@ def test_cells_are_users_of_another_kind(write, create, split):
 
 def test_missing_data(create):
   with pytest.raises(
-    sqlite_examples.DataError,
+    ValueError,
     match=r"user_120k/train/.*tasks.synthetic --task=inaturalist",
   ):
     create()
@@ -129,13 +128,11 @@ def test_missing_data(create):
 
 def test_unknown_variant(create):
   with pytest.raises(ValueError, match=r"user_120k.*geo_30k.*found 'geo_2k'"):
-    create(variant="geo_2k")
+    create(task_variant="geo_2k")
 
 
 def test_refuses_a_label_that_is_not_published(write, create):
   folder = write(tff.INaturalistSplit.USER_120K)
   photo_files.write(folder / "train" / "5", [(photo_files.encode(0), 1203)] * 2)
-  with pytest.raises(
-    sqlite_examples.DataError, match=r"below 1203, as user_120k.*found 1203"
-  ):
+  with pytest.raises(ValueError, match=r"below 1203, as user_120k.*found 1203"):
     create()

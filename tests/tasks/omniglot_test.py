@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tasks import omniglot
 from tasks import task as task_lib
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 # In alphabetical order; the 3rd is for validation, the 5th for test.
 _ALPHABETS = ("Angle", "Bow's (old)", "Curl", "Dot", "Edge", "Flag")
@@ -193,7 +193,7 @@ def test_splits_of_the_real_number_of_alphabets():
 def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
   _write_folder(tmp_path / "data" / "images_background", _draw(0))
   everything = create()
-  halves = [create(variant=v) for v in ("public_half", "private_half")]
+  halves = [create(task_variant=v) for v in ("public_half", "private_half")]
   users = [_user_ids(half) for half in halves]
   assert users[0] == [
     "Angle/character01",
@@ -218,7 +218,7 @@ def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"variant": "half"}, "task_variant must be one of .* found 'half'"),
+    ({"task_variant": "half"}, "task_variant must be one of .* found 'half'"),
     ({"image_size": 32}, "image_size must be 28 for task omniglot"),
     ({"on_bad_example": "drop"}, "on_bad_example must be one of"),
     ({"on_bad_example": "skip"}, "on_bad_example must be fail for task"),
@@ -315,26 +315,24 @@ class TestCache:
   def test_cache_must_be_writable(self, tmp_path, create):
     _write("compact", tmp_path / "data", _draw(0))
     (tmp_path / "cache").write_text("not a directory")
-    with pytest.raises(
-      sqlite_examples.DataError, match="--cache_dir must be writable"
-    ):
+    with pytest.raises(errors.FieldError, match="cache_dir must be writable"):
       create()
 
 
 class TestMistakes:
   def _error(self, create):
-    with pytest.raises(sqlite_examples.DataError) as error:
+    with pytest.raises(ValueError) as error:
       create()
     assert "\n" not in str(error.value)
     return str(error.value)
 
   def test_data_dir_must_be_given(self, tmp_path):
     config = task_lib.TaskConfig(None, os.fspath(tmp_path))
-    with pytest.raises(sqlite_examples.DataError, match="--data_dir must be"):
+    with pytest.raises(errors.FieldError, match="data_dir must be"):
       omniglot.create_omniglot_task(config)
 
   def test_folder_without_images(self, tmp_path, create):
-    assert self._error(create).startswith("--data_dir has no Omniglot images")
+    assert self._error(create).startswith("data_dir must hold Omniglot images")
     (tmp_path / "data" / "images_background").mkdir(parents=True)
     assert "images_background must hold <alphabet>/" in self._error(create)
 

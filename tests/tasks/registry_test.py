@@ -28,7 +28,7 @@ def test_unknown_task_is_refused():
 @pytest.mark.parametrize("name", sorted(registry.TASKS))
 def test_missing_data_are_said_in_one_line(name, tmp_path):
   config = task_lib.TaskConfig(str(tmp_path / "missing"), str(tmp_path / "c"))
-  with pytest.raises(ValueError, match="--data_dir") as error:
+  with pytest.raises(ValueError, match="data_dir") as error:
     registry.create_task(name, config)
   generator = name if name in synthetic.WRITERS else "emnist"
   assert f"python -m tasks.synthetic --task={generator}" in str(error.value)

@@ -55,7 +55,7 @@ def test_encoded_images_are_strings_to_the_algorithms():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"image_size": 0}, "image_size must be at least 1, found 0"),
+    ({"image_size": 0}, "image_size must be an integer of at least 1"),
     ({"on_bad_example": "hide"}, "on_bad_example must be one of"),
   ],
 )
@@ -66,9 +66,11 @@ def test_configuration_mistakes_are_named(options, message):
 
 def test_the_first_variant_is_the_default():
   assert task_lib.TaskConfig().choose_variant("t", ("a", "b")) == "a"
-  assert task_lib.TaskConfig(variant="b").choose_variant("t", ("a", "b")) == "b"
+  assert (
+    task_lib.TaskConfig(task_variant="b").choose_variant("t", ("a", "b")) == "b"
+  )
   with pytest.raises(ValueError, match="task_variant must be one of"):
-    task_lib.TaskConfig(variant="c").choose_variant("t", ("a", "b"))
+    task_lib.TaskConfig(task_variant="c").choose_variant("t", ("a", "b"))
 
 
 @pytest.mark.parametrize(

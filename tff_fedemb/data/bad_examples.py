@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import checks
+from tff_fedemb import errors
 
 POLICIES = ("fail", "skip")
 
@@ -19,12 +20,9 @@ class BadExamples:
       policy: "fail" has `check` raise, "skip" has it let pass what was noted.
 
     Raises:
-      ValueError: If the policy is unknown.
+      FieldError: If the policy is unknown.
     """
-    if policy not in POLICIES:
-      raise ValueError(
-        f"on_bad_example must be one of {list(POLICIES)}, found {policy!r}."
-      )
+    checks.check_choice("on_bad_example", policy, POLICIES)
     self._policy = policy
     self._lines: list[str] = []
 
@@ -57,9 +55,9 @@ class BadExamples:
       DataError: If the policy is "fail" and anything was noted.
     """
     if self._lines and not self.skips:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"data must be readable, found {summarize(self._lines)}."
-        " --on_bad_example=skip leaves out what is bad."
+        " on_bad_example=skip leaves out what is bad."
       )
 
 

@@ -12,8 +12,8 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from tff_fedemb import errors
 from tff_fedemb.data import pipelines
-from tff_fedemb.data import sqlite_examples
 
 ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 
@@ -283,8 +283,8 @@ class EncodedImages:
       bad = find_unreadable(contents, self.shape[1:])
       if not bad:
         raise
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{self._names(int(rows[bad[0]]))} must be an image that can be"
         " decoded, found something else."
-        " --on_bad_example=skip leaves it out."
+        " on_bad_example=skip leaves it out."
       ) from error

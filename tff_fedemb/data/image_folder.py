@@ -12,13 +12,15 @@ import numpy as np
 from PIL import Image
 from PIL import ImageOps
 
+from tff_fedemb import errors
+
 # By the name's ending; the content decides how a file is read.
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm")
 _FORMATS = ("PNG", "JPEG", "BMP", "PPM")
 _MODES = {1: "L", 3: "RGB"}
 
 
-class ImageFolderError(ValueError):
+class ImageFolderError(errors.DataError):
   """A folder, or an image in it, that cannot be used."""
 
 

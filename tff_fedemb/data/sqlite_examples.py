@@ -21,6 +21,7 @@ import sqlite3
 import numpy as np
 import tensorflow as tf
 
+from tff_fedemb import errors
 from tff_fedemb.data import population
 
 _READING_BATCH = 512
@@ -39,10 +40,6 @@ CREATE TABLE notes (
     text TEXT NOT NULL);
 """
 _INDEX = "CREATE INDEX examples_of_client ON examples (split_name, client_id);"
-
-
-class DataError(ValueError):
-  """A data file that cannot be used, with what to do about it."""
 
 
 class SqliteExamples:
@@ -67,7 +64,7 @@ class SqliteExamples:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         if pages * page_size > self._path.stat().st_size:
-          raise DataError(
+          raise errors.DataError(
             f"{self._path} is truncated: it must be {pages * page_size}"
             f" bytes, found {self._path.stat().st_size}. Fetch it again."
           )
@@ -81,12 +78,14 @@ class SqliteExamples:
           " examples LIMIT 1"
         ).fetchone()
     except (sqlite3.Error, OSError) as error:
-      raise DataError(
+      raise errors.DataError(
         f"{self._path} must be a sqlite database with tables examples and"
         f" client_metadata, found: {error}."
       ) from error
     if not rows:
-      raise DataError(f"{self._path} has no client in split {split_name!r}.")
+      raise errors.DataError(
+        f"{self._path} has no client in split {split_name!r}."
+      )
     self._user_ids = [user_id for user_id, _ in rows]
     self._num_examples = np.array([number for _, number in rows], np.int64)
 
@@ -160,7 +159,7 @@ class SqliteExamples:
           )
         ]
     except sqlite3.Error as error:
-      raise DataError(
+      raise errors.DataError(
         f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
 
@@ -188,7 +187,7 @@ class SqliteExamples:
           for row_id in row_ids
         ]
     except sqlite3.Error as error:
-      raise DataError(
+      raise errors.DataError(
         f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
 
@@ -205,7 +204,7 @@ class SqliteExamples:
           "SELECT kind, text FROM notes ORDER BY rowid"
         ).fetchall()
     except sqlite3.Error as error:
-      raise DataError(
+      raise errors.DataError(
         f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
 

@@ -16,9 +16,9 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
-from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_index
 from tff_fedemb.data import tfrecord_layout
 
@@ -81,12 +81,12 @@ class TfRecordExamples:
         if entry.is_file() and not entry.name.startswith(".")
       )
     except OSError as error:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{directory} must be a folder that can be read, found:"
         f" {error.strerror}."
       ) from error
     if not self._user_ids:
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{directory} must hold a file for each user, found none."
       )
     index = tfrecord_index.open_index(
@@ -103,7 +103,7 @@ class TfRecordExamples:
     if bad.skips:
       used = used & (num_fine >= _MIN_EXAMPLES)[index.files]
     if not used.any():
-      raise sqlite_examples.DataError(
+      raise errors.DataError(
         f"{directory} must hold a user of two or more images, found"
         f" {bad_examples.summarize(bad.lines)}."
       )
@@ -250,7 +250,7 @@ class TfRecordExamples:
         index = tfrecord_index.build_index(
           [pathlib.Path(self._path(user_id))], decode_all=True
         )
-      except (OSError, sqlite_examples.DataError) as error:
+      except (OSError, errors.DataError) as error:
         lines.append(f"{name}: {error}")
         continue
       lines += [

@@ -19,8 +19,8 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
+from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
-from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_layout
 
 # To be raised when the same files would give another index.
@@ -129,12 +129,12 @@ def read_records(
         length = int(index.lengths[row])
         records.append(os.pread(file.fileno(), length, index.offsets[row]))
         if len(records[-1]) != length:
-          raise sqlite_examples.DataError(
+          raise errors.DataError(
             f"{path} must stay as it was when the task was created, found"
             " that it has become shorter."
           )
   except OSError as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{path} must be a file that can be read, found: {error.strerror}."
     ) from error
   return records
@@ -206,7 +206,7 @@ def _scan(
         except tf.errors.DataLossError:
           progress.update(sizes[file] - ends[file])
   except tf.errors.OpError as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{path} must be a file that can be read, found: {error.message}."
     ) from error
   finally:
@@ -364,7 +364,7 @@ def open_index(
   try:
     fingerprint = _fingerprint(paths)
   except OSError as error:
-    raise sqlite_examples.DataError(
+    raise errors.DataError(
       f"{error.filename} must be a file that can be read, found:"
       f" {error.strerror}."
     ) from error
@@ -381,7 +381,7 @@ def open_index(
       index = _decode_all(paths, index, description)
     _save_index(cached, fingerprint, index)
   except OSError as error:
-    raise sqlite_examples.DataError(
-      f"--cache_dir must be writable, found {cached.parent}: {error}."
+    raise errors.FieldError(
+      "cache_dir", "be writable", f"{cached.parent}: {error}"
     ) from error
   return index

@@ -19,7 +19,7 @@ from tasks.prepare import image_search
 from tasks.prepare import inaturalist
 from tasks.prepare import state as state_lib
 from tests.tasks.prepare import made_up
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_writing
 
 _Usage = collections.namedtuple("_Usage", ["free"])
@@ -246,7 +246,7 @@ class TestAnotherTable:
     _prepare_gld(source, output)
     before = made_up.read_files(output)
     self._change_table(source)
-    with pytest.raises(sqlite_examples.DataError, match=r"test\.csv \(MD5"):
+    with pytest.raises(errors.DataError, match=r"test\.csv \(MD5"):
       _prepare_gld(source, output)
     assert made_up.read_files(output) == before
 
@@ -256,12 +256,12 @@ class TestAnotherTable:
       with pytest.raises(_KilledError):
         _prepare_gld(source, output)
     self._change_table(source)
-    with pytest.raises(sqlite_examples.DataError, match="was begun from"):
+    with pytest.raises(errors.DataError, match="was begun from"):
       _prepare_gld(source, output)
 
   def test_folder_of_unknown_origin(self, source, output):
     (output / "gld160k" / "train").mkdir(parents=True)
-    with pytest.raises(sqlite_examples.DataError, match="prepared by this"):
+    with pytest.raises(errors.DataError, match="prepared by this"):
       _prepare_gld(source, output)
 
   def test_variants_lie_beside_each_other(self, source, output):
@@ -277,7 +277,7 @@ class TestChecksums:
   def test_tars_that_differ_are_all_named(self, source, output):
     for name in made_up.GLD_TARS:
       (source / f"md5.{name[:-4]}.txt").write_text("0" * 32)
-    with pytest.raises(sqlite_examples.DataError) as caught:
+    with pytest.raises(errors.DataError) as caught:
       _prepare_gld(source, output)
     message = str(caught.value)
     assert f"{source}/images_000.tar must have MD5 {'0' * 32}" in message
@@ -290,7 +290,7 @@ class TestChecksums:
     damaged = bytearray(whole)
     damaged[700] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(sqlite_examples.DataError, match="images_007"):
+    with pytest.raises(errors.DataError, match="images_007"):
       _prepare_gld(source, output)
     path.write_bytes(whole)
     assert _prepare_gld(source, output)
@@ -304,7 +304,7 @@ class TestChecksums:
   @pytest.mark.parametrize("text", ["", "abc", "<html>"])
   def test_checksum_file_that_is_none(self, source, output, text):
     (source / "md5.images_000.txt").write_text(text)
-    with pytest.raises(sqlite_examples.DataError, match=r"md5\.images_000"):
+    with pytest.raises(errors.DataError, match=r"md5\.images_000"):
       _prepare_gld(source, output)
 
   def test_compressed_archive(self, tmp_path, output):
@@ -312,7 +312,7 @@ class TestChecksums:
     made_up.write_inaturalist(source, archived=True)
     right = made_up.md5_of(source)
     wrong = right | {"train_val_images.tar.gz": "0" * 32}
-    with pytest.raises(sqlite_examples.DataError, match="train_val_images"):
+    with pytest.raises(errors.DataError, match="train_val_images"):
       _prepare_inaturalist(source, output, known_md5=wrong)
     assert _prepare_inaturalist(source, output, known_md5=right)
 
@@ -320,7 +320,7 @@ class TestChecksums:
     source = tmp_path / "source"
     made_up.write_inaturalist(source, archived=True)
     with pytest.raises(
-      sqlite_examples.DataError,
+      errors.DataError,
       match=r"iNaturalist_train\.csv must have MD5 63d5a4",
     ):
       inaturalist.create_jobs(source)
@@ -335,7 +335,7 @@ class TestDamagedArchives:
       size = len(content.rstrip(b"\0")) // 512 * 512 + 512
     path.write_bytes(content[:size])
     (source / "md5.images_007.txt").unlink()
-    with pytest.raises(sqlite_examples.DataError) as caught:
+    with pytest.raises(errors.DataError) as caught:
       _prepare_gld(source, output)
     assert f"{path} must be a whole tar archive" in str(caught.value)
 
@@ -349,7 +349,7 @@ class TestDamagedArchives:
     made_up.write_inaturalist(source, archived=True)
     path = source / "train_val_images.tar.gz"
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(sqlite_examples.DataError) as caught:
+    with pytest.raises(errors.DataError) as caught:
       _prepare_inaturalist(source, output)
     assert f"{path} must be a whole tar archive" in str(caught.value)
 
@@ -369,14 +369,14 @@ class TestBadImages:
   def test_missing_ones_are_named(self, source, output):
     self._write(source)
     with pytest.raises(
-      sqlite_examples.DataError, match=r"1 bad example: image ef2: not in"
+      errors.DataError, match=r"1 bad example: image ef2: not in"
     ):
       _prepare_gld(source, output)
 
   def test_damaged_ones_are_all_named(self, source, output):
     images = {"cd1": b"no image", "ef5": b"", "ab3": b"\xff\xd8\xff"}
     made_up.write_gld(source, images=images)
-    with pytest.raises(sqlite_examples.DataError) as caught:
+    with pytest.raises(errors.DataError) as caught:
       _prepare_gld(source, output)
     message = str(caught.value)
     assert "3 bad examples" in message
@@ -410,7 +410,7 @@ class TestBadImages:
       "train/17": [2, 2],
       "train/9": [2],
     }
-    with pytest.raises(sqlite_examples.DataError, match="2 bad examples"):
+    with pytest.raises(errors.DataError, match="2 bad examples"):
       _prepare_gld(source, output)
     capsys.readouterr()
     assert not _prepare_gld(source, output, on_bad_example="skip")
@@ -422,7 +422,7 @@ class TestBadImages:
   def test_no_images_at_all(self, source, output, on_bad_example):
     for name in made_up.GLD_TARS:
       (source / name).unlink()
-    with pytest.raises(sqlite_examples.DataError, match="found none of 6"):
+    with pytest.raises(errors.DataError, match="found none of 6"):
       _prepare_gld(source, output, on_bad_example=on_bad_example)
 
   def test_user_without_images_has_no_file(self, source, output):
@@ -435,7 +435,7 @@ class TestBadImages:
 
   def test_test_set_without_images(self, source, output):
     made_up.write_gld(source, images={"cd4": b"", "ef5": b""})
-    with pytest.raises(sqlite_examples.DataError, match="must have images"):
+    with pytest.raises(errors.DataError, match="must have images"):
       _prepare_gld(source, output, on_bad_example="skip")
 
   def test_image_that_turns_up_before_the_end(
@@ -464,7 +464,7 @@ class TestDisk:
       asked.append(path)
       return _Usage(20_000)
 
-    with pytest.raises(sqlite_examples.DataError) as caught:
+    with pytest.raises(errors.DataError) as caught:
       _prepare_gld(source, output / "a" / "b", disk_usage=disk_usage)
     ids = [row[1] for row in made_up.GLD_TRAIN]
     ids += [row[0] for row in made_up.GLD_TEST]
@@ -535,6 +535,6 @@ def test_second_program_is_refused(source, output):
   (output / "gld160k.partial").mkdir(parents=True)
   with (
     preparation._lock(),
-    pytest.raises(sqlite_examples.DataError, match="one program at a time"),
+    pytest.raises(errors.DataError, match="one program at a time"),
   ):
     _prepare_gld(source, output)

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from tasks.prepare import digiface
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 _ZIPS = {
   "subjects_0-1999_72_imgs.zip": ("0/0.png", "0/1.png", "17/0.png"),
@@ -78,7 +78,7 @@ def test_verified_zips_are_not_read_again(source, tmp_path, capsys):
 def test_damaged_images_are_all_named(source, tmp_path):
   _damage(source)
   for _ in range(2):  # The second time from the report of the first.
-    with pytest.raises(sqlite_examples.DataError) as caught:
+    with pytest.raises(errors.DataError) as caught:
       digiface.verify(source, tmp_path / "output")
     message = str(caught.value)
     assert "2 bad examples" in message
@@ -100,7 +100,7 @@ def test_disk_that_cannot_be_read(source, tmp_path, monkeypatch):
 
   monkeypatch.setattr(zipfile.ZipFile, "read", read)
   with pytest.raises(
-    sqlite_examples.DataError,
+    errors.DataError,
     match=r"subjects_0-1999_72_imgs\.zip must be a file that can be read",
   ):
     digiface.verify(source, tmp_path / "output", on_bad_example="skip")
@@ -128,12 +128,12 @@ def test_dry_run_reads_and_writes_nothing(source, tmp_path, capsys):
 def test_zip_that_was_cut_off(source, size):
   path = source / "subjects_0-1999_72_imgs.zip"
   path.write_bytes(path.read_bytes()[:size])
-  with pytest.raises(sqlite_examples.DataError, match="must be a whole zip"):
+  with pytest.raises(errors.DataError, match="must be a whole zip"):
     digiface.verify(source)
 
 
 def test_no_zips(tmp_path):
-  with pytest.raises(sqlite_examples.DataError, match="must hold some of"):
+  with pytest.raises(errors.DataError, match="must hold some of"):
     digiface.verify(tmp_path)
 
 
@@ -141,11 +141,11 @@ def test_zip_without_images(source):
   path = source / "subjects_0-1999_72_imgs.zip"
   with zipfile.ZipFile(path, "w") as archive:
     archive.writestr("readme.txt", "x")
-  with pytest.raises(sqlite_examples.DataError, match="found no such file"):
+  with pytest.raises(errors.DataError, match="found no such file"):
     digiface.verify(source)
 
 
 def test_report_of_another_task(source, tmp_path):
   (tmp_path / "preparation.json").write_text('{"task": "gld"}')
-  with pytest.raises(sqlite_examples.DataError, match="must be of task"):
+  with pytest.raises(errors.DataError, match="must be of task"):
     digiface.verify(source, tmp_path)

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from tasks.prepare import downloads
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 _MD5 = "0123456789abcdef0123456789abcdef"
 
@@ -29,7 +29,7 @@ def test_md5_of_more_than_a_piece(tmp_path):
   assert sum(pieces) == len(content)
   downloads.check_md5(tmp_path / "file", found)
   with pytest.raises(
-    sqlite_examples.DataError, match=f"file must have MD5 {_MD5}, found"
+    errors.DataError, match=f"file must have MD5 {_MD5}, found"
   ):
     downloads.check_md5(tmp_path / "file", _MD5)
 

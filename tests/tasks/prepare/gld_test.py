@@ -7,7 +7,7 @@ import pytest
 
 from tasks.prepare import gld
 from tests.tasks.prepare import made_up
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 
 def _zip_tables(folder, *names):
@@ -33,7 +33,7 @@ def test_zip_goes_before_a_test_table_of_the_images(source):
   known_md5 = {path.name: hashlib.md5(path.read_bytes()).hexdigest()}
   job = gld.create_job(source, "gld160k", known_md5=known_md5)
   assert job.tables == expected
-  with pytest.raises(sqlite_examples.DataError, match="must have MD5 53c36bd7"):
+  with pytest.raises(errors.DataError, match="must have MD5 53c36bd7"):
     gld.create_job(source, "gld160k")
 
 
@@ -50,15 +50,13 @@ def test_unpacked_zip_goes_before_it(source):
 @pytest.mark.parametrize("text", ["", "<html>"])
 def test_zip_that_is_none(source, text):
   (source / "landmarks-user-160k.zip").write_text(text)
-  with pytest.raises(sqlite_examples.DataError, match="must be a zip archive"):
+  with pytest.raises(errors.DataError, match="must be a zip archive"):
     gld.create_job(source, "gld160k", known_md5={})
 
 
 def test_zip_without_a_table(source):
   _zip_tables(source, "test.csv")
-  with pytest.raises(
-    sqlite_examples.DataError, match=r"found no federated_train\.csv"
-  ):
+  with pytest.raises(errors.DataError, match=r"found no federated_train\.csv"):
     gld.create_job(source, "gld160k", known_md5={})
 
 
@@ -85,18 +83,18 @@ def test_archives_in_a_folder(source):
 
 def test_no_tables(tmp_path):
   assert gld.create_job(tmp_path, "gld23k") is None
-  with pytest.raises(sqlite_examples.DataError) as caught:
+  with pytest.raises(errors.DataError) as caught:
     gld.create_jobs(tmp_path)
   assert "mini_gld_train_split.csv" in str(caught.value)
   assert "landmarks-user-160k.zip" in str(caught.value)
-  with pytest.raises(sqlite_examples.DataError, match="mini_gld_test"):
+  with pytest.raises(errors.DataError, match="mini_gld_test"):
     gld.create_jobs(tmp_path, "gld23k")
 
 
 def test_table_of_another_checksum(tmp_path):
   made_up.write_gld(tmp_path, variant="gld23k")
   with pytest.raises(
-    sqlite_examples.DataError,
+    errors.DataError,
     match=r"mini_gld_train_split\.csv must have MD5 9fd62cf7",
   ):
     gld.create_jobs(tmp_path)

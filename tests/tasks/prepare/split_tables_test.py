@@ -6,7 +6,7 @@ import zipfile
 import pytest
 
 from tasks.prepare import split_tables
-from tff_fedemb.data import sqlite_examples
+from tff_fedemb import errors
 
 _TRAIN = "user_id,image_id,class\n7,b,1\n3,a,0\nNA,c,1\n7,a,1\n"
 _TEST = "class,image_id\n4,d\n"
@@ -71,7 +71,7 @@ def test_zipped_table_is_the_same(tmp_path):
   ],
 )
 def test_bad_table_is_named(tmp_path, train, message):
-  with pytest.raises(sqlite_examples.DataError, match=message) as caught:
+  with pytest.raises(errors.DataError, match=message) as caught:
     _read(tmp_path, train)
   assert str(tmp_path / "train.csv") in str(caught.value)
 
