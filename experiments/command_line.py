@@ -30,8 +30,8 @@ os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
 
-class UsageError(Exception):
-  """A user's mistake, said in one line."""
+# Its former name, until nobody uses it any more.
+UsageError = errors.DataError
 
 
 # Where a library's name for a setting is not that of its flag.
@@ -60,6 +60,8 @@ def call_with_flags(function: Callable[..., object], *args, **kwargs):
   """Calls what validates flags; a `ValueError` becomes a `UsageError`."""
   try:
     return function(*args, **kwargs)
+  except (errors.FieldError, errors.DataError):
+    raise
   except ValueError as error:
     raise UsageError(_name_flag(str(error))) from error
 
@@ -128,7 +130,7 @@ def run(
       sys.stdout.flush()
     except errors.FieldError as error:
       _fail(error.renamed(config_flags.flag_name(error.name)))
-    except (UsageError, errors.DataError) as error:
+    except errors.DataError as error:
       _fail(error)
     except BrokenPipeError:
       _exit_if_nobody_reads()

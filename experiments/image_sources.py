@@ -8,7 +8,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
-import functools
 import os
 import pathlib
 from typing import Any
@@ -17,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from experiments import command_line
 from tasks import registry as task_registry
 from tasks import task as task_lib
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import image_folder as image_folder_lib
@@ -126,8 +125,8 @@ def embed_rows(
     Embeddings `[k, dim]`, and the rows that could be read, `[k]`.
 
   Raises:
-    UsageError: If an image cannot be read and is not to be skipped, or an
-      embedding is not finite.
+    DataError: If an image cannot be read and is not to be skipped.
+    FieldError: If an embedding is not finite.
   """
   embeddings = np.zeros([0, 1], np.float32)
   num_embedded = 0
@@ -138,8 +137,8 @@ def embed_rows(
     for some, images in source.read(rows):
       batch = embed(images)
       if not np.isfinite(batch).all():
-        raise command_line.UsageError(
-          f"--{flag} must give embeddings that are finite, found others."
+        raise errors.FieldError(
+          flag, "give embeddings that are finite", "others"
         )
       if not num_embedded:
         # Of the final size: there may be no room to join batches later.
@@ -166,9 +165,9 @@ def open_folder(
     The images.
 
   Raises:
-    UsageError: If there is no such folder, or not enough in it.
+    FieldError: If there is no such folder, or not enough in it.
   """
-  listed = command_line.call_with_flags(image_folder_lib.list_images, folder)
+  listed = image_folder_lib.list_images(folder)
   # Sub-folders without an image are classes too: another folder of the same
   # classes may have images of them.
   names = sorted(
@@ -225,7 +224,7 @@ def read_files(
     Rows and images of a batch.
 
   Raises:
-    UsageError: If one cannot be read and is not to be skipped.
+    DataError: If one cannot be read and is not to be skipped.
   """
   size = embedding.batch_size(image_shape)
   for start in range(0, len(rows), size):
@@ -236,7 +235,7 @@ def read_files(
         kept.append(row)
       except image_folder_lib.ImageFolderError as error:
         if on_bad_example == "fail":
-          raise command_line.UsageError(
+          raise errors.DataError(
             f"{error} --on_bad_example=skip leaves such images out."
           ) from error
         skipped.append(name(row))
@@ -260,21 +259,22 @@ def create_task(
     The task.
 
   Raises:
-    UsageError: If there are no such data, or the model takes others.
+    DataError: If there are no such data.
+    FieldError: If the model takes others.
   """
-  create = functools.partial(
-    command_line.call_with_flags, task_registry.create_task, name
-  )
-  task = create(task_config)
+  task = task_registry.create_task(name, task_config)
   if model_shape is None:
     return task
   if task.decode_images is not None:
     # Photos are decoded to the size that the model takes.
-    task = create(dataclasses.replace(task_config, image_size=model_shape[0]))
+    task = task_registry.create_task(
+      name, dataclasses.replace(task_config, image_size=model_shape[0])
+    )
   if task.image_shape != model_shape:
-    raise command_line.UsageError(
-      f"--saved_model must take images of {list(task.image_shape)}, the size"
-      f" of task {task.name}, found {list(model_shape)}."
+    raise errors.FieldError(
+      "saved_model",
+      f"take images of {list(task.image_shape)}, the size of task {task.name}",
+      list(model_shape),
     )
   return task
 
@@ -290,16 +290,16 @@ def open_held_out(task: task_lib.Task, split: str) -> ImageSource:
     The images.
 
   Raises:
-    UsageError: If they are damaged.
+    DataError: If they are damaged.
   """
-  images = command_line.call_with_flags(task.load_images, split)
+  images = task.load_images(split)
   size = embedding.batch_size(task.image_shape)
 
   def read(rows):
     for start in range(0, len(rows), size):
       some = rows[start : start + size]
       # Images may be decoded, and found to be damaged, where they are indexed.
-      yield some, command_line.call_with_flags(images.images.__getitem__, some)
+      yield some, images.images[some]
 
   return ImageSource(f"{split} images of task {task.name}", images.labels, read)
 
@@ -314,7 +314,7 @@ def open_train(task: task_lib.Task) -> ImageSource:
     The images, with their users.
 
   Raises:
-    UsageError: If the data of a user are damaged.
+    DataError: If the data of a user are damaged.
   """
   population = task.train_users
   user_ids = np.array([population.user_id(i) for i in range(len(population))])
@@ -370,7 +370,7 @@ def _walk(
   try:
     yield from batches.as_numpy_iterator()
   except tf.errors.OpError as error:
-    raise command_line.UsageError(
+    raise errors.DataError(
       "data must be readable, found in the training examples of task"
       f" {task.name}: {error.message.splitlines()[0]}."
     ) from error
@@ -395,7 +395,7 @@ def _build_train_decoder(
       if not bad:
         raise
       lines = [f"{users[row]}: not an image that can be decoded" for row in bad]
-      raise command_line.UsageError(
+      raise errors.DataError(
         f"data must be readable, found {bad_examples.summarize(lines)}."
         " --on_bad_example=skip leaves out what is bad."
       ) from error

@@ -7,7 +7,7 @@ import os
 import pathlib
 import tempfile
 
-from experiments import command_line
+from tff_fedemb import errors
 
 
 def check(
@@ -24,7 +24,7 @@ def check(
     inputs: Files by flag that are read, and never replaced.
 
   Raises:
-    UsageError: If one of them cannot be written, or would be written twice,
+    FieldError: If one of them cannot be written, or would be written twice,
       whatever links lead to it.
   """
   taken = {
@@ -37,9 +37,7 @@ def check(
       continue
     other = taken.setdefault(os.path.realpath(path), name)
     if other != name:
-      raise command_line.UsageError(
-        f"--{name} must be another file than --{other}, found {path}."
-      )
+      raise errors.FieldError(name, f"be another file than --{other}", path)
     _check_writable(name, path, overwrite=overwrite)
 
 
@@ -47,22 +45,20 @@ def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
   target = pathlib.Path(os.path.realpath(path))
   try:
     if target.is_dir():
-      raise command_line.UsageError(
-        f"--{name} must be a file, found directory {path}."
-      )
+      raise errors.FieldError(name, "be a file", f"directory {path}")
     if target.exists() and not overwrite:
-      raise command_line.UsageError(
-        f"--{name} must be a new file unless --overwrite is given, found"
-        f" {path}."
+      raise errors.FieldError(
+        name, "be a new file unless --overwrite is given", path
       )
     if target.exists() and not target.is_file():
-      raise command_line.UsageError(f"--{name} must be a file, found {path}.")
+      raise errors.FieldError(name, "be a file", path)
     with tempfile.NamedTemporaryFile(dir=target.parent):
       pass
   except OSError as error:
-    raise command_line.UsageError(
-      f"--{name} must be in a directory that can be written, found {path}:"
-      f" {error.strerror}."
+    raise errors.FieldError(
+      name,
+      "be in a directory that can be written",
+      f"{path}: {error.strerror}",
     ) from error
 
 
@@ -76,7 +72,7 @@ def write(
       suffix; they are called in their order.
 
   Raises:
-    UsageError: If a file cannot be written; none is then.
+    FieldError: If a file cannot be written; none is then.
   """
   temporaries = {}
   name, path = "", ""
@@ -90,9 +86,10 @@ def write(
     for name, (path, _) in writers.items():
       os.replace(temporaries[name], os.path.realpath(path))
   except OSError as error:
-    raise command_line.UsageError(
-      f"--{name} must be a file that can be written, found {path}:"
-      f" {error.strerror or error}."
+    raise errors.FieldError(
+      name,
+      "be a file that can be written",
+      f"{path}: {error.strerror or error}",
     ) from error
   finally:
     for temporary in temporaries.values():

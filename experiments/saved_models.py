@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from experiments import command_line
+from tff_fedemb import errors
 
 _SIGNATURE = "serving_default"
 
@@ -18,22 +18,23 @@ class Model:
       path: Directory of the SavedModel.
 
     Raises:
-      UsageError: If there is none, or its signature is another.
+      FieldError: If there is none, or its signature is another.
     """
     try:
       self._module = tf.saved_model.load(path)
     # TensorFlow raises whatever comes of the part that is damaged.
     except Exception as error:
-      raise command_line.UsageError(
-        f"--saved_model must be the directory of a SavedModel, found {path}:"
-        f" {error}"
+      raise errors.FieldError(
+        "saved_model", "be the directory of a SavedModel", f"{path}: {error}"
       ) from error
     self._embed = self._module.signatures.get(_SIGNATURE)
     if self._embed is None or not self._has_right_form():
-      raise command_line.UsageError(
-        f"--saved_model must have a signature {_SIGNATURE!r} from images"
-        " float32 [batch, height, width, channels], 1 or 3 channels, to"
-        f" embeddings float32 [batch, dim], found {self._describe(path)}."
+      raise errors.FieldError(
+        "saved_model",
+        f"have a signature {_SIGNATURE!r} from images float32 [batch, height,"
+        " width, channels], 1 or 3 channels, to embeddings float32 [batch,"
+        " dim]",
+        self._describe(path),
       )
     self.image_shape: tuple[int, int, int] = tuple(
       self._inputs["images"].shape[1:].as_list()

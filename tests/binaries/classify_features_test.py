@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments import command_line
 from experiments import feature_problems
 from experiments import feature_runs
 from experiments import feature_settings
@@ -294,7 +293,7 @@ def test_mistakes_in_files_of_users(files, name):
   arrays = {"features": np.ones([4, 4]), "labels": np.arange(4)}
   np.savez(files / f"{name}.npz", **arrays, users=["a", "b", "", "d"])
   if name == "train":
-    with pytest.raises(command_line.UsageError, match="users must have names"):
+    with pytest.raises(ValueError, match="users must have names"):
       execute(files, settings=fit_settings)
   else:
     # Whose test examples are makes no difference.
@@ -318,7 +317,7 @@ def test_warns_of_a_delta_that_is_too_large(files, capsys, delta, is_large):
     ({"test": "test.txt"}, "--test must be a file of features"),
     ({"num_classes": 1}, "num_classes must be an integer of at least 2"),
     ({"num_classes": 2}, "--num_classes must be above all labels, found 2"),
-    ({"output_json": "no/such/dir.json"}, "--output_json must be in a dir"),
+    ({"output_json": "no/such/dir.json"}, "output_json must be in a dir"),
     (
       {"settings": settings(clip_norm=0.0)},
       "clip_norm must be positive, found 0.0",
@@ -340,7 +339,7 @@ def test_warns_of_a_delta_that_is_too_large(files, capsys, delta, is_large):
 )
 def test_mistakes(files, changes, message):
   before = sorted(files.iterdir())
-  with pytest.raises(command_line.UsageError) as error:
+  with pytest.raises(ValueError) as error:
     feature_runs.execute(config(files, **changes))
   assert message in str(error.value)
   assert sorted(files.iterdir()) == before
@@ -359,7 +358,7 @@ def test_mistakes(files, changes, message):
 def test_mistakes_in_files(files, name, arrays, message):
   arrays = {"features": np.ones([4, 4]), "labels": np.arange(4)} | arrays
   np.savez(files / f"{name}.npz", **arrays)
-  with pytest.raises(command_line.UsageError) as error:
+  with pytest.raises(ValueError) as error:
     feature_runs.execute(config(files))
   assert message in str(error.value)
   if "num_classes" not in message:
@@ -369,10 +368,10 @@ def test_mistakes_in_files(files, name, arrays, message):
 
 def test_files_that_do_not_match(files):
   write_features(files / "test.npz", seed=1, dim=5)
-  with pytest.raises(command_line.UsageError, match="must have 4 features an"):
+  with pytest.raises(ValueError, match="must have 4 features an"):
     feature_runs.execute(config(files))
   np.savez(files / "a.npz", features=np.ones([3, 2]), labels=np.zeros(3, int))
-  with pytest.raises(command_line.UsageError, match="of two or more classes"):
+  with pytest.raises(ValueError, match="of two or more classes"):
     feature_problems.read_problem(f"{files}/a.npz", f"{files}/a.npz")
 
 
@@ -380,17 +379,17 @@ def test_files_are_not_replaced_unasked(files):
   execute(files)
   before = (files / "result.json").read_text()
   for changes, message in (
-    ({}, "--output_json must be a new file unless --overwrite"),
+    ({}, "output_json must be a new file unless --overwrite"),
     (
       {"overwrite": True, "predictions": f"{files}/train.npz"},
-      "--predictions must be another file than --train",
+      "predictions must be another file than --train",
     ),
     (
       {"overwrite": True, "output_weights": f"{files}/result.json"},
-      "--output_weights must be another file than --output_json",
+      "output_weights must be another file than --output_json",
     ),
   ):
-    with pytest.raises(command_line.UsageError, match=message):
+    with pytest.raises(ValueError, match=message):
       feature_runs.execute(config(files, **changes))
   assert (files / "result.json").read_text() == before
 
@@ -401,9 +400,9 @@ def test_all_files_are_written_or_none(files, monkeypatch):
 
   before = sorted(files.iterdir())
   monkeypatch.setattr(np, "savez", fail)
-  with pytest.raises(command_line.UsageError, match="No space left") as error:
+  with pytest.raises(ValueError, match="No space left") as error:
     execute(files, output_weights=f"{files}/weights.npz")
-  assert "--output_weights must be a file" in str(error.value)
+  assert "output_weights must be a file" in str(error.value)
   assert sorted(files.iterdir()) == before
 
 

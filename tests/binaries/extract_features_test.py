@@ -14,7 +14,6 @@ from sklearn.metrics import pairwise
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from experiments import command_line
 from experiments import image_sources
 from experiments.extraction import extracting
 from experiments.extraction import selection
@@ -261,12 +260,10 @@ class TestSelection:
       "test_output": tmp_path / "test.npz",
     }
     with pytest.raises(
-      command_line.UsageError, match=r"--test_output must be .* of class c "
+      ValueError, match=r"--test_output must be .* of class c "
     ):
       _extract(**options)
-    with pytest.raises(
-      command_line.UsageError, match="--num_classes must be at most 2"
-    ):
+    with pytest.raises(ValueError, match="--num_classes must be at most 2"):
       _extract(**options, num_classes=3)
     assert os.listdir(tmp_path) == ["images"]
     # Those with two images are drawn.
@@ -301,7 +298,7 @@ class TestSelection:
 
   def test_drawn_classes_must_keep_images(self, folder, tmp_path):
     with pytest.raises(
-      command_line.UsageError,
+      ValueError,
       match=r"must be as many .* found images of 1 of the 3 drawn",
     ):
       _extract(
@@ -370,7 +367,7 @@ class TestLabels:
       path.write_text("no picture")
     before = options["output"].read_bytes()
     with pytest.raises(
-      command_line.UsageError,
+      ValueError,
       match="=skip must leave one image or more, found none of 8 that can",
     ):
       _extract(**options)
@@ -379,7 +376,7 @@ class TestLabels:
   def test_skipped_images_leave_two_of_a_class(self, folder, tmp_path):
     (folder / "b" / "10.png").write_text("no picture")
     (folder / "c" / "20.png").unlink()
-    with pytest.raises(command_line.UsageError, match="one image of class b "):
+    with pytest.raises(ValueError, match="one image of class b "):
       _extract(
         image_folder=folder,
         embedding="pixels",
@@ -399,9 +396,9 @@ class TestLabels:
       "embedding": "pixels",
       "output": tmp_path / "o.npz",
     }
-    with pytest.raises(command_line.UsageError, match=r"found .* of the 10"):
+    with pytest.raises(ValueError, match=r"found .* of the 10"):
       _extract(**options, num_classes=10, max_images=5)
-    with pytest.raises(command_line.UsageError, match="--test_output must be"):
+    with pytest.raises(ValueError, match="test_output must be"):
       _extract(**options, test_output=tmp_path / "t.npz", max_images=5)
 
   def test_parts_of_a_data_set_agree(self, tfds_dir, tmp_path, capsys):
@@ -457,7 +454,7 @@ class TestFolder:
       "image_folder": folder,
       "output": tmp_path / "o.npz",
     }
-    with pytest.raises(command_line.UsageError, match="--on_bad_example=skip"):
+    with pytest.raises(ValueError, match="--on_bad_example=skip"):
       _extract(**options)
     assert not options["output"].exists()
     found = _extract(**options, on_bad_example="skip")
@@ -556,7 +553,7 @@ class TestTask:
     )
     options |= {"embedding": "pixels", "image_size": 6, "overwrite": True}
     with pytest.raises(
-      command_line.UsageError,
+      ValueError,
       match=r"found 1 bad example: 20: not an image .*=skip leaves out",
     ):
       _extract(**options)
@@ -568,7 +565,7 @@ class TestTask:
     )
 
   def test_image_sizes_must_agree(self, models, emnist_dir, tmp_path):
-    with pytest.raises(command_line.UsageError, match=r"of \[28, 28, 1\], the"):
+    with pytest.raises(ValueError, match=r"of \[28, 28, 1\], the"):
       _extract(
         saved_model=models["square"],
         task="emnist",
@@ -634,7 +631,7 @@ class TestTfds:
   )
   def test_what_is_not_there(self, tfds_dir, tmp_path, options, message):
     options = {"tfds": "cifar10", "data_dir": tfds_dir[0]} | options
-    with pytest.raises(command_line.UsageError, match=message):
+    with pytest.raises(ValueError, match=message):
       _extract(embedding="pixels", output=tmp_path / "o.npz", **options)
     assert not os.listdir(tmp_path)
 
@@ -661,7 +658,7 @@ class TestTfds:
       data_dir=tmp_path / "data",
     )
     with pytest.raises(
-      command_line.UsageError,
+      ValueError,
       match=r"--tfds_split must be of .* labels of 0 to 5, found -1 in test",
     ):
       _extract(
@@ -677,9 +674,7 @@ class TestTfds:
     shutil.copytree(tfds_dir[0] / "cifar10", tmp_path / "cifar10")
     [path] = (tmp_path / "cifar10" / "3.0.2").glob("*.tfrecord*")
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(
-      command_line.UsageError, match="must be images with labels that can"
-    ):
+    with pytest.raises(ValueError, match="must be images with labels that can"):
       _extract(
         tfds="cifar10",
         data_dir=tmp_path,
@@ -740,7 +735,7 @@ class TestMistakes:
   def test_files_are_overwritten_on_demand_only(self, tmp_path, name):
     options = {"output": tmp_path / "o.npz", "test_output": tmp_path / "t.npz"}
     options[name].write_text("precious")
-    with pytest.raises(command_line.UsageError, match=f"--{name} must be a"):
+    with pytest.raises(ValueError, match=f"{name} must be a"):
       _extract(digits=True, embedding="pixels", **options)
     assert os.listdir(tmp_path) == [options[name].name]
     _extract(digits=True, embedding="pixels", overwrite=True, **options)
@@ -758,8 +753,8 @@ class TestMistakes:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(
-      command_line.UsageError,
-      match="--test_output must be another file than --output, found",
+      ValueError,
+      match="test_output must be another file than --output, found",
     ):
       _extract(
         digits=True,
@@ -778,7 +773,7 @@ class TestMistakes:
       write(path, feature_set)
 
     monkeypatch.setattr(extracting.feature_files, "write_features", fail_second)
-    with pytest.raises(command_line.UsageError, match="No space left"):
+    with pytest.raises(ValueError, match="No space left"):
       _extract(
         digits=True,
         embedding="pixels",
@@ -789,7 +784,7 @@ class TestMistakes:
 
   def test_embeddings_must_be_finite(self, tmp_path):
     _export(tmp_path / "model", (8, 8, 1), float("nan"))
-    with pytest.raises(command_line.UsageError, match="that are finite"):
+    with pytest.raises(ValueError, match="that are finite"):
       _extract(
         digits=True,
         saved_model=tmp_path / "model",
@@ -803,7 +798,7 @@ class TestMistakes:
 
     monkeypatch.setattr(extracting.embeddings_lib, "embed_pixels", fail)
     with pytest.raises(
-      command_line.UsageError,
+      ValueError,
       match=r"--embedding must give .* fit into memory, found .* 1,797",
     ):
       _extract(digits=True, embedding="pixels", output=tmp_path / "o.npz")

@@ -10,7 +10,6 @@ import sys
 from PIL import Image
 import pytest
 
-from experiments import command_line
 from experiments import feature_problems
 from experiments import feature_runs
 from experiments import feature_settings
@@ -215,14 +214,12 @@ def test_a_single_seed_has_no_deviation(files, capsys):
     ),
     ({"delta": None}, "delta must be given where epsilon is finite"),
     ({"clip_norm": -1.0}, "clip_norm must be positive"),
-    ({"output_png": "no/such/directory.png"}, "--output_png must be in"),
+    ({"output_png": "no/such/directory.png"}, "output_png must be in"),
   ],
 )
 def test_mistakes(files, changes, message):
   before = sorted(files.iterdir())
-  with pytest.raises(
-    (ValueError, command_line.UsageError), match=message
-  ) as error:
+  with pytest.raises((ValueError, ValueError), match=message) as error:
     feature_sweeps.execute(config(files, **changes))
   assert "\n" not in str(error.value)
   assert sorted(files.iterdir()) == before

@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
-from experiments import command_line
 from experiments import output_files
+from tff_fedemb import errors
 
 
 def _write(text):
@@ -25,13 +25,13 @@ class TestCheck:
   @pytest.mark.parametrize(
     ("path", "message"),
     [
-      ("real/a", "--second must be another file than --first, found"),
-      ("link/a", "--second must be another file than --first, found"),
-      ("real/in", "--second must be another file than --read, found"),
-      ("alias", "--second must be another file than --read, found"),
-      ("real", "--second must be a file, found directory"),
-      ("null", "--second must be a file, found"),
-      ("none/b", "--second must be in a directory that can be written"),
+      ("real/a", "second must be another file than --first, found"),
+      ("link/a", "second must be another file than --first, found"),
+      ("real/in", "second must be another file than --read, found"),
+      ("alias", "second must be another file than --read, found"),
+      ("real", "second must be a file, found directory"),
+      ("null", "second must be a file, found"),
+      ("none/b", "second must be in a directory that can be written"),
     ],
   )
   def test_what_cannot_be_written(self, tmp_path, path, message):
@@ -40,7 +40,7 @@ class TestCheck:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "alias").symlink_to(tmp_path / "link" / "in")
     (tmp_path / "null").symlink_to(os.devnull)
-    with pytest.raises(command_line.UsageError, match=message):
+    with pytest.raises(ValueError, match=message):
       output_files.check(
         {"first": f"{tmp_path}/real/a", "second": f"{tmp_path}/{path}"},
         overwrite=True,
@@ -50,7 +50,7 @@ class TestCheck:
   def test_files_are_replaced_on_demand_only(self, tmp_path):
     (tmp_path / "a").write_text("precious")
     outputs = {"first": f"{tmp_path}/a"}
-    with pytest.raises(command_line.UsageError, match="unless --overwrite"):
+    with pytest.raises(ValueError, match="unless --overwrite"):
       output_files.check(outputs, overwrite=False)
     output_files.check(outputs, overwrite=True)
 
@@ -90,8 +90,8 @@ class TestWrite:
 
     is_mistake = isinstance(error, OSError)
     with pytest.raises(
-      command_line.UsageError if is_mistake else ValueError,
-      match="--second must be .* found .*/b: No space" if is_mistake else "x",
+      errors.FieldError if is_mistake else ValueError,
+      match="second must be .* found .*/b: No space" if is_mistake else "x",
     ):
       output_files.write(
         {

@@ -21,7 +21,7 @@ _MODES = {1: "L", 3: "RGB"}
 
 
 class ImageFolderError(errors.DataError):
-  """A folder, or an image in it, that cannot be used."""
+  """An image that cannot be used."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +75,8 @@ def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
     The images in it.
 
   Raises:
-    ImageFolderError: If there is no such folder, or it has fewer than two
-      classes or no class of two images.
+    FieldError: If there is no such folder, or it has fewer than two classes or
+      no class of two images.
   """
   folder = pathlib.Path(folder)
   paths, labels, class_names, ignored = [], [], [], []
@@ -94,16 +94,18 @@ def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
         class_names.append(entry.name)
         paths += images
   except OSError as error:
-    raise ImageFolderError(
-      f"image_folder={folder} must be a folder that can be read, found"
-      f" {error.filename}: {error.strerror}."
+    raise errors.FieldError(
+      "image_folder",
+      "be a folder that can be read",
+      f"{error.filename}: {error.strerror}",
     ) from error
   _, sizes = np.unique(labels, return_counts=True)
   if len(sizes) < 2 or max(sizes) < 2:
-    raise ImageFolderError(
-      f"image_folder={folder} must hold two or more sub-folders, one a class,"
-      f" with {', '.join(SUFFIXES)} images, and two images or more in one of"
-      f" them, found {len(sizes)} with {len(paths)} images."
+    raise errors.FieldError(
+      "image_folder",
+      f"hold two or more sub-folders, one a class, with {', '.join(SUFFIXES)}"
+      " images, and two images or more in one of them",
+      f"{len(sizes)} with {len(paths)} images in {folder}",
     )
   return ImageFolder(
     tuple(paths),
