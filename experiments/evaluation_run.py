@@ -226,7 +226,9 @@ def _write(
   if config.roc_png:
     writers["roc_png"] = (
       config.roc_png,
-      functools.partial(plots.plot_roc, curves={"this model": result}),
+      functools.partial(
+        plots.plot, panel=plots.RocPanel({"this model": result})
+      ),
     )
   output_files.write(writers)
 

@@ -24,7 +24,7 @@ from tff_fedemb import checks
 from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.plots import accuracy_plots
-from tff_fedemb.plots import privacy_plots
+from tff_fedemb.plots import figures
 from tff_fedemb.privacy import report as report_lib
 
 NOT_COVERED = (
@@ -41,7 +41,7 @@ class SweepConfig:
     train: Files to fit on.
     test: Files to test on, one for each in `train`.
     methods: Such as 'sgd' or 'sgd:steps=10:loss=sigmoid', at most
-      `privacy_plots.MAX_CURVES`, each once.
+      `figures.MAX_CURVES`, each once.
     epsilons: Targets, each once; infinity for no noise.
     delta: In (0, 1); may be `None` if there is no noise anywhere.
     seeds: Of the fits, not negative, each once. Where users are protected there
@@ -91,7 +91,7 @@ class SweepConfig:
           f"{name} must be given, each once, found"
           f" {','.join(map(str, values))!r}."
         )
-    privacy_plots.check_count("methods", len(self.methods))
+    figures.check_count("methods", len(self.methods))
     for seed in self.seeds:
       checks.check_integer("seeds", seed, minimum=0)
 
@@ -111,10 +111,10 @@ class Cell:
   reports: tuple[classifier_lib.FitReport, ...]
 
   @property
-  def point(self) -> accuracy_plots.AccuracyPoint:
+  def point(self) -> figures.Measurement:
     """Accuracy of each seed, the mean over pairs."""
     means = np.mean(self.accuracies, axis=0)
-    return accuracy_plots.AccuracyPoint(self.epsilon, tuple(means.tolist()))
+    return figures.Measurement(tuple(means.tolist()), self.epsilon)
 
 
 def execute(config: SweepConfig) -> None:
@@ -391,7 +391,7 @@ def to_table(cells: Mapping[str, Sequence[Cell]]) -> str:
   )
 
 
-def _in_words(point: accuracy_plots.AccuracyPoint) -> str:
-  if len(point.accuracies) == 1:
+def _in_words(point: figures.Measurement) -> str:
+  if len(point.values) == 1:
     return f"{point.mean:.4f}"
   return f"{point.mean:.4f} ± {point.stdev:.4f}"

@@ -1,21 +1,17 @@
-"""Tests for plots."""
+"""Tests of the pictures of a run."""
 
-import pathlib
-import subprocess
-import sys
-import tempfile
-import warnings
+import math
 
-from absl.testing import absltest
-from absl.testing import parameterized
-import matplotlib
 import numpy as np
-from PIL import Image
+import pytest
 
+from tests.plots import drawn
 from tff_fedemb.evaluation import verification
+from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots as plots
 
-INFINITY = float("inf")
+BLUE, RED = figures.COLORS[:2]
+INFINITY = math.inf
 
 
 def result(spread=1.0, num_classes=10):
@@ -26,178 +22,184 @@ def result(spread=1.0, num_classes=10):
   return verification.evaluate_pairs(embeddings, labels)
 
 
-class PlotsTest(parameterized.TestCase):
-  def setUp(self):
-    super().setUp()
-    # A warning, for example of a missing letter, is a flaw in the picture.
-    catcher = warnings.catch_warnings()
-    catcher.__enter__()
-    self.addCleanup(catcher.__exit__, None, None, None)
-    warnings.simplefilter("error", UserWarning)
-    warnings.simplefilter("error", RuntimeWarning)
-    directory = tempfile.TemporaryDirectory()
-    self.addCleanup(directory.cleanup)
-    self.directory = pathlib.Path(directory.name)
+def axes_of(panel):
+  (axes,) = drawn.figure_of(plots.plot, panel).axes
+  return axes
 
-  def draw(self, function, *args, **kwargs):
-    """Returns the pixels `[height, width, 3]` that the function draws."""
-    path = self.directory / "picture.png"
-    self.assertIsNone(function(path, *args, **kwargs))
-    with Image.open(path) as image:
-      self.assertEqual(image.format, "PNG")
-      return np.asarray(image.convert("RGB"))
 
-  def assert_shows(self, pixels, color):
-    wanted = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
-    self.assertTrue(np.any(np.all(pixels == wanted, axis=2)), color)
+def labels_of(axes):
+  legend = axes.get_legend()
+  return [] if legend is None else [t.get_text() for t in legend.get_texts()]
 
-  def assert_differ(self, first, second):
-    self.assertFalse(np.array_equal(first, second))
 
-  def test_roc_draws_each_curve(self):
-    curves = {"trained": result(), plots.UNTRAINED: result(0.1)}
-    both = self.draw(plots.plot_roc, curves)
-    self.assert_shows(both, "#0072B2")
-    one = self.draw(plots.plot_roc, {"trained": curves["trained"]})
-    self.assert_differ(one, both)
-    curves["other"] = result(0.5)
-    self.assert_shows(self.draw(plots.plot_roc, curves), "#D55E00")
+def texts_of(axes):
+  return [text.get_text().replace("\n", " ") for text in axes.texts]
 
-  def test_roc_without_the_marked_rate(self):
-    embeddings = np.random.default_rng(1).normal(size=(12, 3))
-    plain = verification.evaluate_pairs(
-      embeddings, np.arange(12) % 3, false_accept_rates=(0.2,)
-    )
-    pixels = self.draw(plots.plot_roc, {"trained": plain})
-    self.assert_shows(pixels, "#0072B2")
 
-  def test_recall_draws_each_rate_and_the_untrained_level(self):
-    recalls = {1e-3: [0.1, 0.3], 1e-2: [0.4, 0.5], 1e-1: [0.7, 0.9]}
-    pixels = self.draw(plots.plot_recall, [0, 10], recalls)
-    for color in ("#0072B2", "#D55E00", "#009E73"):
-      self.assert_shows(pixels, color)
-    level = self.draw(
-      plots.plot_recall, [0, 10], recalls, untrained={1e-3: 0.2}
-    )
-    self.assert_differ(pixels, level)
-    other = self.draw(plots.plot_recall, [0, 10], recalls, untrained={0.5: 0.2})
-    np.testing.assert_array_equal(pixels, other)
+def test_roc_draws_each_curve():
+  trained = result()
+  curves = {"trained": trained, plots.UNTRAINED: result(0.1), "b": result(0.5)}
+  axes = axes_of(plots.RocPanel(curves))
+  recall = trained.recall_at_far[1e-3]
+  labels = labels_of(axes)
+  assert labels[0] == f"trained: {recall:.1%}"
+  assert [label.split(":")[0] for label in labels[1:]] == [
+    plots.UNTRAINED,
+    "b",
+    "chance",
+  ]
+  lines = {line.get_label(): line for line in axes.lines}
+  assert lines[labels[0]].get_color() == BLUE
+  assert lines[labels[1]].get_color() == figures.GREY
+  assert lines[labels[2]].get_color() == RED
+  line = lines[labels[0]]
+  np.testing.assert_array_equal(line.get_ydata(), trained.roc.recalls)
+  rates = trained.roc.false_accept_rates
+  np.testing.assert_array_equal(line.get_xdata()[1:], rates[1:])
+  # Zero has no place on a logarithmic axis.
+  assert rates[0] == 0 < line.get_xdata()[0] < 1e-4
 
-  def test_loss_draws_the_note(self):
-    pixels = self.draw(plots.plot_loss, [1, 2, 3], [2.0, 1.5, 1.2])
-    self.assert_shows(pixels, "#0072B2")
-    bare = self.draw(plots.plot_loss, [1, 2, 3], [2.0, 1.5, 1.2], note="")
-    self.assert_differ(pixels, bare)
 
-  def test_loss_says_that_values_are_not_finite(self):
-    some = self.draw(plots.plot_loss, [1, 2, 3], [2.0, np.nan, INFINITY])
-    gap = self.draw(plots.plot_loss, [1, 2, 3], [2.0, 1.0, INFINITY])
-    self.assert_differ(some, gap)
-    self.assert_shows(some, "#0072B2")
-
-  @parameterized.named_parameters(
-    ("all", {"none": [INFINITY, INFINITY]}, False),
-    ("some", {"late": [1.0, INFINITY]}, True),
-    ("one_curve", {"dp": [1.0, 2.0], "none": [INFINITY, INFINITY]}, True),
-    ("zero_at_first", {"dp": [0.0, 2.0]}, True),
-    ("only_zeros", {"dp": [0.0, 0.0]}, False),
-    ("many_decades", {"dp": [1e-3, 1e5]}, True),
+def test_roc_without_the_marked_rate():
+  embeddings = np.random.default_rng(1).normal(size=(12, 3))
+  plain = verification.evaluate_pairs(
+    embeddings, np.arange(12) % 3, false_accept_rates=(0.2,)
   )
-  def test_epsilon(self, curves, has_line):
-    pixels = self.draw(
-      plots.plot_epsilon, [0, 1], curves, delta=1e-5, statement="for $1 or $2"
-    )
-    blue = np.all(pixels == [0x00, 0x72, 0xB2], axis=2)
-    self.assertEqual(bool(np.any(blue)), has_line)
+  axes = axes_of(plots.RocPanel({"trained": plain}))
+  assert labels_of(axes) == ["trained", "chance"]
+  assert not axes.get_legend().get_title().get_text()
 
-  def test_epsilon_draws_delta_and_statement(self):
-    pictures = [
-      self.draw(
-        plots.plot_epsilon,
-        [1, 2],
-        {"dp": [1.0, 2.0]},
-        delta=delta,
-        statement=statement,
-      )
-      for delta, statement in ((1e-5, "one"), (1e-7, "one"), (1e-5, "two"))
-    ]
-    self.assert_differ(pictures[0], pictures[1])
-    self.assert_differ(pictures[0], pictures[2])
 
-  @parameterized.parameters(0, 1, 200)
-  def test_any_number_of_rounds(self, num_rounds):
-    rounds = list(range(1, num_rounds + 1))
-    values = np.linspace(0.3, 0.6, num_rounds)
-    self.draw(plots.plot_loss, rounds, values)
-    self.draw(plots.plot_recall, rounds, {1e-3: values})
-    self.draw(plots.plot_recall, rounds, {}, untrained={1e-3: 0.2})
-    pixels = self.draw(
-      plots.plot_epsilon, rounds, {"dp": values}, delta=1e-5, statement="s"
-    )
-    blue = np.all(pixels == [0x00, 0x72, 0xB2], axis=2)
-    self.assertEqual(bool(np.any(blue)), num_rounds > 0)
+def test_recall_draws_each_rate_and_the_untrained_level():
+  recalls = {1e-3: [0.1, 0.3], 1e-2: [0.4, 0.5], 1e-1: [0.7, 0.9]}
+  axes = axes_of(plots.RecallPanel([0, 10], recalls, {1e-3: 0.2}))
+  assert labels_of(axes) == [
+    "FAR 0.1: 90.0%",
+    "FAR 0.01: 50.0%",
+    "FAR 0.001: 30.0%",
+    "untrained",
+  ]
+  *lines, level = axes.lines
+  assert [tuple(line.get_ydata()) for line in lines] == [
+    (0.7, 0.9),
+    (0.4, 0.5),
+    (0.1, 0.3),
+  ]
+  assert set(level.get_ydata()) == {0.2}
+  assert level.get_color() == lines[2].get_color() == figures.COLORS[2]
+  # A level of a rate that is not shown is not shown either.
+  assert (
+    len(axes_of(plots.RecallPanel([0, 10], recalls, {0.5: 0.2})).lines) == 3
+  )
 
-  @parameterized.parameters(True, False)
-  def test_overview(self, is_filled):
-    values = [0.5, 0.25] if is_filled else []
-    rounds = list(range(len(values)))
-    pixels = self.draw(
-      plots.plot_overview,
-      rounds=rounds,
-      losses=values,
-      recall_rounds=rounds,
-      recall_by_far={1e-3: values} if is_filled else {},
-      roc_curves={"trained": result()} if is_filled else {},
-      epsilon_rounds=rounds,
-      epsilon_curves={"dp": values} if is_filled else {},
-      delta=1e-5,
-      statement="add or remove a user",
-      title="A run",
-      untrained={1e-3: 0.1},
-    )
-    height, width, _ = pixels.shape
-    blue = np.all(pixels == [0x00, 0x72, 0xB2], axis=2)
-    for rows in (slice(0, height // 2), slice(height // 2, height)):
-      for columns in (slice(0, width // 2), slice(width // 2, width)):
-        self.assertEqual(bool(np.any(blue[rows, columns])), is_filled)
 
-  def test_more_curves_than_colors(self):
-    curves = {f"curve {i}": [i + 1.0, i + 2.0] for i in range(9)}
-    pixels = self.draw(
-      plots.plot_epsilon, [1, 2], curves, delta=1e-5, statement=""
-    )
-    self.assert_shows(pixels, "#56B4E9")
+def test_loss_and_its_note():
+  axes = axes_of(plots.LossPanel([1, 2, 3], [2.0, 1.5, 1.2]))
+  np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2.0, 1.5, 1.2])
+  assert texts_of(axes) == [plots.TRAINING_NOTE]
+  assert not texts_of(axes_of(plots.LossPanel([1], [2.0], note="")))
 
-  def test_same_data_same_file(self):
-    paths = [self.directory / name for name in ("a.png", "b.png")]
-    for path in paths:
-      plots.plot_loss(str(path), [1, 2], [3.0, 2.0])
-    self.assertEqual(paths[0].read_bytes(), paths[1].read_bytes())
 
-  @parameterized.named_parameters(
-    ("loss", plots.plot_loss, [1.0], {}),
-    ("recall", plots.plot_recall, {0.1: [1.0]}, {}),
+def test_loss_says_that_values_are_not_finite():
+  axes = axes_of(plots.LossPanel([1, 2, 3], [2.0, np.nan, INFINITY], note=""))
+  np.testing.assert_array_equal(
+    axes.lines[0].get_ydata(), [2.0, np.nan, np.nan]
+  )
+  assert texts_of(axes) == ["not finite in 2 of 3 rounds"]
+
+
+@pytest.mark.parametrize(
+  "curves,labels,texts",
+  [
+    ({"none": [INFINITY, INFINITY]}, [], ["none: ε = ∞"]),
     (
-      "epsilon",
-      plots.plot_epsilon,
-      {"dp": [1.0]},
-      {"delta": 1e-5, "statement": ""},
+      {"late": [1.0, INFINITY]},
+      ["late"],
+      ["late: ε = ∞ in 1 of 2 rounds"],
+    ),
+    (
+      {"dp": [1.0, 2.0], "none": [INFINITY, INFINITY]},
+      ["dp: ε = 2"],
+      ["none: ε = ∞"],
+    ),
+    ({"dp": [0.0, 2.0]}, ["dp: ε = 2"], []),
+    ({"dp": [0.0, 0.0]}, [], ["no rounds yet"]),
+    ({"dp": [1e-3, 1e5]}, ["dp: ε = 1e+05"], []),
+  ],
+)
+def test_epsilon(curves, labels, texts):
+  axes = axes_of(plots.EpsilonPanel([0, 1], curves, 1e-5, "for $1 or $2"))
+  assert labels_of(axes) == labels
+  assert len(axes.lines) == len(labels)
+  assert texts_of(axes) == texts
+  assert axes.get_ylabel() == "ε (δ = 1e-5 unless named)"
+
+
+def test_statement_is_below():
+  panel = plots.EpsilonPanel([1, 2], {"dp": [1.0, 2.0]}, 1e-7, "for $1 or $2")
+  figure = drawn.figure_of(plots.plot, panel)
+  assert figure.get_supxlabel() == r"for \$1 or \$2"
+
+
+@pytest.mark.parametrize("num_rounds", [0, 1, 200])
+def test_any_number_of_rounds(num_rounds):
+  rounds = list(range(1, num_rounds + 1))
+  values = np.linspace(0.3, 0.6, num_rounds)
+  for panel, text in (
+    (plots.LossPanel(rounds, values, note=""), "no rounds yet"),
+    (plots.RecallPanel(rounds, {1e-3: values}), "no evaluation yet"),
+    (plots.EpsilonPanel(rounds, {"dp": values}, 1e-5, "s"), "no rounds yet"),
+  ):
+    assert texts_of(axes_of(panel)) == ([] if num_rounds else [text])
+  no_rates = plots.RecallPanel(rounds, {}, {1e-3: 0.2})
+  assert texts_of(axes_of(no_rates)) == ["no evaluation yet"]
+
+
+@pytest.mark.parametrize("is_filled", [True, False])
+def test_overview(is_filled):
+  values = [0.5, 0.25] if is_filled else []
+  rounds = list(range(len(values)))
+  four = (
+    plots.LossPanel(rounds, values),
+    plots.RecallPanel(rounds, {1e-3: values} if is_filled else {}, {1e-3: 0.1}),
+    plots.RocPanel({"trained": result()} if is_filled else {}),
+    plots.EpsilonPanel(
+      rounds, {"dp": values} if is_filled else {}, 1e-5, "one user"
     ),
   )
-  def test_rejects_series_of_other_length(self, function, series, settings):
-    with self.assertRaisesRegex(ValueError, r"must be 2 values.*found \[1\]"):
-      self.draw(function, [1, 2], series, **settings)
-
-  def test_leaves_settings_and_backend_alone(self):
-    before = dict(matplotlib.rcParams)
-    self.draw(plots.plot_loss, [1, 2], [3.0, 2.0])
-    self.assertEqual(dict(matplotlib.rcParams), before)
-    code = (
-      "import sys; from tff_fedemb.evaluation import plots; "
-      "sys.exit('matplotlib.pyplot' in sys.modules)"
+  figure = drawn.figure_of(plots.plot_overview, four, title="A run")
+  assert [axes.get_title(loc="left").split()[0] for axes in figure.axes] == [
+    "Training",
+    "Recall",
+    "ROC",
+    "Privacy",
+  ]
+  for axes in figure.axes:
+    has_data = any(
+      line.get_color() == BLUE and len(line.get_xdata()) > 1
+      for line in axes.lines
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert has_data == is_filled
+  assert figure.get_suptitle() == "A run"
+  assert figure.get_supxlabel() == "one user"
 
 
-if __name__ == "__main__":
-  absltest.main()
+def test_more_curves_than_colors():
+  curves = {f"curve {i}": [i + 1.0, i + 2.0] for i in range(9)}
+  axes = axes_of(plots.EpsilonPanel([1, 2], curves, 1e-5, ""))
+  colors = [line.get_color() for line in axes.lines]
+  assert colors == [*figures.COLORS, *figures.COLORS[:3]]
+
+
+@pytest.mark.parametrize(
+  "panel",
+  [
+    plots.LossPanel([1, 2], [1.0]),
+    plots.RecallPanel([1, 2], {0.1: [1.0]}),
+    plots.EpsilonPanel([1, 2], {"dp": [1.0]}, 1e-5, ""),
+  ],
+  ids=["loss", "recall", "epsilon"],
+)
+def test_rejects_series_of_other_length(panel):
+  with pytest.raises(ValueError, match=r"must be 2 values.*found \[1\]"):
+    plots.plot("unused.png", panel)

@@ -7,25 +7,28 @@ readings of the sensitivity it has: the user-level one, or one clip norm
 """
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
+import functools
 import math
 import os
+from typing import Any
 
 from matplotlib import axes as mpl_axes
-from matplotlib import axis as mpl_axis
-from matplotlib import figure as mpl_figure
 from matplotlib import lines as mpl_lines
 from matplotlib import ticker
-import numpy as np
 
 from tff_fedemb.plots import figures
 
-# Curves that colours and line styles tell apart.
-MAX_CURVES = 6
-
 _MAX_MARKERS = 8
+# With twice the noise and twice the sensitivity, curves coincide.
+_VIRTUAL_STYLE = {"linewidth": 1, "linestyle": "--", "zorder": 3}
+_TIGHTER_STYLE = {
+  "linewidth": 1,
+  "linestyle": ":",
+  "markersize": 5,
+  "markerfacecolor": "white",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,26 +56,38 @@ class EpsilonCurve:
   virtual_client_epsilons: tuple[float, ...] = ()
 
   def __post_init__(self):
-    for name, x, may_be_empty in (
-      ("epsilons", self.x, False),
-      ("tighter_epsilons", self.tighter_x, False),
-      ("virtual_client_epsilons", self.x, True),
+    for name, values, x, may_be_empty in (
+      ("epsilons", self.epsilons, self.x, False),
+      ("tighter_epsilons", self.tighter_epsilons, self.tighter_x, False),
+      ("virtual_client_epsilons", self.virtual_client_epsilons, self.x, True),
     ):
-      values = getattr(self, name)
       if len(values) != len(x) and (values or not may_be_empty):
         raise ValueError(
           f"{name} must be {len(x)} values, one for each x, found {len(values)}"
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Reading:
+  """What a picture's curves have in common.
+
+  Attributes:
+    delta: At which all epsilons hold.
+    accountant: Name of whose epsilons the lines are.
+    tighter_accountant: Name of whose epsilons the markers are.
+  """
+
+  delta: float
+  accountant: str = "RDP"
+  tighter_accountant: str | None = None
+
+
 def plot_epsilon_by_users(
   path: str | os.PathLike[str],
   curves: Sequence[EpsilonCurve],
+  reading: Reading,
   *,
-  delta: float,
   caption: str,
-  accountant: str = "RDP",
-  tighter_accountant: str | None = None,
   num_users: int | None = None,
 ) -> None:
   """Writes epsilon against the number of users, both axes logarithmic.
@@ -81,291 +96,166 @@ def plot_epsilon_by_users(
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `MAX_CURVES`, whose x are numbers of users.
-    delta: At which all epsilons hold.
-    caption: What all curves have in common, printed below the axes.
-    accountant: Name of whose epsilons the lines are.
-    tighter_accountant: Name of whose epsilons the markers are.
+    curves: At most `figures.MAX_CURVES`, whose x are numbers of users.
+    reading: What they have in common.
+    caption: The same in words, printed below the axes.
     num_users: A population to mark.
 
   Raises:
-    ValueError: If there are too many curves, or none.
+    errors.FieldError: If there are too many curves, or none.
   """
-  keys: list[mpl_lines.Line2D] = []
-
-  def set_axis(axes):
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=" "))
-    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-    # A little room for markers, also where there is one population only.
-    low, high = min(curves[0].x) / 1.12, max(curves[0].x) * 1.12
-    axes.set_xlim(low, high)
-    if 1 / delta < high:
-      axes.axvspan(max(1 / delta, low), high, color="#EEEEEE", zorder=0)
-      keys.append(
-        create_key(color="#DDDDDD", linewidth=8, label="δ too large: δ ≥ 1 / N")
-      )
-    if num_users is not None:
-      axes.axvline(num_users, color=figures.GREY, linestyle=":", linewidth=1.2)
-      keys.append(
-        create_key(
-          color=figures.GREY,
-          linestyle=":",
-          linewidth=1.2,
-          label=f"N = {num_users:,}",
-        )
-      )
-
   _plot_epsilon(
     path,
     curves,
+    reading,
     title="Privacy against the number of users",
     x_label="users in the population, N",
-    delta=delta,
     caption=caption,
-    accountant=accountant,
-    tighter_accountant=tighter_accountant,
-    set_axis=set_axis,
-    keys=keys,
+    set_axis=functools.partial(
+      _set_users, delta=reading.delta, num_users=num_users
+    ),
   )
 
 
 def plot_epsilon_by_rounds(
   path: str | os.PathLike[str],
   curves: Sequence[EpsilonCurve],
+  reading: Reading,
   *,
-  delta: float,
   caption: str,
-  accountant: str = "RDP",
-  tighter_accountant: str | None = None,
 ) -> None:
   """Writes epsilon against the number of rounds, epsilon logarithmic.
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `MAX_CURVES`, whose x are numbers of rounds.
-    delta: At which all epsilons hold.
-    caption: As for `plot_epsilon_by_users`.
-    accountant: As for `plot_epsilon_by_users`.
-    tighter_accountant: As for `plot_epsilon_by_users`.
+    curves: At most `figures.MAX_CURVES`, whose x are numbers of rounds.
+    reading: What they have in common.
+    caption: The same in words, printed below the axes.
 
   Raises:
-    ValueError: If there are too many curves, or none.
+    errors.FieldError: If there are too many curves, or none.
   """
+
+  def set_rounds(axes, x):
+    figures.set_rounds(axes, x)
+    return []
+
   _plot_epsilon(
     path,
     curves,
+    reading,
     title="Privacy against the number of rounds",
     x_label="rounds, T",
-    delta=delta,
     caption=caption,
-    accountant=accountant,
-    tighter_accountant=tighter_accountant,
-    set_axis=lambda axes: figures.set_rounds(axes, curves[0].x),
-    keys=[],
+    set_axis=set_rounds,
   )
 
 
-def create_key(label: str, **style: object) -> mpl_lines.Line2D:
-  """Returns what stands for lines of a style in a legend."""
-  return mpl_lines.Line2D([], [], label=label, **style)
-
-
-def check_count(name: str, count: int) -> None:
-  """Refuses more lines than colours and styles tell apart.
-
-  Raises:
-    ValueError: If there are too many, or none.
-  """
-  if not 1 <= count <= MAX_CURVES:
-    raise ValueError(f"{name} must be 1 to {MAX_CURVES}, found {count}")
+def _set_users(
+  axes: mpl_axes.Axes,
+  x: Sequence[float],
+  *,
+  delta: float,
+  num_users: int | None,
+) -> list[mpl_lines.Line2D]:
+  """Makes the horizontal axis one of users; returns keys of what it marks."""
+  axes.set_xscale("log")
+  axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=" "))
+  axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+  # A little room for markers, also where there is one population only.
+  low, high = min(x) / 1.12, max(x) * 1.12
+  axes.set_xlim(low, high)
+  keys = []
+  if 1 / delta < high:
+    axes.axvspan(max(1 / delta, low), high, color="#EEEEEE", zorder=0)
+    keys.append(
+      figures.create_key("δ too large: δ ≥ 1 / N", color="#DDDDDD", linewidth=8)
+    )
+  if num_users is not None:
+    style = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.2}
+    axes.axvline(num_users, **style)
+    keys.append(figures.create_key(f"N = {num_users:,}", **style))
+  return keys
 
 
 def _plot_epsilon(
   path: str | os.PathLike[str],
   curves: Sequence[EpsilonCurve],
+  reading: Reading,
   *,
   title: str,
   x_label: str,
-  delta: float,
   caption: str,
-  accountant: str,
-  tighter_accountant: str | None,
-  set_axis: Callable[[mpl_axes.Axes], None],
-  keys: list[mpl_lines.Line2D],
+  set_axis: Callable[[mpl_axes.Axes, Sequence[float]], list[mpl_lines.Line2D]],
 ) -> None:
-  check_count("curves", len(curves))
-  figure = mpl_figure.Figure(figsize=(8.4, 5.0), layout="constrained")
-  figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
-  axes = figure.subplots()
+  figures.check_count("curves", len(curves))
+  figure, panels = figures.create_figure(8.4, 5.0)
+  axes = panels[0, 0]
   axes.set_yscale("log")
+  epsilons: list[float] = []
   for index, curve in enumerate(curves):
-    color = figures.COLORS[index]
-    marker = figures.MARKERS[index]
-    axes.plot(curve.x, _shown(curve.epsilons), color=color, linewidth=2)
-    if curve.virtual_client_epsilons:
-      axes.plot(
-        curve.x,
-        _shown(curve.virtual_client_epsilons),
-        color=color,
-        linewidth=1,
-        linestyle="--",
-        # With twice the noise and twice the sensitivity, curves coincide.
-        zorder=3,
-      )
-    if curve.tighter_x:
-      axes.plot(
-        curve.tighter_x,
-        _shown(curve.tighter_epsilons),
-        **_tighter_style(color, marker),
-        markevery=math.ceil(len(curve.tighter_x) / _MAX_MARKERS),
-      )
+    _draw(axes, curve, figures.COLORS[index], figures.MARKERS[index])
+    epsilons += curve.epsilons
+    epsilons += curve.tighter_epsilons
+    epsilons += curve.virtual_client_epsilons
   figures.decorate(
     axes,
     title=title,
     x_label=x_label,
-    y_label=f"ε (δ = {delta:.2g})".replace("e-0", "e-"),
+    y_label=figures.epsilon_label(reading.delta),
   )
-  set_axis(axes)
-  epsilons = [
-    epsilon
-    for curve in curves
-    for epsilon in (
-      *curve.epsilons,
-      *curve.tighter_epsilons,
-      *curve.virtual_client_epsilons,
+  keys = set_axis(axes, curves[0].x)
+  figures.set_epsilons(axes, axes.yaxis, epsilons)
+  noise = [
+    figures.create_key(
+      f"z = {curve.noise_multiplier:g}",
+      color=figures.COLORS[index],
+      marker=figures.MARKERS[index] if curve.tighter_x else "",
+      markerfacecolor="white",
+      markersize=5,
+      linewidth=2,
     )
+    for index, curve in enumerate(curves)
   ]
-  set_epsilons(axes, axes.yaxis, epsilons, num_ticks=9)
-  set_legend(
+  figures.set_legend(
     figure,
-    [
-      (
-        "noise multiplier",
-        [
-          create_key(
-            color=figures.COLORS[index],
-            marker=figures.MARKERS[index] if curve.tighter_x else "",
-            markerfacecolor="white",
-            markersize=5,
-            linewidth=2,
-            label=f"z = {curve.noise_multiplier:g}",
-          )
-          for index, curve in enumerate(curves)
-        ],
-      ),
-      (
-        "how to read it",
-        [
-          *_reading_keys(curves, accountant, tighter_accountant),
-          *keys,
-        ],
-      ),
-    ],
+    {
+      "noise multiplier": noise,
+      "how to read it": [*_reading_keys(curves, reading), *keys],
+    },
   )
   figures.set_statement(figure, caption, width=108)
   figures.write(figure, path)
 
 
-def _tighter_style(color: str, marker: str) -> dict[str, object]:
-  return {
-    "color": color,
-    "linewidth": 1,
-    "linestyle": ":",
-    "marker": marker,
-    "markersize": 5,
-    "markerfacecolor": "white",
-  }
+def _draw(
+  axes: mpl_axes.Axes, curve: EpsilonCurve, color: str, marker: str
+) -> None:
+  def draw(x, epsilons, **style: Any):
+    axes.plot(x, figures.only_drawable(epsilons), color=color, **style)
+
+  draw(curve.x, curve.epsilons, linewidth=2)
+  if curve.virtual_client_epsilons:
+    draw(curve.x, curve.virtual_client_epsilons, **_VIRTUAL_STYLE)
+  if curve.tighter_x:
+    draw(
+      curve.tighter_x,
+      curve.tighter_epsilons,
+      marker=marker,
+      markevery=math.ceil(len(curve.tighter_x) / _MAX_MARKERS),
+      **_TIGHTER_STYLE,
+    )
 
 
 def _reading_keys(
-  curves: Sequence[EpsilonCurve],
-  accountant: str,
-  tighter_accountant: str | None,
+  curves: Sequence[EpsilonCurve], reading: Reading
 ) -> list[mpl_lines.Line2D]:
-  grey = figures.GREY
-  keys = [
-    create_key(color=grey, linewidth=2, label=f"user-level, {accountant}")
-  ]
+  key = functools.partial(figures.create_key, color=figures.GREY)
+  keys = [key(f"user-level, {reading.accountant}", linewidth=2)]
   if any(curve.tighter_x for curve in curves):
-    keys.append(
-      create_key(
-        label=f"user-level, {tighter_accountant}",
-        **_tighter_style(grey, "o"),
-      )
-    )
+    label = f"user-level, {reading.tighter_accountant}"
+    keys.append(key(label, marker="o", **_TIGHTER_STYLE))
   if any(curve.virtual_client_epsilons for curve in curves):
-    keys.append(
-      create_key(
-        color=grey,
-        linewidth=1,
-        linestyle="--",
-        label=f"Δ = C, {accountant}\n(not user-level)",
-      )
-    )
+    label = f"Δ = C, {reading.accountant}\n(not user-level)"
+    keys.append(key(label, **_VIRTUAL_STYLE))
   return keys
-
-
-def set_legend(
-  figure: mpl_figure.Figure,
-  groups: Sequence[tuple[str, Sequence[mpl_lines.Line2D]]],
-) -> None:
-  """Draws a legend right of the axes, each group of keys below its heading."""
-  handles = []
-  for heading, keys in groups:
-    if handles:
-      handles.append(create_key(linestyle="", label=" "))
-    handles.append(create_key(linestyle="", label=heading))
-    handles.extend(keys)
-  legend = figure.legend(
-    handles=handles,
-    loc="outside right upper",
-    fontsize=9,
-    frameon=False,
-    handlelength=2.6,
-  )
-  headings = {heading for heading, _ in groups}
-  for text in legend.get_texts():
-    if text.get_text() in headings:
-      text.set_fontweight("bold")
-
-
-def _shown(epsilons: Sequence[float]) -> np.ndarray:
-  # Neither 0 nor infinity has a place on a logarithmic axis.
-  values = np.asarray(epsilons, float)
-  return np.where(np.isfinite(values) & (values > 0), values, np.nan)
-
-
-def set_epsilons(
-  axes: mpl_axes.Axes,
-  axis: mpl_axis.Axis,
-  epsilons: Iterable[float],
-  *,
-  num_ticks: int,
-) -> None:
-  """Makes an axis a logarithmic one of epsilons, with round numbers.
-
-  Args:
-    axes: The panel.
-    axis: Its `xaxis` or `yaxis`.
-    epsilons: All to be shown; 0 and infinity have no place there.
-    num_ticks: Numbers at most.
-  """
-  is_x = axis is axes.xaxis
-  (axes.set_xscale if is_x else axes.set_yscale)("log")
-  shown = [epsilon for epsilon in epsilons if 0 < epsilon < math.inf]
-  low, high = (min(shown), max(shown)) if shown else (0.1, 10.0)
-  # Around a single epsilon, too, there are two ticks.
-  margin = max((high / low) ** 0.06, 2.5 if high == low else 1.15)
-  (axes.set_xlim if is_x else axes.set_ylim)(low / margin, high * margin)
-  # Less than two decades would show one power of ten, or none.
-  subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
-  axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=num_ticks))
-  axis.set_minor_locator(ticker.NullLocator())
-  axis.set_major_formatter(ticker.FuncFormatter(_format_epsilon))
-
-
-def _format_epsilon(epsilon: float, _=None) -> str:
-  if 1e-3 <= epsilon < 1e5:
-    return f"{epsilon:g}"
-  return f"{epsilon:.0e}".replace("e+0", "e").replace("e-0", "e-")

@@ -11,51 +11,27 @@ from collections.abc import Sequence
 import dataclasses
 import math
 import os
-import statistics
+from typing import Any
 
 from matplotlib import axes as mpl_axes
-from matplotlib import figure as mpl_figure
-from matplotlib import lines as mpl_lines
 from matplotlib import ticker
 
 from tff_fedemb.plots import figures
-from tff_fedemb.plots import privacy_plots
-from tff_fedemb.plots import training_plots as plots
+from tff_fedemb.plots import training_plots
 
 _EXTRAPOLATED = "Extrapolated: recall measured, ε accounted"
 _AS_RUN = "As run: honest ε"
 
 
 @dataclasses.dataclass(frozen=True)
-class Measurement:
-  """Runs that differ in nothing but their seed.
+class UtilityMeasurement(figures.Measurement):
+  """Recalls of runs, at what they and larger ones cost.
 
   Attributes:
-    recalls: `[n]` recalls in [0, 1], one for each seed, n at least 1.
-    epsilon: What the runs themselves cost; infinity without noise.
     extrapolated: Epsilon of the larger population, by cohort factor.
-
-  Raises:
-    ValueError: If there is no recall.
   """
 
-  recalls: tuple[float, ...]
-  epsilon: float
   extrapolated: Mapping[float, float] = dataclasses.field(default_factory=dict)
-
-  def __post_init__(self):
-    if not self.recalls:
-      raise ValueError("recalls must be of at least one seed, found none")
-
-  @property
-  def mean(self) -> float:
-    """Mean recall."""
-    return statistics.mean(self.recalls)
-
-  @property
-  def stdev(self) -> float:
-    """Standard deviation of the recall over seeds; 0 for a single one."""
-    return statistics.stdev(self.recalls) if len(self.recalls) > 1 else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +47,8 @@ class UtilityCurve:
 
   name: str
   algorithm: str
-  measurements: tuple[Measurement, ...]
-  noiseless: Measurement | None = None
+  measurements: tuple[UtilityMeasurement, ...]
+  noiseless: figures.Measurement | None = None
 
 
 def plot_utility_by_epsilon(
@@ -92,72 +68,88 @@ def plot_utility_by_epsilon(
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `privacy_plots.MAX_CURVES`, of no more cohort factors.
+    curves: At most `figures.MAX_CURVES`, of no more cohort factors.
     false_accept_rate: At which the recalls were measured.
     caption: What was extrapolated to, printed below the axes.
     untrained: Recall before training, drawn as a level.
 
   Raises:
-    ValueError: If there are too many curves or cohort factors, or none.
+    errors.FieldError: If there are too many curves or cohort factors, or none.
   """
-  factors = sorted(
-    {f for c in curves for m in c.measurements for f in m.extrapolated}
-  )
-  privacy_plots.check_count("curves", len(curves))
-  privacy_plots.check_count("cohort factors", len(factors))
+  measurements = [m for curve in curves for m in curve.measurements]
+  factors = sorted({f for m in measurements for f in m.extrapolated})
+  figures.check_count("curves", len(curves))
+  figures.check_count("cohort factors", len(factors))
   has_noiseless = any(curve.noiseless for curve in curves)
   num_rows = 2 if has_noiseless else 1
-  figure = mpl_figure.Figure(
-    figsize=(10, 1.8 + 3.4 * num_rows), layout="constrained"
-  )
-  figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
-  panels = figure.subplots(
-    num_rows,
-    2,
-    squeeze=False,
+  figure, panels = figures.create_figure(
+    10,
+    1.8 + 3.4 * num_rows,
+    (num_rows, 2),
     sharex="col",
     sharey="row",
     width_ratios=(2.2, 1),
   )
-  measurements = [m for curve in curves for m in curve.measurements]
-  columns = (
-    (
-      _EXTRAPOLATED,
-      factors,
-      [e for m in measurements for e in m.extrapolated.values()],
-      7,
-    ),
-    (_AS_RUN, [None], [m.epsilon for m in measurements], 4),
-  )
-  for column, (title, shown_factors, epsilons, num_ticks) in enumerate(columns):
-    for row, axes in enumerate(panels[:, column]):
+  levels = _levels(curves, untrained)
+  extrapolated = [e for m in measurements for e in m.extrapolated.values()]
+  as_run = [m.epsilon for m in measurements]
+  for column, (title, shown_factors, epsilons, num_ticks) in enumerate(
+    ((_EXTRAPOLATED, factors, extrapolated, 7), (_AS_RUN, [None], as_run, 4))
+  ):
+    top, bottom = panels[0, column], panels[-1, column]
+    for axes in panels[:, column]:
       for index, curve in enumerate(curves):
         _draw_utility(
-          axes, curve, index, factors=shown_factors, is_drop=row == 1
+          axes, curve, index, factors=shown_factors, is_drop=axes is not top
         )
-      if row == 0:
-        for level, style in _levels(curves, untrained):
-          axes.axhline(level.mean, **style)
       figures.decorate(
         axes,
-        title=title if row == 0 else "",
-        x_label="ε" if row == num_rows - 1 else "",
+        title=title if axes is top else "",
+        x_label="ε" if axes is bottom else "",
         y_label="",
       )
-      privacy_plots.set_epsilons(
-        axes, axes.xaxis, epsilons, num_ticks=num_ticks
-      )
-  rate = f"{false_accept_rate:g}"
-  panels[0, 0].set_ylabel(f"recall at FAR {rate}", fontsize=11)
+      figures.set_epsilons(axes, axes.xaxis, epsilons, num_ticks=num_ticks)
+    for recall, style in levels:
+      top.axhline(recall, **style)
+  panels[0, 0].set_ylabel(f"recall at FAR {false_accept_rate:g}", fontsize=11)
   panels[0, 0].yaxis.set_major_formatter(ticker.PercentFormatter(1.0, 0))
   panels[0, 0].set_ylim(bottom=0)
   if has_noiseless:
     panels[1, 0].set_ylabel(
       "recall below that without\nnoise (percentage points)", fontsize=11
     )
-  privacy_plots.set_legend(figure, _utility_keys(curves, factors, untrained))
+  keys = {
+    "runs": [
+      figures.create_key(
+        f"{curve.name}\n({figures.count_seeds(curve.measurements)})",
+        linestyle="",
+        **_marker(index),
+      )
+      for index, curve in enumerate(curves)
+    ],
+    "cohort and noise": [
+      figures.create_key(
+        f"{factor:,g} times",
+        color=figures.GREY,
+        linestyle=figures.STYLES[index],
+        linewidth=1.6,
+      )
+      for index, factor in enumerate(factors)
+    ],
+  }
+  if levels:
+    keys["recall"] = [figures.create_key(**style) for _, style in levels]
+  figures.set_legend(figure, keys)
   figures.set_statement(figure, caption, width=125)
   figures.write(figure, path)
+
+
+def _marker(index: int) -> dict[str, Any]:
+  return {
+    "color": figures.COLORS[index],
+    "marker": figures.MARKERS[index],
+    "markersize": 6,
+  }
 
 
 def _draw_utility(
@@ -178,32 +170,22 @@ def _draw_utility(
       epsilon = measured.epsilon
       if factor is not None:
         epsilon = measured.extrapolated.get(factor, math.inf)
+      height, bar = measured.mean, measured.stdev
       if is_drop:
         # The two are independent, so their variances add up.
         height = 100 * (noiseless.mean - measured.mean)
         bar = 100 * math.hypot(noiseless.stdev, measured.stdev)
-      else:
-        height, bar = measured.mean, measured.stdev
       if 0 < epsilon < math.inf:
         points.append((epsilon, height, bar))
-    if points:
-      epsilons, heights, bars = zip(*sorted(points), strict=True)
-      axes.errorbar(
-        epsilons,
-        heights,
-        yerr=bars if any(bars) else None,
-        capsize=3,
-        color=figures.COLORS[index],
-        linestyle="" if factor is None else figures.STYLES[factor_index],
-        linewidth=1.6,
-        marker=figures.MARKERS[index],
-        markersize=6,
-      )
+    linestyle = "" if factor is None else figures.STYLES[factor_index]
+    figures.draw_bars(
+      axes, sorted(points), linestyle=linestyle, **_marker(index)
+    )
 
 
 def _levels(
   curves: Sequence[UtilityCurve], untrained: float | None
-) -> list[tuple[Measurement, dict[str, object]]]:
+) -> list[tuple[float, dict[str, Any]]]:
   """Recalls without an epsilon, each with the style of its line."""
   noiseless = {
     curve.algorithm: curve.noiseless for curve in curves if curve.noiseless
@@ -216,59 +198,13 @@ def _levels(
       "linewidth": 0.9,
       "label": f"{algorithm},\nwithout noise",
     }
-    levels.append((measured, style))
+    levels.append((measured.mean, style))
   if untrained is not None:
     style = {
       "color": figures.GREY,
       "linestyle": ":",
       "linewidth": 1.5,
-      "label": plots.UNTRAINED,
+      "label": training_plots.UNTRAINED,
     }
-    levels.append((Measurement((untrained,), math.inf), style))
+    levels.append((untrained, style))
   return levels
-
-
-def _utility_keys(
-  curves: Sequence[UtilityCurve],
-  factors: Sequence[float],
-  untrained: float | None,
-) -> list[tuple[str, list[mpl_lines.Line2D]]]:
-  groups = [
-    (
-      "runs",
-      [
-        privacy_plots.create_key(
-          color=figures.COLORS[index],
-          marker=figures.MARKERS[index],
-          markersize=6,
-          linestyle="",
-          label=f"{curve.name}\n({_seeds(curve)})",
-        )
-        for index, curve in enumerate(curves)
-      ],
-    ),
-    (
-      "cohort and noise",
-      [
-        privacy_plots.create_key(
-          color=figures.GREY,
-          linestyle=figures.STYLES[index],
-          linewidth=1.6,
-          label=f"{factor:,g} times",
-        )
-        for index, factor in enumerate(factors)
-      ],
-    ),
-  ]
-  levels = _levels(curves, untrained)
-  if levels:
-    keys = [privacy_plots.create_key(**style) for _, style in levels]
-    groups.append(("recall", keys))
-  return groups
-
-
-def _seeds(curve: UtilityCurve) -> str:
-  counts = sorted({len(m.recalls) for m in curve.measurements})
-  if counts == [1]:
-    return "1 seed"
-  return f"{'-'.join(map(str, dict.fromkeys((counts[0], counts[-1]))))} seeds"

@@ -131,54 +131,30 @@ def draw_plots(
   directory.mkdir(exist_ok=True)
   recall_names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
   evaluated = metrics[recall_names].dropna()
-  recall = {
-    "recall_rounds": list(evaluated.index),
-    "recall_by_far": {
-      float(name.removeprefix(training.RECALL_PREFIX)): list(evaluated[name])
-      for name in recall_names
-    },
-  }
-  before = dict(untrained["validation"].recall_at_far)
-  loss = {
-    "rounds": list(metrics.index),
-    "losses": list(metrics["client_work/loss"]),
-  }
-  roc = {"trained": trained["test"], "untrained": untrained["test"]}
-  epsilon = {
-    "epsilon_rounds": epsilon_rounds,
-    "epsilon_curves": {
-      "this run": ledger.epsilon_curve(
-        epsilon_rounds, accountant=privacy.accountant
-      ),
-      **extrapolated,
-    },
-    "delta": ledger.delta,
-    "statement": (
+  epsilons = ledger.epsilon_curve(epsilon_rounds, accountant=privacy.accountant)
+  panels = {
+    "loss": plots.LossPanel(metrics.index, metrics["client_work/loss"]),
+    "recall": plots.RecallPanel(
+      evaluated.index,
+      {
+        float(name.removeprefix(training.RECALL_PREFIX)): evaluated[name]
+        for name in recall_names
+      },
+      untrained["validation"].recall_at_far,
+    ),
+    "roc": plots.RocPanel(
+      {"trained": trained["test"], plots.UNTRAINED: untrained["test"]}
+    ),
+    "epsilon": plots.EpsilonPanel(
+      epsilon_rounds,
+      {"this run": epsilons, **extrapolated},
+      ledger.delta,
       f"unit: {privacy.unit}; {privacy.neighboring_relation};"
-      f" {privacy.sampling}"
+      f" {privacy.sampling}",
     ),
   }
-  plots.plot_loss(directory / "loss.png", **loss)
-  plots.plot_recall(
-    directory / "recall.png",
-    recall["recall_rounds"],
-    recall["recall_by_far"],
-    untrained=before,
-  )
-  plots.plot_roc(directory / "roc.png", roc)
-  plots.plot_epsilon(
-    directory / "epsilon.png",
-    epsilon["epsilon_rounds"],
-    epsilon["epsilon_curves"],
-    delta=epsilon["delta"],
-    statement=epsilon["statement"],
-  )
+  for name, panel in panels.items():
+    plots.plot(directory / f"{name}.png", panel)
   plots.plot_overview(
-    directory / "overview.png",
-    **loss,
-    **recall,
-    roc_curves=roc,
-    **epsilon,
-    untrained=before,
-    title=title,
+    directory / "overview.png", list(panels.values()), title=title
   )

@@ -1,0 +1,70 @@
+"""Tests of what all pictures have in common."""
+
+import math
+import subprocess
+import sys
+
+import matplotlib
+import pytest
+
+from tff_fedemb.plots import figures
+from tff_fedemb.plots import training_plots
+
+
+def test_mean_and_deviation_over_seeds():
+  measured = figures.Measurement((0.2, 0.4), 1.0)
+  assert measured.mean == pytest.approx(0.3)
+  # Both are 0.1 from the mean: the variance is 0.02 / (2 - 1).
+  assert measured.stdev == pytest.approx(math.sqrt(0.02))
+  assert figures.Measurement((0.2,), 1.0).stdev == 0
+
+
+@pytest.mark.parametrize(
+  "values,epsilon,message",
+  [
+    ((), 1.0, "at least one seed, found none"),
+    ((0.5,), -1.0, "epsilon must be at least 0, found"),
+    ((0.5,), math.nan, "epsilon must be at least 0, found"),
+    ((0.5, -0.1), 1.0, r"values must be in \[0, 1\]"),
+    ((0.5, 1.1), 1.0, r"values must be in \[0, 1\]"),
+    ((0.5, math.nan), 1.0, r"values must be in \[0, 1\]"),
+  ],
+)
+def test_measurements_out_of_range(values, epsilon, message):
+  with pytest.raises(ValueError, match=message):
+    figures.Measurement(values, epsilon)
+
+
+@pytest.mark.parametrize(
+  "counts,words", [((1, 1), "1 fit"), ((2, 2), "2 fits"), ((3, 1), "1-3 fits")]
+)
+def test_seeds_in_words(counts, words):
+  measured = [figures.Measurement((0.5,) * count, 1.0) for count in counts]
+  assert figures.count_seeds(measured, "fit") == words
+
+
+@pytest.mark.parametrize("count", [0, 7])
+def test_number_of_curves(count):
+  with pytest.raises(ValueError, match=f"curves must be 1 to 6, found {count}"):
+    figures.check_count("curves", count)
+
+
+def test_same_data_same_file(tmp_path):
+  paths = [tmp_path / name for name in ("a.png", "b.png")]
+  for path in paths:
+    training_plots.plot(str(path), training_plots.LossPanel([1, 2], [3.0, 2.0]))
+  content = paths[0].read_bytes()
+  assert content == paths[1].read_bytes()
+  assert content.startswith(b"\x89PNG")
+
+
+def test_leaves_settings_and_backend_alone(tmp_path):
+  before = dict(matplotlib.rcParams)
+  panel = training_plots.LossPanel([1, 2], [3.0, 2.0])
+  training_plots.plot(tmp_path / "a.png", panel)
+  assert dict(matplotlib.rcParams) == before
+  code = (
+    "import sys; from tff_fedemb.plots import training_plots, accuracy_plots, "
+    "utility_plots; sys.exit('matplotlib.pyplot' in sys.modules)"
+  )
+  subprocess.run([sys.executable, "-c", code], check=True)
