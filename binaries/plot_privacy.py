@@ -25,6 +25,7 @@ import tqdm
 
 from experiments import command_line
 from experiments import measured_runs
+from tff_fedemb.plots import figures
 from tff_fedemb.plots import privacy_plots
 from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import accounting
@@ -105,11 +106,11 @@ def _parse_numbers(flag: flags.FlagHolder) -> list[float]:
     numbers = sorted({float(text) for text in flag.value})
   except ValueError:
     numbers = []
-  if not 1 <= len(numbers) <= privacy_plots.MAX_CURVES or not all(
+  if not 1 <= len(numbers) <= figures.MAX_CURVES or not all(
     0 < number < math.inf for number in numbers
   ):
     raise command_line.UsageError(
-      f"--{flag.name} must be 1 to {privacy_plots.MAX_CURVES} positive"
+      f"--{flag.name} must be 1 to {figures.MAX_CURVES} positive"
       f" numbers with commas between, found {','.join(flag.value)!r}."
     )
   return numbers
@@ -292,7 +293,7 @@ def _compute_utility(
   with _progress("Extrapolating", num_costs * len(factors)) as progress:
     curves = measured_runs.create_curves(runs, extrapolate)
   # Refused now, while nothing is written yet.
-  privacy_plots.check_count("runs that differ in more than noise", len(curves))
+  figures.check_count("runs that differ in more than noise", len(curves))
   return curves
 
 
@@ -359,9 +360,9 @@ def _draw(output_dir: pathlib.Path) -> list[pathlib.Path]:
     curves_by_users = [_create_curve(p, by_users, progress) for p in plans]
     curves_by_rounds = [_create_curve(p, by_rounds, progress) for p in plans]
   common = {
-    "delta": plans[0].delta,
-    "accountant": _NAMES["rdp"],
-    "tighter_accountant": tighter and _NAMES[tighter],
+    "reading": privacy_plots.Reading(
+      plans[0].delta, _NAMES["rdp"], tighter and _NAMES[tighter]
+    )
   }
   drawings[_BY_USERS] = (
     privacy_plots.plot_epsilon_by_users,

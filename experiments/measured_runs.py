@@ -269,8 +269,8 @@ def _levels_of_noise(runs: Sequence[Run]) -> list[list[Run]]:
 
 def _measurement(
   runs: Sequence[Run], extrapolated: Mapping[float, float]
-) -> utility_plots.Measurement:
-  return utility_plots.Measurement(
+) -> utility_plots.UtilityMeasurement:
+  return utility_plots.UtilityMeasurement(
     tuple(run.recall for run in runs), runs[0].epsilon, extrapolated
   )
 

@@ -6,7 +6,7 @@ import sys
 from PIL import Image
 import pytest
 
-from tests.binaries import measured_runs_test
+from tests.experiments import measured_runs_test
 
 # Seconds: exact accountants only, and few users.
 QUICK = (

@@ -88,7 +88,7 @@ def test_seeds_are_one_measurement_and_noise_one_curve(tmp_path):
     write_run(tmp_path / "c", recall=0.2, noise=0.3, new_flag=None),
   )
   assert curve.name == "fedemb, tree"
-  assert [m.recalls for m in curve.measurements] == [(0.5, 0.7), (0.2,)]
+  assert [m.values for m in curve.measurements] == [(0.5, 0.7), (0.2,)]
   extrapolated = [m.extrapolated for m in curve.measurements]
   assert extrapolated == [{2.0: 0.1}, {2.0: 0.3}]
   assert curve.noiseless is None
@@ -113,7 +113,7 @@ def test_noiseless_run_of_the_same_algorithm(tmp_path):
     write_run(tmp_path / "b", noise=0.0, recall=0.8),
     write_run(tmp_path / "c", algorithm="fedavg", name="fedavg"),
   )
-  assert fedemb.noiseless.recalls == (0.8,)
+  assert fedemb.noiseless.values == (0.8,)
   assert fedavg.noiseless is None
 
 
