@@ -190,15 +190,14 @@ def _create_dataset(client_id: tf.Tensor, case: Case) -> tf.data.Dataset:
 def _create_aggregator(
   case: Case,
 ) -> tff.aggregators.UnweightedAggregationFactory:
-  config = mechanism.AggregatorConfig(
-    case.num_clients,
-    CLIP_NORM,
-    NOISE_MULTIPLIER,
-    # What a BLT matrix is optimised for; its work is the same for any.
-    rounds=100,
-    min_separation=10,
+  config = registry.AGGREGATORS[case.aggregator](
+    clients_per_round=case.num_clients,
+    clip_norm=CLIP_NORM,
+    noise_multiplier=NOISE_MULTIPLIER,
   )
-  return registry.create_mechanism(case.aggregator, config).factory
+  # What a BLT matrix is optimised for; its work is the same for any.
+  schedule = mechanism.Schedule(rounds=100, min_separation=10)
+  return config.create(schedule).factory
 
 
 def build_process(

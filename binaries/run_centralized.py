@@ -15,7 +15,6 @@ from absl import flags
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_run
-from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.data import participation
@@ -70,7 +69,7 @@ def main() -> None:
         seed=training_flags.SEED.value,
       ),
       sampler=sampler,
-      mechanism=none.create_none(mechanism_lib.AggregatorConfig(1)),
+      mechanism=none.NoneConfig(clients_per_round=1).create(),
       delta=planning.default_delta(len(task.train_users)),
       export_backbone=_EXPORT_BACKBONE.value,
     ),

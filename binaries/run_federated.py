@@ -16,6 +16,7 @@ from experiments import command_line  # isort: skip
 
 from absl import flags
 
+from experiments import config_flags
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_run
@@ -64,36 +65,15 @@ _REGROUP_CLIENTS = flags.DEFINE_bool(
   "Whether users meet other ones in a virtual client in every pass, of"
   " participation min_separation.",
 )
-_RESTART_EVERY = flags.DEFINE_integer(
-  "restart_every",
-  None,
-  "Rounds of a tree (aggregators tree, adaptive_tree) [a single tree].",
-)
 _RESTART_EVERY_PASSES = flags.DEFINE_integer(
   "restart_every_passes",
   None,
   "The same in passes over all users, of participation min_separation.",
 )
-_RESTART_WARMUP = flags.DEFINE_integer(
-  "restart_warmup",
-  None,
-  "Rounds of the first tree of aggregator adaptive_tree [restart_every].",
-)
-_NUM_BUFFERS = flags.DEFINE_integer(
-  "num_buffers", None, "Model copies of aggregator blt, 1 to 4 [2]."
-)
-_NUM_BANDS = flags.DEFINE_integer(
-  "num_bands", None, "Bands of aggregator banded [min_separation]."
-)
-_TARGET_UNCLIPPED_QUANTILE = flags.DEFINE_float(
-  "target_unclipped_quantile",
-  None,
-  "Share of updates that adaptive clipping aims to leave as they are [0.5].",
-)
-_CLIP_LEARNING_RATE = flags.DEFINE_float(
-  "clip_learning_rate",
-  None,
-  "Learning rate of the logarithm of an adaptive clip norm [0.2].",
+_MECHANISM = config_flags.ChoiceFlags(
+  "aggregator",
+  aggregators.AGGREGATORS,
+  skip=("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
 )
 _CLIENTS_PER_ROUND = flags.DEFINE_integer(
   "clients_per_round", 8, "(Expected) virtual clients in a round."
@@ -133,43 +113,40 @@ flags.adopt_module_key_flags(training_flags)
 
 
 def _own_flags() -> tuple[str, ...]:
-  return tuple(
-    flag.name
-    for flag in (
-      _ALGORITHM,
-      _AGGREGATOR,
-      _CLIP_NORM,
-      _NOISE_MULTIPLIER,
-      _PARTICIPATION,
-      _MIN_SEPARATION,
-      _REGROUP_CLIENTS,
-      _RESTART_EVERY,
-      _RESTART_EVERY_PASSES,
-      _RESTART_WARMUP,
-      _NUM_BUFFERS,
-      _NUM_BANDS,
-      _TARGET_UNCLIPPED_QUANTILE,
-      _CLIP_LEARNING_RATE,
-      _CLIENTS_PER_ROUND,
-      _USERS_PER_CLIENT,
-      _DELTA,
-      _SERVER_OPTIMIZER,
-      _SERVER_LEARNING_RATE,
-      _SERVER_MOMENTUM,
-      _EXTRAPOLATED_NUM_USERS,
-      _EXTRAPOLATED_COHORT_FACTOR,
+  return (
+    tuple(
+      flag.name
+      for flag in (
+        _ALGORITHM,
+        _AGGREGATOR,
+        _CLIP_NORM,
+        _NOISE_MULTIPLIER,
+        _PARTICIPATION,
+        _MIN_SEPARATION,
+        _REGROUP_CLIENTS,
+        _RESTART_EVERY_PASSES,
+        _CLIENTS_PER_ROUND,
+        _USERS_PER_CLIENT,
+        _DELTA,
+        _SERVER_OPTIMIZER,
+        _SERVER_LEARNING_RATE,
+        _SERVER_MOMENTUM,
+        _EXTRAPOLATED_NUM_USERS,
+        _EXTRAPOLATED_COHORT_FACTOR,
+      )
     )
+    + _MECHANISM.names
   )
 
 
-def _restart_every(sampler: participation.Sampler) -> int | None:
+def _restart_options(sampler: participation.Sampler) -> dict[str, int]:
   passes = _RESTART_EVERY_PASSES.value
   if passes is None:
-    return _RESTART_EVERY.value
-  if _RESTART_EVERY.value is not None:
+    return {}
+  if flags.FLAGS.restart_every is not None:
     raise command_line.UsageError(
       "--restart_every_passes must not be given beside --restart_every, found"
-      f" {passes} and {_RESTART_EVERY.value}."
+      f" {passes} and {flags.FLAGS.restart_every}."
     )
   if passes < 1:
     raise command_line.UsageError(
@@ -181,7 +158,7 @@ def _restart_every(sampler: participation.Sampler) -> int | None:
       f"min_separation alone, found {_PARTICIPATION.value}, which has no"
       " passes."
     )
-  return passes * sampler.rounds_per_pass
+  return {"restart_every": passes * sampler.rounds_per_pass}
 
 
 def main() -> None:
@@ -229,24 +206,19 @@ def main() -> None:
     regroup_clients=_REGROUP_CLIENTS.value,
   )
   mechanism = check(
-    aggregators.create_mechanism,
+    _MECHANISM.create,
     _AGGREGATOR.value,
-    check(
-      mechanism_lib.AggregatorConfig,
-      clients_per_round=_CLIENTS_PER_ROUND.value,
-      clip_norm=_CLIP_NORM.value,
-      noise_multiplier=_NOISE_MULTIPLIER.value,
-      rounds=training_flags.ROUNDS.value,
-      min_separation=getattr(sampler, "min_separation", 1),
-      max_participations=sampler.max_participations(
-        max(training_flags.ROUNDS.value, 1)
-      ),
-      restart_every=_restart_every(sampler),
-      restart_warmup=_RESTART_WARMUP.value,
-      num_buffers=_NUM_BUFFERS.value,
-      num_bands=_NUM_BANDS.value,
-      target_unclipped_quantile=_TARGET_UNCLIPPED_QUANTILE.value,
-      clip_learning_rate=_CLIP_LEARNING_RATE.value,
+    clients_per_round=_CLIENTS_PER_ROUND.value,
+    clip_norm=_CLIP_NORM.value,
+    noise_multiplier=_NOISE_MULTIPLIER.value,
+    **_restart_options(sampler),
+  )
+  mechanism = check(
+    mechanism.create,
+    mechanism_lib.Schedule(
+      training_flags.ROUNDS.value,
+      getattr(sampler, "min_separation", 1),
+      sampler.max_participations(max(training_flags.ROUNDS.value, 1)),
     ),
   )
 

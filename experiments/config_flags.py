@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from absl import flags
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 
@@ -163,26 +164,28 @@ class ChoiceFlags:
     """Creates the configuration of this name from the flags that were given.
 
     Args:
-      name: A key of the configurations; whoever defined the flag checks it.
+      name: A key of the configurations.
       **others: Fields that are not flags, or that are to be set in their place.
 
     Raises:
-      errors.FieldError: If a flag was given that the configuration has no use
-        for, or a field is out of its range.
+      errors.FieldError: If the name is unknown, a flag was given that the
+        configuration has no use for, or a field is out of its range.
     """
+    checks.check_choice(self._choice, name, self._configs)
     config_class = self._configs[name]
     fields = {spec.name for spec in config_lib.specs(config_class)}
-    values = {}
-    for flag, spec in self._specs.items():
-      value = _value(spec, flag)
-      if value is None:
-        continue
-      if spec.name not in fields:
-        raise errors.FieldError(
-          f"--{flag}",
-          f"not be set with {self._choice} {name}, which has no use for it",
-          value,
-        )
-      values[spec.name] = value
     flag_of = {spec.name: flag for flag, spec in self._specs.items()}
-    return _create(config_class, {**values, **others}, flag_of)
+    values = {
+      spec.name: _value(spec, flag) for flag, spec in self._specs.items()
+    }
+    values = {
+      field: value for field, value in values.items() if value is not None
+    }
+    values |= others
+    for field in sorted(values.keys() - fields):
+      raise errors.FieldError(
+        f"--{flag_of[field]}" if field in flag_of else field,
+        f"not be set with {self._choice} {name}, which has no use for it",
+        values[field],
+      )
+    return _create(config_class, values, flag_of)

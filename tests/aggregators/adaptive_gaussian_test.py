@@ -1,8 +1,5 @@
 """Tests of the Gaussian mechanism with adaptive clipping."""
 
-import math
-
-import dp_accounting
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,7 +8,6 @@ from tests.aggregators import checks
 from tests.aggregators import noise_theory
 from tests.aggregators import released
 from tff_fedemb.aggregators import adaptive_gaussian
-from tff_fedemb.aggregators import mechanism
 
 # The count's noise has s = 0.05 x 100 = 5, and 6^-2 = 7.5^-2 + (2 x 5)^-2.
 _NOISE_MULTIPLIER = 6.0
@@ -54,7 +50,7 @@ def test_reports(create_aggregation):
   )
 
 
-@pytest.mark.parametrize("clip_learning_rate", [1e-9, None])
+@pytest.mark.parametrize("clip_learning_rate", [1e-9, 0.2])
 def test_noise(create_aggregation, clip_learning_rate):
   # Constant as good as, and following its own noise.
   aggregation = create_aggregation(
@@ -66,7 +62,7 @@ def test_noise(create_aggregation, clip_learning_rate):
   )
   checks.check_noise(aggregation, np.eye(_ROUNDS), _OF_SUM)
   clip_norms = aggregation.run_on_zeros(_ROUNDS).column("clip_norm")
-  assert (np.ptp(clip_norms) > 0.0) == (clip_learning_rate is None)
+  assert (np.ptp(clip_norms) > 0.0) == (clip_learning_rate == 0.2)
 
 
 def test_noise_of_the_count(create_aggregation):
@@ -97,15 +93,14 @@ def test_noise_of_the_count(create_aggregation):
 
 
 def test_split_of_the_noise_by_hand():
-  config = mechanism.AggregatorConfig(100.0, noise_multiplier=6.0)
-  of_sum, count_stddev = adaptive_gaussian.split_noise(config)
-  assert of_sum == pytest.approx(7.5)
-  assert count_stddev == pytest.approx(5.0)
-  assert of_sum**-2 + (2.0 * count_stddev) ** -2 == pytest.approx(6.0**-2)
-  assert adaptive_gaussian.split_noise(mechanism.AggregatorConfig(1.0)) == (
-    0.0,
-    0.0,
+  config = adaptive_gaussian.AdaptiveGaussianConfig(
+    clients_per_round=100, noise_multiplier=6.0
   )
+  assert config.noise_multiplier_of_sum == pytest.approx(7.5)
+  assert config.count_stddev == pytest.approx(5.0)
+  assert pytest.approx(6.0**-2) == 7.5**-2 + (2.0 * 5.0) ** -2
+  config = adaptive_gaussian.AdaptiveGaussianConfig(clients_per_round=1)
+  assert config.noise_multiplier_of_sum == config.count_stddev == 0.0
 
 
 @pytest.mark.parametrize("quantile", [0.25, 0.5, 0.75])
@@ -140,17 +135,6 @@ def test_clip_norm_moves_to_the_quantile_with_noise(create_aggregation):
   assert 8.0 < np.mean(clip_norms[-40:]) < 13.0
 
 
-def test_event():
-  created = adaptive_gaussian.create_adaptive_gaussian(
-    mechanism.AggregatorConfig(100.0, noise_multiplier=6.0)
-  )
-  assert created.round_event == dp_accounting.GaussianDpEvent(6.0)
-  created = adaptive_gaussian.create_adaptive_gaussian(
-    mechanism.AggregatorConfig(100.0)
-  )
-  assert created.round_event == dp_accounting.NonPrivateDpEvent()
-
-
 @pytest.mark.parametrize("noise_multiplier", [10.0, 11.0, 1e6])
 def test_noise_that_no_split_can_have_is_refused(noise_multiplier):
   with pytest.raises(
@@ -160,18 +144,15 @@ def test_noise_that_no_split_can_have_is_refused(noise_multiplier):
       " with adaptive clipping, found 1"
     ),
   ):
-    adaptive_gaussian.create_adaptive_gaussian(
-      mechanism.AggregatorConfig(100.0, noise_multiplier=noise_multiplier)
+    adaptive_gaussian.AdaptiveGaussianConfig(
+      clients_per_round=100, noise_multiplier=noise_multiplier
     )
 
 
 def test_default_options_are_those_of_the_paper():
-  assert adaptive_gaussian.clipping_options(
-    mechanism.AggregatorConfig(1.0)
-  ) == (0.5, 0.2)
-  assert math.isclose(
-    adaptive_gaussian.split_noise(
-      mechanism.AggregatorConfig(1.0, noise_multiplier=1e-3)
-    )[1],
-    0.05,
+  config = adaptive_gaussian.AdaptiveGaussianConfig(
+    clients_per_round=1, noise_multiplier=1e-3
   )
+  assert config.target_unclipped_quantile == 0.5
+  assert config.clip_learning_rate == 0.2
+  assert config.count_stddev == pytest.approx(0.05)

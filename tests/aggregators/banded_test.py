@@ -1,6 +1,5 @@
 """Tests of banded noise."""
 
-import dp_accounting
 import numpy as np
 import pytest
 
@@ -8,8 +7,6 @@ from tests.aggregators import checks
 from tests.aggregators import noise_theory
 from tff_fedemb.aggregators import banded
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.strategies import banded as banded_strategy
-from tff_fedemb.strategies import strategy as strategy_lib
 
 _NOISE_MULTIPLIER = 3.0
 _ROUNDS = 16
@@ -127,27 +124,11 @@ def test_size_of_the_state(create_aggregation, num_bands, copies):
     assert copies <= aggregation.model_copies(state) < copies + 0.1
 
 
-def test_event():
-  schedule = {"rounds": 20, "min_separation": 5, "max_participations": 3}
-  created = banded.create_banded(
-    mechanism.AggregatorConfig(
-      4.0, noise_multiplier=1.5, num_bands=3, **schedule
-    )
-  )
-  strategy = banded_strategy.optimize_banded(num_bands=3, **schedule)
-  assert created.round_event == strategy_lib.CorrelatedGaussianDpEvent(
-    1.5, strategy
-  )
-  assert created.strategy == strategy
-  created = banded.create_banded(mechanism.AggregatorConfig(4.0, **schedule))
-  assert created.round_event == dp_accounting.NonPrivateDpEvent()
-
-
 def test_bands_beyond_the_separation_are_refused():
   with pytest.raises(
     ValueError,
     match=r"num_bands must be in \[1, min.*\] = \[1, 4\], found 5",
   ):
-    banded.create_banded(
-      mechanism.AggregatorConfig(4.0, rounds=9, min_separation=4, num_bands=5)
+    banded.BandedConfig(clients_per_round=4, num_bands=5).create(
+      mechanism.Schedule(rounds=9, min_separation=4)
     )

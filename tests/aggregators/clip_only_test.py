@@ -1,12 +1,8 @@
 """Tests of clipping without noise."""
 
-import dp_accounting
 import numpy as np
-import pytest
 
 from tests.aggregators import checks
-from tff_fedemb.aggregators import clip_only
-from tff_fedemb.aggregators import mechanism
 
 
 def test_rounds_are_means_of_clipped_updates(create_aggregation):
@@ -33,18 +29,3 @@ def test_clipping_is_joint_over_tensors(create_aggregation):
   np.testing.assert_allclose(
     rounds.means[0] * 4.0, [1.2, 0.0, 0.0, 1.6, 0.0], rtol=1e-6
   )
-
-
-def test_is_not_private():
-  created = clip_only.create_clip_only(mechanism.AggregatorConfig(4.0))
-  assert created.round_event == dp_accounting.NonPrivateDpEvent()
-
-
-def test_noise_is_refused():
-  with pytest.raises(
-    ValueError,
-    match=r"noise_multiplier must be 0 with aggregator clip_only, found 1\.0",
-  ):
-    clip_only.create_clip_only(
-      mechanism.AggregatorConfig(4.0, noise_multiplier=1.0)
-    )

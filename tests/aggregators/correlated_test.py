@@ -126,12 +126,9 @@ def test_structures_of_the_update_are_kept(name, options):
       a=collections.OrderedDict(y=np.float32, b=(np.float32, [3, 1])),
     )
   )
-  created = registry.create_mechanism(
-    name,
-    mechanism.AggregatorConfig(
-      2.0, clip_norm=100.0, rounds=3, min_separation=2, **options
-    ),
-  )
+  created = registry.AGGREGATORS[name](
+    clients_per_round=2, clip_norm=100.0, **options
+  ).create(mechanism.Schedule(rounds=3, min_separation=2))
   process = created.factory.create(value_type)
   update = collections.OrderedDict(
     z=np.array([1.0, 2.0], "f4"),

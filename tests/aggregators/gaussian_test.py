@@ -2,14 +2,11 @@
 
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 
 from tests.aggregators import checks
 from tests.aggregators import released
-from tff_fedemb.aggregators import gaussian
-from tff_fedemb.aggregators import mechanism
 
 _NOISE_MULTIPLIER = 3.0
 _ROUNDS = 16
@@ -129,16 +126,3 @@ def test_state_has_no_copy_of_the_model(create_aggregation):
     **checks.CONFIG,
   )
   assert aggregation.model_copies(aggregation.first_state) < 0.01
-
-
-def test_event():
-  for noise_multiplier, event in (
-    (0.0, dp_accounting.NonPrivateDpEvent()),
-    (1.5, dp_accounting.GaussianDpEvent(1.5)),
-  ):
-    created = gaussian.create_gaussian(
-      mechanism.AggregatorConfig(4.0, noise_multiplier=noise_multiplier)
-    )
-    assert created.round_event == event
-    assert created.strategy is None
-    assert created.noise_multiplier == noise_multiplier

@@ -1,113 +1,159 @@
 """Tests of the registry of aggregators."""
 
+import dataclasses
 import pathlib
 
+from absl import flags
+from absl.testing import flagsaver
 import dp_accounting
+import numpy as np
 import pytest
+import tensorflow_federated as tff
+import tensorflow_privacy as tfp
 
+from experiments import config_flags
+from tests.aggregators import released
+from tff_fedemb import config
+from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
-from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import tree
 
-_OPTIONS = {
-  "restart_every": 4,
-  "num_buffers": 2,
-  "num_bands": 2,
-  "noise_seed": 0,
-  "target_unclipped_quantile": 0.5,
-  "clip_learning_rate": 0.2,
+_SCHEDULE = mechanism.Schedule(
+  rounds=20, min_separation=5, max_participations=3
+)
+_OPTIMISED_FOR = dataclasses.asdict(_SCHEDULE)
+# Options of every aggregator, and the strategy of its noise.
+_EXAMPLES = {
+  "adaptive_gaussian": (
+    {"target_unclipped_quantile": 0.4, "clip_learning_rate": 0.1},
+    None,
+  ),
+  "adaptive_tree": (
+    {
+      "restart_every": 4,
+      "restart_warmup": 2,
+      "noise_seed": 0,
+      "target_unclipped_quantile": 0.4,
+      "clip_learning_rate": 0.1,
+    },
+    tree.TreeStrategy(4, 2),
+  ),
+  "banded": (
+    {"num_bands": 3, "noise_seed": 0},
+    banded.optimize_banded(num_bands=3, **_OPTIMISED_FOR),
+  ),
+  "blt": (
+    {"num_buffers": 3, "noise_seed": 0},
+    blt.optimize_blt(num_buffers=3, **_OPTIMISED_FOR),
+  ),
+  "clip_only": ({}, None),
+  "gaussian": ({}, None),
+  "none": ({}, None),
+  "tree": ({"restart_every": 4, "noise_seed": 0}, tree.TreeStrategy(4)),
 }
-_USED = {
-  "adaptive_gaussian": {"target_unclipped_quantile", "clip_learning_rate"},
-  "adaptive_tree": {
-    "restart_every",
-    "noise_seed",
-    "target_unclipped_quantile",
-    "clip_learning_rate",
-  },
-  "banded": {"num_bands", "noise_seed"},
-  "blt": {"num_buffers", "noise_seed"},
-  "clip_only": set(),
-  "gaussian": set(),
-  "none": set(),
-  "tree": {"restart_every", "noise_seed"},
-}
+_SHARED = {"clients_per_round", "clip_norm", "noise_multiplier"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ToyConfig(mechanism.MechanismConfig):
+  """An aggregator that is one class: clips each update twice.
+
+  Attributes:
+    of_test_bound: The first L2 norm.
+  """
+
+  of_test_bound: float = config.field(3.0, above=0)
+
+  def create(self, schedule=mechanism.ONE_ROUND):
+    query = tfp.GaussianSumQuery(
+      self.clip_norm, self.clip_norm * self.noise_multiplier
+    )
+    return self.measure(
+      tff.aggregators.clipping_factory(
+        self.of_test_bound,
+        tff.aggregators.DifferentiallyPrivateFactory(
+          tfp.NormalizedQuery(query, self.clients_per_round)
+        ),
+      )
+    )
 
 
 def _create(name, **options):
-  if name == "adaptive_tree":
-    options.setdefault("restart_every", 4)
-  return registry.create_mechanism(
-    name,
-    mechanism.AggregatorConfig(100.0, rounds=8, min_separation=4, **options),
-  )
+  return registry.AGGREGATORS[name](
+    clients_per_round=100, **{**_EXAMPLES[name][0], **options}
+  ).create(_SCHEDULE)
 
 
 def test_every_aggregator_is_known():
-  assert set(registry.AGGREGATORS) == set(_USED)
+  assert set(registry.AGGREGATORS) == set(_EXAMPLES)
 
 
-@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
+@pytest.mark.parametrize("name", sorted(_EXAMPLES))
 def test_every_aggregator_has_a_test(name):
   path = pathlib.Path(__file__).parent / f"{name}_test.py"
-  assert path.exists()
   text = path.read_text()
   assert "check_without_noise" in text
   if name not in ("clip_only", "none"):
     assert "check_noise" in text
 
 
-@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
+@pytest.mark.parametrize("name", sorted(_EXAMPLES))
 def test_privacy_is_documented(name):
-  text = registry.AGGREGATORS[name].create.__doc__
-  section = text[text.index("Privacy:") : text.index("Args:")]
+  text = registry.AGGREGATORS[name].__doc__
+  section = text[text.index("Privacy:") :]
   for word in ("Unit", "eighbouring relation", "Sensitivity:", "DpEvent:"):
     assert word in section
 
 
-@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
-def test_no_noise_is_not_private(name):
-  assert _create(name).round_event == dp_accounting.NonPrivateDpEvent()
+@pytest.mark.parametrize("name", sorted(_EXAMPLES))
+def test_options(name):
+  specs = config.specs(registry.AGGREGATORS[name])
+  assert {spec.name for spec in specs} - _SHARED == set(_EXAMPLES[name][0])
 
 
-@pytest.mark.parametrize(
-  "name", sorted(set(registry.AGGREGATORS) - {"none", "clip_only"})
-)
+@pytest.mark.parametrize("name", sorted(_EXAMPLES))
 def test_event_states_the_noise(name):
-  created = _create(name, noise_multiplier=1.5)
-  assert created.noise_multiplier == 1.5
-  if name in ("gaussian", "adaptive_gaussian"):
-    assert created.round_event == dp_accounting.GaussianDpEvent(1.5)
-  else:
-    assert created.round_event == strategy_lib.CorrelatedGaussianDpEvent(
-      1.5, created.strategy
-    )
-
-
-@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
-@pytest.mark.parametrize("option", sorted(_OPTIONS))
-def test_options_without_use_are_refused(name, option):
-  value = {option: _OPTIONS[option]}
-  if option in _USED[name]:
-    _create(name, **value)
+  created = _create(name)
+  assert created.round_event == dp_accounting.NonPrivateDpEvent()
+  assert created.noise_multiplier == 0.0
+  if name in ("none", "clip_only"):
+    with pytest.raises(
+      errors.FieldError, match=f"must be 0 with aggregator {name}, found 1"
+    ):
+      _create(name, noise_multiplier=1.0)
     return
-  with pytest.raises(
-    ValueError,
-    match=f"{option} must not be set with aggregator {name}, .* found",
-  ):
-    _create(name, **value)
+  created = _create(name, noise_multiplier=1.5)
+  assert created.noise_multiplier == created.round_event.noise_multiplier == 1.5
+  assert created.strategy == _EXAMPLES[name][1]
 
 
-def test_unknown_names_are_refused():
-  with pytest.raises(
-    ValueError, match=r"aggregator must be one of \[.*\], found 'laplace'"
-  ):
-    _create("laplace")
-
-
-@pytest.mark.parametrize("name", ["none", "clip_only"])
-def test_noise_without_use_is_refused(name):
-  with pytest.raises(
-    ValueError, match=f"must be 0 with aggregator {name}, found 1"
-  ):
-    _create(name, noise_multiplier=1.0)
+def test_a_new_aggregator_is_one_class_and_one_line(monkeypatch):
+  monkeypatch.setitem(registry.AGGREGATORS, "toy", _ToyConfig)
+  choice = config_flags.ChoiceFlags(
+    "aggregator",
+    {name: registry.AGGREGATORS[name] for name in ("toy", "gaussian")},
+    skip=tuple(_SHARED),
+  )
+  with flagsaver.flagsaver():
+    if not flags.FLAGS.is_parsed():
+      flags.FLAGS(["test"])
+    flags.FLAGS.of_test_bound = 2.0
+    made = choice.create("toy", clients_per_round=4.0)
+    with pytest.raises(
+      errors.FieldError,
+      match="--of_test_bound must not be set with aggregator gaussian, which",
+    ):
+      choice.create("gaussian", clients_per_round=4.0)
+  assert made == _ToyConfig(clients_per_round=4.0, of_test_bound=2.0)
+  created = dataclasses.replace(made, noise_multiplier=1.5).create(_SCHEDULE)
+  assert created.round_event == dp_accounting.GaussianDpEvent(1.5)
+  aggregation = released.Aggregation(
+    "toy", clients_per_round=4.0, clip_norm=9.0, of_test_bound=2.0
+  )
+  rounds = aggregation.run([[np.array([8.0, 0.0, 0.0, 0.0, 0.0])]])
+  aggregation.close()
+  np.testing.assert_allclose(rounds.means, [[0.5, 0.0, 0.0, 0.0, 0.0]])
+  assert rounds.reports[0]["num_clients"] == 1

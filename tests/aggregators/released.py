@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 import tree
 
 from tff_fedemb import runtime
-from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 
 # Two tensors, so that they can be mixed up.
@@ -98,10 +98,15 @@ class Aggregation:
     Args:
       name: Its key in the registry.
       shapes: Of the tensors of an update.
-      **options: Fields of its config.
+      **options: Fields of its config, and of the schedule.
     """
-    self.config = mechanism_lib.AggregatorConfig(**options)
-    self.mechanism = registry.create_mechanism(name, self.config)
+    schedule = {
+      field.name: options.pop(field.name)
+      for field in dataclasses.fields(mechanism.Schedule)
+      if field.name in options
+    }
+    config = registry.AGGREGATORS[name](**options)
+    self.mechanism = config.create(mechanism.Schedule(**schedule))
     self.model_size = sum(int(np.prod(shape)) for shape in shapes)
     aggregation = self.mechanism.factory.create(
       tff.to_type([(np.float32, list(shape)) for shape in shapes])

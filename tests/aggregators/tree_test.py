@@ -2,16 +2,11 @@
 
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 
 from tests.aggregators import checks
 from tests.aggregators import noise_theory
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import tree
-from tff_fedemb.strategies import strategy as strategy_lib
-from tff_fedemb.strategies import tree as tree_strategy
 
 _NOISE_MULTIPLIER = 3.0
 _ROUNDS = 16
@@ -152,17 +147,3 @@ def test_size_of_the_state(create_aggregation, restart_every):
     assert max(copies[:rounds]) <= most
   # The bound is met: as many complete subtrees as there are digits.
   assert max(copies) == (7 if restart_every is None else 4)
-
-
-def test_event():
-  config = mechanism.AggregatorConfig(
-    4.0, noise_multiplier=1.5, rounds=9, restart_every=3
-  )
-  created = tree.create_tree(config)
-  assert created.round_event == strategy_lib.CorrelatedGaussianDpEvent(
-    1.5, tree_strategy.TreeStrategy(3)
-  )
-  assert created.strategy == tree_strategy.TreeStrategy(3)
-  assert created.noise_multiplier == 1.5
-  created = tree.create_tree(mechanism.AggregatorConfig(4.0, rounds=9))
-  assert created.round_event == dp_accounting.NonPrivateDpEvent()

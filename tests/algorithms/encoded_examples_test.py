@@ -9,8 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import registry
+from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
@@ -91,9 +90,7 @@ def _build_process(encoded, *, skips=False, global_head=False):
         if encoded
         else composition.build_example_type(_SHAPE)
       ),
-      aggregator=registry.create_mechanism(
-        "none", mechanism.AggregatorConfig(2.0)
-      ).factory,
+      aggregator=none.NoneConfig(clients_per_round=2).create().factory,
       server_optimizer=server_optimizers.build_server_optimizer(
         "sgd", learning_rate=0.5, momentum=0.9
       ),

@@ -11,7 +11,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
@@ -67,10 +66,11 @@ def _build_process(config, *, aggregator="none", **mechanism_options):
       _create_backbone,
       heads.LinearHead(),
       example_type=composition.build_example_type(_SHAPE),
-      aggregator=registry.create_mechanism(
-        aggregator,
-        mechanism.AggregatorConfig(2.0, **mechanism_options),
-      ).factory,
+      aggregator=registry.AGGREGATORS[aggregator](
+        clients_per_round=2, **mechanism_options
+      )
+      .create()
+      .factory,
       server_optimizer=server_optimizers.build_server_optimizer(
         "sgd", learning_rate=0.5, momentum=0.9
       ),

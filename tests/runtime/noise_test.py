@@ -62,7 +62,9 @@ def _pair_type(length: int) -> tff.Type:
 
 
 def _build_noise_process(
-  name: str = "gaussian", **options: Any
+  name: str = "gaussian",
+  schedule: mechanism.Schedule = mechanism.ONE_ROUND,
+  **options: Any,
 ) -> tff.templates.IterativeProcess:
   """Releases of one of our mechanisms."""
 
@@ -72,15 +74,12 @@ def _build_noise_process(
     tensor = tf.fill([_LENGTH], norm / np.sqrt(2 * _LENGTH, dtype=np.float32))
     return [tensor, tensor]
 
-  created = registry.create_mechanism(
-    name,
-    mechanism.AggregatorConfig(
-      clients_per_round=_CLIENTS_PER_ROUND,
-      clip_norm=_CLIP_NORM,
-      noise_multiplier=_NOISE_MULTIPLIER,
-      **options,
-    ),
-  )
+  created = registry.AGGREGATORS[name](
+    clients_per_round=_CLIENTS_PER_ROUND,
+    clip_norm=_CLIP_NORM,
+    noise_multiplier=_NOISE_MULTIPLIER,
+    **options,
+  ).create(schedule)
   return _build_release(created.factory.create(_pair_type(_LENGTH)), _update)
 
 
@@ -342,14 +341,17 @@ def test_noise_is_drawn_once():
   [
     ("tree", {"restart_every": 3}),
     ("adaptive_tree", {"restart_every": 3}),
-    ("blt", {"min_separation": 2}),
-    ("banded", {"min_separation": 2}),
+    ("blt", {}),
+    ("banded", {}),
   ],
 )
 def test_seeded_noise_is_the_same_in_both_runtimes(name, options, reference):
   num_rounds = 5
   process = _build_noise_process(
-    name, rounds=num_rounds, noise_seed=3, **options
+    name,
+    mechanism.Schedule(num_rounds, min_separation=2),
+    noise_seed=3,
+    **options,
   )
   expected = _release(reference, process, num_rounds)
   with runtime.create_runtime("in_process") as started:

@@ -19,8 +19,7 @@ import tensorflow_federated as tff
 import tree
 
 from tff_fedemb import runtime
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import registry
+from tff_fedemb.aggregators import gaussian
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
@@ -134,12 +133,11 @@ def _own_options(client_optimizer: str, clip_norm: float) -> dict[str, Any]:
   """What `build_fedemb` and `build_fedavg` have in common."""
   return {
     "example_type": composition.build_example_type(_IMAGE_SHAPE),
-    "aggregator": registry.create_mechanism(
-      "gaussian",
-      mechanism.AggregatorConfig(
-        clients_per_round=3.0, clip_norm=clip_norm, noise_multiplier=0.0
-      ),
-    ).factory,
+    "aggregator": gaussian.GaussianConfig(
+      clients_per_round=3, clip_norm=clip_norm
+    )
+    .create()
+    .factory,
     "server_optimizer": server_optimizers.build_server_optimizer(
       "sgd", learning_rate=0.5, momentum=0.9
     ),

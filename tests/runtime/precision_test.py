@@ -10,8 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import registry
+from tff_fedemb.aggregators import clip_only
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
@@ -100,9 +99,11 @@ def _build_process(clip_norm, client_optimizer="sgd"):
       functools.partial(lenet.create_lenet, _SHAPE, embedding_dim=16),
       heads.LinearHead(),
       example_type=composition.build_example_type(_SHAPE),
-      aggregator=registry.create_mechanism(
-        "clip_only", mechanism.AggregatorConfig(1.0, clip_norm)
-      ).factory,
+      aggregator=clip_only.ClipOnlyConfig(
+        clients_per_round=1, clip_norm=clip_norm
+      )
+      .create()
+      .factory,
       server_optimizer=server_optimizers.build_server_optimizer(
         "sgd", learning_rate=1.0, momentum=0.0
       ),

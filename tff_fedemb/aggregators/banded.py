@@ -5,8 +5,11 @@ approach to private training"; Kalinin and Lampert 2024, "Banded Square Root
 Matrix Factorization for Differentially Private Model Training".
 """
 
+import dataclasses
+
 import tensorflow as tf
 
+from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.strategies import banded
@@ -30,8 +33,9 @@ class BandedRecurrence(correlated.Recurrence):
     return noise, tf.concat([noise[tf.newaxis], buffers[:-1]], axis=0)
 
 
-def create_banded(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
-  """Creates the banded mechanism, its matrix optimised for the run.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BandedConfig(correlated.CorrelatedConfig):
+  """The banded mechanism, its matrix optimised for the run.
 
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
   summed, and the round's row of S^-1 Z is added, where the rows of Z are
@@ -53,18 +57,19 @@ def create_banded(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
       BandedToeplitzStrategy)`, no amplification; `NonPrivateDpEvent` at noise
       multiplier 0.
 
-  Args:
-    config: Also rounds, min_separation, max_participations, num_bands.
-
-  Returns:
-    The mechanism.
+  Attributes:
+    num_bands: Bands of a banded matrix [min_separation].
   """
-  strategy = banded.optimize_banded(
-    rounds=config.rounds,
-    min_separation=config.min_separation,
-    max_participations=config.max_participations,
-    num_bands=config.num_bands,
-  )
-  return correlated.create_correlated(
-    config, strategy, BandedRecurrence(strategy)
-  )
+
+  num_bands: int | None = config.field(None, minimum=1)
+
+  def create(
+    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
+  ) -> mechanism.Mechanism:
+    """Creates the mechanism; as in the base class."""
+    strategy = banded.optimize_banded(
+      **dataclasses.asdict(schedule), num_bands=self.num_bands
+    )
+    return self.measure_recurrence(
+      BandedRecurrence(strategy), schedule, strategy
+    )

@@ -6,8 +6,11 @@ Xu and Zhang 2024, "A Hassle-free Algorithm for Private Learning in Practice:
 Don't Use Tree Aggregation, Use BLTs".
 """
 
+import dataclasses
+
 import tensorflow as tf
 
+from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.strategies import blt
@@ -33,8 +36,9 @@ class BltRecurrence(correlated.Recurrence):
     return noise, decays * buffers + noise
 
 
-def create_blt(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
-  """Creates the BLT mechanism, its matrix optimised for the run.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BltConfig(correlated.CorrelatedConfig):
+  """The BLT mechanism, its matrix optimised for the run.
 
   Each update is clipped to L2 norm C = `clip_norm`, the clipped updates are
   summed, and the round's row of S^-1 Z is added, where the rows of Z are
@@ -53,16 +57,17 @@ def create_blt(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
     DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier, BltStrategy)`, no
       amplification; `NonPrivateDpEvent` at noise multiplier 0.
 
-  Args:
-    config: Also rounds, min_separation, max_participations, num_buffers.
-
-  Returns:
-    The mechanism.
+  Attributes:
+    num_buffers: Model copies that the noise is made from, 1 to 4.
   """
-  strategy = blt.optimize_blt(
-    rounds=config.rounds,
-    min_separation=config.min_separation,
-    max_participations=config.max_participations,
-    num_buffers=config.num_buffers or 2,
-  )
-  return correlated.create_correlated(config, strategy, BltRecurrence(strategy))
+
+  num_buffers: int = config.field(2, minimum=1)
+
+  def create(
+    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
+  ) -> mechanism.Mechanism:
+    """Creates the mechanism; as in the base class."""
+    strategy = blt.optimize_blt(
+      **dataclasses.asdict(schedule), num_buffers=self.num_buffers
+    )
+    return self.measure_recurrence(BltRecurrence(strategy), schedule, strategy)

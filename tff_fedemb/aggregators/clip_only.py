@@ -1,11 +1,14 @@
 """Clipping without noise: what clipping alone costs in utility."""
 
+import dataclasses
+
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.aggregators import mechanism
 
 
-def create_clip_only(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
-  """Creates the Gaussian mechanism without its noise.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClipOnlyConfig(gaussian.GaussianConfig):
+  """The Gaussian mechanism without its noise.
 
   Privacy:
     Unit: one virtual client's update.
@@ -14,14 +17,11 @@ def create_clip_only(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
     DpEvent: `NonPrivateDpEvent`: a bounded sensitivity without noise protects
       nobody.
 
-  Args:
-    config: Clip norm and expected number of clients.
-
-  Returns:
-    The mechanism.
-
   Raises:
-    ValueError: If a noise multiplier is asked for, which would be ignored.
+    errors.FieldError: If a noise multiplier is asked for, which would be
+      ignored.
   """
-  mechanism.check_no_noise("clip_only", config)
-  return gaussian.create_gaussian(config)
+
+  def __post_init__(self):
+    super().__post_init__()
+    mechanism.check_no_noise("clip_only", self)

@@ -5,17 +5,15 @@ from a fresh row of Z and from buffers that sum up the noise so far.
 """
 
 import abc
-from collections.abc import Callable
+import dataclasses
 from typing import Any
 from typing import NamedTuple
 
 import dp_accounting
 import tensorflow as tf
-import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from tff_fedemb.aggregators import deferred
-from tff_fedemb.aggregators import measurements
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -129,77 +127,67 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
     )
 
 
-def create_correlated(
-  config: mechanism.AggregatorConfig,
-  strategy: strategy_lib.Strategy,
-  recurrence: Recurrence,
-) -> mechanism.Mechanism:
-  """Creates the mechanism of a strategy whose noise follows a recurrence.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorrelatedConfig(mechanism.MechanismConfig):
+  """What mechanisms of correlated noise are made from.
 
-  Privacy:
-    As `CorrelatedSumQuery`, over a run as
-    `strategies.strategy.CorrelatedGaussianDpEvent`.
-
-  Args:
-    config: Clip norm, noise and expected number of clients, rounds.
-    strategy: The matrix C.
-    recurrence: Makes rows of C^-1 Z.
-
-  Returns:
-    The mechanism.
+  Attributes:
+    noise_seed: For tests: seed of the noise, shared by all runs, which voids
+      privacy. None: from the operating system, secret.
   """
 
-  def build_query(specs):
-    return CorrelatedSumQuery(
-      recurrence,
-      clip_norm=config.clip_norm,
-      noise_multiplier=config.noise_multiplier,
-      specs=specs,
-      noise_seed=config.noise_seed,
+  noise_seed: int | None = None
+
+  def measure_query(
+    self,
+    build_query: deferred.BuildQueryFn,
+    schedule: mechanism.Schedule,
+    strategy: strategy_lib.Strategy,
+    **options: Any,
+  ) -> mechanism.Mechanism:
+    """Makes the mechanism of a query.
+
+    Args:
+      build_query: From the nested shapes of a value to the query, which clips,
+        sums and adds the noise of the strategy.
+      schedule: As in `create`.
+      strategy: The matrix C.
+      **options: Of `mechanism.MechanismConfig.measure`.
+    """
+    return self.measure(
+      deferred.DeferredQueryFactory(
+        build_query, clients_per_round=self.clients_per_round
+      ),
+      schedule=schedule,
+      strategy=strategy,
+      **options,
     )
 
-  return measure_correlated(
-    deferred.DeferredQueryFactory(
-      build_query, clients_per_round=config.clients_per_round
-    ),
-    config,
-    strategy,
-  )
+  def measure_recurrence(
+    self,
+    recurrence: Recurrence,
+    schedule: mechanism.Schedule,
+    strategy: strategy_lib.Strategy,
+  ) -> mechanism.Mechanism:
+    """Makes the mechanism of a strategy whose noise follows a recurrence.
 
+    Privacy:
+      As `CorrelatedSumQuery`, over a run as
+      `strategies.strategy.CorrelatedGaussianDpEvent`.
 
-def measure_correlated(
-  factory: tff.aggregators.UnweightedAggregationFactory,
-  config: mechanism.AggregatorConfig,
-  strategy: strategy_lib.Strategy,
-  *,
-  noise_multiplier_of_sum: float | None = None,
-  next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
-) -> mechanism.Mechanism:
-  """Adds the measurements and the event to a factory of correlated noise.
+    Args:
+      recurrence: Makes rows of C^-1 Z.
+      schedule: As in `create`.
+      strategy: The matrix C.
+    """
 
-  Args:
-    factory: Clips to `config.clip_norm` and adds the noise of `strategy`.
-    config: As in `create_correlated`.
-    strategy: The matrix C.
-    noise_multiplier_of_sum: Where only a part of the noise that the event
-      states is on the sum; that of the config if None.
-    next_clip_norm_fn: As in `measurements.add_round_measurements`.
+    def build_query(specs):
+      return CorrelatedSumQuery(
+        recurrence,
+        clip_norm=self.clip_norm,
+        noise_multiplier=self.noise_multiplier,
+        specs=specs,
+        noise_seed=self.noise_seed,
+      )
 
-  Returns:
-    The mechanism.
-  """
-  if noise_multiplier_of_sum is None:
-    noise_multiplier_of_sum = config.noise_multiplier
-  return mechanism.Mechanism(
-    measurements.add_round_measurements(
-      factory,
-      clip_norm=config.clip_norm,
-      noise_per_clip_norm=noise_multiplier_of_sum
-      / config.clients_per_round
-      * strategy.round_stddevs(config.rounds),
-      next_clip_norm_fn=next_clip_norm_fn,
-    ),
-    strategy_lib.CorrelatedGaussianDpEvent(config.noise_multiplier, strategy)
-    if config.noise_multiplier
-    else dp_accounting.NonPrivateDpEvent(),
-  )
+    return self.measure_query(build_query, schedule, strategy)

@@ -4,14 +4,16 @@ McMahan et al. 2018 ("Learning Differentially Private Recurrent Language
 Models", algorithm 1, fixed-denominator estimator); Xu et al. 2023, section 3.
 """
 
+import dataclasses
+
 import tensorflow_federated as tff
 
-from tff_fedemb.aggregators import measurements
 from tff_fedemb.aggregators import mechanism
 
 
-def create_gaussian(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
-  """Creates the Gaussian mechanism.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianConfig(mechanism.MechanismConfig):
+  """The Gaussian mechanism.
 
   Each update is clipped to L2 norm C = `clip_norm` (all tensors together), the
   clipped updates are summed, N(0, (z C)^2) with z = `noise_multiplier` is
@@ -27,24 +29,17 @@ def create_gaussian(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
       2 C: the participation says which, and the accountant divides.
     DpEvent: `GaussianDpEvent(noise_multiplier)` per round, before
       amplification; `NonPrivateDpEvent` at noise multiplier 0.
-
-  Args:
-    config: Clip norm, noise multiplier and expected number of clients.
-
-  Returns:
-    The mechanism.
   """
-  noise_multiplier = float(config.noise_multiplier)
-  factory = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-    noise_multiplier=noise_multiplier,
-    clients_per_round=float(config.clients_per_round),
-    clip=float(config.clip_norm),
-  )
-  return mechanism.Mechanism(
-    measurements.add_round_measurements(
-      factory,
-      clip_norm=config.clip_norm,
-      noise_per_clip_norm=noise_multiplier / config.clients_per_round,
-    ),
-    mechanism.gaussian_event(noise_multiplier),
-  )
+
+  def create(
+    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
+  ) -> mechanism.Mechanism:
+    """Creates the mechanism; the schedule makes no difference."""
+    del schedule
+    return self.measure(
+      tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+        noise_multiplier=self.noise_multiplier,
+        clients_per_round=self.clients_per_round,
+        clip=self.clip_norm,
+      )
+    )

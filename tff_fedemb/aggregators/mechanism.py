@@ -1,85 +1,19 @@
 """A mechanism: an aggregator, together with what it costs."""
 
+import abc
+from collections.abc import Callable
 import dataclasses
-import math
+from typing import Any
 
 import dp_accounting
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.aggregators import measurements
 from tff_fedemb.strategies import strategy as strategy_lib
-
-
-@dataclasses.dataclass(frozen=True)
-class AggregatorConfig:
-  """What the flags say about aggregation.
-
-  The fields from `rounds` on are for the mechanisms that say so; the registry
-  refuses what a mechanism would ignore.
-
-  Attributes:
-    clients_per_round: Expected number of virtual clients in a round, positive:
-      the divisor of the sum, whatever number takes part.
-    clip_norm: L2 norm C to which each virtual client's update is clipped,
-      positive.
-    noise_multiplier: Standard deviation of the noise on the *sum*, in units of
-      the clip norm; 0 or in [1e-6, 1e6]. With correlated noise: of what it is
-      made from, which is that of the first round.
-    rounds: Rounds that correlated noise is made for, at least 1.
-    min_separation: Rounds from one participation of a user to the next, at
-      least 1: what the correlation is optimised for.
-    max_participations: Rounds that a user is in at most; None for as many as
-      the separation allows.
-    restart_every: Rounds of a tree, at least 1; None for a single tree.
-    restart_warmup: Rounds of the first tree, fewer than those of the others,
-      where these follow the clip norm; None for as many.
-    num_buffers: Buffers of a BLT matrix, 1 to 4; None for 2.
-    num_bands: Bands of a banded matrix; None for `min_separation`.
-    target_unclipped_quantile: Share of updates that adaptive clipping aims to
-      leave as they are, in (0, 1); None for 0.5.
-    clip_learning_rate: Of the logarithm of the clip norm, positive; None for
-      0.2.
-    noise_seed: For tests: seed of correlated noise, shared by all runs, which
-      voids privacy. None: from the operating system, secret.
-  """
-
-  clients_per_round: float
-  clip_norm: float = 1.0
-  noise_multiplier: float = 0.0
-  rounds: int = 1
-  min_separation: int = 1
-  max_participations: int | None = None
-  restart_every: int | None = None
-  restart_warmup: int | None = None
-  num_buffers: int | None = None
-  num_bands: int | None = None
-  target_unclipped_quantile: float | None = None
-  clip_learning_rate: float | None = None
-  noise_seed: int | None = None
-
-  def __post_init__(self):
-    for name in ("clients_per_round", "clip_norm", "clip_learning_rate"):
-      value = getattr(self, name)
-      if value is not None and not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be positive, found {value}.")
-    checks.check_noise_multiplier(self.noise_multiplier)
-    for name in (
-      "rounds",
-      "min_separation",
-      "max_participations",
-      "restart_every",
-      "restart_warmup",
-      "num_buffers",
-      "num_bands",
-    ):
-      value = getattr(self, name)
-      if value is not None and value < 1:
-        raise ValueError(f"{name} must be at least 1, found {value}.")
-    quantile = self.target_unclipped_quantile
-    if quantile is not None and not 0.0 < quantile < 1.0:
-      raise ValueError(
-        f"target_unclipped_quantile must be in (0, 1), found {quantile}."
-      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,33 +22,120 @@ class Mechanism:
 
   Attributes:
     factory: The aggregation itself.
-    round_event: What one round releases, for a sensitivity of one clip norm;
-      whoever accounts rescales it to the sensitivity that the participation
-      has (`privacy.composition.round_event`).
+    noise_multiplier: Noise that is accounted for, over the clip norm; 0 for
+      none.
+    strategy: Ties the noise of the rounds together; None for independent noise.
   """
 
   factory: tff.aggregators.UnweightedAggregationFactory
-  round_event: dp_accounting.DpEvent
+  noise_multiplier: float = 0.0
+  strategy: strategy_lib.Strategy | None = None
 
   @property
-  def strategy(self) -> strategy_lib.Strategy | None:
-    """Ties the noise of the rounds together; None for independent noise."""
-    return getattr(self.round_event, "strategy", None)
+  def round_event(self) -> dp_accounting.DpEvent:
+    """What one round releases, for a sensitivity of one clip norm.
 
-  @property
-  def noise_multiplier(self) -> float:
-    """Noise on the sum in units of the clip norm; 0 for none."""
-    return float(getattr(self.round_event, "noise_multiplier", 0.0))
-
-
-def gaussian_event(noise_multiplier: float) -> dp_accounting.DpEvent:
-  """The event of one round of independent noise; not private without."""
-  if noise_multiplier == 0.0:
-    return dp_accounting.NonPrivateDpEvent()
-  return dp_accounting.GaussianDpEvent(float(noise_multiplier))
+    Whoever accounts rescales it to the sensitivity that the participation has
+    (`privacy.composition.round_event`).
+    """
+    if not self.noise_multiplier:
+      return dp_accounting.NonPrivateDpEvent()
+    if self.strategy is None:
+      return dp_accounting.GaussianDpEvent(self.noise_multiplier)
+    return strategy_lib.CorrelatedGaussianDpEvent(
+      self.noise_multiplier, self.strategy
+    )
 
 
-def check_no_noise(name: str, config: AggregatorConfig) -> None:
+@dataclasses.dataclass(frozen=True)
+class Schedule(config.Config):
+  """What correlated noise is made for, and a run decides.
+
+  Attributes:
+    rounds: Rounds of the run.
+    min_separation: Rounds from one participation of a user to the next: what
+      the correlation is optimised for.
+    max_participations: Rounds that a user is in at most; None for as many as
+      the separation allows.
+  """
+
+  rounds: int = config.field(1, minimum=1)
+  min_separation: int = config.field(1, minimum=1)
+  max_participations: int | None = config.field(None, minimum=1)
+
+
+ONE_ROUND = Schedule()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismConfig(config.Config, abc.ABC):
+  """What every mechanism is made from; each has a class of its own.
+
+  Attributes:
+    clients_per_round: Expected number of virtual clients in a round: the
+      divisor of the sum, whatever number takes part.
+    clip_norm: L2 norm to which a virtual client's update is clipped.
+    noise_multiplier: Standard deviation of the noise on the sum of updates /
+      clip norm; 0 or in [1e-6, 1e6].
+  """
+
+  clients_per_round: float = config.field(above=0)
+  clip_norm: float = config.field(1.0, above=0)
+  noise_multiplier: float = 0.0
+
+  def __post_init__(self):
+    super().__post_init__()
+    checks.check_noise_multiplier(self.noise_multiplier)
+
+  @abc.abstractmethod
+  def create(self, schedule: Schedule = ONE_ROUND) -> Mechanism:
+    """Creates the mechanism.
+
+    Args:
+      schedule: What the run decides; independent noise needs none.
+
+    Raises:
+      errors.FieldError: If the schedule and the configuration contradict each
+        other.
+    """
+
+  def measure(
+    self,
+    factory: tff.aggregators.UnweightedAggregationFactory,
+    *,
+    schedule: Schedule = ONE_ROUND,
+    strategy: strategy_lib.Strategy | None = None,
+    noise_multiplier_of_sum: float | None = None,
+    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
+  ) -> Mechanism:
+    """Makes the mechanism of a factory, which reports `measurements` as well.
+
+    Args:
+      factory: Clips to `clip_norm` and adds the noise.
+      schedule: Of correlated noise.
+      strategy: Of correlated noise.
+      noise_multiplier_of_sum: Where only a part of the noise that is accounted
+        for is on the sum; `noise_multiplier` if None.
+      next_clip_norm_fn: As in `measurements.add_round_measurements`.
+    """
+    if noise_multiplier_of_sum is None:
+      noise_multiplier_of_sum = self.noise_multiplier
+    noise_per_clip_norm = noise_multiplier_of_sum / self.clients_per_round
+    if strategy is not None:
+      noise_per_clip_norm *= strategy.round_stddevs(schedule.rounds)
+    return Mechanism(
+      measurements.add_round_measurements(
+        factory,
+        clip_norm=self.clip_norm,
+        noise_per_clip_norm=noise_per_clip_norm,
+        next_clip_norm_fn=next_clip_norm_fn,
+      ),
+      self.noise_multiplier,
+      strategy,
+    )
+
+
+def check_no_noise(name: str, config: MechanismConfig) -> None:
   """Refuses a noise multiplier that an aggregator would ignore.
 
   Args:
@@ -122,10 +143,11 @@ def check_no_noise(name: str, config: AggregatorConfig) -> None:
     config: What it was given.
 
   Raises:
-    ValueError: If the noise multiplier is not 0.
+    errors.FieldError: If the noise multiplier is not 0.
   """
   if config.noise_multiplier != 0.0:
-    raise ValueError(
-      f"noise_multiplier must be 0 with aggregator {name}, found"
-      f" {config.noise_multiplier}."
+    raise errors.FieldError(
+      "noise_multiplier",
+      f"be 0 with aggregator {name}",
+      config.noise_multiplier,
     )

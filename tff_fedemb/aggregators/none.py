@@ -1,8 +1,8 @@
 """The mean without clipping or noise."""
 
+import dataclasses
 import math
 
-import dp_accounting
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
@@ -24,25 +24,29 @@ def build_none_factory(
   )
 
 
-def create_none(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
-  """Creates the plain mean.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NoneConfig(mechanism.MechanismConfig):
+  """The plain mean; `clip_norm` is not used.
 
   Privacy:
     Unit, neighbouring relation: any.
     Sensitivity: unbounded.
     DpEvent: `NonPrivateDpEvent`.
 
-  Args:
-    config: `clip_norm` and `noise_multiplier` are not used.
-
-  Returns:
-    The mechanism.
-
   Raises:
-    ValueError: If a noise multiplier is asked for, which would be ignored.
+    errors.FieldError: If a noise multiplier is asked for, which would be
+      ignored.
   """
-  mechanism.check_no_noise("none", config)
-  return mechanism.Mechanism(
-    build_none_factory(clients_per_round=config.clients_per_round),
-    dp_accounting.NonPrivateDpEvent(),
-  )
+
+  def __post_init__(self):
+    super().__post_init__()
+    mechanism.check_no_noise("none", self)
+
+  def create(
+    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
+  ) -> mechanism.Mechanism:
+    """Creates the mechanism; the schedule makes no difference."""
+    del schedule
+    return mechanism.Mechanism(
+      build_none_factory(clients_per_round=self.clients_per_round)
+    )

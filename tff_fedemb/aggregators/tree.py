@@ -5,18 +5,44 @@ Shuffling", section 3 and appendix D; Honaker 2015, "Efficient Use of
 Differentially Private Binary Trees", for the efficient estimate.
 """
 
+import dataclasses
+from typing import Any
+
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
+from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
-from tff_fedemb.aggregators import deferred
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.strategies import tree
 
 
-def create_tree(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
-  """Creates the mechanism of tree aggregation.
+def build_tree_query(
+  specs: Any, *, clip_norm: float, stddev: float, noise_seed: int | None
+) -> tfp.TreeResidualSumQuery:
+  """Builds the query of a single tree, its noise from a secret seed.
+
+  Args:
+    specs: Shapes of a record, nested.
+    clip_norm: L2 norm to which a record is clipped.
+    stddev: Of the noise of a node.
+    noise_seed: For tests, see `secret_noise`.
+  """
+  return tfp.TreeResidualSumQuery(
+    record_specs=specs,
+    noise_generator=secret_noise.SecretNoiseGenerator(
+      stddev, specs, seed=noise_seed
+    ),
+    clip_fn=lambda tensors, norm: tf.clip_by_global_norm(tensors, norm)[0],
+    clip_value=clip_norm,
+    use_efficient=True,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TreeConfig(correlated.CorrelatedConfig):
+  """The mechanism of tree aggregation.
 
   Each update is clipped to L2 norm C = `clip_norm` and the clipped updates are
   summed. The rounds are the leaves of a binary tree whose nodes each have
@@ -38,39 +64,31 @@ def create_tree(config: mechanism.AggregatorConfig) -> mechanism.Mechanism:
     DpEvent: `CorrelatedGaussianDpEvent(noise_multiplier, TreeStrategy)`, no
       amplification; `NonPrivateDpEvent` at noise multiplier 0.
 
-  Args:
-    config: Also rounds and restart_every.
-
-  Returns:
-    The mechanism.
+  Attributes:
+    restart_every: Rounds of a tree [a single tree].
   """
 
-  def clip(tensors, clip_norm):
-    return tf.clip_by_global_norm(tensors, clip_norm)[0]
+  restart_every: int | None = config.field(None, minimum=1)
 
-  def build_query(specs):
-    query = tfp.TreeResidualSumQuery(
-      record_specs=specs,
-      noise_generator=secret_noise.SecretNoiseGenerator(
-        config.clip_norm * config.noise_multiplier,
+  def create(
+    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
+  ) -> mechanism.Mechanism:
+    """Creates the mechanism; as in the base class."""
+
+    def build_query(specs):
+      query = build_tree_query(
         specs,
-        seed=config.noise_seed,
-      ),
-      clip_fn=clip,
-      clip_value=config.clip_norm,
-      use_efficient=True,
-    )
-    if config.restart_every is None:
-      return query
-    return tfp.RestartQuery(
-      query,
-      tfp.restart_query.PeriodicRoundRestartIndicator(config.restart_every),
-    )
+        clip_norm=self.clip_norm,
+        stddev=self.clip_norm * self.noise_multiplier,
+        noise_seed=self.noise_seed,
+      )
+      if self.restart_every is None:
+        return query
+      return tfp.RestartQuery(
+        query,
+        tfp.restart_query.PeriodicRoundRestartIndicator(self.restart_every),
+      )
 
-  return correlated.measure_correlated(
-    deferred.DeferredQueryFactory(
-      build_query, clients_per_round=config.clients_per_round
-    ),
-    config,
-    tree.TreeStrategy(config.restart_every),
-  )
+    return self.measure_query(
+      build_query, schedule, tree.TreeStrategy(self.restart_every)
+    )

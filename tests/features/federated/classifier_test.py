@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from sklearn import base
 
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import registry
+from tff_fedemb.aggregators import clip_only
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import feature_covariance
@@ -79,12 +78,10 @@ def _without_noise(monkeypatch):
 
   def create_aggregator(self, name):
     del name
-    return registry.create_mechanism(
-      "clip_only",
-      mechanism.AggregatorConfig(
-        clients_per_round=float(len(self.clients.client_ids))
-      ),
-    ).factory
+    config = clip_only.ClipOnlyConfig(
+      clients_per_round=len(self.clients.client_ids)
+    )
+    return config.create().factory
 
   monkeypatch.setattr(
     federated_rounds.Rounds, "create_aggregator", create_aggregator

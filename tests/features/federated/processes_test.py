@@ -11,8 +11,7 @@ import tensorflow_federated as tff
 
 from tests.aggregators import noise_theory
 from tff_fedemb import runtime as runtime_lib
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import registry
+from tff_fedemb.aggregators import clip_only
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
@@ -69,12 +68,11 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
       example_weighting="sum",
       covariance_share=_SHARE,
     ),
-    aggregator=registry.create_mechanism(
-      "clip_only",
-      mechanism.AggregatorConfig(
-        clients_per_round=_EXPECTED_CLIENTS, clip_norm=_USER_CLIP_NORM
-      ),
-    ).factory,
+    aggregator=clip_only.ClipOnlyConfig(
+      clients_per_round=_EXPECTED_CLIENTS, clip_norm=_USER_CLIP_NORM
+    )
+    .create()
+    .factory,
   )
   with runtime_lib.create_runtime("in_process") as started:
     state = started.initialize(

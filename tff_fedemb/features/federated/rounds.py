@@ -11,8 +11,7 @@ import numpy as np
 from scipy import linalg
 import tensorflow_federated as tff
 
-from tff_fedemb.aggregators import mechanism as mechanism_lib
-from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.aggregators import gaussian
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import gradient_steps
@@ -67,14 +66,12 @@ class Rounds:
     self, name: str
   ) -> tff.aggregators.UnweightedAggregationFactory:
     """Creates the Gaussian mechanism of a release."""
-    return aggregators.create_mechanism(
-      "gaussian",
-      mechanism_lib.AggregatorConfig(
-        clients_per_round=float(len(self.clients.client_ids)),
-        clip_norm=float(self._user_clip_norm),
-        noise_multiplier=self._budget.noise_multipliers[name],
-      ),
-    ).factory
+    config = gaussian.GaussianConfig(
+      clients_per_round=len(self.clients.client_ids),
+      clip_norm=self._user_clip_norm,
+      noise_multiplier=self._budget.noise_multipliers[name],
+    )
+    return config.create().factory
 
   def initialize(self, process: tff.learning.templates.LearningProcess) -> Any:
     """Returns the initial state of a process that takes examples."""
