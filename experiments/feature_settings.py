@@ -12,11 +12,10 @@ import typing
 
 from experiments import command_line
 from tff_fedemb import checks
-from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
-from tff_fedemb.features.federated import methods as federated_methods
+from tff_fedemb.features.federated import settings as federated_methods
 
 _KINDS = {
   int: "an integer",
@@ -52,10 +51,7 @@ class UserSettings:
   runtime: str = "in_process"
 
   def __post_init__(self):
-    federated_methods.check_weights(self.example_weighting, self.user_clip_norm)
-    method_lib.check_choice(
-      "runtime", self.runtime, tuple(runtime_lib.RUNTIMES)
-    )
+    federated_methods.UserSettings(**dataclasses.asdict(self))
 
 
 def create_user_settings(unit: str, **options) -> UserSettings | None:
@@ -69,7 +65,7 @@ def create_user_settings(unit: str, **options) -> UserSettings | None:
     ValueError: If the unit is unknown, or has no such options, or one is out of
       its range.
   """
-  method_lib.check_choice("unit", unit, UNITS)
+  checks.check_choice("unit", unit, UNITS)
   given = {name: value for name, value in options.items() if value is not None}
   if unit == "user":
     return UserSettings(**given)
@@ -109,7 +105,7 @@ class FitSettings:
   users: UserSettings | None = None
 
   def __post_init__(self):
-    budget_lib.check_epsilon(self.epsilon)
+    budget_lib.check_target(self.epsilon, self.delta)
     if self.delta is not None:
       checks.check_delta(self.delta)
     elif self.epsilon != math.inf:

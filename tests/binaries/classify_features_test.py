@@ -320,7 +320,7 @@ def test_warns_of_a_delta_that_is_too_large(files, capsys, delta, is_large):
     ({"output_json": "no/such/dir.json"}, "output_json must be in a dir"),
     (
       {"settings": settings(clip_norm=0.0)},
-      "clip_norm must be positive, found 0.0",
+      "clip_norm must be in [1e-10, 1e+10], found 0.0",
     ),
     ({"settings": settings(scaling="cut")}, "scaling must be one of"),
     (
@@ -429,7 +429,7 @@ def test_hyperparameters(pairs, found):
     ({"steps": "0"}, "steps must be an integer of at least 1, found 0"),
     ({"momentum": "a"}, "momentum must be a number, found 'a'"),
     ({"batch_size": "a"}, "batch_size must be a number or None, found 'a'"),
-    ({"batch_size": "nan"}, "batch_size must be positive, found nan"),
+    ({"batch_size": "nan"}, "batch_size must be at least 1, found nan"),
     ({"loss": "hinge"}, "loss must be one of"),
     ({"loss": "None"}, "loss must be one of"),
     ({"speed": "1"}, "hyperparameters of sgd must be among .*'speed'"),

@@ -213,7 +213,7 @@ def test_a_single_seed_has_no_deviation(files, capsys):
       "--train must hold user, .* in .*train0.npz",
     ),
     ({"delta": None}, "delta must be given where epsilon is finite"),
-    ({"clip_norm": -1.0}, "clip_norm must be positive"),
+    ({"clip_norm": -1.0}, "clip_norm must be in"),
     ({"output_png": "no/such/directory.png"}, "output_png must be in"),
   ],
 )

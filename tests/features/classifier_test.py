@@ -19,6 +19,7 @@ from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import newton
 from tff_fedemb.features import noise
+from tff_fedemb.features import noise_search
 from tff_fedemb.features import sgd
 
 _DELTA = 1e-5
@@ -305,7 +306,7 @@ def test_sampling_does_not_move_the_noise(monkeypatch):
     return budget_lib.Budget(tuple(releases), multipliers, 1.0, _DELTA)
 
   monkeypatch.setattr(budget_lib, "calibrate", calibrate)
-  monkeypatch.setattr(budget_lib, "epsilon_of", lambda *_, **__: 1.0)
+  monkeypatch.setattr(noise_search, "epsilon_of", lambda *_, **__: 1.0)
   full, sampled, other = (
     _noise_of(monkeypatch, sgd.Sgd(steps=2, batch_size=batch_size), seed=seed)
     for batch_size, seed in ((None, 3), (7, 3), (7, 4))
@@ -471,7 +472,7 @@ def _fit(features=None, labels=None, method=None, **options):
     (lambda: _fit(scaling="none"), "scaling must be .* found 'none'"),
     (lambda: _fit(epsilon=0), "epsilon must be .* found 0"),
     (lambda: _fit(epsilon=1e3), "epsilon must be .* found 1000.0"),
-    (lambda: _fit(delta=None), "delta must be .* found None"),
+    (lambda: _fit(delta=None), "delta must be given .* found nothing"),
     (lambda: _fit(method="sgd"), "method must be a Method, found 'sgd'"),
     (lambda: _fit(method=sgd.Sgd), "method must be a Method, found <class"),
     (lambda: _fit(seed=-1), "seed must be .* found -1"),

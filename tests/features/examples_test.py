@@ -201,7 +201,7 @@ _ONES = np.ones([4, 2])
     (lambda: _examples(_ONES, clip_norm=np.inf), "clip_norm .* found inf"),
     (
       lambda: _examples(_ONES, scaling="l2"),
-      r"scaling must be one of \['clip', 'unit_norm'\], found 'l2'",
+      "scaling must be one of clip, unit_norm, found 'l2'",
     ),
   ],
 )

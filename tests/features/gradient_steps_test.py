@@ -1,15 +1,18 @@
 """Tests of noised gradients and optimizers."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
+from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import losses
 from tff_fedemb.features import noise
+from tff_fedemb.features import sgd
 
 
 def _examples(features, labels, num_classes):
@@ -25,23 +28,23 @@ def _releases(planned, noise_multiplier):
   return noise.Releases(budget, 0)
 
 
-def _gradient(steps=1, batch_size=None, loss="softmax", clip_norm=1.0):
-  return gradient_steps.GradientRelease(steps, batch_size, loss, clip_norm)
+def _gradient(clip_norm=1.0, **options):
+  return sgd.Sgd(**{"steps": 1, "gradient_clip_norm": clip_norm, **options})
 
 
 def test_plan():
   size = examples_lib.ProblemSize(40, 3, 2, 1.0)
-  assert _gradient(steps=7).plan(size, 0.5) == budget_lib.PlannedRelease(
-    "gradient", 0.5, 7, 1.0
-  )
-  assert _gradient(batch_size=10).plan(size, 1.0) == budget_lib.PlannedRelease(
-    "gradient", 1.0, 1, 0.25
-  )
+  assert _gradient(steps=7).plan_gradients(
+    size, 0.5
+  ) == budget_lib.PlannedRelease("gradient", 0.5, 7, 1.0)
+  assert _gradient(batch_size=10).plan_gradients(
+    size, 1.0
+  ) == budget_lib.PlannedRelease("gradient", 1.0, 1, 0.25)
   # As many as there are: nothing is sampled.
-  plan = _gradient(batch_size=40).plan(size, 1.0)
+  plan = _gradient(batch_size=40).plan_gradients(size, 1.0)
   assert plan.sampling_probability == 1.0
   with pytest.raises(ValueError, match=r"batch_size must be .* 40, found 41"):
-    _gradient(batch_size=41).plan(size, 1.0)
+    _gradient(batch_size=41).plan_gradients(size, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +59,7 @@ def test_noise_is_that_of_a_sum_over_the_expected_number(batch_size, divisor):
   mean = release.mean_gradient(
     np.zeros([num_classes, dim]),
     examples,
-    _releases(release.plan(examples.size, 1.0), 2.0),
+    _releases(release.plan_gradients(examples.size, 1.0), 2.0),
     np.random.default_rng(1),
   )
   # 40,000 numbers: the standard error is 0.35 %; bounds at five.
@@ -76,7 +79,7 @@ def test_mean_gradient(monkeypatch, dtype, loss):
   mean = release.mean_gradient(
     weights,
     examples,
-    _releases(release.plan(examples.size, 1.0), 0.0),
+    _releases(release.plan_gradients(examples.size, 1.0), 0.0),
     rng,
   )
   clipped = examples_lib.clip_rows(features, 1.0)
@@ -95,7 +98,7 @@ def test_poisson_sampling():
   num, steps, batch_size = 100, 400, 25
   examples = _examples(np.eye(num), np.zeros(num, int), 2)
   release = _gradient(steps=steps, batch_size=batch_size)
-  releases = _releases(release.plan(examples.size, 1.0), 0.0)
+  releases = _releases(release.plan_gradients(examples.size, 1.0), 0.0)
   rng = np.random.default_rng(3)
   means = np.array(
     [
@@ -119,8 +122,8 @@ def test_poisson_sampling():
 
 def test_a_batch_may_be_empty():
   examples = _examples(np.ones([2, 3]), np.array([0, 1]), 2)
-  release = _gradient(steps=50, batch_size=0.01)
-  releases = _releases(release.plan(examples.size, 1.0), 0.0)
+  release = _gradient(steps=50, batch_size=1)
+  releases = _releases(release.plan_gradients(examples.size, 1.0), 0.0)
   rng = np.random.default_rng(0)
   means = [
     release.mean_gradient(np.zeros([2, 3]), examples, releases, rng)
@@ -132,12 +135,13 @@ def test_a_batch_may_be_empty():
 def test_logit_noise_by_hand():
   size = examples_lib.ProblemSize(50, 3, 2, 4.0)
   # Of the mean gradient's numbers 3 x 0.5 / 50 = 0.03; 9 steps, norm 4.
-  full = _gradient(steps=9, clip_norm=0.5)
-  assert full.logit_noise(size, 3.0, momentum=0.0) == pytest.approx(0.36)
-  assert full.logit_noise(size, 3.0, momentum=0.75) == pytest.approx(1.44)
-  assert full.logit_noise(size, 0.0, momentum=0.75) == 0.0
-  sampled = _gradient(steps=9, batch_size=5, clip_norm=0.5)
-  assert sampled.logit_noise(size, 3.0, momentum=0.0) == pytest.approx(3.6)
+  full = _gradient(steps=9, clip_norm=0.5, momentum=0.0)
+  assert full.noise_on_logit(size, 3.0) == pytest.approx(0.36)
+  remembering = dataclasses.replace(full, momentum=0.75)
+  assert remembering.noise_on_logit(size, 3.0) == pytest.approx(1.44)
+  assert remembering.noise_on_logit(size, 0.0) == 0.0
+  sampled = dataclasses.replace(full, batch_size=5)
+  assert sampled.noise_on_logit(size, 3.0) == pytest.approx(3.6)
 
 
 @pytest.mark.parametrize("steps", [1, 4, 30, 200])
@@ -152,17 +156,16 @@ def test_logit_noise_of_steps_of_noise(steps, momentum):
     num_classes=num_classes,
     clip_norm=clip_norm,
   )
-  release = _gradient(steps=steps, batch_size=10, clip_norm=0.5)
-  releases = _releases(release.plan(examples.size, 1.0), 2.0)
-  optimizer = gradient_steps.Optimizer(
-    "momentum", learning_rate=1.0, momentum=momentum
+  method = _gradient(
+    steps=steps,
+    batch_size=10,
+    clip_norm=0.5,
+    learning_rate=1.0,
+    momentum=momentum,
   )
-  weights, rng = np.zeros([num_classes, dim]), np.random.default_rng(0)
-  for _ in range(steps):
-    weights = optimizer.step(
-      weights, release.mean_gradient(weights, examples, releases, rng)
-    )
-  said = release.logit_noise(examples.size, 2.0, momentum=momentum)
+  releases = _releases(method.plan_gradients(examples.size, 1.0), 2.0)
+  weights = method.fit(examples, releases, np.random.default_rng(0))
+  said = method.noise_on_logit(examples.size, 2.0)
   share = clip_norm * weights.std() / said
   # A step's noise is in its own velocity and, decayed, in all that follow: with
   # k steps left it counts 1 + m + ... + m^(k-1) times, and steps add up as
@@ -213,3 +216,22 @@ def test_a_step_changes_no_argument(name):
     assert (moved < 1).all()
   np.testing.assert_array_equal(weights, np.ones([2, 2]))
   np.testing.assert_array_equal(gradient, np.ones([2, 2]))
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"steps": 0}, "steps must be .* found 0"),
+    ({"steps": 1.0}, "steps must be an integer .* found 1.0"),
+    ({"logit_noise": 0.0}, "logit_noise must be positive, found 0.0"),
+    ({"logit_noise": None}, "logit_noise must be given, found nothing"),
+    ({"clip_norm": 1e-11}, r"gradient_clip_norm .*\[1e-10, 1e\+10\], .*1e-11"),
+    ({"batch_size": 0.5}, "batch_size must be at least 1, found 0.5"),
+    ({"loss": "hinge"}, "loss must be one of .* found 'hinge'"),
+    ({"momentum": 1.0}, "momentum must be .* found 1.0"),
+    ({"momentum": -0.1}, "momentum must be .* found -0.1"),
+  ],
+)
+def test_refuses(options, message):
+  with pytest.raises(errors.FieldError, match=message):
+    _gradient(**options)

@@ -233,11 +233,6 @@ def test_solve_projects_what_noise_made_negative():
     ({"regularization": 0.0}, "regularization must be .* found 0.0"),
     ({"relative_regularization": -1}, "relative_regularization must .* -1"),
     ({"background_weight": -0.1}, "background_weight must be .* -0.1"),
-    ({"background_weight": math.nan}, "background_weight must be .* nan"),
-    ({"background_weight": None}, "background_weight .* found None"),
-    ({"background_weight": False}, "background_weight .* found False"),
-    ({"background_weight": ""}, "background_weight must .* found ''"),
-    ({"relative_regularization": None}, "relative_reg.* found None"),
   ],
 )
 def test_refuses(options, message):

@@ -12,6 +12,7 @@ import math
 import numpy as np
 import pytest
 
+from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
@@ -321,6 +322,8 @@ def test_names():
     method = registry.create_method(name)
     assert type(method) is cls
     assert list(method.hyperparameters()) == cls.hyperparameter_names()
+    # Programs say what each of them is.
+    assert all(spec.documentation for spec in config.specs(cls))
     # Hyperparameters are values, and nothing that a fit could change.
     assert method == registry.create_method(name, **method.hyperparameters())
     assert hash(method) == hash(registry.create_method(name))
@@ -359,11 +362,11 @@ def test_create_method():
 @pytest.mark.parametrize(
   ("name", "options", "message"),
   [
-    ("ridge", {}, "method must be one of .*'sgd'.* found 'ridge'"),
+    ("ridge", {}, "method must be one of .* sgd, found 'ridge'"),
     (
       "sgd",
       {"damping": 1.0},
-      "hyperparameters of sgd must be .* found 'damping'",
+      "hyperparameters must be among those of sgd, .* found 'damping'",
     ),
     ("newton", {"steps": 0}, "steps must be .* found 0"),
   ],

@@ -2,10 +2,9 @@
 
 A fit makes releases of several kinds: sums of outer products once, gradients in
 every step. All are Gaussian mechanisms, and their composition is what the fit
-costs. `dp_accounting` computes it, and searches for the noise.
+costs.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -16,30 +15,19 @@ import types
 import dp_accounting
 
 from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.features import noise_search
 from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import epsilon as epsilon_lib
-from tff_fedemb.privacy import gaussian_accountant
 
-# Where the search begins: its epsilon is above any target.
-_SMALLEST_SCALE = 1e-3
-# Of the logarithm of the scale, around a first guess.
-_PLD_REACH = 0.2
+# An exponential of more is infinite.
 _LARGEST_EXPONENT = 300.0
-_MAX_PLD_STEPS = 10
-# Noise multiplier times interval, below which PLD takes seconds each time.
-_SLOW_PLD = 1e-4
-# Of the losses that PLD rounds to a grid: the search's, and the final one.
-_COARSE_PLD_INTERVAL, _PLD_INTERVAL = 1e-3, 1e-4
-# More is rounding: of an epsilon that is not so many times the interval.
-_INTERVALS_OF_EPSILON = 100
-_SMALLEST_PLD_INTERVAL = 1e-8
 # The scale is rounded up to so many digits, the search's last ones being noise.
 _DIGITS = 5
-_RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 @dataclasses.dataclass(frozen=True)
-class PlannedRelease:
+class PlannedRelease(config.Config):
   """One kind of noised sum that a fit is going to publish.
 
   Attributes:
@@ -50,27 +38,17 @@ class PlannedRelease:
     count: How often a fit releases it, at least 1.
     sampling_probability: With which each example takes part, in (0, 1];
       independently, and drawn anew each time.
-
-  Raises:
-    ValueError: If a value is out of its range.
   """
 
   name: str
-  share: float = 1.0
-  count: int = 1
-  sampling_probability: float = 1.0
+  share: float = config.field(1.0, above=0)
+  count: int = config.field(1, minimum=1)
+  sampling_probability: float = config.field(1.0, above=0, maximum=1)
 
-  def __post_init__(self):
-    if not checks.is_number(self.share) or self.share <= 0:
-      raise ValueError(
-        f"share of {self.name} must be positive, found {self.share!r}."
-      )
-    checks.check_integer("count", self.count, minimum=1)
-    if not 0 < self.sampling_probability <= 1:
-      raise ValueError(
-        "sampling_probability must be in (0, 1], found"
-        f" {self.sampling_probability!r}."
-      )
+  @property
+  def is_sampled(self) -> bool:
+    """Whether it is of some examples only."""
+    return self.sampling_probability < 1
 
   def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
     """What releasing it once costs.
@@ -81,11 +59,25 @@ class PlannedRelease:
     if noise_multiplier == 0:
       return dp_accounting.NonPrivateDpEvent()
     event = dp_accounting.GaussianDpEvent(noise_multiplier)
-    if self.sampling_probability < 1:
-      return dp_accounting.PoissonSampledDpEvent(
-        self.sampling_probability, event
-      )
-    return event
+    if not self.is_sampled:
+      return event
+    return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
+
+  def limit(self, noise_multiplier: float) -> dp_accounting.DpEvent:
+    """What many of it come close to: unsampled ones of more noise.
+
+    Dong et al. 2022, "Gaussian Differential Privacy", corollary 5.4. No bound:
+    it says where to look for one.
+
+    Args:
+      noise_multiplier: Standard deviation of the noise over the sensitivity.
+    """
+    if not self.is_sampled:
+      return self.event(noise_multiplier)
+    growth = math.expm1(min(noise_multiplier**-2, _LARGEST_EXPONENT))
+    return dp_accounting.GaussianDpEvent(
+      1 / (self.sampling_probability * math.sqrt(growth))
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,20 +115,55 @@ class Budget:
     )
 
   @property
+  def limit(self) -> dp_accounting.DpEvent:
+    """What it is about, without sampling; see `PlannedRelease.limit`."""
+    return compose(
+      [
+        (release.limit(self.noise_multipliers[release.name]), release.count)
+        for release in self.releases
+      ]
+    )
+
+  @property
+  def least_sampled_noise(self) -> float:
+    """The smallest noise multiplier of a sampled release; infinity of none."""
+    return min(
+      (
+        self.noise_multipliers[release.name]
+        for release in self.releases
+        if release.is_sampled
+      ),
+      default=math.inf,
+    )
+
+  @property
   def accountant(self) -> str:
     """Name of the accountant that the epsilon is of."""
-    return "pld" if _is_sampled(self.releases) else "gaussian"
+    is_sampled = any(release.is_sampled for release in self.releases)
+    return "pld" if is_sampled else "gaussian"
 
 
-def check_epsilon(epsilon: float) -> None:
-  """Raises ValueError unless it is a target that protects, or infinity."""
+def check_target(epsilon: float, delta: float | None) -> None:
+  """Checks what a fit is to stay within.
+
+  Args:
+    epsilon: In (0, 100]; infinity for no noise.
+    delta: In (0, 1); may be `None` where epsilon is infinite.
+
+  Raises:
+    errors.FieldError: If one is out of its range.
+  """
   limit = calibration.MAX_TARGET_EPSILON
-  if epsilon != math.inf and not (
-    checks.is_number(epsilon) and 0 < epsilon <= limit
-  ):
-    raise ValueError(
-      f"epsilon must be in (0, {limit:g}], or inf for no noise, found"
-      f" {epsilon!r}."
+  is_number = checks.is_number(epsilon) and 0 < epsilon <= limit
+  if epsilon != math.inf and not is_number:
+    raise errors.FieldError(
+      "epsilon", f"be in (0, {limit:g}], or inf for no noise", repr(epsilon)
+    )
+  if delta is not None:
+    checks.check_delta(delta)
+  elif epsilon != math.inf:
+    raise errors.FieldError(
+      "delta", "be given where epsilon is finite", "nothing"
     )
 
 
@@ -154,46 +181,6 @@ def compose(
       for event, count in event_counts
     ]
   )
-
-
-def epsilon_of(
-  event: dp_accounting.DpEvent, delta: float, *, accountant: str
-) -> float:
-  """Returns the epsilon of an event at `delta`.
-
-  Args:
-    event: Composed of Gaussian mechanisms, sampled or not.
-    delta: In (0, 1).
-    accountant: 'gaussian', exact, where nothing is sampled, or 'pld', of a grid
-      of 1e-4 or finer: of at most a hundredth of the epsilon.
-  """
-  return _answer(_Question(repr(event), event), float(delta), accountant)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Question:
-  """An event, whose lists no cache takes for a key, and what equals it."""
-
-  key: str
-  event: dp_accounting.DpEvent = dataclasses.field(compare=False)
-
-
-# A fit asks for its budget's epsilon, and once more for its report.
-@functools.lru_cache(maxsize=1024)
-def _answer(question: _Question, delta: float, accountant: str) -> float:
-  interval = _PLD_INTERVAL
-  while True:
-    ledger = _create_accountant(accountant, interval)
-    ledger.compose(question.event)
-    epsilon = epsilon_lib.current_epsilon(ledger, delta)
-    if (
-      accountant != "pld"
-      or epsilon == 0
-      or epsilon >= _INTERVALS_OF_EPSILON * interval * (1 - 1e-9)
-      or interval <= _SMALLEST_PLD_INTERVAL
-    ):
-      return epsilon
-    interval /= 10
 
 
 def calibrate(
@@ -220,19 +207,17 @@ def calibrate(
     split: Replaces the shares of the named releases.
 
   Raises:
-    ValueError: If a value is out of its range, or the target out of reach; or
-      if an example is so rarely in any sum that delta covers it without noise.
+    errors.FieldError: If a value is out of its range, or the target out of
+      reach; or if an example is so rarely in any sum that delta covers it
+      without noise.
   """
-  check_epsilon(epsilon)
+  check_target(epsilon, delta)
   if delta is not None:
-    checks.check_delta(delta)
     delta = float(delta)
   releases = _with_shares(releases, {} if split is None else split)
   if epsilon == math.inf:
     zeros = {release.name: 0.0 for release in releases}
     return Budget(releases, types.MappingProxyType(zeros), math.inf, delta)
-  if delta is None:
-    raise ValueError("delta must be given where epsilon is finite, found None.")
   return _meet(releases, epsilon, delta)
 
 
@@ -253,18 +238,29 @@ def _meet(
     multipliers = {name: float(scale * factors[name]) for name in factors}
     return Budget(releases, types.MappingProxyType(multipliers), epsilon, delta)
 
-  is_sampled = _is_sampled(releases)
   _check_chance(releases, delta)
-  scale = (_find_sampled if is_sampled else _find_unsampled)(
-    with_scale, epsilon, delta
-  )
+  if any(release.is_sampled for release in releases):
+    scale = noise_search.find_sampled(
+      lambda scale: with_scale(scale).event,
+      epsilon,
+      delta,
+      get_limit=lambda scale: with_scale(scale).limit,
+      get_least_noise=lambda scale: with_scale(scale).least_sampled_noise,
+    )
+  else:
+    scale = noise_search.find_unsampled(
+      lambda scale: with_scale(scale).event, epsilon, delta
+    )
+  # What was found may be too little by rounding, or where delta is large.
   growth = 10.0**-_DIGITS
   while True:
     # Upwards: more noise, never less than was found.
     digits = _DIGITS - 1 - math.floor(math.log10(scale))
     scale = math.ceil(scale * 10.0**digits) / 10.0**digits
     budget = with_scale(scale)
-    found = epsilon_of(budget.event, delta, accountant=budget.accountant)
+    found = noise_search.epsilon_of(
+      budget.event, delta, accountant=budget.accountant
+    )
     if found <= epsilon:
       return dataclasses.replace(budget, epsilon=found)
     scale *= 1 + growth
@@ -283,154 +279,27 @@ def _check_chance(releases: Sequence[PlannedRelease], delta: float) -> None:
     )
   )
   if delta >= chance:
-    raise ValueError(
-      f"delta must be below {chance:.4g}, the chance that an example is drawn"
-      f" at all, found {delta!r}."
-    )
-
-
-def _search(
-  create_accountant: Callable[[], dp_accounting.PrivacyAccountant],
-  get_event: Callable[[float], dp_accounting.DpEvent],
-  epsilon: float,
-  delta: float,
-  *,
-  lower: float,
-  guess: float,
-  tolerance: float,
-) -> float:
-  """The least scale that meets a target; what is given is its logarithm."""
-  return math.exp(
-    dp_accounting.calibrate_dp_mechanism(
-      create_accountant,
-      lambda logarithm: get_event(math.exp(logarithm)),
-      epsilon,
+    raise errors.FieldError(
+      "delta",
+      f"be below {chance:.4g}, the chance that an example is drawn at all",
       delta,
-      dp_accounting.LowerEndpointAndGuess(lower, guess),
-      tol=tolerance,
     )
-  )
-
-
-def _find_unsampled(
-  with_scale: Callable[[float], Budget], epsilon: float, delta: float
-) -> float:
-  return _search(
-    lambda: _create_accountant("gaussian"),
-    lambda scale: with_scale(scale).event,
-    epsilon,
-    delta,
-    lower=math.log(_SMALLEST_SCALE),
-    guess=0.0,
-    tolerance=1e-9,
-  )
-
-
-def _find_sampled(
-  with_scale: Callable[[float], Budget], epsilon: float, delta: float
-) -> float:
-  # PLD takes the longer the less noise there is, and the finer its grid: the
-  # search stays near a guess. On a coarse grid it errs on the private side, by
-  # little if the grid is fine in comparison with epsilon.
-  interval = max(
-    min(_COARSE_PLD_INTERVAL, epsilon / _INTERVALS_OF_EPSILON),
-    _SMALLEST_PLD_INTERVAL,
-  )
-  guess = math.log(
-    _search(
-      lambda: _create_accountant("gaussian"),
-      lambda scale: _gaussian_limit(with_scale(scale)),
-      epsilon,
-      delta,
-      lower=math.log(_SMALLEST_SCALE),
-      guess=0.0,
-      tolerance=1e-3,
-    )
-  )
-
-  def create_coarse() -> dp_accounting.PrivacyAccountant:
-    return _create_accountant("pld", interval)
-
-  def is_met(logarithm: float) -> bool:
-    accountant = create_coarse()
-    accountant.compose(with_scale(math.exp(logarithm)).event)
-    return accountant.get_epsilon(delta) <= epsilon
-
-  def takes_long(logarithm: float) -> bool:
-    budget = with_scale(math.exp(logarithm))
-    least = min(
-      budget.noise_multipliers[release.name]
-      for release in budget.releases
-      if release.sampling_probability < 1
-    )
-    return least * interval < _SLOW_PLD
-
-  for _ in range(_MAX_PLD_STEPS):
-    if takes_long(guess - _PLD_REACH):
-      break
-    if not is_met(guess - _PLD_REACH):
-      return _search(
-        create_coarse,
-        lambda scale: with_scale(scale).event,
-        epsilon,
-        delta,
-        lower=guess - _PLD_REACH,
-        guess=guess,
-        tolerance=1e-3,
-      )
-    guess -= _PLD_REACH
-  # Delta is about the chance to be drawn. More noise than needed, most likely;
-  # where it is not enough the caller adds some.
-  return math.exp(guess)
-
-
-def _gaussian_limit(budget: Budget) -> dp_accounting.DpEvent:
-  """What many sampled releases come close to: unsampled ones of more noise.
-
-  Dong et al. 2022, "Gaussian Differential Privacy", corollary 5.4. No bound: it
-  says where to look for one.
-  """
-  event_counts = []
-  for release in budget.releases:
-    noise_multiplier = budget.noise_multipliers[release.name]
-    if release.sampling_probability < 1:
-      growth = math.expm1(min(noise_multiplier**-2, _LARGEST_EXPONENT))
-      noise_multiplier = 1 / (release.sampling_probability * math.sqrt(growth))
-    event_counts.append(
-      (dp_accounting.GaussianDpEvent(noise_multiplier), release.count)
-    )
-  return compose(event_counts)
 
 
 def _with_shares(
   releases: Sequence[PlannedRelease], split: Mapping[str, float]
 ) -> tuple[PlannedRelease, ...]:
   if not isinstance(split, Mapping):
-    raise ValueError(
-      f"split must map names of releases to positive numbers, found {split!r}."
+    raise errors.FieldError(
+      "split", "map names of releases to positive numbers", repr(split)
     )
   names = [release.name for release in releases]
   for name in split:
     if name not in names:
-      raise ValueError(
-        f"split must name releases of the method, {names}, found {name!r}."
+      raise errors.FieldError(
+        "split", f"name releases of the method, {', '.join(names)}", repr(name)
       )
   return tuple(
     dataclasses.replace(release, share=split.get(release.name, release.share))
     for release in releases
   )
-
-
-def _create_accountant(
-  name: str, interval: float = _PLD_INTERVAL
-) -> dp_accounting.PrivacyAccountant:
-  if name == "gaussian":
-    # Of the same loss in both directions, whatever the relation.
-    return gaussian_accountant.GaussianAccountant(_RELATION)
-  if name == "pld":
-    return dp_accounting.pld.PLDAccountant(_RELATION, interval)
-  return epsilon_lib.create_accountant(name, _RELATION)
-
-
-def _is_sampled(releases: Sequence[PlannedRelease]) -> bool:
-  return any(release.sampling_probability < 1 for release in releases)

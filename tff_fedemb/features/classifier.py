@@ -11,6 +11,7 @@ from sklearn import base
 from sklearn.utils import validation
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
@@ -19,12 +20,19 @@ from tff_fedemb.privacy import report
 
 UNIT = "example"
 RELATION = "add or remove one example"
-ASSUMPTIONS = (
-  "the number of examples is public: defaults and divisors are made of it",
-  "the number of classes is public: labels were not searched for it",
+# What is assumed whatever is protected.
+CLASSES_ARE_PUBLIC = (
+  "the number of classes is public: labels were not searched for it"
+)
+SHARED_ASSUMPTIONS = (
+  CLASSES_ARE_PUBLIC,
   "the map from data to features is public, or was trained on other data, or"
   " has a cost of its own",
   "hyperparameters were not chosen by other fits on the same data",
+)
+ASSUMPTIONS = (
+  "the number of examples is public: defaults and divisors are made of it",
+  *SHARED_ASSUMPTIONS,
 )
 NOT_COVERED = (
   "accuracies measured on the training data",
@@ -100,31 +108,49 @@ class FitReport:
     return report.json_safe(dataclasses.asdict(self))
 
 
-def check_weights(weights: np.ndarray, method: method_lib.Method) -> None:
-  """Refuses weights that are not finite.
-
-  Args:
-    weights: `[K, d]`.
-    method: Whose fit they are.
-
-  Raises:
-    ValueError: If there are such.
-  """
-  if np.isfinite(weights).all():
-    return
-  if "learning_rate" in method.hyperparameter_names():
-    remedy = f"learning_rate must be smaller than {method.learning_rate:g}"
-  else:
-    remedy = f"regularization must be larger than {method.regularization:g}"
-  raise ValueError(f"{remedy}, found weights that are not finite numbers.")
-
-
 class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
-  """What fitted classifiers share: they are weights, and bounds of features.
+  """What private linear classifiers of features share.
 
-  Subclasses have the attributes `num_classes`, `clip_norm` and `scaling`, and
-  after `fit` `coef_`.
+  There is no intercept: append a constant to the features for one, which
+  `clip_norm` then has to leave room for.
+
+  Attributes:
+    coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
+    classes_: `[num_classes]`: 0, 1, ...
+    report_: A `FitReport`.
   """
+
+  def __init__(
+    self,
+    method: method_lib.Method,
+    *,
+    num_classes: int,
+    epsilon: float,
+    delta: float | None,
+    clip_norm: float,
+    scaling: str,
+    split: Mapping[str, float] | None,
+  ):
+    """Initialises the classifier; `fit` checks the values.
+
+    Args:
+      method: How to fit.
+      num_classes: Labels are in [0, num_classes); public.
+      epsilon: Target, positive; infinity for no noise.
+      delta: In (0, 1), well below one over the number of what is protected; may
+        be `None` without noise.
+      clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
+        taken from the data.
+      scaling: One of `examples.SCALINGS`.
+      split: Shares of the budget by name of release, instead of the method's.
+    """
+    self.method = method
+    self.num_classes = num_classes
+    self.epsilon = epsilon
+    self.delta = delta
+    self.clip_norm = clip_norm
+    self.scaling = scaling
+    self.split = split
 
   def decision_function(self, features: np.ndarray) -> np.ndarray:
     """Computes logits.
@@ -137,7 +163,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
 
     Raises:
       sklearn.exceptions.NotFittedError: Before `fit`.
-      ValueError: If features are of another shape, or not finite numbers.
+      errors.FieldError: If features are of another shape, or not finite.
     """
     examples = self._examples_to_predict(features)
     num_examples = examples.size.num_examples
@@ -162,8 +188,8 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     features = np.asarray(features)
     dim = self.coef_.shape[1]
     if features.ndim != 2 or features.shape[1] != dim:
-      raise ValueError(
-        f"features must be [n, {dim}], found {list(features.shape)}."
+      raise errors.FieldError(
+        "features", f"be [n, {dim}]", list(features.shape)
       )
     return self._clipped(features, np.zeros(len(features), np.int64))
 
@@ -185,22 +211,45 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       scaling=self.scaling,
     )
 
+  def _publish(
+    self,
+    weights: np.ndarray,
+    method: method_lib.Method,
+    report: FitReport,
+  ) -> None:
+    """Sets what a fit leaves behind.
+
+    Args:
+      weights: `[K, d]`.
+      method: Whose they are, defaults filled in.
+      report: What they cost.
+
+    Raises:
+      errors.FieldError: If weights are not finite.
+    """
+    if not np.isfinite(weights).all():
+      if "learning_rate" in method.hyperparameter_names():
+        name, requirement = "learning_rate", "smaller"
+      else:
+        name, requirement = "regularization", "larger"
+      raise errors.FieldError(
+        name,
+        f"be {requirement} than {getattr(method, name):g}",
+        "weights that are not finite numbers",
+      )
+    self.coef_ = weights
+    self.classes_ = np.arange(self.num_classes)
+    self.n_features_in_ = weights.shape[1]
+    self.report_ = report
+
 
 class FeatureClassifier(LinearClassifier):
   """A linear classifier of features, fitted with differential privacy.
-
-  There is no intercept: append a constant to the features for one, which
-  `clip_norm` then has to leave room for.
 
   Privacy:
     Unit: example.
     Neighbouring relation: add or remove one example.
     Sensitivity, DpEvent: those of the method; `report_` has what happened.
-
-  Attributes:
-    coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
-    classes_: `[num_classes]`: 0, 1, ...
-    report_: A `FitReport`.
   """
 
   def __init__(
@@ -218,25 +267,25 @@ class FeatureClassifier(LinearClassifier):
     """Initialises the classifier; `fit` checks the values.
 
     Args:
-      method: How to fit.
-      num_classes: Labels are in [0, num_classes); public.
-      epsilon: Target, positive; infinity for no noise.
-      delta: In (0, 1), well below one over the number of examples; may be
-        `None` without noise.
-      clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
-        taken from the data.
-      scaling: One of `examples.SCALINGS`.
-      split: Shares of the budget by name of release, instead of the method's.
+      method: This and all others but the last: as of `LinearClassifier`.
+      num_classes: K.
+      epsilon: Target.
+      delta: Of the target.
+      clip_norm: C.
+      scaling: How features are brought to it.
+      split: Of the budget.
       seed: Of noise and sampling; `None` for the operating system's entropy,
         which alone is secret.
     """
-    self.method = method
-    self.num_classes = num_classes
-    self.epsilon = epsilon
-    self.delta = delta
-    self.clip_norm = clip_norm
-    self.scaling = scaling
-    self.split = split
+    super().__init__(
+      method,
+      num_classes=num_classes,
+      epsilon=epsilon,
+      delta=delta,
+      clip_norm=clip_norm,
+      scaling=scaling,
+      split=split,
+    )
     self.seed = seed
 
   def fit(
@@ -252,10 +301,13 @@ class FeatureClassifier(LinearClassifier):
       The classifier itself.
 
     Raises:
-      ValueError: If an argument is out of its range, or epsilon out of reach,
-        or if the weights grow beyond all numbers.
+      errors.FieldError: If an argument is out of its range, or epsilon out of
+        reach, or if the weights grow beyond all numbers.
     """
-    self._check_arguments()
+    if not isinstance(self.method, method_lib.Method):
+      raise errors.FieldError("method", "be a Method", repr(self.method))
+    if self.seed is not None:
+      checks.check_integer("seed", self.seed, minimum=0)
     examples = self._clipped(features, labels)
     budget = budget_lib.calibrate(
       self.method.plan_releases(examples.size),
@@ -268,28 +320,18 @@ class FeatureClassifier(LinearClassifier):
     for_noise, for_others = np.random.SeedSequence(self.seed).spawn(2)
     releases = noise.Releases(budget, for_noise)
     weights = method.fit(examples, releases, np.random.default_rng(for_others))
-    check_weights(weights, method)
-    self.coef_ = weights
-    self.classes_ = np.arange(self.num_classes)
-    self.n_features_in_ = examples.size.dim
-    epsilon = math.inf
-    if self.epsilon != math.inf:
-      epsilon = budget_lib.epsilon_of(
-        releases.event, self.delta, accountant=budget.accountant
-      )
-    self.report_ = FitReport(
-      epsilon,
-      budget.delta,
-      budget.accountant,
-      tuple(releases.to_json()),
-      method.hyperparameters(),
-      warnings=find_warnings(epsilon, budget.delta, len(examples.labels)),
+    epsilon = releases.epsilon
+    warnings = find_warnings(epsilon, budget.delta, len(examples.labels))
+    self._publish(
+      weights,
+      method,
+      FitReport(
+        epsilon,
+        budget.delta,
+        budget.accountant,
+        tuple(releases.to_json()),
+        method.hyperparameters(),
+        warnings=warnings,
+      ),
     )
     return self
-
-  def _check_arguments(self) -> None:
-    """Checks what nothing else does."""
-    if not isinstance(self.method, method_lib.Method):
-      raise ValueError(f"method must be a Method, found {self.method!r}.")
-    if self.seed is not None:
-      checks.check_integer("seed", self.seed, minimum=0)

@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 
 # How the norm of a feature vector is bounded.
 SCALINGS = ("clip", "unit_norm")
@@ -17,8 +18,9 @@ _NUMBERS_OF_BLOCK = 2**17
 # Features that take less are kept clipped, once they are read a second time.
 _KEPT_BYTES = 2**28
 _SMALLEST_NORM = np.finfo(np.float64).tiny ** 0.5
-# Of a bound: what is made of it, squares too, are numbers of float32's.
-_SMALLEST_BOUND, _LARGEST_BOUND = 1e-10, 1e10
+# Of bounds. What is made of one in this range, squares too, are numbers of
+# float32's, and sums are sure to keep to it.
+BOUND_RANGE = {"minimum": 1e-10, "maximum": 1e10}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +74,12 @@ class ClippedExamples:
       scaling: 'clip', or 'unit_norm' to scale shorter ones up as well.
 
     Raises:
-      ValueError: If a value is out of its range, or the arrays do not match.
+      errors.FieldError: If a value is out of its range, or the arrays do not
+        match.
     """
     checks.check_integer("num_classes", num_classes, minimum=2)
-    check_bound("clip_norm", clip_norm)
-    if scaling not in SCALINGS:
-      raise ValueError(
-        f"scaling must be one of {list(SCALINGS)}, found {scaling!r}."
-      )
+    checks.check_number("clip_norm", clip_norm, **BOUND_RANGE)
+    checks.check_choice("scaling", scaling, SCALINGS)
     self._features = check_features(features)
     self._labels = check_labels(labels, len(features), num_classes)
     self._scaling = scaling
@@ -140,33 +140,43 @@ class ClippedExamples:
     return self._kept
 
 
-def check_bound(name: str, value: float) -> None:
-  """Raises ValueError unless value is a number in [1e-10, 1e10]."""
-  if not checks.is_number(value) or value <= 0:
-    raise ValueError(f"{name} must be positive, found {value!r}.")
-  if not _SMALLEST_BOUND <= value <= _LARGEST_BOUND:
-    raise ValueError(
-      f"{name} must be in [{_SMALLEST_BOUND:g}, {_LARGEST_BOUND:g}], where"
-      f" sums are sure to keep to it, found {value!r}."
-    )
-
-
 def check_features(features: np.ndarray) -> np.ndarray:
   """Returns features `[n, d]`, refusing other shapes and kinds.
 
   Raises:
-    ValueError: If it is no matrix of real numbers, or an empty one.
+    errors.FieldError: If it is no matrix of real numbers, or an empty one.
   """
-  if (
-    features.ndim != 2
-    or not features.size
-    or features.dtype.kind not in ("fiub")
-  ):
-    raise ValueError(
-      "features must be real numbers [n, d], n and d at least 1, found"
-      f" {features.dtype} {list(features.shape)}."
+  is_matrix = features.ndim == 2 and features.size
+  if not is_matrix or features.dtype.kind not in "fiub":
+    raise errors.FieldError(
+      "features",
+      "be real numbers [n, d], n and d at least 1",
+      f"{features.dtype} {list(features.shape)}",
     )
   return features
+
+
+def check_of_each(
+  name: str, values: np.ndarray, num_examples: int, *, kinds: str, words: str
+) -> None:
+  """Refuses what is not one value for each example.
+
+  Args:
+    name: What the error calls the values.
+    values: An array.
+    num_examples: n.
+    kinds: Which kinds of NumPy's types they may be of.
+    words: What these are called.
+
+  Raises:
+    errors.FieldError: If they are of another shape or kind.
+  """
+  if values.shape != (num_examples,) or values.dtype.kind not in kinds:
+    raise errors.FieldError(
+      name,
+      f"be {words} [{num_examples}], one for each example",
+      f"{values.dtype} {list(values.shape)}",
+    )
 
 
 def check_labels(
@@ -175,18 +185,15 @@ def check_labels(
   """Returns labels as int64 `[n]`.
 
   Raises:
-    ValueError: If there are not as many as examples, or they are not integers
-      in [0, num_classes).
+    errors.FieldError: If there are not as many as examples, or they are not
+      integers in [0, num_classes).
   """
-  if labels.shape != (num_examples,) or labels.dtype.kind not in "iu":
-    raise ValueError(
-      f"labels must be integers [{num_examples}], one for each example, found"
-      f" {labels.dtype} {list(labels.shape)}."
-    )
+  check_of_each("labels", labels, num_examples, kinds="iu", words="integers")
   if num_examples and not 0 <= labels.min() <= labels.max() < num_classes:
-    raise ValueError(
-      f"labels must be in [0, {num_classes}), found {labels.min()} to"
-      f" {labels.max()}."
+    raise errors.FieldError(
+      "labels",
+      f"be in [0, {num_classes})",
+      f"{labels.min()} to {labels.max()}",
     )
   return labels.astype(np.int64)
 
@@ -208,7 +215,7 @@ def clip_rows(
     dtype: Of the result, float32 or float64; by default that of the features.
 
   Raises:
-    ValueError: If a number is not finite, or the norm of a row above 1e154.
+    errors.FieldError: If a number is not finite, or a norm above 1e154.
   """
   clipped = np.empty(features.shape, dtype or features.dtype)
   size = max(1, _NUMBERS_OF_BLOCK // max(1, features.shape[1]))
@@ -224,9 +231,10 @@ def clip_rows(
     rows *= _scales(norms, clip_norm, scaling)[:, None]
     np.copyto(clipped[block], rows, casting="same_kind")
   if num_bad:
-    raise ValueError(
-      f"features must be finite numbers, found {num_bad} or more examples"
-      " with others, or with norms above 1e154."
+    raise errors.FieldError(
+      "features",
+      "be finite numbers",
+      f"{num_bad} or more examples with others, or with norms above 1e154",
     )
   return clipped
 

@@ -19,6 +19,7 @@ import zlib
 
 import numpy as np
 
+from tff_fedemb import errors
 from tff_fedemb.features import examples as examples_lib
 
 SUFFIXES = (".npz", ".tfrecord")
@@ -47,7 +48,7 @@ _ZIP_LENGTHS = slice(26, 30)
 _PARSING_BATCH = 1024
 
 
-class FeatureFileError(ValueError):
+class FeatureFileError(errors.DataError):
   """A file of features that cannot be used."""
 
 
@@ -68,25 +69,18 @@ class FeatureSet:
 
   def __post_init__(self):
     examples_lib.check_features(self.features)
-    shape = self.features.shape[:1]
-    if self.labels.shape != shape or self.labels.dtype.kind not in "iu":
-      raise ValueError(
-        f"labels must be integers {list(shape)}, one for each example, found"
-        f" {self.labels.dtype} {list(self.labels.shape)}."
-      )
+    num_examples = len(self.features)
+    examples_lib.check_of_each(
+      "labels", self.labels, num_examples, kinds="iu", words="integers"
+    )
     # As they are: int64 would make large labels of uint64 negative.
     for label in (self.labels.min(), self.labels.max()):
       if not 0 <= label <= _LARGEST_LABEL:
-        raise ValueError(
-          f"labels must be at least 0 and below 2^63, found {label}."
-        )
+        raise errors.FieldError("labels", "be at least 0 and below 2^63", label)
     object.__setattr__(self, "labels", np.array(self.labels, np.int64))
-    if self.users is None:
-      return
-    if self.users.shape != shape or self.users.dtype.kind != "U":
-      raise ValueError(
-        f"users must be strings {list(shape)}, one for each example, found"
-        f" {self.users.dtype} {list(self.users.shape)}."
+    if self.users is not None:
+      examples_lib.check_of_each(
+        "users", self.users, num_examples, kinds="U", words="strings"
       )
 
   def take(self, rows: np.ndarray) -> "FeatureSet":

@@ -1,12 +1,19 @@
-"""What methods of many noised gradients share: batches and optimizers."""
+"""What methods of many noised gradients share: batches, steps, optimizers."""
 
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
-from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
@@ -20,56 +27,133 @@ OPTIMIZERS = ("momentum", "adam")
 _ADAM_DECAY, _ADAM_EPSILON = 0.999, 1e-8
 
 
-@dataclasses.dataclass(frozen=True)
-class GradientRelease:
-  """How often gradients are released, and of which examples.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GradientMethod(method.Method):
+  """Steps of gradient descent from zero weights.
+
+  Noise is added to the sum of gradients, which is divided by the expected
+  number of examples in it.
 
   Privacy:
     Unit: example.
     Neighbouring relation: add or remove one example.
-    Sensitivity: `clip_norm`: each example's whole gradient is clipped to it.
+    Sensitivity: `gradient_clip_norm`: the whole K x d gradient of each example
+      is clipped to it.
     DpEvent: `steps` times `GaussianDpEvent`, Poisson-sampled with probability
       batch_size / n if there is a batch size.
 
-  Noise is added to the sum, which is divided by the expected number of
-  examples in it.
-
   Attributes:
-    steps: Number of gradients.
-    batch_size: Expected number of examples in a gradient; `None` for all.
+    steps: Number of gradients, at least 1.
+    momentum: In [0, 1).
     loss: One of `losses.LOSSES`.
-    clip_norm: Bound of the norm of an example's gradient.
+    gradient_clip_norm: In [1e-10, 1e10]; by default C, which bounds the norm of
+      the features.
+    batch_size: Expected number of examples in a step, at least 1, drawn by
+      Poisson sampling; `None` for all examples in every step.
+    logit_noise: Standard deviation that the noise of all steps may give to a
+      logit, positive: defaults of other hyperparameters keep to it.
   """
 
-  steps: int
-  batch_size: float | None
-  loss: str
-  clip_norm: float
+  steps: int = config.field(30, minimum=1)
+  momentum: float = config.field(0.9, minimum=0, below=1)
+  loss: str = config.field("softmax", choices=losses.LOSSES)
+  gradient_clip_norm: float | None = config.field(
+    None, **examples_lib.BOUND_RANGE
+  )
+  batch_size: float | None = config.field(None, minimum=1)
+  logit_noise: float = config.field(1.0, above=0)
 
-  def plan(
+  @property
+  def optimizer_name(self) -> str:
+    """One of `OPTIMIZERS`."""
+    return "momentum"
+
+  @abc.abstractmethod
+  def find_defaults(
+    self,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
+  ) -> dict[str, Any]:
+    """Returns the defaults of the subclass's own hyperparameters, by name.
+
+    Args:
+      size: Of the problem.
+      noise_multipliers: Of the planned releases, by name.
+    """
+
+  def release_preconditioner(
+    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+  ) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns what makes the direction of a step of a gradient `[K, d]`.
+
+    By default that is the gradient itself, and nothing is released.
+
+    Args:
+      examples: The data.
+      releases: Makes the release, if there is one.
+    """
+    del examples, releases
+    return lambda gradient: gradient
+
+  def plan_gradients(
     self, size: examples_lib.ProblemSize, share: float
   ) -> budget_lib.PlannedRelease:
-    """Returns the release with this share of the budget.
+    """Returns the release of all gradients with this share of the budget.
 
     Raises:
-      ValueError: If a batch would have more examples than there are.
+      errors.FieldError: If a batch would have more examples than there are.
     """
     probability = 1.0
     if self.batch_size is not None:
       if self.batch_size > size.num_examples:
-        raise ValueError(
-          "batch_size must be at most the number of examples,"
-          f" {size.num_examples}, found {self.batch_size}."
+        raise errors.FieldError(
+          "batch_size",
+          f"be at most the number of examples, {size.num_examples}",
+          self.batch_size,
         )
-      probability = float(self.batch_size / size.num_examples)
+      probability = self.batch_size / size.num_examples
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
 
-  def logit_noise(
+  def resolve(
     self,
     size: examples_lib.ProblemSize,
-    noise_multiplier: float,
-    *,
-    momentum: float,
+    noise_multipliers: Mapping[str, float],
+  ) -> GradientMethod:
+    """See base class."""
+    clipped = dataclasses.replace(
+      self, gradient_clip_norm=self.gradient_clip_norm or size.clip_norm
+    )
+    defaults = clipped.find_defaults(size, noise_multipliers)
+    return dataclasses.replace(
+      clipped,
+      **{
+        name: default
+        for name, default in defaults.items()
+        if getattr(self, name) is None
+      },
+    )
+
+  def fit(
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    rng: np.random.Generator,
+  ) -> np.ndarray:
+    """See base class."""
+    precondition = self.release_preconditioner(examples, releases)
+    optimizer = Optimizer(
+      self.optimizer_name,
+      learning_rate=self.learning_rate,
+      momentum=self.momentum,
+    )
+    weights = np.zeros([examples.size.num_classes, examples.size.dim])
+    for _ in range(self.steps):
+      gradient = self.mean_gradient(weights, examples, releases, rng)
+      weights = optimizer.step(weights, precondition(gradient))
+    return weights
+
+  def noise_on_logit(
+    self, size: examples_lib.ProblemSize, noise_multiplier: float
   ) -> float:
     """What the noise of all steps at learning rate 1 makes of a logit.
 
@@ -81,16 +165,15 @@ class GradientRelease:
     Args:
       size: Of the problem.
       noise_multiplier: Of each gradient.
-      momentum: In [0, 1).
 
     Returns:
       About the standard deviation, which is never above it, for features of
       the largest norm.
     """
-    of_mean = (
-      noise_multiplier * self.clip_norm / (self.batch_size or size.num_examples)
-    )
-    return math.sqrt(self.steps) * of_mean * size.clip_norm / (1 - momentum)
+    of_sum = noise_multiplier * self.gradient_clip_norm
+    of_mean = of_sum / (self.batch_size or size.num_examples)
+    of_steps = math.sqrt(self.steps) * of_mean * size.clip_norm
+    return of_steps / (1 - self.momentum)
 
   def mean_gradient(
     self,
@@ -110,12 +193,13 @@ class GradientRelease:
     Returns:
       The noised sum `[K, d]` over the expected number of examples.
     """
+    clip_norm = self.gradient_clip_norm
     total = np.zeros_like(weights)
     for features, labels in self._batches(examples, rng):
       total += losses.clipped_gradient(
-        weights, features, labels, loss=self.loss, clip_norm=self.clip_norm
+        weights, features, labels, loss=self.loss, clip_norm=clip_norm
       )
-    release = releases.open(GRADIENT, sensitivity=self.clip_norm)
+    release = releases.open(GRADIENT, sensitivity=clip_norm)
     expected = self.batch_size or examples.size.num_examples
     return release.add_noise(total) / expected
 
@@ -127,36 +211,6 @@ class GradientRelease:
       return examples.chunks(wide=size.num_classes)
     drawn = rng.random(size.num_examples) < self.batch_size / size.num_examples
     return examples.chunks(wide=size.num_classes, rows=np.flatnonzero(drawn))
-
-
-class GradientMethod(method.Method):
-  """What methods of gradients have in common.
-
-  Subclasses have the hyperparameters `steps`, `momentum`, `loss`,
-  `gradient_clip_norm` and `batch_size`.
-  """
-
-  def check_gradients(self) -> None:
-    """Raises ValueError if one of these is out of its range."""
-    checks.check_integer("steps", self.steps, minimum=1)
-    method.check_bound_or_none("gradient_clip_norm", self.gradient_clip_norm)
-    method.check_positive_or_none("batch_size", self.batch_size)
-    if self.batch_size is not None and self.batch_size < 1:
-      raise ValueError(
-        f"batch_size must be at least 1, found {self.batch_size!r}."
-      )
-    method.check_choice("loss", self.loss, losses.LOSSES)
-    if not checks.is_number(self.momentum) or not 0 <= self.momentum < 1:
-      raise ValueError(f"momentum must be in [0, 1), found {self.momentum!r}.")
-
-  def gradient_release(self, size: examples_lib.ProblemSize) -> GradientRelease:
-    """Returns the release of gradients for a problem of this size."""
-    return GradientRelease(
-      self.steps,
-      self.batch_size,
-      self.loss,
-      self.gradient_clip_norm or size.clip_norm,
-    )
 
 
 class Optimizer:

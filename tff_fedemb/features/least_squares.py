@@ -15,6 +15,8 @@ import numpy as np
 from scipy import linalg
 from scipy import sparse
 
+from tff_fedemb import config
+from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method
@@ -28,7 +30,7 @@ _SHARES = {"covariance": 0.05, "class_covariance": 0.15, "class_sum": 0.95}
 _NOISE_FACTOR = 4.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LeastSquares(method.Method):
   """Ridge regression on the classes' indicators.
 
@@ -56,20 +58,12 @@ class LeastSquares(method.Method):
     background_weight: alpha of 'per_class', not negative; at 0 there is no G.
   """
 
-  covariance: str = "shared"
-  regularization: float | None = None
-  relative_regularization: float = 0.3
-  background_weight: float = 0.1
+  covariance: str = config.field("shared", choices=COVARIANCES)
+  regularization: float | None = config.field(None, above=0)
+  relative_regularization: float = config.field(0.3, above=0)
+  background_weight: float = config.field(0.1, minimum=0)
 
   name: ClassVar[str] = "least_squares"
-
-  def __post_init__(self):
-    method.check_choice("covariance", self.covariance, COVARIANCES)
-    method.check_positive_or_none("regularization", self.regularization)
-    method.check_positive(
-      "relative_regularization", self.relative_regularization
-    )
-    method.check_not_negative("background_weight", self.background_weight)
 
   @property
   def _has_background(self) -> bool:
@@ -162,7 +156,7 @@ def solve(
     regularization: Positive.
 
   Raises:
-    ValueError: If the matrix is singular, but for rounding.
+    errors.FieldError: If the matrix is singular, but for rounding.
   """
   matrix = noise.project_to_psd(matrix)
   matrix[np.diag_indices_from(matrix)] += regularization
@@ -172,11 +166,12 @@ def solve(
     raise too_little(regularization) from error
 
 
-def too_little(regularization: float) -> ValueError:
+def too_little(regularization: float) -> errors.FieldError:
   """Returns the error of a matrix that is singular in spite of it."""
-  return ValueError(
-    "regularization must be larger: the matrix it is added to stays singular,"
-    f" found {regularization!r}."
+  return errors.FieldError(
+    "regularization",
+    "be larger: the matrix it is added to stays singular",
+    regularization,
   )
 
 

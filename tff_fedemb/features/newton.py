@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tff_fedemb import checks
+from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import least_squares
@@ -26,7 +26,7 @@ from tff_fedemb.features import noise
 _NUMBERS_OF_HESSIANS = 2**25
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Newton(method.Method):
   """Damped steps theta_l <- theta_l - eta (H_l + lambda I)^-1 g_l.
 
@@ -63,31 +63,20 @@ class Newton(method.Method):
     hessian_share: Of the budget, in (0, 1): what the Hessians get.
   """
 
-  steps: int = 4
-  learning_rate: float = 1.0
-  regularization: float | None = None
-  relative_regularization: float = 0.1
-  damping: float | None = None
-  hessian_clip_norm: float | None = None
-  gradient_clip_norm: float | None = None
-  hessian_share: float = 0.3
+  steps: int = config.field(4, minimum=1)
+  learning_rate: float = config.field(1.0, above=0, maximum=1)
+  regularization: float | None = config.field(None, above=0)
+  relative_regularization: float = config.field(0.1, above=0)
+  damping: float | None = config.field(None, minimum=0)
+  hessian_clip_norm: float | None = config.field(
+    None, **examples_lib.BOUND_RANGE
+  )
+  gradient_clip_norm: float | None = config.field(
+    None, **examples_lib.BOUND_RANGE
+  )
+  hessian_share: float = config.field(0.3, above=0, below=1)
 
   name: ClassVar[str] = "newton"
-
-  def __post_init__(self):
-    checks.check_integer("steps", self.steps, minimum=1)
-    method.check_positive_or_none("regularization", self.regularization)
-    for name in ("hessian_clip_norm", "gradient_clip_norm"):
-      method.check_bound_or_none(name, getattr(self, name))
-    method.check_positive(
-      "relative_regularization", self.relative_regularization
-    )
-    if self.damping is not None:
-      method.check_not_negative("damping", self.damping)
-    rate = self.learning_rate
-    if not checks.is_number(rate) or not 0 < rate <= 1:
-      raise ValueError(f"learning_rate must be in (0, 1], found {rate!r}.")
-    method.check_share("hessian_share", self.hessian_share)
 
   def plan_releases(
     self, size: examples_lib.ProblemSize

@@ -13,6 +13,7 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import noise_search
 
 
 class Release:
@@ -174,6 +175,16 @@ class Releases:
         )
         for name, count in self._counts.items()
       ]
+    )
+
+  @property
+  def epsilon(self) -> float:
+    """Of the releases that were made, at the budget's delta."""
+    counts = {release.name: release.count for release in self._budget.releases}
+    if self._budget.epsilon == math.inf or self._counts == counts:
+      return self._budget.epsilon
+    return noise_search.epsilon_of(
+      self.event, self._budget.delta, accountant=self._budget.accountant
     )
 
   def to_json(self) -> list[dict[str, Any]]:

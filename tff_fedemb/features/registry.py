@@ -1,5 +1,7 @@
 """The registry of methods."""
 
+from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
@@ -26,16 +28,16 @@ def create_method(name: str, **hyperparameters) -> method_lib.Method:
     **hyperparameters: Attributes of its class.
 
   Raises:
-    ValueError: If the name or a hyperparameter is unknown, or a value out of
-      its range.
+    errors.FieldError: If the name or a hyperparameter is unknown, or a value
+      out of its range.
   """
-  if name not in METHODS:
-    raise ValueError(f"method must be one of {list(METHODS)}, found {name!r}.")
+  checks.check_choice("method", name, METHODS)
   known = METHODS[name].hyperparameter_names()
   for hyperparameter in hyperparameters:
     if hyperparameter not in known:
-      raise ValueError(
-        f"hyperparameters of {name} must be among {known}, found"
-        f" {hyperparameter!r}."
+      raise errors.FieldError(
+        "hyperparameters",
+        f"be among those of {name}, {', '.join(known)}",
+        repr(hyperparameter),
       )
   return METHODS[name](**hyperparameters)

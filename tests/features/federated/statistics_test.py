@@ -9,7 +9,7 @@ import tensorflow as tf
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
 from tff_fedemb.features import symmetric
-from tff_fedemb.features.federated import methods as federated_methods
+from tff_fedemb.features.federated import settings as federated_settings
 from tff_fedemb.features.federated import statistics as federated_statistics
 
 _DIM, _NUM_CLASSES, _CLIP_NORM = 4, 3, 1.5
@@ -84,7 +84,7 @@ def test_means_are_within_one(num_examples, scale, share):
     assert norm == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("weighting", federated_methods.EXAMPLE_WEIGHTINGS)
+@pytest.mark.parametrize("weighting", federated_settings.EXAMPLE_WEIGHTINGS)
 def test_statistics_are_those_of_central_fits(weighting):
   features, labels = _draw(40)
   config = federated_statistics.StatisticsConfig(
@@ -108,7 +108,7 @@ def test_statistics_are_those_of_central_fits(weighting):
   )
 
 
-@pytest.mark.parametrize("weighting", federated_methods.EXAMPLE_WEIGHTINGS)
+@pytest.mark.parametrize("weighting", federated_settings.EXAMPLE_WEIGHTINGS)
 @pytest.mark.parametrize("loss", losses.LOSSES)
 def test_gradients_are_those_of_central_fits(loss, weighting):
   features, labels = _draw(40)

@@ -10,7 +10,6 @@ import dataclasses
 import math
 import os
 import tempfile
-from typing import Any
 
 import numpy as np
 
@@ -21,9 +20,9 @@ from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
-from tff_fedemb.features.federated import clients as federated_clients
-from tff_fedemb.features.federated import methods as federated_methods
-from tff_fedemb.features.federated import rounds as federated_rounds
+from tff_fedemb.features.federated import clients as clients_lib
+from tff_fedemb.features.federated import rounds as rounds_lib
+from tff_fedemb.features.federated import settings as settings_lib
 
 UNIT = "user"
 RELATION = "add or remove one user"
@@ -31,10 +30,7 @@ ASSUMPTIONS = (
   "the number of users is public: defaults and divisors are made of it",
   "every user takes part in every release: nothing is sampled",
   "an example is of one user, who has no others under another name",
-  "the number of classes is public: labels were not searched for it",
-  "the map from data to features is public, or was trained on other data, or"
-  " has a cost of its own",
-  "hyperparameters were not chosen by other fits on the same data",
+  *classifier.SHARED_ASSUMPTIONS,
 )
 NOT_COVERED = (
   "accuracies measured on the training data",
@@ -69,11 +65,6 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
 
   There is no seed: nothing is random but the noise, which the aggregator draws
   and nobody should know.
-
-  Attributes:
-    coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
-    classes_: `[num_classes]`: 0, 1, ...
-    report_: A `classifier.FitReport`.
   """
 
   def __init__(
@@ -95,18 +86,15 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
 
     Args:
       method: `Sgd` or `FeatureCovariance`, without a batch size, or
-        `LeastSquares` with a shared covariance.
-      num_classes: Labels are in [0, num_classes); public.
-      epsilon: Target, positive; infinity for no noise.
-      delta: In (0, 1), well below one over the number of users; may be `None`
-        without noise.
-      clip_norm: C, bound of the L2 norm of features; never taken from the data.
-      scaling: One of `examples.SCALINGS`.
-      split: Shares of the budget by name of release, as of central fits.
-      example_weighting: 'sum' counts as many examples as a user has, until
-        their sum is clipped. 'mean' counts a user as one example, the mean of
-        the user's: a short vector where these differ, which the same noise
-        drowns unless `user_clip_norm` is as short.
+        `LeastSquares` with a shared covariance. This and all others before
+        `example_weighting`: as of `classifier.LinearClassifier`.
+      num_classes: K.
+      epsilon: Target.
+      delta: Of the target, well below one over the number of users.
+      clip_norm: C.
+      scaling: How features are brought to it.
+      split: Of the budget, by name of release as of central fits.
+      example_weighting: As of `settings.UserSettings`.
       user_clip_norm: Bound of what a user sends in a round, positive: in units
         of the contribution of one example of norm C. At most 1 for means. Where
         defaults and step sizes depend on the number of examples, it takes that
@@ -115,13 +103,15 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       work_dir: Where `fit` keeps a copy of the features while it runs; `None`
         for the system's folder of temporary files.
     """
-    self.method = method
-    self.num_classes = num_classes
-    self.epsilon = epsilon
-    self.delta = delta
-    self.clip_norm = clip_norm
-    self.scaling = scaling
-    self.split = split
+    super().__init__(
+      method,
+      num_classes=num_classes,
+      epsilon=epsilon,
+      delta=delta,
+      clip_norm=clip_norm,
+      scaling=scaling,
+      split=split,
+    )
     self.example_weighting = example_weighting
     self.user_clip_norm = user_clip_norm
     self.runtime = runtime
@@ -144,15 +134,20 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       The classifier itself.
 
     Raises:
-      ValueError: If an argument is out of its range, or epsilon out of reach.
+      errors.FieldError: If an argument is out of its range, or epsilon out of
+        reach.
     """
-    federated_methods.check_method(self.method)
-    federated_methods.check_weights(self.example_weighting, self.user_clip_norm)
+    settings_lib.check_method(self.method)
+    settings = settings_lib.UserSettings(
+      example_weighting=self.example_weighting,
+      user_clip_norm=self.user_clip_norm,
+      runtime=self.runtime,
+    )
     examples = self._clipped(features, labels)
-    users = federated_clients.check_users(users, examples.size.num_examples)
+    users = clients_lib.check_users(users, examples.size.num_examples)
     num_users = len(np.unique(users))
     # As many examples as the users can count for: how many they have is theirs.
-    total_weight = float(self.user_clip_norm) * num_users
+    total_weight = settings.user_clip_norm * num_users
     size = dataclasses.replace(
       examples.size, num_examples=max(1, round(total_weight))
     )
@@ -165,65 +160,45 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     releases = noise.Releases(budget, None)
     with (
       tempfile.TemporaryDirectory(dir=self.work_dir) as directory,
-      runtime_lib.create_runtime(self.runtime) as runtime,
+      runtime_lib.create_runtime(settings.runtime) as runtime,
     ):
-      clients = federated_clients.ClientExamples(
+      clients = clients_lib.ClientExamples(
         directory, np.asarray(features), examples.labels, users
       )
-      self.coef_ = federated_rounds.fit(
+      weights = rounds_lib.fit(
         method,
-        federated_rounds.Rounds(
-          runtime, clients, releases, budget, self.user_clip_norm
+        rounds_lib.Rounds(
+          runtime, clients, releases, budget, settings.user_clip_norm
         ),
         {
           "dim": size.dim,
           "num_classes": size.num_classes,
           "clip_norm": size.clip_norm,
           "scaling": self.scaling,
-          "example_weighting": self.example_weighting,
+          "example_weighting": settings.example_weighting,
         },
         covariance_share=covariance_share,
         total_weight=total_weight,
       )
-    classifier.check_weights(self.coef_, method)
-    self.classes_ = np.arange(self.num_classes)
-    self.n_features_in_ = size.dim
-    self.report_ = self._report(
-      {
-        **method.hyperparameters(),
-        "example_weighting": self.example_weighting,
-        "user_clip_norm": self.user_clip_norm,
-      },
-      budget,
-      releases,
-      num_users,
-    )
-    return self
-
-  def _report(
-    self,
-    hyperparameters: dict[str, Any],
-    budget: budget_lib.Budget,
-    releases: noise.Releases,
-    num_users: int,
-  ) -> classifier.FitReport:
-    epsilon = math.inf
-    if self.epsilon != math.inf:
-      epsilon = budget_lib.epsilon_of(
-        releases.event, self.delta, accountant=budget.accountant
-      )
-    return classifier.FitReport(
+    epsilon = releases.epsilon
+    report = classifier.FitReport(
       epsilon,
       self.delta,
       budget.accountant,
       tuple(releases.to_json()),
-      hyperparameters,
+      {
+        **method.hyperparameters(),
+        "example_weighting": settings.example_weighting,
+        "user_clip_norm": settings.user_clip_norm,
+      },
       UNIT,
       RELATION,
       ASSUMPTIONS,
       NOT_COVERED,
       classifier.find_warnings(epsilon, self.delta, num_users, unit=UNIT),
     )
+    self._publish(weights, method, report)
+    return self
 
   def _covariance_share(self, size: examples_lib.ProblemSize) -> float:
     """Returns the covariance's part of the release that it is in."""
@@ -237,12 +212,12 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       split=self.split,
     )
     shares = {release.name: release.share for release in planned.releases}
-    covariance = shares[federated_rounds.COVARIANCE]
+    covariance = shares[rounds_lib.COVARIANCE]
     return covariance / (covariance + shares[_CLASS_SUM])
 
   def _calibrate(self, size: examples_lib.ProblemSize) -> budget_lib.Budget:
     if isinstance(self.method, least_squares.LeastSquares):
-      releases = (budget_lib.PlannedRelease(federated_rounds.STATISTICS),)
+      releases = (budget_lib.PlannedRelease(rounds_lib.STATISTICS),)
       split = None
     else:
       releases, split = self.method.plan_releases(size), self.split
@@ -258,10 +233,10 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       name: noise_multiplier * self.user_clip_norm
       for name, noise_multiplier in budget.noise_multipliers.items()
     }
-    joint = stddevs.get(federated_rounds.STATISTICS)
+    joint = stddevs.get(rounds_lib.STATISTICS)
     if joint is None:
       return stddevs
     return {
-      federated_rounds.COVARIANCE: joint / math.sqrt(covariance_share),
+      rounds_lib.COVARIANCE: joint / math.sqrt(covariance_share),
       _CLASS_SUM: joint / math.sqrt(1.0 - covariance_share),
     }

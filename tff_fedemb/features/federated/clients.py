@@ -13,7 +13,9 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
+from tff_fedemb import errors
 from tff_fedemb.data import pipelines
+from tff_fedemb.features import examples as examples_lib
 
 # TensorFlow reads a file from its beginning to get to a record in it.
 _BYTES_OF_FILE = 2**22
@@ -30,19 +32,17 @@ def check_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
     num_examples: n.
 
   Raises:
-    ValueError: If they are anything else, or one has no name.
+    errors.FieldError: If they are anything else, or one has no name.
   """
   users = np.asarray(users)
   if users.dtype.kind == "O" and all(isinstance(user, str) for user in users):
     users = users.astype(str)
-  if users.shape != (num_examples,) or users.dtype.kind not in "Uiu":
-    raise ValueError(
-      f"users must be strings or integers [{num_examples}], one for each"
-      f" example, found {users.dtype} {list(users.shape)}."
-    )
+  examples_lib.check_of_each(
+    "users", users, num_examples, kinds="Uiu", words="strings or integers"
+  )
   users = users.astype(str)
   if (users == "").any():
-    raise ValueError("users must have names, found ''.")
+    raise errors.FieldError("users", "have names", "''")
   return users
 
 
@@ -68,7 +68,7 @@ class ClientExamples:
       bytes_of_file: A file that is as long as this gets no further client.
 
     Raises:
-      ValueError: If a number is not finite.
+      errors.FieldError: If a number is not finite.
     """
     self._directory = pathlib.Path(directory).resolve()
     self._dim = features.shape[1]
@@ -107,9 +107,10 @@ class ClientExamples:
       numbers = features.astype("<f4")
     if not np.isfinite(numbers).all():
       count = np.count_nonzero(~np.isfinite(numbers).all(axis=1))
-      raise ValueError(
-        "features must be finite numbers in single precision, found"
-        f" {count} or more examples with others."
+      raise errors.FieldError(
+        "features",
+        "be finite numbers in single precision",
+        f"{count} or more examples with others",
       )
     records[:, :-1] = numbers.view("<i4")
     records[:, -1] = labels

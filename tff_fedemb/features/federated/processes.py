@@ -15,12 +15,12 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import checks
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import pipelines
 from tff_fedemb.features import gradient_steps
-from tff_fedemb.features import method
-from tff_fedemb.features.federated import statistics as federated_statistics
+from tff_fedemb.features.federated import statistics
 from tff_fedemb.runtime import base as runtime_base
 
 # Of Kingma and Ba 2015, as in central fits.
@@ -116,16 +116,16 @@ def build_optimizer(
     momentum: In [0, 1); Adam's first decay.
 
   Raises:
-    ValueError: If the name is unknown.
+    errors.FieldError: If the name is unknown.
   """
-  method.check_choice("optimizer", name, gradient_steps.OPTIMIZERS)
+  checks.check_choice("optimizer", name, gradient_steps.OPTIMIZERS)
   if name == "adam":
     return _Adam(learning_rate, momentum)
   return tff.learning.optimizers.build_sgdm(learning_rate, momentum or None)
 
 
 def build_statistics_process(
-  config: federated_statistics.StatisticsConfig,
+  config: statistics.StatisticsConfig,
   *,
   aggregator: tff.aggregators.UnweightedAggregationFactory,
 ) -> tff.learning.templates.LearningProcess:
@@ -175,7 +175,7 @@ def build_statistics_process(
 
 
 def build_gradient_process(
-  config: federated_statistics.GradientConfig,
+  config: statistics.GradientConfig,
   *,
   aggregator: tff.aggregators.UnweightedAggregationFactory,
   server_optimizer: tff.learning.optimizers.Optimizer,
@@ -269,7 +269,7 @@ def _client_update(
 def _build_process(
   create_weights: Any,
   client_update: composition.ClientUpdateFn,
-  config: federated_statistics.ClientConfig,
+  config: statistics.ClientConfig,
   aggregator: tff.aggregators.UnweightedAggregationFactory,
   server_optimizer: tff.learning.optimizers.Optimizer,
 ) -> tff.learning.templates.LearningProcess:

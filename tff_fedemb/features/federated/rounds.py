@@ -18,10 +18,9 @@ from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
-from tff_fedemb.features import sgd
-from tff_fedemb.features.federated import clients as federated_clients
-from tff_fedemb.features.federated import processes as federated_processes
-from tff_fedemb.features.federated import statistics as federated_statistics
+from tff_fedemb.features.federated import clients as clients_lib
+from tff_fedemb.features.federated import processes
+from tff_fedemb.features.federated import statistics
 from tff_fedemb.runtime import base as runtime_base
 
 # Names of releases; gradients have theirs in `gradient_steps`.
@@ -42,7 +41,7 @@ class Rounds:
   def __init__(
     self,
     runtime: runtime_base.Runtime,
-    clients: federated_clients.ClientExamples,
+    clients: clients_lib.ClientExamples,
     releases: noise.Releases,
     budget: budget_lib.Budget,
     user_clip_norm: float,
@@ -107,8 +106,8 @@ def fit(
   Args:
     method: Without defaults to fill in.
     rounds: Runs them.
-    client_options: Of `federated_statistics.ClientConfig`.
-    covariance_share: Of `federated_statistics.StatisticsConfig`.
+    client_options: Of `statistics.ClientConfig`.
+    covariance_share: Of `statistics.StatisticsConfig`.
     total_weight: Examples that all users count for at most.
   """
   if isinstance(method, least_squares.LeastSquares):
@@ -141,10 +140,10 @@ def _release_statistics(
   covariance_share: float,
 ) -> tuple[np.ndarray, np.ndarray | None]:
   """Sums `x x'` and, if they have a share, by class `x`; in one round."""
-  config = federated_statistics.StatisticsConfig(
+  config = statistics.StatisticsConfig(
     **client_options, covariance_share=covariance_share
   )
-  process = federated_processes.build_statistics_process(
+  process = processes.build_statistics_process(
     config, aggregator=rounds.create_aggregator(name)
   )
   state = rounds.next(name, rounds.initialize(process))
@@ -152,7 +151,7 @@ def _release_statistics(
 
 
 def _descend(
-  method: sgd.Sgd | feature_covariance.FeatureCovariance,
+  method: gradient_steps.GradientMethod,
   rounds: Rounds,
   client_options: Mapping[str, Any],
   *,
@@ -161,16 +160,16 @@ def _descend(
 ) -> np.ndarray:
   """Makes the steps of gradient descent, one a round."""
   name = gradient_steps.GRADIENT
-  config = federated_statistics.GradientConfig(
+  config = statistics.GradientConfig(
     **client_options,
     loss=method.loss,
     gradient_clip_norm=method.gradient_clip_norm,
   )
-  process = federated_processes.build_gradient_process(
+  process = processes.build_gradient_process(
     config,
     aggregator=rounds.create_aggregator(name),
-    server_optimizer=federated_processes.build_optimizer(
-      getattr(method, "optimizer", "momentum"),
+    server_optimizer=processes.build_optimizer(
+      method.optimizer_name,
       learning_rate=method.learning_rate,
       momentum=method.momentum,
     ),
@@ -179,9 +178,7 @@ def _descend(
   )
   state = rounds.initialize(process)
   if preconditioner is not None:
-    state = federated_processes.set_preconditioner(
-      rounds.runtime, state, preconditioner
-    )
+    state = processes.set_preconditioner(rounds.runtime, state, preconditioner)
   for _ in range(method.steps):
     state = rounds.next(name, state)
   return np.asarray(rounds.weights(state)[0], np.float64)

@@ -15,16 +15,15 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tff_fedemb import checks
+from tff_fedemb import config
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
-from tff_fedemb.features import method
 from tff_fedemb.features import symmetric
-from tff_fedemb.features.federated import methods as federated_methods
+from tff_fedemb.features.federated import settings
 
 
 @dataclasses.dataclass(frozen=True)
-class ClientConfig:
+class ClientConfig(config.Config):
   """How clients read and weigh their examples.
 
   Attributes:
@@ -36,22 +35,13 @@ class ClientConfig:
       'sum': each counts as one, until the aggregator clips.
   """
 
-  dim: int
-  num_classes: int
-  clip_norm: float = 1.0
-  scaling: str = "clip"
-  example_weighting: str = "mean"
-
-  def __post_init__(self):
-    checks.check_integer("dim", self.dim, minimum=1)
-    checks.check_integer("num_classes", self.num_classes, minimum=2)
-    method.check_positive("clip_norm", self.clip_norm)
-    method.check_choice("scaling", self.scaling, examples_lib.SCALINGS)
-    method.check_choice(
-      "example_weighting",
-      self.example_weighting,
-      federated_methods.EXAMPLE_WEIGHTINGS,
-    )
+  dim: int = config.field(minimum=1)
+  num_classes: int = config.field(minimum=2)
+  clip_norm: float = config.field(1.0, above=0)
+  scaling: str = config.field("clip", choices=examples_lib.SCALINGS)
+  example_weighting: str = config.field(
+    "mean", choices=settings.EXAMPLE_WEIGHTINGS
+  )
 
   def scale(self, features: tf.Tensor) -> tf.Tensor:
     """Scales features `[n, d]` to at most, or exactly, norm 1.
@@ -108,13 +98,7 @@ class StatisticsConfig(ClientConfig):
     covariance_share: s, in (0, 1]; at 1 there are no sums by class.
   """
 
-  covariance_share: float = 1.0
-
-  def __post_init__(self):
-    super().__post_init__()
-    share = self.covariance_share
-    if not checks.is_number(share) or not 0 < share <= 1:
-      raise ValueError(f"covariance_share must be in (0, 1], found {share!r}.")
+  covariance_share: float = config.field(1.0, above=0, maximum=1)
 
   @property
   def covariance_weight(self) -> float:
@@ -196,13 +180,8 @@ class GradientConfig(ClientConfig):
       clients send is in units of it.
   """
 
-  loss: str = "softmax"
-  gradient_clip_norm: float = 1.0
-
-  def __post_init__(self):
-    super().__post_init__()
-    method.check_choice("loss", self.loss, losses.LOSSES)
-    method.check_positive("gradient_clip_norm", self.gradient_clip_norm)
+  loss: str = config.field("softmax", choices=losses.LOSSES)
+  gradient_clip_norm: float = config.field(1.0, above=0)
 
   def add_up(
     self, weights: tf.Tensor, features: tf.Tensor, labels: tf.Tensor
