@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from experiments import command_line
 from experiments import training_output
+from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
@@ -67,7 +67,7 @@ def load_start(
     The start, `None` for random weights.
 
   Raises:
-    UsageError: If the weights do not fit, or are not those that the run in
+    FieldError: If the weights do not fit, or are not those that the run in
       the directory has begun with.
   """
   if path is None:
@@ -78,17 +78,16 @@ def load_start(
     return Start(None, record)
   # A backbone of its own: one made before the process would be disowned.
   backbone = create_backbone()
-  loaded = command_line.call_with_flags(
-    pretrained.load_pretrained, backbone, path
-  )
+  loaded = pretrained.load_pretrained(backbone, path)
   weights = backbone.get_weights()
   digest = hashlib.sha256()
   for value in weights:
     digest.update(np.ascontiguousarray(value))
   if record and record["sha256"] != digest.hexdigest():
-    raise command_line.UsageError(
-      f"--pretrained_backbone must be what the run in {run_dir} has begun"
-      f" with, found other weights in {path}."
+    raise errors.FieldError(
+      "pretrained_backbone",
+      f"be what the run in {run_dir} has begun with",
+      f"other weights in {path}",
     )
   training_output.say(f"{loaded.to_text()} They must be {_ASSUMPTION}.")
   return Start(
@@ -124,29 +123,28 @@ def check_export(path: str | None, run_dir: str) -> None:
     run_dir: The run's directory.
 
   Raises:
-    UsageError: If there is something already, unless the run is complete; if
+    FieldError: If there is something already, unless the run is complete; if
       the place is around or in the run's directory, or cannot be written.
   """
   if path is None:
     return
   target, run = pathlib.Path(path).resolve(), pathlib.Path(run_dir).resolve()
   if not path or target in (run, *run.parents) or run in target.parents:
-    raise command_line.UsageError(
-      "--export_backbone must be outside of --run_dir and not around it,"
-      f" found {path!r}."
+    raise errors.FieldError(
+      "export_backbone", "be outside of --run_dir and not around it", repr(path)
     )
   if target.exists() and not (run / run_directory.SUMMARY).exists():
-    raise command_line.UsageError(
-      "--export_backbone must be a path where there is nothing yet, found"
-      f" {path}."
+    raise errors.FieldError(
+      "export_backbone", "be a path where there is nothing yet", path
     )
   try:
     with tempfile.NamedTemporaryFile(dir=target.parent):
       pass
   except OSError as error:
-    raise command_line.UsageError(
-      "--export_backbone must be in a directory that can be written to,"
-      f" found {path}: {error.strerror}."
+    raise errors.FieldError(
+      "export_backbone",
+      "be in a directory that can be written to",
+      f"{path}: {error.strerror}",
     ) from error
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from experiments import command_line
 from tasks import task as task_lib
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.program import training
 from tff_fedemb.runtime import base
@@ -43,12 +43,12 @@ def explain(task: task_lib.Task, error: base.ClientError) -> None:
     error: How it failed.
 
   Raises:
-    UsageError: If examples of the client cannot be used; otherwise the error is
+    DataError: If examples of the client cannot be used; otherwise the error is
       another one, and the caller's.
   """
   lines = find_in_clients(task, [error.client_id])
   if lines:
-    raise command_line.UsageError(
+    raise errors.DataError(
       f"data must be readable, found {bad_examples.summarize(lines)}."
       " --on_bad_example=skip leaves out what is bad; the same command goes"
       " on from the last whole round once the data are mended."

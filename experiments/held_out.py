@@ -5,12 +5,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from experiments import command_line
 from tasks import task as task_lib
+from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import training
+
+
+class DivergedError(errors.DataError):
+  """A model's embeddings are not finite."""
+
+  def __init__(self):
+    super().__init__(
+      "the model diverged: its embeddings are not finite; a lower"
+      " --client_learning_rate or --server_learning_rate may help."
+    )
 
 
 def load_images(
@@ -26,14 +36,9 @@ def load_images(
     All images by split, and those for evaluations during training.
 
   Raises:
-    ValueError: If they are damaged, or have no two images of one class or no
+    DataError: If they are damaged, or have no two images of one class or no
       two classes.
   """
-  if max_validation_images < 0:
-    raise ValueError(
-      "max_evaluation_images must be at least 0, found"
-      f" {max_validation_images}."
-    )
   by_split = {
     split: task.load_images(split) for split in task_lib.EVALUATION_SPLITS
   }
@@ -43,7 +48,7 @@ def load_images(
   for name, images in {**by_split, "validation sample": sample}.items():
     _, counts = np.unique(images.labels, return_counts=True)
     if counts.size < 2 or counts.max() < 2:
-      raise ValueError(
+      raise errors.DataError(
         f"task {task.name} must have two classes and two images of one class"
         f" to evaluate on, found {counts.size} classes of at most"
         f" {counts.max(initial=0)} images in its {name}"
@@ -78,14 +83,9 @@ class Evaluator:
   def _evaluate(
     self, images: embedding.LabelledImages
   ) -> verification.VerificationResult:
-    embeddings = command_line.call_with_flags(
-      self._embedder.embed, images.images
-    )
+    embeddings = self._embedder.embed(images.images)
     if not np.all(np.isfinite(embeddings)):
-      raise command_line.UsageError(
-        "the model diverged: its embeddings are not finite; a lower"
-        " --client_learning_rate or --server_learning_rate may help."
-      )
+      raise DivergedError()
     return verification.evaluate_pairs(embeddings, images.labels)
 
   def evaluate_all(self) -> dict[str, verification.VerificationResult]:

@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from experiments import backbone_files
-from experiments import command_line
-from experiments import training_flags
+from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import run_directory
 
@@ -114,10 +113,9 @@ class TestLoadStart:
     (tmp_path / "text.h5").write_text("weights")
     _write_weights(tmp_path / "wide.h5", np.zeros([4, 3]), np.zeros(3))
     _write_weights(tmp_path / "nan.h5", _KERNEL * np.nan, _BIAS)
-    with pytest.raises(command_line.UsageError, match=message) as error:
+    with pytest.raises(errors.FieldError, match=message) as error:
       _load(str(tmp_path / name), run_dir)
-    flag = training_flags.PRETRAINED_BACKBONE.name
-    assert str(error.value).startswith(f"--{flag} must ")
+    assert str(error.value).startswith("pretrained_backbone must ")
     assert name in str(error.value)
     assert not run_dir.exists()
 
@@ -142,10 +140,10 @@ class TestLoadStart:
       np.testing.assert_array_equal(_load(path, run_dir).weights[0], _KERNEL)
     _write_weights(weights_file, _KERNEL, _BIAS + 1)
     before = (run_dir / "pretrained.json").read_bytes()
-    with pytest.raises(command_line.UsageError) as error:
+    with pytest.raises(errors.FieldError) as error:
       _load(weights_file, run_dir)
     assert str(error.value) == (
-      f"--pretrained_backbone must be what the run in {run_dir} has begun"
+      f"pretrained_backbone must be what the run in {run_dir} has begun"
       f" with, found other weights in {weights_file}."
     )
     assert (run_dir / "pretrained.json").read_bytes() == before
@@ -190,10 +188,10 @@ class TestCheckExport:
   def test_paths_at_the_run_are_refused(self, tmp_path, monkeypatch, path):
     monkeypatch.chdir(tmp_path)
     for run_dir in ("run", str(tmp_path / "run")):
-      with pytest.raises(command_line.UsageError) as error:
+      with pytest.raises(errors.FieldError) as error:
         backbone_files.check_export(path, run_dir)
       assert str(error.value) == (
-        "--export_backbone must be outside of --run_dir and not around it,"
+        "export_backbone must be outside of --run_dir and not around it,"
         f" found {path!r}."
       )
 
@@ -201,7 +199,7 @@ class TestCheckExport:
     run_dir.mkdir()
     (tmp_path / "link").symlink_to(run_dir)
     for path in (tmp_path / "link", tmp_path / "link" / "backbone"):
-      with pytest.raises(command_line.UsageError, match="must be outside of"):
+      with pytest.raises(errors.FieldError, match="must be outside of"):
         backbone_files.check_export(str(path), str(run_dir))
 
   @pytest.mark.parametrize("kind", ["file", "directory"])
@@ -212,8 +210,8 @@ class TestCheckExport:
     else:
       path.mkdir()
     with pytest.raises(
-      command_line.UsageError,
-      match="--export_backbone must be a path where there is nothing yet",
+      errors.FieldError,
+      match="export_backbone must be a path where there is nothing yet",
     ):
       backbone_files.check_export(str(path), str(run_dir))
     # A complete run has put it there, or leaves it.
@@ -224,8 +222,8 @@ class TestCheckExport:
   def test_a_missing_directory_is_refused(self, tmp_path, run_dir):
     path = tmp_path / "missing" / "backbone"
     with pytest.raises(
-      command_line.UsageError,
-      match="--export_backbone must be in a directory that can be written to",
+      errors.FieldError,
+      match="export_backbone must be in a directory that can be written to",
     ):
       backbone_files.check_export(str(path), str(run_dir))
     assert not path.parent.exists()
@@ -238,12 +236,12 @@ class TestCheckExport:
 
     # Who runs the tests as root may write anywhere.
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
-    with pytest.raises(command_line.UsageError, match="that can be written to"):
+    with pytest.raises(errors.FieldError, match="that can be written to"):
       backbone_files.check_export(str(tmp_path / "backbone"), str(run_dir))
 
   def test_a_file_is_no_directory(self, tmp_path, run_dir):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(command_line.UsageError, match="that can be written to"):
+    with pytest.raises(errors.FieldError, match="that can be written to"):
       backbone_files.check_export(
         str(tmp_path / "file" / "backbone"), str(run_dir)
       )

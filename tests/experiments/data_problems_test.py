@@ -5,8 +5,8 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from experiments import command_line
 from experiments import data_problems
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.program import training
 from tff_fedemb.runtime import base
@@ -67,7 +67,7 @@ def test_bad_examples_of_clients_in_order():
 
 def test_client_with_bad_examples_is_explained_in_one_line():
   error = base.ClientError("b", ValueError("Unknown image file format"))
-  with pytest.raises(command_line.UsageError) as caught:
+  with pytest.raises(errors.DataError) as caught:
     data_problems.explain(_create_task(find_bad_examples=_find), error)
   assert str(caught.value) == (
     f"data must be readable, found 2 bad examples: b record 1: {_UNREADABLE};"

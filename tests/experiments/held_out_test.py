@@ -32,7 +32,6 @@ def test_all_images_or_a_sample():
 @pytest.mark.parametrize(
   ("labels", "max_images", "message"),
   [
-    ([0, 0, 1], -1, "max_evaluation_images must be at least 0, found -1"),
     ([0, 0, 0], 0, "found 1 classes of at most 3 images"),
     ([0, 1, 2], 0, "found 3 classes of at most 1 images"),
     ([0, 0, 1, 1], 1, "found 1 classes of at most 1 images in its valid"),

@@ -33,7 +33,7 @@ def test_other_settings_are_refused_and_nothing_changes(tmp_path):
   run_directory.RunDirectory(tmp_path / "r", {"rounds": 3}).close()
   before = {p: p.read_bytes() for p in (tmp_path / "r").iterdir()}
   with pytest.raises(
-    run_directory.RunDirectoryError, match=r"--rounds=3 \(now 4\)"
+    run_directory.RunDirectoryError, match=r"rounds=3 \(now 4\)"
   ):
     run_directory.RunDirectory(tmp_path / "r", {"rounds": 4})
   assert {p: p.read_bytes() for p in (tmp_path / "r").iterdir()} == before
@@ -44,7 +44,7 @@ def test_a_setting_that_did_not_exist_yet_was_not_given(tmp_path):
   settings = {"rounds": 3, "num_bands": None}
   run_directory.RunDirectory(tmp_path, settings).close()
   with pytest.raises(
-    run_directory.RunDirectoryError, match=r"--num_bands=None \(now 2\)\."
+    run_directory.RunDirectoryError, match=r"num_bands=None \(now 2\)\."
   ):
     run_directory.RunDirectory(tmp_path, {"rounds": 3, "num_bands": 2})
 
@@ -67,7 +67,7 @@ def test_other_peoples_files_are_refused(tmp_path):
 def test_unusable_paths_are_refused(tmp_path, name):
   (tmp_path / "file").write_text("")
   with pytest.raises(
-    run_directory.RunDirectoryError, match="--run_dir must be"
+    run_directory.RunDirectoryError, match="run_dir must be"
   ):
     run_directory.RunDirectory(tmp_path / name, {})
 
@@ -84,7 +84,7 @@ def test_a_second_process_is_turned_away(tmp_path):
   output = subprocess.run(
     [sys.executable, "-c", code], capture_output=True, text=True, check=True
   ).stdout
-  assert "--run_dir must not be in use" in output
+  assert "run_dir must not be in use" in output
   directory.close()
 
 

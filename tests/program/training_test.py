@@ -181,19 +181,6 @@ def test_ledger_of_other_users_is_not_continued(tmp_path):
     loop.start(lambda weights: weights)
 
 
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"rounds": 0}, "rounds must be at least 1, found 0"),
-    ({"rounds": 1, "evaluate_every": -1}, "evaluate_every must be at"),
-    ({"rounds": 1, "checkpoint_every": 0}, "checkpoint_every must be at"),
-  ],
-)
-def test_mistakes_are_named(options, message):
-  with pytest.raises(ValueError, match=message):
-    training.TrainingConfig(**options)
-
-
 def test_a_run_without_its_checkpoints_does_not_begin_again(tmp_path):
   with pytest.raises(RuntimeError):
     _train(tmp_path, _Sums(fail_in_round=5))

@@ -22,15 +22,16 @@ import os
 import numpy as np
 import tensorflow as tf
 
+from tff_fedemb import errors
 from tff_fedemb.models import freezing
 from tff_fedemb.models import weight_files
 
 
-class PretrainedError(ValueError):
+class PretrainedError(errors.FieldError):
   """A file of weights cannot be used for a backbone."""
 
   def __init__(self, requirement: str, found: str):
-    super().__init__(f"pretrained_backbone must {requirement}, found {found}.")
+    super().__init__("pretrained_backbone", requirement, found)
 
 
 @dataclasses.dataclass(frozen=True)

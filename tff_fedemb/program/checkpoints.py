@@ -17,13 +17,23 @@ from typing import Any
 
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
+
 _PREFIX = "round_"
 _WHOLE = re.compile(rf"{_PREFIX}\d+")
 _KEPT = 3
 
 
-class CheckpointsError(ValueError):
+class CheckpointsError(errors.FieldError):
   """There are checkpoints, and none of them can be read."""
+
+  def __init__(self, found: str):
+    super().__init__(
+      "run_dir",
+      "hold a checkpoint that this code can read",
+      found,
+      "Take another one to start again.",
+    )
 
 
 def has_any(directory: str | os.PathLike[str]) -> bool:
@@ -99,9 +109,8 @@ class Checkpoints:
       path, cause = unreadable[0]
       # Starting again would forget what the rounds so far have cost.
       raise CheckpointsError(
-        f"run_dir must hold a checkpoint that this code can read, found none"
-        f" among {len(unreadable)} in {self._directory} (the newest,"
-        f" {path.name}: {cause}). Take another run_dir to start again."
+        f"none among {len(unreadable)} in {self._directory} (the newest,"
+        f" {path.name}: {cause})"
       )
     return None
 

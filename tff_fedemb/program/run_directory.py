@@ -12,6 +12,8 @@ import pathlib
 import subprocess
 from typing import Any
 
+from tff_fedemb import errors
+
 # What a run was made with, what came out, what it cost, and who took part.
 SETTINGS = "flags.json"
 SUMMARY = "summary.json"
@@ -22,8 +24,11 @@ _CODE_VERSION = "code_version.json"
 _LOCK = ".lock"
 
 
-class RunDirectoryError(ValueError):
+class RunDirectoryError(errors.FieldError):
   """A run cannot start, or go on, in the directory it was given."""
+
+  def __init__(self, requirement: str, found: str):
+    super().__init__("run_dir", requirement, found)
 
 
 def find_code_version() -> dict[str, Any]:
@@ -78,23 +83,21 @@ class RunDirectory:
     found = self._read_settings()
     if found is not None and _given(found) != _given(settings):
       raise RunDirectoryError(
-        f"--run_dir must be new or of a run with the same flags, found"
-        f" {self.path} with {_describe_difference(found, settings)}."
+        "be new or of a run with the same settings",
+        f"{self.path} with {_describe_difference(found, settings)}",
       )
     try:
       self.path.mkdir(parents=True, exist_ok=True)
       self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
     except OSError as error:
       raise RunDirectoryError(
-        f"--run_dir must be a directory that can be written, found"
-        f" {self.path}: {error.strerror}."
+        "be a directory that can be written", f"{self.path}: {error.strerror}"
       ) from error
     try:
       fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
       raise RunDirectoryError(
-        f"--run_dir must not be in use, found {self.path} held by another"
-        " process."
+        "not be in use", f"{self.path} held by another process"
       ) from error
     if found is None:
       self.write_json(_CODE_VERSION, find_code_version())
@@ -107,7 +110,7 @@ class RunDirectory:
       return None
     except OSError as error:
       raise RunDirectoryError(
-        f"--run_dir must be a directory, found {self.path}: {error.strerror}."
+        "be a directory", f"{self.path}: {error.strerror}"
       ) from error
     if SETTINGS not in entries:
       # A run that ended before its settings were written left nothing else.
@@ -118,15 +121,15 @@ class RunDirectory:
         _partial(SETTINGS),
       }:
         raise RunDirectoryError(
-          f"--run_dir must be new or hold a run, found {self.path} with other"
-          " files."
+          "be new or hold a run", f"{self.path} with other files"
         )
       return None
     try:
       return json.loads((self.path / SETTINGS).read_text())
     except ValueError as error:
       raise RunDirectoryError(
-        f"{self.path / SETTINGS} must be JSON, found: {error}."
+        "hold the settings of its run as JSON",
+        f"{self.path / SETTINGS}: {error}",
       ) from error
 
   def read_json(self, name: str) -> Any:
@@ -161,7 +164,7 @@ def _describe_difference(
     if found.get(name) != asked.get(name)
   ]
   first = ", ".join(
-    f"--{name}={found.get(name)!r} (now {asked.get(name)!r})"
+    f"{name}={found.get(name)!r} (now {asked.get(name)!r})"
     for name in different[:3]
   )
   return first + (", ..." if len(different) > 3 else "")

@@ -18,6 +18,8 @@ import numpy as np
 import tensorflow_federated as tff
 import tqdm
 
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
@@ -33,33 +35,26 @@ NUM_SKIPPED_EXAMPLES = "client_work/num_skipped_examples"
 EPSILON_PREFIX = "privacy/epsilon_"
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingConfig(config_lib.Config):
   """How long to train, and how often to look up from it.
 
   Attributes:
-    rounds: Rounds of training, at least 1.
-    evaluate_every: Rounds between evaluations; 0 for the last round alone.
-    checkpoint_every: Rounds between checkpoints, at least 1.
+    rounds: Rounds of training.
+    evaluate_every: Rounds between evaluations; 0: last round only.
+    checkpoint_every: Rounds between checkpoints.
   """
 
-  rounds: int
-  evaluate_every: int = 10
-  checkpoint_every: int = 10
-
-  def __post_init__(self):
-    for name, low in (
-      ("rounds", 1),
-      ("evaluate_every", 0),
-      ("checkpoint_every", 1),
-    ):
-      value = getattr(self, name)
-      if value < low:
-        raise ValueError(f"{name} must be at least {low}, found {value}.")
+  rounds: int = config_lib.field(100, minimum=1)
+  evaluate_every: int = config_lib.field(10, minimum=0)
+  checkpoint_every: int = config_lib.field(10, minimum=1)
 
 
-class ResumeError(ValueError):
+class ResumeError(errors.FieldError):
   """A run's checkpoints do not belong to what is asked for now."""
+
+  def __init__(self, requirement: str, found: str):
+    super().__init__("run_dir", requirement, found)
 
 
 @dataclasses.dataclass
@@ -171,10 +166,10 @@ class TrainingLoop:
       if self._trace.num_rounds:
         # The first checkpoint is older than the first round.
         raise ResumeError(
-          f"run_dir must hold a checkpoint of the {self._trace.num_rounds}"
-          " rounds in its trace, found none: doing them again, with other"
-          " noise, would cost more than is accounted. Take another run_dir to"
-          " start again."
+          f"hold a checkpoint of the {self._trace.num_rounds} rounds in its"
+          " trace",
+          "none: doing them again, with other noise, would cost more than is"
+          " accounted; take another one to start again",
         )
       self._checkpoints.save(self._program_state(state), 0)
       return state
@@ -185,15 +180,15 @@ class TrainingLoop:
       state.ledger.delta,
     ):
       raise ResumeError(
-        "run_dir must be of a run on the same users, found one with"
-        f" {ledger.participation} and delta {ledger.delta}; the data now"
-        f" make it {state.ledger.participation} and {state.ledger.delta}."
+        "be of a run on the same users",
+        f"one with {ledger.participation} and delta {ledger.delta}; the data"
+        f" now make it {state.ledger.participation} and {state.ledger.delta}",
       )
     if self._trace.num_rounds < rounds_done:
       raise ResumeError(
-        f"run_dir must hold the trace of the {rounds_done} rounds in its"
-        f" checkpoint, found one of {self._trace.num_rounds}: who took part"
-        " in the others cannot be shown."
+        f"hold the trace of the {rounds_done} rounds in its checkpoint",
+        f"one of {self._trace.num_rounds}: who took part in the others cannot"
+        " be shown",
       )
     if rounds_done:
       self._say(f"Resuming after round {rounds_done}.")
