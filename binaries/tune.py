@@ -132,9 +132,7 @@ def main() -> None:
       generator=np.random.default_rng(secrets.randbits(128)),
     )
   except run_directory.RunDirectoryError as error:
-    raise command_line.UsageError(
-      str(error).replace("--run_dir", "--output_dir")
-    ) from error
+    raise error.renamed("output_dir") from error
   report = run.run()
   print(tuning_output.to_table(report, pathlib.Path(_OUTPUT_DIR.value)))
 

@@ -264,10 +264,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     )
 
   with runtime:
-    try:
-      state = loop.start(start_from_backbone)
-    except (training.ResumeError, checkpoints.CheckpointsError) as error:
-      raise command_line.UsageError(f"--{error}") from error
+    state = loop.start(start_from_backbone)
     seconds_before = state.wall_seconds
     try:
       state = loop.run(state)
