@@ -66,9 +66,7 @@ def test_other_peoples_files_are_refused(tmp_path):
 @pytest.mark.parametrize("name", ["file", "file/below"])
 def test_unusable_paths_are_refused(tmp_path, name):
   (tmp_path / "file").write_text("")
-  with pytest.raises(
-    run_directory.RunDirectoryError, match="run_dir must be"
-  ):
+  with pytest.raises(run_directory.RunDirectoryError, match="run_dir must be"):
     run_directory.RunDirectory(tmp_path / name, {})
 
 
