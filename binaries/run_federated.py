@@ -84,17 +84,8 @@ _USERS_PER_CLIENT = flags.DEFINE_integer(
 _DELTA = flags.DEFINE_float(
   "delta", None, "Delta of the guarantee [number of users ** -1.1]."
 )
-_SERVER_OPTIMIZER = flags.DEFINE_string(
-  "server_optimizer",
-  "sgd",
-  f"Server optimizer: {', '.join(server_optimizers.SERVER_OPTIMIZERS)}; the"
-  " adaptive ones are for runs without noise.",
-)
-_SERVER_LEARNING_RATE = flags.DEFINE_float(
-  "server_learning_rate", 1.0, "Server learning rate."
-)
-_SERVER_MOMENTUM = flags.DEFINE_float(
-  "server_momentum", 0.9, "Momentum of server optimizer sgd."
+_SERVER_OPTIMIZER = config_flags.ConfigFlags(
+  server_optimizers.ServerOptimizerConfig
 )
 _EXTRAPOLATED_NUM_USERS = flags.DEFINE_integer(
   "extrapolated_num_users",
@@ -128,14 +119,12 @@ def _own_flags() -> tuple[str, ...]:
         _CLIENTS_PER_ROUND,
         _USERS_PER_CLIENT,
         _DELTA,
-        _SERVER_OPTIMIZER,
-        _SERVER_LEARNING_RATE,
-        _SERVER_MOMENTUM,
         _EXTRAPOLATED_NUM_USERS,
         _EXTRAPOLATED_COHORT_FACTOR,
       )
     )
     + _MECHANISM.names
+    + _SERVER_OPTIMIZER.names
   )
 
 
@@ -174,12 +163,7 @@ def main() -> None:
       "--extrapolated_num_users must be at least 0, found"
       f" {_EXTRAPOLATED_NUM_USERS.value}."
     )
-  server_optimizer = check(
-    server_optimizers.build_server_optimizer,
-    _SERVER_OPTIMIZER.value,
-    learning_rate=_SERVER_LEARNING_RATE.value,
-    momentum=_SERVER_MOMENTUM.value,
-  )
+  server_optimizer = check(_SERVER_OPTIMIZER.create).build()
   head = check(training_flags.create_head)
   check(training_flags.create_local_training_config)
   task = training_run.create_task()

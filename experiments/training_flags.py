@@ -4,6 +4,7 @@ import os
 
 from absl import flags
 
+from experiments import config_flags
 from tasks import registry as tasks
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import local_training
@@ -12,7 +13,6 @@ from tff_fedemb.data import augmentation
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.models import backbones
-from tff_fedemb.models import freezing
 from tff_fedemb.models import heads
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import precision
@@ -73,21 +73,7 @@ SMOKE = flags.DEFINE_bool(
   " given on the command line with a --flagfile of binaries/flagfiles; other"
   " flags behind that one override it.",
 )
-BACKBONE = flags.DEFINE_string(
-  "backbone",
-  None,
-  f"Backbone: {', '.join(sorted(backbones.BACKBONES))} [the task's].",
-)
-EMBEDDING_DIM = flags.DEFINE_integer(
-  "embedding_dim", 128, "Size of the embedding."
-)
-TRAINABLE = flags.DEFINE_string(
-  "trainable",
-  None,
-  "What of the backbone is trained, clipped and noised:"
-  f" {', '.join(freezing.TRAINABLE)} [all]. outer: all but the convolutions"
-  " of the middle stages; norm: normalisation layers and embedding.",
-)
+BACKBONE = config_flags.ConfigFlags(backbones.BackboneConfig)
 PRETRAINED_BACKBONE = flags.DEFINE_string(
   "pretrained_backbone",
   None,
@@ -97,53 +83,21 @@ PRETRAINED_BACKBONE = flags.DEFINE_string(
 HEAD = flags.DEFINE_string(
   "head", "linear", f"Head: {', '.join(sorted(heads.HEADS))}."
 )
-HEAD_INITIAL_SCALE = flags.DEFINE_float(
-  "head_initial_scale", 0.1, "Norm of a fresh row of head linear."
-)
-HEAD_SCALE = flags.DEFINE_float(
-  "head_scale", 16.0, "Scale of the cosines (heads cosine and arcface)."
-)
-HEAD_LEARNED_SCALE = flags.DEFINE_bool(
-  "head_learned_scale", False, "Whether head cosine learns its scale."
-)
-HEAD_MARGIN = flags.DEFINE_float(
-  "head_margin", 0.3, "Angular margin in radians (head arcface)."
+_HEAD_OPTIONS = config_flags.ChoiceFlags(
+  "head",
+  heads.HEADS,
+  rename={
+    "initial_scale": "head_initial_scale",
+    "scale": "head_scale",
+    "learned_scale": "head_learned_scale",
+    "margin": "head_margin",
+  },
 )
 ROUNDS = flags.DEFINE_integer("rounds", 100, "Rounds of training.")
-CLIENT_OPTIMIZER = flags.DEFINE_string(
-  "client_optimizer",
-  "sgd",
-  f"Client optimizer: {', '.join(local_training.CLIENT_OPTIMIZERS)}.",
+_LOCAL_TRAINING = config_flags.ConfigFlags(
+  local_training.LocalTrainingConfig, skip=("skip_unreadable",)
 )
-CLIENT_LEARNING_RATE = flags.DEFINE_float(
-  "client_learning_rate", 0.05, "Learning rate of the backbone on clients."
-)
-CLIENT_MOMENTUM = flags.DEFINE_float(
-  "client_momentum", 0.9, "Momentum of client optimizer sgdm."
-)
-CLIENT_LR_SCHEDULE = flags.DEFINE_string(
-  "client_lr_schedule",
-  "constant",
-  "Client learning rate over the rounds:"
-  f" {', '.join(sorted(schedules.SCHEDULES))}.",
-)
-HEAD_LR_SCALE = flags.DEFINE_float(
-  "head_lr_scale", 10.0, "Learning rate of the head / of the backbone."
-)
-HEAD_WARMUP_STEPS = flags.DEFINE_integer(
-  "head_warmup_steps",
-  0,
-  "Steps in which the head is trained alone, before the local epochs.",
-)
-LOCAL_EPOCHS = flags.DEFINE_integer(
-  "local_epochs", 1, "Passes over a client's examples in a round."
-)
-BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Examples of a step.")
-MAX_EXAMPLES_PER_CLIENT = flags.DEFINE_integer(
-  "max_examples_per_client",
-  0,
-  "Examples that a virtual client uses at most, the first ones; 0: all.",
-)
+_SCHEDULE = config_flags.ConfigFlags(schedules.ScheduleConfig)
 AUGMENTATION = flags.DEFINE_string(
   "augmentation",
   "none",
@@ -217,15 +171,7 @@ def settings(*names: str) -> dict[str, object]:
 
 def create_head() -> heads.Head:
   """Creates the head that the flags describe."""
-  options = {
-    "linear": {"initial_scale": HEAD_INITIAL_SCALE.value},
-    "cosine": {
-      "scale": HEAD_SCALE.value,
-      "learned_scale": HEAD_LEARNED_SCALE.value,
-    },
-    "arcface": {"scale": HEAD_SCALE.value, "margin": HEAD_MARGIN.value},
-  }
-  return heads.create_head(HEAD.value, **options.get(HEAD.value, {}))
+  return _HEAD_OPTIONS.create(HEAD.value)
 
 
 def create_local_training_config(
@@ -236,19 +182,9 @@ def create_local_training_config(
   Args:
     decode_images: The task's.
   """
-  return local_training.LocalTrainingConfig(
-    client_learning_rate=CLIENT_LEARNING_RATE.value,
-    head_lr_scale=HEAD_LR_SCALE.value,
-    head_warmup_steps=HEAD_WARMUP_STEPS.value,
-    local_epochs=LOCAL_EPOCHS.value,
-    batch_size=BATCH_SIZE.value,
-    client_optimizer=CLIENT_OPTIMIZER.value,
-    client_momentum=CLIENT_MOMENTUM.value,
-    max_examples_per_client=MAX_EXAMPLES_PER_CLIENT.value,
+  return _LOCAL_TRAINING.create(
     augmentation=augmentation.get_augmentation(AUGMENTATION.value),
     decode_images=decode_images,
     skip_unreadable=ON_BAD_EXAMPLE.value == "skip",
-    learning_rate_schedule=schedules.build_schedule(
-      CLIENT_LR_SCHEDULE.value, rounds=ROUNDS.value
-    ),
+    learning_rate_schedule=_SCHEDULE.create().build(ROUNDS.value),
   )

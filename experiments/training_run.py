@@ -28,7 +28,6 @@ from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
-from tff_fedemb.models import backbones
 from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
@@ -108,11 +107,9 @@ def create_task() -> task_lib.Task:
 def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
   """Creates the function that makes the backbone that the flags describe."""
   create = functools.partial(
-    backbones.create_backbone,
-    training_flags.BACKBONE.value or task.default_backbone,
+    training_flags.BACKBONE.create().create,
     task.image_shape,
-    embedding_dim=training_flags.EMBEDDING_DIM.value,
-    trainable=training_flags.TRAINABLE.value or "all",
+    default=task.default_backbone,
   )
   command_line.call_with_flags(create)
   return create

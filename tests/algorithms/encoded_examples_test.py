@@ -91,9 +91,9 @@ def _build_process(encoded, *, skips=False, global_head=False):
         else composition.build_example_type(_SHAPE)
       ),
       aggregator=none.NoneConfig(clients_per_round=2).create().factory,
-      server_optimizer=server_optimizers.build_server_optimizer(
-        "sgd", learning_rate=0.5, momentum=0.9
-      ),
+      server_optimizer=server_optimizers.ServerOptimizerConfig(
+        server_learning_rate=0.5
+      ).build(),
       config=local_training.LocalTrainingConfig(
         batch_size=4,
         local_epochs=2,

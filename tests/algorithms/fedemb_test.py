@@ -71,9 +71,9 @@ def _build_process(config, *, aggregator="none", **mechanism_options):
       )
       .create()
       .factory,
-      server_optimizer=server_optimizers.build_server_optimizer(
-        "sgd", learning_rate=0.5, momentum=0.9
-      ),
+      server_optimizer=server_optimizers.ServerOptimizerConfig(
+        server_learning_rate=0.5
+      ).build(),
       config=config,
       seed=_SEED,
     ),
@@ -250,7 +250,9 @@ def test_schedule_scales_the_learning_rate():
   config = local_training.LocalTrainingConfig(
     client_learning_rate=0.1,
     batch_size=4,
-    learning_rate_schedule=schedules.build_schedule("linear", rounds=1),
+    learning_rate_schedule=schedules.ScheduleConfig(
+      client_lr_schedule="linear"
+    ).build(1),
   )
   states, _ = _run(_build_process(config), [["1"], ["1"]])
   first, second, third = (s.global_model_weights.trainable[0] for s in states)
@@ -346,8 +348,8 @@ def test_cost_does_not_depend_on_the_number_of_possible_labels():
   ("options", "message"),
   [
     ({"client_learning_rate": -1.0}, "client_learning_rate must be"),
-    ({"batch_size": 0}, "batch_size must be at least 1, found 0"),
-    ({"local_epochs": 0}, "local_epochs must be at least 1, found 0"),
+    ({"batch_size": 0}, "batch_size must be an integer of at least 1, found 0"),
+    ({"local_epochs": 0}, "local_epochs must be .* at least 1, found 0"),
     ({"client_optimizer": "lion"}, "client_optimizer must be one of"),
     (
       {"client_optimizer": "sgdm", "client_momentum": 1.0},

@@ -138,9 +138,9 @@ def _own_options(client_optimizer: str, clip_norm: float) -> dict[str, Any]:
     )
     .create()
     .factory,
-    "server_optimizer": server_optimizers.build_server_optimizer(
-      "sgd", learning_rate=0.5, momentum=0.9
-    ),
+    "server_optimizer": server_optimizers.ServerOptimizerConfig(
+      server_learning_rate=0.5
+    ).build(),
     "config": local_training.LocalTrainingConfig(
       client_learning_rate=0.1,
       head_lr_scale=3.0,

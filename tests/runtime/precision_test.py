@@ -104,9 +104,9 @@ def _build_process(clip_norm, client_optimizer="sgd"):
       )
       .create()
       .factory,
-      server_optimizer=server_optimizers.build_server_optimizer(
-        "sgd", learning_rate=1.0, momentum=0.0
-      ),
+      server_optimizer=server_optimizers.ServerOptimizerConfig(
+        server_momentum=0.0
+      ).build(),
       config=local_training.LocalTrainingConfig(
         batch_size=16, client_optimizer=client_optimizer
       ),

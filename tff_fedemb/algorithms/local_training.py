@@ -10,12 +10,12 @@ the same round computes the same update on every runtime and after a resume.
 
 from collections.abc import Callable
 import dataclasses
-import math
 from typing import NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import config as config_lib
 from tff_fedemb.data import augmentation as augmentation_lib
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import pipelines
@@ -24,21 +24,21 @@ from tff_fedemb.models import heads
 CLIENT_OPTIMIZERS = ("sgd", "sgdm", "adam")
 
 
-@dataclasses.dataclass(frozen=True)
-class LocalTrainingConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalTrainingConfig(config_lib.Config):
   """Hyperparameters of local training.
 
   Attributes:
-    client_learning_rate: Learning rate of the backbone, not negative.
-    head_lr_scale: Learning rate of the head relative to the backbone's.
-    head_warmup_steps: Steps in which only the head is trained, before the
-      local epochs and not counted in them.
-    local_epochs: Passes over the client's examples, at least 1.
-    batch_size: Examples of a step; the last step of an epoch may have fewer.
-    client_optimizer: One of `CLIENT_OPTIMIZERS`; fresh state in every round.
-    client_momentum: Momentum of "sgdm", in (0, 1).
-    max_examples_per_client: A virtual client uses at most this many of its
-      examples, the first ones of its data set; 0 for all of them.
+    client_optimizer: Client optimizer, its state fresh in every round.
+    client_learning_rate: Learning rate of the backbone on clients.
+    client_momentum: Momentum of client optimizer sgdm.
+    head_lr_scale: Learning rate of the head / of the backbone.
+    head_warmup_steps: Steps in which the head is trained alone, before the
+      local epochs.
+    local_epochs: Passes over a client's examples in a round.
+    batch_size: Examples of a step; the last one of an epoch may have fewer.
+    max_examples_per_client: Examples that a virtual client uses at most, the
+      first ones; 0: all.
     learning_rate_schedule: Maps the round (int32 scalar tensor, from 0) to a
       factor of the learning rates, or `None` for a constant one.
     augmentation: From images `[batch, height, width, channels]` and a seed
@@ -50,40 +50,18 @@ class LocalTrainingConfig:
       client.
   """
 
-  client_learning_rate: float = 0.05
-  head_lr_scale: float = 10.0
-  head_warmup_steps: int = 0
-  local_epochs: int = 1
-  batch_size: int = 32
-  client_optimizer: str = "sgd"
-  client_momentum: float = 0.9
-  max_examples_per_client: int = 0
+  client_optimizer: str = config_lib.field("sgd", choices=CLIENT_OPTIMIZERS)
+  client_learning_rate: float = config_lib.field(0.05, minimum=0)
+  client_momentum: float = config_lib.field(0.9, above=0, below=1)
+  head_lr_scale: float = config_lib.field(10.0, minimum=0)
+  head_warmup_steps: int = config_lib.field(0, minimum=0)
+  local_epochs: int = config_lib.field(1, minimum=1)
+  batch_size: int = config_lib.field(32, minimum=1)
+  max_examples_per_client: int = config_lib.field(0, minimum=0)
   learning_rate_schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
   augmentation: augmentation_lib.Augmentation | None = None
   decode_images: encoded_images.ImageDecoder | None = None
   skip_unreadable: bool = False
-
-  def __post_init__(self):
-    for name, low in (
-      ("client_learning_rate", 0.0),
-      ("head_lr_scale", 0.0),
-      ("head_warmup_steps", 0),
-      ("local_epochs", 1),
-      ("batch_size", 1),
-      ("max_examples_per_client", 0),
-    ):
-      value = getattr(self, name)
-      if not low <= value < math.inf:
-        raise ValueError(f"{name} must be at least {low}, found {value}.")
-    if self.client_optimizer not in CLIENT_OPTIMIZERS:
-      raise ValueError(
-        f"client_optimizer must be one of {list(CLIENT_OPTIMIZERS)}, found"
-        f" {self.client_optimizer!r}."
-      )
-    if self.client_optimizer == "sgdm" and not 0.0 < self.client_momentum < 1.0:
-      raise ValueError(
-        f"client_momentum must be in (0, 1), found {self.client_momentum}."
-      )
 
   def build_optimizer(
     self, learning_rate_scale: float = 1.0

@@ -1,9 +1,13 @@
 """Client learning-rate schedules over the rounds of a run."""
 
 from collections.abc import Callable
+import dataclasses
 import math
 
 import tensorflow as tf
+
+from tff_fedemb import checks
+from tff_fedemb import config
 
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
@@ -30,25 +34,26 @@ SCHEDULES: dict[str, Callable[[int], Schedule | None]] = {
 }
 
 
-def build_schedule(name: str, *, rounds: int) -> Schedule | None:
-  """Builds the factor of the client learning rate as a function of the round.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScheduleConfig(config.Config):
+  """How the learning rate of the clients changes.
 
-  Args:
-    name: A key of `SCHEDULES`; "linear" and "cosine" fall from 1 in round 0 to
-      0 in round `rounds`.
-    rounds: Rounds of the run, at least 1.
-
-  Returns:
-    A function from the round (int32 scalar tensor) to a float32 factor, or
-    `None` for a constant rate.
-
-  Raises:
-    ValueError: If the name is unknown or `rounds` less than 1.
+  Attributes:
+    client_lr_schedule: Client learning rate over the rounds; all but constant
+      fall to 0.
   """
-  if name not in SCHEDULES:
-    raise ValueError(
-      f"client_lr_schedule must be one of {sorted(SCHEDULES)}, found {name!r}."
-    )
-  if rounds < 1:
-    raise ValueError(f"rounds must be at least 1, found {rounds}.")
-  return SCHEDULES[name](rounds)
+
+  client_lr_schedule: str = config.field("constant", choices=SCHEDULES)
+
+  def build(self, rounds: int) -> Schedule | None:
+    """Builds the factor of the client learning rate.
+
+    Args:
+      rounds: Rounds of the run, at least 1; in this one the factor is 0.
+
+    Returns:
+      A function from the round (int32 scalar tensor) to a float32 factor, or
+      `None` for a constant rate.
+    """
+    checks.check_rounds(rounds, minimum=1)
+    return SCHEDULES[self.client_lr_schedule](rounds)

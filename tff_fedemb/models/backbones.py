@@ -5,6 +5,8 @@ import dataclasses
 
 import tensorflow as tf
 
+from tff_fedemb import checks
+from tff_fedemb import config
 from tff_fedemb.models import freezing
 from tff_fedemb.models import lenet
 from tff_fedemb.models import mobilenet_v2
@@ -74,13 +76,44 @@ def create_backbone(
     named "embedding".
 
   Raises:
-    ValueError: If the name is unknown or the backbone rejects its arguments.
+    errors.FieldError: If the name is unknown or the backbone rejects its
+      arguments.
   """
-  if name not in BACKBONES:
-    raise ValueError(
-      f"backbone must be one of {sorted(BACKBONES)}, found {name!r}."
-    )
+  checks.check_choice("backbone", name, BACKBONES)
   descriptor = BACKBONES[name]
   backbone = descriptor.create(image_shape, embedding_dim=embedding_dim)
   freezing.freeze(backbone, trainable, middle=descriptor.middle)
   return backbone
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BackboneConfig(config.Config):
+  """What the backbone of a run is.
+
+  Attributes:
+    backbone: Backbone [the task's].
+    embedding_dim: Size of the embedding.
+    trainable: What of the backbone is trained, clipped and noised [all] (outer:
+      all but the convolutions of the middle stages; norm: normalisation layers
+      and embedding).
+  """
+
+  backbone: str | None = config.field(None, choices=BACKBONES)
+  embedding_dim: int = config.field(128, minimum=1)
+  trainable: str | None = config.field(None, choices=freezing.TRAINABLE)
+
+  def create(
+    self, image_shape: tuple[int, int, int], *, default: str
+  ) -> tf.keras.Model:
+    """Creates the backbone, as `create_backbone`.
+
+    Args:
+      image_shape: Height, width and channels of an image.
+      default: The task's backbone.
+    """
+    return create_backbone(
+      self.backbone or default,
+      image_shape,
+      embedding_dim=self.embedding_dim,
+      trainable=self.trainable or "all",
+    )

@@ -15,6 +15,8 @@ import re
 
 import tensorflow as tf
 
+from tff_fedemb import errors
+
 TRAINABLE = ("all", "outer", "norm", "embedding")
 _NORMALIZATION_LAYERS = (
   tf.keras.layers.BatchNormalization,
@@ -88,15 +90,17 @@ def freeze(
       stages begin with; `None` for a backbone that has no middle.
 
   Raises:
-    ValueError: If the choice is unknown, or makes no sense for this backbone,
-      or the backbone has other layers than those above.
+    errors.FieldError: If the choice is unknown, or makes no sense for this
+      backbone.
+    ValueError: If the backbone has other layers than those above.
   """
   _check_layers(backbone, middle)
   choices = _choices(backbone, middle)
   if trainable not in choices:
-    raise ValueError(
-      f"trainable must be one of {list(choices)} for backbone"
-      f" {backbone.name}, found {trainable!r}."
+    raise errors.FieldError(
+      "trainable",
+      f"be one of {', '.join(choices)} for backbone {backbone.name}",
+      repr(trainable),
     )
   for layer in backbone.layers:
     layer.trainable = (

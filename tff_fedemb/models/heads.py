@@ -10,18 +10,14 @@ Deep Face Recognition", section 3.1).
 """
 
 import abc
-from collections.abc import Callable
 import dataclasses
 import math
 
 import tensorflow as tf
 
+from tff_fedemb import config
+
 Weights = tuple[tf.Tensor, ...]
-
-
-def _check_positive(name: str, value: float) -> None:
-  if not value > 0.0:
-    raise ValueError(f"{name} must be positive, found {value}.")
 
 
 def _random_rows(num_classes, embedding_dim: int, seed) -> tf.Tensor:
@@ -33,7 +29,8 @@ def _random_rows(num_classes, embedding_dim: int, seed) -> tf.Tensor:
   )
 
 
-class Head(abc.ABC):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Head(config.Config, abc.ABC):
   """How to make and apply the weights of a classification head."""
 
   @abc.abstractmethod
@@ -72,23 +69,18 @@ class Head(abc.ABC):
     """
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LinearHead(Head):
   """A dense layer with bias: logits = x W' + b.
 
   Attributes:
-    initial_scale: Expected norm of a fresh row. Embeddings are not normalised
-      here, and the gradients of the first steps flow through the random rows
-      into the backbone: small rows keep their noise out of it.
+    initial_scale: Expected norm of a fresh row.
   """
 
-  initial_scale: float = 0.1
-
-  def __post_init__(self):
-    if not self.initial_scale >= 0.0:
-      raise ValueError(
-        f"initial_scale must be at least 0, found {self.initial_scale}."
-      )
+  # Embeddings are not normalised here, and the gradients of the first steps
+  # flow through the random rows into the backbone: small rows keep their noise
+  # out of it.
+  initial_scale: float = config.field(0.1, minimum=0)
 
   def initialize(self, num_classes, embedding_dim, *, seed):
     return (
@@ -110,21 +102,18 @@ def _cosines(rows: tf.Tensor, embeddings: tf.Tensor) -> tf.Tensor:
   )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CosineHead(Head):
   """Scaled cosine similarity of the embedding and one row per class.
 
   Attributes:
-    scale: Factor of the cosines, positive; the initial value if learned.
+    scale: Factor of the cosines; where it starts if it is learned.
     learned_scale: Whether the scale is a weight, kept positive by training its
       logarithm.
   """
 
-  scale: float = 16.0
+  scale: float = config.field(16.0, above=0)
   learned_scale: bool = False
-
-  def __post_init__(self):
-    _check_positive("scale", self.scale)
 
   def initialize(self, num_classes, embedding_dim, *, seed):
     rows = _random_rows(num_classes, embedding_dim, seed)
@@ -138,7 +127,7 @@ class CosineHead(Head):
     return scale * _cosines(weights[0], embeddings)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ArcFaceHead(Head):
   """Cosine head with an additive angular margin on the true class.
 
@@ -149,17 +138,12 @@ class ArcFaceHead(Head):
   the angle everywhere.
 
   Attributes:
-    scale: Factor of the cosines, positive.
-    margin: Angle added, in radians, in [0, pi / 2).
+    scale: Factor of the cosines; where it starts if it is learned.
+    margin: Angular margin in radians, less than pi / 2.
   """
 
-  scale: float = 16.0
-  margin: float = 0.3
-
-  def __post_init__(self):
-    _check_positive("scale", self.scale)
-    if not 0.0 <= self.margin < math.pi / 2:
-      raise ValueError(f"margin must be in [0, pi / 2), found {self.margin}.")
+  scale: float = config.field(16.0, above=0)
+  margin: float = config.field(0.3, minimum=0, below=math.pi / 2)
 
   def initialize(self, num_classes, embedding_dim, *, seed):
     return (_random_rows(num_classes, embedding_dim, seed),)
@@ -182,27 +166,9 @@ class ArcFaceHead(Head):
     return self.scale * tf.where(is_true, with_margin, cosines)
 
 
-# A new head is one class and one line here.
-HEADS: dict[str, Callable[..., Head]] = {
+# A new head is one class and one line here; its fields become flags.
+HEADS: dict[str, type[Head]] = {
   "linear": LinearHead,
   "cosine": CosineHead,
   "arcface": ArcFaceHead,
 }
-
-
-def create_head(name: str, **options: float) -> Head:
-  """Creates a head by name.
-
-  Args:
-    name: A key of `HEADS`.
-    **options: Fields of that head.
-
-  Returns:
-    The head.
-
-  Raises:
-    ValueError: If the name is unknown or an option out of its range.
-  """
-  if name not in HEADS:
-    raise ValueError(f"head must be one of {sorted(HEADS)}, found {name!r}.")
-  return HEADS[name](**options)
