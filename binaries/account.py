@@ -26,7 +26,7 @@ from absl import flags
 from experiments import account_output
 from experiments import account_run
 from experiments import command_line
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import calibration_search
@@ -44,8 +44,7 @@ _MECHANISM = flags.DEFINE_string(
 _PARTICIPATION = flags.DEFINE_string(
   "participation",
   None,
-  "How users take part:"
-  f" {', '.join(kind.value for kind in accounting.ParticipationKind)}.",
+  f"How users take part: {', '.join(sorted(participations.PARTICIPATIONS))}.",
 )
 _NUM_USERS = flags.DEFINE_integer("num_users", None, "Users.")
 _USERS_PER_ROUND = flags.DEFINE_float(
@@ -210,7 +209,7 @@ def _create_plan(
   """The plan that the flags describe, but for what is given here."""
   check = command_line.call_with_flags
   participation = check(
-    planning.create_participation,
+    participations.create_participation,
     _PARTICIPATION.value,
     num_users=_NUM_USERS.value if num_users is None else num_users,
     users_per_round=_USERS_PER_ROUND.value,
@@ -279,7 +278,7 @@ def _epsilon() -> tuple[dict[str, Any], str]:
   values |= {
     "mechanism": name,
     "strategy": None if strategy is None else strategies.to_json(strategy),
-    "participation": participation.to_json(),
+    "participation": participations.to_json(participation),
     "events": [
       {"event": repr(event), "count": count}
       for event, count in composition.composed_events(counts, participation)

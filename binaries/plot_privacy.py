@@ -25,13 +25,15 @@ import tqdm
 
 from experiments import command_line
 from experiments import measured_runs
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import privacy_plots
 from tff_fedemb.plots import utility_plots
-from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import report as report_lib
 
 _OUTPUT_DIR = flags.DEFINE_string(
   "output_dir", None, "Directory of the pictures.", required=True
@@ -47,8 +49,7 @@ _MECHANISM = flags.DEFINE_string(
 _PARTICIPATION = flags.DEFINE_string(
   "participation",
   "poisson",
-  "How users take part:"
-  f" {', '.join(kind.value for kind in accounting.ParticipationKind)}.",
+  f"How users take part: {', '.join(sorted(participations.PARTICIPATIONS))}.",
 )
 _NUM_USERS = flags.DEFINE_integer(
   "num_users",
@@ -89,9 +90,9 @@ _BY_UTILITY = "utility_by_epsilon.png"
 # Points of a curve. RDP takes some 0.3 s each for a fixed size, 0.02 s for
 # Poisson; without sampling it takes milliseconds, and epsilon has steps.
 _NUM_POINTS = {
-  accounting.ParticipationKind.FIXED_SIZE: 13,
-  accounting.ParticipationKind.POISSON: 25,
-  accounting.ParticipationKind.MIN_SEPARATION: 100,
+  "fixed_size": 13,
+  "poisson": 25,
+  "min_separation": 100,
 }
 # PLD costs seconds a point where noise is low, for epsilons of little interest.
 _NUM_PLD_POINTS = 8
@@ -122,8 +123,8 @@ def _delta() -> float:
   return planning.default_delta(_NUM_USERS.value)
 
 
-def _create_participation(num_users: int) -> accounting.Participation:
-  return planning.create_participation(
+def _create_participation(num_users: int) -> participation_lib.Participation:
+  return participations.create_participation(
     _PARTICIPATION.value,
     num_users=num_users,
     users_per_round=_USERS_PER_ROUND.value,
@@ -131,17 +132,19 @@ def _create_participation(num_users: int) -> accounting.Participation:
   )
 
 
-def _populations(participation: accounting.Participation) -> list[int]:
+def _populations(participation: participation_lib.Participation) -> list[int]:
   """Numbers of users, evenly on a logarithmic axis, --num_users among them."""
   num_users = participation.num_users
   low = max(math.ceil(participation.users_per_round), num_users // 100)
-  grid = np.geomspace(low, 10 * num_users, _NUM_POINTS[participation.kind])
+  grid = np.geomspace(
+    low, 10 * num_users, _NUM_POINTS.get(participation.name, 13)
+  )
   return sorted({*(int(n) for n in grid[1:-1]), low, num_users, 10 * num_users})
 
 
-def _round_numbers(participation: accounting.Participation) -> list[int]:
+def _round_numbers(participation: participation_lib.Participation) -> list[int]:
   rounds = _ROUNDS.value
-  grid = np.linspace(0, rounds, _NUM_POINTS[participation.kind] + 1)[1:]
+  grid = np.linspace(0, rounds, _NUM_POINTS.get(participation.name, 13) + 1)[1:]
   numbers = {math.ceil(number) for number in grid}
   separation = participation.min_separation
   if separation is not None and rounds <= _MAX_PASSES_SHOWN * separation:
@@ -151,9 +154,9 @@ def _round_numbers(participation: accounting.Participation) -> list[int]:
   return sorted(numbers)
 
 
-def _tighter(participation: accounting.Participation) -> str | None:
+def _tighter(participation: participation_lib.Participation) -> str | None:
   """The accountant to compare RDP with, if there is one."""
-  supported = accounting.supported_accountants(participation)
+  supported = participation.accountants
   for name in ("gaussian", "pld"):
     if name in supported:
       return name
@@ -165,7 +168,7 @@ class _Point:
   """A place on an axis, and the rounds to be accounted for there."""
 
   x: int
-  participation: accounting.Participation
+  participation: participation_lib.Participation
   rounds: int
 
 
@@ -226,7 +229,9 @@ def _create_curve(
   )
 
 
-def _caption(participation: accounting.Participation, setting: str) -> str:
+def _caption(
+  participation: participation_lib.Participation, setting: str
+) -> str:
   sensitivity = participation.sensitivity_in_clip_norms
   readings = (
     "User-level: "
@@ -238,13 +243,10 @@ def _caption(participation: accounting.Participation, setting: str) -> str:
     f" ({participation.neighboring_relation_in_words})."
   )
   if sensitivity != 1:
-    readings += f" Δ = C {accounting.VIRTUAL_CLIENT_UNIT}."
-  size = f"{participation.users_per_round:,}"
-  if participation.kind is accounting.ParticipationKind.POISSON:
-    size = f"an expected {size}"
+    readings += f" Δ = C {report_lib.VIRTUAL_CLIENT_UNIT}."
   return (
     f"Mechanism {_MECHANISM.value}, participation"
-    f" {participation.kind.value}: {size} users a round,"
+    f" {participation.name}: {participation.cohort_in_words} users a round,"
     f" {participation.users_per_client} in a virtual client, {setting}."
     f" {readings}"
   )

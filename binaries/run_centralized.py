@@ -15,9 +15,10 @@ from absl import flags
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_run
+from tff_fedemb import checks
 from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import centralized
-from tff_fedemb.data import participation
+from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import planning
 
 _USERS_PER_ROUND = flags.DEFINE_integer(
@@ -47,14 +48,7 @@ def main() -> None:
       f"--users_per_round must be between 1 and {len(task.train_users)}, the"
       f" number of users, found {_USERS_PER_ROUND.value}."
     )
-  sampler = check(
-    participation.create_sampler,
-    "fixed_size",
-    num_users=len(task.train_users),
-    clients_per_round=1,
-    users_per_client=_USERS_PER_ROUND.value,
-    seed=training_flags.SEED.value,
-  )
+  check(checks.check_integer, "seed", training_flags.SEED.value, minimum=0)
   training_run.execute(
     training_run.Experiment(
       name="centralized",
@@ -68,7 +62,11 @@ def main() -> None:
         config=config,
         seed=training_flags.SEED.value,
       ),
-      sampler=sampler,
+      participation=fixed_size.FixedSize(
+        len(task.train_users),
+        _USERS_PER_ROUND.value,
+        users_per_client=_USERS_PER_ROUND.value,
+      ),
       mechanism=none.NoneConfig(clients_per_round=1).create(),
       delta=planning.default_delta(len(task.train_users)),
       export_backbone=_EXPORT_BACKBONE.value,

@@ -20,12 +20,14 @@ from experiments import config_flags
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_run
+from tff_fedemb import checks
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import server_optimizers
-from tff_fedemb.data import participation
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import planning
 
 _ALGORITHMS = ("fedemb", "fedavg")
@@ -51,7 +53,7 @@ _NOISE_MULTIPLIER = flags.DEFINE_float(
 _PARTICIPATION = flags.DEFINE_string(
   "participation",
   "fixed_size",
-  f"How users are drawn: {', '.join(sorted(participation.SAMPLERS))}.",
+  f"How users are drawn: {', '.join(sorted(participations.PARTICIPATIONS))}.",
 )
 _MIN_SEPARATION = flags.DEFINE_integer(
   "min_separation",
@@ -128,7 +130,9 @@ def _own_flags() -> tuple[str, ...]:
   )
 
 
-def _restart_options(sampler: participation.Sampler) -> dict[str, int]:
+def _restart_options(
+  participation: participation_lib.Participation,
+) -> dict[str, int]:
   passes = _RESTART_EVERY_PASSES.value
   if passes is None:
     return {}
@@ -141,13 +145,13 @@ def _restart_options(sampler: participation.Sampler) -> dict[str, int]:
     raise command_line.UsageError(
       f"--restart_every_passes must be at least 1, found {passes}."
     )
-  if not isinstance(sampler, participation.MinSeparationSampler):
+  if participation.min_separation is None:
     raise command_line.UsageError(
       "--restart_every_passes must be given with --participation="
       f"min_separation alone, found {_PARTICIPATION.value}, which has no"
       " passes."
     )
-  return {"restart_every": passes * sampler.rounds_per_pass}
+  return {"restart_every": passes * participation.rounds_per_pass}
 
 
 def main() -> None:
@@ -179,30 +183,36 @@ def main() -> None:
       f" {_USERS_PER_CLIENT.value}."
     )
   create_backbone = training_run.create_backbone_fn(task)
-  sampler = check(
-    participation.create_sampler,
+  check(checks.check_integer, "seed", training_flags.SEED.value, minimum=0)
+  participation = check(
+    participations.create_participation,
     _PARTICIPATION.value,
     num_users=len(task.train_users),
-    clients_per_round=_CLIENTS_PER_ROUND.value,
+    users_per_round=check(
+      participation_lib.count_users,
+      _CLIENTS_PER_ROUND.value,
+      _USERS_PER_CLIENT.value,
+      num_users=len(task.train_users),
+    ),
     users_per_client=_USERS_PER_CLIENT.value,
-    seed=training_flags.SEED.value,
     min_separation=_MIN_SEPARATION.value,
-    regroup_clients=_REGROUP_CLIENTS.value,
-  )
+    # True is what the others do, which have no such option.
+    regroup_clients=None if _REGROUP_CLIENTS.value else False,
+  ).for_rounds(max(training_flags.ROUNDS.value, 1))
   mechanism = check(
     _MECHANISM.create,
     _AGGREGATOR.value,
     clients_per_round=_CLIENTS_PER_ROUND.value,
     clip_norm=_CLIP_NORM.value,
     noise_multiplier=_NOISE_MULTIPLIER.value,
-    **_restart_options(sampler),
+    **_restart_options(participation),
   )
   mechanism = check(
     mechanism.create,
     mechanism_lib.Schedule(
       training_flags.ROUNDS.value,
-      getattr(sampler, "min_separation", 1),
-      sampler.max_participations(max(training_flags.ROUNDS.value, 1)),
+      participation.min_separation or 1,
+      participation.max_participations,
     ),
   )
 
@@ -226,7 +236,7 @@ def main() -> None:
       task=task,
       create_backbone=create_backbone,
       build_process=build_process,
-      sampler=sampler,
+      participation=participation,
       mechanism=mechanism,
       delta=(
         planning.default_delta(len(task.train_users))

@@ -9,7 +9,6 @@ import textwrap
 from typing import Any
 
 from experiments import command_line
-from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import report as report_lib
 
 
@@ -62,7 +61,7 @@ def report_text(report: report_lib.PrivacyReport, notes: Sequence[str]) -> str:
   ]
   if virtual is not None:
     rows.append(
-      ("authors", 1.0, f"{virtual:.4f}", accounting.VIRTUAL_CLIENT_UNIT)
+      ("authors", 1.0, f"{virtual:.4f}", report_lib.VIRTUAL_CLIENT_UNIT)
     )
   lines += ["", *readings(*rows), "", wrapped(report.statement)]
   lines += listed("Not covered", report.not_covered)

@@ -16,9 +16,9 @@ import json
 import pathlib
 from typing import Any
 
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import utility_plots
-from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -63,7 +63,7 @@ class Run:
   mechanism: str
   noise_multiplier: float
   strategy: strategy_lib.Strategy | None
-  participation: accounting.Participation
+  participation: participation_lib.Participation
   rounds: int
   epsilon: float
   recall: float

@@ -26,15 +26,13 @@ from tasks import registry as task_registry
 from tasks import task as task_lib
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism as mechanism_lib
-from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.privacy import trace_check
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
@@ -56,7 +54,7 @@ class Experiment:
     task: Data and classes.
     create_backbone: Makes a fresh backbone.
     build_process: Builds the learning process; slow, hence deferred.
-    sampler: Draws the virtual clients of a round.
+    participation: Draws the virtual clients of a round.
     mechanism: Aggregator and what it costs.
     delta: At which epsilon is stated.
     extrapolated_num_users: Population to extrapolate the cost to, 0 for none.
@@ -69,7 +67,7 @@ class Experiment:
   task: task_lib.Task
   create_backbone: Callable[[], tf.keras.Model]
   build_process: Callable[[], tff.learning.templates.LearningProcess]
-  sampler: participation.Sampler
+  participation: participation_lib.Participation
   mechanism: mechanism_lib.Mechanism
   delta: float
   extrapolated_num_users: int = 0
@@ -117,10 +115,8 @@ def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
 
 def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
   """Creates the empty ledger of a run."""
-  claim = accounting.Participation.of_sampler(
-    experiment.sampler, rounds=training_flags.ROUNDS.value
-  )
-  accountants = accounting.supported_accountants(claim)
+  claim = experiment.participation
+  accountants = claim.accountants
   if (
     experiment.mechanism.noise_multiplier < _SMALLEST_NOISE_FOR_PLD
     or "gaussian" in accountants
@@ -234,7 +230,8 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     process,
     runtime=runtime,
     users=task.train_users,
-    sampler=experiment.sampler,
+    participation=experiment.participation,
+    seed=training_flags.SEED.value,
     round_event=experiment.mechanism.round_event,
     ledger=ledger,
     trace=trace,
@@ -331,7 +328,10 @@ def _report(
   try:
     with participation_trace.TraceReader(path) as trace:
       return ledger.report(trace)
-  except (participation_trace.TraceError, trace_check.ClaimError) as error:
+  except (
+    participation_trace.TraceError,
+    participation_lib.ClaimError,
+  ) as error:
     raise command_line.UsageError(f"no epsilon is reported: {error}") from error
 
 

@@ -26,8 +26,8 @@ import tqdm
 
 from experiments import command_line
 from experiments import search_space as search_space_lib
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.evaluation import verification
-from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import run_directory
@@ -106,7 +106,7 @@ class _Cost:
 
   event: dp_accounting.DpEvent
   rounds: int
-  participation: accounting.Participation
+  participation: participation_lib.Participation
   delta: float
 
 

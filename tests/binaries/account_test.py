@@ -12,6 +12,7 @@ import pytest
 
 from experiments import account_run
 from tff_fedemb.data import participation_trace
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 
@@ -445,7 +446,7 @@ def test_help_tells_of_the_commands():
   assert "--users_per_client" in process.stdout
 
 
-_RUN_CLAIM = planning.create_participation(
+_RUN_CLAIM = participations.create_participation(
   "min_separation", num_users=100, users_per_round=10, users_per_client=2
 )
 _RUN_PLAN = planning.Plan("tree", _RUN_CLAIM, 30, 6.0, 1e-3)
@@ -585,7 +586,7 @@ def test_extrapolation_of_a_run(account, tmp_path):
 
 
 def test_pld_alone_is_refused_for_a_run_where_it_would_take_minutes(tmp_path):
-  claim = planning.create_participation(
+  claim = participations.create_participation(
     "poisson", num_users=100, users_per_round=10
   )
   ledger = ledger_lib.Ledger(claim, delta=1e-3)

@@ -14,7 +14,7 @@ import sys
 import pytest
 
 from experiments import smoke
-from tff_fedemb.data import participation
+from tff_fedemb.data.participation import registry as participations
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _FLAGFILES = pathlib.Path("binaries/flagfiles")
@@ -226,16 +226,15 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
   values = parsed[f"{task}_{algorithm}{size}"]
   num_users = (_NUM_SMOKE_USERS if size else _NUM_USERS)[task]
   clients = values["clients_per_round"]
-  sampler = participation.create_sampler(
+  claim = participations.create_participation(
     values["participation"],
     num_users=num_users,
-    clients_per_round=clients,
+    users_per_round=clients * values["users_per_client"],
     users_per_client=values["users_per_client"],
-    seed=1,
     min_separation=values["min_separation"],
-    regroup_clients=values["regroup_clients"],
+    regroup_clients=None if values["regroup_clients"] else False,
   )
-  sizes = [len(client) for client in sampler.sample(0)]
+  sizes = [len(client) for client in claim.sample(0, seed=1)]
   assert len(sizes) == clients
   # Those of a pass over all users share them out evenly.
   smallest = values["users_per_client"] // (2 if algorithm == "ftrl" else 1)

@@ -7,9 +7,10 @@ import time
 import pytest
 
 from tests.data import traces
-from tff_fedemb.data import participation
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
+from tff_fedemb.data.participation import min_separation
+from tff_fedemb.data.participation import registry as participations
 
 
 def _derive(num_users, rounds):
@@ -83,14 +84,13 @@ def _agree(observed, derived):
 def test_observations_agree_with_their_definitions(
   tmp_path, name, num_users, clients_per_round, users_per_client, seed
 ):
-  sampler = participation.create_sampler(
+  claim = participations.create_participation(
     name,
     num_users=num_users,
-    clients_per_round=clients_per_round,
+    users_per_round=clients_per_round * users_per_client,
     users_per_client=users_per_client,
-    seed=seed,
   )
-  rounds = [sampler.sample(r) for r in range(40)]
+  rounds = [claim.sample(r, seed=seed) for r in range(40)]
   path = tmp_path / "trace"
   traces.write(path, num_users, rounds)
   _agree(participation_check.observe(path), _derive(num_users, rounds))
@@ -155,12 +155,12 @@ def test_rounds_that_are_not_there_are_named(tmp_path, trace):
 @pytest.mark.slow
 def test_the_trace_of_a_large_run_is_small(tmp_path):
   """800 rounds of 131,072 of 10 million users, as the paper's table has it."""
-  sampler = participation.MinSeparationSampler(10_000_000, 64 * 64, 32)
+  claim = min_separation.MinSeparation(10_000_000, 131_072, users_per_client=32)
   path = tmp_path / "trace"
   writing = 0.0
-  with participation_trace.TraceWriter(path, sampler.num_users) as writer:
+  with participation_trace.TraceWriter(path, claim.num_users) as writer:
     for r in range(800):
-      clients = sampler.sample(r)
+      clients = claim.sample(r, seed=0)
       start = time.perf_counter()
       writer.record(r, clients)
       writing += time.perf_counter() - start

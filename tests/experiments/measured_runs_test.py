@@ -7,13 +7,12 @@ import dp_accounting
 import pytest
 
 from experiments import measured_runs
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
-MIN_SEPARATION = accounting.Participation(
-  accounting.ParticipationKind.MIN_SEPARATION,
+MIN_SEPARATION = min_separation.MinSeparation(
   num_users=100,
   users_per_round=10,
   min_separation=10,

@@ -16,15 +16,13 @@ from experiments import command_line
 from experiments import search_space
 from experiments import tuning_output
 from experiments import tuning_run
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import run_directory
 
 _ROUNDS = 5
-_PARTICIPATION = accounting.Participation(
-  accounting.ParticipationKind.FIXED_SIZE, 1_000, 20, 2
-)
+_PARTICIPATION = fixed_size.FixedSize(1_000, 20, users_per_client=2)
 
 # Leaves what a training run leaves. Its recall is its server learning rate; a
 # rate of 7 diverges after two rounds, 8 fails and 9 trains with less noise; one

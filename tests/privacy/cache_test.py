@@ -7,6 +7,7 @@ import pathlib
 
 import pytest
 
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import planning
 
@@ -111,7 +112,7 @@ def test_writers_at_the_same_time(tmp_path):
 def test_reports_from_the_cache_are_the_same(tmp_path):
   plan = planning.Plan(
     "blt",
-    planning.create_participation(
+    participations.create_participation(
       "min_separation", num_users=1_000, users_per_round=50
     ),
     rounds=100,

@@ -6,11 +6,12 @@ import json
 import dp_accounting
 import pytest
 
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import report as report_lib
 
 
 def _plan(
@@ -27,7 +28,7 @@ def _plan(
 ):
   return planning.Plan(
     mechanism,
-    planning.create_participation(
+    participations.create_participation(
       kind,
       num_users=num_users,
       users_per_round=users_per_round,
@@ -336,5 +337,5 @@ def test_json_names_both_readings():
   assert values["user_level"]["plan"]["noise_multiplier"] == (
     found.user_level.value
   )
-  assert values["authors"]["protects"] == accounting.VIRTUAL_CLIENT_UNIT
+  assert values["authors"]["protects"] == report_lib.VIRTUAL_CLIENT_UNIT
   assert values["report"]["statement"]

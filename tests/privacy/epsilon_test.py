@@ -8,7 +8,9 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import min_separation
+from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
@@ -18,20 +20,14 @@ _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
 
 
 def _poisson(num_users=1_000, users_per_round=10.0, users_per_client=1):
-  return accounting.Participation(
-    accounting.ParticipationKind.POISSON,
-    num_users,
-    users_per_round,
-    users_per_client,
+  return poisson.Poisson(
+    num_users, users_per_round, users_per_client=users_per_client
   )
 
 
 def _fixed_size(num_users=1_000, users_per_round=10, users_per_client=1):
-  return accounting.Participation(
-    accounting.ParticipationKind.FIXED_SIZE,
-    num_users,
-    users_per_round,
-    users_per_client,
+  return fixed_size.FixedSize(
+    num_users, users_per_round, users_per_client=users_per_client
   )
 
 
@@ -65,7 +61,7 @@ def test_one_round_without_noise_decides(event, participation):
   epsilons = epsilon_lib.epsilon_by_accountant(
     [(_GAUSSIAN, 5), (event, 1)], participation, 1e-5
   )
-  assert set(epsilons) == set(accounting.supported_accountants(participation))
+  assert set(epsilons) == set(participation.accountants)
   assert all(epsilon == math.inf for epsilon in epsilons.values())
 
 
@@ -86,7 +82,7 @@ def test_replace_one_does_not_double_by_itself():
 
 def test_pld_is_refused_for_fixed_size():
   event = composition.round_event(_GAUSSIAN, _fixed_size())
-  with pytest.raises(ValueError, match="fixed-size"):
+  with pytest.raises(ValueError, match="without replacement"):
     epsilon_lib.epsilon_of(
       [(event, 1)], 1e-5, accountant="pld", neighboring_relation=_REPLACE
     )
@@ -136,9 +132,7 @@ def test_a_divergence_lost_in_rounding_is_refused():
 @pytest.mark.parametrize("accountant", ["rdp", "gaussian"])
 @pytest.mark.parametrize("noise_multiplier", [1e-6, 1e6])
 def test_the_limits_of_noise_have_an_epsilon(accountant, noise_multiplier):
-  claim = accounting.Participation(
-    accounting.ParticipationKind.MIN_SEPARATION, 10, 1, min_separation=1
-  )
+  claim = min_separation.MinSeparation(10, 1, min_separation=1)
   epsilon = _epsilon(claim, noise_multiplier, 10**9, accountant)
   assert 0 < epsilon < math.inf
 

@@ -6,15 +6,13 @@ import math
 
 import pytest
 
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import extrapolation
+from tff_fedemb.privacy import report as report_lib
 
-_FIXED_SIZE = accounting.Participation(
-  accounting.ParticipationKind.FIXED_SIZE, 10_000, 64 * 32, 32
-)
-_POISSON = accounting.Participation(
-  accounting.ParticipationKind.POISSON, 10_000, 2_048.0
-)
+_FIXED_SIZE = fixed_size.FixedSize(10_000, 64 * 32, users_per_client=32)
+_POISSON = poisson.Poisson(10_000, 2_048.0)
 
 
 @functools.cache  # Tests share what takes a second.
@@ -52,9 +50,7 @@ def test_published_figures(noise_multiplier, published):
 def test_the_readings_are_the_ledgers_accounting():
   result = _published_setting(0.02)
   assert (
-    accounting.Participation(
-      accounting.ParticipationKind.FIXED_SIZE, 10_000_000, 131_072, 32
-    )
+    fixed_size.FixedSize(10_000_000, 131_072, users_per_client=32)
     == result.participation
   )
   doubled = _published_setting(0.04)
@@ -87,7 +83,7 @@ def test_a_factor_of_one_changes_the_population_only():
 
 
 def test_pld_stands_in_where_rdp_loses_its_digits():
-  few = accounting.Participation(accounting.ParticipationKind.POISSON, 100, 1.0)
+  few = poisson.Poisson(100, 1.0)
   result = extrapolation.extrapolate(
     rounds=10,
     noise_multiplier=1_000.0,
@@ -120,7 +116,7 @@ def test_json_names_both_readings():
   assert values["is_extrapolation"] is True
   assert values["user_level"]["epsilon"] == "inf"
   assert values["authors"]["epsilon"] == "inf"
-  assert values["authors"]["protects"] == accounting.VIRTUAL_CLIENT_UNIT
+  assert values["authors"]["protects"] == report_lib.VIRTUAL_CLIENT_UNIT
   assert values["participation"]["kind"] == "fixed_size"
   # 1e-7 for ten million users: the published setting deserves the remark.
   assert any("delta" in text for text in values["assumptions"])

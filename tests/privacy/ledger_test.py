@@ -7,7 +7,8 @@ import math
 import dp_accounting
 import pytest
 
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 
@@ -15,15 +16,9 @@ _ONE = dp_accounting.GaussianDpEvent(1.0)
 _TWO = dp_accounting.GaussianDpEvent(2.0)
 _FOUR = dp_accounting.GaussianDpEvent(4.0)
 _NOISELESS = dp_accounting.NonPrivateDpEvent()
-_POISSON = accounting.Participation(
-  accounting.ParticipationKind.POISSON, 1_000, 10.0
-)
-_POISSON_GROUPS = accounting.Participation(
-  accounting.ParticipationKind.POISSON, 1_000, 10.0, 2
-)
-_FIXED_SIZE = accounting.Participation(
-  accounting.ParticipationKind.FIXED_SIZE, 1_000, 10
-)
+_POISSON = poisson.Poisson(1_000, 10.0)
+_POISSON_GROUPS = poisson.Poisson(1_000, 10.0, users_per_client=2)
+_FIXED_SIZE = fixed_size.FixedSize(1_000, 10)
 
 
 def _ledger(*events, participation=_POISSON, delta=1e-5, accountants=None):

@@ -5,6 +5,7 @@ import math
 import dp_accounting
 import pytest
 
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
@@ -19,7 +20,7 @@ _AUTHORS = {
 def _plan(mechanism="gaussian", kind="fixed_size", **options):
   return planning.Plan(
     mechanism,
-    planning.create_participation(kind, **_AUTHORS),
+    participations.create_participation(kind, **_AUTHORS),
     **{
       "rounds": 800,
       "noise_multiplier": 1.28,
@@ -118,15 +119,17 @@ def test_plans_that_are_none(mechanism, options, message):
   ("kind", "users", "message"),
   [
     ("all", 10, "participation must be one of .* found 'all'"),
-    ("poisson", 0.0, "users_per_round must be a positive finite number"),
-    ("min_separation", math.nan, "users_per_round must be a positive"),
+    ("poisson", 0.0, "users_per_round must be positive"),
+    ("min_separation", math.nan, "users_per_round must be positive"),
     ("fixed_size", 10.5, "users_per_round must be an integer"),
     ("min_separation", 101, "users_per_round must be at least"),
   ],
 )
 def test_participation_that_is_none(kind, users, message):
   with pytest.raises(ValueError, match=message):
-    planning.create_participation(kind, num_users=100, users_per_round=users)
+    participations.create_participation(
+      kind, num_users=100, users_per_round=users
+    )
 
 
 def test_pld_is_refused_where_it_would_take_minutes():
@@ -155,7 +158,7 @@ def test_rounds_of_one_mechanism():
 def test_extrapolation_is_that_of_the_authors():
   simulated = planning.Plan(
     "gaussian",
-    planning.create_participation(
+    participations.create_participation(
       "fixed_size",
       num_users=110_000,
       users_per_round=2_048,

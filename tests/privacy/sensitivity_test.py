@@ -1,6 +1,6 @@
-"""What one user can change, measured: sampler, grouping, clipping and sum.
+"""What one user can change, measured: draw, grouping, clipping and sum.
 
-Two populations that differ in one user go through the same sampler and the same
+Two populations that differ in one user go through the same draw and the same
 virtual clients; a virtual client's update is the sum of its users' vectors. The
 clipped sums of a round may then differ by the sensitivity that is accounted
 for, and no more, and there are users who change that much.
@@ -14,8 +14,9 @@ import pytest
 
 from tests.aggregators import noise_theory
 from tests.aggregators import released
-from tff_fedemb.data import participation as samplers
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import min_separation as min_separation_lib
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt
@@ -29,7 +30,7 @@ _CLIENTS_PER_ROUND = 5
 _ROUNDS = 16
 _CASES = [
   (name, users_per_client)
-  for name in sorted(samplers.SAMPLERS)
+  for name in sorted(participations.PARTICIPATIONS)
   for users_per_client in (1, 4)
 ]
 
@@ -48,39 +49,43 @@ def _clipped_sum(clients, vectors, clip_norm=_CLIP_NORM):
   return total
 
 
-def _create_sampler(name, users_per_client, seed):
-  return samplers.create_sampler(
+def _create(name, users_per_client):
+  return participations.create_participation(
     name,
     num_users=_NUM_USERS,
-    clients_per_round=_CLIENTS_PER_ROUND,
+    users_per_round=_CLIENTS_PER_ROUND * users_per_client,
     users_per_client=users_per_client,
-    seed=seed,
   )
 
 
 @dataclasses.dataclass(frozen=True)
 class _Neighbors:
-  """Two populations under one sampler, that differ in one user.
+  """Two populations that differ in one user.
 
   Attributes:
-    sampler: Of the first population.
+    claim: How the first population takes part.
+    seed: Of all rounds.
     user: The slot in which they differ.
     vectors: Of the first population, [users, dimension].
     other_vector: Of the user in the second, None if there is none.
   """
 
-  sampler: samplers.Sampler
+  claim: participation_lib.Participation
+  seed: int
   user: int
   vectors: np.ndarray
   other_vector: np.ndarray | None
 
   def clients(self, round_num: int) -> tuple[list, list]:
     """Virtual clients of both populations in a round."""
-    first = self.sampler.sample(round_num)
-    if isinstance(self.sampler, samplers.PoissonSampler):
+    first = self.claim.sample(round_num, seed=self.seed)
+    if self.claim.name == "poisson":
+      fewer = self.claim.num_users - 1
       second = dataclasses.replace(
-        self.sampler, num_users=self.sampler.num_users - 1
-      ).sample(round_num)
+        self.claim,
+        num_users=fewer,
+        users_per_round=fewer * self.claim.sampling_probability,
+      ).sample(round_num, seed=self.seed)
     elif self.other_vector is not None:
       second = first
     else:
@@ -122,18 +127,18 @@ def _at_random(generator, num_users, user):
 
 def _draw_neighbors(name, users_per_client, seed, draw_vectors):
   generator = np.random.default_rng([seed, users_per_client])
-  sampler = _create_sampler(name, users_per_client, seed)
+  claim = _create(name, users_per_client)
   if name == "poisson":
     # By symmetry it may be the last user.
-    user = sampler.num_users - 1
+    user = claim.num_users - 1
   else:
-    user = int(generator.integers(sampler.num_users))
-  vectors = draw_vectors(generator, sampler.num_users, user)
+    user = int(generator.integers(claim.num_users))
+  vectors = draw_vectors(generator, claim.num_users, user)
   if name == "fixed_size":
     # Whoever comes in is like the user who goes, but the other way around.
     scale = generator.uniform(0.5, 2.0)
-    return _Neighbors(sampler, user, vectors, -scale * vectors[user])
-  return _Neighbors(sampler, user, vectors, None)
+    return _Neighbors(claim, seed, user, vectors, -scale * vectors[user])
+  return _Neighbors(claim, seed, user, vectors, None)
 
 
 def _trials(name, users_per_client, num_seeds) -> Iterator[_Neighbors]:
@@ -142,11 +147,8 @@ def _trials(name, users_per_client, num_seeds) -> Iterator[_Neighbors]:
       yield _draw_neighbors(name, users_per_client, seed, draw_vectors)
 
 
-def _sensitivity(sampler):
-  return (
-    accounting.Participation.of_sampler(sampler).sensitivity_in_clip_norms
-    * _CLIP_NORM
-  )
+def _sensitivity(claim):
+  return claim.sensitivity_in_clip_norms * _CLIP_NORM
 
 
 @pytest.fixture(name="aggregation", scope="module")
@@ -163,8 +165,7 @@ def _aggregation():
 
 def test_sensitivities_are_those_of_the_table():
   assert {
-    case: _sensitivity(_create_sampler(*case, seed=0)) / _CLIP_NORM
-    for case in _CASES
+    case: _sensitivity(_create(*case)) / _CLIP_NORM for case in _CASES
   } == {
     ("fixed_size", 1): 2.0,
     ("fixed_size", 4): 2.0,
@@ -188,7 +189,7 @@ def test_one_user_changes_a_round_by_the_sensitivity(name, users_per_client):
       else:
         # Nobody else is moved, in any round.
         assert move == 0.0
-  delta = _sensitivity(_create_sampler(name, users_per_client, 0))
+  delta = _sensitivity(_create(name, users_per_client))
   assert present > 20
   assert max(moves) <= delta * (1.0 + 1e-9)
   assert max(moves) >= 0.99 * delta
@@ -211,7 +212,7 @@ def test_nobody_else_changes_their_virtual_client(name, users_per_client):
 
 @pytest.mark.parametrize(("name", "users_per_client"), _CASES)
 def test_aggregator_is_as_sensitive(aggregation, name, users_per_client):
-  delta = _sensitivity(_create_sampler(name, users_per_client, 0))
+  delta = _sensitivity(_create(name, users_per_client))
   moves = []
   for neighbors in _trials(name, users_per_client, 8):
     for round_num in range(2):
@@ -281,17 +282,16 @@ def _absent_users(users_per_client, min_separation, seed, draw_vectors):
   """Every user in turn, absent from a run with a minimum separation."""
   # Five rounds in a pass.
   num_users = 5 * 2 * users_per_client
-  sampler = samplers.MinSeparationSampler(
-    num_users=num_users,
-    clients_per_round=2,
+  claim = min_separation_lib.MinSeparation(
+    num_users,
+    2 * users_per_client,
     users_per_client=users_per_client,
-    seed=seed,
     min_separation=min_separation,
   )
   generator = np.random.default_rng(seed)
   for user in range(num_users):
     yield _Neighbors(
-      sampler, user, draw_vectors(generator, num_users, user), None
+      claim, seed, user, draw_vectors(generator, num_users, user), None
     )
 
 
@@ -312,19 +312,18 @@ def test_one_user_changes_a_run_by_the_sensitivity(
           [neighbors.difference(t) for t in range(_ROUNDS)]
         )
         moves.append(np.linalg.norm(matrix @ differences))
-  sampler = neighbors.sampler
-  delta = _sensitivity(sampler) * strategy.sensitivity(
+  claim = neighbors.claim
+  delta = _sensitivity(claim) * strategy.sensitivity(
     _ROUNDS, min_separation=min_separation
   )
   assert max(moves) <= delta * (1.0 + 1e-9)
   # What is accounted for is just that.
-  participation = accounting.Participation.of_sampler(sampler)
   ((event, count),) = composition.composed_events(
     [(strategy_lib.CorrelatedGaussianDpEvent(3.0, strategy), _ROUNDS)],
-    participation,
+    claim,
   )
   assert count == 1
   assert event.noise_multiplier == pytest.approx(3.0 * _CLIP_NORM / delta)
-  if min_separation == sampler.rounds_per_pass:
+  if min_separation == claim.rounds_per_pass:
     # The users who come as often as the separation allows.
     assert max(moves) >= 0.99 * delta

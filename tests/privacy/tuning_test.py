@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import min_separation
+from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -28,20 +30,16 @@ _DRAWS = 4_000
 
 
 def _poisson(users_per_client=1):
-  return accounting.Participation(
-    accounting.ParticipationKind.POISSON, 100_000, 100.0, users_per_client
-  )
+  return poisson.Poisson(100_000, 100.0, users_per_client=users_per_client)
 
 
 def _fixed_size():
-  return accounting.Participation(
-    accounting.ParticipationKind.FIXED_SIZE, 100_000, 100, 4
-  )
+  return fixed_size.FixedSize(100_000, 100, users_per_client=4)
 
 
 def _min_separation():
-  return accounting.Participation(
-    accounting.ParticipationKind.MIN_SEPARATION, 1_000, 100, 2, 10
+  return min_separation.MinSeparation(
+    1_000, 100, users_per_client=2, min_separation=10
   )
 
 
@@ -163,8 +161,8 @@ def test_geometric_epsilon_by_the_theorem():
   with minimum separation 1 nothing else is left of the accounting. Replacing
   one of k > 1 users doubles the sensitivity: rho = 1 / 2.
   """
-  participation = accounting.Participation(
-    accounting.ParticipationKind.MIN_SEPARATION, 10, 10, 2, 1
+  participation = min_separation.MinSeparation(
+    10, 10, users_per_client=2, min_separation=1
   )
   counts = [(dp_accounting.GaussianDpEvent(4.0), 4)]
   mean, rho, delta = 10.0, 0.5, 1e-5
@@ -204,8 +202,8 @@ def test_more_trials_cost_more_and_none_cost_less_than_one(shape):
 
 
 def test_best_of_ten_costs_far_less_than_releasing_ten():
-  whole_schedule = accounting.Participation(
-    accounting.ParticipationKind.MIN_SEPARATION, 10, 10, 1, 1
+  whole_schedule = min_separation.MinSeparation(
+    10, 10, users_per_client=1, min_separation=1
   )
 
   def counts(rounds):
@@ -242,8 +240,8 @@ def test_correlated_noise_is_one_gaussian_mechanism():
   )
   selection = tuning.RepeatAndSelect(10)
   # One round of a mechanism that is in the schedule once, at half the noise.
-  once = accounting.Participation(
-    accounting.ParticipationKind.MIN_SEPARATION, 1_000, 100, 2, 10, 1
+  once = min_separation.MinSeparation(
+    1_000, 100, users_per_client=2, min_separation=10, max_participations=1
   )
   assert selection.epsilon(
     [(event, 40)], participation, _DELTA

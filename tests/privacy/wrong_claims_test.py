@@ -11,14 +11,13 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tff_fedemb.data import participation as sampling
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.privacy import trace_check
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
@@ -30,7 +29,7 @@ _ROUNDS = 40
 
 
 def _claim(kind, **options):
-  return planning.create_participation(
+  return participations.create_participation(
     kind,
     **{
       "num_users": _NUM_USERS,
@@ -41,16 +40,9 @@ def _claim(kind, **options):
 
 
 def _sampled(kind, **options):
-  """What a sampler draws, round by round."""
-  sampler = sampling.create_sampler(
-    kind,
-    num_users=_NUM_USERS,
-    clients_per_round=_USERS_PER_ROUND,
-    users_per_client=1,
-    seed=5,
-    **options,
-  )
-  return [sampler.sample(number) for number in range(_ROUNDS)]
+  """What is drawn, round by round."""
+  claim = _claim(kind, **options)
+  return [claim.sample(number, seed=5) for number in range(_ROUNDS)]
 
 
 def _alone(slots):
@@ -72,7 +64,7 @@ def _report(claim, rounds, path, *, num_users=_NUM_USERS, num_recorded=None):
 
 
 def _check_refused(claim, rounds, path, *messages, **options):
-  with pytest.raises(trace_check.ClaimError) as caught:
+  with pytest.raises(participation_lib.ClaimError) as caught:
     _report(claim, rounds, path, **options)
   for message in messages:
     assert message in str(caught.value)
@@ -96,33 +88,25 @@ def test_honest_runs_are_not_refused(
 ):
   # Of 15 x 40 traces, each refused with a probability of about 1e-11 at most.
   for seed in range(40):
-    sampler = sampling.create_sampler(
+    claim = _claim(
       kind,
       num_users=num_users,
-      clients_per_round=clients,
+      users_per_round=clients * users_per_client,
       users_per_client=users_per_client,
-      seed=seed,
     )
     check = participation_check.ParticipationCheck(num_users)
     for number in range(1 + seed):
-      rounds = sampler.sample(number)
+      rounds = claim.sample(number, seed=seed)
       slots = np.sort(np.concatenate([np.empty(0, np.int64), *rounds]))
       check.look_at(number, len(rounds), slots)
-    trace_check.check(
-      accounting.Participation.of_sampler(sampler),
-      check.observed,
-      rounds=1 + seed,
-    )
+    claim.check_trace(check.observed, rounds=1 + seed)
 
 
 @pytest.mark.parametrize("kind", ["poisson", "fixed_size", "min_separation"])
 def test_groups_under_a_claim_of_users_on_their_own(kind, tmp_path):
-  sampler = sampling.create_sampler(
-    kind, num_users=_NUM_USERS, clients_per_round=5, users_per_client=10
-  )
   _check_refused(
     _claim(kind),
-    [sampler.sample(number) for number in range(_ROUNDS)],
+    _sampled(kind, users_per_client=10),
     tmp_path / "trace",
     "virtual clients of one user were assumed",
     "the trace has virtual clients of several",
@@ -143,10 +127,10 @@ def test_more_virtual_clients_than_claimed(tmp_path):
   ("kind", "num_users"), [("fixed_size", 1_000), ("poisson", 1_007)]
 )
 def test_passes_under_a_claim_of_sampling(kind, num_users, tmp_path):
-  sampler = sampling.MinSeparationSampler(num_users, _USERS_PER_ROUND, seed=1)
+  passes = _claim("min_separation", num_users=num_users)
   _check_refused(
     _claim(kind, num_users=num_users),
-    [sampler.sample(number) for number in range(200)],
+    [passes.sample(number, seed=1) for number in range(200)],
     tmp_path / "trace",
     f"{kind} participation was assumed, in which two consecutive rounds have",
     "they have 0 to 0: its users were not drawn independently for every",
@@ -357,8 +341,8 @@ def test_a_separation_that_the_population_does_not_permit():
 def test_a_bound_that_sampling_does_not_keep(kind, bound):
   with pytest.raises(
     ValueError,
-    match=f"{bound} must not be given with {kind} participation, where "
-    "nothing keeps a user from taking part more often, found 5",
+    match=f"{bound} must not be given with participation {kind}, which has no "
+    "use for it, found 5",
   ):
     _claim(kind, **{bound: 5})
 
@@ -388,13 +372,8 @@ def test_other_correlated_noise_in_the_middle_of_a_run():
 @pytest.mark.parametrize("kind", ["poisson", "fixed_size", "min_separation"])
 def test_half_the_sensitivity_of_virtual_clients(kind):
   claim = _claim(kind, users_per_client=2)
-  with pytest.raises(TypeError, match="sensitivity_in_clip_norms"):
-    accounting.Participation(
-      kind=claim.kind,
-      num_users=_NUM_USERS,
-      users_per_round=_USERS_PER_ROUND,
-      sensitivity_in_clip_norms=1.0,
-    )
+  with pytest.raises(ValueError, match="sensitivity_in_clip_norms must not"):
+    _claim(kind, sensitivity_in_clip_norms=1.0)
   report = planning.create_report(
     planning.Plan("gaussian", claim, 40, 4.0, 1e-5, accountants=("rdp",))
   )

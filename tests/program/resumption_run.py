@@ -18,10 +18,9 @@ from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import min_separation as min_separation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
@@ -30,6 +29,7 @@ from tff_fedemb.runtime import worker_process
 
 ROUNDS = 60
 NUM_USERS = 40
+SEED = 3
 CLIENTS_PER_ROUND = 8
 MIN_SEPARATION = 5
 DIM = 50
@@ -50,11 +50,9 @@ def create_mechanism(aggregator: str) -> mechanism_lib.Mechanism:
   return config.create(mechanism_lib.Schedule(ROUNDS, MIN_SEPARATION))
 
 
-def create_sampler() -> participation.Sampler:
+def create_participation() -> min_separation_lib.MinSeparation:
   """Eight of forty users a round."""
-  return participation.MinSeparationSampler(
-    NUM_USERS, CLIENTS_PER_ROUND, seed=3
-  )
+  return min_separation_lib.MinSeparation(NUM_USERS, CLIENTS_PER_ROUND)
 
 
 def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
@@ -98,9 +96,7 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
 
 
 def _create_ledger() -> ledger_lib.Ledger:
-  return ledger_lib.Ledger(
-    accounting.Participation.of_sampler(create_sampler()), delta=1e-3
-  )
+  return ledger_lib.Ledger(create_participation(), delta=1e-3)
 
 
 def main(directory: pathlib.Path, aggregator: str) -> None:
@@ -129,7 +125,8 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
       _build_process(aggregator),
       runtime=runtime,
       users=population.Population(NUM_USERS),
-      sampler=create_sampler(),
+      participation=create_participation(),
+      seed=SEED,
       round_event=create_mechanism(aggregator).round_event,
       ledger=_create_ledger(),
       trace=participation_trace.TraceWriter(directory / "trace", NUM_USERS),

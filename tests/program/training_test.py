@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
@@ -67,8 +66,7 @@ class _Sums(base.Runtime):
 
 
 def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
-  claim = accounting.Participation(
-    accounting.ParticipationKind.FIXED_SIZE,
+  claim = fixed_size.FixedSize(
     num_users=num_users,
     users_per_round=6,
     users_per_client=2,
@@ -77,7 +75,8 @@ def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
     process=None,
     runtime=runtime,
     users=population.Population(_NUM_USERS),
-    sampler=participation.FixedSizeSampler(_NUM_USERS, 3, 2, seed=8),
+    participation=fixed_size.FixedSize(_NUM_USERS, 6, users_per_client=2),
+    seed=8,
     round_event=dp_accounting.GaussianDpEvent(2.0),
     ledger=ledger_lib.Ledger(claim, delta=1e-3),
     trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),

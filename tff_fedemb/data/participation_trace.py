@@ -28,6 +28,8 @@ import zlib
 
 import numpy as np
 
+from tff_fedemb import errors
+
 _MAGIC = b"FEMBWHO\n"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIQ")
@@ -37,7 +39,7 @@ _HEADER_SIZE = _HEADER.size + _CRC.size
 _RECORD_SIZE = _RECORD.size + _CRC.size
 
 
-class TraceError(ValueError):
+class TraceError(errors.DataError):
   """A trace is missing, damaged, or says something else than it should."""
 
 

@@ -7,8 +7,9 @@ target holds for what is found: it is the whole account's epsilon.
 import dataclasses
 from typing import Any
 
+import dp_accounting
+
 from tff_fedemb import checks
-from tff_fedemb.privacy import accounting
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -181,7 +182,7 @@ def calibrate(
     authors=(
       dataclasses.replace(user_level, name="authors")
       if user_level.sensitivity_in_clip_norms == 1
-      else solve("authors", accounting.VIRTUAL_CLIENT_UNIT, 1.0)
+      else solve("authors", report_lib.VIRTUAL_CLIENT_UNIT, 1.0)
     ),
     report=report_lib.create_report(
       [(user_level.plan.event, user_level.plan.rounds)],
@@ -220,7 +221,8 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
   claim = plan.participation
   if (
     solve_for == "users_per_round"
-    and claim.kind is accounting.ParticipationKind.FIXED_SIZE
+    and claim.neighboring_relation
+    is dp_accounting.NeighboringRelation.REPLACE_ONE
     and claim.users_per_round == claim.num_users
   ):
     assumptions.append(

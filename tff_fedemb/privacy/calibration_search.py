@@ -52,23 +52,17 @@ def with_value(
   """
   if solve_for == "noise_multiplier":
     return dataclasses.replace(plan, noise_multiplier=float(value))
+  num_users = plan.participation.num_users
   users = plan.participation.users_per_round
   noise_multiplier = plan.noise_multiplier
   if solve_for == "users_per_round":
     noise_multiplier *= value / users
-  participation = plan.participation
-  changed = {
-    "num_users": participation.num_users,
-    "users_per_round": users,
-  } | {solve_for: value}
   return dataclasses.replace(
     plan,
     noise_multiplier=noise_multiplier,
-    participation=planning.create_participation(
-      participation.kind.value,
-      users_per_client=participation.users_per_client,
-      max_participations=participation.max_participations,
-      **changed,
+    participation=plan.participation.resized(
+      num_users=value if solve_for == "num_users" else num_users,
+      users_per_round=value if solve_for == "users_per_round" else users,
     ),
   )
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import dp_accounting
 
 from tff_fedemb import checks
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 
 # A mechanism's event of one round, and the number of such rounds.
@@ -46,7 +46,7 @@ def merge_rounds(
 
 def round_event(
   mechanism_event: dp_accounting.DpEvent,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   *,
   sensitivity_in_clip_norms: float | None = None,
 ) -> dp_accounting.DpEvent:
@@ -75,7 +75,7 @@ def round_event(
   if not participation.is_sampled:
     raise ValueError(
       "participation must be sampled anew in every round, found "
-      f"{participation.kind.value}."
+      f"{participation.name}."
     )
   check_mechanism_event(mechanism_event, participation)
   if is_noiseless(mechanism_event):
@@ -90,7 +90,7 @@ def round_event(
 
 def check_mechanism_event(
   mechanism_event: dp_accounting.DpEvent,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
 ) -> None:
   """Refuses an event that cannot be accounted for.
 
@@ -110,7 +110,7 @@ def check_mechanism_event(
         "participation must be min_separation for the noise of strategy "
         f"{mechanism_event.strategy.name}, which is correlated over rounds: "
         "amplification by sampling assumes fresh noise in every round; "
-        f"found {participation.kind.value}."
+        f"found {participation.name}."
       )
   elif not isinstance(mechanism_event, dp_accounting.GaussianDpEvent):
     raise ValueError(
@@ -127,7 +127,7 @@ def is_noiseless(mechanism_event: dp_accounting.DpEvent) -> bool:
 
 
 def check_sensitivity(
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   sensitivity_in_clip_norms: float | None,
 ) -> float:
   """Returns the sensitivity of a round's sum, the participation's if None.
@@ -149,7 +149,7 @@ def check_sensitivity(
 
 def composed_events(
   mechanism_counts: RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   *,
   sensitivity_in_clip_norms: float | None = None,
 ) -> list[tuple[dp_accounting.DpEvent, int]]:
@@ -221,7 +221,7 @@ def composed_events(
 
 def _correlated(
   counts: RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   sensitivity: float,
 ) -> list[tuple[dp_accounting.DpEvent, int]]:
   if len({event for event, _ in counts}) > 1:
@@ -242,7 +242,7 @@ def _correlated(
 
 
 def strategy_sensitivity(
-  mechanism_counts: RoundCounts, participation: accounting.Participation
+  mechanism_counts: RoundCounts, participation: participation_lib.Participation
 ) -> float | None:
   """Sensitivity of the strategy over the run; None without correlated noise.
 

@@ -12,7 +12,7 @@ import math
 import dp_accounting
 
 from tff_fedemb import checks
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
@@ -49,13 +49,13 @@ def create_accountant(
     raise ValueError(
       f"accountant must be one of {sorted(_ACCOUNTANTS)}, found {name!r}."
     )
-  if name in accounting.accountants_of_relation(neighboring_relation):
-    return _ACCOUNTANTS[name](neighboring_relation=neighboring_relation)
-  raise ValueError(
-    f"accountant must support {neighboring_relation}, found {name!r}: "
-    "only rdp has an event for sampling without replacement (fixed-size "
-    "participation), and gaussian has none for any sampling."
-  )
+  replace = dp_accounting.NeighboringRelation.REPLACE_ONE
+  if neighboring_relation is replace and name != "rdp":
+    raise ValueError(
+      f"accountant must support {neighboring_relation}, found {name!r}: only "
+      "rdp has an event for sampling without replacement."
+    )
+  return _ACCOUNTANTS[name](neighboring_relation=neighboring_relation)
 
 
 def current_epsilon(
@@ -147,7 +147,7 @@ def epsilon_of(
 
 def epsilon_by_accountant(
   mechanism_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   delta: float,
   *,
   accountants: Sequence[str] | None = None,
@@ -172,7 +172,7 @@ def epsilon_by_accountant(
   Raises:
     ValueError: As `composition.composed_events` and `epsilon_of`.
   """
-  accountants = accounting.select_accountants(participation, accountants)
+  accountants = participation.select_accountants(accountants)
   counts = composition.composed_events(
     mechanism_counts,
     participation,
@@ -195,7 +195,7 @@ def epsilon_by_accountant(
 
 def check_pld(
   mechanism_counts: composition.RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   delta: float,
   *,
   accountants: Sequence[str],
@@ -236,7 +236,7 @@ def leading(epsilons: Mapping[str, float]) -> tuple[str, float]:
 
 def zcdp(
   mechanism_counts: composition.RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
 ) -> float | None:
   """Returns rho of zero-concentrated DP; None where sampling amplifies.
 

@@ -17,7 +17,8 @@ import math
 from typing import Any
 
 from tff_fedemb import checks
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report
@@ -83,9 +84,9 @@ class Extrapolation:
   delta: float
   cohort_factor: float
   simulated_noise_multiplier: float
-  simulated_participation: accounting.Participation
+  simulated_participation: participation_lib.Participation
   noise_multiplier: float
-  participation: accounting.Participation
+  participation: participation_lib.Participation
   neighboring_relation: str
   assumptions: tuple[str, ...]
   zcdp: float | None = None
@@ -96,8 +97,10 @@ class Extrapolation:
     return report.json_safe(
       dataclasses.asdict(self)
       | {
-        "simulated_participation": self.simulated_participation.to_json(),
-        "participation": self.participation.to_json(),
+        "simulated_participation": participations.to_json(
+          self.simulated_participation
+        ),
+        "participation": participations.to_json(self.participation),
       }
     )
 
@@ -130,7 +133,7 @@ def extrapolate(
   *,
   rounds: int,
   noise_multiplier: float,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   strategy: strategy_lib.Strategy | None = None,
   num_users: int = 10_000_000,
   cohort_factor: float = 64,
@@ -176,19 +179,9 @@ def extrapolate(
       "cohort_factor x users_per_round must be at most num_users "
       f"({num_users:,}), found {users_per_round:,}."
     )
-  if float(users_per_round).is_integer():
-    users_per_round = int(users_per_round)
-  larger = dataclasses.replace(
-    participation,
-    num_users=num_users,
-    users_per_round=users_per_round,
-    min_separation=(
-      None
-      if participation.is_sampled
-      else math.ceil(num_users / users_per_round)
-    ),
-    max_participations=None,
-  )
+  larger = participation.resized(
+    num_users=num_users, users_per_round=users_per_round
+  ).for_rounds(None)
   larger_noise_multiplier = float(cohort_factor * noise_multiplier)
   event = composition.mechanism_event(larger_noise_multiplier, strategy)
   counts = [(event, rounds)]
@@ -196,7 +189,7 @@ def extrapolate(
     counts,
     larger,
     delta,
-    accountants=accounting.select_accountants(larger, accountants),
+    accountants=larger.select_accountants(accountants),
   )
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
@@ -229,7 +222,7 @@ def extrapolate(
     authors=(
       dataclasses.replace(user_level, name="authors")
       if same
-      else read("authors", accounting.VIRTUAL_CLIENT_UNIT, 1.0)
+      else read("authors", report.VIRTUAL_CLIENT_UNIT, 1.0)
     ),
     rounds=rounds,
     delta=float(delta),
@@ -247,8 +240,8 @@ def extrapolate(
 
 
 def _assumptions(
-  simulated: accounting.Participation,
-  larger: accounting.Participation,
+  simulated: participation_lib.Participation,
+  larger: participation_lib.Participation,
   noise_multiplier: float,
   cohort_factor: float,
   delta: float,
@@ -275,7 +268,7 @@ def _assumptions(
     assumptions.append(
       "The authors' reading counts a change of one clip norm where one user "
       f"can cause {larger.sensitivity_in_clip_norms:g}; it "
-      f"{accounting.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
+      f"{report.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
       "published figures and guarantees nothing to a user."
     )
   if delta >= 1 / larger.num_users:

@@ -14,11 +14,11 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.privacy import trace_check
 from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
 
@@ -51,7 +51,7 @@ class Ledger:
 
   def __init__(
     self,
-    participation: accounting.Participation,
+    participation: participation_lib.Participation,
     *,
     delta: float,
     accountants: Sequence[str] | None = None,
@@ -70,13 +70,11 @@ class Ledger:
     checks.check_delta(delta)
     self._participation = participation
     self._delta = float(delta)
-    self._accountants = accounting.select_accountants(
-      participation, accountants
-    )
+    self._accountants = participation.select_accountants(accountants)
     self._history: list[_Run] = []
 
   @property
-  def participation(self) -> accounting.Participation:
+  def participation(self) -> participation_lib.Participation:
     """Who takes part in every round."""
     return self._participation
 
@@ -182,7 +180,7 @@ class Ledger:
       trace: Who took part. With it the report says that it was checked.
 
     Raises:
-      trace_check.ClaimError: If the trace shows something else than the
+      participation.ClaimError: If the trace shows something else than the
         participation that the ledger accounts for.
     """
     observed = None
@@ -190,7 +188,7 @@ class Ledger:
       observed = participation_check.observe(
         trace, rounds=min(self.rounds, trace.num_rounds)
       )
-      trace_check.check(self._participation, observed, rounds=self.rounds)
+      self._participation.check_trace(observed, rounds=self.rounds)
     return report_lib.create_report(
       composition.merge_rounds(self._history),
       self._participation,
@@ -205,7 +203,7 @@ class Ledger:
       {
         "format": _FORMAT,
         "version": _VERSION,
-        "participation": self._participation.to_json(),
+        "participation": participations.to_json(self._participation),
         "delta": self._delta,
         "accountants": self._accountants,
         "history": [
@@ -233,7 +231,7 @@ class Ledger:
         f"found {found}."
       )
     ledger = cls(
-      accounting.Participation.from_json(values["participation"]),
+      participations.from_json(values["participation"]),
       delta=values["delta"],
       accountants=values["accountants"],
     )

@@ -7,13 +7,13 @@ cost is computed by what accounts for the run itself, so the two cannot differ.
 from collections.abc import Callable
 import dataclasses
 import functools
-import math
 from typing import Any
 
 import dp_accounting
 
 from tff_fedemb import checks
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -30,55 +30,6 @@ def default_delta(num_users: int) -> float:
   """N^-1.1 rounded to one digit, and always below 1 / N."""
   rounded = float(f"{num_users**-1.1:.0e}")
   return rounded if rounded < 1.0 / num_users else 0.5 / num_users
-
-
-def create_participation(
-  kind: str,
-  *,
-  num_users: int,
-  users_per_round: float,
-  users_per_client: int = 1,
-  min_separation: int | None = None,
-  max_participations: int | None = None,
-) -> accounting.Participation:
-  """Returns who takes part, in whole passes unless told otherwise.
-
-  Args:
-    kind: 'poisson', 'fixed_size' or 'min_separation'.
-    num_users: As in `accounting.Participation`.
-    users_per_round: As in `accounting.Participation`; 32.0 may stand for 32.
-    users_per_client: As in `accounting.Participation`.
-    min_separation: As in `accounting.Participation`; for minimum separation,
-      the rounds of a pass over the population if None.
-    max_participations: As in `accounting.Participation`.
-
-  Raises:
-    ValueError: If a value is out of its range.
-  """
-  kinds = [known.value for known in accounting.ParticipationKind]
-  if kind not in kinds:
-    raise ValueError(f"participation must be one of {kinds}, found {kind!r}.")
-  if not checks.is_number(users_per_round) or users_per_round <= 0:
-    raise ValueError(
-      "users_per_round must be a positive finite number, found "
-      f"{users_per_round!r}."
-    )
-  if float(users_per_round).is_integer():
-    users_per_round = int(users_per_round)
-  kind = accounting.ParticipationKind(kind)
-  if (
-    kind is accounting.ParticipationKind.MIN_SEPARATION
-    and min_separation is None
-  ):
-    min_separation = max(math.ceil(num_users / users_per_round), 1)
-  return accounting.Participation(
-    kind,
-    num_users=num_users,
-    users_per_round=users_per_round,
-    users_per_client=users_per_client,
-    min_separation=min_separation,
-    max_participations=max_participations,
-  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +60,7 @@ class Plan:
   """
 
   mechanism: str
-  participation: accounting.Participation
+  participation: participation_lib.Participation
   rounds: int
   noise_multiplier: float
   delta: float
@@ -137,14 +88,12 @@ class Plan:
         f"participation must be min_separation with mechanism "
         f"{self.mechanism}, whose noise is correlated over rounds: "
         "amplification by sampling assumes fresh noise in every round; "
-        f"found {self.participation.kind.value}."
+        f"found {self.participation.name}."
       )
     checks.check_rounds(self.rounds, minimum=1)
     checks.check_noise_multiplier(self.noise_multiplier)
     checks.check_delta(self.delta)
-    accountants = accounting.select_accountants(
-      self.participation, self.accountants
-    )
+    accountants = self.participation.select_accountants(self.accountants)
     object.__setattr__(self, "accountants", accountants)
 
   @functools.cached_property
@@ -171,7 +120,7 @@ class Plan:
     """Returns what is planned as a dictionary that JSON can hold."""
     return {
       "mechanism": self.mechanism,
-      "participation": self.participation.to_json(),
+      "participation": participations.to_json(self.participation),
       "rounds": self.rounds,
       "noise_multiplier": self.noise_multiplier,
       "delta": self.delta,

@@ -13,7 +13,7 @@ import dataclasses
 import textwrap
 from typing import Any
 
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
 
@@ -129,7 +129,7 @@ def _compute(published: PublishedRow) -> Row:
       + (
         f"protects a user, {report.neighboring_relation}"
         if strict
-        else accounting.VIRTUAL_CLIENT_UNIT
+        else report_lib.VIRTUAL_CLIENT_UNIT
       )
     ),
     zcdp=report.zcdp,
@@ -145,7 +145,7 @@ def _report(
   return planning.create_report(
     planning.Plan(
       published.mechanism,
-      planning.create_participation(
+      participations.create_participation(
         participation,
         num_users=NUM_USERS,
         users_per_round=USERS_PER_ROUND,

@@ -13,10 +13,15 @@ import math
 from typing import Any
 
 from tff_fedemb.data import participation_check
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
+UNIT = "user"
+# Of the reading that counts one clip norm where a user can cause two.
+VIRTUAL_CLIENT_UNIT = (
+  "is not user-level: at best it is for a whole virtual client, zeroed out"
+)
 _RELEASED = "every round's model (all iterates)"
 _NOT_COVERED = (
   "training metrics: losses, norms, counts and evaluations on the users of "
@@ -62,7 +67,7 @@ class PrivacyReport:
     sensitivity_in_clip_norms: Change of a round's sum for one user.
     unit_is_virtual_client_epsilon: Epsilon if the sum changed by one clip norm
       only, for comparison: see
-      `accounting.VIRTUAL_CLIENT_UNIT`. Infinity if a round was
+      `VIRTUAL_CLIENT_UNIT`. Infinity if a round was
       not private, None where the two readings are the same.
     rounds: Number of rounds.
     noise_multiplier: Smallest of all rounds, before division by the
@@ -134,7 +139,7 @@ class PrivacyReport:
 
 def create_report(
   mechanism_counts: composition.RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   delta: float,
   *,
   accountants: Sequence[str] | None = None,
@@ -155,7 +160,7 @@ def create_report(
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.
   """
-  accountants = accounting.select_accountants(participation, accountants)
+  accountants = participation.select_accountants(accountants)
   epsilons = epsilon_lib.epsilon_by_accountant(
     mechanism_counts, participation, delta, accountants=accountants
   )
@@ -176,7 +181,7 @@ def create_report(
   return PrivacyReport(
     epsilon=epsilon,
     delta=delta,
-    unit=participation.unit,
+    unit=UNIT,
     neighboring_relation=participation.neighboring_relation_in_words,
     sampling=participation.sampling,
     accountant=name,
@@ -207,7 +212,7 @@ def create_report(
 
 def _statement(
   mechanism_counts: composition.RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   delta: float,
   epsilons: Mapping[str, float],
   virtual: float | None,
@@ -224,11 +229,11 @@ def _statement(
     comparison = (
       " For comparison only, counting a change of one clip norm instead, "
       f"the same accounting prints {virtual:.4g}; that reading "
-      f"{accounting.VIRTUAL_CLIENT_UNIT}."
+      f"{VIRTUAL_CLIENT_UNIT}."
     )
   return (
     f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
-    f'"{participation.unit}" under the relation '
+    f'"{UNIT}" under the relation '
     f'"{participation.neighboring_relation_in_words}", by '
     f"{_ACCOUNTANT_IN_WORDS[name]}{others} with dp_accounting "
     f"{importlib.metadata.version('dp-accounting')}, for "
@@ -246,7 +251,7 @@ def _statement(
 
 def _mechanism_in_words(
   mechanism_counts: composition.RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
 ) -> str:
   """How the noise was made, what one user changes, what was accounted."""
   sensitivity = participation.sensitivity_in_clip_norms
@@ -301,7 +306,7 @@ def _checked(observed: participation_check.ObservedParticipation) -> str:
 
 def _warnings(
   mechanism_counts: composition.RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   delta: float,
   epsilons: Mapping[str, float],
   accountants: Sequence[str],

@@ -20,7 +20,7 @@ from scipy import optimize
 from scipy import stats
 
 from tff_fedemb import checks
-from tff_fedemb.privacy import accounting
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
@@ -143,7 +143,7 @@ class RepeatAndSelect:
   def event(
     self,
     mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
+    participation: participation_lib.Participation,
     *,
     sensitivity_in_clip_norms: float | None = None,
   ) -> dp_accounting.dp_event.RepeatAndSelectDpEvent:
@@ -178,7 +178,7 @@ class RepeatAndSelect:
   def epsilon(
     self,
     mechanism_counts: composition.RoundCounts,
-    participation: accounting.Participation,
+    participation: participation_lib.Participation,
     delta: float,
     *,
     sensitivity_in_clip_norms: float | None = None,
@@ -271,7 +271,7 @@ class TuningReport:
 def create_report(
   selection: RepeatAndSelect,
   mechanism_counts: composition.RoundCounts,
-  participation: accounting.Participation,
+  participation: participation_lib.Participation,
   delta: float,
 ) -> TuningReport:
   """Returns the whole account of a tuning.
@@ -311,7 +311,7 @@ def create_report(
     epsilon=epsilon,
     delta=delta,
     epsilon_of_one_trial=of_one_trial,
-    unit=participation.unit,
+    unit=report_lib.UNIT,
     neighboring_relation=participation.neighboring_relation_in_words,
     sampling=participation.sampling,
     accountant="rdp",
@@ -325,7 +325,7 @@ def create_report(
     assumptions=ASSUMPTIONS,
     statement=(
       f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
-      f'"{participation.unit}" under the relation '
+      f'"{report_lib.UNIT}" under the relation '
       f'"{participation.neighboring_relation_in_words}", by RDP, for '
       f"{released}. The number of trials is drawn from a "
       f"{selection.distribution} distribution of mean {selection.mean:g} "

@@ -20,9 +20,9 @@ import tqdm
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.data import participation
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints as checkpoints_lib
 from tff_fedemb.program import metrics as metrics_lib
@@ -83,7 +83,8 @@ class TrainingLoop:
     *,
     runtime: base.Runtime,
     users: population.Population,
-    sampler: participation.Sampler,
+    participation: participation_lib.Participation,
+    seed: int,
     round_event: dp_accounting.DpEvent,
     ledger: ledger_lib.Ledger,
     trace: participation_trace.TraceWriter,
@@ -100,8 +101,9 @@ class TrainingLoop:
     Args:
       process: Takes virtual clients' identifiers in place of client data.
       runtime: What executes it.
-      users: Who the sampler's slots are.
-      sampler: Draws the virtual clients of each round.
+      users: Who the slots are.
+      participation: Draws the virtual clients of each round.
+      seed: Of all rounds.
       round_event: What each round releases, for a sensitivity of one clip norm.
       ledger: An empty ledger of the same participation.
       trace: Where to record who takes part. A round is recorded before it
@@ -119,7 +121,8 @@ class TrainingLoop:
     self._process = process
     self._runtime = runtime
     self._users = users
-    self._sampler = sampler
+    self._participation = participation
+    self._seed = seed
     self._round_event = round_event
     self._empty_ledger = ledger.to_json()
     self._trace = trace
@@ -249,7 +252,7 @@ class TrainingLoop:
     self, state: TrainingState
   ) -> tuple[TrainingState, dict[str, float]]:
     start = time.perf_counter()
-    clients = self._sampler.sample(state.rounds_done)
+    clients = self._participation.sample(state.rounds_done, seed=self._seed)
     self._trace.record(state.rounds_done, clients)
     client_ids = self._users.client_ids(clients)
     process_state, measured = self._runtime.next(

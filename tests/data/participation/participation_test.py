@@ -1,0 +1,186 @@
+"""Tests of what all participations have in common, and of their claims."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from tff_fedemb.data import population
+from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import min_separation
+from tff_fedemb.data.participation import participation
+from tff_fedemb.data.participation import poisson
+from tff_fedemb.data.participation import registry
+
+_NAMES = sorted(registry.PARTICIPATIONS)
+
+
+def _create(name, num_users, clients_per_round, users_per_client=1):
+  return registry.create_participation(
+    name,
+    num_users=num_users,
+    users_per_round=clients_per_round * users_per_client,
+    users_per_client=users_per_client,
+  )
+
+
+@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("users_per_client", [1, 3])
+def test_a_user_is_in_one_virtual_client_at_most(name, users_per_client):
+  claim = _create(name, 50, 10, users_per_client)
+  for r in range(50):
+    clients = claim.sample(r, seed=5)
+    slots = np.concatenate(clients)
+    assert np.unique(slots).size == slots.size
+    assert slots.min() >= 0
+    assert slots.max() < 50
+    assert all(client.size for client in clients)
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_every_user_takes_part_equally_often(name):
+  claim = _create(name, 30, 2, 3)
+  rounds = 4000
+  counts = np.zeros(30)
+  for r in range(rounds):
+    for client in claim.sample(r, seed=0):
+      counts[client] += 1
+  # Binomial(4000, 0.2): five standard deviations are 127; a false alarm among
+  # 30 users has a probability below 2e-5.
+  assert np.all(np.abs(counts - rounds * 0.2) < 5 * np.sqrt(4000 * 0.16))
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_rounds_are_a_function_of_seed_and_round(name):
+  def sample(seed, round_num):
+    clients = _create(name, 40, 4, 2).sample(round_num, seed=seed)
+    return [client.tolist() for client in clients]
+
+  assert sample(1, 7) == sample(1, 7)
+  assert sample(1, 7) != sample(1, 8)
+  assert sample(1, 7) != sample(2, 7)
+
+
+# Drawn before participations were classes of their own.
+@pytest.mark.parametrize(
+  ("name", "expected"),
+  [
+    ("fixed_size", [[13, 22], [0, 6], [28, 17]]),
+    ("min_separation", [[6, 16], [27, 5], [3, 21]]),
+    ("poisson", [[17], [21, 22]]),
+  ],
+)
+def test_runs_of_earlier_versions_go_on_with_the_same_users(name, expected):
+  clients = _create(name, 40, 3, 2).sample(9, seed=4)
+  assert [client.tolist() for client in clients] == expected
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_ten_million_users_need_no_strings(name):
+  people = population.Population(10_000_000, lambda slot: f"u{slot:08}")
+  claim = _create(name, len(people), 8, 4)
+  ids = people.client_ids(claim.sample(0, seed=0))
+  users = [u for client_id in ids for u in population.user_ids_of(client_id)]
+  assert len(set(users)) == len(users)
+  assert all(len(user) == 9 for user in users)
+
+
+@pytest.mark.parametrize(
+  ("claim", "sensitivity", "relation"),
+  [
+    (poisson.Poisson(1_000, 10), 1, "ADD_OR_REMOVE_ONE"),
+    (poisson.Poisson(1_000, 10, users_per_client=2), 2, "ADD_OR_REMOVE_ONE"),
+    (fixed_size.FixedSize(1_000, 10), 2, "REPLACE_ONE"),
+    (fixed_size.FixedSize(1_000, 10, users_per_client=5), 2, "REPLACE_ONE"),
+    (min_separation.MinSeparation(1_000, 10), 1, "REPLACE_SPECIAL"),
+    (
+      min_separation.MinSeparation(1_000, 10, users_per_client=5),
+      2,
+      "REPLACE_SPECIAL",
+    ),
+  ],
+)
+def test_sensitivity_and_relation(claim, sensitivity, relation):
+  assert claim.sensitivity_in_clip_norms == sensitivity
+  relations = dp_accounting.NeighboringRelation
+  assert claim.neighboring_relation is relations[relation]
+  assert claim.sampling_probability == 0.01
+
+
+def test_words_name_what_was_run():
+  words = poisson.Poisson(3_400, 64.0, users_per_client=4).sampling
+  for part in ("Poisson", "3,400", " 64 expected", "4 users per"):
+    assert part in words
+  words = fixed_size.FixedSize(3_400, 64).sampling
+  for part in ("Fixed-size", "64 of 3,400", "without replacement"):
+    assert part in words
+  fixed_groups = min_separation.MinSeparation(
+    3_400, 64, users_per_client=4, max_participations=2, regroup_clients=False
+  ).sampling
+  for part in ("any 54 cons", "at most 2 times", "same groups for the whole"):
+    assert part in fixed_groups
+
+
+def test_the_probability_is_that_of_the_draw():
+  # A neighbouring population has the same probability with another size.
+  claim = poisson.Poisson(101, 0.5 * 101)
+  event = dp_accounting.GaussianDpEvent(1.0)
+  assert claim.sampled_event(event).sampling_probability == 0.5
+  sizes = [len(claim.sample(r, seed=0)) for r in range(1000)]
+  # Binomial(101, 0.5): five standard errors.
+  assert abs(np.mean(sizes) - 50.5) < 5 * np.sqrt(101 / 4 / 1000)
+
+
+@pytest.mark.parametrize(
+  ("participation_class", "arguments", "message"),
+  [
+    (poisson.Poisson, (0, 1, 1), "num_users must be .* found 0"),
+    (poisson.Poisson, (np.int64(0), 1, 1), "num_users must be .* found"),
+    (poisson.Poisson, (10.0, 1, 1), "num_users must be .* found 10.0"),
+    (
+      poisson.Poisson,
+      (1_000, 0, 1),
+      "users_per_round must be positive, found 0",
+    ),
+    (poisson.Poisson, (1_000, 1_001, 1), "found 1001"),
+    (poisson.Poisson, (1_000, math.nan, 1), "users_per_round .* found nan"),
+    (poisson.Poisson, (1_000, 10, 0), "users_per_client must be"),
+    (poisson.Poisson, (1_000, 10, 11), "users_per_round must be at least"),
+    (fixed_size.FixedSize, (1_000, 9.5, 1), "integer of at least 1, found 9.5"),
+    (fixed_size.FixedSize, (1_000, True, 1), "found True"),
+  ],
+)
+def test_participation_refuses(participation_class, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    participation_class(*arguments[:2], users_per_client=arguments[2])
+
+
+@pytest.mark.parametrize(
+  ("numbers", "message"),
+  [
+    ((0, 2), "clients_per_round must be an integer of at least 1, found 0"),
+    ((2, 0), "users_per_client must be an integer of at least 1, found 0"),
+    ((4, 3), r"at most the number of users, 10, found 4 x 3 = 12"),
+  ],
+)
+def test_cohorts_that_cannot_be_are_named(numbers, message):
+  with pytest.raises(ValueError, match=message):
+    participation.count_users(*numbers, num_users=10)
+  assert participation.count_users(2, 3, num_users=10) == 6
+
+
+def test_numpy_numbers_become_pythons():
+  claim = poisson.Poisson(np.int64(1_000), np.int32(10))
+  assert claim == poisson.Poisson(1_000, 10.0)
+  assert type(claim.num_users) is type(claim.users_per_round) is int
+
+
+def test_accountants_are_those_that_are_valid():
+  claim = poisson.Poisson(1_000, 10)
+  assert claim.select_accountants() == ("rdp", "pld")
+  assert claim.select_accountants(("pld", "rdp")) == ("rdp", "pld")
+  for names in (("gaussian",), ()):
+    with pytest.raises(ValueError, match="accountants must be among"):
+      claim.select_accountants(names)
+  assert fixed_size.FixedSize(1_000, 10).select_accountants() == ("rdp",)

@@ -1,0 +1,92 @@
+"""Tests of the event that a round amounts to."""
+
+import math
+
+import dp_accounting
+import pytest
+
+from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import poisson
+from tff_fedemb.privacy import composition
+
+_GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
+_POISSON = poisson.Poisson(1_000, 10)
+_POISSON_GROUPS = poisson.Poisson(1_000, 10, users_per_client=2)
+_FIXED_SIZE = fixed_size.FixedSize(1_000, 10)
+
+
+def test_round_event_divides_by_the_sensitivity_once():
+  gaussian = dp_accounting.GaussianDpEvent
+  assert composition.round_event(
+    _GAUSSIAN, _POISSON
+  ) == dp_accounting.PoissonSampledDpEvent(0.01, gaussian(1.0))
+  assert composition.round_event(
+    _GAUSSIAN, _POISSON_GROUPS
+  ) == dp_accounting.PoissonSampledDpEvent(0.01, gaussian(0.5))
+  assert composition.round_event(
+    _GAUSSIAN, _FIXED_SIZE
+  ) == dp_accounting.SampledWithoutReplacementDpEvent(1_000, 10, gaussian(0.5))
+  assert composition.round_event(
+    _GAUSSIAN, _FIXED_SIZE, sensitivity_in_clip_norms=1
+  ) == dp_accounting.SampledWithoutReplacementDpEvent(1_000, 10, gaussian(1.0))
+
+
+@pytest.mark.parametrize(
+  "event",
+  [dp_accounting.GaussianDpEvent(0.0), dp_accounting.NonPrivateDpEvent()],
+)
+@pytest.mark.parametrize("participation", [_POISSON, _FIXED_SIZE])
+def test_no_noise_is_not_private(event, participation):
+  assert (
+    composition.round_event(event, participation)
+    == dp_accounting.NonPrivateDpEvent()
+  )
+
+
+@pytest.mark.parametrize(
+  "event",
+  [
+    dp_accounting.LaplaceDpEvent(1.0),
+    dp_accounting.NoOpDpEvent(),
+    dp_accounting.UnsupportedDpEvent(),
+    dp_accounting.PoissonSampledDpEvent(0.1, _GAUSSIAN),
+    dp_accounting.SelfComposedDpEvent(_GAUSSIAN, 2),
+    dp_accounting.GaussianDpEvent(-1.0),
+    dp_accounting.GaussianDpEvent(math.nan),
+    dp_accounting.GaussianDpEvent(math.inf),
+  ],
+)
+def test_round_event_refuses(event):
+  with pytest.raises(ValueError, match=r"must be .* found"):
+    composition.round_event(event, _POISSON)
+
+
+def test_round_event_refuses_a_sensitivity_of_zero():
+  with pytest.raises(ValueError, match="sensitivity_in_clip_norms must be"):
+    composition.round_event(_GAUSSIAN, _POISSON, sensitivity_in_clip_norms=0)
+
+
+@pytest.mark.parametrize(
+  ("relation", "accountant", "supported"),
+  [
+    ("ADD_OR_REMOVE_ONE", "RdpAccountant", {"gaussian", "poisson"}),
+    ("ADD_OR_REMOVE_ONE", "PLDAccountant", {"gaussian", "poisson"}),
+    ("REPLACE_ONE", "RdpAccountant", {"gaussian", "fixed_size"}),
+    ("REPLACE_ONE", "PLDAccountant", {"gaussian"}),
+  ],
+)
+def test_what_the_accountants_support(relation, accountant, supported):
+  """Holds the participations' claims to the installed dp_accounting."""
+  accountants = {
+    "RdpAccountant": dp_accounting.rdp.RdpAccountant,
+    "PLDAccountant": dp_accounting.pld.PLDAccountant,
+  }
+  events = {
+    "gaussian": _GAUSSIAN,
+    "poisson": composition.round_event(_GAUSSIAN, _POISSON),
+    "fixed_size": composition.round_event(_GAUSSIAN, _FIXED_SIZE),
+  }
+  ledger = accountants[accountant](
+    neighboring_relation=dp_accounting.NeighboringRelation[relation]
+  )
+  assert {k for k, v in events.items() if ledger.supports(v)} == supported

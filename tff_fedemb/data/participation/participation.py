@@ -1,0 +1,310 @@
+"""Who takes part in a round, and what one user can change there: base class.
+
+The mechanism of one round clips every virtual client's update to L2 norm C,
+sums them and adds Gaussian noise of standard deviation `noise_multiplier * C`
+to the sum, which is then divided by a constant (Xu et al. 2023, "Learning to
+Generate Image Embeddings with User-level Differential Privacy", section 3).
+A virtual client merges `users_per_client` users, so one user may move the sum
+by more than C; a participation states by how much.
+
+Users are slots 0 ... N - 1 of a population: a slot is a person's place in it,
+whatever the identifier says. Everything drawn in a round is a function of the
+seed, the round and the slot alone, so a run resumes from its round number, and
+the guarantee's neighbours can be compared slot by slot.
+"""
+
+import abc
+import dataclasses
+from typing import ClassVar
+from typing import Self
+
+import dp_accounting
+import numpy as np
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.data import participation_check
+
+
+class ClaimError(errors.DataError):
+  """What was run is not what the epsilon assumes."""
+
+
+def create_generator(
+  seed: int, round_num: int, stream: int
+) -> np.random.Generator:
+  """Returns the generator of one stream of random numbers of a round.
+
+  Args:
+    seed: Non-negative seed of all rounds.
+    round_num: Non-negative number of the round.
+    stream: Streams of one participation must not share their numbers.
+  """
+  return np.random.Generator(
+    np.random.Philox(np.random.SeedSequence([seed, round_num, stream]))
+  )
+
+
+def count_users(
+  clients_per_round: int, users_per_client: int, *, num_users: int
+) -> int:
+  """Returns the users of a round of so many virtual clients.
+
+  Args:
+    clients_per_round: Virtual clients in a round, at least 1.
+    users_per_client: Users in each of them, at least 1.
+    num_users: Size of the population.
+
+  Raises:
+    errors.FieldError: If a number is out of its range, or these are more users
+      than there are.
+  """
+  checks.check_integer("clients_per_round", clients_per_round, minimum=1)
+  checks.check_integer("users_per_client", users_per_client, minimum=1)
+  users = clients_per_round * users_per_client
+  if users > num_users:
+    raise errors.FieldError(
+      "clients_per_round x users_per_client",
+      f"be at most the number of users, {num_users:,}",
+      f"{clients_per_round} x {users_per_client} = {users}",
+    )
+  return users
+
+
+@dataclasses.dataclass(frozen=True)
+class Participation(config.Config, abc.ABC):
+  """How users take part, and what may be claimed for it.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: `neighboring_relation`.
+    Sensitivity: `sensitivity_in_clip_norms` clip norms in a round.
+    DpEvent: `sampled_event`; where users are not sampled, that of the mechanism
+      for so many participations so far apart.
+
+  `NeighboringRelation.REPLACE_ONE` of `dp_accounting` selects an amplification
+  theorem and does not double the sensitivity: the doubling happens once, in
+  `sensitivity_in_clip_norms`.
+
+  Attributes:
+    name: What it is called in a ledger and on a command line.
+    accountants: Names of those that give a valid epsilon, cheapest first.
+    neighboring_relation: Relation between the two populations that must look
+      alike.
+    is_sampled: Whether each round's users are drawn anew, which amplifies
+      privacy.
+    num_users: Users.
+    users_per_round: Users of a round: exact, expected or at most.
+    users_per_client: Users merged in a virtual client.
+  """
+
+  name: ClassVar[str]
+  accountants: ClassVar[tuple[str, ...]]
+  neighboring_relation: ClassVar[dp_accounting.NeighboringRelation]
+  is_sampled: ClassVar[bool] = True
+
+  num_users: int = config.field(minimum=1)
+  users_per_round: float = config.field(above=0)
+  _: dataclasses.KW_ONLY
+  users_per_client: int = config.field(1, minimum=1)
+
+  def __post_init__(self):
+    super().__post_init__()
+    users = self.users_per_round
+    if users.is_integer():
+      object.__setattr__(self, "users_per_round", int(users))
+    if not self.users_per_client <= users <= self.num_users:
+      raise errors.FieldError(
+        "users_per_round",
+        f"be at least users_per_client ({self.users_per_client}) and at most"
+        f" num_users ({self.num_users})",
+        self.users_per_round,
+      )
+
+  @property
+  def clients_per_round(self) -> int:
+    """Virtual clients of a round; of users on their own, their number."""
+    return max(round(self.users_per_round / self.users_per_client), 1)
+
+  @property
+  def sampling_probability(self) -> float:
+    """Probability that a given user takes part in a given round."""
+    return self.users_per_round / self.num_users
+
+  @property
+  def min_separation(self) -> int | None:
+    """Rounds from one participation to the next; None without a bound."""
+    return None
+
+  @property
+  def max_participations(self) -> int | None:
+    """Rounds that a user takes part in at most; None without a bound."""
+    return None
+
+  def participations(self, rounds: int) -> int:
+    """Largest number of rounds, among the first ones, that a user is in.
+
+    Args:
+      rounds: Number of rounds, at least 0.
+    """
+    possible = -(-rounds // (self.min_separation or 1))
+    if self.max_participations is None:
+      return possible
+    return min(possible, self.max_participations)
+
+  def for_rounds(self, rounds: int | None) -> Self:
+    """The same, with what is known if a run has no more rounds than these.
+
+    Args:
+      rounds: Their number; None if it is not known.
+    """
+    del rounds  # Whoever is drawn anew may be drawn every time.
+    return self
+
+  def resized(self, *, num_users: int, users_per_round: float) -> Self:
+    """The same for another population and cohort.
+
+    Args:
+      num_users: Its size.
+      users_per_round: Users of a round.
+    """
+    return dataclasses.replace(
+      self, num_users=num_users, users_per_round=users_per_round
+    )
+
+  @property
+  @abc.abstractmethod
+  def sensitivity_in_clip_norms(self) -> float:
+    """Largest L2 change of a round's sum for one user, in clip norms."""
+
+  @property
+  @abc.abstractmethod
+  def neighboring_relation_in_words(self) -> str:
+    """For example 'add or remove one user'."""
+
+  @property
+  @abc.abstractmethod
+  def users_in_words(self) -> str:
+    """How the users of a round are chosen: a sentence without its full stop."""
+
+  @property
+  def cohort_in_words(self) -> str:
+    """Number of users of a round, for example 'an expected 64'."""
+    return f"{self.users_per_round:,}"
+
+  @property
+  def grouping_in_words(self) -> str:
+    """When users of a virtual client meet other ones."""
+    return "regrouped in every round"
+
+  @property
+  def sampling(self) -> str:
+    """How users are chosen and grouped, in words."""
+    if self.users_per_client == 1:
+      return f"{self.users_in_words}; each user is a client of their own"
+    return (
+      f"{self.users_in_words}; {self.users_per_client} users per virtual"
+      f" client, {self.grouping_in_words}"
+    )
+
+  def sampled_event(
+    self, event: dp_accounting.DpEvent
+  ) -> dp_accounting.DpEvent:
+    """The event of a round whose users are drawn, and who release `event`."""
+    raise NotImplementedError(f"{self.name} participation has no such event.")
+
+  def select_accountants(
+    self, names: tuple[str, ...] | None = None
+  ) -> tuple[str, ...]:
+    """Returns the named accountants (all of its own if None), cheapest first.
+
+    Raises:
+      errors.FieldError: If there is none, or one does not give a valid epsilon.
+    """
+    if names is None:
+      return self.accountants
+    if not names or set(names) - set(self.accountants):
+      raise errors.FieldError(
+        "accountants",
+        f"be among {self.accountants} for {self.name} participation",
+        tuple(names),
+      )
+    return tuple(name for name in self.accountants if name in names)
+
+  @abc.abstractmethod
+  def sample(self, round_num: int, *, seed: int) -> list[np.ndarray]:
+    """Draws the virtual clients of a round.
+
+    Args:
+      round_num: Non-negative number of the round.
+      seed: Non-negative seed of all rounds.
+
+    Returns:
+      One int64 array of slots per virtual client, none of them empty. A slot
+      is in at most one of them.
+    """
+
+  def check_trace(
+    self,
+    observed: participation_check.ObservedParticipation,
+    *,
+    rounds: int,
+  ) -> None:
+    """Refuses a claim that the trace of a run refutes.
+
+    A guarantee is worth as much as its assumptions. What can be seen in the
+    trace is checked exactly (population, rounds, sizes, separation, number of
+    participations); that users were drawn at random can only be refuted, when
+    what was seen had next to no chance.
+
+    Args:
+      observed: What the trace shows of the first rounds.
+      rounds: Number of rounds that are accounted for.
+
+    Raises:
+      ClaimError: Names what was assumed and what was run.
+    """
+    if observed.num_rounds != rounds:
+      raise ClaimError(
+        f"the trace must hold the {rounds:,} rounds that are accounted for,"
+        f" found {observed.num_rounds:,}."
+      )
+    if observed.num_users != self.num_users:
+      raise ClaimError(
+        f"the trace must be of {self.num_users:,} users, as the accounting"
+        f" assumes, found one of {observed.num_users:,}."
+      )
+    if rounds:
+      self._check_clients(observed)
+      self.check_observed(observed)
+
+  def _check_clients(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    """Several users in a virtual client cost more than users on their own."""
+    if self.users_per_client == 1:
+      if not observed.users_alone:
+        raise ClaimError(
+          "virtual clients of one user were assumed, whose removal changes a"
+          " sum by one clip norm; the trace has virtual clients of several."
+        )
+    elif observed.max_clients_per_round > self.clients_per_round:
+      raise ClaimError(
+        f"virtual clients of {self.users_per_client:,} users were assumed,"
+        f" {self.clients_per_round:,} a round; the trace has a round of"
+        f" {observed.max_clients_per_round:,}."
+      )
+
+  @abc.abstractmethod
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    """Checks what is this participation's own, as `check_trace` has it.
+
+    Args:
+      observed: What the trace shows of at least one round.
+
+    Raises:
+      ClaimError: Names what was assumed and what was run.
+    """

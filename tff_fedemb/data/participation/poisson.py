@@ -1,0 +1,125 @@
+"""Poisson sampling: a coin for each user in each round."""
+
+import dataclasses
+import math
+
+import dp_accounting
+import numpy as np
+from scipy import special
+from scipy import stats
+
+from tff_fedemb import checks
+from tff_fedemb.data import participation_check
+from tff_fedemb.data.participation import participation
+from tff_fedemb.data.participation import sampling_checks
+
+_COINS, _ASSIGNMENT = 0, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisson(participation.Participation):
+  """Each user takes part with probability `users_per_round / num_users`.
+
+  Users are drawn independently of each other and of earlier rounds. With
+  several in a virtual client each drawn user joins one of `clients_per_round`
+  virtual clients, independently of the others (shuffling and cutting into
+  groups would cost up to 4 C); a virtual client that nobody joined is left
+  out, which is the same as one that sends zeros. Each slot has its own coin and
+  place: adding or removing the last user (any user, by symmetry) leaves
+  everybody else's as they were.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: add or remove one user.
+    Sensitivity: one virtual client changes: from or to nothing for
+      `users_per_client` 1 (C), from one update to another above (2 C).
+    DpEvent: `PoissonSampledDpEvent`.
+  """
+
+  name = "poisson"
+  accountants = ("rdp", "pld")
+  neighboring_relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+  @property
+  def sensitivity_in_clip_norms(self) -> float:
+    return 1.0 if self.users_per_client == 1 else 2.0
+
+  @property
+  def neighboring_relation_in_words(self) -> str:
+    return "add or remove one user"
+
+  @property
+  def users_in_words(self) -> str:
+    return (
+      f"Poisson sampling: each of {self.num_users:,} users takes part in a "
+      f"round independently with probability {self.sampling_probability:.4g}"
+      f", {checks.count_in_words(self.users_per_round)} expected"
+    )
+
+  @property
+  def cohort_in_words(self) -> str:
+    return f"an expected {self.users_per_round:,}"
+
+  def sampled_event(
+    self, event: dp_accounting.DpEvent
+  ) -> dp_accounting.DpEvent:
+    return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
+
+  def sample(self, round_num: int, *, seed: int) -> list[np.ndarray]:
+    coins = participation.create_generator(seed, round_num, _COINS).random(
+      self.num_users
+    )
+    slots = np.flatnonzero(coins < self.sampling_probability)
+    if self.users_per_client == 1:
+      return [slots[i : i + 1] for i in range(slots.size)]
+    places = participation.create_generator(
+      seed, round_num, _ASSIGNMENT
+    ).random(self.num_users)
+    clients = np.floor(places[slots] * self.clients_per_round).astype(np.int64)
+    # One sort, not one search of the round for every virtual client.
+    order = np.argsort(clients, kind="stable")
+    ends = np.cumsum(np.bincount(clients, minlength=self.clients_per_round))
+    groups = np.split(slots[order], ends[:-1])
+    return [group for group in groups if group.size]
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    self._check_sizes(observed)
+    sampling_checks.check_frequency(self, observed)
+    sampling_checks.check_overlap(
+      self,
+      observed,
+      stats.binom(self.num_users, self.sampling_probability**2),
+      # Every second pair of rounds is independent of the others.
+      independent=observed.num_rounds // 2,
+    )
+
+  def _check_sizes(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    n, probability = self.num_users, self.sampling_probability
+    low, high = observed.min_users_per_round, observed.max_users_per_round
+    unlikely = sampling_checks.FALSE_ALARM_RATE / (2 * observed.num_rounds)
+    if (
+      special.bdtr(low, n, probability) < unlikely
+      or special.bdtrc(high - 1, n, probability) < unlikely
+    ):
+      raise participation.ClaimError(
+        "poisson participation was assumed, in which a round has "
+        f"{checks.count_in_words(self.users_per_round)} users on average; the "
+        f"trace has rounds of {low:,} to {high:,}, too far from that to be "
+        "chance."
+      )
+    if low != high or probability == 1:
+      return
+    same = stats.binom.logpmf(low, n, probability)
+    # All rounds are as the first one, whatever its size.
+    if (observed.num_rounds - 1) * same < math.log(
+      sampling_checks.FALSE_ALARM_RATE
+    ):
+      raise participation.ClaimError(
+        "poisson participation was assumed, in which the number of users "
+        f"varies; every one of {observed.num_rounds:,} rounds in the trace has "
+        f"exactly {low:,}: that is fixed_size."
+      )

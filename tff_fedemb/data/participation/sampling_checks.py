@@ -1,0 +1,87 @@
+"""Were the users of a trace drawn at random? What can refute it.
+
+Honest sampling is refused with a chance of `FALSE_ALARM_RATE` for each check.
+"""
+
+import math
+
+from scipy import special
+from scipy import stats
+
+from tff_fedemb.data import participation_check
+from tff_fedemb.data.participation import participation
+
+# Chance that one of the checks refuses honest sampling. Far below any delta
+# that is in use.
+FALSE_ALARM_RATE = 1e-12
+
+
+def check_frequency(
+  claim: participation.Participation,
+  observed: participation_check.ObservedParticipation,
+) -> None:
+  """Nobody takes part far more often than sampling would have them.
+
+  Args:
+    claim: What is assumed.
+    observed: What the trace shows.
+
+  Raises:
+    participation.ClaimError: If somebody does.
+  """
+  probability = claim.sampling_probability
+  tail = special.bdtrc(
+    observed.max_participations - 1, observed.num_rounds, probability
+  )
+  if tail * claim.num_users < FALSE_ALARM_RATE:
+    raise participation.ClaimError(
+      f"{claim.name} participation was assumed, in which a user is in a round"
+      f" with probability {probability:.4g}; in the trace user"
+      f" {observed.most_frequent_user:,} is in"
+      f" {observed.max_participations:,} of {observed.num_rounds:,} rounds."
+    )
+
+
+def check_overlap(
+  claim: participation.Participation,
+  observed: participation_check.ObservedParticipation,
+  common: stats.rv_discrete,
+  *,
+  independent: int,
+) -> None:
+  """Consecutive rounds have as many users in common as sampling makes them.
+
+  Passes over the users, in which nobody comes back for a while, have none; the
+  same cohort again and again has all.
+
+  Args:
+    claim: What is assumed.
+    observed: What the trace shows.
+    common: Distribution of the users that two consecutive rounds share.
+    independent: How many pairs of rounds are independent of each other.
+
+  Raises:
+    participation.ClaimError: If they have far more or far fewer.
+  """
+  if observed.common_users is None:
+    return
+  low, high = observed.common_users
+  pairs = observed.num_rounds - 1
+  least = math.log(FALSE_ALARM_RATE)
+  # Smallest and largest over all pairs: one exceeds a bound with at most
+  # `pairs` times the chance of a single one, all do with the power of it.
+  too_few = (
+    pairs * common.cdf(low) < FALSE_ALARM_RATE
+    or independent * common.logcdf(high) < least
+  )
+  too_many = (
+    pairs * common.sf(high - 1) < FALSE_ALARM_RATE
+    or independent * common.logsf(low - 1) < least
+  )
+  if too_few or too_many:
+    raise participation.ClaimError(
+      f"{claim.name} participation was assumed, in which two consecutive rounds"
+      f" have {common.mean():.4g} users in common on average; in the trace of"
+      f" {observed.num_rounds:,} rounds they have {low:,} to {high:,}: its"
+      " users were not drawn independently for every round."
+    )
