@@ -5,7 +5,7 @@
   that an accountant is given; `epsilon` reads off epsilon and zCDP.
 * `report` says what a run protects and what it cost, in numbers and words.
 * `ledger` records the rounds as they happen and travels in the checkpoint;
-  `trace_check` refuses an epsilon that the record of who took part refutes.
+  its report refuses an epsilon that the record of who took part refutes.
 * `planning`, `calibration` and `extrapolation` answer what a run would cost,
   how much noise or how many users it takes, and what a simulated run would cost
   with a larger population and cohort; `published` is the authors' table.
