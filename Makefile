@@ -13,7 +13,7 @@ PYTHON ?= $(shell for p in python3.11 python3.10 python3 python; do \
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: setup demo features smoke test slow-test lint clean
+.PHONY: setup demo features smoke test slow-test lint bazel docs clean
 
 setup: $(STAMP)
 
@@ -87,6 +87,19 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --durations=0 tests/structure_test.py
+
+# Builds everything and runs some tests with Bazel, which fetches nothing.
+bazel: $(STAMP)
+	@command -v bazel >/dev/null || { echo "error: bazel was not found;" \
+	  "Debian/Ubuntu: apt install bazel-bootstrap bazel-rules-java" \
+	  "bazel-rules-proto bazel-platforms" >&2; exit 1; }
+	bazel build //...
+	bazel test //tests/privacy/... //tests/strategies/... //tests/data/...
+
+# The API reference, made from the docstrings: build/docs/index.html.
+docs: $(STAMP)
+	$(BIN)/pdoc --docformat=google --output-directory=build/docs \
+	  tff_fedemb tasks experiments
 
 clean:
 	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data runs/features \
