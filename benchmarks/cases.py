@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from benchmarks import goals
 from benchmarks import photos as photos_lib
+from benchmarks import training_groups
 from tasks import task as task_lib
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
@@ -135,7 +135,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
     "dense25m_4x1x16_blt": Case(4, 1, 16, create_dense_25m, "blt"),
     **{
       f"lenet_{num_clients}x2x16_growth": Case(num_clients, 2, 16)
-      for num_clients in goals.GROWTH_CLIENTS
+      for num_clients in training_groups.GROWTH_CLIENTS
     },
     "resnet50_4x2x16_112": Case(
       4, 2, 16, _backbone("resnet50"), image_shape=(112, 112, 3)
@@ -145,7 +145,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
     ),
     "mobilenet_v2_gld_encoded": _photo_case(is_decoded=False),
     "mobilenet_v2_gld_decoded": _photo_case(is_decoded=True),
-    goals.LONG_RUN: Case(
+    training_groups.LONG_RUN: Case(
       4,
       1,
       8,

@@ -12,6 +12,7 @@ import zipfile
 
 import numpy as np
 
+from tff_fedemb import errors
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
 
@@ -45,9 +46,8 @@ class Examples:
 
   def __post_init__(self):
     if self.num_examples < 1 or self.dim < 1 or self.num_classes < 2:
-      raise ValueError(
-        "cases must have at least 1 example of 1 number in 2 classes, found"
-        f" {self}."
+      raise errors.FieldError(
+        "cases", "have at least 1 example of 1 number in 2 classes", self
       )
 
   def __str__(self) -> str:
@@ -84,13 +84,15 @@ def parse(name: str) -> Case:
   """Returns the case of a name.
 
   Raises:
-    ValueError: If it is no name of a case.
+    errors.FieldError: If it is no name of a case.
   """
   found = re.fullmatch(rf"({'|'.join(METHODS)})_(\d+)x(\d+)x(\d+)", name)
   if found is None:
-    raise ValueError(
-      "cases must be METHOD_NxDxK (examples, numbers, classes) with METHOD"
-      f" one of {', '.join(METHODS)}, found {name!r}."
+    raise errors.FieldError(
+      "cases",
+      "be METHOD_NxDxK (examples, numbers, classes) with METHOD one of"
+      f" {', '.join(METHODS)}",
+      repr(name),
     )
   return Case(found[1], Examples(*map(int, found.groups()[1:])))
 

@@ -1,17 +1,16 @@
 """A fit in its own process: `feature_worker CASE RUNTIME PATH`.
 
-Says "ready" when it is, then fits for each line it reads and answers "done";
 `binaries.benchmark_features` starts it and measures.
 """
 
 import functools
-import os
 import sys
 
 import numpy as np
 
 from benchmarks import bare_features
 from benchmarks import feature_cases
+from benchmarks import rounds
 from tff_fedemb.features import classifier
 from tff_fedemb.features import feature_files
 
@@ -64,17 +63,12 @@ def fit_bare(case: feature_cases.Case, path: str) -> np.ndarray:
 
 def main(name: str, runtime: str, path: str) -> None:
   """Fits on request until its input ends."""
-  # Libraries print; the answers must stay alone on the pipe.
-  answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-  os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
   case = feature_cases.parse(name)
-  print("ready", file=answers, flush=True)
-  for round_num, _ in enumerate(sys.stdin):
+  with rounds.answering() as run:
     if runtime == "bare":
-      fit_bare(case, path)
+      run(lambda _: fit_bare(case, path))
     else:
-      fit(case, path, round_num)
-    print("done", file=answers, flush=True)
+      run(lambda round_num: fit(case, path, round_num))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ process, of one with a worker process behind it, and of several processes of
 another framework mean the same.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
 import dataclasses
@@ -12,11 +13,13 @@ import pathlib
 import statistics
 import subprocess
 import tempfile
+import threading
 import time
 
 import psutil
 
 _GRACE_SECONDS = 10.0
+_SAMPLING_SECONDS = 0.02
 _ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
@@ -36,12 +39,16 @@ class Measurement:
       the process and its descendants.
     peak_memory_bytes: Sum over the process and its descendants of the most
       resident memory that each ever had.
+    peak_anonymous_memory_bytes: Most memory of the process that is no page of
+      a file, which the system takes back when it needs it; 0 if not sampled.
+      A peak between two looks may be missed.
   """
 
   wall_seconds: tuple[float, ...]
   cpu_seconds: tuple[float, ...]
   resident_memory_bytes: tuple[int, ...]
   peak_memory_bytes: int
+  peak_anonymous_memory_bytes: int = 0
 
   def median_wall_seconds(self) -> float:
     """The median over rounds."""
@@ -52,13 +59,14 @@ class Measurement:
     return statistics.median(self.cpu_seconds)
 
 
-def _peak_memory_bytes(process: psutil.Process) -> int:
-  status = pathlib.Path(f"/proc/{process.pid}/status")
-  if status.exists():
-    for line in status.read_text().splitlines():
-      if line.startswith("VmHWM:"):
+def _memory_bytes(pid: int, name: str) -> int:
+  """Returns a line of a process's status; 0 if it has none."""
+  with contextlib.suppress(OSError):
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    for line in status.splitlines():
+      if line.startswith(f"{name}:"):
         return int(line.split()[1]) * 1024
-  return process.memory_info().rss
+  return 0
 
 
 class _Worker:
@@ -76,6 +84,7 @@ class _Worker:
       start_new_session=True,
     )
     self.peak_memory_bytes = 0
+    self.peak_anonymous_memory_bytes = 0
     self._name = " ".join(command)
 
   def _tree(self) -> list[psutil.Process]:
@@ -115,10 +124,17 @@ class _Worker:
     peak = resident = 0
     for process in self._tree():
       with contextlib.suppress(*_ENDED):
-        peak += _peak_memory_bytes(process)
+        peak += _memory_bytes(process.pid, "VmHWM")
         resident += process.memory_info().rss
     self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
     return wall, self._cpu_seconds() - cpu, resident
+
+  def look_at_anonymous_memory(self) -> None:
+    """Notes how much of the process's memory is no file's."""
+    found = _memory_bytes(self._process.pid, "RssAnon")
+    self.peak_anonymous_memory_bytes = max(
+      self.peak_anonymous_memory_bytes, found
+    )
 
   def close(self) -> None:
     """Ends the process and all that it started."""
@@ -135,17 +151,41 @@ class _Worker:
     self._log.close()
 
 
+@contextlib.contextmanager
+def _sampling(workers: Sequence[_Worker]) -> Iterator[None]:
+  """Looks at processes' memory again and again while the context is open."""
+  is_closed = threading.Event()
+
+  def look():
+    while not is_closed.wait(_SAMPLING_SECONDS):
+      for worker in workers:
+        worker.look_at_anonymous_memory()
+
+  thread = threading.Thread(target=look, daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    is_closed.set()
+    thread.join()
+
+
 def measure(
-  commands: Sequence[Sequence[str]], *, rounds: int, warmup_rounds: int
+  commands: Sequence[Sequence[str]],
+  *,
+  rounds: int,
+  warmup_rounds: int,
+  samples_anonymous_memory: bool = False,
 ) -> list[Measurement]:
   """Runs the rounds of several processes in turn, one at a time.
 
   Taking turns spreads a machine's change of speed over all of them.
 
   Args:
-    commands: Programs that speak like `worker`, with their arguments.
+    commands: Programs that answer as in `rounds`, with their arguments.
     rounds: Measured rounds of each, at least 1.
     warmup_rounds: Rounds of each before those, at least 0.
+    samples_anonymous_memory: Whether to look at that all the time.
 
   Returns:
     A measurement for each command.
@@ -160,6 +200,8 @@ def measure(
       worker = _Worker(command)
       stack.callback(worker.close)
       workers.append(worker)
+    if samples_anonymous_memory:
+      stack.enter_context(_sampling(workers))
     for worker in workers:
       worker.wait_until_ready()
     for round_num in range(warmup_rounds + rounds):
@@ -168,6 +210,10 @@ def measure(
         if round_num >= warmup_rounds:
           found.append(figure)
     return [
-      Measurement(*zip(*found, strict=True), worker.peak_memory_bytes)
+      Measurement(
+        *zip(*found, strict=True),
+        worker.peak_memory_bytes,
+        worker.peak_anonymous_memory_bytes,
+      )
       for worker, found in zip(workers, figures, strict=True)
     ]

@@ -1,11 +1,9 @@
 """One runtime on one case, in its own process: `worker CASE RUNTIME PRECISION`.
 
-Says "ready" when it is, then runs a round for each line it reads and answers
-"done"; `binaries.benchmark` starts it and measures.
+`binaries.benchmark` starts it and measures.
 """
 
 from collections.abc import Callable
-import os
 import sys
 import tempfile
 
@@ -14,6 +12,7 @@ import tensorflow as tf
 from benchmarks import bare_loop
 from benchmarks import cases
 from benchmarks import keras_step
+from benchmarks import rounds
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import worker_process
@@ -48,21 +47,15 @@ def _create_round(
 def main(case_name: str, runtime_name: str, compute_precision: str) -> None:
   """Runs rounds on request until its input ends."""
   worker_process.end_worker_on_exit()
-  # Libraries print; the answers must stay alone on the pipe.
-  answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-  os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
   case = cases.CASES[case_name]
-  with tempfile.TemporaryDirectory() as data_dir:
+  with rounds.answering() as run, tempfile.TemporaryDirectory() as data_dir:
     if runtime_name == "bare":
       run_round = _create_bare_round(case)
     elif runtime_name == "keras":
       run_round = keras_step.KerasStep(case).run_round
     else:
       run_round = _create_round(case, runtime_name, compute_precision, data_dir)
-    print("ready", file=answers, flush=True)
-    for round_num, _ in enumerate(sys.stdin):
-      run_round(case.client_ids(round_num))
-      print("done", file=answers, flush=True)
+    run(lambda round_num: run_round(case.client_ids(round_num)))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ _OTHERS_FLAGS = {"--porcelain", "--show-toplevel", "--untracked-files"}
 
 # Modules that no test imports, and the tests that go through them.
 _TESTED_THROUGH = {
+  "benchmarks.feature_groups": "tests/binaries/benchmark_features_test.py",
   "benchmarks.pfl_round": "tests/benchmarks/bare_loop_test.py",
-  "benchmarks.results": "tests/binaries/benchmark_test.py",
   "benchmarks.worker": "tests/binaries/benchmark_test.py",
   "binaries.evaluate": "tests/experiments/evaluation_run_test.py",
   "experiments.account_output": "tests/binaries/account_test.py",

@@ -80,6 +80,32 @@ sys.stdin.read()
   assert found.peak_memory_bytes >= during
 
 
+def test_anonymous_memory_does_not_count_a_file(tmp_path):
+  # A hundred megabytes of its own, and as many of a file.
+  path = tmp_path / "file"
+  path.write_bytes(b"x" * (100 * _MEGABYTE))
+  script = """
+import mmap, sys, time
+own = b'x' * 100_000_000
+with open(sys.argv[1], 'rb') as file:
+  mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+total = sum(mapped[:: mmap.PAGESIZE])
+print('ready', flush=True)
+for line in sys.stdin:
+  time.sleep(0.3)
+  print('done', flush=True)
+"""
+  (found,) = measuring.measure(
+    [(sys.executable, "-c", script, str(path))],
+    rounds=1,
+    warmup_rounds=0,
+    samples_anonymous_memory=True,
+  )
+  anonymous = found.peak_anonymous_memory_bytes
+  assert 100 * _MEGABYTE < anonymous < 150 * _MEGABYTE
+  assert found.peak_memory_bytes > 200 * _MEGABYTE
+
+
 @pytest.mark.parametrize(
   "script",
   [

@@ -7,31 +7,27 @@ import sys
 
 import pytest
 
+from tests.binaries import programs
+
 _CASE = "least_squares_300x8x5"
-
-
-def _run(*arguments):
-  return subprocess.run(
-    [sys.executable, "-m", "binaries.benchmark_features", *arguments],
-    stdin=subprocess.DEVNULL,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
 
 
 def test_measures_fits_and_bare_loops(tmp_path):
   path = tmp_path / "figures.json"
   data_dir = tmp_path / "data"
   data_dir.mkdir()
-  found = _run(
-    f"--output_json={path}",
-    f"--cases={_CASE}",
-    "--rounds=1",
-    "--warmup_rounds=0",
-    f"--data_dir={data_dir}",
+  subprocess.run(
+    [
+      *(sys.executable, "-m", "binaries.benchmark_features"),
+      f"--output_json={path}",
+      f"--cases={_CASE}",
+      "--rounds=1",
+      "--warmup_rounds=0",
+      f"--data_dir={data_dir}",
+    ],
+    stdin=subprocess.DEVNULL,
+    check=True,
   )
-  assert found.returncode == 0, found.stderr
   rows = json.loads(path.read_text())
   assert [(row["case"], row["runtime"]) for row in rows] == [
     (_CASE, "private"),
@@ -59,8 +55,8 @@ def test_measures_fits_and_bare_loops(tmp_path):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["--output_json=missing/f.json"], "--output_json must be a file in"),
-    (["--rounds=0"], "--rounds must be at least 1, found 0."),
+    (["--output_json=missing/f.json"], "--output_json must be in a directory"),
+    (["--rounds=0"], "--rounds must be an integer of at least 1, found 0"),
     (["--cases=newton_9x2x2"], "--cases must be METHOD_NxDxK"),
     (["--data_dir=/none"], "--data_dir must be an existing directory,"),
     (
@@ -72,9 +68,11 @@ def test_measures_fits_and_bare_loops(tmp_path):
 )
 def test_mistake_is_one_line(tmp_path, arguments, message):
   path = tmp_path / "figures.json"
-  found = _run(f"--output_json={path}", *arguments)
-  assert found.returncode == 1
-  assert found.stderr.startswith("error: --")
-  assert message in found.stderr
-  assert found.stderr.count("\n") == 1
+  found = programs.call(
+    "benchmark_features", f"--output_json={path}", *arguments
+  )
+  assert found.status == 1
+  assert found.errors.startswith("error: --")
+  assert message in found.errors
+  assert found.errors.count("\n") == 1
   assert not path.exists()

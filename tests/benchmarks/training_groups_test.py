@@ -3,7 +3,8 @@
 import pytest
 
 from benchmarks import cases
-from benchmarks import goals
+from benchmarks import results
+from benchmarks import training_groups
 
 _LENET = "lenet_10x20x20"
 _DENSE = "dense25m_4x1x16_gaussian"
@@ -15,7 +16,7 @@ _LONG = "mobilenet_v2_small_4x1x8_500_rounds"
 
 def _rows(figures):
   return {
-    goals.Entry(case, runtime): {
+    results.Entry(case, runtime): {
       "wall_seconds": seconds,
       "peak_memory_bytes": memory,
       "ratios": {},
@@ -27,7 +28,7 @@ def _rows(figures):
 def _evaluate(rows):
   return {
     (goal.numerator.case, goal.name): (value, goal.verdict(value))
-    for goal in goals.all_goals()
+    for goal in training_groups.all_goals()
     if (value := goal.evaluate(rows)) is not None
   }
 
@@ -52,7 +53,7 @@ def test_goals_are_those_ratios():
       (_LONG, "in_process"): (1.0, 1),
     }
   )
-  rows[goals.Entry(_LONG, "in_process")] |= {
+  rows[results.Entry(_LONG, "in_process")] |= {
     "resident_memory_bytes_after_50_rounds": 100,
     "resident_memory_bytes_after_500_rounds": 104,
   }
@@ -86,9 +87,30 @@ def test_goals_are_those_ratios():
 
 def test_goals_are_of_cases_that_there_are():
   suffixes = ("_bfloat16_math", "_mixed_bfloat16")
-  for goal in goals.all_goals():
+  for goal in training_groups.all_goals():
     for entry in filter(None, (goal.numerator, goal.denominator)):
       name = entry.case
       for suffix in suffixes:
         name = name.removesuffix(suffix)
       assert name in cases.CASES
+
+
+def test_groups_are_of_cases_that_there_are_and_can_be_selected():
+  config = training_groups.TrainingBenchmarkConfig(output_json="f.json")
+  groups = training_groups.select_groups(config)
+  names = {
+    command[3]
+    for group in groups
+    for entry, command in group.commands.items()
+    if entry.runtime != training_groups.PFL_RESEARCH
+  }
+  assert names == set(cases.CASES)
+  few = training_groups.select_groups(
+    training_groups.TrainingBenchmarkConfig(
+      output_json="f.json", cases=("lenet_10x2x16",)
+    )
+  )
+  assert [[entry.runtime for entry in group.commands] for group in few] == [
+    ["in_process"],
+    ["bare", "tff"],
+  ]
