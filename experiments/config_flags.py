@@ -76,6 +76,7 @@ class ConfigFlags(Generic[_ConfigT]):
     rename: Mapping[str, str] | None = None,
     skip: tuple[str, ...] = (),
     defaults: Mapping[str, Any] | None = None,
+    details: Mapping[str, str] | None = None,
   ):
     """Defines the flags, as flags of the calling module.
 
@@ -84,9 +85,11 @@ class ConfigFlags(Generic[_ConfigT]):
       rename: Flags by the names of fields, where the two differ.
       skip: Fields of which there is no flag.
       defaults: Defaults of flags by fields, where they are not the field's.
+      details: What the help says after the documentation, by fields.
     """
     self._class = config_class
     rename, defaults = rename or {}, defaults or {}
+    details = details or {}
     self._specs = {
       rename.get(spec.name, spec.name): spec
       for spec in config_lib.specs(config_class)
@@ -96,7 +99,10 @@ class ConfigFlags(Generic[_ConfigT]):
       default = defaults.get(spec.name, spec.default)
       if default is dataclasses.MISSING:
         default = None
-      _define(spec, name, default, spec.documentation)
+      text = spec.documentation
+      if spec.name in details:
+        text += f"\n{details[spec.name]}"
+      _define(spec, name, default, text)
 
   @property
   def names(self) -> tuple[str, ...]:

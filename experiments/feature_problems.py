@@ -6,8 +6,7 @@ import functools
 
 import numpy as np
 
-from experiments import command_line
-from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.features import feature_files
 
 
@@ -64,58 +63,51 @@ def read_problem(
     has_users: Whether it is to be known whose the examples of `train` are.
 
   Raises:
-    UsageError: If a file or the number is not as it has to be.
+    errors.DataError: If a file cannot be used.
+    errors.FieldError: If a file does not go with the others.
   """
-  if num_classes is not None:
-    command_line.call_with_flags(
-      checks.check_integer, "num_classes", num_classes, minimum=2
-    )
   paths = {"train": train, "test": test}
   sets = {name: _read(name, path) for name, path in paths.items()}
   if has_users and sets["train"].users is None:
-    raise command_line.UsageError(
-      "--train must hold user, whose each example is, with --unit=user,"
-      f" found none in {train}."
+    raise errors.FieldError(
+      "train",
+      "hold user, whose each example is, with --unit=user",
+      f"none in {train}",
     )
-  dim = sets["train"].features.shape[1]
-  if sets["test"].features.shape[1] != dim:
-    raise command_line.UsageError(
-      f"--test must have {dim} features an example, as --train={train} has,"
-      f" found {sets['test'].features.shape[1]} in {test}."
+  dim, test_dim = (found.features.shape[1] for found in sets.values())
+  if test_dim != dim:
+    raise errors.FieldError(
+      "test",
+      f"have {dim} features an example, as --train={train} has",
+      f"{test_dim} in {test}",
     )
   largest = {name: int(found.labels.max()) for name, found in sets.items()}
-  if num_classes is None:
-    return Problem(
-      **sets,
-      num_classes=_count_classes(sets, largest),
-      is_from_labels=True,
-      has_users=has_users,
-    )
   for name, path in paths.items():
-    if largest[name] >= num_classes:
-      raise command_line.UsageError(
-        f"--num_classes must be above all labels, found {num_classes} and"
-        f" label {largest[name]} in --{name}={path}."
+    if num_classes is not None and largest[name] >= num_classes:
+      raise errors.FieldError(
+        "num_classes",
+        "be above all labels",
+        f"{num_classes} and label {largest[name]} in --{name}={path}",
       )
   return Problem(
     **sets,
-    num_classes=num_classes,
-    is_from_labels=False,
+    num_classes=num_classes or _count_classes(sets, max(largest.values())),
+    is_from_labels=num_classes is None,
     has_users=has_users,
   )
 
 
 def _count_classes(
-  sets: Mapping[str, feature_files.FeatureSet], largest: Mapping[str, int]
+  sets: Mapping[str, feature_files.FeatureSet], largest: int
 ) -> int:
-  num_classes = 1 + max(largest.values())
+  num_classes = 1 + largest
   num_examples = sum(len(found.labels) for found in sets.values())
   # Identifiers in place of labels would take memory for each number between.
   if not 2 <= num_classes <= max(num_examples, 2):
-    raise command_line.UsageError(
-      "--num_classes must be given unless labels are 0, 1, ... of two or more"
-      f" classes, found labels up to {num_classes - 1:,} of"
-      f" {num_examples:,} examples."
+    raise errors.FieldError(
+      "num_classes",
+      "be given unless labels are 0, 1, ... of two or more classes",
+      f"labels up to {largest:,} of {num_examples:,} examples",
     )
   return num_classes
 
@@ -127,8 +119,6 @@ def _read(name: str, path: str) -> feature_files.FeatureSet:
     raise bad_file(name, error) from error
 
 
-def bad_file(name: str, error: ValueError) -> command_line.UsageError:
-  """Says of which file an error is, by the name of its flag."""
-  return command_line.UsageError(
-    f"--{name} must be a file of features: {error}"
-  )
+def bad_file(name: str, error: Exception) -> errors.DataError:
+  """Says of which flag's file an error is."""
+  return errors.DataError(f"--{name} must be a file of features: {error}")

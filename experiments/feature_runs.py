@@ -8,25 +8,26 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 import importlib.metadata
+import json
 import math
+import pathlib
 from typing import Any
 
 import numpy as np
 
-from experiments import command_line
-from experiments import feature_output
 from experiments import feature_problems
 from experiments import feature_settings
 from experiments import output_files
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.features import classifier as classifier_lib
+from tff_fedemb.features import registry
 from tff_fedemb.privacy import report as report_lib
 
 CLASSES_FROM_LABELS = (
   "the number of classes was taken from the labels of the files and is"
   " assumed to be public"
 )
-# What the classifier assumes where it was told the number.
-_CLASSES_ARE_PUBLIC = "the number of classes is public"
 _TEST_NOT_COVERED = (
   "the test examples: the accuracy and the predictions on them are published"
   " as they are"
@@ -100,29 +101,27 @@ def fit(
     problem: On what; it has users if the settings have.
 
   Raises:
-    HyperparameterError: If a hyperparameter does not fit the examples.
-    ValueError: If another value is out of its range.
-    UsageError: If features are not finite, or a user has no name.
+    errors.FieldError: If a value is out of its range, or does not fit the
+      examples.
+    errors.DataError: If features are not finite, or a user has no name.
   """
   try:
-    with feature_settings.hyperparameter_errors(settings.method):
-      classifier = _fit_classifier(settings, problem)
-  except ValueError as error:
-    if str(error).startswith(("features", "users")):
+    classifier = _fit_classifier(settings, problem)
+  except errors.FieldError as error:
+    if error.name in ("features", "users"):
       raise feature_problems.bad_file("train", error) from error
     raise
   try:
     logits = classifier.decision_function(problem.test.features)
-  except ValueError as error:
+  except errors.FieldError as error:
     raise feature_problems.bad_file("test", error) from error
   accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
   report = classifier.report_
   assumptions = report.assumptions
   if problem.is_from_labels:
+    told = classifier_lib.CLASSES_ARE_PUBLIC
     assumptions = (
-      *(
-        text for text in assumptions if not text.startswith(_CLASSES_ARE_PUBLIC)
-      ),
+      *(text for text in assumptions if text != told),
       CLASSES_FROM_LABELS,
     )
   report = dataclasses.replace(
@@ -136,49 +135,74 @@ def fit(
   return Fit(classifier.coef_, logits, float(accuracy), report)
 
 
-def versions(
-  users: feature_settings.UserSettings | None = None,
-) -> dict[str, str]:
+def versions(*, has_users: bool) -> dict[str, str]:
   """Returns the versions of the libraries that compute.
 
   Args:
-    users: If users are protected, other libraries compute as well.
+    has_users: If users are protected, other libraries compute as well.
   """
-  names = (*_LIBRARIES, *(_LIBRARIES_OF_USERS if users else ()))
+  names = (*_LIBRARIES, *(_LIBRARIES_OF_USERS if has_users else ()))
   return {name: importlib.metadata.version(name) for name in names}
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassificationConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationConfig(feature_settings.CommonConfig):
   """What to fit, on what, and where to write.
 
   Attributes:
-    train: File to fit on.
-    test: File to test on.
-    output_json: File for the report.
-    settings: How to fit.
-    num_classes: `None` to take it from the labels.
-    predictions: File for predicted labels and logits, or `None`.
-    output_weights: File for the weights, or `None`.
-    overwrite: Whether files may be replaced.
-
-  Raises:
-    ValueError: If a file is not given.
+    train: Features to fit on.
+    test: Features to test on.
+    method: How to fit.
+    hyperparameters: Of the method, NAME=VALUE with commas between. With their
+      defaults, where None depends on size and noise.
+    epsilon: Epsilon to stay within; inf: no noise.
+    split: Shares of the budget, such as covariance=0.3,gradient=0.7 [the
+      method's].
+    predictions: File (.npz) for predictions [n] and logits [n, num_classes] of
+      the test examples [none].
+    output_weights: File (.npz) for the weights, coef [num_classes, dim] [none].
   """
 
   train: str
   test: str
-  output_json: str
-  settings: feature_settings.FitSettings
-  num_classes: int | None = None
+  method: str = config_lib.field("feature_covariance", choices=registry.METHODS)
+  hyperparameters: tuple[str, ...] = ()
+  epsilon: float = config_lib.field(above=0, maximum=math.inf)
+  split: tuple[str, ...] = ()
   predictions: str | None = None
   output_weights: str | None = None
-  overwrite: bool = False
 
-  def __post_init__(self):
-    for name in ("train", "test", "output_json"):
-      if not getattr(self, name):
-        raise ValueError(f"{name} must be given, found nothing.")
+
+def create_settings(
+  config: ClassificationConfig,
+) -> feature_settings.FitSettings:
+  """Returns how to fit.
+
+  Args:
+    config: What was asked for.
+
+  Raises:
+    errors.FieldError: If the values do not go together.
+  """
+  pairs = feature_settings.parse_pairs(
+    "hyperparameters", config.hyperparameters
+  )
+  with _mistakes_in_hyperparameters(config):
+    return feature_settings.FitSettings(
+      feature_settings.create_method(config.method, pairs),
+      config.epsilon,
+      config.delta,
+      clip_norm=config.clip_norm,
+      scaling=config.scaling,
+      split=feature_settings.parse_split(config.split),
+      protection=config.protection,
+    )
+
+
+def _mistakes_in_hyperparameters(config: ClassificationConfig):
+  return feature_settings.hyperparameters_in(
+    "hyperparameters", f"fit method {config.method}", config.method
+  )
 
 
 def execute(config: ClassificationConfig) -> None:
@@ -188,8 +212,10 @@ def execute(config: ClassificationConfig) -> None:
     config: What to do.
 
   Raises:
-    UsageError: If it cannot be done; nothing is written then.
+    errors.FieldError: If it cannot be done; nothing is written then.
+    errors.DataError: If a file cannot be used; neither then.
   """
+  settings = create_settings(config)
   output_files.check(
     {
       name: getattr(config, name)
@@ -198,22 +224,19 @@ def execute(config: ClassificationConfig) -> None:
     inputs={"train": [config.train], "test": [config.test]},
     overwrite=config.overwrite,
   )
-  settings = config.settings
   problem = feature_problems.read_problem(
     config.train,
     config.test,
     num_classes=config.num_classes,
     has_users=settings.users is not None,
   )
-  with feature_settings.hyperparameters_from(
-    f"--hyperparameters must fit method {settings.method.name}"
-  ):
-    result = command_line.call_with_flags(fit, settings, problem)
+  with _mistakes_in_hyperparameters(config):
+    result = fit(settings, problem)
   report = report_lib.json_safe(
     {
       "test_accuracy": result.test_accuracy,
       **problem.size,
-      "method": settings.method.name,
+      "method": config.method,
       "target_epsilon": settings.epsilon,
       **result.report.to_json(),
       "clip_norm": settings.clip_norm,
@@ -226,19 +249,17 @@ def execute(config: ClassificationConfig) -> None:
       "runtime": settings.users.runtime if settings.users else None,
       "train": config.train,
       "test": config.test,
-      "versions": versions(settings.users),
+      "versions": versions(has_users=problem.has_users),
     }
   )
   writers = {
-    "output_json": functools.partial(feature_output.write_json, values=report),
+    "output_json": functools.partial(write_json, values=report),
     "predictions": functools.partial(
-      feature_output.write_arrays,
+      _write_arrays,
       predictions=result.logits.argmax(axis=1),
       logits=result.logits,
     ),
-    "output_weights": functools.partial(
-      feature_output.write_arrays, coef=result.weights
-    ),
+    "output_weights": functools.partial(_write_arrays, coef=result.weights),
   }
   paths = {name: getattr(config, name) for name in writers}
   paths = {name: path for name, path in paths.items() if path}
@@ -246,6 +267,19 @@ def execute(config: ClassificationConfig) -> None:
     {name: (path, writers[name]) for name, path in paths.items()}
   )
   _tell(result, report, list(paths.values()))
+
+
+def write_json(path: pathlib.Path, *, values: Mapping[str, Any]) -> None:
+  """Writes JSON values, none of them infinite."""
+  path.write_text(
+    json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+  )
+
+
+def _write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
+  """Writes arrays by name as .npz, whatever the path's suffix is."""
+  with path.open("wb") as file:
+    np.savez(file, **arrays)
 
 
 def _tell(result: Fit, report: Mapping[str, Any], paths: list[str]) -> None:

@@ -5,75 +5,71 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
-import math
-import re
-import types
-import typing
+from typing import Any
 
-from experiments import command_line
 from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
-from tff_fedemb.features.federated import settings as federated_methods
+from tff_fedemb.features.federated import settings as federated_settings
 
-_KINDS = {
-  int: "an integer",
-  float: "a number",
-  str: "a word",
-  types.NoneType: "None",
-}
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleSettings(config.Config):
+  """How examples are protected.
+
+  Attributes:
+    seed: Of noise and sampling, for experiments: who knows it can take the
+      noise away [entropy of the operating system].
+  """
+
+  seed: int | None = config.field(None, minimum=0)
 
 
 # What is protected.
-UNITS = ("example", "user")
+UNITS = {
+  "example": ExampleSettings,
+  "user": federated_settings.UserSettings,
+}
+UNIT_HELP = (
+  "What is protected: example, or user with all examples, by a federated fit on"
+  " a --train with users. Its noise has no seed."
+)
 
 
-class HyperparameterError(command_line.UsageError):
-  """A hyperparameter that a method does not have, or that does not fit."""
-
-
-@dataclasses.dataclass(frozen=True)
-class UserSettings:
-  """How to fit where users are protected, by a federated computation.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CommonConfig(config.Config):
+  """What a fit and a sweep of fits are both asked for.
 
   Attributes:
-    example_weighting: One of `federated_methods.EXAMPLE_WEIGHTINGS`.
-    user_clip_norm: Bound of what a user sends in a round.
-    runtime: A key of `runtime.RUNTIMES`.
-
-  Raises:
-    ValueError: If a value is out of its range.
+    delta: Delta of the guarantee, below one over the number of training
+      examples, or of users with --unit=user (not needed without noise).
+    num_classes: Classes [1 + the largest label of both files, assumed to be
+      public].
+    clip_norm: Bound of the L2 norm of a feature vector.
+    scaling: How features are brought to it.
+    output_json: File for the result, in a directory that exists.
+    overwrite: Whether to replace files that exist.
+    protection: One of the `UNITS`.
   """
 
-  example_weighting: str = "sum"
-  user_clip_norm: float = 1.0
-  runtime: str = "in_process"
+  delta: float | None = config.field(None, above=0, below=1)
+  num_classes: int | None = config.field(None, minimum=2)
+  clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
+  scaling: str = config.field("clip", choices=examples_lib.SCALINGS)
+  output_json: str
+  overwrite: bool = False
+  protection: ExampleSettings | federated_settings.UserSettings = (
+    ExampleSettings()
+  )
 
-  def __post_init__(self):
-    federated_methods.UserSettings(**dataclasses.asdict(self))
-
-
-def create_user_settings(unit: str, **options) -> UserSettings | None:
-  """Creates the settings of a unit of privacy; examples have none.
-
-  Args:
-    unit: One of `UNITS`.
-    **options: Of `UserSettings`, `None` for the default.
-
-  Raises:
-    ValueError: If the unit is unknown, or has no such options, or one is out of
-      its range.
-  """
-  checks.check_choice("unit", unit, UNITS)
-  given = {name: value for name, value in options.items() if value is not None}
-  if unit == "user":
-    return UserSettings(**given)
-  for name, value in given.items():
-    raise ValueError(
-      f"{name} must be given with --unit=user only, found {value!r}."
-    )
-  return None
+  @property
+  def users(self) -> federated_settings.UserSettings | None:
+    """How users are protected; `None` where examples are."""
+    return _users(self.protection)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,12 +83,11 @@ class FitSettings:
     clip_norm: Bound of the L2 norm of features.
     scaling: One of `examples.SCALINGS`.
     split: Shares of the budget by name of release, instead of the method's.
-    seed: Of noise and sampling; `None` for the operating system's entropy.
-    users: How to protect users; `None` where examples are protected.
+    protection: One of the `UNITS`.
 
   Raises:
-    ValueError: If epsilon, delta or seed is out of its range, or the method is
-      not for users, or has a seed with them: their noise is of no seed.
+    errors.FieldError: If epsilon or delta is out of its range, or the method is
+      not for users.
   """
 
   method: method_lib.Method
@@ -101,46 +96,47 @@ class FitSettings:
   clip_norm: float = 1.0
   scaling: str = "clip"
   split: Mapping[str, float] | None = None
-  seed: int | None = None
-  users: UserSettings | None = None
+  protection: ExampleSettings | federated_settings.UserSettings = (
+    ExampleSettings()
+  )
 
   def __post_init__(self):
     budget_lib.check_target(self.epsilon, self.delta)
-    if self.delta is not None:
-      checks.check_delta(self.delta)
-    elif self.epsilon != math.inf:
-      raise ValueError(
-        "delta must be given where epsilon is finite, found nothing."
-      )
-    if self.seed is not None:
-      checks.check_integer("seed", self.seed, minimum=0)
-    if self.users is None:
-      return
-    with hyperparameter_errors(self.method):
-      federated_methods.check_method(self.method)
-    if self.seed is not None:
-      raise ValueError(
-        "seed must not be given with --unit=user, where noise cannot be"
-        f" repeated, found {self.seed}."
-      )
+    if self.users:
+      federated_settings.check_method(self.method)
+
+  @property
+  def users(self) -> federated_settings.UserSettings | None:
+    """How users are protected; `None` where examples are."""
+    return _users(self.protection)
+
+  @property
+  def seed(self) -> int | None:
+    """Of noise and sampling; `None` for the operating system's entropy."""
+    return None if self.users else self.protection.seed
+
+
+def _users(protection) -> federated_settings.UserSettings | None:
+  is_of_users = isinstance(protection, federated_settings.UserSettings)
+  return protection if is_of_users else None
 
 
 def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
-  """Splits `key=value` items of a flag.
+  """Splits `key=value` items of a field.
 
   Args:
-    name: Of the flag.
+    name: Of the field.
     texts: The items.
 
   Raises:
-    ValueError: If an item has another form, or a key comes twice.
+    errors.FieldError: If an item has another form, or a key comes twice.
   """
   pairs = {}
   for text in texts:
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value) or key in pairs:
-      raise ValueError(
-        f"{name} must have items NAME=VALUE, no name twice, found {text!r}."
+      raise errors.FieldError(
+        name, "have items NAME=VALUE, no name twice", repr(text)
       )
     pairs[key] = value
   return pairs
@@ -153,46 +149,50 @@ def parse_split(texts: Sequence[str]) -> dict[str, float]:
     texts: Items such as 'covariance=0.3'.
 
   Raises:
-    ValueError: If a share is no positive number.
+    errors.FieldError: If a share is no positive number.
   """
   split = {}
   for name, text in parse_pairs("split", texts).items():
     try:
-      split[name] = float(text)
-    except ValueError:
-      split[name] = math.nan
-    if not 0 < split[name] < math.inf:
-      raise ValueError(f"split must have positive shares, found {name}={text}.")
+      split[name] = checks.check_number("split", float(text), above=0)
+    except ValueError as error:
+      raise errors.FieldError(
+        "split", "have positive shares", f"{name}={text}"
+      ) from error
   return split
 
 
-def parse_epsilons(texts: Sequence[str]) -> tuple[float, ...]:
-  """Returns epsilons, ascending.
+def parse_numbers(
+  name: str, texts: Sequence[str], kind: type[int] | type[float]
+) -> tuple[Any, ...]:
+  """Returns the numbers of a field, each of which comes once.
+
+  Args:
+    name: Of the field.
+    texts: One or more numbers.
+    kind: What they are.
 
   Raises:
-    ValueError: If a text is no number.
+    errors.FieldError: If a text is no such number, or comes twice.
   """
+  found = repr(",".join(texts))
+  words = "integers" if kind is int else "numbers, inf for no noise,"
   try:
-    return tuple(sorted(float(text) for text in texts))
-  except ValueError:
-    raise ValueError(
-      "epsilons must be numbers with commas between, inf for no noise, found"
-      f" {','.join(texts)!r}."
-    ) from None
+    numbers = tuple(kind(text) for text in texts)
+  except ValueError as error:
+    raise errors.FieldError(
+      name, f"be {words} with commas between", found
+    ) from error
+  check_once(name, numbers)
+  return numbers
 
 
-def parse_seeds(texts: Sequence[str]) -> tuple[int, ...]:
-  """Returns seeds.
-
-  Raises:
-    ValueError: If a text is no integer.
-  """
-  try:
-    return tuple(int(text) for text in texts)
-  except ValueError:
-    raise ValueError(
-      f"seeds must be integers with commas between, found {','.join(texts)!r}."
-    ) from None
+def check_once(name: str, values: Sequence[Any]) -> None:
+  """Raises `errors.FieldError` unless there are values, and each comes once."""
+  if not values or len(set(values)) < len(values):
+    raise errors.FieldError(
+      name, "be given, each once", repr(",".join(map(str, values)))
+    )
 
 
 def create_method(name: str, pairs: Mapping[str, str]) -> method_lib.Method:
@@ -203,80 +203,58 @@ def create_method(name: str, pairs: Mapping[str, str]) -> method_lib.Method:
     pairs: Texts by name of hyperparameter.
 
   Raises:
-    HyperparameterError: If a hyperparameter is unknown or out of its range.
-    ValueError: If the method is unknown.
+    errors.FieldError: If the method or a hyperparameter is unknown, or a value
+      out of its range.
   """
-  if name not in registry.METHODS:
-    return registry.create_method(name)
-  cls = registry.METHODS[name]
-  hints = typing.get_type_hints(cls)
-  values = {}
-  for hyperparameter, text in pairs.items():
-    if hyperparameter not in cls.hyperparameter_names():
-      raise HyperparameterError(
-        f"hyperparameters of {name} must be among"
-        f" {cls.hyperparameter_names()}, found {hyperparameter!r}."
-      )
-    hint = hints[hyperparameter]
-    kinds = typing.get_args(hint) or (hint,)
-    try:
-      values[hyperparameter] = _parse_value(text, kinds)
-    except ValueError as error:
-      raise HyperparameterError(f"{hyperparameter} {error}") from error
-  try:
-    return registry.create_method(name, **values)
-  except ValueError as error:
-    raise HyperparameterError(str(error)) from error
+  checks.check_choice("method", name, registry.METHODS)
+  specs = {spec.name: spec for spec in config.specs(registry.METHODS[name])}
+  values = {
+    key: _parse_value(specs[key], text) if key in specs else text
+    for key, text in pairs.items()
+  }
+  return registry.create_method(name, **values)
 
 
-def _parse_value(text: str, kinds: Sequence[type]) -> int | float | str | None:
-  if types.NoneType in kinds and text.lower() == "none":
+def _parse_value(spec: config.FieldSpec, text: str) -> Any:
+  """The value that a text stands for; the text itself if it is of none."""
+  if spec.optional and text.lower() == "none":
     return None
-  for kind in (int, float, str):
-    if kind in kinds:
-      with contextlib.suppress(ValueError):
-        return kind(text)
-  words = " or ".join(_KINDS[kind] for kind in kinds)
-  raise ValueError(f"must be {words}, found {text!r}.")
+  try:
+    return spec.type(text)
+  except ValueError:
+    return text
 
 
 @contextlib.contextmanager
-def hyperparameter_errors(method: method_lib.Method) -> Iterator[None]:
-  """Makes a `ValueError` about a hyperparameter a `HyperparameterError`.
+def hyperparameters_in(
+  field: str, requirement: str, method: str
+) -> Iterator[None]:
+  """Says of mistakes in hyperparameters in which field they were.
 
   Args:
-    method: Whose hyperparameters there may be errors in.
+    field: Its name.
+    requirement: What it must do, which the mistake shows that it does not.
+    method: A key of `registry.METHODS`.
   """
+  names = registry.METHODS[method].hyperparameter_names()
   try:
     yield
-  except ValueError as error:
-    if re.match(r"\w*", str(error))[0] in method.hyperparameter_names():
-      raise HyperparameterError(str(error)) from error
-    raise
+  except errors.FieldError as error:
+    if error.name not in (*names, "hyperparameters"):
+      raise
+    raise errors.FieldError(
+      field,
+      f"{requirement}: {error.name} must {error.requirement}",
+      error.found,
+    ) from error
 
 
-@contextlib.contextmanager
-def hyperparameters_from(flag: str) -> Iterator[None]:
-  """Says of mistakes in hyperparameters which flag they were in.
-
-  Args:
-    flag: What the error begins with, such as '--flag must be ...'.
-  """
-  try:
-    yield
-  except HyperparameterError as error:
-    raise command_line.UsageError(f"{flag}: {error}") from error
-
-
-def method_names(unit: str) -> list[str]:
-  """Returns the methods that can protect a unit, one of `UNITS`."""
-  if unit == "user":
-    return [
-      name
-      for name, cls in registry.METHODS.items()
-      if cls in federated_methods.METHODS
-    ]
-  return list(registry.METHODS)
+def method_names(*, of_users: bool) -> list[str]:
+  """Returns the methods that there are, or those that can protect users."""
+  supported = federated_settings.METHODS if of_users else (method_lib.Method,)
+  return [
+    name for name, cls in registry.METHODS.items() if issubclass(cls, supported)
+  ]
 
 
 def describe_methods() -> str:
@@ -284,7 +262,7 @@ def describe_methods() -> str:
   lines = []
   for name, cls in registry.METHODS.items():
     defaults = ", ".join(
-      f"{field.name}={field.default}" for field in dataclasses.fields(cls)
+      f"{spec.name}={spec.default}" for spec in config.specs(cls)
     )
     lines.append(f"{name}: {defaults}")
   return ";\n".join(lines)

@@ -5,6 +5,7 @@ What `sweep_features` does once its flags are read.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import functools
 import math
@@ -14,13 +15,12 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from experiments import command_line
-from experiments import feature_output
 from experiments import feature_problems
 from experiments import feature_runs
 from experiments import feature_settings
 from experiments import output_files
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.plots import accuracy_plots
@@ -33,67 +33,67 @@ NOT_COVERED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class SweepConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepConfig(feature_settings.CommonConfig):
   """What to fit, on what, and where to write.
 
   Attributes:
-    train: Files to fit on.
-    test: Files to test on, one for each in `train`.
-    methods: Such as 'sgd' or 'sgd:steps=10:loss=sigmoid', at most
-      `figures.MAX_CURVES`, each once.
-    epsilons: Targets, each once; infinity for no noise.
-    delta: In (0, 1); may be `None` if there is no noise anywhere.
-    seeds: Of the fits, not negative, each once. Where users are protected there
-      are as many fits, none with a seed.
-    output_json: File for all accuracies.
-    output_png: File for the picture, or `None`.
-    num_classes: Of all files; `None` to take it from each pair's labels.
-    clip_norm: Bound of the L2 norm of features.
-    scaling: One of `examples.SCALINGS`.
+    train: Features to fit on.
+    test: Features to test on, a file for each of --train.
+    methods: How to fit: names, each with :NAME=VALUE for its hyperparameters if
+      they are not to be the defaults, where None depends on size and noise [all
+      that can protect the --unit].
+    epsilons: Epsilons to stay within; inf: no noise.
+    seeds: Of noise and sampling. With --unit=user there are as many fits, and
+      none has a seed.
+    output_png: File for the picture [none].
     title: Of the picture.
-    caption: Of the picture; `None` for one that says what was fitted.
-    overwrite: Whether files may be replaced.
-    users: How to protect users; `None` where examples are protected.
+    caption: Below the picture [what was fitted].
 
   Raises:
-    ValueError: If a value is out of its range.
+    errors.FieldError: If a value is out of its range.
   """
 
-  train: tuple[str, ...]
-  test: tuple[str, ...]
-  methods: tuple[str, ...]
-  epsilons: tuple[float, ...]
-  delta: float | None
-  seeds: tuple[int, ...]
-  output_json: str | None
+  train: tuple[str, ...] = ()
+  test: tuple[str, ...] = ()
+  methods: tuple[str, ...] | None = None
+  epsilons: tuple[str, ...] = ("0.1", "0.5", "1", "2", "4", "8", "inf")
+  seeds: tuple[str, ...] = ("1", "2", "3", "4", "5")
   output_png: str | None = None
-  num_classes: int | None = None
-  clip_norm: float = 1.0
-  scaling: str = "clip"
   title: str = "Accuracy against epsilon"
   caption: str | None = None
-  overwrite: bool = False
-  users: feature_settings.UserSettings | None = None
 
   def __post_init__(self):
-    if not self.output_json:
-      raise ValueError("output_json must be given, found nothing.")
+    super().__post_init__()
     if not self.train or len(self.train) != len(self.test):
-      raise ValueError(
-        "train and --test must have as many files, at least one, found"
-        f" {len(self.train)} and {len(self.test)}."
+      raise errors.FieldError(
+        "train",
+        "have as many files as --test, at least one",
+        f"{len(self.train)} and {len(self.test)}",
       )
-    for name in ("methods", "epsilons", "seeds"):
-      values = getattr(self, name)
-      if not values or len(set(values)) < len(values):
-        raise ValueError(
-          f"{name} must be given, each once, found"
-          f" {','.join(map(str, values))!r}."
-        )
-    figures.check_count("methods", len(self.methods))
-    for seed in self.seeds:
+    feature_settings.check_once("methods", self.entries)
+    figures.check_count("methods", len(self.entries))
+    for seed in self.parsed_seeds:
       checks.check_integer("seeds", seed, minimum=0)
+
+  @property
+  def entries(self) -> tuple[str, ...]:
+    """Methods to fit, such as 'sgd' or 'sgd:steps=10:loss=sigmoid'."""
+    if self.methods is not None:
+      return self.methods
+    return tuple(feature_settings.method_names(of_users=self.users is not None))
+
+  @property
+  def parsed_epsilons(self) -> tuple[float, ...]:
+    """Ascending."""
+    return tuple(
+      sorted(feature_settings.parse_numbers("epsilons", self.epsilons, float))
+    )
+
+  @property
+  def parsed_seeds(self) -> tuple[int, ...]:
+    """One for each fit of a method, epsilon and pair of files."""
+    return feature_settings.parse_numbers("seeds", self.seeds, int)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,14 +124,15 @@ def execute(config: SweepConfig) -> None:
     config: What to do.
 
   Raises:
-    UsageError: If it cannot be done; nothing is written then.
+    errors.FieldError: If it cannot be done; nothing is written then.
+    errors.DataError: If a file cannot be used; neither then.
   """
   output_files.check(
     {"output_json": config.output_json, "output_png": config.output_png},
     inputs={"train": config.train, "test": config.test},
     overwrite=config.overwrite,
   )
-  settings = command_line.call_with_flags(_create_settings, config)
+  settings = _create_settings(config)
   problems = [
     feature_problems.read_problem(
       train,
@@ -141,7 +142,7 @@ def execute(config: SweepConfig) -> None:
     )
     for train, test in zip(config.train, config.test, strict=True)
   ]
-  cells = {entry: [] for entry in config.methods}
+  cells = {entry: [] for entry in config.entries}
   # It leaves no line behind, so that an error is the only one.
   with tqdm.tqdm(
     total=len(settings) * len(problems) * len(config.seeds),
@@ -151,9 +152,9 @@ def execute(config: SweepConfig) -> None:
     disable=None,
   ) as progress:
     for entry, fit_settings in settings:
-      with feature_settings.hyperparameters_from(_mistake_in(entry)):
+      with _mistakes_in(entry):
         cells[entry].append(
-          _fit_cell(fit_settings, problems, config.seeds, progress)
+          _fit_cell(fit_settings, problems, config.parsed_seeds, progress)
         )
   _write(config, problems, cells)
 
@@ -162,19 +163,19 @@ def _create_settings(
   config: SweepConfig,
 ) -> list[tuple[str, feature_settings.FitSettings]]:
   """All but the seeds; all methods come first, so that mistakes do."""
-  names = feature_settings.method_names("user" if config.users else "example")
-  methods = {entry: _create_method(entry, names) for entry in config.methods}
+  names = feature_settings.method_names(of_users=config.users is not None)
+  methods = {entry: _create_method(entry, names) for entry in config.entries}
   settings = []
-  for epsilon in config.epsilons:
+  for epsilon in config.parsed_epsilons:
     for entry, method in methods.items():
-      with feature_settings.hyperparameters_from(_mistake_in(entry)):
+      with _mistakes_in(entry):
         fit_settings = feature_settings.FitSettings(
           method,
           epsilon,
           config.delta,
           clip_norm=config.clip_norm,
           scaling=config.scaling,
-          users=config.users,
+          protection=config.protection,
         )
       settings.append((entry, fit_settings))
   return settings
@@ -183,18 +184,24 @@ def _create_settings(
 def _create_method(entry: str, names: Sequence[str]) -> method_lib.Method:
   name, *items = entry.split(":")
   if name not in names:
-    raise ValueError(
-      f"methods must be among {names}, each with :NAME=VALUE for its"
-      f" hyperparameters, found {entry!r}."
+    raise errors.FieldError(
+      "methods",
+      f"be among {', '.join(names)}, each with :NAME=VALUE for its"
+      " hyperparameters",
+      repr(entry),
     )
-  with feature_settings.hyperparameters_from(_mistake_in(entry)):
+  with _mistakes_in(entry):
     return feature_settings.create_method(
       name, feature_settings.parse_pairs("methods", items)
     )
 
 
-def _mistake_in(entry: str) -> str:
-  return f"--methods must have hyperparameters that fit, found {entry!r}"
+def _mistakes_in(entry: str) -> contextlib.AbstractContextManager[None]:
+  return feature_settings.hyperparameters_in(
+    "methods",
+    f"have hyperparameters that fit, found {entry!r}",
+    entry.partition(":")[0],
+  )
 
 
 def _fit_cell(
@@ -207,15 +214,10 @@ def _fit_cell(
   for problem in problems:
     fits = []
     for seed in seeds:
-      fits.append(
-        command_line.call_with_flags(
-          feature_runs.fit,
-          settings
-          if settings.users
-          else dataclasses.replace(settings, seed=seed),
-          problem,
-        )
-      )
+      if not settings.users:
+        protection = feature_settings.ExampleSettings(seed=seed)
+        settings = dataclasses.replace(settings, protection=protection)
+      fits.append(feature_runs.fit(settings, problem))
       progress.update()
     accuracies.append(tuple(fit.test_accuracy for fit in fits))
     reports.append(fits[0].report)
@@ -243,7 +245,7 @@ def _write(
   writers = {
     "output_json": (
       config.output_json,
-      functools.partial(feature_output.write_json, values=values),
+      functools.partial(feature_runs.write_json, values=values),
     )
   }
   if config.output_png:
@@ -294,11 +296,11 @@ def _to_json(
 
   return report_lib.json_safe(
     {
-      "methods": config.methods,
-      "epsilons": config.epsilons,
+      "methods": config.entries,
+      "epsilons": config.parsed_epsilons,
       "delta": config.delta,
       # A fit for each; nothing makes the same noise for users again.
-      "seeds": None if config.users else config.seeds,
+      "seeds": None if config.users else config.parsed_seeds,
       "num_fits": len(config.seeds),
       "clip_norm": config.clip_norm,
       "scaling": config.scaling,
@@ -333,7 +335,7 @@ def _to_json(
       "neighboring_relation": reports[0].neighboring_relation,
       "assumptions": join("assumptions"),
       "not_covered": [*join("not_covered"), NOT_COVERED],
-      "versions": feature_runs.versions(config.users),
+      "versions": feature_runs.versions(has_users=config.users is not None),
     }
   )
 
@@ -347,14 +349,9 @@ def _describe(
     numbers = dict.fromkeys(problem.size[name] for problem in problems)
     return " or ".join(f"{number:,}" for number in numbers)
 
-  unit, size = (
-    ("user", "num_users")
-    if config.users
-    else (
-      "example",
-      "train_size",
-    )
-  )
+  unit, size = "example", "train_size"
+  if config.users:
+    unit, size = "user", "num_users"
   text = (
     f"Fitted to {join(size)} {unit}s, {join('num_classes')} classes,"
     f" {join('dim')} features an example, tested on {join('test_size')}"

@@ -20,7 +20,7 @@ METHODS: dict[str, type[method_lib.Method]] = {
 }
 
 
-def create_method(name: str, **hyperparameters) -> method_lib.Method:
+def create_method(name: str, /, **hyperparameters) -> method_lib.Method:
   """Creates a method.
 
   Args:

@@ -1,0 +1,271 @@
+"""Tests of one private fit on files of features."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from experiments import feature_problems
+from experiments import feature_runs
+from experiments import feature_settings
+from tests.experiments import feature_examples
+from tff_fedemb.features import registry
+from tff_fedemb.features.federated import settings as federated_settings
+
+_USERS = federated_settings.UserSettings()
+
+
+@pytest.fixture(name="files")
+def _files(tmp_path):
+  for seed, name in enumerate(("train", "test")):
+    feature_examples.write(tmp_path / f"{name}.npz", seed=seed)
+  return tmp_path
+
+
+def config(directory, **changes):
+  values = {
+    "train": f"{directory}/train.npz",
+    "test": f"{directory}/test.npz",
+    "output_json": f"{directory}/result.json",
+    "method": "least_squares",
+    "epsilon": 2.0,
+    "delta": 1e-3,
+    "protection": feature_settings.ExampleSettings(seed=1),
+  }
+  return feature_runs.ClassificationConfig(**(values | changes))
+
+
+def execute(directory, **changes):
+  """Returns the report that one fit writes."""
+  feature_runs.execute(config(directory, overwrite=True, **changes))
+  # Infinity is "inf", as JSON has none.
+  return json.loads(
+    (directory / "result.json").read_text(), parse_constant=pytest.fail
+  )
+
+
+@pytest.mark.parametrize("method", registry.METHODS)
+def test_report_of_every_method(files, method):
+  result = execute(files, method=method)
+  assert result["method"] == method
+  assert result["target_epsilon"] == 2
+  assert 1.99 < result["epsilon"] <= 2
+  assert (result["train_size"], result["test_size"]) == (60, 60)
+  assert (result["dim"], result["num_classes"]) == (4, 3)
+  assert (result["seed"], result["unit"]) == (1, "example")
+  assert result["neighboring_relation"] == "add or remove one example"
+  assert result["versions"]["dp-accounting"]
+  names = registry.METHODS[method].hyperparameter_names()
+  assert list(result["hyperparameters"]) == names
+  assert feature_runs.CLASSES_FROM_LABELS in result["assumptions"]
+  # The label 'public' of a number that was not told would be wrong.
+  about_classes = [t for t in result["assumptions"] if "of classes" in t]
+  assert len(about_classes) == 1
+  assert any("test examples" in text for text in result["not_covered"])
+  # Balle and Wang 2018, theorem 8, of all releases as one.
+  total = math.sqrt(
+    sum(r["count"] / r["noise_multiplier"] ** 2 for r in result["releases"])
+  )
+  for release in result["releases"]:
+    assert f"={release['noise_multiplier']}" in release["event"]
+  shift = result["epsilon"] / total
+  delta = stats.norm.cdf(total / 2 - shift)
+  delta -= math.exp(result["epsilon"]) * stats.norm.cdf(-total / 2 - shift)
+  assert delta == pytest.approx(1e-3, rel=1e-4)
+
+
+def test_known_number_of_classes(files):
+  result = execute(files, num_classes=5)
+  assert result["num_classes"] == 5
+  assert feature_runs.CLASSES_FROM_LABELS not in result["assumptions"]
+  assert any("number of classes is public" in t for t in result["assumptions"])
+
+
+def test_classes_of_either_file(files):
+  feature_examples.write(files / "test.npz", seed=1, dim=4, num_classes=4)
+  assert execute(files)["num_classes"] == 4
+
+
+def test_without_noise(files, capsys):
+  result = execute(files, epsilon=math.inf, delta=None)
+  assert result["epsilon"] == result["target_epsilon"] == "inf"
+  assert result["delta"] is None
+  assert {r["noise_multiplier"] for r in result["releases"]} == {0.0}
+  assert result["test_accuracy"] > 0.8
+  assert "epsilon = inf: no noise, no privacy" in capsys.readouterr().out
+
+
+def test_sampled_examples(files, capsys):
+  # Without noise, as PLD would take seconds to find out how much there must be.
+  result = execute(
+    files,
+    method="sgd",
+    hyperparameters=("steps=2", "batch_size=6"),
+    epsilon=math.inf,
+  )
+  assert result["releases"][0]["sampling_probability"] == pytest.approx(0.1)
+  assert "gradient 2 times, noise multiplier 0, sampling probability 0.1" in (
+    capsys.readouterr().out
+  )
+
+
+def test_same_seed_same_result(files):
+  assert execute(files) == execute(files)
+  for name, seed in (("a", 1), ("b", 2)):
+    protection = feature_settings.ExampleSettings(seed=seed)
+    weights = f"{files}/{name}.npz"
+    execute(files, protection=protection, output_weights=weights)
+  with np.load(files / "a.npz") as a, np.load(files / "b.npz") as b:
+    assert not np.allclose(a["coef"], b["coef"])
+
+
+def test_users(files, capsys):
+  feature_examples.write(files / "train.npz", seed=0, num_users=20)
+  users = federated_settings.UserSettings(
+    example_weighting="mean", user_clip_norm=0.5
+  )
+  result = execute(files, delta=0.05, protection=users)
+  assert result["unit"] == "user"
+  assert result["neighboring_relation"] == "add or remove one user"
+  # How many examples the users have is theirs.
+  assert (result["num_users"], "train_size" in result) == (20, False)
+  assert [(r["name"], r["count"]) for r in result["releases"]] == [
+    ("statistics", 1)
+  ]
+  assert (result["rounds"], result["runtime"]) == (1, "in_process")
+  assert result["seed"] is None
+  assert result["hyperparameters"]["example_weighting"] == "mean"
+  assert result["hyperparameters"]["user_clip_norm"] == 0.5
+  for start in (
+    "the number of users is public",
+    "every user takes part in every release",
+    "an example is of one user",
+    "the number of classes was taken from the labels",
+  ):
+    assert any(text.startswith(start) for text in result["assumptions"])
+  for text in ("given no seed", "also those of users"):
+    assert any(text in line for line in result["not_covered"])
+  assert result["versions"]["tensorflow-federated"]
+  out = capsys.readouterr().out
+  assert "least_squares fitted to 20 users\n" in out
+  assert ", add or remove one user\n" in out
+  assert "delta 0.05 is not below 1 / 20, one over the number of users:" in out
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_mistakes_in_files_of_users(files, name):
+  feature_examples.write(files / "train.npz", seed=0, num_users=20)
+  arrays = {"features": np.ones([4, 4]), "labels": np.arange(4)}
+  np.savez(files / f"{name}.npz", **arrays, users=["a", "b", "", "d"])
+  if name == "train":
+    with pytest.raises(ValueError, match="users must have names"):
+      execute(files, protection=_USERS)
+  else:
+    # Whose test examples are makes no difference.
+    problem = feature_problems.read_problem(
+      f"{files}/train.npz", f"{files}/test.npz", has_users=True
+    )
+    assert problem.size["test_size"] == 4
+
+
+@pytest.mark.parametrize("delta,is_large", [(1 / 60, True), (1 / 61, False)])
+def test_warns_of_a_delta_that_is_too_large(files, capsys, delta, is_large):
+  result = execute(files, delta=delta)
+  assert len(result["warnings"]) == is_large
+  assert ("warning: delta" in capsys.readouterr().out) == is_large
+
+
+@pytest.mark.parametrize(
+  "changes,message",
+  [
+    ({"train": "none.npz"}, "--train must be a file of features: none.npz"),
+    ({"test": "test.txt"}, "--test must be a file of features"),
+    ({"num_classes": 2}, "num_classes must be above all labels, found 2"),
+    ({"output_json": "no/such/dir.json"}, "output_json must be in a dir"),
+    ({"split": ("hessian=1",)}, "split must name releases of the method"),
+    (
+      {"method": "sgd", "hyperparameters": ("batch_size=61",)},
+      "hyperparameters must fit method sgd: batch_size must be at most the"
+      " number of examples, 60, found 61.0.",
+    ),
+    (
+      {"hyperparameters": ("speed=1",)},
+      "hyperparameters must fit method least_squares: hyperparameters must be",
+    ),
+    ({"protection": _USERS}, "train must hold user, whose each example is, wi"),
+    (
+      {"protection": _USERS, "hyperparameters": ("covariance=per_class",)},
+      "fit method least_squares: covariance must be 'shared' in a federated",
+    ),
+    ({"protection": _USERS, "method": "newton"}, "method must be one of sgd"),
+  ],
+)
+def test_mistakes(files, changes, message):
+  before = sorted(files.iterdir())
+  with pytest.raises(ValueError) as error:
+    feature_runs.execute(config(files, **changes))
+  assert message in str(error.value)
+  assert sorted(files.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+@pytest.mark.parametrize(
+  "arrays,message",
+  [
+    ({"features": np.full([4, 4], np.nan)}, "must be finite numbers"),
+    ({"labels": np.array([0, 1, 2, -1])}, "labels must be at least 0"),
+    ({"labels": np.zeros(3, int)}, "labels must be integers [4]"),
+    ({"labels": np.array([0, 1, 2, 10**9])}, "num_classes must be given"),
+  ],
+)
+def test_mistakes_in_files(files, name, arrays, message):
+  arrays = {"features": np.ones([4, 4]), "labels": np.arange(4)} | arrays
+  np.savez(files / f"{name}.npz", **arrays)
+  with pytest.raises(ValueError) as error:
+    feature_runs.execute(config(files))
+  assert message in str(error.value)
+  if "num_classes" not in message:
+    assert str(error.value).startswith(f"--{name} must be a file of features")
+  assert not (files / "result.json").exists()
+
+
+def test_files_that_do_not_match(files):
+  feature_examples.write(files / "test.npz", seed=1, dim=5)
+  with pytest.raises(ValueError, match="must have 4 features an"):
+    feature_runs.execute(config(files))
+  np.savez(files / "a.npz", features=np.ones([3, 2]), labels=np.zeros(3, int))
+  with pytest.raises(ValueError, match="of two or more classes"):
+    feature_problems.read_problem(f"{files}/a.npz", f"{files}/a.npz")
+
+
+def test_files_are_not_replaced_unasked(files):
+  execute(files)
+  before = (files / "result.json").read_text()
+  for changes, message in (
+    ({}, "output_json must be a new file unless --overwrite"),
+    (
+      {"overwrite": True, "predictions": f"{files}/train.npz"},
+      "predictions must be another file than --train",
+    ),
+    (
+      {"overwrite": True, "output_weights": f"{files}/result.json"},
+      "output_weights must be another file than --output_json",
+    ),
+  ):
+    with pytest.raises(ValueError, match=message):
+      feature_runs.execute(config(files, **changes))
+  assert (files / "result.json").read_text() == before
+
+
+def test_all_files_are_written_or_none(files, monkeypatch):
+  def fail(*args, **kwargs):
+    raise OSError(28, "No space left on device")
+
+  before = sorted(files.iterdir())
+  monkeypatch.setattr(np, "savez", fail)
+  with pytest.raises(ValueError, match="No space left") as error:
+    execute(files, output_weights=f"{files}/weights.npz")
+  assert "output_weights must be a file" in str(error.value)
+  assert sorted(files.iterdir()) == before

@@ -1,0 +1,129 @@
+"""Tests of how fits on features are typed."""
+
+import dataclasses
+import math
+
+import pytest
+
+from experiments import feature_settings
+from tff_fedemb import errors
+from tff_fedemb.features import registry
+from tff_fedemb.features.federated import settings as federated_settings
+
+
+@pytest.mark.parametrize(
+  "pairs,found",
+  [
+    ({"steps": "7", "momentum": "0"}, {"steps": 7, "momentum": 0.0}),
+    ({"batch_size": "None"}, {"batch_size": None}),
+    ({"batch_size": "12"}, {"batch_size": 12.0}),
+    ({"loss": "sigmoid"}, {"loss": "sigmoid"}),
+    ({"learning_rate": "1e-2"}, {"learning_rate": 0.01}),
+  ],
+)
+def test_hyperparameters(pairs, found):
+  method = feature_settings.create_method("sgd", pairs)
+  assert {name: getattr(method, name) for name in found} == found
+
+
+@pytest.mark.parametrize(
+  "pairs,message",
+  [
+    ({"steps": "2.5"}, "steps must be an integer of at least 1, found '2.5'"),
+    ({"steps": "None"}, "steps must be an integer .* found 'None'"),
+    ({"steps": "0"}, "steps must be an integer of at least 1, found 0"),
+    ({"momentum": "a"}, r"momentum must be in \[0, 1\), found 'a'"),
+    ({"batch_size": "nan"}, "batch_size must be at least 1, found nan"),
+    ({"loss": "None"}, "loss must be one of"),
+    ({"speed": "1"}, "hyperparameters must be among those of sgd.*'speed'"),
+    ({"name": "newton"}, "hyperparameters must be among those of sgd.*'name'"),
+  ],
+)
+def test_mistakes_in_hyperparameters(pairs, message):
+  with pytest.raises(errors.FieldError, match=message):
+    feature_settings.create_method("sgd", pairs)
+
+
+def test_mistakes_in_hyperparameters_name_the_field_that_they_are_in():
+  with (
+    pytest.raises(errors.FieldError) as error,
+    feature_settings.hyperparameters_in("methods", "fit 'x'", "sgd"),
+  ):
+    feature_settings.create_method("sgd", {"steps": "0"})
+  assert error.value.name == "methods"
+  assert str(error.value) == (
+    "methods must fit 'x': steps must be an integer of at least 1, found 0."
+  )
+  # What is no hyperparameter of the method is none of its mistakes.
+  with (
+    pytest.raises(errors.FieldError, match=r"^steps must"),
+    feature_settings.hyperparameters_in("methods", "fit", "least_squares"),
+  ):
+    feature_settings.create_method("sgd", {"steps": "0"})
+
+
+def test_unknown_method():
+  with pytest.raises(
+    errors.FieldError, match=r"method must be one of .*'magic'"
+  ):
+    feature_settings.create_method("magic", {"steps": "1"})
+
+
+def test_parse_split():
+  assert feature_settings.parse_split(["a=0.3", " b = 7 "]) == {
+    "a": 0.3,
+    "b": 7.0,
+  }
+  for texts in (["a"], ["a="], ["=1"], ["a=1", "a=2"]):
+    with pytest.raises(errors.FieldError, match="split must have items NAME="):
+      feature_settings.parse_split(texts)
+  for text in ("a=x", "a=0", "a=nan", "a=inf"):
+    with pytest.raises(
+      errors.FieldError, match=f"positive shares, found {text}"
+    ):
+      feature_settings.parse_split([text])
+
+
+def test_parse_numbers():
+  def parse(texts, kind):
+    return feature_settings.parse_numbers("numbers", texts, kind)
+
+  assert parse(["inf", "0.5", "2"], float) == (math.inf, 0.5, 2.0)
+  assert parse(["3", "1"], int) == (3, 1)
+  for texts, kind, message in (
+    (["1", "x"], float, "numbers must be numbers, inf .*, found '1,x'"),
+    (["1.5"], int, "numbers must be integers .* found '1.5'"),
+    (["1", "1"], int, "numbers must be given, each once, found '1,1'"),
+    ([], int, "numbers must be given, each once"),
+  ):
+    with pytest.raises(errors.FieldError, match=message):
+      parse(texts, kind)
+
+
+def test_settings_that_do_not_go_together():
+  method = registry.create_method("sgd", batch_size=4.0)
+  with pytest.raises(errors.FieldError, match="delta must be given"):
+    feature_settings.FitSettings(method, 1.0)
+  with pytest.raises(errors.FieldError, match=r"epsilon must be in .* 101"):
+    feature_settings.FitSettings(method, 101.0, 0.1)
+  with pytest.raises(errors.FieldError, match="batch_size must not be given"):
+    feature_settings.FitSettings(
+      method, math.inf, protection=federated_settings.UserSettings()
+    )
+
+
+def test_methods_of_users():
+  assert feature_settings.method_names(of_users=False) == list(registry.METHODS)
+  assert feature_settings.method_names(of_users=True) == [
+    "sgd",
+    "least_squares",
+    "feature_covariance",
+  ]
+
+
+def test_description_names_every_hyperparameter():
+  lines = feature_settings.describe_methods().split(";\n")
+  for line, (name, cls) in zip(lines, registry.METHODS.items(), strict=True):
+    assert line.startswith(f"{name}: ")
+    for field in dataclasses.fields(cls):
+      assert f"{field.name}={field.default}" in line

@@ -1,0 +1,173 @@
+"""Tests of many fits, over methods, epsilons, files and seeds."""
+
+import json
+import statistics
+
+import pytest
+
+from experiments import feature_problems
+from experiments import feature_runs
+from experiments import feature_settings
+from experiments import feature_sweeps
+from tests.experiments import feature_examples
+from tff_fedemb.features.federated import settings as federated_settings
+
+_DELTA = 1e-3
+_USERS = federated_settings.UserSettings()
+
+
+@pytest.fixture(name="files")
+def _files(tmp_path):
+  for index in range(2):
+    for seed, name in enumerate(("train", "test")):
+      feature_examples.write(
+        tmp_path / f"{name}{index}.npz", seed=10 * index + seed
+      )
+  return tmp_path
+
+
+def config(directory, **changes):
+  values = {
+    "train": (f"{directory}/train0.npz", f"{directory}/train1.npz"),
+    "test": (f"{directory}/test0.npz", f"{directory}/test1.npz"),
+    "methods": ("sgd:steps=3", "least_squares"),
+    "epsilons": ("1", "inf"),
+    "delta": _DELTA,
+    "seeds": ("1", "2"),
+    "output_json": f"{directory}/sweep.json",
+  }
+  return feature_sweeps.SweepConfig(**(values | changes))
+
+
+def execute(directory, **changes):
+  feature_sweeps.execute(config(directory, **changes))
+  # Infinity is "inf", as JSON has none.
+  return json.loads(
+    (directory / "sweep.json").read_text(), parse_constant=pytest.fail
+  )
+
+
+def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
+  result = execute(files)
+  assert len(result["results"]) == 4
+  for found in result["results"]:
+    epsilon = float(found["target_epsilon"])
+    name, *items = found["method"].split(":")
+    method = feature_settings.create_method(
+      name, feature_settings.parse_pairs("methods", items)
+    )
+    for pair, seed in ((0, 2), (1, 1)):
+      problem = feature_problems.read_problem(
+        f"{files}/train{pair}.npz", f"{files}/test{pair}.npz"
+      )
+      settings = feature_settings.FitSettings(
+        method,
+        epsilon,
+        _DELTA,
+        protection=feature_settings.ExampleSettings(seed=seed),
+      )
+      fit = feature_runs.fit(settings, problem)
+      assert fit.test_accuracy == found["accuracies"][pair][seed - 1]
+    # Of each seed the mean over pairs, of which mean and deviation.
+    means = [statistics.mean(a) for a in zip(*found["accuracies"], strict=True)]
+    assert found["mean"] == pytest.approx(statistics.mean(means))
+    assert found["stdev"] == pytest.approx(statistics.stdev(means))
+    assert len(found["fits"]) == 2
+    assert float(found["fits"][0]["epsilon"]) <= epsilon
+  # A deterministic method without noise is the same for every seed.
+  assert result["results"][3]["stdev"] == 0
+  assert result["pairs"][1]["train"].endswith("train1.npz")
+  assert result["pairs"][0]["train_size"] == 60
+  assert feature_sweeps.NOT_COVERED in result["not_covered"]
+  assert feature_runs.CLASSES_FROM_LABELS in result["assumptions"]
+  # Of 60 examples each of 3 classes has a third.
+  assert result["accuracy_of_guessing"] == pytest.approx(1 / 3)
+  assert result["warnings"] == []
+  assert "sgd:steps=3" in capsys.readouterr().out
+
+
+def test_users(files):
+  """One example each, and without noise: as where examples are protected."""
+  feature_examples.write(files / "train0.npz", seed=0, num_users=60)
+  options = {
+    "train": (f"{files}/train0.npz",),
+    "test": (f"{files}/test0.npz",),
+    "methods": ("least_squares",),
+    "epsilons": ("inf",),
+    "seeds": ("1",),
+    "delta": None,
+  }
+  expected = execute(files, **options)
+  result = execute(
+    files,
+    **options,
+    output_png=f"{files}/sweep.png",
+    protection=_USERS,
+    overwrite=True,
+  )
+  assert result["results"][0]["mean"] == pytest.approx(
+    expected["results"][0]["mean"]
+  )
+  assert result["unit"] == "user"
+  assert result["seeds"] is None
+  assert (result["num_fits"], expected["num_fits"]) == (1, 1)
+  assert result["pairs"][0]["num_users"] == 60
+  assert "train_size" not in result["pairs"][0]
+
+
+def test_a_single_seed_has_no_deviation(files, capsys):
+  result = execute(files, seeds=("1",), epsilons=("inf",), delta=None)
+  assert [found["stdev"] for found in result["results"]] == [None, None]
+  assert "±" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  "changes,message",
+  [
+    ({"train": (), "test": ()}, "train must have as many files as --test"),
+    ({"test": ("a.npz",)}, "at least one, found 2 and 1"),
+    ({"methods": ()}, "methods must be given, each once"),
+    ({"methods": ("sgd", "sgd")}, "methods must be given, each once"),
+    ({"seeds": ("1", "1")}, "seeds must be given, each once, found '1,1'"),
+    ({"seeds": ("-1",)}, "seeds must be an integer of at least 0, found -1"),
+    (
+      {"methods": tuple(f"sgd:steps={i + 1}" for i in range(7))},
+      "methods must be 1 to 6, found 7",
+    ),
+    ({"methods": ("sgd", "magic")}, "methods must be among .*'magic'"),
+    (
+      {"methods": ("sgd:steps=x",)},
+      "methods must have hyperparameters that fit, found 'sgd:steps=x':"
+      " steps must be an integer",
+    ),
+    ({"methods": ("sgd:steps",)}, "methods must have items NAME=VALUE"),
+    (
+      {"methods": ("sgd", "sgd:batch_size=61"), "epsilons": ("inf",)},
+      "found 'sgd:batch_size=61': batch_size must be at most",
+    ),
+    ({"epsilons": ("-1",)}, "epsilon must be in"),
+    (
+      {"methods": ("newton",), "protection": _USERS},
+      "methods must be among sgd, .*, each .* 'newton'",
+    ),
+    (
+      {
+        "methods": ("sgd:batch_size=6",),
+        "protection": _USERS,
+      },
+      "found 'sgd:batch_size=6': batch_size must not be given",
+    ),
+    (
+      {"protection": _USERS},
+      "train must hold user, .* in .*train0.npz",
+    ),
+    ({"delta": None}, "delta must be given where epsilon is finite"),
+    ({"output_png": "no/such/directory.png"}, "output_png must be in"),
+  ],
+)
+def test_mistakes(files, changes, message):
+  before = sorted(files.iterdir())
+  with pytest.raises((ValueError, ValueError), match=message) as error:
+    feature_sweeps.execute(config(files, **changes))
+  assert "\n" not in str(error.value)
+  assert sorted(files.iterdir()) == before
