@@ -9,6 +9,7 @@ the same round computes the same update on every runtime and after a resume.
 """
 
 from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 from typing import NamedTuple
 
@@ -164,6 +165,111 @@ def client_seed(
   )
 
 
+class _Batches:
+  """The batches of a client's examples, in an order of their own each epoch."""
+
+  def __init__(
+    self, examples: LocalExamples, *, config: LocalTrainingConfig, seed
+  ):
+    self._examples, self._config, self._seed = examples, config, seed
+    self._augmentation_seed = tf.random.experimental.stateless_fold_in(
+      seed, 1 << 30
+    )
+    self.num_examples = tf.shape(examples.labels)[0]
+    self.steps_per_epoch = (
+      self.num_examples + config.batch_size - 1
+    ) // config.batch_size
+
+  def order(self, epoch: int | tf.Tensor) -> tf.Tensor:
+    """The order of the examples in an epoch."""
+    # The operation refuses an empty range, and traces even where no step runs.
+    return tf.random.experimental.index_shuffle(
+      tf.range(tf.maximum(self.num_examples, 1)),
+      tf.random.experimental.stateless_fold_in(self._seed, epoch),
+      max_index=tf.maximum(self.num_examples - 1, 0),
+    )
+
+  def batch(
+    self, step: tf.Tensor, order: tf.Tensor
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images and labels of a step, counted over all epochs."""
+    start = (step % self.steps_per_epoch) * self._config.batch_size
+    rows = order[start : start + self._config.batch_size]
+    images = tf.gather(self._examples.images, rows)
+    if self._config.decode_images is not None:
+      images = self._config.decode_images(images)
+    images = tf.cast(images, tf.float32)
+    if self._config.augmentation is not None:
+      images = self._config.augmentation(
+        images,
+        tf.random.experimental.stateless_fold_in(self._augmentation_seed, step),
+      )
+    return images, tf.gather(self._examples.labels, rows)
+
+
+def _start_optimizer(
+  config: LocalTrainingConfig,
+  specs: Sequence[_DynamicSpec | tf.TensorSpec],
+  rate_factor: float | tf.Tensor,
+  *,
+  rate_scale: float = 1.0,
+):
+  """Builds a client optimizer and the state that it starts from."""
+  optimizer = config.build_optimizer(rate_scale)
+  state = optimizer.initialize(tuple(specs))
+  hparams = optimizer.get_hparams(state)
+  key = tff.learning.optimizers.LEARNING_RATE_KEY
+  hparams[key] = hparams[key] * rate_factor
+  return optimizer, optimizer.set_hparams(state, hparams)
+
+
+def _score(head, head_weights, embeddings, labels):
+  """Returns the logits and the loss of every example."""
+  logits = head.logits(head_weights, embeddings, labels=labels)
+  losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+  return logits, losses
+
+
+def _warm_up(
+  backbone, head, head_weights, batches, num_steps, optimizer, state
+):
+  """Trains the head alone; returns its weights and its optimizer's state."""
+  num_steps = tf.where(batches.num_examples > 0, num_steps, 0)
+  for step in tf.range(num_steps):
+    # Batches from epochs of their own.
+    order = batches.order(-1 - step // batches.steps_per_epoch)
+    images, labels = batches.batch(step, order)
+    embeddings = backbone(images, training=False)
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+      tape.watch(head_weights)
+      _, losses = _score(head, head_weights, embeddings, labels)
+      loss = tf.reduce_mean(losses)
+    state, head_weights = optimizer.next(
+      state, head_weights, tape.gradient(loss, head_weights)
+    )
+  return head_weights, state
+
+
+def _differentiate(backbone, head, head_weights, images, labels):
+  """Returns gradients (backbone's, head's), sum of losses, number correct."""
+  variables = backbone.trainable_variables
+  with tf.GradientTape(watch_accessed_variables=False) as tape:
+    tape.watch([*variables, *head_weights])
+    embeddings = backbone(images, training=True)
+    logits, losses = _score(head, head_weights, embeddings, labels)
+    loss = tf.reduce_mean(losses)
+  gradients = tape.gradient(loss, [*variables, *head_weights])
+  num_correct = tf.math.count_nonzero(
+    tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
+  )
+  return (
+    tuple(gradients[: len(variables)]),
+    tuple(gradients[len(variables) :]),
+    tf.reduce_sum(losses),
+    num_correct,
+  )
+
+
 def train_locally(
   backbone: tf.keras.Model,
   head: heads.Head,
@@ -177,7 +283,7 @@ def train_locally(
   """Trains a backbone, in place, and a head on one client's examples.
 
   To be called inside a `tf.function`. While TFF traces, `==` on tensors
-  compares identity: comparisons below are spelled `tf.equal`.
+  compares identity: comparisons here are spelled `tf.equal`.
 
   Args:
     backbone: Its trainable variables are updated.
@@ -191,104 +297,53 @@ def train_locally(
   Returns:
     The trained head and the sums that make up loss and accuracy.
   """
-  num_examples = tf.shape(examples.labels)[0]
-  batch_size = config.batch_size
-  steps_per_epoch = (num_examples + batch_size - 1) // batch_size
+  batches = _Batches(examples, config=config, seed=seed)
   variables = tuple(backbone.trainable_variables)
-
-  def with_rate(optimizer, state):
-    hparams = optimizer.get_hparams(state)
-    key = tff.learning.optimizers.LEARNING_RATE_KEY
-    hparams[key] = hparams[key] * learning_rate_factor
-    return optimizer.set_hparams(state, hparams)
-
-  head_optimizer = config.build_optimizer(config.head_lr_scale)
-  head_state = with_rate(
-    head_optimizer,
-    head_optimizer.initialize(tuple(_DynamicSpec(w) for w in head_weights)),
+  head_optimizer, head_state = _start_optimizer(
+    config,
+    [_DynamicSpec(weight) for weight in head_weights],
+    learning_rate_factor,
+    rate_scale=config.head_lr_scale,
   )
-  backbone_optimizer = config.build_optimizer()
-  backbone_state = with_rate(
-    backbone_optimizer,
-    backbone_optimizer.initialize(
-      tuple(tf.TensorSpec(v.shape, v.dtype) for v in variables)
-    ),
+  backbone_optimizer, backbone_state = _start_optimizer(
+    config,
+    [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables],
+    learning_rate_factor,
   )
-
-  augmentation_seed = tf.random.experimental.stateless_fold_in(seed, 1 << 30)
-
-  def batch_of(step, order):
-    start = (step % steps_per_epoch) * batch_size
-    rows = order[start : start + batch_size]
-    images = tf.gather(examples.images, rows)
-    if config.decode_images is not None:
-      images = config.decode_images(images)
-    images = tf.cast(images, tf.float32)
-    if config.augmentation is not None:
-      images = config.augmentation(
-        images,
-        tf.random.experimental.stateless_fold_in(augmentation_seed, step),
-      )
-    return images, tf.gather(examples.labels, rows)
-
-  def order_of(epoch):
-    # The operation refuses an empty range, and traces even where no step runs.
-    return tf.random.experimental.index_shuffle(
-      tf.range(tf.maximum(num_examples, 1)),
-      tf.random.experimental.stateless_fold_in(seed, epoch),
-      max_index=tf.maximum(num_examples - 1, 0),
-    )
-
-  def losses_of(weights, embeddings, labels):
-    logits = head.logits(weights, embeddings, labels=labels)
-    return logits, tf.nn.sparse_softmax_cross_entropy_with_logits(
-      labels, logits
-    )
-
-  # The warm-up draws its batches from epochs of its own.
   if config.head_warmup_steps:
-    warmup_steps = tf.where(num_examples > 0, config.head_warmup_steps, 0)
-    for step in tf.range(warmup_steps):
-      images, labels = batch_of(step, order_of(-1 - step // steps_per_epoch))
-      embeddings = backbone(images, training=False)
-      with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(head_weights)
-        _, losses = losses_of(head_weights, embeddings, labels)
-        loss = tf.reduce_mean(losses)
-      head_state, head_weights = head_optimizer.next(
-        head_state, head_weights, tape.gradient(loss, head_weights)
-      )
-
+    head_weights, head_state = _warm_up(
+      backbone,
+      head,
+      head_weights,
+      batches,
+      config.head_warmup_steps,
+      head_optimizer,
+      head_state,
+    )
   loss_sum = tf.constant(0.0)
   num_correct = tf.constant(0, tf.int64)
-  order = order_of(0)
-  for step in tf.range(steps_per_epoch * config.local_epochs):
-    if config.local_epochs > 1 and tf.equal(step % steps_per_epoch, 0):
-      order = order_of(step // steps_per_epoch)
-    images, labels = batch_of(step, order)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-      tape.watch([*variables, *head_weights])
-      embeddings = backbone(images, training=True)
-      logits, losses = losses_of(head_weights, embeddings, labels)
-      loss = tf.reduce_mean(losses)
-    gradients = tape.gradient(loss, [*variables, *head_weights])
+  order = batches.order(0)
+  for step in tf.range(batches.steps_per_epoch * config.local_epochs):
+    if config.local_epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
+      order = batches.order(step // batches.steps_per_epoch)
+    of_backbone, of_head, loss, correct = _differentiate(
+      backbone, head, head_weights, *batches.batch(step, order)
+    )
     backbone_state, new_values = backbone_optimizer.next(
       backbone_state,
-      tuple(v.read_value() for v in variables),
-      tuple(gradients[: len(variables)]),
+      tuple(variable.read_value() for variable in variables),
+      of_backbone,
     )
     for variable, value in zip(variables, new_values, strict=True):
       variable.assign(value)
     head_state, head_weights = head_optimizer.next(
-      head_state, head_weights, tuple(gradients[len(variables) :])
+      head_state, head_weights, of_head
     )
-    loss_sum += tf.reduce_sum(losses)
-    num_correct += tf.math.count_nonzero(
-      tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
-    )
+    loss_sum += loss
+    num_correct += correct
   return LocalTrainingResult(
     head_weights,
     loss_sum,
     num_correct,
-    tf.cast(num_examples, tf.int64) * config.local_epochs,
+    tf.cast(batches.num_examples, tf.int64) * config.local_epochs,
   )
