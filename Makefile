@@ -98,8 +98,8 @@ bazel: $(STAMP)
 
 # The API reference, made from the docstrings: build/docs/index.html.
 docs: $(STAMP)
-	$(BIN)/pdoc --docformat=google --output-directory=build/docs \
-	  tff_fedemb tasks experiments
+	PDOC_ALLOW_EXEC=1 $(BIN)/python -m pdoc --docformat=google \
+	  --output-directory=build/docs tff_fedemb tasks experiments
 
 clean:
 	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data runs/features \
