@@ -75,12 +75,16 @@ smoke: $(STAMP)
 # stay together, and tests/conftest.py says which files come first.
 TEST_PROCESSES ?= $(shell n=$$(nproc); echo $$((n < 8 ? n : 8)))
 
+PYTEST := $(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) \
+  --dist=loadfile --no-loadscope-reorder
+
 test: $(STAMP)
-	$(BIN)/python -m pytest --numprocesses=$(TEST_PROCESSES) \
-	  --dist=loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 slow-test: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
+
+# Format, lint, types, and the rules of the structure.
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

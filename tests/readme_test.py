@@ -1,21 +1,52 @@
-"""Runs the Python of the README."""
+"""Runs the Python of the README and of the pages below docs/."""
 
 import pathlib
 import re
 
-_README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_PAGES = [
+  _ROOT / "README.md",
+  _ROOT / "CONTRIBUTING.md",
+  *sorted((_ROOT / "docs").glob("*.md")),
+]
+
+
+def _blocks(page):
+  return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def test_python_blocks_run(capsys):
-  blocks = re.findall(r"```python\n(.*?)```", _README.read_text(), re.DOTALL)
-  assert blocks
+  # A block may stand on two pages; it runs once.
+  blocks = dict.fromkeys(block for page in _PAGES for block in _blocks(page))
   for block in blocks:
-    exec(compile(block, _README.name, "exec"), {})
+    exec(compile(block, "block", "exec"), {})
+  assert len(blocks) == 2
   assert "@SERVER" in capsys.readouterr().out
 
 
-def test_files_that_it_names_exist():
-  text = _README.read_text()
-  folders = "docs|binaries/flagfiles|tff_fedemb"
-  for path in re.findall(rf"(?:{folders})/[\w/.]+", text):
-    assert (_README.parent / path.rstrip(".")).exists(), path
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+def test_files_and_sections_that_a_page_names_exist(page):
+  text = page.read_text()
+  for link, section in re.findall(r"\]\(([^):#]*)(?:#([\w-]+))?\)", text):
+    target = page.parent / link if link else page
+    assert target.exists(), link
+    if section:
+      titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+      anchors = {re.sub(r"[^\w -]", "", title).lower() for title in titles}
+      assert section.replace("-", " ") in anchors
+  folders = "docs|binaries/flagfiles|tff_fedemb|tasks|experiments|benchmarks"
+  for path in re.findall(rf"(?<![\w/.])(?:{folders})/[\w/.]+", text):
+    assert (_ROOT / path.rstrip(".")).exists(), path
+
+
+def test_programs_that_pages_name_exist():
+  text = "".join(page.read_text() for page in _PAGES)
+  for module in set(re.findall(r"-m ((?:binaries|tasks)[\w.]*)", text)):
+    path = _ROOT.joinpath(*module.split("."))
+    assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+
+
+def test_the_readme_is_short():
+  assert len(_PAGES[0].read_text().split()) <= 1550
