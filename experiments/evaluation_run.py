@@ -16,6 +16,7 @@ from experiments import image_sources
 from experiments import output_files
 from experiments import saved_models
 from tasks import task as task_lib
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots as plots
@@ -118,10 +119,10 @@ def execute(config: EvaluationConfig) -> None:
   embedded = embed_source(model, config)
   try:
     result = verification.evaluate_pairs(embedded.embeddings, embedded.labels)
-  except ValueError as error:
+  except errors.FieldError as error:
     raise command_line.UsageError(
       f"{embedded.description} and --saved_model={config.saved_model} give"
-      f" no result: {error}."
+      f" no result: {error}"
     ) from error
   result = dataclasses.replace(
     result, warnings=(*embedded.warnings, *result.warnings)

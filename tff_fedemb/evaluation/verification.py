@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.evaluation import pairs
 
 DEFAULT_FALSE_ACCEPT_RATES = (1e-3, 1e-2, 1e-1)
@@ -146,8 +148,8 @@ def evaluate_pairs(
     The metrics, with a warning for each rate too small for the data.
 
   Raises:
-    ValueError: If a shape or a value is out of range, or if there is no
-      positive or no negative pair.
+    errors.FieldError: If a shape or a value is out of range, or if there is
+      no positive or no negative pair.
   """
   rates = _check_settings(false_accept_rates, block_size, confidence)
   images, num_zero = _prepare(embeddings, labels, block_size)
@@ -192,16 +194,14 @@ def evaluate_pairs(
 
 
 def _check_settings(false_accept_rates, block_size, confidence):
-  rates = tuple(float(rate) for rate in false_accept_rates)
-  if not rates or not all(0 < rate < 1 for rate in rates):
-    raise ValueError(
-      "false_accept_rates must be one or more numbers in (0, 1), found "
-      f"{false_accept_rates}"
-    )
-  if block_size < 1:
-    raise ValueError(f"block_size must be at least 1, found {block_size}")
-  if not 0 < confidence < 1:
-    raise ValueError(f"confidence must be in (0, 1), found {confidence}")
+  rates = tuple(
+    checks.check_number("false_accept_rates", float(rate), above=0, below=1)
+    for rate in false_accept_rates
+  )
+  if not rates:
+    raise errors.FieldError("false_accept_rates", "be at least one", "none")
+  checks.check_integer("block_size", block_size, minimum=1)
+  checks.check_number("confidence", confidence, above=0, below=1)
   return rates
 
 
@@ -210,36 +210,35 @@ def _prepare(embeddings, labels, block_size) -> tuple[pairs.Images, int]:
   embeddings = np.asarray(embeddings)
   labels = np.asarray(labels)
   if embeddings.ndim != 2 or embeddings.shape[1] < 1:
-    raise ValueError(
-      f"embeddings must be of shape [n, dim], found {list(embeddings.shape)}"
+    raise errors.FieldError(
+      "embeddings", "be of shape [n, dim]", list(embeddings.shape)
     )
   if labels.shape != embeddings.shape[:1]:
-    raise ValueError(
-      f"labels must be of shape [{len(embeddings)}], one for each embedding, "
-      f"found {list(labels.shape)}"
+    raise errors.FieldError(
+      "labels",
+      f"be of shape [{len(embeddings)}], one for each embedding",
+      list(labels.shape),
     )
   if embeddings.dtype.kind not in "fiu":
-    raise ValueError(
-      f"embeddings must be real numbers, found {embeddings.dtype}"
-    )
+    raise errors.FieldError("embeddings", "be real numbers", embeddings.dtype)
   embeddings = embeddings.astype(np.float64)
   num_broken = int(np.sum(~np.all(np.isfinite(embeddings), axis=1)))
   if num_broken:
-    raise ValueError(
-      f"embeddings must be finite, found NaN or infinity in {num_broken:,} of "
-      f"{len(embeddings):,}"
+    raise errors.FieldError(
+      "embeddings",
+      "be finite",
+      f"NaN or infinity in {num_broken:,} of {len(embeddings):,}",
     )
   names, classes, sizes = np.unique(
     labels, return_inverse=True, return_counts=True
   )
   if len(names) < 2:
-    raise ValueError(
-      f"labels must be of at least 2 classes, found {len(names)}"
-    )
+    raise errors.FieldError("labels", "be of at least 2 classes", len(names))
   if np.max(sizes) < 2:
-    raise ValueError(
-      "labels must have a class of at least 2 images, found "
-      f"{len(names):,} classes of 1"
+    raise errors.FieldError(
+      "labels",
+      "have a class of at least 2 images",
+      f"{len(names):,} classes of 1",
     )
   order = np.argsort(classes, kind="stable")
   embeddings = embeddings[order]
