@@ -10,6 +10,7 @@ from typing import Any
 import dp_accounting
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -105,36 +106,37 @@ def calibrate(
       noise to cohort, so that the noise on the mean stays what it is.
 
   Raises:
-    ValueError: If a value is out of its range, or the target out of reach.
+    errors.FieldError: If a value is out of its range, or the target out of
+      reach.
   """
   if solve_for not in SOLVE_FOR:
-    raise ValueError(
-      f"solve_for must be one of {list(SOLVE_FOR)}, found {solve_for!r}."
+    raise errors.FieldError(
+      "solve_for", f"be one of {', '.join(SOLVE_FOR)}", repr(solve_for)
     )
   if not checks.is_number(target_epsilon) or not (
     0 < target_epsilon <= MAX_TARGET_EPSILON
   ):
-    raise ValueError(
-      f"target_epsilon must be positive and at most {MAX_TARGET_EPSILON:g}, "
-      f"found {target_epsilon!r}."
+    raise errors.FieldError(
+      "target_epsilon",
+      f"be positive and at most {MAX_TARGET_EPSILON:g}",
+      repr(target_epsilon),
     )
   if (
     plan.accountants == ("pld",)
     and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT
   ):
-    raise ValueError(
-      "target_epsilon must be at most "
-      f"{epsilon_lib.PLD_EPSILON_LIMIT:g} with accountant pld, found "
-      f"{target_epsilon!r}."
+    raise errors.FieldError(
+      "target_epsilon",
+      f"be at most {epsilon_lib.PLD_EPSILON_LIMIT:g} with accountant pld",
+      repr(target_epsilon),
     )
   if len(plan.accountants) != 1:
-    raise ValueError(
-      "accountants must be one for a target to hold by, found "
-      f"{plan.accountants}."
+    raise errors.FieldError(
+      "accountants", "be one for a target to hold by", plan.accountants
     )
   if solve_for != "noise_multiplier" and not plan.noise_multiplier:
-    raise ValueError(
-      f"noise_multiplier must be positive to solve for {solve_for}, found 0."
+    raise errors.FieldError(
+      "noise_multiplier", f"be positive to solve for {solve_for}", 0
     )
 
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
@@ -163,9 +165,10 @@ def calibrate(
         sensitivity_in_clip_norms=sensitivity,
       ).values()
     except epsilon_lib.RoundingError as error:
-      raise ValueError(
-        "target_epsilon must be larger for the arithmetic of the rdp "
-        f"accountant, found {target_epsilon!r}."
+      raise errors.FieldError(
+        "target_epsilon",
+        "be larger for the arithmetic of the rdp accountant",
+        repr(target_epsilon),
       ) from error
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import optimize
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 
@@ -98,13 +99,14 @@ class Search:
       return self._users_in_passes()
     return self._cohort_in_passes()
 
-  def _unreachable(self, solve_for: str, limit: float) -> ValueError:
+  def _unreachable(self, solve_for: str, limit: float) -> errors.FieldError:
     largest = with_value(self._plan, solve_for, limit)
     (name,) = self._plan.accountants
-    return ValueError(
-      "target_epsilon must be at least "
-      f"{self._epsilon(largest):.4g}, what {name} gives at {solve_for} = "
-      f"{limit:,g}, the largest that is tried; found {self._target:g}."
+    return errors.FieldError(
+      "target_epsilon",
+      f"be at least {self._epsilon(largest):.4g}, what {name} gives at"
+      f" {solve_for} = {limit:,g}, the largest that is tried",
+      f"{self._target:g}",
     )
 
   def _epsilon(self, plan: planning.Plan) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import dp_accounting
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 
@@ -106,11 +107,12 @@ def check_mechanism_event(
     return
   if isinstance(mechanism_event, strategy_lib.CorrelatedGaussianDpEvent):
     if participation.is_sampled:
-      raise ValueError(
-        "participation must be min_separation for the noise of strategy "
-        f"{mechanism_event.strategy.name}, which is correlated over rounds: "
-        "amplification by sampling assumes fresh noise in every round; "
-        f"found {participation.name}."
+      raise errors.FieldError(
+        "participation",
+        "be min_separation for the noise of strategy"
+        f" {mechanism_event.strategy.name}, which is correlated over rounds:"
+        " amplification by sampling assumes fresh noise in every round",
+        participation.name,
       )
   elif not isinstance(mechanism_event, dp_accounting.GaussianDpEvent):
     raise ValueError(
@@ -121,9 +123,20 @@ def check_mechanism_event(
   checks.check_noise_multiplier(mechanism_event.noise_multiplier)
 
 
+def noise_multiplier_of(mechanism_event: dp_accounting.DpEvent) -> float:
+  """Returns the noise multiplier of a round with this event; 0 without noise.
+
+  Args:
+    mechanism_event: As in `check_mechanism_event`.
+  """
+  if isinstance(mechanism_event, dp_accounting.NonPrivateDpEvent):
+    return 0.0
+  return float(mechanism_event.noise_multiplier)
+
+
 def is_noiseless(mechanism_event: dp_accounting.DpEvent) -> bool:
   """Whether a round with this event protects nobody."""
-  return getattr(mechanism_event, "noise_multiplier", 0) == 0
+  return noise_multiplier_of(mechanism_event) == 0
 
 
 def check_sensitivity(

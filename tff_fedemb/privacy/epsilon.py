@@ -12,6 +12,7 @@ import math
 import dp_accounting
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import composition
@@ -209,7 +210,7 @@ def check_pld(
     accountants: Those that are to be asked.
 
   Raises:
-    ValueError: If RDP's epsilon exceeds `PLD_EPSILON_LIMIT`.
+    errors.FieldError: If RDP's epsilon exceeds `PLD_EPSILON_LIMIT`.
   """
   if tuple(accountants) != ("pld",):
     return
@@ -220,10 +221,11 @@ def check_pld(
   except RoundingError:
     return
   if PLD_EPSILON_LIMIT < rdp < math.inf:
-    raise ValueError(
-      f"accountant must be rdp where its epsilon exceeds "
-      f"{PLD_EPSILON_LIMIT:g} (here {rdp:.4g}): pld would take minutes for a "
-      "figure that protects nobody; found pld."
+    raise errors.FieldError(
+      "accountant",
+      f"be rdp where its epsilon exceeds {PLD_EPSILON_LIMIT:g} (here"
+      f" {rdp:.4g}): pld would take minutes for a figure that protects nobody",
+      "pld",
     )
 
 

@@ -17,6 +17,7 @@ import math
 from typing import Any
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
@@ -162,7 +163,7 @@ def extrapolate(
       stands in for RDP where there is too much noise for its arithmetic.
 
   Raises:
-    ValueError: If a number is out of its range, the extrapolated cohort
+    errors.FieldError: If a number is out of its range, the extrapolated cohort
       exceeds the population, its noise cannot be accounted for, PLD alone
       would take minutes, or a fixed-size cohort would not be an integer.
   """
@@ -170,14 +171,15 @@ def extrapolate(
   checks.check_noise_multiplier(noise_multiplier)
   checks.check_delta(delta)
   if not 0 < cohort_factor < math.inf:
-    raise ValueError(
-      f"cohort_factor must be positive and finite, found {cohort_factor!r}."
+    raise errors.FieldError(
+      "cohort_factor", "be positive and finite", repr(cohort_factor)
     )
   users_per_round = cohort_factor * participation.users_per_round
   if users_per_round > num_users:
-    raise ValueError(
-      "cohort_factor x users_per_round must be at most num_users "
-      f"({num_users:,}), found {users_per_round:,}."
+    raise errors.FieldError(
+      "cohort_factor x users_per_round",
+      f"be at most num_users ({num_users:,})",
+      f"{users_per_round:,}",
     )
   larger = participation.resized(
     num_users=num_users, users_per_round=users_per_round

@@ -12,6 +12,7 @@ from typing import Any
 import dp_accounting
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import cache
@@ -55,8 +56,8 @@ class Plan:
     num_bands: Bands of banded Toeplitz; None for as many as can be.
 
   Raises:
-    ValueError: If a value is out of its range, or is an option of another
-      mechanism.
+    errors.FieldError: If a value is out of its range, or is an option of
+      another mechanism.
   """
 
   mechanism: str
@@ -71,24 +72,28 @@ class Plan:
 
   def __post_init__(self):
     if self.mechanism not in MECHANISMS:
-      raise ValueError(
-        f"mechanism must be one of {sorted(MECHANISMS)}, found "
-        f"{self.mechanism!r}."
+      raise errors.FieldError(
+        "mechanism",
+        f"be one of {', '.join(sorted(MECHANISMS))}",
+        repr(self.mechanism),
       )
     own = MECHANISMS[self.mechanism].option
     for name in ("restart_every", "num_buffers", "num_bands"):
       value = getattr(self, name)
       if value is not None and name != own:
-        raise ValueError(
-          f"{name} must not be given with mechanism {self.mechanism}, which "
-          f"has no use for it, found {value!r}."
+        raise errors.FieldError(
+          name,
+          f"not be given with mechanism {self.mechanism}, which has no use"
+          " for it",
+          repr(value),
         )
     if own is not None and self.participation.is_sampled:
-      raise ValueError(
-        f"participation must be min_separation with mechanism "
-        f"{self.mechanism}, whose noise is correlated over rounds: "
-        "amplification by sampling assumes fresh noise in every round; "
-        f"found {self.participation.name}."
+      raise errors.FieldError(
+        "participation",
+        f"be min_separation with mechanism {self.mechanism}, whose noise is"
+        " correlated over rounds: amplification by sampling assumes fresh"
+        " noise in every round",
+        self.participation.name,
       )
     checks.check_rounds(self.rounds, minimum=1)
     checks.check_noise_multiplier(self.noise_multiplier)
@@ -180,15 +185,15 @@ def only_event(history: composition.RoundCounts) -> dp_accounting.DpEvent:
     history: Of a ledger.
 
   Raises:
-    ValueError: If there was no round, or not the same in all rounds.
+    errors.DataError: If there was no round, or not the same in all rounds.
   """
-  events = [event for event, _ in composition.merge_rounds(history)]
-  if len(events) != 1:
-    raise ValueError(
+  kinds = [event for event, _ in composition.merge_rounds(history)]
+  if len(kinds) != 1:
+    raise errors.DataError(
       "runs must have had the same noise in all rounds, found "
-      f"{len(events)} kinds: {[str(event) for event in events]}."
+      f"{len(kinds)} kinds: {[str(event) for event in kinds]}."
     )
-  return events[0]
+  return kinds[0]
 
 
 def extrapolate(

@@ -338,10 +338,7 @@ def _smallest_noise_multiplier(
   mechanism_counts: composition.RoundCounts,
 ) -> float | None:
   return min(
-    (
-      float(getattr(event, "noise_multiplier", 0.0))
-      for event, _ in mechanism_counts
-    ),
+    (composition.noise_multiplier_of(event) for event, _ in mechanism_counts),
     default=None,
   )
 

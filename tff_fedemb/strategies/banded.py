@@ -16,6 +16,7 @@ import numpy as np
 from scipy import optimize
 from scipy import signal
 
+from tff_fedemb import errors
 from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import toeplitz
 
@@ -88,9 +89,10 @@ def optimize_banded(
   if num_bands is None:
     num_bands = most_bands
   if not 1 <= num_bands <= most_bands:
-    raise ValueError(
-      f"num_bands must be in [1, min(min_separation, rounds)] = [1,"
-      f" {most_bands}], found {num_bands}."
+    raise errors.FieldError(
+      "num_bands",
+      f"be in [1, min(min_separation, rounds)] = [1, {most_bands}]",
+      num_bands,
     )
   if num_bands == 1:
     return BandedToeplitzStrategy((1.0,))

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import optimize
 from scipy import special
 
+from tff_fedemb import errors
 from tff_fedemb.strategies import toeplitz
 
 MAX_BUFFERS = 4
@@ -167,4 +168,4 @@ def _starts(rounds: int, num_buffers: int) -> Sequence[np.ndarray]:
 
 def _check_buffers(name: str, number: int) -> None:
   if not 1 <= number <= MAX_BUFFERS:
-    raise ValueError(f"{name} must be in [1, {MAX_BUFFERS}], found {number}.")
+    raise errors.FieldError(name, f"be in [1, {MAX_BUFFERS}]", number)

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from scipy import linalg
 
+from tff_fedemb import errors
 from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import tree_sensitivity
 
@@ -49,8 +50,8 @@ class TreeStrategy(strategy.Strategy):
       if value is not None and (
         not isinstance(value, numbers.Integral) or value < 1
       ):
-        raise ValueError(
-          f"{name} must be an integer of at least 1 or None, found {value!r}."
+        raise errors.FieldError(
+          name, "be an integer of at least 1 or None", repr(value)
         )
     if self.first_restart_after is not None and (
       self.restart_every is None
