@@ -363,7 +363,7 @@ def test_cut_file_is_named_before_anything_is_written(tmp_path, program, file):
     (
       run_centralized,
       (*_CENTRALIZED, "--image_size=0"),
-      "--image_size must be at least 1, found 0",
+      "--image_size must be an integer of at least 1, found 0",
     ),
   ],
 )
