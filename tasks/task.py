@@ -207,6 +207,30 @@ class TaskConfig(config_lib.Config):
         raise errors.FieldError(name, f"be {allowed} for task {task}", found)
 
 
+def show_command(module: str, **options: object) -> str:
+  """What a user types to start a program, for advice in errors.
+
+  Args:
+    module: The program's.
+    **options: Values of its flags.
+  """
+  typed = (f"--{name}={value}" for name, value in options.items())
+  return " ".join(("python -m", module, *typed))
+
+
+def advise_synthetic(name: str, **options: object) -> str:
+  """A sentence on how to make synthetic data of a task.
+
+  Args:
+    name: The task.
+    **options: Values of flags of `tasks.synthetic`.
+  """
+  command = show_command(
+    "tasks.synthetic", task=name, output_dir="DIR", **options
+  )
+  return f"To make synthetic data: {command}, then use DIR as data_dir."
+
+
 def default_cache_dir() -> str:
   """Where converted copies of data sets are kept unless told otherwise."""
   base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

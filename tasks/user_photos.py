@@ -1,16 +1,20 @@
-"""What the tasks on photos by user have in common (GLD v2 and iNaturalist).
+"""What the tasks on photos by user have in common.
 
 Hsu, Qi and Brown, "Federated Visual Classification with Real-World Data
-Distribution", ECCV 2020, split both data sets by user. They are read from the
-files that TFF (`tff.simulation.datasets.gldv2`, `inaturalist`) keeps of them.
+Distribution", ECCV 2020, split Google Landmarks v2 and iNaturalist 2017 by
+user. They are read from the files that TFF (`tff.simulation.datasets.gldv2`,
+`inaturalist`) keeps of them; DigiFace is prepared to such files.
 """
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +33,10 @@ _CHANNELS = 3
 # Of the classes of the test set, every fifth is for validation.
 _VALIDATION_STRIDE, _VALIDATION_START = 5, 4
 _NUM_NAMED_CLASSES = 5
+_FILES = (f"{tfrecord_layout.TRAIN_FOLDER}/", tfrecord_layout.TEST_FILE_NAME)
+
+# From labels, int64 `[n]`, to which are for validation, bool `[n]`.
+IsValidation = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Variant:
 
 
 @dataclasses.dataclass(frozen=True)
-class _TestSet:
+class TestSet:
   """The images of the test file that can be used.
 
   Attributes:
@@ -63,11 +71,16 @@ class _TestSet:
     """int64 `[n]`."""
     return self.index.labels[self.rows]
 
+  def splits(self, is_validation: IsValidation) -> dict[str, np.ndarray]:
+    """Which of the labels each split has: bool `[n]`."""
+    chosen = is_validation(self.labels)
+    return {"validation": chosen, "test": ~chosen}
+
   def load(
-    self, split: str, image_shape: tuple[int, int, int]
+    self, chosen: np.ndarray, image_shape: tuple[int, int, int]
   ) -> embedding.LabelledImages:
-    """The images of a split, which are read and decoded when indexed."""
-    rows = self.rows[_is_validation(self.labels) == (split == "validation")]
+    """Some of the images, which are read and decoded when indexed."""
+    rows = self.rows[chosen]
     images = encoded_images.EncodedImages(
       lambda some: tfrecord_index.read_images(
         self.path, self.index, rows[some]
@@ -79,16 +92,99 @@ class _TestSet:
     return embedding.LabelledImages(images, self.index.labels[rows])
 
 
-def _is_validation(labels: np.ndarray) -> np.ndarray:
-  return labels % _VALIDATION_STRIDE == _VALIDATION_START
+@dataclasses.dataclass(frozen=True)
+class Photos:
+  """The users' photos of a variant, and those of its test set.
+
+  Attributes:
+    train: The users.
+    test: The test set.
+    bad: What was left out.
+  """
+
+  train: tfrecord_examples.TfRecordExamples
+  test: TestSet
+  bad: bad_examples.BadExamples
+
+  def create_task(
+    self,
+    config: task.TaskConfig,
+    *,
+    is_validation: IsValidation,
+    default_side: int,
+    user_ids: Sequence[str],
+    warnings: Iterable[str],
+    **facts: Any,
+  ) -> task.Task:
+    """Creates the task on these photos.
+
+    Args:
+      config: The task's.
+      is_validation: Which of the test set's labels are for validation.
+      default_side: Side of the images unless the configuration has one.
+      user_ids: Users in the order of their slots.
+      warnings: As in `task.Task`.
+      **facts: Other fields of `task.Task`.
+    """
+    side = config.image_size or default_side
+    image_shape = (side, side, _CHANNELS)
+    return task.Task(
+      train_users=population.Population.from_ids(user_ids),
+      create_client_dataset=self.train.create_dataset,
+      image_shape=image_shape,
+      load_images=lambda split: self.test.load(
+        self.test.splits(is_validation)[split], image_shape
+      ),
+      decode_images=encoded_images.build_decoder(image_shape),
+      bad_examples=self.bad,
+      find_bad_examples=self.train.find_bad_examples,
+      warnings=tuple(warnings),
+      **facts,
+    )
 
 
-def _advice(name: str) -> str:
-  return (
-    f"To get the data: python -m binaries.prepare_data --task={name}; to make"
-    f" synthetic data: python -m tasks.synthetic --task={name}"
-    " --output_dir=DIR --num_users=60, then use data_dir=DIR."
+def open_photos(
+  folder: pathlib.Path,
+  config: task.TaskConfig,
+  *,
+  name: str,
+  known_bad: Iterable[tuple[str, str]] = (),
+) -> Photos:
+  """Opens the files of a variant.
+
+  The first time, all files are read to make an index of them, which is kept in
+  the cache directory: a minute or two for the 16 GB of GLD v2, then a second.
+  Where bad examples are skipped, every image is also decoded once.
+
+  Args:
+    folder: With `train/<user id>` and `test.tfRecord`.
+    config: The task's.
+    name: Beginning of the names of the indices.
+    known_bad: Where something is bad that is not in the files, and what.
+
+  Raises:
+    DataError: If the files are damaged and that is not to be skipped.
+  """
+  bad = bad_examples.BadExamples(config.on_bad_example)
+  for where, what in known_bad:
+    bad.add(where, what)
+  train = tfrecord_examples.TfRecordExamples(
+    folder / tfrecord_layout.TRAIN_FOLDER,
+    config.cache,
+    name=f"{name}_{tfrecord_layout.TRAIN_FOLDER}",
+    bad=bad,
   )
+  path = folder / tfrecord_layout.TEST_FILE_NAME
+  # An evaluation would not get past one image that cannot be decoded.
+  index = tfrecord_index.open_index(
+    [path], config.cache, name=f"{name}_test", decode_all=bad.skips
+  )
+  for where, what in index.describe_faults(0, path.name):
+    bad.add(where, what)
+  if not index.labels.size:
+    bad.add(path.name, "without a whole example")
+  bad.check()
+  return Photos(train, TestSet(path, index, np.flatnonzero(index.fine)), bad)
 
 
 def _is_variant_folder(folder: pathlib.Path) -> bool:
@@ -97,35 +193,38 @@ def _is_variant_folder(folder: pathlib.Path) -> bool:
   ).is_file()
 
 
-def _find_folder(
-  config: task.TaskConfig, name: str, variant: str, variants: Collection[str]
-) -> pathlib.Path:
-  """The folder of a variant: in `data_dir`, or `data_dir` itself."""
-  root = config.require_data_dir(name, _advice(name))
+def find_folder(
+  config: task.TaskConfig, variant: str, variants: Collection[str]
+) -> pathlib.Path | None:
+  """The folder of a variant: in `data_dir`, or `data_dir` itself.
+
+  Args:
+    config: The task's; `data_dir` is given.
+    variant: The variant.
+    variants: All of the task.
+
+  Returns:
+    It, or None if there is none.
+
+  Raises:
+    FieldError: If it cannot be told which variant's `data_dir` is.
+  """
+  root = pathlib.Path(config.data_dir)
   # TFF writes iNaturalist's folders in lower case and reads them in upper case.
-  candidates = [root / variant, root / variant.upper()]
-  for folder in candidates:
+  for folder in (root / variant, root / variant.upper()):
     if _is_variant_folder(folder):
       return folder
   # Of "." too, and not what a link leads to.
   own_name = os.path.basename(os.path.abspath(root)).lower()
-  if _is_variant_folder(root) and own_name not in set(variants) - {variant}:
-    if own_name != variant and config.task_variant is None:
-      raise errors.FieldError(
-        "task_variant",
-        "be given when data_dir is itself a folder with"
-        f" {tfrecord_layout.TRAIN_FOLDER}/ and"
-        f" {tfrecord_layout.TEST_FILE_NAME}",
-        f"{root}, whose name is none of {', '.join(variants)}",
-      )
-    return root
-  raise errors.FieldError(
-    "data_dir",
-    f"hold {variant}/{tfrecord_layout.TRAIN_FOLDER}/ and"
-    f" {variant}/{tfrecord_layout.TEST_FILE_NAME}",
-    f"{root} without",
-    _advice(name),
-  )
+  if not _is_variant_folder(root) or own_name in set(variants) - {variant}:
+    return None
+  if own_name != variant and config.task_variant is None:
+    raise errors.FieldError(
+      "task_variant",
+      f"be given when data_dir is itself a folder with {' and '.join(_FILES)}",
+      f"{root}, whose name is none of {', '.join(variants)}",
+    )
+  return root
 
 
 def _find_num_classes(folder: pathlib.Path, published: int) -> int:
@@ -140,26 +239,6 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
       f" num_classes of at least 1, found {found!r}."
     )
   return found
-
-
-def _open_test_set(
-  path: pathlib.Path,
-  cache_dir: pathlib.Path,
-  name: str,
-  bad: bad_examples.BadExamples,
-) -> _TestSet:
-  index = tfrecord_index.open_index(
-    # An evaluation would not get past one image that cannot be decoded.
-    [path],
-    cache_dir,
-    name=name,
-    decode_all=bad.skips,
-  )
-  for where, what in index.describe_faults(0, path.name):
-    bad.add(where, what)
-  if not index.labels.size:
-    bad.add(path.name, "without a whole example")
-  return _TestSet(path, index, np.flatnonzero(index.fine))
 
 
 def _check_labels(
@@ -192,18 +271,18 @@ def _warn_of_missing_classes(
   )
 
 
+def _is_validation(labels: np.ndarray) -> np.ndarray:
+  return labels % _VALIDATION_STRIDE == _VALIDATION_START
+
+
 def create_task(
   config: task.TaskConfig, *, name: str, variants: Mapping[str, Variant]
 ) -> task.Task:
-  """Creates a task on photos by user.
-
-  The first time, all files are read to make an index of them, which is kept in
-  the cache directory: a minute or two for the 16 GB of GLD v2, then a second.
-  Where bad examples are skipped, every image is also decoded once.
+  """Creates a task on photos whose users and held-out images share classes.
 
   Args:
     config: `data_dir` holds a folder of the variant's name, or is that folder;
-      one of any other name needs `variant`. A `generator.json` in it, as
+      one of any other name needs `task_variant`. A `generator.json` in it, as
       `tasks.synthetic` writes, gives its own number of classes.
     name: The task's name.
     variants: Its data sets by name, the default first.
@@ -212,52 +291,49 @@ def create_task(
     The task.
 
   Raises:
-    ValueError: If the variant is unknown.
-    DataError: If the data are missing, or damaged and not to be skipped.
+    DataError: If the data are damaged and that is not to be skipped.
+    FieldError: If the variant is unknown, or the data are missing.
   """
-  variant_name = config.choose_variant(name, tuple(variants))
-  variant = variants[variant_name]
-  folder = _find_folder(config, name, variant_name, variants)
-  num_classes = _find_num_classes(folder, variant.num_classes)
-  cache_dir = config.cache
-  bad = bad_examples.BadExamples(config.on_bad_example)
-  train = tfrecord_examples.TfRecordExamples(
-    folder / tfrecord_layout.TRAIN_FOLDER,
-    cache_dir,
-    name=f"{variant_name}_{tfrecord_layout.TRAIN_FOLDER}",
-    bad=bad,
+  variant = config.choose_variant(name, tuple(variants))
+  advice = (
+    f"To get the data: {task.show_command('binaries.prepare_data', task=name)}."
+    f" {task.advise_synthetic(name, num_users=60)}"
   )
-  test = _open_test_set(
-    folder / tfrecord_layout.TEST_FILE_NAME,
-    cache_dir,
-    f"{variant_name}_test",
-    bad,
-  )
-  bad.check()
+  root = config.require_data_dir(name, advice)
+  folder = find_folder(config, variant, variants)
+  if folder is None:
+    raise errors.FieldError(
+      "data_dir",
+      "hold " + " and ".join(f"{variant}/{part}" for part in _FILES),
+      f"{root} without",
+      advice,
+    )
+  num_classes = _find_num_classes(folder, variants[variant].num_classes)
+  photos = open_photos(folder, config, name=variant)
+  train, test = photos.train, photos.test
   for labels, name_of_row in (
     (train.labels, train.name_of_row),
     (test.labels, lambda _: str(test.path)),
   ):
-    _check_labels(labels, name_of_row, num_classes, variant_name)
-  in_validation = _is_validation(test.labels)
-  if in_validation.all() or not in_validation.any():
+    _check_labels(labels, name_of_row, num_classes, variant)
+  if not all(chosen.any() for chosen in test.splits(_is_validation).values()):
     raise errors.DataError(
       f"{test.path} must hold images for validation (class modulo"
       f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
       f" classes), found classes {np.unique(test.labels).tolist()}."
     )
-  side = config.image_size or _DEFAULT_SIDE
-  image_shape = (side, side, _CHANNELS)
-  return task.Task(
+  return photos.create_task(
+    config,
+    is_validation=_is_validation,
+    default_side=_DEFAULT_SIDE,
+    user_ids=train.user_ids,
+    warnings=train.warnings
+    + _warn_of_missing_classes(np.unique(train.labels), np.unique(test.labels)),
     name=name,
-    user_meaning=variant.user_meaning,
-    train_users=population.Population.from_ids(train.user_ids),
-    create_client_dataset=train.create_dataset,
-    image_shape=image_shape,
+    user_meaning=variants[variant].user_meaning,
     num_train_classes=num_classes,
-    load_images=lambda split: test.load(split, image_shape),
     split_description=(
-      f"{variant_name}; train: {train.labels.size} images by user; held out"
+      f"{variant}; train: {train.labels.size} images by user; held out"
       f" is the published test set, other images of the same classes;"
       f" validation: its classes whose number modulo {_VALIDATION_STRIDE}"
       f" is {_VALIDATION_START}; test: its other classes"
@@ -267,9 +343,4 @@ def create_task(
     # be of users who train.
     evaluation_on_training_users=True,
     held_out_classes_are_new=False,
-    decode_images=encoded_images.build_decoder(image_shape),
-    bad_examples=bad,
-    find_bad_examples=train.find_bad_examples,
-    warnings=train.warnings
-    + _warn_of_missing_classes(np.unique(train.labels), np.unique(test.labels)),
   )

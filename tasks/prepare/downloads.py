@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from collections.abc import Iterable
+from collections.abc import Mapping
 import dataclasses
 import hashlib
 import pathlib
@@ -37,12 +38,6 @@ class Archive:
 
   path: pathlib.Path
   md5: str | None = None
-
-  def __post_init__(self):
-    if self.md5 is not None and not re.fullmatch("[0-9a-f]{32}", self.md5):
-      raise ValueError(
-        f"md5 must be 32 hexadecimal digits, found {self.md5!r}."
-      )
 
   @property
   def is_compressed(self) -> bool:
@@ -97,17 +92,28 @@ def describe_mismatch(path: pathlib.Path, expected: str, found: str) -> str:
   return f"{path} must have MD5 {expected}, found {found}"
 
 
-def check_md5(path: pathlib.Path, expected: str) -> None:
+def create_md5_error(
+  path: pathlib.Path, expected: str, found: str
+) -> errors.DataError:
+  """The error of a file that is not what its publisher offers."""
+  return errors.DataError(
+    f"{describe_mismatch(path, expected, found)}. Fetch it again."
+  )
+
+
+def check_md5(path: pathlib.Path, known_md5: Mapping[str, str]) -> None:
   """Checks a small file.
+
+  Args:
+    path: The file.
+    known_md5: Checksums by file name; a file of another name is fine.
 
   Raises:
     DataError: If its MD5 is another one.
   """
-  found = compute_md5(path)
-  if found != expected:
-    raise errors.DataError(
-      f"{describe_mismatch(path, expected, found)}. Fetch it again."
-    )
+  expected = known_md5.get(path.name)
+  if expected is not None and (found := compute_md5(path)) != expected:
+    raise create_md5_error(path, expected, found)
 
 
 def format_bytes(count: float) -> str:

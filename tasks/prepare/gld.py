@@ -13,8 +13,8 @@ import pathlib
 import re
 import zipfile
 
+from tasks.prepare import conversion
 from tasks.prepare import downloads
-from tasks.prepare import job as job_lib
 from tasks.prepare import split_tables
 from tff_fedemb import errors
 
@@ -92,8 +92,7 @@ def _find_tables(
     return None
   path = source_dir / f"{split.folder}.zip"
   if path.is_file():
-    if path.name in known_md5:
-      downloads.check_md5(path, known_md5[path.name])
+    downloads.check_md5(path, known_md5)
     return _find_in_zip(path, names)
   if all((source_dir / name).is_file() for name in names):
     return [split_tables.TableFile(source_dir / name) for name in names]
@@ -139,7 +138,7 @@ def create_job(
   variant: str,
   *,
   known_md5: Mapping[str, str] = downloads.KNOWN_MD5,
-) -> job_lib.Job | None:
+) -> conversion.Job | None:
   """Finds what was downloaded of a variant.
 
   Args:
@@ -159,10 +158,10 @@ def create_job(
   if tables is None:
     return None
   for table in tables:
-    if table.member is None and table.name in known_md5:
-      downloads.check_md5(table.path, known_md5[table.name])
+    if table.member is None:
+      downloads.check_md5(table.path, known_md5)
   archives = _find_archives(source_dir)
-  return job_lib.Job(
+  return conversion.Job(
     task="gld",
     variant=variant,
     source_dir=source_dir,
@@ -180,7 +179,7 @@ def create_jobs(
   variant: str | None = None,
   *,
   known_md5: Mapping[str, str] = downloads.KNOWN_MD5,
-) -> list[job_lib.Job]:
+) -> list[conversion.Job]:
   """Finds what was downloaded of one or of all variants.
 
   Args:
@@ -192,18 +191,18 @@ def create_jobs(
     What to prepare, one or more.
 
   Raises:
-    DataError: If no tables are there, or not what the publisher offers.
+    FieldError: If no tables are there.
+    DataError: If they are not what the publisher offers.
   """
   wanted = list(VARIANTS) if variant is None else [variant]
   jobs = [create_job(source_dir, v, known_md5=known_md5) for v in wanted]
   found = [job for job in jobs if job is not None]
   if not found:
-    raise errors.DataError(
-      f"--source_dir={source_dir} must hold the tables "
-      + " or ".join(
-        f"{VARIANTS[v].train} and {VARIANTS[v].test} ({VARIANTS[v].url})"
-        for v in wanted
-      )
-      + ", found none."
+    tables = " or ".join(
+      f"{VARIANTS[v].train} and {VARIANTS[v].test} ({VARIANTS[v].url})"
+      for v in wanted
+    )
+    raise errors.FieldError(
+      "source_dir", f"hold the tables {tables}", f"none in {source_dir}"
     )
   return found

@@ -2,33 +2,62 @@
 
 A plain tar is not unpacked: its headers say where each image lies, and it is
 read from there. A compressed tar can only be read from its start, so the images
-that are needed are copied, as they come, to the end of one file, the spool.
+that are needed are copied into a folder.
 """
 
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
+import dataclasses
 import gzip
 import hashlib
 import io
 import os
 import pathlib
+import shutil
 import tarfile
 import zlib
 
 import tqdm
 
 from tasks.prepare import downloads
-from tasks.prepare import state as state_lib
 from tff_fedemb import errors
 
 IMAGE_SUFFIX = ".jpg"
 
 _CHUNK = 1 << 20
-# Images whose places are noted together: what is lost when the program is
-# killed while it unpacks.
-_IMAGES_PER_COMMIT = 256
 _ARCHIVE_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
+
+
+@dataclasses.dataclass(frozen=True)
+class Location:
+  """Where the bytes of an image are: a piece of a file.
+
+  Attributes:
+    path: The file: a tar, or the image itself.
+    first_byte: Offset in it.
+    size: Number of bytes.
+  """
+
+  path: str
+  first_byte: int
+  size: int
+
+  def read(self) -> bytes:
+    """The image as it was published.
+
+    Raises:
+      DataError: If the file became shorter.
+    """
+    with open(self.path, "rb", buffering=0) as file:
+      file.seek(self.first_byte)
+      content = file.read(self.size)
+    if len(content) != self.size:
+      raise errors.DataError(
+        f"{self.path} must not change while it is read, found it shorter than"
+        " it was."
+      )
+    return content
 
 
 def _damaged(path: pathlib.Path, what: object) -> errors.DataError:
@@ -37,9 +66,14 @@ def _damaged(path: pathlib.Path, what: object) -> errors.DataError:
   )
 
 
-def _iterate_members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+def _iterate_members(
+  archive: tarfile.TarFile, image_ids: Collection[str]
+) -> Iterator[tuple[str, tarfile.TarInfo]]:
+  """Yields the images that are needed."""
   while (member := archive.next()) is not None:
-    yield member
+    image_id = _image_id(member.name)
+    if member.isreg() and image_id in image_ids:
+      yield image_id, member
     # Else it keeps every member, a gigabyte for the largest archive.
     archive.members = []
 
@@ -54,7 +88,7 @@ def _image_id(name: str) -> str | None:
 
 def list_tar(
   path: pathlib.Path, image_ids: Collection[str]
-) -> list[tuple[str, state_lib.Location]]:
+) -> dict[str, Location]:
   """Finds images in a plain tar by its headers alone.
 
   Args:
@@ -62,21 +96,17 @@ def list_tar(
     image_ids: Images that are needed.
 
   Returns:
-    Ids and places of those that are in it.
+    Places of those that are in it, the first one of each.
 
   Raises:
     DataError: If the tar is damaged or cut off.
   """
-  found = []
+  found = {}
   try:
     with tarfile.open(path, "r:") as archive:
-      for member in _iterate_members(archive):
-        image_id = _image_id(member.name)
-        if member.isreg() and image_id in image_ids:
-          place = state_lib.Location(
-            os.fspath(path), member.offset_data, member.size
-          )
-          found.append((image_id, place))
+      for image_id, member in _iterate_members(archive, image_ids):
+        place = Location(os.fspath(path), member.offset_data, member.size)
+        found.setdefault(image_id, place)
       end = archive.offset
     # A damaged header looks to `tarfile` like the end, which is a block of
     # zeros in truth.
@@ -94,17 +124,17 @@ def list_folder(
   folder: pathlib.Path,
   image_ids: Collection[str],
   *,
-  exclude: pathlib.Path,
-) -> list[tuple[str, state_lib.Location]]:
+  exclude: pathlib.Path | None = None,
+) -> dict[str, Location]:
   """Finds unpacked images in a folder and all its sub-folders.
 
   Args:
-    folder: The folder.
+    folder: The folder; it need not exist.
     image_ids: Images that are needed.
     exclude: A folder that is not looked into.
 
   Returns:
-    Ids and places of those that are in it, the first one of each.
+    Places of those that are in it, the first one of each.
   """
   found = {}
   for root, names, files in os.walk(folder):
@@ -115,8 +145,8 @@ def list_folder(
       image_id = _image_id(name)
       if image_id in image_ids and image_id not in found:
         path = os.path.join(root, name)
-        found[image_id] = state_lib.Location(path, 0, os.path.getsize(path))
-  return list(found.items())
+        found[image_id] = Location(path, 0, os.path.getsize(path))
+  return found
 
 
 class _WatchedFile(io.RawIOBase):
@@ -141,97 +171,65 @@ class _WatchedFile(io.RawIOBase):
 
 
 def _copy_images(
-  stream: io.BufferedIOBase,
-  archive: downloads.Archive,
-  image_ids: set[str],
-  spool: io.BufferedIOBase,
-  state: state_lib.State,
+  stream: io.BufferedIOBase, image_ids: Collection[str], folder: pathlib.Path
 ) -> None:
-  """Copies images from an unpacked stream to the end of the spool."""
-  waiting = []
-
-  def commit():
-    spool.flush()
-    os.fsync(spool.fileno())
-    state.add_images(archive.path, waiting)
-    waiting.clear()
-
+  """Copies images from an unpacked stream to a folder."""
   with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as members:
-    for member in _iterate_members(members):
-      image_id = _image_id(member.name)
-      if not member.isreg() or image_id not in image_ids:
-        continue
+    for image_id, member in _iterate_members(members, image_ids):
       content = members.extractfile(member).read()
       if len(content) != member.size:
         raise tarfile.ReadError("unexpected end of data")
-      place = state_lib.Location(
-        os.fspath(spool.name), spool.tell(), len(content)
-      )
-      spool.write(content)
-      waiting.append((image_id, place))
-      image_ids.discard(image_id)
-      if len(waiting) == _IMAGES_PER_COMMIT:
-        commit()
-  commit()
+      path = folder / f"{image_id}{IMAGE_SUFFIX}"
+      if not path.exists():
+        path.write_bytes(content)
 
 
 def unpack(
-  archive: downloads.Archive,
-  image_ids: Collection[str],
-  spool_path: pathlib.Path,
-  state: state_lib.State,
+  archive: downloads.Archive, image_ids: Collection[str], folder: pathlib.Path
 ) -> None:
   """Copies the images that are needed out of a compressed tar.
 
-  Images that the state knows are not copied again; what a killed program had
-  written beyond them is cut off. The archive is read to its end, so that its
-  checksum is verified on the way.
+  The archive is read to its end, so that its checksum is verified on the way;
+  the folder has its name only then. What a killed program had copied is copied
+  again.
 
   Args:
     archive: The tar.
     image_ids: Images that are needed and not found yet.
-    spool_path: The file to append to.
-    state: Gets the places of the images.
+    folder: Gets the images; it must not exist yet.
 
   Raises:
     DataError: If the archive is damaged or has another checksum than that of
-      the publisher; its images are forgotten.
+      the publisher.
   """
-  size = archive.path.stat().st_size
-  name = archive.path.name
+  partial = folder.with_name(f".{folder.name}.partial")
+  shutil.rmtree(partial, ignore_errors=True)
+  partial.mkdir(parents=True)
   try:
     with (
       tqdm.tqdm(
-        total=size,
-        desc=f"Unpacking {name}",
+        total=archive.path.stat().st_size,
+        desc=f"Unpacking {archive.path.name}",
         unit="B",
         unit_scale=True,
         disable=None,
       ) as bar,
       archive.path.open("rb", buffering=0) as file,
-      spool_path.open("ab") as spool,
     ):
-      spool.truncate(state.length_of(spool_path))
-      spool.seek(0, os.SEEK_END)
       watched = _WatchedFile(file, bar.update)
       buffered = io.BufferedReader(watched, _CHUNK)
       with gzip.GzipFile(fileobj=buffered) as stream:
-        _copy_images(stream, archive, set(image_ids), spool, state)
+        _copy_images(stream, image_ids, partial)
         # To the end, so that the CRC of gzip and the MD5 are checked.
         while stream.read(_CHUNK):
           pass
       while buffered.read(_CHUNK):
         pass
   except _ARCHIVE_ERRORS as error:
-    state.forget_images(archive.path)
     raise _damaged(archive.path, error) from error
-  found = watched.hexdigest()
-  if archive.md5 is not None and found != archive.md5:
-    state.forget_images(archive.path)
-    raise errors.DataError(
-      f"{downloads.describe_mismatch(archive.path, archive.md5, found)}."
-      " Fetch it again."
+  if archive.md5 not in (None, watched.hexdigest()):
+    raise downloads.create_md5_error(
+      archive.path, archive.md5, watched.hexdigest()
     )
-  state.mark(archive.path, "listed")
-  if archive.md5 is not None:
-    state.mark(archive.path, "verified")
+  os.sync()
+  partial.rename(folder)

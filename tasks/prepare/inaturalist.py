@@ -10,8 +10,8 @@ of TensorFlow Federated (0.87), whose training table has a column for each.
 from collections.abc import Mapping
 import pathlib
 
+from tasks.prepare import conversion
 from tasks.prepare import downloads
-from tasks.prepare import job as job_lib
 from tasks.prepare import split_tables
 from tff_fedemb import errors
 
@@ -40,7 +40,7 @@ def create_jobs(
   variant: str | None = None,
   *,
   known_md5: Mapping[str, str] = downloads.KNOWN_MD5,
-) -> list[job_lib.Job]:
+) -> list[conversion.Job]:
   """Finds what was downloaded.
 
   Args:
@@ -53,7 +53,8 @@ def create_jobs(
     What to prepare, one.
 
   Raises:
-    DataError: If a table is missing or not what the publisher offers.
+    FieldError: If a table is missing.
+    DataError: If one is not what the publisher offers.
   """
   variant = variant or DEFAULT_VARIANT
   folders = [source_dir, source_dir / "datasets"]
@@ -63,12 +64,12 @@ def create_jobs(
   ]
   for name, table in zip(TABLES, tables, strict=True):
     if table is None:
-      raise errors.DataError(
-        f"--source_dir={source_dir} must hold {name} ({_TABLES_URL}{name}),"
-        " found none."
+      raise errors.FieldError(
+        "source_dir",
+        f"hold {name} ({_TABLES_URL}{name})",
+        f"none in {source_dir}",
       )
-    if name in known_md5:
-      downloads.check_md5(table, known_md5[name])
+    downloads.check_md5(table, known_md5)
   archives = [
     downloads.Archive(folder / name, known_md5.get(name))
     for name in ARCHIVES
@@ -81,7 +82,7 @@ def create_jobs(
   if absent:
     note += f", missing {', '.join(absent)} (unpacked images serve as well)"
   return [
-    job_lib.Job(
+    conversion.Job(
       task="inaturalist",
       variant=variant,
       source_dir=source_dir,

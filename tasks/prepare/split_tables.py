@@ -26,7 +26,7 @@ CLASS_COLUMN = "class"
 _NO_USER = "NA"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Row:
   """One labelled image of a user or of the test set."""
 

@@ -1,39 +1,64 @@
-"""Tests of the verification of DigiFace's zips."""
+"""Tests of DigiFace's split and of its preparation, from zips to records."""
 
-import errno
+import collections
 import json
 import os
-import zipfile
 
 import pytest
 
 from tasks.prepare import digiface
+from tasks.prepare import preparing
+from tests.tasks import faces
+from tests.tasks.prepare import made_up
 from tff_fedemb import errors
+from tff_fedemb.data import tfrecord_writing
 
-_ZIPS = {
-  "subjects_0-1999_72_imgs.zip": ("0/0.png", "0/1.png", "17/0.png"),
-  "subjects_100000-133332_5_imgs.zip": ("100000/0.png", "100001/0.png"),
-}
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+  """Leaves out what only a power cut would show."""
+  monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+@pytest.fixture(scope="module")
+def contents():
+  return faces.create_contents()
 
 
 @pytest.fixture
-def source(tmp_path):
-  folder = tmp_path / "source"
-  folder.mkdir()
-  for name, members in _ZIPS.items():
-    with zipfile.ZipFile(folder / name, "w") as archive:
-      for member in members:
-        archive.writestr(member, f"content of {member}, ".encode() * 3)
-      archive.writestr("readme.txt", "of no subject")
-  return folder
+def prepare(tmp_path):
+  def run(output="output", **options):
+    config = preparing.PreparationConfig(
+      task="digiface",
+      source_dir=tmp_path / "source",
+      output_dir=tmp_path / output,
+      **options,
+    )
+    preparing.execute(config)
+    return tmp_path / output
+
+  return run
 
 
-def _damage(source):
-  path = source / "subjects_0-1999_72_imgs.zip"
-  content = path.read_bytes()
-  for member in (b"content of 0/1.png", b"content of 17/0.png"):
-    content = content.replace(member, member.swapcase(), 1)
-  path.write_bytes(content)
+class TestSplit:
+  def test_shares_are_as_described(self):
+    counts = collections.Counter(map(digiface.split_of_subject, range(10_000)))
+    # Binomial with a standard deviation of 30.
+    assert abs(counts["validation"] - 1_000) < 100
+    assert abs(counts["test"] - 1_000) < 100
+    assert set(counts) == {"train", "validation", "test"}
+
+  @pytest.mark.parametrize("first", [0, 100_000])
+  def test_eight_identities_are_enough(self, first):
+    counts = collections.Counter(
+      map(digiface.split_of_subject, range(first, first + 8))
+    )
+    assert min(counts.values()) >= 2 and len(counts) == 3
+
+  def test_it_is_the_one_that_was_published(self):
+    # Whoever changes the split changes every result.
+    splits = [digiface.split_of_subject(subject)[:2] for subject in range(8)]
+    assert splits == ["tr", "tr", "te", "tr", "va", "va", "te", "tr"]
 
 
 def test_published_zips_hold_all_identities():
@@ -44,108 +69,173 @@ def test_published_zips_hold_all_identities():
   assert sizes == {72: 10_000, 5: 99_999}
 
 
-def test_counts_and_missing_zips_are_told(source, capsys):
-  assert digiface.verify(source) == 2
+@pytest.mark.parametrize(
+  ("variant", "parts"),
+  [(None, ("72_images", "5_images")), ("5_images", None), ("all", None)],
+)
+def test_files_are_those_of_the_photo_tasks(
+  tmp_path, prepare, contents, capsys, variant, parts
+):
+  faces.LAYOUTS["zips"](tmp_path / "source", contents)
+  output = prepare(variant=variant)
+  assert sorted(os.listdir(output)) == sorted(parts or [variant])
+  for part in parts or [variant]:
+    subjects = faces.SUBJECTS.get(part, contents)
+    train, held_out = [], []
+    for subject in sorted(subjects):
+      is_trained = digiface.split_of_subject(subject) == "train"
+      (train if is_trained else held_out).append(subject)
+    expected = {
+      f"train/{subject}": [(c, label) for c in contents[subject]]
+      for label, subject in enumerate(train)
+    }
+    expected["test.tfRecord"] = [
+      (content, subject)
+      for subject in held_out
+      for content in contents[subject]
+    ]
+    found = {
+      name: [
+        (dict(features)["image/encoded_jpeg"], dict(features)["class"])
+        for features in (
+          [(key, (bytes_ or ints)[0]) for key, bytes_, ints in record]
+          for record in records
+        )
+      ]
+      for name, records in made_up.read_records(output / part).items()
+    }
+    assert found == expected
+    report = json.loads((output / part / "preparation.json").read_text())
+    assert report["num_users"] == len(train)
+    assert report["num_images"] == len(subjects) * faces.IMAGES
+    assert report["left_out"] == report["warnings"] == []
   told = capsys.readouterr().out
-  assert (
-    "Zips: 2 found, missing subjects_2000-3999_72_imgs.zip,"
-    " subjects_4000-5999_72_imgs.zip," in told
-  )
-  num_bytes = len("content of 0/0.png, ") * 6 + len("content of 17/0.png, ") * 3
-  assert (
-    f"subjects_0-1999_72_imgs.zip: 2 subjects, 3 images, {num_bytes} B." in told
-  )
-  assert "Verified: 2 zips, 5 images, 0 damaged" in told
-  assert "copy of at most about 10.3 kB" in told
+  assert "Zips: 0 of 8 found, missing subjects_0-1999_72_imgs.zip," in told
 
 
-def test_verified_zips_are_not_read_again(source, tmp_path, capsys):
-  output = tmp_path / "output"
-  assert digiface.verify(source, output) == 2
-  assert digiface.verify(source, output) == 0
-  assert "Nothing to do" in capsys.readouterr().out
-  path = source / "subjects_0-1999_72_imgs.zip"
-  with zipfile.ZipFile(path, "a") as archive:
-    archive.writestr("18/0.png", b"new")
-  assert digiface.verify(source, output) == 1
-  zips = json.loads((output / "preparation.json").read_text())["zips"]
-  assert {name: z["num_subjects"] for name, z in zips.items()} == {
-    path.name: 3,
-    "subjects_100000-133332_5_imgs.zip": 2,
-  }
-
-
-def test_damaged_images_are_all_named(source, tmp_path):
-  _damage(source)
-  for _ in range(2):  # The second time from the report of the first.
-    with pytest.raises(errors.DataError) as caught:
-      digiface.verify(source, tmp_path / "output")
-    message = str(caught.value)
-    assert "2 bad examples" in message
-    assert "subjects_0-1999_72_imgs.zip/0/1.png: Bad CRC-32" in message
-    assert "subjects_0-1999_72_imgs.zip/17/0.png: Bad CRC-32" in message
-
-
-def test_damaged_images_are_listed(source, capsys):
-  _damage(source)
-  assert digiface.verify(source, on_bad_example="skip") == 2
+def test_dry_run_tells_and_writes_nothing(tmp_path, prepare, contents, capsys):
+  (tmp_path / "source").mkdir()
+  source = tmp_path / "source" / "subjects_0-1999_72_imgs.zip"
+  faces.write_zip(source, contents, range(8))
+  assert not prepare(dry_run=True).exists()
   told = capsys.readouterr().out
-  assert "subjects_0-1999_72_imgs.zip/0/1.png: Bad CRC-32" in told
-  assert "2 damaged" in told
+  size = sum(len(c) for s in range(8) for c in contents[s]) / 1000
+  assert f"{source.name}: 8 subjects, 24 images, {size:.1f} kB." in told
+  assert "Zips: 1 of 8 found, missing subjects_2000-3999_72_imgs.zip" in told
+  needed = float(told.split("Disk: ")[1].split(" kB")[0])
+  output = prepare(variant="72_images")
+  written = sum(
+    len(content)
+    for name, content in made_up.read_files(output).items()
+    if not name.endswith(".json")
+  )
+  # Each of the files may fill up to a block.
+  assert written / 1000 <= needed <= written / 1000 + 7 * 4.1
 
 
-def test_disk_that_cannot_be_read(source, tmp_path, monkeypatch):
-  def read(archive, name):
-    raise OSError(errno.EIO, os.strerror(errno.EIO))
+@pytest.mark.parametrize("call", range(1, 7))
+def test_killed_it_goes_on(tmp_path, prepare, contents, monkeypatch, call):
+  faces.LAYOUTS["zips"](tmp_path / "source", contents)
+  prepare("reference", variant="72_images")
+  write, calls = tfrecord_writing.write_records, []
 
-  monkeypatch.setattr(zipfile.ZipFile, "read", read)
-  with pytest.raises(
-    errors.DataError,
-    match=r"subjects_0-1999_72_imgs\.zip must be a file that can be read",
-  ):
-    digiface.verify(source, tmp_path / "output", on_bad_example="skip")
-  assert not list((tmp_path / "output").iterdir())
+  def write_until_killed(path, records):
+    calls.append(path)
+    if len(calls) >= call:
+      raise KeyboardInterrupt
+    write(path, records)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(tfrecord_writing, "write_records", write_until_killed)
+    if call <= 5:  # Four users and the test set.
+      with pytest.raises(KeyboardInterrupt):
+        prepare(variant="72_images")
+      assert os.listdir(tmp_path / "output") == ["72_images.partial"]
+  prepare(variant="72_images")
+  assert made_up.read_files(tmp_path / "output") == made_up.read_files(
+    tmp_path / "reference"
+  )
 
 
-def test_images_are_those_that_the_task_reads(source, capsys):
-  with zipfile.ZipFile(
-    source / "subjects_100000-133332_5_imgs.zip", "a"
-  ) as archive:
-    archive.writestr("100002/0.PNG", b"an image")
-    archive.writestr("100002/._0.png", b"none")
-  digiface.verify(source)
-  assert "3 subjects, 3 images" in capsys.readouterr().out
+def _write_damaged(path, contents, *, damage):
+  """Two images of users are not what the zip's checksums say."""
+  faces.write_zip(path, contents, range(8), damage=damage)
+  content = path.read_bytes()
+  for image in (contents[0][1], contents[3][0]):
+    content = content.replace(image, image[:-20] + bytes(20), 1)
+  path.write_bytes(content)
 
 
-def test_dry_run_reads_and_writes_nothing(source, tmp_path, capsys):
-  _damage(source)
-  assert digiface.verify(source, tmp_path / "output", dry_run=True) == 0
+def _without(subject):
+  return {f"{subject}/{k}.png": None for k in range(faces.IMAGES)}
+
+
+class TestBad:
+  def test_images_are_all_named(self, tmp_path, prepare, contents):
+    path = tmp_path / "source" / faces.MANY
+    _write_damaged(path, contents, damage=_without(2))
+    with pytest.raises(errors.DataError, match=f"{faces.MANY}/2: no image"):
+      prepare()
+    _write_damaged(path, contents, damage=None)
+    with pytest.raises(errors.DataError, match="2 bad examples") as caught:
+      prepare()
+    for name in ("0/1.png", "3/0.png"):
+      line = f"image {faces.MANY}/{name}: cannot be read: Bad CRC-32"
+      assert line in str(caught.value)
+
+  def test_images_are_left_out(self, tmp_path, prepare, contents):
+    path = tmp_path / "source" / faces.MANY
+    _write_damaged(path, contents, damage=_without(2))
+    output = prepare(on_bad_example="skip")
+    report = json.loads((output / "72_images/preparation.json").read_text())
+    assert [line.split(": ")[:2] for line in report["left_out"]] == [
+      ["train/0", f"image {faces.MANY}/0/1.png"],
+      ["train/3", f"image {faces.MANY}/3/0.png"],
+    ]
+    assert report["without_images"] == [f"{faces.MANY}/2"]
+    assert report["num_users"] == 4
+
+  def test_user_without_any_keeps_a_file(self, tmp_path, prepare, contents):
+    path = tmp_path / "source" / faces.MANY
+    faces.write_zip(path, contents, range(8), damage=_without(0))
+    output = prepare(on_bad_example="skip")
+    records = made_up.read_records(output / "72_images")
+    assert records["train/0"] == []
+    # The others' labels stay.
+    assert ("class", [], [1]) in records["train/1"][0]
+
+
+@pytest.mark.parametrize(
+  ("subjects", "message"),
+  [
+    ((), "source_dir must hold DigiFace images, found .*DigiFace1M"),
+    ((0, 1, 2), "source_dir must hold at least 2 identities for each of"),
+  ],
+)
+def test_too_little(tmp_path, prepare, contents, subjects, message):
+  (tmp_path / "source").mkdir()
+  faces.write_folders(tmp_path / "source", contents, subjects)
+  with pytest.raises(errors.FieldError, match=message):
+    prepare()
   assert not (tmp_path / "output").exists()
-  assert "Nothing needs converting" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("size", [0, 60, -10])
-def test_zip_that_was_cut_off(source, size):
-  path = source / "subjects_0-1999_72_imgs.zip"
-  path.write_bytes(path.read_bytes()[:size])
-  with pytest.raises(errors.DataError, match="must be a whole zip"):
-    digiface.verify(source)
+def test_sources_must_not_overlap(tmp_path, prepare, contents):
+  source = tmp_path / "source"
+  path = faces.write_zip(source / faces.MANY, contents, range(8))
+  faces.write_folders(source, contents, [5])
+  with pytest.raises(
+    errors.DataError, match=f"must hold other subjects than {path}, found 5"
+  ):
+    prepare()
 
 
-def test_no_zips(tmp_path):
-  with pytest.raises(errors.DataError, match="must hold some of"):
-    digiface.verify(tmp_path)
-
-
-def test_zip_without_images(source):
-  path = source / "subjects_0-1999_72_imgs.zip"
-  with zipfile.ZipFile(path, "w") as archive:
-    archive.writestr("readme.txt", "x")
-  with pytest.raises(errors.DataError, match="found no such file"):
-    digiface.verify(source)
-
-
-def test_report_of_another_task(source, tmp_path):
-  (tmp_path / "preparation.json").write_text('{"task": "gld"}')
-  with pytest.raises(errors.DataError, match="must be of task"):
-    digiface.verify(source, tmp_path)
+def test_other_sources_are_not_mixed_in(tmp_path, prepare, contents):
+  path = tmp_path / "source" / faces.MANY
+  faces.write_zip(path, contents, range(8))
+  prepare()
+  faces.write_zip(path, contents, range(8), damage={"0/0.png": b"new"})
+  with pytest.raises(
+    errors.DataError, match=rf"must be of {faces.MANY} \(fingerprint"
+  ):
+    prepare()

@@ -83,11 +83,11 @@ def test_archives_in_a_folder(source):
 
 def test_no_tables(tmp_path):
   assert gld.create_job(tmp_path, "gld23k") is None
-  with pytest.raises(errors.DataError) as caught:
+  with pytest.raises(errors.FieldError) as caught:
     gld.create_jobs(tmp_path)
   assert "mini_gld_train_split.csv" in str(caught.value)
   assert "landmarks-user-160k.zip" in str(caught.value)
-  with pytest.raises(errors.DataError, match="mini_gld_test"):
+  with pytest.raises(errors.FieldError, match="mini_gld_test"):
     gld.create_jobs(tmp_path, "gld23k")
 
 

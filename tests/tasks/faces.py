@@ -1,0 +1,99 @@
+"""DigiFace's files in every layout that they may come in."""
+
+import functools
+import io
+import zipfile
+
+import numpy as np
+from PIL import Image
+
+IMAGES = 3
+MANY = "subjects_0-7_3_imgs.zip"
+FEW = "subjects_100000-100007_3_imgs.zip"
+# With eight identities from either start there are two for each split at least.
+SUBJECTS = {"72_images": range(8), "5_images": range(100_000, 100_008)}
+
+
+@functools.cache
+def create_png(seed, size=112):
+  """Colours that change evenly, so that a smaller picture is like a larger."""
+  slopes = np.random.default_rng(seed).uniform(-1, 1, (2, 1, 1, 3))
+  x = (np.arange(size).reshape(1, -1, 1) - size // 2) / 2
+  pixels = (
+    128 + slopes[0] * (x - size // 2) / 2 + slopes[1] * x.swapaxes(0, 1) / 2
+  )
+  content = io.BytesIO()
+  Image.fromarray(pixels.astype(np.uint8)).save(content, "PNG")
+  return content.getvalue()
+
+
+def create_contents():
+  """Contents of the images by subject, of both parts."""
+  return {
+    subject: [create_png(10 * subject + k) for k in range(IMAGES)]
+    for subjects in SUBJECTS.values()
+    for subject in subjects
+  }
+
+
+def write_zip(path, contents, subjects, *, damage=None):
+  """Writes subjects; `damage` changes the contents by name, or removes them."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  damage = damage or {}
+  with zipfile.ZipFile(path, "w") as archive:
+    for subject in subjects:
+      archive.writestr(f"{subject}/", b"")
+      for number, content in enumerate(contents[subject]):
+        content = damage.get(f"{subject}/{number}.png", content)
+        if content is not None:
+          archive.writestr(f"{subject}/{number}.png", content)
+  return path
+
+
+def write_folders(path, contents, subjects, *, damage=None):
+  """As `write_zip`, into the subjects' folders."""
+  damage = damage or {}
+  for subject in subjects:
+    (path / str(subject)).mkdir(parents=True)
+    for number, content in enumerate(contents[subject]):
+      content = damage.get(f"{subject}/{number}.png", content)
+      if content is not None:
+        (path / str(subject) / f"{number}.png").write_bytes(content)
+  return path
+
+
+def _write_zips(data, contents, **options):
+  for name, subjects in zip((MANY, FEW), SUBJECTS.values(), strict=True):
+    write_zip(data / name, contents, subjects, **options)
+
+
+def _write_named_folders(data, contents, **options):
+  for name, subjects in zip((MANY, FEW), SUBJECTS.values(), strict=True):
+    folder = data / name.removesuffix(".zip")
+    write_folders(folder, contents, subjects, **options)
+
+
+def _write_subjects(data, contents, **options):
+  write_folders(data, contents, contents, **options)
+  (data / "readme").mkdir()
+  (data / "notes.txt").write_text("not a face")
+  (data / "3" / "notes.txt").write_text("not a face")
+
+
+def _write_mixture(data, contents, **options):
+  write_zip(data / "subjects_6-7_3_imgs.zip", contents, (6, 7), **options)
+  write_folders(data / "subjects_0-2_3_imgs", contents, range(3), **options)
+  write_folders(data, contents, [3, 4, 5, *range(100_003, 100_008)], **options)
+  few = range(100_000, 100_003)
+  write_zip(
+    data / "subjects_100000-100002_3_imgs.zip", contents, few, **options
+  )
+
+
+# Each takes the folder, `create_contents`' answer and `damage`.
+LAYOUTS = {
+  "zips": _write_zips,
+  "named_folders": _write_named_folders,
+  "subjects": _write_subjects,
+  "mixture": _write_mixture,
+}
