@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import os
 import pathlib
 import re
-import sqlite3
 
 from tasks import task as task_lib
 from tasks.synthetic import registry as synthetic
+from tff_fedemb import errors
 
 _FLAGFILES = pathlib.Path(__file__).parents[1] / "binaries" / "flagfiles"
 _SMOKE = re.compile(r"--?smoke(=(true|t|1|yes|y))?$", re.IGNORECASE)
@@ -72,7 +72,8 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
     The directory.
 
   Raises:
-    ValueError: If there are none for that task.
+    ValueError: If there are none for that task, or they cannot be written.
+    errors.DataError: If there are data that were made otherwise.
   """
   if task not in _NUM_USERS:
     raise ValueError(
@@ -85,12 +86,9 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
   )
   try:
     synthetic.WRITERS[task](directory, num_users=_NUM_USERS[task], seed=_SEED)
-  except FileExistsError as error:
-    raise ValueError(
-      f"cache_dir must not hold synthetic data made otherwise, found {error};"
-      f" remove {directory}."
-    ) from error
-  except (OSError, sqlite3.OperationalError) as error:
+  except errors.DataError as error:
+    raise errors.DataError(f"{error} Remove {directory}.") from error
+  except OSError as error:
     raise ValueError(
       f"cache_dir must be a directory that can be written to, found: {error}."
     ) from error

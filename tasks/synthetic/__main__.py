@@ -5,13 +5,13 @@ python -m tasks.synthetic --task=gld --output_dir=DIR --contact_sheet=X.png
 """
 
 from collections.abc import Sequence
-import sqlite3
 import sys
 
 from absl import app
 from absl import flags
 
 from tasks.synthetic import registry
+from tff_fedemb import errors
 
 
 # Not at import: the programs in `binaries` have flags of the same names.
@@ -78,25 +78,22 @@ def main(
     sys.exit(
       f"error: --contact_sheet must name a .png file, found {contact_sheet!r}"
     )
+  task = flag_values.task
   try:
-    written = registry.WRITERS[flag_values.task](
+    registry.WRITERS[task](
       output_dir, num_users=flag_values.num_users, seed=flag_values.seed
     )
-  except FileExistsError as error:
-    sys.exit(f"error: --output_dir={output_dir}: {error}; nothing was changed")
-  except (OSError, sqlite3.OperationalError) as error:
-    sys.exit(
-      f"error: --output_dir={output_dir} must be a directory that can"
-      f" be written to: {error}"
-    )
-  except ValueError as error:
+  except (errors.FieldError, errors.DataError) as error:
     sys.exit(f"error: {error}")
+  except OSError as error:
+    sys.exit(
+      f"error: --output_dir={output_dir} must be a directory that can be"
+      f" written to: {error}"
+    )
   if contact_sheet is None:
     return
-  # EMNIST is one file, all else is found in its directory.
-  data = written if isinstance(written, str) else output_dir
   try:
-    registry.CONTACT_SHEETS[flag_values.task](data, contact_sheet)
+    registry.CONTACT_SHEETS[task](output_dir, contact_sheet)
   except OSError as error:
     sys.exit(
       f"error: --contact_sheet={contact_sheet} must be a file that can be"

@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import zipfile
 
 import numpy as np
@@ -21,6 +20,8 @@ from PIL import Image
 import tqdm
 
 from tasks.synthetic import faces
+from tasks.synthetic import store
+from tff_fedemb import checks
 
 _FIRST_OF_5_IMAGES = 100_000
 # With so many subjects a part can be split into three; see `tasks.digiface`.
@@ -42,37 +43,27 @@ def _read_parameters(path: pathlib.Path) -> dict[str, int]:
   return found if isinstance(found, dict) else {}
 
 
-def _describe(parameters: Mapping[str, int]) -> str:
-  return ", ".join(f"{key}={value}" for key, value in parameters.items())
-
-
-def _encode(image: np.ndarray) -> bytes:
-  content = io.BytesIO()
-  # The fastest level: packing takes as long as drawing at the usual one.
-  Image.fromarray(image).save(content, "PNG", compress_level=1)
-  return content.getvalue()
-
-
 def _write_zip(
   path: pathlib.Path,
   parameters: Mapping[str, int],
   subjects: range,
   images_per_user: int,
-  progress: tqdm.tqdm,
 ) -> None:
   with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
     archive.comment = json.dumps(parameters).encode()
-    for subject in subjects:
-      generator = np.random.default_rng(
-        np.random.SeedSequence([parameters["seed"], subject])
-      )
+    for subject in tqdm.tqdm(
+      subjects, desc=path.name, unit="person", disable=None
+    ):
+      generator = np.random.default_rng([parameters["seed"], subject])
       person = faces.create_person(generator)
       images = faces.draw_images(person, generator, images_per_user)
       for number, image in enumerate(images):
         info = zipfile.ZipInfo(f"{subject}/{number}.png", _TIME)
         info.external_attr = 0o644 << 16
-        archive.writestr(info, _encode(image))
-      progress.update()
+        content = io.BytesIO()
+        # The fastest level: packing takes as long as drawing at the usual one.
+        Image.fromarray(image).save(content, "PNG", compress_level=1)
+        archive.writestr(info, content.getvalue())
 
 
 def _plan(num_users: int, images_per_user: int) -> dict[str, tuple[range, int]]:
@@ -80,20 +71,16 @@ def _plan(num_users: int, images_per_user: int) -> dict[str, tuple[range, int]]:
   few = max(num_users // 4, _MIN_SUBJECTS)
   if num_users - few < _MIN_SUBJECTS:
     few = 0
-  many = num_users - few
-  plan = {
-    f"subjects_0-{many - 1}_{images_per_user}_imgs.zip": (
-      range(many),
-      images_per_user,
-    )
-  }
+  parts = [(range(num_users - few), images_per_user)]
   if few:
-    last = _FIRST_OF_5_IMAGES + few - 1
-    plan[f"subjects_{_FIRST_OF_5_IMAGES}-{last}_5_imgs.zip"] = (
-      range(_FIRST_OF_5_IMAGES, last + 1),
-      5,
+    parts.append((range(_FIRST_OF_5_IMAGES, _FIRST_OF_5_IMAGES + few), 5))
+  return {
+    f"subjects_{subjects[0]}-{subjects[-1]}_{number}_imgs.zip": (
+      subjects,
+      number,
     )
-  return plan
+    for subjects, number in parts
+  }
 
 
 def write_digiface(
@@ -123,73 +110,37 @@ def write_digiface(
     kept.
 
   Raises:
-    ValueError: If an argument is out of range.
-    FileExistsError: If there are zips or subjects' folders of another making.
+    errors.FieldError: If an argument is out of range.
+    errors.DataError: If there are zips or subjects' folders of another making.
     OSError: If `output_dir` cannot be created or written.
   """
-  for name, value, least in (
-    ("num_users", num_users, 1),
-    ("seed", seed, 0),
-    ("images_per_user", images_per_user, 2),
-  ):
-    if value < least:
-      raise ValueError(f"{name} must be at least {least}, found {value}")
-  if num_users > _FIRST_OF_5_IMAGES:
-    raise ValueError(
-      f"num_users must be at most {_FIRST_OF_5_IMAGES}, found {num_users}"
-    )
   parameters = {
     "generator_version": _GENERATOR_VERSION,
-    "num_users": num_users,
-    "seed": seed,
-    "images_per_user": images_per_user,
+    "num_users": checks.check_integer(
+      "num_users", num_users, minimum=1, maximum=_FIRST_OF_5_IMAGES
+    ),
+    "seed": checks.check_integer("seed", seed, minimum=0),
+    "images_per_user": checks.check_integer(
+      "images_per_user", images_per_user, minimum=2
+    ),
   }
-  output_dir = pathlib.Path(output_dir)
-  if output_dir.exists() and not output_dir.is_dir():
-    raise NotADirectoryError(f"output_dir must be a directory: {output_dir}")
-  output_dir.mkdir(parents=True, exist_ok=True)
+  output_dir = store.create_dir(output_dir)
   plan = _plan(num_users, images_per_user)
-  paths = [output_dir / name for name in plan]
-  if _is_there(output_dir, paths, parameters):
-    print(f"{output_dir} is filled already, with the same parameters; kept")
-    return [str(path) for path in paths]
-
-  partial_dir = output_dir / f".digiface.{os.getpid()}.partial"
-  shutil.rmtree(partial_dir, ignore_errors=True)
-  try:
-    partial_dir.mkdir()
-    with tqdm.tqdm(
-      total=num_users, desc="people", unit="person", disable=None
-    ) as progress:
+  made = {
+    path.name
+    for path in sorted(output_dir.iterdir())
+    if path.name.startswith("subjects_") or path.name.isdecimal()
+    if store.is_made(
+      path, parameters, _read_parameters(path) if path.name in plan else {}
+    )
+  }
+  if made != set(plan):
+    with store.partial_dir(output_dir) as partial:
       for name, (subjects, number) in plan.items():
-        _write_zip(partial_dir / name, parameters, subjects, number, progress)
-    for path in paths:
-      os.replace(partial_dir / path.name, path)
-      print(f"Wrote {path}")
-  finally:
-    shutil.rmtree(partial_dir, ignore_errors=True)
-  return [str(path) for path in paths]
-
-
-def _is_there(
-  output_dir: pathlib.Path,
-  paths: list[pathlib.Path],
-  parameters: Mapping[str, int],
-) -> bool:
-  """Whether exactly the zips to write are there; refuses any others."""
-  complete = True
-  for path in paths:
-    complete &= path.exists()
-  for path in sorted(output_dir.iterdir()):
-    if not path.name.startswith("subjects_") and not path.name.isdecimal():
-      continue
-    found = _read_parameters(path)
-    if path not in paths or found != parameters:
-      raise FileExistsError(
-        f"{path} must be absent or made with {_describe(parameters)}, found"
-        f" {_describe(found) if found else 'files from elsewhere'}"
-      )
-  return complete
+        _write_zip(partial / name, parameters, subjects, number)
+      for name in plan:
+        store.move(partial / name, output_dir / name)
+  return [str(output_dir / name) for name in plan]
 
 
 def contact_sheet(
@@ -221,24 +172,16 @@ def contact_sheet(
     raise FileNotFoundError(
       f"data_dir must hold subjects_*_imgs.zip, found {data_dir}"
     )
-  path = min(zips)[-1]
-  with zipfile.ZipFile(path) as archive:
-    images = sorted(
-      tuple(map(int, match.groups()))
-      for name in archive.namelist()
-      if (match := re.fullmatch(r"(\d+)/(\d+)\.png", name))
-    )
-    subjects = sorted({subject for subject, _ in images})[:num_users]
-    cell = side + 2
-    sheet = Image.new("RGB", (num_images * cell, len(subjects) * cell), "white")
-    for row, subject in enumerate(subjects):
-      numbers = [number for owner, number in images if owner == subject]
-      for column, number in enumerate(numbers[:num_images]):
-        with archive.open(f"{subject}/{number}.png") as file:
-          image = Image.open(file).resize(
-            (side, side), Image.Resampling.LANCZOS
-          )
-        sheet.paste(image, (column * cell + 1, row * cell + 1))
-  # A palette makes the file less than half as large; only a palette that is
-  # given is dithered.
-  sheet.quantize(palette=sheet.quantize(256)).save(output_png, optimize=True)
+  with zipfile.ZipFile(min(zips)[-1]) as archive:
+    images: dict[int, list[int]] = {}
+    for name in archive.namelist():
+      if match := re.fullmatch(r"(\d+)/(\d+)\.png", name):
+        images.setdefault(int(match[1]), []).append(int(match[2]))
+    rows = [
+      [
+        archive.read(f"{subject}/{number}.png")
+        for number in sorted(images[subject])[:num_images]
+      ]
+      for subject in sorted(images)[:num_users]
+    ]
+  store.save_sheet(rows, output_png, side=side)

@@ -1,163 +1,146 @@
-"""Where organisms are drawn: shapes, markings and the easel that holds them.
+"""The easel on which landmarks and species are drawn, and their light.
 
-Shapes are given by signed distances to their outlines, negative inside.
+A subject is what belongs to a class: a landmark, a species. Its numbers are
+drawn from a generator of its own, always the same; what differs between its
+pictures is in the view and the light.
 """
 
-from collections.abc import Callable
-import dataclasses
-
 import numpy as np
+from scipy import ndimage
 
-from tasks.synthetic import photo
+from tasks.synthetic import drawing
 
 
-@dataclasses.dataclass
 class Easel:
-  """Where a specimen is drawn, in its own coordinates.
+  """Where a subject is drawn.
 
   Attributes:
-    x: float32 `[height, width]`, to the specimen's right.
-    y: float32 `[height, width]`, upwards, towards its head or tip. The specimen
-      fits into a circle of radius 1.
-    pixel: Side of a pixel in these units.
-    generator: Of this specimen's own deviations.
-    base: Colours `[3]`, as are the following: of the body,
-    mark: of the markings,
-    ink: of the dark parts,
-    extra: of what stands out.
+    x: float32 `[height, width]`, to the subject's right.
+    y: float32 `[height, width]`, upwards. The subject fits into |x| < 1 and
+      |y| < 1.
+    side: The absolute value of x, for what is the same on both sides.
+    yaw: By how much the subject is turned, in radians, for what has a depth.
+    body: Colour `[3]`, as are the following: of most of the subject,
+    mark: of its markings,
+    dark: of its dark parts,
+    bright: of what stands out.
   """
 
-  x: np.ndarray
-  y: np.ndarray
-  pixel: float
-  generator: np.random.Generator
-  base: np.ndarray
-  mark: np.ndarray
-  ink: np.ndarray
-  extra: np.ndarray
-
-  def __post_init__(self):
-    self.picture = np.zeros((*self.x.shape, 3), np.float32)
-    self.mask = np.zeros(self.x.shape, np.float32)
-    self.relief = np.zeros(self.x.shape, np.float32)
-
-  def cover(self, distance: np.ndarray) -> np.ndarray:
-    """How far a shape covers each pixel, 0 to 1."""
-    return np.clip(0.5 - distance / self.pixel, 0.0, 1.0)
-
-  def add(
+  def __init__(
     self,
-    distance: np.ndarray,
-    colour: np.ndarray,
-    relief: np.ndarray | float = 0.0,
-    shade: float = 1.0,
-  ) -> None:
-    """Paints a shape over what is there; `relief` is its height."""
-    cover = self.cover(distance)
-    self.picture = photo.mix(self.picture, colour * shade, cover)
-    self.mask = np.maximum(self.mask, cover)
-    self.relief = self.relief + cover * (relief - self.relief)
+    shape: tuple[int, int],
+    *,
+    middle: tuple[float, float],
+    radius: float,
+    tilt: float,
+    squeeze: tuple[float, float] = (1.0, 0.0),
+    yaw: float = 0.0,
+    colours: np.ndarray,
+  ):
+    """Creates an empty easel.
+
+    Args:
+      shape: Height and width of the picture.
+      middle: Where the subject's middle appears: x and y in pixels.
+      radius: Pixels in a unit.
+      tilt: Angle by which the subject is turned in the picture.
+      squeeze: How much shorter it appears, and in which direction.
+      yaw: See above.
+      colours: Of body, mark, dark and bright: `[4, 3]`.
+    """
+    height, width = shape
+    x, y = np.meshgrid(
+      (np.arange(width, dtype=np.float32) - middle[0]) / radius,
+      (middle[1] - np.arange(height, dtype=np.float32)) / radius,
+    )
+    factor, direction = squeeze
+    x, y = drawing.rotate(x, y, direction)
+    x, y = drawing.rotate(factor * x, y, tilt - direction)
+    self.x, self.y, self.side, self.yaw = x, y, np.abs(x), yaw
+    self.body, self.mark, self.dark, self.bright = colours
+    self._picture = np.zeros((3, *shape), np.float32)
+    self._mask = np.zeros(shape, np.float32)
+    self._relief = np.zeros(shape, np.float32)
+    self._radius = radius
+
+  def add(self, distance, colour, height=0.0) -> None:
+    """Lays a shape over what is there; `height` makes its light and shade."""
+    cover = drawing.cover_of(distance, 0.85 * self._radius)
+    drawing.paint(self._picture, cover, colour)
+    self._mask = np.maximum(self._mask, cover)
+    self._relief += cover * (height - self._relief)
+
+  def cut(self, distance) -> None:
+    """Cuts a hole, through which one sees what lies behind."""
+    self._mask *= 1 - drawing.cover_of(distance, self._radius)
+
+  def blend(self, cover, colour=None, below=None) -> np.ndarray:
+    """A picture of `below` (the body's colour) with `colour` where covered."""
+    below = self.body if below is None else below
+    picture = np.empty_like(self._picture)
+    picture[:] = below.reshape(3, *below.shape[1:] or (1, 1))
+    drawing.paint(picture, cover, self.mark if colour is None else colour)
+    return picture
+
+  def ellipse(self, x, y, wide, tall, colour, height=0.0, angle=0.0) -> None:
+    """Lays an ellipse around (x, y) over what is there."""
+    across, up = drawing.rotate(self.x - x, self.y - y, angle)
+    self.add(drawing.ellipse(across, up, wide, tall), colour, height)
+
+  def stroke(self, start, end, thick, thin, colour, paired=False) -> None:
+    """Lays a line over what is there; a pair of them mirrors it."""
+    x = self.side if paired else self.x
+    self.add(drawing.stroke(x, self.y, start, end, thick, thin), colour, 0.1)
+
+  def paint_on(self, picture, generator, *, hardness, shadow=0.55) -> None:
+    """Lays the subject and its shadow on a picture, in place.
+
+    Args:
+      picture: float32 `[3, height, width]`.
+      generator: Of the light.
+      hardness: Strength of light and shade, in [0, 1].
+      shadow: How dark the shadow is on what is behind, in [0, 1].
+    """
+    angle = generator.uniform(0, 2 * np.pi)
+    sun = np.array([np.sin(angle), -np.cos(angle)])
+    slopes = np.gradient(self._relief, 1 / self._radius)
+    slope = np.clip(sun[0] * slopes[0] + sun[1] * slopes[1], -2.5, 2.5)
+    light = 1 + 0.28 * hardness * slope
+    light += 0.05 * drawing.noise(
+      generator, light.shape, extent=0.8, exponent=1.1
+    )
+    reach = generator.uniform(0.03, 0.12) * self._radius
+    away = ndimage.shift(self._mask, sun * reach, order=0)
+    away = ndimage.uniform_filter(away, max(2, int(0.1 * self._radius)))
+    picture *= 1 - shadow * hardness * away
+    drawing.paint(picture, self._mask, self._picture * light)
 
 
-# Draws one specimen of a species.
-Specimen = Callable[[Easel], None]
-
-
-def ellipse(x, y, centre, radii, turn=0.0) -> np.ndarray:
-  """About the distance to an ellipse, turned counterclockwise."""
-  x, y = x - centre[0], y - centre[1]
-  if turn:
-    cosine, sine = np.cos(turn), np.sin(turn)
-    x, y = cosine * x + sine * y, cosine * y - sine * x
-  return (np.hypot(x / radii[0], y / radii[1]) - 1) * min(radii)
-
-
-def limb(x, y, start, end, thick, thin=None) -> np.ndarray:
-  """Distance to a line that grows from `thick` to `thin` (half widths)."""
-  across, up = end[0] - start[0], end[1] - start[1]
-  x, y = x - start[0], y - start[1]
-  at = np.clip((x * across + y * up) / (across**2 + up**2), 0, 1)
-  radius = thick if thin is None else thick + (thin - thick) * at
-  return np.hypot(x - at * across, y - at * up) - radius
-
-
-def pick(generator: np.random.Generator, *options):
-  return options[generator.integers(len(options))]
-
-
-def away_from_whole(value: np.ndarray) -> np.ndarray:
+def periodic(value: np.ndarray) -> np.ndarray:
   """Distance to the nearest integer."""
   return np.abs(value - np.round(value))
 
 
-def hump(at: np.ndarray, skew: float) -> np.ndarray:
-  """From 0 at 0 up to 1 and down to 0 at 1."""
-  # Rounding makes the sine of pi times one negative.
-  return np.maximum(np.sin(np.pi * at**skew), 0.0)
+def marks(g: np.random.Generator, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  """A pattern at places in the unit square: spots, a border or stripes.
 
-
-def create_markings(
-  g: np.random.Generator,
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-  """A pattern on the square of a in [0, 1] (off the middle) and b in [0, 1].
+  Args:
+    g: Of the subject.
+    a: Of each pixel, 0 in the middle.
+    b: The same, 0 at one end.
 
   Returns:
-    A function from a and b to how strongly the mark shows, 0 to 1.
+    How strongly the pattern shows, in [0, 1].
   """
-  kind = pick(
-    g, "spots", "spots", "bands", "stripes", "edge", "chevrons", "saddle"
-  )
-  number = int(g.integers(2, 6))
-  phase, width = g.random(), g.uniform(0.15, 0.32)
-  soft = 0.06
-  if kind == "spots":
-    spots = np.stack(
-      [
-        g.uniform(0.05, 0.85, number),
-        g.uniform(0.1, 0.9, number),
-        g.uniform(0.08, 0.2, number),
-      ],
-      axis=1,
-    )
-
-    def marks(a, b):
-      away = np.min(
-        [np.hypot((a - u) * 0.6, b - v) / r for u, v, r in spots], axis=0
-      )
-      return photo.smoothstep(1.12, 0.88, away)
-
-  elif kind == "bands":
-    bend = g.uniform(-0.35, 0.35)
-
-    def marks(a, b):
-      at = away_from_whole(b * number + bend * number * 0.4 * a * a + phase)
-      return photo.smoothstep(width + soft, width - soft, at)
-
-  elif kind == "stripes":
-
-    def marks(a, b):
-      at = away_from_whole(a * number * 0.7 + 0.5 * phase)
-      return photo.smoothstep(width + soft, width - soft, at)
-
-  elif kind == "edge":
-
-    def marks(a, b):
-      return photo.smoothstep(1 - width * 1.6, 1.06 - width * 1.6, a)
-
-  elif kind == "chevrons":
-    slope = g.choice([-0.5, 0.5])
-
-    def marks(a, b):
-      at = away_from_whole((b + slope * a) * number + phase)
-      return photo.smoothstep(width + soft, width - soft, at)
-
-  else:
-    low = g.uniform(0.15, 0.5)
-    high = low + g.uniform(0.2, 0.4)
-
-    def marks(a, b):
-      return photo.smoothstep(low, low + soft, b) * photo.smoothstep(
-        high + soft, high, b
-      )
-
-  return marks
+  kind, number = g.integers(5), int(g.integers(2, 6))
+  phase, width = g.random(), g.uniform(0.14, 0.3)
+  spots = g.uniform((0.05, 0.1, 0.1), (0.85, 0.9, 0.24), (number + 2, 3))
+  slope = g.choice([-0.6, 0.6])
+  if kind == 0:
+    away = [np.hypot((a - u) * 0.7, b - v) / r for u, v, r in spots]
+    return drawing.smoothstep(1.12, 0.88, np.min(away, axis=0))
+  if kind == 1:
+    return drawing.smoothstep(1 - 1.6 * width, 1.06 - 1.6 * width, a)
+  stripes = (b * number, a * number * 0.8, (b + slope * a) * number)
+  at = periodic(stripes[kind - 2] + phase)
+  return drawing.smoothstep(width + 0.06, width - 0.06, at)

@@ -19,6 +19,8 @@ from PIL import Image
 import tqdm
 
 from tasks.synthetic import glyphs
+from tasks.synthetic import store
+from tff_fedemb import checks
 
 FILE_NAME = "emnist_all.sqlite"
 
@@ -103,10 +105,6 @@ def read_generator(path: str | os.PathLike[str]) -> Mapping[str, str]:
     return {}
 
 
-def _describe(parameters: Mapping[str, str]) -> str:
-  return ", ".join(f"{key}={value}" for key, value in parameters.items())
-
-
 def _insert_writer(connection: sqlite3.Connection, writer: _Writer) -> None:
   """Adds a writer's examples to all splits that hold any of them."""
   protos = [
@@ -162,45 +160,26 @@ def write_emnist(
     The path of the file. One that was made with the same arguments is kept.
 
   Raises:
-    ValueError: If an argument is out of range.
-    FileExistsError: If the file exists and was made with other arguments, or
+    errors.FieldError: If an argument is out of range.
+    errors.DataError: If the file exists and was made with other arguments, or
       not by this function.
     OSError: If `output_dir` cannot be created or written.
   """
-  for name, value, least in (
-    ("num_users", num_users, 1),
-    ("seed", seed, 0),
-    ("examples_per_user", examples_per_user, 16),
-  ):
-    if value < least:
-      raise ValueError(f"{name} must be at least {least}, found {value}")
+  checks.check_integer("num_users", num_users, minimum=1)
+  checks.check_integer("seed", seed, minimum=0)
+  checks.check_integer("examples_per_user", examples_per_user, minimum=16)
   parameters = {
     "generator_version": str(_GENERATOR_VERSION),
     "num_users": str(num_users),
     "seed": str(seed),
     "examples_per_user": str(examples_per_user),
   }
-  output_dir = pathlib.Path(output_dir)
-  if output_dir.exists() and not output_dir.is_dir():
-    raise NotADirectoryError(f"output_dir must be a directory: {output_dir}")
-  output_dir.mkdir(parents=True, exist_ok=True)
+  output_dir = store.create_dir(output_dir)
   path = output_dir / FILE_NAME
-  if path.exists():
-    found = read_generator(path)
-    if found == parameters:
-      print(f"{path} is there already, made with the same parameters; kept")
-      return str(path)
-    raise FileExistsError(
-      f"{path} must be absent or made with {_describe(parameters)}, found"
-      f" {_describe(found) if found else 'a file from elsewhere'}"
-    )
-
-  partial_path = output_dir / f".{FILE_NAME}.{os.getpid()}.partial"
-  try:
-    # Reports an unwritable directory as an ordinary OSError, which SQLite's own
-    # errors are not, and empties what an earlier process may have left.
-    partial_path.write_bytes(b"")
-    with contextlib.closing(sqlite3.connect(partial_path)) as connection:
+  if store.is_made(path, parameters, read_generator(path)):
+    return str(path)
+  with store.partial_dir(output_dir) as partial:
+    with contextlib.closing(sqlite3.connect(partial / FILE_NAME)) as connection:
       # A file that nobody sees before it is complete needs no journal.
       connection.executescript(
         """
@@ -216,25 +195,22 @@ def write_emnist(
       connection.executemany(
         "INSERT INTO generator VALUES (?, ?)", parameters.items()
       )
-      for user_index in tqdm.trange(
+      for user in tqdm.trange(
         num_users, desc="writers", unit="writer", disable=None
       ):
         _insert_writer(
-          connection, _create_writer(seed, user_index, examples_per_user)
+          connection, _create_writer(seed, user, examples_per_user)
         )
       connection.execute(
         "CREATE INDEX examples_by_client ON examples (split_name, client_id)"
       )
       connection.commit()
-    os.replace(partial_path, path)
-    print(f"Wrote {path}")
-  finally:
-    partial_path.unlink(missing_ok=True)
+    store.move(partial / FILE_NAME, path)
   return str(path)
 
 
 def contact_sheet(
-  path: str | os.PathLike[str],
+  output_dir: str | os.PathLike[str],
   output_png: str | os.PathLike[str],
   *,
   num_users: int = 12,
@@ -243,7 +219,7 @@ def contact_sheet(
   """Draws one row a writer and one column a character.
 
   Args:
-    path: A file in the format of federated EMNIST, generated or real.
+    output_dir: Directory of the file, generated or real.
     output_png: Where to write the picture.
     num_users: Number of writers to show, the first in the order of their ids.
     split_name: The split to show.
@@ -252,6 +228,7 @@ def contact_sheet(
 
   size = glyphs.IMAGE_SIZE
   cell = size + 2
+  path = os.path.join(output_dir, FILE_NAME)
   with contextlib.closing(sqlite3.connect(path)) as connection:
     clients = connection.execute(
       "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"

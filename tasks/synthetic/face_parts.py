@@ -1,7 +1,8 @@
 """Parts of a drawn face: hair, neck, ears, skin, eyes, nose, mouth, glasses.
 
-Each is a shape given by the distance to its edge, painted over what is there.
-See `faces` for what changes between people, and between images of a person.
+Each function paints shapes, given by the distances to their edges, on images
+float32 `[3, num, side, side]` in place. See `faces` for what changes between
+people, and between images of a person.
 """
 
 from collections.abc import Mapping
@@ -9,17 +10,13 @@ import dataclasses
 
 import numpy as np
 
-from tasks.synthetic import painting
+from tasks.synthetic import drawing
 
 IMAGE_SIZE = 112
 MARKS_SIZE = 96
 
 # Pixels in half the height of a head.
 SCALE = 41.0
-# What eyes and brows, and nose and mouth, stay within.
-FACE_COLUMNS = slice(12, 100)
-EYE_ROWS = slice(22, 86)
-MOUTH_ROWS = slice(36, IMAGE_SIZE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,14 +46,15 @@ class Person:
 
 
 def _cover(distance: np.ndarray) -> np.ndarray:
-  return painting.cover_of(distance, SCALE)
+  return drawing.cover_of(distance, SCALE)
 
 
-@dataclasses.dataclass(frozen=True)
 class View:
-  """Where each pixel of some images lies; all `[num, side, side]`.
+  """A person in some images, and where each pixel lies, `[num, side, side]`.
 
   Attributes:
+    person: Who.
+    scene: Values `[num, 1, 1]` of what changes from image to image.
     across: In the plane of the image, with the head upright.
     down: The same.
     reach: Distance from the middle of the head, 1 on its outline.
@@ -66,92 +64,34 @@ class View:
     front: Whether the surface is the front half of the head, in [0, 1].
   """
 
-  across: np.ndarray
-  down: np.ndarray
-  reach: np.ndarray
-  normal: tuple[np.ndarray, np.ndarray]
-  u: np.ndarray
-  v: np.ndarray
-  front: np.ndarray
-
-  def crop(self, rows: slice) -> "View":
-    """Some rows, without the columns that no face reaches."""
-    part = (slice(None), rows, FACE_COLUMNS)
-    return View(
-      across=self.across[part],
-      down=self.down[part],
-      reach=self.reach[part],
-      normal=tuple(values[part] for values in self.normal),
-      u=self.u[part],
-      v=self.v[part],
-      front=self.front[part],
+  def __init__(self, person: Person, scene: Mapping[str, np.ndarray]):
+    """Turns the head and finds what each pixel shows of it."""
+    self.person, self.scene = person, scene
+    shape = person.shape
+    pixels = np.arange(IMAGE_SIZE, dtype=np.float32) - (IMAGE_SIZE - 1) / 2
+    scale = SCALE * scene["zoom"]
+    x = (pixels - scene["left"]) / scale
+    y = (pixels[:, np.newaxis] - 6.0 - scene["down"]) / scale
+    across, down = drawing.rotate(x, y, scene["roll"])
+    low = np.clip(down, 0.0, 1.0)
+    width = shape["width"] * (
+      1.0 + shape["jaw"] * low * low + shape["cheek"] * np.sin(np.pi * low)
     )
-
-
-def view_head(
-  shape: Mapping[str, float], scene: Mapping[str, np.ndarray]
-) -> View:
-  """Turns the head and finds what each pixel shows of it.
-
-  Args:
-    shape: Of the person.
-    scene: Values `[num, 1, 1]` of what changes from image to image.
-
-  Returns:
-    The view of `num` images.
-  """
-  pixels = np.arange(IMAGE_SIZE, dtype=np.float32) - (IMAGE_SIZE - 1) / 2
-  scale = SCALE * scene["zoom"]
-  x = (pixels - scene["left"]) / scale
-  y = (pixels[:, np.newaxis] - 6.0 - scene["down"]) / scale
-  cosine, sine = np.cos(scene["roll"]), np.sin(scene["roll"])
-  across, down = cosine * x + sine * y, cosine * y - sine * x
-
-  low = np.clip(down, 0.0, 1.0)
-  width = shape["width"] * (
-    1.0 + shape["jaw"] * low * low + shape["cheek"] * np.sin(np.pi * low)
-  )
-  flat = across / width
-  squared = flat * flat + down * down
-  near = np.sqrt(np.clip(1.0 - squared, 0.0, 1.0))
-  cosine, sine = np.cos(scene["yaw"]), np.sin(scene["yaw"])
-  u = flat * cosine - near * sine
-  depth = flat * sine + near * cosine
-  cosine, sine = np.cos(scene["pitch"]), np.sin(scene["pitch"])
-  v = down * cosine - depth * sine
-  depth = down * sine + depth * cosine
-  return View(
-    across=across,
-    down=down,
-    reach=np.sqrt(squared),
-    normal=(flat, near),
-    u=u,
-    v=v,
-    front=np.clip(depth * 6.0 + 1.0, 0.0, 1.0),
-  )
+    flat = across / width
+    squared = flat * flat + down * down
+    near = np.sqrt(np.clip(1.0 - squared, 0.0, 1.0))
+    self.across, self.down, self.reach = across, down, np.sqrt(squared)
+    self.normal = flat, near
+    depth, self.u = drawing.rotate(near, flat, scene["yaw"])
+    depth, self.v = drawing.rotate(depth, down, scene["pitch"])
+    self.front = np.clip(depth * 6.0 + 1.0, 0.0, 1.0)
 
 
 def paint_behind_face(
-  person: Person,
-  view: View,
-  scene: Mapping[str, np.ndarray],
-  image: np.ndarray,
-  clothes: np.ndarray,
+  view: View, image: np.ndarray, clothes: np.ndarray
 ) -> np.ndarray:
-  """Paints hair, neck, clothes and ears.
-
-  Args:
-    person: Who.
-    view: The view of the head.
-    scene: Values `[num, 1, 1]` of what changes from image to image.
-    image: float32 `[3, num, side, side]`, filled in place.
-    clothes: Colours of the clothes, `[3, num]`.
-
-  Returns:
-    How much of each pixel they cover, `[num, side, side]` in [0, 1]; the rest
-    of the image has no meaning.
-  """
-  shape = person.shape
+  """Paints hair, neck, clothes and ears."""
+  person, shape, scene = view.person, view.person.shape, view.scene
   across, down = view.across, view.down
   # The back of the head turns the other way than its front.
   behind = across + 0.14 * np.sin(scene["yaw"])
@@ -159,7 +99,7 @@ def paint_behind_face(
   wide, tall = shape["width"] + shape["side"], 1.0 + shape["top"]
   hair = np.where(
     down < 0,
-    painting.ellipse(behind, down, wide, tall),
+    drawing.ellipse(behind, down, wide, tall),
     np.maximum(sideways - wide * (1 - 0.1 * down), down - shape["length"]),
   )
   if shape["curl"] > 0.3:
@@ -170,21 +110,21 @@ def paint_behind_face(
   image[:] = person.hair[:, np.newaxis, np.newaxis, np.newaxis] * 0.9
   neck = np.maximum(sideways - shape["neck"] * shape["width"], 0.5 - down)
   neck = _cover(neck)
-  painting.paint(image, neck, person.skin * 0.75)
+  drawing.paint(image, neck, person.skin * 0.75)
   shoulders = _cover(1.12 + 0.5 * across * across - down)
-  painting.paint(image, shoulders, clothes)
+  drawing.paint(image, shoulders, clothes)
   cover = np.maximum(hair, np.maximum(neck, shoulders))
   if shape["length"] > 1.0:
     # In front of the shoulders.
     hair *= sideways > 0.8 * shape["width"]
-    painting.paint(image, hair, person.hair * 0.9)
+    drawing.paint(image, hair, person.hair * 0.9)
   if shape["length"] > 0.4:
     return cover
   size = shape["ear_size"]
   for side in (-1.0, 1.0):
     turned = side * np.sin(scene["yaw"])
     reach = (shape["width"] + shape["ear_reach"]) * (1 - 0.25 * turned)
-    ear = painting.ellipse(
+    ear = drawing.ellipse(
       across - side * reach,
       down - 0.03 + scene["pitch"] * 0.4,
       0.55 * size,
@@ -192,46 +132,29 @@ def paint_behind_face(
     )
     rim = _cover(np.abs(ear + 0.02) - 0.025)
     ear = _cover(ear)
-    painting.paint(image, ear, person.skin * 0.78)
-    painting.paint(image, rim, person.skin * 0.95)
+    drawing.paint(image, ear, person.skin * 0.78)
+    drawing.paint(image, rim, person.skin * 0.95)
     np.maximum(cover, ear, out=cover)
     np.maximum(cover, rim, out=cover)
   return cover
 
 
-def paint_skin(person: Person, view: View, image: np.ndarray) -> None:
-  """Paints red cheeks, moles and freckles.
-
-  Args:
-    person: Who.
-    view: The view of the head.
-    image: float32 `[3, num, side, side]`, painted on in place.
-  """
+def paint_skin(view: View, image: np.ndarray) -> None:
+  """Paints red cheeks, moles and freckles."""
+  person, shape = view.person, view.person.shape
   cheeks = (np.abs(view.u) - 0.45) ** 2 + (view.v - 0.3) ** 2
-  cheeks = np.exp(cheeks * -14) * person.shape["blush"]
-  painting.paint(image, cheeks, (200, 70, 70))
+  cheeks = np.exp(cheeks * -14) * shape["blush"]
+  drawing.paint(image, cheeks, (200, 70, 70))
   places = [
     np.clip((place + 1) * (MARKS_SIZE / 2), 0, MARKS_SIZE - 1).astype(np.int32)
     for place in (view.v, view.u)
   ]
-  painting.paint(image, person.marks[tuple(places)], person.skin * 0.4)
+  drawing.paint(image, person.marks[tuple(places)], person.skin * 0.4)
 
 
-def paint_eyes(
-  person: Person,
-  view: View,
-  scene: Mapping[str, np.ndarray],
-  image: np.ndarray,
-) -> None:
-  """Paints eyes, lids and brows.
-
-  Args:
-    person: Who.
-    view: The view of the head, cropped to `EYE_ROWS`.
-    scene: Values `[num, 1, 1]` of what changes from image to image.
-    image: float32 `[3, num, rows, columns]`, painted on in place.
-  """
-  shape = person.shape
+def paint_eyes(view: View, image: np.ndarray) -> None:
+  """Paints eyes, lids and brows."""
+  person, shape, scene = view.person, view.person.shape, view.scene
   wide = shape["eye_width"]
   tall = shape["eye_opening"] * scene["lids_open"]
   for side in (-1.0, 1.0):
@@ -242,19 +165,19 @@ def paint_eyes(
     eye = np.maximum(-1.15 * tall * lens - v, v - 0.85 * tall * lens)
     crease = np.abs(v + (1.15 * tall + 0.045) * np.maximum(lens, 0)) - 0.014
     crease = _cover(np.maximum(crease, -lens * wide))
-    painting.paint(image, crease * (shape["lid"] * 0.8), person.skin * 0.55)
+    drawing.paint(image, crease * (shape["lid"] * 0.8), person.skin * 0.55)
     white = _cover(eye.copy())
     white *= view.front
-    painting.paint(image, white, (235, 232, 228))
+    drawing.paint(image, white, (235, 232, 228))
     iris = (u - side * scene["gaze"]) ** 2 + (v / 0.9) ** 2
     iris = np.sqrt(iris, out=iris)
     iris -= shape["iris"]
     pupil = _cover(iris + 0.55 * shape["iris"])
-    painting.paint(image, _cover(iris) * white, person.iris)
-    painting.paint(image, pupil * white, 12.0)
+    drawing.paint(image, _cover(iris) * white, person.iris)
+    drawing.paint(image, pupil * white, 12.0)
     lashes = _cover(np.abs(eye) - 0.012) * (v < 0.25 * tall)
     lashes *= 0.5 + 0.5 * shape["lid"]
-    painting.paint(image, lashes, person.hair * 0.3)
+    drawing.paint(image, lashes, person.hair * 0.3)
 
     u = u - shape["brow_inner"]
     middle = (
@@ -267,24 +190,12 @@ def paint_eyes(
     along = 1.0 - (u / shape["brow_width"]) ** 2
     thick = shape["brow_thickness"] * np.maximum(along, 0) ** 0.5
     brow = _cover(np.abs(view.v - middle) - thick) * (along > 0)
-    painting.paint(image, brow * (0.85 * view.front), person.hair * 0.6)
+    drawing.paint(image, brow * (0.85 * view.front), person.hair * 0.6)
 
 
-def paint_nose_and_mouth(
-  person: Person,
-  view: View,
-  scene: Mapping[str, np.ndarray],
-  image: np.ndarray,
-) -> None:
-  """Paints nose, beard and mouth.
-
-  Args:
-    person: Who.
-    view: The view of the head, cropped to `MOUTH_ROWS`.
-    scene: Values `[num, 1, 1]` of what changes from image to image.
-    image: float32 `[3, num, rows, columns]`, painted on in place.
-  """
-  shape = person.shape
+def paint_nose_and_mouth(view: View, image: np.ndarray) -> None:
+  """Paints nose, beard and mouth."""
+  person, shape, scene = view.person, view.person.shape, view.scene
   u, v = view.u, view.v
   tip, wide = shape["nose_tip"], shape["nose_width"]
   # The nose stands out: it leans with the head, and light falls on one side.
@@ -298,23 +209,23 @@ def paint_nose_and_mouth(
   ridge *= shape["nose_strength"] * (scene["light_x"] + 0.15)
   shade = 1.0 + np.clip(ridge, -0.6, 0.25)
   image *= shade
-  bulb = painting.ellipse(lean, v - tip, wide, 0.09)
+  bulb = drawing.ellipse(lean, v - tip, wide, 0.09)
   under = _cover(np.abs(bulb) - 0.018) * np.clip((v - tip + 0.03) * 18, 0, 1)
-  painting.paint(image, under * shape["nose_strength"], person.skin * 0.5)
+  drawing.paint(image, under * shape["nose_strength"], person.skin * 0.5)
   sideways = np.abs(lean) - 0.5 * wide
-  nostrils = painting.ellipse(sideways, v - tip - 0.06, 0.04, 0.022)
-  painting.paint(image, _cover(nostrils) * 0.8, person.skin * 0.25)
+  nostrils = drawing.ellipse(sideways, v - tip - 0.06, 0.04, 0.022)
+  drawing.paint(image, _cover(nostrils) * 0.8, person.skin * 0.25)
 
   mouth = tip + shape["mouth_gap"]
   moustache, beard = person.beard
   if moustache:
     wide = 0.85 * shape["mouth_width"]
-    hair = painting.ellipse(u, v - mouth + 0.08, wide, 0.065)
-    painting.paint(image, _cover(hair) * moustache, person.hair * 0.75)
+    hair = drawing.ellipse(u, v - mouth + 0.08, wide, 0.065)
+    drawing.paint(image, _cover(hair) * moustache, person.hair * 0.75)
   if beard:
     line = mouth + 0.13 - 0.75 * u * u
     hair = np.clip((v - line) * 14, 0, 1) * view.front
-    painting.paint(image, hair * beard, person.hair * 0.75)
+    drawing.paint(image, hair * beard, person.hair * 0.75)
 
   half = shape["mouth_width"] * (1 + 0.12 * scene["smile"])
   arc = (u / half) ** 2
@@ -328,28 +239,19 @@ def paint_nose_and_mouth(
   lips = _cover(np.maximum(upper, lower)) * (lens > 0)
   redness = np.float32(shape["lip_redness"])
   lip = person.skin * (0.78, 0.62, 0.62) * (1 - redness)
-  painting.paint(image, lips * 0.9, lip + redness * np.array((165, 60, 70)))
+  drawing.paint(image, lips * 0.9, lip + redness * np.array((165, 60, 70)))
   gap = np.maximum(
     line - 0.008 - opened * 0.3 * lens - v, v - line - 0.008 - opened * lens
   )
   gap = _cover(gap) * (lens > 0.02)
-  painting.paint(image, gap, (55, 20, 22))
+  drawing.paint(image, gap, (55, 20, 22))
   teeth = gap * (opened > 0.02) * np.clip((line + 0.3 * opened - v) * 40, 0, 1)
-  painting.paint(image, teeth, (228, 222, 212))
+  drawing.paint(image, teeth, (228, 222, 212))
 
 
-def paint_front_hair(
-  person: Person, view: View, image: np.ndarray, head: np.ndarray
-) -> None:
-  """Paints the hair that covers a part of the face.
-
-  Args:
-    person: Who.
-    view: The view of the head.
-    image: float32 `[3, num, side, side]`, painted on in place.
-    head: How much of each pixel the head covers, `[num, side, side]`.
-  """
-  shape = person.shape
+def paint_front_hair(view: View, image: np.ndarray, head: np.ndarray) -> None:
+  """Paints the hair that covers a part of the face."""
+  person, shape = view.person, view.person.shape
   u = view.u
   squared = u * u
   line = shape["sideburn"] * squared * squared - shape["hairline"]
@@ -363,45 +265,32 @@ def paint_front_hair(
   streaks = np.sin(waves * (3 * view.across + shape["hair_lean"] * view.down))
   if shape["curl"] > 0.3:
     streaks *= np.sin(1.6 * waves * view.down + 2 * streaks)
-  painting.paint(image, hair, person.hair)
+  drawing.paint(image, hair, person.hair)
   hair *= shape["hair_streaks"]
   hair *= streaks
   hair += 1.0
   image *= hair
 
 
-def paint_glasses(person: Person, view: View, image: np.ndarray) -> None:
-  """Paints the glasses of a person who wears some.
-
-  Args:
-    person: Who.
-    view: The view of the head, cropped to `EYE_ROWS`.
-    image: float32 `[3, num, rows, columns]`, painted on in place.
-  """
+def paint_glasses(view: View, image: np.ndarray) -> None:
+  """Paints the glasses of a person who wears some."""
+  person, shape = view.person, view.person.shape
   wide, tall, thick, square = person.glasses
-  shape = person.shape
   sideways = np.abs(view.u)
   u = sideways - max(shape["eye_distance"], wide + 0.05)
   v = view.v - shape["eye_height"] - 0.02
-  rounded = painting.ellipse(u, v, wide, tall)
+  rounded = drawing.ellipse(u, v, wide, tall)
   boxed = np.maximum(np.abs(u) - wide, np.abs(v) - tall)
   glass = square * boxed + (1 - square) * rounded
   rim = np.abs(glass) - thick
   bar = np.maximum(np.abs(v + 0.03) - thick, -glass)
   rim = np.minimum(rim, bar)
-  painting.paint(image, _cover(rim) * view.front, person.frame)
+  drawing.paint(image, _cover(rim) * view.front, person.frame)
 
 
-def light(
-  view: View, scene: Mapping[str, np.ndarray], image: np.ndarray
-) -> None:
-  """Shades what is in front of the background.
-
-  Args:
-    view: The view of the head.
-    scene: Values `[num, 1, 1]` of what changes from image to image.
-    image: float32 `[3, num, side, side]`, shaded in place.
-  """
+def light(view: View, image: np.ndarray) -> None:
+  """Shades what is in front of the background."""
+  scene = view.scene
   x, y, z = scene["light_x"], scene["light_y"], scene["light_z"]
   length = np.sqrt(x * x + y * y + z * z)
   flat, near = view.normal

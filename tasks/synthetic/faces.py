@@ -14,8 +14,8 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import ndimage
 
+from tasks.synthetic import drawing
 from tasks.synthetic import face_parts
-from tasks.synthetic import painting
 
 IMAGE_SIZE = face_parts.IMAGE_SIZE
 
@@ -255,33 +255,28 @@ def _draw_chunk(
   person: face_parts.Person, generator: np.random.Generator, num: int
 ) -> np.ndarray:
   scene = _draw_scenes(generator, num)
-  view = face_parts.view_head(person.shape, scene)
+  view = face_parts.View(person, scene)
   image = np.empty((3, num, IMAGE_SIZE, IMAGE_SIZE), np.float32)
   _paint_background(generator, image, scene)
-  clothes = generator.uniform(0, 255, (3, num)).astype(np.float32)
+  clothes = generator.uniform(0, 255, (3, num, 1, 1)).astype(np.float32)
   figure = np.empty_like(image)
-  behind = face_parts.paint_behind_face(person, view, scene, figure, clothes)
+  behind = face_parts.paint_behind_face(view, figure, clothes)
 
   face = np.empty_like(image)
   face[:] = person.skin[:, np.newaxis, np.newaxis, np.newaxis]
-  face_parts.paint_skin(person, view, face)
-  # Views of the face, painted on in place.
-  low_view = view.crop(face_parts.MOUTH_ROWS)
-  low_face = face[:, :, face_parts.MOUTH_ROWS, face_parts.FACE_COLUMNS]
-  eye_view = view.crop(face_parts.EYE_ROWS)
-  eye_face = face[:, :, face_parts.EYE_ROWS, face_parts.FACE_COLUMNS]
-  face_parts.paint_nose_and_mouth(person, low_view, scene, low_face)
-  face_parts.paint_eyes(person, eye_view, scene, eye_face)
-  head = painting.cover_of(
+  face_parts.paint_skin(view, face)
+  face_parts.paint_nose_and_mouth(view, face)
+  face_parts.paint_eyes(view, face)
+  head = drawing.cover_of(
     (view.reach - 1.0) * person.shape["width"], face_parts.SCALE
   )
-  face_parts.paint_front_hair(person, view, face, head)
+  face_parts.paint_front_hair(view, face, head)
   if person.glasses:
-    face_parts.paint_glasses(person, eye_view, eye_face)
+    face_parts.paint_glasses(view, face)
 
-  painting.lay_over(figure, head, face)
-  face_parts.light(view, scene, figure)
-  painting.lay_over(image, np.maximum(behind, head), figure)
+  drawing.paint(figure, head, face)
+  face_parts.light(view, figure)
+  drawing.paint(image, np.maximum(behind, head), figure)
   cast = generator.uniform(0.82, 1.18, (3, num, 1, 1)).astype(np.float32)
   image *= cast * np.exp(scene["exposure"])
   return np.clip(image, 0, 255).astype(np.uint8).transpose(1, 2, 3, 0)

@@ -1,303 +1,267 @@
 """Photographs of made-up species, as in iNaturalist.
 
-A class is one plant or animal, see `plants` and `animals`, with its colours. A
-picture shows a specimen of it in some pose and light, on soil, grass, bark,
-leaves, stone, sand, in the water or before a blurred background.
+A class is one plant or animal: its kind, and its build, markings and colours,
+which are drawn from a generator of its own. A picture shows a specimen in some
+pose and light on soil, grass, leaves, stone, sand or before a blurred
+background. Each kind is a function that draws the species' numbers from `g`,
+always the same, and lays shapes on an easel; the specimen fits into a circle of
+radius 1 and looks upwards, but for birds and fish, which look right.
 """
 
-import functools
-
 import numpy as np
-from PIL import ImageDraw
-from scipy import ndimage
 
-from tasks.synthetic import animals
+from tasks.synthetic import drawing
 from tasks.synthetic import easel as easels
-from tasks.synthetic import photo
-from tasks.synthetic import plants
 
-# Two colours, fractal exponent, stretch (wide over high) and extent.
-_HABITATS = {
-  "soil": ((0.22, 0.16, 0.11), (0.48, 0.38, 0.28), 0.8, 1.0, 0.8),
-  "grass": ((0.12, 0.20, 0.06), (0.45, 0.55, 0.22), 0.9, 0.3, 0.7),
-  "bark": ((0.20, 0.16, 0.13), (0.52, 0.45, 0.38), 1.0, 0.22, 0.5),
-  "foliage": ((0.08, 0.15, 0.06), (0.32, 0.46, 0.20), 1.4, 1.0, 0.6),
-  "stone": ((0.40, 0.39, 0.37), (0.66, 0.64, 0.60), 1.1, 1.0, 0.9),
-  "sand": ((0.62, 0.54, 0.42), (0.82, 0.75, 0.62), 0.7, 1.6, 0.9),
-  "blur": ((0.16, 0.24, 0.14), (0.62, 0.66, 0.48), 2.4, 1.0, 0.35),
-  "sky": ((0.55, 0.68, 0.82), (0.85, 0.90, 0.95), 2.2, 2.0, 0.4),
-  "water": ((0.05, 0.20, 0.28), (0.28, 0.52, 0.56), 1.7, 2.2, 0.5),
-}
-_AT_HOME = {
-  "any": ("soil", "grass", "bark", "foliage", "stone", "sand", "blur"),
-  "upright": ("grass", "foliage", "blur", "blur", "sky", "soil", "bark"),
-  "sideways": ("water", "water", "water", "sand", "stone", "blur"),
-}
-# With each the directions in which specimens turn up: any, about upright, or,
-# for a fish, which is drawn along y, about sideways.
-_FAMILIES = (
-  (plants.create_flower, "any"),
-  (animals.create_butterfly, "any"),
-  (animals.create_bird, "upright"),
-  (plants.create_leaf, "any"),
-  (animals.create_beetle, "any"),
-  (plants.create_mushroom, "upright"),
-  (animals.create_fish, "sideways"),
-  (animals.create_snail, "upright"),
+# Two colours; exponent, stretch (wide over high) and extent of the noise.
+_HABITATS = (
+  ((0.20, 0.15, 0.11), (0.50, 0.40, 0.29), 0.8, 1.0, 0.8),  # Soil.
+  ((0.12, 0.20, 0.06), (0.46, 0.56, 0.24), 0.9, 0.3, 0.7),  # Grass.
+  ((0.08, 0.15, 0.06), (0.34, 0.48, 0.22), 1.4, 1.0, 0.6),  # Leaves.
+  ((0.40, 0.39, 0.37), (0.66, 0.64, 0.60), 1.1, 1.0, 0.9),  # Stone.
+  ((0.62, 0.54, 0.42), (0.82, 0.75, 0.62), 0.7, 1.6, 0.9),  # Sand.
+  ((0.16, 0.24, 0.14), (0.62, 0.66, 0.48), 2.4, 1.0, 0.35),  # Far away.
+  ((0.10, 0.26, 0.36), (0.36, 0.60, 0.66), 2.0, 2.2, 0.5),  # Water or sky.
 )
 
 
-@functools.lru_cache(maxsize=4096)
-def _species(
-  seed: int, class_id: int
-) -> tuple[easels.Specimen, str, np.ndarray]:
-  """How a class is drawn, how it turns, and its four colours `[4, 3]`."""
-  generator = np.random.default_rng(
-    np.random.SeedSequence([seed, 2_000_003, class_id])
+def _flower(e: easels.Easel, g: np.random.Generator) -> None:
+  petals, pointed = int(g.integers(3, 13)), g.uniform(0.3, 1.6)
+  rings, heart = int(g.integers(1, 3)), g.uniform(0.12, 0.32)
+  notch, pattern = g.choice([0.0, 0.0, 0.2]), g.integers(2**31)
+  away, angle = np.hypot(e.x, e.y), np.arctan2(e.x, e.y) / (2 * np.pi)
+  for ring in range(rings):
+    off = 2 * easels.periodic(angle * petals + 0.5 * ring)
+    reach = (0.92 - 0.3 * ring) * (1 - off**2) ** pointed
+    reach *= 1 - notch * np.exp(-((off / 0.15) ** 2))
+    part = away / np.maximum(reach, 0.02)
+    marks = easels.marks(
+      np.random.default_rng(pattern), off, np.clip(part, 0, 1)
+    )
+    colour = e.blend(marks) * (1 - 0.25 * ring)
+    e.add(0.6 * (away - reach), colour, 0.2 * ring + 0.15 * (1 - off))
+  dots = np.cos(40 * e.x) * np.cos(40 * e.y)
+  colour = e.blend(dots > 0.3, e.dark, e.bright)
+  e.ellipse(0, 0, heart, heart, colour, 0.4 - away)
+
+
+def _butterfly(e: easels.Easel, g: np.random.Generator) -> None:
+  tail = g.choice([0.0, 0.0, 0.25])
+  # The hind wings first, then the fore wings, which lie over them.
+  for turn, length in (
+    (-g.uniform(0.55, 0.8), g.uniform(0.6, 0.8)),
+    (g.uniform(0.45, 0.75), g.uniform(0.85, 1.0)),
+  ):
+    breadth, full = g.uniform(0.95, 1.5), g.uniform(0.35, 0.8)
+    border, eye = g.uniform(0.0, 0.25), g.uniform(0.5, 0.75)
+    away = np.hypot(e.side, e.y) + 1e-6
+    angle = np.clip((np.arctan2(e.y, e.side) - turn) * breadth, -1.57, 1.57)
+    edge = length * np.maximum(np.cos(angle), 0) ** full
+    part = np.clip(away / np.maximum(edge, 0.02), 0, 2)
+    colour = e.blend(easels.marks(g, part, angle / np.pi + 0.5))
+    colour = e.blend(part > 1 - border, e.dark, colour)
+    if g.random() < 0.6:
+      x, y = eye * length * np.cos(turn), eye * length * np.sin(turn)
+      ring = np.hypot(e.side - x, e.y - y)
+      colour = e.blend(ring < 0.14, e.bright, colour)
+      colour = e.blend(ring < 0.08, e.dark, colour)
+    if tail and turn < 0:
+      e.stroke((0.4, -0.5), (0.45, -0.6 - tail), 0.06, 0.03, e.dark, True)
+    e.add(away - edge, colour, 0.1 * part + 0.2 * e.side)
+  e.stroke((0, 0.28), (0, -0.38), 0.065, 0.035, e.dark)
+  e.stroke((0.02, 0.3), (0.24, 0.7), 0.018, 0.018, e.dark, True)
+
+
+def _beetle(e: easels.Easel, g: np.random.Generator) -> None:
+  wide, long = g.uniform(0.32, 0.58), g.uniform(0.5, 0.62)
+  neck, legs = g.uniform(0.55, 0.95), g.uniform(0.25, 0.4)
+  jaws, feelers = g.choice([0.0, 0.0, 0.25]), g.uniform(0.2, 0.5)
+  for up in (0.25, -0.1, -0.45):
+    knee = (wide + 0.5 * legs, up + 0.3 * (up + 0.1))
+    foot = (wide + legs, up + 1.2 * (up + 0.1))
+    e.stroke((0.5 * wide, up), knee, 0.04, 0.03, e.dark, True)
+    e.stroke(knee, foot, 0.03, 0.02, e.dark, True)
+  e.stroke((0.05, 0.7), (0.2 + feelers, 0.98), 0.02, 0.02, e.dark, True)
+  if jaws:
+    e.stroke((0.1, 0.65), (0.05, 0.7 + jaws), 0.06, 0.02, e.dark, True)
+  e.ellipse(0, 0.62, 0.45 * wide, 0.17, e.dark, 0.1)
+  e.ellipse(0, 0.4, neck * wide, 0.22, e.bright * 0.6, 0.3 - e.side)
+  low = e.y + 0.2
+  marks = easels.marks(g, np.clip(e.side / wide, 0, 1), low / (2 * long) + 0.5)
+  seam = np.maximum(marks, 0) * (e.side > 0.02)
+  dome = np.sqrt(np.clip(1 - (e.x / wide) ** 2 - (low / long) ** 2, 0, 1))
+  e.ellipse(0, -0.2, wide, long, e.blend(seam), 0.6 * dome)
+
+
+def _leaf(e: easels.Easel, g: np.random.Generator) -> None:
+  wide, skew = g.uniform(0.28, 0.75), g.uniform(0.6, 1.5)
+  teeth, depth = g.integers(3, 12), g.choice([0.0, 0.12, 0.35])
+  veins, rise = int(g.integers(4, 9)), g.uniform(0.3, 1.2)
+  edge, variegated = g.random() < 0.3, g.random() < 0.4
+  along = np.clip((e.y + 0.75) / 1.6, 0, 1)
+  outline = wide * np.maximum(np.sin(np.pi * along**skew), 0)
+  outline *= 1 - depth * 2 * easels.periodic(along * teeth)
+  part = e.side / np.maximum(outline, 0.02)
+  ribs = easels.periodic((e.y - rise * e.side) * veins / 1.6)
+  lines = np.minimum(ribs * 1.6 / veins, e.side)
+  colour = e.blend(drawing.smoothstep(0.035, 0.02, lines))
+  if variegated:
+    colour = e.blend(
+      easels.marks(g, np.clip(part, 0, 1), along), e.bright, colour
+    )
+  if edge:
+    colour = e.blend(part > 0.8, e.bright, colour)
+  e.stroke((0, -0.7), (0.08, -1.0), 0.03, 0.02, e.dark)
+  e.add(0.7 * (e.side - outline), colour, 0.3 * e.side + 0.2 * ribs)
+
+
+def _fish(e: easels.Easel, g: np.random.Generator) -> None:
+  tall, fork = g.uniform(0.25, 0.52), g.uniform(0.15, 0.5)
+  fin, back = g.uniform(0.15, 0.5), g.uniform(-0.3, 0.3)
+  for side in (-1, 1):
+    e.stroke((-0.55, 0), (-0.95, side * fork), 0.05, 0.13, e.bright)
+  e.stroke((back, 0), (back - 0.3, tall + fin), 0.3, 0.04, e.mark)
+  e.stroke((0.1, 0), (-0.2, -tall - 0.5 * fin), 0.2, 0.03, e.mark)
+  along = np.clip((e.x + 0.75) / 1.6, 0, 1)
+  outline = tall * np.maximum(np.sin(np.pi * along**1.3), 0) ** 0.8 + 0.04
+  marks = easels.marks(g, np.abs(e.y) / tall, along)
+  colour = e.blend(marks * (e.x < 0.45))
+  colour *= 1 - 0.35 * np.clip(e.y / tall, -1, 1)
+  shape = np.maximum(np.abs(e.y) - outline, np.abs(e.x - 0.05) - 0.8)
+  e.add(shape, colour, 0.4 * np.sqrt(np.clip(1 - (e.y / tall) ** 2, 0, 1)))
+  e.stroke((0.1, -0.1), (-0.15, -0.25), 0.03, 0.1, e.bright)
+  e.ellipse(0.6, 0.06, 0.08, 0.08, e.bright)
+  e.ellipse(0.6, 0.06, 0.045, 0.045, e.dark)
+
+
+def _mushroom(e: easels.Easel, g: np.random.Generator) -> None:
+  wide, tall = g.uniform(0.5, 0.95), g.uniform(0.3, 0.9)
+  stem, ring, bend = g.uniform(0.08, 0.24), g.random() < 0.5, g.uniform(0.5, 2)
+  low = 0.95 - tall
+  e.stroke((0, -0.95), (0, low), 1.3 * stem, stem, e.bright)
+  if ring:
+    e.ellipse(0, low - 0.3, 1.7 * stem, 0.07, e.mark)
+  e.ellipse(0, low, 0.92 * wide, 0.1, e.dark)
+  up = np.clip((e.y - low) / tall, 0, 1)
+  outline = wide * (1 - up**bend) ** (1 / bend)
+  part = np.clip(e.side / np.maximum(outline, 0.05), 0, 1)
+  shape = np.maximum(0.7 * (e.side - outline), low - e.y)
+  e.add(shape, e.blend(easels.marks(g, part, up)), 0.5 * up - 0.3 * part**2)
+
+
+def _bird(e: easels.Easel, g: np.random.Generator) -> None:
+  plump, lean = g.uniform(0.26, 0.42), g.uniform(0.2, 0.7)
+  tail, legs = g.uniform(0.3, 0.65), g.uniform(0.2, 0.4)
+  beak, thick = g.uniform(0.15, 0.42), g.uniform(0.04, 0.1)
+  head, crest, cap = g.uniform(0.17, 0.24), g.random() < 0.3, g.random() < 0.5
+  for x in (-0.05, 0.1):
+    e.stroke((x, -0.2), (x + 0.05, -0.45 - legs), 0.035, 0.03, e.dark)
+  end = (-0.35 - tail * np.cos(lean), -0.1 - tail * np.sin(lean))
+  e.stroke((-0.3, -0.1), end, 0.12, 0.1, e.mark)
+  e.stroke((0.45, 0.5), (0.5 + head + beak, 0.45), thick, 0.01, e.bright)
+  x, y = drawing.rotate(e.x, e.y, lean)
+  a, b = np.clip(np.abs(y) / plump, 0, 1), np.clip(x / 1.1 + 0.5, 0, 1)
+  e.ellipse(
+    0, 0, 0.55, plump, e.blend(easels.marks(g, a, b)), 0.3 - a * a / 3, lean
   )
-  families = _FAMILIES
-  family, turns = families[(class_id * 3 + seed) % len(families)]
-  draw = family(generator)
-  # Whether markings are darker or lighter than the body belongs to a species;
-  # hues do too, but a specimen's differ from them by more than species do.
-  base = generator.uniform(0.45, 0.85)
-  mark = (
-    base * generator.uniform(0.25, 0.5) if generator.random() < 0.6 else 0.95
-  )
-  hues = [0.02, 0.08, 0.13, 0.25, 0.6, 0.8]
-  if family is plants.create_leaf:
-    hues = [0.1, 0.2, 0.26, 0.32]
-  hue = generator.choice(hues)
-  return (
-    draw,
-    turns,
-    np.array(
-      [
-        [hue, generator.uniform(0.2, 0.75), base],
-        [
-          hue + generator.choice([0.0, 0.1, 0.5]),
-          generator.uniform(0, 0.6),
-          mark,
-        ],
-        [0.08, 0.3, 0.12],
-        [
-          generator.choice([0.05, 0.12, 0.15]),
-          generator.uniform(0.3, 0.8),
-          0.8,
-        ],
-      ]
-    ),
-  )
+  e.ellipse(-0.12, 0.02, 0.38, 0.6 * plump, e.mark * 0.7, 0.4 - a / 2, lean)
+  if crest:
+    e.stroke((0.4, 0.55), (0.15, 0.9), 0.08, 0.02, e.bright)
+  colour = e.blend((e.y > 0.55) * float(cap), e.dark)
+  e.ellipse(0.42, 0.5, head, head, colour, 0.3)
+  e.ellipse(0.48, 0.53, 0.05, 0.05, e.dark)
+  e.ellipse(0.49, 0.54, 0.015, 0.015, 1.0)
+
+
+# Neighbours on the ring of classes, which one user photographs, differ.
+_KINDS = (
+  _flower,
+  _fish,
+  _butterfly,
+  _mushroom,
+  _beetle,
+  _bird,
+  _leaf,
+)
+_UPRIGHT = (_mushroom, _bird, _fish)
 
 
 def _paint_habitat(
-  generator: np.random.Generator, shape: tuple[int, int], name: str
+  generator: np.random.Generator, shape: tuple[int, int]
 ) -> np.ndarray:
-  """What lies around the specimen: `[height, width, 3]`."""
-  dark, light, exponent, stretch, extent = _HABITATS[name]
-  extent *= generator.uniform(0.7, 1.2)
-  field = photo.noise(
+  dark, light, exponent, stretch, extent = _HABITATS[
+    generator.integers(len(_HABITATS))
+  ]
+  field = drawing.noise(
     generator,
     shape,
-    extent=min(extent, 1.0),
+    extent=extent * generator.uniform(0.7, 1.1),
     exponent=exponent,
     stretch=stretch,
   )
-  tone = np.exp(generator.normal(0, 0.07, (2, 3))) * np.exp(
-    generator.normal(0, 0.15, (2, 1))
-  )
-  level = photo.smoothstep(-1.6, 1.6, field)
-  height, width = shape
-  picture = photo.mix(
-    np.broadcast_to(dark * tone[0], (height, width, 3)), light * tone[1], level
-  ).astype(np.float32)
-  if name in ("grass", "foliage", "soil", "blur"):
-    layer = photo.new_layer(shape)
-    draw = ImageDraw.Draw(layer)
-    _draw_litter(draw, generator, layer.size, name, np.array(light) * tone[1])
-    picture, _ = photo.lay_over(picture, layer)
-    if name == "blur":
-      size = height // 14 + 2
-      picture = ndimage.uniform_filter(picture, (size, size, 1))
-      picture = ndimage.uniform_filter(picture, (size // 2, size // 2, 1))
-  if name == "water":
-    rays = photo.noise(generator, shape, extent=0.5, exponent=1.8, stretch=0.3)
-    fade = np.linspace(1, 0.2, height)[:, np.newaxis]
-    picture = picture * (1 + 0.18 * rays * fade)[..., np.newaxis]
+  tones = np.exp(generator.normal(0, 0.16, (2, 1)))
+  tones = tones * np.exp(generator.normal(0, 0.08, (2, 3))) * (dark, light)
+  picture = np.empty((3, *shape), np.float32)
+  picture[:] = tones[0][:, np.newaxis, np.newaxis]
+  drawing.paint(picture, drawing.smoothstep(-1.6, 1.6, field), tones[1])
   return picture
 
 
-def _draw_litter(draw, generator, size, name, colour) -> None:
-  """Blades, leaves, pebbles or spots of light."""
-  width, height = size
-  for _ in range({"grass": 45, "foliage": 16, "soil": 20, "blur": 9}[name]):
-    x, y = generator.random(2) * size
-    tone = colour * generator.uniform(0.45, 1.15)
-    length = generator.uniform(0.05, 0.35) * height
-    if name == "grass":
-      lean, half = generator.normal(0, 0.35) * length, 0.008 * width
-      draw.polygon(
-        [x - half, y, x + half, y, x + lean, y - length],
-        fill=photo.to_fill(tone),
-      )
-    elif name == "foliage":
-      turn = generator.uniform(0, 2 * np.pi)
-      along = 0.7 * length * np.array([np.cos(turn), np.sin(turn)])
-      over = 0.3 * np.array([-along[1], along[0]])
-      middle = np.array([x, y])
-      draw.polygon(
-        [
-          *(middle - along),
-          *(middle - 0.3 * along + over),
-          *(middle + 0.4 * along + 0.8 * over),
-          *(middle + along),
-          *(middle + 0.4 * along - 0.8 * over),
-          *(middle - 0.3 * along - over),
-        ],
-        fill=photo.to_fill(tone),
-      )
-    else:
-      half = generator.uniform(0.1, 0.3) * length
-      if name == "blur":
-        half *= 1.6
-      draw.ellipse(
-        [x - half, y - half * 0.8, x + half, y + half * 0.8],
-        fill=photo.to_fill(tone),
-      )
-
-
-def _paint_specimen(
-  generator: np.random.Generator,
-  picture: np.ndarray,
-  draw: easels.Specimen,
-  turns: str,
-  colours: np.ndarray,
-  sun: np.ndarray,
-  hardness: float,
-  size: float,
+def _draw_colours(
+  generator: np.random.Generator, g: np.random.Generator, is_leaf: bool
 ) -> np.ndarray:
-  """Lays one specimen and its shadow over a picture."""
-  height, width, _ = picture.shape
-  short = min(height, width)
-  radius = 0.5 * short * size
-  if turns == "any":
-    turn = generator.uniform(0, 2 * np.pi)
-  else:
-    turn = generator.normal(0.0, 0.17)
-  if turns == "sideways":
-    turn += np.pi / 2
-  middle = 0.5 + generator.uniform(-0.14, 0.14, 2)
-  x = (np.arange(width, dtype=np.float32) - middle[0] * width) / radius
-  y = (middle[1] * height - np.arange(height, dtype=np.float32)) / radius
-  x, y = np.meshgrid(x, y)
-  # Seen a little from the side: shortened in some direction, and by distance.
-  if turns == "any":
-    lean = generator.uniform(0, np.pi)
-    short_by = generator.uniform(0.0, 0.35)
-    cosine, sine = np.cos(lean), np.sin(lean)
-    along = (cosine * x + sine * y) * short_by / (1 - short_by)
-    x, y = x + cosine * along, y + sine * along
-  depth = (
-    1 + generator.uniform(-0.15, 0.15) * y + generator.uniform(-0.15, 0.15) * x
+  """Of body, marks, dark and outstanding parts of a specimen: `[4, 3]`."""
+  hue = g.choice([0.15, 0.22, 0.28, 0.34] if is_leaf else np.arange(8) / 8)
+  body = g.uniform(0.5, 0.9)
+  mark = body * g.uniform(0.2, 0.5) if g.random() < 0.6 else 0.98
+  colours = np.array(
+    [
+      (hue, g.uniform(0.3, 0.85), body),
+      (hue + g.choice([0.0, 0.1, 0.5]), g.uniform(0, 0.7), mark),
+      (0.08, 0.3, 0.12),
+      (g.choice([0.02, 0.12, 0.15, 0.6]), g.uniform(0.2, 0.8), 0.85),
+    ]
   )
-  x, y = x * depth, y * depth
-  cosine, sine = np.cos(turn), np.sin(turn)
-  x, y = cosine * x + sine * y, cosine * y - sine * x
-  if generator.random() < 0.5:
-    if turns == "upright":
-      x = -x
-    elif turns == "sideways":
-      y = -y
-  hue = generator.normal(0, 0.06)
-  easel = easels.Easel(
-    x.astype(np.float32),
-    y.astype(np.float32),
-    1.2 / radius,
-    generator,
-    *(
-      photo.hsv(
-        h + hue,
-        np.clip(s * np.exp(generator.normal(0, 0.25)), 0, 1),
-        min(v * np.exp(generator.normal(0, 0.1)), 1.0),
-      )
-      for h, s, v in colours
-    ),
-  )
-  draw(easel)
-  down, across = np.gradient(easel.relief, 1 / radius)
-  light = 1 + hardness * np.clip(
-    0.28 * (sun[1] * down - sun[0] * across), -0.9, 1
-  )
-  mottled = photo.noise(generator, (height, width), extent=0.8, exponent=1.1)
-  light = light * (1 + 0.05 * mottled)
-  # Glossy where the surface faces the sun.
-  gloss = photo.smoothstep(0.55, 1.0, light - 0.6) * 0.12 * hardness
-  shaded = easel.picture * light[..., np.newaxis] + gloss[..., np.newaxis]
-  reach = generator.uniform(0.03, 0.14) * radius
-  shadow = ndimage.shift(easel.mask, (sun[1] * reach, -sun[0] * reach), order=0)
-  shadow = ndimage.uniform_filter(shadow, max(2, int(0.1 * radius)))
-  picture = picture * (1 - 0.55 * hardness * shadow)[..., np.newaxis]
-  return photo.mix(picture, shaded, easel.mask)
+  # Specimens of a species differ, too.
+  colours[:, 0] += generator.normal(0, 0.04)
+  colours[:, 1:] *= np.exp(generator.normal(0, 0.08, (4, 2)))
+  return np.stack([drawing.hsv(*row) for row in colours.clip(-1, 1)])
 
 
 def draw_species(
-  generator: np.random.Generator, seed: int, class_id: int
+  generator: np.random.Generator,
+  seed: int,
+  class_id: int,
+  shape: tuple[int, int],
 ) -> np.ndarray:
-  """Draws a photograph of a species.
+  """Draws a picture of a species.
 
   Args:
     generator: Of everything that differs between pictures of a class.
     seed: Of everything that is the same in all of them.
     class_id: Which species, at least 0.
+    shape: Height and width.
 
   Returns:
-    uint8 `[height, width, 3]`, sides of 90 to 160 pixels.
+    float32 `[3, height, width]`, about 0 to 1.
   """
-  draw, turns, colours = _species(seed, class_id)
-  shape = photo.draw_size(generator)
-  habitat = str(generator.choice(_AT_HOME[turns]))
-  picture = _paint_habitat(generator, shape, habitat)
-  angle = generator.uniform(0, 2 * np.pi)
-  sun = np.array([np.cos(angle), np.sin(angle)])
-  hardness = generator.uniform(0.3, 1.0)
-  if generator.random() < 0.15:
-    # Another one, smaller, that the first may hide.
-    picture = _paint_specimen(
-      generator,
-      picture,
-      draw,
-      turns,
-      colours,
-      sun,
-      hardness,
-      generator.uniform(0.3, 0.5),
-    )
-  picture = _paint_specimen(
-    generator,
-    picture,
-    draw,
-    turns,
-    colours,
-    sun,
-    hardness,
-    generator.uniform(0.7, 1.3),
+  g = np.random.default_rng(np.random.SeedSequence([seed, 2, class_id]))
+  kind = _KINDS[(class_id + seed) % len(_KINDS)]
+  colours = _draw_colours(generator, g, kind is _leaf)
+  height, width = shape
+  is_upright = kind in _UPRIGHT
+  easel = easels.Easel(
+    shape,
+    middle=generator.uniform(0.42, 0.58, 2) * (width, height),
+    radius=0.5 * min(shape) * generator.uniform(0.8, 1.15),
+    tilt=generator.normal(0, 0.15 if is_upright else 0.5),
+    # Seen a little from the side, it is shorter in some direction.
+    squeeze=(generator.uniform(1.0, 1.25), generator.uniform(0, np.pi)),
+    colours=colours,
   )
-  if generator.random() < 0.25:
-    # Dappled light under trees.
-    spots = photo.noise(generator, shape, extent=0.35, exponent=1.6)
-    dapple = 0.65 + 0.5 * photo.smoothstep(-0.4, 0.6, spots)
-    picture = picture * dapple[..., np.newaxis]
-  if generator.random() < 0.25:
-    layer = photo.new_layer(shape)
-    canvas = ImageDraw.Draw(layer)
-    width, height = layer.size
-    green = np.array([0.3, 0.42, 0.16]) * generator.uniform(0.5, 1.2)
-    for _ in range(int(generator.integers(2, 7))):
-      x, top = generator.random() * width, generator.uniform(0.1, 0.8) * height
-      lean, half = generator.normal(0, 0.2) * height, 0.012 * width
-      canvas.polygon(
-        [x - half, height, x + half, height, x + lean, top],
-        fill=photo.to_fill(green * generator.uniform(0.7, 1.3)),
-      )
-    picture, _ = photo.lay_over(picture, layer)
-  return photo.develop(generator, picture, cast=0.06)
+  if is_upright and generator.random() < 0.3:
+    easel.x = -easel.x
+  kind(easel, g)
+  picture = _paint_habitat(generator, shape)
+  easel.paint_on(picture, generator, hardness=generator.uniform(0.3, 1.0))
+  return picture

@@ -1,0 +1,383 @@
+"""Photographs of made-up landmarks, as in Google Landmarks v2.
+
+A class is one building: its kind, measures and colours. A picture shows it from
+some side and distance, in some light and weather, before hills or trees, with
+trees in front. Buildings are made of blocks, whose outline tells how wide they
+are at each height. Of the easel's colours, body is that of walls, mark of trim,
+dark of openings and bright of roofs.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tasks.synthetic import drawing
+from tasks.synthetic import easel as easels
+
+# Sky above, sky at the horizon, strength of the sun, and how often it is so.
+_WEATHERS = (
+  ((0.25, 0.47, 0.80), (0.72, 0.84, 0.95), 1.0, 0.35),  # Clear.
+  ((0.40, 0.58, 0.82), (0.86, 0.89, 0.92), 0.8, 0.25),  # Fair.
+  ((0.62, 0.65, 0.70), (0.82, 0.83, 0.84), 0.2, 0.17),  # Overcast.
+  ((0.30, 0.33, 0.55), (0.98, 0.62, 0.36), 0.9, 0.15),  # Sunset.
+  ((0.08, 0.11, 0.28), (0.42, 0.36, 0.48), 0.2, 0.08),  # Dusk.
+)
+_GROUNDS = (
+  (0.36, 0.46, 0.22),  # Grass.
+  (0.58, 0.56, 0.53),  # Pavement.
+  (0.76, 0.68, 0.52),  # Sand.
+  (0.30, 0.42, 0.50),  # Water.
+)
+
+# Width at a height from 0 to 1, both as parts of the whole.
+_OUTLINES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+  "box": np.ones_like,
+  "taper": lambda t: 1 - 0.4 * t,
+  "cone": lambda t: 1 - t,
+  "roof": lambda t: 1 - 0.6 * t**0.6,
+  "dome": lambda t: np.sqrt(1 - t * t),
+  "onion": lambda t: (1 + 1.2 * np.sin(3.5 * t)) * (1 - t) ** 0.8,
+  "steps": lambda t: 1 - 0.75 * np.floor(6 * t) / 6,
+  "sweep": lambda t: 0.1 + 0.9 * (1 - t) ** 2,
+}
+
+
+def _pick(g: np.random.Generator, *options):
+  return options[g.integers(len(options))]
+
+
+class _Site(easels.Easel):
+  """An easel for buildings, which stand on y = -1."""
+
+  def block(
+    self,
+    x: float,
+    low: float,
+    tall: float,
+    wide: float,
+    outline: str,
+    colour: np.ndarray,
+    depth: float | None = None,
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Adds a block.
+
+    Args:
+      x: Its middle.
+      low: Height of its foot.
+      tall: Its height.
+      wide: Half its width.
+      outline: Name of one of `_OUTLINES`.
+      colour: Of the front.
+      depth: How deep it is; the default is for round ones.
+
+    Returns:
+      Where each pixel lies on the front: from -1 to 1 and from 0 to 1.
+    """
+    t = (self.y - low) / tall
+    half = wide * _OUTLINES[outline](np.clip(t, 0, 1)) + 1e-3
+    ends = np.abs(self.y - low - tall / 2) - tall / 2
+    across, height = self.x - x, 0.0
+    if depth is None:
+      height = 0.5 * wide * np.sqrt(np.clip(1 - (across / half) ** 2, 0, 1))
+    else:
+      reach = self.yaw * depth
+      aside = np.abs(across - reach / 2) - half - abs(reach) / 2
+      shade = 0.6 if reach > 0 else 0.75
+      self.add(np.maximum(aside, ends), shade * colour, 0.0)
+    self.add(np.maximum(np.abs(across) - half, ends), colour, height)
+    return across / half, t
+
+  def tower(self, x, low, tall, wide, roof, depth=None) -> None:
+    """Adds a tower with windows and a roof, and a ledge below it."""
+    place = self.block(x, low, tall, wide, "box", self.body, depth)
+    self.openings(place, 1, max(2, round(tall / wide / 2)), fill=(0.3, 0.4))
+    ledge = 1.15 * wide
+    self.block(x, low + tall, 0.12 * wide, ledge, "box", self.mark, depth)
+    if roof != "box":
+      high = wide * (2.6 if roof == "cone" else 1.4 if roof == "onion" else 1)
+      low = low + tall + 0.1 * wide
+      self.block(x, low, high, wide, roof, self.bright, depth)
+
+  def openings(
+    self,
+    place: tuple[np.ndarray, np.ndarray],
+    columns: int,
+    rows: int,
+    *,
+    fill: tuple[float, float] = (0.5, 0.6),
+    arched: bool = True,
+    colour: np.ndarray | None = None,
+    is_air: bool = False,
+  ) -> None:
+    """Adds a grid of windows, doors or columns to a block, or holes.
+
+    Args:
+      place: What `block` returned.
+      columns: Number of columns.
+      rows: Number of rows.
+      fill: Width and height of one as parts of its cell.
+      arched: Whether the upper end is round.
+      colour: Of all; that of openings by default.
+      is_air: Whether they are holes.
+    """
+    u, t = (place[0] + 1) / 2 * columns, place[1] * rows
+    u, v = np.abs(u % 1 - 0.5) / fill[0], t % 1 / fill[1]
+    if rows > 1:
+      v -= 0.5 / fill[1] - 0.5
+    round_top = np.sqrt(np.clip(1 - 4 * u * u, 0, 1))
+    top = 0.6 + 0.4 * round_top if arched else 1.0
+    outside = np.maximum(np.abs(place[0]) - 1, np.abs(place[1] - 0.5) - 0.5)
+    shape = np.maximum(np.maximum(u - 0.5, -v), np.maximum(v - top, outside))
+    shape *= 1.5 / max(columns, rows)
+    if is_air:
+      self.cut(shape)
+    else:
+      self.add(shape, self.dark if colour is None else colour)
+
+
+def _church(e: _Site, g: np.random.Generator) -> None:
+  wide, tall = g.uniform(0.4, 0.65), g.uniform(0.4, 0.8)
+  roof, radius = _pick(g, "cone", "onion", "dome"), g.uniform(0.13, 0.22)
+  nave = e.block(0, -1, tall, wide, "box", e.body, 0.5)
+  e.openings(nave, int(g.integers(3, 6)), 1, fill=(0.45, 0.7))
+  e.block(0, tall - 1, g.uniform(0.2, 0.6), 1.05 * wide, "cone", e.bright, 0.5)
+  for x in _pick(g, (-wide,), (wide,), (-wide, wide), (0,)):
+    e.tower(x, -1, tall * g.uniform(1.2, 1.6), radius, roof, radius)
+
+
+def _mosque(e: _Site, g: np.random.Generator) -> None:
+  wide, tall, radius = g.uniform(0.5, 0.7), g.uniform(0.4, 0.6), 0.35
+  for x in _pick(g, (-1, 1), (1,), (-1, -0.7, 0.7, 1)):
+    e.tower(0.9 * x, -1, g.uniform(1.2, 1.6), 0.07, "onion")
+  hall = e.block(0, -1, tall, wide, "box", e.body, 0.5)
+  e.openings(hall, int(g.integers(3, 7)), 1, fill=(0.6, 0.75))
+  drum = e.block(0, tall - 1, 0.15, radius, "box", e.body)
+  e.openings(drum, 6, 1)
+  dome = _pick(g, "dome", "onion")
+  e.block(0, tall - 0.85, g.uniform(0.3, 0.6), radius, dome, e.bright)
+
+
+def _pagoda(e: _Site, g: np.random.Generator) -> None:
+  wide, floors, low = g.uniform(0.4, 0.6), int(g.integers(3, 7)), -1.0
+  step, eaves, taper = 1.7 / floors, g.uniform(1.3, 1.7), g.uniform(0.75, 0.9)
+  for _ in range(floors):
+    walls = e.block(0, low, 0.7 * step, wide, "box", e.body, 0.5 * wide)
+    e.openings(walls, 3, 1, fill=(0.5, 0.8), arched=False)
+    high, edge = low + 0.6 * step, eaves * wide
+    e.block(0, high, 0.4 * step, edge, "roof", e.bright, 0.5 * wide)
+    wide, low = taper * wide, low + step
+  e.block(0, low, 0.3, 0.05, "cone", e.mark)
+
+
+def _lighthouse(e: _Site, g: np.random.Generator) -> None:
+  wide, tall, bands = g.uniform(0.2, 0.35), 1.5, int(g.integers(2, 8))
+  _, t = e.block(0, -1, tall, wide, "taper", e.body)
+  rising = _pick(g, 0.0, 1.0) * e.x
+  stripes = 0.03 - 0.06 * ((t * bands + 2 * rising) % 1 > 0.5)
+  inside = np.maximum(e.side - wide * (1 - 0.4 * t), np.abs(t - 0.5) - 0.5)
+  e.add(np.maximum(stripes, inside), e.bright, 0.5 * wide - e.side**2 / wide)
+  e.block(0, 0.5, 0.05, 0.8 * wide, "box", e.mark)
+  e.tower(0, 0.55, 0.2, 0.45 * wide, _pick(g, "dome", "cone", "onion"))
+  if g.random() < 0.6:
+    e.tower(_pick(g, -0.6, 0.6), -1, 0.3, 0.22, "cone", 0.3)
+
+
+def _skyscraper(e: _Site, g: np.random.Generator) -> None:
+  wide, low, floors = g.uniform(0.3, 0.5), -1.0, int(g.integers(1, 5))
+  columns, arched = int(g.integers(3, 7)), g.random() < 0.3
+  for _ in range(floors):
+    tall = 1.6 / floors
+    front = e.block(0, low, tall, wide, "box", e.body, wide)
+    e.openings(front, columns, round(9 * tall), fill=(0.6, 0.6), arched=arched)
+    low, wide = low + tall, wide * g.uniform(0.6, 0.85)
+  e.block(
+    0, low, g.uniform(0.1, 0.4), wide / 2, _pick(g, "cone", "box"), e.mark
+  )
+
+
+def _arch(e: _Site, g: np.random.Generator) -> None:
+  wide, tall, ways = g.uniform(0.5, 0.8), g.uniform(0.9, 1.3), _pick(g, 1, 2, 3)
+  front = e.block(0, -1, tall, wide, "box", e.body, 0.3)
+  fill = (g.uniform(0.45, 0.65), g.uniform(0.6, 0.8))
+  edge = (fill[0] + 0.15, fill[1] + 0.05)
+  arched = g.random() < 0.7
+  e.openings(front, ways, 1, fill=edge, arched=arched, colour=e.mark)
+  e.openings(front, ways, 1, fill=fill, arched=arched, is_air=True)
+  e.block(0, tall - 1, 0.08, 1.08 * wide, "box", e.mark, 0.35)
+  top = e.block(0, tall - 0.92, g.uniform(0.15, 0.3), wide, "box", e.body, 0.3)
+  e.openings(top, int(g.integers(2, 8)), 1)
+  for x in _pick(g, (), (-0.7, 0.7), (0,)):
+    e.block(x * wide, tall - 0.7, 0.25, 0.1, _pick(g, "dome", "cone"), e.bright)
+
+
+def _pyramid(e: _Site, g: np.random.Generator) -> None:
+  wide, tall = g.uniform(0.75, 0.95), g.uniform(0.9, 1.4)
+  outline = _pick(g, "steps", "taper", "cone")
+  place = e.block(0, -1, tall, wide, outline, e.body, 0.4)
+  rows = int(g.integers(5, 14))
+  e.openings(place, 1, rows, fill=(3, 0.15), arched=False, colour=0.8 * e.body)
+  stairs = e.block(0, -1, tall, g.uniform(0.12, 0.2), "box", e.mark, 0.05)
+  e.openings(stairs, 1, 9, fill=(1, 0.4), arched=False)
+  if outline != "cone":
+    e.tower(0, tall - 1, 0.25, 0.22, _pick(g, "box", "cone"), 0.2)
+
+
+def _lattice(e: _Site, g: np.random.Generator) -> None:
+  wide, bays = g.uniform(0.4, 0.7), int(g.integers(4, 9))
+  u, t = e.block(0, -1, 1.8, wide, _pick(g, "sweep", "cone", "taper"), e.body)
+  cross = np.abs(np.abs(u) - 2 * easels.periodic(t * bays / 2)) - 0.22
+  beams = np.minimum(cross, easels.periodic(t * bays) - 0.1)
+  frame = np.minimum(beams, 0.8 - np.abs(u))
+  e.cut(-0.2 * np.where((t < 0) | (t > 1), -1.0, frame))
+  e.tower(0, 0.7, 0.12, 0.1, _pick(g, "dome", "cone"))
+
+
+def _temple(e: _Site, g: np.random.Generator) -> None:
+  wide, tall = g.uniform(0.65, 0.85), g.uniform(0.5, 0.9)
+  for index in range(3):
+    e.block(
+      0, -1 + 0.06 * index, 0.06, wide + 0.15 - 0.05 * index, "box", e.mark, 0.4
+    )
+  front = e.block(0, -0.82, tall, wide, "box", e.dark, 0.4)
+  columns = int(g.integers(3, 9))
+  e.openings(front, columns, 1, fill=(0.5, 1), arched=False, colour=e.body)
+  e.block(0, tall - 0.82, 0.1, 1.06 * wide, "box", e.mark, 0.45)
+  roof = _pick(g, "cone", "dome")
+  width = wide if roof == "cone" else 0.6 * wide
+  e.block(0, tall - 0.72, g.uniform(0.25, 0.5), width, roof, e.bright, 0.4)
+
+
+# Neighbours on the ring of classes, which one user photographs, differ.
+_KINDS = (
+  _church,
+  _lattice,
+  _temple,
+  _lighthouse,
+  _mosque,
+  _skyscraper,
+  _pyramid,
+  _pagoda,
+  _arch,
+)
+
+
+def _paint_background(
+  generator: np.random.Generator,
+  picture: np.ndarray,
+  horizon: float,
+  weather: tuple,
+) -> None:
+  """Paints sky, clouds, hills or trees, and the ground."""
+  _, height, width = picture.shape
+  tint = np.exp(generator.normal(0.0, 0.05, 3))
+  zenith, low = np.array(weather[0]) * tint, np.array(weather[1]) * tint
+  picture[:] = zenith[:, np.newaxis, np.newaxis]
+  rows = np.arange(height)[:, np.newaxis]
+  drawing.paint(picture, np.clip(rows / horizon, 0, 1) ** 1.3, low)
+  shape = (height, width)
+  clouds = drawing.noise(generator, shape, extent=0.5, stretch=2.0)
+  edge = generator.uniform(-0.5, 1.5)
+  cover = 0.8 * drawing.smoothstep(edge, edge + 1.5, clouds)
+  drawing.paint(picture, cover, np.clip(low * 1.1 + 0.08, 0, 1))
+
+  texture = 1 + 0.14 * drawing.noise(
+    generator, shape, extent=0.9, exponent=0.8, stretch=2.0
+  )
+  ground = _GROUNDS[generator.integers(len(_GROUNDS))]
+  ground = ground * np.exp(generator.normal(0, 0.1, 3)) * low
+  # A far ridge, a nearer one and the ground.
+  for colour, rise in (
+    (0.5 * low, generator.uniform(-0.1, 0.15)),
+    (0.4 * low * (0.8, 1, 0.6), generator.uniform(-0.1, 0.1)),
+    (ground, 0.0),
+  ):
+    extent = generator.uniform(0.1, 0.9)
+    line = drawing.noise(generator, (8, width), extent=extent, exponent=1.5)[0]
+    top = horizon - height * (rise + 0.03 * line * (rise != 0))
+    cover = np.clip(rows - top + 0.5, 0, 1)
+    drawing.paint(picture, cover, colour[:, np.newaxis, np.newaxis] * texture)
+
+
+def _paint_trees(
+  generator: np.random.Generator,
+  picture: np.ndarray,
+  horizon: float,
+  light: np.ndarray,
+) -> None:
+  """Paints trees, mostly beside the landmark."""
+  _, height, width = picture.shape
+  y, x = np.indices((height, width), np.float32)
+  for _ in range(generator.choice([0, 0, 1, 2, 3])):
+    size = generator.uniform(0.1, 0.22) * height
+    left = width * (generator.beta(0.25, 0.25) * 1.1 - 0.05)
+    foot = horizon + generator.uniform(0.1, 0.6) * (height - horizon)
+    trunk = drawing.stroke(x, y, (left, foot), (left, foot - size), 0.08 * size)
+    drawing.paint(picture, drawing.cover_of(trunk, 1.0), (0.25, 0.19, 0.14))
+    green = np.array([0.26, 0.4, 0.16]) * np.exp(generator.normal(0, 0.15, 3))
+    for _ in range(9):
+      across, up = generator.normal(0, (0.22, 0.35), 2) * size
+      crown = np.hypot(x - left - across, y - foot + 1.6 * size + up)
+      cover = drawing.cover_of(crown - 0.35 * size, 1.0)
+      tone = green * light * generator.uniform(0.7, 1.1) * (1 - 0.3 * up / size)
+      drawing.paint(picture, cover, tone)
+
+
+def _draw_colours(
+  generator: np.random.Generator, g: np.random.Generator
+) -> np.ndarray:
+  """Of walls, trim, openings and roofs: `[4, 3]`."""
+  wall = g.uniform(0.5, 0.9)
+  hues = (_pick(g, 0.02, 0.08, 0.12, 0.55), 0.1, 0.6, _pick(g, 0.02, 0.4, 0.6))
+  saturations = (
+    g.uniform(0.05, 0.4),
+    g.uniform(0, 0.3),
+    0.2,
+    g.uniform(0.1, 0.6),
+  )
+  values = (wall, wall * _pick(g, 0.65, 1.15), 0.16, g.uniform(0.3, 0.6))
+  tone = np.exp(generator.normal(0, 0.08, 3))
+  return tone * list(map(drawing.hsv, hues, saturations, values))
+
+
+def draw_landmark(
+  generator: np.random.Generator,
+  seed: int,
+  class_id: int,
+  shape: tuple[int, int],
+) -> np.ndarray:
+  """Draws a picture of a landmark.
+
+  Args:
+    generator: Of everything that differs between pictures of a class.
+    seed: Of everything that is the same in all of them.
+    class_id: Which landmark, at least 0.
+    shape: Height and width.
+
+  Returns:
+    float32 `[3, height, width]`, about 0 to 1.
+  """
+  g = np.random.default_rng(np.random.SeedSequence([seed, 1, class_id]))
+  height, width = shape
+  odds = [weather[-1] for weather in _WEATHERS]
+  weather = _WEATHERS[generator.choice(len(_WEATHERS), p=odds)]
+  horizon = generator.uniform(0.68, 0.85) * height
+  picture = np.empty((3, *shape), np.float32)
+  _paint_background(generator, picture, horizon, weather)
+  # What lies outside the square in the middle is cut off when it is read.
+  radius = min(0.5 * width, 0.53 * horizon) * generator.uniform(0.85, 1.1)
+  foot = horizon + generator.uniform(0.05, 0.3) * (height - horizon)
+  # The light is tinted like the sky above the horizon, but less.
+  light = np.sqrt(weather[1])
+  site = _Site(
+    shape,
+    middle=(width * generator.uniform(0.45, 0.55), foot - radius),
+    radius=radius,
+    tilt=generator.normal(0, 0.02),
+    squeeze=(generator.uniform(1.0, 1.12), 0.0),
+    yaw=generator.uniform(-0.5, 0.5),
+    colours=_draw_colours(generator, g) * light,
+  )
+  _KINDS[(class_id + seed) % len(_KINDS)](site, g)
+  site.paint_on(picture, generator, hardness=weather[2], shadow=0.0)
+  _paint_trees(generator, picture, horizon, light)
+  return picture
