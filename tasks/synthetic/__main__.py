@@ -32,18 +32,10 @@ def define_flags(flag_values: flags.FlagValues) -> None:
     required=True,
   )
   flags.DEFINE_integer(
-    "num_users",
-    200,
-    "Number of users.",
-    lower_bound=1,
-    flag_values=flag_values,
+    "num_users", 200, "Number of users.", lower_bound=1, flag_values=flag_values
   )
   flags.DEFINE_integer(
-    "seed",
-    0,
-    "Seed of all randomness.",
-    lower_bound=0,
-    flag_values=flag_values,
+    "seed", 0, "Seed of all randomness.", lower_bound=0, flag_values=flag_values
   )
   flags.DEFINE_string(
     "contact_sheet",

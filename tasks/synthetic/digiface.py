@@ -130,11 +130,9 @@ def write_digiface(
     path.name
     for path in sorted(output_dir.iterdir())
     if path.name.startswith("subjects_") or path.name.isdecimal()
-    if store.is_made(
-      path, parameters, _read_parameters(path) if path.name in plan else {}
-    )
+    if store.is_made(path, parameters, _read_parameters(path))
   }
-  if made != set(plan):
+  if not made.issuperset(plan):
     with store.partial_dir(output_dir) as partial:
       for name, (subjects, number) in plan.items():
         _write_zip(partial / name, parameters, subjects, number)

@@ -174,15 +174,7 @@ def _bird(e: easels.Easel, g: np.random.Generator) -> None:
 
 
 # Neighbours on the ring of classes, which one user photographs, differ.
-_KINDS = (
-  _flower,
-  _fish,
-  _butterfly,
-  _mushroom,
-  _beetle,
-  _bird,
-  _leaf,
-)
+_KINDS = (_flower, _fish, _butterfly, _mushroom, _beetle, _bird, _leaf)
 _UPRIGHT = (_mushroom, _bird, _fish)
 
 
@@ -199,7 +191,7 @@ def _paint_habitat(
     exponent=exponent,
     stretch=stretch,
   )
-  tones = np.exp(generator.normal(0, 0.16, (2, 1)))
+  tones = np.exp(generator.normal(0, 0.2, (2, 1)))
   tones = tones * np.exp(generator.normal(0, 0.08, (2, 3))) * (dark, light)
   picture = np.empty((3, *shape), np.float32)
   picture[:] = tones[0][:, np.newaxis, np.newaxis]
@@ -223,8 +215,8 @@ def _draw_colours(
     ]
   )
   # Specimens of a species differ, too.
-  colours[:, 0] += generator.normal(0, 0.04)
-  colours[:, 1:] *= np.exp(generator.normal(0, 0.08, (4, 2)))
+  colours[:, 0] += generator.normal(0, 0.05)
+  colours[:, 1:] *= np.exp(generator.normal(0, 0.1, (4, 2)))
   return np.stack([drawing.hsv(*row) for row in colours.clip(-1, 1)])
 
 

@@ -1,29 +1,24 @@
-"""Tests of the EMNIST-like file and of the command line that writes it."""
+"""Tests of the EMNIST-like file against SQLite and TensorFlow Federated."""
 
 import collections
 import contextlib
 import itertools
 import os
-import pathlib
 import re
 import sqlite3
-import subprocess
-import sys
 
-from absl import flags
 import numpy as np
 from PIL import Image
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks.synthetic import __main__ as command_line
 from tasks.synthetic import emnist
 from tasks.synthetic import glyphs
+from tff_fedemb import errors
 
 _NUM_USERS = 4
 _SEED = 3
-_ROOT = pathlib.Path(__file__).parents[3]
 _SPLITS = ("all_train", "all_test", "digits_only_train", "digits_only_test")
 
 
@@ -39,33 +34,6 @@ def _labels(protos):
     .int64_list.value[0]
     for proto in protos
   ]
-
-
-def _call_main(*arguments):
-  """Returns the message with which the program ends, None after success.
-
-  Python prints a message on standard error and exits with status 1.
-  """
-  flag_values = flags.FlagValues()
-  command_line.define_flags(flag_values)
-  argv = ("python -m tasks.synthetic", *arguments)
-  try:
-    command_line.main(command_line.parse_flags(argv, flag_values), flag_values)
-  except SystemExit as error:
-    assert isinstance(error.code, str)
-    return error.code
-  return None
-
-
-def _run_main(*arguments):
-  """Runs the program as a user does."""
-  return subprocess.run(
-    [sys.executable, "-m", "tasks.synthetic", *arguments],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +178,7 @@ class TestExistingFile:
   )
   def test_other_parameters_are_refused(self, path, arguments):
     before = os.stat(path).st_mtime_ns
-    with pytest.raises(FileExistsError, match=r"found .*num_users=4, seed=3"):
+    with pytest.raises(errors.DataError, match=r"found .*num_users=4, seed=3"):
       emnist.write_emnist(os.path.dirname(path), **arguments)
     assert os.stat(path).st_mtime_ns == before
 
@@ -219,7 +187,7 @@ class TestExistingFile:
     path = tmp_path / "emnist_all.sqlite"
     path.write_bytes(content)
     assert emnist.read_generator(path) == {}
-    with pytest.raises(FileExistsError, match="from elsewhere"):
+    with pytest.raises(errors.DataError, match="from elsewhere"):
       emnist.write_emnist(tmp_path, num_users=1)
     assert path.read_bytes() == content
 
@@ -234,67 +202,20 @@ class TestExistingFile:
 
 
 @pytest.mark.parametrize(
-  "arguments",
-  [dict(num_users=0), dict(seed=-1), dict(examples_per_user=15)],
+  "arguments", [dict(num_users=0), dict(seed=-1), dict(examples_per_user=15)]
 )
 def test_arguments_out_of_range_are_refused(tmp_path, arguments):
-  with pytest.raises(ValueError, match=r"must be at least \d+, found -?\d+"):
+  with pytest.raises(errors.FieldError, match=r"at least \d+, found -?\d+"):
     emnist.write_emnist(tmp_path, **arguments)
   assert not list(tmp_path.iterdir())
 
 
 def test_contact_sheet_has_a_row_a_writer(path, tmp_path):
   output_png = tmp_path / "sheet.png"
-  emnist.contact_sheet(path, output_png, num_users=2)
+  emnist.contact_sheet(os.path.dirname(path), output_png, num_users=2)
   with Image.open(output_png) as sheet:
     # 30 pixels a cell: 28 and a frame.
     assert sheet.size == (62 * 30, 2 * 30)
     levels = np.asarray(sheet)
   assert levels.min() < 50
   assert np.mean(levels == 255) > 0.5
-
-
-class TestCommandLine:
-  def test_writes_and_refuses_other_parameters(self, tmp_path, capsys):
-    arguments = (f"--output_dir={tmp_path}/new", "--num_users=2")
-    assert not _call_main("--task=emnist", *arguments, "--seed=3")
-    assert os.listdir(tmp_path / "new") == ["emnist_all.sqlite"]
-    assert "Wrote" in capsys.readouterr().out
-
-    message = _call_main(*arguments, "--seed=4")
-    assert "seed=3" in message and "seed=4" in message
-    assert "\n" not in message
-
-  def test_keeps_what_was_made_with_the_same_flags(self, path):
-    result = _run_main(
-      f"--output_dir={os.path.dirname(path)}",
-      f"--num_users={_NUM_USERS}",
-      f"--seed={_SEED}",
-    )
-    assert result.returncode == 0, result.stderr
-    assert "there already" in result.stdout
-
-  def test_mistake_ends_the_program_with_one_line(self, tmp_path):
-    result = _run_main(f"--output_dir={tmp_path}/new", "extra")
-    assert result.returncode == 1
-    assert "found 'extra'" in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not os.path.exists(tmp_path / "new")
-
-  @pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-      (["--num_users=0"], "--num_users=0: 0 is not a positive integer"),
-      (["--seed=-1"], "--seed=-1: -1 is not a non-negative integer"),
-      (["--task=mnist"], "--task=mnist: value should be one of <digi"),
-      (["--output_dir="], "--output_dir must name a directory"),
-      (["--output_dir=/dev/null"], "--output_dir=/dev/null must be a"),
-      (["--output_dir=/dev/null/x"], "--output_dir=/dev/null/x must be a"),
-      (["extra"], "found 'extra'"),
-    ],
-  )
-  def test_mistakes_get_one_line(self, tmp_path, arguments, expected):
-    message = _call_main(f"--output_dir={tmp_path}/new", *arguments)
-    assert expected in message
-    assert "\n" not in message
-    assert not os.path.exists(tmp_path / "new")

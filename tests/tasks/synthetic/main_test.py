@@ -1,6 +1,8 @@
-"""Tests of the command line: every benchmark, and the contact sheet."""
+"""Tests of the command line: every benchmark, the contact sheet, mistakes."""
 
 import pathlib
+import subprocess
+import sys
 
 from absl import flags
 from PIL import Image
@@ -9,9 +11,14 @@ import pytest
 from tasks.synthetic import __main__ as command_line
 from tasks.synthetic import registry
 
+_ROOT = pathlib.Path(__file__).parents[3]
+
 
 def _call_main(*arguments):
-  """Returns the message with which the program ends, None after success."""
+  """Returns the message with which the program ends, None after success.
+
+  Python prints a message on standard error and exits with status 1.
+  """
   flag_values = flags.FlagValues()
   command_line.define_flags(flag_values)
   argv = ("python -m tasks.synthetic", *arguments)
@@ -23,16 +30,6 @@ def _call_main(*arguments):
   return None
 
 
-def test_every_writer_has_a_contact_sheet():
-  assert sorted(registry.WRITERS) == sorted(registry.CONTACT_SHEETS)
-  assert sorted(registry.WRITERS) == [
-    "digiface",
-    "emnist",
-    "gld",
-    "inaturalist",
-  ]
-
-
 @pytest.mark.parametrize(
   ("task", "expected"),
   [
@@ -42,9 +39,10 @@ def test_every_writer_has_a_contact_sheet():
     ("digiface", ["subjects_0-0_72_imgs.zip"]),
   ],
 )
-def test_writes_and_draws(task, expected, tmp_path, capsys):
+def test_writes_and_draws_and_keeps(task, expected, tmp_path, capsys):
+  assert len(registry.WRITERS) == len(registry.CONTACT_SHEETS) == 4
   sheet = tmp_path / "sheet.png"
-  arguments = (f"--task={task}", f"--output_dir={tmp_path}/data")
+  arguments = (f"--task={task}", f"--output_dir={tmp_path}/data", "--seed=3")
   assert not _call_main(*arguments, "--num_users=1", f"--contact_sheet={sheet}")
   names = sorted(path.name for path in pathlib.Path(tmp_path, "data").iterdir())
   assert names == expected
@@ -52,7 +50,10 @@ def test_writes_and_draws(task, expected, tmp_path, capsys):
   with Image.open(sheet) as image:
     assert image.format == "PNG"
 
+  assert not _call_main(*arguments, "--num_users=1")
+  assert capsys.readouterr().out.count("there already") == len(expected)
   message = _call_main(*arguments, "--num_users=2")
+  assert "num_users=2, seed=3" in message and "num_users=1, seed=3" in message
   assert "nothing was changed" in message
   assert "\n" not in message
 
@@ -78,3 +79,41 @@ def test_mistake_in_the_contact_sheet_gets_one_line(
   )
   assert expected in message
   assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+  ("arguments", "expected"),
+  [
+    (["--num_users=0"], "--num_users=0: 0 is not a positive integer"),
+    (["--seed=-1"], "--seed=-1: -1 is not a non-negative integer"),
+    (["--task=mnist"], "--task=mnist: value should be one of <digi"),
+    (["--output_dir="], "--output_dir must name a directory"),
+    (["--output_dir=/dev/null"], "--output_dir=/dev/null must be a"),
+    (["--output_dir=/dev/null/x"], "--output_dir=/dev/null/x must be a"),
+    (["extra"], "found 'extra'"),
+  ],
+)
+def test_mistakes_get_one_line(tmp_path, arguments, expected):
+  message = _call_main(f"--output_dir={tmp_path}/new", *arguments)
+  assert expected in message
+  assert "\n" not in message
+  assert not (tmp_path / "new").exists()
+
+
+def test_as_a_user_runs_it(tmp_path):
+  result = subprocess.run(
+    [
+      sys.executable,
+      "-m",
+      "tasks.synthetic",
+      f"--output_dir={tmp_path}/x",
+      "y",
+    ],
+    cwd=_ROOT,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  assert result.returncode == 1
+  assert "found 'y'" in result.stderr
+  assert result.stderr.count("\n") == 1

@@ -1,6 +1,7 @@
-"""Tests of the synthetic folders of photos by user, and of what is on them."""
+"""Tests of the synthetic folders of photos by user."""
 
 import collections
+import dataclasses
 import io
 import itertools
 import pathlib
@@ -17,6 +18,7 @@ from tensorflow_federated.python.simulation.datasets import (
 from tasks.synthetic import gld
 from tasks.synthetic import inaturalist
 from tasks.synthetic import tfrecord_twin
+from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_layout
 
 _NUM_USERS = 6
@@ -41,32 +43,33 @@ def _read_variant(folder):
   return users, tfrecord_twin.read_records(folder / "test.tfRecord")
 
 
-def _draw_plain(generator, seed, class_id):
+def _draw_plain(generator, seed, class_id, shape):
   """A picture that is drawn at once: one colour a class."""
-  return np.full((8, 9, 3), 17 * (class_id + seed) % 256, np.uint8)
+  del generator, shape
+  return np.full((3, 8, 9), (0.1 * (class_id + seed)) % 1, np.float32)
 
 
-def _write_plain(directory, **overrides):
-  arguments = dict(name="plain", version=1, num_users=_NUM_USERS, seed=_SEED)
-  return tfrecord_twin.write(
-    directory,
-    (tfrecord_twin.Variant("all"), tfrecord_twin.Variant("half", 0.5)),
-    _draw_plain,
-    **{**arguments, **overrides},
-  )
+_PLAIN = tfrecord_twin.Twin(
+  "plain", version=1, draw=_draw_plain, folders={"all": 1.0, "half": 0.5}
+)
+
+
+def _write_plain(directory, twin=_PLAIN, **overrides):
+  arguments = dict(num_users=_NUM_USERS, seed=_SEED)
+  return twin.write(directory, **(arguments | overrides))
 
 
 @pytest.fixture(scope="module")
 def gld_folder(tmp_path_factory):
   directory = tmp_path_factory.mktemp("gld")
-  gld.write_gld(directory, num_users=_NUM_USERS, seed=_SEED)
+  gld.TWIN.write(directory, num_users=_NUM_USERS, seed=_SEED)
   return directory
 
 
 @pytest.fixture(scope="module")
 def inaturalist_folder(tmp_path_factory):
   directory = tmp_path_factory.mktemp("inaturalist")
-  inaturalist.write_inaturalist(directory, num_users=_NUM_USERS, seed=_SEED)
+  inaturalist.TWIN.write(directory, num_users=_NUM_USERS, seed=_SEED)
   return directory
 
 
@@ -148,7 +151,7 @@ class TestPopulation:
     classes = tfrecord_twin.num_classes(60)
     assert classes == 40
     labels = [
-      tfrecord_twin._draw_labels(np.random.default_rng(user), classes)
+      tfrecord_twin.draw_labels(np.random.default_rng(user), classes)
       for user in range(60)
     ]
     sizes = np.array([len(own) for own in labels])
@@ -222,19 +225,25 @@ class TestExistingFolder:
     assert pathlib.Path(paths[0]).stat().st_ino == kept
 
   @pytest.mark.parametrize(
-    "overrides",
-    [dict(num_users=5), dict(seed=4), dict(version=2), dict(name="other")],
+    ("changed", "overrides"),
+    [
+      ({}, dict(num_users=5)),
+      ({}, dict(seed=4)),
+      (dict(version=2), {}),
+      (dict(name="other"), {}),
+    ],
   )
-  def test_other_parameters_are_refused(self, tmp_path, overrides):
+  def test_other_parameters_are_refused(self, tmp_path, changed, overrides):
     _write_plain(tmp_path)
     before = _contents(tmp_path)
-    with pytest.raises(FileExistsError, match=r"found name=plain, .*seed=3"):
-      _write_plain(tmp_path, **overrides)
+    twin = dataclasses.replace(_PLAIN, **changed)
+    with pytest.raises(errors.DataError, match=r"found name=plain, .*seed=3"):
+      _write_plain(tmp_path, twin, **overrides)
     assert _contents(tmp_path) == before
 
   def test_folder_from_elsewhere_is_refused(self, tmp_path):
     (tmp_path / "half" / "train").mkdir(parents=True)
-    with pytest.raises(FileExistsError, match=r"half .* from elsewhere"):
+    with pytest.raises(errors.DataError, match=r"half .* from elsewhere"):
       _write_plain(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["half"]
 
@@ -243,27 +252,14 @@ class TestExistingFolder:
       raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-      tfrecord_twin.write(
-        tmp_path,
-        (tfrecord_twin.Variant("all"),),
-        fail,
-        name="plain",
-        version=1,
-        num_users=2,
-        seed=0,
-      )
+      _write_plain(tmp_path, dataclasses.replace(_PLAIN, draw=fail))
     assert not list(tmp_path.iterdir())
 
   @pytest.mark.parametrize("overrides", [dict(num_users=0), dict(seed=-1)])
   def test_arguments_out_of_range_are_refused(self, tmp_path, overrides):
-    with pytest.raises(ValueError, match=r"must be at least \d, found -?\d"):
+    with pytest.raises(errors.FieldError, match=r"at least \d, found -?\d"):
       _write_plain(tmp_path / "new", **overrides)
     assert not list(tmp_path.iterdir())
-
-  @pytest.mark.parametrize("share", [0.0, 1.5])
-  def test_share_out_of_range_is_refused(self, share):
-    with pytest.raises(ValueError, match=r"share must be in \(0, 1\], found"):
-      tfrecord_twin.Variant("all", share)
 
   @pytest.mark.parametrize("num_users", [1, 2])
   def test_few_users_do(self, tmp_path, num_users):
@@ -273,12 +269,12 @@ class TestExistingFolder:
 
 
 @pytest.mark.parametrize(
-  ("task", "folder"),
-  [(gld, "gld_folder"), (inaturalist, "inaturalist_folder")],
+  ("twin", "folder"),
+  [(gld.TWIN, "gld_folder"), (inaturalist.TWIN, "inaturalist_folder")],
 )
-def test_contact_sheet_has_a_row_a_class(task, folder, request, tmp_path):
+def test_contact_sheet_has_a_row_a_class(twin, folder, request, tmp_path):
   output_png = tmp_path / "sheet.png"
-  task.contact_sheet(request.getfixturevalue(folder), output_png)
+  twin.contact_sheet(request.getfixturevalue(folder), output_png)
   assert output_png.stat().st_size < 400_000
   with Image.open(output_png) as sheet:
     # 72 pixels a cell: 70 and a frame.

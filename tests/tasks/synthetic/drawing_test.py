@@ -1,0 +1,101 @@
+"""Tests of shapes, colours and noise, on numbers worked out by hand."""
+
+import colorsys
+
+import numpy as np
+import pytest
+
+from tasks.synthetic import drawing
+
+
+def test_cover_falls_off_within_a_pixel_of_the_edge():
+  distance = np.array([-2, -0.5, -0.25, 0, 0.25, 0.5, 2]) / 40
+  np.testing.assert_allclose(
+    drawing.cover_of(distance, 40.0), [1, 1, 0.75, 0.5, 0.25, 0, 0], atol=1e-12
+  )
+
+
+@pytest.mark.parametrize(
+  ("colour", "expected"),
+  [
+    ((200, 100, 0), [[150, 200], [100, 100], [50, 0]]),
+    (20, [[60, 20], [60, 20], [60, 20]]),
+    # A colour for each image; another picture.
+    (
+      np.array([[10, 20], [30, 40], [50, 60]])[..., np.newaxis],
+      [[55, 20], [65, 40], [75, 60]],
+    ),
+    (np.full((3, 2, 1), 200), [[150, 200]] * 3),
+  ],
+)
+def test_paint_mixes_by_cover_and_channel(colour, expected):
+  image = np.full((3, 2, 1), 100, np.float32)
+  drawing.paint(image, np.array([[0.5], [1.0]], np.float32), colour)
+  np.testing.assert_array_equal(image.reshape(3, 2), expected)
+
+
+def test_ellipse_is_zero_on_its_edge():
+  across = np.array([0.0, 0.3, 0.0, 0.6, 0.0])
+  down = np.array([0.0, 0.0, 0.1, 0.0, -0.2])
+  np.testing.assert_allclose(
+    drawing.ellipse(across, down, 0.3, 0.1), [-0.1, 0, 0, 0.1, 0.1], atol=1e-12
+  )
+
+
+def test_stroke_narrows():
+  x, y = np.array([-1.0, 0.0, 2.0, 4.0]), np.array([0.0, 1.0, 1.0, 0.0])
+  # From (0, 0) to (4, 0), half widths 0.5 to 0.1.
+  np.testing.assert_allclose(
+    drawing.stroke(x, y, (0, 0), (4, 0), 0.5, 0.1), [0.5, 0.5, 0.7, -0.1]
+  )
+  np.testing.assert_allclose(
+    drawing.stroke(x, y, (0, 0), (4, 0), 0.5), [0.5, 0.5, 0.5, -0.5]
+  )
+
+
+def test_rotate_turns_the_axes():
+  # Axes turned by 90 degrees: what was up is to the right.
+  np.testing.assert_allclose(
+    drawing.rotate(np.array([0.0, 1.0]), np.array([2.0, 0.0]), np.pi / 2),
+    ([2, 0], [0, -1]),
+    atol=1e-12,
+  )
+
+
+@pytest.mark.parametrize("hue", [0.0, 0.1, 0.35, 0.5, 0.77, 1.2, -0.1])
+def test_hsv_is_that_of_the_standard_library(hue):
+  expected = colorsys.hsv_to_rgb(hue % 1.0, 0.6, 0.8)
+  np.testing.assert_allclose(drawing.hsv(hue, 0.6, 0.8), expected, atol=1e-6)
+
+
+def test_smoothstep():
+  values = drawing.smoothstep(1.0, 3.0, np.array([0.0, 1.5, 2.0, 4.0]))
+  # 3 / 16 - 2 / 64 at a quarter of the way.
+  np.testing.assert_allclose(values, [0.0, 0.15625, 0.5, 1.0])
+  # Downwards if the bounds are swapped.
+  assert drawing.smoothstep(3.0, 1.0, np.array(1.0)) == 1.0
+
+
+def test_noise_is_standard_and_smoother_with_the_exponent():
+  generator = np.random.default_rng(0)
+  steps = []
+  for exponent in (0.7, 2.0):
+    fields = np.stack(
+      [
+        drawing.noise(generator, (60, 90), extent=1.0, exponent=exponent)
+        for _ in range(20)
+      ]
+    )
+    assert fields.shape == (20, 60, 90)
+    assert abs(fields.mean()) < 0.3
+    assert 0.5 < fields.std() < 1.3
+    steps.append(np.abs(np.diff(fields, axis=2)).mean())
+  assert steps[1] < 0.3 * steps[0]
+
+
+def test_noise_stretches():
+  field = drawing.noise(
+    np.random.default_rng(0), (64, 64), extent=0.3, exponent=0.8, stretch=4.0
+  )
+  down, across = (np.abs(np.diff(field, axis=axis)).mean() for axis in (0, 1))
+  assert down > 1.5 * across
