@@ -270,7 +270,7 @@ def test_pld_needs_less(solve_for):
       1.0,
       "users_per_round",
       "target_epsilon must be at least .* what rdp gives at "
-      "users_per_round = 100,000, the largest that is tried; found 1",
+      "users_per_round = 100,000, the largest that is tried, found 1",
     ),
     (
       {"kind": "min_separation", "noise_multiplier": 1.0},
