@@ -27,7 +27,6 @@ from experiments import account_output
 from experiments import account_run
 from experiments import command_line
 from tff_fedemb.data.participation import registry as participations
-from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import composition
@@ -110,11 +109,6 @@ _COHORT_FACTOR = flags.DEFINE_float(
   "cohort_factor",
   64.0,
   "Users of a round and noise multiplier, extrapolated / given.",
-)
-_CACHE_DIR = flags.DEFINE_string(
-  "cache_dir",
-  None,
-  f"Directory of answers [{cache.default_directory()}].",
 )
 _OUTPUT_JSON = flags.DEFINE_string(
   "output_json", None, "File for all figures and the statement."
@@ -272,12 +266,12 @@ def _epsilon() -> tuple[dict[str, Any], str]:
   if report.unit_is_virtual_client_epsilon is None:
     # The participation's own sensitivity is one clip norm.
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
-  mechanisms = [planning.mechanism_of(event) for event, _ in counts]
+  noises = [composition.noise_of(event) for event, _ in counts]
   # Rounds without noise may come before or after.
-  name, strategy = next((m for m in mechanisms if m[0]), (None, None))
+  noise = next((n for n in noises if n.mechanism), composition.Noise(None, 0))
   values |= {
-    "mechanism": name,
-    "strategy": None if strategy is None else strategies.to_json(strategy),
+    "mechanism": noise.mechanism,
+    "strategy": noise.strategy and strategies.to_json(noise.strategy),
     "participation": participations.to_json(participation),
     "events": [
       {"event": repr(event), "count": count}
@@ -370,13 +364,13 @@ def _extrapolate() -> tuple[dict[str, Any], str]:
     )
   else:
     ledger = check(account_run.read_ledger, _RUN_DIR.value, _accountants(None))
-    event = check(planning.only_event, ledger.history)
+    noise = ledger.noise
     found = check(
       extrapolation.extrapolate,
       rounds=ledger.rounds,
-      noise_multiplier=getattr(event, "noise_multiplier", 0.0),
+      noise_multiplier=noise.multiplier,
       participation=ledger.participation,
-      strategy=planning.mechanism_of(event)[1],
+      strategy=noise.strategy,
       num_users=num_users,
       cohort_factor=_COHORT_FACTOR.value,
       delta=delta,
@@ -405,8 +399,7 @@ def main(command: str) -> None:
   if _OUTPUT_JSON.value is not None:
     path = pathlib.Path(_OUTPUT_JSON.value)
     account_output.check_output(path)
-  with cache.on_disk(_CACHE_DIR.value or cache.default_directory()):
-    values, text = _ANSWERS[command]()
+  values, text = _ANSWERS[command]()
   if path is not None:
     account_output.write(path, values)
   print(text)

@@ -30,7 +30,6 @@ from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import privacy_plots
 from tff_fedemb.plots import utility_plots
-from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
@@ -76,11 +75,6 @@ _COHORT_FACTORS = flags.DEFINE_list(
   "cohort_factors",
   ["64", "256", "1024"],
   "Users of a round and noise multiplier, extrapolated / of the runs.",
-)
-_CACHE_DIR = flags.DEFINE_string(
-  "cache_dir",
-  None,
-  f"Directory of answers [{cache.default_directory()}].",
 )
 
 _BY_USERS = "epsilon_by_users.png"
@@ -401,14 +395,13 @@ def main() -> None:
   """Draws the pictures that the flags ask for, and says where they are."""
   output_dir = pathlib.Path(_OUTPUT_DIR.value)
   _check_output_dir(output_dir)
-  with cache.on_disk(_CACHE_DIR.value or cache.default_directory()):
-    try:
-      paths = command_line.call_with_flags(_draw, output_dir)
-    except OSError as error:
-      raise command_line.UsageError(
-        f"--output_dir must be a directory that can be written, found"
-        f" {output_dir}: {error.strerror}."
-      ) from error
+  try:
+    paths = command_line.call_with_flags(_draw, output_dir)
+  except OSError as error:
+    raise command_line.UsageError(
+      f"--output_dir must be a directory that can be written, found"
+      f" {output_dir}: {error.strerror}."
+    ) from error
   for path in paths:
     print(path)
 

@@ -55,15 +55,12 @@ def read_ledger(
       f" one round, found {os.fspath(run_dir)} without."
     )
   try:
-    # Before it is changed, so that its own mistakes are told first.
     ledger = ledger_lib.Ledger.from_json(json.dumps(values))
   except (ValueError, KeyError, TypeError, AttributeError) as error:
     raise _damaged(path, error) from error
   if accountants is None:
     return ledger
-  return ledger_lib.Ledger.from_json(
-    json.dumps(values | {"accountants": list(accountants)})
-  )
+  return dataclasses.replace(ledger, accountants=tuple(accountants))
 
 
 def recompute(

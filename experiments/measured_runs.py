@@ -16,13 +16,12 @@ import json
 import pathlib
 from typing import Any
 
+from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import utility_plots
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import planning
 from tff_fedemb.program import run_directory
 from tff_fedemb.strategies import strategy as strategy_lib
 
@@ -151,19 +150,16 @@ def read(path: pathlib.Path) -> Run:
       f" {type(error).__name__}: {error}"
     ) from error
   try:
-    event = planning.only_event(ledger.history)
-  except ValueError as error:
-    raise ValueError(f"{error} ({path})") from error
-  mechanism, strategy = planning.mechanism_of(event)
-  if composition.is_noiseless(event):
-    mechanism = "no noise"
+    noise = ledger.noise
+  except errors.DataError as error:
+    raise errors.DataError(f"{error} ({path})") from error
   return Run(
     path=path,
     task=task,
     algorithm=algorithm,
-    mechanism=mechanism,
-    noise_multiplier=getattr(event, "noise_multiplier", 0.0),
-    strategy=strategy,
+    mechanism=noise.mechanism if noise.multiplier else "no noise",
+    noise_multiplier=noise.multiplier,
+    strategy=noise.strategy,
     participation=ledger.participation,
     rounds=ledger.rounds,
     epsilon=epsilon,

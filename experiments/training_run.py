@@ -29,6 +29,7 @@ from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
@@ -40,9 +41,6 @@ from tff_fedemb.program import run_directory
 from tff_fedemb.program import summary
 from tff_fedemb.program import training
 from tff_fedemb.runtime import base
-
-# PLD takes minutes at noise this small, and says "no privacy" like RDP.
-_SMALLEST_NOISE_FOR_PLD = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,17 +114,14 @@ def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
 def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
   """Creates the empty ledger of a run."""
   claim = experiment.participation
-  accountants = claim.accountants
-  if (
-    experiment.mechanism.noise_multiplier < _SMALLEST_NOISE_FOR_PLD
-    or "gaussian" in accountants
-  ):
-    # Where the exact figure is known, PLD's approximation adds nothing.
-    accountants = tuple(name for name in accountants if name != "pld")
   # Refused now, not after the first round.
   composition.check_mechanism_event(experiment.mechanism.round_event, claim)
   return ledger_lib.Ledger(
-    claim, delta=experiment.delta, accountants=accountants
+    claim,
+    delta=experiment.delta,
+    accountants=epsilon_lib.accountants_of_run(
+      claim, experiment.mechanism.noise_multiplier
+    ),
   )
 
 

@@ -25,7 +25,6 @@ def run(tmp_path, *arguments):
     [
       *(sys.executable, "-m", "binaries.plot_privacy"),
       f"--output_dir={tmp_path}/out",
-      f"--cache_dir={tmp_path}/cache",
       *arguments,
     ],
     capture_output=True,

@@ -149,10 +149,13 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
       "--aggregator=adaptive_gaussian --noise_multiplier=1",
       "--noise_multiplier must be less than a tenth of clients_per_round",
     ),
-    ("--min_separation=2", "--min_separation must be left at None for"),
+    (
+      "--min_separation=2",
+      "--min_separation must not be given with participation",
+    ),
     (
       "--participation=min_separation --min_separation=3",
-      "--min_separation must be at least 1 and at most the 2 rounds",
+      "--min_separation must be at most 2, the rounds in which",
     ),
     (
       "--participation=min_separation --aggregator=banded --num_bands=3",

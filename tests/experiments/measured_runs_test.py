@@ -29,7 +29,7 @@ def write_run(path, *, noise=0.1, recall=0.5, events=None, **settings):
       event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
     events = [event] * 20
   for event in events:
-    ledger.record_round(event)
+    ledger = ledger.with_rounds(event)
   settings = {"seed": 1, "noise_multiplier": noise, "clip_norm": 0.5} | settings
   summary = {
     "task": settings.pop("task", "omniglot"),

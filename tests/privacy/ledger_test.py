@@ -26,8 +26,22 @@ def _ledger(*events, participation=_POISSON, delta=1e-5, accountants=None):
     participation, delta=delta, accountants=accountants
   )
   for event in events:
-    ledger.record_round(event)
+    ledger = ledger.with_rounds(event)
   return ledger
+
+
+def test_a_ledger_is_a_value():
+  ledger = _ledger(_ONE)
+  more = ledger.with_rounds(_ONE, 3).with_rounds(_TWO, 2)
+  assert ledger == _ledger(_ONE)
+  assert more == _ledger(*[_ONE] * 4, *[_TWO] * 2)
+
+
+def test_the_noise_of_all_rounds():
+  assert _ledger(_ONE, _ONE).noise == composition.Noise("gaussian", 1.0)
+  for ledger in (_ledger(), _ledger(_ONE, _TWO)):
+    with pytest.raises(ValueError, match="the same noise in all rounds"):
+      _ = ledger.noise
 
 
 def test_runs_are_encoded_by_length():
@@ -67,7 +81,7 @@ def test_asking_often_changes_nothing():
   asked = _ledger()
   along_the_way = []
   for event in events:
-    asked.record_round(event)
+    asked = asked.with_rounds(event)
     along_the_way.append(asked.epsilon())
   assert _ledger(*events).epsilon() == asked.epsilon()
   assert asked.epsilon_curve(range(1, 8)) == along_the_way
@@ -104,7 +118,7 @@ def test_a_resumed_ledger_is_the_uninterrupted_one(participation):
   assert resumed == half
   assert resumed != uninterrupted
   for event in events[9:]:
-    resumed.record_round(event)
+    resumed = resumed.with_rounds(event)
   assert resumed == uninterrupted
   assert resumed.epsilon() == uninterrupted.epsilon()
   assert resumed.to_json() == uninterrupted.to_json()
@@ -149,8 +163,7 @@ def test_zero_noise_multiplier_is_kept_through_json():
 def test_unsupported_event_is_refused_when_recorded():
   ledger = _ledger(_ONE)
   with pytest.raises(ValueError, match="mechanism_event must be"):
-    ledger.record_round(dp_accounting.LaplaceDpEvent(1.0))
-  assert ledger.rounds == 1
+    ledger.with_rounds(dp_accounting.LaplaceDpEvent(1.0))
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,7 @@ def test_a_plan_costs_what_the_run_costs(mechanism):
   plan = _plan(mechanism, "min_separation", rounds=20, noise_multiplier=4.0)
   ledger = ledger_lib.Ledger(
     plan.participation, delta=1e-7, accountants=("rdp",)
-  )
-  for _ in range(20):
-    ledger.record_round(plan.event)
+  ).with_rounds(plan.event, 20)
   assert planning.create_report(plan) == ledger.report()
 
 
@@ -144,15 +142,13 @@ def test_rounds_of_one_mechanism():
   gaussian, other = _plan().event, dp_accounting.GaussianDpEvent(2.0)
   history = [(gaussian, 3), (other, 1), (gaussian, 2)]
   assert composition.merge_rounds(history) == [(gaussian, 5), (other, 1)]
-  assert planning.only_event([(gaussian, 3), (gaussian, 2)]) == gaussian
-  for rounds in ([], history):
-    with pytest.raises(ValueError, match="the same noise in all rounds"):
-      planning.only_event(rounds)
-  assert planning.mechanism_of(gaussian) == ("gaussian", None)
   tree = _plan("tree", "min_separation")
-  assert planning.mechanism_of(tree.event) == ("tree", tree.strategy)
+  assert composition.noise_of(gaussian) == composition.Noise("gaussian", 1.28)
+  assert composition.noise_of(tree.event) == composition.Noise(
+    "tree", 1.28, tree.strategy
+  )
   none = dp_accounting.NonPrivateDpEvent()
-  assert planning.mechanism_of(none) == (None, None)
+  assert composition.noise_of(none) == composition.Noise(None, 0.0)
 
 
 def test_extrapolation_is_that_of_the_authors():

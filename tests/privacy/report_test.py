@@ -60,9 +60,7 @@ def test_json_safe_goes_through_nested_values():
 
 
 def test_report_of_single_user_poisson():
-  ledger = ledger_lib.Ledger(_POISSON, delta=1e-5)
-  for _ in range(50):
-    ledger.record_round(_TWO)
+  ledger = ledger_lib.Ledger(_POISSON, delta=1e-5).with_rounds(_TWO, 50)
   report = ledger.report()
   assert report == report_lib.create_report([(_TWO, 50)], _POISSON, 1e-5)
   assert report.epsilon_by_accountant == {

@@ -11,7 +11,6 @@ import dp_accounting
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
@@ -141,21 +140,9 @@ def calibrate(
 
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
     try:
-      value = cache.remember(
-        "calibrate",
-        {
-          "plan": plan.to_json(),
-          # The strategy of another schedule is not that of this one.
-          "options": [plan.num_buffers, plan.num_bands],
-          "accountant": plan.accountants,
-          "target_epsilon": target_epsilon,
-          "solve_for": solve_for,
-          "sensitivity": sensitivity,
-        },
-        lambda: calibration_search.Search(
-          plan, target_epsilon, sensitivity
-        ).solve(solve_for),
-      )
+      value = calibration_search.Search(
+        plan, target_epsilon, sensitivity
+      ).solve(solve_for)
       solved = calibration_search.with_value(plan, solve_for, value)
       (epsilon,) = epsilon_lib.epsilon_by_accountant(
         [(solved.event, solved.rounds)],

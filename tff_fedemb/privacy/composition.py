@@ -9,6 +9,7 @@ is that of its strategy matrix (`strategies.strategy`).
 
 import collections
 from collections.abc import Sequence
+import dataclasses
 
 import dp_accounting
 
@@ -19,6 +20,44 @@ from tff_fedemb.strategies import strategy as strategy_lib
 
 # A mechanism's event of one round, and the number of such rounds.
 RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+  """What a mechanism adds to the sum of a round.
+
+  Attributes:
+    mechanism: Name of the mechanism; None for one that adds nothing.
+    multiplier: Standard deviation over the clip norm, 0 for none.
+    strategy: Ties the noise of the rounds together; None for independent noise.
+  """
+
+  mechanism: str | None
+  multiplier: float
+  strategy: strategy_lib.Strategy | None = None
+
+
+def noise_of(mechanism_event: dp_accounting.DpEvent) -> Noise:
+  """Returns the noise of what a mechanism releases in one round.
+
+  Args:
+    mechanism_event: At a sensitivity of one clip norm.
+
+  Raises:
+    ValueError: If it is of an unknown class.
+  """
+  match mechanism_event:
+    case dp_accounting.NonPrivateDpEvent():
+      return Noise(None, 0.0)
+    case dp_accounting.GaussianDpEvent():
+      return Noise("gaussian", mechanism_event.noise_multiplier)
+    case strategy_lib.CorrelatedGaussianDpEvent():
+      strategy = mechanism_event.strategy
+      return Noise(strategy.name, mechanism_event.noise_multiplier, strategy)
+  raise ValueError(
+    "mechanism_event must be a GaussianDpEvent, a CorrelatedGaussianDpEvent or"
+    f" a NonPrivateDpEvent, found {mechanism_event!r}."
+  )
 
 
 def mechanism_event(
@@ -74,16 +113,15 @@ def round_event(
       sampled, or a number is out of its range.
   """
   if not participation.is_sampled:
-    raise ValueError(
-      "participation must be sampled anew in every round, found "
-      f"{participation.name}."
+    raise errors.FieldError(
+      "participation", "be sampled anew in every round", participation.name
     )
-  check_mechanism_event(mechanism_event, participation)
-  if is_noiseless(mechanism_event):
+  noise = check_mechanism_event(mechanism_event, participation)
+  if not noise.multiplier:
     return dp_accounting.NonPrivateDpEvent()
   return participation.sampled_event(
     dp_accounting.GaussianDpEvent(
-      mechanism_event.noise_multiplier
+      noise.multiplier
       / check_sensitivity(participation, sensitivity_in_clip_norms)
     ),
   )
@@ -92,8 +130,8 @@ def round_event(
 def check_mechanism_event(
   mechanism_event: dp_accounting.DpEvent,
   participation: participation_lib.Participation,
-) -> None:
-  """Refuses an event that cannot be accounted for.
+) -> Noise:
+  """Returns the noise of an event that can be accounted for.
 
   Args:
     mechanism_event: What a mechanism releases in one round.
@@ -103,40 +141,33 @@ def check_mechanism_event(
     ValueError: If it is of an unknown class, its noise multiplier out of
       range, or its noise correlated over rounds while users are sampled.
   """
-  if isinstance(mechanism_event, dp_accounting.NonPrivateDpEvent):
-    return
-  if isinstance(mechanism_event, strategy_lib.CorrelatedGaussianDpEvent):
-    if participation.is_sampled:
-      raise errors.FieldError(
-        "participation",
-        "be min_separation for the noise of strategy"
-        f" {mechanism_event.strategy.name}, which is correlated over rounds:"
-        " amplification by sampling assumes fresh noise in every round",
-        participation.name,
-      )
-  elif not isinstance(mechanism_event, dp_accounting.GaussianDpEvent):
-    raise ValueError(
-      "mechanism_event must be a GaussianDpEvent, a "
-      "CorrelatedGaussianDpEvent or a NonPrivateDpEvent, found "
-      f"{mechanism_event!r}."
-    )
-  checks.check_noise_multiplier(mechanism_event.noise_multiplier)
+  noise = noise_of(mechanism_event)
+  if noise.strategy is not None:
+    check_correlated(noise.strategy.name, participation)
+  checks.check_noise_multiplier(noise.multiplier)
+  return noise
 
 
-def noise_multiplier_of(mechanism_event: dp_accounting.DpEvent) -> float:
-  """Returns the noise multiplier of a round with this event; 0 without noise.
+def check_correlated(
+  mechanism: str, participation: participation_lib.Participation
+) -> None:
+  """Refuses noise that is correlated over rounds whose users are sampled.
 
   Args:
-    mechanism_event: As in `check_mechanism_event`.
+    mechanism: Its name.
+    participation: Who takes part.
+
+  Raises:
+    errors.FieldError: If they are.
   """
-  if isinstance(mechanism_event, dp_accounting.NonPrivateDpEvent):
-    return 0.0
-  return float(mechanism_event.noise_multiplier)
-
-
-def is_noiseless(mechanism_event: dp_accounting.DpEvent) -> bool:
-  """Whether a round with this event protects nobody."""
-  return noise_multiplier_of(mechanism_event) == 0
+  if participation.is_sampled:
+    raise errors.FieldError(
+      "participation",
+      f"be min_separation with mechanism {mechanism}, whose noise is correlated"
+      " over rounds: amplification by sampling assumes fresh noise in every"
+      " round",
+      participation.name,
+    )
 
 
 def check_sensitivity(
@@ -150,14 +181,9 @@ def check_sensitivity(
   """
   if sensitivity_in_clip_norms is None:
     return participation.sensitivity_in_clip_norms
-  if not checks.is_number(sensitivity_in_clip_norms) or (
-    sensitivity_in_clip_norms <= 0
-  ):
-    raise ValueError(
-      "sensitivity_in_clip_norms must be a positive finite number, found "
-      f"{sensitivity_in_clip_norms!r}."
-    )
-  return sensitivity_in_clip_norms
+  return checks.check_number(
+    "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
+  )
 
 
 def composed_events(
@@ -193,12 +219,13 @@ def composed_events(
     (event, checks.check_integer("count", count, minimum=0))
     for event, count in mechanism_counts
   ]
-  for event, _ in counts:
-    check_mechanism_event(event, participation)
-  if any(count and is_noiseless(event) for event, count in counts):
+  noises = [
+    (check_mechanism_event(event, participation), count)
+    for event, count in counts
+  ]
+  if any(count and not noise.multiplier for noise, count in noises):
     # One round without noise decides, whatever the others cost.
     return [(dp_accounting.NonPrivateDpEvent(), 1)]
-  counts = [(event, count) for event, count in counts if count]
   if participation.is_sampled:
     return [
       (
@@ -210,52 +237,46 @@ def composed_events(
         count,
       )
       for event, count in counts
+      if count
     ]
   sensitivity = check_sensitivity(participation, sensitivity_in_clip_norms)
-  if any(
-    isinstance(event, strategy_lib.CorrelatedGaussianDpEvent)
-    for event, _ in counts
-  ):
-    return _correlated(counts, participation, sensitivity)
-  left = participation.participations(sum(count for _, count in counts))
+  noises = [(noise, count) for noise, count in noises if count]
+  if any(noise.strategy is not None for noise, _ in noises):
+    return _correlated(counts, noises, participation, sensitivity)
+  left = participation.participations(sum(count for _, count in noises))
   events = []
-  for event, count in sorted(counts, key=lambda c: c[0].noise_multiplier):
+  for noise, count in sorted(noises, key=lambda n: n[0].multiplier):
     used = min(count, left)
     left -= used
     if used:
-      events.append(
-        (
-          dp_accounting.GaussianDpEvent(event.noise_multiplier / sensitivity),
-          used,
-        )
-      )
+      event = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
+      events.append((event, used))
   return events
 
 
 def _correlated(
   counts: RoundCounts,
+  noises: Sequence[tuple[Noise, int]],
   participation: participation_lib.Participation,
   sensitivity: float,
 ) -> list[tuple[dp_accounting.DpEvent, int]]:
-  if len({event for event, _ in counts}) > 1:
+  """The whole run as one event."""
+  if len(noises) > 1:
     raise ValueError(
       "mechanism_event must be the same in all rounds where noise is "
       f"correlated over rounds, found {[event for event, _ in counts]}."
     )
-  event = counts[0][0]
+  noise, _ = noises[0]
   of_strategy = strategy_sensitivity(counts, participation)
-  return [
-    (
-      dp_accounting.GaussianDpEvent(
-        event.noise_multiplier / (sensitivity * of_strategy)
-      ),
-      1,
-    )
-  ]
+  event = dp_accounting.GaussianDpEvent(
+    noise.multiplier / (sensitivity * of_strategy)
+  )
+  return [(event, 1)]
 
 
 def strategy_sensitivity(
-  mechanism_counts: RoundCounts, participation: participation_lib.Participation
+  mechanism_counts: RoundCounts,
+  participation: participation_lib.Participation,
 ) -> float | None:
   """Sensitivity of the strategy over the run; None without correlated noise.
 
@@ -263,10 +284,12 @@ def strategy_sensitivity(
     mechanism_counts: As in `composed_events`.
     participation: Who takes part.
   """
+  rounds = sum(count for _, count in mechanism_counts)
   for event, _ in mechanism_counts:
-    if isinstance(event, strategy_lib.CorrelatedGaussianDpEvent):
-      return event.strategy.sensitivity(
-        sum(count for _, count in mechanism_counts),
+    strategy = noise_of(event).strategy
+    if strategy is not None:
+      return strategy.sensitivity(
+        rounds,
         min_separation=participation.min_separation,
         max_participations=participation.max_participations,
       )

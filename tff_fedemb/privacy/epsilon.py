@@ -14,13 +14,14 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 
 # Above this RDP epsilon the PLD accountant is not run: its cost grows with
 # 1 / noise_multiplier^2 (minutes at 0.02), for a figure that protects nobody.
 PLD_EPSILON_LIMIT = 50.0
+# A run, which asks again and again, does not even try at noise this small.
+_SMALLEST_NOISE_FOR_PLD = 0.3
 
 _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "rdp": dp_accounting.rdp.RdpAccountant,
@@ -46,15 +47,13 @@ def create_accountant(
     ValueError: If the name is unknown, or `dp_accounting` has no such
       accountant for the relation (PLD with REPLACE_ONE).
   """
-  if name not in _ACCOUNTANTS:
-    raise ValueError(
-      f"accountant must be one of {sorted(_ACCOUNTANTS)}, found {name!r}."
-    )
+  checks.check_choice("accountant", name, _ACCOUNTANTS)
   replace = dp_accounting.NeighboringRelation.REPLACE_ONE
   if neighboring_relation is replace and name != "rdp":
-    raise ValueError(
-      f"accountant must support {neighboring_relation}, found {name!r}: only "
-      "rdp has an event for sampling without replacement."
+    raise errors.FieldError(
+      "accountant",
+      "be rdp, which alone has an event for sampling without replacement",
+      repr(name),
     )
   return _ACCOUNTANTS[name](neighboring_relation=neighboring_relation)
 
@@ -129,21 +128,9 @@ def epsilon_of(
     if count:
       counts.append((event, count))
 
-  def compute() -> float:
-    for event, count in counts:
-      ledger.compose(event, count)
-    return current_epsilon(ledger, delta)
-
-  return cache.remember(
-    "epsilon_of",
-    {
-      "events": [[repr(event), count] for event, count in counts],
-      "delta": delta,
-      "accountant": accountant,
-      "neighboring_relation": neighboring_relation.name,
-    },
-    compute,
-  )
+  for event, count in counts:
+    ledger.compose(event, count)
+  return current_epsilon(ledger, delta)
 
 
 def epsilon_by_accountant(
@@ -194,6 +181,22 @@ def epsilon_by_accountant(
   return epsilons
 
 
+def accountants_of_run(
+  participation: participation_lib.Participation, noise_multiplier: float
+) -> tuple[str, ...]:
+  """Names of the accountants for the ledger of a run: those that take seconds.
+
+  Args:
+    participation: Who takes part.
+    noise_multiplier: Standard deviation of the noise over the clip norm.
+  """
+  accountants = participation.accountants
+  # Where the exact figure is known, PLD's approximation adds nothing.
+  if noise_multiplier < _SMALLEST_NOISE_FOR_PLD or "gaussian" in accountants:
+    return tuple(name for name in accountants if name != "pld")
+  return accountants
+
+
 def check_pld(
   mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
@@ -223,8 +226,8 @@ def check_pld(
   if PLD_EPSILON_LIMIT < rdp < math.inf:
     raise errors.FieldError(
       "accountant",
-      f"be rdp where its epsilon exceeds {PLD_EPSILON_LIMIT:g} (here"
-      f" {rdp:.4g}): pld would take minutes for a figure that protects nobody",
+      f"be rdp where its epsilon exceeds {PLD_EPSILON_LIMIT:g} (here {rdp:.4g})"
+      ": pld would take minutes for a figure that protects nobody",
       "pld",
     )
 

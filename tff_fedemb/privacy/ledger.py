@@ -6,12 +6,14 @@ it had never stopped.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import json
 from typing import Any
 
 import dp_accounting
 
 from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import participation as participation_lib
@@ -20,114 +22,111 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.strategies import registry as strategies
-from tff_fedemb.strategies import strategy as strategy_lib
 
 _FORMAT = "tff_fedemb.privacy.ledger"
 _VERSION = 1
 
 # Events that a stored ledger may hold, with their parameters.
-_EVENT_CLASSES: dict[str, tuple[type[dp_accounting.DpEvent], tuple[str, ...]]]
-_EVENT_CLASSES = {
-  "CorrelatedGaussianDpEvent": (
-    strategy_lib.CorrelatedGaussianDpEvent,
-    ("noise_multiplier", "strategy"),
-  ),
-  "GaussianDpEvent": (dp_accounting.GaussianDpEvent, ("noise_multiplier",)),
-  "NonPrivateDpEvent": (dp_accounting.NonPrivateDpEvent, ()),
+_PARAMETERS = {
+  "CorrelatedGaussianDpEvent": {"noise_multiplier", "strategy"},
+  "GaussianDpEvent": {"noise_multiplier"},
+  "NonPrivateDpEvent": set(),
 }
 
-_Run = tuple[dp_accounting.DpEvent, int]
+
+_History = Sequence[tuple[dp_accounting.DpEvent, int]]
 
 
+@dataclasses.dataclass(frozen=True)
 class Ledger:
-  """Records the rounds of a run and says what they cost.
+  """The rounds of a run, and what they cost.
 
   Privacy:
     Unit: user.
     Neighbouring relation: the participation's.
     Sensitivity: the participation's, in clip norms.
     DpEvent: `composition.composed_events` of the rounds.
+
+  Attributes:
+    participation: Who takes part in every round.
+    delta: At which epsilon is stated, in (0, 1).
+    accountants: Names of the accountants, cheapest first; all that the
+      participation supports if None.
+    history: Pairs of a mechanism's event, at a sensitivity of one clip norm
+      and as in `composition.composed_events`, and how many rounds in a row it
+      ran.
+
+  Raises:
+    ValueError: If delta is out of range, an accountant or an event not
+      supported, or correlated noise not the same in all rounds.
   """
 
-  def __init__(
-    self,
-    participation: participation_lib.Participation,
-    *,
-    delta: float,
-    accountants: Sequence[str] | None = None,
-  ):
-    """Creates an empty ledger.
+  participation: participation_lib.Participation
+  _: dataclasses.KW_ONLY
+  delta: float
+  accountants: tuple[str, ...] | None = None
+  history: tuple[tuple[dp_accounting.DpEvent, int], ...] = ()
 
-    Args:
-      participation: Who takes part in every round.
-      delta: At which epsilon is stated, in (0, 1).
-      accountants: Names of the accountants; all that the participation
-        supports if None.
-
-    Raises:
-      ValueError: If delta is out of range or an accountant not supported.
-    """
-    checks.check_delta(delta)
-    self._participation = participation
-    self._delta = float(delta)
-    self._accountants = participation.select_accountants(accountants)
-    self._history: list[_Run] = []
-
-  @property
-  def participation(self) -> participation_lib.Participation:
-    """Who takes part in every round."""
-    return self._participation
-
-  @property
-  def delta(self) -> float:
-    """At which epsilon is stated."""
-    return self._delta
-
-  @property
-  def accountants(self) -> tuple[str, ...]:
-    """Names of the accountants, cheapest first."""
-    return self._accountants
+  def __post_init__(self):
+    object.__setattr__(self, "delta", checks.check_delta(self.delta))
+    object.__setattr__(
+      self,
+      "accountants",
+      self.participation.select_accountants(self.accountants),
+    )
+    first = None
+    for event, count in self.history:
+      checks.check_integer("count", count, minimum=1)
+      # Refused now rather than hours later, when an epsilon is wanted.
+      noise = composition.check_mechanism_event(event, self.participation)
+      first = first or noise
+      if noise != first and (noise.strategy or first.strategy):
+        raise ValueError(
+          "mechanism_event must be the same in all rounds where noise is "
+          f"correlated over rounds, found {event} after {self.history[0][0]}."
+        )
 
   @property
   def rounds(self) -> int:
     """Number of rounds recorded."""
-    return sum(count for _, count in self._history)
+    return sum(count for _, count in self.history)
 
   @property
-  def history(self) -> tuple[tuple[dp_accounting.DpEvent, int], ...]:
-    """Pairs of a mechanism's event and how many rounds in a row it ran."""
-    return tuple(self._history)
+  def noise(self) -> composition.Noise:
+    """What every round added.
 
-  def record_round(self, mechanism_event: dp_accounting.DpEvent) -> None:
-    """Adds one round.
+    Raises:
+      errors.DataError: If there was no round, or not the same in all rounds.
+    """
+    noises = {composition.noise_of(event) for event, _ in self.history}
+    if len(noises) != 1:
+      raise errors.DataError(
+        "runs must have had the same noise in all rounds, found "
+        f"{len(noises)} kinds: {sorted(map(str, noises))}."
+      )
+    return noises.pop()
+
+  def with_rounds(
+    self, mechanism_event: dp_accounting.DpEvent, count: int = 1
+  ) -> "Ledger":
+    """Returns the ledger with rounds added at its end.
 
     Privacy:
-      As the class; the event is stated at a sensitivity of one clip norm.
+      As the class.
 
     Args:
-      mechanism_event: As in `composition.composed_events`.
+      mechanism_event: What each of them released.
+      count: Their number, at least 1.
 
     Raises:
       ValueError: If the event is not supported, or not after those before it.
     """
-    # Refused now rather than hours later, when an epsilon is wanted.
-    composition.check_mechanism_event(mechanism_event, self._participation)
-    correlated = strategy_lib.CorrelatedGaussianDpEvent
-    if (
-      self._history
-      and mechanism_event != self._history[-1][0]
-      and isinstance(mechanism_event, correlated)
-      | isinstance(self._history[-1][0], correlated)
-    ):
-      raise ValueError(
-        "mechanism_event must be the same in all rounds where noise is "
-        f"correlated over rounds, found {mechanism_event} after "
-        f"{self._history[-1][0]}."
-      )
-    if self._history and self._history[-1][0] == mechanism_event:
-      self._history[-1] = (mechanism_event, self._history[-1][1] + 1)
-    else:
-      self._history.append((mechanism_event, 1))
+    before = self.history
+    if before and before[-1][0] == mechanism_event:
+      before, count = before[:-1], before[-1][1] + count
+    return dataclasses.replace(
+      self, history=(*before, (mechanism_event, count))
+    )
 
   def epsilon(self, accountant: str | None = None) -> float:
     """Returns the epsilon of the rounds so far.
@@ -141,7 +140,7 @@ class Ledger:
     Raises:
       ValueError: If the accountant is not one of the ledger's.
     """
-    return self._epsilon(self._check_accountant(accountant), self._history)
+    return self._epsilon(self._check_accountant(accountant), self.history)
 
   def epsilon_curve(
     self, rounds: Sequence[int], *, accountant: str | None = None
@@ -158,15 +157,11 @@ class Ledger:
     """
     accountant = self._check_accountant(accountant)
     rounds = [
-      checks.check_integer("rounds", number, minimum=0) for number in rounds
+      checks.check_integer("rounds", number, minimum=0, maximum=self.rounds)
+      for number in rounds
     ]
-    for number in rounds:
-      if number > self.rounds:
-        raise ValueError(
-          f"rounds must be at most {self.rounds}, found {number}."
-        )
     epsilons = {
-      number: self._epsilon(accountant, _prefix(self._history, number))
+      number: self._epsilon(accountant, _prefix(self.history, number))
       for number in sorted(set(rounds))
     }
     return [epsilons[number] for number in rounds]
@@ -188,12 +183,12 @@ class Ledger:
       observed = participation_check.observe(
         trace, rounds=min(self.rounds, trace.num_rounds)
       )
-      self._participation.check_trace(observed, rounds=self.rounds)
+      self.participation.check_trace(observed, rounds=self.rounds)
     return report_lib.create_report(
-      composition.merge_rounds(self._history),
-      self._participation,
-      self._delta,
-      accountants=self._accountants,
+      composition.merge_rounds(self.history),
+      self.participation,
+      self.delta,
+      accountants=self.accountants,
       observed=observed,
     )
 
@@ -203,11 +198,11 @@ class Ledger:
       {
         "format": _FORMAT,
         "version": _VERSION,
-        "participation": participations.to_json(self._participation),
-        "delta": self._delta,
-        "accountants": self._accountants,
+        "participation": participations.to_json(self.participation),
+        "delta": self.delta,
+        "accountants": self.accountants,
         "history": [
-          [_event_to_json(event), count] for event, count in self._history
+          [_event_to_json(event), count] for event, count in self.history
         ],
       },
       allow_nan=False,
@@ -226,59 +221,35 @@ class Ledger:
     if isinstance(values, dict):
       found = (values.get("format"), values.get("version"))
     if found != (_FORMAT, _VERSION):
-      raise ValueError(
-        f"ledger must be of format and version {(_FORMAT, _VERSION)}, "
-        f"found {found}."
+      raise errors.DataError(
+        f"a ledger must be of format and version {(_FORMAT, _VERSION)}, found"
+        f" {found}."
       )
-    ledger = cls(
+    return cls(
       participations.from_json(values["participation"]),
       delta=values["delta"],
-      accountants=values["accountants"],
-    )
-    for event_values, count in values["history"]:
-      checks.check_integer("count", count, minimum=1)
-      ledger.record_round(_event_from_json(event_values))
-      event, recorded = ledger._history[-1]
-      ledger._history[-1] = (event, recorded + count - 1)
-    return ledger
-
-  def __eq__(self, other: object) -> bool:
-    if not isinstance(other, Ledger):
-      return NotImplemented
-    return self._identity() == other._identity()
-
-  __hash__ = None  # A ledger changes with every round.
-
-  def __repr__(self) -> str:
-    return f"Ledger.from_json({self.to_json()!r})"
-
-  def _identity(self) -> tuple[Any, ...]:
-    return (
-      self._participation,
-      self._delta,
-      self._accountants,
-      self._history,
+      accountants=tuple(values["accountants"]),
+      history=tuple(
+        (_event_from_json(event), count) for event, count in values["history"]
+      ),
     )
 
   def _check_accountant(self, name: str | None) -> str:
     if name is None:
-      return self._accountants[0]
-    if name not in self._accountants:
-      raise ValueError(
-        f"accountant must be one of {self._accountants}, found {name!r}."
-      )
+      return self.accountants[0]
+    checks.check_choice("accountant", name, self.accountants)
     return name
 
-  def _epsilon(self, accountant: str, history: Sequence[_Run]) -> float:
+  def _epsilon(self, accountant: str, history: _History) -> float:
     return epsilon_lib.epsilon_by_accountant(
       composition.merge_rounds(history),
-      self._participation,
-      self._delta,
+      self.participation,
+      self.delta,
       accountants=(accountant,),
     )[accountant]
 
 
-def _prefix(history: Sequence[_Run], rounds: int) -> list[_Run]:
+def _prefix(history: _History, rounds: int) -> _History:
   prefix = []
   for event, count in history:
     if rounds <= 0:
@@ -289,27 +260,30 @@ def _prefix(history: Sequence[_Run], rounds: int) -> list[_Run]:
 
 
 def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
-  name = type(event).__name__
-  _, parameters = _EVENT_CLASSES[name]
-  values = {parameter: getattr(event, parameter) for parameter in parameters}
-  if "strategy" in values:
-    values["strategy"] = strategies.to_json(values["strategy"])
-  return {"class": name} | values
+  noise = composition.noise_of(event)
+  values = {"class": type(event).__name__}
+  if noise.mechanism is not None:
+    values["noise_multiplier"] = noise.multiplier
+  if noise.strategy is not None:
+    values["strategy"] = strategies.to_json(noise.strategy)
+  return values
 
 
 def _event_from_json(values: dict[str, Any]) -> dp_accounting.DpEvent:
   name = values.get("class")
-  if name not in _EVENT_CLASSES:
-    raise ValueError(
-      f"event class must be one of {sorted(_EVENT_CLASSES)}, found {name!r}."
+  if name not in _PARAMETERS:
+    raise errors.DataError(
+      f"event class must be one of {sorted(_PARAMETERS)}, found {name!r}."
     )
-  event_class, parameters = _EVENT_CLASSES[name]
-  if set(values) != {"class", *parameters}:
-    raise ValueError(
-      f"{name} must have the parameters {parameters}, found "
-      f"{sorted(set(values) - {'class'})}."
+  if values.keys() - {"class"} != _PARAMETERS[name]:
+    raise errors.DataError(
+      f"{name} must have the parameters {sorted(_PARAMETERS[name])}, found "
+      f"{sorted(values.keys() - {'class'})}."
     )
-  values = {parameter: values[parameter] for parameter in parameters}
-  if "strategy" in values:
-    values["strategy"] = strategies.from_json(values["strategy"])
-  return event_class(**values)
+  if name == "NonPrivateDpEvent":
+    return dp_accounting.NonPrivateDpEvent()
+  strategy = values.get("strategy")
+  return composition.mechanism_event(
+    values["noise_multiplier"],
+    None if strategy is None else strategies.from_json(strategy),
+  )

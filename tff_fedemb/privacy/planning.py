@@ -15,7 +15,6 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
-from tff_fedemb.privacy import cache
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation
@@ -71,30 +70,19 @@ class Plan:
   num_bands: int | None = None
 
   def __post_init__(self):
-    if self.mechanism not in MECHANISMS:
-      raise errors.FieldError(
-        "mechanism",
-        f"be one of {', '.join(sorted(MECHANISMS))}",
-        repr(self.mechanism),
-      )
+    checks.check_choice("mechanism", self.mechanism, MECHANISMS)
     own = MECHANISMS[self.mechanism].option
     for name in ("restart_every", "num_buffers", "num_bands"):
       value = getattr(self, name)
       if value is not None and name != own:
         raise errors.FieldError(
           name,
-          f"not be given with mechanism {self.mechanism}, which has no use"
-          " for it",
+          f"not be given with mechanism {self.mechanism}, which has no use for"
+          " it",
           repr(value),
         )
-    if own is not None and self.participation.is_sampled:
-      raise errors.FieldError(
-        "participation",
-        f"be min_separation with mechanism {self.mechanism}, whose noise is"
-        " correlated over rounds: amplification by sampling assumes fresh"
-        " noise in every round",
-        self.participation.name,
-      )
+    if own is not None:
+      composition.check_correlated(self.mechanism, self.participation)
     checks.check_rounds(self.rounds, minimum=1)
     checks.check_noise_multiplier(self.noise_multiplier)
     checks.check_delta(self.delta)
@@ -159,43 +147,6 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   )
 
 
-def mechanism_of(
-  event: dp_accounting.DpEvent,
-) -> tuple[str | None, strategy_lib.Strategy | None]:
-  """Returns the mechanism of a round's event, and its strategy if it has one.
-
-  Args:
-    event: What one round released.
-
-  Returns:
-    The name, None for what is no noise at all; the strategy, None for
-    independent noise.
-  """
-  if isinstance(event, strategy_lib.CorrelatedGaussianDpEvent):
-    return event.strategy.name, event.strategy
-  if isinstance(event, dp_accounting.GaussianDpEvent):
-    return "gaussian", None
-  return None, None
-
-
-def only_event(history: composition.RoundCounts) -> dp_accounting.DpEvent:
-  """Returns what every round released.
-
-  Args:
-    history: Of a ledger.
-
-  Raises:
-    errors.DataError: If there was no round, or not the same in all rounds.
-  """
-  kinds = [event for event, _ in composition.merge_rounds(history)]
-  if len(kinds) != 1:
-    raise errors.DataError(
-      "runs must have had the same noise in all rounds, found "
-      f"{len(kinds)} kinds: {[str(event) for event in kinds]}."
-    )
-  return kinds[0]
-
-
 def extrapolate(
   plan: Plan, *, num_users: int, cohort_factor: float
 ) -> extrapolation.Extrapolation:
@@ -237,25 +188,26 @@ class _Mechanism:
   option: str | None = None
 
 
+@functools.cache  # Searches ask for the same one again and again.
+def _optimize(
+  optimize: Callable[..., strategy_lib.Strategy], **options: int | None
+) -> strategy_lib.Strategy:
+  return optimize(**options)
+
+
 def _optimized(
   optimize: Callable[..., strategy_lib.Strategy], option: str
 ) -> Callable[[Plan], strategy_lib.Strategy]:
-  """Returns what optimises a strategy for a plan, once for all programs."""
+  """Returns what optimises a strategy for a plan."""
 
   def create(plan: Plan) -> strategy_lib.Strategy:
-    arguments = {
-      "rounds": plan.rounds,
-      "min_separation": plan.participation.min_separation,
-      "max_participations": plan.participation.max_participations,
-    }
-    if getattr(plan, option) is not None:
-      arguments[option] = getattr(plan, option)
-    return strategies.from_json(
-      cache.remember(
-        optimize.__name__,
-        arguments,
-        lambda: strategies.to_json(optimize(**arguments)),
-      )
+    value = getattr(plan, option)
+    return _optimize(
+      optimize,
+      rounds=plan.rounds,
+      min_separation=plan.participation.min_separation,
+      max_participations=plan.participation.max_participations,
+      **({} if value is None else {option: value}),
     )
 
   return create

@@ -268,11 +268,11 @@ def _mechanism_in_words(
     mechanism_counts, participation
   )
   if of_strategy is not None:
-    event = mechanism_counts[0][0]
+    strategy = composition.noise_of(mechanism_counts[0][0]).strategy
     return (
       "The noise of all rounds is S^-1 Z, where the rows of Z are "
       "independent, of standard deviation z x C, and S is the "
-      f"{event.strategy.name} strategy matrix. {change}, and is in at most "
+      f"{strategy.name} strategy matrix. {change}, and is in at most "
       f"{most:,} rounds, by which S times the sums changes by at most "
       f"{of_strategy:.6g} times as much: the accountant is given "
       f"z / ({sensitivity:g} x {of_strategy:.6g}), once for the whole run: "
@@ -338,7 +338,10 @@ def _smallest_noise_multiplier(
   mechanism_counts: composition.RoundCounts,
 ) -> float | None:
   return min(
-    (composition.noise_multiplier_of(event) for event, _ in mechanism_counts),
+    (
+      float(composition.noise_of(event).multiplier)
+      for event, _ in mechanism_counts
+    ),
     default=None,
   )
 

@@ -124,7 +124,7 @@ class TrainingLoop:
     self._participation = participation
     self._seed = seed
     self._round_event = round_event
-    self._empty_ledger = ledger.to_json()
+    self._empty_ledger = ledger
     self._trace = trace
     self._evaluate_fn = evaluate_fn
     self._checkpoints = checkpoints
@@ -162,7 +162,7 @@ class TrainingLoop:
     )
     state = TrainingState(
       self._runtime.load_state(initial),
-      ledger_lib.Ledger.from_json(self._empty_ledger),
+      self._empty_ledger,
     )
     found = self._checkpoints.load_latest(self._program_state(state))
     if found is None:
@@ -258,8 +258,7 @@ class TrainingLoop:
     process_state, measured = self._runtime.next(
       state.process_state, client_ids
     )
-    ledger = ledger_lib.Ledger.from_json(state.ledger.to_json())
-    ledger.record_round(self._round_event)
+    ledger = state.ledger.with_rounds(self._round_event)
     self._publish_ledger(ledger)
     report = metrics_lib.flatten(measured)
     report["participants/num_users"] = sum(map(len, clients))

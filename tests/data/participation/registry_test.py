@@ -51,7 +51,7 @@ def _report(claim, rounds, path):
   with participation_trace.TraceWriter(path, claim.num_users) as trace:
     for number, clients in enumerate(rounds):
       trace.record(number, clients)
-      ledger.record_round(dp_accounting.GaussianDpEvent(2.0))
+      ledger = ledger.with_rounds(dp_accounting.GaussianDpEvent(2.0))
   ledger = ledger_lib.Ledger.from_json(ledger.to_json())
   with participation_trace.TraceReader(path) as trace:
     return ledger.report(trace)
