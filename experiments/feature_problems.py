@@ -113,6 +113,7 @@ def _count_classes(
 
 
 def _read(name: str, path: str) -> feature_files.FeatureSet:
+  feature_files.check_suffix(path, name=name)
   try:
     return feature_files.read_features(path)
   except feature_files.FeatureFileError as error:

@@ -13,8 +13,8 @@ from sklearn import datasets
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from experiments import command_line
 from experiments import image_sources
+from tff_fedemb import errors
 from tff_fedemb.data import image_folder
 
 TFDS_NAMES = ("cifar10", "cifar100", "imagenet2012")
@@ -80,16 +80,17 @@ def _find_builder_dir(name: str, data_dir: str | None) -> pathlib.Path:
   root = pathlib.Path(data_dir or os.fspath(tfds.core.constants.DATA_DIR))
   found = [path.parent for path in (root / name).glob("*/dataset_info.json")]
   if not found:
-    raise command_line.UsageError(
-      f"--tfds must be a data set that is on disk, and nothing is downloaded:"
-      f" found no {root / name}/VERSION/dataset_info.json (--data_dir is"
-      " where tensorflow_datasets has prepared it)."
+    raise errors.FieldError(
+      "tfds",
+      "be a data set that is on disk, in --data_dir, where tensorflow_datasets"
+      " has prepared it, and nothing is downloaded",
+      f"no {root / name}/VERSION/dataset_info.json",
     )
   try:
     return max(found, key=lambda path: tfds.core.Version(path.name))
   except ValueError as error:
-    raise command_line.UsageError(
-      f"--data_dir must hold versions of {name}, found: {error}."
+    raise errors.FieldError(
+      "data_dir", f"hold versions of {name}", error
     ) from error
 
 
@@ -116,8 +117,8 @@ def open_tfds(
     The images.
 
   Raises:
-    UsageError: If it is not there, is damaged, has images without a label, or
-      has images of several sizes and none is given.
+    errors.FieldError: If it is not there, is damaged, has images without a
+      label, or has images of several sizes and none is given.
   """
   directory = _find_builder_dir(name, data_dir)
   try:
@@ -134,21 +135,25 @@ def open_tfds(
     shape = image_shape or builder.info.features[_IMAGE].shape
   # TensorFlow Datasets raises whatever comes of the part that is damaged.
   except Exception as error:
-    raise command_line.UsageError(
-      f"--tfds={name} and --tfds_split={split} must be images with labels"
-      f" that can be read, found in {directory}: {_first_line(error)}."
+    raise errors.FieldError(
+      "tfds",
+      f"be images with labels that can be read, in {directory} by"
+      f" --tfds_split={split}",
+      _first_line(error),
     ) from error
   # The test images of imagenet2012 have label -1.
   is_label = (labels >= 0) & (labels < num_classes)
   if not is_label.all():
-    raise command_line.UsageError(
-      f"--tfds_split must be of images with labels of 0 to {num_classes - 1},"
-      f" found {labels[~is_label][0]} in {split} of {name}."
+    raise errors.FieldError(
+      "tfds_split",
+      f"be of images with labels of 0 to {num_classes - 1}",
+      f"{labels[~is_label][0]} in {split} of {name}",
     )
   if None in shape:
-    raise command_line.UsageError(
-      f"--image_size must be given for --tfds={name}, whose images have"
-      " several."
+    raise errors.FieldError(
+      "image_size",
+      f"be given for --tfds={name}, whose images have several",
+      "nothing",
     )
   skipped: list[str] = []
 
@@ -204,6 +209,6 @@ def _read_contents(builder, split: str, rows: np.ndarray, num_images: int):
       if wanted:
         yield example[_IMAGE]
   except tf.errors.OpError as error:
-    raise command_line.UsageError(
-      f"--tfds_split={split} must be readable, found: {_first_line(error)}."
+    raise errors.FieldError(
+      "tfds_split", "be readable", f"in {split}: {_first_line(error)}"
     ) from error

@@ -8,7 +8,6 @@ import functools
 
 import numpy as np
 
-from experiments import command_line
 from experiments import image_sources
 from experiments import output_files
 from experiments import saved_models
@@ -17,6 +16,7 @@ from experiments.extraction import embeddings as embeddings_lib
 from experiments.extraction import selection
 from experiments.extraction import settings
 from tasks import task as task_lib
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
 
@@ -32,7 +32,8 @@ def execute(config: settings.ExtractionConfig) -> None:
     config: What to do.
 
   Raises:
-    UsageError: If it cannot be done; nothing is written then.
+    errors.FieldError: If it cannot be done; nothing is written then.
+    errors.DataError: If data cannot be used; neither then.
   """
   output_files.check(
     {"output": config.output, "test_output": config.test_output},
@@ -143,16 +144,16 @@ def _choose_rows(
     _generator(config, _IMAGES),
   )
   if not len(rows):
-    raise command_line.UsageError(
-      f"--output must be of one image or more, found {source.description}"
-      " empty."
+    raise errors.FieldError(
+      "output", "be of one image or more", f"{source.description} empty"
     )
   num_classes = len(np.unique(source.labels[rows]))
   if 0 < config.num_classes != num_classes:
-    raise command_line.UsageError(
-      "--num_classes must be as many as have images that are taken"
-      f" (--max_images={config.max_images}), found images of {num_classes} of"
-      f" the {config.num_classes} drawn."
+    raise errors.FieldError(
+      "num_classes",
+      "be as many as have images that are taken"
+      f" (--max_images={config.max_images})",
+      f"images of {num_classes} of the {config.num_classes} drawn",
     )
   if config.test_output:
     selection.check_testable(source, rows)
@@ -181,15 +182,17 @@ def _embed(
   try:
     embeddings, kept = image_sources.embed_rows(embed, source, rows, flag=flag)
   except MemoryError as error:
-    raise command_line.UsageError(
-      f"--{flag} must give embeddings that fit into memory, found those of"
-      f" {len(rows):,} images too large (--max_images, --image_size and"
-      " --random_features make them smaller)."
+    raise errors.FieldError(
+      flag,
+      "give embeddings that fit into memory (--max_images, --image_size and"
+      " --random_features make them smaller)",
+      f"those of {len(rows):,} images too large",
     ) from error
   if not len(kept):
-    raise command_line.UsageError(
-      "--on_bad_example=skip must leave one image or more, found none of"
-      f" {len(rows):,} that can be read."
+    raise errors.FieldError(
+      "on_bad_example",
+      "leave one image or more",
+      f"none of {len(rows):,} that can be read",
     )
   return embeddings, kept
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from experiments import command_line
 from experiments import image_sources
+from tff_fedemb import errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ def choose_classes(
     The classes.
 
   Raises:
-    UsageError: If there are not as many.
+    errors.FieldError: If there are not as many.
   """
   labels = source.class_labels
   if not num_classes:
@@ -69,9 +69,10 @@ def choose_classes(
   large = labels[sizes >= min_images]
   if num_classes > len(large):
     which = f"the classes with {min_images} images or more"
-    raise command_line.UsageError(
-      f"--num_classes must be at most {len(large)},"
-      f" {which if min_images else 'all classes'}, found {num_classes}."
+    raise errors.FieldError(
+      "num_classes",
+      f"be at most {len(large)}, {which if min_images else 'all classes'}",
+      num_classes,
     )
   drawn = np.sort(generator.choice(large, size=num_classes, replace=False))
   if len(large) == len(labels):
@@ -93,13 +94,14 @@ def check_testable(source: image_sources.ImageSource, rows: np.ndarray) -> None:
     rows: Which ones, int64 `[m]`.
 
   Raises:
-    UsageError: If a class has one image only.
+    errors.FieldError: If a class has one image only.
   """
   labels, sizes = np.unique(source.labels[rows], return_counts=True)
   for label in labels[sizes < 2][:1]:
-    raise command_line.UsageError(
-      "--test_output must be of classes of two images or more, found one"
-      f" image of class {source.name_class(label)} that is taken."
+    raise errors.FieldError(
+      "test_output",
+      "be of classes of two images or more",
+      f"one image of class {source.name_class(label)} that is taken",
     )
 
 

@@ -1,22 +1,17 @@
 """What an extraction of features may be asked for."""
 
 import dataclasses
-import pathlib
 
 from experiments.extraction import data_sets
 from experiments.extraction import embeddings
+from tasks import registry as tasks
 from tasks import task as task_lib
+from tff_fedemb import config
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
 
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
-# Where they apply and nothing is given.
-DEFAULTS = {
-  "split": "test",
-  "tfds_split": "train",
-  "random_features": 512,
-  "test_share": 0.25,
-}
 
 _SOURCES = ("task", "image_folder", "tfds", "digits")
 # Pixels differ by 1 / 255 at least, so that a kernel of this is of equal images
@@ -26,153 +21,113 @@ _LARGEST_GAMMA = 1e6
 # of usual sizes, fit into memory.
 _LARGEST_IMAGE_SIZE = 4096
 _MOST_RANDOM_FEATURES = 2**16
+# Where they apply and nothing is given.
+_DEFAULTS = {
+  "split": "test",
+  "tfds_split": "train",
+  "random_features": 512,
+  "test_share": 0.25,
+}
 
 
-@dataclasses.dataclass(frozen=True)
-class ExtractionConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtractionConfig(config.Config):
   """What to extract features from, how, and where to write them.
 
   What is `None` has its default once this exists, where it applies; it must not
   be given where it does not.
 
   Attributes:
-    output: File to write, .npz or .tfrecord.
-    task: Name of a task, or `None`.
-    image_folder: Folder with one sub-folder a class, or `None`.
-    tfds: Data set that TensorFlow Datasets has prepared, or `None`.
-    digits: Whether to take scikit-learn's digits.
-    data_dir: Where the data of the task or of TensorFlow Datasets are, or
-      `None` for the default.
-    cache_dir: Where the task may keep converted copies of data.
-    task_variant: Which of the task's data sets, or `None` for its first.
-    split: The task's split, one of `SPLITS`.
-    tfds_split: The split of TensorFlow Datasets.
-    saved_model: Directory of the SavedModel that embeds, or `None`.
-    embedding: One of `embeddings.EMBEDDINGS` instead, or `None`.
-    random_features: Numbers of a random feature vector, even.
-    gamma: Of the random features' kernel; `None` for 16 over the number of
-      pixels.
-    image_size: Side of the images in pixels where no model tells, 0 for their
-      own.
-    num_classes: Classes drawn at random, 0 for all.
-    max_images: Images drawn at random from those, 0 for all.
-    test_output: File for a part of the images, or `None`.
-    test_share: Of a class's images that goes there.
-    seed: Of all that is drawn.
-    on_bad_example: What to do about a damaged image, one of
-      `bad_examples.POLICIES`.
-    overwrite: Whether files may be replaced.
+    task: Benchmark whose images to embed.
+    image_folder: Folder instead, one sub-folder of PNG, JPEG, BMP or PGM images
+      a class.
+    tfds: Data set of TensorFlow Datasets instead, prepared on disk.
+    digits: Whether to take scikit-learn's digits instead.
+    data_dir: Directory of the data of --task or --tfds.
+    cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
+    task_variant: Which of the task's data sets [its first].
+    split: Split of the task [test].
+    tfds_split: Split of --tfds, such as test or train[:10%] [train].
+    saved_model: Directory of the SavedModel that embeds, such as saved_model/
+      of a run.
+    embedding: Map instead of a model.
+    random_features: How many random features, an even number [512].
+    gamma: Of the random features' kernel exp(-gamma |x - y|^2) of pixels in
+      [0, 1] [16 over their number].
+    image_size: Side of the images in pixels where no model says it; 0: as they
+      are.
+    num_classes: Classes drawn at random from all, with --test_output from those
+      of two images or more; 0: all.
+    max_images: Images drawn at random from those; 0: all.
+    output: File to write, .npz or .tfrecord, in a directory that exists.
+    test_output: File for images kept for testing [none].
+    test_share: Share of each class's images in --test_output [0.25].
+    seed: Of the classes, images and random features that are drawn.
+    on_bad_example: What to do about a damaged image.
+    overwrite: Whether to replace files that exist.
   """
 
-  output: str | None
-  task: str | None = None
+  task: str | None = config.field(None, choices=tasks.TASKS)
   image_folder: str | None = None
-  tfds: str | None = None
+  tfds: str | None = config.field(None, choices=data_sets.TFDS_NAMES)
   digits: bool = False
   data_dir: str | None = None
   cache_dir: str | None = None
   task_variant: str | None = None
-  split: str | None = None
+  split: str | None = config.field(None, choices=SPLITS)
   tfds_split: str | None = None
   saved_model: str | None = None
-  embedding: str | None = None
-  random_features: int | None = None
-  gamma: float | None = None
-  image_size: int = 0
-  num_classes: int = 0
-  max_images: int = 0
+  embedding: str | None = config.field(None, choices=embeddings.EMBEDDINGS)
+  random_features: int | None = config.field(
+    None, minimum=2, maximum=_MOST_RANDOM_FEATURES
+  )
+  gamma: float | None = config.field(None, above=0, maximum=_LARGEST_GAMMA)
+  image_size: int = config.field(0, minimum=0, maximum=_LARGEST_IMAGE_SIZE)
+  num_classes: int = config.field(0, minimum=0)
+  max_images: int = config.field(0, minimum=0)
+  output: str
   test_output: str | None = None
-  test_share: float | None = None
-  seed: int = 0
-  on_bad_example: str = "fail"
+  test_share: float | None = config.field(None, above=0, below=1)
+  seed: int = config.field(0, minimum=0)
+  on_bad_example: str = config.field("fail", choices=bad_examples.POLICIES)
   overwrite: bool = False
 
   def __post_init__(self):
-    self._check_files()
-    self._check_source()
-    self._check_embedding()
-    self._check_numbers()
-    for name, choices in (
-      ("split", (None, *SPLITS)),
-      ("tfds", (None, *data_sets.TFDS_NAMES)),
-      ("embedding", (None, *embeddings.EMBEDDINGS)),
-      ("on_bad_example", bad_examples.POLICIES),
-    ):
-      if getattr(self, name) not in choices:
-        raise ValueError(
-          f"{name} must be one of {[c for c in choices if c]}, found"
-          f" {getattr(self, name)!r}."
-        )
-    self._settle_optional()
-
-  def _check_embedding(self):
-    if bool(self.saved_model) == bool(self.embedding):
-      raise ValueError(
-        "saved_model or --embedding must be given, one of the two, found"
-        f" {'both' if self.embedding else 'neither'}."
-      )
-    if self.random_features is not None and (
-      not 2 <= self.random_features <= _MOST_RANDOM_FEATURES
-      or self.random_features % 2
-    ):
-      raise ValueError(
-        "random_features must be even, positive and at most"
-        f" {_MOST_RANDOM_FEATURES}, found {self.random_features}."
-      )
-    if self.gamma is not None and not 0 < self.gamma <= _LARGEST_GAMMA:
-      raise ValueError(
-        f"gamma must be positive and at most {_LARGEST_GAMMA:g}, found"
-        f" {self.gamma}."
-      )
-
-  def _check_numbers(self):
-    for name in ("image_size", "max_images", "seed"):
-      if getattr(self, name) < 0:
-        raise ValueError(
-          f"{name} must be at least 0, found {getattr(self, name)}."
-        )
-    if self.num_classes < 0 or self.num_classes == 1:
-      raise ValueError(
-        f"num_classes must be at least 2, or 0, found {self.num_classes}."
-      )
-    if self.image_size > _LARGEST_IMAGE_SIZE:
-      raise ValueError(
-        f"image_size must be at most {_LARGEST_IMAGE_SIZE}, found"
-        f" {self.image_size}."
-      )
-    if self.test_share is not None and not 0 < self.test_share < 1:
-      raise ValueError(
-        f"test_share must be between 0 and 1, found {self.test_share}."
-      )
-
-  def _check_files(self):
-    if not self.output:
-      raise ValueError("output must be given.")
+    super().__post_init__()
     for name in ("output", "test_output"):
-      path = getattr(self, name)
-      if path is None:
-        continue
-      if pathlib.Path(path).suffix.lower() not in feature_files.SUFFIXES:
-        raise ValueError(
-          f"{name} must end with {' or '.join(feature_files.SUFFIXES)}, found"
-          f" {path!r}."
-        )
+      if getattr(self, name) is not None:
+        feature_files.check_suffix(getattr(self, name), name=name)
+    if (self.random_features or 0) % 2:
+      found = self.random_features
+      raise errors.FieldError("random_features", "be even", found)
+    if self.num_classes == 1:
+      raise errors.FieldError("num_classes", "be at least 2, or 0", 1)
+    self._check_source()
+    self._settle_optional()
 
   def _check_source(self):
     given = [f"--{name}" for name in _SOURCES if getattr(self, name)]
     if len(given) != 1:
-      raise ValueError(
-        "task, --image_folder, --tfds or --digits must be given, one of them,"
-        f" found {' and '.join(given) or 'none'}."
+      raise errors.FieldError(
+        "task",
+        "be given, or --image_folder, --tfds or --digits, one of them",
+        " and ".join(given) or "none",
+      )
+    if bool(self.saved_model) == bool(self.embedding):
+      raise errors.FieldError(
+        "saved_model",
+        "be given, or --embedding, one of the two",
+        "both" if self.embedding else "neither",
       )
     if self.image_size and (self.saved_model or self.digits):
-      raise ValueError(
-        "image_size must not be given with --saved_model, which has its own,"
-        " or --digits."
+      raise errors.FieldError(
+        "image_size",
+        "not be given with --saved_model, which has its own, or --digits",
+        self.image_size,
       )
     if self.image_folder and not self.saved_model and not self.image_size:
-      raise ValueError(
-        "image_size must be given with --image_folder and --embedding."
+      raise errors.FieldError(
+        "image_size", "be given with --image_folder and --embedding", "nothing"
       )
 
   def _settle_optional(self):
@@ -189,7 +144,10 @@ class ExtractionConfig:
       (("test_share",), self.test_output, "--test_output"),
     ):
       for name in names:
-        if not applies and getattr(self, name) is not None:
-          raise ValueError(f"{name} must be given with {others} only.")
-        if applies and getattr(self, name) is None:
-          object.__setattr__(self, name, DEFAULTS.get(name))
+        value = getattr(self, name)
+        if not applies and value is not None:
+          raise errors.FieldError(
+            name, f"be given with {others} only", repr(value)
+          )
+        if applies and value is None:
+          object.__setattr__(self, name, _DEFAULTS.get(name))

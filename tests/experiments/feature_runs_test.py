@@ -181,7 +181,7 @@ def test_warns_of_a_delta_that_is_too_large(files, capsys, delta, is_large):
   "changes,message",
   [
     ({"train": "none.npz"}, "--train must be a file of features: none.npz"),
-    ({"test": "test.txt"}, "--test must be a file of features"),
+    ({"test": "test.txt"}, "test must end with .npz or .tfrecord, found "),
     ({"num_classes": 2}, "num_classes must be above all labels, found 2"),
     ({"output_json": "no/such/dir.json"}, "output_json must be in a dir"),
     ({"split": ("hessian=1",)}, "split must name releases of the method"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tff_fedemb import errors
 from tff_fedemb.features import feature_files
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -314,7 +315,7 @@ class TestPaths:
       lambda path: feature_files.write_features(path, _create()),
     ):
       with pytest.raises(
-        feature_files.FeatureFileError, match=r"end with .npz or .tfrecord"
+        errors.FieldError, match=r"path must end with .npz or .tfrecord"
       ):
         function(tmp_path / name)
     assert not os.listdir(tmp_path)

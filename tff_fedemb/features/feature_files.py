@@ -92,17 +92,20 @@ class FeatureSet:
     )
 
 
-def check_suffix(path: str | os.PathLike[str]) -> str:
+def check_suffix(path: str | os.PathLike[str], *, name: str = "path") -> str:
   """Returns the suffix by which a file's format is known, in lower case.
 
+  Args:
+    path: Of the file.
+    name: What an error calls the path.
+
   Raises:
-    FeatureFileError: If it is none of `SUFFIXES`.
+    errors.FieldError: If it is none of `SUFFIXES`.
   """
   suffix = pathlib.Path(path).suffix.lower()
   if suffix not in SUFFIXES:
-    raise FeatureFileError(
-      f"feature file must end with {' or '.join(SUFFIXES)}, found"
-      f" {os.fspath(path)}."
+    raise errors.FieldError(
+      name, f"end with {' or '.join(SUFFIXES)}", repr(os.fspath(path))
     )
   return suffix
 
@@ -122,6 +125,7 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
     float32 in a TFRecord.
 
   Raises:
+    errors.FieldError: If the name ends with something else.
     FeatureFileError: If there is no such file, or it is damaged or holds
       something else.
   """
@@ -158,7 +162,7 @@ def write_features(
       is not compressed; a TFRecord has float32.
 
   Raises:
-    FeatureFileError: If the name ends with something else.
+    errors.FieldError: If the name ends with something else.
     OSError: If the file cannot be written.
   """
   path = pathlib.Path(path)

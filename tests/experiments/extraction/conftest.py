@@ -1,0 +1,72 @@
+"""What features are extracted from and with."""
+
+import numpy as np
+from PIL import Image
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from tasks.synthetic import emnist
+from tests.experiments.extraction import extractions
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("models")
+  return {
+    name: extractions.export(directory / name, shape)
+    for name, shape in {
+      "digits": (8, 8, 1),
+      "emnist": (28, 28, 1),
+      "small": (4, 3, 3),
+      "square": (6, 6, 3),
+    }.items()
+  }
+
+
+@pytest.fixture(scope="session")
+def emnist_dir(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("emnist")
+  emnist.write_emnist(directory, num_users=3, seed=1)
+  return directory
+
+
+@pytest.fixture
+def folder(tmp_path):
+  """Three classes of 5, 2 and 1 images of one colour each."""
+  for name, values in {"a": range(5), "b": (10, 11), "c": (20,)}.items():
+    (tmp_path / "images" / name).mkdir(parents=True)
+    for value in values:
+      Image.new("RGB", (5, 5), (value, value, value)).save(
+        tmp_path / "images" / name / f"{value}.png"
+      )
+  return tmp_path / "images"
+
+
+@pytest.fixture(scope="session")
+def tfds_dir(tmp_path_factory):
+  """Twelve images of six classes, as TensorFlow Datasets prepares them."""
+  directory = tmp_path_factory.mktemp("tfds")
+  images = np.random.default_rng(0).integers(
+    0, 256, (12, *extractions.IMAGE_SHAPE)
+  )
+  labels = np.arange(12) // 2
+  tfds.dataset_builders.store_as_tfds_dataset(
+    name="cifar10",
+    version="3.0.2",
+    features=tfds.features.FeaturesDict(
+      {
+        "image": tfds.features.Image(
+          shape=extractions.IMAGE_SHAPE, encoding_format="png"
+        ),
+        "label": tfds.features.ClassLabel(num_classes=6),
+      }
+    ),
+    split_datasets={
+      "train": tf.data.Dataset.from_tensor_slices(
+        {"image": images.astype(np.uint8), "label": labels}
+      )
+    },
+    data_dir=directory,
+  )
+  return directory, images.reshape(12, -1), labels

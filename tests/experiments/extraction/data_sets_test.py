@@ -1,0 +1,127 @@
+"""Tests of features of data sets that TensorFlow Datasets has prepared."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from tests.experiments.extraction import extractions
+from tff_fedemb import errors
+
+
+@pytest.mark.parametrize("embedding", ["pixels", "small"])
+def test_prepared_data_set_is_read(models, tfds_dir, tmp_path, embedding):
+  directory, images, labels = tfds_dir
+  options = {"embedding": "pixels"}
+  if embedding in models:
+    options = {"saved_model": models[embedding]}
+  found = extractions.extract(
+    **options, tfds="cifar10", data_dir=directory, output=tmp_path / "o.npz"
+  )
+  features, found_labels = extractions.sort_rows(found.features, found.labels)
+  expected, labels = extractions.sort_rows(images / 255, labels)
+  np.testing.assert_allclose(features, expected, atol=1e-6)
+  np.testing.assert_array_equal(found_labels, labels)
+
+
+def test_some_classes_and_another_size(models, tfds_dir, tmp_path):
+  options = {
+    "tfds": "cifar10",
+    "data_dir": tfds_dir[0],
+    "num_classes": 2,
+    "overwrite": True,
+    "output": tmp_path / "o.npz",
+  }
+  found = extractions.extract(**options, saved_model=models["square"])
+  assert found.features.shape == (4, 6 * 6 * 3)
+  assert sorted(found.labels) == [0, 0, 1, 1]
+  pixels = extractions.extract(**options, embedding="pixels", image_size=6)
+  np.testing.assert_allclose(found.features, pixels.features, atol=1e-6)
+
+
+def test_the_latest_version_is_read(tfds_dir, tmp_path):
+  for version in ("3.0.2", "10.0.0", "9.0.0"):
+    shutil.copytree(
+      tfds_dir[0] / "cifar10" / "3.0.2", tmp_path / "cifar10" / version
+    )
+  for version in ("3.0.2", "9.0.0"):
+    (tmp_path / "cifar10" / version / "features.json").write_text("{")
+  found = extractions.extract(
+    tfds="cifar10",
+    data_dir=tmp_path,
+    embedding="pixels",
+    output=tmp_path / "o.npz",
+  )
+  assert len(found.labels) == 12
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"tfds": "cifar100"}, "nothing is downloaded, found no .*cifar100"),
+    ({"data_dir": "none"}, "tfds must be a data set that is on disk"),
+    ({"tfds_split": "foo"}, "Unknown split 'foo'"),
+    ({"tfds_split": "train[x"}, "Error parsing split"),
+  ],
+)
+def test_what_is_not_there(tfds_dir, tmp_path, options, message):
+  options = {"tfds": "cifar10", "data_dir": tfds_dir[0]} | options
+  with pytest.raises(errors.FieldError, match=message):
+    extractions.extract(
+      embedding="pixels", output=tmp_path / "o.npz", **options
+    )
+  assert not os.listdir(tmp_path)
+
+
+def test_images_without_labels_are_refused(tmp_path):
+  tfds.dataset_builders.store_as_tfds_dataset(
+    name="imagenet2012",
+    version="5.1.0",
+    features=tfds.features.FeaturesDict(
+      {
+        "image": tfds.features.Image(
+          shape=extractions.IMAGE_SHAPE, encoding_format="png"
+        ),
+        "label": tfds.features.ClassLabel(num_classes=6),
+      }
+    ),
+    split_datasets={
+      "test": tf.data.Dataset.from_tensor_slices(
+        {
+          "image": np.zeros([2, *extractions.IMAGE_SHAPE], np.uint8),
+          "label": np.array([0, -1]),
+        }
+      )
+    },
+    data_dir=tmp_path / "data",
+  )
+  with pytest.raises(
+    errors.FieldError,
+    match=r"tfds_split must be of .* labels of 0 to 5, found -1 in test",
+  ):
+    extractions.extract(
+      tfds="imagenet2012",
+      tfds_split="test",
+      data_dir=tmp_path / "data",
+      embedding="pixels",
+      output=tmp_path / "o.npz",
+    )
+  assert os.listdir(tmp_path) == ["data"]
+
+
+def test_damaged_data_are_said(tfds_dir, tmp_path):
+  shutil.copytree(tfds_dir[0] / "cifar10", tmp_path / "cifar10")
+  [path] = (tmp_path / "cifar10" / "3.0.2").glob("*.tfrecord*")
+  path.write_bytes(path.read_bytes()[:-20])
+  with pytest.raises(
+    errors.FieldError, match="must be images with labels that can"
+  ):
+    extractions.extract(
+      tfds="cifar10",
+      data_dir=tmp_path,
+      embedding="pixels",
+      output=tmp_path / "o.npz",
+    )

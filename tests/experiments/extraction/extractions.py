@@ -1,0 +1,46 @@
+"""Extracts features, and makes what they are extracted from and with."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from experiments.extraction import extracting
+from experiments.extraction import settings
+from tff_fedemb.features import feature_files
+
+# Of the images of the data set that TensorFlow Datasets has prepared.
+IMAGE_SHAPE = (4, 3, 3)
+
+
+def export(path, shape, scale=1 / 255):
+  """Saves a model whose embeddings are the pixels times a number."""
+
+  @tf.function(
+    input_signature=[tf.TensorSpec([None, *shape], tf.float32, name="images")]
+  )
+  def serve(images):
+    flat = tf.reshape(images, [-1, int(np.prod(shape))])
+    return {"embeddings": scale * flat}
+
+  module = tf.Module()
+  module.serve = serve
+  tf.saved_model.save(module, os.fspath(path), serve)
+  return path
+
+
+def extract(**options):
+  """Runs an extraction, and returns what is in its file."""
+  paths = {
+    name: os.fspath(value)
+    for name, value in options.items()
+    if isinstance(value, os.PathLike)
+  }
+  extracting.execute(settings.ExtractionConfig(**{**options, **paths}))
+  return feature_files.read_features(options["output"])
+
+
+def sort_rows(features, *others):
+  """Rows in the order of their numbers, and others in the same."""
+  order = np.lexsort(np.round(features, 6).T)
+  return features[order], *(other[order] for other in others)
