@@ -32,8 +32,7 @@ _NUM_LABELS = 62
 _PARSING_BATCH = 512
 _ADVICE = (
   f"Put TFF's {_FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
-  f"{_FILE_NAME}.lzma, unpacked) there, or make synthetic data: python -m"
-  " tasks.synthetic --task=emnist --output_dir=DIR, then use data_dir=DIR."
+  f"{_FILE_NAME}.lzma, unpacked) there. {task.advise_synthetic('emnist')}"
 )
 _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
 

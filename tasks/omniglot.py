@@ -20,7 +20,6 @@ import re
 import sqlite3
 import urllib.parse
 import zipfile
-import zlib
 
 import numpy as np
 from PIL import Image
@@ -30,6 +29,7 @@ import tqdm
 from tasks import task
 from tff_fedemb import errors
 from tff_fedemb.data import population
+from tff_fedemb.data import reading
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.evaluation import embedding
 
@@ -49,14 +49,13 @@ _MIN_ALPHABETS = 5
 # public, and private training on the other.
 _HALVES = ("public_half", "private_half")
 _VARIANTS = ("all", *_HALVES)
-# RuntimeError: encrypted, or (NotImplementedError) packed in an unknown way.
-_ZIP_ERRORS = (EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error)
+_ZIP_ERRORS = (OSError, *reading.ARCHIVE_ERRORS)
 _ADVICE = (
   "It must hold images_background.zip (and images_evaluation.zip) of"
   " github.com/brendenlake/omniglot, their unpacked folders, or"
-  f" {_COMPACT_NAME}. To try the program on synthetic data instead: python -m"
-  " tasks.synthetic --task=emnist --output_dir=DIR, then task emnist"
-  " with data_dir=DIR."
+  f" {_COMPACT_NAME}. To try the program on task emnist instead:"
+  f" {task.show_command('tasks.synthetic', task='emnist', output_dir='DIR')},"
+  " then use DIR as data_dir."
 )
 
 
@@ -75,18 +74,17 @@ def _decode(name: str, content: bytes) -> np.ndarray:
       # The strokes of a 105 x 105 image are one bit each: averaging keeps
       # them, nearest neighbour would tear them.
       grey = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
-  except Image.UnidentifiedImageError as error:
-    raise errors.DataError(
-      f"{name} must be a PNG image, found something else. Fetch it again."
-    ) from error
   except (
     OSError,
     SyntaxError,
     ValueError,
     Image.DecompressionBombError,
   ) as error:
+    found = f": {error}"
+    if isinstance(error, Image.UnidentifiedImageError):
+      found = " something else"
     raise errors.DataError(
-      f"{name} must be a PNG image, found: {error}. Fetch it again."
+      f"{name} must be a PNG image, found{found}. Fetch it again."
     ) from error
   return np.asarray(grey)
 
@@ -102,9 +100,7 @@ def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
       try:
         yield path.as_posix(), path.read_bytes()
       except OSError as error:
-        raise errors.DataError(
-          f"{path} must be a file that can be read, found: {error.strerror}."
-        ) from error
+        raise reading.create_error(path, error) from error
     return
   try:
     with zipfile.ZipFile(source) as archive:

@@ -58,8 +58,6 @@ _NOT_YET = (
   "experiments imports itself by way of others",
   "tasks imports itself by way of others",
   "tff_fedemb.program.run_directory names --",
-  "tasks.emnist names --",
-  "tasks.omniglot names --",
   "tests/binaries/account_test.py has more than",
   "tests/binaries/classify_features_test.py has more than",
   "tests/binaries/extract_features_test.py has more than",

@@ -14,30 +14,20 @@ import dataclasses
 import errno
 import functools
 import hashlib
-import lzma
 import os
 import pathlib
 import re
 import zipfile
-import zlib
 
 from tasks.prepare import output
 from tff_fedemb import errors
+from tff_fedemb.data import reading
 
 # The two parts of the data set, and the numbers of their subjects.
 PARTS = {"72_images": (0, 99_999), "5_images": (100_000, 10**18)}
 
 _SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs(\.zip)?")
 _MEMBER_NAME = re.compile(r"(?:[^/]+/)?(\d+)/([^/]*)")
-# RuntimeError: encrypted, or (NotImplementedError) packed in an unknown way.
-_FORMAT_ERRORS = (
-  EOFError,
-  RuntimeError,
-  UnicodeDecodeError,
-  lzma.LZMAError,
-  zipfile.BadZipFile,
-  zlib.error,
-)
 # Of a zip that is damaged, not of the disk: a place before its start, and what
 # bz2 cannot unpack.
 _FORMAT_ERRNOS = (errno.EINVAL, None)
@@ -113,14 +103,6 @@ def _is_image(name: str) -> bool:
   return name.lower().endswith(".png") and not name.startswith(".")
 
 
-def _unreadable(
-  path: str | os.PathLike[str], error: OSError
-) -> errors.DataError:
-  return errors.DataError(
-    f"{path} must be a file that can be read, found: {error.strerror}."
-  )
-
-
 def _is_of_format(error: Exception) -> bool:
   """Whether a zip is damaged, rather than the disk."""
   return not isinstance(error, OSError) or error.errno in _FORMAT_ERRNOS
@@ -130,9 +112,9 @@ def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
   """Opens a zip, which must be whole."""
   try:
     return zipfile.ZipFile(path)
-  except (*_FORMAT_ERRORS, OSError) as error:
+  except (*reading.ARCHIVE_ERRORS, OSError) as error:
     if not _is_of_format(error):
-      raise _unreadable(path, error) from error
+      raise reading.create_error(path, error) from error
     raise errors.DataError(
       f"{path} must be a whole zip archive, found: {error}. Fetch it again."
     ) from error
@@ -161,10 +143,7 @@ def _list_folder(
         ]
       yield folder, sorted(images)
   except OSError as error:
-    raise errors.DataError(
-      f"{error.filename or source.path} must be a folder that can be read,"
-      f" found: {error.strerror}."
-    ) from error
+    raise reading.create_error(source.path, error, "folder") from error
 
 
 def _list_zip(
@@ -309,13 +288,13 @@ class Reader:
     archive = self._open(path)
     try:
       return archive.read(member)
-    except (*_FORMAT_ERRORS, OSError) as error:
+    except (*reading.ARCHIVE_ERRORS, OSError) as error:
       if not _is_of_format(error):
-        raise _unreadable(path, error) from error
+        raise reading.create_error(path, error) from error
       raise output.BadImageError(f"cannot be read: {error}") from error
 
   def _read_file(self, path: pathlib.Path) -> bytes:
     try:
       return path.read_bytes()
     except OSError as error:
-      raise _unreadable(path, error) from error
+      raise reading.create_error(path, error) from error

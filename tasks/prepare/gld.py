@@ -17,6 +17,7 @@ from tasks.prepare import conversion
 from tasks.prepare import downloads
 from tasks.prepare import split_tables
 from tff_fedemb import errors
+from tff_fedemb.data import reading
 
 NUM_TARS = 500
 USER_COLUMN = "user_id"
@@ -57,7 +58,7 @@ def _find_in_zip(
   try:
     with zipfile.ZipFile(path) as archive:
       members = archive.namelist()
-  except (zipfile.BadZipFile, EOFError) as error:
+  except reading.ARCHIVE_ERRORS as error:
     raise errors.DataError(
       f"{path} must be a zip archive, found: {error}. Fetch it again."
     ) from error

@@ -17,6 +17,7 @@ import pathlib
 import zipfile
 
 from tff_fedemb import errors
+from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_writing
 
 IMAGE_COLUMN = "image_id"
@@ -87,7 +88,7 @@ class TableFile:
     try:
       with zipfile.ZipFile(self.path) as archive:
         return archive.read(self.member)
-    except (zipfile.BadZipFile, EOFError, KeyError) as error:
+    except (*reading.ARCHIVE_ERRORS, KeyError) as error:
       raise errors.DataError(
         f"{self} must be in a whole zip archive, found: {error}. Fetch it"
         " again."

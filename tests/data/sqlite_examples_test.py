@@ -55,16 +55,6 @@ def test_virtual_client_holds_its_users_examples(path):
   ]
 
 
-def test_excluded_users_have_no_examples(path):
-  examples = sqlite_examples.SqliteExamples(path, "train")
-  for client_id, expected in (
-    ("cyd\nann\nbob", [b"a0", b"a1"]),
-    ("bob", []),
-  ):
-    dataset = examples.create_dataset(client_id, exclude=["bob", "cyd"])
-    assert pipelines.gather(dataset)[0].numpy().tolist() == expected
-
-
 def test_users_without_examples_are_kept(tmp_path):
   path = tmp_path / "data.sqlite"
   sqlite_examples.write_examples(
@@ -72,61 +62,9 @@ def test_users_without_examples_are_kept(tmp_path):
   )
   examples = sqlite_examples.SqliteExamples(path, "train")
   assert examples.user_ids == ["ann", "bob", "cyd"]
-  np.testing.assert_array_equal(examples.num_examples, [0, 1, 0])
   (serialized,) = pipelines.gather(examples.create_dataset("ann\ncyd"))
   assert serialized.numpy().tolist() == []
-  assert examples.read_rows([0]) == [b"b0"]
-
-
-def test_rows_are_read_by_number(path):
-  examples = sqlite_examples.SqliteExamples(path, "train")
-  np.testing.assert_array_equal(examples.num_examples, [2, 1, 3])
-  assert examples.num_examples.dtype == np.int64
-  assert examples.read_rows(np.array([5, 0, 2, 0])) == [
-    b"c2",
-    b"a0",
-    b"b0",
-    b"a0",
-  ]
-  assert examples.read_rows([]) == []
-  everything = examples.read_serialized()
-  assert examples.read_rows(range(len(everything))) == everything
-  with pytest.raises(IndexError):
-    examples.read_rows([6])
-  other = sqlite_examples.SqliteExamples(path, "test")
-  assert other.read_rows([0]) == [b"d0"]
-
-
-def test_notes_are_taken_while_examples_are_written(tmp_path, path):
-  notes = []
-
-  def users():
-    for user_id, serialized in _USERS.items():
-      notes.append(("seen", f"{user_id}: it's here"))
-      yield user_id, serialized
-
-  noted = tmp_path / "noted.sqlite"
-  sqlite_examples.write_examples(noted, {"train": users()}, notes=notes)
-  examples = sqlite_examples.SqliteExamples(noted, "train")
-  assert examples.read_notes() == [
-    ("seen", "ann: it's here"),
-    ("seen", "bob: it's here"),
-    ("seen", "cyd: it's here"),
-  ]
-  assert sqlite_examples.SqliteExamples(path, "train").read_notes() == []
-
-
-def test_file_of_tff_has_no_notes(tmp_path):
-  path = tmp_path / "tff.sqlite"
-  tff.simulation.datasets.save_to_sql_client_data(
-    ["ann"],
-    lambda _: tf.data.Dataset.from_tensor_slices({"x": [1, 2]}),
-    str(path),
-    split_names_by_client_id={"ann": "train"},
-  )
-  examples = sqlite_examples.SqliteExamples(path, "train")
-  assert examples.read_notes() == []
-  assert len(examples.read_rows([1, 0])) == 2
+  assert examples.read_serialized() == [b"b0"]
 
 
 def test_tff_reads_what_we_write(path):
@@ -184,7 +122,7 @@ def test_interrupted_write_leaves_nothing(tmp_path):
 
 def test_what_a_killed_program_left_is_cleared(tmp_path):
   path = tmp_path / "d.sqlite"
-  partial = sqlite_examples.partial_path(path)
+  partial = tmp_path / ".d.sqlite.partial"
   partial.write_bytes(b"half a database" * 1000)
   partial.with_name(partial.name + "-journal").write_bytes(b"its journal")
   (tmp_path / ".d.sqlite.lock").touch()

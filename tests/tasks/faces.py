@@ -19,9 +19,7 @@ def create_png(seed, size=112):
   """Colours that change evenly, so that a smaller picture is like a larger."""
   slopes = np.random.default_rng(seed).uniform(-1, 1, (2, 1, 1, 3))
   x = (np.arange(size).reshape(1, -1, 1) - size // 2) / 2
-  pixels = (
-    128 + slopes[0] * (x - size // 2) / 2 + slopes[1] * x.swapaxes(0, 1) / 2
-  )
+  pixels = 128 + slopes[0] * x + slopes[1] * x.swapaxes(0, 1)
   content = io.BytesIO()
   Image.fromarray(pixels.astype(np.uint8)).save(content, "PNG")
   return content.getvalue()

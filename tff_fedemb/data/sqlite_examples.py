@@ -2,18 +2,15 @@
 
 Tables `examples(split_name, client_id, serialized_example_proto)` and
 `client_metadata(client_id, split_name, num_examples)`. A virtual client is one
-query, whatever the number of users that it merges. A third table,
-`notes(kind, text)`, keeps what is to be said about the data.
+query, whatever the number of users that it merges.
 """
 
 import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 import contextlib
 import fcntl
-import functools
 import os
 import pathlib
 import sqlite3
@@ -35,9 +32,6 @@ CREATE TABLE client_metadata (
     client_id TEXT NOT NULL,
     split_name TEXT NOT NULL,
     num_examples INTEGER NOT NULL);
-CREATE TABLE notes (
-    kind TEXT NOT NULL,
-    text TEXT NOT NULL);
 """
 _INDEX = "CREATE INDEX examples_of_client ON examples (split_name, client_id);"
 
@@ -69,8 +63,8 @@ class SqliteExamples:
             f" bytes, found {self._path.stat().st_size}. Fetch it again."
           )
         rows = connection.execute(
-          "SELECT client_id, num_examples FROM client_metadata WHERE"
-          " split_name = ? ORDER BY client_id",
+          "SELECT client_id FROM client_metadata WHERE split_name = ?"
+          " ORDER BY client_id",
           (split_name,),
         ).fetchall()
         connection.execute(
@@ -86,8 +80,7 @@ class SqliteExamples:
       raise errors.DataError(
         f"{self._path} has no client in split {split_name!r}."
       )
-    self._user_ids = [user_id for user_id, _ in rows]
-    self._num_examples = np.array([number for _, number in rows], np.int64)
+    self._user_ids = [user_id for (user_id,) in rows]
 
   def _connect(self) -> contextlib.closing[sqlite3.Connection]:
     uri = f"{self._path.resolve().as_uri()}?mode=ro"
@@ -98,47 +91,23 @@ class SqliteExamples:
     """Users of the split, sorted; also those without examples."""
     return self._user_ids
 
-  @property
-  def num_examples(self) -> np.ndarray:
-    """Examples of each of `user_ids`: int64 `[num_users]`."""
-    return self._num_examples
-
-  @functools.cached_property
-  def _row_ids(self) -> np.ndarray:
-    """SQLite's number of each row of the split: int64 `[n]`."""
-    with self._connect() as connection:
-      return np.array(
-        connection.execute(
-          "SELECT rowid FROM examples WHERE split_name = ? ORDER BY"
-          " client_id, rowid",
-          (self._split_name,),
-        ).fetchall(),
-        np.int64,
-      ).reshape(-1)
-
-  def create_dataset(
-    self, client_id: tf.Tensor, *, exclude: Sequence[str] = ()
-  ) -> tf.data.Dataset:
+  def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.
 
     Args:
       client_id: Identifier of the virtual client, a string scalar.
-      exclude: Users, as those of a `Population`, to treat as if they had no
-        examples.
 
     Returns:
       Batches of strings `[b]`, user by user.
     """
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
-    excluded = "','".join(exclude)
-    condition = f" AND client_id NOT IN ('{excluded}')" if exclude else ""
     query = tf.strings.join(
       [
         "SELECT serialized_example_proto FROM examples WHERE split_name = '",
         self._split_name,
         "' AND client_id IN ('",
         users,
-        f"'){condition} ORDER BY client_id, rowid",
+        "') ORDER BY client_id, rowid",
       ]
     )
     rows = tf.data.experimental.SqlDataset(
@@ -162,57 +131,6 @@ class SqliteExamples:
       raise errors.DataError(
         f"{self._path} must be a whole sqlite database, found: {error}."
       ) from error
-
-  def read_rows(self, rows: Sequence[int] | np.ndarray) -> list[bytes]:
-    """Some serialised examples of the split.
-
-    Args:
-      rows: Their places, from 0, among all of the split, user by user in the
-        order of `user_ids`.
-
-    Returns:
-      One for each row, in the order asked.
-
-    Raises:
-      DataError: If the database is damaged.
-    """
-    try:
-      row_ids = self._row_ids[np.asarray(rows, np.int64)].tolist()
-      with self._connect() as connection:
-        return [
-          connection.execute(
-            "SELECT serialized_example_proto FROM examples WHERE rowid = ?",
-            (row_id,),
-          ).fetchone()[0]
-          for row_id in row_ids
-        ]
-    except sqlite3.Error as error:
-      raise errors.DataError(
-        f"{self._path} must be a whole sqlite database, found: {error}."
-      ) from error
-
-  def read_notes(self) -> list[tuple[str, str]]:
-    """Kinds and texts of what `write_examples` was told to note; or none."""
-    try:
-      with self._connect() as connection:
-        (tables,) = connection.execute(
-          "SELECT COUNT(*) FROM sqlite_master WHERE name = 'notes'"
-        ).fetchone()
-        if not tables:
-          return []
-        return connection.execute(
-          "SELECT kind, text FROM notes ORDER BY rowid"
-        ).fetchall()
-    except sqlite3.Error as error:
-      raise errors.DataError(
-        f"{self._path} must be a whole sqlite database, found: {error}."
-      ) from error
-
-
-def partial_path(path: str | os.PathLike[str]) -> pathlib.Path:
-  """Where `write_examples` has what it is writing until that is whole."""
-  path = pathlib.Path(path)
-  return path.with_name(f".{path.name}.partial")
 
 
 def _identify(path: pathlib.Path) -> tuple[int, int] | None:
@@ -255,8 +173,6 @@ def _lock(path: pathlib.Path) -> Iterator[bool]:
 def write_examples(
   path: str | os.PathLike[str],
   splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
-  *,
-  notes: Iterable[tuple[str, str]] = (),
 ) -> None:
   """Writes a database, whole or not at all.
 
@@ -267,8 +183,6 @@ def write_examples(
     path: Where to write; an existing file is replaced.
     splits: For each split, its users with their serialised examples, or with
       none.
-    notes: Kinds and texts to keep; gone through after the examples, so that
-      those can add to it.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -276,11 +190,11 @@ def write_examples(
   with _lock(path.with_name(f".{path.name}.lock")) as waited:
     if waited and _identify(path) not in (None, found):
       return
-    partial = partial_path(path)
+    partial = path.with_name(f".{path.name}.partial")
     # What a program that was killed has left.
     _remove_partial(partial)
     try:
-      _write(partial, splits, notes)
+      _write(partial, splits)
       os.replace(partial, path)
     except BaseException:
       _remove_partial(partial)
@@ -295,7 +209,6 @@ def _remove_partial(partial: pathlib.Path) -> None:
 def _write(
   path: pathlib.Path,
   splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
-  notes: Iterable[tuple[str, str]],
 ) -> None:
   with contextlib.closing(sqlite3.connect(path)) as connection, connection:
     connection.executescript(_SCHEMA)
@@ -307,7 +220,6 @@ def _write(
           "INSERT INTO client_metadata VALUES (?, ?, ?)",
           (user_id, split_name, len(rows)),
         )
-    connection.executemany("INSERT INTO notes VALUES (?, ?)", notes)
     connection.executescript(_INDEX)
 
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
+from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_index
 from tff_fedemb.data import tfrecord_layout
 
@@ -81,10 +82,7 @@ class TfRecordExamples:
         if entry.is_file() and not entry.name.startswith(".")
       )
     except OSError as error:
-      raise errors.DataError(
-        f"{directory} must be a folder that can be read, found:"
-        f" {error.strerror}."
-      ) from error
+      raise reading.create_error(directory, error, "folder") from error
     if not self._user_ids:
       raise errors.DataError(
         f"{directory} must hold a file for each user, found none."

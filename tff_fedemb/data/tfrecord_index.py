@@ -11,8 +11,6 @@ import hashlib
 import os
 import pathlib
 import tempfile
-import zipfile
-import zlib
 
 from google.protobuf import message
 import numpy as np
@@ -21,6 +19,7 @@ import tqdm
 
 from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
+from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_layout
 
 # To be raised when the same files would give another index.
@@ -134,9 +133,7 @@ def read_records(
             " that it has become shorter."
           )
   except OSError as error:
-    raise errors.DataError(
-      f"{path} must be a file that can be read, found: {error.strerror}."
-    ) from error
+    raise reading.create_error(path, error) from error
   return records
 
 
@@ -301,14 +298,7 @@ def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
         field.name: arrays[field.name]
         for field in dataclasses.fields(RecordIndex)
       }
-  except (
-    EOFError,
-    OSError,
-    KeyError,
-    ValueError,
-    zipfile.BadZipFile,
-    zlib.error,
-  ):
+  except (*reading.ARCHIVE_ERRORS, OSError, KeyError, ValueError):
     return None
   return RecordIndex(**{**fields, "all_decoded": bool(fields["all_decoded"])})
 
@@ -364,10 +354,7 @@ def open_index(
   try:
     fingerprint = _fingerprint(paths)
   except OSError as error:
-    raise errors.DataError(
-      f"{error.filename} must be a file that can be read, found:"
-      f" {error.strerror}."
-    ) from error
+    raise reading.create_error(paths[0], error) from error
   index = _load_index(cached, fingerprint)
   if index is not None and (index.all_decoded or not decode_all):
     return index

@@ -1,0 +1,35 @@
+"""What goes wrong with files that somebody else wrote, said in one way."""
+
+import lzma
+import os
+import zipfile
+import zlib
+
+from tff_fedemb import errors
+
+# What a damaged archive makes the standard library raise. RuntimeError:
+# encrypted, or (NotImplementedError) packed in an unknown way.
+ARCHIVE_ERRORS = (
+  EOFError,
+  RuntimeError,
+  UnicodeDecodeError,
+  lzma.LZMAError,
+  zipfile.BadZipFile,
+  zlib.error,
+)
+
+
+def create_error(
+  path: str | os.PathLike[str], error: OSError, kind: str = "file"
+) -> errors.DataError:
+  """The error of a file or folder that the disk does not give.
+
+  Args:
+    path: Which, unless the error knows better.
+    error: What the disk said.
+    kind: "file" or "folder".
+  """
+  return errors.DataError(
+    f"{error.filename or path} must be a {kind} that can be read, found:"
+    f" {error.strerror}."
+  )
