@@ -14,8 +14,6 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
-from tff_fedemb.runtime import base
-from tff_fedemb.runtime import precision
 
 # Flags that may differ between the programs that run parts of one run.
 # A run that a client has ended may go on without that client: the rounds done
@@ -124,31 +122,7 @@ SEED = flags.DEFINE_integer(
   lower_bound=0,
   upper_bound=2**32 - 1,
 )
-RUNTIME = flags.DEFINE_string(
-  "runtime",
-  "in_process",
-  f"What executes the rounds: {', '.join(sorted(runtimes.RUNTIMES))}.",
-)
-CONCURRENT_CLIENTS = flags.DEFINE_integer(
-  "concurrent_clients",
-  None,
-  "Clients that run at a time [one per GPU, without any one per core; with"
-  " runtime tff two per core].",
-)
-COMPUTE_PRECISION = flags.DEFINE_string(
-  "compute_precision",
-  "float32",
-  "How clients multiply on a CPU:"
-  f" {', '.join(precision.PRECISIONS)}. The latter two are less precise, and"
-  " faster on processors that have them; bfloat16_math also evaluates so.",
-)
-ON_CLIENT_ERROR = flags.DEFINE_string(
-  "on_client_error",
-  "fail",
-  "What a round does when a client's data or training fails:"
-  f" {', '.join(base.ON_CLIENT_ERROR)}. fail ends the run, skip goes on"
-  " without the client (not with runtime tff).",
-)
+RUNTIME = config_flags.ConfigFlags(runtimes.RuntimeConfig)
 
 
 def settings(*names: str) -> dict[str, object]:

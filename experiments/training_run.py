@@ -24,7 +24,6 @@ from experiments import training_flags
 from experiments import training_output
 from tasks import registry as task_registry
 from tasks import task as task_lib
-from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import participation as participation_lib
@@ -166,13 +165,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   )
   ledger = command_line.call_with_flags(create_ledger, experiment)
   command_line.call_with_flags(extrapolate, experiment, ledger, config.rounds)
-  runtime = command_line.call_with_flags(
-    runtimes.create_runtime,
-    training_flags.RUNTIME.value,
-    concurrent_clients=training_flags.CONCURRENT_CLIENTS.value,
-    on_client_error=training_flags.ON_CLIENT_ERROR.value,
-    compute_precision=training_flags.COMPUTE_PRECISION.value,
-  )
+  runtime = training_flags.RUNTIME.create().create()
   task = experiment.task
   by_split, sample = command_line.call_with_flags(
     held_out.load_images, task, training_flags.MAX_EVALUATION_IMAGES.value

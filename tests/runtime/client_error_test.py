@@ -8,7 +8,6 @@ import tensorflow_federated as tff
 from tff_fedemb import runtime
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
-from tff_fedemb.runtime import in_process
 
 _EXPECTED_CLIENTS = 4
 _CLIP_NORM = 10.0
@@ -73,8 +72,8 @@ def process():
 @pytest.fixture(scope="module")
 def skipping(process):
   """A runtime that skips clients, and the initial state."""
-  with in_process.InProcessRuntime(
-    concurrent_clients=3, on_client_error="skip"
+  with runtime.create_runtime(
+    "in_process", concurrent_clients=3, on_client_error="skip"
   ) as started:
     yield started, started.initialize(process)
 
@@ -179,11 +178,3 @@ def test_fails_unless_told_to_skip(process):
     with pytest.raises(base.ClientError, match="client 'x' failed"):
       started.next(state, ["1", "x", "2"])
     assert started.skipped_clients == ()
-
-
-def test_names_what_can_be_done():
-  with pytest.raises(
-    ValueError,
-    match="on_client_error must be one of fail, skip, found 'ignore'",
-  ):
-    in_process.InProcessRuntime(on_client_error="ignore")

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import runtime
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import in_process
@@ -201,8 +202,8 @@ def test_one_client_per_gpu_or_else_per_core(
     tf.config, "list_physical_devices", _list_physical_devices
   )
   monkeypatch.setattr(computation_graph, "ComputationGraph", _Graph)
-  with in_process.InProcessRuntime(
-    concurrent_clients=concurrent_clients
+  with runtime.create_runtime(
+    "in_process", concurrent_clients=concurrent_clients
   ) as started:
     assert started.concurrent_clients == (
       expected_clients or base.count_cores()

@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import in_process
@@ -103,14 +104,14 @@ def private_process():
 
 @pytest.fixture(scope="module")
 def weighted_runtime(weighted_process):
-  with in_process.InProcessRuntime(concurrent_clients=3) as started:
+  with runtime.create_runtime("in_process", concurrent_clients=3) as started:
     yield started, started.initialize(weighted_process)
 
 
 @pytest.fixture(scope="module")
 def private_runtime(private_process):
   """A runtime with three threads and the initial state of its process."""
-  with in_process.InProcessRuntime(concurrent_clients=3) as started:
+  with runtime.create_runtime("in_process", concurrent_clients=3) as started:
     yield started, started.initialize(private_process)
 
 
@@ -290,7 +291,7 @@ def test_rejects_a_process_that_takes_datasets():
     _create_model,
     client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
   )
-  with in_process.InProcessRuntime() as started:
+  with runtime.create_runtime() as started:
     with pytest.raises(TypeError, match=r"must take a state and client ids"):
       started.initialize(process)
     with pytest.raises(RuntimeError, match="initialize must be called first"):
@@ -319,7 +320,7 @@ def test_rejects_secure_sums():
 
   process = tff.templates.IterativeProcess(_initialize, _next)
   with (
-    in_process.InProcessRuntime() as started,
+    runtime.create_runtime() as started,
     pytest.raises(NotImplementedError, match="secure sums"),
   ):
     started.initialize(process)
@@ -359,9 +360,27 @@ def test_rejects_a_structure_of_another_process(private_runtime):
     started.load_state(7)
 
 
-def test_rejects_less_than_one_client():
-  with pytest.raises(ValueError, match="concurrent_clients must be at least 1"):
-    in_process.InProcessRuntime(concurrent_clients=0)
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    (
+      {"name": "spark"},
+      "runtime must be one of in_process, tff, found 'spark'",
+    ),
+    ({"concurrent_clients": 0}, "concurrent_clients must be .* at least 1"),
+    (
+      {"on_client_error": "ignore"},
+      "must be one of fail, skip, found 'ignore'",
+    ),
+    (
+      {"compute_precision": "half"},
+      "compute_precision must be one of .*'half'",
+    ),
+  ],
+)
+def test_mistakes_are_named(options, message):
+  with pytest.raises(errors.FieldError, match=message):
+    runtime.create_runtime(**options)
 
 
 def test_registry():
@@ -370,5 +389,3 @@ def test_registry():
     assert started.concurrent_clients == 2
   with runtime.create_runtime("tff") as started:
     assert isinstance(started, tff_native.TffRuntime)
-  with pytest.raises(ValueError, match="in_process, tff, found 'spark'"):
-    runtime.create_runtime("spark")

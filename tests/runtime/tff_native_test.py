@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
+from tff_fedemb import runtime
 from tff_fedemb.runtime import base
-from tff_fedemb.runtime import tff_native
 
 _TIMEOUT_SECONDS = 300.0
 
@@ -53,7 +54,7 @@ def _workers(process: psutil.Process) -> list[psutil.Process]:
 
 def test_runs_rounds_and_ends_its_worker():
   workers_before = _workers(psutil.Process())
-  with tff_native.TffRuntime(concurrent_clients=2) as started:
+  with runtime.create_runtime("tff", concurrent_clients=2) as started:
     state = started.initialize(_build_process())
     assert len(_workers(psutil.Process())) == len(workers_before) + 1
     state, letters = started.next(state, ["ab", "c", "def"])
@@ -82,7 +83,7 @@ def test_worker_computes_with_one_thread_an_operation(
   if chosen is not None:
     monkeypatch.setenv(name, chosen)
   workers_before = _workers(psutil.Process())
-  with tff_native.TffRuntime() as started:
+  with runtime.create_runtime("tff") as started:
     started.initialize(_build_process())
     (worker,) = set(_workers(psutil.Process())) - set(workers_before)
     assert worker.environ()[name] == expected
@@ -90,21 +91,16 @@ def test_worker_computes_with_one_thread_an_operation(
   assert os.environ.get(name) == chosen
 
 
-def test_rejects_less_than_one_client():
-  with pytest.raises(ValueError, match="concurrent_clients must be at least 1"):
-    tff_native.TffRuntime(concurrent_clients=0)
-
-
 @pytest.mark.parametrize(
-  ("value", "message"),
+  ("option", "message"),
   [
-    ("skip", "on_client_error must be 'fail' in TFF's own runtime"),
-    ("ignore", "on_client_error must be one of fail, skip, found 'ignore'"),
+    ({"on_client_error": "skip"}, "on_client_error must be 'fail' in TFF's"),
+    ({"compute_precision": "mixed_bfloat16"}, "must be another in TFF's own"),
   ],
 )
-def test_cannot_skip_clients(value, message):
-  with pytest.raises(ValueError, match=message):
-    tff_native.TffRuntime(on_client_error=value)
+def test_what_tff_cannot_do_is_refused(option, message):
+  with pytest.raises(errors.FieldError, match=message):
+    runtime.create_runtime("tff", **option)
 
 
 def test_check_process_names_the_remedy():

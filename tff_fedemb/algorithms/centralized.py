@@ -47,7 +47,7 @@ def build_centralized(
     weights are the backbone's followed by the head's.
 
   Raises:
-    ValueError: If `num_classes` is not positive.
+    errors.FieldError: If `num_classes` is not positive.
   """
   return fedavg.build_fedavg(
     create_backbone_fn,

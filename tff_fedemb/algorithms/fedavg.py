@@ -11,6 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import checks
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
@@ -55,10 +56,9 @@ def build_fedavg(
     head's.
 
   Raises:
-    ValueError: If `num_classes` is not positive.
+    errors.FieldError: If `num_classes` is not positive.
   """
-  if num_classes < 1:
-    raise ValueError(f"num_classes must be positive, found {num_classes}.")
+  checks.check_integer("num_classes", num_classes, minimum=1)
 
   def create_weights():
     backbone = create_backbone_fn()

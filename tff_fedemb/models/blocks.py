@@ -7,6 +7,8 @@ and keep statistics of its data outside of what is clipped and noised.
 
 import tensorflow as tf
 
+from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.models import group_norm
 
 MIN_SIDE, MAX_SIDE = 28, 224
@@ -24,7 +26,7 @@ def check_arguments(
     embedding_dim: Size of the embedding, positive.
 
   Raises:
-    ValueError: If one is out of its range.
+    errors.FieldError: If one is out of its range.
   """
   if (
     len(image_shape) != 3
@@ -32,13 +34,13 @@ def check_arguments(
     or max(image_shape[:2]) > MAX_SIDE
     or image_shape[2] not in (1, 3)
   ):
-    raise ValueError(
-      "image_shape must be (height, width, channels) with height and width"
-      f" from {MIN_SIDE} to {MAX_SIDE} and 1 or 3 channels, found"
-      f" {tuple(image_shape)}."
+    raise errors.FieldError(
+      "image_shape",
+      "be (height, width, channels) with height and width from"
+      f" {MIN_SIDE} to {MAX_SIDE} and 1 or 3 channels",
+      tuple(image_shape),
     )
-  if embedding_dim < 1:
-    raise ValueError(f"embedding_dim must be positive, found {embedding_dim}.")
+  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
 
 
 def num_groups(num_channels: int) -> int:

@@ -7,6 +7,9 @@ depth none is needed, and group normalisation doubles the time of a step.
 
 import tensorflow as tf
 
+from tff_fedemb import checks
+from tff_fedemb import errors
+
 
 def create_lenet(
   image_shape: tuple[int, int, int], *, embedding_dim: int = 128
@@ -27,15 +30,15 @@ def create_lenet(
     to embeddings `[batch, embedding_dim]`, not normalised.
 
   Raises:
-    ValueError: If an image is too small or the dimension not positive.
+    errors.FieldError: If an image is too small or the dimension not positive.
   """
   if len(image_shape) != 3 or min(image_shape[:2]) < 4:
-    raise ValueError(
-      "image_shape must be (height, width, channels) with height and width"
-      f" at least 4, found {tuple(image_shape)}."
+    raise errors.FieldError(
+      "image_shape",
+      "be (height, width, channels) with height and width at least 4",
+      tuple(image_shape),
     )
-  if embedding_dim < 1:
-    raise ValueError(f"embedding_dim must be positive, found {embedding_dim}.")
+  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
   layers = tf.keras.layers
   return tf.keras.Sequential(
     [

@@ -10,6 +10,7 @@ the pixels its range and the maps its padding: its ImageNet weights fit.
 
 import tensorflow as tf
 
+from tff_fedemb import checks
 from tff_fedemb.models import blocks
 
 # Channels, number of blocks, stride of the first block; table 2 of the paper.
@@ -80,10 +81,7 @@ def _create(
   last_channels: int,
 ) -> tf.keras.Model:
   blocks.check_arguments(image_shape, embedding_dim)
-  if not 0.0 < width_multiplier <= 2.0:
-    raise ValueError(
-      f"width_multiplier must be in (0, 2], found {width_multiplier}."
-    )
+  checks.check_number("width_multiplier", width_multiplier, above=0, maximum=2)
   layers = tf.keras.layers
   inputs = layers.Input(tuple(image_shape))
   x = layers.Rescaling(1.0 / 127.5, offset=-1.0)(inputs)
@@ -141,7 +139,7 @@ def create_mobilenet_v2(
     to embeddings `[batch, embedding_dim]`, not normalised.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    errors.FieldError: If an argument is out of its range.
   """
   return _create(
     "mobilenet_v2",
@@ -169,7 +167,7 @@ def create_mobilenet_v2_small(
     A model like that of `create_mobilenet_v2`.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    errors.FieldError: If an argument is out of its range.
   """
   return _create(
     "mobilenet_v2_small",

@@ -102,7 +102,7 @@ def create_resnet50(
     to embeddings `[batch, embedding_dim]`, not normalised.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    errors.FieldError: If an argument is out of its range.
   """
   return _create(
     "resnet50",
@@ -129,7 +129,7 @@ def create_resnet_small(
     A model like that of `create_resnet50`.
 
   Raises:
-    ValueError: If an argument is out of its range.
+    errors.FieldError: If an argument is out of its range.
   """
   return _create(
     "resnet_small",

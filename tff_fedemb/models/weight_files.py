@@ -20,6 +20,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
+from tff_fedemb import errors
+
 # What can be wrong with the bytes of a file, as the libraries say it.
 _DAMAGES = (
   EOFError,
@@ -39,7 +41,7 @@ _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 Weights = dict[str, np.ndarray]
 
 
-class WeightFileError(ValueError):
+class WeightFileError(errors.DataError):
   """A file of weights is missing, damaged or none; says which and why."""
 
 

@@ -11,49 +11,79 @@ dependencies of its own costs nothing to those who do not ask for it.
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import dataclasses
 import types
 from typing import TYPE_CHECKING
+from typing import Any
+
+from tff_fedemb import config as config_lib
+from tff_fedemb.runtime import precision
 
 if TYPE_CHECKING:
   from tff_fedemb.runtime import base
 
+# What a round does about a client whose computation fails.
+ON_CLIENT_ERROR = ("fail", "skip")
 
-def _create_in_process_runtime(**options) -> "base.Runtime":
+
+def _create_in_process_runtime(config: "RuntimeConfig") -> "base.Runtime":
   from tff_fedemb.runtime import in_process
 
-  return in_process.InProcessRuntime(**options)
+  return in_process.InProcessRuntime(config)
 
 
-def _create_tff_runtime(**options) -> "base.Runtime":
+def _create_tff_runtime(config: "RuntimeConfig") -> "base.Runtime":
   from tff_fedemb.runtime import tff_native
 
-  return tff_native.TffRuntime(**options)
+  return tff_native.TffRuntime(config)
 
 
-RUNTIMES: Mapping[str, Callable[..., "base.Runtime"]] = types.MappingProxyType(
-  {
-    "in_process": _create_in_process_runtime,
-    "tff": _create_tff_runtime,
-  }
+RUNTIMES: Mapping[str, Callable[["RuntimeConfig"], "base.Runtime"]] = (
+  types.MappingProxyType(
+    {"in_process": _create_in_process_runtime, "tff": _create_tff_runtime}
+  )
 )
 
 
-def create_runtime(name: str = "in_process", **options) -> "base.Runtime":
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RuntimeConfig(config_lib.Config):
+  """How rounds are executed.
+
+  Attributes:
+    runtime: What executes the rounds.
+    concurrent_clients: Clients that run at a time [one per GPU, without any one
+      per core; with runtime tff two per core].
+    on_client_error: What a round does when a client's data or training fails;
+      fail ends the run, skip goes on without the client (not with runtime tff).
+    compute_precision: How clients multiply on a CPU; the latter two of float32,
+      bfloat16_math and mixed_bfloat16 are less precise, and faster on
+      processors that have them; bfloat16_math also evaluates so.
+  """
+
+  runtime: str = config_lib.field("in_process", choices=RUNTIMES)
+  concurrent_clients: int | None = config_lib.field(None, minimum=1)
+  on_client_error: str = config_lib.field("fail", choices=ON_CLIENT_ERROR)
+  compute_precision: str = config_lib.field(
+    precision.FLOAT32, choices=precision.PRECISIONS
+  )
+
+  def create(self) -> "base.Runtime":
+    """Creates the runtime; close it, or use it as a context manager.
+
+    Raises:
+      errors.FieldError: If it cannot do what the configuration says, here.
+    """
+    return RUNTIMES[self.runtime](self)
+
+
+def create_runtime(name: str = "in_process", **options: Any) -> "base.Runtime":
   """Creates a runtime.
 
   Args:
     name: A key of `RUNTIMES`.
-    **options: Keyword arguments of that runtime's class; all of them accept
-      `concurrent_clients`, `on_client_error` and `compute_precision`.
-
-  Returns:
-    The runtime; close it, or use it as a context manager.
+    **options: Other fields of `RuntimeConfig`.
 
   Raises:
-    ValueError: If `name` is not a key of `RUNTIMES`.
+    errors.FieldError: As `RuntimeConfig`.
   """
-  if name not in RUNTIMES:
-    raise ValueError(
-      f"runtime must be one of {', '.join(sorted(RUNTIMES))}, found {name!r}."
-    )
-  return RUNTIMES[name](**options)
+  return RuntimeConfig(runtime=name, **options).create()

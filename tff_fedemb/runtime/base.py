@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 import tensorflow_federated as tff
 
-# What a round does about a client whose computation fails.
-ON_CLIENT_ERROR = ("fail", "skip")
-
 _LONGEST_CLIENT_ID = 80
 _LONGEST_CAUSE = 300
 
@@ -161,22 +158,6 @@ def count_cores() -> int:
   if hasattr(os, "sched_getaffinity"):
     return len(os.sched_getaffinity(0))
   return os.cpu_count() or 1
-
-
-def check_on_client_error(on_client_error: str) -> None:
-  """Checks what to do about a client that fails.
-
-  Args:
-    on_client_error: One of `ON_CLIENT_ERROR`.
-
-  Raises:
-    ValueError: If it is anything else.
-  """
-  if on_client_error not in ON_CLIENT_ERROR:
-    raise ValueError(
-      f"on_client_error must be one of {', '.join(ON_CLIENT_ERROR)}, found"
-      f" {on_client_error!r}."
-    )
 
 
 def check_client_ids(client_ids: Sequence[str]) -> list[str]:

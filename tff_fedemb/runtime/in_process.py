@@ -26,6 +26,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import flat_structure
@@ -277,46 +278,32 @@ class InProcessRuntime(base.Runtime):
 
   def __init__(
     self,
-    *,
-    concurrent_clients: int | None = None,
-    on_client_error: str = "fail",
-    compute_precision: str = precision.FLOAT32,
+    config: runtime_lib.RuntimeConfig = runtime_lib.RuntimeConfig(),  # noqa: B008
   ):
     """Creates a runtime without a process.
 
     Args:
-      concurrent_clients: How many clients to run at a time, each in a thread of
-        its own; at least 1. None stands for the number of GPUs or, without
-        any, of the cores that this process may use.
-      on_client_error: 'fail' ends a round with a `base.ClientError` when a
-        client fails, 'skip' goes on without the client.
-      compute_precision: Of the clients, one of `precision.PRECISIONS`.
+      config: Each of `concurrent_clients` has a thread of its own.
 
     Raises:
-      ValueError: If `concurrent_clients` is less than 1, `on_client_error` is
-        neither of the two, or the processor lacks the precision.
+      errors.FieldError: If the processor lacks the precision.
     """
     # Asks the driver alone. A list of logical devices would start TensorFlow,
     # with all of the GPUs' memory and with threads of the process's own.
     num_gpus = len(tf.config.list_physical_devices("GPU"))
-    if concurrent_clients is None:
-      concurrent_clients = num_gpus or base.count_cores()
-    if concurrent_clients < 1:
-      raise ValueError(
-        f"concurrent_clients must be at least 1, found {concurrent_clients}."
-      )
-    base.check_on_client_error(on_client_error)
-    precision.check_precision(compute_precision)
-    precision.set_environment(compute_precision)
+    precision.check_precision(config.compute_precision)
+    precision.set_environment(config.compute_precision)
     os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
-    self._concurrent_clients = concurrent_clients
+    self._concurrent_clients = (
+      config.concurrent_clients or num_gpus or base.count_cores()
+    )
     self._client_devices = (
       [f"/device:GPU:{index}" for index in range(num_gpus)]
       if num_gpus > 1
       else [""]
     )
-    self._compute_precision = compute_precision
-    self._skips = on_client_error == "skip"
+    self._compute_precision = config.compute_precision
+    self._skips = config.on_client_error == "skip"
     self._skipped: list[base.ClientError] = []
     self._compiled: CompiledProcess | None = None
 

@@ -18,6 +18,8 @@ in `float32`:
 import os
 import pathlib
 
+from tff_fedemb import errors
+
 FLOAT32 = "float32"
 BFLOAT16_MATH = "bfloat16_math"
 MIXED_BFLOAT16 = "mixed_bfloat16"
@@ -57,24 +59,20 @@ def supported_precisions() -> tuple[str, ...]:
 
 
 def check_precision(compute_precision: str) -> None:
-  """Checks that this machine can compute in a precision.
+  """Checks that this machine's processor has a precision.
 
   Args:
     compute_precision: One of `PRECISIONS`.
 
   Raises:
-    ValueError: If it is not, or the processor does not have it.
+    errors.FieldError: If it has not.
   """
-  if compute_precision not in PRECISIONS:
-    raise ValueError(
-      f"compute_precision must be one of {', '.join(PRECISIONS)}, found"
-      f" {compute_precision!r}."
-    )
   if compute_precision not in supported_precisions():
     needs = " or ".join(sorted(_NEEDS[compute_precision]))
-    raise ValueError(
-      f"compute_precision must be one of {', '.join(supported_precisions())}"
-      f" on this processor, found {compute_precision}, which needs {needs}."
+    raise errors.FieldError(
+      "compute_precision",
+      f"be one of {', '.join(supported_precisions())} on this processor",
+      f"{compute_precision}, which needs {needs}",
     )
 
 

@@ -15,6 +15,8 @@ import weakref
 
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
+from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import flat_structure
 from tff_fedemb.runtime import precision
@@ -59,46 +61,38 @@ class TffRuntime(base.Runtime):
 
   def __init__(
     self,
-    *,
-    concurrent_clients: int | None = None,
-    on_client_error: str = "fail",
-    compute_precision: str = precision.FLOAT32,
+    config: runtime_lib.RuntimeConfig = runtime_lib.RuntimeConfig(),  # noqa: B008
   ):
     """Creates a runtime without a process.
 
     Args:
-      concurrent_clients: How many clients to run at a time, at least 1. None
-        stands for twice the cores that this process may use.
-      on_client_error: 'fail', the one thing that TFF can do.
-      compute_precision: One of `precision.PRECISIONS`, but 'mixed_bfloat16'.
+      config: Its `on_client_error` is 'fail', the one thing that TFF can do,
+        and its precision anything but 'mixed_bfloat16'.
 
     Raises:
-      ValueError: If `concurrent_clients` is less than 1, `on_client_error` is
-        not 'fail', or the precision is not to be had.
+      errors.FieldError: If it is not so, or the processor lacks the precision.
     """
-    if concurrent_clients is None:
-      concurrent_clients = _CLIENTS_PER_CORE * base.count_cores()
-    if concurrent_clients < 1:
-      raise ValueError(
-        f"concurrent_clients must be at least 1, found {concurrent_clients}."
+    if config.on_client_error != "fail":
+      raise errors.FieldError(
+        "on_client_error",
+        "be 'fail' in TFF's own runtime, which does not say which client"
+        " failed",
+        repr(config.on_client_error),
       )
-    base.check_on_client_error(on_client_error)
-    if on_client_error != "fail":
-      raise ValueError(
-        "on_client_error must be 'fail' in TFF's own runtime, which does not"
-        f" say which client failed, found {on_client_error!r}."
+    if config.compute_precision == precision.MIXED_BFLOAT16:
+      raise errors.FieldError(
+        "compute_precision",
+        "be another in TFF's own runtime, whose sessions cannot be told so",
+        config.compute_precision,
       )
-    if compute_precision == precision.MIXED_BFLOAT16:
-      raise ValueError(
-        "compute_precision must not be mixed_bfloat16 in TFF's own runtime,"
-        " whose sessions cannot be told so."
-      )
-    precision.check_precision(compute_precision)
-    precision.set_environment(compute_precision)
+    precision.check_precision(config.compute_precision)
+    precision.set_environment(config.compute_precision)
     worker_process.let_workers_be_interrupted()
     self._contexts = [
       tff.backends.native.create_sync_local_cpp_execution_context(
-        max_concurrent_computation_calls=concurrent_clients
+        max_concurrent_computation_calls=(
+          config.concurrent_clients or _CLIENTS_PER_CORE * base.count_cores()
+        )
       )
     ]
     self._process: tff.templates.IterativeProcess | None = None
