@@ -125,13 +125,13 @@ class ConfigFlags(Generic[_ConfigT]):
     return _create(self._class, {**values, **others}, flag_of)
 
 
-class ChoiceFlags:
+class ChoiceFlags(Generic[_ConfigT]):
   """The flags of several configurations, of which one is chosen by name."""
 
   def __init__(
     self,
     choice: str,
-    configs: Mapping[str, type[config_lib.Config]],
+    configs: Mapping[str, type[_ConfigT]],
     *,
     rename: Mapping[str, str] | None = None,
     skip: tuple[str, ...] = (),
@@ -166,7 +166,7 @@ class ChoiceFlags:
     """Names of the flags."""
     return tuple(self._specs)
 
-  def create(self, name: str, **others: Any) -> config_lib.Config:
+  def create(self, name: str, **others: Any) -> _ConfigT:
     """Creates the configuration of this name from the flags that were given.
 
     Args:

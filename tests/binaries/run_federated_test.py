@@ -167,7 +167,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
     ),
     ("--delta=2", "--delta must be in"),
     ("--runtime=spark", "--runtime must be one of"),
-    ("--concurrent_clients=0", "--concurrent_clients must be at least 1"),
+    ("--concurrent_clients=0", "--concurrent_clients must be an integer of at"),
     ("--on_client_error=ignore", "--on_client_error must be one of fail"),
     (
       "--runtime=tff --on_client_error=skip",

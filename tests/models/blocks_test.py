@@ -51,7 +51,7 @@ def test_normalizes_each_group_of_each_image():
     ((28, 225, 3), 8, "image_shape must be .* found \\(28, 225, 3\\)"),
     ((28, 28, 2), 8, "image_shape must be .* found \\(28, 28, 2\\)"),
     ((28, 28), 8, "image_shape must be"),
-    ((28, 28, 1), 0, "embedding_dim must be positive, found 0"),
+    ((28, 28, 1), 0, "embedding_dim must be an integer of at least 1, found 0"),
   ],
 )
 def test_mistakes_are_named(name, shape, dim, message):

@@ -39,7 +39,12 @@ def test_every_parameter_gets_a_gradient():
   [
     ("alexnet", (28, 28, 1), 128, "backbone must be one of"),
     ("lenet", (3, 28, 1), 128, "image_shape must be"),
-    ("lenet", (28, 28, 1), 0, "embedding_dim must be positive, found 0"),
+    (
+      "lenet",
+      (28, 28, 1),
+      0,
+      "embedding_dim must be an integer of at least 1, found 0",
+    ),
   ],
 )
 def test_mistakes_are_named(name, shape, dim, message):

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import dp_accounting
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -120,14 +121,17 @@ class MechanismConfig(config.Config, abc.ABC):
     """
     if noise_multiplier_of_sum is None:
       noise_multiplier_of_sum = self.noise_multiplier
-    noise_per_clip_norm = noise_multiplier_of_sum / self.clients_per_round
-    if strategy is not None:
-      noise_per_clip_norm *= strategy.round_stddevs(schedule.rounds)
+    stddevs = (
+      np.ones(1)
+      if strategy is None
+      else strategy.round_stddevs(schedule.rounds)
+    )
     return Mechanism(
       measurements.add_round_measurements(
         factory,
         clip_norm=self.clip_norm,
-        noise_per_clip_norm=noise_per_clip_norm,
+        noise_per_clip_norm=stddevs
+        * (noise_multiplier_of_sum / self.clients_per_round),
         next_clip_norm_fn=next_clip_norm_fn,
       ),
       self.noise_multiplier,

@@ -61,9 +61,9 @@ def _create(
   layers = tf.keras.layers
   inputs = layers.Input(tuple(image_shape))
   x = inputs
-  mean = _MEAN_COLOUR
+  mean = list(_MEAN_COLOUR)
   if image_shape[2] == 1:
-    mean = (sum(mean) / len(mean),)
+    mean = [sum(mean) / len(mean)]
   else:
     x = tf.reverse(x, axis=[-1])
   x = layers.Rescaling(1.0, offset=[-value for value in mean])(x)

@@ -224,7 +224,8 @@ def _read_numbered(
   found = []
 
   def visit(path, item):
-    *parents, key, container, number = ["", "", "", *path.split("/")]
+    parts = ["", "", "", *path.split("/")]
+    *parents, key, container, number = parts
     if (
       isinstance(item, h5py.Dataset)
       and container == "vars"

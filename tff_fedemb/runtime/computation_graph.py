@@ -8,6 +8,7 @@ this module reads; no private module is imported.
 """
 
 from collections.abc import Sequence
+import functools
 import threading
 from typing import Any
 
@@ -263,10 +264,9 @@ class SessionPool:
       mixed_bfloat16: As in `GraphSession`.
     """
     self._graphs = graphs
-    self._options = {
-      "num_threads": num_threads,
-      "mixed_bfloat16": mixed_bfloat16,
-    }
+    self._open = functools.partial(
+      GraphSession, num_threads=num_threads, mixed_bfloat16=mixed_bfloat16
+    )
     self._lock = threading.Lock()
     self._idle: list[GraphSession] = []
     self._sessions: list[GraphSession] = []
@@ -278,7 +278,7 @@ class SessionPool:
         session = self._idle.pop()
       else:
         graph = self._graphs[len(self._sessions) % len(self._graphs)]
-        session = GraphSession(graph, **self._options)
+        session = self._open(graph)
         self._sessions.append(session)
     try:
       return session(*arguments)

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+from typing import Any
 
 import psutil
 
@@ -86,7 +87,7 @@ def _end_worker_of(process_id: int) -> None:
 def _drop_default_context() -> None:
   """Lets TFF end the worker itself while Python is still whole."""
   # A program that never imported TFF does not pay for the import here.
-  tff = sys.modules.get("tensorflow_federated")
+  tff: Any = sys.modules.get("tensorflow_federated")
   if tff is None:
     return
 
