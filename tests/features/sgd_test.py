@@ -98,19 +98,6 @@ def test_many_steps_end_where_scikit_learn_does(loss):
   np.testing.assert_allclose(weights, expected, atol=1e-4)
 
 
-def test_as_many_as_there_are_is_all_of_them():
-  features, labels = _problem()
-  all_of_them, batches = (
-    _fit(
-      sgd.Sgd(steps=3, learning_rate=1.0, batch_size=batch_size),
-      features,
-      labels,
-    )
-    for batch_size in (None, 60)
-  )
-  np.testing.assert_allclose(all_of_them, batches, rtol=1e-12)
-
-
 def test_sampled_steps_differ_from_full_ones():
   features, labels = _problem()
   weights = [

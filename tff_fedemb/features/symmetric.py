@@ -18,17 +18,21 @@ def packed_size(dim: int) -> int:
   return dim * (dim + 1) // 2
 
 
-def pack(matrix: np.ndarray) -> np.ndarray:
+def pack(matrix: tf.Tensor) -> tf.Tensor:
   """Packs a symmetric matrix.
 
   Args:
-    matrix: `[d, d]`; what is below the diagonal is not read.
+    matrix: `[d, d]`, d known when tracing; what is below the diagonal is not
+      read.
 
   Returns:
     `[d (d + 1) / 2]`.
   """
-  rows, columns = np.triu_indices(len(matrix))
-  return matrix[rows, columns] * np.where(rows == columns, 1.0, _ROOT)
+  dim = matrix.shape[0]
+  scaled = tf.linalg.set_diag(_ROOT * matrix, tf.linalg.diag_part(matrix))
+  # Made on the spot: a constant of indices would be in every copy of the graph.
+  is_upper = tf.linalg.band_part(tf.ones([dim, dim], tf.bool), 0, -1)
+  return tf.ensure_shape(tf.boolean_mask(scaled, is_upper), [packed_size(dim)])
 
 
 def unpack(vector: np.ndarray, dim: int) -> np.ndarray:
@@ -46,19 +50,3 @@ def unpack(vector: np.ndarray, dim: int) -> np.ndarray:
   matrix = (upper + upper.T) / _ROOT
   matrix[np.diag_indices(dim)] = np.diagonal(upper)
   return matrix
-
-
-def pack_tensor(matrix: tf.Tensor) -> tf.Tensor:
-  """Packs a symmetric matrix in TensorFlow.
-
-  Args:
-    matrix: `[d, d]`, d known when tracing.
-
-  Returns:
-    `[d (d + 1) / 2]`, as `pack`.
-  """
-  dim = matrix.shape[0]
-  scaled = tf.linalg.set_diag(_ROOT * matrix, tf.linalg.diag_part(matrix))
-  # Made on the spot: a constant of indices would be in every copy of the graph.
-  is_upper = tf.linalg.band_part(tf.ones([dim, dim], tf.bool), 0, -1)
-  return tf.ensure_shape(tf.boolean_mask(scaled, is_upper), [packed_size(dim)])

@@ -102,7 +102,7 @@ def _clipped_sum(user: str) -> np.ndarray:
   class_sums = np.eye(_NUM_CLASSES)[_LABELS[own]].T @ features
   stack = np.concatenate(
     [
-      np.sqrt(_SHARE) * symmetric.pack(features.T @ features),
+      np.sqrt(_SHARE) * symmetric.pack(tf.constant(features.T @ features)),
       np.sqrt(1 - _SHARE) * class_sums.ravel(),
     ]
   )

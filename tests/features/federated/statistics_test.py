@@ -95,7 +95,10 @@ def test_statistics_are_those_of_central_fits(weighting):
   weight = 1 if weighting == "sum" else 1 / 40
   np.testing.assert_allclose(
     moments,
-    weight * np.sqrt(0.3) * symmetric.pack(clipped.T @ clipped) / _CLIP_NORM**2,
+    weight
+    * np.sqrt(0.3)
+    * symmetric.pack(tf.constant(clipped.T @ clipped))
+    / _CLIP_NORM**2,
     rtol=1e-4,
     atol=1e-6,
   )

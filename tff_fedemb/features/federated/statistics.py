@@ -135,7 +135,7 @@ class StatisticsConfig(ClientConfig):
     moments = tf.matmul(scaled, scaled, transpose_a=True)
     sums = [
       self.covariance_weight
-      * symmetric.pack_tensor(tf.ensure_shape(moments, [self.dim, self.dim]))
+      * symmetric.pack(tf.ensure_shape(moments, [self.dim, self.dim]))
     ]
     if self.class_sum_weight:
       sums.append(
