@@ -88,7 +88,7 @@ class Case:
   def client_ids(self, round_num: int) -> list[str]:
     """The clients of a round, other ones than of the round before."""
     first = round_num * self.num_clients
-    numbers = range(first, first + self.num_clients)
+    numbers = list(range(first, first + self.num_clients))
     if self.photos is not None:
       numbers = [number % self.photos.num_users for number in numbers]
     return [str(number) for number in numbers]

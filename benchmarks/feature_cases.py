@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import sys
+from typing import Any
 import zipfile
 
 import numpy as np
@@ -18,7 +19,7 @@ from tff_fedemb.features import registry
 
 # Steps of the iterative methods.
 STEPS = 30
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
   "least_squares": {"covariance": "shared"},
   "sgd": {"steps": STEPS},
   "feature_covariance": {"steps": STEPS},
@@ -125,7 +126,7 @@ def write(path: str | os.PathLike[str], examples: Examples) -> None:
           chunk = generator.standard_normal([len(of_chunk), dim], np.float32)
           chunk *= _SPREAD_NORM / dim**0.5
           chunk += means[of_chunk]
-          member.write(chunk)
+          member.write(chunk.tobytes())
     file.flush()
     # Not while something is measured.
     os.fsync(file.fileno())

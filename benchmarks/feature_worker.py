@@ -3,6 +3,7 @@
 `binaries.benchmark_features` starts it and measures.
 """
 
+from collections.abc import Callable
 import functools
 import sys
 
@@ -47,7 +48,7 @@ def fit_bare(case: feature_cases.Case, path: str) -> np.ndarray:
     path: File of what it is fitted on.
   """
   data = feature_files.read_features(path)
-  bare_fit = functools.partial(
+  bare_fit: Callable[..., np.ndarray] = functools.partial(
     bare_features.fit_gradients,
     steps=feature_cases.STEPS,
     learning_rate=_LEARNING_RATE,

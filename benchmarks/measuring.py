@@ -209,11 +209,11 @@ def measure(
         figure = worker.run_round()
         if round_num >= warmup_rounds:
           found.append(figure)
-    return [
-      Measurement(
-        *zip(*found, strict=True),
-        worker.peak_memory_bytes,
-        worker.peak_anonymous_memory_bytes,
+    measurements = []
+    for worker, found in zip(workers, figures, strict=True):
+      wall_seconds, cpu_seconds, memory = zip(*found, strict=True)
+      peaks = worker.peak_memory_bytes, worker.peak_anonymous_memory_bytes
+      measurements.append(
+        Measurement(wall_seconds, cpu_seconds, memory, *peaks)
       )
-      for worker, found in zip(workers, figures, strict=True)
-    ]
+    return measurements

@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 from benchmarks import results
 from tff_fedemb import config as config_lib
@@ -167,7 +168,7 @@ def _compare_walls(
   *,
   runtime: str = "in_process",
   other_case: str | None = None,
-  **bounds: float | None,
+  **bounds: Any,
 ) -> results.Goal:
   """A ratio of a round's seconds, to another runtime or case."""
   numerator = results.Entry(case, runtime)

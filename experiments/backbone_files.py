@@ -82,7 +82,7 @@ def load_start(
   weights = backbone.get_weights()
   digest = hashlib.sha256()
   for value in weights:
-    digest.update(np.ascontiguousarray(value))
+    digest.update(value.tobytes())
   if record and record["sha256"] != digest.hexdigest():
     raise errors.FieldError(
       "pretrained_backbone",

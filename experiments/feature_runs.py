@@ -65,7 +65,7 @@ def _fit_classifier(
   settings: feature_settings.FitSettings, problem: feature_problems.Problem
 ) -> classifier_lib.LinearClassifier:
   """Fits what protects the unit of privacy."""
-  options = {
+  options: dict[str, Any] = {
     "num_classes": problem.num_classes,
     "epsilon": settings.epsilon,
     "delta": settings.delta,

@@ -113,7 +113,9 @@ class FitSettings:
   @property
   def seed(self) -> int | None:
     """Of noise and sampling; `None` for the operating system's entropy."""
-    return None if self.users else self.protection.seed
+    if isinstance(self.protection, ExampleSettings):
+      return self.protection.seed
+    return None
 
 
 def _users(protection) -> federated_settings.UserSettings | None:
@@ -251,7 +253,9 @@ def hyperparameters_in(
 
 def method_names(*, of_users: bool) -> list[str]:
   """Returns the methods that there are, or those that can protect users."""
-  supported = federated_settings.METHODS if of_users else (method_lib.Method,)
+  supported: tuple[type[method_lib.Method], ...] = (method_lib.Method,)
+  if of_users:
+    supported = federated_settings.METHODS
   return [
     name for name, cls in registry.METHODS.items() if issubclass(cls, supported)
   ]

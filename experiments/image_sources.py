@@ -318,11 +318,12 @@ def open_train(task: task_lib.Task) -> ImageSource:
   """
   population = task.train_users
   user_ids = np.array([population.user_id(i) for i in range(len(population))])
-  slots, labels = [np.zeros([0], np.int64)], [np.zeros([0], np.int64)]
+  none = np.zeros([0], np.int64)
+  slots_of_users, labels = [none], [none]
   for slot, _, label in _walk(task, user_ids, np.arange(len(user_ids))):
     labels.append(label)
-    slots.append(np.full(len(label), slot))
-  slots = np.concatenate(slots)
+    slots_of_users.append(np.full(len(label), slot))
+  slots = np.concatenate(slots_of_users)
   users = user_ids[slots]
   decode = _build_train_decoder(task)
   size = embedding.batch_size(task.image_shape)

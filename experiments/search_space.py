@@ -115,7 +115,8 @@ class SearchSpace:
       elif kind == "uniform":
         drawn[name] = float(generator.uniform(*values))
       else:
-        drawn[name] = math.exp(generator.uniform(*map(math.log, values)))
+        low, high = map(math.log, values)
+        drawn[name] = math.exp(generator.uniform(low, high))
     return drawn
 
   @classmethod

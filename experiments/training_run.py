@@ -280,7 +280,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     state=state,
     trained=trained,
     untrained=untrained,
-    pretrained=start_point and start_point.record,
+    pretrained=start_point.record if start_point else None,
     privacy=privacy,
     extrapolation=extrapolation,
     num_private_parameters=_count(model_weights.trainable),

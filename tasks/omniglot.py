@@ -10,6 +10,7 @@ cache directory, because client data sets are read by user in TensorFlow.
 """
 
 import collections
+from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import hashlib
@@ -18,6 +19,7 @@ import os
 import pathlib
 import re
 import sqlite3
+from typing import Any
 import urllib.parse
 import zipfile
 
@@ -32,6 +34,9 @@ from tff_fedemb.data import population
 from tff_fedemb.data import reading
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.evaluation import embedding
+
+# NumPy's stub would have an open file.
+_open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
 
 _SIDE = 28
 _SETS = ("background", "evaluation")
@@ -142,7 +147,7 @@ def _read_compact(path: pathlib.Path) -> _Characters:
     " character_id [n], alphabet_id [n] and alphabets"
   )
   try:
-    with np.lib.npyio.NpzFile(path, allow_pickle=False) as arrays:
+    with _open_npz(path, allow_pickle=False) as arrays:
       images, characters, alphabets, names = (
         arrays[name]
         for name in ("images", "character_id", "alphabet_id", "alphabets")
@@ -185,7 +190,8 @@ def _find_sources(root: pathlib.Path) -> dict[str, pathlib.Path]:
 
 def _splits_of_alphabets(alphabets: list[str]) -> dict[str, tuple[str, ...]]:
   """The splits of each alphabet: a held-out one, or train and its half."""
-  splits, num_train = {}, 0
+  splits: dict[str, tuple[str, ...]] = {}
+  num_train = 0
   for index, alphabet in enumerate(sorted(alphabets)):
     if index % _TEST_STRIDE == _TEST_START:
       splits[alphabet] = ("test",)
@@ -229,7 +235,9 @@ def _read_splits(
     found = read(path)
     alphabets = set(found.alphabets.tolist())
     if name == "evaluation":
-      splits_of = dict.fromkeys(alphabets, ("evaluation",))
+      splits_of: dict[str, tuple[str, ...]] = dict.fromkeys(
+        alphabets, ("evaluation",)
+      )
       both = sorted(alphabets & seen.keys())
       if both:
         raise errors.DataError(

@@ -149,7 +149,7 @@ class Config:
 
 def _check(spec: FieldSpec, value: Any) -> Any:
   if spec.type is int:
-    bounds = {"minimum": -(2**63)} | spec.bounds
+    bounds: dict[str, Any] = {"minimum": -(2**63), **spec.bounds}
     return checks.check_integer(spec.name, value, **bounds)
   if spec.type is float:
     return checks.check_number(spec.name, value, **spec.bounds)

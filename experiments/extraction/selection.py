@@ -118,10 +118,10 @@ def split_test(
   Returns:
     Rows to train on and rows to test on, ascending.
   """
-  test = []
+  rows_of_test = []
   for label in np.unique(labels):
     rows = np.flatnonzero(labels == label)
     num_test = min(max(round(test_share * len(rows)), 1), len(rows) - 1)
-    test.append(generator.choice(rows, size=num_test, replace=False))
-  test = np.sort(np.concatenate(test))
+    rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
+  test = np.sort(np.concatenate(rows_of_test))
   return np.setdiff1d(np.arange(len(labels)), test), test

@@ -7,6 +7,7 @@ one at a time, so that a folder may hold more images than memory.
 import dataclasses
 import os
 import pathlib
+from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -122,7 +123,8 @@ def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_image(
-  path: str | os.PathLike[str], image_shape: tuple[int, int, int]
+  path: str | os.PathLike[str] | IO[bytes],
+  image_shape: tuple[int, int, int],
 ) -> np.ndarray:
   """Reads an image as a model takes it.
 
@@ -133,7 +135,7 @@ def read_image(
   the size and the colours is left as it is.
 
   Args:
-    path: A PNG, JPEG, BMP or PGM file.
+    path: A PNG, JPEG, BMP or PGM file, or one that is open.
     image_shape: Height, width and channels (1: grey; 3: RGB) to make it.
 
   Returns:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 import numpy as np
 
@@ -116,7 +117,7 @@ class ParticipationCheck:
     """
     seen = self._observed
     previous = self._last_round[slots]
-    changes = {
+    changes: dict[str, Any] = {
       "num_rounds": round_num + 1,
       "min_users_per_round": (
         min(seen.min_users_per_round, slots.size)

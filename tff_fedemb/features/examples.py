@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ _KEPT_BYTES = 2**28
 _SMALLEST_NORM = np.finfo(np.float64).tiny ** 0.5
 # Of bounds. What is made of one in this range, squares too, are numbers of
 # float32's, and sums are sure to keep to it.
-BOUND_RANGE = {"minimum": 1e-10, "maximum": 1e10}
+BOUND_RANGE: dict[str, Any] = {"minimum": 1e-10, "maximum": 1e10}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,9 +116,10 @@ class ClippedExamples:
     num_rows = len(self._labels) if rows is None else len(rows)
     kept = self._keep()
     for start in range(0, num_rows, size):
-      chunk = slice(start, start + size)
+      span = slice(start, start + size)
+      chunk: slice | np.ndarray = span
       if rows is not None:
-        chunk = rows[chunk]
+        chunk = rows[span]
       features = self._clip(chunk) if kept is None else kept[chunk]
       yield features, self._labels[chunk]
 

@@ -327,12 +327,12 @@ def _read_tfrecord(
     # There are no more examples than this; the rest of the space is never
     # touched, and so never taken.
     features = np.empty([path.stat().st_size // (4 * dim) + 1, dim], np.float32)
-    labels, users = [], []
+    found, users = [], []
     for batch in records.batch(_PARSING_BATCH):
       parsed = tf.io.parse_example(batch, specs)
-      start = _PARSING_BATCH * len(labels)
+      start = _PARSING_BATCH * len(found)
       features[start : start + len(batch)] = parsed[names[0]].numpy()
-      labels.append(parsed[names[1]].numpy())
+      found.append(parsed[names[1]].numpy())
       users += [user.decode() for n in names[2:] for user in parsed[n].numpy()]
   except (message.DecodeError, tf.errors.OpError, UnicodeDecodeError) as error:
     raise FeatureFileError(
@@ -340,5 +340,5 @@ def _read_tfrecord(
       " each), label (int64) and, in all or none, user (bytes), found:"
       f" {_first_line(error)}."
     ) from error
-  labels = np.concatenate(labels)
+  labels = np.concatenate(found)
   return features[: len(labels)], labels, np.array(users) if users else None

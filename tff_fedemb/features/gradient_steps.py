@@ -52,6 +52,7 @@ class GradientMethod(method.Method):
       Poisson sampling; `None` for all examples in every step.
     logit_noise: Standard deviation that the noise of all steps may give to a
       logit, positive: defaults of other hyperparameters keep to it.
+    learning_rate: Positive.
   """
 
   steps: int = config.field(30, minimum=1)
@@ -62,6 +63,7 @@ class GradientMethod(method.Method):
   )
   batch_size: float | None = config.field(None, minimum=1)
   logit_noise: float = config.field(1.0, above=0)
+  learning_rate: float | None = config.field(None, above=0)
 
   @property
   def optimizer_name(self) -> str:

@@ -36,7 +36,6 @@ class Sgd(gradient_steps.GradientMethod):
     optimizer: One of `gradient_steps.OPTIMIZERS`.
   """
 
-  learning_rate: float | None = config.field(None, above=0)
   optimizer: str = config.field("momentum", choices=gradient_steps.OPTIMIZERS)
 
   name: ClassVar[str] = "sgd"

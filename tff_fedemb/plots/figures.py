@@ -152,7 +152,9 @@ def decorate(
   axes.spines[["top", "right"]].set_visible(False)
 
 
-def set_rounds(axes: mpl_axes.Axes, rounds: Sequence[int]) -> None:
+def set_rounds(
+  axes: mpl_axes.Axes, rounds: Sequence[float] | np.ndarray
+) -> None:
   """Makes the horizontal axis one of rounds."""
   axes.xaxis.set_major_locator(
     ticker.MaxNLocator(
@@ -172,7 +174,7 @@ def epsilon_label(delta: float | None, remark: str = "") -> str:
   return f"ε (δ = {delta:.2g}{remark})".replace("e-0", "e-")
 
 
-def only_drawable(epsilons: Sequence[float]) -> np.ndarray:
+def only_drawable(epsilons: Sequence[float] | np.ndarray) -> np.ndarray:
   """Returns epsilons with NaN for those that a logarithmic axis cannot show."""
   values = np.asarray(epsilons, float)
   return np.where(np.isfinite(values) & (values > 0), values, np.nan)

@@ -172,7 +172,11 @@ def _set_users(
       figures.create_key("δ too large: δ ≥ 1 / N", color="#DDDDDD", linewidth=8)
     )
   if num_users is not None:
-    style = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.2}
+    style: dict[str, Any] = {
+      "color": figures.GREY,
+      "linestyle": ":",
+      "linewidth": 1.2,
+    }
     axes.axvline(num_users, **style)
     keys.append(figures.create_key(f"N = {num_users:,}", **style))
   return keys

@@ -34,13 +34,11 @@ _LEGEND = {
 
 
 class Panel(Protocol):
-  """Something to draw.
+  """Something to draw."""
 
-  Attributes:
-    statement: What is to be read below the picture, if anything.
-  """
-
-  statement: str
+  @property
+  def statement(self) -> str:
+    """What is to be read below the picture, if anything."""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     """Draws it.

@@ -7,6 +7,7 @@ mechanism (Dong et al. 2022, "Gaussian Differential Privacy", corollary 3.3).
 
 import functools
 import math
+from typing import Any
 
 import dp_accounting
 from scipy import optimize
@@ -18,7 +19,7 @@ _GaussianLoss = dp_accounting.pld.privacy_loss_mechanism.GaussianPrivacyLoss
 
 # Made once for all the deltas that the search for an epsilon asks for.
 @functools.lru_cache(maxsize=1)
-def _loss(precision: float) -> _GaussianLoss:
+def _loss(precision: float) -> Any:
   return _GaussianLoss(1.0 / math.sqrt(precision))
 
 

@@ -132,7 +132,7 @@ def draw_plots(
   recall_names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
   evaluated = metrics[recall_names].dropna()
   epsilons = ledger.epsilon_curve(epsilon_rounds, accountant=privacy.accountant)
-  panels = {
+  panels: dict[str, plots.Panel] = {
     "loss": plots.LossPanel(metrics.index, metrics["client_work/loss"]),
     "recall": plots.RecallPanel(
       evaluated.index,

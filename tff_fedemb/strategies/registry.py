@@ -10,12 +10,9 @@ from tff_fedemb.strategies import tree
 
 # A new strategy is one file and one line here.
 STRATEGIES: dict[str, type[strategy_lib.Strategy]] = {
-  cls.name: cls
-  for cls in (
-    banded.BandedToeplitzStrategy,
-    blt.BltStrategy,
-    tree.TreeStrategy,
-  )
+  banded.BandedToeplitzStrategy.name: banded.BandedToeplitzStrategy,
+  blt.BltStrategy.name: blt.BltStrategy,
+  tree.TreeStrategy.name: tree.TreeStrategy,
 }
 
 

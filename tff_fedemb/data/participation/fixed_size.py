@@ -62,7 +62,10 @@ class FixedSize(participation.Participation):
   def sample(self, round_num: int, *, seed: int) -> list[np.ndarray]:
     # Linear in the users of the round, not in those of the population.
     slots = participation.create_generator(seed, round_num, _DRAW).choice(
-      self.num_users, size=self.users_per_round, replace=False, shuffle=True
+      self.num_users,
+      size=int(self.users_per_round),
+      replace=False,
+      shuffle=True,
     )
     return np.array_split(slots, self.clients_per_round)
 

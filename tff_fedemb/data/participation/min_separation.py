@@ -10,7 +10,6 @@ Private Machine Learning".
 import dataclasses
 import functools
 import math
-from typing import Self
 
 import dp_accounting
 import numpy as np
@@ -107,12 +106,14 @@ class MinSeparation(participation.Participation):
     """Number P of rounds in which every user takes part once."""
     return math.ceil(self.num_users / self.users_per_round)
 
-  def for_rounds(self, rounds: int | None) -> Self:
+  def for_rounds(self, rounds: int | None) -> "MinSeparation":
     # Once in each pass, the last of which may be cut short.
     most = None if rounds is None else -(-rounds // self.rounds_per_pass)
     return dataclasses.replace(self, max_participations=most)
 
-  def resized(self, *, num_users: int, users_per_round: float) -> Self:
+  def resized(
+    self, *, num_users: int, users_per_round: float
+  ) -> "MinSeparation":
     return dataclasses.replace(
       self,
       num_users=num_users,

@@ -14,9 +14,9 @@ the guarantee's neighbours can be compared slot by slot.
 """
 
 import abc
+from collections.abc import Iterable
 import dataclasses
 from typing import ClassVar
-from typing import Self
 
 import dp_accounting
 import numpy as np
@@ -153,7 +153,7 @@ class Participation(config.Config, abc.ABC):
       return possible
     return min(possible, self.max_participations)
 
-  def for_rounds(self, rounds: int | None) -> Self:
+  def for_rounds(self, rounds: int | None) -> "Participation":
     """The same, with what is known if a run has no more rounds than these.
 
     Args:
@@ -162,7 +162,9 @@ class Participation(config.Config, abc.ABC):
     del rounds  # Whoever is drawn anew may be drawn every time.
     return self
 
-  def resized(self, *, num_users: int, users_per_round: float) -> Self:
+  def resized(
+    self, *, num_users: int, users_per_round: float
+  ) -> "Participation":
     """The same for another population and cohort.
 
     Args:
@@ -215,7 +217,7 @@ class Participation(config.Config, abc.ABC):
     raise NotImplementedError(f"{self.name} participation has no such event.")
 
   def select_accountants(
-    self, names: tuple[str, ...] | None = None
+    self, names: Iterable[str] | None = None
   ) -> tuple[str, ...]:
     """Returns the named accountants (all of its own if None), cheapest first.
 

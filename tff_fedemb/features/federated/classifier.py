@@ -216,11 +216,10 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     return covariance / (covariance + shares[_CLASS_SUM])
 
   def _calibrate(self, size: examples_lib.ProblemSize) -> budget_lib.Budget:
+    releases, split = self.method.plan_releases(size), self.split
     if isinstance(self.method, least_squares.LeastSquares):
       releases = (budget_lib.PlannedRelease(rounds_lib.STATISTICS),)
       split = None
-    else:
-      releases, split = self.method.plan_releases(size), self.split
     return budget_lib.calibrate(
       releases, epsilon=self.epsilon, delta=self.delta, split=split
     )

@@ -276,7 +276,7 @@ def _build_process(
   return composition.build_learning_process(
     create_weights,
     client_update,
-    example_type=composition.build_example_type([config.dim], tf.float32),
+    example_type=composition.build_example_type((config.dim,), tf.float32),
     aggregator=aggregator,
     server_optimizer=server_optimizer,
   )

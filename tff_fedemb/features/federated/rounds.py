@@ -124,6 +124,7 @@ def fit(
       covariance, method.regularization, num_examples=total_weight
     )
     preconditioner = linalg.cho_solve(factor, np.eye(len(covariance)))
+  assert isinstance(method, gradient_steps.GradientMethod)
   return _descend(
     method,
     rounds,

@@ -10,7 +10,7 @@ from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import sgd
 
-METHODS = (
+METHODS: tuple[type[method_lib.Method], ...] = (
   sgd.Sgd,
   least_squares.LeastSquares,
   feature_covariance.FeatureCovariance,
@@ -63,17 +63,19 @@ def check_method(method: method_lib.Method) -> None:
       f"be one of {names} in a federated fit",
       getattr(method, "name", method),
     )
-  if getattr(method, "covariance", "shared") != "shared":
+  covariance = getattr(method, "covariance", "shared")
+  if covariance != "shared":
     raise errors.FieldError(
       "covariance",
       "be 'shared' in a federated fit: a user would send a matrix for each"
       " class",
-      repr(method.covariance),
+      repr(covariance),
     )
-  if getattr(method, "batch_size", None) is not None:
+  batch_size = getattr(method, "batch_size", None)
+  if batch_size is not None:
     raise errors.FieldError(
       "batch_size",
       "not be given in a federated fit, of which every user takes part in"
       " every step",
-      method.batch_size,
+      batch_size,
     )
