@@ -11,6 +11,7 @@ where cohort and noise are cohort_factor times the runs' (Xu et al. 2023,
 figures 3 and 4): an extrapolation, and drawn as one.
 """
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
@@ -18,6 +19,7 @@ import math
 import pathlib
 import statistics
 import sys
+from typing import Any
 
 from absl import flags
 import numpy as np
@@ -332,7 +334,7 @@ def _draw(output_dir: pathlib.Path) -> list[pathlib.Path]:
     _Point(rounds, participation, rounds)
     for rounds in _round_numbers(participation)
   ]
-  drawings = {}
+  drawings: dict[str, tuple[Callable[..., None], Any, dict[str, Any]]] = {}
   if _RUNS.value:
     runs, unfinished = measured_runs.find(_RUNS.value)
     if unfinished:

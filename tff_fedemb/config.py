@@ -19,7 +19,6 @@ line under `Attributes:`.
 
 from collections.abc import Collection
 import dataclasses
-import functools
 import pathlib
 import types
 import typing
@@ -97,14 +96,23 @@ def _find_type(annotation: Any) -> tuple[type, bool]:
   return found, optional
 
 
-@functools.cache
+# By class, once they are asked for.
+_SPECS: dict[type, tuple[FieldSpec, ...]] = {}
+
+
 def specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
   """Returns the fields of a configuration, in the order of their declaration.
 
   Args:
     config_class: The configuration's class.
   """
-  documentation = {}
+  if config_class not in _SPECS:
+    _SPECS[config_class] = _read_specs(config_class)
+  return _SPECS[config_class]
+
+
+def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
+  documentation: dict[str, str] = {}
   for base in reversed(config_class.__mro__):
     parsed = docstring_parser.parse(
       base.__dict__.get("__doc__") or "", docstring_parser.Style.GOOGLE

@@ -33,7 +33,7 @@ class RandomFeatures:
     largest_value: int,
     *,
     gamma: float | None,
-    seed: int,
+    seed: int | np.random.SeedSequence,
   ):
     """Initialises the map.
 
@@ -70,7 +70,7 @@ def create_embedding(
   *,
   num_features: int,
   gamma: float | None,
-  seed: int,
+  seed: int | np.random.SeedSequence,
 ) -> Callable[[np.ndarray], np.ndarray]:
   """Creates one of `EMBEDDINGS`.
 

@@ -232,12 +232,14 @@ def _describe(
   examples: feature_files.FeatureSet, rows: np.ndarray | None
 ) -> str:
   """What a file holds, in a few words."""
-  rows = slice(None) if rows is None else rows
-  labels = examples.labels[rows]
+  chosen: slice | np.ndarray = slice(None)
+  if rows is not None:
+    chosen = rows
+  labels = examples.labels[chosen]
   users = (
     ""
     if examples.users is None
-    else f", {len(np.unique(examples.users[rows])):,} users"
+    else f", {len(np.unique(examples.users[chosen])):,} users"
   )
   return (
     f"{len(labels):,} examples of {len(np.unique(labels)):,} classes,"

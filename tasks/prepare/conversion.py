@@ -11,6 +11,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
+from typing import Any
 
 import tensorflow as tf
 import tqdm
@@ -86,7 +87,7 @@ class Preparation:
     output_dir: pathlib.Path,
     *,
     on_bad_example: str = "fail",
-    disk_usage: Callable[[pathlib.Path], object] = shutil.disk_usage,
+    disk_usage: Callable[[pathlib.Path], Any] = shutil.disk_usage,
   ):
     """Initialises the preparation; nothing is read or written yet.
 

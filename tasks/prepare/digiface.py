@@ -20,6 +20,7 @@ import functools
 import hashlib
 import pathlib
 import shutil
+from typing import Any
 
 from tasks.prepare import digiface_files
 from tasks.prepare import downloads
@@ -101,7 +102,7 @@ class Faces:
   field: str
 
   @functools.cached_property
-  def identity(self) -> dict[str, object]:
+  def identity(self) -> dict[str, Any]:
     """As of `output.Output`."""
     return {
       "task": "digiface",
@@ -124,7 +125,7 @@ class Faces:
     on_bad_example: str = "fail",
     dry_run: bool = False,
     wait: bool = False,
-    disk_usage: Callable[[pathlib.Path], object] = shutil.disk_usage,
+    disk_usage: Callable[[pathlib.Path], Any] = shutil.disk_usage,
   ) -> bool:
     """Writes the files of a variant, from where an earlier run was ended.
 

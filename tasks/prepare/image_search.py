@@ -16,6 +16,8 @@ import os
 import pathlib
 import shutil
 import tarfile
+from typing import IO
+from typing import cast
 import zlib
 
 import tqdm
@@ -75,7 +77,7 @@ def _iterate_members(
     if member.isreg() and image_id in image_ids:
       yield image_id, member
     # Else it keeps every member, a gigabyte for the largest archive.
-    archive.members = []
+    archive.members = []  # type: ignore[attr-defined]
 
 
 def _image_id(name: str) -> str | None:
@@ -171,10 +173,12 @@ class _WatchedFile(io.RawIOBase):
 
 
 def _copy_images(
-  stream: io.BufferedIOBase, image_ids: Collection[str], folder: pathlib.Path
+  stream: gzip.GzipFile, image_ids: Collection[str], folder: pathlib.Path
 ) -> None:
   """Copies images from an unpacked stream to a folder."""
-  with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as members:
+  with tarfile.open(
+    fileobj=cast(IO[bytes], stream), mode="r|", bufsize=_CHUNK
+  ) as members:
     for image_id, member in _iterate_members(members, image_ids):
       content = members.extractfile(member).read()
       if len(content) != member.size:

@@ -106,7 +106,7 @@ def check_disk(
   *,
   field: str = "output_dir",
   note: str = "",
-  disk_usage: Callable[[pathlib.Path], object] = shutil.disk_usage,
+  disk_usage: Callable[[pathlib.Path], Any] = shutil.disk_usage,
 ) -> None:
   """Says how much disk is needed and free, and refuses what does not fit.
 

@@ -8,6 +8,7 @@ to its edge, negative inside.
 import functools
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 _TILE_SIZE = 256
@@ -28,9 +29,7 @@ def cover_of(distance: np.ndarray, scale: float) -> np.ndarray:
   return np.clip(distance, 0.0, 1.0, out=distance)
 
 
-def paint(
-  image: np.ndarray, cover: np.ndarray, colour: np.ndarray | float
-) -> None:
+def paint(image: np.ndarray, cover: np.ndarray, colour: npt.ArrayLike) -> None:
   """Lays a colour or another picture on an image in place.
 
   Args:
@@ -97,7 +96,7 @@ def stroke(
 
 
 def rotate(
-  x: np.ndarray, y: np.ndarray, angle: float
+  x: np.ndarray, y: np.ndarray, angle: float | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
   """Coordinates along axes that are turned by an angle in radians."""
   cosine, sine = np.cos(angle), np.sin(angle)

@@ -30,7 +30,7 @@ class Easel:
     self,
     shape: tuple[int, int],
     *,
-    middle: tuple[float, float],
+    middle: tuple[float, float] | np.ndarray,
     radius: float,
     tilt: float,
     squeeze: tuple[float, float] = (1.0, 0.0),

@@ -152,10 +152,10 @@ def _draw_marks(generator: np.random.Generator) -> np.ndarray:
     marks[row - 1 : row + 2, column - 1 : column + 2] += 1.6
   if generator.random() < 0.15:
     number = generator.integers(40, 110)
-    across = np.clip(generator.normal(0, 0.33, number), -0.9, 0.9)
-    down = np.clip(generator.normal(0.18, 0.14, number), -0.9, 0.9)
-    rows = (middle * (1 + down)).astype(int)
-    columns = (middle * (1 + across)).astype(int)
+    columns = np.clip(generator.normal(0, 0.33, number), -0.9, 0.9)
+    rows = np.clip(generator.normal(0.18, 0.14, number), -0.9, 0.9)
+    rows = (middle * (1 + rows)).astype(int)
+    columns = (middle * (1 + columns)).astype(int)
     np.add.at(marks, (rows, columns), 1.2)
   return np.clip(ndimage.gaussian_filter(marks, 0.8), 0, 0.8)
 

@@ -213,7 +213,7 @@ def draw_images(
 
   # The writer: the letter forms, then how the hand holds and moves the pen.
   fonts = _choose_fonts(generator)
-  slant = generator.normal(0.0, 0.2)
+  slant_of_writer = generator.normal(0.0, 0.2)
   aspect = np.exp(generator.normal(-0.05, 0.15))
   rotation = generator.normal(0.0, 0.05)
   size = generator.uniform(7.6, 9.5)
@@ -226,7 +226,7 @@ def draw_images(
   aspect_by_class = np.exp(generator.normal(0.0, 0.08, num_classes))
 
   # Each example: small deviations from all of that.
-  slant = slant + generator.normal(0.0, 0.06, num)
+  slant = slant_of_writer + generator.normal(0.0, 0.06, num)
   aspect = aspect * aspect_by_class[labels]
   aspect *= np.exp(generator.normal(0.0, 0.07, num))
   rotation = (

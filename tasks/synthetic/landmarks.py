@@ -76,7 +76,8 @@ class _Site(easels.Easel):
     t = (self.y - low) / tall
     half = wide * _OUTLINES[outline](np.clip(t, 0, 1)) + 1e-3
     ends = np.abs(self.y - low - tall / 2) - tall / 2
-    across, height = self.x - x, 0.0
+    across: np.ndarray = self.x - x
+    height: np.ndarray | float = 0.0
     if depth is None:
       height = 0.5 * wide * np.sqrt(np.clip(1 - (across / half) ** 2, 0, 1))
     else:
@@ -125,7 +126,9 @@ class _Site(easels.Easel):
     if rows > 1:
       v -= 0.5 / fill[1] - 0.5
     round_top = np.sqrt(np.clip(1 - 4 * u * u, 0, 1))
-    top = 0.6 + 0.4 * round_top if arched else 1.0
+    top: np.ndarray | float = 1.0
+    if arched:
+      top = 0.6 + 0.4 * round_top
     outside = np.maximum(np.abs(place[0]) - 1, np.abs(place[1] - 0.5) - 0.5)
     shape = np.maximum(np.maximum(u - 0.5, -v), np.maximum(v - top, outside))
     shape *= 1.5 / max(columns, rows)

@@ -159,8 +159,9 @@ def _bird(e: easels.Easel, g: np.random.Generator) -> None:
   end = (-0.35 - tail * np.cos(lean), -0.1 - tail * np.sin(lean))
   e.stroke((-0.3, -0.1), end, 0.12, 0.1, e.mark)
   e.stroke((0.45, 0.5), (0.5 + head + beak, 0.45), thick, 0.01, e.bright)
-  x, y = drawing.rotate(e.x, e.y, lean)
-  a, b = np.clip(np.abs(y) / plump, 0, 1), np.clip(x / 1.1 + 0.5, 0, 1)
+  along, aside = drawing.rotate(e.x, e.y, lean)
+  a = np.clip(np.abs(aside) / plump, 0, 1)
+  b = np.clip(along / 1.1 + 0.5, 0, 1)
   e.ellipse(
     0, 0, 0.55, plump, e.blend(easels.marks(g, a, b)), 0.3 - a * a / 3, lean
   )

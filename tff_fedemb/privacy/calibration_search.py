@@ -62,7 +62,7 @@ def with_value(
     plan,
     noise_multiplier=noise_multiplier,
     participation=plan.participation.resized(
-      num_users=value if solve_for == "num_users" else num_users,
+      num_users=int(value) if solve_for == "num_users" else num_users,
       users_per_round=value if solve_for == "users_per_round" else users,
     ),
   )
@@ -78,7 +78,7 @@ class Search:
     # Without any divergence, order a has an epsilon of log(1 / delta) / (a - 1)
     # or somewhat less.
     floor = -math.log(plan.delta) / (_LOW_ORDERS[-1] - 1)
-    self._few_orders = _LOW_ORDERS
+    self._few_orders: tuple[int, ...] = _LOW_ORDERS
     if target < 3 * floor:
       self._few_orders += _HIGH_ORDERS
 
@@ -124,7 +124,7 @@ class Search:
     unit = 1
     low = math.ceil(participation.users_per_round)
     high = MAX_NUM_USERS
-    start = participation.num_users
+    start: float = participation.num_users
     if solve_for == "users_per_round":
       unit = participation.users_per_client
       low, high = self._cohorts()
@@ -210,9 +210,11 @@ class Search:
       now = participations(first)
       last = most
       if participations(most) != now:
-        last = -1 + _smallest_integer(
-          lambda clients, now=now: participations(clients) > now, first, most
-        )
+
+        def is_past(clients: int, now: int = now) -> bool:
+          return participations(clients) > now
+
+        last = -1 + _smallest_integer(is_past, first, most)
       yield first, last
       first = last + 1
 

@@ -261,7 +261,7 @@ def _prefix(history: _History, rounds: int) -> _History:
 
 def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
   noise = composition.noise_of(event)
-  values = {"class": type(event).__name__}
+  values: dict[str, Any] = {"class": type(event).__name__}
   if noise.mechanism is not None:
     values["noise_multiplier"] = noise.multiplier
   if noise.strategy is not None:
