@@ -188,13 +188,6 @@ class _Mechanism:
   option: str | None = None
 
 
-@functools.cache  # Searches ask for the same one again and again.
-def _optimize(
-  optimize: Callable[..., strategy_lib.Strategy], **options: int | None
-) -> strategy_lib.Strategy:
-  return optimize(**options)
-
-
 def _optimized(
   optimize: Callable[..., strategy_lib.Strategy], option: str
 ) -> Callable[[Plan], strategy_lib.Strategy]:
@@ -202,8 +195,7 @@ def _optimized(
 
   def create(plan: Plan) -> strategy_lib.Strategy:
     value = getattr(plan, option)
-    return _optimize(
-      optimize,
+    return optimize(
       rounds=plan.rounds,
       min_separation=plan.participation.min_separation,
       max_participations=plan.participation.max_participations,
