@@ -26,6 +26,7 @@ from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import planning
@@ -145,7 +146,7 @@ def _restart_options(
     raise command_line.UsageError(
       f"--restart_every_passes must be at least 1, found {passes}."
     )
-  if participation.min_separation is None:
+  if not isinstance(participation, min_separation.MinSeparation):
     raise command_line.UsageError(
       "--restart_every_passes must be given with --participation="
       f"min_separation alone, found {_PARTICIPATION.value}, which has no"

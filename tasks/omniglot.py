@@ -10,7 +10,6 @@ cache directory, because client data sets are read by user in TensorFlow.
 """
 
 import collections
-from collections.abc import Callable
 from collections.abc import Iterator
 import dataclasses
 import hashlib
@@ -19,7 +18,6 @@ import os
 import pathlib
 import re
 import sqlite3
-from typing import Any
 import urllib.parse
 import zipfile
 
@@ -34,9 +32,6 @@ from tff_fedemb.data import population
 from tff_fedemb.data import reading
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.evaluation import embedding
-
-# NumPy's stub would have an open file.
-_open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
 
 _SIDE = 28
 _SETS = ("background", "evaluation")
@@ -147,7 +142,7 @@ def _read_compact(path: pathlib.Path) -> _Characters:
     " character_id [n], alphabet_id [n] and alphabets"
   )
   try:
-    with _open_npz(path, allow_pickle=False) as arrays:
+    with reading.open_npz(path, allow_pickle=False) as arrays:
       images, characters, alphabets, names = (
         arrays[name]
         for name in ("images", "character_id", "alphabet_id", "alphabets")

@@ -17,6 +17,7 @@ import hashlib
 import os
 import pathlib
 import re
+from typing import TypeGuard
 import zipfile
 
 from tasks.prepare import output
@@ -103,9 +104,9 @@ def _is_image(name: str) -> bool:
   return name.lower().endswith(".png") and not name.startswith(".")
 
 
-def _is_of_format(error: Exception) -> bool:
-  """Whether a zip is damaged, rather than the disk."""
-  return not isinstance(error, OSError) or error.errno in _FORMAT_ERRNOS
+def _is_of_disk(error: Exception) -> TypeGuard[OSError]:
+  """Whether the disk is damaged, rather than a zip."""
+  return isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS
 
 
 def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
@@ -113,7 +114,7 @@ def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
   try:
     return zipfile.ZipFile(path)
   except (*reading.ARCHIVE_ERRORS, OSError) as error:
-    if not _is_of_format(error):
+    if _is_of_disk(error):
       raise reading.create_error(path, error) from error
     raise errors.DataError(
       f"{path} must be a whole zip archive, found: {error}. Fetch it again."
@@ -289,7 +290,7 @@ class Reader:
     try:
       return archive.read(member)
     except (*reading.ARCHIVE_ERRORS, OSError) as error:
-      if not _is_of_format(error):
+      if _is_of_disk(error):
         raise reading.create_error(path, error) from error
       raise output.BadImageError(f"cannot be read: {error}") from error
 

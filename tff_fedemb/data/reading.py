@@ -1,9 +1,13 @@
 """What goes wrong with files that somebody else wrote, said in one way."""
 
+from collections.abc import Callable
 import lzma
 import os
+from typing import Any
 import zipfile
 import zlib
+
+import numpy as np
 
 from tff_fedemb import errors
 
@@ -17,6 +21,9 @@ ARCHIVE_ERRORS = (
   zipfile.BadZipFile,
   zlib.error,
 )
+
+# Opens a zip of arrays, and nothing else; NumPy's stub takes no path.
+open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
 
 
 def create_error(

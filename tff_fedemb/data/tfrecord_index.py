@@ -11,6 +11,7 @@ import hashlib
 import os
 import pathlib
 import tempfile
+from typing import Any
 
 from google.protobuf import message
 import numpy as np
@@ -291,10 +292,10 @@ def _fingerprint(paths: Sequence[pathlib.Path]) -> str:
 
 def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
   try:
-    with np.lib.npyio.NpzFile(cached, allow_pickle=False) as arrays:
+    with reading.open_npz(cached, allow_pickle=False) as arrays:
       if str(arrays["fingerprint"]) != fingerprint:
         return None
-      fields = {
+      fields: dict[str, Any] = {
         field.name: arrays[field.name]
         for field in dataclasses.fields(RecordIndex)
       }
