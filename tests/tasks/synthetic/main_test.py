@@ -30,6 +30,10 @@ def _call_main(*arguments):
   return None
 
 
+def _stat(directory):
+  return {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+
+
 @pytest.mark.parametrize(
   ("task", "expected"),
   [
@@ -46,6 +50,7 @@ def test_writes_and_draws_and_keeps(task, expected, tmp_path, capsys):
   assert not _call_main(*arguments, "--num_users=1", f"--contact_sheet={sheet}")
   names = sorted(path.name for path in pathlib.Path(tmp_path, "data").iterdir())
   assert names == expected
+  before = _stat(tmp_path / "data")
   assert f"Wrote {sheet}" in capsys.readouterr().out
   with Image.open(sheet) as image:
     assert image.format == "PNG"
@@ -53,6 +58,7 @@ def test_writes_and_draws_and_keeps(task, expected, tmp_path, capsys):
   assert not _call_main(*arguments, "--num_users=1")
   assert capsys.readouterr().out.count("there already") == len(expected)
   message = _call_main(*arguments, "--num_users=2")
+  assert _stat(tmp_path / "data") == before
   assert "num_users=2, seed=3" in message and "num_users=1, seed=3" in message
   assert "nothing was changed" in message
   assert "\n" not in message
