@@ -96,7 +96,7 @@ def stroke(
 
 
 def rotate(
-  x: np.ndarray, y: np.ndarray, angle: float | np.ndarray
+  x: np.ndarray, y: np.ndarray, angle: np.ndarray | float
 ) -> tuple[np.ndarray, np.ndarray]:
   """Coordinates along axes that are turned by an angle in radians."""
   cosine, sine = np.cos(angle), np.sin(angle)

@@ -236,7 +236,7 @@ def contact_sheet(
       (split_name, num_users),
     ).fetchall()
     sheet = np.full((len(clients) * cell, len(glyphs.CHARACTERS) * cell), 0.8)
-    for row, client in enumerate(clients):
+    for top, client in zip(range(1, len(sheet), cell), clients, strict=True):
       for (proto,) in connection.execute(
         "SELECT serialized_example_proto FROM examples"
         " WHERE split_name = ? AND client_id = ?",
@@ -244,7 +244,7 @@ def contact_sheet(
       ):
         feature = tf.train.Example.FromString(proto).features.feature
         label = feature["label"].int64_list.value[0]
-        top, left = row * cell + 1, label * cell + 1
+        left = label * cell + 1
         sheet[top : top + size, left : left + size] = np.reshape(
           feature["pixels"].float_list.value, (size, size)
         )

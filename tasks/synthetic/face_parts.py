@@ -175,7 +175,8 @@ def paint_eyes(view: View, image: np.ndarray) -> None:
     pupil = _cover(iris + 0.55 * shape["iris"])
     drawing.paint(image, _cover(iris) * white, person.iris)
     drawing.paint(image, pupil * white, 12.0)
-    lashes: np.ndarray = _cover(np.abs(eye) - 0.012) * (v < 0.25 * tall)
+    lashes = _cover(np.abs(eye) - 0.012)
+    lashes *= v < 0.25 * tall
     lashes *= 0.5 + 0.5 * shape["lid"]
     drawing.paint(image, lashes, person.hair * 0.3)
 

@@ -154,8 +154,9 @@ def _draw_marks(generator: np.random.Generator) -> np.ndarray:
     number = generator.integers(40, 110)
     columns = np.clip(generator.normal(0, 0.33, number), -0.9, 0.9)
     rows = np.clip(generator.normal(0.18, 0.14, number), -0.9, 0.9)
-    rows = (middle * (1 + rows)).astype(int)
-    columns = (middle * (1 + columns)).astype(int)
+    rows, columns = (
+      (middle * (1 + places)).astype(int) for places in (rows, columns)
+    )
     np.add.at(marks, (rows, columns), 1.2)
   return np.clip(ndimage.gaussian_filter(marks, 0.8), 0, 0.8)
 

@@ -213,7 +213,7 @@ def draw_images(
 
   # The writer: the letter forms, then how the hand holds and moves the pen.
   fonts = _choose_fonts(generator)
-  slant_of_writer = generator.normal(0.0, 0.2)
+  slant = generator.normal(0.0, 0.2)
   aspect = np.exp(generator.normal(-0.05, 0.15))
   rotation = generator.normal(0.0, 0.05)
   size = generator.uniform(7.6, 9.5)
@@ -226,7 +226,7 @@ def draw_images(
   aspect_by_class = np.exp(generator.normal(0.0, 0.08, num_classes))
 
   # Each example: small deviations from all of that.
-  slant = slant_of_writer + generator.normal(0.0, 0.06, num)
+  slants = slant + generator.normal(0.0, 0.06, num)
   aspect = aspect * aspect_by_class[labels]
   aspect *= np.exp(generator.normal(0.0, 0.07, num))
   rotation = (
@@ -246,7 +246,7 @@ def draw_images(
   tall, wide = half_extents[glyphs].T
   # Wide and slanted characters shrink until they fit; characters without
   # ascender or descender stay somewhat smaller than the rest.
-  leaning = aspect * (wide + np.abs(slant) * tall)
+  leaning = aspect * (wide + np.abs(slants) * tall)
   low = np.clip(tall / (_CAPITAL_HEIGHT / 2), 0.0, 1.0)
   size *= small_size + (1 - small_size) * low
   scale = np.maximum(np.maximum(tall, leaning), 1.0) / size  # Map per pixel.
@@ -259,7 +259,7 @@ def draw_images(
   cosine = np.cos(rotation).reshape(column)
   sine = np.sin(rotation).reshape(column)
   y, x = cosine * y + sine * x, cosine * x - sine * y
-  x = x / aspect.reshape(column) + slant.reshape(column) * y
+  x = x / aspect.reshape(column) + slants.reshape(column) * y
   middle = (_MAP_SIZE - 1) / 2
   y = np.clip(y * scale.reshape(column) + middle, 0, _MAP_SIZE - 1)
   x = np.clip(x * scale.reshape(column) + middle, 0, _MAP_SIZE - 1)

@@ -126,9 +126,7 @@ class _Site(easels.Easel):
     if rows > 1:
       v -= 0.5 / fill[1] - 0.5
     round_top = np.sqrt(np.clip(1 - 4 * u * u, 0, 1))
-    top: np.ndarray | float = 1.0
-    if arched:
-      top = 0.6 + 0.4 * round_top
+    top = 0.6 + 0.4 * round_top if arched else np.ones_like(v)
     outside = np.maximum(np.abs(place[0]) - 1, np.abs(place[1] - 0.5) - 0.5)
     shape = np.maximum(np.maximum(u - 0.5, -v), np.maximum(v - top, outside))
     shape *= 1.5 / max(columns, rows)

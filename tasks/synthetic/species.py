@@ -154,8 +154,8 @@ def _bird(e: easels.Easel, g: np.random.Generator) -> None:
   tail, legs = g.uniform(0.3, 0.65), g.uniform(0.2, 0.4)
   beak, thick = g.uniform(0.15, 0.42), g.uniform(0.04, 0.1)
   head, crest, cap = g.uniform(0.17, 0.24), g.random() < 0.3, g.random() < 0.5
-  for x in (-0.05, 0.1):
-    e.stroke((x, -0.2), (x + 0.05, -0.45 - legs), 0.035, 0.03, e.dark)
+  for left in (-0.05, 0.1):
+    e.stroke((left, -0.2), (left + 0.05, -0.45 - legs), 0.035, 0.03, e.dark)
   end = (-0.35 - tail * np.cos(lean), -0.1 - tail * np.sin(lean))
   e.stroke((-0.3, -0.1), end, 0.12, 0.1, e.mark)
   e.stroke((0.45, 0.5), (0.5 + head + beak, 0.45), thick, 0.01, e.bright)

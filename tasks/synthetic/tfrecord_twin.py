@@ -15,6 +15,7 @@ import dataclasses
 import json
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 import tqdm
@@ -109,43 +110,44 @@ class Twin:
     checks.check_integer("num_users", num_users, minimum=1)
     checks.check_integer("seed", seed, minimum=0)
     output_dir = store.create_dir(output_dir)
-    all_classes = num_classes(num_users)
-    kept_classes = {
-      output_dir / name: max(2, round(share * all_classes))
-      for name, share in self.folders.items()
-    }
-    parameters = {
-      path: {
+    classes = num_classes(num_users)
+    parameters: dict[str, dict[str, Any]] = {
+      name: {
         "name": self.name,
         "generator_version": self.version,
         "num_users": num_users,
         "seed": seed,
-        "num_classes": kept,
+        "num_classes": max(2, round(share * classes)),
       }
-      for path, kept in kept_classes.items()
+      for name, share in self.folders.items()
     }
-    missing = [
-      path
-      for path, wanted in parameters.items()
-      if not store.is_made(path, wanted, tfrecord_layout.read_generator(path))
-    ]
+    missing = []
+    for name, wanted in parameters.items():
+      found = tfrecord_layout.read_generator(output_dir / name)
+      if not store.is_made(output_dir / name, wanted, found):
+        missing.append(name)
     if missing:
+      users, test = self._draw_all(num_users, seed, classes)
       with store.partial_dir(output_dir) as partial:
-        users, test = self._draw_all(num_users, seed, all_classes)
-        for path in missing:
-          folder = partial / path.name
-          share = self.folders[path.name]
-          _write_folder(folder, share, kept_classes[path], users, test)
-          (folder / tfrecord_layout.GENERATOR_FILE_NAME).write_text(
-            json.dumps(parameters[path])
+        for name in missing:
+          kept = parameters[name]["num_classes"]
+          _write_folder(partial / name, self.folders[name], kept, users, test)
+          (partial / name / tfrecord_layout.GENERATOR_FILE_NAME).write_text(
+            json.dumps(parameters[name])
           )
-          store.move(folder, path)
-    return [str(path) for path in parameters]
+          store.move(partial / name, output_dir / name)
+    return [str(output_dir / name) for name in parameters]
 
   def _draw_all(
     self, num_users: int, seed: int, classes: int
   ) -> tuple[list[_Records], _Records]:
     """The records of each user, and of the test set."""
+
+    def take(generator, owned, label):
+      shape = owned.draw_shape(generator)
+      picture = self.draw(generator, seed, int(label), shape)
+      return int(label), owned.take(generator, picture)
+
     users = []
     for user in tqdm.trange(
       num_users, desc=self.name, unit="user", disable=None
@@ -153,27 +155,14 @@ class Twin:
       generator = np.random.default_rng([seed, 0, user])
       labels = draw_labels(generator, classes)
       owned = camera.Camera(generator)
-      users.append(
-        [self._take(generator, owned, seed, label) for label in labels]
-      )
+      users.append([take(generator, owned, label) for label in labels])
     generator = np.random.default_rng([seed, 1])
     counts = generator.integers(*_TEST_IMAGES, size=classes)
     test = [
-      self._take(generator, camera.Camera(generator), seed, label)
+      take(generator, camera.Camera(generator), label)
       for label in np.repeat(np.arange(classes), counts)
     ]
     return users, test
-
-  def _take(
-    self,
-    generator: np.random.Generator,
-    owned: camera.Camera,
-    seed: int,
-    label: int,
-  ) -> tuple[int, bytes]:
-    shape = owned.draw_shape(generator)
-    picture = self.draw(generator, seed, int(label), shape)
-    return int(label), owned.take(generator, picture)
 
   def contact_sheet(
     self,
@@ -205,38 +194,35 @@ class Twin:
     store.save_sheet(rows, output_png, side=70)
 
 
-def _write_records(path: pathlib.Path, records: _Records) -> None:
-  # TensorFlow takes seconds to load; the program's help does without it.
-  from tff_fedemb.data import tfrecord_writing
-
-  tfrecord_writing.write_records(
-    path,
-    (
-      tfrecord_writing.serialize_image(image, label) for label, image in records
-    ),
-  )
-
-
 def _write_folder(
   folder: pathlib.Path,
   share: float,
-  kept_classes: int,
+  classes: int,
   users: Sequence[_Records],
   test: _Records,
 ) -> None:
   """Writes the part of the data that a folder holds."""
+  # TensorFlow takes seconds to load; the program's help does without it.
+  from tff_fedemb.data import tfrecord_writing
+
+  def write(path: pathlib.Path, records: _Records) -> None:
+    tfrecord_writing.write_records(
+      path, (tfrecord_writing.serialize_image(x, label) for label, x in records)
+    )
+
   *users, test = (
-    [record for record in records if record[0] < kept_classes]
+    [record for record in records if record[0] < classes]
     for records in (*users, test)
   )
-  order = sorted(range(len(users)), key=lambda user: -len(users[user]))
   train = folder / tfrecord_layout.TRAIN_FOLDER
   train.mkdir(parents=True)
-  kept_users = sorted(order[: max(1, round(share * len(users)))])
-  for index, user in enumerate(kept_users):
+  most = sorted(range(len(users)), key=lambda user: -len(users[user]))
+  for index, user in enumerate(
+    sorted(most[: max(1, round(share * len(users)))])
+  ):
     if len(users[user]) >= 2:
-      _write_records(train / str(index), users[user])
-  _write_records(folder / tfrecord_layout.TEST_FILE_NAME, test)
+      write(train / str(index), users[user])
+  write(folder / tfrecord_layout.TEST_FILE_NAME, test)
 
 
 def read_records(path: str | os.PathLike[str]) -> _Records:
