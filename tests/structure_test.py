@@ -65,7 +65,6 @@ _NOT_YET = (
   "tests/experiments/tuning_run_test.py has more than",
   "tests/features/classifier_test.py has more than",
   "tests/privacy/wrong_claims_test.py has more than",
-  "tests/tasks/prepare/conversion_test.py has more than",
 )
 
 

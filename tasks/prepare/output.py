@@ -226,25 +226,28 @@ class Output:
     (self._data / tfrecord_layout.TRAIN_FOLDER).mkdir(
       parents=True, exist_ok=True
     )
-    with (self.work / "lock").open("w") as file:
-      try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-      except BlockingIOError as error:
-        raise errors.DataError(
-          f"{self.work} must be used by one program at a time, found another"
-          " one at work in it."
-        ) from error
-      if self.final.exists():
-        yield
-        return
-      # Another program may have written since this one looked.
-      self.journal = Journal(self.work / "journal.jsonl")
-      self.check_begun()
-      if not self.journal.entries("identity"):
-        self.journal.add("identity", "", self._identity)
-      for path in self._data.rglob(f"*{tfrecord_writing.PARTIAL_SUFFIX}"):
-        path.unlink()
+    descriptor = os.open(self.work, os.O_RDONLY)
+    try:
+      fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+      if not self.final.exists():
+        self._begin()
       yield
+    except BlockingIOError as error:
+      raise errors.DataError(
+        f"{self.work} must be used by one program at a time, found another"
+        " one at work in it."
+      ) from error
+    finally:
+      os.close(descriptor)
+
+  def _begin(self) -> None:
+    # Another program may have written since this one looked.
+    self.journal = Journal(self.work / "journal.jsonl")
+    self.check_begun()
+    if not self.journal.entries("identity"):
+      self.journal.add("identity", "", self._identity)
+    for path in self._data.rglob(f"*{tfrecord_writing.PARTIAL_SUFFIX}"):
+      path.unlink()
 
   def discard(self) -> None:
     """Removes what was worked with."""

@@ -125,7 +125,6 @@ def test_what_a_killed_program_left_is_cleared(tmp_path):
   partial = tmp_path / ".d.sqlite.partial"
   partial.write_bytes(b"half a database" * 1000)
   partial.with_name(partial.name + "-journal").write_bytes(b"its journal")
-  (tmp_path / ".d.sqlite.lock").touch()
   sqlite_examples.write_examples(path, {"train": _USERS.items()})
   assert list(tmp_path.iterdir()) == [path]
   examples = sqlite_examples.SqliteExamples(path, "train")
@@ -140,7 +139,7 @@ def test_one_program_writes_at_a_time(tmp_path, monkeypatch, is_interrupted):
   flock = sqlite_examples.fcntl.flock
 
   def observe(descriptor, operation):
-    if not operation & sqlite_examples.fcntl.LOCK_NB:
+    if started.is_set():
       waiting.set()
     flock(descriptor, operation)
 

@@ -142,31 +142,14 @@ def _identify(path: pathlib.Path) -> tuple[int, int] | None:
   return facts.st_ino, facts.st_mtime_ns
 
 
-def _take_lock(path: pathlib.Path) -> tuple[int, bool]:
-  """Waits for a lock file; returns its descriptor and whether it had to."""
-  waited = False
-  while True:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      waited = True
-      fcntl.flock(descriptor, fcntl.LOCK_EX)
-    # Who had it before has removed it, and another may hold a new one by now.
-    with contextlib.suppress(FileNotFoundError):
-      if os.path.samestat(os.fstat(descriptor), path.stat()):
-        return descriptor, waited
-    os.close(descriptor)
-
-
 @contextlib.contextmanager
-def _lock(path: pathlib.Path) -> Iterator[bool]:
-  """Holds a lock file; the value is whether another program had it first."""
-  descriptor, waited = _take_lock(path)
+def _lock(folder: pathlib.Path) -> Iterator[None]:
+  """Holds a folder, after a program that has it."""
+  descriptor = os.open(folder, os.O_RDONLY)
   try:
-    yield waited
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield
   finally:
-    path.unlink(missing_ok=True)
     os.close(descriptor)
 
 
@@ -176,8 +159,8 @@ def write_examples(
 ) -> None:
   """Writes a database, whole or not at all.
 
-  One program writes to a path at a time. Another one waits; if the database has
-  been written when it is its turn, it keeps that.
+  One program writes to a folder at a time. Another one waits; if the database
+  has been written when it is its turn, it keeps that.
 
   Args:
     path: Where to write; an existing file is replaced.
@@ -187,8 +170,8 @@ def write_examples(
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   found = _identify(path)
-  with _lock(path.with_name(f".{path.name}.lock")) as waited:
-    if waited and _identify(path) not in (None, found):
+  with _lock(path.parent):
+    if _identify(path) not in (None, found):
       return
     partial = path.with_name(f".{path.name}.partial")
     # What a program that was killed has left.

@@ -14,12 +14,6 @@ from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_writing
 
 
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch):
-  """Leaves out what only a power cut would show."""
-  monkeypatch.setattr(os, "fsync", lambda file: None)
-
-
 @pytest.fixture(scope="module")
 def contents():
   return faces.create_contents()

@@ -11,6 +11,10 @@ import numpy as np
 from PIL import Image
 import tensorflow as tf
 
+from tasks.prepare import conversion
+from tasks.prepare import gld
+from tasks.prepare import inaturalist
+
 # Two users, whose images lie in both tars and in another order than the table.
 GLD_TRAIN = (
   ("17", "ab0", 2),
@@ -124,6 +128,23 @@ def md5_of(folder):
     for path in folder.iterdir()
     if path.is_file()
   }
+
+
+def prepare_gld(source, output, *, variant="gld160k", dry_run=False, **options):
+  """Prepares what `write_gld` wrote; whether anything was done."""
+  results = [
+    conversion.Preparation(job, output, **options).run(dry_run=dry_run)
+    for job in gld.create_jobs(source, variant, known_md5={})
+  ]
+  return results == [True]
+
+
+def prepare_inaturalist(source, output, variant="user_120k", known_md5=None):
+  """Prepares what `write_inaturalist` wrote; whether anything was done."""
+  (job,) = inaturalist.create_jobs(
+    source, variant, known_md5=known_md5 or md5_of(source)
+  )
+  return conversion.Preparation(job, output).run()
 
 
 def read_files(folder):

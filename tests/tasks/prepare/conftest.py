@@ -1,0 +1,27 @@
+"""Fixtures of the tests of preparation."""
+
+import os
+
+import pytest
+
+from tests.tasks.prepare import made_up
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+  """Leaves out what only a power cut would show."""
+  monkeypatch.setattr(os, "fsync", lambda file: None)
+  monkeypatch.setattr(os, "sync", lambda: None)
+
+
+@pytest.fixture
+def source(tmp_path):
+  """A folder of what a user downloads of GLD."""
+  made_up.write_gld(tmp_path / "source")
+  return tmp_path / "source"
+
+
+@pytest.fixture
+def output(tmp_path):
+  """Where the result goes; not there yet."""
+  return tmp_path / "output"
