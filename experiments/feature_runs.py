@@ -5,6 +5,7 @@ What `classify_features` does once its flags are read, and what
 """
 
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -21,6 +22,7 @@ from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.features import classifier as classifier_lib
+from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
 from tff_fedemb.privacy import report as report_lib
 
@@ -62,32 +64,40 @@ class Fit:
 
 
 def _fit_classifier(
-  settings: feature_settings.FitSettings, problem: feature_problems.Problem
+  config: feature_settings.CommonConfig,
+  problem: feature_problems.Problem,
+  method: method_lib.Method,
+  seed: int | None,
+  **options: Any,
 ) -> classifier_lib.LinearClassifier:
   """Fits what protects the unit of privacy."""
-  options: dict[str, Any] = {
+  options |= {
     "num_classes": problem.num_classes,
-    "epsilon": settings.epsilon,
-    "delta": settings.delta,
-    "clip_norm": settings.clip_norm,
-    "scaling": settings.scaling,
-    "split": settings.split,
+    "delta": config.delta,
+    "clip_norm": config.clip_norm,
+    "scaling": config.scaling,
   }
   train = problem.train
-  if settings.users is None:
-    return classifier_lib.FeatureClassifier(
-      settings.method, **options, seed=settings.seed
-    ).fit(train.features, train.labels)
+  if config.users is None:
+    return classifier_lib.FeatureClassifier(method, **options, seed=seed).fit(
+      train.features, train.labels
+    )
   # TensorFlow takes seconds to import, and examples do without it.
   from tff_fedemb.features.federated import classifier as federated_classifier
 
   return federated_classifier.FederatedFeatureClassifier(
-    settings.method, **options, **dataclasses.asdict(settings.users)
+    method, **options, **dataclasses.asdict(config.users)
   ).fit(train.features, train.labels, train.users)
 
 
 def fit(
-  settings: feature_settings.FitSettings, problem: feature_problems.Problem
+  config: feature_settings.CommonConfig,
+  problem: feature_problems.Problem,
+  method: method_lib.Method,
+  *,
+  epsilon: float,
+  split: Mapping[str, float] | None = None,
+  seed: int | None = None,
 ) -> Fit:
   """Fits and tests a classifier.
 
@@ -97,8 +107,12 @@ def fit(
     more.
 
   Args:
-    settings: How to fit.
-    problem: On what; it has users if the settings have.
+    config: What is common to all fits.
+    problem: On what; it has users if they are protected.
+    method: How to fit.
+    epsilon: Target, positive; infinity for no noise.
+    split: Shares of the budget by name of release, instead of the method's.
+    seed: Of noise and sampling; `None` for the operating system's entropy.
 
   Raises:
     errors.FieldError: If a value is out of its range, or does not fit the
@@ -106,7 +120,9 @@ def fit(
     errors.DataError: If features are not finite, or a user has no name.
   """
   try:
-    classifier = _fit_classifier(settings, problem)
+    classifier = _fit_classifier(
+      config, problem, method, seed, epsilon=epsilon, split=split
+    )
   except errors.FieldError as error:
     if error.name in ("features", "users"):
       raise feature_problems.bad_file("train", error) from error
@@ -173,33 +189,9 @@ class ClassificationConfig(feature_settings.CommonConfig):
   output_weights: str | None = None
 
 
-def create_settings(
+def _mistakes_in_hyperparameters(
   config: ClassificationConfig,
-) -> feature_settings.FitSettings:
-  """Returns how to fit.
-
-  Args:
-    config: What was asked for.
-
-  Raises:
-    errors.FieldError: If the values do not go together.
-  """
-  pairs = feature_settings.parse_pairs(
-    "hyperparameters", config.hyperparameters
-  )
-  with _mistakes_in_hyperparameters(config):
-    return feature_settings.FitSettings(
-      feature_settings.create_method(config.method, pairs),
-      config.epsilon,
-      config.delta,
-      clip_norm=config.clip_norm,
-      scaling=config.scaling,
-      split=feature_settings.parse_split(config.split),
-      protection=config.protection,
-    )
-
-
-def _mistakes_in_hyperparameters(config: ClassificationConfig):
+) -> contextlib.AbstractContextManager[None]:
   return feature_settings.hyperparameters_in(
     "hyperparameters", f"fit method {config.method}", config.method
   )
@@ -215,7 +207,14 @@ def execute(config: ClassificationConfig) -> None:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If a file cannot be used; neither then.
   """
-  settings = create_settings(config)
+  has_users = config.users is not None
+  split = feature_settings.parse_split(config.split)
+  with _mistakes_in_hyperparameters(config):
+    method = feature_settings.create_method(
+      config.method,
+      feature_settings.parse_pairs("hyperparameters", config.hyperparameters),
+    )
+    config.check_fit(method, config.epsilon)
   output_files.check(
     {
       name: getattr(config, name)
@@ -228,28 +227,31 @@ def execute(config: ClassificationConfig) -> None:
     config.train,
     config.test,
     num_classes=config.num_classes,
-    has_users=settings.users is not None,
+    has_users=has_users,
   )
   with _mistakes_in_hyperparameters(config):
-    result = fit(settings, problem)
+    seed = None if has_users else config.protection.seed
+    result = fit(
+      config, problem, method, epsilon=config.epsilon, split=split, seed=seed
+    )
   report = report_lib.json_safe(
     {
       "test_accuracy": result.test_accuracy,
       **problem.size,
       "method": config.method,
-      "target_epsilon": settings.epsilon,
+      "target_epsilon": config.epsilon,
       **result.report.to_json(),
-      "clip_norm": settings.clip_norm,
-      "scaling": settings.scaling,
-      "split": settings.split,
-      "seed": settings.seed,
+      "clip_norm": config.clip_norm,
+      "scaling": config.scaling,
+      "split": split,
+      "seed": seed,
       "rounds": sum(r["count"] for r in result.report.releases)
-      if settings.users
+      if has_users
       else None,
-      "runtime": settings.users.runtime if settings.users else None,
+      "runtime": config.users.runtime if config.users else None,
       "train": config.train,
       "test": config.test,
-      "versions": versions(has_users=problem.has_users),
+      "versions": versions(has_users=has_users),
     }
   )
   writers = {

@@ -69,58 +69,23 @@ class CommonConfig(config.Config):
   @property
   def users(self) -> federated_settings.UserSettings | None:
     """How users are protected; `None` where examples are."""
-    return _users(self.protection)
-
-
-@dataclasses.dataclass(frozen=True)
-class FitSettings:
-  """How to fit.
-
-  Attributes:
-    method: The method with its hyperparameters.
-    epsilon: Target, positive; infinity for no noise.
-    delta: In (0, 1); may be `None` without noise.
-    clip_norm: Bound of the L2 norm of features.
-    scaling: One of `examples.SCALINGS`.
-    split: Shares of the budget by name of release, instead of the method's.
-    protection: One of the `UNITS`.
-
-  Raises:
-    errors.FieldError: If epsilon or delta is out of its range, or the method is
-      not for users.
-  """
-
-  method: method_lib.Method
-  epsilon: float
-  delta: float | None = None
-  clip_norm: float = 1.0
-  scaling: str = "clip"
-  split: Mapping[str, float] | None = None
-  protection: ExampleSettings | federated_settings.UserSettings = (
-    ExampleSettings()
-  )
-
-  def __post_init__(self):
-    budget_lib.check_target(self.epsilon, self.delta)
-    if self.users:
-      federated_settings.check_method(self.method)
-
-  @property
-  def users(self) -> federated_settings.UserSettings | None:
-    """How users are protected; `None` where examples are."""
-    return _users(self.protection)
-
-  @property
-  def seed(self) -> int | None:
-    """Of noise and sampling; `None` for the operating system's entropy."""
-    if isinstance(self.protection, ExampleSettings):
-      return self.protection.seed
+    if isinstance(self.protection, federated_settings.UserSettings):
+      return self.protection
     return None
 
+  def check_fit(self, method: method_lib.Method, epsilon: float) -> None:
+    """Checks before any data are read that there can be such a fit.
 
-def _users(protection) -> federated_settings.UserSettings | None:
-  is_of_users = isinstance(protection, federated_settings.UserSettings)
-  return protection if is_of_users else None
+    Args:
+      method: How to fit.
+      epsilon: Target; infinity for no noise.
+
+    Raises:
+      errors.FieldError: If the target is none, or the method is not for users.
+    """
+    budget_lib.check_target(epsilon, self.delta)
+    if self.users:
+      federated_settings.check_method(method)
 
 
 def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:

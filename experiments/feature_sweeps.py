@@ -132,7 +132,7 @@ def execute(config: SweepConfig) -> None:
     inputs={"train": config.train, "test": config.test},
     overwrite=config.overwrite,
   )
-  settings = _create_settings(config)
+  methods = _create_methods(config)
   problems = [
     feature_problems.read_problem(
       train,
@@ -142,43 +142,34 @@ def execute(config: SweepConfig) -> None:
     )
     for train, test in zip(config.train, config.test, strict=True)
   ]
-  cells = {entry: [] for entry in config.entries}
+  cells = {entry: [] for entry in methods}
+  num_cells = len(methods) * len(config.epsilons)
   # It leaves no line behind, so that an error is the only one.
   with tqdm.tqdm(
-    total=len(settings) * len(problems) * len(config.seeds),
+    total=num_cells * len(problems) * len(config.seeds),
     desc="Fitting",
     unit=" fits",
     leave=False,
     disable=None,
   ) as progress:
-    for entry, fit_settings in settings:
-      with _mistakes_in(entry):
-        cells[entry].append(
-          _fit_cell(fit_settings, problems, config.parsed_seeds, progress)
-        )
+    for epsilon in config.parsed_epsilons:
+      for entry, method in methods.items():
+        with _mistakes_in(entry):
+          cells[entry].append(
+            _fit_cell(config, problems, method, epsilon, progress)
+          )
   _write(config, problems, cells)
 
 
-def _create_settings(
-  config: SweepConfig,
-) -> list[tuple[str, feature_settings.FitSettings]]:
-  """All but the seeds; all methods come first, so that mistakes do."""
+def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
+  """All methods by what was typed; mistakes are found before any fit."""
   names = feature_settings.method_names(of_users=config.users is not None)
   methods = {entry: _create_method(entry, names) for entry in config.entries}
-  settings = []
-  for epsilon in config.parsed_epsilons:
-    for entry, method in methods.items():
-      with _mistakes_in(entry):
-        fit_settings = feature_settings.FitSettings(
-          method,
-          epsilon,
-          config.delta,
-          clip_norm=config.clip_norm,
-          scaling=config.scaling,
-          protection=config.protection,
-        )
-      settings.append((entry, fit_settings))
-  return settings
+  for entry, method in methods.items():
+    with _mistakes_in(entry):
+      for epsilon in config.parsed_epsilons:
+        config.check_fit(method, epsilon)
+  return methods
 
 
 def _create_method(entry: str, names: Sequence[str]) -> method_lib.Method:
@@ -205,23 +196,23 @@ def _mistakes_in(entry: str) -> contextlib.AbstractContextManager[None]:
 
 
 def _fit_cell(
-  settings: feature_settings.FitSettings,
+  config: SweepConfig,
   problems: Sequence[feature_problems.Problem],
-  seeds: Sequence[int],
+  method: method_lib.Method,
+  epsilon: float,
   progress: tqdm.tqdm,
 ) -> Cell:
   accuracies, reports = [], []
   for problem in problems:
     fits = []
-    for seed in seeds:
-      if not settings.users:
-        protection = feature_settings.ExampleSettings(seed=seed)
-        settings = dataclasses.replace(settings, protection=protection)
-      fits.append(feature_runs.fit(settings, problem))
+    for seed in config.parsed_seeds:
+      fits.append(
+        feature_runs.fit(config, problem, method, epsilon=epsilon, seed=seed)
+      )
       progress.update()
     accuracies.append(tuple(fit.test_accuracy for fit in fits))
     reports.append(fits[0].report)
-  return Cell(settings.epsilon, tuple(accuracies), tuple(reports))
+  return Cell(epsilon, tuple(accuracies), tuple(reports))
 
 
 def _write(

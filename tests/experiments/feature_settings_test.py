@@ -100,16 +100,22 @@ def test_parse_numbers():
       parse(texts, kind)
 
 
-def test_settings_that_do_not_go_together():
+def test_fits_that_there_cannot_be():
   method = registry.create_method("sgd", batch_size=4.0)
-  with pytest.raises(errors.FieldError, match="delta must be given"):
-    feature_settings.FitSettings(method, 1.0)
-  with pytest.raises(errors.FieldError, match=r"epsilon must be in .* 101"):
-    feature_settings.FitSettings(method, 101.0, 0.1)
-  with pytest.raises(errors.FieldError, match="batch_size must not be given"):
-    feature_settings.FitSettings(
-      method, math.inf, protection=federated_settings.UserSettings()
+
+  def check(epsilon, **options):
+    feature_settings.CommonConfig(output_json="o", **options).check_fit(
+      method, epsilon
     )
+
+  check(math.inf)
+  check(1.0, delta=0.1)
+  with pytest.raises(errors.FieldError, match="delta must be given"):
+    check(1.0)
+  with pytest.raises(errors.FieldError, match=r"epsilon must be in .* 101"):
+    check(101.0, delta=0.1)
+  with pytest.raises(errors.FieldError, match="batch_size must not be given"):
+    check(math.inf, protection=federated_settings.UserSettings())
 
 
 def test_methods_of_users():

@@ -60,13 +60,9 @@ def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
       problem = feature_problems.read_problem(
         f"{files}/train{pair}.npz", f"{files}/test{pair}.npz"
       )
-      settings = feature_settings.FitSettings(
-        method,
-        epsilon,
-        _DELTA,
-        protection=feature_settings.ExampleSettings(seed=seed),
+      fit = feature_runs.fit(
+        config(files), problem, method, epsilon=epsilon, seed=seed
       )
-      fit = feature_runs.fit(settings, problem)
       assert fit.test_accuracy == found["accuracies"][pair][seed - 1]
     # Of each seed the mean over pairs, of which mean and deviation.
     means = [statistics.mean(a) for a in zip(*found["accuracies"], strict=True)]
