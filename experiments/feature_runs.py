@@ -230,9 +230,13 @@ def execute(config: ClassificationConfig) -> None:
     has_users=has_users,
   )
   with _mistakes_in_hyperparameters(config):
-    seed = None if has_users else config.protection.seed
     result = fit(
-      config, problem, method, epsilon=config.epsilon, split=split, seed=seed
+      config,
+      problem,
+      method,
+      epsilon=config.epsilon,
+      split=split,
+      seed=config.seed,
     )
   report = report_lib.json_safe(
     {
@@ -244,7 +248,7 @@ def execute(config: ClassificationConfig) -> None:
       "clip_norm": config.clip_norm,
       "scaling": config.scaling,
       "split": split,
-      "seed": seed,
+      "seed": config.seed,
       "rounds": sum(r["count"] for r in result.report.releases)
       if has_users
       else None,

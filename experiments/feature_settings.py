@@ -73,6 +73,13 @@ class CommonConfig(config.Config):
       return self.protection
     return None
 
+  @property
+  def seed(self) -> int | None:
+    """Of noise and sampling; fits that protect users have none."""
+    if isinstance(self.protection, ExampleSettings):
+      return self.protection.seed
+    return None
+
   def check_fit(self, method: method_lib.Method, epsilon: float) -> None:
     """Checks before any data are read that there can be such a fit.
 
