@@ -6,7 +6,9 @@ bug is a stack trace.
 
 from collections.abc import Callable
 from collections.abc import Sequence
+import json
 import os
+import pathlib
 import re
 import select
 import signal
@@ -29,6 +31,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
 warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
+
+_ERROR_JSON = flags.DEFINE_string(
+  "error_json",
+  None,
+  "File for the mistake that ends the program, if one does, for those who start"
+  " programs: its type, the field or flag that is to blame and what was said.",
+)
+
+_MISTAKES = (errors.FieldError, errors.DataError, errors.DivergedError)
 
 # Its former name, until nobody uses it any more.
 UsageError = errors.DataError
@@ -99,8 +110,19 @@ def _exit_if_nobody_reads() -> None:
 
 
 def _fail(error: Exception) -> NoReturn:
-  """Ends the program with one line."""
-  print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+  """Ends the program with one line, which names a field by its flag."""
+  field = None
+  if isinstance(error, errors.FieldError):
+    field = config_flags.flag_name(error.name)
+    error = error.renamed(field)
+  message = " ".join(str(error).split())
+  print(f"error: {message}", file=sys.stderr)
+  if flags.FLAGS.is_parsed() and _ERROR_JSON.value:
+    path = pathlib.Path(_ERROR_JSON.value)
+    partial = path.with_name(f".{path.name}.partial")
+    values = {"type": type(error).__name__, "field": field and field.removeprefix("--"), "message": message}
+    partial.write_text(json.dumps(values) + "\n")
+    os.replace(partial, path)
   sys.exit(1)
 
 
@@ -116,8 +138,7 @@ def run(
     main: Takes the command if there are commands, else nothing; flags are
       parsed when it is called.
     commands: What the first argument may be; the first one if there is none.
-    expand: From the arguments of the command line to those that are parsed; a
-      `ValueError` is a user's mistake.
+    expand: From the arguments of the command line to those that are parsed.
   """
 
   def guarded_main(arguments):
@@ -128,9 +149,7 @@ def run(
       main(*_find_command(arguments[1:], commands))
       # Now, so that a reader who is gone is noticed here.
       sys.stdout.flush()
-    except errors.FieldError as error:
-      _fail(error.renamed(config_flags.flag_name(error.name)))
-    except errors.DataError as error:
+    except _MISTAKES as error:
       _fail(error)
     except BrokenPipeError:
       _exit_if_nobody_reads()
@@ -143,7 +162,6 @@ def run(
   worker_process.end_worker_on_exit()
   try:
     arguments = expand(sys.argv[1:])
-  except ValueError as error:
-    print(f"error: --{error}", file=sys.stderr)
-    sys.exit(1)
+  except errors.FieldError as error:
+    _fail(error)
   app.run(guarded_main, argv=[sys.argv[0], *arguments])

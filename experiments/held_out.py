@@ -13,16 +13,6 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.program import training
 
 
-class DivergedError(errors.DataError):
-  """A model's embeddings are not finite."""
-
-  def __init__(self):
-    super().__init__(
-      "the model diverged: its embeddings are not finite; a lower"
-      " --client_learning_rate or --server_learning_rate may help."
-    )
-
-
 def load_images(
   task: task_lib.Task, max_validation_images: int
 ) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
@@ -85,7 +75,10 @@ class Evaluator:
   ) -> verification.VerificationResult:
     embeddings = self._embedder.embed(images.images)
     if not np.all(np.isfinite(embeddings)):
-      raise DivergedError()
+      raise errors.DivergedError(
+        "the model diverged: its embeddings are not finite; a lower"
+        " --client_learning_rate or --server_learning_rate may help."
+      )
     return verification.evaluate_pairs(embeddings, images.labels)
 
   def evaluate_all(self) -> dict[str, verification.VerificationResult]:

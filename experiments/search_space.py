@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb import errors
+
 KINDS = ("values", "uniform", "log_uniform")
 
 # Flags that say what a trial costs, on whom, what it releases, how it is run or
@@ -128,17 +130,16 @@ class SearchSpace:
       flag_types: Names of the trials' flags, with absl's name of their type.
 
     Raises:
-      ValueError: If it has another format, names a flag that does not exist or
-        that may not be searched, or has values that the flag does not take.
+      errors.FieldError: If it has another format, names a flag that does not
+        exist or may not be searched, or has values that the flag does not take.
     """
     try:
       space = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-      raise ValueError(f"search_space must be JSON, found {error}.") from error
+      raise _error("be JSON", error) from error
     if not isinstance(space, dict) or not space:
-      raise ValueError(
-        "search_space must be an object of flags and what to draw their"
-        f" values from, found {space!r}."
+      raise _error(
+        "be an object of flags and what to draw their values from", repr(space)
       )
     return cls(
       {
@@ -148,11 +149,15 @@ class SearchSpace:
     )
 
 
+def _error(requirement: str, found: object) -> errors.FieldError:
+  return errors.FieldError("search_space", requirement, found)
+
+
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
   names = [name for name, _ in pairs]
   for name in names:
     if names.count(name) > 1:
-      raise ValueError(f"search_space must have {name!r} once, found it twice.")
+      raise _error(f"have {name!r} once", "it twice")
   return dict(pairs)
 
 
@@ -160,41 +165,33 @@ def _check_choice(
   name: str, choice: Any, flag_types: Mapping[str, str]
 ) -> tuple[str, tuple[Any, ...]]:
   if name in FIXED_FLAGS:
-    raise ValueError(
-      f"search_space must not hold {name}: all trials must have the same"
-      " data, privacy cost and evaluation, and a sampling of their own."
+    raise _error(
+      "hold only flags that leave the trials' data, privacy cost, evaluation"
+      " and sampling as they are",
+      name,
     )
   if name not in flag_types or name not in SEARCHABLE_FLAGS:
-    raise ValueError(
-      f"search_space must hold flags of the trials, found {name!r}."
-    )
+    raise _error("hold flags of the trials", repr(name))
   if (
     not isinstance(choice, dict)
     or len(choice) != 1
     or not set(choice) <= set(KINDS)
   ):
-    raise ValueError(
-      f"search_space must have one of {', '.join(KINDS)} for {name}, found"
-      f" {choice!r}."
-    )
+    raise _error(f"have one of {', '.join(KINDS)} for {name}", repr(choice))
   [(kind, values)] = choice.items()
   expected = flag_types[name]
   if kind == "values":
     if not isinstance(values, list) or not values:
-      raise ValueError(
-        f"search_space must have a list of values for {name}, found {values!r}."
-      )
+      raise _error(f"have a list of values for {name}", repr(values))
     for value in values:
       if not _is_of_type(value, expected):
-        raise ValueError(
-          f"search_space must have values of type {expected} for {name},"
-          f" found {value!r}."
+        raise _error(
+          f"have values of type {expected} for {name}", repr(value)
         )
     return kind, tuple(values)
   if expected != "float":
-    raise ValueError(
-      f"search_space must have a list of values for {name}, a flag of type"
-      f" {expected}, found {kind}."
+    raise _error(
+      f"have a list of values for {name}, a flag of type {expected}", kind
     )
   low = 0.0 if kind == "log_uniform" else -math.inf
   if (
@@ -204,9 +201,10 @@ def _check_choice(
     or not low < values[0] < values[1]
   ):
     positive = " positive" if kind == "log_uniform" else ""
-    raise ValueError(
-      f"search_space must have two{positive} finite numbers in ascending"
-      f" order as {kind} bounds of {name}, found {values!r}."
+    raise _error(
+      f"have two{positive} finite numbers in ascending order as {kind} bounds"
+      f" of {name}",
+      repr(values),
     )
   return kind, tuple(map(float, values))
 

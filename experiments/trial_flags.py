@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import subprocess
 import xml.etree.ElementTree
 
+from tff_fedemb import errors
+
 
 def read_flag_types(command: Sequence[str]) -> dict[str, str]:
   """Asks a program for its flags.
@@ -31,14 +33,13 @@ def check_trial_flags(
   """Refuses what is no flag of a trial, before anything is written.
 
   Raises:
-    ValueError: Names the first one.
+    errors.FieldError: Names the first one.
   """
   for flag in trial_flags:
     name, equals, _ = flag.removeprefix("-").removeprefix("-").partition("=")
     known = name in flag_types and (equals or flag_types[name] == "bool")
     negated = flag_types.get(name.removeprefix("no")) == "bool" and not equals
     if not flag.startswith("-") or not (known or negated):
-      raise ValueError(
-        f"trial_flags must be flags of the trials (--name=value), found"
-        f" {flag!r}."
+      raise errors.FieldError(
+        "trial_flags", "be flags of the trials (--name=value)", repr(flag)
       )

@@ -9,11 +9,11 @@ released, and all the others, which may not.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import enum
 import json
 import math
 import os
 import pathlib
-import re
 import secrets
 import shutil
 import subprocess
@@ -24,8 +24,9 @@ import dp_accounting
 import numpy as np
 import tqdm
 
-from experiments import command_line
 from experiments import search_space as search_space_lib
+from tff_fedemb import checks
+from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -39,10 +40,17 @@ _NUM_TRIALS = "num_trials.json"
 _TRIALS = "trials"
 _SAVED_MODEL = "saved_model"
 _METRIC_PREFIX = "recall_at_far_"
-# How a trial that did run, but to no good, says so.
-_DIVERGED = "error: the model diverged"
-# How a trial that did not start says which of its flags it refuses.
-_REFUSED = re.compile(r"error: --(\w+) must ")
+# Beside a trial's directory: why it has ended, if not by itself.
+_ERROR = ".error.json"
+
+
+class _Outcome(enum.Enum):
+  """How a trial that counts has ended: the latter two as worse than any."""
+
+  COMPLETE = "it has a summary"
+  DIVERGED = "it ran, to no good"
+  REFUSED = "it refused its hyperparameters before its first round"
+
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +68,7 @@ class TuningConfig:
       that are to be reproducible. None to draw one, which nobody knows.
 
   Raises:
-    ValueError: If the metric is unknown or the seed negative.
+    errors.FieldError: If the metric is unknown or the seed negative.
   """
 
   selection: tuning.RepeatAndSelect
@@ -76,13 +84,12 @@ class TuningConfig:
     }
     rate = _false_accept_rate(self.metric)
     if rate not in known:
-      raise ValueError(
-        f"metric must be one of {', '.join(known.values())}, found"
-        f" {self.metric!r}."
+      raise errors.FieldError(
+        "metric", f"be one of {', '.join(known.values())}", repr(self.metric)
       )
     object.__setattr__(self, "metric", known[rate])
-    if self.seed is not None and self.seed < 0:
-      raise ValueError(f"seed must be at least 0, found {self.seed}.")
+    if self.seed is not None:
+      checks.check_integer("seed", self.seed, minimum=0)
 
   def settings(self) -> dict[str, Any]:
     """Everything that a tuning depends on but chance."""
@@ -177,9 +184,8 @@ class TuningRun:
       The report, JSON values by name, as in `REPORT`.
 
     Raises:
-      command_line.UsageError: If a trial fails other than by diverging or by
-        refusing its hyperparameters, or costs something else than those before
-        it.
+      errors.DataError: If a trial fails other than by diverging or by refusing
+        its hyperparameters, or costs something else than those before it.
     """
     (self._path / _TRIALS).mkdir(exist_ok=True)
     best = None
@@ -192,7 +198,7 @@ class TuningRun:
       if best is None:
         best, best_index = trial, index
       elif trial.cost != best.cost:
-        raise command_line.UsageError(
+        raise errors.DataError(
           "trials must all cost the same for their number to be accounted"
           f" for, found {trial.cost} after {best.cost} in"
           f" {self._trial_dir(index)}."
@@ -226,12 +232,8 @@ class TuningRun:
     """Runs a trial, or reads it; `None` if it refused its flags."""
     run_dir = self._trial_dir(index)
     hyperparameters, seed = self._draw(index)
-    summary_file = run_dir / run_directory.SUMMARY
-    diverged_file = run_dir.with_suffix(".diverged")
-    refused_file = run_dir.with_suffix(".refused")
-    if refused_file.exists():
-      return None
-    if not summary_file.exists() and not diverged_file.exists():
+    outcome = _find_outcome(run_dir)
+    if outcome is None:
       log = run_dir.with_suffix(".log")
       status, last_line = self._execute(
         log,
@@ -239,24 +241,23 @@ class TuningRun:
         *(f"--{name}={value}" for name, value in hyperparameters.items()),
         f"--seed={seed}",
         f"--run_dir={run_dir}",
+        f"--error_json={run_dir.with_suffix(_ERROR)}",
       )
-      if status == 1 and last_line.startswith(_DIVERGED):
-        diverged_file.touch()
-      elif status == 1 and _is_refused(run_dir, last_line):
-        with log.open("a") as output:
-          output.write("refused before its first round: counts as the worst\n")
-        refused_file.touch()
-        return None
-      elif status != 0 or not summary_file.exists():
-        raise command_line.UsageError(
+      outcome = _find_outcome(run_dir)
+      if outcome is None:
+        raise errors.DataError(
           f"trial {index} must end with a summary, found exit status"
           f" {status}; see {log}: {last_line or 'it is empty'}"
         )
-    summary = None
-    if not diverged_file.exists():
-      summary = json.loads(summary_file.read_text())
-    cost = _read_cost(run_dir, is_complete=summary is not None)
-    return _Trial(hyperparameters, cost, summary)
+      if outcome is _Outcome.REFUSED:
+        with log.open("a") as output:
+          output.write("refused before its first round: counts as the worst\n")
+    if outcome is _Outcome.REFUSED:
+      return None
+    is_complete = outcome is _Outcome.COMPLETE
+    cost = _read_cost(run_dir, is_complete=is_complete)
+    summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
+    return _Trial(hyperparameters, cost, summary if is_complete else None)
 
   def _execute(self, log: pathlib.Path, *flags: str) -> tuple[int, str]:
     """Runs a trial's program; returns its status and the end of its log."""
@@ -354,18 +355,24 @@ class TuningRun:
       os.utime(path, (now, now))
 
 
-def _is_refused(run_dir: pathlib.Path, last_line: str) -> bool:
-  """Whether a trial ended for a mistake that hyperparameters can have made.
+def _find_outcome(run_dir: pathlib.Path) -> _Outcome | None:
+  """How a trial has ended; `None` if it has not, or for another reason.
 
-  Data that cannot be read are none, and neither is what comes after a run has
-  written its settings.
+  Any error but these two is no outcome: data that cannot be read, a flag that
+  no hyperparameter can have set, a bug or the end of the machine.
   """
-  refused = _REFUSED.match(last_line)
-  return (
-    refused is not None
-    and refused[1] in search_space_lib.SEARCHABLE_FLAGS
-    and not (run_dir / run_directory.SETTINGS).exists()
-  )
+  if (run_dir / run_directory.SUMMARY).exists():
+    return _Outcome.COMPLETE
+  error = run_directory.read_json(run_dir.with_suffix(_ERROR))
+  if error is None:
+    return None
+  if error["type"] == errors.DivergedError.__name__:
+    return _Outcome.DIVERGED
+  # What comes after a run has written its settings is no refusal either.
+  has_begun = (run_dir / run_directory.SETTINGS).exists()
+  if error["field"] in search_space_lib.SEARCHABLE_FLAGS and not has_begun:
+    return _Outcome.REFUSED
+  return None
 
 
 def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
@@ -379,7 +386,7 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
     or ledger.rounds > rounds
     or (is_complete and ledger.rounds < rounds)
   ):
-    raise command_line.UsageError(
+    raise errors.DataError(
       f"the ledger of a trial must have {rounds} rounds of one event, found"
       f" {ledger.history} in {run_dir}."
     )

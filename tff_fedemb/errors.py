@@ -1,7 +1,7 @@
 """What a user can mend: a value out of its range, a file that is of no use.
 
-A program prints either in one line. Any other exception is a bug, and keeps its
-stack trace.
+A program prints each of these in one line. Any other exception is a bug, and
+keeps its stack trace.
 """
 
 
@@ -35,3 +35,7 @@ class FieldError(ValueError):
 
 class DataError(ValueError):
   """A file or a directory cannot be used; says which, why and what to do."""
+
+
+class DivergedError(ValueError):
+  """Training has left numbers that are not finite; says what may help."""
