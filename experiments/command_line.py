@@ -120,7 +120,11 @@ def _fail(error: Exception) -> NoReturn:
   if flags.FLAGS.is_parsed() and _ERROR_JSON.value:
     path = pathlib.Path(_ERROR_JSON.value)
     partial = path.with_name(f".{path.name}.partial")
-    values = {"type": type(error).__name__, "field": field and field.removeprefix("--"), "message": message}
+    values = {
+      "type": type(error).__name__,
+      "field": field and field.removeprefix("--"),
+      "message": message,
+    }
     partial.write_text(json.dumps(values) + "\n")
     os.replace(partial, path)
   sys.exit(1)

@@ -185,9 +185,7 @@ def _check_choice(
       raise _error(f"have a list of values for {name}", repr(values))
     for value in values:
       if not _is_of_type(value, expected):
-        raise _error(
-          f"have values of type {expected} for {name}", repr(value)
-        )
+        raise _error(f"have values of type {expected} for {name}", repr(value))
     return kind, tuple(values)
   if expected != "float":
     raise _error(

@@ -52,7 +52,6 @@ class _Outcome(enum.Enum):
   REFUSED = "it refused its hyperparameters before its first round"
 
 
-
 @dataclasses.dataclass(frozen=True)
 class TuningConfig:
   """What to search, how often and how to judge.
