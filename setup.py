@@ -20,7 +20,7 @@ setuptools.setup(
   packages=setuptools.find_packages(
     include=["tff_fedemb*", "tasks*", "experiments*", "binaries*"]
   ),
-  package_data={"binaries": ["flagfiles/*.flags"]},
+  package_data={"binaries": ["flagfiles/*.flags", "flagfiles/*/*.flags"]},
   # tensorflow-federated 0.87.0 pins a jaxlib that is no longer published, so
   # no resolver can satisfy it unaided: requirements.txt is the complete set
   # that works, and [tool.uv] in pyproject.toml repairs the pin for uv.

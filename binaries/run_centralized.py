@@ -10,45 +10,62 @@ from.
 
 from experiments import command_line  # isort: skip
 
+import dataclasses
+
 from absl import flags
 
+from experiments import config_flags
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_run
 from tff_fedemb import checks
+from tff_fedemb import config as config_lib
 from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import centralized
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import planning
 
-_USERS_PER_ROUND = flags.DEFINE_integer(
-  "users_per_round", 256, "Users whose examples make up a round."
-)
-_EXPORT_BACKBONE = flags.DEFINE_string(
-  "export_backbone",
-  None,
-  "Where to write the trained backbone, beside the run's saved_model/: for"
-  " --pretrained_backbone of another run. It remembers its users.",
-)
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _CohortConfig(config_lib.Config):
+  """Whose data a round is of.
+
+  Attributes:
+    users_per_round: Users whose examples make up a round.
+  """
+
+  users_per_round: int = config_lib.field(256, minimum=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ExportConfig(config_lib.Config):
+  """What is made of the backbone.
+
+  Attributes:
+    export_backbone: Where to write the trained backbone, beside the run's
+      saved_model/: for --pretrained_backbone of another run. It remembers its
+      users.
+  """
+
+  export_backbone: str | None = None
+
+
+_COHORT = config_flags.ConfigFlags(_CohortConfig)
+_EXPORT = config_flags.ConfigFlags(_ExportConfig)
 
 flags.adopt_module_key_flags(training_flags)
 
 
 def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
-  check = command_line.call_with_flags
-  head = check(training_flags.create_head)
-  check(training_flags.create_local_training_config)
-  task = training_run.create_task()
-  config = training_flags.create_local_training_config(task.decode_images)
-  create_backbone = training_run.create_backbone_fn(task)
-  if not 1 <= _USERS_PER_ROUND.value <= len(task.train_users):
-    raise command_line.UsageError(
-      f"--users_per_round must be between 1 and {len(task.train_users)}, the"
-      f" number of users, found {_USERS_PER_ROUND.value}."
-    )
-  check(checks.check_integer, "seed", training_flags.SEED.value, minimum=0)
+  settings = training_flags.read("run_centralized", _COHORT)
+  cohort = _COHORT.create()
+  task = training_run.create_task(settings)
+  create_backbone = training_run.create_backbone_fn(settings, task)
+  num_users = len(task.train_users)
+  checks.check_integer(
+    "users_per_round", cohort.users_per_round, minimum=1, maximum=num_users
+  )
   training_run.execute(
     training_run.Experiment(
       name="centralized",
@@ -56,25 +73,22 @@ def main() -> None:
       create_backbone=create_backbone,
       build_process=lambda: centralized.build_centralized(
         create_backbone,
-        head,
+        settings.head,
         num_classes=task.num_train_classes,
         example_type=task.example_type,
-        config=config,
-        seed=training_flags.SEED.value,
+        config=settings.create_local_training(task.decode_images),
+        seed=settings.run.seed,
       ),
       participation=fixed_size.FixedSize(
-        len(task.train_users),
-        _USERS_PER_ROUND.value,
-        users_per_client=_USERS_PER_ROUND.value,
+        num_users,
+        cohort.users_per_round,
+        users_per_client=cohort.users_per_round,
       ),
       mechanism=none.NoneConfig(clients_per_round=1).create(),
-      delta=planning.default_delta(len(task.train_users)),
-      export_backbone=_EXPORT_BACKBONE.value,
+      delta=planning.default_delta(num_users),
+      export_backbone=_EXPORT.create().export_backbone,
     ),
-    {
-      "program": "run_centralized",
-      **training_flags.settings(_USERS_PER_ROUND.name),
-    },
+    settings,
   )
 
 

@@ -14,13 +14,20 @@ command resumes a run that was ended.
 
 from experiments import command_line  # isort: skip
 
+from collections.abc import Callable
+import dataclasses
+
 from absl import flags
+import tensorflow as tf
+import tensorflow_federated as tff
 
 from experiments import config_flags
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_run
-from tff_fedemb import checks
+from tasks import task as task_lib
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import fedavg
@@ -31,223 +38,187 @@ from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import planning
 
-_ALGORITHMS = ("fedemb", "fedavg")
 
-_ALGORITHM = flags.DEFINE_string(
-  "algorithm",
-  "fedemb",
-  "fedemb: heads stay on clients; fedavg: one global head.",
-)
-_AGGREGATOR = flags.DEFINE_string(
-  "aggregator",
-  "gaussian",
-  f"Aggregator: {', '.join(sorted(aggregators.AGGREGATORS))}.",
-)
-_CLIP_NORM = flags.DEFINE_float(
-  "clip_norm", 1.0, "L2 norm to which a virtual client's update is clipped."
-)
-_NOISE_MULTIPLIER = flags.DEFINE_float(
-  "noise_multiplier",
-  0.0,
-  "Standard deviation of the noise on the sum of updates / clip norm.",
-)
-_PARTICIPATION = flags.DEFINE_string(
-  "participation",
-  "fixed_size",
-  f"How users are drawn: {', '.join(sorted(participations.PARTICIPATIONS))}.",
-)
-_MIN_SEPARATION = flags.DEFINE_integer(
-  "min_separation",
-  None,
-  "Rounds from one participation of a user to the next, of participation"
-  " min_separation [those of a pass over all users].",
-)
-_REGROUP_CLIENTS = flags.DEFINE_bool(
-  "regroup_clients",
-  True,
-  "Whether users meet other ones in a virtual client in every pass, of"
-  " participation min_separation.",
-)
-_RESTART_EVERY_PASSES = flags.DEFINE_integer(
-  "restart_every_passes",
-  None,
-  "The same in passes over all users, of participation min_separation.",
-)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _FederatedConfig(config_lib.Config):
+  """Which algorithm, who takes part and with how much noise.
+
+  Attributes:
+    algorithm: Algorithm; with fedemb heads stay on clients, with fedavg there
+      is one global head.
+    aggregator: Aggregator.
+    clip_norm: L2 norm to which a virtual client's update is clipped.
+    noise_multiplier: Standard deviation of the noise on the sum of updates /
+      clip norm.
+    restart_every_passes: As restart_every, in passes over all users, of
+      participation min_separation.
+    participation: How users are drawn.
+    clients_per_round: (Expected) virtual clients in a round.
+    users_per_client: (Expected) users merged in a virtual client.
+    delta: Delta of the guarantee [number of users ** -1.1].
+  """
+
+  algorithm: str = config_lib.field("fedemb", choices=("fedemb", "fedavg"))
+  aggregator: str = config_lib.field(
+    "gaussian", choices=aggregators.AGGREGATORS
+  )
+  clip_norm: float = config_lib.field(1.0, above=0)
+  noise_multiplier: float = 0.0
+  restart_every_passes: int | None = config_lib.field(None, minimum=1)
+  participation: str = config_lib.field(
+    "fixed_size", choices=participations.PARTICIPATIONS
+  )
+  clients_per_round: int = config_lib.field(8, minimum=1)
+  users_per_client: int = config_lib.field(1, minimum=1)
+  delta: float | None = config_lib.field(None, above=0, below=1)
+
+
+_FEDERATED = config_flags.ConfigFlags(_FederatedConfig)
 _MECHANISM = config_flags.ChoiceFlags(
   "aggregator",
   aggregators.AGGREGATORS,
   skip=("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
 )
-_CLIENTS_PER_ROUND = flags.DEFINE_integer(
-  "clients_per_round", 8, "(Expected) virtual clients in a round."
-)
-_USERS_PER_CLIENT = flags.DEFINE_integer(
-  "users_per_client", 1, "(Expected) users merged in a virtual client."
-)
-_DELTA = flags.DEFINE_float(
-  "delta", None, "Delta of the guarantee [number of users ** -1.1]."
+_PARTICIPATION = config_flags.ChoiceFlags(
+  "participation",
+  participations.PARTICIPATIONS,
+  skip=(
+    *("num_users", "users_per_round", "users_per_client"),
+    *("max_participations", "sampling_probability"),
+  ),
 )
 _SERVER_OPTIMIZER = config_flags.ConfigFlags(
   server_optimizers.ServerOptimizerConfig
 )
-_EXTRAPOLATED_NUM_USERS = flags.DEFINE_integer(
-  "extrapolated_num_users",
-  10_000_000,
-  "Population for which the cost of the same noise on the mean is worked out"
-  " beside the run's own; 0 for none.",
+_EXTRAPOLATION = config_flags.ConfigFlags(
+  training_run.ExtrapolationConfig,
+  rename={"cohort_factor": "extrapolated_cohort_factor"},
 )
-_EXTRAPOLATED_COHORT_FACTOR = flags.DEFINE_float(
-  "extrapolated_cohort_factor",
-  64.0,
-  "Users of a round and noise multiplier of the extrapolation / of the run.",
+_OWN = (
+  *(_FEDERATED, _MECHANISM, _PARTICIPATION),
+  *(_SERVER_OPTIMIZER, _EXTRAPOLATION),
 )
-
 
 flags.adopt_module_key_flags(training_flags)
 
 
-def _own_flags() -> tuple[str, ...]:
-  return (
-    tuple(
-      flag.name
-      for flag in (
-        _ALGORITHM,
-        _AGGREGATOR,
-        _CLIP_NORM,
-        _NOISE_MULTIPLIER,
-        _PARTICIPATION,
-        _MIN_SEPARATION,
-        _REGROUP_CLIENTS,
-        _RESTART_EVERY_PASSES,
-        _CLIENTS_PER_ROUND,
-        _USERS_PER_CLIENT,
-        _DELTA,
-        _EXTRAPOLATED_NUM_USERS,
-        _EXTRAPOLATED_COHORT_FACTOR,
-      )
+def _create_participation(
+  config: _FederatedConfig, task: task_lib.Task, rounds: int
+) -> participation_lib.Participation:
+  if (
+    task.one_class_per_user
+    and config.algorithm == "fedemb"
+    and config.users_per_client < 2
+  ):
+    raise errors.FieldError(
+      "users_per_client",
+      f"be at least 2 for task {task.name}, where a user has one class and a"
+      " head of one class learns nothing",
+      config.users_per_client,
     )
-    + _MECHANISM.names
-    + _SERVER_OPTIMIZER.names
+  num_users = len(task.train_users)
+  return _PARTICIPATION.create(
+    config.participation,
+    num_users=num_users,
+    users_per_round=participation_lib.count_users(
+      config.clients_per_round, config.users_per_client, num_users=num_users
+    ),
+    users_per_client=config.users_per_client,
+  ).for_rounds(rounds)
+
+
+def _create_mechanism(
+  config: _FederatedConfig,
+  participation: participation_lib.Participation,
+  rounds: int,
+) -> mechanism_lib.Mechanism:
+  restarts = {}
+  if config.restart_every_passes is not None:
+    if flags.FLAGS.restart_every is not None:
+      raise errors.FieldError(
+        "restart_every_passes",
+        "not be given beside --restart_every",
+        f"{config.restart_every_passes} and {flags.FLAGS.restart_every}",
+      )
+    if not isinstance(participation, min_separation.MinSeparation):
+      raise errors.FieldError(
+        "restart_every_passes",
+        "be given with --participation=min_separation alone",
+        f"{config.participation}, which has no passes",
+      )
+    restarts["restart_every"] = (
+      config.restart_every_passes * participation.rounds_per_pass
+    )
+  return _MECHANISM.create(
+    config.aggregator,
+    clients_per_round=config.clients_per_round,
+    clip_norm=config.clip_norm,
+    noise_multiplier=config.noise_multiplier,
+    **restarts,
+  ).create(
+    mechanism_lib.Schedule(
+      rounds,
+      participation.min_separation or 1,
+      participation.max_participations,
+    )
   )
 
 
-def _restart_options(
-  participation: participation_lib.Participation,
-) -> dict[str, int]:
-  passes = _RESTART_EVERY_PASSES.value
-  if passes is None:
-    return {}
-  if flags.FLAGS.restart_every is not None:
-    raise command_line.UsageError(
-      "--restart_every_passes must not be given beside --restart_every, found"
-      f" {passes} and {flags.FLAGS.restart_every}."
+def _build_process(
+  algorithm: str,
+  settings: training_flags.Settings,
+  task: task_lib.Task,
+  create_backbone: Callable[[], tf.keras.Model],
+  **parts: object,
+) -> tff.learning.templates.LearningProcess:
+  parts |= {
+    "example_type": task.example_type,
+    "config": settings.create_local_training(task.decode_images),
+    "seed": settings.run.seed,
+  }
+  if algorithm == "fedavg":
+    return fedavg.build_fedavg(
+      create_backbone,
+      settings.head,
+      num_classes=task.num_train_classes,
+      **parts,
     )
-  if passes < 1:
-    raise command_line.UsageError(
-      f"--restart_every_passes must be at least 1, found {passes}."
-    )
-  if not isinstance(participation, min_separation.MinSeparation):
-    raise command_line.UsageError(
-      "--restart_every_passes must be given with --participation="
-      f"min_separation alone, found {_PARTICIPATION.value}, which has no"
-      " passes."
-    )
-  return {"restart_every": passes * participation.rounds_per_pass}
+  return fedemb.build_fedemb(create_backbone, settings.head, **parts)
 
 
 def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
-  check = command_line.call_with_flags
-  if _ALGORITHM.value not in _ALGORITHMS:
-    raise command_line.UsageError(
-      f"--algorithm must be one of {list(_ALGORITHMS)}, found"
-      f" {_ALGORITHM.value!r}."
-    )
-  if _EXTRAPOLATED_NUM_USERS.value < 0:
-    raise command_line.UsageError(
-      "--extrapolated_num_users must be at least 0, found"
-      f" {_EXTRAPOLATED_NUM_USERS.value}."
-    )
-  server_optimizer = check(_SERVER_OPTIMIZER.create).build()
-  head = check(training_flags.create_head)
-  check(training_flags.create_local_training_config)
-  task = training_run.create_task()
-  config = training_flags.create_local_training_config(task.decode_images)
-  if (
-    task.one_class_per_user
-    and _ALGORITHM.value == "fedemb"
-    and _USERS_PER_CLIENT.value < 2
-  ):
-    raise command_line.UsageError(
-      f"--users_per_client must be at least 2 for task {task.name}, where a"
-      " user has one class and a head of one class learns nothing, found"
-      f" {_USERS_PER_CLIENT.value}."
-    )
-  create_backbone = training_run.create_backbone_fn(task)
-  check(checks.check_integer, "seed", training_flags.SEED.value, minimum=0)
-  participation = check(
-    participations.create_participation,
-    _PARTICIPATION.value,
-    num_users=len(task.train_users),
-    users_per_round=check(
-      participation_lib.count_users,
-      _CLIENTS_PER_ROUND.value,
-      _USERS_PER_CLIENT.value,
-      num_users=len(task.train_users),
-    ),
-    users_per_client=_USERS_PER_CLIENT.value,
-    min_separation=_MIN_SEPARATION.value,
-    # True is what the others do, which have no such option.
-    regroup_clients=None if _REGROUP_CLIENTS.value else False,
-  ).for_rounds(max(training_flags.ROUNDS.value, 1))
-  mechanism = check(
-    _MECHANISM.create,
-    _AGGREGATOR.value,
-    clients_per_round=_CLIENTS_PER_ROUND.value,
-    clip_norm=_CLIP_NORM.value,
-    noise_multiplier=_NOISE_MULTIPLIER.value,
-    **_restart_options(participation),
-  )
-  mechanism = check(
-    mechanism.create,
-    mechanism_lib.Schedule(
-      training_flags.ROUNDS.value,
-      participation.min_separation or 1,
-      participation.max_participations,
-    ),
-  )
-
-  def build_process():
-    parts = {
-      "example_type": task.example_type,
-      "aggregator": mechanism.factory,
-      "server_optimizer": server_optimizer,
-      "config": config,
-      "seed": training_flags.SEED.value,
-    }
-    if _ALGORITHM.value == "fedavg":
-      return fedavg.build_fedavg(
-        create_backbone, head, num_classes=task.num_train_classes, **parts
-      )
-    return fedemb.build_fedemb(create_backbone, head, **parts)
-
+  settings = training_flags.read("run_federated", *_OWN)
+  config = _FEDERATED.create()
+  server_optimizer = _SERVER_OPTIMIZER.create().build()
+  extrapolation = _EXTRAPOLATION.create()
+  task = training_run.create_task(settings)
+  create_backbone = training_run.create_backbone_fn(settings, task)
+  rounds = settings.training.rounds
+  participation = _create_participation(config, task, rounds)
+  mechanism = _create_mechanism(config, participation, rounds)
+  delta = config.delta
+  if delta is None:
+    delta = planning.default_delta(len(task.train_users))
   training_run.execute(
     training_run.Experiment(
-      name=_ALGORITHM.value,
+      name=config.algorithm,
       task=task,
       create_backbone=create_backbone,
-      build_process=build_process,
+      build_process=lambda: _build_process(
+        config.algorithm,
+        settings,
+        task,
+        create_backbone,
+        aggregator=mechanism.factory,
+        server_optimizer=server_optimizer,
+      ),
       participation=participation,
       mechanism=mechanism,
-      delta=(
-        planning.default_delta(len(task.train_users))
-        if _DELTA.value is None
-        else _DELTA.value
-      ),
-      extrapolated_num_users=_EXTRAPOLATED_NUM_USERS.value,
-      extrapolated_cohort_factor=_EXTRAPOLATED_COHORT_FACTOR.value,
+      delta=delta,
+      extrapolation=extrapolation,
     ),
-    {"program": "run_federated", **training_flags.settings(*_own_flags())},
+    settings,
   )
 
 

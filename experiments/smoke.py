@@ -1,8 +1,8 @@
 """What `--smoke` stands for: a small run on synthetic data in the same format.
 
-`--flagfile=binaries/flagfiles/gld_fedemb.flags --smoke` is followed by the
-flags in `flagfiles/smoke/gld.flags` and `flagfiles/smoke/gld_fedemb.flags`:
-they come right behind the flagfile, so that flags behind that override them.
+`--flagfile=binaries/flagfiles/gld_fedemb.flags --smoke` reads the flagfile of
+the same name in `flagfiles/smoke`, which includes the whole one and overrides
+some of its flags; what stands behind it overrides both.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,18 @@ import re
 
 from tasks import task as task_lib
 from tasks.synthetic import registry as synthetic
+from tff_fedemb import checks
 from tff_fedemb import errors
 
-_FLAGFILES = pathlib.Path(__file__).parents[1] / "binaries" / "flagfiles"
-_SMOKE = re.compile(r"--?smoke(=(true|t|1|yes|y))?$", re.IGNORECASE)
+_SMOKE = re.compile(r"--?smoke(=(true|t|1|yes|y))?", re.IGNORECASE)
+_FLAGFILE = re.compile(r"(.*flagfiles/)(?:smoke/)?(\w+\.flags)")
 _SEED = 1
 # Users that make a data set which trains and is written in seconds.
 _NUM_USERS = {"emnist": 200, "gld": 100, "inaturalist": 100, "digiface": 100}
 
 
-def is_among(arguments: Sequence[str]) -> bool:
-  """Whether `--smoke` is."""
-  return any(_SMOKE.match(word) for word in arguments)
-
-
 def expand(arguments: Sequence[str]) -> list[str]:
-  """Puts the flags that `--smoke` stands for behind the flagfile.
+  """Puts small flagfiles in the place of whole ones if `--smoke` is given.
 
   Args:
     arguments: Of the command line, without the program's name.
@@ -36,29 +32,26 @@ def expand(arguments: Sequence[str]) -> list[str]:
     The arguments, the same if `--smoke` is not among them.
 
   Raises:
-    ValueError: If there is no flagfile of ours.
+    errors.FieldError: If there is no flagfile of ours.
   """
-  if not is_among(arguments):
+  if not any(_SMOKE.fullmatch(word) for word in arguments):
     return list(arguments)
-  last, stem = 0, None
-  for i, word in enumerate(arguments):
-    name, _, value = word.partition("=")
-    if name.lstrip("-") == "flagfile":
-      if not value:
-        i, value = i + 1, (*arguments, "")[i + 1]
-      last = i + 1
-      stem = pathlib.Path(value).stem
-  known = sorted(path.stem for path in (_FLAGFILES / "smoke").glob("*_*.flags"))
-  if stem not in known:
-    raise ValueError(
-      "smoke must be given with --flagfile=binaries/flagfiles/NAME.flags,"
-      f" NAME being one of {', '.join(known)}, found {stem}."
+  expanded, is_small = [], False
+  for word in arguments:
+    found = _FLAGFILE.fullmatch(word)
+    if found is not None:
+      word = f"{found[1]}smoke/{found[2]}"
+      is_small = pathlib.Path(word.rpartition("=")[2]).exists()
+    expanded.append(word)
+  if not is_small:
+    raise errors.FieldError(
+      "smoke",
+      "be given with --flagfile=binaries/flagfiles/NAME.flags, NAME being a"
+      f" benchmark ({', '.join(sorted(_NUM_USERS))}) and an algorithm, such as"
+      " emnist_fedemb",
+      " ".join(arguments),
     )
-  inserted = [
-    f"--flagfile={_FLAGFILES / 'smoke' / name}.flags"
-    for name in (stem.partition("_")[0], stem)
-  ]
-  return [*arguments[:last], *inserted, *arguments[last:]]
+  return expanded
 
 
 def prepare_data(task: str, cache_dir: str | None) -> str:
@@ -72,13 +65,10 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
     The directory.
 
   Raises:
-    ValueError: If there are none for that task, or they cannot be written.
+    errors.FieldError: If there are none for that task, or they cannot be kept.
     errors.DataError: If there are data that were made otherwise.
   """
-  if task not in _NUM_USERS:
-    raise ValueError(
-      f"task must be one of {sorted(_NUM_USERS)} with --smoke, found {task!r}."
-    )
+  checks.check_choice("task", task, _NUM_USERS)
   directory = os.path.join(
     cache_dir or task_lib.default_cache_dir(),
     "smoke",
@@ -89,7 +79,7 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
   except errors.DataError as error:
     raise errors.DataError(f"{error} Remove {directory}.") from error
   except OSError as error:
-    raise ValueError(
-      f"cache_dir must be a directory that can be written to, found: {error}."
+    raise errors.FieldError(
+      "cache_dir", "be a directory that can be written to", error
     ) from error
   return directory

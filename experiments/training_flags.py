@@ -1,87 +1,82 @@
-"""Flags that federated and centralized training share."""
+"""What federated and centralized training are set by, and its flags."""
 
+import dataclasses
 import os
 
 from absl import flags
 
 from experiments import config_flags
 from tasks import registry as tasks
+from tasks import task as task_lib
+from tff_fedemb import config as config_lib
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import schedules
 from tff_fedemb.data import augmentation
-from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
+from tff_fedemb.program import training
 
 # Flags that may differ between the programs that run parts of one run.
 # A run that a client has ended may go on without that client: the rounds done
 # so far are the same either way, and metrics.csv tells which left some out. The
 # same goes for examples; a run whose users have changed is refused.
-NOT_SETTINGS = (
+_NOT_SETTINGS = (
   "run_dir",
   "cache_dir",
   "concurrent_clients",
   "on_bad_example",
   "on_client_error",
 )
+# What earlier versions have recorded where these were not given.
+_RECORDED_DEFAULTS = {
+  "head_initial_scale": 0.1,
+  "head_learned_scale": False,
+  "head_margin": 0.3,
+  "head_scale": 16.0,
+  "regroup_clients": True,
+}
+# They mean the same wherever the program is started.
+_PATHS = ("data_dir", "pretrained_backbone")
 
-TASK = flags.DEFINE_string(
-  "task",
-  None,
-  f"Benchmark: {', '.join(sorted(tasks.TASKS))}.",
-  required=True,
-)
-RUN_DIR = flags.DEFINE_string(
-  "run_dir",
-  None,
-  "Directory of the run: new, or to resume the run in it.",
-  required=True,
-)
-DATA_DIR = flags.DEFINE_string(
-  "data_dir",
-  None,
-  "Directory of the task's data; without it, where the task's publisher keeps"
-  " it, if that can be fetched.",
-)
-CACHE_DIR = flags.DEFINE_string(
-  "cache_dir",
-  None,
-  "Directory of converted copies of data [~/.cache/tff_fedemb].",
-)
-TASK_VARIANT = flags.DEFINE_string(
-  "task_variant",
-  None,
-  "Which of the task's data sets, for instance gld23k [its own choice].",
-)
-IMAGE_SIZE = flags.DEFINE_integer(
-  "image_size", None, "Side of the images in pixels [the task's]."
-)
-ON_BAD_EXAMPLE = flags.DEFINE_string(
-  "on_bad_example",
-  "fail",
-  "What to do about images, users and files that cannot be used:"
-  f" {', '.join(bad_examples.POLICIES)} (left out and counted).",
-)
-SMOKE = flags.DEFINE_bool(
-  "smoke",
-  None,
-  "Small: two minutes on synthetic data in the format of the real ones. To be"
-  " given on the command line with a --flagfile of binaries/flagfiles; other"
-  " flags behind that one override it.",
-)
-BACKBONE = config_flags.ConfigFlags(backbones.BackboneConfig)
-PRETRAINED_BACKBONE = flags.DEFINE_string(
-  "pretrained_backbone",
-  None,
-  "Where the backbone's weights start: a SavedModel or a Keras weights file,"
-  " made from public data. Nothing is accounted for it.",
-)
-HEAD = flags.DEFINE_string(
-  "head", "linear", f"Head: {', '.join(sorted(heads.HEADS))}."
-)
-_HEAD_OPTIONS = config_flags.ChoiceFlags(
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig(config_lib.Config):
+  """What a run is of, where it is kept and what it starts from.
+
+  Attributes:
+    task: Benchmark.
+    run_dir: Directory of the run: new, or to resume the run in it.
+    smoke: Small: two minutes on synthetic data in the format of the real ones.
+      To be given with a --flagfile of binaries/flagfiles; other flags behind
+      that one override it.
+    head: Head.
+    pretrained_backbone: Where the backbone's weights start: a SavedModel or a
+      Keras weights file, made from public data. Nothing is accounted for it.
+    augmentation: Random changes of training images.
+    max_evaluation_images: Validation images of an evaluation during training;
+      at the end all are used. 0: all.
+    seed: Seed of initial weights, participation and client work, less than
+      2**32. Differentially private noise is never seeded.
+  """
+
+  task: str = config_lib.field(choices=tasks.TASKS)
+  run_dir: str
+  smoke: bool | None = None
+  head: str = config_lib.field("linear", choices=heads.HEADS)
+  pretrained_backbone: str | None = None
+  augmentation: str = config_lib.field(
+    "none", choices=augmentation.AUGMENTATIONS
+  )
+  max_evaluation_images: int = config_lib.field(2000, minimum=0)
+  seed: int = config_lib.field(0, minimum=0, maximum=2**32 - 1)
+
+
+_RUN = config_flags.ConfigFlags(RunConfig)
+_DATA = config_flags.ConfigFlags(task_lib.TaskConfig)
+_BACKBONE = config_flags.ConfigFlags(backbones.BackboneConfig)
+_HEAD = config_flags.ChoiceFlags(
   "head",
   heads.HEADS,
   rename={
@@ -91,74 +86,88 @@ _HEAD_OPTIONS = config_flags.ChoiceFlags(
     "margin": "head_margin",
   },
 )
-ROUNDS = flags.DEFINE_integer("rounds", 100, "Rounds of training.")
 _LOCAL_TRAINING = config_flags.ConfigFlags(
   local_training.LocalTrainingConfig, skip=("skip_unreadable",)
 )
 _SCHEDULE = config_flags.ConfigFlags(schedules.ScheduleConfig)
-AUGMENTATION = flags.DEFINE_string(
-  "augmentation",
-  "none",
-  "Random changes of training images:"
-  f" {', '.join(sorted(augmentation.AUGMENTATIONS))}.",
+_TRAINING = config_flags.ConfigFlags(training.TrainingConfig)
+_RUNTIME = config_flags.ConfigFlags(runtimes.RuntimeConfig)
+_ALL = (
+  *(_RUN, _DATA, _BACKBONE, _HEAD),
+  *(_LOCAL_TRAINING, _SCHEDULE, _TRAINING, _RUNTIME),
 )
-EVALUATE_EVERY = flags.DEFINE_integer(
-  "evaluate_every", 10, "Rounds between evaluations; 0: last round only."
-)
-CHECKPOINT_EVERY = flags.DEFINE_integer(
-  "checkpoint_every", 10, "Rounds between checkpoints."
-)
-MAX_EVALUATION_IMAGES = flags.DEFINE_integer(
-  "max_evaluation_images",
-  2000,
-  "Validation images of an evaluation during training; at the end all are"
-  " used. 0: all.",
-)
-SEED = flags.DEFINE_integer(
-  "seed",
-  0,
-  "Seed of initial weights, participation and client work. Differentially"
-  " private noise is never seeded.",
-  lower_bound=0,
-  upper_bound=2**32 - 1,
-)
-RUNTIME = config_flags.ConfigFlags(runtimes.RuntimeConfig)
 
 
-def settings(*names: str) -> dict[str, object]:
-  """Values of all flags that decide a run's result.
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """What the flags of both programs say, each part checked by itself.
+
+  Attributes:
+    run: What is run and where.
+    data: Where the data are.
+    backbone: Which backbone.
+    head: The head.
+    local_training: What clients do.
+    training: How long, and how often to look up from it.
+    runtime: What executes the rounds.
+    record: What decides the run's result, JSON values by flag.
+  """
+
+  run: RunConfig
+  data: task_lib.TaskConfig
+  backbone: backbones.BackboneConfig
+  head: heads.Head
+  local_training: local_training.LocalTrainingConfig
+  training: training.TrainingConfig
+  runtime: runtimes.RuntimeConfig
+  record: dict[str, object]
+
+  def create_local_training(
+    self, decode_images: encoded_images.ImageDecoder | None
+  ) -> local_training.LocalTrainingConfig:
+    """What clients do with the data of a task.
+
+    Args:
+      decode_images: The task's.
+    """
+    return dataclasses.replace(self.local_training, decode_images=decode_images)
+
+
+def read(
+  program: str,
+  *own: config_flags.ConfigFlags | config_flags.ChoiceFlags,
+) -> Settings:
+  """Reads the flags that both programs have.
 
   Args:
-    *names: Flags of the program itself, beside those of this module.
+    program: The program's name.
+    *own: Flags of the program itself, which decide its result as well.
+
+  Raises:
+    errors.FieldError: If one of them is out of its range.
   """
-  shared = (flag.name for flag in flags.FLAGS.flags_by_module_dict()[__name__])
-  values = {
-    name: flags.FLAGS[name].value
-    for name in (*shared, *names)
-    if name not in NOT_SETTINGS
-  }
-  for path in (DATA_DIR, PRETRAINED_BACKBONE):
-    if path.value is not None:
-      values[path.name] = os.path.abspath(path.value)
-  return values
-
-
-def create_head() -> heads.Head:
-  """Creates the head that the flags describe."""
-  return _HEAD_OPTIONS.create(HEAD.value)
-
-
-def create_local_training_config(
-  decode_images: encoded_images.ImageDecoder | None = None,
-) -> local_training.LocalTrainingConfig:
-  """Creates the local training that the flags describe.
-
-  Args:
-    decode_images: The task's.
-  """
-  return _LOCAL_TRAINING.create(
-    augmentation=augmentation.get_augmentation(AUGMENTATION.value),
-    decode_images=decode_images,
-    skip_unreadable=ON_BAD_EXAMPLE.value == "skip",
-    learning_rate_schedule=_SCHEDULE.create().build(ROUNDS.value),
+  run, rounds = _RUN.create(), _TRAINING.create()
+  data = _DATA.create()
+  record: dict[str, object] = {"program": program}
+  for some in (*_ALL, *own):
+    record |= {name: flags.FLAGS[name].value for name in some.names}
+  for name, value in _RECORDED_DEFAULTS.items():
+    if record.get(name, value) is None:
+      record[name] = value
+  for name in _PATHS:
+    if record[name] is not None:
+      record[name] = os.path.abspath(str(record[name]))
+  return Settings(
+    run=run,
+    data=data,
+    backbone=_BACKBONE.create(),
+    head=_HEAD.create(run.head),
+    local_training=_LOCAL_TRAINING.create(
+      augmentation=augmentation.get_augmentation(run.augmentation),
+      skip_unreadable=data.on_bad_example == "skip",
+      learning_rate_schedule=_SCHEDULE.create().build(rounds.rounds),
+    ),
+    training=rounds,
+    runtime=_RUNTIME.create(),
+    record={k: v for k, v in record.items() if k not in _NOT_SETTINGS},
   )

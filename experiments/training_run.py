@@ -7,7 +7,6 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import json
-import sys
 import time
 from typing import Any
 
@@ -16,7 +15,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from experiments import backbone_files
-from experiments import command_line
 from experiments import data_problems
 from experiments import held_out
 from experiments import smoke
@@ -24,9 +22,12 @@ from experiments import training_flags
 from experiments import training_output
 from tasks import registry as task_registry
 from tasks import task as task_lib
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
@@ -41,6 +42,24 @@ from tff_fedemb.program import summary
 from tff_fedemb.program import training
 from tff_fedemb.runtime import base
 
+# Of the curves of epsilon.
+_NUM_EPSILON_POINTS = 12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtrapolationConfig(config_lib.Config):
+  """For whom the cost of the same noise on the mean is worked out.
+
+  Attributes:
+    extrapolated_num_users: Population for which the cost of the same noise on
+      the mean is worked out beside the run's own; 0 for none.
+    cohort_factor: Users of a round and noise multiplier of the extrapolation /
+      of the run.
+  """
+
+  extrapolated_num_users: int = config_lib.field(10_000_000, minimum=0)
+  cohort_factor: float = config_lib.field(64.0, above=0)
+
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
@@ -54,8 +73,7 @@ class Experiment:
     participation: Draws the virtual clients of a round.
     mechanism: Aggregator and what it costs.
     delta: At which epsilon is stated.
-    extrapolated_num_users: Population to extrapolate the cost to, 0 for none.
-    extrapolated_cohort_factor: Ratio of the cohorts.
+    extrapolation: For whom else to work out the cost; None for nobody.
     export_backbone: Where to write the backbone beside the run's own
       SavedModel, or `None`.
   """
@@ -67,50 +85,70 @@ class Experiment:
   participation: participation_lib.Participation
   mechanism: mechanism_lib.Mechanism
   delta: float
-  extrapolated_num_users: int = 0
-  extrapolated_cohort_factor: float = 64.0
+  extrapolation: ExtrapolationConfig | None = None
   export_backbone: str | None = None
 
 
-def create_task() -> task_lib.Task:
-  """Creates the task that the flags describe."""
-  name, data_dir = training_flags.TASK.value, training_flags.DATA_DIR.value
-  if training_flags.SMOKE.value:
-    if not smoke.is_among(sys.argv[1:]):
-      raise command_line.UsageError(
-        "--smoke must be given on the command line, found it in a flagfile."
-      )
-    if data_dir is not None:
-      raise command_line.UsageError(
-        "--data_dir must not be given with --smoke, which makes its own,"
-        f" found {data_dir}."
-      )
-    data_dir = command_line.call_with_flags(
-      smoke.prepare_data, name, training_flags.CACHE_DIR.value
-    )
-  config = command_line.call_with_flags(
-    task_lib.TaskConfig,
-    data_dir,
-    training_flags.CACHE_DIR.value,
-    task_variant=training_flags.TASK_VARIANT.value,
-    image_size=training_flags.IMAGE_SIZE.value,
-    on_bad_example=training_flags.ON_BAD_EXAMPLE.value,
-  )
-  return command_line.call_with_flags(task_registry.create_task, name, config)
+@dataclasses.dataclass(frozen=True)
+class _Run:
+  """A run whose directory is open.
+
+  Attributes:
+    experiment: What is run.
+    settings: What both programs are set by.
+    directory: What it leaves.
+    ledger: Empty.
+    runtime: What executes the rounds.
+    process: Takes the identifiers of virtual clients.
+    evaluator: Its backbone has the weights that training starts from.
+    untrained: What random weights achieve, by split.
+    pretrained: What training starts from if not from random weights, JSON
+      values by name.
+    metrics: Those of the rounds.
+    start: When the program began, by `time.perf_counter`.
+  """
+
+  experiment: Experiment
+  settings: training_flags.Settings
+  directory: run_directory.RunDirectory
+  ledger: ledger_lib.Ledger
+  runtime: base.Runtime
+  process: tff.learning.templates.LearningProcess
+  evaluator: held_out.Evaluator
+  untrained: dict[str, verification.VerificationResult]
+  pretrained: dict[str, Any] | None
+  metrics: metrics.MetricsLog
+  start: float
 
 
-def create_backbone_fn(task: task_lib.Task) -> Callable[[], tf.keras.Model]:
-  """Creates the function that makes the backbone that the flags describe."""
+def create_task(settings: training_flags.Settings) -> task_lib.Task:
+  """Creates the task, of data that are made up if they are to be."""
+  name, config = settings.run.task, settings.data
+  if settings.run.smoke:
+    if config.data_dir is not None:
+      raise errors.FieldError(
+        "data_dir",
+        "not be given with --smoke, which makes its own",
+        config.data_dir,
+      )
+    data_dir = smoke.prepare_data(name, config.cache_dir)
+    config = dataclasses.replace(config, data_dir=data_dir)
+  return task_registry.create_task(name, config)
+
+
+def create_backbone_fn(
+  settings: training_flags.Settings, task: task_lib.Task
+) -> Callable[[], tf.keras.Model]:
+  """Creates the function that makes a backbone for a task's images."""
   create = functools.partial(
-    training_flags.BACKBONE.create().create,
-    task.image_shape,
-    default=task.default_backbone,
+    settings.backbone.create, task.image_shape, default=task.default_backbone
   )
-  command_line.call_with_flags(create)
+  # Refused now, not when the process is built.
+  create()
   return create
 
 
-def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
+def _create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
   """Creates the empty ledger of a run."""
   claim = experiment.participation
   # Refused now, not after the first round.
@@ -124,69 +162,78 @@ def create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
   )
 
 
-def extrapolate(
+def _extrapolate(
   experiment: Experiment,
-  ledger: ledger_lib.Ledger,
   rounds: int,
   *,
   accountants: tuple[str, ...] | None = None,
 ) -> extrapolation_lib.Extrapolation | None:
   """Cost of the same noise on the mean with more users; `None` if no noise."""
+  config, mechanism = experiment.extrapolation, experiment.mechanism
   if (
-    not experiment.mechanism.noise_multiplier
-    or not experiment.extrapolated_num_users
+    config is None
+    or not config.extrapolated_num_users
+    or not mechanism.noise_multiplier
   ):
     return None
   return extrapolation_lib.extrapolate(
     rounds=rounds,
-    noise_multiplier=experiment.mechanism.noise_multiplier,
-    participation=ledger.participation,
-    strategy=experiment.mechanism.strategy,
-    num_users=experiment.extrapolated_num_users,
-    cohort_factor=experiment.extrapolated_cohort_factor,
-    delta=planning.default_delta(experiment.extrapolated_num_users),
+    noise_multiplier=mechanism.noise_multiplier,
+    participation=experiment.participation,
+    strategy=mechanism.strategy,
+    num_users=config.extrapolated_num_users,
+    cohort_factor=config.cohort_factor,
+    delta=planning.default_delta(config.extrapolated_num_users),
     accountants=accountants,
   )
 
 
-def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
+def execute(experiment: Experiment, settings: training_flags.Settings) -> None:
   """Trains, evaluates, exports and reports.
 
   Args:
     experiment: What to run.
-    settings: The flags that identify the run.
+    settings: What both programs are set by.
+  """
+  run = _prepare(experiment, settings)
+  if run is not None:
+    state, model_weights, seconds_before = _train(run)
+    _report(run, state, model_weights, seconds_before)
+    run.directory.close()
+
+
+def _prepare(
+  experiment: Experiment, settings: training_flags.Settings
+) -> _Run | None:
+  """Checks all that can be checked, opens the directory, builds the process.
+
+  Args:
+    experiment: What to run.
+    settings: What both programs are set by.
+
+  Returns:
+    The run; `None` if it is complete.
   """
   start = time.perf_counter()
-  config = command_line.call_with_flags(
-    training.TrainingConfig,
-    rounds=training_flags.ROUNDS.value,
-    evaluate_every=training_flags.EVALUATE_EVERY.value,
-    checkpoint_every=training_flags.CHECKPOINT_EVERY.value,
+  task, run_dir = experiment.task, settings.run.run_dir
+  ledger = _create_ledger(experiment)
+  _extrapolate(experiment, settings.training.rounds)
+  runtime = settings.runtime.create()
+  by_split, sample = held_out.load_images(
+    task, settings.run.max_evaluation_images
   )
-  ledger = command_line.call_with_flags(create_ledger, experiment)
-  command_line.call_with_flags(extrapolate, experiment, ledger, config.rounds)
-  runtime = training_flags.RUNTIME.create().create()
-  task = experiment.task
-  by_split, sample = command_line.call_with_flags(
-    held_out.load_images, task, training_flags.MAX_EVALUATION_IMAGES.value
-  )
-  tf.keras.utils.set_random_seed(training_flags.SEED.value)
-  run_dir = training_flags.RUN_DIR.value
+  tf.keras.utils.set_random_seed(settings.run.seed)
   start_point = backbone_files.load_start(
-    experiment.create_backbone,
-    training_flags.PRETRAINED_BACKBONE.value,
-    run_dir,
+    experiment.create_backbone, settings.run.pretrained_backbone, run_dir
   )
   backbone_files.check_export(experiment.export_backbone, run_dir)
-  directory = command_line.call_with_flags(
-    run_directory.RunDirectory, run_dir, settings
-  )
+  directory = run_directory.RunDirectory(run_dir, settings.record)
   if directory.read_json(run_directory.SUMMARY) is not None:
     training_output.say(
       f"This run is complete; see {directory.path / run_directory.SUMMARY}."
     )
     backbone_files.export(directory, experiment.export_backbone)
-    return
+    return None
   training_output.say(
     f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
     f" {task.num_train_classes} training classes; {task.split_description}."
@@ -198,7 +245,7 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
   process = tff.simulation.compose_dataset_computation_with_learning_process(
     task.build_dataset_computation(), experiment.build_process()
   )
-  tf.keras.utils.set_random_seed(training_flags.SEED.value)
+  tf.keras.utils.set_random_seed(settings.run.seed)
   evaluator = held_out.Evaluator(experiment.create_backbone(), by_split, sample)
   untrained = evaluator.evaluate_all()
   if start_point is not None and start_point.weights is not None:
@@ -206,85 +253,130 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     backbone_files.record_start(
       start_point, evaluator.evaluate_all(), directory
     )
-  start_weights = evaluator.backbone.get_weights()
-
-  trace = command_line.call_with_flags(
-    participation_trace.TraceWriter,
-    directory.path / run_directory.TRACE,
-    len(task.train_users),
-  )
-  metrics_log = metrics.MetricsLog(directory.path)
-  loop = training.TrainingLoop(
+  return _Run(
+    experiment,
+    settings,
+    directory,
+    ledger,
+    runtime,
     process,
-    runtime=runtime,
+    evaluator,
+    untrained,
+    start_point.record if start_point else None,
+    metrics.MetricsLog(directory.path),
+    start,
+  )
+
+
+def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
+  """Runs the rounds that are left.
+
+  Args:
+    run: What to train.
+
+  Returns:
+    The last state, its model weights, and the seconds that earlier programs
+    have spent on the run.
+  """
+  task, directory = run.experiment.task, run.directory
+  trace = participation_trace.TraceWriter(
+    directory.path / run_directory.TRACE, len(task.train_users)
+  )
+  loop = training.TrainingLoop(
+    run.process,
+    runtime=run.runtime,
     users=task.train_users,
-    participation=experiment.participation,
-    seed=training_flags.SEED.value,
-    round_event=experiment.mechanism.round_event,
-    ledger=ledger,
+    participation=run.experiment.participation,
+    seed=run.settings.run.seed,
+    round_event=run.experiment.mechanism.round_event,
+    ledger=run.ledger,
     trace=trace,
-    evaluate_fn=evaluator.validate,
+    evaluate_fn=run.evaluator.validate,
     checkpoints=checkpoints.Checkpoints(
       directory.path / backbone_files.CHECKPOINTS, warn=training_output.say
     ),
-    metrics=metrics_log,
-    config=config,
+    metrics=run.metrics,
+    config=run.settings.training,
     publish_ledger=lambda ledger: directory.write_json(
       run_directory.LEDGER, json.loads(ledger.to_json())
     ),
     name_skipped=lambda clients: data_problems.find_in_clients(task, clients),
     say=training_output.say,
   )
-
-  def start_from_backbone(model_weights):
-    evaluator.backbone.set_weights(start_weights)
-    backbone = tff.learning.models.ModelWeights.from_model(evaluator.backbone)
-    head = tuple(model_weights.trainable)[len(backbone.trainable) :]
-    return tff.learning.models.ModelWeights(
-      (*(v.numpy() for v in backbone.trainable), *head),
-      tuple(v.numpy() for v in backbone.non_trainable),
-    )
-
-  with runtime:
-    state = loop.start(start_from_backbone)
+  with run.runtime:
+    state = loop.start(_start_from(run.evaluator.backbone))
     seconds_before = state.wall_seconds
     try:
       state = loop.run(state)
-    except participation_trace.TraceError as error:
-      raise command_line.UsageError(str(error)) from error
     except base.ClientError as error:
       data_problems.explain(task, error)
       raise
     model_weights = loop.weights(state)
-  evaluator.set_weights(model_weights)
-  trained = evaluator.evaluate_all()
-  export.export_backbone(
-    evaluator.backbone, directory.path / backbone_files.SAVED_MODEL
-  )
-  extrapolation = extrapolate(experiment, ledger, config.rounds)
   trace.close()
+  return state, model_weights, seconds_before
+
+
+def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
+  """From a process's first model weights to those of a backbone, and a head."""
+  weights = backbone.get_weights()
+
+  def start_from_backbone(model_weights):
+    # Evaluations may have changed them in between.
+    backbone.set_weights(weights)
+    start = tff.learning.models.ModelWeights.from_model(backbone)
+    head = tuple(model_weights.trainable)[len(start.trainable) :]
+    return tff.learning.models.ModelWeights(
+      (*(v.numpy() for v in start.trainable), *head),
+      tuple(v.numpy() for v in start.non_trainable),
+    )
+
+  return start_from_backbone
+
+
+def _report(
+  run: _Run,
+  state: training.TrainingState,
+  model_weights: Any,
+  seconds_before: float,
+) -> None:
+  """Evaluates and exports the model, and writes and prints what came out.
+
+  Args:
+    run: What was trained.
+    state: After the last round.
+    model_weights: Of the state.
+    seconds_before: Time that earlier programs have spent on the run.
+  """
+  experiment, directory = run.experiment, run.directory
+  task = experiment.task
+  run.evaluator.set_weights(model_weights)
+  trained = run.evaluator.evaluate_all()
+  export.export_backbone(
+    run.evaluator.backbone, directory.path / backbone_files.SAVED_MODEL
+  )
+  extrapolation = _extrapolate(experiment, run.settings.training.rounds)
   # PLD takes seconds: once for all that tell of it.
-  privacy = _report(state.ledger, directory)
-  rounds = metrics_log.read()
+  privacy = _account(state.ledger, directory)
+  rounds = run.metrics.read()
   summary.draw_plots(
     directory.path / "plots",
     metrics=rounds,
     ledger=state.ledger,
     privacy=privacy,
     trained=trained,
-    untrained=untrained,
+    untrained=run.untrained,
     title=f"{task.name}, {experiment.name}",
-    **_epsilon_curves(experiment, state, extrapolation),
+    **_epsilon_curves(experiment, state.rounds_done, extrapolation),
   )
   report = summary.build_summary(
     state=state,
     trained=trained,
-    untrained=untrained,
-    pretrained=start_point.record if start_point else None,
+    untrained=run.untrained,
+    pretrained=run.pretrained,
     privacy=privacy,
     extrapolation=extrapolation,
     num_private_parameters=_count(model_weights.trainable),
-    wall_seconds=seconds_before + time.perf_counter() - start,
+    wall_seconds=seconds_before + time.perf_counter() - run.start,
     extra={
       "algorithm": experiment.name,
       "task": task.name,
@@ -301,14 +393,13 @@ def execute(experiment: Experiment, settings: dict[str, Any]) -> None:
     task, directory, report, trained["test"], privacy, extrapolation
   )
   backbone_files.export(directory, experiment.export_backbone)
-  directory.close()
 
 
 def _count(weights) -> int:
   return sum(np.size(value) for value in weights)
 
 
-def _report(
+def _account(
   ledger: ledger_lib.Ledger, directory: run_directory.RunDirectory
 ) -> report_lib.PrivacyReport:
   """The account of a run, checked against its trace."""
@@ -316,31 +407,29 @@ def _report(
   try:
     with participation_trace.TraceReader(path) as trace:
       return ledger.report(trace)
-  except (
-    participation_trace.TraceError,
-    participation_lib.ClaimError,
-  ) as error:
-    raise command_line.UsageError(f"no epsilon is reported: {error}") from error
+  except errors.DataError as error:
+    raise errors.DataError(f"no epsilon is reported: {error}") from error
 
 
-def _epsilon_curves(experiment, state, extrapolation) -> dict[str, Any]:
+def _epsilon_curves(
+  experiment: Experiment,
+  rounds: int,
+  extrapolation: extrapolation_lib.Extrapolation | None,
+) -> dict[str, Any]:
   """Rounds at which to draw epsilon, and its extrapolation there if any."""
-  rounds = state.rounds_done
-  epsilon_rounds = sorted(
-    {*np.linspace(1, rounds, min(rounds, 12), dtype=int).tolist()}
-  )
+  points = np.linspace(1, rounds, min(rounds, _NUM_EPSILON_POINTS), dtype=int)
+  epsilon_rounds = sorted(set(points.tolist()))
   extrapolated = {}
   if extrapolation is not None:
+    config = experiment.extrapolation
     name = (
-      f"extrapolated to {experiment.extrapolated_num_users:,} users,\n"
-      f"{experiment.extrapolated_cohort_factor:g} x the cohort,"
+      f"extrapolated to {config.extrapolated_num_users:,} users,\n"
+      f"{config.cohort_factor:g} x the cohort,"
       f" δ = {extrapolation.delta:g}, RDP"
     )
     extrapolated[name] = [
       # PLD would take seconds for each point.
-      extrapolate(
-        experiment, state.ledger, r, accountants=("rdp",)
-      ).user_level.epsilon
+      _extrapolate(experiment, r, accountants=("rdp",)).user_level.epsilon
       for r in epsilon_rounds
     ]
   return {"epsilon_rounds": epsilon_rounds, "extrapolated": extrapolated}

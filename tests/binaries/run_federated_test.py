@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import re
 import signal
 import subprocess
 import sys
@@ -124,12 +123,16 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   ("arguments", "message"),
   [
     ("--task=", "--task must be"),
+    ("--max_evaluation_images=-1", "--max_evaluation_images must be"),
     ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),
     ("--noise_multiplier=-1", "--noise_multiplier must be 0 or in [1e-06"),
     ("--aggregator=none --noise_multiplier=1", "must be 0 with aggregator"),
     ("--clients_per_round=9", "at most the number of users, 6"),
     ("--task=imagenet", "--task must be one of digiface, emnist,"),
-    ("--algorithm=sgd", "--algorithm must be one of ['fedemb', 'fedavg']"),
+    (
+      "--algorithm=sgd",
+      "--algorithm must be one of fedavg, fedemb, found 'sgd'",
+    ),
     ("--backbone=vgg", "--backbone must be one of"),
     ("--head=softmax", "--head must be one of"),
     ("--participation=all", "--participation must be one of"),
@@ -151,11 +154,11 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
     ),
     (
       "--min_separation=2",
-      "--min_separation must not be given with participation",
+      "--min_separation must not be set with participation fixed_size",
     ),
     (
       "--participation=min_separation --min_separation=3",
-      "--min_separation must be at most 2, the rounds in which",
+      "--min_separation must be at most 2, the rounds in which 4 users",
     ),
     (
       "--participation=min_separation --aggregator=banded --num_bands=3",
@@ -167,7 +170,10 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
     ),
     ("--delta=2", "--delta must be in"),
     ("--runtime=spark", "--runtime must be one of"),
-    ("--concurrent_clients=0", "--concurrent_clients must be an integer of at"),
+    (
+      "--concurrent_clients=0",
+      "--concurrent_clients must be an integer of at least 1",
+    ),
     ("--on_client_error=ignore", "--on_client_error must be one of fail"),
     (
       "--runtime=tff --on_client_error=skip",
@@ -196,7 +202,7 @@ def test_truncated_data(data_dir, tmp_path):
   (tmp_path / emnist.FILE_NAME).write_bytes(whole[: len(whole) // 2])
   ended = _call(tmp_path, tmp_path / "run")
   assert ended.status == 1
-  assert re.match("error: .* truncated.*\n$", ended.errors)
+  assert "truncated" in ended.errors
   assert not (tmp_path / "run").exists()
 
 
