@@ -166,8 +166,8 @@ def _check_choice(
 ) -> tuple[str, tuple[Any, ...]]:
   if name in FIXED_FLAGS:
     raise _error(
-      "hold only flags that leave the trials' data, privacy cost, evaluation"
-      " and sampling as they are",
+      f"not hold {name}: all trials must have the same data, privacy cost and"
+      " evaluation, and a sampling of their own",
       name,
     )
   if name not in flag_types or name not in SEARCHABLE_FLAGS:

@@ -6,6 +6,7 @@ ours: the program, and what programs share, are imported anew.
 
 import contextlib
 import dataclasses
+import importlib
 import io
 import runpy
 import sys
@@ -59,6 +60,19 @@ def _without_our_flags():
     sys.modules.update(modules, __main__=main)
     state.clear()
     state.update(kept)
+
+
+@contextlib.contextmanager
+def flags_of(program: str):
+  """Has absl know the flags of one program only, which are not parsed.
+
+  Args:
+    program: Its name.
+  """
+  with _without_our_flags():
+    flags.FLAGS.unparse_flags()
+    importlib.import_module(f"binaries.{program}")
+    yield
 
 
 def call(program: str, *arguments: str) -> Ended:

@@ -1,58 +1,67 @@
 """Tests of the centralized program from the command line."""
 
 import json
-import os
-import pathlib
 
-from absl import flags
-from absl.testing import flagsaver
 import pytest
 
-from binaries import run_centralized
-from experiments import command_line
 from tasks.synthetic import emnist
+from tests.binaries import programs
 
 
-@pytest.fixture(name="given", scope="module")
-def _given(tmp_path_factory):
+@pytest.fixture(name="call", scope="module")
+def _call(tmp_path_factory):
   directory = tmp_path_factory.mktemp("data")
   emnist.write_emnist(directory, num_users=5, seed=2, examples_per_user=30)
-  return [
-    "program",
-    "--task=emnist",
-    f"--data_dir={directory}",
-    "--users_per_round=3",
-    "--rounds=2",
-    "--evaluate_every=2",
-    "--client_optimizer=sgdm",
-    "--client_lr_schedule=linear",
-    "--head=arcface",
-  ]
+
+  def call(run_dir, *more):
+    return programs.call(
+      "run_centralized",
+      "--task=emnist",
+      f"--data_dir={directory}",
+      f"--run_dir={run_dir}",
+      "--users_per_round=3",
+      "--rounds=2",
+      "--evaluate_every=2",
+      "--client_optimizer=sgdm",
+      "--client_lr_schedule=linear",
+      "--head=arcface",
+      *more,
+    )
+
+  return call
 
 
-def test_trains_without_privacy_and_says_so(given, tmp_path, capsys):
+def test_trains_without_privacy_and_says_so(call, tmp_path):
   run_dir = tmp_path / "run"
-  with flagsaver.flagsaver():
-    flags.FLAGS([*given, f"--run_dir={run_dir}"])
-    run_centralized.main()
-    assert "epsilon = inf" in capsys.readouterr().out
-    # The same command again finds nothing left to do.
-    run_centralized.main()
-  assert "This run is complete" in capsys.readouterr().out
+  ended = call(run_dir)
+  assert ended.status == 0
+  assert "epsilon = inf" in ended.output
+  # The same command again finds nothing left to do.
+  assert "This run is complete" in call(run_dir).output
+  # Another seed is another run.
+  assert "run_dir must be new or of a run with the same" in (
+    call(run_dir, "--seed=7").errors
+  )
   summary = json.loads((run_dir / "summary.json").read_text())
   assert summary["privacy"]["epsilon"] == "inf"
   assert summary["privacy_extrapolated"] is None
   # Backbone, and a global head of 36 rows.
   assert summary["num_private_parameters"] == 453_632 + 36 * 128
   assert (run_dir / "saved_model" / "saved_model.pb").exists()
+  settings = json.loads((run_dir / "flags.json").read_text())
+  assert settings["program"] == "run_centralized"
+  assert (settings["rounds"], settings["head"]) == (2, "arcface")
+  # As earlier versions have recorded what was not given.
+  assert settings["head_margin"] == 0.3
+  assert "regroup_clients" not in settings
+  # They may differ between the programs that run parts of one run.
+  assert not {"run_dir", "cache_dir", "on_client_error"} & set(settings)
 
 
-def test_number_of_users_is_checked(given, tmp_path):
-  run_dir = pathlib.Path(tmp_path) / "run"
-  with flagsaver.flagsaver():
-    flags.FLAGS([*given, f"--run_dir={run_dir}", "--users_per_round=6"])
-    with pytest.raises(
-      command_line.UsageError, match="--users_per_round must be between 1"
-    ):
-      run_centralized.main()
-  assert not os.path.exists(run_dir)
+@pytest.mark.parametrize(("number", "found"), [("0", "0"), ("6", "6")])
+def test_number_of_users_is_checked(call, tmp_path, number, found):
+  ended = call(tmp_path / "run", f"--users_per_round={number}")
+  assert ended.status == 1
+  assert ended.errors.startswith("error: --users_per_round must be")
+  assert ended.errors.endswith(f"found {found}.\n")
+  assert not (tmp_path / "run").exists()
