@@ -43,6 +43,7 @@ _TESTED_THROUGH = {
   ),
   "experiments.feature_output": "tests/binaries/classify_features_test.py",
   "experiments.saved_models": "tests/experiments/evaluation_run_test.py",
+  "experiments.training_flags": "tests/binaries/run_centralized_test.py",
   "experiments.training_output": "tests/binaries/run_federated_test.py",
   "experiments.training_run": "tests/binaries/run_federated_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",

@@ -140,7 +140,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
     ("--rounds=0", "--rounds must be"),
     (
       "--aggregator=blt --noise_multiplier=1",
-      "participation must be min_separation for the noise of strategy blt",
+      "--participation must be min_separation with mechanism blt",
     ),
     ("--restart_every=3", "--restart_every must not be set with"),
     (

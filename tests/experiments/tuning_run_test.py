@@ -12,10 +12,10 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from experiments import command_line
 from experiments import search_space
 from experiments import tuning_output
 from experiments import tuning_run
+from tff_fedemb import errors
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
@@ -25,8 +25,8 @@ _ROUNDS = 5
 _PARTICIPATION = fixed_size.FixedSize(1_000, 20, users_per_client=2)
 
 # Leaves what a training run leaves. Its recall is its server learning rate; a
-# rate of 7 diverges after two rounds, 8 fails and 9 trains with less noise; one
-# from 20 on is refused, a flag or a directory.
+# rate of 6 is a bug, 7 diverges after two rounds, 8 fails and 9 trains with
+# less noise; one from 20 on is refused, a flag or a directory.
 _FAKE = """
 import json, os, pathlib, sys
 flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[2:])
@@ -34,18 +34,23 @@ run_dir = pathlib.Path(flags["run_dir"])
 with open(run_dir.parent / "calls", "a") as calls:
   calls.write(json.dumps(flags) + "\\n")
 rate = float(flags["server_learning_rate"])
+def fail(kind, field, message):
+  print("error:", message)
+  pathlib.Path(flags["error_json"]).write_text(
+      json.dumps({"type": kind, "field": field, "message": message}))
+  sys.exit(1)
 if rate >= 20:
   name = {20: "server_learning_rate", 21: "data_dir", 22: "head_margin"}[rate]
   if rate == 22:
     run_dir.mkdir(exist_ok=True)
     (run_dir / "flags.json").touch()
-  print(f"error: --{name} must be something else, found {rate}.")
-  sys.exit(1)
+  fail("FieldError", name, f"--{name} must be something else, found {rate}.")
 run_dir.mkdir(exist_ok=True)
 rounds = ROUNDS
+if rate == 6:
+  raise RuntimeError("a bug")
 if rate == 8:
-  print("error: the disk is full.")
-  sys.exit(1)
+  fail("DataError", None, "the disk is full.")
 ledger = json.loads(sys.argv[1])
 ledger["history"] = [
     [{"class": "GaussianDpEvent", "noise_multiplier": 0.5 if rate == 9 else 1},
@@ -54,8 +59,7 @@ ledger["history"] = [
 (run_dir / "ledger.json").write_text(json.dumps(ledger))
 (run_dir / "flags.json").write_text(json.dumps({"rounds": rounds}))
 if rate == 7:
-  print("error: the model diverged: its embeddings are not finite.")
-  sys.exit(1)
+  fail("DivergedError", None, "the model diverged.")
 (run_dir / "saved_model").mkdir(exist_ok=True)
 (run_dir / "saved_model" / "rate").write_text(str(rate))
 (run_dir / "summary.json").write_text(json.dumps({
@@ -66,6 +70,23 @@ if rate == 7:
     "split": "by alphabet",
 }))
 """.replace("ROUNDS", str(_ROUNDS))
+
+
+_reports = {}
+
+
+@pytest.fixture(autouse=True)
+def _work_each_report_out_once(monkeypatch):
+  """Most tunings here cost the same, and it takes seconds to say how much."""
+  create_report = tuning.create_report
+
+  def create_once(*arguments):
+    key = repr(arguments)
+    if key not in _reports:
+      _reports[key] = create_report(*arguments)
+    return _reports[key]
+
+  monkeypatch.setattr(tuning, "create_report", create_once)
 
 
 class _FixedNumber(tuning.RepeatAndSelect):
@@ -334,7 +355,7 @@ def test_nothing_but_refused_trials(tmp_path):
   ("rate", "flag"), [(21, "data_dir"), (22, "head_margin")]
 )
 def test_missing_data_or_a_started_trial_is_not_refused(tmp_path, rate, flag):
-  with pytest.raises(command_line.UsageError, match=f"error: --{flag} must"):
+  with pytest.raises(errors.DataError, match=f"error: --{flag} must"):
     _run(tmp_path, [rate], 2)
   assert not (tmp_path / "tuning/tuning.json").exists()
   assert len(_calls(tmp_path)) == 1
@@ -348,19 +369,21 @@ def test_no_trial_was_drawn(tmp_path):
   assert not (tmp_path / "tuning/trials/calls").exists()
 
 
-def test_failed_trial_ends_the_tuning_and_names_its_log(tmp_path):
-  with pytest.raises(command_line.UsageError) as caught:
-    _run(tmp_path, [8], 2)
+@pytest.mark.parametrize(
+  ("rate", "end"),
+  [(8, "error: the disk is full."), (6, "RuntimeError: a bug")],
+)
+def test_failed_trial_ends_the_tuning_and_names_its_log(tmp_path, rate, end):
+  with pytest.raises(errors.DataError) as caught:
+    _run(tmp_path, [rate], 2)
   log = tmp_path / "tuning/trials/000.log"
-  assert f"exit status 1; see {log}: error: the disk is full." in str(
-    caught.value
-  )
+  assert f"exit status 1; see {log}: {end}" in str(caught.value)
   assert not (tmp_path / "tuning/tuning.json").exists()
   assert len(_calls(tmp_path)) == 1
 
 
 def test_trials_of_different_cost_are_refused(tmp_path):
-  with pytest.raises(command_line.UsageError, match="all cost the same"):
+  with pytest.raises(errors.DataError, match="all cost the same"):
     _run(tmp_path, [0.1, 9], 8)
   assert not (tmp_path / "tuning/tuning.json").exists()
 
@@ -371,7 +394,7 @@ def test_trial_with_rounds_missing_in_its_ledger_is_refused(tmp_path):
   values = json.loads(ledger.read_text())
   values["history"][0][1] = _ROUNDS - 1
   ledger.write_text(json.dumps(values))
-  with pytest.raises(command_line.UsageError, match="must have 5 rounds"):
+  with pytest.raises(errors.DataError, match="must have 5 rounds"):
     _run(tmp_path, [0.1], 1)
 
 
@@ -392,7 +415,7 @@ def test_unknown_metric(metric):
 
 
 def test_negative_seed():
-  with pytest.raises(ValueError, match="seed must be at least 0, found -1"):
+  with pytest.raises(ValueError, match="seed must be an integer of at least 0"):
     _config([0.1], seed=-1)
 
 
