@@ -356,26 +356,24 @@ def _extrapolate() -> tuple[dict[str, Any], str]:
   check = command_line.call_with_flags
   if _RUN_DIR.value is None:
     _require(_NEEDED, "with extrapolate, or --run_dir in its place")
-    found = check(
-      planning.extrapolate,
-      _create_plan(delta=delta),
-      num_users=num_users,
-      cohort_factor=_COHORT_FACTOR.value,
-    )
+    simulated = _create_plan(delta=delta)
+    noise = composition.noise_of(simulated.event)
   else:
-    ledger = check(account_run.read_ledger, _RUN_DIR.value, _accountants(None))
-    noise = ledger.noise
-    found = check(
-      extrapolation.extrapolate,
-      rounds=ledger.rounds,
-      noise_multiplier=noise.multiplier,
-      participation=ledger.participation,
-      strategy=noise.strategy,
-      num_users=num_users,
-      cohort_factor=_COHORT_FACTOR.value,
-      delta=delta,
-      accountants=ledger.accountants,
+    simulated = check(
+      account_run.read_ledger, _RUN_DIR.value, _accountants(None)
     )
+    noise = simulated.noise
+  found = check(
+    extrapolation.extrapolate,
+    rounds=simulated.rounds,
+    noise_multiplier=noise.multiplier,
+    participation=simulated.participation,
+    strategy=noise.strategy,
+    num_users=num_users,
+    cohort_factor=_COHORT_FACTOR.value,
+    delta=delta,
+    accountants=simulated.accountants,
+  )
   return found.to_json(), found.to_text()
 
 

@@ -76,7 +76,7 @@ _SPACE = {"server_learning_rate": {"uniform": [0.1, 1.0]}}
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    (["--mean_trials=0.5"], "must be a finite number of at least 1"),
+    (["--mean_trials=0.5"], "must be at least 1"),
     (["--shape=-1"], "error: --shape must be a number of at least 0"),
     (["--trial_flags='"], "error: --trial_flags must be flags as in a sh"),
     (["--trial_flagfile=/no/file"], "error: --trial_flagfile must be a fi"),

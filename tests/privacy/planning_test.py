@@ -151,26 +151,6 @@ def test_rounds_of_one_mechanism():
   assert composition.noise_of(none) == composition.Noise(None, 0.0)
 
 
-def test_extrapolation_is_that_of_the_authors():
-  simulated = planning.Plan(
-    "gaussian",
-    participations.create_participation(
-      "fixed_size",
-      num_users=110_000,
-      users_per_round=2_048,
-      users_per_client=32,
-    ),
-    rounds=800,
-    noise_multiplier=0.02,
-    delta=1e-7,
-  )
-  found = planning.extrapolate(
-    simulated, num_users=10_000_000, cohort_factor=64
-  )
-  assert round(found.authors.epsilon, 2) == 3.90
-  assert round(found.user_level.epsilon, 2) == 14.50
-
-
 def test_json_holds_the_strategy():
   values = _plan("tree", "min_separation", restart_every=10).to_json()
   assert values["strategy"]["name"] == "tree"

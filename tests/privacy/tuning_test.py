@@ -269,12 +269,12 @@ def test_broken_accounting_is_not_epsilon_zero(monkeypatch):
 @pytest.mark.parametrize(
   ("mean", "shape", "message"),
   [
-    (0.9, 1, "mean must be a finite number of at least 1, found 0.9"),
+    (0.9, 1, "mean must be at least 1, found 0.9"),
     (math.inf, 1, "mean must be"),
     (math.nan, 1, "mean must be"),
     (True, 1, "mean must be"),
     ("3", 1, "mean must be"),
-    (3, -0.5, "shape must be a number of at least 0, or infinity"),
+    (3, -0.5, "shape must be "),
     (3, math.nan, "shape must be"),
     (3, -math.inf, "shape must be"),
     (3, None, "shape must be"),

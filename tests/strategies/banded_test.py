@@ -104,7 +104,7 @@ def test_bands_that_overlap_are_refused():
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    ({"rounds": 0}, "rounds must be at least 1, found 0"),
+    ({"rounds": 0}, "rounds must be an integer of at least 1, found 0"),
     ({"min_separation": 0}, "min_separation must be .* found 0"),
     ({"max_participations": 0}, "max_participations must be .* found 0"),
     ({"num_bands": 0}, r"num_bands must be .* \[1, 3\], found 0"),

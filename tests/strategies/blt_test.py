@@ -106,7 +106,7 @@ def test_single_round():
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    ({"rounds": 0}, "rounds must be at least 1, found 0"),
+    ({"rounds": 0}, "rounds must be an integer of at least 1, found 0"),
     ({"num_buffers": 0}, r"num_buffers must be in \[1, 4\], found 0"),
     ({"num_buffers": 5}, r"num_buffers must be in \[1, 4\], found 5"),
     ({"min_separation": 0}, "min_separation must be .* found 0"),

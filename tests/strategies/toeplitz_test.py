@@ -116,7 +116,7 @@ def test_sensitivity_that_is_not_known_is_refused(column):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
-    ({"rounds": -1}, "rounds must be at least 0, found -1"),
+    ({"rounds": -1}, "rounds must be an integer of at least 0, found -1"),
     ({"min_separation": 0}, "min_separation must be .* found 0"),
     ({"max_participations": 0}, "max_participations must be .* found 0"),
   ],

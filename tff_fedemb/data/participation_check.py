@@ -1,11 +1,11 @@
 """What the trace of a run says about how often its users took part."""
 
 import dataclasses
-import os
 from typing import Any
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb.data import participation_trace
 
 
@@ -49,7 +49,7 @@ class ObservedParticipation:
 
 
 class ParticipationCheck:
-  """Looks at a trace while it grows, at each round once.
+  """Looks at rounds one after the other, at each once.
 
   Holds two 32-bit integers per user.
   """
@@ -61,10 +61,9 @@ class ParticipationCheck:
       num_users: Size of the population, at least 1.
 
     Raises:
-      ValueError: If it is not positive.
+      errors.FieldError: If it is not positive.
     """
-    if num_users < 1:
-      raise ValueError(f"num_users must be at least 1, found {num_users}.")
+    checks.check_integer("num_users", num_users, minimum=1)
     self._last_round = np.full(num_users, -1, np.int32)
     self._counts = np.zeros(num_users, np.int32)
     self._observed = ObservedParticipation(num_users)
@@ -73,37 +72,6 @@ class ParticipationCheck:
   def observed(self) -> ObservedParticipation:
     """What the rounds looked at so far say."""
     return self._observed
-
-  def update(
-    self,
-    reader: participation_trace.TraceReader,
-    *,
-    rounds: int | None = None,
-  ) -> None:
-    """Looks at the rounds that have not been looked at.
-
-    Args:
-      reader: The trace, opened anew since it has grown.
-      rounds: Only the first so many rounds of the trace; all if None.
-
-    Raises:
-      participation_trace.TraceError: If the trace is damaged.
-      ValueError: If the trace is of another population, or `rounds` is more
-        than it holds or less than have been looked at.
-    """
-    seen = self._observed
-    if reader.num_users != seen.num_users:
-      raise ValueError(
-        f"reader must be of {seen.num_users} users, found {reader.num_users}."
-      )
-    stop = reader.num_rounds if rounds is None else rounds
-    if not seen.num_rounds <= stop <= reader.num_rounds:
-      raise ValueError(
-        f"rounds must be at least the {seen.num_rounds} looked at and at most"
-        f" the {reader.num_rounds} recorded, found {stop}."
-      )
-    for round_num, num_clients, slots in reader.read(seen.num_rounds, stop):
-      self.look_at(round_num, num_clients, slots)
 
   def look_at(
     self, round_num: int, num_clients: int, slots: np.ndarray
@@ -158,26 +126,21 @@ class ParticipationCheck:
 
 
 def observe(
-  trace: str | os.PathLike[str] | participation_trace.TraceReader,
-  *,
-  rounds: int | None = None,
+  trace: participation_trace.TraceReader, *, rounds: int | None = None
 ) -> ObservedParticipation:
   """Derives from a trace how often and how far apart its users took part.
 
   Args:
-    trace: The file, or a reader of it.
+    trace: A reader of it.
     rounds: Only the first so many rounds; all if None.
 
-  Returns:
-    What the trace says.
-
   Raises:
-    participation_trace.TraceError: If the trace is missing or damaged.
-    ValueError: If `rounds` is negative or more than the trace holds.
+    participation_trace.TraceError: If the trace is damaged.
+    errors.FieldError: If `rounds` is negative or more than the trace holds.
   """
-  if not isinstance(trace, participation_trace.TraceReader):
-    with participation_trace.TraceReader(trace) as reader:
-      return observe(reader, rounds=rounds)
+  if rounds is not None:
+    checks.check_integer("rounds", rounds, minimum=0, maximum=trace.num_rounds)
   check = ParticipationCheck(trace.num_users)
-  check.update(trace, rounds=rounds)
+  for round_num, num_clients, slots in trace.read(0, rounds):
+    check.look_at(round_num, num_clients, slots)
   return check.observed

@@ -28,6 +28,7 @@ import zlib
 
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 
 _MAGIC = b"FEMBWHO\n"
@@ -163,8 +164,7 @@ class TraceWriter(_Trace):
       ValueError: If the number of users is not positive.
       OSError: If the file cannot be written.
     """
-    if num_users < 1:
-      raise ValueError(f"num_users must be at least 1, found {num_users}.")
+    checks.check_integer("num_users", num_users, minimum=1)
     header = _seal(_HEADER.pack(_MAGIC, _VERSION, num_users))
     file = open(path, "r+b", opener=_open_for_owner)  # noqa: SIM115
     try:

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tff_fedemb import checks
+from tff_fedemb import errors
+
 # Stands between users in a virtual client's identifier.
 SEPARATOR = "\n"
 
@@ -35,9 +38,7 @@ class Population:
     Raises:
       ValueError: If the size is not positive.
     """
-    if size < 1:
-      raise ValueError(f"num_users must be at least 1, found {size}.")
-    self._size = size
+    self._size = checks.check_integer("num_users", size, minimum=1)
     self._user_id_fn = user_id_fn or str
 
   @classmethod
@@ -55,10 +56,10 @@ class Population:
     """
     ids = list(user_ids)
     if len(set(ids)) != len(ids):
-      raise ValueError("user_ids must be distinct, found repeated ones.")
+      raise errors.DataError("user_ids must be distinct, found repeated ones.")
     for user_id in ids:
       if not user_id or any(c in user_id for c in _FORBIDDEN):
-        raise ValueError(
+        raise errors.DataError(
           "user_ids must be non-empty without line breaks, quotes and NULs,"
           f" found {user_id!r}."
         )

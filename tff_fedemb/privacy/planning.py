@@ -17,7 +17,6 @@ from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
-from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt
@@ -143,34 +142,6 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
     counts,
     plan.participation,
     plan.delta,
-    accountants=plan.accountants,
-  )
-
-
-def extrapolate(
-  plan: Plan, *, num_users: int, cohort_factor: float
-) -> extrapolation.Extrapolation:
-  """Returns what a simulated plan would cost with more users.
-
-  Privacy:
-    As `extrapolation.extrapolate`.
-
-  Args:
-    plan: The simulation; its delta is that of the larger population.
-    num_users: Population to extrapolate to.
-    cohort_factor: Multiplies the users of a round and the noise multiplier.
-
-  Raises:
-    ValueError: As `extrapolation.extrapolate`.
-  """
-  return extrapolation.extrapolate(
-    rounds=plan.rounds,
-    noise_multiplier=plan.noise_multiplier,
-    participation=plan.participation,
-    strategy=plan.strategy,
-    num_users=num_users,
-    cohort_factor=cohort_factor,
-    delta=plan.delta,
     accountants=plan.accountants,
   )
 

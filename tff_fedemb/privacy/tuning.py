@@ -19,7 +19,7 @@ import numpy as np
 from scipy import optimize
 from scipy import stats
 
-from tff_fedemb import checks
+from tff_fedemb import config
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -42,7 +42,7 @@ ASSUMPTIONS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class RepeatAndSelect:
+class RepeatAndSelect(config.Config):
   """A random number of trials, of which the best is released.
 
   Privacy:
@@ -67,25 +67,11 @@ class RepeatAndSelect:
     shape: At least 0; may be infinite.
 
   Raises:
-    ValueError: If a value is out of its range.
+    errors.FieldError: If a value is out of its range.
   """
 
-  mean: float
-  shape: float = 1.0
-
-  def __post_init__(self):
-    if not checks.is_number(self.mean) or self.mean < 1:
-      raise ValueError(
-        f"mean must be a finite number of at least 1, found {self.mean!r}."
-      )
-    is_number = self.shape == math.inf or checks.is_number(self.shape)
-    if not is_number or self.shape < 0:
-      raise ValueError(
-        "shape must be a number of at least 0, or infinity, found "
-        f"{self.shape!r}."
-      )
-    object.__setattr__(self, "mean", float(self.mean))
-    object.__setattr__(self, "shape", float(self.shape))
+  mean: float = config.field(minimum=1)
+  shape: float = config.field(1.0, minimum=0, maximum=math.inf)
 
   @property
   def distribution(self) -> str:

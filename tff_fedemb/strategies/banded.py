@@ -16,6 +16,7 @@ import numpy as np
 from scipy import optimize
 from scipy import signal
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import toeplitz
@@ -41,11 +42,9 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
     coefficients = tuple(float(value) for value in self.coefficients)
     object.__setattr__(self, "coefficients", coefficients)
     if coefficients[:1] != (1.0,):
-      raise ValueError(
-        f"coefficients must start with 1, found {coefficients[:1]}."
-      )
+      raise errors.FieldError("coefficients", "start with 1", coefficients[:1])
     if not all(math.isfinite(value) for value in coefficients):
-      raise ValueError(f"coefficients must be finite, found {coefficients}.")
+      raise errors.FieldError("coefficients", "be finite", coefficients)
 
   def first_column(self, rounds: int) -> np.ndarray:
     column = np.zeros(rounds)
@@ -83,8 +82,7 @@ def optimize_banded(
   participations = strategy.check_schedule(
     rounds, min_separation, max_participations
   )
-  if rounds < 1:
-    raise ValueError(f"rounds must be at least 1, found {rounds}.")
+  checks.check_integer("rounds", rounds, minimum=1)
   most_bands = min(min_separation, rounds)
   if num_bands is None:
     num_bands = most_bands

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import optimize
 from scipy import special
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.strategies import toeplitz
 
@@ -54,18 +55,18 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
       object.__setattr__(self, name, values)
     _check_buffers("number of decays", len(self.decays))
     if len(self.weights) != len(self.decays):
-      raise ValueError(
-        f"weights must be as many as decays ({len(self.decays)}), found"
-        f" {len(self.weights)}."
+      raise errors.FieldError(
+        "weights",
+        f"be as many as decays ({len(self.decays)})",
+        len(self.weights),
       )
     if not all(0.0 < decay < 1.0 for decay in self.decays):
-      raise ValueError(f"decays must be in (0, 1), found {self.decays}.")
+      raise errors.FieldError("decays", "be in (0, 1)", self.decays)
     if not all(weight > 0.0 for weight in self.weights) or not (
       sum(self.weights) <= 1.0
     ):
-      raise ValueError(
-        "weights must be positive with a sum of at most 1, found"
-        f" {self.weights}."
+      raise errors.FieldError(
+        "weights", "be positive with a sum of at most 1", self.weights
       )
 
   def first_column(self, rounds: int) -> np.ndarray:
@@ -110,8 +111,7 @@ def optimize_blt(
     ValueError: If a number is out of its range.
   """
   _check_buffers("num_buffers", num_buffers)
-  if rounds < 1:
-    raise ValueError(f"rounds must be at least 1, found {rounds}.")
+  checks.check_integer("rounds", rounds, minimum=1)
 
   def loss(logits: np.ndarray) -> float:
     return math.log(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tff_fedemb import errors
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -37,7 +38,7 @@ def from_json(values: Mapping[str, Any]) -> strategy_lib.Strategy:
   parameters = dict(values)
   name = parameters.pop("name", None)
   if name not in STRATEGIES:
-    raise ValueError(
+    raise errors.DataError(
       f"strategy must be one of {sorted(STRATEGIES)}, found {name!r}."
     )
   return STRATEGIES[name].from_json(parameters)

@@ -20,6 +20,9 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
+from tff_fedemb import checks
+from tff_fedemb import errors
+
 
 class Strategy(abc.ABC):
   """The matrix C of a matrix factorisation, for any number of rounds.
@@ -102,7 +105,7 @@ class Strategy(abc.ABC):
     try:
       return cls(**values)
     except TypeError as error:
-      raise ValueError(
+      raise errors.DataError(
         f"parameters of strategy {cls.name} must be those of"
         f" {cls.__name__}, found {sorted(values)}."
       ) from error
@@ -167,17 +170,10 @@ def check_schedule(
   Raises:
     ValueError: If a number is out of its range.
   """
-  if rounds < 0:
-    raise ValueError(f"rounds must be at least 0, found {rounds}.")
-  if min_separation < 1:
-    raise ValueError(
-      f"min_separation must be at least 1, found {min_separation}."
-    )
+  checks.check_integer("rounds", rounds, minimum=0)
+  checks.check_integer("min_separation", min_separation, minimum=1)
   possible = -(-rounds // min_separation)
   if max_participations is None:
     return possible
-  if max_participations < 1:
-    raise ValueError(
-      f"max_participations must be at least 1, found {max_participations}."
-    )
+  checks.check_integer("max_participations", max_participations, minimum=1)
   return min(possible, max_participations)

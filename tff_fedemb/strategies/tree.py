@@ -10,13 +10,13 @@ it up, each estimated from all nodes below it.
 from collections.abc import Iterator
 import dataclasses
 import math
-import numbers
 from typing import Any
 from typing import ClassVar
 
 import numpy as np
 from scipy import linalg
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import tree_sensitivity
@@ -47,19 +47,16 @@ class TreeStrategy(strategy.Strategy):
   def __post_init__(self):
     for name in ("restart_every", "first_restart_after"):
       value = getattr(self, name)
-      if value is not None and (
-        not isinstance(value, numbers.Integral) or value < 1
-      ):
-        raise errors.FieldError(
-          name, "be an integer of at least 1 or None", repr(value)
-        )
+      if value is not None:
+        checks.check_integer(name, value, minimum=1)
     if self.first_restart_after is not None and (
       self.restart_every is None
       or self.first_restart_after >= self.restart_every
     ):
-      raise ValueError(
-        f"first_restart_after must be less than restart_every"
-        f" ({self.restart_every}), found {self.first_restart_after}."
+      raise errors.FieldError(
+        "first_restart_after",
+        f"be less than restart_every ({self.restart_every})",
+        self.first_restart_after,
       )
 
   def sensitivity(
