@@ -16,6 +16,7 @@ from experiments import command_line  # isort: skip
 
 from collections.abc import Callable
 import dataclasses
+from typing import Any
 
 from absl import flags
 import tensorflow as tf
@@ -169,7 +170,7 @@ def _build_process(
   settings: training_flags.Settings,
   task: task_lib.Task,
   create_backbone: Callable[[], tf.keras.Model],
-  **parts: object,
+  **parts: Any,
 ) -> tff.learning.templates.LearningProcess:
   parts |= {
     "example_type": task.example_type,

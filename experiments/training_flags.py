@@ -10,7 +10,7 @@ from tasks import registry as tasks
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import local_training as local_training_lib
 from tff_fedemb.algorithms import schedules
 from tff_fedemb.data import augmentation
 from tff_fedemb.data import encoded_images
@@ -87,12 +87,12 @@ _HEAD = config_flags.ChoiceFlags(
   },
 )
 _LOCAL_TRAINING = config_flags.ConfigFlags(
-  local_training.LocalTrainingConfig, skip=("skip_unreadable",)
+  local_training_lib.LocalTrainingConfig, skip=("skip_unreadable",)
 )
 _SCHEDULE = config_flags.ConfigFlags(schedules.ScheduleConfig)
 _TRAINING = config_flags.ConfigFlags(training.TrainingConfig)
 _RUNTIME = config_flags.ConfigFlags(runtimes.RuntimeConfig)
-_ALL = (
+_ALL: tuple[config_flags.ConfigFlags | config_flags.ChoiceFlags, ...] = (
   *(_RUN, _DATA, _BACKBONE, _HEAD),
   *(_LOCAL_TRAINING, _SCHEDULE, _TRAINING, _RUNTIME),
 )
@@ -117,14 +117,14 @@ class Settings:
   data: task_lib.TaskConfig
   backbone: backbones.BackboneConfig
   head: heads.Head
-  local_training: local_training.LocalTrainingConfig
+  local_training: local_training_lib.LocalTrainingConfig
   training: training.TrainingConfig
   runtime: runtimes.RuntimeConfig
   record: dict[str, object]
 
   def create_local_training(
     self, decode_images: encoded_images.ImageDecoder | None
-  ) -> local_training.LocalTrainingConfig:
+  ) -> local_training_lib.LocalTrainingConfig:
     """What clients do with the data of a task.
 
     Args:

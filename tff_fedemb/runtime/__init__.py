@@ -9,9 +9,9 @@ A runtime's module is imported when the runtime is created, so that one with
 dependencies of its own costs nothing to those who do not ask for it.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import importlib
 import types
 from typing import TYPE_CHECKING
 from typing import Any
@@ -26,22 +26,12 @@ if TYPE_CHECKING:
 ON_CLIENT_ERROR = ("fail", "skip")
 
 
-def _create_in_process_runtime(config: "RuntimeConfig") -> "base.Runtime":
-  from tff_fedemb.runtime import in_process
-
-  return in_process.InProcessRuntime(config)
-
-
-def _create_tff_runtime(config: "RuntimeConfig") -> "base.Runtime":
-  from tff_fedemb.runtime import tff_native
-
-  return tff_native.TffRuntime(config)
-
-
-RUNTIMES: Mapping[str, Callable[["RuntimeConfig"], "base.Runtime"]] = (
-  types.MappingProxyType(
-    {"in_process": _create_in_process_runtime, "tff": _create_tff_runtime}
-  )
+# Module and class of each.
+RUNTIMES: Mapping[str, tuple[str, str]] = types.MappingProxyType(
+  {
+    "in_process": ("tff_fedemb.runtime.in_process", "InProcessRuntime"),
+    "tff": ("tff_fedemb.runtime.tff_native", "TffRuntime"),
+  }
 )
 
 
@@ -73,7 +63,8 @@ class RuntimeConfig(config_lib.Config):
     Raises:
       errors.FieldError: If it cannot do what the configuration says, here.
     """
-    return RUNTIMES[self.runtime](self)
+    module, name = RUNTIMES[self.runtime]
+    return getattr(importlib.import_module(module), name)(self)
 
 
 def create_runtime(name: str = "in_process", **options: Any) -> "base.Runtime":
