@@ -164,6 +164,7 @@ class Faces:
     bad.check()
     with output.open(wait=wait):
       if output.final.exists():  # Another program's, while this one waited.
+        output.discard()
         return False
       reader = digiface_files.Reader(self.sources)
       output.write(files, reader.read, keep_empty=True)

@@ -235,7 +235,7 @@ class TestBad:
     def fail(*_):
       raise AssertionError("No image must be decoded again.")
 
-    monkeypatch.setattr(tfrecord_index, "_decode_some", fail)
+    monkeypatch.setattr(tfrecord_index, "_decode", fail)
     examples = create(bad_examples.BadExamples("skip"))
     assert _read_client(examples, "3")[1] == [1, 3]
 

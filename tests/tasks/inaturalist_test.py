@@ -1,6 +1,5 @@
 """Tests of the task of iNaturalist, on files of TFF's own writers."""
 
-import csv
 import os
 
 import numpy as np
@@ -24,14 +23,6 @@ _TRAIN = [
 _TEST = [0, 4, 1, 1202]
 
 
-def _write_csv(path, columns, rows):
-  with open(path, "w", newline="") as file:
-    writer = csv.writer(file)
-    writer.writerow(columns)
-    writer.writerows(rows)
-  return os.fspath(path)
-
-
 @pytest.fixture(name="write")
 def _write(tmp_path):
   """Has TFF write the files of a split."""
@@ -48,7 +39,7 @@ def _write(tmp_path):
       image_map,
       cache,
       split,
-      _write_csv(
+      photo_files.write_csv(
         tmp_path / "train.csv",
         ["user_120k", geo, "image_id", "class"],
         [(u, g, f"{i:02}a", y) for i, (u, g, y) in enumerate(_TRAIN)],
@@ -58,7 +49,7 @@ def _write(tmp_path):
       image_map,
       cache,
       split,
-      _write_csv(
+      photo_files.write_csv(
         tmp_path / "test.csv",
         ["image_id", "class"],
         [(f"{i + len(_TRAIN):02}a", y) for i, y in enumerate(_TEST)],

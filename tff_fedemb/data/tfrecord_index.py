@@ -225,27 +225,30 @@ def _scan(
   )
 
 
-def _decode_some(
+def _decode(
   paths: Sequence[pathlib.Path],
   index: RecordIndex,
-  rows: np.ndarray,
   description: str | None,
+  rows: np.ndarray | None = None,
 ) -> RecordIndex:
-  """Finds out which of some images can be decoded."""
+  """Finds out which of some images, or of all, can be decoded."""
+  if rows is not None and not rows.size:
+    return index
+  some = np.flatnonzero(index.fine) if rows is None else rows
   faults = index.faults.copy()
   with _create_progress_bar(
-    description, total=rows.size, unit=" images decoded"
+    description, total=some.size, unit=" images decoded"
   ) as progress:
-    for file in np.unique(index.files[rows]):
-      of_file = rows[index.files[rows] == file]
+    for file in np.unique(index.files[some]):
+      of_file = some[index.files[some] == file]
       for start in range(0, of_file.size, READING_BATCH):
-        some = of_file[start : start + READING_BATCH]
+        batch = of_file[start : start + READING_BATCH]
         bad = encoded_images.find_unreadable(
-          read_images(paths[file], index, some), _TRIAL_SHAPE
+          read_images(paths[file], index, batch), _TRIAL_SHAPE
         )
-        faults[some[bad]] = NO_IMAGE
-        progress.update(some.size)
-  return dataclasses.replace(index, faults=faults)
+        faults[batch[bad]] = NO_IMAGE
+        progress.update(batch.size)
+  return dataclasses.replace(index, faults=faults, all_decoded=rows is None)
 
 
 def build_index(
@@ -269,17 +272,7 @@ def build_index(
     DataError: If a file cannot be read at all.
   """
   index, odd = _scan(paths, description)
-  if odd.size and not decode_all:
-    index = _decode_some(paths, index, odd, description)
-  return _decode_all(paths, index, description) if decode_all else index
-
-
-def _decode_all(
-  paths: Sequence[pathlib.Path], index: RecordIndex, description: str | None
-) -> RecordIndex:
-  rows = np.flatnonzero(index.fine)
-  index = _decode_some(paths, index, rows, description)
-  return dataclasses.replace(index, all_decoded=True)
+  return _decode(paths, index, description, None if decode_all else odd)
 
 
 def _fingerprint(paths: Sequence[pathlib.Path]) -> str:
@@ -366,7 +359,7 @@ def open_index(
     if index is None:
       index = build_index(paths, description=description, decode_all=decode_all)
     else:
-      index = _decode_all(paths, index, description)
+      index = _decode(paths, index, description)
     _save_index(cached, fingerprint, index)
   except OSError as error:
     raise errors.FieldError(
