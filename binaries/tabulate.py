@@ -5,16 +5,15 @@
 Runs that differ in nothing but --seed share a row.
 """
 
-import collections
 from collections.abc import Sequence
-import json
 import pathlib
-import statistics
 import sys
 
-from tff_fedemb.program import run_directory
+import pandas as pd
 
-_RATE = "0.001"
+from experiments import measured_runs
+from tff_fedemb import errors
+
 _COLUMNS = (
   "task",
   "algorithm",
@@ -23,7 +22,7 @@ _COLUMNS = (
   "noise multiplier",
   "clip norm",
   "rounds",
-  f"recall at FAR {_RATE}",
+  f"recall at FAR {measured_runs.FALSE_ACCEPT_RATE:g}",
   "untrained",
   "seeds",
   "epsilon (this run)",
@@ -31,33 +30,19 @@ _COLUMNS = (
 )
 
 
-def _read(run_dir: pathlib.Path) -> tuple[str, dict, dict]:
-  settings = json.loads((run_dir / run_directory.SETTINGS).read_text())
-  summary = json.loads((run_dir / run_directory.SUMMARY).read_text())
-  alike = json.dumps(
-    {k: v for k, v in settings.items() if k != "seed"}, sort_keys=True
-  )
-  return alike, settings, summary
-
-
-def _spread(values: Sequence[float]) -> str:
+def _spread(values: pd.Series) -> str:
   if len(values) == 1:
-    return f"{values[0]:.4f}"
-  return f"{statistics.mean(values):.4f} +- {statistics.stdev(values):.4f}"
+    return f"{values.iloc[0]:.4f}"
+  return f"{values.mean():.4f} +- {values.std():.4f}"
 
 
-def _number(value: float | str) -> str:
-  return f"{float(value):.3g}"
-
-
-def _name_algorithm(summary: dict, settings: dict) -> str:
+def _name_algorithm(run: pd.Series) -> str:
   """The algorithm, and what else tells a model's start and size apart."""
-  name = summary["algorithm"]
-  if settings.get("trainable"):
-    name += f", trains {settings['trainable']}"
-  if settings.get("pretrained_backbone"):
-    recall = summary["recall_at_far_pretrained"][_RATE]
-    name += f", pretrained ({recall:.4f})"
+  name = run.algorithm
+  if run.settings.get("trainable"):
+    name += f", trains {run.settings['trainable']}"
+  if run.settings.get("pretrained_backbone"):
+    name += f", pretrained ({run.recall_pretrained:.4f})"
   return name
 
 
@@ -71,40 +56,33 @@ def tabulate(run_dirs: Sequence[pathlib.Path]) -> str:
     The table, one row per setting in the order of the directories.
 
   Raises:
-    OSError: If a directory has no finished run.
+    errors.DataError: If a directory has no finished run.
   """
-  groups = collections.OrderedDict()
-  for run_dir in run_dirs:
-    alike, settings, summary = _read(run_dir)
-    groups.setdefault(alike, []).append((settings, summary))
-  lines = [
-    "| " + " | ".join(_COLUMNS) + " |",
-    "|" + "---|" * len(_COLUMNS),
-  ]
-  for runs in groups.values():
-    settings, summary = runs[0]
-    extrapolated = summary["privacy_extrapolated"]
+  rows = [_COLUMNS, ["---"] * len(_COLUMNS)]
+  runs = measured_runs.load(run_dirs)
+  for _, same in runs.groupby("setting", sort=False):
+    run = same.iloc[0]
     cost = "-"
-    if extrapolated:
-      cost = (
-        f"{_number(extrapolated['user_level']['epsilon'])};"
-        f" {_number(extrapolated['authors']['epsilon'])}"
+    if run.extrapolated:
+      cost = "; ".join(f"{epsilon:.3g}" for epsilon in run.extrapolated)
+    rows.append(
+      (
+        run.task,
+        _name_algorithm(run),
+        run.settings.get("aggregator", "-"),
+        run.settings.get("participation", "-"),
+        run.settings.get("noise_multiplier", 0.0),
+        run.settings.get("clip_norm", "-"),
+        run.rounds,
+        _spread(same.recall),
+        _spread(same.recall_untrained),
+        len(same),
+        f"{run.epsilon:.3g}",
+        cost,
       )
-    cells = (
-      summary["task"],
-      _name_algorithm(summary, settings),
-      settings.get("aggregator", "-"),
-      settings.get("participation", "-"),
-      settings.get("noise_multiplier", 0.0),
-      settings.get("clip_norm", "-"),
-      summary["rounds"],
-      _spread([s["recall_at_far"][_RATE] for _, s in runs]),
-      _spread([s["recall_at_far_untrained"][_RATE] for _, s in runs]),
-      len(runs),
-      _number(summary["privacy"]["epsilon"]),
-      cost,
     )
-    lines.append("| " + " | ".join(map(str, cells)) + " |")
+  lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
+  lines[1] = lines[1].replace(" ", "")
   return "\n".join(lines)
 
 
@@ -115,12 +93,8 @@ def main(arguments: Sequence[str]) -> int:
     return int(not arguments)
   try:
     print(tabulate([pathlib.Path(argument) for argument in arguments]))
-  except OSError as error:
-    print(
-      f"error: arguments must be directories of finished runs, found"
-      f" {error.filename}: {error.strerror}.",
-      file=sys.stderr,
-    )
+  except errors.DataError as error:
+    print(f"error: {error}", file=sys.stderr)
     return 1
   return 0
 

@@ -1,4 +1,4 @@
-"""Finished runs as points of utility against epsilon.
+"""Finished runs as rows of a table, and as points of utility against epsilon.
 
 Runs that differ in nothing but --seed are one measurement; those that differ in
 --noise_multiplier besides are one curve. The utility is what was measured; the
@@ -6,171 +6,180 @@ epsilon is the run's own, and that of a larger population with a larger cohort
 and more noise, computed from the ledger that the run left.
 """
 
-import collections
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import glob
 import json
 import pathlib
 from typing import Any
 
+import pandas as pd
+
 from tff_fedemb import errors
-from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.evaluation import verification
+from tff_fedemb.plots import figures
 from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import run_directory
-from tff_fedemb.strategies import strategy as strategy_lib
 
 FALSE_ACCEPT_RATE = 1e-3
 
-_NOISE = "noise_multiplier"
+_RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
 # What a curve has in common does not depend on these.
 _VARYING = (
   "seed",
-  _NOISE,
+  "noise_multiplier",
   "extrapolated_num_users",
   "extrapolated_cohort_factor",
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-  """A finished run.
+def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
+  """Reads finished runs.
 
-  Attributes:
+  Args:
+    paths: Their directories.
+
+  Returns:
+    A row for each run, in their order, with the columns
+
     path: Its directory.
-    task: Name of the benchmark.
-    algorithm: Name of the algorithm.
-    mechanism: 'gaussian', the name of a strategy, or 'no noise'.
-    noise_multiplier: As in the ledger; 0 without noise.
-    strategy: Of correlated noise; None for independent noise.
-    participation: Who took part.
-    rounds: Number of rounds.
+    task, algorithm, rounds: As in its summary.
+    recall, recall_untrained: At `FALSE_ACCEPT_RATE`, after and before training.
+    recall_pretrained: The same of the backbone that it began with, if any.
     epsilon: What the run itself cost.
-    recall: At `FALSE_ACCEPT_RATE`, after training.
-    recall_untrained: At `FALSE_ACCEPT_RATE`, before training.
+    extrapolated: Epsilons of a larger population, user-level and the authors',
+      if the run had noise.
+    ledger: As in its summary, if there is one.
     settings: All its flags.
+    setting: All of them but the seed, as text that is the same where they are.
+    curve: The same without the noise.
+
+  Raises:
+    errors.DataError: If a directory has no finished run.
   """
+  return pd.DataFrame([_read(path) for path in paths])
 
-  path: pathlib.Path
-  task: str
-  algorithm: str
-  mechanism: str
-  noise_multiplier: float
-  strategy: strategy_lib.Strategy | None
-  participation: participation_lib.Participation
-  rounds: int
-  epsilon: float
-  recall: float
-  recall_untrained: float
-  settings: Mapping[str, Any]
 
-  @property
-  def is_noiseless(self) -> bool:
-    """Whether the run protects nobody."""
-    return self.noise_multiplier == 0
-
-  def settings_without(self, names: Sequence[str]) -> str:
-    """The other flags, as text that is the same where they are."""
-    # A flag that was not given is as good as one that did not exist yet.
-    others = {
-      name: value
-      for name, value in self.settings.items()
-      if name not in names and value is not None
+def _read(path: pathlib.Path) -> dict[str, Any]:
+  try:
+    summary = json.loads((path / run_directory.SUMMARY).read_text())
+    settings = dict(json.loads((path / run_directory.SETTINGS).read_text()))
+    extrapolated = summary.get("privacy_extrapolated")
+    return {
+      "path": path,
+      "task": str(summary["task"]),
+      "algorithm": str(summary["algorithm"]),
+      "rounds": summary["rounds"],
+      "recall": float(summary["recall_at_far"][_RATE]),
+      "recall_untrained": float(summary["recall_at_far_untrained"][_RATE]),
+      "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(
+        _RATE
+      ),
+      "epsilon": float(summary["privacy"]["epsilon"]),
+      "extrapolated": extrapolated
+      and tuple(
+        float(extrapolated[name]["epsilon"])
+        for name in ("user_level", "authors")
+      ),
+      "ledger": summary.get("ledger"),
+      "settings": settings,
+      "setting": _without(settings, ["seed"]),
+      "curve": _without(settings, _VARYING),
     }
-    return json.dumps(others, sort_keys=True)
+  except OSError as error:
+    raise errors.DataError(
+      f"runs must be directories of finished runs, found {error.filename}:"
+      f" {error.strerror}."
+    ) from error
+  except (ValueError, TypeError, KeyError, AttributeError) as error:
+    raise _not_a_run(path, error) from error
 
 
-def find(patterns: Sequence[str]) -> tuple[list[Run], list[pathlib.Path]]:
-  """Reads the finished runs among directories.
+def _not_a_run(path: pathlib.Path, error: Exception) -> errors.DataError:
+  return errors.DataError(
+    f"runs must be directories that training wrote, found {path}:"
+    f" {type(error).__name__}: {error}"
+  )
+
+
+def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+  # A flag that was not given is as good as one that did not exist yet.
+  others = {
+    name: value
+    for name, value in settings.items()
+    if name not in names and value is not None
+  }
+  return json.dumps(others, sort_keys=True)
+
+
+def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
+  """Reads the finished runs among directories, and their ledgers.
 
   Args:
     patterns: Directories, or patterns of such as a shell has.
 
   Returns:
-    The runs by path, and the directories whose run is not finished.
+    The runs by path, as `load`, with their `ledger_lib.Ledger`, `mechanism`
+    ('gaussian', the name of a strategy or 'no noise') and `noise_multiplier`;
+    and the directories whose run is not finished.
 
   Raises:
-    ValueError: If a pattern matches nothing, nothing is finished, a file is
-      not that of a run, or the runs are of several tasks.
+    errors.FieldError: If a pattern matches nothing, nothing is finished, or the
+      runs are of several tasks.
+    errors.DataError: If a file is not that of a run, or its noise changed.
   """
   paths = set()
   for pattern in patterns:
-    found = {
-      pathlib.Path(p) for p in glob.glob(pattern) if pathlib.Path(p).is_dir()
-    }
+    found = {path for path in map(pathlib.Path, glob.glob(pattern))}
+    found = {path for path in found if path.is_dir()}
     if not found:
-      raise ValueError(
-        f"runs must be directories of runs, found none for {pattern!r}."
+      raise errors.FieldError(
+        "runs", "be directories of runs", f"none for {pattern!r}"
       )
     paths |= found
   finished = [
     path for path in sorted(paths) if (path / run_directory.SUMMARY).exists()
   ]
   if not finished:
-    raise ValueError(
-      f"runs must hold a finished run ({run_directory.SUMMARY}), found none"
-      f" in {len(paths)} directories."
+    raise errors.FieldError(
+      "runs",
+      f"hold a finished run ({run_directory.SUMMARY})",
+      f"none in {len(paths)} directories",
     )
-  runs = [read(path) for path in finished]
-  tasks = sorted({run.task for run in runs})
+  runs = load(finished)
+  tasks = sorted(set(runs.task))
   if len(tasks) > 1:
-    raise ValueError(
-      f"runs must be of one task, to be compared, found {', '.join(tasks)}."
+    raise errors.FieldError(
+      "runs", "be of one task, to be compared", ", ".join(tasks)
     )
+  runs["ledger"] = [_read_ledger(run) for run in runs.itertuples()]
+  noises = [ledger.noise for ledger in runs.ledger]
+  runs["noise_multiplier"] = [noise.multiplier for noise in noises]
+  runs["mechanism"] = [
+    noise.mechanism if noise.multiplier else "no noise" for noise in noises
+  ]
   return runs, sorted(paths - set(finished))
 
 
-def read(path: pathlib.Path) -> Run:
-  """Reads a finished run.
-
-  Args:
-    path: Its directory.
-
-  Raises:
-    ValueError: If the files are not those of a run, or its noise changed.
-  """
-  rate = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
+def _read_ledger(run: Any) -> ledger_lib.Ledger:
+  """Returns the ledger of a row, whose rounds have the same noise."""
   try:
-    summary = json.loads((path / run_directory.SUMMARY).read_text())
-    settings = json.loads((path / run_directory.SETTINGS).read_text())
-    ledger = ledger_lib.Ledger.from_json(json.dumps(summary["ledger"]))
-    recall = float(summary["recall_at_far"][rate])
-    recall_untrained = float(summary["recall_at_far_untrained"][rate])
-    epsilon = float(summary["privacy"]["epsilon"])
-    task, algorithm = str(summary["task"]), str(summary["algorithm"])
-    settings = dict(settings)
-  except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-    raise ValueError(
-      f"runs must be directories that training wrote, found {path}:"
-      f" {type(error).__name__}: {error}"
-    ) from error
+    ledger = ledger_lib.Ledger.from_json(json.dumps(run.ledger))
+  except (ValueError, TypeError, KeyError, AttributeError) as error:
+    raise _not_a_run(run.path, error) from error
   try:
-    noise = ledger.noise
+    ledger.noise  # noqa: B018
   except errors.DataError as error:
-    raise errors.DataError(f"{error} ({path})") from error
-  return Run(
-    path=path,
-    task=task,
-    algorithm=algorithm,
-    mechanism=noise.mechanism if noise.multiplier else "no noise",
-    noise_multiplier=noise.multiplier,
-    strategy=noise.strategy,
-    participation=ledger.participation,
-    rounds=ledger.rounds,
-    epsilon=epsilon,
-    recall=recall,
-    recall_untrained=recall_untrained,
-    settings=settings,
-  )
+    raise errors.DataError(f"{error} ({run.path})") from error
+  return ledger
 
 
 def extrapolate(
-  run: Run, *, num_users: int, cohort_factor: float, delta: float
+  run: Any, *, num_users: int, cohort_factor: float, delta: float
 ) -> float:
   """Returns the user-level epsilon of a run in a larger population.
 
@@ -178,35 +187,36 @@ def extrapolate(
     As `extrapolation.extrapolate`.
 
   Args:
-    run: The simulation, with noise.
+    run: The simulation, with noise: a row of what `find` returns.
     num_users: Population to extrapolate to.
     cohort_factor: Multiplies the users of a round and the noise multiplier.
     delta: In (0, 1).
 
   Raises:
-    ValueError: As `extrapolation.extrapolate`; names the run.
+    errors.FieldError: As `extrapolation.extrapolate`; names the run.
   """
   try:
     return extrapolation.extrapolate(
-      rounds=run.rounds,
-      noise_multiplier=run.noise_multiplier,
-      participation=run.participation,
-      strategy=run.strategy,
+      rounds=run.ledger.rounds,
+      noise_multiplier=run.ledger.noise.multiplier,
+      participation=run.ledger.participation,
+      strategy=run.ledger.noise.strategy,
       num_users=num_users,
       cohort_factor=cohort_factor,
       delta=delta,
     ).user_level.epsilon
-  except ValueError as error:
-    raise ValueError(f"{error} (extrapolating {run.path})") from error
+  except errors.FieldError as error:
+    where = f"{error.found} (extrapolating {run.path})"
+    raise errors.FieldError(error.name, error.requirement, where) from error
 
 
 def create_curves(
-  runs: Sequence[Run], extrapolated: Callable[[Run], Mapping[float, float]]
+  runs: pd.DataFrame, extrapolated: Callable[[Any], Mapping[float, float]]
 ) -> list[utility_plots.UtilityCurve]:
   """Groups runs to curves, in the order of their names.
 
   Args:
-    runs: Of one task.
+    runs: What `find` returns.
     extrapolated: Epsilon by cohort factor; called once for each measurement,
       with one of its runs.
 
@@ -215,74 +225,59 @@ def create_curves(
     algorithm if there is one.
 
   Raises:
-    ValueError: If no run has noise, or an algorithm has several settings
+    errors.FieldError: If no run has noise, or an algorithm has several settings
       without noise: it would not be clear which one to compare with.
   """
-  noiseless: dict[str, list[Run]] = collections.defaultdict(list)
-  groups = collections.defaultdict(list)
-  for run in runs:
-    if run.is_noiseless:
-      noiseless[run.algorithm].append(run)
-    else:
-      alike = run.algorithm, run.mechanism, run.settings_without(_VARYING)
-      groups[alike].append(run)
-  if not groups:
-    raise ValueError(
-      f"runs must include some with noise, found {len(runs)} without."
+  noisy = runs[runs.noise_multiplier > 0]
+  if noisy.empty:
+    raise errors.FieldError(
+      "runs", "include some with noise", f"{len(runs)} without"
     )
-  for algorithm, same in noiseless.items():
-    settings = {run.settings_without(["seed"]): run.path for run in same}
+  noiseless = {}
+  for algorithm, same in runs[runs.noise_multiplier == 0].groupby("algorithm"):
+    settings = same.drop_duplicates("setting")
     if len(settings) > 1:
-      raise ValueError(
-        f"runs must include at most one setting of {algorithm} without noise,"
-        " found several:"
-        f" {', '.join(str(path) for path in settings.values())}."
+      raise errors.FieldError(
+        "runs",
+        f"include at most one setting of {algorithm} without noise",
+        f"several: {', '.join(map(str, settings.path))}",
       )
-  names = _names(list(groups.values()))
-  curves = []
-  for name, same in zip(names, groups.values(), strict=True):
-    baseline = noiseless.get(same[0].algorithm)
-    curves.append(
-      utility_plots.UtilityCurve(
-        name,
-        same[0].algorithm,
-        tuple(
-          _measurement(level, extrapolated(level[0]))
-          for level in _levels_of_noise(same)
-        ),
-        noiseless=_measurement(baseline, {}) if baseline else None,
-      )
+    noiseless[algorithm] = figures.Measurement(
+      tuple(same.recall), same.epsilon.iloc[0]
     )
+  groups = noisy.groupby(["algorithm", "mechanism", "curve"], sort=False)
+  names = _names([same.iloc[0] for _, same in groups])
+  curves = [
+    utility_plots.UtilityCurve(
+      name,
+      algorithm,
+      tuple(
+        utility_plots.UtilityMeasurement(
+          tuple(level.recall),
+          level.epsilon.iloc[0],
+          extrapolated(level.iloc[0]),
+        )
+        for _, level in same.groupby("noise_multiplier")
+      ),
+      noiseless=noiseless.get(algorithm),
+    )
+    for name, ((algorithm, *_), same) in zip(names, groups, strict=True)
+  ]
   return sorted(curves, key=lambda curve: curve.name)
 
 
-def _levels_of_noise(runs: Sequence[Run]) -> list[list[Run]]:
-  levels = collections.defaultdict(list)
-  for run in runs:
-    levels[run.noise_multiplier].append(run)
-  return [levels[noise] for noise in sorted(levels)]
-
-
-def _measurement(
-  runs: Sequence[Run], extrapolated: Mapping[float, float]
-) -> utility_plots.UtilityMeasurement:
-  return utility_plots.UtilityMeasurement(
-    tuple(run.recall for run in runs), runs[0].epsilon, extrapolated
-  )
-
-
-def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
+def _names(curves: Sequence[Any]) -> list[str]:
   """Algorithm and mechanism, and what else differs if that is not unique."""
-  names = [f"{runs[0].algorithm}, {runs[0].mechanism}" for runs in groups]
+  names = [f"{run.algorithm}, {run.mechanism}" for run in curves]
   full_names = []
-  for name, runs in zip(names, groups, strict=True):
-    alike = [g[0] for n, g in zip(names, groups, strict=True) if n == name]
-    flags = sorted({flag for run in alike for flag in run.settings})
+  for name, run in zip(names, curves, strict=True):
+    alike = [r.settings for n, r in zip(names, curves, strict=True) if n == name]
+    flags = sorted({flag for settings in alike for flag in settings})
     differing = [
-      f"{flag}={runs[0].settings.get(flag)}"
+      f"{flag}={run.settings.get(flag)}"
       for flag in flags
       if flag not in _VARYING
-      and len({json.dumps(run.settings.get(flag)) for run in alike}) > 1
+      and len({json.dumps(settings.get(flag)) for settings in alike}) > 1
     ]
     full_names.append("\n".join([name, *differing]))
   return full_names
