@@ -17,8 +17,9 @@ the reading in which a user moves a sum by one clip norm only.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterable
+import dataclasses
 import math
-import pathlib
 from typing import Any
 
 from absl import flags
@@ -26,363 +27,241 @@ from absl import flags
 from experiments import account_output
 from experiments import account_run
 from experiments import command_line
+from experiments import config_flags
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
-from tff_fedemb.strategies import registry as strategies
 
-_MECHANISM = flags.DEFINE_string(
-  "mechanism",
-  None,
-  f"How noise is made: {', '.join(sorted(planning.MECHANISMS))}.",
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismOptions(config_lib.Config):
+  """What single mechanisms can be told.
+
+  Attributes:
+    restart_every: Rounds of a tree (mechanism tree) [a single tree].
+    num_buffers: Buffers, 1 to 4 (mechanism blt) [2].
+    num_bands: Bands (mechanism banded) [as many as can be].
+  """
+
+  restart_every: int | None = None
+  num_buffers: int | None = None
+  num_bands: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AccountConfig(config_lib.Config):
+  """What is to be accounted for, beside who takes part.
+
+  Attributes:
+    mechanism: How noise is made.
+    participation: How users take part.
+    rounds: Rounds.
+    noise_multiplier: Standard deviation of the noise on the sum of updates /
+      clip norm.
+    delta: Delta of the guarantee [number of users ** -1.1].
+    accountants: By which; pld is tighter, but not for fixed_size; gaussian is
+      exact, for min_separation [rdp; with --run_dir the run's own].
+    run_dir: Directory of a run, finished or not, in place of a plan.
+    target_epsilon: Epsilon to stay within (calibrate).
+    solve_for: What to find the least of; users_per_round at the noise on the
+      mean that the flags give (calibrate).
+    extrapolated_num_users: Users to extrapolate to.
+    cohort_factor: Users of a round and noise multiplier, extrapolated / given.
+    output_json: File for all figures and the statement.
+  """
+
+  mechanism: str | None = config_lib.field(None, choices=planning.MECHANISMS)
+  participation: str | None = config_lib.field(
+    None, choices=participations.PARTICIPATIONS
+  )
+  rounds: int | None = None
+  noise_multiplier: float | None = None
+  delta: float | None = None
+  accountants: tuple[str, ...] | None = config_lib.field(
+    None, choices=("rdp", "pld", "gaussian")
+  )
+  run_dir: str | None = None
+  target_epsilon: float | None = None
+  solve_for: str = config_lib.field(
+    "noise_multiplier", choices=calibration.SOLVE_FOR
+  )
+  extrapolated_num_users: int = config_lib.field(10_000_000, minimum=1)
+  cohort_factor: float = config_lib.field(64.0, above=0)
+  output_json: str | None = None
+
+
+_CONFIG = config_flags.ConfigFlags(
+  AccountConfig, rename={"accountants": "accountant"}
 )
-_PARTICIPATION = flags.DEFINE_string(
-  "participation",
-  None,
-  f"How users take part: {', '.join(sorted(participations.PARTICIPATIONS))}.",
-)
-_NUM_USERS = flags.DEFINE_integer("num_users", None, "Users.")
-_USERS_PER_ROUND = flags.DEFINE_float(
-  "users_per_round", None, "(Expected) users of a round."
-)
-_USERS_PER_CLIENT = flags.DEFINE_integer(
-  "users_per_client", 1, "Users merged in a virtual client."
-)
-_MIN_SEPARATION = flags.DEFINE_integer(
-  "min_separation",
-  None,
-  "A user of round t is in none before t + this (participation"
-  " min_separation) [the rounds of a pass over all users].",
-)
-_MAX_PARTICIPATIONS = flags.DEFINE_integer(
-  "max_participations",
-  None,
-  "Rounds of a user at most (participation min_separation) [as many as the"
-  " separation allows].",
-)
-_ROUNDS = flags.DEFINE_integer("rounds", None, "Rounds.")
-_NOISE_MULTIPLIER = flags.DEFINE_float(
-  "noise_multiplier",
-  None,
-  "Standard deviation of the noise on the sum of updates / clip norm.",
-)
-_RESTART_EVERY = flags.DEFINE_integer(
-  "restart_every", None, "Rounds of a tree (mechanism tree) [a single tree]."
-)
-_NUM_BUFFERS = flags.DEFINE_integer(
-  "num_buffers", None, "Buffers, 1 to 4 (mechanism blt) [2]."
-)
-_NUM_BANDS = flags.DEFINE_integer(
-  "num_bands", None, "Bands (mechanism banded) [as many as can be]."
-)
-_DELTA = flags.DEFINE_float(
-  "delta", None, "Delta of the guarantee [number of users ** -1.1]."
-)
-_ACCOUNTANT = flags.DEFINE_string(
-  "accountant",
-  None,
-  "rdp; pld: tighter, not for fixed_size; gaussian: exact, for min_separation"
-  " [rdp; with --run_dir the run's own].",
-)
-_RUN_DIR = flags.DEFINE_string(
-  "run_dir",
-  None,
-  "Directory of a run, finished or not, in place of the flags above.",
-)
-_TARGET_EPSILON = flags.DEFINE_float(
-  "target_epsilon", None, "Epsilon to stay within (calibrate)."
-)
-_SOLVE_FOR = flags.DEFINE_string(
-  "solve_for",
-  "noise_multiplier",
-  f"What to find the least of: {', '.join(calibration.SOLVE_FOR)}; the last"
-  " at the noise on the mean that the flags give (calibrate).",
-)
-_EXTRAPOLATED_NUM_USERS = flags.DEFINE_integer(
-  "extrapolated_num_users", 10_000_000, "Users to extrapolate to."
-)
-_COHORT_FACTOR = flags.DEFINE_float(
-  "cohort_factor",
-  64.0,
-  "Users of a round and noise multiplier, extrapolated / given.",
-)
-_OUTPUT_JSON = flags.DEFINE_string(
-  "output_json", None, "File for all figures and the statement."
+_OPTIONS = config_flags.ConfigFlags(MechanismOptions)
+_PARTICIPATION = config_flags.ChoiceFlags(
+  "participation", participations.PARTICIPATIONS, skip=("regroup_clients",)
 )
 
-_PLAN = (
-  _MECHANISM,
-  _PARTICIPATION,
-  _NUM_USERS,
-  _USERS_PER_ROUND,
-  _USERS_PER_CLIENT,
-  _MIN_SEPARATION,
-  _MAX_PARTICIPATIONS,
-  _ROUNDS,
-  _NOISE_MULTIPLIER,
-  _RESTART_EVERY,
-  _NUM_BUFFERS,
-  _NUM_BANDS,
-)
 _NEEDED = (
-  _MECHANISM,
-  _PARTICIPATION,
-  _NUM_USERS,
-  _USERS_PER_ROUND,
-  _ROUNDS,
-  _NOISE_MULTIPLIER,
+  "mechanism",
+  "participation",
+  "num_users",
+  "users_per_round",
+  "rounds",
+  "noise_multiplier",
 )
+_PLAN = {*_NEEDED, *_PARTICIPATION.names, *_OPTIONS.names}
 _FLAGS_OF = {
-  "epsilon": (*_PLAN, _DELTA, _ACCOUNTANT, _RUN_DIR),
-  "calibrate": (*_PLAN, _DELTA, _ACCOUNTANT, _TARGET_EPSILON, _SOLVE_FOR),
-  "extrapolate": (
-    *_PLAN,
-    _DELTA,
-    _ACCOUNTANT,
-    _RUN_DIR,
-    _EXTRAPOLATED_NUM_USERS,
-    _COHORT_FACTOR,
-  ),
-  "table": (),
+  "epsilon": {*_PLAN, "delta", "accountant", "run_dir"},
+  "calibrate": {*_PLAN, "delta", "accountant", "target_epsilon", "solve_for"},
+  "extrapolate": {
+    *(*_PLAN, "delta", "accountant", "run_dir"),
+    *("extrapolated_num_users", "cohort_factor"),
+  },
+  "table": set(),
 }
 
-
-def _is_given(flag: flags.FlagHolder) -> bool:
-  return bool(flags.FLAGS[flag.name].present) and flag.value is not None
+_Answer = tuple[dict[str, Any], str]
 
 
-def _refuse(
-  unwanted: tuple[flags.FlagHolder, ...], where: str, why: str
-) -> None:
-  for flag in unwanted:
-    if _is_given(flag):
-      raise command_line.UsageError(
-        f"--{flag.name} must not be given {where}, {why}, found {flag.value!r}."
+def _refuse(unwanted: Iterable[str], where: str, why: str) -> None:
+  for name in sorted(unwanted):
+    flag = flags.FLAGS[name]
+    if flag.present and flag.value is not None:
+      raise errors.FieldError(
+        f"--{name}", f"not be given {where}, {why}", repr(flag.value)
       )
 
 
-def _require(needed: tuple[flags.FlagHolder, ...], where: str) -> None:
-  for flag in needed:
-    if flag.value is None:
-      raise command_line.UsageError(
-        f"--{flag.name} must be given {where}, found nothing."
-      )
+def _require(needed: Iterable[str], where: str) -> None:
+  for name in needed:
+    if flags.FLAGS[name].value is None:
+      raise errors.FieldError(f"--{name}", f"be given {where}", "nothing")
 
 
-def _check_flags(command: str) -> None:
+def _check_flags(command: str, config: AccountConfig) -> None:
   """Refuses flags that the command has no use for."""
-  every = tuple(
-    {flag.name: flag for f in _FLAGS_OF.values() for flag in f}.values()
-  )
-  known = {flag.name for flag in _FLAGS_OF[command]}
+  every = set().union(*_FLAGS_OF.values())
   _refuse(
-    tuple(flag for flag in every if flag.name not in known),
-    f"with {command}",
-    "which has no use for it",
+    every - _FLAGS_OF[command], f"with {command}", "which has no use for it"
   )
-  if _RUN_DIR.value is not None:
-    unwanted = _PLAN if command == "extrapolate" else (*_PLAN, _DELTA)
-    _refuse(unwanted, "with --run_dir", "whose ledger says it")
+  if config.run_dir is not None:
+    known = {"delta"} if command == "extrapolate" else set()
+    _refuse(
+      (_PLAN | {"delta"}) - known, "with --run_dir", "whose ledger says it"
+    )
 
 
-def _accountants(default: str | None) -> tuple[str, ...] | None:
-  name = _ACCOUNTANT.value or default
-  return None if name is None else (name,)
-
-
-def _create_plan(
-  *,
-  num_users: int | None = None,
-  noise_multiplier: float | None = None,
-  delta: float | None = None,
-) -> planning.Plan:
-  """The plan that the flags describe, but for what is given here."""
-  check = command_line.call_with_flags
-  participation = check(
-    participations.create_participation,
-    _PARTICIPATION.value,
-    num_users=_NUM_USERS.value if num_users is None else num_users,
-    users_per_round=_USERS_PER_ROUND.value,
-    users_per_client=_USERS_PER_CLIENT.value,
-    min_separation=_MIN_SEPARATION.value,
-    max_participations=_MAX_PARTICIPATIONS.value,
-  )
-  if delta is None:
-    delta = _DELTA.value
+def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
+  """The plan that the flags describe, but for the number of users, if given."""
+  participation = _PARTICIPATION.create(config.participation, **others)
+  delta = config.delta
   if delta is None:
     delta = planning.default_delta(participation.num_users)
-  if noise_multiplier is None:
-    noise_multiplier = _NOISE_MULTIPLIER.value
-  return check(
-    planning.Plan,
-    _MECHANISM.value,
+  return planning.Plan(
+    config.mechanism,
     participation,
-    rounds=_ROUNDS.value,
-    noise_multiplier=noise_multiplier,
+    rounds=config.rounds,
+    noise_multiplier=config.noise_multiplier,
     delta=delta,
-    accountants=_accountants("rdp"),
-    restart_every=_RESTART_EVERY.value,
-    num_buffers=_NUM_BUFFERS.value,
-    num_bands=_NUM_BANDS.value,
+    accountants=config.accountants or ("rdp",),
+    **dataclasses.asdict(_OPTIONS.create()),
   )
 
 
-def _notes(plan: planning.Plan) -> tuple[str, ...]:
+def _notes(config: AccountConfig, plan: planning.Plan) -> tuple[str, ...]:
   """What the flags left open, and how it was decided."""
   notes = []
-  participation = plan.participation
-  if participation.min_separation and _MIN_SEPARATION.value is None:
+  separation = plan.participation.min_separation
+  if separation and flags.FLAGS.min_separation is None:
     notes.append(
-      f"min_separation {participation.min_separation:,} is that of whole"
-      " passes: num_users / users_per_round, rounded up"
+      f"min_separation {separation:,} is that of whole passes: num_users /"
+      " users_per_round, rounded up"
     )
-  if _DELTA.value is None:
+  if config.delta is None:
     notes.append(f"delta {plan.delta:g} is num_users ** -1.1 to one digit")
   return tuple(notes)
 
 
-def _epsilon() -> tuple[dict[str, Any], str]:
-  if _RUN_DIR.value is not None:
-    run = command_line.call_with_flags(
-      account_run.recompute, _RUN_DIR.value, _accountants(None)
-    )
+def _epsilon(config: AccountConfig) -> _Answer:
+  if config.run_dir is not None:
+    run = account_run.recompute(config.run_dir, config.accountants)
     counts = composition.merge_rounds(run.ledger.history)
-    participation, notes, report = (
-      run.ledger.participation,
-      run.notes,
-      run.report,
+    participation = run.ledger.participation
+    return account_output.tell_epsilon(
+      run.report, counts, participation, run.notes
     )
-  else:
-    _require(_NEEDED, "with epsilon, or --run_dir in its place")
-    plan = _create_plan()
-    report = command_line.call_with_flags(planning.create_report, plan)
-    counts = [(plan.event, plan.rounds)]
-    participation, notes = plan.participation, _notes(plan)
-  values = report.to_json()
-  if report.unit_is_virtual_client_epsilon is None:
-    # The participation's own sensitivity is one clip norm.
-    values["unit_is_virtual_client_epsilon"] = values["epsilon"]
-  noises = [composition.noise_of(event) for event, _ in counts]
-  # Rounds without noise may come before or after.
-  noise = next((n for n in noises if n.mechanism), composition.Noise(None, 0))
-  values |= {
-    "mechanism": noise.mechanism,
-    "strategy": noise.strategy and strategies.to_json(noise.strategy),
-    "participation": participations.to_json(participation),
-    "events": [
-      {"event": repr(event), "count": count}
-      for event, count in composition.composed_events(counts, participation)
-    ],
-    "notes": list(notes),
-  }
-  return values, account_output.report_text(report, notes)
+  _require(_NEEDED, "with epsilon, or --run_dir in its place")
+  plan = _create_plan(config)
+  return account_output.tell_epsilon(
+    planning.create_report(plan),
+    [(plan.event, plan.rounds)],
+    plan.participation,
+    _notes(config, plan),
+  )
 
 
-def _calibrate() -> tuple[dict[str, Any], str]:
-  _require((_TARGET_EPSILON,), "with calibrate")
-  solve_for = _SOLVE_FOR.value
-  if solve_for not in calibration.SOLVE_FOR:
-    raise command_line.UsageError(
-      f"--solve_for must be one of {', '.join(calibration.SOLVE_FOR)}, found"
-      f" {solve_for!r}."
-    )
+def _calibrate(config: AccountConfig) -> _Answer:
+  _require(("target_epsilon",), "with calibrate")
+  solve_for = config.solve_for
   where = f"with --solve_for={solve_for}"
   # The cohort is one thing to know even where it is sought: the noise is its.
-  sought = {"noise_multiplier": _NOISE_MULTIPLIER, "num_users": _NUM_USERS}
-  unknown = sought.get(solve_for)
-  if unknown is not None:
-    _refuse((unknown,), where, "which finds it")
-  _require(tuple(flag for flag in _NEEDED if flag is not unknown), where)
+  unknown = {solve_for} - {"users_per_round"}
+  _refuse(unknown, where, "which finds it")
+  _require((name for name in _NEEDED if name not in unknown), where)
+  others = {}
   if solve_for != "noise_multiplier":
-    _refuse((_MIN_SEPARATION,), where, "which changes the rounds of a pass")
+    _refuse(("min_separation",), where, "which changes the rounds of a pass")
   if solve_for == "num_users":
     # Its default is that of the number of users.
-    _require((_DELTA,), where)
-    users = _USERS_PER_ROUND.value
-    plan = _create_plan(
-      num_users=10 * math.ceil(users) if 0 < users < math.inf else 1
-    )
-  elif solve_for == "noise_multiplier":
-    plan = _create_plan(noise_multiplier=1.0)
-  else:
-    plan = _create_plan()
-  found = command_line.call_with_flags(
-    calibration.calibrate,
-    plan,
-    target_epsilon=_TARGET_EPSILON.value,
-    solve_for=solve_for,
+    _require(("delta",), where)
+    users = flags.FLAGS.users_per_round
+    others["num_users"] = 10 * math.ceil(users) if 0 < users < math.inf else 1
+  if solve_for == "noise_multiplier":
+    config = dataclasses.replace(config, noise_multiplier=1.0)
+  plan = _create_plan(config, **others)
+  found = calibration.calibrate(
+    plan, target_epsilon=config.target_epsilon, solve_for=solve_for
   )
   # What the search changes is told with its result.
-  notes = _notes(plan) if solve_for == "noise_multiplier" else ()
-  rows = [
-    (
-      solution.name,
-      solution.sensitivity_in_clip_norms,
-      f"{solution.value:,.{calibration_search.DIGITS + 3}g}"
-      if solve_for == "noise_multiplier"
-      else f"{solution.value:,}",
-      f"{solution.protects} (epsilon {solution.epsilon:.4f}"
-      f", z {solution.plan.noise_multiplier:.5g})",
-    )
-    for solution in (found.user_level, found.authors)
-  ]
-  lines = [
-    f"smallest {solve_for} for epsilon <= {found.target_epsilon:g} at delta ="
-    f" {plan.delta:g} ({plan.accountants[0]}), {plan.rounds:,} rounds",
-    "",
-    *account_output.readings(*rows),
-    *account_output.listed("Assumptions", found.assumptions),
-    "",
-    account_output.wrapped(found.report.statement),
-    *account_output.listed("Notes", notes),
-    *(f"warning: {warning}" for warning in found.report.warnings),
-  ]
-  return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
+  notes = _notes(config, plan) if solve_for == "noise_multiplier" else ()
+  return account_output.tell_calibration(found, plan, notes)
 
 
-def _extrapolate() -> tuple[dict[str, Any], str]:
-  num_users = _EXTRAPOLATED_NUM_USERS.value
-  if num_users < 1:
-    raise command_line.UsageError(
-      f"--extrapolated_num_users must be at least 1, found {num_users}."
-    )
-  delta = _DELTA.value
+def _extrapolate(config: AccountConfig) -> _Answer:
+  num_users = config.extrapolated_num_users
+  delta = config.delta
   if delta is None:
     delta = planning.default_delta(num_users)
-  check = command_line.call_with_flags
-  if _RUN_DIR.value is None:
+  simulated: planning.Plan | ledger_lib.Ledger
+  if config.run_dir is None:
     _require(_NEEDED, "with extrapolate, or --run_dir in its place")
-    simulated = _create_plan(delta=delta)
+    simulated = _create_plan(dataclasses.replace(config, delta=delta))
     noise = composition.noise_of(simulated.event)
   else:
-    simulated = check(
-      account_run.read_ledger, _RUN_DIR.value, _accountants(None)
-    )
+    simulated = account_run.read_ledger(config.run_dir, config.accountants)
     noise = simulated.noise
-  found = check(
-    extrapolation.extrapolate,
+  found = extrapolation.extrapolate(
     rounds=simulated.rounds,
     noise_multiplier=noise.multiplier,
     participation=simulated.participation,
     strategy=noise.strategy,
     num_users=num_users,
-    cohort_factor=_COHORT_FACTOR.value,
+    cohort_factor=config.cohort_factor,
     delta=delta,
     accountants=simulated.accountants,
   )
   return found.to_json(), found.to_text()
 
 
-def _table() -> tuple[dict[str, Any], str]:
+def _table(unused_config: AccountConfig) -> _Answer:
   rows = published.compute_table()
   return {"rows": [row.to_json() for row in rows]}, published.to_text(rows)
 
 
-_ANSWERS: dict[str, Callable[[], tuple[dict[str, Any], str]]] = {
+_ANSWERS: dict[str, Callable[[AccountConfig], _Answer]] = {
   "epsilon": _epsilon,
   "calibrate": _calibrate,
   "extrapolate": _extrapolate,
@@ -392,14 +271,11 @@ _ANSWERS: dict[str, Callable[[], tuple[dict[str, Any], str]]] = {
 
 def main(command: str) -> None:
   """Computes, prints and writes what the command is for."""
-  _check_flags(command)
-  path = None
-  if _OUTPUT_JSON.value is not None:
-    path = pathlib.Path(_OUTPUT_JSON.value)
-    account_output.check_output(path)
-  values, text = _ANSWERS[command]()
-  if path is not None:
-    account_output.write(path, values)
+  config = _CONFIG.create()
+  _check_flags(command, config)
+  account_output.check_output(config.output_json)
+  values, text = _ANSWERS[command](config)
+  account_output.write(config.output_json, values)
   print(text)
 
 

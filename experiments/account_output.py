@@ -1,49 +1,58 @@
 """What `account` prints and writes."""
 
 from collections.abc import Sequence
-import contextlib
 import json
 import os
 import pathlib
 import textwrap
 from typing import Any
 
-from experiments import command_line
+from experiments import output_files
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.privacy import calibration
+from tff_fedemb.privacy import calibration_search
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.strategies import registry as strategies
 
 
-def wrapped(text: str) -> str:
-  """Returns a paragraph in lines that fit."""
-  return textwrap.fill(text, 80, break_on_hyphens=False)
+def tell_epsilon(
+  report: report_lib.PrivacyReport,
+  counts: composition.RoundCounts,
+  participation: participation_lib.Participation,
+  notes: Sequence[str],
+) -> tuple[dict[str, Any], str]:
+  """Returns the whole account of a plan or a run, for a file and in words.
+
+  Args:
+    report: What it costs.
+    counts: What its rounds release.
+    participation: Who takes part.
+    notes: What else a reader should know.
+  """
+  values = report.to_json()
+  if report.unit_is_virtual_client_epsilon is None:
+    # The participation's own sensitivity is one clip norm.
+    values["unit_is_virtual_client_epsilon"] = values["epsilon"]
+  noises = [composition.noise_of(event) for event, _ in counts]
+  # Rounds without noise may come before or after.
+  noise = next((n for n in noises if n.mechanism), composition.Noise(None, 0))
+  values |= {
+    "mechanism": noise.mechanism,
+    "strategy": noise.strategy and strategies.to_json(noise.strategy),
+    "participation": participations.to_json(participation),
+    "events": [
+      {"event": repr(event), "count": count}
+      for event, count in composition.composed_events(counts, participation)
+    ],
+    "notes": list(notes),
+  }
+  return values, _report_text(report, notes)
 
 
-def listed(title: str, items: Sequence[str]) -> list[str]:
-  """Returns the lines of a list under its title; none without items."""
-  if not items:
-    return []
-  return ["", f"{title}:"] + [
-    textwrap.fill(
-      item,
-      80,
-      initial_indent="- ",
-      subsequent_indent="  ",
-      break_on_hyphens=False,
-    )
-    for item in items
-  ]
-
-
-def readings(*rows: tuple[str, float, str, str]) -> list[str]:
-  """Returns the lines of a table: name, sensitivity, figure, protects."""
-  lines = [f"{'reading':<12}{'Delta':>6}{'':>16}  protects"]
-  return lines + [
-    f"{name:<12}{sensitivity:>4g} C{figure:>16}  {protects}"
-    for name, sensitivity, figure, protects in rows
-  ]
-
-
-def report_text(report: report_lib.PrivacyReport, notes: Sequence[str]) -> str:
-  """Returns the whole account of a plan or a run."""
+def _report_text(report: report_lib.PrivacyReport, notes: Sequence[str]) -> str:
   lines = [
     f"epsilon = {report.epsilon:.4f} at delta = {report.delta:g}"
     f" ({report.accountant}), {report.rounds:,} rounds",
@@ -63,49 +72,104 @@ def report_text(report: report_lib.PrivacyReport, notes: Sequence[str]) -> str:
     rows.append(
       ("authors", 1.0, f"{virtual:.4f}", report_lib.VIRTUAL_CLIENT_UNIT)
     )
-  lines += ["", *readings(*rows), "", wrapped(report.statement)]
-  lines += listed("Not covered", report.not_covered)
-  lines += listed("Notes", notes)
+  lines += ["", *_readings(*rows), "", _wrapped(report.statement)]
+  lines += _listed("Not covered", report.not_covered)
+  lines += _listed("Notes", notes)
   lines += [f"warning: {warning}" for warning in report.warnings]
   return "\n".join(lines)
 
 
-def check_output(path: pathlib.Path) -> None:
-  """Refuses a file that cannot be written, before anything is computed."""
-  reason = None
-  if path.is_dir():
-    reason = "it is a directory"
-  elif not path.absolute().parent.is_dir():
-    reason = "its directory does not exist"
-  elif not os.access(
-    path if path.exists() else path.absolute().parent, os.W_OK
-  ):
-    reason = "it is not permitted"
-  if reason is not None:
-    raise command_line.UsageError(
-      "--output_json must be a file that can be written, found"
-      f" {os.fspath(path)}: {reason}."
+def tell_calibration(
+  found: calibration.Calibration, plan: planning.Plan, notes: Sequence[str]
+) -> tuple[dict[str, Any], str]:
+  """Returns what was found for a target epsilon, for a file and in words.
+
+  Args:
+    found: The solutions.
+    plan: What the search began with.
+    notes: What else a reader should know.
+  """
+  solve_for = found.solve_for
+  digits = f".{calibration_search.DIGITS + 3}g"
+  if solve_for != "noise_multiplier":
+    digits = ""
+  rows = [
+    (
+      solution.name,
+      solution.sensitivity_in_clip_norms,
+      f"{solution.value:,{digits}}",
+      f"{solution.protects} (epsilon {solution.epsilon:.4f}"
+      f", z {solution.plan.noise_multiplier:.5g})",
     )
+    for solution in (found.user_level, found.authors)
+  ]
+  lines = [
+    f"smallest {solve_for} for epsilon <= {found.target_epsilon:g} at delta ="
+    f" {plan.delta:g} ({plan.accountants[0]}), {plan.rounds:,} rounds",
+    "",
+    *_readings(*rows),
+    *_listed("Assumptions", found.assumptions),
+    "",
+    _wrapped(found.report.statement),
+    *_listed("Notes", notes),
+    *(f"warning: {warning}" for warning in found.report.warnings),
+  ]
+  return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
 
 
-def write(path: pathlib.Path, values: dict[str, Any]) -> None:
-  """Writes a file whole or not at all, unless it is a device."""
-  text = json.dumps(values, indent=2, allow_nan=False) + "\n"
-  try:
-    if path.exists() and not path.is_file():
-      path.write_text(text, encoding="utf-8")
-      return
-    # Through a link, to what it stands for.
-    path = path.resolve()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-      temporary.write_text(text, encoding="utf-8")
-      os.replace(temporary, path)
-    finally:
-      with contextlib.suppress(OSError):
-        temporary.unlink()
-  except OSError as error:
-    raise command_line.UsageError(
-      "--output_json must be a file that can be written, found"
-      f" {os.fspath(path)}: {error.strerror}."
-    ) from error
+def _wrapped(text: str, **indents: str) -> str:
+  """A paragraph in lines that fit."""
+  return textwrap.fill(text, 80, break_on_hyphens=False, **indents)
+
+
+def _listed(title: str, items: Sequence[str]) -> list[str]:
+  """The lines of a list under its title; none without items."""
+  if not items:
+    return []
+  return ["", f"{title}:"] + [
+    _wrapped(item, initial_indent="- ", subsequent_indent="  ")
+    for item in items
+  ]
+
+
+def _readings(*rows: tuple[str, float, str, str]) -> list[str]:
+  """The lines of a table: name, sensitivity, figure, protects."""
+  lines = [f"{'reading':<12}{'Delta':>6}{'':>16}  protects"]
+  return lines + [
+    f"{name:<12}{sensitivity:>4g} C{figure:>16}  {protects}"
+    for name, sensitivity, figure, protects in rows
+  ]
+
+
+def _is_device(path: str) -> bool:
+  return os.path.exists(path) and not (
+    os.path.isfile(path) or os.path.isdir(path)
+  )
+
+
+def check_output(path: str | None) -> None:
+  """Refuses a file that cannot be written, before anything is computed.
+
+  Raises:
+    errors.FieldError: If it cannot be.
+  """
+  if path is not None and not _is_device(path):
+    output_files.check({"output_json": path}, overwrite=True)
+
+
+def write(path: str | None, values: dict[str, Any]) -> None:
+  """Writes a file, if there is to be one: whole, or not at all.
+
+  Raises:
+    errors.FieldError: If it cannot be written.
+  """
+  if path is None:
+    return
+
+  def write_text(target: pathlib.Path) -> None:
+    target.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+  if _is_device(path):
+    write_text(pathlib.Path(path))
+  else:
+    output_files.write({"output_json": (path, write_text)})

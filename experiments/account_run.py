@@ -8,6 +8,7 @@ import os
 import pathlib
 from typing import Any
 
+from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -44,15 +45,16 @@ def read_ledger(
     accountants: Names of those to ask in place of the ledger's own.
 
   Raises:
-    ValueError: If there is no ledger or it is damaged, or an accountant is not
-      valid for its participation.
+    errors.FieldError: If there is no ledger or it is damaged, or an accountant
+      is not valid for its participation.
   """
   path = pathlib.Path(run_dir) / run_directory.LEDGER
   values = _read_json(path)
   if values is None:
-    raise ValueError(
-      f"run_dir must hold the {run_directory.LEDGER} of a run of at least"
-      f" one round, found {os.fspath(run_dir)} without."
+    raise errors.FieldError(
+      "run_dir",
+      f"hold the {run_directory.LEDGER} of a run of at least one round",
+      f"{os.fspath(run_dir)} without",
     )
   try:
     ledger = ledger_lib.Ledger.from_json(json.dumps(values))
@@ -76,9 +78,9 @@ def recompute(
     accountants: As in `read_ledger`.
 
   Raises:
-    ValueError: If a file is missing or damaged, the trace refutes what the
-      ledger assumes, the run's own summary says something else, or PLD alone
-      would take minutes.
+    errors.FieldError: If a file is missing or damaged, the trace refutes what
+      the ledger assumes, the run's own summary says something else, or PLD
+      alone would take minutes.
   """
   ledger = read_ledger(run_dir, accountants)
   epsilon_lib.check_pld(
@@ -100,9 +102,10 @@ def recompute(
   if more > 0:
     # A finished run has begun no round that it did not end.
     if summary is not None:
-      raise ValueError(
-        f"run_dir must hold a trace of the {ledger.rounds:,} rounds of its"
-        f" finished run, found one of {ledger.rounds + more:,}."
+      raise errors.FieldError(
+        "run_dir",
+        f"hold a trace of the {ledger.rounds:,} rounds of its finished run",
+        f"one of {ledger.rounds + more:,}",
       )
     notes.append(
       f"the trace has {more:,} {'round' if more == 1 else 'rounds'} more:"
@@ -141,9 +144,10 @@ def _check_equal(
   path: pathlib.Path, name: str, claimed: float, found: float
 ) -> None:
   if not math.isclose(claimed, found, rel_tol=_RELATIVE_TOLERANCE):
-    raise ValueError(
-      f"run_dir must hold a {path.name} that agrees with its ledger, found"
-      f" {name} {claimed:.6g} there and {found:.6g} by the ledger."
+    raise errors.FieldError(
+      "run_dir",
+      f"hold a {path.name} that agrees with its ledger",
+      f"{name} {claimed:.6g} there and {found:.6g} by the ledger",
     )
 
 
@@ -157,8 +161,9 @@ def _read_json(path: pathlib.Path) -> Any:
     raise _damaged(path, error) from error
 
 
-def _damaged(path: pathlib.Path, error: Exception) -> ValueError:
-  return ValueError(
-    f"run_dir must hold whole files of a run, found {path}:"
-    f" {type(error).__name__}: {error}"
+def _damaged(path: pathlib.Path, error: Exception) -> errors.FieldError:
+  return errors.FieldError(
+    "run_dir",
+    "hold whole files of a run",
+    f"{path}: {type(error).__name__}: {error}",
   )

@@ -271,7 +271,9 @@ def _names(curves: Sequence[Any]) -> list[str]:
   names = [f"{run.algorithm}, {run.mechanism}" for run in curves]
   full_names = []
   for name, run in zip(names, curves, strict=True):
-    alike = [r.settings for n, r in zip(names, curves, strict=True) if n == name]
+    alike = [
+      r.settings for n, r in zip(names, curves, strict=True) if n == name
+    ]
     flags = sorted({flag for settings in alike for flag in settings})
     differing = [
       f"{flag}={run.settings.get(flag)}"

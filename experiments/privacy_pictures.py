@@ -1,0 +1,397 @@
+"""Pictures of what privacy costs, from accounting and from finished runs."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+import dataclasses
+import functools
+import math
+import pathlib
+import statistics
+import sys
+
+import numpy as np
+import pandas as pd
+import tqdm
+
+from experiments import measured_runs
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.plots import figures
+from tff_fedemb.plots import privacy_plots
+from tff_fedemb.plots import utility_plots
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import report as report_lib
+
+# Points of a curve. Without sampling RDP takes milliseconds, and epsilon has
+# steps; of Poisson sampling it takes 0.02 s, where PLD is of no use some 0.3 s.
+_NUM_POINTS, _NUM_POINTS_SAMPLED, _NUM_POINTS_WITHOUT_PLD = 100, 25, 13
+# PLD costs seconds a point where noise is low, for epsilons of little interest.
+_NUM_PLD_POINTS = 8
+_PLD_EPSILON_LIMIT = 20.0
+_MAX_PASSES_SHOWN = 50
+
+_NAMES = {"rdp": "RDP", "pld": "PLD", "gaussian": "exact Gaussian"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PictureConfig(config_lib.Config):
+  """What is to be drawn.
+
+  Attributes:
+    output_dir: Directory of the pictures.
+    runs: Directories of runs, or patterns of such, for measured utility.
+    mechanism: How noise is made.
+    participation: How users take part.
+    num_users: Users, the population of epsilon_by_rounds and of
+      utility_by_epsilon; epsilon_by_users goes from a hundredth to ten times
+      it.
+    users_per_round: (Expected) users of a round.
+    users_per_client: Users merged in a virtual client.
+    rounds: Rounds.
+    noise_multipliers: Standard deviations of the noise on the sum of updates /
+      clip norm.
+    delta: Delta of the guarantee [num_users ** -1.1].
+    cohort_factors: Users of a round and noise multiplier, extrapolated / of the
+      runs.
+  """
+
+  output_dir: str
+  runs: tuple[str, ...] = config_lib.field(())
+  mechanism: str = config_lib.field("gaussian", choices=planning.MECHANISMS)
+  participation: str = config_lib.field(
+    "poisson", choices=participations.PARTICIPATIONS
+  )
+  num_users: int = config_lib.field(10_000_000, minimum=1)
+  users_per_round: float = config_lib.field(131_072.0, above=0)
+  users_per_client: int = config_lib.field(32, minimum=1)
+  rounds: int = config_lib.field(800, minimum=1)
+  noise_multipliers: tuple[str, ...] = config_lib.field(("1.28", "3.5", "10"))
+  delta: float | None = config_lib.field(None, above=0, below=1)
+  cohort_factors: tuple[str, ...] = config_lib.field(("64", "256", "1024"))
+
+  def numbers(self, name: str) -> list[float]:
+    """Returns the numbers in a field of several, ascending.
+
+    Args:
+      name: 'noise_multipliers' or 'cohort_factors'.
+
+    Raises:
+      errors.FieldError: If they are not a few positive numbers.
+    """
+    words = getattr(self, name)
+    try:
+      numbers = sorted({float(word) for word in words})
+    except ValueError:
+      numbers = []
+    if not 1 <= len(numbers) <= figures.MAX_CURVES or not all(
+      0 < number < math.inf for number in numbers
+    ):
+      raise errors.FieldError(
+        name,
+        f"be 1 to {figures.MAX_CURVES} positive numbers with commas between",
+        repr(",".join(words)),
+      )
+    return numbers
+
+  @functools.cached_property
+  def delta_or_default(self) -> float:
+    """Of the guarantee."""
+    if self.delta is None:
+      return planning.default_delta(self.num_users)
+    return self.delta
+
+  def claim(self, num_users: int) -> participation_lib.Participation:
+    """Returns who takes part, of so many users."""
+    return participations.create_participation(
+      self.participation,
+      num_users=num_users,
+      users_per_round=self.users_per_round,
+      users_per_client=self.users_per_client,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Point:
+  """A place on an axis, and the rounds to be accounted for there."""
+
+  x: int
+  participation: participation_lib.Participation
+  rounds: int
+
+
+def draw(config: PictureConfig) -> list[pathlib.Path]:
+  """Computes all, and then draws: a mistake leaves no picture behind.
+
+  Args:
+    config: What to draw.
+
+  Returns:
+    The pictures: epsilon by users and by rounds, and measured utility by
+    epsilon if there are runs.
+
+  Raises:
+    errors.FieldError: If a value is out of its range, or the directory of no
+      use.
+    errors.DataError: If a run is of no use.
+  """
+  output_dir = pathlib.Path(config.output_dir)
+  _check_output_dir(output_dir)
+  plans = [
+    planning.Plan(
+      config.mechanism,
+      config.claim(config.num_users),
+      config.rounds,
+      noise_multiplier,
+      config.delta_or_default,
+    )
+    for noise_multiplier in config.numbers("noise_multipliers")
+  ]
+  plots = {}
+  if config.runs:
+    plots["utility_by_epsilon.png"] = _prepare_utility(config)
+  plots |= _prepare_accounting(config, plans)
+  paths = [output_dir / name for name in sorted(plots)]
+  try:
+    output_dir.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+      plots[path.name](path)
+  except OSError as error:
+    raise errors.FieldError(
+      "output_dir",
+      "be a directory that can be written",
+      f"{output_dir}: {error.strerror}",
+    ) from error
+  return paths
+
+
+# Writes one picture, all of which is computed already.
+_Plot = Callable[[pathlib.Path], None]
+
+
+def _check_output_dir(path: pathlib.Path) -> None:
+  existing = next(p for p in (path, *path.absolute().parents) if p.exists())
+  if not existing.is_dir():
+    raise errors.FieldError(
+      "output_dir", "be a directory", f"{path}, where {existing} is a file"
+    )
+
+
+def _prepare_accounting(
+  config: PictureConfig, plans: Sequence[planning.Plan]
+) -> dict[str, _Plot]:
+  """Returns what draws the pictures of accounting alone, by file."""
+  claim = plans[0].participation
+  by_users = [
+    _Point(num_users, config.claim(num_users), config.rounds)
+    for num_users in _populations(claim)
+  ]
+  by_rounds = [
+    _Point(rounds, claim, rounds)
+    for rounds in _round_numbers(claim, config.rounds)
+  ]
+  tighter = _tighter(claim)
+  num_points = len(plans) * (len(by_users) + len(by_rounds))
+  if tighter == "pld":
+    num_points += 2 * len(plans) * _NUM_PLD_POINTS
+  with _progress("Accounting", num_points) as progress:
+    curves_by_users = [_create_curve(p, by_users, progress) for p in plans]
+    curves_by_rounds = [_create_curve(p, by_rounds, progress) for p in plans]
+  reading = privacy_plots.Reading(
+    config.delta_or_default, _NAMES["rdp"], tighter and _NAMES[tighter]
+  )
+  users = f"{config.num_users:,} users"
+  setting = f"{config.rounds:,} rounds"
+  if plans[0].strategy:
+    setting += f", noise correlated as for {users}"
+  return {
+    "epsilon_by_users.png": functools.partial(
+      privacy_plots.plot_epsilon_by_users,
+      curves=curves_by_users,
+      reading=reading,
+      num_users=config.num_users,
+      caption=_caption(plans[0], setting),
+    ),
+    "epsilon_by_rounds.png": functools.partial(
+      privacy_plots.plot_epsilon_by_rounds,
+      curves=curves_by_rounds,
+      reading=reading,
+      caption=_caption(plans[0], f"of {users}"),
+    ),
+  }
+
+
+def _count_points(claim: participation_lib.Participation) -> int:
+  if not claim.is_sampled:
+    return _NUM_POINTS
+  has_pld = "pld" in claim.accountants
+  return _NUM_POINTS_SAMPLED if has_pld else _NUM_POINTS_WITHOUT_PLD
+
+
+def _populations(claim: participation_lib.Participation) -> list[int]:
+  """Numbers of users, evenly on a logarithmic axis, --num_users among them."""
+  num_users = claim.num_users
+  low = max(math.ceil(claim.users_per_round), num_users // 100)
+  grid = np.geomspace(low, 10 * num_users, _count_points(claim))
+  return sorted({*(int(n) for n in grid[1:-1]), low, num_users, 10 * num_users})
+
+
+def _round_numbers(
+  claim: participation_lib.Participation, rounds: int
+) -> list[int]:
+  grid = np.linspace(0, rounds, _count_points(claim) + 1)[1:]
+  numbers = {math.ceil(number) for number in grid}
+  separation = claim.min_separation
+  if separation is not None and rounds <= _MAX_PASSES_SHOWN * separation:
+    # Epsilon jumps where a pass ends and a user may take part once more.
+    ends = range(separation, rounds, separation)
+    numbers |= {1, *ends, *(end + 1 for end in ends)}
+  return sorted(numbers)
+
+
+def _tighter(claim: participation_lib.Participation) -> str | None:
+  """The accountant to compare RDP with, if there is one."""
+  names = (n for n in ("gaussian", "pld") if n in claim.accountants)
+  return next(names, None)
+
+
+def _create_curve(
+  plan: planning.Plan, points: Sequence[_Point], progress: tqdm.tqdm
+) -> privacy_plots.EpsilonCurve:
+  """Computes epsilon at every point of an axis, PLD at a few.
+
+  Args:
+    plan: Whose noise and delta hold at all points.
+    points: Of the axis, ascending.
+    progress: Advances by one for each point, and for each with PLD.
+  """
+
+  def epsilon(point: _Point, accountant: str, sensitivity=None) -> float:
+    return epsilon_lib.epsilon_by_accountant(
+      [(plan.event, point.rounds)],
+      point.participation,
+      plan.delta,
+      accountants=(accountant,),
+      sensitivity_in_clip_norms=sensitivity,
+    )[accountant]
+
+  has_two_readings = plan.participation.sensitivity_in_clip_norms != 1
+  user_level, virtual_client = [], []
+  for point in points:
+    user_level.append(epsilon(point, "rdp"))
+    if has_two_readings:
+      virtual_client.append(epsilon(point, "rdp", 1.0))
+    progress.update()
+  tighter = _tighter(plan.participation)
+  tighter_points = [] if tighter is None else list(points)
+  if tighter == "pld":
+    shown = [
+      point
+      for point, value in zip(points, user_level, strict=True)
+      if value < _PLD_EPSILON_LIMIT
+    ]
+    places = np.linspace(0, len(shown) - 1, min(_NUM_PLD_POINTS, len(shown)))
+    tighter_points = [shown[round(place)] for place in places]
+  tighter_epsilons = []
+  for point in tighter_points:
+    tighter_epsilons.append(epsilon(point, tighter))
+    progress.update(tighter == "pld")
+  return privacy_plots.EpsilonCurve(
+    plan.noise_multiplier,
+    tuple(point.x for point in points),
+    tuple(user_level),
+    tuple(point.x for point in tighter_points),
+    tuple(tighter_epsilons),
+    tuple(virtual_client),
+  )
+
+
+def _caption(plan: planning.Plan, setting: str) -> str:
+  claim = plan.participation
+  sensitivity = claim.sensitivity_in_clip_norms
+  relation = claim.neighboring_relation_in_words
+  readings = (
+    "One user changes a round's sum by at most C: the user-level reading and"
+    f" Δ = C are the same ({relation})."
+  )
+  if sensitivity != 1:
+    readings = (
+      f"User-level: {relation}, which changes a round's sum by at most"
+      f" Δ = {sensitivity:g} C. Δ = C {report_lib.VIRTUAL_CLIENT_UNIT}."
+    )
+  return (
+    f"Mechanism {plan.mechanism}, participation {claim.name}:"
+    f" {claim.cohort_in_words} users a round, {claim.users_per_client} in a"
+    f" virtual client, {setting}. {readings}"
+  )
+
+
+def _prepare_utility(config: PictureConfig) -> _Plot:
+  """Returns what draws the picture of finished runs."""
+  runs, unfinished = measured_runs.find(config.runs)
+  if unfinished:
+    names = ", ".join(path.name for path in unfinished)
+    print(f"not finished, left out: {names}", file=sys.stderr)
+  factors = config.numbers("cohort_factors")
+
+  def extrapolate(run):
+    epsilons = {}
+    for factor in factors:
+      epsilons[factor] = measured_runs.extrapolate(
+        run,
+        num_users=config.num_users,
+        cohort_factor=factor,
+        delta=config.delta_or_default,
+      )
+      progress.update()
+    return epsilons
+
+  # Runs that differ in their seed alone have one cost.
+  num_costs = runs.setting.nunique()
+  with _progress("Extrapolating", num_costs * len(factors)) as progress:
+    curves = measured_runs.create_curves(runs, extrapolate)
+  # Refused now, while nothing is written yet.
+  if len(curves) > figures.MAX_CURVES:
+    raise errors.FieldError(
+      "runs",
+      f"differ in at most {figures.MAX_CURVES} settings beside their noise",
+      len(curves),
+    )
+  return functools.partial(
+    utility_plots.plot_utility_by_epsilon,
+    curves=curves,
+    false_accept_rate=measured_runs.FALSE_ACCEPT_RATE,
+    caption=_utility_caption(config, runs),
+    untrained=statistics.mean(runs.recall_untrained),
+  )
+
+
+def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
+  claims = [ledger.participation for ledger in runs.ledger]
+  populations = _join({claim.num_users for claim in claims})
+  cohorts = _join({claim.users_per_round for claim in claims})
+  delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
+  return (
+    f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"
+    f" {populations} users, {cohorts} a round; ε is that of"
+    f" {config.num_users:,} users at δ = {delta}, user-level, by the"
+    " tightest valid accountant, where cohort and noise multiplier are both"
+    " as many times the simulation's as said. The noise on the mean update is"
+    " then the same; that the recall is, too, is assumed. Right: what the"
+    " simulations themselves cost, at their own δ. Bars: standard deviation"
+    " over seeds."
+  )
+
+
+def _join(numbers: Iterable[float]) -> str:
+  return " or ".join(f"{number:,g}" for number in sorted(numbers))
+
+
+def _progress(description: str, total: int) -> tqdm.tqdm:
+  # It leaves no line behind, so that an error is the only one.
+  return tqdm.tqdm(
+    total=total, desc=description, unit=" points", leave=False, disable=None
+  )
