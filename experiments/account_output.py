@@ -117,19 +117,22 @@ def tell_calibration(
   return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
 
 
-def _wrapped(text: str, **indents: str) -> str:
-  """A paragraph in lines that fit."""
-  return textwrap.fill(text, 80, break_on_hyphens=False, **indents)
+def _wrapped(text: str, first: str = "", others: str = "") -> str:
+  """A paragraph in lines that fit, behind indents."""
+  return textwrap.fill(
+    text,
+    80,
+    initial_indent=first,
+    subsequent_indent=others,
+    break_on_hyphens=False,
+  )
 
 
 def _listed(title: str, items: Sequence[str]) -> list[str]:
   """The lines of a list under its title; none without items."""
   if not items:
     return []
-  return ["", f"{title}:"] + [
-    _wrapped(item, initial_indent="- ", subsequent_indent="  ")
-    for item in items
-  ]
+  return ["", f"{title}:"] + [_wrapped(item, "- ", "  ") for item in items]
 
 
 def _readings(*rows: tuple[str, float, str, str]) -> list[str]:

@@ -34,6 +34,7 @@ def write_run(path, *, noise=0.1, recall=0.5, events=None, **settings):
   summary = {
     "task": settings.pop("task", "omniglot"),
     "algorithm": settings.pop("algorithm", "fedemb"),
+    "rounds": len(events),
     "recall_at_far": {"0.001": recall},
     "recall_at_far_untrained": {"0.001": 0.1},
     "privacy": {"epsilon": 1e5 if noise else "inf"},
@@ -44,25 +45,32 @@ def write_run(path, *, noise=0.1, recall=0.5, events=None, **settings):
   return path
 
 
-def curves_of(*runs):
+def read(*paths):
+  runs, _ = measured_runs.find([str(path) for path in paths])
+  return runs
+
+
+def curves_of(*paths):
   return measured_runs.create_curves(
-    [measured_runs.read(run) for run in runs],
-    lambda run: {2.0: run.noise_multiplier},
+    read(*paths), lambda run: {2.0: run.noise_multiplier}
   )
 
 
-def test_reads_a_run(tmp_path):
-  run = measured_runs.read(write_run(tmp_path / "a"))
-  assert (run.mechanism, run.noise_multiplier, run.rounds) == ("tree", 0.1, 20)
-  assert (run.recall, run.recall_untrained, run.epsilon) == (0.5, 0.1, 1e5)
-  assert run.participation == MIN_SEPARATION
-  assert not run.is_noiseless
-  noiseless = measured_runs.read(write_run(tmp_path / "b", noise=0.0))
-  assert noiseless.is_noiseless and noiseless.epsilon == math.inf
+def test_reads_runs(tmp_path):
+  runs = read(
+    write_run(tmp_path / "a"), write_run(tmp_path / "b", noise=0.0, seed=2)
+  )
+  assert list(runs.mechanism) == ["tree", "no noise"]
+  assert list(runs.noise_multiplier) == [0.1, 0.0]
+  assert list(runs.epsilon) == [1e5, math.inf]
+  run = runs.iloc[0]
+  assert (run.rounds, run.recall, run.recall_untrained) == (20, 0.5, 0.1)
+  assert run.ledger.participation == MIN_SEPARATION
+  assert run.settings["clip_norm"] == 0.5
 
 
 def test_extrapolates_from_the_ledger(tmp_path):
-  run = measured_runs.read(write_run(tmp_path / "a"))
+  run = read(write_run(tmp_path / "a")).iloc[0]
   epsilon = measured_runs.extrapolate(
     run, num_users=10_000, cohort_factor=100, delta=1e-6
   )
@@ -138,7 +146,7 @@ def test_finds_finished_runs(tmp_path):
   (tmp_path / "c").mkdir()
   (tmp_path / "file").write_text("")
   runs, unfinished = measured_runs.find([f"{tmp_path}/*", f"{tmp_path}/a"])
-  assert [run.path.name for run in runs] == ["a", "b"]
+  assert [path.name for path in runs.path] == ["a", "b"]
   assert [path.name for path in unfinished] == ["c"]
 
 
@@ -162,4 +170,4 @@ def test_refuses_several_tasks_and_changing_noise(tmp_path):
   changing = [dp_accounting.GaussianDpEvent(z) for z in (1.0, 2.0)]
   path = write_run(tmp_path / "c", events=changing)
   with pytest.raises(ValueError, match=r"same noise.*found 2 kinds"):
-    measured_runs.read(path)
+    read(path)
