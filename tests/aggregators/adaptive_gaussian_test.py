@@ -7,7 +7,6 @@ from scipy import stats
 from tests.aggregators import checks
 from tests.aggregators import noise_theory
 from tests.aggregators import released
-from tff_fedemb.aggregators import adaptive_gaussian
 
 # The count's noise has s = 0.05 x 100 = 5, and 6^-2 = 7.5^-2 + (2 x 5)^-2.
 _NOISE_MULTIPLIER = 6.0
@@ -92,17 +91,6 @@ def test_noise_of_the_count(create_aggregation):
     assert stats.pearsonr(scaled, count_noise)[1] > 1e-6 / 2
 
 
-def test_split_of_the_noise_by_hand():
-  config = adaptive_gaussian.AdaptiveGaussianConfig(
-    clients_per_round=100, noise_multiplier=6.0
-  )
-  assert config.noise_multiplier_of_sum == pytest.approx(7.5)
-  assert config.count_stddev == pytest.approx(5.0)
-  assert pytest.approx(6.0**-2) == 7.5**-2 + (2.0 * 5.0) ** -2
-  config = adaptive_gaussian.AdaptiveGaussianConfig(clients_per_round=1)
-  assert config.noise_multiplier_of_sum == config.count_stddev == 0.0
-
-
 @pytest.mark.parametrize("quantile", [0.25, 0.5, 0.75])
 def test_clip_norm_moves_to_the_quantile(create_aggregation, quantile):
   # Norms 1, 2 ... 20: the estimate comes to rest where as many are below.
@@ -133,26 +121,3 @@ def test_clip_norm_moves_to_the_quantile_with_noise(create_aggregation):
   updates = [np.eye(released.SIZE)[0] * norm for norm in range(1, 21)]
   clip_norms = aggregation.run([updates] * 80).column("clip_norm")
   assert 8.0 < np.mean(clip_norms[-40:]) < 13.0
-
-
-@pytest.mark.parametrize("noise_multiplier", [10.0, 11.0, 1e6])
-def test_noise_that_no_split_can_have_is_refused(noise_multiplier):
-  with pytest.raises(
-    ValueError,
-    match=(
-      "noise_multiplier must be less than a tenth of clients_per_round, 10,"
-      " with adaptive clipping, found 1"
-    ),
-  ):
-    adaptive_gaussian.AdaptiveGaussianConfig(
-      clients_per_round=100, noise_multiplier=noise_multiplier
-    )
-
-
-def test_default_options_are_those_of_the_paper():
-  config = adaptive_gaussian.AdaptiveGaussianConfig(
-    clients_per_round=1, noise_multiplier=1e-3
-  )
-  assert config.target_unclipped_quantile == 0.5
-  assert config.clip_learning_rate == 0.2
-  assert config.count_stddev == pytest.approx(0.05)

@@ -16,6 +16,8 @@ _OF_SUM = 7.5
 _COUNT_STDDEV = 5.0
 _ROUNDS = 16
 _RESTART_EVERY = 5
+# Trees, and rounds of each, where noise is told from few numbers.
+_NUM_TREES, _TREE = 150, 6
 
 
 def _options(rounds=_ROUNDS, restart_every=_RESTART_EVERY, **options):
@@ -83,7 +85,28 @@ def test_noise(create_aggregation, clip_learning_rate):
   assert changes.tolist() == ([5, 10, 15] if clip_learning_rate == 0.2 else [])
 
 
-def test_noise_of_the_count(create_aggregation):
+@pytest.fixture(name="many_trees", scope="module")
+def _many_trees(create_aggregation):
+  """Rounds of `_NUM_TREES` trees, and the estimates before and after each."""
+  rounds = create_aggregation(
+    "adaptive_tree",
+    **_options(_TREE, _TREE, noise_multiplier=_NOISE_MULTIPLIER),
+  ).run_on_zeros(_NUM_TREES * _TREE)
+  estimates = [checks.CLIP_NORM] + [
+    float(report["dp_query_metrics"]["estimate_clip"])
+    for report in rounds.reports
+  ]
+  return rounds, np.array(estimates)
+
+
+def _count_noise(estimates):
+  """Noise of the counts that moved the estimate at learning rate 0.2."""
+  moves = -np.diff(np.log(estimates)) / 0.2
+  # One client, below the estimate, counts for 1/2 above the half.
+  return (moves * checks.CLIENTS_PER_ROUND - 0.5) / _COUNT_STDDEV
+
+
+def test_noise_of_the_count(many_trees):
   """The estimate's logarithm moves as the noised count says, tree by tree.
 
   False alarms: once in 10^6 runs at most, see `noise_theory.alarms`.
@@ -91,73 +114,40 @@ def test_noise_of_the_count(create_aggregation):
   Power: as in `adaptive_gaussian_test`, of 900 numbers: a standard deviation
   that is 50 % too large is missed once in 10^7 runs.
   """
-  num_trees, restart_every, learning_rate = 150, 6, 0.2
-  aggregation = create_aggregation(
-    "adaptive_tree",
-    **_options(
-      rounds=restart_every,
-      restart_every=restart_every,
-      noise_multiplier=_NOISE_MULTIPLIER,
-    ),
-  )
-  rounds = aggregation.run_on_zeros(num_trees * restart_every)
-  estimates = np.array(
-    [checks.CLIP_NORM]
-    + [
-      float(report["dp_query_metrics"]["estimate_clip"])
-      for report in rounds.reports
-    ]
-  )
-  moves = -np.diff(np.log(estimates)) / learning_rate
-  # One client, below the estimate, counts for 1/2 above the half.
-  noise = (moves * checks.CLIENTS_PER_ROUND - 0.5) / _COUNT_STDDEV
-  by_round = noise.reshape(num_trees, restart_every).T[:, np.newaxis]
-  matrix = noise_theory.tree_noise_matrix(restart_every)
+  rounds, estimates = many_trees
+  noise = _count_noise(estimates)
+  by_round = noise.reshape(_NUM_TREES, _TREE).T[:, np.newaxis]
+  matrix = noise_theory.tree_noise_matrix(_TREE)
   assert not noise_theory.alarms(by_round, matrix)
   # What is not noise of a tree, of this level, is told from it.
-  assert noise_theory.alarms(by_round, np.eye(restart_every))
+  assert noise_theory.alarms(by_round, np.eye(_TREE))
   assert noise_theory.alarms(1.5 * by_round, matrix)
   # What a tree ends with is the clip norm of the next.
   np.testing.assert_allclose(
-    rounds.column("clip_norm").reshape(num_trees, -1),
-    np.repeat(estimates[:-1:restart_every, np.newaxis], restart_every, axis=1),
+    rounds.column("clip_norm").reshape(_NUM_TREES, -1),
+    np.repeat(estimates[:-1:_TREE, np.newaxis], _TREE, axis=1),
     rtol=1e-6,
   )
 
 
-def test_sum_and_count_do_not_share_their_noise(create_aggregation):
+def test_sum_and_count_do_not_share_their_noise(many_trees):
   """Nor do two tensors, or two rounds.
 
   False alarms: once in 10^6 runs at most, see `noise_theory.alarms`; for the
   three together, each number of the sum and the count over 150 trees.
   """
-  num_trees, restart_every = 150, 6
-  aggregation = create_aggregation(
-    "adaptive_tree",
-    **_options(
-      rounds=restart_every,
-      restart_every=restart_every,
-      noise_multiplier=_NOISE_MULTIPLIER,
-    ),
-  )
-  rounds = aggregation.run_on_zeros(num_trees * restart_every)
-  estimates = [checks.CLIP_NORM] + [
-    float(report["dp_query_metrics"]["estimate_clip"])
-    for report in rounds.reports
-  ]
-  count = -np.diff(np.log(estimates)) / 0.2 * checks.CLIENTS_PER_ROUND - 0.5
+  rounds, estimates = many_trees
   scale = _OF_SUM * rounds.column("clip_norm") / checks.CLIENTS_PER_ROUND
-  released_numbers = np.stack(
+  noise = np.stack(
     [
-      count / _COUNT_STDDEV,
+      _count_noise(estimates),
       rounds.means[:, 0] / scale,
       rounds.means[:, 2] / scale,
     ],
     axis=1,
-  )
-  noise = released_numbers.reshape(num_trees, restart_every, 3)
+  ).reshape(_NUM_TREES, _TREE, 3)
   assert not noise_theory.alarms(
-    noise.transpose(1, 2, 0), noise_theory.tree_noise_matrix(restart_every)
+    noise.transpose(1, 2, 0), noise_theory.tree_noise_matrix(_TREE)
   )
 
 
@@ -185,39 +175,9 @@ def test_clip_norm_moves_to_the_quantile(create_aggregation):
   assert np.all((clip_norms[-20:] > 14.0) & (clip_norms[-20:] < 17.0))
 
 
-def test_noise_is_secret(create_aggregation, noisy):
-  checks.check_secret_noise(
-    noisy,
-    create_aggregation(
-      "adaptive_tree",
-      **_options(rounds=17, noise_multiplier=_NOISE_MULTIPLIER),
-    ),
-  )
-
-
-def test_resumed_noise_goes_on(noisy):
-  checks.check_resumed_noise(noisy)
-
-
-def test_seed_is_in_the_state(noisy):
-  checks.check_seed_is_in_the_state(noisy)
-
-
 def test_sum_and_count_have_seeds_of_their_own(noisy):
   first, second = noisy.seeds(noisy.first_state)
   assert np.all(first != second)
-
-
-def test_seed_for_tests_is_shared(create_aggregation):
-  checks.check_shared_seed(
-    *(
-      create_aggregation(
-        "adaptive_tree",
-        **_options(rounds, noise_seed=7, noise_multiplier=1.0),
-      )
-      for rounds in (16, 17)
-    )
-  )
 
 
 def test_size_of_the_state(create_aggregation):

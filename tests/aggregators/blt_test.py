@@ -73,36 +73,6 @@ def test_reports(noisy):
   checks.check_reports(noisy, checks.stddevs(_matrix(noisy)), _NOISE_MULTIPLIER)
 
 
-def test_noise_is_secret(create_aggregation, noisy):
-  checks.check_secret_noise(
-    noisy,
-    create_aggregation(
-      "blt", **_options(17, noise_multiplier=_NOISE_MULTIPLIER)
-    ),
-  )
-
-
-def test_resumed_noise_goes_on(noisy):
-  checks.check_resumed_noise(noisy)
-
-
-def test_seed_is_in_the_state(noisy):
-  checks.check_seed_is_in_the_state(noisy)
-
-
-def test_seed_for_tests_is_shared(create_aggregation):
-  # Of two processes with the same strategy.
-  checks.check_shared_seed(
-    *(
-      create_aggregation(
-        "blt",
-        **_options(noise_seed=7, noise_multiplier=_NOISE_MULTIPLIER, **options),
-      )
-      for options in ({}, {"num_buffers": 2})
-    )
-  )
-
-
 def test_no_seed_is_used_twice(noisy):
   # Two for the two tensors of each round.
   states = noisy.run_on_zeros(5).states

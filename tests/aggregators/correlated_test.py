@@ -158,3 +158,46 @@ def test_rounds_beyond_those_planned_still_have_noise(create_aggregation):
   strategy = aggregation.mechanism.strategy
   matrix = noise_theory.blt_matrix(strategy.decays, strategy.weights, 6)
   checks.check_noise(aggregation, np.linalg.inv(matrix), 3.0)
+
+
+# Of the aggregators whose state has a seed.
+_SEEDED = {
+  "adaptive_tree": {"restart_every": 5},
+  "banded": {"min_separation": 4},
+  "blt": {"min_separation": 4},
+  "tree": {"restart_every": 5},
+}
+
+
+@pytest.fixture(params=sorted(_SEEDED))
+def create_noisy(request, create_aggregation):
+  """Creates the aggregator, each time the rounds differ another one."""
+
+  def create(rounds=16, **options):
+    return create_aggregation(
+      request.param,
+      rounds=rounds,
+      noise_multiplier=3.0,
+      **_SEEDED[request.param],
+      **checks.CONFIG,
+      **options,
+    )
+
+  return create
+
+
+def test_noise_is_secret_and_in_the_state(create_noisy):
+  checks.check_secret_noise(create_noisy(), create_noisy(rounds=17))
+  checks.check_seed_is_in_the_state(create_noisy())
+
+
+def test_resumed_noise_goes_on(create_noisy):
+  checks.check_resumed_noise(create_noisy())
+
+
+def test_seed_for_tests_is_shared(create_noisy):
+  checks.check_shared_seed(
+    create_noisy(noise_seed=7),
+    # As many as the separation allows: another process of the same strategy.
+    create_noisy(noise_seed=7, max_participations=4),
+  )

@@ -23,13 +23,6 @@ def _options(restart_every, rounds=_ROUNDS, **options):
   }
 
 
-@pytest.fixture(name="noisy", scope="module")
-def _noisy(create_aggregation):
-  return create_aggregation(
-    "tree", **_options(5, noise_multiplier=_NOISE_MULTIPLIER)
-  )
-
-
 @pytest.mark.parametrize("restart_every", [None, 4])
 def test_zero_noise_is_clipping(create_aggregation, restart_every):
   checks.check_without_noise(
@@ -74,35 +67,6 @@ def test_reports(create_aggregation, restart_every):
     ),
     checks.stddevs(noise_theory.tree_noise_matrix(_ROUNDS, restart_every)),
     _NOISE_MULTIPLIER,
-  )
-
-
-def test_noise_is_secret(create_aggregation, noisy):
-  checks.check_secret_noise(
-    noisy,
-    create_aggregation(
-      "tree", **_options(5, noise_multiplier=_NOISE_MULTIPLIER, rounds=17)
-    ),
-  )
-
-
-def test_resumed_noise_goes_on(noisy):
-  checks.check_resumed_noise(noisy)
-
-
-def test_seed_is_in_the_state(noisy):
-  checks.check_seed_is_in_the_state(noisy)
-
-
-def test_seed_for_tests_is_shared(create_aggregation):
-  checks.check_shared_seed(
-    *(
-      create_aggregation(
-        "tree",
-        **_options(5, rounds, noise_seed=7, noise_multiplier=1.0),
-      )
-      for rounds in (16, 17)
-    )
   )
 
 

@@ -116,7 +116,9 @@ def _run(process, client_ids, *, runtime="in_process", rounds=2):
   return [np.asarray(w) for w in weights.trainable], metrics["client_work"]
 
 
-@pytest.mark.parametrize("global_head", [False, True])
+@pytest.mark.parametrize(
+  "global_head", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_encoded_images_train_as_images_do(global_head):
   expected, _ = _run(_build_process(False, global_head=global_head), ["a", "b"])
   weights, metrics = _run(
@@ -127,7 +129,9 @@ def test_encoded_images_train_as_images_do(global_head):
   assert metrics["num_skipped_examples"] == 0
 
 
-@pytest.mark.parametrize("runtime", ["in_process", "tff"])
+@pytest.mark.parametrize(
+  "runtime", ["in_process", pytest.param("tff", marks=pytest.mark.slow)]
+)
 def test_unreadable_images_are_left_out_and_counted(runtime):
   expected, _ = _run(_build_process(False), ["a", "broken"])
   weights, metrics = _run(

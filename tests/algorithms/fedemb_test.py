@@ -15,7 +15,6 @@ from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import schedules
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.models import heads
 
@@ -166,7 +165,10 @@ _CONFIG = local_training.LocalTrainingConfig(
 )
 
 
-@pytest.mark.parametrize("optimizer", local_training.CLIENT_OPTIMIZERS)
+@pytest.mark.parametrize(
+  "optimizer",
+  [pytest.param("sgd", marks=pytest.mark.slow), "sgdm", "adam"],
+)
 def test_rounds_equal_a_plain_tensorflow_derivation(optimizer):
   head = heads.LinearHead()
   config = dataclasses.replace(_CONFIG, client_optimizer=optimizer)
@@ -246,34 +248,6 @@ def test_update_without_a_finite_norm_is_rejected(value, accepted):
     np.testing.assert_array_equal(np.concatenate(delta), np.zeros(3))
 
 
-def test_schedule_scales_the_learning_rate():
-  config = local_training.LocalTrainingConfig(
-    client_learning_rate=0.1,
-    batch_size=4,
-    learning_rate_schedule=schedules.ScheduleConfig(
-      client_lr_schedule="linear"
-    ).build(1),
-  )
-  states, _ = _run(_build_process(config), [["1"], ["1"]])
-  first, second, third = (s.global_model_weights.trainable[0] for s in states)
-  moved = second - first
-  assert np.linalg.norm(moved) > 0
-  # At factor 0 nothing but the server's momentum moves.
-  np.testing.assert_allclose(third - second, 0.9 * moved, atol=1e-6)
-
-
-def test_augmented_images_are_those_that_train():
-  config = dataclasses.replace(
-    _CONFIG, augmentation=lambda images, seed: tf.zeros_like(images)
-  )
-  states, _ = _run(_build_process(config), [["1"]])
-  (kernel, bias), (new_kernel, new_bias) = (
-    state.global_model_weights.trainable for state in states
-  )
-  np.testing.assert_array_equal(kernel, new_kernel)
-  assert np.abs(bias - new_bias).max() > 1e-4
-
-
 def test_zero_noise_equals_clipping_and_both_clip():
   runs = {}
   for name in ("clip_only", "gaussian"):
@@ -318,10 +292,8 @@ def test_no_seed_reaches_the_noise():
 
 def test_update_does_not_contain_the_head():
   process = _build_process(_CONFIG)
-  with runtimes.create_runtime("in_process") as runtime:
-    state = runtime.structured_state(runtime.initialize(process))
-  shapes = [np.shape(w) for w in state.global_model_weights.trainable]
-  assert shapes == [(16, _DIM), (_DIM,)]
+  weights = process.get_model_weights.type_signature.result.trainable
+  assert str(weights) == f"<float32[16,{_DIM}],float32[{_DIM}]>"
 
 
 def test_cost_does_not_depend_on_the_number_of_possible_labels():
@@ -342,21 +314,3 @@ def test_cost_does_not_depend_on_the_number_of_possible_labels():
   labels = {int(e["y"]) for e in _examples_of(tf.constant("1"))}
   assert max(labels) > 1_000_000
   assert reports[0]["client_work"]["classes_per_client"] == len(labels)
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"client_learning_rate": -1.0}, "client_learning_rate must be"),
-    ({"batch_size": 0}, "batch_size must be an integer of at least 1, found 0"),
-    ({"local_epochs": 0}, "local_epochs must be .* at least 1, found 0"),
-    ({"client_optimizer": "lion"}, "client_optimizer must be one of"),
-    (
-      {"client_optimizer": "sgdm", "client_momentum": 1.0},
-      "client_momentum must be in",
-    ),
-  ],
-)
-def test_mistakes_are_named(options, message):
-  with pytest.raises(ValueError, match=message):
-    local_training.LocalTrainingConfig(**options)

@@ -122,7 +122,9 @@ def one_thread(private_process):
   compiled.close()
 
 
-@pytest.fixture(params=["weighted", "private"])
+@pytest.fixture(
+  params=[pytest.param("weighted", marks=pytest.mark.slow), "private"]
+)
 def process_and_runtime(request):
   """A process, a runtime with three threads and the initial state."""
   return (

@@ -32,6 +32,8 @@ from tff_fedemb.runtime import base
 # The models have it for their weights that are not trained.
 pytestmark = pytest.mark.filterwarnings("ignore:Batch Normalization")
 
+_SLOW = pytest.mark.slow
+
 # Cohorts of different sizes, so that no round can pass for another.
 _ROUNDS = (("3", "1", "4"), ("15", "9"), ("2", "6", "5", "3"))
 _NUM_FEATURES = 3
@@ -281,10 +283,10 @@ def _smallest_move(before: Any, after: Any) -> float:
   ("build", "create_dataset"),
   [
     pytest.param(_build_fedemb, _create_images, id="fedemb"),
-    pytest.param(_build_fedavg, _create_images, id="fedavg"),
-    pytest.param(_build_fed_prox, _create_examples, id="fed_prox"),
-    pytest.param(_build_mime_lite, _create_examples, id="mime_lite"),
-    pytest.param(_build_fed_kmeans, _create_points, id="fed_kmeans"),
+    pytest.param(_build_fedavg, _create_images, id="fedavg", marks=_SLOW),
+    pytest.param(_build_fed_prox, _create_examples, id="prox", marks=_SLOW),
+    pytest.param(_build_mime_lite, _create_examples, id="mime", marks=_SLOW),
+    pytest.param(_build_fed_kmeans, _create_points, id="kmeans", marks=_SLOW),
   ],
 )
 def test_training_matches_tff(build, create_dataset, reference):
@@ -320,6 +322,7 @@ def _with_weights_of_its_own(structure: Any) -> Any:
   )
 
 
+@pytest.mark.slow
 def test_evaluation_matches_tff(reference):
   process = tff.simulation.compose_dataset_computation_with_learning_process(
     _create_examples, tff.learning.algorithms.build_fed_eval(_create_model)

@@ -144,13 +144,14 @@ if sys.argv[3].startswith('SIG'):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("ending", "return_code"),
   [
     ("normal", 0),
-    pytest.param("exception", 1, marks=pytest.mark.slow),
+    ("exception", 1),
     # Python ends itself by the signal that it was interrupted by.
-    pytest.param("SIGINT", -signal.SIGINT, marks=pytest.mark.slow),
+    ("SIGINT", -signal.SIGINT),
     ("SIGTERM", 128 + signal.SIGTERM),
   ],
 )

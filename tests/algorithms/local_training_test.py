@@ -1,0 +1,95 @@
+"""Tests of what a client does; its steps are derived again in `fedemb_test`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_fedemb import errors
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import schedules
+from tff_fedemb.models import heads
+
+_DIM = 3
+
+
+def _train(learning_rate_factor=1.0, **options):
+  """Returns how far the kernel and the bias of a dense backbone move."""
+  backbone = tf.keras.Sequential(
+    [
+      tf.keras.layers.InputLayer(input_shape=(2, 2, 1)),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(
+        _DIM, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
+      ),
+    ]
+  )
+  before = backbone.get_weights()
+  head = heads.LinearHead()
+  config = local_training.LocalTrainingConfig(batch_size=4, **options)
+
+  # As in a data set, whose number of examples is not known while tracing.
+  @tf.function(
+    input_signature=[
+      tf.TensorSpec([None, 2, 2, 1]),
+      tf.TensorSpec([None], tf.int32),
+    ]
+  )
+  def train(images, labels):
+    return local_training.train_locally(
+      backbone,
+      head,
+      head.initialize(2, _DIM, seed=(3, 4)),
+      local_training.LocalExamples(images, labels, tf.constant(0)),
+      config=config,
+      learning_rate_factor=tf.constant(learning_rate_factor),
+      seed=tf.constant([5, 6]),
+    )
+
+  result = train(
+    tf.random.stateless_uniform([9, 2, 2, 1], (1, 2)), tf.range(9) % 2
+  )
+  assert result.num_examples == 9 * config.local_epochs
+  return [
+    np.abs(after - start).max()
+    for after, start in zip(backbone.get_weights(), before, strict=True)
+  ]
+
+
+def test_schedule_scales_the_learning_rate():
+  config = local_training.LocalTrainingConfig(
+    learning_rate_schedule=schedules.ScheduleConfig(
+      client_lr_schedule="linear"
+    ).build(4)
+  )
+  factor = composition.learning_rate_factor(config, tf.constant(1))
+  assert factor == 0.75
+  constant = local_training.LocalTrainingConfig()
+  assert composition.learning_rate_factor(constant, tf.constant(1)) == 1.0
+  # Without a warm-up and in one step the backbone moves with its rate.
+  whole, less = _train(1.0), _train(1e-3)
+  assert less[0] < 0.01 * whole[0]
+  assert _train(0.0, head_warmup_steps=2) == [0.0, 0.0]
+
+
+def test_augmented_images_are_those_that_train():
+  kernel, bias = _train(
+    augmentation=lambda images, seed: tf.zeros_like(images), local_epochs=2
+  )
+  assert kernel == 0.0
+  assert bias > 1e-4
+
+
+@pytest.mark.parametrize(
+  ("options", "message"),
+  [
+    ({"client_learning_rate": -1.0}, "client_learning_rate must be"),
+    ({"batch_size": 0}, "batch_size must be an integer of at least 1, found 0"),
+    ({"local_epochs": 0}, "local_epochs must be an integer of at least 1"),
+    ({"client_optimizer": "lion"}, "client_optimizer must be one of"),
+    ({"client_momentum": 1.0}, "client_momentum must be in"),
+  ],
+)
+def test_mistakes_are_named(options, message):
+  with pytest.raises(errors.FieldError, match=message):
+    local_training.LocalTrainingConfig(**options)
