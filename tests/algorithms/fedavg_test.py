@@ -129,9 +129,7 @@ def test_centralized_takes_the_step_as_it_is():
 
 
 def test_number_of_classes_is_checked():
-  with pytest.raises(
-    ValueError, match="num_classes must be an integer of at least 1, found 0"
-  ):
+  with pytest.raises(ValueError, match="num_classes must be an integer of"):
     fedavg.build_fedavg(
       _create_backbone,
       heads.LinearHead(),
