@@ -11,94 +11,64 @@ from typing import Any
 
 import numpy as np
 
-from experiments import command_line
 from experiments import image_sources
 from experiments import output_files
 from experiments import saved_models
+from tasks import registry as tasks
 from tasks import task as task_lib
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots as plots
 
 
-@dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationConfig(config_lib.Config):
   """What to evaluate, on what, and where to write.
 
   Attributes:
-    saved_model: Directory of the SavedModel.
-    output_json: File to write.
-    image_folder: Folder with one sub-folder a class, or `None` for a task.
-    task: Name of a task, or `None` for a folder.
-    data_dir: Where the task's data are, or `None` for its default.
-    cache_dir: Where the task may keep converted copies of data.
-    split: The task's split, a name in `task.EVALUATION_SPLITS`.
-    roc_png: Picture of the ROC curve to write, or `None`.
-    max_images: Images drawn at random from all, 0 for all.
-    on_bad_example: What to do about a damaged image, one of
-      `bad_examples.POLICIES`.
-    overwrite: Whether files may be replaced.
-    task_variant: Which of the task's data sets, or `None` for its first.
+    saved_model: Directory of the SavedModel, such as saved_model/ of a run.
+    image_folder: Folder with one sub-folder of PNG, JPEG, BMP or PGM images a
+      class.
+    task: Benchmark, instead of a folder.
+    data_dir: Directory of the task's data.
+    task_variant: Which of the task's data sets [its first].
+    cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
+    split: Split of the task.
+    output_json: File for the result, in a directory that exists.
+    roc_png: File for a picture of the ROC curve [none].
+    overwrite: Whether to replace files that exist.
+    max_images: Images drawn at random from all; 0: all.
+    on_bad_example: What to do about a damaged image.
   """
 
-  saved_model: str | None
-  output_json: str | None
+  saved_model: str
   image_folder: str | None = None
-  task: str | None = None
+  task: str | None = config_lib.field(None, choices=tasks.TASKS)
   data_dir: str | None = None
-  cache_dir: str | None = None
-  split: str = "test"
-  roc_png: str | None = None
-  max_images: int = 0
-  on_bad_example: str = "fail"
-  overwrite: bool = False
   task_variant: str | None = None
+  cache_dir: str | None = None
+  split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
+  output_json: str
+  roc_png: str | None = None
+  overwrite: bool = False
+  max_images: int = config_lib.field(0, minimum=0)
+  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
 
   def __post_init__(self):
-    for name in ("saved_model", "output_json"):
-      if not getattr(self, name):
-        raise ValueError(f"{name} must be given.")
+    super().__post_init__()
     if bool(self.image_folder) == bool(self.task):
-      raise ValueError(
-        "image_folder or task must be given, one of the two, found"
-        f" {'both' if self.task else 'neither'}."
+      raise errors.FieldError(
+        "image_folder",
+        "be given, or a task, one of the two",
+        "both" if self.task else "neither",
       )
     for name in ("data_dir", "task_variant"):
       if getattr(self, name) and not self.task:
-        raise ValueError(f"{name} must be given with --task only.")
-    for name, choices in (
-      ("split", task_lib.EVALUATION_SPLITS),
-      ("on_bad_example", bad_examples.POLICIES),
-    ):
-      if getattr(self, name) not in choices:
-        raise ValueError(
-          f"{name} must be one of {list(choices)}, found"
-          f" {getattr(self, name)!r}."
+        raise errors.FieldError(
+          name, "be given with a task only", getattr(self, name)
         )
-    if self.max_images < 0:
-      raise ValueError(
-        f"max_images must be at least 0, found {self.max_images}."
-      )
-
-
-@dataclasses.dataclass(frozen=True)
-class _EmbeddedImages:
-  """Embeddings, and what the report says of the images.
-
-  Attributes:
-    embeddings: `[n, dim]`.
-    labels: `[n]`.
-    source: JSON values by name.
-    description: The source in a few words.
-    warnings: What went by without being evaluated.
-  """
-
-  embeddings: np.ndarray
-  labels: np.ndarray
-  source: dict[str, Any]
-  description: str
-  warnings: tuple[str, ...] = ()
 
 
 def execute(config: EvaluationConfig) -> None:
@@ -108,33 +78,57 @@ def execute(config: EvaluationConfig) -> None:
     config: What to do.
 
   Raises:
-    UsageError: If it cannot be done; nothing is written then.
+    errors.FieldError: If it cannot be done; nothing is written then.
+    errors.DataError: If data cannot be used; neither then.
   """
   output_files.check(
     {"output_json": config.output_json, "roc_png": config.roc_png},
     overwrite=config.overwrite,
   )
   model = saved_models.Model(config.saved_model)
-  embed_source = _embed_task if config.task else _embed_folder
-  embedded = embed_source(model, config)
+  source, about = _open_source(model, config)
+  rows = image_sources.draw_rows(
+    np.arange(len(source.labels)),
+    config.max_images,
+    np.random.default_rng(0),
+  )
+  embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
   try:
-    result = verification.evaluate_pairs(embedded.embeddings, embedded.labels)
+    result = verification.evaluate_pairs(embeddings, source.labels[rows])
   except errors.FieldError as error:
-    raise command_line.UsageError(
-      f"{embedded.description} and --saved_model={config.saved_model} give"
-      f" no result: {error}"
+    raise errors.DataError(
+      f"{source.description} and the model in {config.saved_model} give no"
+      f" result: {error}"
     ) from error
   result = dataclasses.replace(
-    result, warnings=(*embedded.warnings, *result.warnings)
+    result, warnings=(*source.warnings, *result.warnings)
   )
-  _write(config, result, embedded.source)
-  _tell(config, result, embedded.description)
+  if config.image_folder:
+    about |= {
+      "num_skipped": len(source.skipped),
+      "skipped": source.skipped,
+      "num_ignored": len(source.ignored),
+    }
+  about |= {
+    "num_images_found": len(source.labels),
+    "max_images": config.max_images,
+  }
+  _write(config, result, about)
+  _tell(config, result, source.description)
 
 
-def _embed_task(
+def _open_source(
   model: saved_models.Model, config: EvaluationConfig
-) -> _EmbeddedImages:
-  task = image_sources.create_task(
+) -> tuple[image_sources.ImageSource, dict[str, Any]]:
+  """The images, and what the report says of where they are from."""
+  if config.image_folder:
+    source = image_sources.open_folder(
+      config.image_folder,
+      model.image_shape,
+      on_bad_example=config.on_bad_example,
+    )
+    return source, {"image_folder": config.image_folder}
+  source, task = image_sources.open_task(
     config.task,
     task_lib.TaskConfig(
       config.data_dir,
@@ -142,80 +136,29 @@ def _embed_task(
       task_variant=config.task_variant,
       on_bad_example=config.on_bad_example,
     ),
-    model.image_shape,
+    config.split,
+    model_shape=model.image_shape,
   )
-  source = image_sources.open_held_out(task, config.split)
-  embeddings, labels = _embed(model, config, source)
-  return _EmbeddedImages(
-    embeddings,
-    labels,
-    {
-      "task": task.name,
-      "task_variant": config.task_variant,
-      "split": config.split,
-      "split_description": task.split_description,
-      "data_dir": config.data_dir,
-      "num_images_found": len(source.labels),
-      "bad_examples": list(task.bad_examples.lines),
-    },
-    source.description,
-    tuple(
-      f"left out {bad_examples.summarize(lines)}"
-      for lines in [task.bad_examples.lines]
-      if lines
-    ),
-  )
-
-
-def _embed_folder(
-  model: saved_models.Model, config: EvaluationConfig
-) -> _EmbeddedImages:
-  source = image_sources.open_folder(
-    config.image_folder,
-    model.image_shape,
-    on_bad_example=config.on_bad_example,
-  )
-  embeddings, labels = _embed(model, config, source)
-  return _EmbeddedImages(
-    embeddings,
-    labels,
-    {
-      "image_folder": config.image_folder,
-      "num_images_found": len(source.labels),
-      "num_skipped": len(source.skipped),
-      "skipped": source.skipped,
-      "num_ignored": len(source.ignored),
-    },
-    source.description,
-    source.warnings,
-  )
-
-
-def _embed(
-  model: saved_models.Model,
-  config: EvaluationConfig,
-  source: image_sources.ImageSource,
-) -> tuple[np.ndarray, np.ndarray]:
-  """Embeddings and labels of the images, or of those drawn at random."""
-  rows = image_sources.draw_rows(
-    np.arange(len(source.labels)),
-    config.max_images,
-    np.random.default_rng(0),
-  )
-  embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
-  return embeddings, source.labels[rows]
+  return source, {
+    "task": task.name,
+    "task_variant": config.task_variant,
+    "split": config.split,
+    "split_description": task.split_description,
+    "data_dir": config.data_dir,
+    "bad_examples": list(task.bad_examples.lines),
+  }
 
 
 def _write(
   config: EvaluationConfig,
   result: verification.VerificationResult,
-  source: dict[str, Any],
+  about: dict[str, Any],
 ) -> None:
   """Writes all files, each whole, or none."""
   report = {
     **result.to_json(),
     "saved_model": config.saved_model,
-    "source": {**source, "max_images": config.max_images},
+    "source": about,
   }
   text = json.dumps(report, indent=2, allow_nan=False) + "\n"
   writers = {

@@ -44,6 +44,7 @@ class ImageSource:
     largest_value: That a pixel may have.
     skipped: What `read` left out, a name each; it grows.
     ignored: What is no image.
+    notes: What the user should know beside that.
     class_labels: Labels of all classes, ascending, int64 `[c]`: also of those
       without an image here, if the source knows them; `None` for those that
       have one.
@@ -57,6 +58,7 @@ class ImageSource:
   largest_value: int = 255
   skipped: list[str] = dataclasses.field(default_factory=list)
   ignored: tuple[str, ...] = ()
+  notes: tuple[str, ...] = ()
   class_labels: np.ndarray | None = None
   class_names: tuple[str, ...] = ()
 
@@ -72,8 +74,8 @@ class ImageSource:
 
   @property
   def warnings(self) -> tuple[str, ...]:
-    """What went by without being read, up to now."""
-    return tuple(
+    """What the user should know, and what went by unread up to now."""
+    return self.notes + tuple(
       f"{len(names):,} {one if len(names) == 1 else many}: {name_some(names)}"
       for names, one, many in (
         (
@@ -243,55 +245,49 @@ def read_files(
       yield np.array(kept), np.stack(images)
 
 
-def create_task(
+def open_task(
   name: str,
   task_config: task_lib.TaskConfig,
+  split: str,
+  *,
   model_shape: ImageShape | None,
-) -> task_lib.Task:
-  """Creates a task whose images are those that a model takes.
+) -> tuple[ImageSource, task_lib.Task]:
+  """Opens the images of a task as a model takes them.
 
   Args:
     name: In the registry.
     task_config: Where its data are.
+    split: "train", or one of `task.EVALUATION_SPLITS`.
     model_shape: Of the images that the model takes, `None` for no model.
 
   Returns:
-    The task.
+    The images, and the task.
 
   Raises:
-    DataError: If there are no such data.
+    DataError: If there are no such data, or they are damaged.
     FieldError: If the model takes others.
   """
   task = task_registry.create_task(name, task_config)
-  if model_shape is None:
-    return task
-  if task.decode_images is not None:
-    # Photos are decoded to the size that the model takes.
-    task = task_registry.create_task(
-      name, dataclasses.replace(task_config, image_size=model_shape[0])
-    )
-  if task.image_shape != model_shape:
-    raise errors.FieldError(
-      "saved_model",
-      f"take images of {list(task.image_shape)}, the size of task {task.name}",
-      list(model_shape),
-    )
-  return task
+  if model_shape is not None:
+    if task.decode_images is not None:
+      # Photos are decoded to the size that the model takes.
+      task = task_registry.create_task(
+        name, dataclasses.replace(task_config, image_size=model_shape[0])
+      )
+    if task.image_shape != model_shape:
+      raise errors.FieldError(
+        "saved_model",
+        f"take images of {list(task.image_shape)}, the size of task"
+        f" {task.name}",
+        list(model_shape),
+      )
+  source = open_train(task) if split == "train" else _open_held_out(task, split)
+  left_out = task.bad_examples.lines
+  notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []
+  return dataclasses.replace(source, notes=(*task.warnings, *notes)), task
 
 
-def open_held_out(task: task_lib.Task, split: str) -> ImageSource:
-  """Loads the held-out images of a task.
-
-  Args:
-    task: Whose.
-    split: One of `task.EVALUATION_SPLITS`.
-
-  Returns:
-    The images.
-
-  Raises:
-    DataError: If they are damaged.
-  """
+def _open_held_out(task: task_lib.Task, split: str) -> ImageSource:
   images = task.load_images(split)
   size = embedding.batch_size(task.image_shape)
 

@@ -151,6 +151,8 @@ class Config:
         if spec.optional:
           continue
         raise errors.FieldError(spec.name, "be given", "nothing")
+      if value == "" and spec.default is dataclasses.MISSING:
+        raise errors.FieldError(spec.name, "be given", "nothing")
       # JSON wants Python's own numbers, not NumPy's.
       object.__setattr__(self, spec.name, _check(spec, value))
 

@@ -17,7 +17,6 @@ from experiments.extraction import selection
 from experiments.extraction import settings
 from tasks import task as task_lib
 from tff_fedemb import errors
-from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
 
 # Each draw has a generator of its own, so that it does not depend on whether
@@ -40,7 +39,7 @@ def execute(config: settings.ExtractionConfig) -> None:
     overwrite=config.overwrite,
   )
   model = saved_models.Model(config.saved_model) if config.saved_model else None
-  source, warnings = _open_source(config, model.image_shape if model else None)
+  source = _open_source(config, model.image_shape if model else None)
   classes = selection.choose_classes(
     source,
     config.num_classes,
@@ -64,7 +63,6 @@ def execute(config: settings.ExtractionConfig) -> None:
   for name, part in parts.items():
     print(f"  {getattr(config, name)}: {_describe(examples, part)}")
   for warning in (
-    *warnings,
     *source.warnings,
     *classes.warnings,
     *classes.find_empty(labels),
@@ -87,30 +85,27 @@ def _generator(
 def _open_source(
   config: settings.ExtractionConfig,
   model_shape: image_sources.ImageShape | None,
-) -> tuple[image_sources.ImageSource, tuple[str, ...]]:
-  """The images, and what the user should know of them."""
+) -> image_sources.ImageSource:
   # Grey images are taken as colours where nothing says what they are.
   size = config.image_size
   image_shape = model_shape or ((size, size, 3) if size else None)
   if config.digits:
-    return data_sets.open_digits(model_shape), ()
+    return data_sets.open_digits(model_shape)
   if config.tfds:
-    source = data_sets.open_tfds(
+    return data_sets.open_tfds(
       config.tfds,
       config.data_dir,
       config.tfds_split,
       image_shape=image_shape,
       on_bad_example=config.on_bad_example,
     )
-    return source, ()
   if config.image_folder:
-    source = image_sources.open_folder(
+    return image_sources.open_folder(
       config.image_folder,
       image_shape,
       on_bad_example=config.on_bad_example,
     )
-    return source, ()
-  task = image_sources.create_task(
+  source, _ = image_sources.open_task(
     config.task,
     task_lib.TaskConfig(
       config.data_dir,
@@ -119,17 +114,10 @@ def _open_source(
       image_size=config.image_size or None,
       on_bad_example=config.on_bad_example,
     ),
-    model_shape,
+    config.split,
+    model_shape=model_shape,
   )
-  if config.split == "train":
-    source = image_sources.open_train(task)
-  else:
-    source = image_sources.open_held_out(task, config.split)
-  left_out = task.bad_examples.lines
-  return source, (
-    *task.warnings,
-    *([f"left out {bad_examples.summarize(left_out)}"] if left_out else ()),
-  )
+  return source
 
 
 def _choose_rows(

@@ -3,8 +3,6 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 from PIL import Image
@@ -16,12 +14,12 @@ from experiments import evaluation_run
 from tasks import registry
 from tasks import task as task_lib
 from tasks.synthetic import emnist
+from tests.binaries import programs
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.program import export
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _NUM_CLASSES = 12
 _IMAGES_OF_CLASS = 4
 _NUM_IMAGES = _NUM_CLASSES * _IMAGES_OF_CLASS
@@ -85,42 +83,28 @@ def folder(tmp_path, pixels):
   return directory
 
 
-def _evaluate(**options):
-  paths = {
-    name: os.fspath(value)
-    for name, value in options.items()
-    if isinstance(value, os.PathLike)
-  }
-  evaluation_run.execute(
-    evaluation_run.EvaluationConfig(**{**options, **paths})
-  )
-  return json.loads(pathlib.Path(options["output_json"]).read_text())
+@pytest.fixture
+def evaluate(models, folder, tmp_path):
+  """Evaluates the identity on the folder unless the options say otherwise."""
 
+  def run(**options):
+    options = {
+      "saved_model": models["identity"],
+      "output_json": tmp_path / "result.json",
+      **({} if "task" in options else {"image_folder": folder}),
+      **options,
+    }
+    evaluation_run.execute(evaluation_run.EvaluationConfig(**options))
+    return json.loads((tmp_path / "result.json").read_text())
 
-def _start_main(**flags):
-  return subprocess.Popen(
-    [
-      sys.executable,
-      "-m",
-      "binaries.evaluate",
-      *(f"--{name}={value}" for name, value in flags.items()),
-    ],
-    cwd=_ROOT,
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
-  )
+  return run
 
 
 class TestFolder:
   def test_result_is_that_of_the_pixels(
-    self, models, folder, pixels, tmp_path, capsys
+    self, evaluate, models, folder, pixels, tmp_path, capsys
   ):
-    report = _evaluate(
-      saved_model=models["identity"],
-      image_folder=folder,
-      output_json=tmp_path / "result.json",
+    report = evaluate(
       roc_png=tmp_path / "roc.png",
     )
     vectors = pixels.reshape(_NUM_IMAGES, -1).astype(float)
@@ -171,54 +155,41 @@ class TestFolder:
     # Far from the 10,000 negative pairs that FAR 0.001 asks for.
     assert "warning: FAR 0.001 needs" in table
 
-  def test_images_are_made_what_the_model_takes(self, models, folder, tmp_path):
+  def test_images_are_made_what_the_model_takes(self, evaluate, models, folder):
     large = Image.new("RGBA", (200, 90), (255, 0, 0, 0))
     large.save(folder / "class00" / "large.png")
-    report = _evaluate(
+    report = evaluate(
       saved_model=models["colour"],
-      image_folder=folder,
-      output_json=tmp_path / "result.json",
     )
     assert report["num_images"] == _NUM_IMAGES + 1
 
-  def test_max_images_draws_some(self, models, folder, tmp_path):
-    report = _evaluate(
-      saved_model=models["identity"],
-      image_folder=folder,
-      output_json=tmp_path / "result.json",
+  def test_max_images_draws_some(self, evaluate):
+    report = evaluate(
       max_images=30,
     )
     assert report["num_images"] == 30
     assert report["source"]["num_images_found"] == _NUM_IMAGES
     assert report["source"]["max_images"] == 30
 
-  def test_too_few_images_left_is_said(self, models, folder, tmp_path):
+  def test_too_few_images_left_is_said(self, evaluate, tmp_path):
     with pytest.raises(ValueError, match="at least 2 classes"):
-      _evaluate(
-        saved_model=models["identity"],
-        image_folder=folder,
-        output_json=tmp_path / "result.json",
+      evaluate(
         max_images=1,
       )
     assert not (tmp_path / "result.json").exists()
 
   def test_bad_example_fails_or_is_skipped(
-    self, models, folder, tmp_path, capsys
+    self, evaluate, models, folder, tmp_path, capsys
   ):
     bad = folder / "class03" / "bad.png"
     bad.write_text("no picture")
     (folder / "class03" / "notes.txt").write_text("ignored")
-    options = {
-      "saved_model": models["identity"],
-      "image_folder": folder,
-      "output_json": tmp_path / "result.json",
-    }
     with pytest.raises(ValueError) as error:
-      _evaluate(**options)
+      evaluate()
     assert str(error.value).startswith(f"{bad} must be a PNG")
     assert "--on_bad_example=skip" in str(error.value)
-    assert not options["output_json"].exists()
-    report = _evaluate(**options, on_bad_example="skip")
+    assert not (tmp_path / "result.json").exists()
+    report = evaluate(on_bad_example="skip")
     assert report["num_images"] == _NUM_IMAGES
     assert report["source"]["num_images_found"] == _NUM_IMAGES + 1
     assert report["source"]["num_skipped"] == 1
@@ -229,44 +200,41 @@ class TestFolder:
     assert "1 file in the folder is no image by its name" in table
     assert len([w for w in report["warnings"] if " file " in w]) == 2
 
-  def test_nothing_left_after_skipping_is_said(self, models, tmp_path):
+  def test_nothing_left_after_skipping_is_said(
+    self, evaluate, models, tmp_path
+  ):
     for name in ("a/1.png", "a/2.png", "b/1.png"):
       (tmp_path / name).parent.mkdir(exist_ok=True)
       (tmp_path / name).write_text("no picture")
     with pytest.raises(ValueError, match="give no result"):
-      _evaluate(
+      evaluate(
         saved_model=models["identity"],
         image_folder=tmp_path,
-        output_json=tmp_path / "result.json",
         on_bad_example="skip",
       )
 
-  def test_embeddings_must_be_finite(self, models, folder, tmp_path):
+  def test_embeddings_must_be_finite(self, evaluate, models, tmp_path):
     with pytest.raises(ValueError, match="that are finite"):
-      _evaluate(
+      evaluate(
         saved_model=models["infinite"],
-        image_folder=folder,
-        output_json=tmp_path / "result.json",
       )
     assert not (tmp_path / "result.json").exists()
 
 
 class TestOutput:
-  def test_files_are_overwritten_on_demand_only(self, models, folder, tmp_path):
+  def test_files_are_overwritten_on_demand_only(self, evaluate, tmp_path):
     options = {
-      "saved_model": models["identity"],
-      "image_folder": folder,
       "output_json": tmp_path / "result.json",
       "roc_png": tmp_path / "roc.png",
     }
     for name in ("output_json", "roc_png"):
       options[name].write_text("precious")
       with pytest.raises(ValueError, match=f"{name} must be a"):
-        _evaluate(**options)
+        evaluate(**options)
       assert options[name].read_text() == "precious"
       options[name].unlink()
     options["output_json"].write_text("old")
-    assert _evaluate(**options, overwrite=True)["num_images"] == _NUM_IMAGES
+    assert evaluate(**options, overwrite=True)["num_images"] == _NUM_IMAGES
 
   @pytest.mark.parametrize(
     ("name", "message"),
@@ -278,33 +246,26 @@ class TestOutput:
   )
   @pytest.mark.parametrize("flag", ["output_json", "roc_png"])
   def test_unwritable_output_is_found_before_the_work(
-    self, tmp_path, flag, name, message
+    self, evaluate, tmp_path, flag, name, message
   ):
     (tmp_path / "file").write_text("")
     options = {"output_json": tmp_path / "result.json"}
     options[flag] = tmp_path / name
     # There is no such model: the outputs come first.
     with pytest.raises(ValueError, match=message) as error:
-      _evaluate(saved_model="none", image_folder="none", **options)
+      evaluate(saved_model="none", image_folder="none", **options)
     assert str(error.value).startswith(f"{flag} must be")
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "images"]
 
-  def test_failed_write_leaves_nothing(
-    self, models, folder, tmp_path, monkeypatch
-  ):
-    def fail(path, curves):
-      del curves
+  def test_failed_write_leaves_nothing(self, evaluate, tmp_path, monkeypatch):
+    def fail(path, panel):
+      del panel
       pathlib.Path(path).write_text("half a picture")
       raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(evaluation_run.plots, "plot_roc", fail)
+    monkeypatch.setattr(evaluation_run.plots, "plot", fail)
     with pytest.raises(ValueError, match="No space left"):
-      _evaluate(
-        saved_model=models["identity"],
-        image_folder=folder,
-        output_json=tmp_path / "result.json",
-        roc_png=tmp_path / "roc.png",
-      )
+      evaluate(roc_png=tmp_path / "roc.png")
     assert [p.name for p in tmp_path.iterdir()] == ["images"]
 
 
@@ -316,10 +277,13 @@ class TestMistakes:
       ({"task": "emnist"}, "one of the two, found both"),
       ({"saved_model": None}, "saved_model must be given"),
       ({"output_json": ""}, "output_json must be given"),
-      ({"data_dir": "d"}, "data_dir must be given with --task only"),
+      ({"data_dir": "d"}, "data_dir must be given with a task only"),
       ({"split": "train"}, "split must be one of .* found 'train'"),
       ({"on_bad_example": "ask"}, "on_bad_example must be one of"),
-      ({"max_images": -1}, "max_images must be at least 0, found -1"),
+      (
+        {"max_images": -1},
+        "max_images must be an integer of at least 0",
+      ),
     ],
   )
   def test_flags_that_do_not_fit(self, options, message):
@@ -332,7 +296,7 @@ class TestMistakes:
     "damage",
     ["missing", "empty", "file", "cut_graph", "cut_weights", "no_weights"],
   )
-  def test_what_is_no_saved_model(self, models, folder, tmp_path, damage):
+  def test_what_is_no_saved_model(self, evaluate, models, tmp_path, damage):
     path = tmp_path / "model"
     if damage == "empty":
       path.mkdir()
@@ -351,10 +315,8 @@ class TestMistakes:
       if damage == "no_weights":
         (path / part).unlink()
     with pytest.raises(ValueError, match="saved_model must be the directory"):
-      _evaluate(
+      evaluate(
         saved_model=path,
-        image_folder=folder,
-        output_json=tmp_path / "result.json",
       )
     assert not (tmp_path / "result.json").exists()
 
@@ -372,7 +334,7 @@ class TestMistakes:
     ],
   )
   def test_models_of_another_form(
-    self, folder, tmp_path, shape, dtype, input_name, output_name
+    self, evaluate, tmp_path, shape, dtype, input_name, output_name
   ):
     @tf.function(input_signature=[tf.TensorSpec(shape, dtype, name=input_name)])
     def serve(images):
@@ -383,44 +345,38 @@ class TestMistakes:
     module.serve = serve
     tf.saved_model.save(module, os.fspath(tmp_path / "model"), serve)
     with pytest.raises(ValueError) as error:
-      _evaluate(
+      evaluate(
         saved_model=tmp_path / "model",
-        image_folder=folder,
-        output_json=tmp_path / "result.json",
       )
     assert str(error.value).startswith("saved_model must have a signature")
     assert f"from {input_name} {dtype.name}" in str(error.value)
     assert f"to {output_name} float32" in str(error.value)
 
-  def test_models_without_a_signature(self, folder, tmp_path):
+  def test_models_without_a_signature(self, evaluate, tmp_path):
     tf.saved_model.save(tf.Module(), os.fspath(tmp_path / "model"))
     with pytest.raises(ValueError, match=r"with signatures \[\]"):
-      _evaluate(
+      evaluate(
         saved_model=tmp_path / "model",
-        image_folder=folder,
-        output_json=tmp_path / "result.json",
       )
 
-  def test_missing_folder(self, models, tmp_path):
+  def test_missing_folder(self, evaluate, models, tmp_path):
     with pytest.raises(ValueError, match="No such file"):
-      _evaluate(
+      evaluate(
         saved_model=models["identity"],
         image_folder=tmp_path / "missing",
-        output_json=tmp_path / "result.json",
       )
 
 
 class TestTask:
   @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
   def test_result_is_that_of_the_backbone(
-    self, models, emnist_dir, tmp_path, split
+    self, evaluate, models, emnist_dir, split
   ):
-    report = _evaluate(
+    report = evaluate(
       saved_model=models["lenet"],
       task="emnist",
       data_dir=emnist_dir,
       split=split,
-      output_json=tmp_path / "result.json",
     )
     task = registry.create_task(
       "emnist", task_lib.TaskConfig(os.fspath(emnist_dir))
@@ -442,28 +398,26 @@ class TestTask:
     assert report["source"]["split"] == split
     assert report["source"]["data_dir"] == os.fspath(emnist_dir)
 
-  def test_max_images_draws_some(self, models, emnist_dir, tmp_path):
-    report = _evaluate(
+  def test_max_images_draws_some(self, evaluate, models, emnist_dir):
+    report = evaluate(
       saved_model=models["lenet"],
       task="emnist",
       data_dir=emnist_dir,
       split="validation",
-      output_json=tmp_path / "result.json",
       max_images=60,
     )
     assert report["num_images"] == 60
     assert report["source"]["num_images_found"] > 60
 
-  def test_image_sizes_must_agree(self, models, emnist_dir, tmp_path):
+  def test_image_sizes_must_agree(self, evaluate, models, emnist_dir):
     with pytest.raises(
       ValueError,
       match=r"images of \[28, 28, 1\], the size of task emnist, found \[6, 5",
     ):
-      _evaluate(
+      evaluate(
         saved_model=models["identity"],
         task="emnist",
         data_dir=emnist_dir,
-        output_json=tmp_path / "result.json",
       )
 
   @pytest.mark.parametrize(
@@ -473,38 +427,34 @@ class TestTask:
       ({"task": "emnist", "data_dir": "none"}, "data_dir must hold"),
     ],
   )
-  def test_data_must_be_there(self, models, tmp_path, options, message):
+  def test_data_must_be_there(self, evaluate, models, options, message):
     with pytest.raises(ValueError, match=message):
-      _evaluate(
+      evaluate(
         saved_model=models["lenet"],
-        output_json=tmp_path / "result.json",
         **options,
       )
 
 
 def test_command_line(models, emnist_dir, tmp_path):
-  right = _start_main(
-    saved_model=models["lenet"],
-    task="emnist",
-    data_dir=emnist_dir,
-    split="test",
-    output_json=tmp_path / "right.json",
+  right = programs.call(
+    "evaluate",
+    f"--saved_model={models['lenet']}",
+    "--task=emnist",
+    f"--data_dir={emnist_dir}",
+    f"--output_json={tmp_path / 'right.json'}",
   )
-  wrong = _start_main(
-    saved_model=models["identity"],
-    image_folder=tmp_path / "missing",
-    output_json=tmp_path / "wrong.json",
-  )
-  output, errors = right.communicate()
-  assert right.returncode == 0
-  assert not errors
-  assert "FAR     recall" in output
+  assert (right.status, right.errors) == (0, "")
+  assert "FAR     recall" in right.output
   report = json.loads((tmp_path / "right.json").read_text())
   assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
   # A mistake: one line, and nothing is written.
-  output, errors = wrong.communicate()
-  assert wrong.returncode == 1
-  assert not output
-  assert errors.startswith("error: --image_folder must be a folder")
-  assert errors.count("\n") == 1
+  wrong = programs.call(
+    "evaluate",
+    f"--saved_model={models['identity']}",
+    f"--image_folder={tmp_path / 'missing'}",
+    f"--output_json={tmp_path / 'wrong.json'}",
+  )
+  assert (wrong.status, wrong.output) == (1, "")
+  assert wrong.errors.startswith("error: --image_folder must be a folder")
+  assert wrong.errors.count("\n") == 1
   assert [path.name for path in tmp_path.iterdir()] == ["right.json"]
