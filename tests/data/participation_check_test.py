@@ -42,8 +42,6 @@ def _derive(num_users, rounds):
     "closest_pairs": {(slot, a, b) for slot, a, b in pairs if b - a == closest},
     "min_users_per_round": min(sizes, default=0),
     "max_users_per_round": max(sizes, default=0),
-    "total_participations": sum(sizes),
-    "min_clients_per_round": min(map(len, rounds), default=0),
     "max_clients_per_round": max(map(len, rounds), default=0),
     "users_alone": all(
       client.size == 1 for clients in rounds for client in clients
@@ -118,8 +116,6 @@ def test_observations_by_hand(trace):
     closest_pair=(3, 2, 3),
     min_users_per_round=0,
     max_users_per_round=3,
-    total_participations=9,
-    min_clients_per_round=0,
     max_clients_per_round=3,
     users_alone=False,
     common_users=(0, 1),

@@ -213,21 +213,3 @@ def test_epsilon_is_monotone(create):
   assert by_rounds[0] == 0
   for increasing in (by_noise[::-1], by_rounds, by_users):
     assert all(a < b for a, b in itertools.pairwise(increasing))
-
-
-@pytest.mark.parametrize("noise_multiplier", [1.0, 2.0])
-def test_fixed_size_costs_more_than_poisson(noise_multiplier):
-  assert _epsilon(_fixed_size(), noise_multiplier, 100) > _epsilon(
-    _poisson(), noise_multiplier, 100
-  )
-
-
-def test_pld_is_left_out_where_it_would_take_minutes():
-  epsilons = epsilon_lib.epsilon_by_accountant(
-    [(dp_accounting.GaussianDpEvent(0.02), 10)],
-    _poisson(),
-    1e-5,
-    accountants=("pld", "rdp"),
-  )
-  assert set(epsilons) == {"rdp"}
-  assert epsilons["rdp"] > epsilon_lib.PLD_EPSILON_LIMIT

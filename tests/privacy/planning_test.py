@@ -113,23 +113,6 @@ def test_plans_that_are_none(mechanism, options, message):
     _plan(mechanism, "min_separation", **options)
 
 
-@pytest.mark.parametrize(
-  ("kind", "users", "message"),
-  [
-    ("all", 10, "participation must be one of .* found 'all'"),
-    ("poisson", 0.0, "users_per_round must be positive"),
-    ("min_separation", math.nan, "users_per_round must be positive"),
-    ("fixed_size", 10.5, "users_per_round must be an integer"),
-    ("min_separation", 101, "users_per_round must be at least"),
-  ],
-)
-def test_participation_that_is_none(kind, users, message):
-  with pytest.raises(ValueError, match=message):
-    participations.create_participation(
-      kind, num_users=100, users_per_round=users
-    )
-
-
 def test_pld_is_refused_where_it_would_take_minutes():
   plan = _plan(
     kind="poisson", noise_multiplier=0.02, rounds=10, accountants=("pld",)

@@ -104,13 +104,6 @@ def test_report_names_both_readings(participation):
   assert any("pseudo-random" in text for text in report.not_covered)
 
 
-def test_report_warns_of_a_large_delta():
-  report = report_lib.create_report(
-    [(_TWO, 1)], _POISSON, 1e-3, accountants=("rdp",)
-  )
-  assert any("delta 0.001 is not below" in text for text in report.warnings)
-
-
 def test_report_of_little_noise_leaves_pld_out():
   event = dp_accounting.GaussianDpEvent(0.02)
   report = report_lib.create_report([(event, 1)], _POISSON, 1e-5)

@@ -25,9 +25,7 @@ class ObservedParticipation:
       difference; None if nobody took part twice.
     min_users_per_round: Smallest number of users in a round, 0 without rounds.
     max_users_per_round: Largest number of users in a round, 0 without rounds.
-    total_participations: Sum of the numbers of users over the rounds.
     max_clients_per_round: Largest number of virtual clients in a round.
-    min_clients_per_round: Smallest number of virtual clients in a round.
     users_alone: Whether in every round each user was a virtual client.
     common_users: Smallest and largest number of users that two consecutive
       rounds have in common; None for less than two rounds.
@@ -41,9 +39,7 @@ class ObservedParticipation:
   closest_pair: tuple[int, int, int] | None = None
   min_users_per_round: int = 0
   max_users_per_round: int = 0
-  total_participations: int = 0
   max_clients_per_round: int = 0
-  min_clients_per_round: int = 0
   users_alone: bool = True
   common_users: tuple[int, int] | None = None
 
@@ -93,12 +89,6 @@ class ParticipationCheck:
         else slots.size
       ),
       "max_users_per_round": max(seen.max_users_per_round, slots.size),
-      "total_participations": seen.total_participations + slots.size,
-      "min_clients_per_round": (
-        min(seen.min_clients_per_round, num_clients)
-        if seen.num_rounds
-        else num_clients
-      ),
       "max_clients_per_round": max(seen.max_clients_per_round, num_clients),
       "users_alone": seen.users_alone and num_clients == slots.size,
     }

@@ -311,12 +311,8 @@ def _warnings(
   epsilons: Mapping[str, float],
   accountants: Sequence[str],
 ) -> tuple[str, ...]:
-  warnings = []
-  if delta >= 1 / participation.num_users:
-    warnings.append(
-      f"delta {delta:g} is not below 1 / num_users = "
-      f"{1 / participation.num_users:g}"
-    )
+  epsilon = epsilon_lib.leading(epsilons)[1]
+  warnings = [*warnings_of_all(participation, delta, epsilon)]
   skipped = [name for name in accountants if name not in epsilons]
   if skipped:
     warnings.append(
@@ -325,7 +321,26 @@ def _warnings(
     )
   if not mechanism_counts:
     warnings.append("no round was recorded")
-  elif epsilon_lib.leading(epsilons)[1] == math.inf:
+  return tuple(warnings)
+
+
+def warnings_of_all(
+  participation: participation_lib.Participation, delta: float, epsilon: float
+) -> tuple[str, ...]:
+  """Returns what deserves a second look, whatever epsilon is of.
+
+  Args:
+    participation: Who takes part.
+    delta: In (0, 1).
+    epsilon: At this delta.
+  """
+  warnings = []
+  if delta >= 1 / participation.num_users:
+    warnings.append(
+      f"delta {delta:g} is not below 1 / num_users = "
+      f"{1 / participation.num_users:g}"
+    )
+  if epsilon == math.inf:
     warnings.append("a round added no noise: nothing is protected")
   return tuple(warnings)
 

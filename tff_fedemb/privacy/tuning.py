@@ -283,14 +283,6 @@ def create_report(
     virtual = selection.epsilon(
       mechanism_counts, participation, delta, sensitivity_in_clip_norms=1.0
     )
-  warnings = []
-  if epsilon == math.inf:
-    warnings.append("a round added no noise: nothing is protected")
-  if delta >= 1 / participation.num_users:
-    warnings.append(
-      f"delta {delta:g} is not below 1 / num_users = "
-      f"{1 / participation.num_users:g}"
-    )
   released = "the best trial's hyperparameters and its models after each round"
   event = selection.event(mechanism_counts, participation)
   return TuningReport(
@@ -320,5 +312,5 @@ def create_report(
       f"accountant is given {event}. This holds if "
       f"{'; '.join(ASSUMPTIONS)}."
     ),
-    warnings=tuple(warnings),
+    warnings=report_lib.warnings_of_all(participation, delta, epsilon),
   )
