@@ -87,15 +87,15 @@ def test_classes_are_known_better_by_their_edges(pictures):
 
 @pytest.mark.parametrize("draw", _DRAW.values(), ids=_DRAW)
 class TestDraw:
-  # Of every kind more than one, and one far from the others.
-  @pytest.mark.parametrize("class_id", [*range(20), 5_000])
-  def test_subject_can_be_seen(self, draw, class_id):
-    picture = draw(np.random.default_rng(0), 0, class_id, (100, 140))
-    assert picture.dtype == np.float32
-    assert picture.shape == (3, 100, 140)
-    assert np.isfinite(picture).all()
-    assert 0.1 < picture.mean() < 0.9
-    assert picture.std() > 0.04
+  def test_subject_can_be_seen(self, draw):
+    # Of every kind more than one, and one far from the others.
+    for class_id in (*range(20), 5_000):
+      picture = draw(np.random.default_rng(0), 0, class_id, (100, 140))
+      assert picture.dtype == np.float32
+      assert picture.shape == (3, 100, 140)
+      assert np.isfinite(picture).all()
+      assert 0.1 < picture.mean() < 0.9
+      assert picture.std() > 0.04
 
   def test_pictures_follow_from_the_arguments(self, draw):
     def of(index, seed, class_id):
