@@ -18,6 +18,8 @@ import pytest
 
 from tasks.synthetic import emnist
 
+pytestmark = pytest.mark.slow
+
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TIMEOUT_SECONDS = 240.0
 _ROUNDS = 60
@@ -131,8 +133,8 @@ def _name(endings):
   [
     ("in_process", [_INTERRUPT]),
     ("tff", [_TERMINATE, _INTERRUPT]),
-    pytest.param("in_process", [_DAMAGE, _TERMINATE], marks=pytest.mark.slow),
-    pytest.param("tff", [_DAMAGE], marks=pytest.mark.slow),
+    ("in_process", [_DAMAGE, _TERMINATE]),
+    ("tff", [_DAMAGE]),
   ],
   ids=lambda value: value if isinstance(value, str) else _name(value),
 )

@@ -1,32 +1,18 @@
-"""Tests of whole runs on photos: pretraining, frozen layers, damaged files.
+"""Tests of whole runs on photos: pretraining, frozen layers, damaged files."""
 
-Most of their time is spent on starting TensorFlow, hence few runs for many
-tests.
-"""
-
-import dataclasses
 import hashlib
 import json
 import os
-import pathlib
 import shutil
-import subprocess
-import sys
 
-from absl import flags
-from absl.testing import flagsaver
 import numpy as np
 import pytest
 
-from binaries import run_centralized
-from binaries import run_federated
-from experiments import command_line
+from tests.binaries import programs
 from tests.data import photo_files
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
 
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-_LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _SIDE = 28
 _USERS = {f"author{number}": [0, 1, 4, 9] for number in range(6)}
 # Classes 4 and 9 are for validation.
@@ -53,19 +39,6 @@ _FEDERATED = (
 # Of backbone lenet: the embedding layer, and the convolutions of 5 x 5.
 _NUM_EMBEDDING = (7 * 7 * 64 + 1) * 128
 _NUM_OTHERS = (5 * 5 * 3 + 1) * 32 + (5 * 5 * 32 + 1) * 64
-
-
-@dataclasses.dataclass(frozen=True)
-class _Ended:
-  """A program that has ended."""
-
-  status: int
-  output: str
-  run_dir: pathlib.Path
-
-  @property
-  def summary(self):
-    return json.loads((self.run_dir / "summary.json").read_text())
 
 
 def _write_data(directory):
@@ -97,26 +70,18 @@ def _damage_inside(folder):
   )
 
 
-def _start(program, directory, data, run, *arguments):
-  run_dir = directory / run
-  log = directory / f"{run}.log"
-  with open(log, "w") as output:
-    process = subprocess.Popen(
-      [
-        sys.executable,
-        "-m",
-        f"binaries.{program}",
-        f"--data_dir={directory / data}",
-        f"--cache_dir={directory / 'cache'}",
-        f"--run_dir={run_dir}",
-        *arguments,
-      ],
-      cwd=_REPOSITORY,
-      stdout=output,
-      stderr=output,
-      env={k: v for k, v in os.environ.items() if k != _LOG_LEVEL},
-    )
-  return lambda: _Ended(process.wait(), log.read_text(), run_dir)
+def _call(program, directory, data, run_dir, *arguments):
+  return programs.call(
+    program,
+    f"--data_dir={directory / data}",
+    f"--cache_dir={directory / 'cache'}",
+    f"--run_dir={run_dir}",
+    *arguments,
+  )
+
+
+def _read_summary(run_dir):
+  return json.loads((run_dir / "summary.json").read_text())
 
 
 @pytest.fixture(name="directory", scope="module")
@@ -127,41 +92,30 @@ def _directory(tmp_path_factory):
   return directory
 
 
-@pytest.fixture(name="runs", scope="module")
-def _runs(directory):
-  """Four runs, two at a time."""
-  exported = directory / "backbone"
-  pretraining = _start(
+@pytest.fixture(name="public", scope="module")
+def _public(directory):
+  return _call(
     "run_centralized",
     directory,
     "whole",
-    "public",
+    directory / "public",
     *_CENTRALIZED,
-    f"--export_backbone={exported}",
+    f"--export_backbone={directory / 'backbone'}",
   )
-  failing = _start(
-    "run_federated", directory, "damaged", "damaged_run", *_FEDERATED
-  )
-  ended = {"pretraining": pretraining(), "failing": failing()}
-  private = _start(
+
+
+@pytest.fixture(name="private", scope="module")
+def _private(directory, public):
+  assert public.status == 0, public.errors
+  return _call(
     "run_federated",
     directory,
     "whole",
-    "private",
+    directory / "private",
     *_FEDERATED,
-    f"--pretrained_backbone={exported}",
+    f"--pretrained_backbone={directory / 'backbone'}",
     "--trainable=embedding",
   )
-  skipping = _start(
-    "run_federated",
-    directory,
-    "damaged",
-    "damaged_run",
-    *_FEDERATED,
-    "--on_bad_example=skip",
-  )
-  ended |= {"private": private(), "skipping": skipping()}
-  return ended
 
 
 def _load_weights(path):
@@ -176,59 +130,44 @@ def _load_weights(path):
   }
 
 
-def _call(program, directory, run_dir, data, *arguments):
-  """Runs a program in this process."""
-  with flagsaver.flagsaver():
-    flags.FLAGS(
-      [
-        "program",
-        f"--data_dir={directory / data}",
-        f"--cache_dir={directory / 'cache'}",
-        f"--run_dir={run_dir}",
-        *arguments,
-      ]
-    )
-    program.main()
-
-
-def test_pretraining_exports_its_backbone(directory, runs):
-  ended = runs["pretraining"]
-  assert ended.status == 0, ended.output
-  exported = directory / "backbone"
-  assert f"Exported the backbone to {exported}." in ended.output
+def test_pretraining_exports_its_backbone(directory, public):
+  assert public.status == 0, public.errors
+  exported, run_dir = directory / "backbone", directory / "public"
+  assert f"Exported the backbone to {exported}." in public.output
   assert sorted(os.listdir(exported)) == sorted(
-    os.listdir(ended.run_dir / "saved_model")
+    os.listdir(run_dir / "saved_model")
   )
-  of_run = _load_weights(ended.run_dir / "saved_model")
+  of_run = _load_weights(run_dir / "saved_model")
   for name, weight in _load_weights(exported).items():
     np.testing.assert_array_equal(weight, of_run[name])
-  assert "pretrained" not in ended.summary
-  assert "recall_at_far_pretrained" not in ended.summary
+  summary = _read_summary(run_dir)
+  assert "pretrained" not in summary
+  assert "recall_at_far_pretrained" not in summary
   # Where the backbone is put is no part of what the run is.
-  settings = json.loads((ended.run_dir / "flags.json").read_text())
+  settings = json.loads((run_dir / "flags.json").read_text())
   assert "export_backbone" not in settings
 
 
-def test_complete_pretraining_exports_again(directory, runs, capsys):
+@pytest.mark.usefixtures("public")
+def test_complete_pretraining_exports_again(directory):
   again = directory / "again"
-  _call(
-    run_centralized,
+  ended = _call(
+    "run_centralized",
     directory,
-    runs["pretraining"].run_dir,
     "whole",
+    directory / "public",
     *_CENTRALIZED,
     f"--export_backbone={again}",
   )
-  output = capsys.readouterr().out
-  assert "This run is complete" in output
-  assert f"Exported the backbone to {again}." in output
+  assert "This run is complete" in ended.output
+  assert f"Exported the backbone to {again}." in ended.output
   assert (again / "saved_model.pb").exists()
 
 
-def test_private_training_starts_where_pretraining_ended(directory, runs):
-  ended, before = runs["private"], runs["pretraining"].summary
-  assert ended.status == 0, ended.output
-  summary = ended.summary
+def test_private_training_starts_where_pretraining_ended(directory, private):
+  assert private.status == 0, private.errors
+  before = _read_summary(directory / "public")
+  summary = _read_summary(directory / "private")
   assert summary["recall_at_far_pretrained"] == before["recall_at_far"]
   assert 0 < before["recall_at_far"]["0.1"] < 1
   assert summary["pretrained"]["evaluation"] == before["evaluation"]
@@ -238,11 +177,11 @@ def test_private_training_starts_where_pretraining_ended(directory, runs):
   assert summary["num_frozen_parameters"] == _NUM_OTHERS
   assert (
     f"{_NUM_EMBEDDING:,} parameters are trained on users' data,"
-    f" {_NUM_OTHERS:,} are frozen." in ended.output
+    f" {_NUM_OTHERS:,} are frozen." in private.output
   )
   for start in ("untrained", "pretrained"):
     recall = summary[f"recall_at_far_{start}"]["0.001"]
-    assert f"; {start} {recall:.4f}" in ended.output
+    assert f"; {start} {recall:.4f}" in private.output
 
   weights = _load_weights(directory / "backbone")
   digest = hashlib.sha256(
@@ -255,35 +194,45 @@ def test_private_training_starts_where_pretraining_ended(directory, runs):
   assert record["num_loaded_parameters"] == _NUM_EMBEDDING + _NUM_OTHERS
   assert record["num_initialized_parameters"] == 0
   assert record["assumption"].startswith("made from public data")
-  assert record == json.loads((ended.run_dir / "pretrained.json").read_text())
+  kept = (directory / "private" / "pretrained.json").read_text()
+  assert record == json.loads(kept)
+  assert summary["data"] == {
+    "warnings": [],
+    "num_bad_examples": 0,
+    "bad_examples": [],
+    "num_skips_over_rounds": 0,
+  }
 
 
-def test_frozen_layers_stay_as_they_were(directory, runs):
+@pytest.mark.usefixtures("private")
+def test_frozen_layers_stay_as_they_were(directory):
   before = _load_weights(directory / "backbone")
-  after = _load_weights(runs["private"].run_dir / "saved_model")
+  after = _load_weights(directory / "private" / "saved_model")
   for name, weight in before.items():
     is_same = np.array_equal(after[name], weight)
     assert is_same != name.startswith("embedding/"), name
 
 
-def test_damaged_photo_is_named_in_one_line(runs):
-  ended = runs["failing"]
+def test_damaged_photo_is_named_and_then_skipped(directory):
+  run_dir = directory / "damaged_run"
+  ended = _call("run_federated", directory, "damaged", run_dir, *_FEDERATED)
   assert ended.status == 1
-  assert "Traceback" not in ended.output
-  (line,) = [
-    line for line in ended.output.splitlines() if line.startswith("error:")
-  ]
-  assert line.startswith(
-    "error: data must be readable, found 1 bad example: train/author3 record"
-    " 2: not an image that can be decoded. on_bad_example=skip leaves out"
-  )
-
-
-def test_damaged_photo_is_skipped_and_counted(runs):
-  ended = runs["skipping"]
-  assert ended.status == 0, ended.output
   named = "train/author3 record 2: not an image that can be decoded"
-  summary = ended.summary
+  assert ended.errors.splitlines()[-1].startswith(
+    f"error: data must be readable, found 1 bad example: {named}."
+    " --on_bad_example=skip leaves out"
+  )
+  # The same run goes on without it.
+  ended = _call(
+    "run_federated",
+    directory,
+    "damaged",
+    run_dir,
+    *_FEDERATED,
+    "--on_bad_example=skip",
+  )
+  assert ended.status == 0, ended.errors
+  summary = _read_summary(run_dir)
   assert summary["data"]["num_bad_examples"] == 1
   assert summary["data"]["bad_examples"] == [named]
   assert summary["num_skipped_clients"] == 0
@@ -292,29 +241,24 @@ def test_damaged_photo_is_skipped_and_counted(runs):
   assert f"left out 1 bad example: {named}." in ended.output
 
 
-def test_summary_of_whole_data(runs):
-  assert runs["private"].summary["data"] == {
-    "warnings": [],
-    "num_bad_examples": 0,
-    "bad_examples": [],
-    "num_skips_over_rounds": 0,
-  }
-
-
-@pytest.mark.parametrize("program", [run_centralized, run_federated])
+@pytest.mark.parametrize(
+  ("program", "arguments"),
+  [("run_centralized", _CENTRALIZED), ("run_federated", _FEDERATED)],
+)
 @pytest.mark.parametrize("file", ["train/author2", "test.tfRecord"])
-def test_cut_file_is_named_before_anything_is_written(tmp_path, program, file):
+def test_cut_file_is_named_before_anything_is_written(
+  tmp_path, program, arguments, file
+):
   folder = _write_data(tmp_path / "cut")
   photo_files.cut(folder / file)
-  arguments = _CENTRALIZED if program is run_centralized else _FEDERATED
   run_dir = tmp_path / "run"
-  with pytest.raises(command_line.UsageError) as error:
-    _call(program, tmp_path, run_dir, "cut", *arguments)
-  assert str(error.value).startswith(
-    f"data must be readable, found 1 bad example: {file}: cut or damaged at"
-    " byte "
+  ended = _call(program, tmp_path, "cut", run_dir, *arguments)
+  assert ended.status == 1
+  assert ended.errors.startswith(
+    f"error: data must be readable, found 1 bad example: {file}: cut or"
+    " damaged at byte "
   )
-  assert "\n" not in str(error.value)
+  assert ended.errors.count("\n") == 1
   assert not run_dir.exists()
 
 
@@ -322,7 +266,7 @@ def test_cut_file_is_named_before_anything_is_written(tmp_path, program, file):
   ("program", "arguments", "message"),
   [
     (
-      run_federated,
+      "run_federated",
       (
         *_FEDERATED,
         "--embedding_dim=64",
@@ -331,85 +275,86 @@ def test_cut_file_is_named_before_anything_is_written(tmp_path, program, file):
       "--pretrained_backbone must fit backbone lenet, found {backbone}",
     ),
     (
-      run_federated,
+      "run_federated",
       (*_FEDERATED, "--pretrained_backbone=/nowhere"),
       "--pretrained_backbone must be a SavedModel's directory",
     ),
     (
-      run_federated,
+      "run_federated",
       (*_FEDERATED, "--trainable=head"),
-      "--trainable must be one of ['all', 'embedding']",
+      "--trainable must be one of all, embedding",
     ),
     (
-      run_centralized,
+      "run_centralized",
       (*_CENTRALIZED, "--export_backbone={run}/backbone"),
       "--export_backbone must be outside of --run_dir",
     ),
     (
-      run_centralized,
+      "run_centralized",
       (*_CENTRALIZED, "--export_backbone={backbone}"),
       "--export_backbone must be a path where there is nothing yet",
     ),
     (
-      run_centralized,
+      "run_centralized",
       (*_CENTRALIZED, "--on_bad_example=ignore"),
       "--on_bad_example must be one of fail, skip, found 'ignore'",
     ),
     (
-      run_centralized,
+      "run_centralized",
       (*_CENTRALIZED, "--task_variant=gld1k"),
-      "--task_variant must be one of ['gld160k', 'gld23k'] for task gld",
+      "--task_variant must be one of gld160k, gld23k for task gld",
     ),
     (
-      run_centralized,
+      "run_centralized",
       (*_CENTRALIZED, "--image_size=0"),
       "--image_size must be an integer of at least 1, found 0",
     ),
   ],
 )
-@pytest.mark.usefixtures("runs")
+@pytest.mark.usefixtures("public")
 def test_mistake_is_one_line_and_nothing_is_written(
   directory, tmp_path, program, arguments, message
 ):
   run_dir = tmp_path / "run"
   places = {"backbone": directory / "backbone", "run": run_dir}
-  with pytest.raises(command_line.UsageError) as error:
-    _call(
-      program,
-      directory,
-      run_dir,
-      "whole",
-      *(argument.format(**places) for argument in arguments),
-    )
-  assert message.format(**places) in str(error.value)
+  ended = _call(
+    program,
+    directory,
+    "whole",
+    run_dir,
+    *(argument.format(**places) for argument in arguments),
+  )
+  assert ended.status == 1
+  assert f"error: {message.format(**places)}" in ended.errors
+  assert ended.errors.count("\n") == 1
   assert not run_dir.exists()
 
 
+@pytest.mark.usefixtures("private")
 def test_a_backbone_that_has_changed_is_no_longer_that_of_the_run(
-  directory, tmp_path, runs
+  directory, tmp_path
 ):
   # As if the run had ended before its first checkpoint.
   run_dir, backbone = tmp_path / "run", tmp_path / "backbone.h5"
   run_dir.mkdir()
   for name in ("flags.json", "code_version.json", "pretrained.json"):
-    shutil.copy(runs["private"].run_dir / name, run_dir / name)
+    shutil.copy(directory / "private" / name, run_dir / name)
   settings = json.loads((run_dir / "flags.json").read_text())
   settings["pretrained_backbone"] = str(backbone)
   (run_dir / "flags.json").write_text(json.dumps(settings))
   other = backbones.create_backbone("lenet", (_SIDE, _SIDE, 3))
   other.save_weights(backbone)
   before = {path.name: path.read_bytes() for path in run_dir.iterdir()}
-  with pytest.raises(command_line.UsageError) as error:
-    _call(
-      run_federated,
-      directory,
-      run_dir,
-      "whole",
-      *_FEDERATED,
-      f"--pretrained_backbone={backbone}",
-      "--trainable=embedding",
-    )
-  assert str(error.value).startswith(
-    f"--pretrained_backbone must be what the run in {run_dir} has begun with"
+  ended = _call(
+    "run_federated",
+    directory,
+    "whole",
+    run_dir,
+    *_FEDERATED,
+    f"--pretrained_backbone={backbone}",
+    "--trainable=embedding",
+  )
+  assert ended.errors.startswith(
+    f"error: --pretrained_backbone must be what the run in {run_dir} has begun"
   )
   assert {p.name: p.read_bytes() for p in run_dir.iterdir()} == before

@@ -79,6 +79,7 @@ def _participants(run_dir):
   return list(pd.read_csv(run_dir / "metrics.csv")["participants/checksum"])
 
 
+@pytest.mark.slow
 def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   noiseless = "--aggregator=clip_only"
@@ -104,19 +105,50 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   assert summaries[0]["privacy"] == summaries[1]["privacy"]
   assert summaries[0]["recall_at_far"] == summaries[1]["recall_at_far"]
 
+
+def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
+  run_dir = tmp_path / "run"
+  noisy = ("--noise_multiplier=1", "--extrapolated_num_users=1000")
+  ended = _call(data_dir, run_dir, *noisy, "--rounds=2", "--delta=0.01")
+  assert (ended.status, ended.errors) == (0, "")
+  assert f"Written to {run_dir}: summary.json" in ended.output
   # What scripts rely on.
-  found = summaries[0]
+  found = json.loads((run_dir / "summary.json").read_text())
   for name in ("recall_at_far", "recall_at_far_untrained"):
     assert set(found[name]) == {"0.001", "0.01", "0.1"}
-  assert found["privacy"]["epsilon"] == "inf"
+  assert found["privacy"]["epsilon"] > 0
   assert found["privacy"]["unit"] == "user"
-  assert found["rounds"] == 10
+  assert found["privacy_extrapolated"] is not None
+  assert found["rounds"] == 2
   assert found["num_skipped_clients"] == 0
   assert found["num_private_parameters"] == 453_632
-  assert found["wall_seconds"] > 0
+  assert found["wall_seconds"] > found["wall_seconds_of_rounds"] > 0
   assert found["peak_memory_bytes"] > 100e6
+  assert set(found) == {
+    *("recall_at_far", "recall_at_far_untrained", "privacy", "ledger"),
+    *("privacy_extrapolated", "rounds", "wall_seconds", "task", "split"),
+    *("wall_seconds_of_rounds", "peak_memory_bytes", "algorithm", "data"),
+    *("num_private_parameters", "num_users", "num_frozen_parameters"),
+    *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
+    "evaluation_untrained",
+  }
   for name in ("loss", "recall", "roc", "epsilon", "overview"):
-    assert (whole / "plots" / f"{name}.png").stat().st_size > 5_000
+    assert (run_dir / "plots" / f"{name}.png").stat().st_size > 5_000
+  assert len(_participants(run_dir)) == 2
+  assert sorted(path.name for path in run_dir.iterdir()) == [
+    ".lock",
+    "METRICS_ARE_NOT_PRIVATE.txt",
+    "checkpoints",
+    "code_version.json",
+    "flags.json",
+    "ledger.json",
+    "metrics.csv",
+    "participation.trace",
+    "plots",
+    "saved_model",
+    "summary.json",
+    "tensorboard",
+  ]
 
 
 @pytest.mark.parametrize(
@@ -214,3 +246,10 @@ def test_directory_of_another_run(data_dir, tmp_path):
     "error: --run_dir must be new or of a run with the same settings, found"
   )
   assert os.listdir(tmp_path) == ["flags.json"]
+
+
+def test_program_ends_with_one_line_and_status_one(data_dir, tmp_path):
+  run_dir = tmp_path / "run"
+  assert _start(data_dir, run_dir, "--clip_norm=-1").wait() == 1
+  lines = pathlib.Path(f"{run_dir}.log").read_text().splitlines()
+  assert lines == ["error: --clip_norm must be positive, found -1.0."]
