@@ -1,0 +1,255 @@
+"""Tests of which images are taken, and of their labels."""
+
+import os
+
+import numpy as np
+import pytest
+from sklearn import datasets
+
+from experiments import image_sources
+from experiments.extraction import extracting
+from experiments.extraction import selection
+from tests.experiments.extraction import extractions
+from tff_fedemb import errors
+from tff_fedemb.features import feature_files
+
+
+def test_classes_are_drawn_and_renumbered_in_order(tmp_path):
+  found = extractions.extract(
+    digits=True,
+    embedding="pixels",
+    num_classes=4,
+    seed=3,
+    output=tmp_path / "o.npz",
+  )
+  digits = datasets.load_digits()
+  label_of = {
+    tuple((pixels / 16).astype(np.float32)): label
+    for pixels, label in zip(digits.data, digits.target, strict=True)
+  }
+  old = np.array([label_of[tuple(row)] for row in found.features])
+  classes = np.unique(old)
+  assert len(classes) == 4
+  assert classes.tolist() != [0, 1, 2, 3]
+  np.testing.assert_array_equal(np.searchsorted(classes, old), found.labels)
+  # All of a class, in the order of the source.
+  assert len(old) == np.isin(digits.target, classes).sum()
+  np.testing.assert_array_equal(
+    old, digits.target[np.isin(digits.target, classes)]
+  )
+
+
+def test_test_share_of_every_class(tmp_path, capsys):
+  train = extractions.extract(
+    digits=True,
+    embedding="pixels",
+    output=tmp_path / "train.npz",
+    test_output=os.fspath(tmp_path / "test.tfrecord"),
+    test_share=0.1,
+  )
+  test = feature_files.read_features(tmp_path / "test.tfrecord")
+  sizes = np.bincount(datasets.load_digits().target)
+  np.testing.assert_array_equal(np.bincount(test.labels), np.rint(sizes / 10))
+  np.testing.assert_array_equal(
+    np.bincount(train.labels) + np.bincount(test.labels), sizes
+  )
+  together, labels = extractions.sort_rows(
+    np.concatenate([train.features, test.features]),
+    np.concatenate([train.labels, test.labels]),
+  )
+  expected = datasets.load_digits()
+  pixels, targets = extractions.sort_rows(expected.data / 16, expected.target)
+  np.testing.assert_allclose(together, pixels, atol=1e-6)
+  np.testing.assert_array_equal(labels, targets)
+  output = capsys.readouterr().out
+  assert f"train.npz: {len(train.labels):,} examples of 10 classes" in output
+  assert sorted(os.listdir(tmp_path)) == ["test.tfrecord", "train.npz"]
+
+
+@pytest.mark.parametrize(
+  ("share", "size", "num_test"),
+  [(0.25, 20, 5), (0.01, 20, 1), (0.99, 20, 19), (0.5, 2, 1), (0.9, 2, 1)],
+)
+def test_test_and_train_have_one_at_least(share, size, num_test):
+  labels = np.repeat([5, 3], size)
+  train, test = selection.split_test(labels, share, np.random.default_rng(0))
+  assert np.unique(labels[test], return_counts=True)[1].tolist() == [
+    num_test,
+    num_test,
+  ]
+  assert sorted([*train, *test]) == list(range(2 * size))
+
+
+def test_test_files_need_two_images_of_a_class(
+  models, folder, tmp_path, capsys
+):
+  options = {
+    "saved_model": models["square"],
+    "image_folder": folder,
+    "output": tmp_path / "train.npz",
+    "test_output": tmp_path / "test.npz",
+  }
+  with pytest.raises(
+    errors.FieldError, match=r"test_output must be .* of class c "
+  ):
+    extractions.extract(**options)
+  with pytest.raises(errors.FieldError, match="num_classes must be at most 2"):
+    extractions.extract(**options, num_classes=3)
+  assert os.listdir(tmp_path) == ["images"]
+  # Those with two images are drawn.
+  train = extractions.extract(**options, num_classes=2)
+  assert np.bincount(train.labels).tolist() == [4, 1]
+  assert "warning: classes were drawn from 2 of 3, those with 2 images" in (
+    capsys.readouterr().out
+  )
+
+
+def test_classes_are_drawn_from_all_that_the_source_has():
+  drawn = [
+    selection.choose_classes(
+      image_sources.ImageSource(
+        "images",
+        np.array(labels, np.int64),
+        lambda rows: iter(()),
+        class_labels=np.arange(0, 40, 2),
+      ),
+      5,
+      np.random.default_rng(0),
+      min_images=0,
+    )
+    for labels in ([], [0, 0, 38], list(range(0, 40, 2)))
+  ]
+  expected = np.random.default_rng(0).choice(20, 5, replace=False)
+  for classes in drawn:
+    assert classes.labels.tolist() == sorted(2 * expected)
+    assert not classes.warnings
+    np.testing.assert_array_equal(
+      classes.number(classes.labels[[4, 0, 0]]), [4, 0, 0]
+    )
+
+
+def test_drawn_classes_must_keep_images(folder, tmp_path):
+  with pytest.raises(
+    errors.FieldError,
+    match=r"must be as many .* found images of 1 of the 3 drawn",
+  ):
+    extractions.extract(
+      image_folder=folder,
+      embedding="pixels",
+      image_size=2,
+      num_classes=3,
+      max_images=1,
+      output=tmp_path / "o.npz",
+    )
+  assert not (tmp_path / "o.npz").exists()
+
+
+@pytest.mark.parametrize("num_classes", [0, 7])
+def test_number_of_images_changes_no_label(tmp_path, capsys, num_classes):
+  options = {
+    "digits": True,
+    "embedding": "pixels",
+    "num_classes": num_classes,
+    "overwrite": True,
+    "output": tmp_path / "o.npz",
+  }
+  found = extractions.extract(**options)
+  label_of = {
+    row.tobytes(): label
+    for row, label in zip(found.features, found.labels, strict=True)
+  }
+  assert "warning" not in capsys.readouterr().out
+  # The fewest images that have every drawn class, or that lack some.
+  some = extractions.extract(**options, max_images=40 if num_classes else 6)
+  for row, label in zip(some.features, some.labels, strict=True):
+    assert label_of[row.tobytes()] == label
+  if not num_classes:
+    missing = sorted(set(range(10)) - set(some.labels))
+    assert missing and missing[0] < some.labels.max()
+    assert (
+      f"warning: {len(missing)} of 10 classes have no example: label"
+      f" {', '.join(map(str, missing[:5]))}"
+    ) in capsys.readouterr().out
+
+
+def test_folder_counts_sub_folders(folder, tmp_path, capsys):
+  (folder / "ab").mkdir()
+  (folder / "a" / "0.png").write_text("no picture")
+  for value in (10, 11):
+    (folder / "b" / f"{value}.png").write_text("no picture")
+  options = {
+    "image_folder": folder,
+    "embedding": "pixels",
+    "image_size": 2,
+    "output": tmp_path / "o.npz",
+    "on_bad_example": "skip",
+    "overwrite": True,
+  }
+  with pytest.raises(errors.DataError, match="--on_bad_example=skip"):
+    extractions.extract(**{**options, "on_bad_example": "fail"})
+  assert not options["output"].exists()
+  found = extractions.extract(**options)
+  # a, ab, b and c.
+  assert found.labels.tolist() == [0] * 4 + [3]
+  output = capsys.readouterr().out
+  assert "warning: 2 of 4 classes have no example: label 1, 2" in output
+  assert "3 files could not be read and were skipped: " in output
+  for path in folder.glob("*/*.png"):
+    path.write_text("no picture")
+  before = options["output"].read_bytes()
+  with pytest.raises(
+    errors.FieldError,
+    match="on_bad_example must leave one image or more, found none of 8 ",
+  ):
+    extractions.extract(**options)
+  assert options["output"].read_bytes() == before
+
+
+def test_skipped_images_leave_two_of_a_class(folder, tmp_path):
+  (folder / "b" / "10.png").write_text("no picture")
+  (folder / "c" / "20.png").unlink()
+  with pytest.raises(errors.FieldError, match="one image of class b "):
+    extractions.extract(
+      image_folder=folder,
+      embedding="pixels",
+      image_size=2,
+      output=tmp_path / "o.npz",
+      test_output=tmp_path / "t.npz",
+      on_bad_example="skip",
+    )
+  assert os.listdir(tmp_path) == ["images"]
+
+
+def test_what_max_images_leaves_is_checked_before(tmp_path, monkeypatch):
+  monkeypatch.setattr(extracting.image_sources, "embed_rows", None)
+  options = {
+    "digits": True,
+    "embedding": "pixels",
+    "output": tmp_path / "o.npz",
+  }
+  with pytest.raises(errors.FieldError, match=r"found .* of the 10"):
+    extractions.extract(**options, num_classes=10, max_images=5)
+  with pytest.raises(errors.FieldError, match="test_output must be"):
+    extractions.extract(**options, test_output=tmp_path / "t.npz", max_images=5)
+
+
+def test_parts_of_a_data_set_agree(tfds_dir, tmp_path, capsys):
+  options = {
+    "tfds": "cifar10",
+    "data_dir": tfds_dir[0],
+    "embedding": "pixels",
+    "overwrite": True,
+    "output": tmp_path / "o.npz",
+  }
+  found = extractions.extract(**options)
+  label_of = {
+    row.tobytes(): label
+    for row, label in zip(found.features, found.labels, strict=True)
+  }
+  capsys.readouterr()
+  for split in ("train[:3]", "train[-3:]"):
+    part = extractions.extract(**options, tfds_split=split)
+    assert len(part.labels) == 3
+    for row, label in zip(part.features, part.labels, strict=True):
+      assert label_of[row.tobytes()] == label
+    assert " of 6 classes have no example" in capsys.readouterr().out
