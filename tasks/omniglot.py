@@ -28,6 +28,7 @@ import tqdm
 
 from tasks import task
 from tff_fedemb import errors
+from tff_fedemb.data import image_folder
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
 from tff_fedemb.data import sqlite_examples
@@ -74,12 +75,7 @@ def _decode(name: str, content: bytes) -> np.ndarray:
       # The strokes of a 105 x 105 image are one bit each: averaging keeps
       # them, nearest neighbour would tear them.
       grey = image.convert("L").resize((_SIDE, _SIDE), Image.Resampling.BOX)
-  except (
-    OSError,
-    SyntaxError,
-    ValueError,
-    Image.DecompressionBombError,
-  ) as error:
+  except image_folder.DAMAGES as error:
     found = f": {error}"
     if isinstance(error, Image.UnidentifiedImageError):
       found = " something else"

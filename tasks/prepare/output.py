@@ -245,6 +245,9 @@ class Output:
     self.journal = Journal(self.work / "journal.jsonl")
     self.check_begun()
     if not self.journal.entries("identity"):
+      # Files of which nobody knows what they were made from.
+      shutil.rmtree(self._data)
+      (self._data / tfrecord_layout.TRAIN_FOLDER).mkdir(parents=True)
       self.journal.add("identity", "", self._identity)
     for path in self._data.rglob(f"*{tfrecord_writing.PARTIAL_SUFFIX}"):
       path.unlink()

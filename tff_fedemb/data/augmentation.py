@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from tff_fedemb import checks
+
 Augmentation = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 _MAX_ROTATION = 0.25
@@ -133,10 +135,7 @@ def get_augmentation(name: str) -> Augmentation | None:
     A function from images and seed to images; `None` for "none".
 
   Raises:
-    ValueError: If the name is unknown.
+    FieldError: If the name is unknown.
   """
-  if name not in AUGMENTATIONS:
-    raise ValueError(
-      f"augmentation must be one of {sorted(AUGMENTATIONS)}, found {name!r}."
-    )
+  checks.check_choice("augmentation", name, AUGMENTATIONS)
   return AUGMENTATIONS[name]

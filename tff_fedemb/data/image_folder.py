@@ -15,6 +15,14 @@ from PIL import ImageOps
 
 from tff_fedemb import errors
 
+# Pillow's readers raise all of these on damaged files.
+DAMAGES = (
+  OSError,
+  SyntaxError,
+  ValueError,
+  EOFError,
+  Image.DecompressionBombError,
+)
 # By the name's ending; the content decides how a file is read.
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm")
 _FORMATS = ("PNG", "JPEG", "BMP", "PPM")
@@ -155,14 +163,7 @@ def read_image(
     raise ImageFolderError(
       f"{path} must be a PNG, JPEG, BMP or PGM image, found something else."
     ) from error
-  # Pillow's readers raise all of these on damaged files.
-  except (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    Image.DecompressionBombError,
-  ) as error:
+  except DAMAGES as error:
     raise ImageFolderError(
       f"{path} must be an image that can be read, found: {error}."
     ) from error

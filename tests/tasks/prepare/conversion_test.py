@@ -183,8 +183,18 @@ class TestKilled:
     assert made_up.prepare_gld(source, output)
     assert made_up.read_files(output) == reference
 
+  def test_files_of_unknown_origin_are_written_anew(
+    self, source, output, reference
+  ):
+    train = output / "gld160k.partial" / "data" / "train"
+    train.mkdir(parents=True)
+    for name in ("9", "a user of another table"):
+      (train / name).write_bytes(b"")
+    assert made_up.prepare_gld(source, output)
+    assert made_up.read_files(output) == reference
+
   def test_before_the_last_step(self, source, output, monkeypatch, capsys):
-    with _killed(monkeypatch, (conversion.shutil, "rmtree", 0)):
+    with _killed(monkeypatch, (conversion.shutil, "rmtree", 2)):
       made_up.prepare_gld(source, output)
     assert not made_up.prepare_gld(source, output)
     assert "Nothing to do" in capsys.readouterr().out
