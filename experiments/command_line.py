@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import json
 import os
 import pathlib
-import re
 import select
 import signal
 import sys
@@ -41,41 +40,6 @@ _ERROR_JSON = flags.DEFINE_string(
 
 _MISTAKES = (errors.FieldError, errors.DataError, errors.DivergedError)
 
-# Its former name, until nobody uses it any more.
-UsageError = errors.DataError
-
-
-# Where a library's name for a setting is not that of its flag.
-_FLAG_OF = {
-  "accountants": "accountant",
-  "initial_scale": "head_initial_scale",
-  "margin": "head_margin",
-  "mean": "mean_trials",
-  "scale": "head_scale",
-  "cohort_factor": "extrapolated_cohort_factor",
-}
-
-
-def _name_flag(message: str) -> str:
-  """Libraries speak of `clip_norm`; the user typed `--clip_norm`."""
-  name = re.match(r"[a-z_]+", message)
-  if not name:
-    return message
-  for flag in (_FLAG_OF.get(name[0], name[0]), name[0]):
-    if flag in flags.FLAGS:
-      return f"--{flag}{message[name.end() :]}"
-  return message
-
-
-def call_with_flags(function: Callable[..., object], *args, **kwargs):
-  """Calls what validates flags; a `ValueError` becomes a `UsageError`."""
-  try:
-    return function(*args, **kwargs)
-  except (errors.FieldError, errors.DataError):
-    raise
-  except ValueError as error:
-    raise UsageError(_name_flag(str(error))) from error
-
 
 def _find_command(
   arguments: Sequence[str], commands: Sequence[str]
@@ -83,15 +47,16 @@ def _find_command(
   """What the main function is called with: the command, if there are any."""
   if not commands:
     if arguments:
-      raise UsageError(
-        f"arguments must be flags (--name=value), found {' '.join(arguments)!r}"
+      raise errors.FieldError(
+        "arguments", "be flags (--name=value)", repr(" ".join(arguments))
       )
     return []
   command, *others = arguments or commands[:1]
   if command not in commands or others:
-    raise UsageError(
-      f"arguments must be one of {', '.join(commands)}, and flags"
-      f" (--name=value), found {' '.join(arguments)!r}"
+    raise errors.FieldError(
+      "arguments",
+      f"be one of {', '.join(commands)}, and flags (--name=value)",
+      repr(" ".join(arguments)),
     )
   return [command]
 

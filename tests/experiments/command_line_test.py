@@ -1,10 +1,15 @@
 """Tests of how programs end."""
 
+import json
 import pathlib
 import subprocess
 import sys
 
+from absl.testing import flagsaver
 import pytest
+
+from experiments import command_line
+from tff_fedemb import errors
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
@@ -40,3 +45,45 @@ def test_another_broken_pipe_is_told():
     _, error = process.communicate()
   assert process.returncode == 1
   assert "another pipe" in error
+
+
+@pytest.mark.parametrize(
+  ("error", "field", "line"),
+  [
+    (errors.FieldError("v", "be 1", 2), "v", "--v must be 1, found 2."),
+    (errors.FieldError("x y", "be 1", 2), "x y", "x y must be 1, found 2."),
+    (errors.DataError("a.txt is\ncut."), None, "a.txt is cut."),
+    (errors.DivergedError("it diverged."), None, "it diverged."),
+  ],
+)
+def test_mistakes_are_one_line_and_told_by_type(
+  tmp_path, capsys, monkeypatch, error, field, line
+):
+  def fail():
+    raise error
+
+  path = tmp_path / "error.json"
+  monkeypatch.setattr(sys, "argv", ["program", f"--error_json={path}"])
+  with flagsaver.flagsaver(), pytest.raises(SystemExit) as ended:
+    command_line.run(fail)
+  assert ended.value.code == 1
+  assert capsys.readouterr().err == f"error: {line}\n"
+  assert json.loads(path.read_text()) == {
+    "type": type(error).__name__,
+    "field": field,
+    "message": line,
+  }
+
+
+@pytest.mark.parametrize(
+  ("arguments", "line"),
+  [
+    (["plan"], "arguments must be one of run, report, and flags"),
+    (["run", "report"], "arguments must be one of run, report"),
+  ],
+)
+def test_unknown_commands(capsys, monkeypatch, arguments, line):
+  monkeypatch.setattr(sys, "argv", ["program", *arguments])
+  with flagsaver.flagsaver(), pytest.raises(SystemExit):
+    command_line.run(print, commands=("run", "report"))
+  assert capsys.readouterr().err.startswith(f"error: {line}")
