@@ -91,7 +91,14 @@ def test_noise_of_the_count(create_aggregation):
     assert stats.pearsonr(scaled, count_noise)[1] > 1e-6 / 2
 
 
-@pytest.mark.parametrize("quantile", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize(
+  "quantile",
+  [
+    0.25,
+    pytest.param(0.5, marks=pytest.mark.slow),
+    pytest.param(0.75, marks=pytest.mark.slow),
+  ],
+)
 def test_clip_norm_moves_to_the_quantile(create_aggregation, quantile):
   # Norms 1, 2 ... 20: the estimate comes to rest where as many are below.
   aggregation = create_aggregation(
@@ -108,6 +115,7 @@ def test_clip_norm_moves_to_the_quantile(create_aggregation, quantile):
   assert np.all(rest < 20.0 * quantile + 2.0)
 
 
+@pytest.mark.slow
 def test_clip_norm_moves_to_the_quantile_with_noise(create_aggregation):
   # As above. The noise of the count, 5 % of the clients, moves the logarithm by
   # 0.2 x 0.05 = 1 % a round, and ten clients in a doubling pull it back by 10 %

@@ -36,7 +36,9 @@ def _noisy(create_aggregation):
   )
 
 
-@pytest.mark.parametrize("restart_every", [1, 4])
+@pytest.mark.parametrize(
+  "restart_every", [pytest.param(1, marks=pytest.mark.slow), 4]
+)
 def test_zero_noise_is_clipping_that_follows_the_median(
   create_aggregation, restart_every
 ):
@@ -67,7 +69,9 @@ def test_options_of_clipping(create_aggregation):
   )
 
 
-@pytest.mark.parametrize("clip_learning_rate", [1e-9, 0.2])
+@pytest.mark.parametrize(
+  "clip_learning_rate", [pytest.param(1e-9, marks=pytest.mark.slow), 0.2]
+)
 def test_noise(create_aggregation, clip_learning_rate):
   aggregation = create_aggregation(
     "adaptive_tree",

@@ -43,7 +43,9 @@ def test_zero_noise_is_clipping(create_aggregation, num_bands):
   )
 
 
-@pytest.mark.parametrize("num_bands", [1, 2, None])
+@pytest.mark.parametrize(
+  "num_bands", [1, pytest.param(2, marks=pytest.mark.slow), None]
+)
 def test_noise(create_aggregation, num_bands):
   aggregation = create_aggregation(
     "banded",

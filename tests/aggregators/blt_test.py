@@ -39,7 +39,14 @@ def test_zero_noise_is_clipping(create_aggregation):
   checks.check_without_noise(create_aggregation("blt", **_options()))
 
 
-@pytest.mark.parametrize("num_buffers", [1, 2, 3])
+@pytest.mark.parametrize(
+  "num_buffers",
+  [
+    pytest.param(1, marks=pytest.mark.slow),
+    2,
+    pytest.param(3, marks=pytest.mark.slow),
+  ],
+)
 def test_noise(create_aggregation, num_buffers):
   aggregation = create_aggregation(
     "blt",

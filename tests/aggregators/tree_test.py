@@ -11,7 +11,12 @@ from tests.aggregators import noise_theory
 _NOISE_MULTIPLIER = 3.0
 _ROUNDS = 16
 # One tree; several, the last of them incomplete; one for each round.
-_RESTARTS = [None, 4, 5, 1]
+_RESTARTS = [
+  None,
+  pytest.param(4, marks=pytest.mark.slow),
+  5,
+  pytest.param(1, marks=pytest.mark.slow),
+]
 
 
 def _options(restart_every, rounds=_ROUNDS, **options):

@@ -248,6 +248,7 @@ def test_update_without_a_finite_norm_is_rejected(value, accepted):
     np.testing.assert_array_equal(np.concatenate(delta), np.zeros(3))
 
 
+@pytest.mark.slow
 def test_zero_noise_equals_clipping_and_both_clip():
   runs = {}
   for name in ("clip_only", "gaussian"):
