@@ -58,7 +58,7 @@ def tabulate(run_dirs: Sequence[pathlib.Path]) -> str:
   Raises:
     errors.DataError: If a directory has no finished run.
   """
-  rows = [_COLUMNS, ["---"] * len(_COLUMNS)]
+  rows: list[Sequence[object]] = [_COLUMNS, ["---"] * len(_COLUMNS)]
   runs = measured_runs.load(run_dirs)
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]

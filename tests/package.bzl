@@ -7,9 +7,11 @@ _BUILDERS = [
         "aggregators",
         "binaries",
         "data",
+        "data/participation",
         "experiments",
         "models",
         "plots",
+        "tasks",
         "tasks/prepare",
     ]
 ]
@@ -30,5 +32,9 @@ def package_tests():
             srcs = ["//tests:run_one.py"],
             args = ["{}/{}".format(folder, path)],
             main = "//tests:run_one.py",
-            deps = _BUILDERS + ["//tests:shared", ":shared"],
+            deps = [
+                label
+                for label in _BUILDERS
+                if label != "//{}:shared".format(folder)
+            ] + ["//tests:shared", ":shared"],
         )

@@ -200,6 +200,15 @@ def test_every_module_of_binaries_is_a_program():
   )
 
 
+def test_bazel_knows_every_folder_of_tests():
+  folders = {path.parent for path in (_ROOT / "tests").rglob("*_test.py")}
+  _check(
+    f"{folder.relative_to(_ROOT)} has no BUILD"
+    for folder in folders - {_ROOT / "tests"}
+    if not (folder / "BUILD").exists()
+  )
+
+
 def test_no_file_is_long():
   _check(
     f"{path.relative_to(_ROOT)} has more than {_MAX_LINES} lines"
