@@ -20,7 +20,7 @@ _LONGEST_FILES = (
   "runtime/parity_test.py",
   "binaries/account_test.py",
   "binaries/tune_test.py",
-  "binaries/tuning_run_test.py",
+  "experiments/tuning_run_test.py",
   "algorithms/encoded_examples_test.py",
   "binaries/plot_privacy_test.py",
   "binaries/benchmark_test.py",
