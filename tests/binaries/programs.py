@@ -37,14 +37,18 @@ def _is_ours(module: str) -> bool:
   return module.partition(".")[0] in (*_PACKAGES, "__main__")
 
 
+def _copy(value):
+  """Copies dictionaries and lists, also of each other, but no flags."""
+  if isinstance(value, dict):
+    return {key: _copy(item) for key, item in value.items()}
+  return list(value) if isinstance(value, list) else value
+
+
 @contextlib.contextmanager
 def _without_our_flags():
   """Takes the flags of programs away, and gives them back afterwards."""
   state = vars(flags.FLAGS)
-  kept = {
-    name: value.copy() if isinstance(value, (dict, list)) else value
-    for name, value in state.items()
-  }
+  kept = {name: _copy(value) for name, value in state.items()}
   modules = {name: sys.modules[name] for name in sys.modules if _is_ours(name)}
   main = modules.pop("__main__")
   by_module = flags.FLAGS.flags_by_module_dict()
