@@ -104,9 +104,7 @@ class TestFolder:
   def test_result_is_that_of_the_pixels(
     self, evaluate, models, folder, pixels, tmp_path, capsys
   ):
-    report = evaluate(
-      roc_png=tmp_path / "roc.png",
-    )
+    report = evaluate(roc_png=tmp_path / "roc.png")
     vectors = pixels.reshape(_NUM_IMAGES, -1).astype(float)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     labels = np.repeat(np.arange(_NUM_CLASSES), _IMAGES_OF_CLASS)
@@ -158,24 +156,18 @@ class TestFolder:
   def test_images_are_made_what_the_model_takes(self, evaluate, models, folder):
     large = Image.new("RGBA", (200, 90), (255, 0, 0, 0))
     large.save(folder / "class00" / "large.png")
-    report = evaluate(
-      saved_model=models["colour"],
-    )
+    report = evaluate(saved_model=models["colour"])
     assert report["num_images"] == _NUM_IMAGES + 1
 
   def test_max_images_draws_some(self, evaluate):
-    report = evaluate(
-      max_images=30,
-    )
+    report = evaluate(max_images=30)
     assert report["num_images"] == 30
     assert report["source"]["num_images_found"] == _NUM_IMAGES
     assert report["source"]["max_images"] == 30
 
   def test_too_few_images_left_is_said(self, evaluate, tmp_path):
     with pytest.raises(ValueError, match="at least 2 classes"):
-      evaluate(
-        max_images=1,
-      )
+      evaluate(max_images=1)
     assert not (tmp_path / "result.json").exists()
 
   def test_bad_example_fails_or_is_skipped(
@@ -215,9 +207,7 @@ class TestFolder:
 
   def test_embeddings_must_be_finite(self, evaluate, models, tmp_path):
     with pytest.raises(ValueError, match="that are finite"):
-      evaluate(
-        saved_model=models["infinite"],
-      )
+      evaluate(saved_model=models["infinite"])
     assert not (tmp_path / "result.json").exists()
 
 
@@ -280,10 +270,7 @@ class TestMistakes:
       ({"data_dir": "d"}, "data_dir must be given with a task only"),
       ({"split": "train"}, "split must be one of .* found 'train'"),
       ({"on_bad_example": "ask"}, "on_bad_example must be one of"),
-      (
-        {"max_images": -1},
-        "max_images must be an integer of at least 0",
-      ),
+      ({"max_images": -1}, "max_images must be an integer of at least 0"),
     ],
   )
   def test_flags_that_do_not_fit(self, options, message):
@@ -315,9 +302,7 @@ class TestMistakes:
       if damage == "no_weights":
         (path / part).unlink()
     with pytest.raises(ValueError, match="saved_model must be the directory"):
-      evaluate(
-        saved_model=path,
-      )
+      evaluate(saved_model=path)
     assert not (tmp_path / "result.json").exists()
 
   @pytest.mark.parametrize(
@@ -345,9 +330,7 @@ class TestMistakes:
     module.serve = serve
     tf.saved_model.save(module, os.fspath(tmp_path / "model"), serve)
     with pytest.raises(ValueError) as error:
-      evaluate(
-        saved_model=tmp_path / "model",
-      )
+      evaluate(saved_model=tmp_path / "model")
     assert str(error.value).startswith("saved_model must have a signature")
     assert f"from {input_name} {dtype.name}" in str(error.value)
     assert f"to {output_name} float32" in str(error.value)
@@ -355,15 +338,12 @@ class TestMistakes:
   def test_models_without_a_signature(self, evaluate, tmp_path):
     tf.saved_model.save(tf.Module(), os.fspath(tmp_path / "model"))
     with pytest.raises(ValueError, match=r"with signatures \[\]"):
-      evaluate(
-        saved_model=tmp_path / "model",
-      )
+      evaluate(saved_model=tmp_path / "model")
 
   def test_missing_folder(self, evaluate, models, tmp_path):
     with pytest.raises(ValueError, match="No such file"):
       evaluate(
-        saved_model=models["identity"],
-        image_folder=tmp_path / "missing",
+        saved_model=models["identity"], image_folder=tmp_path / "missing"
       )
 
 
@@ -415,9 +395,7 @@ class TestTask:
       match=r"images of \[28, 28, 1\], the size of task emnist, found \[6, 5",
     ):
       evaluate(
-        saved_model=models["identity"],
-        task="emnist",
-        data_dir=emnist_dir,
+        saved_model=models["identity"], task="emnist", data_dir=emnist_dir
       )
 
   @pytest.mark.parametrize(
@@ -429,10 +407,7 @@ class TestTask:
   )
   def test_data_must_be_there(self, evaluate, models, options, message):
     with pytest.raises(ValueError, match=message):
-      evaluate(
-        saved_model=models["lenet"],
-        **options,
-      )
+      evaluate(saved_model=models["lenet"], **options)
 
 
 def test_command_line(models, emnist_dir, tmp_path):
