@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import dataclasses
 import json
 import math
+import os
+import pathlib
 from typing import Any
 
 import numpy as np
@@ -20,49 +22,8 @@ from tff_fedemb import errors
 
 KINDS = ("values", "uniform", "log_uniform")
 
-# Flags that say what a trial costs, on whom, what it releases, how it is run or
-# how it is judged.
-FIXED_FLAGS = frozenset(
-  {
-    "aggregator",
-    "algorithm",
-    "cache_dir",
-    "checkpoint_every",
-    "clients_per_round",
-    "compute_precision",
-    "concurrent_clients",
-    "data_dir",
-    "delta",
-    "evaluate_every",
-    "extrapolated_cohort_factor",
-    "extrapolated_num_users",
-    "image_size",
-    "max_evaluation_images",
-    "min_separation",
-    "noise_multiplier",
-    "num_bands",
-    "num_buffers",
-    "on_bad_example",
-    "on_client_error",
-    "participation",
-    "pretrained_backbone",
-    "regroup_clients",
-    "restart_every",
-    "restart_every_passes",
-    "restart_warmup",
-    "rounds",
-    "run_dir",
-    "runtime",
-    "seed",
-    "smoke",
-    "task",
-    "task_variant",
-    "users_per_client",
-  }
-)
-
-# Flags that decide a trial's model and nothing else. A flag of the trials is
-# here or above: a new one may not be searched before someone has chosen.
+# Flags that decide a trial's model and nothing else. The others say what it
+# costs, on whom, what it releases, how it is run or how it is judged.
 SEARCHABLE_FLAGS = frozenset(
   {
     "augmentation",
@@ -122,11 +83,13 @@ class SearchSpace:
     return drawn
 
   @classmethod
-  def from_json(cls, text: str, flag_types: Mapping[str, str]) -> "SearchSpace":
+  def read(
+    cls, path: str | os.PathLike[str], flag_types: Mapping[str, str]
+  ) -> "SearchSpace":
     """Reads a search space.
 
     Args:
-      text: JSON in the format above.
+      path: Of a JSON file in the format above.
       flag_types: Names of the trials' flags, with absl's name of their type.
 
     Raises:
@@ -134,9 +97,12 @@ class SearchSpace:
         exist or may not be searched, or has values that the flag does not take.
     """
     try:
+      text = pathlib.Path(path).read_text()
       space = json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-      raise _error("be JSON", error) from error
+    except errors.FieldError:
+      raise
+    except (OSError, ValueError) as error:
+      raise _error("be a JSON file", error) from error
     if not isinstance(space, dict) or not space:
       raise _error(
         "be an object of flags and what to draw their values from", repr(space)
@@ -164,14 +130,14 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _check_choice(
   name: str, choice: Any, flag_types: Mapping[str, str]
 ) -> tuple[str, tuple[Any, ...]]:
-  if name in FIXED_FLAGS:
+  if name not in flag_types:
+    raise _error("hold flags of the trials", repr(name))
+  if name not in SEARCHABLE_FLAGS:
     raise _error(
       f"not hold {name}: all trials must have the same data, privacy cost and"
       " evaluation, and a sampling of their own",
       name,
     )
-  if name not in flag_types or name not in SEARCHABLE_FLAGS:
-    raise _error("hold flags of the trials", repr(name))
   if (
     not isinstance(choice, dict)
     or len(choice) != 1

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import shlex
 import subprocess
 import xml.etree.ElementTree
+
+from absl import flags
 
 from tff_fedemb import errors
 
@@ -27,19 +30,38 @@ def read_flag_types(command: Sequence[str]) -> dict[str, str]:
   }
 
 
-def check_trial_flags(
-  trial_flags: Sequence[str], flag_types: Mapping[str, str]
-) -> None:
-  """Refuses what is no flag of a trial, before anything is written.
+def read(
+  flagfile: str | None, text: str, flag_types: Mapping[str, str]
+) -> tuple[str, ...]:
+  """Reads the flags of all trials, those of a file first.
+
+  Args:
+    flagfile: Path of the file, if there is one.
+    text: Further flags, as in a shell.
+    flag_types: As `read_flag_types` returns them.
 
   Raises:
-    errors.FieldError: Names the first one.
+    errors.FieldError: If one cannot be read, or is no flag of a trial.
   """
-  for flag in trial_flags:
-    name, equals, _ = flag.removeprefix("-").removeprefix("-").partition("=")
+  words = []
+  try:
+    if flagfile:
+      words = flags.FLAGS.read_flags_from_files([f"--flagfile={flagfile}"])
+    words = [*words, *shlex.split(text)]
+  except flags.Error as error:
+    raise errors.FieldError(
+      "trial_flagfile", "be a file of flags", error
+    ) from error
+  except ValueError as error:
+    raise errors.FieldError(
+      "trial_flags", "be flags as in a shell", error
+    ) from error
+  for word in words:
+    name, equals, _ = word.removeprefix("-").removeprefix("-").partition("=")
     known = name in flag_types and (equals or flag_types[name] == "bool")
     negated = flag_types.get(name.removeprefix("no")) == "bool" and not equals
-    if not flag.startswith("-") or not (known or negated):
+    if not word.startswith("-") or not (known or negated):
       raise errors.FieldError(
-        "trial_flags", "be flags of the trials (--name=value)", repr(flag)
+        "trial_flags", "be flags of the trials (--name=value)", repr(word)
       )
+  return tuple(words)

@@ -9,7 +9,6 @@ released, and all the others, which may not.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import enum
 import json
 import math
 import os
@@ -19,13 +18,14 @@ import shutil
 import subprocess
 import time
 from typing import Any
+from typing import Literal
 
 import dp_accounting
 import numpy as np
 import tqdm
 
 from experiments import search_space as search_space_lib
-from tff_fedemb import checks
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.evaluation import verification
@@ -33,9 +33,8 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import run_directory
 
-REPORT = "tuning.json"
-BEST = "best"
-
+_REPORT = "tuning.json"
+_BEST = "best"
 _NUM_TRIALS = "num_trials.json"
 _TRIALS = "trials"
 _SAVED_MODEL = "saved_model"
@@ -44,66 +43,55 @@ _METRIC_PREFIX = "recall_at_far_"
 _ERROR = ".error.json"
 
 
-class _Outcome(enum.Enum):
-  """How a trial that counts has ended: the latter two as worse than any."""
-
-  COMPLETE = "it has a summary"
-  DIVERGED = "it ran, to no good"
-  REFUSED = "it refused its hyperparameters before its first round"
-
-
-@dataclasses.dataclass(frozen=True)
-class TuningConfig:
-  """What to search, how often and how to judge.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuningConfig(config_lib.Config):
+  """What to tune, how, and where to.
 
   Attributes:
-    selection: Distribution of the number of trials.
-    space: Distribution of the hyperparameters.
-    trial_flags: Flags that all trials have, each "--name=value".
-    metric: What the best has most of, on the validation split:
-      "recall_at_far_" and one of the false accept rates of a trial, however
-      the number is written.
-    seed: Of the hyperparameters, and of the trials' own seeds, for simulations
-      that are to be reproducible. None to draw one, which nobody knows.
-
-  Raises:
-    errors.FieldError: If the metric is unknown or the seed negative.
+    run_dir: Directory of the tuning: new, or to resume the tuning in it.
+    search_space: JSON file, from names of flags to {"values": [...]},
+      {"uniform": [low, high]} or {"log_uniform": [low, high]}.
+    trial_flagfile: File of flags of run_federated for all trials.
+    trial_flags: Further flags of run_federated for all trials, separated by
+      spaces; --seed and --run_dir are set for each trial, whatever is given.
+    mean_trials: Expected number of trials. The number itself is drawn at random
+      and has to be, the guarantee rests on it.
+    shape: Shape of that number's distribution, 0 logarithmic, 1 geometric, inf
+      Poisson, others truncated negative binomial.
+    metric: What the best trial has most of on the validation split,
+      recall_at_far_0.001, recall_at_far_0.01 or recall_at_far_0.1.
+    seed: Only for simulations that are to be reproducible, seed of the
+      hyperparameters and of the trials' own seeds, not of their number. Whoever
+      knows it can tell which trial was the best [drawn, and kept with the other
+      trials].
   """
 
-  selection: tuning.RepeatAndSelect
-  space: search_space_lib.SearchSpace
-  trial_flags: tuple[str, ...] = ()
+  run_dir: str
+  search_space: str
+  trial_flagfile: str | None = None
+  trial_flags: str = ""
+  mean_trials: float = config_lib.field(10.0, minimum=1)
+  shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
   metric: str = "recall_at_far_0.001"
-  seed: int | None = None
+  seed: int | None = config_lib.field(None, minimum=0)
 
   def __post_init__(self):
+    super().__post_init__()
     known = {
       rate: _METRIC_PREFIX + verification.format_false_accept_rate(rate)
       for rate in verification.DEFAULT_FALSE_ACCEPT_RATES
     }
-    rate = _false_accept_rate(self.metric)
+    # The number may be written otherwise.
+    prefix, _, number = self.metric.rpartition("_")
+    try:
+      rate = float(number) if f"{prefix}_" == _METRIC_PREFIX else None
+    except ValueError:
+      rate = None
     if rate not in known:
       raise errors.FieldError(
         "metric", f"be one of {', '.join(known.values())}", repr(self.metric)
       )
     object.__setattr__(self, "metric", known[rate])
-    if self.seed is not None:
-      checks.check_integer("seed", self.seed, minimum=0)
-
-  def settings(self) -> dict[str, Any]:
-    """Everything that a tuning depends on but chance."""
-    return {
-      "program": "tune",
-      "mean_trials": self.selection.mean,
-      "shape": str(self.selection.shape),
-      "search_space": {
-        name: {kind: list(values)}
-        for name, (kind, values) in self.space.choices.items()
-      },
-      "trial_flags": list(self.trial_flags),
-      "metric": self.metric,
-      "seed": self.seed,
-    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,21 +106,18 @@ class _Cost:
 
 @dataclasses.dataclass(frozen=True)
 class _Trial:
-  """A trial that ran; its summary is `None` if its model diverged."""
+  """A trial that ran; it has no summary if its model diverged."""
 
+  run_dir: pathlib.Path
   hyperparameters: Mapping[str, Any]
   cost: _Cost
   summary: Mapping[str, Any] | None
 
-
-def _false_accept_rate(metric: str) -> float:
-  """The rate in a metric's name; not a number if there is none."""
-  try:
-    if metric.startswith(_METRIC_PREFIX):
-      return float(metric.removeprefix(_METRIC_PREFIX))
-  except ValueError:
-    pass
-  return math.nan
+  def recall(self, metric: str, split: str) -> float:
+    if self.summary is None:
+      return -math.inf
+    recalls = self.summary["evaluation"][split]["recall_at_far"]
+    return recalls[metric.removeprefix(_METRIC_PREFIX)]
 
 
 class TuningRun:
@@ -141,7 +126,8 @@ class TuningRun:
   def __init__(
     self,
     config: TuningConfig,
-    output_dir: str | os.PathLike[str],
+    space: search_space_lib.SearchSpace,
+    trial_flags: Sequence[str],
     *,
     command: Sequence[str],
     generator: np.random.Generator,
@@ -149,8 +135,9 @@ class TuningRun:
     """Opens the directory, and draws the number of trials if it is new.
 
     Args:
-      config: What to search, how often and how to judge.
-      output_dir: New, or that of a tuning with the same configuration.
+      config: How often to try, how to judge and where.
+      space: Distribution of the hyperparameters.
+      trial_flags: Flags that all trials have, each "--name=value".
       command: What starts a trial, before its flags.
       generator: Draws the number of trials, which a seed that anyone knows
         would give away.
@@ -158,87 +145,87 @@ class TuningRun:
     Raises:
       run_directory.RunDirectoryError: As `run_directory.RunDirectory`.
     """
-    self._config = config
-    self._command = tuple(command)
-    self._directory = run_directory.RunDirectory(output_dir, config.settings())
+    self._config, self._space = config, space
+    self._program = (*command, *trial_flags)
+    self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
+    settings = {
+      "program": "tune",
+      "mean_trials": config.mean_trials,
+      "shape": str(config.shape),
+      "search_space": {
+        name: {kind: list(values)}
+        for name, (kind, values) in space.choices.items()
+      },
+      "trial_flags": list(trial_flags),
+      "metric": config.metric,
+      "seed": config.seed,
+    }
+    self._directory = run_directory.RunDirectory(config.run_dir, settings)
     self._path = self._directory.path
     drawn = self._directory.read_json(_NUM_TRIALS)
     if drawn is None:
       # Saved before any trial has a result: to draw again because of one, or
       # because a tuning was interrupted, would void the guarantee.
       drawn = {
-        "num_trials": config.selection.draw_num_trials(generator),
+        "num_trials": self._selection.draw_num_trials(generator),
         # Whoever knows it can draw the hyperparameters of all trials again,
         # and so find the index of the best.
         "seed": (secrets.randbits(128) if config.seed is None else config.seed),
       }
       self._directory.write_json(_NUM_TRIALS, drawn)
-    self._num_trials = drawn["num_trials"]
-    self._seed = drawn["seed"]
+    self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
 
   def run(self) -> dict[str, Any]:
     """Runs the trials that are left and reports the best.
 
     Returns:
-      The report, JSON values by name, as in `REPORT`.
+      The report, JSON values by name, as in tuning.json.
 
     Raises:
       errors.DataError: If a trial fails other than by diverging or by refusing
         its hyperparameters, or costs something else than those before it.
     """
     (self._path / _TRIALS).mkdir(exist_ok=True)
+    metric = self._config.metric
     best = None
-    best_index = -1
     for index in tqdm.trange(self._num_trials, unit="trial"):
       trial = self._run_trial(index)
       if trial is None:
         # Worse than any: the tuning must not end, nor draw others instead.
         continue
-      if best is None:
-        best, best_index = trial, index
-      elif trial.cost != best.cost:
+      if best is not None and trial.cost != best.cost:
         raise errors.DataError(
           "trials must all cost the same for their number to be accounted"
-          f" for, found {trial.cost} after {best.cost} in"
-          f" {self._trial_dir(index)}."
+          f" for, found {trial.cost} after {best.cost} in {trial.run_dir}."
         )
       # Of equal trials the first: they are independent and alike, so this is
       # a choice at random.
-      elif self._score(trial) > self._score(best):
-        best, best_index = trial, index
+      if best is None or (
+        trial.recall(metric, "validation") > best.recall(metric, "validation")
+      ):
+        best = trial
     report = self._report(best)
     if report["best"] is not None:
-      self._copy_model(self._trial_dir(best_index))
-    self._directory.write_json(REPORT, report)
+      self._copy_model(best.run_dir)
+    self._directory.write_json(_REPORT, report)
     self._directory.close()
     return report
 
-  def _trial_dir(self, index: int) -> pathlib.Path:
-    return self._path / _TRIALS / f"{index:03d}"
-
-  def _draw(self, index: int) -> tuple[dict[str, Any], int]:
-    """Hyperparameters and seed of a trial, which depend on nothing else."""
-    seed = self._seed
-    hyperparameters = self._config.space.draw(
-      np.random.default_rng([seed, index])
-    )
-    # Different for all trials: the same users in two of them would not be
-    # two independent runs.
-    first = int(np.random.default_rng([seed]).integers(2**32))
-    return hyperparameters, (first + index) % 2**32
-
   def _run_trial(self, index: int) -> _Trial | None:
     """Runs a trial, or reads it; `None` if it refused its flags."""
-    run_dir = self._trial_dir(index)
-    hyperparameters, seed = self._draw(index)
+    run_dir = self._path / _TRIALS / f"{index:03d}"
+    # Both depend on nothing else.
+    drawn = self._space.draw(np.random.default_rng([self._seed, index]))
+    # Different for all trials: the same users in two of them would not be
+    # two independent runs.
+    first = int(np.random.default_rng([self._seed]).integers(2**32))
     outcome = _find_outcome(run_dir)
     if outcome is None:
       log = run_dir.with_suffix(".log")
       status, last_line = self._execute(
         log,
-        *self._config.trial_flags,
-        *(f"--{name}={value}" for name, value in hyperparameters.items()),
-        f"--seed={seed}",
+        *(f"--{name}={value}" for name, value in drawn.items()),
+        f"--seed={(first + index) % 2**32}",
         f"--run_dir={run_dir}",
         f"--error_json={run_dir.with_suffix(_ERROR)}",
       )
@@ -248,22 +235,21 @@ class TuningRun:
           f"trial {index} must end with a summary, found exit status"
           f" {status}; see {log}: {last_line or 'it is empty'}"
         )
-      if outcome is _Outcome.REFUSED:
+      if outcome == "refused":
         with log.open("a") as output:
           output.write("refused before its first round: counts as the worst\n")
-    if outcome is _Outcome.REFUSED:
+    if outcome == "refused":
       return None
-    is_complete = outcome is _Outcome.COMPLETE
-    cost = _read_cost(run_dir, is_complete=is_complete)
+    cost = _read_cost(run_dir, is_complete=outcome == "complete")
     summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
-    return _Trial(hyperparameters, cost, summary if is_complete else None)
+    return _Trial(run_dir, drawn, cost, summary)
 
   def _execute(self, log: pathlib.Path, *flags: str) -> tuple[int, str]:
     """Runs a trial's program; returns its status and the end of its log."""
     with log.open("ab") as output:
       start = output.tell()
       process = subprocess.Popen(
-        [*self._command, *flags],
+        [*self._program, *flags],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
@@ -277,22 +263,12 @@ class TuningRun:
         process.terminate()
         process.wait()
         raise
-    text = log.read_bytes()[start:].decode(errors="replace")
-    lines = [line for line in text.splitlines() if line.strip()]
-    return process.returncode, lines[-1].strip() if lines else ""
-
-  def _recall(self, trial: _Trial, split: str) -> float:
-    rate = _false_accept_rate(self._config.metric)
-    recalls = trial.summary["evaluation"][split]["recall_at_far"]
-    return recalls[verification.format_false_accept_rate(rate)]
-
-  def _score(self, trial: _Trial) -> float:
-    if trial.summary is None:
-      return -math.inf
-    return self._recall(trial, "validation")
+    text = log.read_bytes()[start:].decode(errors="replace").strip()
+    return process.returncode, text.rpartition("\n")[2].strip()
 
   def _report(self, best: _Trial | None) -> dict[str, Any]:
     """The report; nothing in it may depend on the other trials."""
+    report: dict[str, Any] = {"best": None, "privacy": None}
     if best is None:
       # No trial has told what it would have cost.
       reason = (
@@ -300,30 +276,23 @@ class TuningRun:
         if self._num_trials
         else "no trial was drawn"
       )
-      return {
-        "best": None,
-        "privacy": None,
-        "warnings": [f"{reason}: no user's data were used"],
-      }
-    cost = best.cost
+      return {**report, "warnings": [f"{reason}: no user's data were used"]}
+    cost, metric = best.cost, self._config.metric
     privacy = tuning.create_report(
-      self._config.selection,
+      self._selection,
       [(cost.event, cost.rounds)],
       cost.participation,
       cost.delta,
     )
-    warnings = list(privacy.warnings)
+    report["privacy"] = privacy.to_json()
+    warnings = report["warnings"] = list(privacy.warnings)
     if self._config.seed is not None:
       warnings.append(
         "the seed was given: epsilon holds only for those who do not know it"
       )
     if best.summary is None:
       warnings.append("every model diverged: there is none to release")
-      return {
-        "best": None,
-        "privacy": privacy.to_json(),
-        "warnings": warnings,
-      }
+      return report
     # A summary that does not say so is no proof that it is not so.
     if best.summary.get("evaluation_on_training_users", True):
       warnings.append(
@@ -331,21 +300,18 @@ class TuningRun:
         f" ({best.summary.get('split', 'not described')}): if it does,"
         " epsilon does not cover what the choice of the best tells of them"
       )
-    return {
-      "best": {
-        "hyperparameters": dict(best.hyperparameters),
-        "metric": self._config.metric,
-        "validation": self._recall(best, "validation"),
-        "test": self._recall(best, "test"),
-        "saved_model": f"{BEST}/{_SAVED_MODEL}",
-      },
-      "privacy": privacy.to_json(),
-      "warnings": warnings,
+    report["best"] = {
+      "hyperparameters": dict(best.hyperparameters),
+      "metric": metric,
+      "validation": best.recall(metric, "validation"),
+      "test": best.recall(metric, "test"),
+      "saved_model": f"{_BEST}/{_SAVED_MODEL}",
     }
+    return report
 
   def _copy_model(self, run_dir: pathlib.Path) -> None:
     """Copies the model out of a directory whose name would tell of others."""
-    best = self._path / BEST
+    best = self._path / _BEST
     shutil.rmtree(best, ignore_errors=True)
     shutil.copytree(run_dir / _SAVED_MODEL, best / _SAVED_MODEL)
     # Those of the trial would tell how many came after it.
@@ -354,23 +320,25 @@ class TuningRun:
       os.utime(path, (now, now))
 
 
-def _find_outcome(run_dir: pathlib.Path) -> _Outcome | None:
+def _find_outcome(
+  run_dir: pathlib.Path,
+) -> Literal["complete", "diverged", "refused"] | None:
   """How a trial has ended; `None` if it has not, or for another reason.
 
   Any error but these two is no outcome: data that cannot be read, a flag that
   no hyperparameter can have set, a bug or the end of the machine.
   """
   if (run_dir / run_directory.SUMMARY).exists():
-    return _Outcome.COMPLETE
+    return "complete"
   error = run_directory.read_json(run_dir.with_suffix(_ERROR))
   if error is None:
     return None
   if error["type"] == errors.DivergedError.__name__:
-    return _Outcome.DIVERGED
+    return "diverged"
   # What comes after a run has written its settings is no refusal either.
   has_begun = (run_dir / run_directory.SETTINGS).exists()
   if error["field"] in search_space_lib.SEARCHABLE_FLAGS and not has_begun:
-    return _Outcome.REFUSED
+    return "refused"
   return None
 
 
@@ -390,3 +358,42 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
       f" {ledger.history} in {run_dir}."
     )
   return _Cost(ledger.history[0][0], rounds, ledger.participation, ledger.delta)
+
+
+def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
+  """Makes a report's table for readers.
+
+  Args:
+    report: What `TuningRun.run` returned.
+    output_dir: Where it lies.
+  """
+  rows = []
+  best, privacy = report["best"], report["privacy"]
+  if best is not None:
+    for name, value in best["hyperparameters"].items():
+      shown = f"{value:.6g}" if isinstance(value, float) else value
+      rows.append((f"--{name}", shown))
+    for split in ("validation", "test"):
+      rows.append((f"{best['metric']}, {split}", f"{best[split]:.4f}"))
+    rows.append(("model", output_dir / best["saved_model"]))
+  if privacy is not None:
+    for words, name in (
+      ("epsilon of the tuning", "epsilon"),
+      ("epsilon of one trial", "epsilon_of_one_trial"),
+      ("delta", "delta"),
+    ):
+      rows.append((words, f"{float(privacy[name]):.4g}"))
+    distribution = f"{privacy['distribution']}, mean {privacy['mean_trials']:g}"
+    rows.append(("number of trials", distribution))
+  lines = ["| best trial | |", "|---|---|"]
+  lines += [f"| {name} | {value} |" for name, value in rows] or ["| none | |"]
+  if privacy is not None:
+    lines += ["", privacy["statement"]]
+  lines += [f"warning: {warning}" for warning in report["warnings"]]
+  lines.append(
+    f"Written to {output_dir}: {_REPORT}, and {_BEST}/"
+    " if there is a model."
+    " The rest of that directory tells of the other trials and must not be"
+    " released."
+  )
+  return "\n".join(lines)

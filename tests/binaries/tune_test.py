@@ -1,11 +1,12 @@
 """Tests of the tuning program, from the command line and with real trials."""
 
-import functools
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -18,7 +19,6 @@ from tff_fedemb import errors
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 
-_run = subprocess.run
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TRIAL = (sys.executable, "-m", "binaries.run_federated")
 _TINY = (
@@ -36,11 +36,6 @@ _TINY = (
 )
 
 
-@pytest.fixture(name="flag_types")
-def _flag_types():
-  return trial_flags.read_flag_types(_TRIAL)
-
-
 @pytest.fixture(name="data_dir", scope="module")
 def _data_dir(tmp_path_factory):
   directory = tmp_path_factory.mktemp("data")
@@ -48,27 +43,27 @@ def _data_dir(tmp_path_factory):
   return directory
 
 
-@pytest.fixture(autouse=True)
-def _ask_for_the_flags_once(monkeypatch):
-  """The trials' program takes seconds to say which flags it has."""
-  monkeypatch.setattr(subprocess, "run", _run_once)
+@pytest.fixture(name="flag_types", scope="module")
+def _flag_types():
+  return trial_flags.read_flag_types(_TRIAL)
 
 
-@functools.cache
-def _run_cached(command):
-  return _run(command, stdout=subprocess.PIPE, check=False)
+@pytest.fixture(name="tune")
+def _tune(tmp_path, flag_types, monkeypatch):
+  """Calls the program, which need not ask its trials for their flags again."""
 
+  def tune(*arguments):
+    return programs.call(
+      "tune", f"--output_dir={tmp_path / 'tuning'}", *arguments
+    )
 
-def _run_once(command, **options):
-  if "--helpxml" in command:
-    return _run_cached(tuple(command))
-  return _run(command, **options)
-
-
-def _tune(tmp_path, *arguments):
-  return programs.call(
-    "tune", f"--output_dir={tmp_path / 'tuning'}", *arguments
+  help_xml = "".join(
+    f"<flag><key>yes</key><name>{name}</name><type>{kind}</type></flag>"
+    for name, kind in flag_types.items()
   )
+  answer = mock.Mock(stdout=f"<flags>{help_xml}</flags>")
+  monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
+  return tune
 
 
 def _write_space(tmp_path, space):
@@ -97,91 +92,97 @@ _SPACE = {"server_learning_rate": {"uniform": [0.1, 1.0]}}
     (["--metric=auc"], "error: --metric must be one of recall_at_far"),
     (["--seed=-1"], "error: --seed must be"),
     (["--output_dir=/proc/tuning"], "error: --output_dir must be"),
+    (["--output_dir="], "error: --output_dir must be given"),
   ],
 )
 def test_mistake_is_one_line_and_nothing_is_written(
-  tmp_path, arguments, message
+  tune, tmp_path, arguments, message
 ):
-  ended = _tune(tmp_path, _write_space(tmp_path, _SPACE), *arguments)
+  ended = tune(_write_space(tmp_path, _SPACE), *arguments)
   assert ended.status == 1
   assert message in ended.errors
   assert not (tmp_path / "tuning").exists()
 
 
-def test_search_over_what_a_trial_costs_is_refused(tmp_path):
-  space = _write_space(tmp_path, {"noise_multiplier": {"uniform": [1, 2]}})
-  ended = _tune(tmp_path, space)
+def test_search_over_what_a_trial_costs_is_refused(tune, tmp_path):
+  ended = tune(
+    _write_space(tmp_path, {"noise_multiplier": {"uniform": [1, 2]}})
+  )
   assert (ended.status, ended.errors.count("\n")) == (1, 1)
   assert "error: --search_space must not hold noise_multiplier" in ended.errors
   assert not (tmp_path / "tuning").exists()
 
 
-def test_directory_of_something_else_is_refused(tmp_path):
+def test_directory_of_something_else_is_refused(tune, tmp_path):
   directory = tmp_path / "tuning"
   directory.mkdir()
   (directory / "thesis.tex").touch()
-  ended = _tune(tmp_path, _write_space(tmp_path, _SPACE))
+  ended = tune(_write_space(tmp_path, _SPACE))
   assert ended.status == 1
   assert "error: --output_dir must be new or hold a run" in ended.errors
   assert os.listdir(directory) == ["thesis.tex"]
 
 
 def test_program_of_its_own_process(tmp_path):
-  command = [sys.executable, "-m", "binaries.tune", "--search_space=/no/file"]
-  ended = _run(
-    [*command, f"--output_dir={tmp_path / 'tuning'}"],
+  command = [sys.executable, "-m", "binaries.tune", "--mean_trials=0"]
+  ended = subprocess.run(
+    [*command, f"--output_dir={tmp_path / 'tuning'}", "--search_space=x"],
     cwd=_REPOSITORY,
     capture_output=True,
     text=True,
     check=False,
   )
   assert ended.returncode == 1
-  assert ended.stderr.splitlines()[-1].startswith(
-    "error: --search_space must be a JSON file, found"
-  )
-
-
-def test_flags_of_the_training_program(flag_types):
-  assert flag_types["server_learning_rate"] == "float"
-  assert flag_types["batch_size"] == "int"
-  assert flag_types["head_learned_scale"] == "bool"
-  assert "flagfile" not in flag_types
+  assert ended.stderr.splitlines()[-1].startswith("error: --mean_trials must")
 
 
 def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
   # Does a flag change what a trial costs, its data, what it releases or how it
   # is judged? Then it is fixed, and searchable if only the model depends on it.
-  fixed, searchable = search_space.FIXED_FLAGS, search_space.SEARCHABLE_FLAGS
-  assert not fixed & searchable
-  assert set(flag_types) == fixed | searchable
+  fixed = """
+    aggregator algorithm cache_dir checkpoint_every clients_per_round
+    compute_precision concurrent_clients data_dir delta evaluate_every
+    extrapolated_cohort_factor extrapolated_num_users image_size
+    max_evaluation_images min_separation noise_multiplier num_bands num_buffers
+    on_bad_example on_client_error participation pretrained_backbone
+    regroup_clients restart_every restart_every_passes restart_warmup rounds
+    run_dir runtime seed smoke task task_variant users_per_client
+  """
+  assert set(flag_types) - search_space.SEARCHABLE_FLAGS == set(fixed.split())
+  assert set(flag_types) >= search_space.SEARCHABLE_FLAGS
+  assert flag_types["server_learning_rate"] == "float"
+  assert flag_types["batch_size"] == "int"
+  assert flag_types["head_learned_scale"] == "bool"
 
 
-def test_trial_refuses_hyperparameters_as_expected(data_dir, tmp_path):
-  report = tuning_run.TuningRun(
+def _run_trials(directory, choices, *more):
+  """Runs a tuning of the real program, for its report."""
+  return tuning_run.TuningRun(
     tuning_run.TuningConfig(
-      selection=tuning.RepeatAndSelect(1.0),
-      space=search_space.SearchSpace({"clip_norm": ("values", (-1.0,))}),
-      trial_flags=(*_TINY, f"--data_dir={data_dir}"),
+      run_dir=directory, search_space="unread", mean_trials=1.0
     ),
-    tmp_path / "tuning",
+    search_space.SearchSpace(choices),
+    (*_TINY, *more),
     command=_TRIAL,
     generator=None,
   ).run()
+
+
+def test_trial_refuses_hyperparameters_as_expected(data_dir, tmp_path):
+  report = _run_trials(
+    tmp_path / "tuning",
+    {"clip_norm": ("values", (-1.0,))},
+    f"--data_dir={data_dir}",
+  )
   assert "every trial refused its flags" in str(report["warnings"])
 
 
-def test_flags_of_trials(flag_types):
-  trial_flags.check_trial_flags(
-    [
-      *_TINY,
-      "--head=linear",
-      "-head=linear",
-      "--nohead_learned_scale",
-      "--head_learned_scale",
-      "--head_learned_scale=true",
-    ],
-    flag_types,
-  )
+def test_flags_of_trials(flag_types, tmp_path):
+  path = tmp_path / "some.flags"
+  path.write_text("# A comment.\n" + "\n".join(_TINY))
+  more = ("-head=a b", "--nohead_learned_scale", "--head_learned_scale=true")
+  found = trial_flags.read(path, shlex.join(more), flag_types)
+  assert found == (*_TINY, *more)
 
 
 @pytest.mark.parametrize(
@@ -189,37 +190,28 @@ def test_flags_of_trials(flag_types):
 )
 def test_what_is_no_flag_of_a_trial(flag_types, flag):
   with pytest.raises(errors.FieldError, match="trial_flags must be flags of"):
-    trial_flags.check_trial_flags([*_TINY, flag], flag_types)
+    trial_flags.read(None, shlex.join([*_TINY, flag]), flag_types)
 
 
 def test_published_search_spaces_are_of_real_flags(flag_types):
   paths = list((_REPOSITORY / "binaries/flagfiles").glob("*_search.json"))
   assert paths
   for path in paths:
-    search_space.SearchSpace.from_json(path.read_text(), flag_types)
+    search_space.SearchSpace.read(path, flag_types)
 
 
 @pytest.mark.slow
-def test_tuning_of_real_trials(data_dir, tmp_path):
-  class TwoTrials(tuning.RepeatAndSelect):
-    """Draws two, so that the test has a choice to check."""
-
-    def draw_num_trials(self, generator):
-      return 2
-
+def test_tuning_of_real_trials(data_dir, tmp_path, monkeypatch):
   directory = tmp_path / "tuning"
-  report = tuning_run.TuningRun(
-    tuning_run.TuningConfig(
-      selection=TwoTrials(2.0),
-      space=search_space.SearchSpace(
-        {"client_learning_rate": ("log_uniform", (0.01, 0.1))}
-      ),
-      trial_flags=(*_TINY, f"--data_dir={data_dir}"),
-    ),
+  # Two, so that there is a choice to check.
+  monkeypatch.setattr(
+    tuning.RepeatAndSelect, "draw_num_trials", lambda selection, generator: 2
+  )
+  report = _run_trials(
     directory,
-    command=_TRIAL,
-    generator=None,
-  ).run()
+    {"client_learning_rate": ("log_uniform", (0.01, 0.1))},
+    f"--data_dir={data_dir}",
+  )
   summaries = [
     json.loads((directory / f"trials/00{i}/summary.json").read_text())
     for i in range(2)
@@ -235,7 +227,7 @@ def test_tuning_of_real_trials(data_dir, tmp_path):
   ledger = ledger_lib.Ledger.from_json(
     (directory / "trials/000/ledger.json").read_text()
   )
-  expected = tuning.RepeatAndSelect(2.0).epsilon(
+  expected = tuning.RepeatAndSelect(1.0).epsilon(
     ledger.history, ledger.participation, 0.01
   )
   assert report["privacy"]["epsilon"] == pytest.approx(expected)
@@ -247,7 +239,7 @@ def test_tuning_of_real_trials(data_dir, tmp_path):
 
 
 @pytest.mark.slow
-def test_program_with_a_real_trial_that_diverges(data_dir, tmp_path):
+def test_program_with_a_real_trial_that_diverges(tune, data_dir, tmp_path):
   flagfile = tmp_path / "tiny.flags"
   flagfile.write_text("# A comment.\n" + "\n".join(_TINY))
   arguments = (
@@ -257,7 +249,7 @@ def test_program_with_a_real_trial_that_diverges(data_dir, tmp_path):
     # A geometric distribution of mean 1 has a single outcome.
     "--mean_trials=1",
   )
-  ended = _tune(tmp_path, *arguments)
+  ended = tune(*arguments)
   assert ended.status == 0, ended.errors
   assert "every model diverged: there is none to release" in ended.output
   report = json.loads((tmp_path / "tuning/tuning.json").read_text())

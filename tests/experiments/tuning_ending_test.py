@@ -15,15 +15,14 @@ pytestmark = pytest.mark.slow
 _PROGRAM = """
 import sys
 from experiments import command_line, search_space, tuning_run
-from tff_fedemb.privacy import tuning
 import numpy as np
 
 def main():
   tuning_run.TuningRun(
       tuning_run.TuningConfig(
-          selection=tuning.RepeatAndSelect(1.0),
-          space=search_space.SearchSpace({"x": ("values", (1,))})),
-      OUTPUT_DIR, command=(sys.executable, SCRIPT),
+          run_dir=OUTPUT_DIR, search_space="unread", mean_trials=1.0),
+      search_space.SearchSpace({"x": ("values", (1,))}),
+      (), command=(sys.executable, SCRIPT),
       generator=np.random.default_rng(0)).run()
 
 command_line.run(main)
