@@ -40,7 +40,9 @@ def _convert(faces: preparation.Faces, config: task.TaskConfig) -> pathlib.Path:
   # policy: its report says what was left out.
   with contextlib.redirect_stdout(sys.stderr):
     try:
-      faces.convert(folder.parent, on_bad_example="skip", wait=True)
+      preparation.Preparation(faces, folder.parent, on_bad_example="skip").run(
+        wait=True
+      )
     except OSError as error:
       raise errors.FieldError(
         "cache_dir", "be writable", f"{config.cache}: {error}"

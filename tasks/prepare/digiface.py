@@ -12,23 +12,20 @@ class of a training image is the place of its user among the users, that of a
 held-out image is its subject's number. Images are copied as they are.
 """
 
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
 import hashlib
 import pathlib
-import shutil
 from typing import Any
 
 from tasks.prepare import digiface_files
 from tasks.prepare import downloads
-from tasks.prepare import output as output_lib
+from tasks.prepare import output
 from tasks.prepare import split_tables
 from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_layout
-from tff_fedemb.data import tfrecord_writing
 
 VARIANTS = (*digiface_files.PARTS, "all")
 SPLITS = ("train", "validation", "test")
@@ -103,134 +100,121 @@ class Faces:
 
   @functools.cached_property
   def identity(self) -> dict[str, Any]:
-    """As of `output.Output`."""
+    """As of `output.Preparation`."""
     return {
       "task": "digiface",
       "variant": self.variant,
       "version": _CONVERSION_VERSION,
       "sources": {
         # The subjects' folders themselves have no name.
-        source.name
-        or digiface_files.part_of_subject(
-          source.subjects[0]
-        ): digiface_files.fingerprint(source)
+        source.name or source.part: digiface_files.fingerprint(source)
         for source in self.sources
       },
     }
 
-  def convert(
+
+class Preparation(output.Preparation):
+  """A variant under way in an output folder; images are copied as they are."""
+
+  keeps_empty_files = True
+
+  def __init__(
     self,
+    faces: Faces,
     output_dir: pathlib.Path,
     *,
     on_bad_example: str = "fail",
-    dry_run: bool = False,
-    wait: bool = False,
-    disk_usage: Callable[[pathlib.Path], Any] = shutil.disk_usage,
-  ) -> bool:
-    """Writes the files of a variant, from where an earlier run was ended.
+  ):
+    """Initialises the preparation; nothing is read or written yet.
 
     Args:
+      faces: What to prepare.
       output_dir: Folder of the result; created if missing.
       on_bad_example: "fail": images that a zip says are damaged, and identities
         without an image, end the preparation; "skip": they are left out.
-      dry_run: Whether to stop after telling what there is.
-      wait: Whether to wait for another program that does the same.
-      disk_usage: From a folder to an object whose `free` is a number of bytes.
-
-    Returns:
-      Whether anything was written.
-
-    Raises:
-      DataError: If the data are bad, or the output folder holds something else.
-      FieldError: If there are too few identities, or the disk is too small.
     """
-    output = output_lib.Output(
-      output_dir, self.variant, self.identity, on_bad_example=on_bad_example
+    super().__init__(
+      output_dir,
+      faces.variant,
+      faces.identity,
+      on_bad_example=on_bad_example,
+      field="output_dir" if faces.field == "source_dir" else "cache_dir",
     )
-    if output.is_complete():
-      return False
-    files, warnings, empty, needed = self._list_files()
-    output.check_begun()
-    field = "output_dir" if self.field == "source_dir" else "cache_dir"
-    needed_now = sum(needed[f] for f in files if not output.is_written(f))
-    output_lib.check_disk(
-      output_dir, needed_now, field=field, disk_usage=disk_usage
-    )
-    if dry_run:
-      return False
-    bad = output.create_bad_examples()
-    for name in empty:
-      bad.add(name, "no image")
-    bad.check()
-    with output.open(wait=wait):
-      if output.final.exists():  # Another program's, while this one waited.
-        output.discard()
-        return False
-      reader = digiface_files.Reader(self.sources)
-      output.write(files, reader.read, keep_empty=True)
-      output.finish(files, warnings=warnings, without_images=empty)
-    return True
+    self._faces = faces
+    self._reader = digiface_files.create_reader(faces.sources)
 
-  def _list_identities(
-    self,
-  ) -> tuple[list[digiface_files.Identity], list[str]]:
-    """All identities in the order of their numbers, and what is missing."""
-    seen: dict[int, digiface_files.Identity] = {}
+  def look(self) -> output.Plan:
+    """As of the base class."""
+    source_of: dict[int, digiface_files.Source] = {}
+    images: dict[int, dict[str, int]] = {}
     warnings = []
-    for source in self.sources:
-      identities = digiface_files.list_identities(source)
-      warnings += digiface_files.describe_missing(source, identities)
-      downloaded = sum(identity.num_bytes for identity in identities)
-      print(
-        f"{source.name or source.path}: {len(identities)} subjects,"
-        f" {sum(len(identity.names) for identity in identities)} images,"
-        f" {downloads.format_bytes(downloaded)}."
-      )
-      for identity in identities:
-        other = seen.setdefault(identity.subject, identity)
-        if other is not identity:
+    for source in self._faces.sources:
+      subjects = digiface_files.list_subjects(source)
+      warnings += _tell(source, subjects)
+      for subject in subjects:
+        if source_of.setdefault(subject, source) is not source:
           raise errors.DataError(
             f"{source.path} must hold other subjects than"
-            f" {other.source.path}, found {identity.subject} in both. Keep one"
-            " of them."
+            f" {source_of[subject].path}, found {subject} in both. Keep one of"
+            " them."
           )
-    return [seen[subject] for subject in sorted(seen)], warnings
-
-  def _list_files(
-    self,
-  ) -> tuple[output_lib.Files, list[str], list[str], dict[str, int]]:
-    """Rows of each file, warnings, who has no image, and bytes of each file."""
-    identities, warnings = self._list_identities()
-    by_split = {split: [] for split in SPLITS}
-    for identity in identities:
-      by_split[split_of_subject(identity.subject)].append(identity)
-    require_identities(
-      self.field, {split: len(found) for split, found in by_split.items()}
-    )
-    files, needed = {}, {}
-
-    def add(file, identity, label):
-      source = identity.source
-      rows = [
-        split_tables.Row(source.name_of(name), label) for name in identity.names
+      images |= subjects
+    by_split = {
+      split: [s for s in sorted(images) if split_of_subject(s) == split]
+      for split in SPLITS
+    }
+    numbers = {split: len(found) for split, found in by_split.items()}
+    require_identities(self._faces.field, numbers)
+    files = {
+      f"{tfrecord_layout.TRAIN_FOLDER}/{subject}": [
+        split_tables.Row(name, label) for name in images[subject]
       ]
-      files.setdefault(file, []).extend(rows)
-      needed.setdefault(file, output_lib.size_of_file([]))
-      needed[file] += identity.num_bytes
-      needed[file] += len(rows) * tfrecord_writing.RECORD_OVERHEAD
-
-    for label, identity in enumerate(by_split["train"]):
-      file = f"{tfrecord_layout.TRAIN_FOLDER}/{identity.subject}"
-      add(file, identity, label)
-    for identity in identities:
-      if split_of_subject(identity.subject) != "train":
-        add(tfrecord_layout.TEST_FILE_NAME, identity, identity.subject)
-    empty = [
-      identity.source.name_of(str(identity.subject))
-      for identity in identities
-      if not identity.names
+      for label, subject in enumerate(by_split["train"])
+    }
+    files[tfrecord_layout.TEST_FILE_NAME] = [
+      split_tables.Row(name, subject)
+      for subject in sorted(by_split["validation"] + by_split["test"])
+      for name in images[subject]
     ]
-    return files, warnings, empty, needed
+    empty = [
+      source_of[s].name_of(str(s)) for s in sorted(images) if not images[s]
+    ]
+    return output.Plan(
+      files,
+      {name: size for sizes in images.values() for name, size in sizes.items()},
+      empty=empty,
+      facts={"warnings": warnings, "without_images": empty},
+    )
+
+  def read(self, image_id: str) -> bytes:
+    """As of the base class."""
+    return self._reader(image_id)
+
+
+def _tell(
+  source: digiface_files.Source, subjects: Mapping[int, Mapping[str, int]]
+) -> list[str]:
+  """Says what a source holds; returns what it lacks of what its name says."""
+  num_bytes = sum(sum(sizes.values()) for sizes in subjects.values())
+  print(
+    f"{source.name or source.path}: {len(subjects)} subjects,"
+    f" {sum(map(len, subjects.values()))} images,"
+    f" {downloads.format_bytes(num_bytes)}."
+  )
+  first, last = source.subjects
+  expected = last - first + 1
+  incomplete = sum(len(s) < source.num_images for s in subjects.values())
+  warnings = []
+  if source.num_images and len(subjects) < expected:
+    warnings.append(
+      f"{source.name} holds {len(subjects)} of {expected} identities."
+    )
+  if incomplete:
+    warnings.append(
+      f"{source.name} has fewer than {source.num_images} images of"
+      f" {incomplete} of {len(subjects)} identities."
+    )
+  return warnings
 
 
 def find_faces(
@@ -274,12 +258,34 @@ def find_faces(
   ]
 
 
-def tell_zips(faces: Sequence[Faces]) -> None:
-  """Says which of the published zips are there and which are not."""
-  present = {source.name for found in faces for source in found.sources}
+def create_preparations(
+  source_dir: pathlib.Path,
+  variant: str | None,
+  output_dir: pathlib.Path,
+  *,
+  on_bad_example: str,
+) -> list[Preparation]:
+  """Finds what was downloaded, and says which zips are there and which not.
+
+  Args:
+    source_dir: As `root` of `find_faces`.
+    variant: As of `find_faces`.
+    output_dir: As of `Preparation`.
+    on_bad_example: As of `Preparation`.
+
+  Returns:
+    One or more, to be run.
+
+  Raises:
+    FieldError: If there is nothing.
+  """
+  found = find_faces(source_dir, variant, field="source_dir")
+  present = {s.name.removesuffix(".zip") for f in found for s in f.sources}
   names = [f"subjects_{a}-{b}_{n}_imgs" for a, b, n in PUBLISHED]
-  absent = [f"{n}.zip" for n in names if not {n, f"{n}.zip"} & present]
-  print(
-    f"Zips: {len(names) - len(absent)} of {len(names)} found"
-    + (f", missing {', '.join(absent)}." if absent else ".")
-  )
+  absent = [f"{name}.zip" for name in names if name not in present]
+  missing = f", missing {', '.join(absent)}" if absent else ""
+  print(f"Zips: {len(names) - len(absent)} of {len(names)} found{missing}.")
+  return [
+    Preparation(faces, output_dir, on_bad_example=on_bad_example)
+    for faces in found
+  ]

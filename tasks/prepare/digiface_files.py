@@ -7,9 +7,10 @@ the same name without `.zip`, or the folders `<subject id>` themselves; in any
 mixture, and any number of them.
 """
 
-import collections
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -17,7 +18,6 @@ import hashlib
 import os
 import pathlib
 import re
-from typing import TypeGuard
 import zipfile
 
 from tasks.prepare import output
@@ -28,7 +28,7 @@ from tff_fedemb.data import reading
 PARTS = {"72_images": (0, 99_999), "5_images": (100_000, 10**18)}
 
 _SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs(\.zip)?")
-_MEMBER_NAME = re.compile(r"(?:[^/]+/)?(\d+)/([^/]*)")
+_MEMBER_NAME = re.compile(r"((?:[^/]+/)?(\d+))/([^/]*)")
 # Of a zip that is damaged, not of the disk: a place before its start, and what
 # bz2 cannot unpack.
 _FORMAT_ERRNOS = (errno.EINVAL, None)
@@ -50,23 +50,17 @@ class Source:
   subjects: tuple[int, int]
   num_images: int = 0
 
-  def name_of(self, *parts: str) -> str:
+  @property
+  def part(self) -> str:
+    """Which of `PARTS` it is of, by the number of its first subject."""
+    return _part_of_subject(self.subjects[0])
+
+  def name_of(self, member: str) -> str:
     """What to call something in it."""
-    return "/".join(part for part in (self.name, *parts) if part)
+    return f"{self.name}/{member}" if self.name else member
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Identity:
-  """A subject and the names of its images, in their order, in the source."""
-
-  subject: int
-  source: Source
-  names: tuple[str, ...]
-  num_bytes: int
-
-
-def part_of_subject(subject: int) -> str:
-  """Which of `PARTS` a subject is in, by its number."""
+def _part_of_subject(subject: int) -> str:
   return "5_images" if subject >= PARTS["5_images"][0] else "72_images"
 
 
@@ -90,96 +84,102 @@ def find_sources(root: pathlib.Path) -> dict[str, list[Source]]:
       first, last, num_images = map(int, match.groups()[:3])
       sources.append(Source(path, path.name, (first, last), num_images))
     elif path.name.isdecimal() and path.is_dir():
-      parts_in_root.add(part_of_subject(int(path.name)))
+      parts_in_root.add(_part_of_subject(int(path.name)))
   sources.sort(key=lambda source: (source.subjects, source.name))
   sources += [Source(root, "", PARTS[part]) for part in sorted(parts_in_root)]
-  by_part = {
-    part: [s for s in sources if part_of_subject(s.subjects[0]) == part]
-    for part in PARTS
-  }
+  by_part = {part: [s for s in sources if s.part == part] for part in PARTS}
   return {part: found for part, found in by_part.items() if found}
 
 
-def _is_image(name: str) -> bool:
-  return name.lower().endswith(".png") and not name.startswith(".")
-
-
-def _is_of_disk(error: Exception) -> TypeGuard[OSError]:
-  """Whether the disk is damaged, rather than a zip."""
-  return isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS
+@contextlib.contextmanager
+def _reading(
+  path: pathlib.Path, damaged: Callable[[Exception], Exception]
+) -> Iterator[None]:
+  """Tells a zip that is damaged from a disk that is."""
+  try:
+    yield
+  except (*reading.ARCHIVE_ERRORS, OSError) as error:
+    if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
+      raise reading.create_error(path, error) from error
+    raise damaged(error) from error
 
 
 def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
-  """Opens a zip, which must be whole."""
-  try:
-    return zipfile.ZipFile(path)
-  except (*reading.ARCHIVE_ERRORS, OSError) as error:
-    if _is_of_disk(error):
-      raise reading.create_error(path, error) from error
-    raise errors.DataError(
+  def damaged(error):
+    return errors.DataError(
       f"{path} must be a whole zip archive, found: {error}. Fetch it again."
-    ) from error
+    )
+
+  with _reading(path, damaged):
+    return zipfile.ZipFile(path)
 
 
-def _list_folder(
-  source: Source,
-) -> Iterator[tuple[str, list[tuple[str, int, int]]]]:
-  """Yields the subjects' folders of a folder: images, sizes and times."""
+# An image's name, size and time, which is 0 in a zip.
+_Listed = tuple[str, int, int]
+
+
+def _list_folder(source: Source) -> dict[str, list[_Listed]]:
+  subjects = {}
   try:
     for folder in sorted(os.listdir(source.path)):
       path = source.path / folder
-      if not folder.isdecimal() or not path.is_dir():
-        continue
       # A named folder that holds others is refused later.
-      if not source.name and part_of_subject(int(folder)) != part_of_subject(
-        source.subjects[0]
+      if (
+        folder.isdecimal()
+        and path.is_dir()
+        and (source.name or _part_of_subject(int(folder)) == source.part)
       ):
-        continue
-      with os.scandir(path) as entries:
-        images = [
-          (entry.name, facts.st_size, facts.st_mtime_ns)
-          for entry in entries
-          if _is_image(entry.name)
-          for facts in [entry.stat()]
-        ]
-      yield folder, sorted(images)
+        with os.scandir(path) as entries:
+          subjects[folder] = sorted(
+            (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
+            for entry in entries
+          )
   except OSError as error:
     raise reading.create_error(source.path, error, "folder") from error
+  return subjects
 
 
-def _list_zip(
-  source: Source,
-) -> Iterator[tuple[str, list[tuple[str, int, int]]]]:
-  """Yields the subjects' folders of a zip: images, sizes and no times."""
-  subjects = collections.defaultdict(list)
+def _list_zip(source: Source) -> dict[str, list[_Listed]]:
+  subjects: dict[str, list[_Listed]] = {}
   with _open_zip(source.path) as archive:
     for info in archive.infolist():
-      match = _MEMBER_NAME.fullmatch(info.filename)
-      if match:
+      if match := _MEMBER_NAME.fullmatch(info.filename):
         # A folder may be there without a file in it.
-        images = subjects[info.filename[: match.end(1)]]
-        if _is_image(match[2]):
-          images.append((match[2], info.file_size, 0))
-  yield from subjects.items()
+        images = subjects.setdefault(match[1], [])
+        images.append((match[3], info.file_size, 0))
+  return subjects
 
 
-def list_identities(source: Source) -> list[Identity]:
+def _list(source: Source) -> dict[str, list[_Listed]]:
+  """Images by the folder of their subject."""
+  listed = (_list_folder if source.path.is_dir() else _list_zip)(source)
+  return {
+    folder: [
+      image
+      for image in images
+      if image[0].lower().endswith(".png") and not image[0].startswith(".")
+    ]
+    for folder, images in listed.items()
+  }
+
+
+def list_subjects(source: Source) -> dict[int, dict[str, int]]:
   """Lists what a source holds, without reading images.
 
   Args:
     source: One that `find_sources` found.
 
   Returns:
-    The identities, also those without images.
+    For each subject, also those without images, the sizes of its images by
+    their names, as of `Source.name_of`, in the order of their numbers.
 
   Raises:
-    DataError: If it cannot be listed, holds no identity, or one whose number is
+    DataError: If it cannot be listed, holds no subject, or one whose number is
       not in its name's range.
   """
-  identities = []
-  list_images = _list_folder if source.path.is_dir() else _list_zip
+  subjects = {}
   first, last = source.subjects
-  for folder, images in list_images(source):
+  for folder, images in _list(source).items():
     subject = int(folder.rpartition("/")[2])
     if not first <= subject <= last:
       raise errors.DataError(
@@ -188,44 +188,14 @@ def list_identities(source: Source) -> list[Identity]:
       )
     # By number where names are plain numbers.
     images.sort(key=lambda image: (len(image[0]), image[0]))
-    names = tuple(f"{folder}/{name}" for name, _, _ in images)
-    num_bytes = sum(size for _, size, _ in images)
-    identities.append(Identity(subject, source, names, num_bytes))
-  if not identities:
+    subjects[subject] = {
+      source.name_of(f"{folder}/{name}"): size for name, size, _ in images
+    }
+  if not subjects:
     raise errors.DataError(
       f"{source.path} must hold <subject id>/<k>.png, found no such file."
     )
-  return identities
-
-
-def describe_missing(
-  source: Source, identities: Sequence[Identity]
-) -> list[str]:
-  """Tells what a source lacks of what its name says, as if half unpacked.
-
-  Args:
-    source: The source.
-    identities: What it holds.
-
-  Returns:
-    A line for each kind of thing that is missing.
-  """
-  if not source.num_images:
-    return []
-  first, last = source.subjects
-  expected = last - first + 1
-  incomplete = sum(len(i.names) < source.num_images for i in identities)
-  lines = []
-  if len(identities) < expected:
-    lines.append(
-      f"{source.name} holds {len(identities)} of {expected} identities."
-    )
-  if incomplete:
-    lines.append(
-      f"{source.name} has fewer than {source.num_images} images of"
-      f" {incomplete} of {len(identities)} identities."
-    )
-  return lines
+  return subjects
 
 
 def fingerprint(source: Source) -> str:
@@ -245,7 +215,7 @@ def fingerprint(source: Source) -> str:
   """
   digest = hashlib.sha256(source.name.encode())
   if source.path.is_dir():
-    for listed in _list_folder(source):
+    for listed in _list(source).items():
       digest.update(repr(listed).encode())
   else:
     facts = source.path.stat()
@@ -253,49 +223,33 @@ def fingerprint(source: Source) -> str:
   return digest.hexdigest()[:16]
 
 
-class Reader:
-  """Reads images by `Source.name_of` their names, from one zip at a time."""
+def create_reader(sources: Sequence[Source]) -> Callable[[str], bytes]:
+  """Creates what reads images, from one zip at a time.
 
-  def __init__(self, sources: Sequence[Source]):
-    """Initialises the reader.
+  Args:
+    sources: Where the images are.
 
-    Args:
-      sources: Where the images are.
-    """
-    self._named = {source.name: source for source in sources if source.name}
-    self._roots = [source for source in sources if not source.name]
-    # One at a time: the directory of a zip takes some 100 MB.
-    self._open = functools.lru_cache(maxsize=1)(_open_zip)
+  Returns:
+    From an image's name, as of `Source.name_of`, to its content; of a zip, with
+    its CRC compared. It raises `BadImageError` if the zip is damaged in this
+    place, and `DataError` if the disk cannot be read, which may work another
+    time.
+  """
+  paths = {source.name: source.path for source in sources}
+  # One at a time: the directory of a zip takes some 100 MB.
+  open_zip = functools.lru_cache(maxsize=1)(_open_zip)
 
-  def read(self, name: str) -> bytes:
-    """Reads an image; a zip compares its CRC.
+  def damaged(error):
+    return output.BadImageError(f"cannot be read: {error}")
 
-    Args:
-      name: The image.
-
-    Returns:
-      Its content, as it is.
-
-    Raises:
-      BadImageError: If the zip is damaged in this place.
-      DataError: If the disk cannot be read, which may work another time.
-    """
+  def read(name):
     head, _, member = name.partition("/")
-    if head not in self._named:
-      return self._read_file(self._roots[0].path / name)
-    path = self._named[head].path
+    path = paths[head] if head in paths else paths[""] / head
     if path.is_dir():
-      return self._read_file(path / member)
-    archive = self._open(path)
-    try:
+      with _reading(path / member, damaged):
+        return (path / member).read_bytes()
+    archive = open_zip(path)
+    with _reading(path, damaged):
       return archive.read(member)
-    except (*reading.ARCHIVE_ERRORS, OSError) as error:
-      if _is_of_disk(error):
-        raise reading.create_error(path, error) from error
-      raise output.BadImageError(f"cannot be read: {error}") from error
 
-  def _read_file(self, path: pathlib.Path) -> bytes:
-    try:
-      return path.read_bytes()
-    except OSError as error:
-      raise reading.create_error(path, error) from error
+  return read

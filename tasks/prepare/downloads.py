@@ -1,16 +1,12 @@
 """Archives as their publishers offer them, and the checksums that they give."""
 
-from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Mapping
 import dataclasses
 import hashlib
 import pathlib
 import re
 
 from tff_fedemb import errors
-
-_CHUNK = 1 << 20
 
 # MD5 by file name. The CSV files and the zip: TensorFlow Federated 0.87, which
 # checks them when it downloads. The iNaturalist archives: the README of the
@@ -27,22 +23,24 @@ KNOWN_MD5 = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Archive:
   """A file of images.
 
   Attributes:
     path: A tar, plain or compressed.
     md5: What the publisher says its MD5 is; None if that is not known.
+    is_verified: Whether this program has found it to be so.
   """
 
   path: pathlib.Path
   md5: str | None = None
+  is_verified: bool = False
 
   @property
   def is_compressed(self) -> bool:
     """Whether it must be read from its start to get at any image in it."""
-    return self.path.suffix in (".gz", ".tgz")
+    return self.path.suffix == ".gz"
 
 
 def read_md5_file(path: pathlib.Path) -> str:
@@ -57,8 +55,8 @@ def read_md5_file(path: pathlib.Path) -> str:
   Raises:
     DataError: If the file says something else.
   """
-  words = path.read_text(errors="replace").split()
-  digits = words[0].lower() if words else ""
+  words = path.read_text(errors="replace").lower().split()
+  digits = words[0] if words else ""
   if not re.fullmatch("[0-9a-f]{32}", digits):
     raise errors.DataError(
       f"{path} must start with an MD5 of 32 hexadecimal digits, found"
@@ -67,53 +65,30 @@ def read_md5_file(path: pathlib.Path) -> str:
   return digits
 
 
-def compute_md5(
-  path: pathlib.Path, on_bytes: Callable[[int], object] = lambda count: None
-) -> str:
-  """Computes the MD5 of a file.
-
-  Args:
-    path: The file.
-    on_bytes: Called with the number of bytes of each piece that was read.
-
-  Returns:
-    32 hexadecimal digits, in lower case.
-  """
-  digest = hashlib.md5()
+def compute_md5(path: pathlib.Path) -> str:
+  """Computes the MD5 of a file: 32 hexadecimal digits, in lower case."""
   with path.open("rb") as file:
-    while chunk := file.read(_CHUNK):
-      digest.update(chunk)
-      on_bytes(len(chunk))
-  return digest.hexdigest()
+    return hashlib.file_digest(file, "md5").hexdigest()
 
 
-def describe_mismatch(path: pathlib.Path, expected: str, found: str) -> str:
-  """What to say of a file that is not what its publisher offers."""
-  return f"{path} must have MD5 {expected}, found {found}"
-
-
-def create_md5_error(
-  path: pathlib.Path, expected: str, found: str
-) -> errors.DataError:
-  """The error of a file that is not what its publisher offers."""
-  return errors.DataError(
-    f"{describe_mismatch(path, expected, found)}. Fetch it again."
-  )
-
-
-def check_md5(path: pathlib.Path, known_md5: Mapping[str, str]) -> None:
-  """Checks a small file.
+def check_md5(
+  path: pathlib.Path, *, expected: str | None = None, found: str | None = None
+) -> None:
+  """Checks that a file is what its publisher offers.
 
   Args:
     path: The file.
-    known_md5: Checksums by file name; a file of another name is fine.
+    expected: Its MD5; that of `KNOWN_MD5` by default, if there is one.
+    found: What its MD5 is, if that is known already.
 
   Raises:
     DataError: If its MD5 is another one.
   """
-  expected = known_md5.get(path.name)
-  if expected is not None and (found := compute_md5(path)) != expected:
-    raise create_md5_error(path, expected, found)
+  expected = expected or KNOWN_MD5.get(path.name)
+  if expected and (found := found or compute_md5(path)) != expected:
+    raise errors.DataError(
+      f"{path} must have MD5 {expected}, found {found}. Fetch it again."
+    )
 
 
 def format_bytes(count: float) -> str:
@@ -125,8 +100,8 @@ def format_bytes(count: float) -> str:
   return f"{count:.0f} B" if units[0] == "B" else f"{count:.1f} {units[0]}"
 
 
-def format_names(names: Iterable[str], *, limit: int = 3) -> str:
-  """The first names and the number of the others."""
+def format_names(names: Iterable[str]) -> str:
+  """The first three names, and the number of the others."""
   names = list(names)
-  more = len(names) - limit
-  return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+  more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+  return ", ".join(names[:3]) + more

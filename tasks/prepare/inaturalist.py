@@ -7,7 +7,6 @@ Classification with Real-World Data Distribution", ECCV 2020, in the two tables
 of TensorFlow Federated (0.87), whose training table has a column for each.
 """
 
-from collections.abc import Mapping
 import pathlib
 
 from tasks.prepare import conversion
@@ -15,20 +14,13 @@ from tasks.prepare import downloads
 from tasks.prepare import split_tables
 from tff_fedemb import errors
 
-DEFAULT_VARIANT = "user_120k"
 # Each is the name of a column of users and of a folder of the result.
 VARIANTS = (
-  DEFAULT_VARIANT,
-  "geo_100",
-  "geo_300",
-  "geo_1k",
-  "geo_3k",
-  "geo_10k",
-  "geo_30k",
+  "user_120k",
+  *(f"geo_{size}" for size in ("100", "300", "1k", "3k", "10k", "30k")),
 )
-TABLES = ("iNaturalist_train.csv", "iNaturalist_test.csv")
-ARCHIVES = ("train_val_images.tar.gz", "test2017.tar.gz")
-
+_TABLES = ("iNaturalist_train.csv", "iNaturalist_test.csv")
+_ARCHIVES = ("train_val_images.tar.gz", "test2017.tar.gz")
 _TABLES_URL = "https://storage.googleapis.com/tff-datasets-public/"
 _ARCHIVES_URL = "https://ml-inat-competition-datasets.s3.amazonaws.com/2017/"
 # The two archives take 237.35 GiB, with 857,877 images: 297 kB each.
@@ -36,18 +28,14 @@ _BYTES_PER_IMAGE = 300_000
 
 
 def create_jobs(
-  source_dir: pathlib.Path,
-  variant: str | None = None,
-  *,
-  known_md5: Mapping[str, str] = downloads.KNOWN_MD5,
+  source_dir: pathlib.Path, variant: str | None = None
 ) -> list[conversion.Job]:
   """Finds what was downloaded.
 
   Args:
     source_dir: Folder with the two tables, and the archives or unpacked images
       in any of its sub-folders.
-    variant: One of `VARIANTS`; None for "user_120k".
-    known_md5: Checksums by file name.
+    variant: One of `VARIANTS`; None for the first.
 
   Returns:
     What to prepare, one.
@@ -56,41 +44,38 @@ def create_jobs(
     FieldError: If a table is missing.
     DataError: If one is not what the publisher offers.
   """
-  variant = variant or DEFAULT_VARIANT
-  folders = [source_dir, source_dir / "datasets"]
-  tables = [
-    next((f / name for f in folders if (f / name).is_file()), None)
-    for name in TABLES
-  ]
-  for name, table in zip(TABLES, tables, strict=True):
-    if table is None:
+  variant = variant or VARIANTS[0]
+  found = {
+    name: folder / name
+    for folder in (source_dir / "datasets", source_dir)
+    for name in (*_TABLES, *_ARCHIVES)
+    if (folder / name).is_file()
+  }
+  for name in _TABLES:
+    if name not in found:
       raise errors.FieldError(
         "source_dir",
         f"hold {name} ({_TABLES_URL}{name})",
         f"none in {source_dir}",
       )
-    downloads.check_md5(table, known_md5)
-  archives = [
-    downloads.Archive(folder / name, known_md5.get(name))
-    for name in ARCHIVES
-    for folder in folders
-    if (folder / name).is_file()
-  ]
-  found = [archive.path.name for archive in archives]
-  absent = [_ARCHIVES_URL + name for name in ARCHIVES if name not in found]
-  note = f"Archives: found {', '.join(found) or 'none'}"
-  if absent:
+    downloads.check_md5(found[name])
+  archives = [name for name in _ARCHIVES if name in found]
+  note = f"Archives: found {', '.join(archives) or 'none'}"
+  if len(archives) < len(_ARCHIVES):
+    absent = [_ARCHIVES_URL + name for name in _ARCHIVES if name not in found]
     note += f", missing {', '.join(absent)} (unpacked images serve as well)"
+  train, test = (found[name] for name in _TABLES)
   return [
     conversion.Job(
       task="inaturalist",
       variant=variant,
       source_dir=source_dir,
-      tables=split_tables.read_tables(
-        *map(split_tables.TableFile, tables), user_column=variant
-      ),
-      archives=archives,
-      notes=(f"Tables: {tables[0]}, {tables[1]}.", f"{note}."),
+      tables=split_tables.read_tables(train, test, user_column=variant),
+      archives=[
+        downloads.Archive(found[name], downloads.KNOWN_MD5.get(name))
+        for name in archives
+      ],
+      notes=(f"Tables: {train}, {test}.", f"{note}."),
       bytes_per_image=_BYTES_PER_IMAGE,
     )
   ]

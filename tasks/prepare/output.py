@@ -4,14 +4,16 @@ The result is what TensorFlow Federated (0.87) keeps of federated photos:
 `<variant>/train/<user id>` and `<variant>/test.tfRecord`. Beside them lies
 `preparation.json`, which says how they came about. Until all is done it is
 under `<variant>.partial/`, from where a program that was killed goes on: a file
-is finished when it is there, and what else must be known is in a journal.
+is finished when it is there, and what was left out of it stands in a file of
+the same name in another folder.
 """
 
-from collections.abc import Callable
+import abc
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -28,14 +30,12 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import tfrecord_layout
 from tff_fedemb.data import tfrecord_writing
 
-REPORT_FILE = "preparation.json"
 MISSING = "not found in any archive"
 
+_REPORT_FILE = "preparation.json"
 # What makes a data set what it is, and what to call each item's digest.
-_SOURCES = {"tables": "MD5", "sources": "fingerprint"}
+_DIGESTS = {"tables": "MD5", "sources": "fingerprint"}
 _BLOCK = 4096  # What a file takes up is a multiple of it.
-
-Files = Mapping[str, Sequence[split_tables.Row]]
 
 
 class BadImageError(Exception):
@@ -46,94 +46,67 @@ class _BadFileError(Exception):
   """A file of the output that must not be written as it would be."""
 
 
-class Journal:
-  """What a preparation found out, a line each, so that a kill loses nothing."""
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What is to be written.
 
-  def __init__(self, path: pathlib.Path):
-    """Reads what there is; nothing is written yet.
+  Attributes:
+    files: Rows of each file, by its name below the folder of the variant.
+    sizes: Bytes of the images that were found, or may be.
+    unpacked_bytes: What unpacking takes beside, an estimate.
+    empty: Users, by what to call them, that have no images; a fault.
+    facts: What else the report is to say.
+  """
 
-    Args:
-      path: The file.
-    """
-    self._path = path
-    self._entries: dict[str, dict[str, Any]] = {}
-    with contextlib.suppress(FileNotFoundError):
-      for line in path.read_text(errors="replace").splitlines():
-        # Half of a line is what a kill leaves.
-        with contextlib.suppress(ValueError):
-          kind, key, value = json.loads(line)
-          self.entries(kind)[key] = value
-
-  def entries(self, kind: str) -> dict[str, Any]:
-    """What was noted last of each key."""
-    return self._entries.setdefault(kind, {})
-
-  def add(self, kind: str, key: str, value: Any) -> None:
-    """Notes something, in place of what was noted of the key."""
-    with self._path.open("a") as file:
-      file.write(f"\n{json.dumps([kind, key, value])}\n")
-      file.flush()
-      os.fsync(file.fileno())
-    self.entries(kind)[key] = value
+  files: Mapping[str, Sequence[split_tables.Row]]
+  sizes: Mapping[str, int]
+  unpacked_bytes: int = 0
+  empty: Sequence[str] = ()
+  facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def describe_identity(identity: Mapping[str, Any]) -> str:
-  """For instance "test.csv (MD5 0123...)", of each source of an identity."""
-  return " and ".join(
-    f"{name} ({digest} {value})"
-    for key, digest in _SOURCES.items()
-    for name, value in identity.get(key, {}).items()
-  )
-
-
-def read_report(folder: pathlib.Path) -> dict[str, Any]:
-  """What `preparation.json` in a folder says; nothing if it is not there."""
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """What a file says; nothing if it is not there, or something else."""
   try:
-    found = json.loads((folder / REPORT_FILE).read_text())
+    found = json.loads(path.read_text())
   except (OSError, ValueError):
     return {}
   return found if isinstance(found, dict) else {}
 
 
-def size_of_file(sizes: Sequence[int]) -> int:
-  """Disk that a file of images of these sizes takes, bytes."""
-  return _BLOCK + sum(sizes) + tfrecord_writing.RECORD_OVERHEAD * len(sizes)
+def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
+  """Writes a file, whole or not at all."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_name(f"{path.name}{tfrecord_writing.PARTIAL_SUFFIX}")
+  with partial.open("w") as file:
+    file.write(json.dumps(value, indent=2) + "\n")
+    file.flush()
+    os.fsync(file.fileno())
+  partial.replace(path)
 
 
-def check_disk(
-  output_dir: pathlib.Path,
-  needed: int,
-  *,
-  field: str = "output_dir",
-  note: str = "",
-  disk_usage: Callable[[pathlib.Path], Any] = shutil.disk_usage,
-) -> None:
-  """Says how much disk is needed and free, and refuses what does not fit.
+def read_report(folder: pathlib.Path) -> dict[str, Any]:
+  """What `preparation.json` in a folder says; nothing if it is not there."""
+  return read_json(folder / _REPORT_FILE)
 
-  Args:
-    output_dir: Folder of the result; it need not exist yet.
-    needed: Bytes that will be written.
-    field: What the folder is called in the error.
-    note: What to add to the bytes needed.
-    disk_usage: From a folder to an object whose `free` is a number of bytes.
 
-  Raises:
-    FieldError: If less is free than needed.
+def _describe(identity: Mapping[str, Any]) -> str:
+  """For instance "test.csv (MD5 0123...)", of each source of an identity."""
+  return " and ".join(
+    f"{name} ({digest} {value})"
+    for key, digest in _DIGESTS.items()
+    for name, value in identity.get(key, {}).items()
+  )
+
+
+class Preparation(abc.ABC):
+  """The folder of a variant, and that from which it is made.
+
+  What is written there is said by sub-classes.
   """
-  parent = output_dir
-  while not parent.exists():
-    parent = parent.parent
-  free = downloads.format_bytes(disk_usage(parent).free)
-  wanted = downloads.format_bytes(needed)
-  print(f"Disk: {wanted} needed{note}, {free} free in {parent}.")
-  if needed > disk_usage(parent).free:
-    raise errors.FieldError(
-      field, f"have {wanted} free", f"{free} in {output_dir}"
-    )
 
-
-class Output:
-  """The folder of a variant, and that from which it is made."""
+  # Whether a user without any image has an empty file, rather than none.
+  keeps_empty_files = False
 
   def __init__(
     self,
@@ -142,8 +115,9 @@ class Output:
     identity: Mapping[str, Any],
     *,
     on_bad_example: str = "fail",
+    field: str = "output_dir",
   ):
-    """Initialises the output; nothing is written yet.
+    """Initialises the preparation; nothing is read or written yet.
 
     Args:
       output_dir: Folder of the result; created if missing.
@@ -152,26 +126,111 @@ class Output:
         what must be the same for a preparation to be taken up again.
       on_bad_example: "fail": images that are missing or unreadable end the
         preparation; "skip": they are left out.
+      field: What the folder is called in the error of a disk that is too small.
     """
-    output_dir = output_dir.resolve()
-    self.final = output_dir / variant
-    self.work = output_dir / f"{variant}.partial"
+    self.output_dir = output_dir.resolve()
+    self.final = self.output_dir / variant
+    self.work = self.output_dir / f"{variant}.partial"
     self._data = self.work / "data"
+    self._notes = self.work / "left_out"
     self._identity = dict(identity)
     self._policy = on_bad_example
-    self.journal = Journal(self.work / "journal.jsonl")
+    self._field = field
 
-  def create_bad_examples(self) -> bad_examples.BadExamples:
-    """An empty collection of what is bad, with the policy of this output."""
-    return bad_examples.BadExamples(self._policy)
-
-  def is_complete(self) -> bool:
-    """Whether all was done before, which it says.
+  @abc.abstractmethod
+  def look(self) -> Plan:
+    """Finds what there is, and says so; nothing is written.
 
     Raises:
-      DataError: If the folder holds something else, or lacks images that are
-        not to be skipped.
+      DataError: If something of the source is bad.
+      FieldError: If there is too little.
     """
+
+  def fetch(self) -> None:  # noqa: B027 Most have nothing to do.
+    """Makes what was found ready to be read; may write into `work`.
+
+    Raises:
+      DataError: If something of the source is bad.
+    """
+
+  @abc.abstractmethod
+  def read(self, image_id: str) -> bytes:
+    """The content of an image.
+
+    Args:
+      image_id: As in the rows of the plan.
+
+    Raises:
+      BadImageError: If it is to be left out.
+    """
+
+  def run(self, *, dry_run: bool = False, wait: bool = False) -> bool:
+    """Prepares the data set, from where an earlier run was ended.
+
+    Args:
+      dry_run: Whether to stop after telling what was found, what is missing
+        and how much disk it takes; nothing is written.
+      wait: Whether to wait for another program at work, rather than to refuse.
+
+    Returns:
+      Whether anything was prepared.
+
+    Raises:
+      DataError: If something of the source is bad, the output folder holds
+        something else, or another program is at work in it.
+      FieldError: If the disk is too small, or there are no images.
+    """
+    if self._is_complete():
+      if not dry_run:
+        # The program was killed between its two last steps.
+        shutil.rmtree(self.work, ignore_errors=True)
+      return False
+    self._check_begun()
+    plan = self.look()
+    self._check_disk(plan)
+    if dry_run:
+      return False
+    self.check_bad([(name, "no image") for name in plan.empty])
+    with self._hold(wait):
+      if self.final.exists():  # Another program's, while this one waited.
+        shutil.rmtree(self.work, ignore_errors=True)
+        return False
+      self._begin()
+      self.fetch()
+      self._write(plan.files)
+      self._finish(plan)
+    return True
+
+  def check_bad(self, found: Sequence[tuple[str, str]]) -> None:
+    """Refuses what is bad, unless it is to be skipped.
+
+    Args:
+      found: Where something is bad, and what.
+
+    Raises:
+      DataError: If there is anything and it is not to be skipped.
+    """
+    bad = bad_examples.BadExamples(self._policy)
+    for where, what in found:
+      bad.add(where, what)
+    bad.check()
+
+  def is_written(self, file: str) -> bool:
+    """Whether a file is finished; it has its name below the variant's."""
+    return (self._data / file).exists()
+
+  def forget_missing(self, image_ids: Mapping[str, Any]) -> None:
+    """Has files written anew that lack images which have turned up since.
+
+    Args:
+      image_ids: All images that are there now.
+    """
+    for file, image_id, reason in self._left_out():
+      if reason == MISSING and image_id in image_ids:
+        (self._data / file).unlink(missing_ok=True)
+
+  def _is_complete(self) -> bool:
+    """Whether all was done before, which it says."""
     if not self.final.exists():
       return False
     report = read_report(self.final)
@@ -179,58 +238,65 @@ class Output:
     if None in found.values() or "left_out" not in report:
       raise errors.DataError(
         f"{self.final} must not exist, or be prepared by this program, found"
-        f" no {REPORT_FILE} that says so. Choose another output_dir."
+        f" no {_REPORT_FILE} that says so. Choose another output_dir."
       )
     if found != self._identity:
       raise errors.DataError(
-        f"{self.final} must be of {describe_identity(self._identity)}, found"
-        f" that it was prepared from {describe_identity(found)}. Choose"
-        " another output_dir."
+        f"{self.final} must be of {_describe(self._identity)}, found that it"
+        f" was prepared from {_describe(found)}. Choose another output_dir."
       )
-    bad = self.create_bad_examples()
-    for line in report["left_out"]:
-      bad.add(f"{self.final} lacks", line)
-    bad.check()
+    lines = report["left_out"]
+    self.check_bad([(f"{self.final} lacks", line) for line in lines])
     print(
-      f"{self.final} is complete ({len(bad)} bad examples were left out)."
+      f"{self.final} is complete ({len(lines)} bad examples were left out)."
       " Nothing to do."
     )
-    if num_missing := sum(line.endswith(MISSING) for line in bad.lines):
+    if num_missing := sum(line.endswith(MISSING) for line in lines):
       print(
-        f"{num_missing} of them were not found in any archive: to include what"
-        f" has come since, remove {self.final} and run again."
+        f"{num_missing} of them were {MISSING}: to include what has come since,"
+        f" remove {self.final} and run again."
       )
     return True
 
-  def check_begun(self) -> None:
-    """Refuses to go on with what was begun of something else."""
-    begun = self.journal.entries("identity").get("", self._identity)
+  def _check_begun(self) -> None:
+    begun = read_json(self.work / "identity.json") or self._identity
     if begun != self._identity:
       raise errors.DataError(
-        f"{self.work} must be of {describe_identity(self._identity)}, found"
-        f" that it was begun from {describe_identity(begun)}. Remove it, or"
-        " choose another output_dir."
+        f"{self.work} must be of {_describe(self._identity)}, found that it was"
+        f" begun from {_describe(begun)}. Remove it, or choose another"
+        " output_dir."
+      )
+
+  def _check_disk(self, plan: Plan) -> None:
+    """Says how much disk is needed and free, and refuses what does not fit."""
+    sizes = [
+      plan.sizes[row.image_id] + tfrecord_writing.RECORD_OVERHEAD
+      for file, rows in plan.files.items()
+      if not self.is_written(file)
+      for row in rows
+      if row.image_id in plan.sizes
+    ]
+    num_files = sum(not self.is_written(file) for file in plan.files)
+    needed = sum(sizes) + num_files * _BLOCK + plan.unpacked_bytes
+    parent = self.output_dir
+    while not parent.exists():
+      parent = parent.parent
+    free = shutil.disk_usage(parent).free
+    wanted, found = map(downloads.format_bytes, (needed, free))
+    note = " (estimated, with unpacked images)" if plan.unpacked_bytes else ""
+    print(f"Disk: {wanted} needed{note}, {found} free in {parent}.")
+    if needed > free:
+      raise errors.FieldError(
+        self._field, f"have {wanted} free", f"{found} in {self.output_dir}"
       )
 
   @contextlib.contextmanager
-  def open(self, *, wait: bool = False) -> Iterator[None]:
-    """Holds the folder that is worked in, and tidies it up.
-
-    Args:
-      wait: Whether to wait for another program at work, rather than to refuse;
-        it may have finished the data set then.
-
-    Raises:
-      DataError: If another program is at work, or something else was begun.
-    """
-    (self._data / tfrecord_layout.TRAIN_FOLDER).mkdir(
-      parents=True, exist_ok=True
-    )
+  def _hold(self, wait: bool) -> Iterator[None]:
+    """Keeps other programs out of the folder that is worked in."""
+    self.work.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(self.work, os.O_RDONLY)
     try:
       fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-      if not self.final.exists():
-        self._begin()
       yield
     except BlockingIOError as error:
       raise errors.DataError(
@@ -242,123 +308,84 @@ class Output:
 
   def _begin(self) -> None:
     # Another program may have written since this one looked.
-    self.journal = Journal(self.work / "journal.jsonl")
-    self.check_begun()
-    if not self.journal.entries("identity"):
+    self._check_begun()
+    identity = self.work / "identity.json"
+    if not identity.exists():
       # Files of which nobody knows what they were made from.
-      shutil.rmtree(self._data)
-      (self._data / tfrecord_layout.TRAIN_FOLDER).mkdir(parents=True)
-      self.journal.add("identity", "", self._identity)
-    for path in self._data.rglob(f"*{tfrecord_writing.PARTIAL_SUFFIX}"):
-      path.unlink()
+      for folder in (self._data, self._notes):
+        shutil.rmtree(folder, ignore_errors=True)
+      write_json(identity, self._identity)
+    (self._data / tfrecord_layout.TRAIN_FOLDER).mkdir(
+      parents=True, exist_ok=True
+    )
+    for folder in (self._data, self._notes):
+      for path in folder.rglob(f"*{tfrecord_writing.PARTIAL_SUFFIX}"):
+        path.unlink()
 
-  def discard(self) -> None:
-    """Removes what was worked with."""
-    shutil.rmtree(self.work, ignore_errors=True)
-
-  def is_written(self, file: str) -> bool:
-    """Whether a file is finished; it has its name below the variant's."""
-    return (self._data / file).exists()
-
-  def left_out(self) -> list[tuple[str, str, str]]:
+  def _left_out(self) -> list[tuple[str, str, str]]:
     """File, image and reason of all that was left out."""
-    return [
-      (file, image_id, reason)
-      for file, images in self.journal.entries("left_out").items()
-      for image_id, reason in images
-    ]
+    return sorted(
+      (os.fspath(path.relative_to(self._notes)), image_id, reason)
+      for path in self._notes.rglob("*")
+      if path.is_file()
+      for image_id, reason in read_json(path)["images"]
+    )
 
-  def write(
-    self,
-    files: Files,
-    read: Callable[[str], bytes],
-    *,
-    keep_empty: bool = False,
-  ) -> None:
-    """Writes the files that are not finished.
-
-    Args:
-      files: Rows of each file, by its name.
-      read: From an image's name to its content; raises `BadImageError`.
-      keep_empty: Whether a user without any image has an empty file, rather
-        than none.
-
-    Raises:
-      DataError: If images are bad and not to be skipped.
-    """
+  def _write(self, files: Mapping[str, Sequence[split_tables.Row]]) -> None:
+    """Writes the files that are not finished."""
     for file, rows in tqdm.tqdm(
       files.items(), desc="Writing users", unit="file", disable=None
     ):
       if not self.is_written(file):
         with contextlib.suppress(_BadFileError):
-          self._write_file(file, rows, read, keep_empty)
-    bad = self.create_bad_examples()
-    for file, image_id, reason in self.left_out():
-      bad.add(file, f"image {image_id}: {reason}")
-    bad.check()
+          tfrecord_writing.write_records(
+            self._data / file, self._iterate_records(file, rows)
+          )
+    self.check_bad(
+      [(file, f"image {i}: {reason}") for file, i, reason in self._left_out()]
+    )
     if not self.is_written(tfrecord_layout.TEST_FILE_NAME):
       raise errors.DataError(
         f"{tfrecord_layout.TEST_FILE_NAME} must have images, found none that"
         " can be read."
       )
 
-  def _write_file(
-    self,
-    file: str,
-    rows: Sequence[split_tables.Row],
-    read: Callable[[str], bytes],
-    keep_empty: bool,
-  ) -> None:
-    left_out = []
+  def _iterate_records(
+    self, file: str, rows: Sequence[split_tables.Row]
+  ) -> Iterator[bytes]:
+    """Yields a file's records, and notes at their end what is not in it."""
+    left_out, is_empty = [], not self.keeps_empty_files
+    for row in rows:
+      try:
+        content = self.read(row.image_id)
+      except BadImageError as error:
+        left_out.append((row.image_id, str(error)))
+      else:
+        is_empty = False
+        yield tfrecord_writing.serialize_image(content, row.label)
+    if left_out:
+      write_json(self._notes / file, {"images": left_out})
+    else:
+      (self._notes / file).unlink(missing_ok=True)
+    if is_empty or (left_out and self._policy == "fail"):
+      raise _BadFileError
 
-    def records():
-      for row in rows:
-        try:
-          content = read(row.image_id)
-        except BadImageError as error:
-          left_out.append((row.image_id, str(error)))
-        else:
-          yield tfrecord_writing.serialize_image(content, row.label)
-      if left_out or file in self.journal.entries("left_out"):
-        self.journal.add("left_out", file, left_out)
-      is_empty = len(left_out) == len(rows) and not keep_empty
-      if is_empty or (left_out and self._policy == "fail"):
-        raise _BadFileError
-
-    tfrecord_writing.write_records(self._data / file, records())
-
-  def forget(self, found: Callable[[str], bool]) -> None:
-    """Has files written anew that lack images which have turned up since.
-
-    Args:
-      found: Whether an image is there now.
-    """
-    for file, image_id, reason in self.left_out():
-      if reason == MISSING and found(image_id):
-        (self._data / file).unlink(missing_ok=True)
-
-  def finish(self, files: Files, **facts: Any) -> None:
-    """Writes the report and gives the folder its name.
-
-    Args:
-      files: Those of `write`.
-      **facts: What else the report is to say.
-    """
+  def _finish(self, plan: Plan) -> None:
+    """Writes the report and gives the folder its name."""
     left_out = [
       f"{file}: image {image_id}: {reason}"
-      for file, image_id, reason in sorted(self.left_out())
+      for file, image_id, reason in self._left_out()
     ]
-    num_rows = sum(map(len, files.values()))
+    num_written = sum(map(self.is_written, plan.files))
     report = self._identity | {
-      "num_users": sum(map(self.is_written, files)) - 1,
-      "num_users_without_images": len(files) - sum(map(self.is_written, files)),
-      "num_images": num_rows - len(left_out),
+      "num_users": num_written - 1,
+      "num_users_without_images": len(plan.files) - num_written,
+      "num_images": sum(map(len, plan.files.values())) - len(left_out),
       "num_left_out": len(left_out),
       "left_out": left_out,
-      **facts,
+      **plan.facts,
     }
-    path = self._data / REPORT_FILE
-    path.write_text(json.dumps(report, indent=2) + "\n")
+    write_json(self._data / _REPORT_FILE, report)
     print(
       f"{self.final}: {report['num_users']} users, {report['num_images']}"
       f" images, {len(left_out)} bad examples left out."

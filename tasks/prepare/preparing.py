@@ -1,15 +1,15 @@
 """Prepares a task's data from what a user has downloaded."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
 import errno
 import pathlib
-import shutil
 
 from tasks.prepare import conversion
 from tasks.prepare import digiface
 from tasks.prepare import gld
 from tasks.prepare import inaturalist
+from tasks.prepare import output
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
@@ -17,12 +17,8 @@ from tff_fedemb.data import bad_examples
 # The variants of each task.
 VARIANTS = {
   "digiface": digiface.VARIANTS,
-  "gld": tuple(gld.VARIANTS),
+  "gld": gld.VARIANTS,
   "inaturalist": inaturalist.VARIANTS,
-}
-_CREATE_JOBS = {
-  "gld": gld.create_jobs,
-  "inaturalist": inaturalist.create_jobs,
 }
 # Of the disk, not of this program.
 _DISK_ERRNOS = (
@@ -85,47 +81,33 @@ class PreparationConfig(config_lib.Config):
       )
 
 
-def _prepare(
-  config: PreparationConfig, disk_usage: Callable[[pathlib.Path], object]
-) -> None:
-  source_dir = pathlib.Path(config.source_dir).resolve()
-  output_dir = pathlib.Path(config.output_dir)
-  policy = config.on_bad_example
-  if config.task == "digiface":
-    faces = digiface.find_faces(source_dir, config.variant, field="source_dir")
-    digiface.tell_zips(faces)
-    for found in faces:
-      found.convert(
-        output_dir,
-        on_bad_example=policy,
-        dry_run=config.dry_run,
-        disk_usage=disk_usage,
-      )
-    return
-  verified = set()
-  for job in _CREATE_JOBS[config.task](source_dir, config.variant):
-    conversion.Preparation(
-      job, output_dir, on_bad_example=policy, disk_usage=disk_usage
-    ).run(dry_run=config.dry_run, verified=verified)
-
-
-def execute(
-  config: PreparationConfig,
-  *,
-  disk_usage: Callable[[pathlib.Path], object] = shutil.disk_usage,
-) -> None:
+def execute(config: PreparationConfig) -> None:
   """Prepares the data; killed at any time and started again, it goes on.
 
   Args:
     config: What to prepare.
-    disk_usage: From a folder to an object whose `free` is a number of bytes.
 
   Raises:
     DataError: If something is missing or damaged.
     FieldError: If a folder holds no data, or the disk is too small.
   """
+  source_dir = pathlib.Path(config.source_dir).resolve()
+  output_dir = pathlib.Path(config.output_dir)
+  policy = config.on_bad_example
   try:
-    _prepare(config, disk_usage)
+    preparations: Sequence[output.Preparation]
+    if config.task == "digiface":
+      preparations = digiface.create_preparations(
+        source_dir, config.variant, output_dir, on_bad_example=policy
+      )
+    else:
+      create_jobs = {"gld": gld, "inaturalist": inaturalist}[config.task]
+      preparations = [
+        conversion.Preparation(job, output_dir, on_bad_example=policy)
+        for job in create_jobs.create_jobs(source_dir, config.variant)
+      ]
+    for preparation in preparations:
+      preparation.run(dry_run=config.dry_run)
   except OSError as error:
     if error.errno not in _DISK_ERRNOS:
       raise

@@ -80,7 +80,7 @@ def test_every_layout_gives_the_same_users_and_images(
     for found in preparation.find_faces(
       tmp_path / "zips", variant, field="source_dir"
     ):
-      found.convert(data)
+      preparation.Preparation(found, data).run()
   else:
     faces.LAYOUTS[layout](data, contents)
   task = create(variant)
@@ -164,7 +164,7 @@ class TestCopy:
     (copy,) = _copies(tmp_path)
     shutil.move(tmp_path / "data", tmp_path / "elsewhere")
     with monkeypatch.context() as patch:
-      patch.setattr(preparation.Faces, "convert", None)
+      patch.setattr(preparation.Preparation, "run", None)
       assert _user_ids(create(data="elsewhere")) == before
     changed = contents | {
       subject: [faces.create_png(subject + 1000), *contents[subject][1:]]
@@ -182,12 +182,7 @@ class TestCopy:
   def test_needs_space(self, tmp_path, create, contents, monkeypatch):
     faces.LAYOUTS["zips"](tmp_path / "data", contents)
     usage = shutil.disk_usage(tmp_path)._replace(free=5_000)
-    monkeypatch.setattr(
-      preparation.Faces.convert,
-      "__kwdefaults__",
-      preparation.Faces.convert.__kwdefaults__
-      | {"disk_usage": lambda path: usage},
-    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(ValueError, match=r"^cache_dir must have .* 5\.0 kB in"):
       create()
     assert not (tmp_path / "cache").exists()

@@ -25,13 +25,11 @@ def test_every_layout_gives_the_same_images(tmp_path, layout):
   contents = faces.create_contents()
   faces.LAYOUTS[layout](tmp_path, contents)
   sources = _sources(tmp_path)
-  reader = digiface_files.Reader(sources)
+  read = digiface_files.create_reader(sources)
   found = {
-    identity.subject: [
-      reader.read(source.name_of(name)) for name in identity.names
-    ]
+    subject: list(map(read, names))
     for source in sources
-    for identity in digiface_files.list_identities(source)
+    for subject, names in digiface_files.list_subjects(source).items()
   }
   assert found == contents
 
@@ -43,9 +41,10 @@ def test_images_are_told_from_other_files_and_sorted_by_number(tmp_path):
       archive.writestr(f"17/{name}", b"12")
     archive.writestr("readme.txt", b"of no subject")
   (source,) = _sources(tmp_path)
-  (identity,) = digiface_files.list_identities(source)
-  assert identity.names == ("17/9.png", "17/10.PNG")
-  assert (identity.subject, identity.num_bytes) == (17, 4)
+  assert {
+    subject: list(sizes.items())
+    for subject, sizes in digiface_files.list_subjects(source).items()
+  } == {17: [(f"{path.name}/17/9.png", 2), (f"{path.name}/17/10.PNG", 2)]}
 
 
 class TestFingerprint:
@@ -80,7 +79,7 @@ def test_zip_that_was_cut_off(tmp_path, size):
   path = faces.write_zip(tmp_path / faces.MANY, faces.create_contents(), [0])
   path.write_bytes(path.read_bytes()[:size])
   with pytest.raises(errors.DataError, match="must be a whole zip archive"):
-    digiface_files.list_identities(*_sources(tmp_path))
+    digiface_files.list_subjects(*_sources(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["zip", "folder"])
@@ -94,7 +93,7 @@ def test_source_without_identities(tmp_path, kind):
     path.mkdir()
     (path / "readme.txt").write_text("none")
   with pytest.raises(errors.DataError) as caught:
-    digiface_files.list_identities(*_sources(tmp_path))
+    digiface_files.list_subjects(*_sources(tmp_path))
   assert str(caught.value).startswith(f"{path} must hold <subject id>/<k>.png")
 
 
@@ -105,53 +104,34 @@ def test_subjects_must_be_those_of_the_name(tmp_path, write):
   with pytest.raises(
     errors.DataError, match="subjects 0 to 5, as its name says, found 6"
   ):
-    digiface_files.list_identities(*_sources(tmp_path))
+    digiface_files.list_subjects(*_sources(tmp_path))
 
 
-class TestDamage:
-  def test_of_a_member_of_a_zip(self, tmp_path):
-    path = faces.write_zip(tmp_path / faces.MANY, faces.create_contents(), [0])
-    with zipfile.ZipFile(path) as archive:
-      place = archive.getinfo("0/1.png").header_offset
-    content = bytearray(path.read_bytes())
-    content[place + 200] ^= 255
-    path.write_bytes(content)
-    reader = digiface_files.Reader(_sources(tmp_path))
-    assert reader.read(f"{faces.MANY}/0/0.png")
-    with pytest.raises(output.BadImageError, match="cannot be read: Bad CRC"):
-      reader.read(f"{faces.MANY}/0/1.png")
+@pytest.mark.parametrize(
+  ("code", "error"),
+  [
+    (errno.EIO, errors.DataError),
+    # A place before the start of the file.
+    (errno.EINVAL, output.BadImageError),
+  ],
+)
+def test_damage_of_disk_and_of_zip_are_told_apart(
+  tmp_path, monkeypatch, code, error
+):
+  path = faces.write_zip(tmp_path / faces.MANY, faces.create_contents(), [0])
+  faces.write_folders(tmp_path, faces.create_contents(), [1])
 
-  @pytest.mark.parametrize(
-    ("code", "error"),
-    [
-      (errno.EIO, errors.DataError),
-      (errno.EACCES, errors.DataError),
-      # A place before the start of the file.
-      (errno.EINVAL, output.BadImageError),
-    ],
-  )
-  def test_disk_and_zip_are_told_apart(
-    self, tmp_path, monkeypatch, code, error
+  def fail(*_):
+    raise OSError(code, os.strerror(code))
+
+  monkeypatch.setattr(zipfile.ZipFile, "read", fail)
+  monkeypatch.setattr(pathlib.Path, "read_bytes", fail)
+  read = digiface_files.create_reader(_sources(tmp_path))
+  for name, place in (
+    (f"{path.name}/0/1.png", path),
+    ("1/1.png", tmp_path / "1" / "1.png"),
   ):
-    path = faces.write_zip(tmp_path / faces.MANY, faces.create_contents(), [0])
-
-    def fail(archive, name):
-      raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(zipfile.ZipFile, "read", fail)
-    reader = digiface_files.Reader(_sources(tmp_path))
     with pytest.raises(error, match=os.strerror(code)) as caught:
-      reader.read(f"{path.name}/0/1.png")
+      read(name)
     if error is errors.DataError:
-      assert str(caught.value).startswith(f"{path} must be a file that can be")
-
-  def test_file_that_cannot_be_read(self, tmp_path, monkeypatch):
-    faces.write_folders(tmp_path, faces.create_contents(), [0])
-
-    def fail(path):
-      raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(pathlib.Path, "read_bytes", fail)
-    reader = digiface_files.Reader(_sources(tmp_path))
-    with pytest.raises(errors.DataError, match=r"/0/1\.png must be a file"):
-      reader.read("0/1.png")
+      assert str(caught.value).startswith(f"{place} must be a file that can be")

@@ -1,13 +1,15 @@
 """Tests of how downloads of Google Landmarks v2 are found."""
 
-import hashlib
 import zipfile
 
 import pytest
 
+from tasks.prepare import downloads
 from tasks.prepare import gld
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
+
+_NAMES = ("federated_train.csv", "test.csv")
 
 
 def _zip_tables(folder, *names):
@@ -19,45 +21,39 @@ def _zip_tables(folder, *names):
   return path
 
 
-@pytest.fixture
-def source(tmp_path):
-  made_up.write_gld(tmp_path)
-  return tmp_path
+def _create_job(source, variant="gld160k"):
+  (job,) = gld.create_jobs(source, variant)
+  return job
 
 
-def test_zip_goes_before_a_test_table_of_the_images(source):
-  expected = gld.create_job(source, "gld160k").tables
-  path = _zip_tables(source, "federated_train.csv", "test.csv")
+def test_zip_goes_before_a_test_table_of_the_images(source, monkeypatch):
+  expected = _create_job(source).tables
+  path = _zip_tables(source, *_NAMES)
   # The publishers of the images have a table of this name as well.
   (source / "test.csv").write_text("id,url\n0,x\n")
-  known_md5 = {path.name: hashlib.md5(path.read_bytes()).hexdigest()}
-  job = gld.create_job(source, "gld160k", known_md5=known_md5)
-  assert job.tables == expected
+  assert _create_job(source).tables == expected
+  monkeypatch.setitem(downloads.KNOWN_MD5, path.name, "53c36bd7")
   with pytest.raises(errors.DataError, match="must have MD5 53c36bd7"):
-    gld.create_job(source, "gld160k")
+    _create_job(source)
 
 
 def test_unpacked_zip_goes_before_it(source):
-  expected = gld.create_job(source, "gld160k").tables
+  expected = _create_job(source).tables
   (source / "landmarks-user-160k.zip").write_text("not looked at")
   folder = source / "landmarks-user-160k"
   folder.mkdir()
-  for name in ("federated_train.csv", "test.csv"):
+  for name in _NAMES:
     (source / name).rename(folder / name)
-  assert gld.create_job(source, "gld160k").tables == expected
+  assert _create_job(source).tables == expected
 
 
-@pytest.mark.parametrize("text", ["", "<html>"])
-def test_zip_that_is_none(source, text):
-  (source / "landmarks-user-160k.zip").write_text(text)
+def test_bad_zip(source):
+  (source / "landmarks-user-160k.zip").write_text("<html>")
   with pytest.raises(errors.DataError, match="must be a zip archive"):
-    gld.create_job(source, "gld160k", known_md5={})
-
-
-def test_zip_without_a_table(source):
+    _create_job(source)
   _zip_tables(source, "test.csv")
   with pytest.raises(errors.DataError, match=r"found no federated_train\.csv"):
-    gld.create_job(source, "gld160k", known_md5={})
+    _create_job(source)
 
 
 def test_archives_in_a_folder(source):
@@ -66,23 +62,16 @@ def test_archives_in_a_folder(source):
   (source / "images_1.tar").write_text("of another name")
   (source / "md5sum" / "train").mkdir(parents=True)
   sums = source / "md5.images_007.txt"
-  md5 = sums.read_text().split()[0]
   sums.rename(source / "md5sum" / "train" / sums.name)
-  job = gld.create_job(source, "gld160k")
-  assert {
-    str(archive.path.relative_to(source)): archive.md5
-    for archive in job.archives
-  } == {
-    "images_000.tar": (
-      hashlib.md5((source / "images_000.tar").read_bytes()).hexdigest()
-    ),
-    "train/images_007.tar": md5,
+  job = _create_job(source)
+  paths = [source / "images_000.tar", source / "train" / "images_007.tar"]
+  assert {archive.path: archive.md5 for archive in job.archives} == {
+    path: downloads.compute_md5(path) for path in paths
   }
   assert "2 of 500 found, missing images_001.tar" in job.notes[1]
 
 
 def test_no_tables(tmp_path):
-  assert gld.create_job(tmp_path, "gld23k") is None
   with pytest.raises(errors.FieldError) as caught:
     gld.create_jobs(tmp_path)
   assert "mini_gld_train_split.csv" in str(caught.value)
@@ -91,10 +80,9 @@ def test_no_tables(tmp_path):
     gld.create_jobs(tmp_path, "gld23k")
 
 
-def test_table_of_another_checksum(tmp_path):
-  made_up.write_gld(tmp_path, variant="gld23k")
-  with pytest.raises(
-    errors.DataError,
-    match=r"mini_gld_train_split\.csv must have MD5 9fd62cf7",
-  ):
-    gld.create_jobs(tmp_path)
+def test_table_of_another_checksum(source, monkeypatch):
+  made_up.write_gld(source, variant="gld23k")
+  assert [j.variant for j in gld.create_jobs(source)] == ["gld23k", "gld160k"]
+  monkeypatch.setitem(downloads.KNOWN_MD5, "mini_gld_test.csv", "298e")
+  with pytest.raises(errors.DataError, match=r"_test\.csv must have MD5 298e"):
+    gld.create_jobs(source)

@@ -121,30 +121,16 @@ def write_inaturalist(folder, *, archived):
   return folder / "iNaturalist_train.csv", folder / "iNaturalist_test.csv"
 
 
-def md5_of(folder):
-  """Checksums of the files in a folder, by name."""
-  return {
-    path.name: hashlib.md5(path.read_bytes()).hexdigest()
-    for path in folder.iterdir()
-    if path.is_file()
-  }
-
-
 def prepare_gld(source, output, *, variant="gld160k", dry_run=False, **options):
   """Prepares what `write_gld` wrote; whether anything was done."""
-  results = [
-    conversion.Preparation(job, output, **options).run(dry_run=dry_run)
-    for job in gld.create_jobs(source, variant, known_md5={})
-  ]
-  return results == [True]
+  (job,) = gld.create_jobs(source, variant)
+  return conversion.Preparation(job, output, **options).run(dry_run=dry_run)
 
 
-def prepare_inaturalist(source, output, variant="user_120k", known_md5=None):
+def prepare_inaturalist(source, output, variant="user_120k", *, dry_run=False):
   """Prepares what `write_inaturalist` wrote; whether anything was done."""
-  (job,) = inaturalist.create_jobs(
-    source, variant, known_md5=known_md5 or md5_of(source)
-  )
-  return conversion.Preparation(job, output).run()
+  (job,) = inaturalist.create_jobs(source, variant)
+  return conversion.Preparation(job, output).run(dry_run=dry_run)
 
 
 def read_files(folder):
