@@ -3,19 +3,26 @@
 A case is named METHOD_NxDxK, for n examples of d numbers in K classes.
 """
 
+from collections.abc import Iterator
+from collections.abc import Sequence
 import dataclasses
+import functools
 import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from typing import Any
 import zipfile
 
 import numpy as np
+import pandas as pd
 
+from benchmarks import results
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.features import method as method_lib
-from tff_fedemb.features import registry
 
 # Steps of the iterative methods.
 STEPS = 30
@@ -24,11 +31,40 @@ METHODS: dict[str, dict[str, Any]] = {
   "sgd": {"steps": STEPS},
   "feature_covariance": {"steps": STEPS},
 }
+_CASES_OF_ALL = (
+  "sgd_50000x256x100",
+  "feature_covariance_50000x256x100",
+  "least_squares_250000x192x1000",
+  "least_squares_250000x384x1000",
+  "least_squares_250000x768x1000",
+  "least_squares_125000x768x1000",
+  "least_squares_500000x768x1000",
+  "least_squares_1000000x768x1000",
+)
 # About half of the vectors are longer than a bound of one.
 _MEAN_NORM, _SPREAD_NORM = 0.6, 0.8
 _NUMBERS_OF_CHUNK = 2**22
 # Of labels, and of the headers of a zip and of the arrays in it.
 _LABEL_BYTES, _HEADER_BYTES = 8, 4096
+# Room that is left on the disk.
+_SPARE_BYTES = 2**28
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FeatureBenchmarkConfig(results.BenchmarkConfig):
+  """What the benchmark of fits is told.
+
+  Attributes:
+    cases: What to measure, METHOD_NxDxK, for N examples of D numbers in K
+      classes; METHOD is least_squares, sgd or feature_covariance.
+    data_dir: Directory for files of features, which are deleted [the system's
+      for temporary files].
+  """
+
+  rounds: int = config_lib.field(3, minimum=1)
+  warmup_rounds: int = config_lib.field(1, minimum=0)
+  cases: tuple[str, ...] = config_lib.field(_CASES_OF_ALL)
+  data_dir: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,15 +81,6 @@ class Examples:
   dim: int
   num_classes: int
 
-  def __post_init__(self):
-    if self.num_examples < 1 or self.dim < 1 or self.num_classes < 2:
-      raise errors.FieldError(
-        "cases", "have at least 1 example of 1 number in 2 classes", self
-      )
-
-  def __str__(self) -> str:
-    return f"{self.num_examples}x{self.dim}x{self.num_classes}"
-
   @property
   def file_bytes(self) -> int:
     """What a file takes."""
@@ -61,28 +88,8 @@ class Examples:
     return self.num_examples * (numbers + _LABEL_BYTES) + _HEADER_BYTES
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-  """A method and what it is fitted on.
-
-  Attributes:
-    method_name: One of `METHODS`.
-    examples: What on.
-  """
-
-  method_name: str
-  examples: Examples
-
-  def __str__(self) -> str:
-    return f"{self.method_name}_{self.examples}"
-
-  def create_method(self) -> method_lib.Method:
-    """Returns the method with the benchmark's hyperparameters."""
-    return registry.create_method(self.method_name, **METHODS[self.method_name])
-
-
-def parse(name: str) -> Case:
-  """Returns the case of a name.
+def parse(name: str) -> tuple[str, Examples]:
+  """Returns the method of a case, and what it is fitted on.
 
   Raises:
     errors.FieldError: If it is no name of a case.
@@ -95,7 +102,12 @@ def parse(name: str) -> Case:
       f" {', '.join(METHODS)}",
       repr(name),
     )
-  return Case(found[1], Examples(*map(int, found.groups()[1:])))
+  examples = Examples(*map(int, found.groups()[1:]))
+  if examples.num_examples < 1 or examples.dim < 1 or examples.num_classes < 2:
+    raise errors.FieldError(
+      "cases", "have at least 1 example of 1 number in 2 classes", repr(name)
+    )
+  return found[1], examples
 
 
 def write(path: str | os.PathLike[str], examples: Examples) -> None:
@@ -132,5 +144,68 @@ def write(path: str | os.PathLike[str], examples: Examples) -> None:
     os.fsync(file.fileno())
 
 
+def check(config: FeatureBenchmarkConfig) -> None:
+  """Checks the cases, and that there is room for their files.
+
+  Args:
+    config: What the flags say.
+
+  Raises:
+    errors.FieldError: If there is no case, one is none, or there is no room.
+  """
+  if not config.cases:
+    raise errors.FieldError("cases", "name cases", "none")
+  directory = pathlib.Path(config.data_dir or tempfile.gettempdir())
+  if not directory.is_dir():
+    raise errors.FieldError("data_dir", "be an existing directory", directory)
+  # One file at a time.
+  needed = max(parse(name)[1].file_bytes for name in config.cases)
+  needed += _SPARE_BYTES
+  free = shutil.disk_usage(directory).free
+  if free < needed:
+    raise errors.FieldError(
+      "data_dir",
+      f"have {needed / 1e9:.1f} GB free",
+      f"{free / 1e9:.1f} GB in {directory}",
+    )
+
+
+def _write_apart(path: str, name: str) -> None:
+  """Writes a case's file in a process whose memory is free afterwards."""
+  command = (sys.executable, "-m", "benchmarks.feature_cases", path, name)
+  ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+  if ended.returncode:
+    reason = "".join(ended.stderr.strip().splitlines()[-1:])
+    raise errors.DataError(f"{path} must be writable, found {reason}")
+
+
+def create_groups(
+  config: FeatureBenchmarkConfig,
+) -> Iterator[results.Group]:
+  """Yields a group for each case, whose file exists until the next one."""
+  worker = (sys.executable, "-m", "benchmarks.feature_worker")
+  for name in dict.fromkeys(config.cases):
+    with tempfile.TemporaryDirectory(dir=config.data_dir or None) as directory:
+      path = os.path.join(directory, "features.npz")
+      yield results.Group(
+        {
+          (name, runtime): (*worker, name, runtime, path)
+          for runtime in ("private", "bare")
+        },
+        prepare=functools.partial(_write_apart, path, name),
+        columns=dataclasses.asdict(parse(name)[1]),
+        tells_anonymous_memory=True,
+      )
+
+
+def read_goals(names: Sequence[str]) -> pd.DataFrame:
+  """Returns the goals, with each of some cases compared with the bare loop."""
+  goals = results.read_goals()
+  known = goals[goals.name == "wall_to_bare"]
+  # Of short ones a part is calibration, which the loops do without: no bound.
+  others = [known.assign(case=n, other_case=n, bound="") for n in names]
+  return pd.concat([goals, *others]).drop_duplicates(["name", "case"])
+
+
 if __name__ == "__main__":
-  write(sys.argv[1], parse(sys.argv[2]).examples)
+  write(sys.argv[1], parse(sys.argv[2])[1])

@@ -3,7 +3,6 @@
 `binaries.benchmark_features` starts it and measures.
 """
 
-from collections.abc import Callable
 import functools
 import sys
 
@@ -14,25 +13,25 @@ from benchmarks import feature_cases
 from benchmarks import rounds
 from tff_fedemb.features import classifier
 from tff_fedemb.features import feature_files
+from tff_fedemb.features import registry
 
 EPSILON, DELTA = 1.0, 1e-7
 _REGULARIZATION, _LEARNING_RATE = 100.0, 4.0
 
 
-def fit(
-  case: feature_cases.Case, path: str, round_num: int
-) -> classifier.FeatureClassifier:
+def fit(name: str, path: str, round_num: int) -> classifier.FeatureClassifier:
   """Fits with differential privacy.
 
   Args:
-    case: The method.
+    name: The case's.
     path: File of what it is fitted on.
     round_num: Another one each time.
   """
   data = feature_files.read_features(path)
+  method, examples = feature_cases.parse(name)
   return classifier.FeatureClassifier(
-    case.create_method(),
-    num_classes=case.examples.num_classes,
+    registry.create_method(method, **feature_cases.METHODS[method]),
+    num_classes=examples.num_classes,
     epsilon=EPSILON,
     # Each time another one: what is calibrated once is remembered.
     delta=DELTA / (1 + 0.01 * round_num),
@@ -40,36 +39,40 @@ def fit(
   ).fit(data.features, data.labels)
 
 
-def fit_bare(case: feature_cases.Case, path: str) -> np.ndarray:
+def fit_bare(name: str, path: str) -> np.ndarray:
   """Fits the same weights `[K, d]` without privacy, in a loop of NumPy's.
 
   Args:
-    case: The method.
+    name: The case's.
     path: File of what it is fitted on.
   """
   data = feature_files.read_features(path)
-  bare_fit: Callable[..., np.ndarray] = functools.partial(
-    bare_features.fit_gradients,
+  method, examples = feature_cases.parse(name)
+  num_classes = examples.num_classes
+  regularization = None if method == "sgd" else _REGULARIZATION
+  if method == "least_squares":
+    return bare_features.fit_least_squares(
+      data.features,
+      data.labels,
+      num_classes=num_classes,
+      regularization=regularization,
+    )
+  return bare_features.fit_gradients(
+    data.features,
+    data.labels,
+    num_classes=num_classes,
     steps=feature_cases.STEPS,
     learning_rate=_LEARNING_RATE,
-  )
-  if case.method_name == "least_squares":
-    bare_fit = bare_features.fit_least_squares
-  if case.method_name != "sgd":
-    bare_fit = functools.partial(bare_fit, regularization=_REGULARIZATION)
-  return bare_fit(
-    data.features, data.labels, num_classes=case.examples.num_classes
+    regularization=regularization,
   )
 
 
 def main(name: str, runtime: str, path: str) -> None:
   """Fits on request until its input ends."""
-  case = feature_cases.parse(name)
-  with rounds.answering() as run:
-    if runtime == "bare":
-      run(lambda _: fit_bare(case, path))
-    else:
-      run(lambda round_num: fit(case, path, round_num))
+  if runtime == "bare":
+    rounds.answer(lambda: lambda _: fit_bare(name, path))
+  else:
+    rounds.answer(lambda: functools.partial(fit, name, path))
 
 
 if __name__ == "__main__":

@@ -5,25 +5,28 @@ process, of one with a worker process behind it, and of several processes of
 another framework mean the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from collections.abc import Sequence
 import contextlib
 import dataclasses
 import pathlib
-import statistics
+import re
+import select
 import subprocess
 import tempfile
-import threading
 import time
 
+import pandas as pd
 import psutil
+
+from tff_fedemb import errors
 
 _GRACE_SECONDS = 10.0
 _SAMPLING_SECONDS = 0.02
 _ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
-class WorkerError(RuntimeError):
+class WorkerError(errors.DataError):
   """A measured process ended, or said what it should not."""
 
 
@@ -32,40 +35,31 @@ class Measurement:
   """What the rounds of one process took.
 
   Attributes:
-    wall_seconds: Of each measured round.
-    cpu_seconds: Of each measured round, user and system time of the process
-      and its descendants; in steps of 0.01 s.
-    resident_memory_bytes: Resident memory after each measured round, sum over
-      the process and its descendants.
+    rounds: A row for each measured round: `wall_seconds`; `cpu_seconds`, user
+      and system time in steps of 0.01 s; and `resident_memory_bytes` after it.
+      The last two are sums over the process and its descendants.
     peak_memory_bytes: Sum over the process and its descendants of the most
       resident memory that each ever had.
     peak_anonymous_memory_bytes: Most memory of the process that is no page of
-      a file, which the system takes back when it needs it; 0 if not sampled.
+      a file, which the system takes back when it needs it.
       A peak between two looks may be missed.
   """
 
-  wall_seconds: tuple[float, ...]
-  cpu_seconds: tuple[float, ...]
-  resident_memory_bytes: tuple[int, ...]
+  rounds: pd.DataFrame
   peak_memory_bytes: int
-  peak_anonymous_memory_bytes: int = 0
-
-  def median_wall_seconds(self) -> float:
-    """The median over rounds."""
-    return statistics.median(self.wall_seconds)
-
-  def median_cpu_seconds(self) -> float:
-    """The median over rounds."""
-    return statistics.median(self.cpu_seconds)
+  peak_anonymous_memory_bytes: int
 
 
-def _memory_bytes(pid: int, name: str) -> int:
-  """Returns a line of a process's status; 0 if it has none."""
+def _cpu_seconds(process: psutil.Process) -> float:
+  times = process.cpu_times()
+  return times.user + times.system
+
+
+def _peak_memory_bytes(process: psutil.Process) -> int:
   with contextlib.suppress(OSError):
-    status = pathlib.Path(f"/proc/{pid}/status").read_text()
-    for line in status.splitlines():
-      if line.startswith(f"{name}:"):
-        return int(line.split()[1]) * 1024
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    if found := re.search(r"VmHWM:\s*(\d+)", status):
+      return int(found[1]) * 1024
   return 0
 
 
@@ -83,24 +77,30 @@ class _Worker:
       # Ctrl-C is for who measures, who then ends this.
       start_new_session=True,
     )
+    self._name = " ".join(command)
+    self._root = psutil.Process(self._process.pid)
+    self.rounds: list[dict[str, float]] = []
     self.peak_memory_bytes = 0
     self.peak_anonymous_memory_bytes = 0
-    self._name = " ".join(command)
 
-  def _tree(self) -> list[psutil.Process]:
-    root = psutil.Process(self._process.pid)
-    return [root, *root.children(recursive=True)]
-
-  def _cpu_seconds(self) -> float:
-    total = 0.0
-    for process in self._tree():
+  def _sum(self, figure: Callable[[psutil.Process], float]) -> float:
+    """Adds up a figure of the process and its descendants."""
+    total = 0
+    for process in [self._root, *self._root.children(recursive=True)]:
       with contextlib.suppress(*_ENDED):
-        times = process.cpu_times()
-        total += times.user + times.system
+        total += figure(process)
     return total
 
-  def _expect(self, answer: str) -> None:
-    found = self._process.stdout.readline().strip()
+  def expect(self, answer: str) -> None:
+    """Waits for what the process is to say, and looks at its memory."""
+    pipe = self._process.stdout
+    while not select.select([pipe], [], [], _SAMPLING_SECONDS)[0]:
+      with contextlib.suppress(*_ENDED):
+        memory = self._root.memory_info()
+        self.peak_anonymous_memory_bytes = max(
+          self.peak_anonymous_memory_bytes, memory.rss - memory.shared
+        )
+    found = pipe.readline().strip()
     if found != answer:
       self._log.seek(0)
       lines = self._log.read().strip().splitlines()
@@ -109,38 +109,29 @@ class _Worker:
         f" {' | '.join(lines[-5:])}"
       )
 
-  def wait_until_ready(self) -> None:
-    """Waits for whatever comes before the first round."""
-    self._expect("ready")
-
-  def run_round(self) -> tuple[float, float, int]:
-    """Returns a round's wall and CPU seconds, and the bytes resident then."""
-    cpu = self._cpu_seconds()
+  def run_round(self) -> None:
+    """Runs a round and measures it."""
+    cpu = self._sum(_cpu_seconds)
     start = time.perf_counter()
     self._process.stdin.write("\n")
     self._process.stdin.flush()
-    self._expect("done")
+    self.expect("done")
     wall = time.perf_counter() - start
-    peak = resident = 0
-    for process in self._tree():
-      with contextlib.suppress(*_ENDED):
-        peak += _memory_bytes(process.pid, "VmHWM")
-        resident += process.memory_info().rss
+    peak = self._sum(_peak_memory_bytes)
     self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
-    return wall, self._cpu_seconds() - cpu, resident
-
-  def look_at_anonymous_memory(self) -> None:
-    """Notes how much of the process's memory is no file's."""
-    found = _memory_bytes(self._process.pid, "RssAnon")
-    self.peak_anonymous_memory_bytes = max(
-      self.peak_anonymous_memory_bytes, found
+    self.rounds.append(
+      {
+        "wall_seconds": wall,
+        "resident_memory_bytes": self._sum(lambda p: p.memory_info().rss),
+        "cpu_seconds": self._sum(_cpu_seconds) - cpu,
+      }
     )
 
   def close(self) -> None:
     """Ends the process and all that it started."""
     tree = []
     with contextlib.suppress(*_ENDED):
-      tree = self._tree()
+      tree = [self._root, *self._root.children(recursive=True)]
     self._process.stdin.close()
     _, alive = psutil.wait_procs(tree, timeout=_GRACE_SECONDS)
     for process in alive:
@@ -151,31 +142,11 @@ class _Worker:
     self._log.close()
 
 
-@contextlib.contextmanager
-def _sampling(workers: Sequence[_Worker]) -> Iterator[None]:
-  """Looks at processes' memory again and again while the context is open."""
-  is_closed = threading.Event()
-
-  def look():
-    while not is_closed.wait(_SAMPLING_SECONDS):
-      for worker in workers:
-        worker.look_at_anonymous_memory()
-
-  thread = threading.Thread(target=look, daemon=True)
-  thread.start()
-  try:
-    yield
-  finally:
-    is_closed.set()
-    thread.join()
-
-
 def measure(
   commands: Sequence[Sequence[str]],
   *,
   rounds: int,
   warmup_rounds: int,
-  samples_anonymous_memory: bool = False,
 ) -> list[Measurement]:
   """Runs the rounds of several processes in turn, one at a time.
 
@@ -185,7 +156,6 @@ def measure(
     commands: Programs that answer as in `rounds`, with their arguments.
     rounds: Measured rounds of each, at least 1.
     warmup_rounds: Rounds of each before those, at least 0.
-    samples_anonymous_memory: Whether to look at that all the time.
 
   Returns:
     A measurement for each command.
@@ -193,27 +163,21 @@ def measure(
   Raises:
     WorkerError: If one of the processes fails.
   """
-  figures = [[] for _ in commands]
   with contextlib.ExitStack() as stack:
-    workers = []
+    workers: list[_Worker] = []
     for command in commands:
-      worker = _Worker(command)
-      stack.callback(worker.close)
-      workers.append(worker)
-    if samples_anonymous_memory:
-      stack.enter_context(_sampling(workers))
+      workers.append(_Worker(command))
+      stack.callback(workers[-1].close)
     for worker in workers:
-      worker.wait_until_ready()
-    for round_num in range(warmup_rounds + rounds):
-      for worker, found in zip(workers, figures, strict=True):
-        figure = worker.run_round()
-        if round_num >= warmup_rounds:
-          found.append(figure)
-    measurements = []
-    for worker, found in zip(workers, figures, strict=True):
-      wall_seconds, cpu_seconds, memory = zip(*found, strict=True)
-      peaks = worker.peak_memory_bytes, worker.peak_anonymous_memory_bytes
-      measurements.append(
-        Measurement(wall_seconds, cpu_seconds, memory, *peaks)
+      worker.expect("ready")
+    for _ in range(warmup_rounds + rounds):
+      for worker in workers:
+        worker.run_round()
+    return [
+      Measurement(
+        pd.DataFrame(worker.rounds[warmup_rounds:]),
+        worker.peak_memory_bytes,
+        worker.peak_anonymous_memory_bytes,
       )
-    return measurements
+      for worker in workers
+    ]

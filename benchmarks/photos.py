@@ -17,9 +17,10 @@ from PIL import Image
 from PIL import ImageDraw
 import tensorflow as tf
 
+from benchmarks import cases
+from benchmarks import fedemb_round
 from tasks import gld
 from tasks import task as task_lib
-from tff_fedemb.data import tfrecord_layout
 from tff_fedemb.data import tfrecord_writing
 
 _QUALITY = 90
@@ -28,24 +29,7 @@ _NUM_EDGES = 12
 # as edges add to it. Standard deviations of texture and sensor, in 255ths.
 _EXPONENT, _CONTRAST, _GRAIN = 1.25, 35.0, 2.5
 # What the task needs of a test set: classes for validation (4) and for test.
-_TEST_LABELS = (0, 4)
-_READING_BATCH = 64
-
-
-@dataclasses.dataclass(frozen=True)
-class Photos:
-  """What the users of a case have taken.
-
-  Attributes:
-    num_users: How many users there are.
-    size: Height and width of the largest photos, in pixels.
-    is_decoded: Whether the files hold pixels of the size that is needed instead
-      of the encoded photos.
-  """
-
-  num_users: int
-  size: tuple[int, int]
-  is_decoded: bool = False
+_TEST_FILE, _TEST_LABELS = "test.tfRecord", (0, 4)
 
 
 def draw_photo(
@@ -96,116 +80,73 @@ def _create_record(
   return tfrecord_writing.serialize_image(content.getvalue(), label)
 
 
-def _write_gld(
-  directory: pathlib.Path,
-  photos: Photos,
-  *,
-  images_per_user: int,
-  num_classes: int,
-) -> None:
+def _write_gld(directory: pathlib.Path, case: cases.Case) -> None:
   """Writes users "0", "1", ... and a test set that nobody looks at."""
   generator = np.random.default_rng(0)
   train = directory / "gld160k" / "train"
   train.mkdir(parents=True)
-  for user in range(photos.num_users):
-    labels = generator.integers(0, num_classes, images_per_user)
+  shape = (case.photos.num_users, case.steps * case.batch_size)
+  labels = generator.integers(0, fedemb_round.NUM_CLASSES, shape).tolist()
+  files = {train / str(user): of_user for user, of_user in enumerate(labels)}
+  for path, of_file in (files | {_TEST_FILE: _TEST_LABELS}).items():
     tfrecord_writing.write_records(
-      train / str(user),
-      [
-        _create_record(generator, photos.size, label)
-        for label in labels.tolist()
-      ],
+      train.parent / path,
+      [_create_record(generator, case.photos.size, x) for x in of_file],
     )
-  tfrecord_writing.write_records(
-    train.parent / "test.tfRecord",
-    [_create_record(generator, photos.size, label) for label in _TEST_LABELS],
-  )
 
 
-def _write_decoded(task: task_lib.Task, directory: pathlib.Path) -> None:
-  """Writes the pixels of all users' images, in the same kind of files."""
+def _decoded(task: task_lib.Task, directory: pathlib.Path) -> task_lib.Task:
+  """Writes the pixels and labels of all users; returns the task on them."""
   directory.mkdir()
   for slot in range(len(task.train_users)):
     user_id = task.train_users.user_id(slot)
-    records = []
-    for batch in task.create_client_dataset(tf.constant(user_id)):
-      images = task.decode_images(batch["x"]).numpy()
-      for image, label in zip(images, batch["y"].numpy(), strict=True):
-        records.append(
-          tfrecord_writing.serialize_image(image.tobytes(), int(label))
-        )
-    tfrecord_writing.write_records(directory / user_id, records)
+    (examples,) = task.create_client_dataset(tf.constant(user_id))
+    pixels = task.decode_images(examples["x"]).numpy()
+    (directory / f"{user_id}.pixels").write_bytes(pixels.tobytes())
+    labels = examples["y"].numpy()
+    (directory / f"{user_id}.labels").write_bytes(labels.tobytes())
 
-
-def _create_decoded_dataset(
-  client_id: tf.Tensor,
-  directory: pathlib.Path,
-  image_shape: tuple[int, int, int],
-) -> tf.data.Dataset:
-  def parse(serialized):
-    features = tf.io.parse_example(
-      serialized,
-      {
-        tfrecord_layout.IMAGE_FEATURE: tf.io.FixedLenFeature([], tf.string),
-        tfrecord_layout.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
-      },
-    )
-    pixels = tf.io.decode_raw(features[tfrecord_layout.IMAGE_FEATURE], tf.uint8)
-    return collections.OrderedDict(
-      x=tf.reshape(pixels, [-1, *image_shape]),
-      y=features[tfrecord_layout.CLASS_FEATURE],
+  def create_dataset(client_id):
+    path = tf.strings.join([os.path.join(directory, ""), client_id])
+    pixels = tf.io.decode_raw(tf.io.read_file(path + ".pixels"), tf.uint8)
+    labels = tf.io.decode_raw(tf.io.read_file(path + ".labels"), tf.int64)
+    images = tf.reshape(pixels, [-1, *task.image_shape])
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=images, y=labels)
     )
 
-  path = tf.strings.join([os.path.join(directory, ""), client_id])
-  return tf.data.TFRecordDataset(path).batch(_READING_BATCH).map(parse)
+  return dataclasses.replace(
+    task,
+    create_client_dataset=create_dataset,
+    decode_images=None,
+    find_bad_examples=None,
+  )
 
 
 def create_task(
-  directory: str | os.PathLike[str],
-  photos: Photos,
-  *,
-  images_per_user: int,
-  num_classes: int,
-  side: int,
+  directory: str | os.PathLike[str], case: cases.Case
 ) -> task_lib.Task:
   """Writes photos and creates the task of Google Landmarks v2 on them.
 
   Args:
     directory: An empty folder to write to, which holds some megabytes of each
       user.
-    photos: What to write; the same photos with the same labels for the same
-      sizes and numbers, whether they are decoded or not.
-    images_per_user: Images of each user.
-    num_classes: Labels are drawn from [0, num_classes).
-    side: Of the square images that the model is given, in pixels.
+    case: Whose photos to write; the same photos with the same labels for the
+      same sizes and numbers, whether they are decoded or not.
 
   Returns:
     The task, whose users are "0", "1" and so on. If the photos are decoded it
     has no `decode_images`.
   """
   directory = pathlib.Path(directory)
-  _write_gld(
-    directory,
-    photos,
-    images_per_user=images_per_user,
-    num_classes=num_classes,
-  )
+  _write_gld(directory, case)
   task = gld.create_gld_task(
     task_lib.TaskConfig(
       data_dir=os.fspath(directory),
       cache_dir=os.fspath(directory / "cache"),
-      image_size=side,
+      image_size=case.image_shape[0],
     )
   )
-  if not photos.is_decoded:
-    return task
-  decoded = directory / "decoded"
-  _write_decoded(task, decoded)
-  return dataclasses.replace(
-    task,
-    create_client_dataset=lambda client_id: _create_decoded_dataset(
-      client_id, decoded, task.image_shape
-    ),
-    decode_images=None,
-    find_bad_examples=None,
+  return (
+    _decoded(task, directory / "decoded") if case.photos.is_decoded else task
   )

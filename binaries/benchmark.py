@@ -12,20 +12,19 @@ images; photos that clients decode with the same photos decoded beforehand; and
 the memory of a long run with what it was when the run had settled.
 """
 
+from benchmarks import cases
 from benchmarks import results
-from benchmarks import training_groups
 from experiments import command_line
 from experiments import config_flags
 
-_CONFIG = config_flags.ConfigFlags(training_groups.TrainingBenchmarkConfig)
+_CONFIG = config_flags.ConfigFlags(cases.TrainingBenchmarkConfig)
 
 
 def main() -> None:
   """Measures, prints and writes."""
   config = _CONFIG.create()
-  groups = training_groups.select_groups(config)
-  results.check_output(config)
-  results.execute(config, groups, training_groups.all_goals)
+  groups = cases.select_groups(config)
+  results.execute(config, groups, results.read_goals())
 
 
 if __name__ == "__main__":

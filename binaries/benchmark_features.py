@@ -9,25 +9,22 @@ may have in its cache. Peak memory includes the pages of the file, which is
 mapped into memory; "anonymous" memory does not.
 """
 
-import functools
-
-from benchmarks import feature_groups
+from benchmarks import feature_cases
 from benchmarks import results
 from experiments import command_line
 from experiments import config_flags
 
-_CONFIG = config_flags.ConfigFlags(feature_groups.FeatureBenchmarkConfig)
+_CONFIG = config_flags.ConfigFlags(feature_cases.FeatureBenchmarkConfig)
 
 
 def main() -> None:
   """Measures, prints and writes."""
   config = _CONFIG.create()
-  cases = feature_groups.parse_cases(config)
-  results.check_output(config)
+  feature_cases.check(config)
   results.execute(
     config,
-    feature_groups.create_groups(cases, config.data_dir),
-    functools.partial(feature_groups.all_goals, cases),
+    feature_cases.create_groups(config),
+    feature_cases.read_goals(config.cases),
   )
 
 

@@ -38,7 +38,6 @@ _TESTED_THROUGH = {
   "tff_fedemb.data.participation.sampling_checks": (
     "tests/data/participation_check_test.py"
   ),
-  "benchmarks.feature_groups": "tests/binaries/benchmark_features_test.py",
   # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",
   "benchmarks.worker": "tests/binaries/benchmark_test.py",

@@ -9,9 +9,9 @@ from benchmarks import feature_worker
 
 @pytest.mark.parametrize("name", feature_cases.METHODS)
 def test_fits_case(tmp_path, name):
-  case = feature_cases.parse(f"{name}_300x8x5")
+  case = f"{name}_300x8x5"
   path = str(tmp_path / "features.npz")
-  feature_cases.write(path, case.examples)
+  feature_cases.write(path, feature_cases.Examples(300, 8, 5))
   reports = []
   for round_num in range(2):
     private = feature_worker.fit(case, path, round_num)

@@ -38,11 +38,11 @@ def test_measures_wall_time_cpu_time_and_memory():
     rounds=3,
     warmup_rounds=1,
   )
-  assert len(idle.wall_seconds) == len(idle.cpu_seconds) == 3
-  assert idle.median_wall_seconds() >= 0.3
-  assert idle.median_cpu_seconds() < 0.1
-  assert busy.median_wall_seconds() >= 0.29
-  assert busy.median_cpu_seconds() >= 0.27
+  assert len(idle.rounds) == 3
+  assert idle.rounds.wall_seconds.median() >= 0.3
+  assert idle.rounds.cpu_seconds.median() < 0.1
+  assert busy.rounds.wall_seconds.median() >= 0.29
+  assert busy.rounds.cpu_seconds.median() >= 0.27
   assert large.peak_memory_bytes > 200 * _MEGABYTE
   assert idle.peak_memory_bytes < 100 * _MEGABYTE
 
@@ -56,7 +56,7 @@ def test_counts_the_processes_behind_a_process():
     rounds=1,
     warmup_rounds=0,
   )
-  assert found.median_cpu_seconds() >= 0.17
+  assert found.rounds.cpu_seconds.median() >= 0.17
   assert found.peak_memory_bytes > 150 * _MEGABYTE
 
 
@@ -74,7 +74,7 @@ sys.stdin.read()
   (found,) = measuring.measure(
     [(sys.executable, "-c", script)], rounds=3, warmup_rounds=0
   )
-  before, during, after = found.resident_memory_bytes
+  before, during, after = found.rounds.resident_memory_bytes
   assert 95 * _MEGABYTE < during - before < 105 * _MEGABYTE
   assert abs(after - before) < 5 * _MEGABYTE
   assert found.peak_memory_bytes >= during
@@ -99,7 +99,6 @@ for line in sys.stdin:
     [(sys.executable, "-c", script, str(path))],
     rounds=1,
     warmup_rounds=0,
-    samples_anonymous_memory=True,
   )
   anonymous = found.peak_anonymous_memory_bytes
   assert 100 * _MEGABYTE < anonymous < 150 * _MEGABYTE

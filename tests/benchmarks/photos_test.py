@@ -10,32 +10,19 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from benchmarks import cases
+from benchmarks import fedemb_round
 from benchmarks import photos as photos_lib
 from tff_fedemb import runtime as runtimes
 
 _SIDE = 28
 
 
-def _create_backbone(image_shape):
-  layers = tf.keras.layers
-  return tf.keras.Sequential(
-    [
-      layers.InputLayer(input_shape=image_shape),
-      layers.Rescaling(1.0 / 255.0),
-      layers.AveragePooling2D(7),
-      layers.Flatten(),
-      layers.Dense(4, kernel_initializer="ones"),
-    ]
-  )
-
-
 _ENCODED = cases.Case(
   num_clients=1,
   steps=1,
   batch_size=6,
-  create_backbone=_create_backbone,
   image_shape=(_SIDE, _SIDE, 3),
-  photos=photos_lib.Photos(2, (40, 60)),
+  photos=cases.Photos(2, (40, 60)),
 )
 _DECODED = dataclasses.replace(
   _ENCODED,
@@ -46,7 +33,7 @@ _DECODED = dataclasses.replace(
 @pytest.fixture(name="tasks", scope="module")
 def _tasks(tmp_path_factory):
   return tuple(
-    case.create_task(tmp_path_factory.mktemp("photos"))
+    photos_lib.create_task(tmp_path_factory.mktemp("photos"), case)
     for case in (_ENCODED, _DECODED)
   )
 
@@ -80,11 +67,25 @@ def test_photos_have_the_detail_of_photographs():
 
 
 def test_both_train_the_same(monkeypatch, tasks):
-  monkeypatch.setattr(cases, "NOISE_MULTIPLIER", 0.0)
+  layers = tf.keras.layers
+  monkeypatch.setattr(fedemb_round, "NOISE_MULTIPLIER", 0.0)
+  monkeypatch.setattr(
+    fedemb_round,
+    "create_backbone",
+    lambda case: tf.keras.Sequential(
+      [
+        layers.InputLayer(input_shape=case.image_shape),
+        layers.Rescaling(1.0 / 255.0),
+        layers.AveragePooling2D(7),
+        layers.Flatten(),
+        layers.Dense(4, kernel_initializer="ones"),
+      ]
+    ),
+  )
   trained = []
   for case, task in zip((_ENCODED, _DECODED), tasks, strict=True):
     with runtimes.create_runtime() as runtime:
-      state = runtime.initialize(cases.build_process(case, task))
+      state = runtime.initialize(fedemb_round.build_process(case, task))
       before = runtime.structured_state(state).global_model_weights.trainable
       state, metrics = runtime.next(state, case.client_ids(0))
       weights = runtime.structured_state(state).global_model_weights
@@ -104,7 +105,7 @@ def test_both_train_the_same(monkeypatch, tasks):
 
 def test_users_take_turns():
   case = dataclasses.replace(
-    _ENCODED, num_clients=4, photos=photos_lib.Photos(8, (40, 60))
+    _ENCODED, num_clients=4, photos=cases.Photos(8, (40, 60))
   )
   assert case.client_ids(0) == ["0", "1", "2", "3"]
   assert case.client_ids(1) == ["4", "5", "6", "7"]

@@ -3,9 +3,11 @@
 import json
 import sys
 
+import pandas as pd
 import pytest
 
 from benchmarks import results
+from tff_fedemb import errors
 
 _IDLE = """
 import sys
@@ -14,7 +16,7 @@ for line in sys.stdin:
   print('done', flush=True)
 """
 _IN_PROCESS, _BARE, _BROKEN = (
-  results.Entry("case", name) for name in ("in_process", "bare", "broken")
+  ("case", name) for name in ("in_process", "bare", "broken")
 )
 
 
@@ -22,11 +24,16 @@ def _command(script):
   return (sys.executable, "-c", script)
 
 
-def _goals():
-  wall = results.WALL
-  yield results.Goal("ratio", wall, _IN_PROCESS, _BARE, at_most=1e9)
-  yield results.Goal("seconds", wall, _IN_PROCESS, at_least=1e9)
-  yield results.Goal("never", wall, _BROKEN)
+_GOALS = pd.DataFrame(
+  [
+    ("ratio", "in_process", "case", "bare", "at most 1e9"),
+    ("seconds", "in_process", "", "", "at least 1e9"),
+    ("never", "broken", "", "", ""),
+  ],
+  columns=["name", "runtime", "other_case", "other_runtime", "bound"],
+).assign(
+  case="case", figure="wall_seconds", other_figure="wall_seconds", scale="1"
+)
 
 
 @pytest.fixture(name="config")
@@ -41,7 +48,7 @@ def test_rows_and_goals(config, capsys):
     {_IN_PROCESS: _command(_IDLE), _BARE: _command(_IDLE)},
     columns={"num_examples": 7},
   )
-  results.execute(config, [group], _goals)
+  results.execute(config, [group], _GOALS)
   with open(config.output_json, encoding="utf-8") as file:
     first, second = json.load(file)
   assert (first["case"], first["runtime"]) == ("case", "in_process")
@@ -54,8 +61,8 @@ def test_rows_and_goals(config, capsys):
   assert not second["ratios"]
   lines = capsys.readouterr().out.splitlines()
   assert lines[0].split()[:2] == ["case", "in_process"]
-  assert lines[2].endswith("at most 1e+09: met")
-  assert lines[3].endswith("at least 1e+09: MISSED")
+  assert lines[2].endswith("at most 1e9: met")
+  assert lines[3].endswith("at least 1e9: MISSED")
   assert len(lines) == 4
 
 
@@ -64,7 +71,7 @@ def test_figures_that_a_group_asks_for(config):
     {_BARE: _command(_IDLE)},
     rounds=2,
     resident_after=(1, 2),
-    samples_anonymous_memory=True,
+    tells_anonymous_memory=True,
   )
   row = group.measure(config)[_BARE]
   resident = row["resident_memory_bytes_of_rounds"]
@@ -75,12 +82,19 @@ def test_figures_that_a_group_asks_for(config):
 
 
 def test_what_fails_does_not_stop_the_rest(config, capsys):
-  failing = results.Group({_BROKEN: _command("raise ValueError('no')")})
+  def prepare():
+    raise errors.DataError("no room")
+
+  failing = [
+    results.Group({_BROKEN: _command("raise ValueError('no')")}),
+    results.Group({_BROKEN: _command(_IDLE)}, prepare=prepare),
+  ]
   working = results.Group({_BARE: _command(_IDLE)})
   with pytest.raises(SystemExit) as end:
-    results.execute(config, [failing, working], _goals)
+    results.execute(config, [*failing, working], _GOALS)
   assert end.value.code == 1
-  assert "FAILED" in (errors := capsys.readouterr().err)
-  assert "ValueError: no" in errors
+  first, second = capsys.readouterr().err.splitlines()
+  assert first.startswith("FAILED: ") and "ValueError: no" in first
+  assert second == "FAILED: no room"
   with open(config.output_json, encoding="utf-8") as file:
     assert [row["runtime"] for row in json.load(file)] == ["bare"]

@@ -6,8 +6,7 @@ import sys
 _SCRIPT = """
 import sys
 from benchmarks import rounds
-with rounds.answering() as run:
-  run(lambda round_num: print('noise', round_num))
+rounds.answer(lambda: lambda round_num: print('noise', round_num))
 """
 
 

@@ -1,4 +1,4 @@
-"""The same round as a hand-written TensorFlow loop, with no framework.
+"""The same round with no framework, and the same steps by bare Keras.
 
 What somebody would write who needs this one round and nothing else: a model
 per thread, a function that trains it on one client, a sum, noise, a step of the
@@ -12,19 +12,23 @@ import queue
 import tensorflow as tf
 
 from benchmarks import cases
+from benchmarks import fedemb_round
 
 
 class _Client:
   """A model and the function that trains it, for one thread."""
 
   def __init__(self, case: cases.Case):
-    self.backbone = case.create_backbone(case.image_shape)
+    self.backbone = fedemb_round.create_backbone(case)
     self._variables = self.backbone.trainable_variables
     self._case = case
     self._head = tf.Variable(
-      tf.zeros([cases.NUM_CLASSES, cases.EMBEDDING_DIM]), trainable=False
+      tf.zeros([fedemb_round.NUM_CLASSES, fedemb_round.EMBEDDING_DIM]),
+      trainable=False,
     )
-    self._bias = tf.Variable(tf.zeros([cases.NUM_CLASSES]), trainable=False)
+    self._bias = tf.Variable(
+      tf.zeros([fedemb_round.NUM_CLASSES]), trainable=False
+    )
 
   @tf.function
   def train(self, weights, client_id):
@@ -36,7 +40,7 @@ class _Client:
       tf.random.stateless_normal(self._head.shape, seed, stddev=0.01)
     )
     self._bias.assign(tf.zeros_like(self._bias))
-    images, labels = cases.create_examples(client_id, self._case)
+    images, labels = fedemb_round.create_examples(client_id, self._case)
     size = self._case.batch_size
     for step in tf.range(self._case.steps):
       rows = slice(step * size, (step + 1) * size)
@@ -53,8 +57,8 @@ class _Client:
         )
       variables = [*self._variables, self._head, self._bias]
       gradients = tape.gradient(loss, variables)
-      rate = cases.CLIENT_LEARNING_RATE
-      head_rate = rate * cases.HEAD_LR_SCALE
+      rate = fedemb_round.CLIENT_LEARNING_RATE
+      head_rate = rate * fedemb_round.HEAD_LR_SCALE
       for variable, gradient in zip(variables, gradients, strict=True):
         is_head = variable is self._head or variable is self._bias
         variable.assign_sub((head_rate if is_head else rate) * gradient)
@@ -62,7 +66,7 @@ class _Client:
       before - after
       for before, after in zip(weights, self._variables, strict=True)
     ]
-    clipped, _ = tf.clip_by_global_norm(delta, cases.CLIP_NORM)
+    clipped, _ = tf.clip_by_global_norm(delta, fedemb_round.CLIP_NORM)
     return clipped
 
 
@@ -75,7 +79,7 @@ class BareLoop:
     for _ in range(num_threads):
       self._clients.put(_Client(case))
     self._threads = futures.ThreadPoolExecutor(num_threads)
-    initial = case.create_backbone(case.image_shape).trainable_variables
+    initial = fedemb_round.create_backbone(case).trainable_variables
     self.weights = [tf.identity(variable) for variable in initial]
     self._momentum = [tf.zeros_like(weight) for weight in self.weights]
 
@@ -92,28 +96,54 @@ class BareLoop:
 
   @tf.function
   def _update(self, weights, momentum, total):
-    stddev = cases.NOISE_MULTIPLIER * cases.CLIP_NORM
+    stddev = fedemb_round.NOISE_MULTIPLIER * fedemb_round.CLIP_NORM
     new_weights, new_momentum = [], []
     for weight, velocity, value in zip(weights, momentum, total, strict=True):
       noised = value + tf.random.normal(value.shape, stddev=stddev)
       velocity = (
-        cases.SERVER_MOMENTUM * velocity + noised / self._case.num_clients
+        fedemb_round.SERVER_MOMENTUM * velocity
+        + noised / self._case.num_clients
       )
-      new_weights.append(weight - cases.SERVER_LEARNING_RATE * velocity)
+      new_weights.append(weight - fedemb_round.SERVER_LEARNING_RATE * velocity)
       new_momentum.append(velocity)
     return new_weights, new_momentum
 
   def run_round(self, client_ids: list[str]) -> None:
     """Trains on clients and updates the model."""
     total = None
-    pending = [
-      self._threads.submit(self._run_client, client_id)
-      for client_id in client_ids
-    ]
-    pending.reverse()
-    while pending:
-      update = pending.pop().result()
+    for update in self._threads.map(self._run_client, client_ids):
       total = update if total is None else self._add(total, update)
     self.weights, self._momentum = self._update(
       self.weights, self._momentum, total
     )
+
+
+class KerasStep:
+  """The same training by bare Keras: one model, no clients, no server.
+
+  A compiled Keras model whose `train_step` has all cores to itself. A round is
+  as many batches of the same size as the clients of a round have.
+  """
+
+  def __init__(self, case: cases.Case):
+    self._case = case
+    backbone = fedemb_round.create_backbone(case)
+    logits = tf.keras.layers.Dense(fedemb_round.NUM_CLASSES)(backbone.output)
+    self.model = tf.keras.Model(backbone.input, logits)
+    self.model.compile(
+      optimizer=tf.keras.optimizers.SGD(fedemb_round.CLIENT_LEARNING_RATE),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    # `train_on_batch` would make a data set of each batch.
+    self._train_step = tf.function(self.model.train_step)
+
+  def run_round(self, client_ids: list[str]) -> None:
+    """Trains on the data of clients, one batch after the other."""
+    size = self._case.batch_size
+    for client_id in client_ids:
+      images, labels = fedemb_round.create_examples(
+        tf.constant(client_id), self._case
+      )
+      for step in range(self._case.steps):
+        rows = slice(step * size, (step + 1) * size)
+        self._train_step((images[rows], labels[rows]))
