@@ -8,11 +8,12 @@ without any real data.
 """
 
 from collections.abc import Mapping
+import dataclasses
 import io
 import json
 import os
 import pathlib
-import re
+from typing import Any
 import zipfile
 
 import numpy as np
@@ -21,26 +22,37 @@ import tqdm
 
 from tasks.synthetic import faces
 from tasks.synthetic import store
-from tff_fedemb import checks
+from tff_fedemb import config
 
 _FIRST_OF_5_IMAGES = 100_000
 # With so many subjects a part can be split into three; see `tasks.digiface`.
 _MIN_SUBJECTS = 8
 # Raised whenever the same parameters start to give other data.
 _GENERATOR_VERSION = 1
-_ZIP_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs\.zip")
 # Of all files in the zips, so that the same parameters give the same bytes.
 _TIME = (2023, 1, 1, 0, 0, 0)
 
 
-def _read_parameters(path: pathlib.Path) -> dict[str, int]:
-  """What a zip says about its making; nothing if it was not made here."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(store.Config):
+  """What faces are made from.
+
+  Attributes:
+    num_users: Number of people; from 8 on they can be split into training,
+      validation and test.
+    images_per_user: Images of each person in the first zip.
+  """
+
+  num_users: int = config.field(minimum=1, maximum=_FIRST_OF_5_IMAGES)
+  images_per_user: int = config.field(72, minimum=2)
+
+
+def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
   try:
     with zipfile.ZipFile(path) as archive:
-      found = json.loads(archive.comment)
-  except (OSError, ValueError, zipfile.BadZipFile):
+      return dict(json.loads(archive.comment))
+  except (OSError, TypeError, ValueError, zipfile.BadZipFile):
     return {}
-  return found if isinstance(found, dict) else {}
 
 
 def _write_zip(
@@ -66,29 +78,8 @@ def _write_zip(
         archive.writestr(info, content.getvalue())
 
 
-def _plan(num_users: int, images_per_user: int) -> dict[str, tuple[range, int]]:
-  """Subjects and images of each, by the name of the zip."""
-  few = max(num_users // 4, _MIN_SUBJECTS)
-  if num_users - few < _MIN_SUBJECTS:
-    few = 0
-  parts = [(range(num_users - few), images_per_user)]
-  if few:
-    parts.append((range(_FIRST_OF_5_IMAGES, _FIRST_OF_5_IMAGES + few), 5))
-  return {
-    f"subjects_{subjects[0]}-{subjects[-1]}_{number}_imgs.zip": (
-      subjects,
-      number,
-    )
-    for subjects, number in parts
-  }
-
-
 def write_digiface(
-  output_dir: str | os.PathLike[str],
-  *,
-  num_users: int = 100,
-  seed: int = 0,
-  images_per_user: int = 72,
+  output_dir: str | os.PathLike[str], **fields: Any
 ) -> list[str]:
   """Writes faces as DigiFace-1M's zips.
 
@@ -96,14 +87,11 @@ def write_digiface(
   others in `subjects_100000-<last>_5_imgs.zip`; with fewer than 16, all are in
   the first. A person is the same for a given seed and number however many
   others there are. A person of 72 images takes about a quarter of a second and
-  1 MB. The zips appear under their names only when all are complete.
+  1 MB.
 
   Args:
     output_dir: Directory of the zips, created if missing.
-    num_users: Number of people, at least 1; from 8 on they can be split into
-      training, validation and test.
-    seed: Seed of all randomness, at least 0.
-    images_per_user: Images of each person in the first zip, at least 2.
+    **fields: `num_users`, `seed` and `images_per_user`, see `Config`.
 
   Returns:
     The paths of the zips. Those that were made with the same arguments are
@@ -114,72 +102,51 @@ def write_digiface(
     errors.DataError: If there are zips or subjects' folders of another making.
     OSError: If `output_dir` cannot be created or written.
   """
-  parameters = {
-    "generator_version": _GENERATOR_VERSION,
-    "num_users": checks.check_integer(
-      "num_users", num_users, minimum=1, maximum=_FIRST_OF_5_IMAGES
-    ),
-    "seed": checks.check_integer("seed", seed, minimum=0),
-    "images_per_user": checks.check_integer(
-      "images_per_user", images_per_user, minimum=2
-    ),
+  given = Config(**fields)
+  parameters = {"generator_version": _GENERATOR_VERSION}
+  for name in ("num_users", "seed", "images_per_user"):
+    parameters[name] = getattr(given, name)
+  few = max(given.num_users // 4, _MIN_SUBJECTS)
+  if given.num_users - few < _MIN_SUBJECTS:
+    few = 0
+  parts = [(range(given.num_users - few), given.images_per_user)]
+  if few:
+    parts.append((range(_FIRST_OF_5_IMAGES, _FIRST_OF_5_IMAGES + few), 5))
+  plan = {
+    f"subjects_{subjects[0]}-{subjects[-1]}_{number}_imgs.zip": (
+      subjects,
+      number,
+    )
+    for subjects, number in parts
   }
-  output_dir = store.create_dir(output_dir)
-  plan = _plan(num_users, images_per_user)
-  made = {
+  # Subjects' folders would be read together with the zips.
+  others = [
     path.name
-    for path in sorted(output_dir.iterdir())
+    for path in pathlib.Path(output_dir).glob("*")
     if path.name.startswith("subjects_") or path.name.isdecimal()
-    if store.is_made(path, parameters, _read_parameters(path))
-  }
-  if not made.issuperset(plan):
-    with store.partial_dir(output_dir) as partial:
-      for name, (subjects, number) in plan.items():
-        _write_zip(partial / name, parameters, subjects, number)
-      for name in plan:
-        store.move(partial / name, output_dir / name)
-  return [str(output_dir / name) for name in plan]
+  ]
+
+  def write(partial, missing):
+    for name in missing:
+      _write_zip(partial / name, parameters, *plan[name])
+
+  return store.write_missing(
+    output_dir,
+    dict.fromkeys([*plan, *others], parameters),
+    _read_generator,
+    write,
+  )
 
 
 def contact_sheet(
-  data_dir: str | os.PathLike[str],
-  output_png: str | os.PathLike[str],
-  *,
-  num_users: int = 8,
-  num_images: int = 12,
-  side: int = 84,
+  output_dir: str | os.PathLike[str], output_png: str | os.PathLike[str]
 ) -> None:
-  """Draws one row a person, from the zip with the most images a person.
-
-  Args:
-    data_dir: Directory with zips of DigiFace-1M, generated or real.
-    output_png: Where to write the picture.
-    num_users: Number of people to show, the first by number.
-    num_images: Number of images of each, the first.
-    side: Pixels of an image in the picture.
-
-  Raises:
-    FileNotFoundError: If there is no such zip.
-  """
-  zips = [
-    (-int(match[3]), int(match[1]), path)
-    for path in pathlib.Path(data_dir).iterdir()
-    if (match := _ZIP_NAME.fullmatch(path.name))
-  ]
-  if not zips:
-    raise FileNotFoundError(
-      f"data_dir must hold subjects_*_imgs.zip, found {data_dir}"
-    )
-  with zipfile.ZipFile(min(zips)[-1]) as archive:
-    images: dict[int, list[int]] = {}
+  """Draws the first images of the first people of the first zip, one a row."""
+  (path,) = pathlib.Path(output_dir).glob("subjects_0-*_imgs.zip")
+  with zipfile.ZipFile(path) as archive:
+    images: dict[str, list[bytes]] = {}
     for name in archive.namelist():
-      if match := re.fullmatch(r"(\d+)/(\d+)\.png", name):
-        images.setdefault(int(match[1]), []).append(int(match[2]))
-    rows = [
-      [
-        archive.read(f"{subject}/{number}.png")
-        for number in sorted(images[subject])[:num_images]
-      ]
-      for subject in sorted(images)[:num_users]
-    ]
-  store.save_sheet(rows, output_png, side=side)
+      row = images.setdefault(name.split("/")[0], [])
+      if len(images) <= 8 and len(row) < 12:
+        row.append(archive.read(name))
+  store.save_sheet(list(images.values())[:8], output_png, side=84)

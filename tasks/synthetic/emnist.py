@@ -10,9 +10,12 @@ the person who wrote them. TensorFlow Federated reads it from one SQLite file,
 from collections.abc import Mapping
 import contextlib
 import dataclasses
+import itertools
+import operator
 import os
 import pathlib
 import sqlite3
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -20,7 +23,7 @@ import tqdm
 
 from tasks.synthetic import glyphs
 from tasks.synthetic import store
-from tff_fedemb import checks
+from tff_fedemb import config
 
 FILE_NAME = "emnist_all.sqlite"
 
@@ -45,59 +48,64 @@ def _draw_labels(
   return generator.permutation(np.concatenate([held, repeats]))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Writer:
-  """All examples of one writer: labels `[num]`, images, and test or not."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(store.Config):
+  """What handwriting is made from.
 
-  client_id: str
-  labels: np.ndarray
-  images: np.ndarray
-  is_test: np.ndarray
+  Attributes:
+    examples_per_user: Expected number of characters a writer, both splits
+      together; a writer has between half and one and a half times as many.
+  """
+
+  examples_per_user: int = config.field(112, minimum=16)
 
 
-def _create_writer(
-  seed: int, user_index: int, examples_per_user: int
-) -> _Writer:
-  """Creates a writer, who depends on nothing but the arguments."""
-  generator = np.random.default_rng(np.random.SeedSequence([seed, user_index]))
-  client_id = f"f{user_index:04d}_{generator.integers(100):02d}"
+def _serialize(label: int, image: np.ndarray) -> bytes:
+  """The bytes of a `tf.train.Example` as TFF writes them."""
+  import tensorflow as tf  # Takes seconds to load; the help does without it.
+
+  example = tf.train.Example()
+  feature = example.features.feature
+  feature["label"].int64_list.value.append(label)
+  feature["pixels"].float_list.value.extend(image.ravel())
+  return example.SerializeToString(deterministic=True)
+
+
+def _insert_writer(
+  connection: sqlite3.Connection, given: Config, user: int
+) -> None:
+  """Adds a writer to all splits; they depend on the seed and number alone."""
+  generator = np.random.default_rng(np.random.SeedSequence([given.seed, user]))
+  client_id = f"f{user:04d}_{generator.integers(100):02d}"
   spread = generator.uniform(0.5, 1.5)
-  labels = _draw_labels(generator, max(8, round(examples_per_user * spread)))
+  num_examples = max(8, round(given.examples_per_user * spread))
+  labels = _draw_labels(generator, num_examples)
+  is_digit = labels < _NUM_DIGITS
   is_test = np.zeros(len(labels), bool)
   # Digits and letters are split apart so that either subset has both parts.
-  for group in (labels < _NUM_DIGITS, labels >= _NUM_DIGITS):
+  for group in (is_digit, ~is_digit):
     members = generator.permutation(np.flatnonzero(group))
     if len(members) >= 2:
       is_test[members[: max(1, round(_TEST_FRACTION * len(members)))]] = True
   images = glyphs.draw_images(generator, labels)
-  return _Writer(client_id, labels, images, is_test)
+  protos = list(map(_serialize, labels, images))
+  for split_name, chosen in (
+    ("all_train", ~is_test),
+    ("all_test", is_test),
+    ("digits_only_train", ~is_test & is_digit),
+    ("digits_only_test", is_test & is_digit),
+  ):
+    rows = [(split_name, client_id, protos[i]) for i in np.flatnonzero(chosen)]
+    connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
+    if rows:
+      connection.execute(
+        "INSERT INTO client_metadata VALUES (?, ?, ?)",
+        (client_id, split_name, len(rows)),
+      )
 
 
-def _field(number: int, content: bytes) -> bytes:
-  """A field of a protocol buffer whose content is shorter than 16 KiB."""
-  length = len(content)
-  size = [length] if length < 128 else [length & 127 | 128, length >> 7]
-  return bytes([number << 3 | 2, *size]) + content
-
-
-def _serialize(label: int, image: np.ndarray) -> bytes:
-  """The bytes of a `tf.train.Example` with `label` and `pixels`.
-
-  Put together by hand because loading TensorFlow would take longer than the
-  rest of the work; tests compare them with TensorFlow's own.
-  """
-  label_feature = _field(3, _field(1, bytes([label])))
-  pixels_feature = _field(2, _field(1, image.astype("<f4").tobytes()))
-  return _field(
-    1,
-    _field(1, _field(1, b"label") + _field(2, label_feature))
-    + _field(1, _field(1, b"pixels") + _field(2, pixels_feature)),
-  )
-
-
-def read_generator(path: str | os.PathLike[str]) -> Mapping[str, str]:
-  """Returns what a file says about its making; nothing if not made here."""
-  uri = pathlib.Path(path).resolve().as_uri() + "?mode=ro"
+def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
+  uri = path.resolve().as_uri() + "?mode=ro"
   try:
     with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
       return dict(connection.execute("SELECT key, value FROM generator"))
@@ -105,56 +113,18 @@ def read_generator(path: str | os.PathLike[str]) -> Mapping[str, str]:
     return {}
 
 
-def _insert_writer(connection: sqlite3.Connection, writer: _Writer) -> None:
-  """Adds a writer's examples to all splits that hold any of them."""
-  protos = [
-    _serialize(int(label), image)
-    for label, image in zip(writer.labels, writer.images, strict=True)
-  ]
-  is_digit = writer.labels < _NUM_DIGITS
-  for split_name, chosen in (
-    ("all_train", ~writer.is_test),
-    ("all_test", writer.is_test),
-    ("digits_only_train", ~writer.is_test & is_digit),
-    ("digits_only_test", writer.is_test & is_digit),
-  ):
-    if not chosen.any():
-      continue
-    connection.executemany(
-      "INSERT INTO examples VALUES (?, ?, ?)",
-      (
-        (split_name, writer.client_id, protos[index])
-        for index in np.flatnonzero(chosen)
-      ),
-    )
-    connection.execute(
-      "INSERT INTO client_metadata VALUES (?, ?, ?)",
-      (writer.client_id, split_name, int(chosen.sum())),
-    )
-
-
-def write_emnist(
-  output_dir: str | os.PathLike[str],
-  *,
-  num_users: int = 200,
-  seed: int = 0,
-  examples_per_user: int = 112,
-) -> str:
+def write_emnist(output_dir: str | os.PathLike[str], **fields: Any) -> str:
   """Writes handwriting-like data as federated EMNIST's `emnist_all.sqlite`.
 
   `tff.simulation.datasets.emnist.load_data(cache_dir=output_dir)` reads it. The
   splits are `all_train` and `all_test` (about one example in nine), and
   `digits_only_train` and `digits_only_test`, the digits among them. A writer is
   the same for a given seed however many others there are. The file takes about
-  0.5 MB a writer. It appears under its name only when it is complete.
+  0.5 MB a writer.
 
   Args:
     output_dir: Directory of the file, created if missing.
-    num_users: Number of writers, at least 1.
-    seed: Seed of all randomness, at least 0.
-    examples_per_user: Expected number of characters a writer, both splits
-      together, at least 16; a writer has between half and one and a half times
-      as many.
+    **fields: `num_users`, `seed` and `examples_per_user`, see `Config`.
 
   Returns:
     The path of the file. One that was made with the same arguments is kept.
@@ -165,21 +135,16 @@ def write_emnist(
       not by this function.
     OSError: If `output_dir` cannot be created or written.
   """
-  checks.check_integer("num_users", num_users, minimum=1)
-  checks.check_integer("seed", seed, minimum=0)
-  checks.check_integer("examples_per_user", examples_per_user, minimum=16)
+  given = Config(**fields)
+  # The table holds texts.
   parameters = {
     "generator_version": str(_GENERATOR_VERSION),
-    "num_users": str(num_users),
-    "seed": str(seed),
-    "examples_per_user": str(examples_per_user),
+    **{name: str(value) for name, value in dataclasses.asdict(given).items()},
   }
-  output_dir = store.create_dir(output_dir)
-  path = output_dir / FILE_NAME
-  if store.is_made(path, parameters, read_generator(path)):
-    return str(path)
-  with store.partial_dir(output_dir) as partial:
-    with contextlib.closing(sqlite3.connect(partial / FILE_NAME)) as connection:
+
+  def write(partial, missing):
+    (name,) = missing
+    with contextlib.closing(sqlite3.connect(partial / name)) as connection:
       # A file that nobody sees before it is complete needs no journal.
       connection.executescript(
         """
@@ -196,56 +161,45 @@ def write_emnist(
         "INSERT INTO generator VALUES (?, ?)", parameters.items()
       )
       for user in tqdm.trange(
-        num_users, desc="writers", unit="writer", disable=None
+        given.num_users, desc="writers", unit="writer", disable=None
       ):
-        _insert_writer(
-          connection, _create_writer(seed, user, examples_per_user)
-        )
+        _insert_writer(connection, given, user)
       connection.execute(
         "CREATE INDEX examples_by_client ON examples (split_name, client_id)"
       )
       connection.commit()
-    store.move(partial / FILE_NAME, path)
-  return str(path)
+
+  (path,) = store.write_missing(
+    output_dir, {FILE_NAME: parameters}, _read_generator, write
+  )
+  return path
 
 
 def contact_sheet(
-  output_dir: str | os.PathLike[str],
-  output_png: str | os.PathLike[str],
-  *,
-  num_users: int = 12,
-  split_name: str = "all_train",
+  output_dir: str | os.PathLike[str], output_png: str | os.PathLike[str]
 ) -> None:
-  """Draws one row a writer and one column a character.
-
-  Args:
-    output_dir: Directory of the file, generated or real.
-    output_png: Where to write the picture.
-    num_users: Number of writers to show, the first in the order of their ids.
-    split_name: The split to show.
-  """
-  import tensorflow as tf  # Takes seconds to load; only this needs it.
+  """Draws the first 12 writers, one a row, with a column for each character."""
+  import tensorflow as tf  # As above.
 
   size = glyphs.IMAGE_SIZE
   cell = size + 2
+  query = (
+    "SELECT client_id, serialized_example_proto FROM examples"
+    " WHERE split_name = 'all_train' ORDER BY client_id, rowid"
+  )
+  rows = []
   path = os.path.join(output_dir, FILE_NAME)
   with contextlib.closing(sqlite3.connect(path)) as connection:
-    clients = connection.execute(
-      "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
-      " ORDER BY client_id LIMIT ?",
-      (split_name, num_users),
-    ).fetchall()
-    sheet = np.full((len(clients) * cell, len(glyphs.CHARACTERS) * cell), 0.8)
-    for top, client in zip(range(1, len(sheet), cell), clients, strict=True):
-      for (proto,) in connection.execute(
-        "SELECT serialized_example_proto FROM examples"
-        " WHERE split_name = ? AND client_id = ?",
-        (split_name, *client),
-      ):
+    writers = itertools.groupby(
+      connection.execute(query), operator.itemgetter(0)
+    )
+    for _, examples in itertools.islice(writers, 12):
+      row = np.full((cell, len(glyphs.CHARACTERS) * cell), 0.8)
+      for _, proto in examples:
         feature = tf.train.Example.FromString(proto).features.feature
-        label = feature["label"].int64_list.value[0]
-        left = label * cell + 1
-        sheet[top : top + size, left : left + size] = np.reshape(
-          feature["pixels"].float_list.value, (size, size)
-        )
-  Image.fromarray(np.round(sheet * 255).astype(np.uint8)).save(output_png)
+        left = feature["label"].int64_list.value[0] * cell + 1
+        pixels = np.reshape(feature["pixels"].float_list.value, (size, size))
+        row[1 : size + 1, left : left + size] = pixels
+      rows.append(row)
+  sheet = np.round(np.concatenate(rows) * 255).astype(np.uint8)
+  Image.fromarray(sheet).save(output_png)

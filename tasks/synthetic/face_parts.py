@@ -1,7 +1,7 @@
 """Parts of a drawn face: hair, neck, ears, skin, eyes, nose, mouth, glasses.
 
-Each function paints shapes, given by the distances to their edges, on images
-float32 `[3, num, side, side]` in place. See `faces` for what changes between
+Shapes, given by the distances to their edges, are painted on images float32
+`[3, num, side, side]` in place. See `faces` for what changes between
 people, and between images of a person.
 """
 
@@ -108,8 +108,8 @@ def paint_behind_face(
     hair += 0.022 * shape["curl"] * bumps
   hair = _cover(hair)
   image[:] = person.hair[:, np.newaxis, np.newaxis, np.newaxis] * 0.9
-  neck = np.maximum(sideways - shape["neck"] * shape["width"], 0.5 - down)
-  neck = _cover(neck)
+  neck = sideways - shape["neck"] * shape["width"]
+  neck = _cover(np.maximum(neck, 0.5 - down))
   drawing.paint(image, neck, person.skin * 0.75)
   shoulders = _cover(1.12 + 0.5 * across * across - down)
   drawing.paint(image, shoulders, clothes)
@@ -124,23 +124,31 @@ def paint_behind_face(
   for side in (-1.0, 1.0):
     turned = side * np.sin(scene["yaw"])
     reach = (shape["width"] + shape["ear_reach"]) * (1 - 0.25 * turned)
-    ear = drawing.ellipse(
-      across - side * reach,
-      down - 0.03 + scene["pitch"] * 0.4,
-      0.55 * size,
-      size,
-    )
+    low = down - 0.03 + scene["pitch"] * 0.4
+    ear = drawing.ellipse(across - side * reach, low, 0.55 * size, size)
     rim = _cover(np.abs(ear + 0.02) - 0.025)
     ear = _cover(ear)
     drawing.paint(image, ear, person.skin * 0.78)
     drawing.paint(image, rim, person.skin * 0.95)
-    np.maximum(cover, ear, out=cover)
-    np.maximum(cover, rim, out=cover)
+    cover = np.maximum(cover, np.maximum(ear, rim))
   return cover
 
 
-def paint_skin(view: View, image: np.ndarray) -> None:
-  """Paints red cheeks, moles and freckles."""
+def paint_face(view: View, image: np.ndarray) -> np.ndarray:
+  """Paints the face with all that is on it, and returns where the head is."""
+  image[:] = view.person.skin[:, np.newaxis, np.newaxis, np.newaxis]
+  _paint_skin(view, image)
+  _paint_nose(view, image)
+  _paint_beard_and_mouth(view, image)
+  _paint_eyes(view, image)
+  head = _cover((view.reach - 1.0) * view.person.shape["width"])
+  _paint_front_hair(view, image, head)
+  if view.person.glasses:
+    _paint_glasses(view, image)
+  return head
+
+
+def _paint_skin(view: View, image: np.ndarray) -> None:
   person, shape = view.person, view.person.shape
   cheeks = (np.abs(view.u) - 0.45) ** 2 + (view.v - 0.3) ** 2
   cheeks = np.exp(cheeks * -14) * shape["blush"]
@@ -152,8 +160,7 @@ def paint_skin(view: View, image: np.ndarray) -> None:
   drawing.paint(image, person.marks[tuple(places)], person.skin * 0.4)
 
 
-def paint_eyes(view: View, image: np.ndarray) -> None:
-  """Paints eyes, lids and brows."""
+def _paint_eyes(view: View, image: np.ndarray) -> None:
   person, shape, scene = view.person, view.person.shape, view.scene
   wide = shape["eye_width"]
   tall = shape["eye_opening"] * scene["lids_open"]
@@ -166,36 +173,27 @@ def paint_eyes(view: View, image: np.ndarray) -> None:
     crease = np.abs(v + (1.15 * tall + 0.045) * np.maximum(lens, 0)) - 0.014
     crease = _cover(np.maximum(crease, -lens * wide))
     drawing.paint(image, crease * (shape["lid"] * 0.8), person.skin * 0.55)
-    white = _cover(eye.copy())
-    white *= view.front
+    white = _cover(eye.copy()) * view.front
     drawing.paint(image, white, (235, 232, 228))
-    iris = (u - side * scene["gaze"]) ** 2 + (v / 0.9) ** 2
-    iris = np.sqrt(iris, out=iris)
+    iris = np.sqrt((u - side * scene["gaze"]) ** 2 + (v / 0.9) ** 2)
     iris -= shape["iris"]
     pupil = _cover(iris + 0.55 * shape["iris"])
     drawing.paint(image, _cover(iris) * white, person.iris)
     drawing.paint(image, pupil * white, 12.0)
-    lashes = _cover(np.abs(eye) - 0.012)
-    lashes *= v < 0.25 * tall
+    lashes = _cover(np.abs(eye) - 0.012) * (v < 0.25 * tall)
     lashes *= 0.5 + 0.5 * shape["lid"]
     drawing.paint(image, lashes, person.hair * 0.3)
 
     u = u - shape["brow_inner"]
-    middle = (
-      shape["eye_height"]
-      - shape["brow_gap"]
-      - scene["brow_raise"]
-      + shape["brow_arch"] * u * u
-      - shape["brow_tilt"] * u
-    )
+    middle = shape["eye_height"] - shape["brow_gap"] - scene["brow_raise"]
+    middle = middle + shape["brow_arch"] * u * u - shape["brow_tilt"] * u
     along = 1.0 - (u / shape["brow_width"]) ** 2
     thick = shape["brow_thickness"] * np.maximum(along, 0) ** 0.5
     brow = _cover(np.abs(view.v - middle) - thick) * (along > 0)
     drawing.paint(image, brow * (0.85 * view.front), person.hair * 0.6)
 
 
-def paint_nose_and_mouth(view: View, image: np.ndarray) -> None:
-  """Paints nose, beard and mouth."""
+def _paint_nose(view: View, image: np.ndarray) -> None:
   person, shape, scene = view.person, view.person.shape, view.scene
   u, v = view.u, view.v
   tip, wide = shape["nose_tip"], shape["nose_width"]
@@ -208,8 +206,7 @@ def paint_nose_and_mouth(view: View, image: np.ndarray) -> None:
   ridge = across * np.exp(-across * across)
   ridge *= np.clip((v - top) * 8, 0, 1) * np.clip((tip + 0.05 - v) * 12, 0, 1)
   ridge *= shape["nose_strength"] * (scene["light_x"] + 0.15)
-  shade = 1.0 + np.clip(ridge, -0.6, 0.25)
-  image *= shade
+  image *= 1.0 + np.clip(ridge, -0.6, 0.25)
   bulb = drawing.ellipse(lean, v - tip, wide, 0.09)
   under = _cover(np.abs(bulb) - 0.018) * np.clip((v - tip + 0.03) * 18, 0, 1)
   drawing.paint(image, under * shape["nose_strength"], person.skin * 0.5)
@@ -217,7 +214,11 @@ def paint_nose_and_mouth(view: View, image: np.ndarray) -> None:
   nostrils = drawing.ellipse(sideways, v - tip - 0.06, 0.04, 0.022)
   drawing.paint(image, _cover(nostrils) * 0.8, person.skin * 0.25)
 
-  mouth = tip + shape["mouth_gap"]
+
+def _paint_beard_and_mouth(view: View, image: np.ndarray) -> None:
+  person, shape, scene = view.person, view.person.shape, view.scene
+  u, v = view.u, view.v
+  mouth = shape["nose_tip"] + shape["mouth_gap"]
   moustache, beard = person.beard
   if moustache:
     wide = 0.85 * shape["mouth_width"]
@@ -241,19 +242,16 @@ def paint_nose_and_mouth(view: View, image: np.ndarray) -> None:
   redness = np.float32(shape["lip_redness"])
   lip = person.skin * (0.78, 0.62, 0.62) * (1 - redness)
   drawing.paint(image, lips * 0.9, lip + redness * np.array((165, 60, 70)))
-  gap = np.maximum(
-    line - 0.008 - opened * 0.3 * lens - v, v - line - 0.008 - opened * lens
-  )
-  gap = _cover(gap) * (lens > 0.02)
+  upper = line - 0.008 - opened * 0.3 * lens - v
+  lower = v - line - 0.008 - opened * lens
+  gap = _cover(np.maximum(upper, lower)) * (lens > 0.02)
   drawing.paint(image, gap, (55, 20, 22))
   teeth = gap * (opened > 0.02) * np.clip((line + 0.3 * opened - v) * 40, 0, 1)
   drawing.paint(image, teeth, (228, 222, 212))
 
 
-def paint_front_hair(view: View, image: np.ndarray, head: np.ndarray) -> None:
-  """Paints the hair that covers a part of the face."""
-  person, shape = view.person, view.person.shape
-  u = view.u
+def _paint_front_hair(view: View, image: np.ndarray, head: np.ndarray) -> None:
+  person, shape, u = view.person, view.person.shape, view.u
   squared = u * u
   line = shape["sideburn"] * squared * squared - shape["hairline"]
   line += shape["hair_lean"] * u * (1 - np.minimum(squared, 1))
@@ -267,25 +265,19 @@ def paint_front_hair(view: View, image: np.ndarray, head: np.ndarray) -> None:
   if shape["curl"] > 0.3:
     streaks *= np.sin(1.6 * waves * view.down + 2 * streaks)
   drawing.paint(image, hair, person.hair)
-  hair *= shape["hair_streaks"]
-  hair *= streaks
-  hair += 1.0
-  image *= hair
+  image *= hair * shape["hair_streaks"] * streaks + 1.0
 
 
-def paint_glasses(view: View, image: np.ndarray) -> None:
-  """Paints the glasses of a person who wears some."""
+def _paint_glasses(view: View, image: np.ndarray) -> None:
   person, shape = view.person, view.person.shape
   wide, tall, thick, square = person.glasses
-  sideways = np.abs(view.u)
-  u = sideways - max(shape["eye_distance"], wide + 0.05)
+  u = np.abs(view.u) - max(shape["eye_distance"], wide + 0.05)
   v = view.v - shape["eye_height"] - 0.02
   rounded = drawing.ellipse(u, v, wide, tall)
   boxed = np.maximum(np.abs(u) - wide, np.abs(v) - tall)
   glass = square * boxed + (1 - square) * rounded
-  rim = np.abs(glass) - thick
   bar = np.maximum(np.abs(v + 0.03) - thick, -glass)
-  rim = np.minimum(rim, bar)
+  rim = np.minimum(np.abs(glass) - thick, bar)
   drawing.paint(image, _cover(rim) * view.front, person.frame)
 
 
@@ -298,9 +290,5 @@ def light(view: View, image: np.ndarray) -> None:
   bright = flat * x + view.down * y
   # What stands off the head is lit like the rim that it is closest to.
   bright /= np.maximum(view.reach, 1.0)
-  bright += near * z
-  bright /= length
-  np.clip(bright, -0.2, 1.0, out=bright)
-  bright *= 1.3 * (1.0 - scene["ambient"])
-  bright += scene["ambient"]
-  image *= bright
+  bright = np.clip((bright + near * z) / length, -0.2, 1.0)
+  image *= bright * (1.3 * (1.0 - scene["ambient"])) + scene["ambient"]

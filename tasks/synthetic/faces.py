@@ -9,8 +9,6 @@ features, so that a turn of the head moves them against its outline. Background
 and light outweigh skin and hair in the mean colour of an image.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 from scipy import ndimage
 
@@ -74,34 +72,10 @@ _HAIR_STYLES = (
   ((0.50, 0.65), (0.7, 1.0), (0.22, 0.4), (0.25, 0.4), (0.2, 0.8), (2, 2)),
 )
 
-_SKINS = (
-  (250, 220, 200),
-  (240, 200, 170),
-  (228, 180, 145),
-  (205, 150, 110),
-  (170, 115, 80),
-  (130, 85, 60),
-  (95, 62, 46),
-)
-_HAIRS = (
-  (25, 20, 20),
-  (50, 33, 24),
-  (85, 55, 35),
-  (125, 85, 50),
-  (190, 150, 90),
-  (225, 195, 135),
-  (150, 65, 30),
-  (150, 150, 150),
-  (215, 212, 208),
-)
-_IRISES = (
-  (60, 35, 20),
-  (95, 60, 30),
-  (120, 100, 50),
-  (70, 110, 70),
-  (80, 125, 165),
-  (110, 120, 130),
-)
+# Colours in the way of HTML, each like its neighbours.
+_SKINS = "fadcc8 f0c8aa e4b491 cd966e aa7350 82553c 5f3e2e"
+_HAIRS = "191414 322118 553723 7d5532 be965a e1c387 96411e 969696 d7d4d0"
+_IRISES = "3c2314 5f3c1e 786432 466e46 507da5 6e7882"
 
 # Range of what changes from image to image, uniform.
 _SCENE = {
@@ -131,13 +105,12 @@ _CHUNK = 6
 _GRID_SIZE = 5
 
 
-def _draw_colour(
-  generator: np.random.Generator, palette: tuple[tuple[int, int, int], ...]
-) -> np.ndarray:
+def _draw_colour(generator: np.random.Generator, palette: str) -> np.ndarray:
   """A colour between two neighbours of a palette, slightly off: `[3]`."""
-  place = generator.uniform(0, len(palette) - 1)
-  below = min(int(place), len(palette) - 2)
-  low, high = np.array(palette[below : below + 2], np.float32)
+  colours = np.frombuffer(bytes.fromhex(palette), np.uint8).reshape(-1, 3)
+  place = generator.uniform(0, len(colours) - 1)
+  below = min(int(place), len(colours) - 2)
+  low, high = colours[below : below + 2].astype(np.float32)
   colour = low + (place - below) * (high - low) + generator.normal(0, 5, 3)
   return np.clip(colour, 0, 255).astype(np.float32)
 
@@ -152,12 +125,9 @@ def _draw_marks(generator: np.random.Generator) -> np.ndarray:
     marks[row - 1 : row + 2, column - 1 : column + 2] += 1.6
   if generator.random() < 0.15:
     number = generator.integers(40, 110)
-    columns = np.clip(generator.normal(0, 0.33, number), -0.9, 0.9)
-    rows = np.clip(generator.normal(0.18, 0.14, number), -0.9, 0.9)
-    rows, columns = (
-      (middle * (1 + places)).astype(int) for places in (rows, columns)
-    )
-    np.add.at(marks, (rows, columns), 1.2)
+    columns = generator.normal(0, 0.33, number)
+    places = np.clip([generator.normal(0.18, 0.14, number), columns], -0.9, 0.9)
+    np.add.at(marks, tuple((middle * (1 + places)).astype(int)), 1.2)
   return np.clip(ndimage.gaussian_filter(marks, 0.8), 0, 0.8)
 
 
@@ -177,20 +147,16 @@ def create_person(generator: np.random.Generator) -> face_parts.Person:
   bearded = generator.random() < 0.3
   glasses = None
   if generator.random() < 0.28:
-    glasses = (
-      generator.uniform(0.19, 0.27),
-      generator.uniform(0.11, 0.19),
-      generator.uniform(0.016, 0.036),
-      generator.uniform(0.0, 1.0),
-    )
+    ends = (0.19, 0.11, 0.016, 0.0), (0.27, 0.19, 0.036, 1.0)
+    glasses = tuple(generator.uniform(*ends))
   return face_parts.Person(
     shape=shape,
     skin=_draw_colour(generator, _SKINS),
     hair=_draw_colour(generator, _HAIRS),
     iris=_draw_colour(generator, _IRISES),
-    beard=(
-      float(bearded * generator.choice((0.0, 0.5, 0.9))),
-      float(bearded * generator.choice((0.0, 0.4, 0.9))),
+    beard=tuple(
+      float(bearded * generator.choice((0.0, middle, 0.9)))
+      for middle in (0.5, 0.4)
     ),
     glasses=glasses,
     frame=generator.choice((15, 40, 70), 3).astype(np.float32),
@@ -198,21 +164,7 @@ def create_person(generator: np.random.Generator) -> face_parts.Person:
   )
 
 
-def _draw_scenes(
-  generator: np.random.Generator, num: int
-) -> dict[str, np.ndarray]:
-  """Values of all names in `_SCENE`, float32 `[num, 1, 1]`."""
-  return {
-    name: generator.uniform(*ends, (num, 1, 1)).astype(np.float32)
-    for name, ends in _SCENE.items()
-  }
-
-
-def _paint_background(
-  generator: np.random.Generator,
-  image: np.ndarray,
-  scene: Mapping[str, np.ndarray],
-) -> None:
+def _paint_background(generator, image, scene) -> None:
   """Fills images with smooth clouds of two colours, some with stripes."""
   num = image.shape[1]
   grid = generator.uniform(-1.0, 1.0, (num, _GRID_SIZE, _GRID_SIZE))
@@ -248,36 +200,29 @@ def draw_images(
   images = np.empty((num_images, IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
   for start in range(0, num_images, _CHUNK):
     part = images[start : start + _CHUNK]
-    part[:] = _draw_chunk(person, generator, len(part))
+    image = np.clip(_draw_chunk(person, generator, len(part)), 0, 255)
+    part[:] = image.astype(np.uint8).transpose(1, 2, 3, 0)
   return images
 
 
 def _draw_chunk(
   person: face_parts.Person, generator: np.random.Generator, num: int
 ) -> np.ndarray:
-  scene = _draw_scenes(generator, num)
+  """Draws some images at once: float32 `[3, num, side, side]`."""
+  scene = {
+    name: generator.uniform(*ends, (num, 1, 1)).astype(np.float32)
+    for name, ends in _SCENE.items()
+  }
   view = face_parts.View(person, scene)
   image = np.empty((3, num, IMAGE_SIZE, IMAGE_SIZE), np.float32)
   _paint_background(generator, image, scene)
   clothes = generator.uniform(0, 255, (3, num, 1, 1)).astype(np.float32)
-  figure = np.empty_like(image)
+  figure, face = np.empty_like(image), np.empty_like(image)
   behind = face_parts.paint_behind_face(view, figure, clothes)
-
-  face = np.empty_like(image)
-  face[:] = person.skin[:, np.newaxis, np.newaxis, np.newaxis]
-  face_parts.paint_skin(view, face)
-  face_parts.paint_nose_and_mouth(view, face)
-  face_parts.paint_eyes(view, face)
-  head = drawing.cover_of(
-    (view.reach - 1.0) * person.shape["width"], face_parts.SCALE
-  )
-  face_parts.paint_front_hair(view, face, head)
-  if person.glasses:
-    face_parts.paint_glasses(view, face)
-
+  head = face_parts.paint_face(view, face)
   drawing.paint(figure, head, face)
   face_parts.light(view, figure)
   drawing.paint(image, np.maximum(behind, head), figure)
   cast = generator.uniform(0.82, 1.18, (3, num, 1, 1)).astype(np.float32)
   image *= cast * np.exp(scene["exposure"])
-  return np.clip(image, 0, 255).astype(np.uint8).transpose(1, 2, 3, 0)
+  return image

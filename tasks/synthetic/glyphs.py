@@ -20,6 +20,8 @@ from PIL import ImageDraw
 from PIL import ImageFont
 from scipy import ndimage
 
+from tasks.synthetic import drawing
+
 # Character of each label, in EMNIST's order.
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 IMAGE_SIZE = 28
@@ -53,16 +55,10 @@ _GRID_SIZE = 4
 
 
 def _thin(masks: np.ndarray) -> np.ndarray:
-  """Thins each mask to lines one pixel wide.
+  """Thins masks `[num, height, width]` to lines one pixel wide.
 
   The parallel thinning algorithm of Zhang and Suen, 1984, "A Fast Parallel
   Algorithm for Thinning Digital Patterns", on a whole stack of masks at once.
-
-  Args:
-    masks: Boolean array of shape `[num, height, width]`, False at the border.
-
-  Returns:
-    A boolean array of the same shape.
   """
   masks = masks.copy()
   _, height, width = masks.shape
@@ -74,18 +70,9 @@ def _thin(masks: np.ndarray) -> np.ndarray:
       # Clockwise from the pixel above, as P2 ... P9 in the paper.
       ring = [
         padded[:, y : y + height, x : x + width]
-        for y, x in (
-          (0, 1),
-          (0, 2),
-          (1, 2),
-          (2, 2),
-          (2, 1),
-          (2, 0),
-          (1, 0),
-          (0, 0),
-        )
+        for y, x in (divmod(place, 3) for place in (1, 2, 5, 8, 7, 6, 3, 0))
       ]
-      up, right, down, left = ring[0], ring[2], ring[4], ring[6]
+      up, right, down, left = ring[::2]
       neighbours = sum(pixel.view(np.int8) for pixel in ring)
       # A step from paper to ink around the ring: `False < True`.
       transitions = sum(
@@ -93,59 +80,40 @@ def _thin(masks: np.ndarray) -> np.ndarray:
         for pixel, following in zip(ring, ring[1:] + ring[:1], strict=True)
       )
       if step == 0:
-        open_side = ~(up & right & down) & ~(right & down & left)
+        closed_side = right & down & (up | left)
       else:
-        open_side = ~(up & right & left) & ~(up & down & left)
-      peel = (
-        masks
-        & (neighbours >= 2)
-        & (neighbours <= 6)
-        & (transitions == 1)
-        & open_side
-      )
+        closed_side = up & left & (right | down)
+      peel = masks & (neighbours >= 2) & (neighbours <= 6)
+      peel &= (transitions == 1) & ~closed_side
       masks &= ~peel
       changed |= bool(peel.any())
   return masks
 
 
-@functools.cache
 def _font_lines(font: str) -> tuple[np.ndarray, np.ndarray]:
-  """Distance maps of a font's characters.
+  """Distances to the centre line of each character of a font, centred.
 
-  Args:
-    font: A key of `_FONT_WEIGHTS`.
-
-  Returns:
-    The distances to the centre line of each character, centred, in pixels of
-    the map: float32 `[62, _MAP_SIZE, _MAP_SIZE]`; and the half extents
-    (vertical, horizontal) of the centre line: float32 `[62, 2]`.
+  They are in pixels of a map: float32 `[62, _MAP_SIZE, _MAP_SIZE]`. Returned
+  with them are half the height and width of the centre lines, `[62, 2]`.
   """
   path = pathlib.Path(matplotlib.get_data_path(), "fonts", "ttf", f"{font}.ttf")
-  probe = ImageFont.truetype(path, 100)
-  _, top, _, bottom = probe.getbbox("E")
+  _, top, _, bottom = ImageFont.truetype(path, 100).getbbox("E")
   points = round(100 * _CAPITAL_HEIGHT / (bottom - top))
   loaded = ImageFont.truetype(path, points)
-
   masks = np.zeros((len(CHARACTERS), _MAP_SIZE, _MAP_SIZE), bool)
   for mask, character in zip(masks, CHARACTERS, strict=True):
     image = Image.new("L", (_MAP_SIZE, _MAP_SIZE))
-    ImageDraw.Draw(image).text(
-      (_MAP_SIZE / 2, _MAP_SIZE / 2),
-      character,
-      fill=255,
-      font=loaded,
-      anchor="mm",
-    )
+    place = (_MAP_SIZE / 2, _MAP_SIZE / 2)
+    ImageDraw.Draw(image).text(place, character, 255, loaded, anchor="mm")
     mask[2:-2, 2:-2] = np.asarray(image)[2:-2, 2:-2] > 127
 
   distances = np.empty(masks.shape, np.float32)
   half_extents = np.empty((len(CHARACTERS), 2), np.float32)
-  middle = (_MAP_SIZE - 1) / 2
   for index, line in enumerate(_thin(masks)):
     places = np.argwhere(line)
     low, high = places.min(axis=0), places.max(axis=0)
     half_extents[index] = (high - low) / 2
-    shift = np.round(middle - (low + high) / 2).astype(int)
+    shift = np.round((_MAP_SIZE - 1) / 2 - (low + high) / 2).astype(int)
     # Smoothing takes the staircase of single pixels out of the line.
     distances[index] = ndimage.gaussian_filter(
       ndimage.distance_transform_edt(~np.roll(line, shift, axis=(0, 1))), 1.0
@@ -163,23 +131,18 @@ def _font_atlas() -> tuple[np.ndarray, np.ndarray]:
 @functools.cache
 def _upsampling() -> np.ndarray:
   """Matrix `[28, _GRID_SIZE]` from a coarse grid to pixels (cubic splines)."""
-  at = np.linspace(0, _GRID_SIZE - 1, IMAGE_SIZE)
-  return np.stack(
-    [
-      ndimage.map_coordinates(unit, at[np.newaxis], mode="nearest")
-      for unit in np.eye(_GRID_SIZE)
-    ],
-    axis=1,
-  )
+  at = np.linspace(0, _GRID_SIZE - 1, IMAGE_SIZE)[np.newaxis]
+  units = np.eye(_GRID_SIZE)
+  splines = [
+    ndimage.map_coordinates(unit, at, mode="nearest") for unit in units
+  ]
+  return np.stack(splines, axis=1)
 
 
-def _smooth_fields(
-  generator: np.random.Generator, shape: tuple[int, ...]
-) -> np.ndarray:
+def _smooth_fields(generator: np.random.Generator, *shape: int) -> np.ndarray:
   """Smooth random fields `[*shape, 28, 28]` of about unit variance."""
   grid = generator.standard_normal((*shape, _GRID_SIZE, _GRID_SIZE))
-  rows = _upsampling()
-  return rows @ grid @ rows.T
+  return _upsampling() @ grid @ _upsampling().T
 
 
 def _choose_fonts(generator: np.random.Generator) -> np.ndarray:
@@ -220,8 +183,8 @@ def draw_images(
   small_size = generator.uniform(0.75, 1.0)
   thickness = generator.uniform(1.5, 3.2)
   softness = generator.uniform(0.9, 1.4)
-  habit = 0.6 * _smooth_fields(generator, (2,))
-  habit_by_class = 0.9 * _smooth_fields(generator, (num_classes, 2))
+  habit = 0.6 * _smooth_fields(generator, 2)
+  habit_by_class = 0.9 * _smooth_fields(generator, num_classes, 2)
   rotation_by_class = generator.normal(0.0, 0.05, num_classes)
   aspect_by_class = np.exp(generator.normal(0.0, 0.08, num_classes))
 
@@ -229,18 +192,16 @@ def draw_images(
   slants = slant + generator.normal(0.0, 0.06, num)
   aspect = aspect * aspect_by_class[labels]
   aspect *= np.exp(generator.normal(0.0, 0.07, num))
-  rotation = (
-    rotation + rotation_by_class[labels] + generator.normal(0.0, 0.05, num)
-  )
+  rotation = rotation + rotation_by_class[labels]
+  rotation += generator.normal(0.0, 0.05, num)
   size = size * np.exp(generator.normal(0.0, 0.05, num))
   shift = generator.normal(0.0, 0.4, (num, 2))
-  bend = (
-    habit + habit_by_class[labels] + 0.55 * _smooth_fields(generator, (num, 2))
-  )
+  bend = habit + habit_by_class[labels]
+  bend += 0.55 * _smooth_fields(generator, num, 2)
   # Bending moves no character as a whole out of the middle.
   bend -= bend.mean(axis=(-2, -1), keepdims=True)
   width = thickness * np.exp(generator.normal(0.0, 0.08, num))
-  pressure = np.exp(0.15 * _smooth_fields(generator, (num,)))
+  pressure = np.exp(0.15 * _smooth_fields(generator, num))
 
   glyphs = fonts[labels] * num_classes + labels
   tall, wide = half_extents[glyphs].T
@@ -252,24 +213,23 @@ def draw_images(
   scale = np.maximum(np.maximum(tall, leaning), 1.0) / size  # Map per pixel.
 
   # From a pixel of the example back to a place on the distance map.
-  pixels = np.arange(IMAGE_SIZE) - (IMAGE_SIZE - 1) / 2
-  column = (num, 1, 1)
-  y = pixels[:, np.newaxis] + shift[:, 0].reshape(column) + bend[:, 0]
-  x = pixels + shift[:, 1].reshape(column) + bend[:, 1]
-  cosine = np.cos(rotation).reshape(column)
-  sine = np.sin(rotation).reshape(column)
-  y, x = cosine * y + sine * x, cosine * x - sine * y
-  x = x / aspect.reshape(column) + slants.reshape(column) * y
-  middle = (_MAP_SIZE - 1) / 2
-  y = np.clip(y * scale.reshape(column) + middle, 0, _MAP_SIZE - 1)
-  x = np.clip(x * scale.reshape(column) + middle, 0, _MAP_SIZE - 1)
-  # The maps lie below one another, as one tall image.
-  rows = y + (glyphs * _MAP_SIZE).reshape(column)
-  to_line = ndimage.map_coordinates(
-    distances.reshape(-1, _MAP_SIZE), (rows, x), order=1
+  columns = (slants, aspect, rotation, scale, width, glyphs, *shift.T)
+  slants, aspect, rotation, scale, width, glyphs, down, right = (
+    column[:, np.newaxis, np.newaxis] for column in columns
   )
-
-  to_line = to_line / scale.reshape(column)
-  width = width.reshape(column) * pressure
-  ink = np.clip(0.5 + (width / 2 - to_line) / softness, 0.0, 1.0)
+  pixels = np.arange(IMAGE_SIZE) - (IMAGE_SIZE - 1) / 2
+  y = pixels[:, np.newaxis] + down + bend[:, 0]
+  x = pixels + right + bend[:, 1]
+  x, y = drawing.rotate(x, y, -rotation)
+  x = x / aspect + slants * y
+  middle = (_MAP_SIZE - 1) / 2
+  y = np.clip(y * scale + middle, 0, _MAP_SIZE - 1)
+  x = np.clip(x * scale + middle, 0, _MAP_SIZE - 1)
+  # The maps lie below one another, as one tall image.
+  to_line = ndimage.map_coordinates(
+    distances.reshape(-1, _MAP_SIZE), (y + glyphs * _MAP_SIZE, x), order=1
+  )
+  ink = np.clip(
+    0.5 + (width * pressure / 2 - to_line / scale) / softness, 0.0, 1.0
+  )
   return (1.0 - ink).astype(np.float32)

@@ -1,11 +1,34 @@
-"""The registry of generators of synthetic data."""
+"""The registry of generators of synthetic data.
+
+Google Landmarks v2 (Weyand et al., 2020, "Google Landmarks Dataset v2", CVPR)
+and iNaturalist 2017 (Van Horn et al., 2018, "The iNaturalist Species
+Classification and Detection Dataset", CVPR) were grouped by user by Hsu et al.,
+2020, "Federated Visual Classification with Real-World Data Distribution", ECCV.
+TensorFlow Federated 0.87 writes iNaturalist's users to `user_120k/` (and looks
+for them in `USER_120K/`, so that it does not find its own files on most
+systems).
+"""
 
 from collections.abc import Callable
 
 from tasks.synthetic import digiface
 from tasks.synthetic import emnist
-from tasks.synthetic import gld
-from tasks.synthetic import inaturalist
+from tasks.synthetic import landmarks
+from tasks.synthetic import species
+from tasks.synthetic import tfrecord_twin
+
+GLD = tfrecord_twin.Twin(
+  name="gld",
+  version=2,
+  draw=landmarks.draw_landmark,
+  folders={"gld160k": 1.0, "gld23k": 0.5},
+)
+INATURALIST = tfrecord_twin.Twin(
+  name="inaturalist",
+  version=2,
+  draw=species.draw_species,
+  folders={"user_120k": 1.0},
+)
 
 # Each is called as `write(output_dir, *, num_users, seed)`, says what it did,
 # keeps what it wrote before with the same arguments, and raises
@@ -13,15 +36,15 @@ from tasks.synthetic import inaturalist
 WRITERS: dict[str, Callable[..., object]] = {
   "digiface": digiface.write_digiface,
   "emnist": emnist.write_emnist,
-  "gld": gld.TWIN.write,
-  "inaturalist": inaturalist.TWIN.write,
+  "gld": GLD.write,
+  "inaturalist": INATURALIST.write,
 }
 
-# Each is called as `contact_sheet(output_dir, output_png)` and draws one row a
-# class or user.
+# Each is called as `contact_sheet(output_dir, output_png)` on what was written,
+# and draws one row a class or user.
 CONTACT_SHEETS: dict[str, Callable[..., None]] = {
   "digiface": digiface.contact_sheet,
   "emnist": emnist.contact_sheet,
-  "gld": gld.TWIN.contact_sheet,
-  "inaturalist": inaturalist.TWIN.contact_sheet,
+  "gld": GLD.contact_sheet,
+  "inaturalist": INATURALIST.contact_sheet,
 }

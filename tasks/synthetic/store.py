@@ -1,12 +1,13 @@
-"""What generators do with files: whole or not at all, and never over others.
+"""What all generators share: arguments, files and contact sheets.
 
-What was made with the same arguments is kept; anything else is refused.
+Files appear whole or not at all, and never over others: what was made with the
+same arguments is kept, anything else is refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
+import dataclasses
 import io
 import os
 import pathlib
@@ -14,66 +15,79 @@ import shutil
 
 from PIL import Image
 
+from tff_fedemb import config
 from tff_fedemb import errors
 
 
-def create_dir(path: str | os.PathLike[str]) -> pathlib.Path:
-  """Creates a directory if it is missing, and returns its path.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(config.Config):
+  """What every generator is told.
 
-  Raises:
-    OSError: If it cannot be created, or is a file.
+  Attributes:
+    num_users: Number of users.
+    seed: Seed of all randomness.
   """
-  path = pathlib.Path(path)
-  if path.exists() and not path.is_dir():
-    raise NotADirectoryError(f"output_dir must be a directory: {path}")
-  path.mkdir(parents=True, exist_ok=True)
-  return path
+
+  num_users: int = config.field(minimum=1)
+  seed: int = config.field(0, minimum=0)
 
 
-def is_made(
-  path: pathlib.Path, wanted: Mapping[str, object], found: Mapping[str, object]
-) -> bool:
-  """Whether a file or folder is there, made as wanted.
+def _in_words(parameters: Mapping[str, object]) -> str:
+  return ", ".join(f"{key}={value}" for key, value in parameters.items())
+
+
+def write_missing(
+  output_dir: str | os.PathLike[str],
+  wanted: Mapping[str, Mapping[str, object]],
+  read_generator: Callable[[pathlib.Path], Mapping[str, object]],
+  write: Callable[[pathlib.Path, Sequence[str]], None],
+) -> list[str]:
+  """Writes those of some files or folders that are not there yet.
 
   Args:
-    path: Of the file or folder.
-    wanted: The parameters with which it would be made.
-    found: What it says about its making; nothing if it was not made here.
+    output_dir: Their directory, created if missing.
+    wanted: By name, the parameters with which each is made.
+    read_generator: Returns the parameters with which one was made; nothing if
+      it was not made here.
+    write: Called with a directory and the names that are missing, and writes
+      these into the directory. They get their places when all are complete.
+
+  Returns:
+    The paths of all.
 
   Raises:
-    errors.DataError: If it is there, but made otherwise.
+    errors.DataError: If one is there, but made otherwise.
+    OSError: If `output_dir` is a file, or cannot be created or written.
   """
-  if not path.exists():
-    return False
-  if found != wanted:
-    expected, actual = (
-      ", ".join(f"{key}={value}" for key, value in parameters.items())
-      for parameters in (wanted, found)
-    )
-    raise errors.DataError(
-      f"{path} must be absent or made with {expected}, found"
-      f" {actual or 'something from elsewhere'}; nothing was changed."
-    )
-  print(f"{path} is there already, made with the same parameters; kept")
-  return True
-
-
-@contextlib.contextmanager
-def partial_dir(output_dir: pathlib.Path) -> Iterator[pathlib.Path]:
-  """A directory for what is not complete, within another; gone in the end."""
-  path = output_dir / f".{os.getpid()}.partial"
-  shutil.rmtree(path, ignore_errors=True)
+  output_dir = pathlib.Path(output_dir)
+  if output_dir.exists() and not output_dir.is_dir():
+    raise NotADirectoryError(f"output_dir must be a directory: {output_dir}")
+  output_dir.mkdir(parents=True, exist_ok=True)
+  paths = {name: output_dir / name for name in wanted}
+  missing = [name for name, path in paths.items() if not path.exists()]
+  for name, path in paths.items():
+    if name in missing:
+      continue
+    found = read_generator(path)
+    if found != wanted[name]:
+      raise errors.DataError(
+        f"{path} must be absent or made with {_in_words(wanted[name])}, found"
+        f" {_in_words(found) or 'something from elsewhere'}; nothing was"
+        " changed."
+      )
+    print(f"{path} is there already, made with the same parameters; kept")
+  partial = output_dir / f".{os.getpid()}.partial"
+  shutil.rmtree(partial, ignore_errors=True)
   try:
-    path.mkdir()
-    yield path
+    if missing:
+      partial.mkdir()
+      write(partial, missing)
+    for name in missing:
+      os.replace(partial / name, paths[name])
+      print(f"Wrote {paths[name]}")
   finally:
-    shutil.rmtree(path, ignore_errors=True)
-
-
-def move(path: pathlib.Path, to: pathlib.Path) -> None:
-  """Gives what is complete its name, and says so."""
-  os.replace(path, to)
-  print(f"Wrote {to}")
+    shutil.rmtree(partial, ignore_errors=True)
+  return [str(path) for path in paths.values()]
 
 
 def save_sheet(

@@ -22,7 +22,6 @@ import tqdm
 
 from tasks.synthetic import camera
 from tasks.synthetic import store
-from tff_fedemb import checks
 from tff_fedemb.data import tfrecord_layout
 
 _MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
@@ -79,11 +78,7 @@ class Twin:
   folders: Mapping[str, float]
 
   def write(
-    self,
-    output_dir: str | os.PathLike[str],
-    *,
-    num_users: int = 60,
-    seed: int = 0,
+    self, output_dir: str | os.PathLike[str], **fields: Any
   ) -> list[str]:
     """Writes the folders, all of them from the same pictures.
 
@@ -91,12 +86,11 @@ class Twin:
     40 images, about 20 on average, of several classes. The test set has other
     images of all classes, 5 to 11 of each, from cameras of their own. A folder
     that holds a part has the first of the classes, and the users with most
-    images of them. Folders appear under their names when they are complete.
+    images of them.
 
     Args:
       output_dir: Directory of the folders, created if missing.
-      num_users: Number of users, at least 1.
-      seed: Seed of all randomness, at least 0.
+      **fields: `num_users` and `seed`, see `store.Config`.
 
     Returns:
       The paths of the folders. Those made with the same arguments are kept.
@@ -107,56 +101,48 @@ class Twin:
         not by this function.
       OSError: If `output_dir` cannot be created or written.
     """
-    checks.check_integer("num_users", num_users, minimum=1)
-    checks.check_integer("seed", seed, minimum=0)
-    output_dir = store.create_dir(output_dir)
-    classes = num_classes(num_users)
-    parameters: dict[str, dict[str, Any]] = {
+    given = store.Config(**fields)
+    classes = num_classes(given.num_users)
+    wanted: dict[str, dict[str, Any]] = {
       name: {
         "name": self.name,
         "generator_version": self.version,
-        "num_users": num_users,
-        "seed": seed,
+        "num_users": given.num_users,
+        "seed": given.seed,
         "num_classes": max(2, round(share * classes)),
       }
       for name, share in self.folders.items()
     }
-    missing = []
-    for name, wanted in parameters.items():
-      found = tfrecord_layout.read_generator(output_dir / name)
-      if not store.is_made(output_dir / name, wanted, found):
-        missing.append(name)
-    if missing:
-      users, test = self._draw_all(num_users, seed, classes)
-      with store.partial_dir(output_dir) as partial:
-        for name in missing:
-          kept = parameters[name]["num_classes"]
-          _write_folder(partial / name, self.folders[name], kept, users, test)
-          (partial / name / tfrecord_layout.GENERATOR_FILE_NAME).write_text(
-            json.dumps(parameters[name])
-          )
-          store.move(partial / name, output_dir / name)
-    return [str(output_dir / name) for name in parameters]
+
+    def write(partial, missing):
+      users, test = self._draw_all(given, classes)
+      for name in missing:
+        num_kept = max(1, round(self.folders[name] * given.num_users))
+        _write_folder(partial / name, wanted[name], users, test, num_kept)
+
+    return store.write_missing(
+      output_dir, wanted, tfrecord_layout.read_generator, write
+    )
 
   def _draw_all(
-    self, num_users: int, seed: int, classes: int
+    self, given: store.Config, classes: int
   ) -> tuple[list[_Records], _Records]:
     """The records of each user, and of the test set."""
 
     def take(generator, owned, label):
       shape = owned.draw_shape(generator)
-      picture = self.draw(generator, seed, int(label), shape)
+      picture = self.draw(generator, given.seed, int(label), shape)
       return int(label), owned.take(generator, picture)
 
     users = []
     for user in tqdm.trange(
-      num_users, desc=self.name, unit="user", disable=None
+      given.num_users, desc=self.name, unit="user", disable=None
     ):
-      generator = np.random.default_rng([seed, 0, user])
+      generator = np.random.default_rng([given.seed, 0, user])
       labels = draw_labels(generator, classes)
       owned = camera.Camera(generator)
       users.append([take(generator, owned, label) for label in labels])
-    generator = np.random.default_rng([seed, 1])
+    generator = np.random.default_rng([given.seed, 1])
     counts = generator.integers(*_TEST_IMAGES, size=classes)
     test = [
       take(generator, camera.Camera(generator), label)
@@ -165,21 +151,14 @@ class Twin:
     return users, test
 
   def contact_sheet(
-    self,
-    output_dir: str | os.PathLike[str],
-    output_png: str | os.PathLike[str],
-    *,
-    max_classes: int = 10,
-    max_columns: int = 12,
+    self, output_dir: str | os.PathLike[str], output_png: str | os.PathLike[str]
   ) -> None:
     """Draws one row a class, with images of different users and the test set.
 
     Args:
-      output_dir: Directory that holds the first of the folders, generated or
-        real.
-      output_png: Where to write the picture.
-      max_classes: Number of classes to show, those with most images.
-      max_columns: Number of images a class.
+      output_dir: Directory that holds the first of the folders.
+      output_png: Where to write the picture of the ten classes with most
+        images, twelve of each.
     """
     folder = pathlib.Path(output_dir, next(iter(self.folders)))
     users = sorted((folder / tfrecord_layout.TRAIN_FOLDER).iterdir())
@@ -188,20 +167,18 @@ class Twin:
       for label, image in read_records(path):
         images.setdefault(label, []).append(image)
     shown = sorted(images, key=lambda label: (-len(images[label]), label))
-    rows = [
-      images[label][:max_columns] for label in sorted(shown[:max_classes])
-    ]
+    rows = [images[label][:12] for label in sorted(shown[:10])]
     store.save_sheet(rows, output_png, side=70)
 
 
 def _write_folder(
   folder: pathlib.Path,
-  share: float,
-  classes: int,
+  parameters: Mapping[str, Any],
   users: Sequence[_Records],
   test: _Records,
+  num_kept: int,
 ) -> None:
-  """Writes the part of the data that a folder holds."""
+  """Writes the first classes, of the users with most images of them."""
   # TensorFlow takes seconds to load; the program's help does without it.
   from tff_fedemb.data import tfrecord_writing
 
@@ -211,18 +188,18 @@ def _write_folder(
     )
 
   *users, test = (
-    [record for record in records if record[0] < classes]
+    [record for record in records if record[0] < parameters["num_classes"]]
     for records in (*users, test)
   )
   train = folder / tfrecord_layout.TRAIN_FOLDER
   train.mkdir(parents=True)
   most = sorted(range(len(users)), key=lambda user: -len(users[user]))
-  for index, user in enumerate(
-    sorted(most[: max(1, round(share * len(users)))])
-  ):
+  for index, user in enumerate(sorted(most[:num_kept])):
     if len(users[user]) >= 2:
       write(train / str(index), users[user])
   write(folder / tfrecord_layout.TEST_FILE_NAME, test)
+  told = folder / tfrecord_layout.GENERATOR_FILE_NAME
+  told.write_text(json.dumps(parameters))
 
 
 def read_records(path: str | os.PathLike[str]) -> _Records:
