@@ -104,21 +104,14 @@ def write_digiface(
   """
   given = Config(**fields)
   parameters = {"generator_version": _GENERATOR_VERSION}
-  for name in ("num_users", "seed", "images_per_user"):
-    parameters[name] = getattr(given, name)
+  parameters |= dataclasses.asdict(given)
   few = max(given.num_users // 4, _MIN_SUBJECTS)
   if given.num_users - few < _MIN_SUBJECTS:
     few = 0
   parts = [(range(given.num_users - few), given.images_per_user)]
   if few:
     parts.append((range(_FIRST_OF_5_IMAGES, _FIRST_OF_5_IMAGES + few), 5))
-  plan = {
-    f"subjects_{subjects[0]}-{subjects[-1]}_{number}_imgs.zip": (
-      subjects,
-      number,
-    )
-    for subjects, number in parts
-  }
+  plan = {f"subjects_{s[0]}-{s[-1]}_{n}_imgs.zip": (s, n) for s, n in parts}
   # Subjects' folders would be read together with the zips.
   others = [
     path.name

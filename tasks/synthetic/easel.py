@@ -27,15 +27,7 @@ class Easel:
   """
 
   def __init__(
-    self,
-    shape: tuple[int, int],
-    *,
-    middle: tuple[float, float] | np.ndarray,
-    radius: float,
-    tilt: float,
-    squeeze: tuple[float, float] = (1.0, 0.0),
-    yaw: float = 0.0,
-    colours: np.ndarray,
+    self, shape, *, middle, radius, tilt, squeeze=(1.0, 0.0), yaw=0.0, colours
   ):
     """Creates an empty easel.
 
@@ -48,11 +40,9 @@ class Easel:
       yaw: See above.
       colours: Of body, mark, dark and bright: `[4, 3]`.
     """
-    height, width = shape
-    x, y = np.meshgrid(
-      (np.arange(width, dtype=np.float32) - middle[0]) / radius,
-      (middle[1] - np.arange(height, dtype=np.float32)) / radius,
-    )
+    rows, columns = (np.arange(length, dtype=np.float32) for length in shape)
+    x = (columns - middle[0]) / radius
+    x, y = np.meshgrid(x, (middle[1] - rows) / radius)
     factor, direction = squeeze
     x, y = drawing.rotate(x, y, direction)
     x, y = drawing.rotate(factor * x, y, tilt - direction)
@@ -106,9 +96,8 @@ class Easel:
     slopes = np.gradient(self._relief, 1 / self._radius)
     slope = np.clip(sun[0] * slopes[0] + sun[1] * slopes[1], -2.5, 2.5)
     light = 1 + 0.28 * hardness * slope
-    light += 0.05 * drawing.noise(
-      generator, light.shape, extent=0.8, exponent=1.1
-    )
+    mottles = drawing.noise(generator, light.shape, extent=0.8, exponent=1.1)
+    light += 0.05 * mottles
     reach = generator.uniform(0.03, 0.12) * self._radius
     away = ndimage.shift(self._mask, sun * reach, order=0)
     away = ndimage.uniform_filter(away, max(2, int(0.1 * self._radius)))

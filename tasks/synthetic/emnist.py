@@ -136,11 +136,9 @@ def write_emnist(output_dir: str | os.PathLike[str], **fields: Any) -> str:
     OSError: If `output_dir` cannot be created or written.
   """
   given = Config(**fields)
+  fields = {"generator_version": _GENERATOR_VERSION} | dataclasses.asdict(given)
   # The table holds texts.
-  parameters = {
-    "generator_version": str(_GENERATOR_VERSION),
-    **{name: str(value) for name, value in dataclasses.asdict(given).items()},
-  }
+  parameters = {name: str(value) for name, value in fields.items()}
 
   def write(partial, missing):
     (name,) = missing

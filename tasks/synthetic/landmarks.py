@@ -50,34 +50,17 @@ class _Site(easels.Easel):
   """An easel for buildings, which stand on y = -1."""
 
   def block(
-    self,
-    x: float,
-    low: float,
-    tall: float,
-    wide: float,
-    outline: str,
-    colour: np.ndarray,
-    depth: float | None = None,
+    self, x, low, tall, wide, outline: str, colour, depth: float | None = None
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Adds a block.
+    """Adds a block around x whose foot is at `low`, `wide` to either side.
 
-    Args:
-      x: Its middle.
-      low: Height of its foot.
-      tall: Its height.
-      wide: Half its width.
-      outline: Name of one of `_OUTLINES`.
-      colour: Of the front.
-      depth: How deep it is; the default is for round ones.
-
-    Returns:
-      Where each pixel lies on the front: from -1 to 1 and from 0 to 1.
+    One without a depth is round. Returns where each pixel lies on its front:
+    from -1 to 1 and from 0 to 1.
     """
     t = (self.y - low) / tall
     half = wide * _OUTLINES[outline](np.clip(t, 0, 1)) + 1e-3
     ends = np.abs(self.y - low - tall / 2) - tall / 2
-    across: np.ndarray = self.x - x
-    height: np.ndarray | float = 0.0
+    across, height = self.x - x, 0.0
     if depth is None:
       height = 0.5 * wide * np.sqrt(np.clip(1 - (across / half) ** 2, 0, 1))
     else:
@@ -100,17 +83,9 @@ class _Site(easels.Easel):
       self.block(x, low, high, wide, roof, self.bright, depth)
 
   def openings(
-    self,
-    place: tuple[np.ndarray, np.ndarray],
-    columns: int,
-    rows: int,
-    *,
-    fill: tuple[float, float] = (0.5, 0.6),
-    arched: bool = True,
-    colour: np.ndarray | None = None,
-    is_air: bool = False,
+    self, place, columns, rows, fill=(0.5, 0.6), arched=True, colour=None
   ) -> None:
-    """Adds a grid of windows, doors or columns to a block, or holes.
+    """Adds a grid of windows, doors or columns to a block; holes if it is cut.
 
     Args:
       place: What `block` returned.
@@ -118,8 +93,7 @@ class _Site(easels.Easel):
       rows: Number of rows.
       fill: Width and height of one as parts of its cell.
       arched: Whether the upper end is round.
-      colour: Of all; that of openings by default.
-      is_air: Whether they are holes.
+      colour: Of all; that of openings by default, "air" for holes.
     """
     u, t = (place[0] + 1) / 2 * columns, place[1] * rows
     u, v = np.abs(u % 1 - 0.5) / fill[0], t % 1 / fill[1]
@@ -130,7 +104,7 @@ class _Site(easels.Easel):
     outside = np.maximum(np.abs(place[0]) - 1, np.abs(place[1] - 0.5) - 0.5)
     shape = np.maximum(np.maximum(u - 0.5, -v), np.maximum(v - top, outside))
     shape *= 1.5 / max(columns, rows)
-    if is_air:
+    if isinstance(colour, str):
       self.cut(shape)
     else:
       self.add(shape, self.dark if colour is None else colour)
@@ -191,9 +165,8 @@ def _skyscraper(e: _Site, g: np.random.Generator) -> None:
     front = e.block(0, low, tall, wide, "box", e.body, wide)
     e.openings(front, columns, round(9 * tall), fill=(0.6, 0.6), arched=arched)
     low, wide = low + tall, wide * g.uniform(0.6, 0.85)
-  e.block(
-    0, low, g.uniform(0.1, 0.4), wide / 2, _pick(g, "cone", "box"), e.mark
-  )
+  tall, outline = g.uniform(0.1, 0.4), _pick(g, "cone", "box")
+  e.block(0, low, tall, wide / 2, outline, e.mark)
 
 
 def _arch(e: _Site, g: np.random.Generator) -> None:
@@ -203,7 +176,7 @@ def _arch(e: _Site, g: np.random.Generator) -> None:
   edge = (fill[0] + 0.15, fill[1] + 0.05)
   arched = g.random() < 0.7
   e.openings(front, ways, 1, fill=edge, arched=arched, colour=e.mark)
-  e.openings(front, ways, 1, fill=fill, arched=arched, is_air=True)
+  e.openings(front, ways, 1, fill=fill, arched=arched, colour="air")
   e.block(0, tall - 1, 0.08, 1.08 * wide, "box", e.mark, 0.35)
   top = e.block(0, tall - 0.92, g.uniform(0.15, 0.3), wide, "box", e.body, 0.3)
   e.openings(top, int(g.integers(2, 8)), 1)
@@ -236,9 +209,8 @@ def _lattice(e: _Site, g: np.random.Generator) -> None:
 def _temple(e: _Site, g: np.random.Generator) -> None:
   wide, tall = g.uniform(0.65, 0.85), g.uniform(0.5, 0.9)
   for index in range(3):
-    e.block(
-      0, -1 + 0.06 * index, 0.06, wide + 0.15 - 0.05 * index, "box", e.mark, 0.4
-    )
+    edge = wide + 0.15 - 0.05 * index
+    e.block(0, -1 + 0.06 * index, 0.06, edge, "box", e.mark, 0.4)
   front = e.block(0, -0.82, tall, wide, "box", e.dark, 0.4)
   columns = int(g.integers(3, 9))
   e.openings(front, columns, 1, fill=(0.5, 1), arched=False, colour=e.body)
@@ -249,25 +221,11 @@ def _temple(e: _Site, g: np.random.Generator) -> None:
 
 
 # Neighbours on the ring of classes, which one user photographs, differ.
-_KINDS = (
-  _church,
-  _lattice,
-  _temple,
-  _lighthouse,
-  _mosque,
-  _skyscraper,
-  _pyramid,
-  _pagoda,
-  _arch,
-)
+_KINDS = (_church, _lattice, _temple, _lighthouse, _mosque)
+_KINDS += (_skyscraper, _pyramid, _pagoda, _arch)
 
 
-def _paint_background(
-  generator: np.random.Generator,
-  picture: np.ndarray,
-  horizon: float,
-  weather: tuple,
-) -> None:
+def _paint_background(generator, picture, horizon, weather) -> None:
   """Paints sky, clouds, hills or trees, and the ground."""
   _, height, width = picture.shape
   tint = np.exp(generator.normal(0.0, 0.05, 3))
@@ -281,9 +239,10 @@ def _paint_background(
   cover = 0.8 * drawing.smoothstep(edge, edge + 1.5, clouds)
   drawing.paint(picture, cover, np.clip(low * 1.1 + 0.08, 0, 1))
 
-  texture = 1 + 0.14 * drawing.noise(
+  texture = drawing.noise(
     generator, shape, extent=0.9, exponent=0.8, stretch=2.0
   )
+  texture = 1 + 0.14 * texture
   ground = _GROUNDS[generator.integers(len(_GROUNDS))]
   ground = ground * np.exp(generator.normal(0, 0.1, 3)) * low
   # A far ridge, a nearer one and the ground.
@@ -299,12 +258,7 @@ def _paint_background(
     drawing.paint(picture, cover, colour[:, np.newaxis, np.newaxis] * texture)
 
 
-def _paint_trees(
-  generator: np.random.Generator,
-  picture: np.ndarray,
-  horizon: float,
-  light: np.ndarray,
-) -> None:
+def _paint_trees(generator, picture, horizon, light) -> None:
   """Paints trees, mostly beside the landmark."""
   _, height, width = picture.shape
   y, x = np.indices((height, width), np.float32)
@@ -329,34 +283,17 @@ def _draw_colours(
   """Of walls, trim, openings and roofs: `[4, 3]`."""
   wall = g.uniform(0.5, 0.9)
   hues = (_pick(g, 0.02, 0.08, 0.12, 0.55), 0.1, 0.6, _pick(g, 0.02, 0.4, 0.6))
-  saturations = (
-    g.uniform(0.05, 0.4),
-    g.uniform(0, 0.3),
-    0.2,
-    g.uniform(0.1, 0.6),
-  )
+  walls, trim, roofs = g.uniform((0.05, 0, 0.1), (0.4, 0.3, 0.6))
+  saturations = (walls, trim, 0.2, roofs)
   values = (wall, wall * _pick(g, 0.65, 1.15), 0.16, g.uniform(0.3, 0.6))
   tone = np.exp(generator.normal(0, 0.08, 3))
   return tone * list(map(drawing.hsv, hues, saturations, values))
 
 
 def draw_landmark(
-  generator: np.random.Generator,
-  seed: int,
-  class_id: int,
-  shape: tuple[int, int],
+  generator: np.random.Generator, seed: int, class_id: int, shape: tuple
 ) -> np.ndarray:
-  """Draws a picture of a landmark.
-
-  Args:
-    generator: Of everything that differs between pictures of a class.
-    seed: Of everything that is the same in all of them.
-    class_id: Which landmark, at least 0.
-    shape: Height and width.
-
-  Returns:
-    float32 `[3, height, width]`, about 0 to 1.
-  """
+  """Draws a picture of a landmark, see `tfrecord_twin.Twin.draw`."""
   g = np.random.default_rng(np.random.SeedSequence([seed, 1, class_id]))
   height, width = shape
   odds = [weather[-1] for weather in _WEATHERS]

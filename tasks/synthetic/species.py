@@ -35,9 +35,8 @@ def _flower(e: easels.Easel, g: np.random.Generator) -> None:
     reach = (0.92 - 0.3 * ring) * (1 - off**2) ** pointed
     reach *= 1 - notch * np.exp(-((off / 0.15) ** 2))
     part = away / np.maximum(reach, 0.02)
-    marks = easels.marks(
-      np.random.default_rng(pattern), off, np.clip(part, 0, 1)
-    )
+    same = np.random.default_rng(pattern)
+    marks = easels.marks(same, off, np.clip(part, 0, 1))
     colour = e.blend(marks) * (1 - 0.25 * ring)
     e.add(0.6 * (away - reach), colour, 0.2 * ring + 0.15 * (1 - off))
   dots = np.cos(40 * e.x) * np.cos(40 * e.y)
@@ -106,9 +105,8 @@ def _leaf(e: easels.Easel, g: np.random.Generator) -> None:
   lines = np.minimum(ribs * 1.6 / veins, e.side)
   colour = e.blend(drawing.smoothstep(0.035, 0.02, lines))
   if variegated:
-    colour = e.blend(
-      easels.marks(g, np.clip(part, 0, 1), along), e.bright, colour
-    )
+    marks = easels.marks(g, np.clip(part, 0, 1), along)
+    colour = e.blend(marks, e.bright, colour)
   if edge:
     colour = e.blend(part > 0.8, e.bright, colour)
   e.stroke((0, -0.7), (0.08, -1.0), 0.03, 0.02, e.dark)
@@ -162,9 +160,8 @@ def _bird(e: easels.Easel, g: np.random.Generator) -> None:
   along, aside = drawing.rotate(e.x, e.y, lean)
   a = np.clip(np.abs(aside) / plump, 0, 1)
   b = np.clip(along / 1.1 + 0.5, 0, 1)
-  e.ellipse(
-    0, 0, 0.55, plump, e.blend(easels.marks(g, a, b)), 0.3 - a * a / 3, lean
-  )
+  colour = e.blend(easels.marks(g, a, b))
+  e.ellipse(0, 0, 0.55, plump, colour, 0.3 - a * a / 3, lean)
   e.ellipse(-0.12, 0.02, 0.38, 0.6 * plump, e.mark * 0.7, 0.4 - a / 2, lean)
   if crest:
     e.stroke((0.4, 0.55), (0.15, 0.9), 0.08, 0.02, e.bright)
@@ -179,18 +176,12 @@ _KINDS = (_flower, _fish, _butterfly, _mushroom, _beetle, _bird, _leaf)
 _UPRIGHT = (_mushroom, _bird, _fish)
 
 
-def _paint_habitat(
-  generator: np.random.Generator, shape: tuple[int, int]
-) -> np.ndarray:
-  dark, light, exponent, stretch, extent = _HABITATS[
-    generator.integers(len(_HABITATS))
-  ]
+def _draw_habitat(generator: np.random.Generator, shape: tuple) -> np.ndarray:
+  habitat = _HABITATS[generator.integers(len(_HABITATS))]
+  dark, light, exponent, stretch, extent = habitat
+  extent *= generator.uniform(0.7, 1.1)
   field = drawing.noise(
-    generator,
-    shape,
-    extent=extent * generator.uniform(0.7, 1.1),
-    exponent=exponent,
-    stretch=stretch,
+    generator, shape, extent=extent, exponent=exponent, stretch=stretch
   )
   tones = np.exp(generator.normal(0, 0.2, (2, 1)))
   tones = tones * np.exp(generator.normal(0, 0.08, (2, 3))) * (dark, light)
@@ -222,22 +213,9 @@ def _draw_colours(
 
 
 def draw_species(
-  generator: np.random.Generator,
-  seed: int,
-  class_id: int,
-  shape: tuple[int, int],
+  generator: np.random.Generator, seed: int, class_id: int, shape: tuple
 ) -> np.ndarray:
-  """Draws a picture of a species.
-
-  Args:
-    generator: Of everything that differs between pictures of a class.
-    seed: Of everything that is the same in all of them.
-    class_id: Which species, at least 0.
-    shape: Height and width.
-
-  Returns:
-    float32 `[3, height, width]`, about 0 to 1.
-  """
+  """Draws a picture of a species, see `tfrecord_twin.Twin.draw`."""
   g = np.random.default_rng(np.random.SeedSequence([seed, 2, class_id]))
   kind = _KINDS[(class_id + seed) % len(_KINDS)]
   colours = _draw_colours(generator, g, kind is _leaf)
@@ -255,6 +233,6 @@ def draw_species(
   if is_upright and generator.random() < 0.3:
     easel.x = -easel.x
   kind(easel, g)
-  picture = _paint_habitat(generator, shape)
+  picture = _draw_habitat(generator, shape)
   easel.paint_on(picture, generator, hardness=generator.uniform(0.3, 1.0))
   return picture

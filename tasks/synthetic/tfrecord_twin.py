@@ -66,8 +66,8 @@ class Twin:
     name: Of the data.
     version: Of `draw`, raised whenever it starts to draw other pictures.
     draw: Draws a picture from a generator, the seed, the class and the height
-      and width: float32 `[3, height, width]`. Whatever is the same in all
-      pictures of a class follows from the seed and the class.
+      and width: float32 `[3, height, width]`, about 0 to 1. Whatever is the
+      same in all pictures of a class follows from the seed and the class.
     folders: Name of each folder, and which part of the users and of the classes
       it holds, in (0, 1].
   """
