@@ -17,33 +17,20 @@ from tff_fedemb import errors
 # Not at import: the programs in `binaries` have flags of the same names.
 def define_flags(flag_values: flags.FlagValues) -> None:
   """Adds this program's flags to `flag_values`."""
-  flags.DEFINE_enum(
-    "task",
-    "emnist",
-    sorted(registry.WRITERS),
-    "Benchmark whose format is written.",
-    flag_values=flag_values,
+  tasks = sorted(registry.WRITERS)
+  text = "Benchmark whose format is written."
+  flags.DEFINE_enum("task", "emnist", tasks, text, flag_values)
+  text = "Directory to write to, created if missing."
+  flags.DEFINE_string("output_dir", None, text, flag_values, required=True)
+  text = "Number of users."
+  flags.DEFINE_integer("num_users", 200, text, 1, flag_values=flag_values)
+  text = "Seed of all randomness."
+  flags.DEFINE_integer("seed", 0, text, 0, flag_values=flag_values)
+  text = (
+    "PNG file in which to draw examples of what was written, one row a class or"
+    " a user."
   )
-  flags.DEFINE_string(
-    "output_dir",
-    None,
-    "Directory to write to, created if missing.",
-    flag_values=flag_values,
-    required=True,
-  )
-  flags.DEFINE_integer(
-    "num_users", 200, "Number of users.", lower_bound=1, flag_values=flag_values
-  )
-  flags.DEFINE_integer(
-    "seed", 0, "Seed of all randomness.", lower_bound=0, flag_values=flag_values
-  )
-  flags.DEFINE_string(
-    "contact_sheet",
-    None,
-    "PNG file in which to draw examples of what was"
-    " written, one row a class or a user.",
-    flag_values=flag_values,
-  )
+  flags.DEFINE_string("contact_sheet", None, text, flag_values)
 
 
 def parse_flags(
@@ -62,7 +49,7 @@ def main(
   """Writes the data; a mistake ends the program in one line."""
   if len(argv) > 1:
     sys.exit(f"error: only --flag=value is allowed, found {argv[1]!r}")
-  output_dir = flag_values.output_dir
+  task, output_dir = flag_values.task, flag_values.output_dir
   if not output_dir:
     sys.exit("error: --output_dir must name a directory, found ''")
   contact_sheet = flag_values.contact_sheet
@@ -70,7 +57,6 @@ def main(
     sys.exit(
       f"error: --contact_sheet must name a .png file, found {contact_sheet!r}"
     )
-  task = flag_values.task
   try:
     registry.WRITERS[task](
       output_dir, num_users=flag_values.num_users, seed=flag_values.seed

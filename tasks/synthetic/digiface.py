@@ -11,7 +11,6 @@ from collections.abc import Mapping
 import dataclasses
 import io
 import json
-import os
 import pathlib
 from typing import Any
 import zipfile
@@ -55,20 +54,14 @@ def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
     return {}
 
 
-def _write_zip(
-  path: pathlib.Path,
-  parameters: Mapping[str, int],
-  subjects: range,
-  images_per_user: int,
-) -> None:
+def _write_zip(path: pathlib.Path, parameters, subjects, num_images) -> None:
   with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
     archive.comment = json.dumps(parameters).encode()
-    for subject in tqdm.tqdm(
-      subjects, desc=path.name, unit="person", disable=None
-    ):
+    progress = {"desc": path.name, "unit": "person", "disable": None}
+    for subject in tqdm.tqdm(subjects, **progress):
       generator = np.random.default_rng([parameters["seed"], subject])
       person = faces.create_person(generator)
-      images = faces.draw_images(person, generator, images_per_user)
+      images = faces.draw_images(person, generator, num_images)
       for number, image in enumerate(images):
         info = zipfile.ZipInfo(f"{subject}/{number}.png", _TIME)
         info.external_attr = 0o644 << 16
@@ -78,9 +71,7 @@ def _write_zip(
         archive.writestr(info, content.getvalue())
 
 
-def write_digiface(
-  output_dir: str | os.PathLike[str], **fields: Any
-) -> list[str]:
+def write_digiface(output_dir: store.Path, **fields: Any) -> list[str]:
   """Writes faces as DigiFace-1M's zips.
 
   About three quarters of the people are in `subjects_0-<last>_72_imgs.zip`, the
@@ -131,9 +122,7 @@ def write_digiface(
   )
 
 
-def contact_sheet(
-  output_dir: str | os.PathLike[str], output_png: str | os.PathLike[str]
-) -> None:
+def contact_sheet(output_dir: store.Path, output_png: store.Path) -> None:
   """Draws the first images of the first people of the first zip, one a row."""
   (path,) = pathlib.Path(output_dir).glob("subjects_0-*_imgs.zip")
   with zipfile.ZipFile(path) as archive:

@@ -5,6 +5,7 @@ A picture is float32 `[3, ...]`, a plane for each channel; it may be one image,
 to its edge, negative inside.
 """
 
+import colorsys
 import functools
 
 import numpy as np
@@ -18,15 +19,13 @@ def cover_of(distance: np.ndarray, scale: float) -> np.ndarray:
   """How much a shape covers each pixel, from the distance to its edge.
 
   Args:
-    distance: Negative inside; changed in place.
+    distance: Negative inside.
     scale: Pixels in a unit of the distance.
 
   Returns:
-    The same array, in [0, 1].
+    An array of the same shape, in [0, 1].
   """
-  distance *= -scale
-  distance += 0.5
-  return np.clip(distance, 0.0, 1.0, out=distance)
+  return np.clip(0.5 - scale * distance, 0.0, 1.0)
 
 
 def paint(image: np.ndarray, cover: np.ndarray, colour: npt.ArrayLike) -> None:
@@ -47,9 +46,7 @@ def paint(image: np.ndarray, cover: np.ndarray, colour: npt.ArrayLike) -> None:
     channel += change
 
 
-def ellipse(
-  across: np.ndarray, down: np.ndarray, wide: float, tall: np.ndarray | float
-) -> np.ndarray:
+def ellipse(across, down, wide, tall) -> np.ndarray:
   """About the distance to the edge of an ellipse around the origin.
 
   Args:
@@ -62,25 +59,16 @@ def ellipse(
     The distance, negative inside; exact on the edge.
   """
   reach = np.sqrt((across / wide) ** 2 + (down / tall) ** 2)
-  reach -= 1.0
-  reach *= np.minimum(wide, tall)
-  return reach
+  return (reach - 1.0) * np.minimum(wide, tall)
 
 
-def stroke(
-  x: np.ndarray,
-  y: np.ndarray,
-  start: tuple[float, float],
-  end: tuple[float, float],
-  thick: float,
-  thin: float | None = None,
-) -> np.ndarray:
+def stroke(x, y, start, end, thick, thin=None) -> np.ndarray:
   """Distance to the edge of a line that narrows evenly.
 
   Args:
     x: Of each pixel.
     y: The same.
-    start: Where the line starts.
+    start: Where the line starts, as x and y.
     end: Where it ends.
     thick: Half its width at the start.
     thin: Half its width at the end; the same by default.
@@ -111,9 +99,7 @@ def smoothstep(low: float, high: float, value: np.ndarray) -> np.ndarray:
 
 def hsv(hue: float, saturation: float, value: float) -> np.ndarray:
   """float32 `[3]`, red, green and blue; the hue has period 1."""
-  turns = np.array([5.0, 3.0, 1.0]) + 6.0 * (hue % 1.0)
-  ramp = np.clip(np.minimum(turns % 6, 4 - turns % 6), 0.0, 1.0)
-  return (value * (1.0 - saturation * ramp)).astype(np.float32)
+  return np.array(colorsys.hsv_to_rgb(hue % 1, saturation, value), np.float32)
 
 
 @functools.cache
@@ -124,8 +110,8 @@ def _tile(exponent: float) -> Image.Image:
   radius[0, 0] = np.inf
   white = np.random.default_rng(0).standard_normal((_TILE_SIZE, _TILE_SIZE))
   field = np.fft.ifft2(np.fft.fft2(white) / radius**exponent).real
-  field = (field - field.mean()) / field.std()
-  return Image.fromarray(np.tile(field, (2, 2)).astype(np.float32))
+  field = np.tile((field - field.mean()) / field.std(), (2, 2))
+  return Image.fromarray(field.astype(np.float32))
 
 
 def noise(
@@ -154,9 +140,6 @@ def noise(
   across = extent * _TILE_SIZE
   down = min(across * stretch * height / width, _TILE_SIZE)
   left, top = generator.random(2) * _TILE_SIZE
-  patch = _tile(exponent).resize(
-    (width, height),
-    Image.Resampling.BICUBIC,
-    box=(left, top, left + across, top + down),
-  )
-  return np.asarray(patch)
+  box = (left, top, left + across, top + down)
+  bicubic = Image.Resampling.BICUBIC
+  return np.asarray(_tile(exponent).resize((width, height), bicubic, box))

@@ -87,8 +87,7 @@ def _insert_writer(
     members = generator.permutation(np.flatnonzero(group))
     if len(members) >= 2:
       is_test[members[: max(1, round(_TEST_FRACTION * len(members)))]] = True
-  images = glyphs.draw_images(generator, labels)
-  protos = list(map(_serialize, labels, images))
+  protos = [*map(_serialize, labels, glyphs.draw_images(generator, labels))]
   for split_name, chosen in (
     ("all_train", ~is_test),
     ("all_test", is_test),
@@ -113,7 +112,7 @@ def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
     return {}
 
 
-def write_emnist(output_dir: str | os.PathLike[str], **fields: Any) -> str:
+def write_emnist(output_dir: store.Path, **fields: Any) -> str:
   """Writes handwriting-like data as federated EMNIST's `emnist_all.sqlite`.
 
   `tff.simulation.datasets.emnist.load_data(cache_dir=output_dir)` reads it. The
@@ -158,9 +157,8 @@ def write_emnist(output_dir: str | os.PathLike[str], **fields: Any) -> str:
       connection.executemany(
         "INSERT INTO generator VALUES (?, ?)", parameters.items()
       )
-      for user in tqdm.trange(
-        given.num_users, desc="writers", unit="writer", disable=None
-      ):
+      progress = {"desc": "writers", "unit": "writer", "disable": None}
+      for user in tqdm.trange(given.num_users, **progress):
         _insert_writer(connection, given, user)
       connection.execute(
         "CREATE INDEX examples_by_client ON examples (split_name, client_id)"
@@ -173,24 +171,19 @@ def write_emnist(output_dir: str | os.PathLike[str], **fields: Any) -> str:
   return path
 
 
-def contact_sheet(
-  output_dir: str | os.PathLike[str], output_png: str | os.PathLike[str]
-) -> None:
+def contact_sheet(output_dir: store.Path, output_png: store.Path) -> None:
   """Draws the first 12 writers, one a row, with a column for each character."""
   import tensorflow as tf  # As above.
 
   size = glyphs.IMAGE_SIZE
   cell = size + 2
-  query = (
-    "SELECT client_id, serialized_example_proto FROM examples"
-    " WHERE split_name = 'all_train' ORDER BY client_id, rowid"
-  )
-  rows = []
-  path = os.path.join(output_dir, FILE_NAME)
+  path, rows = os.path.join(output_dir, FILE_NAME), []
   with contextlib.closing(sqlite3.connect(path)) as connection:
-    writers = itertools.groupby(
-      connection.execute(query), operator.itemgetter(0)
+    found = connection.execute(
+      "SELECT client_id, serialized_example_proto FROM examples"
+      " WHERE split_name = 'all_train' ORDER BY client_id, rowid"
     )
+    writers = itertools.groupby(found, operator.itemgetter(0))
     for _, examples in itertools.islice(writers, 12):
       row = np.full((cell, len(glyphs.CHARACTERS) * cell), 0.8)
       for _, proto in examples:

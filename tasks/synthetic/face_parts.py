@@ -74,9 +74,8 @@ class View:
     y = (pixels[:, np.newaxis] - 6.0 - scene["down"]) / scale
     across, down = drawing.rotate(x, y, scene["roll"])
     low = np.clip(down, 0.0, 1.0)
-    width = shape["width"] * (
-      1.0 + shape["jaw"] * low * low + shape["cheek"] * np.sin(np.pi * low)
-    )
+    bulge = 1.0 + shape["jaw"] * low * low
+    width = shape["width"] * (bulge + shape["cheek"] * np.sin(np.pi * low))
     flat = across / width
     squared = flat * flat + down * down
     near = np.sqrt(np.clip(1.0 - squared, 0.0, 1.0))
@@ -87,21 +86,17 @@ class View:
     self.front = np.clip(depth * 6.0 + 1.0, 0.0, 1.0)
 
 
-def paint_behind_face(
-  view: View, image: np.ndarray, clothes: np.ndarray
-) -> np.ndarray:
-  """Paints hair, neck, clothes and ears."""
+def paint_behind_face(view: View, image, clothes) -> np.ndarray:
+  """Paints hair, neck, clothes and ears, and returns where they are."""
   person, shape, scene = view.person, view.person.shape, view.scene
   across, down = view.across, view.down
   # The back of the head turns the other way than its front.
   behind = across + 0.14 * np.sin(scene["yaw"])
   sideways = np.abs(behind)
   wide, tall = shape["width"] + shape["side"], 1.0 + shape["top"]
-  hair = np.where(
-    down < 0,
-    drawing.ellipse(behind, down, wide, tall),
-    np.maximum(sideways - wide * (1 - 0.1 * down), down - shape["length"]),
-  )
+  hair = sideways - wide * (1 - 0.1 * down)
+  hair = np.maximum(hair, down - shape["length"])
+  hair = np.where(down < 0, drawing.ellipse(behind, down, wide, tall), hair)
   if shape["curl"] > 0.3:
     waves = shape["hair_waves"] * (1.2 + shape["curl"] / 2)
     bumps = np.sin(waves * behind + 1) * np.sin(waves * down)
@@ -173,7 +168,7 @@ def _paint_eyes(view: View, image: np.ndarray) -> None:
     crease = np.abs(v + (1.15 * tall + 0.045) * np.maximum(lens, 0)) - 0.014
     crease = _cover(np.maximum(crease, -lens * wide))
     drawing.paint(image, crease * (shape["lid"] * 0.8), person.skin * 0.55)
-    white = _cover(eye.copy()) * view.front
+    white = _cover(eye) * view.front
     drawing.paint(image, white, (235, 232, 228))
     iris = np.sqrt((u - side * scene["gaze"]) ** 2 + (v / 0.9) ** 2)
     iris -= shape["iris"]
@@ -259,8 +254,7 @@ def _paint_front_hair(view: View, image: np.ndarray, head: np.ndarray) -> None:
   line -= shape["hair_notch"] * np.exp(-parted * parted)
   waves = shape["hair_waves"]
   line += (0.012 + 0.02 * shape["curl"]) * np.sin(2.5 * waves * u)
-  hair = _cover(view.v - line)
-  hair *= head
+  hair = _cover(view.v - line) * head
   streaks = np.sin(waves * (3 * view.across + shape["hair_lean"] * view.down))
   if shape["curl"] > 0.3:
     streaks *= np.sin(1.6 * waves * view.down + 2 * streaks)

@@ -17,45 +17,35 @@ from tasks.synthetic import face_parts
 
 IMAGE_SIZE = face_parts.IMAGE_SIZE
 
+
+def _read_ranges(table: str) -> dict[str, tuple[float, float]]:
+  words = table.split()
+  ends = zip(map(float, words[1::3]), map(float, words[2::3]), strict=True)
+  return dict(zip(words[::3], ends, strict=True))
+
+
 # Range of what belongs to a person, uniform. Across, a head is from -1 to 1
 # times `width`; down, from -1 to 1. Positions of features are on the surface.
-_PERSON = {
-  "width": (0.68, 0.88),
-  "jaw": (-0.3, 0.12),
-  "cheek": (-0.06, 0.08),
-  "eye_distance": (0.31, 0.46),
-  "eye_height": (-0.2, 0.0),
-  "eye_width": (0.135, 0.215),
-  "eye_opening": (0.06, 0.115),
-  "eye_tilt": (-0.3, 0.3),
-  "iris": (0.062, 0.085),
-  "lid": (0.2, 0.75),
-  "brow_gap": (0.12, 0.24),
-  "brow_width": (0.16, 0.26),
-  "brow_thickness": (0.016, 0.06),
-  "brow_arch": (-0.3, 1.8),
-  "brow_tilt": (-0.3, 0.22),
-  "brow_inner": (-0.05, 0.03),
-  "nose_tip": (0.17, 0.36),
-  "nose_width": (0.1, 0.22),
-  "nose_bridge": (0.05, 0.1),
-  "nose_strength": (0.35, 0.9),
-  "mouth_gap": (0.17, 0.29),
-  "mouth_width": (0.2, 0.36),
-  "upper_lip": (0.018, 0.065),
-  "lower_lip": (0.03, 0.085),
-  "mouth_bend": (-0.25, 0.25),
-  "lip_redness": (0.1, 0.6),
-  "ear_size": (0.13, 0.25),
-  "ear_reach": (0.0, 0.09),
-  "neck": (0.5, 0.72),
-  "blush": (0.0, 0.18),
-  "hair_part": (-0.5, 0.5),
-  "hair_notch": (0.0, 0.25),
-  "hair_lean": (-0.25, 0.25),
-  "hair_waves": (7.0, 13.0),
-  "hair_streaks": (0.05, 0.22),
-}
+_PERSON = _read_ranges("""
+  width           0.68  0.88    jaw             -0.3  0.12
+  cheek          -0.06  0.08    eye_distance    0.31  0.46
+  eye_height      -0.2     0    eye_width      0.135 0.215
+  eye_opening     0.06 0.115    eye_tilt        -0.3   0.3
+  iris           0.062 0.085    lid              0.2  0.75
+  brow_gap        0.12  0.24    brow_width      0.16  0.26
+  brow_thickness 0.016  0.06    brow_arch       -0.3   1.8
+  brow_tilt       -0.3  0.22    brow_inner     -0.05  0.03
+  nose_tip        0.17  0.36    nose_width       0.1  0.22
+  nose_bridge     0.05   0.1    nose_strength   0.35   0.9
+  mouth_gap       0.17  0.29    mouth_width      0.2  0.36
+  upper_lip      0.018 0.065    lower_lip       0.03 0.085
+  mouth_bend     -0.25  0.25    lip_redness      0.1   0.6
+  ear_size        0.13  0.25    ear_reach          0  0.09
+  neck             0.5  0.72    blush              0  0.18
+  hair_part       -0.5   0.5    hair_notch         0  0.25
+  hair_lean      -0.25  0.25    hair_waves         7    13
+  hair_streaks    0.05  0.22
+""")
 
 # Height of the hairline, how far it comes down at the sides, how far the hair
 # stands off above and beside the head, its length and its curls.
@@ -78,27 +68,18 @@ _HAIRS = "191414 322118 553723 7d5532 be965a e1c387 96411e 969696 d7d4d0"
 _IRISES = "3c2314 5f3c1e 786432 466e46 507da5 6e7882"
 
 # Range of what changes from image to image, uniform.
-_SCENE = {
-  "yaw": (-0.55, 0.55),
-  "pitch": (-0.26, 0.26),
-  "roll": (-0.2, 0.2),
-  "left": (-4.0, 4.0),
-  "down": (-3.0, 3.0),
-  "zoom": (0.92, 1.08),
-  "smile": (-0.5, 1.3),
-  "mouth_open": (-0.12, 0.09),
-  "brow_raise": (-0.03, 0.05),
-  "lids_open": (0.35, 1.15),
-  "gaze": (-0.05, 0.05),
-  "light_x": (-1.0, 1.0),
-  "light_y": (-0.9, 0.5),
-  "light_z": (0.35, 1.0),
-  "ambient": (0.35, 0.8),
-  "exposure": (-0.5, 0.2),
-  "stripes": (-0.3, 0.3),
-  "stripes_x": (-14.0, 14.0),
-  "stripes_y": (-14.0, 14.0),
-}
+_SCENE = _read_ranges("""
+  yaw            -0.55  0.55    pitch          -0.26  0.26
+  roll            -0.2   0.2    left              -4     4
+  down              -3     3    zoom            0.92  1.08
+  smile           -0.5   1.3    mouth_open     -0.12  0.09
+  brow_raise     -0.03  0.05    lids_open       0.35  1.15
+  gaze           -0.05  0.05    light_x           -1     1
+  light_y         -0.9   0.5    light_z         0.35     1
+  ambient         0.35   0.8    exposure        -0.5   0.2
+  stripes         -0.3   0.3    stripes_x        -14    14
+  stripes_y        -14    14
+""")
 
 # Images drawn at once: their layers stay in the processor's cache.
 _CHUNK = 6

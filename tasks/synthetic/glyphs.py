@@ -114,10 +114,9 @@ def _font_lines(font: str) -> tuple[np.ndarray, np.ndarray]:
     low, high = places.min(axis=0), places.max(axis=0)
     half_extents[index] = (high - low) / 2
     shift = np.round((_MAP_SIZE - 1) / 2 - (low + high) / 2).astype(int)
+    away = ndimage.distance_transform_edt(~np.roll(line, shift, axis=(0, 1)))
     # Smoothing takes the staircase of single pixels out of the line.
-    distances[index] = ndimage.gaussian_filter(
-      ndimage.distance_transform_edt(~np.roll(line, shift, axis=(0, 1))), 1.0
-    )
+    distances[index] = ndimage.gaussian_filter(away, 1.0)
   return distances, half_extents
 
 
@@ -229,7 +228,5 @@ def draw_images(
   to_line = ndimage.map_coordinates(
     distances.reshape(-1, _MAP_SIZE), (y + glyphs * _MAP_SIZE, x), order=1
   )
-  ink = np.clip(
-    0.5 + (width * pressure / 2 - to_line / scale) / softness, 0.0, 1.0
-  )
-  return (1.0 - ink).astype(np.float32)
+  ink = 0.5 + (width * pressure / 2 - to_line / scale) / softness
+  return (1.0 - np.clip(ink, 0.0, 1.0)).astype(np.float32)

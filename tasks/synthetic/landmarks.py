@@ -239,10 +239,8 @@ def _paint_background(generator, picture, horizon, weather) -> None:
   cover = 0.8 * drawing.smoothstep(edge, edge + 1.5, clouds)
   drawing.paint(picture, cover, np.clip(low * 1.1 + 0.08, 0, 1))
 
-  texture = drawing.noise(
-    generator, shape, extent=0.9, exponent=0.8, stretch=2.0
-  )
-  texture = 1 + 0.14 * texture
+  rough = {"extent": 0.9, "exponent": 0.8, "stretch": 2.0}
+  texture = 1 + 0.14 * drawing.noise(generator, shape, **rough)
   ground = _GROUNDS[generator.integers(len(_GROUNDS))]
   ground = ground * np.exp(generator.normal(0, 0.1, 3)) * low
   # A far ridge, a nearer one and the ground.
@@ -277,9 +275,7 @@ def _paint_trees(generator, picture, horizon, light) -> None:
       drawing.paint(picture, cover, tone)
 
 
-def _draw_colours(
-  generator: np.random.Generator, g: np.random.Generator
-) -> np.ndarray:
+def _draw_colours(generator, g) -> np.ndarray:
   """Of walls, trim, openings and roofs: `[4, 3]`."""
   wall = g.uniform(0.5, 0.9)
   hues = (_pick(g, 0.02, 0.08, 0.12, 0.55), 0.1, 0.6, _pick(g, 0.02, 0.4, 0.6))

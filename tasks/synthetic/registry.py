@@ -1,4 +1,4 @@
-"""The registry of generators of synthetic data.
+"""The registry of generators of synthetic data, those of photos among them.
 
 Google Landmarks v2 (Weyand et al., 2020, "Google Landmarks Dataset v2", CVPR)
 and iNaturalist 2017 (Van Horn et al., 2018, "The iNaturalist Species
@@ -18,16 +18,10 @@ from tasks.synthetic import species
 from tasks.synthetic import tfrecord_twin
 
 GLD = tfrecord_twin.Twin(
-  name="gld",
-  version=2,
-  draw=landmarks.draw_landmark,
-  folders={"gld160k": 1.0, "gld23k": 0.5},
+  "gld", 2, landmarks.draw_landmark, {"gld160k": 1.0, "gld23k": 0.5}
 )
 INATURALIST = tfrecord_twin.Twin(
-  name="inaturalist",
-  version=2,
-  draw=species.draw_species,
-  folders={"user_120k": 1.0},
+  "inaturalist", 2, species.draw_species, {"user_120k": 1.0}
 )
 
 # Each is called as `write(output_dir, *, num_users, seed)`, says what it did,

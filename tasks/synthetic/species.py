@@ -191,21 +191,16 @@ def _draw_habitat(generator: np.random.Generator, shape: tuple) -> np.ndarray:
   return picture
 
 
-def _draw_colours(
-  generator: np.random.Generator, g: np.random.Generator, is_leaf: bool
-) -> np.ndarray:
+def _draw_colours(generator, g, is_leaf: bool) -> np.ndarray:
   """Of body, marks, dark and outstanding parts of a specimen: `[4, 3]`."""
   hue = g.choice([0.15, 0.22, 0.28, 0.34] if is_leaf else np.arange(8) / 8)
   body = g.uniform(0.5, 0.9)
   mark = body * g.uniform(0.2, 0.5) if g.random() < 0.6 else 0.98
-  colours = np.array(
-    [
-      (hue, g.uniform(0.3, 0.85), body),
-      (hue + g.choice([0.0, 0.1, 0.5]), g.uniform(0, 0.7), mark),
-      (0.08, 0.3, 0.12),
-      (g.choice([0.02, 0.12, 0.15, 0.6]), g.uniform(0.2, 0.8), 0.85),
-    ]
-  )
+  colours = [(hue, g.uniform(0.3, 0.85), body)]
+  colours += [(hue + g.choice([0.0, 0.1, 0.5]), g.uniform(0, 0.7), mark)]
+  hue = g.choice([0.02, 0.12, 0.15, 0.6])
+  outstanding = (hue, g.uniform(0.2, 0.8), 0.85)
+  colours = np.array([*colours, (0.08, 0.3, 0.12), outstanding])
   # Specimens of a species differ, too.
   colours[:, 0] += generator.normal(0, 0.05)
   colours[:, 1:] *= np.exp(generator.normal(0, 0.1, (4, 2)))
@@ -219,11 +214,10 @@ def draw_species(
   g = np.random.default_rng(np.random.SeedSequence([seed, 2, class_id]))
   kind = _KINDS[(class_id + seed) % len(_KINDS)]
   colours = _draw_colours(generator, g, kind is _leaf)
-  height, width = shape
   is_upright = kind in _UPRIGHT
   easel = easels.Easel(
     shape,
-    middle=generator.uniform(0.42, 0.58, 2) * (width, height),
+    middle=generator.uniform(0.42, 0.58, 2) * shape[::-1],
     radius=0.5 * min(shape) * generator.uniform(0.8, 1.15),
     tilt=generator.normal(0, 0.15 if is_upright else 0.5),
     # Seen a little from the side, it is shorter in some direction.

@@ -18,6 +18,8 @@ from PIL import Image
 from tff_fedemb import config
 from tff_fedemb import errors
 
+Path = str | os.PathLike[str]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(config.Config):
@@ -37,7 +39,7 @@ def _in_words(parameters: Mapping[str, object]) -> str:
 
 
 def write_missing(
-  output_dir: str | os.PathLike[str],
+  output_dir: Path,
   wanted: Mapping[str, Mapping[str, object]],
   read_generator: Callable[[pathlib.Path], Mapping[str, object]],
   write: Callable[[pathlib.Path, Sequence[str]], None],
@@ -91,10 +93,7 @@ def write_missing(
 
 
 def save_sheet(
-  rows: Sequence[Sequence[bytes]],
-  output_png: str | os.PathLike[str],
-  *,
-  side: int,
+  rows: Sequence[Sequence[bytes]], output_png: Path, *, side: int
 ) -> None:
   """Draws a contact sheet.
 

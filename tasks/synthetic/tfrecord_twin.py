@@ -10,10 +10,8 @@ the number of users alone.
 
 from collections.abc import Callable
 from collections.abc import Mapping
-from collections.abc import Sequence
 import dataclasses
 import json
-import os
 import pathlib
 from typing import Any
 
@@ -77,9 +75,7 @@ class Twin:
   draw: Callable[[np.random.Generator, int, int, tuple[int, int]], np.ndarray]
   folders: Mapping[str, float]
 
-  def write(
-    self, output_dir: str | os.PathLike[str], **fields: Any
-  ) -> list[str]:
+  def write(self, output_dir: store.Path, **fields: Any) -> list[str]:
     """Writes the folders, all of them from the same pictures.
 
     There are some `5 * num_users ** 0.5` classes. A user has a camera and 8 to
@@ -135,9 +131,8 @@ class Twin:
       return int(label), owned.take(generator, picture)
 
     users = []
-    for user in tqdm.trange(
-      given.num_users, desc=self.name, unit="user", disable=None
-    ):
+    progress = {"desc": self.name, "unit": "user", "disable": None}
+    for user in tqdm.trange(given.num_users, **progress):
       generator = np.random.default_rng([given.seed, 0, user])
       labels = draw_labels(generator, classes)
       owned = camera.Camera(generator)
@@ -151,7 +146,7 @@ class Twin:
     return users, test
 
   def contact_sheet(
-    self, output_dir: str | os.PathLike[str], output_png: str | os.PathLike[str]
+    self, output_dir: store.Path, output_png: store.Path
   ) -> None:
     """Draws one row a class, with images of different users and the test set.
 
@@ -171,13 +166,7 @@ class Twin:
     store.save_sheet(rows, output_png, side=70)
 
 
-def _write_folder(
-  folder: pathlib.Path,
-  parameters: Mapping[str, Any],
-  users: Sequence[_Records],
-  test: _Records,
-  num_kept: int,
-) -> None:
+def _write_folder(folder: pathlib.Path, parameters, users, test, num_kept):
   """Writes the first classes, of the users with most images of them."""
   # TensorFlow takes seconds to load; the program's help does without it.
   from tff_fedemb.data import tfrecord_writing
@@ -202,7 +191,7 @@ def _write_folder(
   told.write_text(json.dumps(parameters))
 
 
-def read_records(path: str | os.PathLike[str]) -> _Records:
+def read_records(path: store.Path) -> _Records:
   """Returns the class and the encoded image of each record of a file."""
   import tensorflow as tf  # Takes seconds to load; only this needs it.
 
