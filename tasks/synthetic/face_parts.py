@@ -176,7 +176,7 @@ def _paint_eyes(view: View, image: np.ndarray) -> None:
     drawing.paint(image, _cover(iris) * white, person.iris)
     drawing.paint(image, pupil * white, 12.0)
     lashes = _cover(np.abs(eye) - 0.012) * (v < 0.25 * tall)
-    lashes *= 0.5 + 0.5 * shape["lid"]
+    lashes = lashes * (0.5 + 0.5 * shape["lid"])
     drawing.paint(image, lashes, person.hair * 0.3)
 
     u = u - shape["brow_inner"]

@@ -196,11 +196,11 @@ def _draw_colours(generator, g, is_leaf: bool) -> np.ndarray:
   hue = g.choice([0.15, 0.22, 0.28, 0.34] if is_leaf else np.arange(8) / 8)
   body = g.uniform(0.5, 0.9)
   mark = body * g.uniform(0.2, 0.5) if g.random() < 0.6 else 0.98
-  colours = [(hue, g.uniform(0.3, 0.85), body)]
-  colours += [(hue + g.choice([0.0, 0.1, 0.5]), g.uniform(0, 0.7), mark)]
+  whole = (hue, g.uniform(0.3, 0.85), body)
+  marks = (hue + g.choice([0.0, 0.1, 0.5]), g.uniform(0, 0.7), mark)
   hue = g.choice([0.02, 0.12, 0.15, 0.6])
   outstanding = (hue, g.uniform(0.2, 0.8), 0.85)
-  colours = np.array([*colours, (0.08, 0.3, 0.12), outstanding])
+  colours = np.array([whole, marks, (0.08, 0.3, 0.12), outstanding])
   # Specimens of a species differ, too.
   colours[:, 0] += generator.normal(0, 0.05)
   colours[:, 1:] *= np.exp(generator.normal(0, 0.1, (4, 2)))

@@ -3,7 +3,6 @@
 import io
 import itertools
 import os
-import shutil
 import zipfile
 
 import numpy as np
@@ -96,72 +95,25 @@ class TestFormat:
     contents = _read(fewer[0])
     assert len(contents) == 2 * _IMAGES
     assert contents.items() <= _read(paths[0]).items()
-    other = digiface.write_digiface(
-      tmp_path / "other", num_users=1, seed=_SEED + 1, images_per_user=_IMAGES
-    )
-    assert not set(_read(other[0]).values()) & set(_read(paths[0]).values())
 
 
-class TestExistingFiles:
-  @pytest.mark.parametrize("name", ["subjects_0-1999_72_imgs.zip", "17"])
-  def test_files_from_elsewhere_are_refused(self, tmp_path, name):
-    if name.endswith(".zip"):
-      with zipfile.ZipFile(tmp_path / name, "w") as archive:
-        archive.writestr("0/0.png", b"real")
-    else:
-      (tmp_path / name).mkdir()
-    with pytest.raises(errors.DataError, match="from elsewhere"):
-      digiface.write_digiface(tmp_path, num_users=1)
-    assert os.listdir(tmp_path) == [name]
-
-  def test_a_missing_zip_is_written_again(self, paths, tmp_path):
-    again = [shutil.copy(path, tmp_path) for path in paths]
-    os.unlink(again[1])
-    assert again == digiface.write_digiface(
-      tmp_path, num_users=_NUM_USERS, seed=_SEED, images_per_user=_IMAGES
-    )
-    for path, other in zip(paths, again, strict=True):
-      with open(path, "rb") as file, open(other, "rb") as other_file:
-        assert file.read() == other_file.read()
+@pytest.mark.parametrize("name", ["subjects_0-1999_72_imgs.zip", "17"])
+def test_other_subjects_are_refused(tmp_path, name):
+  if name.endswith(".zip"):
+    with zipfile.ZipFile(tmp_path / name, "w") as archive:
+      archive.writestr("0/0.png", b"real")
+  else:
+    (tmp_path / name).mkdir()
+  with pytest.raises(errors.DataError, match="from elsewhere"):
+    digiface.write_digiface(tmp_path, num_users=1)
+  assert os.listdir(tmp_path) == [name]
 
 
 @pytest.mark.parametrize(
-  "arguments",
-  [
-    {"num_users": 0},
-    {"num_users": 100_001},
-    {"seed": -1},
-    {"images_per_user": 1},
-  ],
+  "arguments", [{"num_users": 100_001}, {"images_per_user": 1}]
 )
 def test_arguments_out_of_range(tmp_path, arguments):
   (name,) = arguments
   with pytest.raises(errors.FieldError, match=f"{name} must be a"):
-    digiface.write_digiface(tmp_path / "new", **arguments)
+    digiface.write_digiface(tmp_path / "new", **({"num_users": 1} | arguments))
   assert not os.listdir(tmp_path)
-
-
-class TestContactSheet:
-  def test_one_row_a_person(self, paths, tmp_path):
-    sheet = tmp_path / "sheet.png"
-    digiface.contact_sheet(
-      os.path.dirname(paths[0]), sheet, num_users=4, num_images=3, side=112
-    )
-    with Image.open(sheet) as picture:
-      assert picture.size == (3 * 114, 4 * 114)
-      pixels = np.asarray(picture.convert("RGB")).astype(int)
-    # The zip with 5 images each is the one shown.
-    contents = _read(paths[1])
-    for row, column in itertools.product(range(4), range(3)):
-      image = np.asarray(
-        Image.open(io.BytesIO(contents[f"{100_000 + row}/{column}.png"]))
-      )
-      shown = pixels[row * 114 + 1 :, column * 114 + 1 :][:112, :112]
-      # The picture has 256 colours.
-      assert np.abs(shown - image).mean() < 12
-    assert np.all(pixels[0] > 240)
-
-  def test_no_zip(self, tmp_path):
-    with pytest.raises(FileNotFoundError, match="must hold subjects_"):
-      digiface.contact_sheet(tmp_path, tmp_path / "sheet.png")
-    assert not os.listdir(tmp_path)

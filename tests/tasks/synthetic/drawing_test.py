@@ -1,7 +1,5 @@
 """Tests of shapes, colours and noise, on numbers worked out by hand."""
 
-import colorsys
-
 import numpy as np
 import pytest
 
@@ -60,20 +58,6 @@ def test_rotate_turns_the_axes():
     ([2, 0], [0, -1]),
     atol=1e-12,
   )
-
-
-@pytest.mark.parametrize("hue", [0.0, 0.1, 0.35, 0.5, 0.77, 1.2, -0.1])
-def test_hsv_is_that_of_the_standard_library(hue):
-  expected = colorsys.hsv_to_rgb(hue % 1.0, 0.6, 0.8)
-  np.testing.assert_allclose(drawing.hsv(hue, 0.6, 0.8), expected, atol=1e-6)
-
-
-def test_smoothstep():
-  values = drawing.smoothstep(1.0, 3.0, np.array([0.0, 1.5, 2.0, 4.0]))
-  # 3 / 16 - 2 / 64 at a quarter of the way.
-  np.testing.assert_allclose(values, [0.0, 0.15625, 0.5, 1.0])
-  # Downwards if the bounds are swapped.
-  assert drawing.smoothstep(3.0, 1.0, np.array(1.0)) == 1.0
 
 
 def test_noise_is_standard_and_smoother_with_the_exponent():

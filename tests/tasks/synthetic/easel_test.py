@@ -1,7 +1,6 @@
 """Tests of the easel: where shapes appear, what covers what, light."""
 
 import numpy as np
-import pytest
 
 from tasks.synthetic import easel as easels
 
@@ -47,25 +46,6 @@ def test_later_shapes_cover_earlier_ones_and_cuts_show_what_is_behind():
   np.testing.assert_allclose(picture[:, 36, 14], 0.5)
 
 
-def test_pairs_are_mirrored():
-  easel = _easel()
-  easel.stroke((0.5, 0), (1, 0), 0.2, 0.2, easel.dark, paired=True)
-  picture = _paint(easel)
-  # The surface is a little mottled.
-  np.testing.assert_allclose(
-    picture[:, :, 5:20], picture[:, :, 35:20:-1], atol=0.15
-  )
-  assert picture[2, 30, 12] > 0.8 and picture[2, 30, 28] > 0.8
-
-
-def test_blend_mixes_colours():
-  easel = _easel()
-  cover = np.full((40, 50), 0.25, np.float32)
-  np.testing.assert_allclose(easel.blend(cover)[:, 0, 0], [0.75, 0.25, 0])
-  twice = easel.blend(cover, easel.dark, easel.blend(cover))
-  np.testing.assert_allclose(twice[:, 0, 0], [0.5625, 0.1875, 0.25])
-
-
 def test_a_relief_gets_light_and_shade_and_a_shadow():
   easel = _easel()
   dome = np.sqrt(np.clip(1 - easel.x**2 - easel.y**2, 0, 1))
@@ -76,12 +56,3 @@ def test_a_relief_gets_light_and_shade_and_a_shadow():
   around = np.hypot(easel.x, easel.y) > 1.1
   assert np.all(flat[:, around] == 0.5)
   assert lit[:, around].min() < 0.46
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_marks_are_a_mask_that_shows(seed):
-  a, b = np.meshgrid(np.linspace(0, 1, 50), np.linspace(0, 1, 50))
-  mask = easels.marks(np.random.default_rng(seed), a, b)
-  assert mask.shape == (50, 50)
-  assert mask.min() >= 0 and mask.max() <= 1
-  assert 0.005 < mask.mean() < 0.9

@@ -8,13 +8,11 @@ import re
 import sqlite3
 
 import numpy as np
-from PIL import Image
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks.synthetic import emnist
-from tasks.synthetic import glyphs
 from tff_fedemb import errors
 
 _NUM_USERS = 4
@@ -79,17 +77,6 @@ class TestFormat:
     )
     assert found == {(client, split): num for client, split, num in counts}
 
-  @pytest.mark.parametrize("label", [0, 61])
-  def test_bytes_are_those_of_tensorflow(self, label):
-    image = np.random.default_rng(0).random((28, 28)).astype(np.float32)
-    example = tf.train.Example()
-    example.features.feature["label"].int64_list.value.append(label)
-    example.features.feature["pixels"].float_list.value.extend(image.ravel())
-
-    assert emnist._serialize(label, image) == example.SerializeToString(
-      deterministic=True
-    )
-
   def test_digit_splits_are_the_digits_of_all_splits(self, path):
     protos = collections.defaultdict(list)
     for split_name, client_id, proto in _rows(path):
@@ -122,55 +109,24 @@ class TestWriters:
     assert rows == _rows(path)[: len(rows)]
     assert len({client_id for _, client_id, _ in rows}) == 2
 
-  def test_seeds_and_users_differ(self):
-    first = emnist._create_writer(0, 0, 112)
-    for other in (
-      emnist._create_writer(1, 0, 112),
-      emnist._create_writer(0, 1, 112),
-    ):
-      assert not np.array_equal(first.labels, other.labels)
-
-  def test_counts_are_uneven_around_the_expected(self, monkeypatch):
-    # The pictures would take nearly all of the time.
-    monkeypatch.setattr(glyphs, "draw_images", lambda _, labels: labels)
-    writers = [emnist._create_writer(0, index, 112) for index in range(40)]
-    counts = np.array([len(writer.labels) for writer in writers])
-    held = np.array([len(np.unique(writer.labels)) for writer in writers])
-    tested = sum(writer.is_test.sum() for writer in writers)
+  def test_counts_are_uneven_around_the_expected(self, tmp_path):
+    path = emnist.write_emnist(tmp_path, num_users=40, examples_per_user=112)
+    labels, tested = collections.defaultdict(list), 0
+    for split_name, client_id, proto in _rows(path):
+      if split_name.startswith("all_"):
+        labels[client_id] += _labels([proto])
+        tested += split_name == "all_test"
+    counts = np.array([len(own) for own in labels.values()])
     # Uniform in [56, 168]: the mean of 40 has a standard error of 5.1.
     assert abs(counts.mean() - 112) < 3 * 5.1
     assert counts.min() >= 56 and counts.max() <= 168
     assert counts.std() > 20
     # Each of the 62 characters is held with probability 0.93.
-    assert held.min() >= 45
+    assert min(len(set(own)) for own in labels.values()) >= 45
     assert 0.09 < tested / counts.sum() < 0.13
 
 
-@pytest.mark.parametrize("content", [b"", b"not a database at all" * 100])
-def test_file_from_elsewhere_is_refused(tmp_path, content):
-  path = tmp_path / "emnist_all.sqlite"
-  path.write_bytes(content)
-  assert emnist.read_generator(path) == {}
-  with pytest.raises(errors.DataError, match="from elsewhere"):
-    emnist.write_emnist(tmp_path, num_users=1)
-  assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize(
-  "arguments", [dict(num_users=0), dict(seed=-1), dict(examples_per_user=15)]
-)
-def test_arguments_out_of_range_are_refused(tmp_path, arguments):
-  with pytest.raises(errors.FieldError, match=r"at least \d+, found -?\d+"):
-    emnist.write_emnist(tmp_path, **arguments)
+def test_too_few_examples_are_refused(tmp_path):
+  with pytest.raises(errors.FieldError, match="at least 16, found 15"):
+    emnist.write_emnist(tmp_path, num_users=1, examples_per_user=15)
   assert not list(tmp_path.iterdir())
-
-
-def test_contact_sheet_has_a_row_a_writer(path, tmp_path):
-  output_png = tmp_path / "sheet.png"
-  emnist.contact_sheet(os.path.dirname(path), output_png, num_users=2)
-  with Image.open(output_png) as sheet:
-    # 30 pixels a cell: 28 and a frame.
-    assert sheet.size == (62 * 30, 2 * 30)
-    levels = np.asarray(sheet)
-  assert levels.min() < 50
-  assert np.mean(levels == 255) > 0.5

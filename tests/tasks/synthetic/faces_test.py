@@ -49,26 +49,25 @@ def test_drawing_depends_on_nothing_but_the_generator():
   assert np.all(np.any(first != stranger, axis=(1, 2, 3)))
 
 
-@pytest.mark.parametrize("num_images", [1, 5])
-def test_number_of_images(num_images):
-  images = faces.draw_images(_person(0), np.random.default_rng(0), num_images)
-  assert len(images) == num_images
-
-
-def test_every_style_can_be_drawn(monkeypatch):
-  styles = faces._HAIR_STYLES
-  pictures = []
-  for style in styles:
-    monkeypatch.setattr(faces, "_HAIR_STYLES", (style,))
-    person = dataclasses.replace(
-      _person(0),
-      beard=(0.9, 0.9),
-      glasses=(0.2, 0.15, 0.02, 0.5),
-      marks=np.zeros([face_parts.MARKS_SIZE] * 2, np.float32),
-    )
-    pictures.append(faces.draw_images(person, np.random.default_rng(0), 1)[0])
-  flat = np.stack(pictures).reshape(len(styles), -1)
-  assert len(np.unique(flat, axis=0)) == len(styles)
+@pytest.mark.parametrize(("yaw", "pitch"), [(-0.4, 0.2), (0, 0), (0.4, -0.2)])
+def test_a_turned_head_moves_its_middle_against_its_outline(yaw, pitch):
+  person = _person(0)
+  shape = dict(person.shape, width=0.8, jaw=0.0, cheek=0.0)
+  person = dataclasses.replace(person, shape=shape)
+  scene = dict(left=0.0, down=0.0, zoom=1.0, roll=0.0, yaw=yaw, pitch=pitch)
+  view = face_parts.View(
+    person, {name: np.full((1, 1, 1), value) for name, value in scene.items()}
+  )
+  distance = np.where(view.reach < 1, view.u**2 + view.v**2, 9)
+  row, column = np.unravel_index(np.argmin(distance[0]), distance[0].shape)
+  # A point of a unit ball, turned about the upright axis, then nodded.
+  scale = face_parts.SCALE
+  assert abs(row - 61.5 - scale * np.sin(pitch)) <= 1
+  turned = 0.8 * scale * np.cos(pitch) * np.sin(yaw)
+  assert abs(column - 55.5 - turned) <= 1
+  # The outline stays.
+  inside = view.reach[0] < 1
+  np.testing.assert_array_equal(inside, inside[:, ::-1])
 
 
 @pytest.mark.parametrize(

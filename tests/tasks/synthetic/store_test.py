@@ -1,4 +1,4 @@
-"""Tests of what is kept, refused, complete, and of contact sheets."""
+"""Tests of files that are whole or not at all, and of contact sheets."""
 
 import io
 
@@ -7,52 +7,45 @@ from PIL import Image
 import pytest
 
 from tasks.synthetic import store
-from tff_fedemb import errors
 
 
-class TestIsMade:
-  def test_nothing_is_there(self, tmp_path):
-    assert not store.is_made(tmp_path / "x", {"seed": 1}, {})
-
-  def test_same_parameters_keep_it(self, tmp_path, capsys):
-    assert store.is_made(tmp_path, {"seed": 1}, {"seed": 1})
-    assert "there already" in capsys.readouterr().out
-
-  @pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-      ({"seed": 2, "num_users": 3}, "made with seed=1, found seed=2, num_u"),
-      ({}, "made with seed=1, found something from elsewhere; nothing was"),
-    ],
-  )
-  def test_anything_else_is_refused(self, tmp_path, found, expected):
-    with pytest.raises(errors.DataError, match=expected):
-      store.is_made(tmp_path, {"seed": 1}, found)
+def _write_files(partial, names):
+  for name in names:
+    (partial / name).write_text(name)
 
 
-def test_directory_is_created_but_replaces_no_file(tmp_path):
-  path = tmp_path / "new" / "newer"
-  assert store.create_dir(str(path)) == path
-  assert path.is_dir()
+def _write(directory, write=_write_files):
+  wanted = {"a": {"seed": 1}, "b": {"seed": 1}}
+  return store.write_missing(directory, wanted, lambda _: {"seed": 1}, write)
+
+
+def test_only_what_is_missing_is_written(tmp_path, capsys):
+  directory = tmp_path / "new" / "newer"
+  paths = [str(directory / "a"), str(directory / "b")]
+  assert _write(str(directory)) == paths
+  assert capsys.readouterr().out == "".join(f"Wrote {path}\n" for path in paths)
+  (directory / "a").unlink()
+  (directory / "b").write_text("kept")
+  assert _write(directory) == paths
+  assert [path.name for path in sorted(directory.iterdir())] == ["a", "b"]
+  assert (directory / "b").read_text() == "kept"
+
+
+def test_directory_replaces_no_file(tmp_path):
   (tmp_path / "file").write_text("")
   with pytest.raises(NotADirectoryError, match="must be a directory"):
-    store.create_dir(tmp_path / "file")
+    _write(tmp_path / "file")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_what_is_not_complete_leaves_nothing(tmp_path, error):
-  with pytest.raises(error), store.partial_dir(tmp_path) as partial:
-    (partial / "file").write_text("half")
+def test_an_interruption_leaves_nothing(tmp_path, error):
+  def write(partial, names):
+    _write_files(partial, names[:1])
     raise error
+
+  with pytest.raises(error):
+    _write(tmp_path, write)
   assert not list(tmp_path.iterdir())
-
-
-def test_what_is_complete_gets_its_name(tmp_path, capsys):
-  with store.partial_dir(tmp_path) as partial:
-    (partial / "file").write_text("whole")
-    store.move(partial / "file", tmp_path / "x")
-  assert [path.name for path in tmp_path.iterdir()] == ["x"]
-  assert capsys.readouterr().out == f"Wrote {tmp_path}/x\n"
 
 
 def test_sheet_centres_images_in_cells(tmp_path):

@@ -5,7 +5,6 @@ import dataclasses
 import io
 import itertools
 import pathlib
-import shutil
 
 import numpy as np
 from PIL import Image
@@ -15,22 +14,13 @@ from tensorflow_federated.python.simulation.datasets import (
   vision_datasets_utils,
 )
 
-from tasks.synthetic import gld
-from tasks.synthetic import inaturalist
+from tasks.synthetic import registry
 from tasks.synthetic import tfrecord_twin
 from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_layout
 
 _NUM_USERS = 6
 _SEED = 3
-
-
-def _contents(folder):
-  return {
-    path.relative_to(folder): path.read_bytes()
-    for path in sorted(pathlib.Path(folder).rglob("*"))
-    if path.is_file()
-  }
 
 
 def _read_variant(folder):
@@ -54,22 +44,17 @@ _PLAIN = tfrecord_twin.Twin(
 )
 
 
-def _write_plain(directory, twin=_PLAIN, **overrides):
-  arguments = dict(num_users=_NUM_USERS, seed=_SEED)
-  return twin.write(directory, **(arguments | overrides))
-
-
 @pytest.fixture(scope="module")
 def gld_folder(tmp_path_factory):
   directory = tmp_path_factory.mktemp("gld")
-  gld.TWIN.write(directory, num_users=_NUM_USERS, seed=_SEED)
+  registry.GLD.write(directory, num_users=_NUM_USERS, seed=_SEED)
   return directory
 
 
 @pytest.fixture(scope="module")
 def inaturalist_folder(tmp_path_factory):
   directory = tmp_path_factory.mktemp("inaturalist")
-  inaturalist.TWIN.write(directory, num_users=_NUM_USERS, seed=_SEED)
+  registry.INATURALIST.write(directory, num_users=_NUM_USERS, seed=_SEED)
   return directory
 
 
@@ -84,7 +69,7 @@ def variant(request):
 class TestFormat:
   def test_tff_reads_the_files(self, variant):
     # Whatever is wrong with its way to the files, see `tasks.synthetic
-    # .inaturalist`, this is how TFF 0.87 reads one.
+    # .registry`, this is how TFF 0.87 reads one.
     users, test = _read_variant(variant)
     name, records = next(iter(users.items()))
     for path, expected in (("train/" + name, records), ("test.tfRecord", test)):
@@ -182,72 +167,23 @@ class TestPopulation:
     assert told == {"gld23k": 6}.get(variant.name, 13)
 
 
-class TestExistingFolder:
-  def test_same_seed_gives_the_same_bytes(self, tmp_path):
-    first = _write_plain(tmp_path / "a")
-    second = _write_plain(tmp_path / "b")
-    assert _contents(first[0]) == _contents(second[0])
-    other = _write_plain(tmp_path / "c", seed=_SEED + 1)
-    assert _contents(first[0]) != _contents(other[0])
-
-  def test_missing_variant_is_added(self, tmp_path):
-    paths = _write_plain(tmp_path)
-    assert [pathlib.Path(path).name for path in paths] == ["all", "half"]
-    before = _contents(paths[1])
-    kept = pathlib.Path(paths[0]).stat().st_ino
-    shutil.rmtree(paths[1])
-    _write_plain(tmp_path)
-    assert _contents(paths[1]) == before
-    assert pathlib.Path(paths[0]).stat().st_ino == kept
-
-  @pytest.mark.parametrize(
-    ("changed", "overrides"),
-    [
-      ({}, dict(num_users=5)),
-      ({}, dict(seed=4)),
-      (dict(version=2), {}),
-      (dict(name="other"), {}),
-    ],
-  )
-  def test_other_parameters_are_refused(self, tmp_path, changed, overrides):
-    _write_plain(tmp_path)
-    before = _contents(tmp_path)
-    twin = dataclasses.replace(_PLAIN, **changed)
-    with pytest.raises(errors.DataError, match=r"found name=plain, .*seed=3"):
-      _write_plain(tmp_path, twin, **overrides)
-    assert _contents(tmp_path) == before
-
-  @pytest.mark.parametrize("overrides", [dict(num_users=0), dict(seed=-1)])
-  def test_arguments_out_of_range_are_refused(self, tmp_path, overrides):
-    with pytest.raises(errors.FieldError, match=r"at least \d, found -?\d"):
-      _write_plain(tmp_path / "new", **overrides)
-    assert not list(tmp_path.iterdir())
-
-  # 5.2 * 7 ** 0.5 is 13.76.
-  @pytest.mark.parametrize(("num_users", "classes"), [(1, 6), (2, 7), (7, 14)])
-  def test_number_of_classes_follows_from_the_users_alone(
-    self, tmp_path, num_users, classes
-  ):
-    for seed in range(2):
-      paths = _write_plain(tmp_path / str(seed), num_users=num_users, seed=seed)
-      users, test = _read_variant(paths[0])
-      assert len(users) == num_users
-      assert {label for label, _ in test} == set(range(classes))
-      told = [tfrecord_layout.read_generator(p)["num_classes"] for p in paths]
-      assert told == [classes, round(classes / 2)]
+# 5.2 * 7 ** 0.5 is 13.76.
+@pytest.mark.parametrize(("num_users", "classes"), [(1, 6), (2, 7), (7, 14)])
+def test_number_of_classes_follows_from_the_users_alone(
+  tmp_path, num_users, classes
+):
+  for seed in range(2):
+    directory = tmp_path / str(seed)
+    paths = _PLAIN.write(directory, num_users=num_users, seed=seed)
+    users, test = _read_variant(paths[0])
+    assert len(users) == num_users
+    assert {label for label, _ in test} == set(range(classes))
+    told = [tfrecord_layout.read_generator(p)["num_classes"] for p in paths]
+    assert told == [classes, round(classes / 2)]
 
 
-@pytest.mark.parametrize(
-  ("twin", "folder"),
-  [(gld.TWIN, "gld_folder"), (inaturalist.TWIN, "inaturalist_folder")],
-)
-def test_contact_sheet_has_a_row_a_class(twin, folder, request, tmp_path):
-  output_png = tmp_path / "sheet.png"
-  twin.contact_sheet(request.getfixturevalue(folder), output_png)
-  assert output_png.stat().st_size < 400_000
-  with Image.open(output_png) as sheet:
-    # 72 pixels a cell: 70 and a frame.
-    assert sheet.size == (12 * 72, 10 * 72)
-    levels = np.asarray(sheet.convert("L"))
-  for row in np.split(levels, 10):
-    assert np.mean(row < 250) > 0.4
+@pytest.mark.parametrize("changes", [dict(version=2), dict(name="other")])
+def test_other_pictures_are_refused(tmp_path, changes):
+  _PLAIN.write(tmp_path, num_users=1)
+  with pytest.raises(errors.DataError, match=r"found name=plain, gen.*=1, num"):
+    dataclasses.replace(_PLAIN, **changes).write(tmp_path, num_users=1)
