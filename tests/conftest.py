@@ -17,6 +17,7 @@ _LONGEST_FILES = (
   "binaries/photo_runs_test.py",
   "program/resumption_test.py",
   "privacy/calibration_test.py",
+  "aggregators/mechanisms_test.py",
   "runtime/parity_test.py",
   "binaries/account_test.py",
   "binaries/tune_test.py",

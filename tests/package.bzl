@@ -5,6 +5,7 @@ _BUILDERS = [
     "//tests/{}:shared".format(folder)
     for folder in [
         "aggregators",
+        "algorithms",
         "binaries",
         "data",
         "data/participation",

@@ -33,7 +33,7 @@ _OTHERS_FLAGS = {"--porcelain", "--show-toplevel", "--untracked-files"}
 # Modules that no test imports, and the tests that go through them.
 _TESTED_THROUGH = {
   "tff_fedemb.aggregators.adaptive_clipping": (
-    "tests/aggregators/adaptive_gaussian_test.py"
+    "tests/aggregators/adaptive_clipping_test.py"
   ),
   "tff_fedemb.data.participation.sampling_checks": (
     "tests/data/participation_check_test.py"
@@ -51,7 +51,10 @@ _TESTED_THROUGH = {
   "experiments.training_output": "tests/binaries/run_federated_test.py",
   "experiments.training_run": "tests/binaries/run_federated_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
-  "tff_fedemb.aggregators.deferred": "tests/aggregators/tree_test.py",
+  **{
+    f"tff_fedemb.aggregators.{name}": "tests/aggregators/mechanisms_test.py"
+    for name in ("adaptive_tree", "clip_only", "deferred", "gaussian", "tree")
+  },
   "tff_fedemb.features.method": "tests/features/registry_test.py",
   "tff_fedemb.models.weight_files": "tests/models/pretrained_test.py",
   "tff_fedemb.program.summary": "tests/binaries/run_federated_test.py",

@@ -8,8 +8,8 @@ from scipy import signal
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests.aggregators import checks
 from tests.aggregators import noise_theory
+from tests.aggregators import released
 from tff_fedemb.aggregators import banded
 from tff_fedemb.aggregators import blt
 from tff_fedemb.aggregators import correlated
@@ -79,27 +79,14 @@ def test_rounding_does_not_build_up_over_a_long_run():
     np.testing.assert_allclose(_unroll(recurrence, fresh), exact, atol=1e-4)
 
 
-def _query(noise_multiplier, specs):
-  return correlated.CorrelatedSumQuery(
+def test_noise_is_added_to_the_sum():
+  query = correlated.CorrelatedSumQuery(
     blt.BltRecurrence(_BLT),
     clip_norm=2.0,
-    noise_multiplier=noise_multiplier,
-    specs=specs,
+    noise_multiplier=1.5,
+    specs=(tf.TensorSpec([2]), tf.TensorSpec([])),
     noise_seed=5,
   )
-
-
-def test_clips_all_tensors_together():
-  specs = (tf.TensorSpec([2]), tf.TensorSpec([]))
-  record = (tf.constant([3.0, 0.0]), tf.constant(4.0))
-  first, second = _query(1.0, specs).preprocess_record((), record)
-  np.testing.assert_allclose(first, [1.2, 0.0], rtol=1e-6)
-  np.testing.assert_allclose(second, 1.6, rtol=1e-6)
-
-
-def test_noise_is_added_to_the_sum():
-  specs = (tf.TensorSpec([2]), tf.TensorSpec([]))
-  query = _query(1.5, specs)
   records = (tf.constant([10.0, 20.0]), tf.constant(30.0))
   zeros = tf.nest.map_structure(tf.zeros_like, records)
   (with_sum, state, _), (alone, other_state, _) = (
@@ -150,54 +137,13 @@ def test_structures_of_the_update_are_kept(name, options):
 def test_rounds_beyond_those_planned_still_have_noise(create_aggregation):
   aggregation = create_aggregation(
     "blt",
-    shapes=checks.LARGE,
+    shapes=released.LARGE,
     rounds=3,
     noise_multiplier=3.0,
-    **checks.CONFIG,
+    **released.CONFIG,
   )
   strategy = aggregation.mechanism.strategy
   matrix = noise_theory.blt_matrix(strategy.decays, strategy.weights, 6)
-  checks.check_noise(aggregation, np.linalg.inv(matrix), 3.0)
-
-
-# Of the aggregators whose state has a seed.
-_SEEDED = {
-  "adaptive_tree": {"restart_every": 5},
-  "banded": {"min_separation": 4},
-  "blt": {"min_separation": 4},
-  "tree": {"restart_every": 5},
-}
-
-
-@pytest.fixture(params=sorted(_SEEDED))
-def create_noisy(request, create_aggregation):
-  """Creates the aggregator, each time the rounds differ another one."""
-
-  def create(rounds=16, **options):
-    return create_aggregation(
-      request.param,
-      rounds=rounds,
-      noise_multiplier=3.0,
-      **_SEEDED[request.param],
-      **checks.CONFIG,
-      **options,
-    )
-
-  return create
-
-
-def test_noise_is_secret_and_in_the_state(create_noisy):
-  checks.check_secret_noise(create_noisy(), create_noisy(rounds=17))
-  checks.check_seed_is_in_the_state(create_noisy())
-
-
-def test_resumed_noise_goes_on(create_noisy):
-  checks.check_resumed_noise(create_noisy())
-
-
-def test_seed_for_tests_is_shared(create_noisy):
-  checks.check_shared_seed(
-    create_noisy(noise_seed=7),
-    # As many as the separation allows: another process of the same strategy.
-    create_noisy(noise_seed=7, max_participations=4),
+  assert not noise_theory.alarms(
+    aggregation.measure_noise(6, 3.0), np.linalg.inv(matrix)
   )

@@ -14,21 +14,6 @@ def _update(norm, position=0):
   return update
 
 
-@pytest.mark.parametrize("name", ["none", "clip_only", "gaussian"])
-def test_round_report(create_aggregation, name):
-  aggregation = create_aggregation(name, clients_per_round=4.0, clip_norm=2.0)
-  report = aggregation.run(
-    [[_update(norm) for norm in (0.5, 1.0, 3.0, 8.0, 1.5)]]
-  ).reports[0]
-  assert report["num_clients"] == 5
-  clipped_share = 0.0 if name == "none" else 0.4
-  assert report["clipped_share"] == pytest.approx(clipped_share)
-  assert report["clip_norm"] == (math.inf if name == "none" else 2.0)
-  assert report["median_update_norm"] == pytest.approx(1.5, rel=0.003)
-  assert report["noise_stddev_of_mean"] == 0.0
-  assert math.isinf(report["signal_to_noise"])
-
-
 def test_norm_is_that_of_all_tensors(create_aggregation):
   aggregation = create_aggregation("none", clients_per_round=4.0)
   report = aggregation.run([[_update(3.0, 0) + _update(4.0, 4)]]).reports[0]
@@ -57,14 +42,15 @@ def test_median(create_aggregation, norms, median):
   assert report["num_clients"] == len(norms)
 
 
-def test_round_without_clients(create_aggregation):
+def test_signal_to_noise_of_a_known_signal(create_aggregation):
   aggregation = create_aggregation(
-    "gaussian", clients_per_round=4.0, clip_norm=2.0
+    "gaussian", clients_per_round=1.0, clip_norm=200.0, noise_multiplier=0.01
   )
-  rounds = aggregation.run([[]])
-  np.testing.assert_array_equal(rounds.means, np.zeros([1, released.SIZE]))
-  assert rounds.reports[0]["num_clients"] == 0
-  assert rounds.reports[0]["clipped_share"] == 0.0
+  report = aggregation.run([[_update(200.0)]]).reports[0]
+  # |mean| = 200 against a noise of norm 2 sqrt(5), in expectation.
+  assert report["signal_to_noise"] == pytest.approx(
+    200.0 / (2.0 * math.sqrt(5)), rel=0.1
+  )
 
 
 def test_noise_that_changes_over_rounds(create_aggregation):

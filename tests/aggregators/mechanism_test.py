@@ -1,36 +1,64 @@
 """Tests of what mechanisms have in common."""
 
+import math
+
 import dp_accounting
 import pytest
 
 from tff_fedemb import errors
-from tff_fedemb.aggregators import adaptive_gaussian
-from tff_fedemb.aggregators import gaussian
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 
 @pytest.mark.parametrize(
-  ("options", "message"),
+  ("name", "options", "message"),
   [
-    ({"clients_per_round": 0}, "clients_per_round must be positive, found 0"),
-    ({"clients_per_round": float("nan")}, "be positive, found nan"),
-    ({"clip_norm": -1.0}, "clip_norm must be positive, found -1"),
-    ({"clip_norm": float("inf")}, "clip_norm must be positive, found inf"),
-    ({"noise_multiplier": -1.0}, "noise_multiplier must be 0 or in .* -1"),
-    ({"noise_multiplier": 1e-7}, r"0 or in \[1e-06, 1e\+06\], found 1e-07"),
-    ({"clip_learning_rate": 0.0}, "clip_learning_rate must be positive"),
+    ("gaussian", {"clients_per_round": 0}, "clients_per_round .* found 0"),
+    ("gaussian", {"clients_per_round": math.nan}, "be positive, found nan"),
+    ("gaussian", {"clip_norm": -1.0}, "clip_norm must be positive, found -1"),
+    ("gaussian", {"clip_norm": math.inf}, "clip_norm .* positive, found inf"),
+    ("gaussian", {"noise_multiplier": -1.0}, "must be 0 or in .* found -1"),
     (
+      "gaussian",
+      {"noise_multiplier": 1e-7},
+      r"noise_multiplier must be 0 or in \[1e-06, 1e\+06\], found 1e-07",
+    ),
+    ("none", {"noise_multiplier": 1.0}, "must be 0 with aggregator none"),
+    ("clip_only", {"noise_multiplier": 1.0}, "0 with aggregator clip_only"),
+    (
+      "adaptive_gaussian",
+      {"clip_learning_rate": 0.0},
+      "clip_learning_rate must be positive",
+    ),
+    (
+      "adaptive_gaussian",
       {"target_unclipped_quantile": 1.0},
       r"target_unclipped_quantile must be in \(0, 1\), found 1",
     ),
+    # No split between sum and count has so much noise.
+    *[
+      (
+        name,
+        {"noise_multiplier": noise_multiplier, **options},
+        "noise_multiplier must be less than a tenth .*, 10, .* found 1",
+      )
+      for name, options in (
+        ("adaptive_gaussian", {}),
+        ("adaptive_tree", {"restart_every": 4}),
+      )
+      for noise_multiplier in (10.0, 11.0, 1e6)
+    ],
+    ("adaptive_tree", {}, "restart_every must be given .* found None"),
+    ("banded", {"num_bands": 5}, r"num_bands must be in .* \[1, 4\], found 5"),
+    ("blt", {"num_buffers": 5}, r"num_buffers must be in \[1, 4\], found 5"),
   ],
 )
-def test_mistakes_are_named(options, message):
+def test_mistakes_are_named(name, options, message):
   with pytest.raises(errors.FieldError, match=message):
-    adaptive_gaussian.AdaptiveGaussianConfig(
-      **{"clients_per_round": 4.0, **options}
+    registry.AGGREGATORS[name](**{"clients_per_round": 100, **options}).create(
+      mechanism.Schedule(rounds=9, min_separation=4)
     )
 
 
@@ -58,15 +86,3 @@ def test_schedules_are_at_least_1(name):
 def test_event(noise_multiplier, strategy, event):
   created = mechanism.Mechanism(None, noise_multiplier, strategy)
   assert created.round_event == event
-
-
-def test_noise_is_refused_by_name():
-  config = gaussian.GaussianConfig(clients_per_round=4, noise_multiplier=0.5)
-  with pytest.raises(
-    errors.FieldError,
-    match=r"noise_multiplier must be 0 with aggregator median, found 0\.5",
-  ):
-    mechanism.check_no_noise("median", config)
-  mechanism.check_no_noise(
-    "median", gaussian.GaussianConfig(clients_per_round=4)
-  )

@@ -81,53 +81,59 @@ def test_rate_of_small_p_values_is_as_stated():
   assert np.mean(np.array(values) < 0.05) < 0.1
 
 
-@pytest.mark.parametrize("name", sorted(_MATRICES))
-@pytest.mark.parametrize("scale", [0.95, 1.05])
-def test_wrong_level_raises_an_alarm(name, scale):
-  _, noise = _draw(_MATRICES[name])
-  assert "variance" in noise_theory.alarms(scale * noise, _MATRICES[name])
-
-
-def test_wrong_level_of_one_round_raises_an_alarm():
-  fresh, _ = _draw(_BLT)
-  fresh[9] *= 1.1
-  assert "variance in round 9" in noise_theory.alarms(
-    np.tensordot(_BLT, fresh, 1), _BLT
-  )
-
-
-@pytest.mark.parametrize("name", sorted(_MATRICES))
-def test_reused_noise_raises_an_alarm(name):
-  fresh, _ = _draw(_MATRICES[name])
+def _repeat(fresh):
   # In a tree those of leaves that are released as they are.
   fresh[10, 1] = fresh[4, 1]
-  assert "any two tensors" in noise_theory.alarms(
-    np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
-  )
 
 
-@pytest.mark.parametrize("name", sorted(_MATRICES))
-def test_shared_seeds_raise_an_alarm(name):
-  # Both tensors from one seed in one round; and a part of it in all rounds.
-  fresh, _ = _draw(_MATRICES[name])
+def _share_in_a_round(fresh):
   fresh[6, 0] = fresh[6, 1]
-  assert "any two tensors" in noise_theory.alarms(
-    np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
-  )
+
+
+def _share_with_the_next_round(fresh):
   # A seed that moves on by one where each round uses two.
-  fresh, _ = _draw(_MATRICES[name])
   fresh[1:, 0] = fresh[:-1, 1]
-  assert "any two tensors" in noise_theory.alarms(
-    np.tensordot(_MATRICES[name], fresh, 1), _MATRICES[name]
-  )
 
 
-def test_neighbours_that_share_raise_an_alarm():
-  fresh, _ = _draw(_BLT)
+def _louder_round(fresh):
+  fresh[9] *= 1.1
+
+
+def _smooth(fresh):
   fresh[:, 0, 1:] += 0.05 * fresh[:, 0, :-1]
-  assert "neighbours in tensor 0" in noise_theory.alarms(
-    np.tensordot(_BLT, fresh, 1), _BLT
+
+
+def _shift(fresh):
+  fresh += 0.04
+
+
+def _change_shape(fresh):
+  # The same variance.
+  fresh[...] = np.random.default_rng(1).laplace(
+    0.0, math.sqrt(0.5), fresh.shape
   )
+
+
+@pytest.mark.parametrize(
+  ("change", "names", "alarm"),
+  [
+    (_repeat, _MATRICES, "any two tensors"),
+    (_share_in_a_round, _MATRICES, "any two tensors"),
+    (_share_with_the_next_round, _MATRICES, "any two tensors"),
+    (_louder_round, ["blt"], "variance in round 9"),
+    (_smooth, ["blt"], "neighbours in tensor 0"),
+    (_shift, ["independent"], "mean of tensor 1"),
+    (_change_shape, ["independent"], "shape of tensor 0"),
+    (lambda fresh: np.multiply(fresh, 0.95, fresh), _MATRICES, "variance"),
+    (lambda fresh: np.multiply(fresh, 1.05, fresh), _MATRICES, "variance"),
+  ],
+)
+def test_wrong_noise_raises_an_alarm(change, names, alarm):
+  for name in names:
+    matrix = _MATRICES[name]
+    fresh, _ = _draw(matrix)
+    change(fresh)
+    assert alarm in noise_theory.alarms(np.tensordot(matrix, fresh, 1), matrix)
 
 
 @pytest.mark.parametrize(
@@ -138,34 +144,15 @@ def test_wrong_strategy_raises_an_alarm(stated, run):
   assert noise_theory.alarms(noise, _MATRICES[stated])
 
 
-def test_wrong_sign_raises_an_alarm():
-  flipped = list(_COLUMN)
-  flipped[2] = -flipped[2]
-  wrong = np.linalg.inv(noise_theory.toeplitz_matrix(flipped, _ROUNDS))
-  _, noise = _draw(wrong)
-  assert noise_theory.alarms(noise, _MATRICES["banded"])
-  wrong = np.linalg.inv(
-    noise_theory.blt_matrix(_DECAYS, (_WEIGHTS[0], -_WEIGHTS[1]), _ROUNDS)
-  )
-  _, noise = _draw(wrong)
-  assert noise_theory.alarms(noise, _BLT)
-
-
-@pytest.mark.parametrize("error", [0.9, 1.1])
-def test_wrong_parameter_raises_an_alarm(error):
-  wrong = np.linalg.inv(
-    noise_theory.blt_matrix(_DECAYS, (error * _WEIGHTS[0], 0.35), _ROUNDS)
-  )
-  _, noise = _draw(wrong)
-  assert "rounds 1 apart" in noise_theory.alarms(noise, _BLT)
-
-
-def test_wrong_shape_or_mean_raises_an_alarm():
-  laplace = np.random.default_rng(1).laplace(
-    0.0, math.sqrt(0.5), [_ROUNDS, _NUM_TENSORS, _LENGTH]
-  )
-  assert "shape of tensor 0" in noise_theory.alarms(laplace, np.eye(_ROUNDS))
-  _, noise = _draw(np.eye(_ROUNDS))
-  assert "mean of tensor 1" in noise_theory.alarms(
-    noise + 0.04, np.eye(_ROUNDS)
-  )
+@pytest.mark.parametrize(
+  ("matrix", "stated"),
+  [
+    (noise_theory.toeplitz_matrix((1.0, 0.5, -0.375), _ROUNDS), "banded"),
+    (noise_theory.blt_matrix(_DECAYS, (0.25, -0.35), _ROUNDS), "blt"),
+    (noise_theory.blt_matrix(_DECAYS, (0.9 * 0.25, 0.35), _ROUNDS), "blt"),
+    (noise_theory.blt_matrix(_DECAYS, (1.1 * 0.25, 0.35), _ROUNDS), "blt"),
+  ],
+)
+def test_wrong_parameter_raises_an_alarm(matrix, stated):
+  _, noise = _draw(np.linalg.inv(matrix))
+  assert "rounds 1 apart" in noise_theory.alarms(noise, _MATRICES[stated])

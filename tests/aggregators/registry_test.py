@@ -1,7 +1,6 @@
 """Tests of the registry of aggregators."""
 
 import dataclasses
-import pathlib
 
 from absl import flags
 from absl.testing import flagsaver
@@ -92,15 +91,6 @@ def test_every_aggregator_is_known():
 
 
 @pytest.mark.parametrize("name", sorted(_EXAMPLES))
-def test_every_aggregator_has_a_test(name):
-  path = pathlib.Path(__file__).parent / f"{name}_test.py"
-  text = path.read_text()
-  assert "check_without_noise" in text
-  if name not in ("clip_only", "none"):
-    assert "check_noise" in text
-
-
-@pytest.mark.parametrize("name", sorted(_EXAMPLES))
 def test_privacy_is_documented(name):
   text = registry.AGGREGATORS[name].__doc__
   section = text[text.index("Privacy:") :]
@@ -120,10 +110,6 @@ def test_event_states_the_noise(name):
   assert created.round_event == dp_accounting.NonPrivateDpEvent()
   assert created.noise_multiplier == 0.0
   if name in ("none", "clip_only"):
-    with pytest.raises(
-      errors.FieldError, match=f"must be 0 with aggregator {name}, found 1"
-    ):
-      _create(name, noise_multiplier=1.0)
     return
   created = _create(name, noise_multiplier=1.5)
   assert created.noise_multiplier == created.round_event.noise_multiplier == 1.5

@@ -16,6 +16,12 @@ from tff_fedemb.aggregators import registry
 # Two tensors, so that they can be mixed up.
 SMALL = ((2,), (3,))
 SIZE = 5
+# Others of as many numbers, for the noise.
+LARGE = ((50, 100), (5_000,))
+
+CLIP_NORM = 2.0
+CLIENTS_PER_ROUND = 100.0
+CONFIG = {"clip_norm": CLIP_NORM, "clients_per_round": CLIENTS_PER_ROUND}
 
 _State = Any
 
@@ -85,12 +91,18 @@ def flatten(tensors: Any) -> np.ndarray:
 
 
 class Aggregation:
-  """An aggregator of the registry in a runtime of its own."""
+  """An aggregator of the registry in a runtime of its own.
+
+  Attributes:
+    mechanism: The aggregator.
+    first_state: That of one run.
+  """
 
   def __init__(
     self,
     name: str,
     shapes: Sequence[Sequence[int]] = SMALL,
+    runtime_name: str = "in_process",
     **options: Any,
   ):
     """Creates the aggregator.
@@ -98,6 +110,7 @@ class Aggregation:
     Args:
       name: Its key in the registry.
       shapes: Of the tensors of an update.
+      runtime_name: What runs it.
       **options: Fields of its config, and of the schedule.
     """
     schedule = {
@@ -107,12 +120,13 @@ class Aggregation:
     }
     config = registry.AGGREGATORS[name](**options)
     self.mechanism = config.create(mechanism.Schedule(**schedule))
+    self._shapes = shapes
     self.model_size = sum(int(np.prod(shape)) for shape in shapes)
     aggregation = self.mechanism.factory.create(
       tff.to_type([(np.float32, list(shape)) for shape in shapes])
     )
     self._process = _build_process(aggregation, shapes)
-    self._runtime = runtime.create_runtime("in_process", concurrent_clients=1)
+    self._runtime = runtime.create_runtime(runtime_name, concurrent_clients=1)
     self.first_state = self.initialize()
 
   def initialize(self) -> _State:
@@ -146,6 +160,24 @@ class Aggregation:
   ) -> Rounds:
     """Rounds of a single client, whose update is zero."""
     return self.run([[np.zeros(self.model_size)]] * num_rounds, state)
+
+  def measure_noise(
+    self, num_rounds: int, noise_multiplier: float
+  ) -> np.ndarray:
+    """Noise of the first rounds, in standard deviations of a row of Z.
+
+    Args:
+      num_rounds: How many rounds to run.
+      noise_multiplier: That of the sum.
+
+    Returns:
+      `[num_rounds, tensors, numbers]`, of tensors that have as many.
+    """
+    rounds = self.run_on_zeros(num_rounds)
+    scale = noise_multiplier * rounds.column("clip_norm") / CLIENTS_PER_ROUND
+    return (rounds.means / scale[:, np.newaxis]).reshape(
+      num_rounds, len(self._shapes), -1
+    )
 
   def save(self, state: _State) -> Any:
     """What a checkpoint holds of a state."""

@@ -1,13 +1,12 @@
 """Tests of clients that hold their images encoded."""
 
-import collections
 import functools
 
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import none
 from tff_fedemb.algorithms import composition
@@ -23,29 +22,6 @@ _SHAPE = (6, 5, 3)
 _NUM_EXAMPLES = 9
 
 
-def _create_backbone():
-  return tf.keras.Sequential(
-    [
-      tf.keras.layers.InputLayer(input_shape=_SHAPE),
-      tf.keras.layers.Rescaling(1.0 / 255.0),
-      tf.keras.layers.Flatten(),
-      tf.keras.layers.Dense(
-        3, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
-      ),
-    ]
-  )
-
-
-def _images_of(client_id):
-  seed = tf.stack([tf.strings.to_hash_bucket_fast(client_id, 1000), 7])
-  return tf.cast(
-    tf.random.stateless_uniform(
-      [_NUM_EXAMPLES, *_SHAPE], seed, 0, 256, tf.int32
-    ),
-    tf.uint8,
-  )
-
-
 def _data_of(client_id, *, encoded):
   """Client "broken" has something else than an image in rows 2 and 5."""
   labels = tf.range(_NUM_EXAMPLES, dtype=tf.int64) % 3
@@ -53,7 +29,8 @@ def _data_of(client_id, *, encoded):
   damaged = tf.reduce_any(
     tf.equal(tf.range(_NUM_EXAMPLES)[:, tf.newaxis], [2, 5]), axis=1
   )
-  images = _images_of(client_id)
+  seed = tf.stack([tf.strings.to_hash_bucket_fast(client_id, 1000), 7])
+  images = builders.draw_images(seed, [_NUM_EXAMPLES, *_SHAPE])
   if encoded:
     images = tf.map_fn(
       tf.io.encode_png,
@@ -65,32 +42,26 @@ def _data_of(client_id, *, encoded):
     keep = tf.logical_not(broken & damaged)
     images = tf.boolean_mask(images, keep)
     labels = tf.boolean_mask(labels, keep)
-  return tf.data.Dataset.from_tensor_slices(
-    collections.OrderedDict(x=images, y=labels)
-  ).batch(4)
+  return builders.create_dataset(images, labels).batch(4)
 
 
 # TFF takes seconds to build a process.
 @functools.cache
 def _build_process(encoded, *, skips=False, global_head=False):
-  @tff.tensorflow.computation(tff.types.TensorType(np.str_))
-  def dataset(client_id):
-    return _data_of(client_id, encoded=encoded)
-
   build = fedemb.build_fedemb
   if global_head:
     build = functools.partial(fedavg.build_fedavg, num_classes=3)
-  return tff.simulation.compose_dataset_computation_with_learning_process(
-    dataset,
+  return builders.compose(
+    functools.partial(_data_of, encoded=encoded),
     build(
-      _create_backbone,
+      functools.partial(builders.create_backbone, _SHAPE),
       heads.LinearHead(),
       example_type=(
         composition.build_example_type((), tf.string)
         if encoded
         else composition.build_example_type(_SHAPE)
       ),
-      aggregator=none.NoneConfig(clients_per_round=2).create().factory,
+      aggregator=none.build_none_factory(clients_per_round=2),
       server_optimizer=server_optimizers.ServerOptimizerConfig(
         server_learning_rate=0.5
       ).build(),

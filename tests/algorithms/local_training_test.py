@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.algorithms import builders
 from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_training
@@ -15,15 +16,7 @@ _DIM = 3
 
 def _train(learning_rate_factor=1.0, **options):
   """Returns how far the kernel and the bias of a dense backbone move."""
-  backbone = tf.keras.Sequential(
-    [
-      tf.keras.layers.InputLayer(input_shape=(2, 2, 1)),
-      tf.keras.layers.Flatten(),
-      tf.keras.layers.Dense(
-        _DIM, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
-      ),
-    ]
-  )
+  backbone = builders.create_backbone((2, 2, 1), _DIM, scale=1.0)
   before = backbone.get_weights()
   head = heads.LinearHead()
   config = local_training.LocalTrainingConfig(batch_size=4, **options)

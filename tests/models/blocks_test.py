@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_fedemb.models import backbones
 from tff_fedemb.models import blocks
-
-_CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - {"lenet"})
 
 
 @pytest.mark.parametrize(
@@ -41,19 +38,3 @@ def test_normalizes_each_group_of_each_image():
   deviation = np.sqrt(groups.var(axis=(1, 3), keepdims=True) + 1e-5)
   expected = ((groups - mean) / deviation).reshape(images.shape)
   np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", _CONVOLUTIONAL)
-@pytest.mark.parametrize(
-  ("shape", "dim", "message"),
-  [
-    ((27, 28, 3), 8, "image_shape must be .* found \\(27, 28, 3\\)"),
-    ((28, 225, 3), 8, "image_shape must be .* found \\(28, 225, 3\\)"),
-    ((28, 28, 2), 8, "image_shape must be .* found \\(28, 28, 2\\)"),
-    ((28, 28), 8, "image_shape must be"),
-    ((28, 28, 1), 0, "embedding_dim must be an integer of at least 1, found 0"),
-  ],
-)
-def test_mistakes_are_named(name, shape, dim, message):
-  with pytest.raises(ValueError, match=message):
-    backbones.create_backbone(name, shape, embedding_dim=dim)

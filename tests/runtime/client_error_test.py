@@ -1,72 +1,17 @@
 """Tests of rounds with clients that fail, on sums done by hand."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
+from tests.runtime import builders
 from tff_fedemb import runtime
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
 
-_EXPECTED_CLIENTS = 4
-_CLIP_NORM = 10.0
-
-
-def _build_process():
-  """Clients are the numbers they are called; the server takes a private mean.
-
-  It keeps the sum of the means beside the aggregator's state; a round's metrics
-  are its mean and the plain number of clients.
-  """
-  aggregation = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-    noise_multiplier=0.0,
-    clients_per_round=float(_EXPECTED_CLIENTS),
-    clip=_CLIP_NORM,
-  ).create(tff.to_type([(np.float32, [1])]))
-
-  @tff.tensorflow.computation(np.str_)
-  def _number(client_id):
-    # As damaged data may be, this is no UTF-8.
-    text = tf.strings.regex_replace(client_id, "damaged", b"damaged \xff")
-    return [tf.reshape(tf.strings.to_number(text), [1])]
-
-  @tff.tensorflow.computation(np.str_)
-  def _one(client_id):
-    del client_id  # Unused.
-    return 1
-
-  @tff.tensorflow.computation(np.float32, tff.to_type([(np.float32, [1])]))
-  def _add(total, mean):
-    return total + mean[0][0]
-
-  @tff.federated_computation
-  def _initialize():
-    total = tff.federated_value(np.float32(0.0), tff.SERVER)
-    return tff.federated_zip((total, aggregation.initialize()))
-
-  @tff.federated_computation(
-    _initialize.type_signature.result,
-    tff.FederatedType(np.str_, tff.CLIENTS),
-  )
-  def _next(state, client_ids):
-    total, aggregator_state = state
-    output = aggregation.next(
-      aggregator_state, tff.federated_map(_number, client_ids)
-    )
-    total = tff.federated_map(_add, (total, output.result))
-    count = tff.federated_sum(tff.federated_map(_one, client_ids))
-    return (
-      tff.federated_zip((total, output.state)),
-      tff.federated_zip((output.result, count)),
-    )
-
-  return tff.templates.IterativeProcess(_initialize, _next)
-
 
 @pytest.fixture(scope="module")
 def process():
-  return _build_process()
+  return builders.build_private_means()
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +85,11 @@ def test_message_begins_with_what_happened():
     "x", ValueError("{{function_node f_1}} {{function_node f_2}} bad [[n]]")
   )
   assert str(error) == "client 'x' failed: ValueError: bad [[n]]"
+  # The id of a virtual client names all its users.
+  error = base.ClientError("a" * 10_000, ValueError("bad"))
+  assert error.client_id == "a" * 10_000
+  assert len(str(error)) < 500
+  assert "(10000 characters)" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +125,9 @@ def test_what_is_no_fault_of_the_client_ends_the_round(
 def test_fails_unless_told_to_skip(process):
   with runtime.create_runtime() as started:
     state = started.initialize(process)
-    with pytest.raises(base.ClientError, match="client 'x' failed"):
+    with pytest.raises(base.ClientError, match="client 'x' failed") as caught:
       started.next(state, ["1", "x", "2"])
+    assert caught.value.client_id == "x"
+    assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)
+    assert "could not correctly convert string: x" in str(caught.value)
     assert started.skipped_clients == ()

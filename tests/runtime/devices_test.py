@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.runtime import builders
 from tff_fedemb import runtime
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
@@ -42,24 +43,6 @@ def _work(client_id):
 
 # 6 x 3 x 2 x 2 x 2 = 144 is the first that is not below 100.
 _RESULT_OF_CLIENT_3 = 144.0
-
-
-def _build_process():
-  """Adds up what clients return."""
-
-  @tff.federated_computation
-  def _initialize():
-    return tff.federated_value(np.float32(0.0), tff.SERVER)
-
-  @tff.federated_computation(
-    tff.FederatedType(np.float32, tff.SERVER),
-    tff.FederatedType(np.str_, tff.CLIENTS),
-  )
-  def _next(state, client_ids):
-    total = tff.federated_sum(tff.federated_map(_work, client_ids))
-    return state, total
-
-  return tff.templates.IterativeProcess(_initialize, _next)
 
 
 @pytest.fixture
@@ -148,7 +131,7 @@ def test_sessions_take_turns_with_the_devices(monkeypatch):
 
 def test_clients_are_bound_and_the_server_is_not(used):
   compiled = in_process.CompiledProcess(
-    _build_process(),
+    builders.build_sums(_work),
     concurrent_clients=2,
     client_devices=["/device:CPU:1", "/device:CPU:2"],
   )
@@ -208,7 +191,7 @@ def test_one_client_per_gpu_or_else_per_core(
     assert started.concurrent_clients == (
       expected_clients or base.count_cores()
     )
-    state = started.initialize(_build_process())
+    state = started.initialize(builders.build_sums(_work))
     _, total = started.next(state, ["3", "3"])
   assert total == 2 * _RESULT_OF_CLIENT_3
   assert devices == expected_devices

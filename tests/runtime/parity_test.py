@@ -1,14 +1,13 @@
 """Parity of the in-process runtime with TFF's own, over many processes.
 
 Without noise the two have to agree number by number, in the state and in the
-metrics of every round; `noise_test` is about the noise. `in_process_test` does
-the same for weighted federated averaging and for an unweighted one with
-clipping.
+metrics of every round; `noise_test` is about the noise.
 """
 
 import collections
 from collections.abc import Callable
 from collections.abc import Sequence
+import functools
 from typing import Any
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
+from tests.algorithms import builders
 from tff_fedemb import runtime
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.algorithms import composition
@@ -36,6 +36,7 @@ _SLOW = pytest.mark.slow
 
 # Cohorts of different sizes, so that no round can pass for another.
 _ROUNDS = (("3", "1", "4"), ("15", "9"), ("2", "6", "5", "3"))
+_Rounds = Sequence[Sequence[str]]
 _NUM_FEATURES = 3
 _IMAGE_SHAPE = (4, 4, 1)
 _NUM_CLASSES = 4
@@ -118,22 +119,13 @@ def _create_model() -> tff.learning.models.VariableModel:
   )
 
 
-def _create_backbone() -> tf.keras.Model:
-  return tf.keras.Sequential(
-    [
-      tf.keras.layers.InputLayer(input_shape=_IMAGE_SHAPE),
-      tf.keras.layers.Rescaling(1.0 / 255.0),
-      tf.keras.layers.Flatten(),
-      tf.keras.layers.Dense(
-        3, kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1)
-      ),
-    ]
-  )
-
-
 def _own_options(client_optimizer: str, clip_norm: float) -> dict[str, Any]:
   """What `build_fedemb` and `build_fedavg` have in common."""
   return {
+    "create_backbone_fn": functools.partial(
+      builders.create_backbone, _IMAGE_SHAPE
+    ),
+    "head": heads.LinearHead(),
     "example_type": composition.build_example_type(_IMAGE_SHAPE),
     "aggregator": gaussian.GaussianConfig(
       clients_per_round=3, clip_norm=clip_norm
@@ -156,17 +148,33 @@ def _own_options(client_optimizer: str, clip_norm: float) -> dict[str, Any]:
 
 
 def _build_fedemb() -> tff.learning.templates.LearningProcess:
-  return fedemb.build_fedemb(
-    _create_backbone, heads.LinearHead(), **_own_options("adam", 0.9)
-  )
+  return fedemb.build_fedemb(**_own_options("adam", 0.9))
 
 
 def _build_fedavg() -> tff.learning.templates.LearningProcess:
   return fedavg.build_fedavg(
-    _create_backbone,
-    heads.LinearHead(),
-    num_classes=_NUM_CLASSES,
-    **_own_options("sgdm", 1.9),
+    num_classes=_NUM_CLASSES, **_own_options("sgdm", 1.9)
+  )
+
+
+def _build_weighted_fed_avg() -> tff.learning.templates.LearningProcess:
+  return tff.learning.algorithms.build_weighted_fed_avg(
+    _create_model,
+    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
+    server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
+  )
+
+
+def _build_private_fed_avg() -> tff.learning.templates.LearningProcess:
+  return tff.learning.algorithms.build_unweighted_fed_avg(
+    _create_model,
+    client_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
+    server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
+    model_aggregator=(
+      tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+        0.0, clients_per_round=3.0, clip=0.5
+      )
+    ),
   )
 
 
@@ -196,6 +204,24 @@ def _build_fed_kmeans() -> tff.learning.templates.LearningProcess:
   )
 
 
+# TFF takes seconds to build a process.
+@functools.cache
+def _compose(
+  build: Callable[[], tff.learning.templates.LearningProcess],
+  create_dataset: tff.Computation,
+) -> tff.learning.templates.LearningProcess:
+  return tff.simulation.compose_dataset_computation_with_learning_process(
+    create_dataset, build()
+  )
+
+
+@pytest.fixture(name="reference", scope="module")
+def _reference():
+  """TFF's own runtime."""
+  with runtime.create_runtime("tff") as started:
+    yield started
+
+
 class _History(NamedTuple):
   """What a runtime made of the rounds, in TFF's structures."""
 
@@ -203,9 +229,9 @@ class _History(NamedTuple):
   metrics: Sequence[Any]
 
 
-def _run(started: base.Runtime, state: Any) -> _History:
+def _run(started: base.Runtime, state: Any, rounds: _Rounds) -> _History:
   states, metrics = [started.structured_state(state)], []
-  for client_ids in _ROUNDS:
+  for client_ids in rounds:
     state, round_metrics = started.next(state, client_ids)
     states.append(started.structured_state(state))
     metrics.append(round_metrics)
@@ -236,6 +262,7 @@ def _compare(
   process: tff.learning.templates.LearningProcess,
   reference: base.Runtime,
   change_structure: Callable[[Any], Any] | None = None,
+  rounds: _Rounds = _ROUNDS,
 ) -> _History:
   """Runs the rounds in both runtimes and compares all that comes of them.
 
@@ -244,6 +271,7 @@ def _compare(
     reference: The runtime of TFF.
     change_structure: Makes another initial state, for both, of the one that the
       process has; None for that one.
+    rounds: Ids of the clients of each.
 
   Returns:
     What the in-process runtime computed.
@@ -256,11 +284,20 @@ def _compare(
         state = either.load_state(
           change_structure(either.structured_state(state))
         )
-      histories.append(_run(either, state))
+      histories.append(_run(either, state, rounds))
   found, expected = histories
   _assert_same(found.states, expected.states)
   _assert_same(found.metrics, expected.metrics)
   return found
+
+
+def test_round_without_clients(reference):
+  process = _compose(_build_fedemb, _create_images)
+  history = _compare(process, reference, rounds=[()])
+  tree.map_structure(
+    np.testing.assert_array_equal,
+    *(state.global_model_weights for state in history.states),
+  )
 
 
 def _smallest_move(before: Any, after: Any) -> float:
@@ -284,18 +321,17 @@ def _smallest_move(before: Any, after: Any) -> float:
   [
     pytest.param(_build_fedemb, _create_images, id="fedemb"),
     pytest.param(_build_fedavg, _create_images, id="fedavg", marks=_SLOW),
+    pytest.param(
+      _build_weighted_fed_avg, _create_examples, id="weighted", marks=_SLOW
+    ),
+    pytest.param(_build_private_fed_avg, _create_examples, id="private"),
     pytest.param(_build_fed_prox, _create_examples, id="prox", marks=_SLOW),
     pytest.param(_build_mime_lite, _create_examples, id="mime", marks=_SLOW),
     pytest.param(_build_fed_kmeans, _create_points, id="kmeans", marks=_SLOW),
   ],
 )
 def test_training_matches_tff(build, create_dataset, reference):
-  history = _compare(
-    tff.simulation.compose_dataset_computation_with_learning_process(
-      create_dataset, build()
-    ),
-    reference,
-  )
+  history = _compare(_compose(build, create_dataset), reference)
   # The comparison means something only if the model has moved, in every round.
   for before, after in zip(
     history.states[:-1], history.states[1:], strict=True
@@ -324,8 +360,9 @@ def _with_weights_of_its_own(structure: Any) -> Any:
 
 @pytest.mark.slow
 def test_evaluation_matches_tff(reference):
-  process = tff.simulation.compose_dataset_computation_with_learning_process(
-    _create_examples, tff.learning.algorithms.build_fed_eval(_create_model)
+  process = _compose(
+    lambda: tff.learning.algorithms.build_fed_eval(_create_model),
+    _create_examples,
   )
   history = _compare(process, reference, _with_weights_of_its_own)
   # Evaluated with the weights that were loaded, which evaluation leaves alone.

@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.runtime import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime
-from tff_fedemb.runtime import base
 
 _TIMEOUT_SECONDS = 300.0
 
@@ -23,27 +23,11 @@ _TIMEOUT_SECONDS = 300.0
 def _build_process():
   """Counts rounds and the letters of the client ids."""
 
-  @tff.federated_computation
-  def _initialize():
-    return tff.federated_value(0, tff.SERVER)
-
   @tff.tensorflow.computation(np.str_)
   def _length(client_id):
     return tf.strings.length(client_id)
 
-  @tff.tensorflow.computation(np.int32)
-  def _increment(number):
-    return number + 1
-
-  @tff.federated_computation(
-    tff.FederatedType(np.int32, tff.SERVER),
-    tff.FederatedType(np.str_, tff.CLIENTS),
-  )
-  def _next(state, client_ids):
-    letters = tff.federated_sum(tff.federated_map(_length, client_ids))
-    return tff.federated_map(_increment, state), letters
-
-  return tff.templates.IterativeProcess(_initialize, _next)
+  return builders.build_sums(_length)
 
 
 def _workers(process: psutil.Process) -> list[psutil.Process]:
@@ -101,18 +85,6 @@ def test_worker_computes_with_one_thread_an_operation(
 def test_what_tff_cannot_do_is_refused(option, message):
   with pytest.raises(errors.FieldError, match=message):
     runtime.create_runtime("tff", **option)
-
-
-def test_check_process_names_the_remedy():
-  @tff.tensorflow.computation(np.int32, np.int32)
-  def _next(state, number):
-    return state + number, number
-
-  process = tff.templates.IterativeProcess(
-    tff.tensorflow.computation(lambda: 0), _next
-  )
-  with pytest.raises(TypeError, match=r"found int32.*Compose the process"):
-    base.check_process(process)
 
 
 # A program with two workers, TFF's default one and a runtime's that nobody

@@ -1,0 +1,356 @@
+"""What every aggregator has to show: clipping, noise, reports, seeds, state."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tree as nest
+
+from tests.aggregators import clipping_theory
+from tests.aggregators import noise_theory
+from tests.aggregators import released
+from tff_fedemb.aggregators import registry
+from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import tree
+
+_ROUNDS = 16
+_SLOW = pytest.mark.slow
+
+
+def _case(name, *marks, **options):
+  return pytest.param(
+    name,
+    options,
+    id="-".join([name, *map(str, options.values())]),
+    marks=marks,
+  )
+
+
+_CLIPPING = [
+  _case("none"),
+  _case("clip_only"),
+  _case("gaussian"),
+  _case("adaptive_gaussian"),
+  _case(
+    "adaptive_gaussian", target_unclipped_quantile=0.8, clip_learning_rate=0.7
+  ),
+  _case("adaptive_tree", _SLOW, restart_every=1),
+  _case("adaptive_tree", restart_every=4),
+  _case(
+    "adaptive_tree",
+    restart_every=2,
+    target_unclipped_quantile=0.8,
+    clip_learning_rate=0.7,
+  ),
+  _case("banded"),
+  _case("banded", num_bands=1),
+  _case("blt"),
+  _case("tree"),
+  _case("tree", restart_every=4),
+]
+_NOISY = [
+  _case("gaussian"),
+  # Constant as good as, and following its own noise.
+  _case("adaptive_gaussian", clip_learning_rate=1e-9),
+  _case("adaptive_gaussian"),
+  _case("adaptive_tree", _SLOW, restart_every=5, clip_learning_rate=1e-9),
+  _case("adaptive_tree", restart_every=5),
+  _case("banded", num_bands=1),
+  _case("banded", _SLOW, num_bands=2),
+  _case("banded"),
+  _case("blt", _SLOW, num_buffers=1),
+  _case("blt"),
+  _case("blt", _SLOW, num_buffers=3),
+  # One tree; several, the last of them incomplete; one for each round.
+  _case("tree"),
+  _case("tree", _SLOW, restart_every=4),
+  _case("tree", restart_every=5),
+  _case("tree", _SLOW, restart_every=1),
+]
+_SEEDED = [
+  _case("adaptive_tree", restart_every=5),
+  _case("banded"),
+  _case("blt"),
+  _case("tree", restart_every=5),
+]
+_ONE_EACH = [_case("gaussian"), _case("adaptive_gaussian"), *_SEEDED]
+
+
+def test_every_aggregator_is_here():
+  assert {case.values[0] for case in _CLIPPING} == set(registry.AGGREGATORS)
+  without_noise = {"none", "clip_only"}
+  for cases in (_NOISY, _ONE_EACH):
+    names = {case.values[0] for case in cases}
+    assert names == set(registry.AGGREGATORS) - without_noise
+
+
+def _adapts(name):
+  return name.startswith("adaptive")
+
+
+def _multiplier_of_sum(name):
+  # The count's noise has s = 0.05 x 100 = 5, and 6^-2 = 7.5^-2 + (2 x 5)^-2.
+  return 7.5 if _adapts(name) else 3.0
+
+
+@pytest.fixture
+def create_noisy(create_aggregation):
+  """Creates an aggregator with noise for `_ROUNDS` rounds."""
+
+  def create(name, **options):
+    return create_aggregation(
+      name,
+      **{
+        "rounds": _ROUNDS,
+        "min_separation": 4,
+        "noise_multiplier": 6.0 if _adapts(name) else 3.0,
+        **released.CONFIG,
+        **options,
+      },
+    )
+
+  return create
+
+
+def _noise_matrix(aggregation, options):
+  """R of `noise_theory`, worked out from what the mechanism says it is."""
+  strategy = aggregation.mechanism.strategy
+  if strategy is None:
+    return np.eye(_ROUNDS)
+  if isinstance(strategy, tree.TreeStrategy):
+    return noise_theory.tree_noise_matrix(_ROUNDS, options.get("restart_every"))
+  if isinstance(strategy, blt.BltStrategy):
+    matrix = noise_theory.blt_matrix(strategy.decays, strategy.weights, _ROUNDS)
+  else:
+    matrix = noise_theory.toeplitz_matrix(strategy.coefficients, _ROUNDS)
+  return np.linalg.inv(matrix)
+
+
+def _check_counts(rounds, updates, clip_norms):
+  np.testing.assert_allclose(rounds.column("clip_norm"), clip_norms, rtol=1e-5)
+  for report, round_updates, clip_norm in zip(
+    rounds.reports, updates, clip_norms, strict=True
+  ):
+    norms = sorted(np.linalg.norm(update) for update in round_updates)
+    assert report["num_clients"] == len(norms)
+    clipped = sum(norm > clip_norm for norm in norms) / max(len(norms), 1)
+    assert report["clipped_share"] == pytest.approx(clipped, abs=1e-6)
+    median = norms[(len(norms) - 1) // 2] if norms else 0.0
+    assert report["median_update_norm"] == pytest.approx(median, rel=0.003)
+
+
+@pytest.mark.parametrize(("name", "options"), _CLIPPING)
+def test_without_noise_rounds_are_those_of_clipping_alone(
+  create_aggregation, name, options
+):
+  aggregation = create_aggregation(
+    name, rounds=_ROUNDS, min_separation=4, **released.CONFIG, **options
+  )
+  updates = clipping_theory.draw_updates()
+  clip_norms = [math.inf if name == "none" else released.CLIP_NORM] * len(
+    updates
+  )
+  if _adapts(name):
+    clip_norms = clipping_theory.adapted_clip_norms(updates, **options)
+    assert len(set(clip_norms)) > 2
+  rounds = aggregation.run(updates)
+  np.testing.assert_allclose(
+    rounds.means,
+    clipping_theory.clipped_means(updates, clip_norms),
+    rtol=1e-4,
+    atol=1e-7,
+  )
+  _check_counts(rounds, updates, clip_norms)
+  np.testing.assert_array_equal(rounds.column("noise_stddev_of_mean"), 0.0)
+  assert np.all(np.isposinf(rounds.column("signal_to_noise")))
+
+
+@pytest.mark.parametrize(
+  ("name", "last"), [("none", 1.5), ("clip_only", 0.5), ("gaussian", 0.5)]
+)
+def test_sum_is_clipped_and_divided_by_the_expected_count(
+  create_aggregation, name, last
+):
+  # Norms 1, 2 and 6 in three coordinates; only the last is clipped, and the
+  # divisor is 4 although 3 clients took part.
+  aggregation = create_aggregation(name, clients_per_round=4.0, clip_norm=2.0)
+  rounds = aggregation.run([np.diag([1.0, 2.0, 0.0, 0.0, 6.0])[[0, 1, 4]]])
+  np.testing.assert_allclose(
+    rounds.means, [[0.25, 0.5, 0.0, 0.0, last]], rtol=1e-6
+  )
+
+
+@pytest.mark.parametrize(("name", "options"), _NOISY)
+def test_noise(create_noisy, name, options):
+  """Noise has the variances and covariances of R Z over rounds, and is fresh.
+
+  False alarms: once in 10^6 runs at most, see `noise_theory.alarms`; what makes
+  an alarm is in `noise_theory_test`.
+  """
+  aggregation = create_noisy(name, shapes=released.LARGE, **options)
+  matrix = _noise_matrix(aggregation, options)
+  noise = aggregation.measure_noise(_ROUNDS, _multiplier_of_sum(name))
+  assert not noise_theory.alarms(noise, matrix)
+  # Which is worth something only if the strategy is not the trivial one.
+  if not name.endswith("gaussian") and 1 not in options.values():
+    assert noise_theory.alarms(noise, np.eye(_ROUNDS))
+    assert noise_theory.alarms(noise, matrix[::-1])
+
+
+@pytest.mark.parametrize(("name", "options"), [*_ONE_EACH, _case("tree")])
+def test_reports(create_noisy, name, options):
+  aggregation = create_noisy(name, **options)
+  updates = clipping_theory.draw_updates()
+  rounds = aggregation.run(updates)
+  clip_norms = rounds.column("clip_norm")
+  assert (np.ptp(clip_norms) > 0.0) == _adapts(name)
+  _check_counts(rounds, updates, clip_norms)
+  stddevs = np.linalg.norm(_noise_matrix(aggregation, options), axis=1)
+  stated = (
+    _multiplier_of_sum(name)
+    * clip_norms
+    * stddevs[: len(updates)]
+    / released.CLIENTS_PER_ROUND
+  )
+  np.testing.assert_allclose(
+    rounds.column("noise_stddev_of_mean"), stated, rtol=1e-5
+  )
+  squares = np.sum(np.square(rounds.means), axis=1)
+  ratios = squares / (released.SIZE * np.square(stated))
+  # The root has no bounded slope at 0.
+  np.testing.assert_allclose(
+    np.square(rounds.column("signal_to_noise")),
+    np.maximum(ratios - 1.0, 0.0),
+    rtol=1e-4,
+    atol=1e-4,
+  )
+
+
+@pytest.mark.parametrize(("name", "options"), _ONE_EACH)
+def test_every_run_has_noise_of_its_own(create_noisy, name, options):
+  """Also under the program's seed.
+
+  False alarms: none to speak of. Two runs whose noise was drawn independently
+  are equal in all their numbers once in 10^30 times at most.
+  """
+  first = create_noisy(name, **options)
+  second = create_noisy(name, **options, rounds=_ROUNDS + 1)
+  runs = []
+  for aggregation in (first, first, second):
+    tf.random.set_seed(1)
+    runs.append(aggregation.run_on_zeros(3, aggregation.initialize()).means)
+  for i, run in enumerate(runs):
+    for another in runs[:i]:
+      assert np.all(np.any(run != another, axis=1))
+
+
+@pytest.mark.parametrize(("name", "options"), _SEEDED)
+def test_state_determines_the_noise(create_noisy, name, options):
+  aggregation = create_noisy(name, **options)
+  updates = clipping_theory.draw_updates()
+  whole = aggregation.run(updates)
+  for start in (1, 4, 6):
+    saved = aggregation.save(whole.states[start - 1])
+    # As a checkpoint: nothing but numbers, and no memory of its own.
+    copied = nest.map_structure(
+      lambda leaf: np.array(leaf) if isinstance(leaf, np.ndarray) else leaf,
+      saved,
+    )
+    resumed = aggregation.run(updates[start:], aggregation.load(copied))
+    np.testing.assert_array_equal(resumed.means, whole.means[start:])
+  # Its seed decides; the next round's noise may have been drawn before.
+  state = whole.states[0]
+
+  def shift(leaf):
+    array = np.asarray(leaf)
+    return array + 1_000 if array.dtype == np.int64 else leaf
+
+  shifted = aggregation.load(nest.map_structure(shift, aggregation.save(state)))
+  first, second = (
+    aggregation.run_on_zeros(3, start).means[-1] for start in (state, shifted)
+  )
+  assert np.all(first != second)
+
+
+@pytest.mark.parametrize(("name", "options"), _SEEDED)
+def test_seed_for_tests_is_shared(create_noisy, name, options):
+  # As many as the separation allows: another process of the same strategy.
+  first, second = (
+    create_noisy(name, noise_seed=7, **options, **more).run_on_zeros(4).means
+    for more in ({}, {"max_participations": 4})
+  )
+  assert np.all(first)
+  np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    _case("banded"),
+    _case("blt"),
+    _case("tree"),
+    _case("tree", restart_every=5),
+  ],
+)
+def test_no_seed_is_used_twice(create_noisy, name, options):
+  # The seeds of a round begin where those of the round before ended: two
+  # tensors for every row of Z, or every node of a tree, whose number is known.
+  aggregation = create_noisy(name, **options)
+  states = [aggregation.first_state, *aggregation.run_on_zeros(_ROUNDS).states]
+  seeds = [aggregation.seeds(state) for state in states]
+  assert all(len(found) == 1 and found[0].shape == (2,) for found in seeds)
+  period = options.get("restart_every") or 2 * _ROUNDS
+  for t in range(1, _ROUNDS + 1):
+    drawn = 1
+    if name == "tree":
+      # The next leaf is drawn ahead, and completes as many nodes as its number
+      # in the tree is divisible by powers of two.
+      leaf = (t - 1) % period + 2
+      drawn = (leaf & -leaf).bit_length()
+      # When it restarts, one more: the first leaf of the new tree.
+      drawn += t % period == 0
+    np.testing.assert_array_equal(seeds[t][0] - seeds[t - 1][0], 2 * drawn)
+
+
+_MODEL = ((20, 10), (100,))
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "copies"),
+  [
+    ("gaussian", {}, 0),
+    ("banded", {"num_bands": 1}, 0),
+    ("banded", {"num_bands": 2}, 1),
+    ("banded", {}, 3),
+    ("blt", {"num_buffers": 1}, 1),
+    ("blt", {}, 2),
+    ("blt", {"num_buffers": 4}, 4),
+  ],
+)
+def test_size_of_the_state(create_noisy, name, options, copies):
+  aggregation = create_noisy(name, shapes=_MODEL, **options)
+  for state in aggregation.run_on_zeros(5).states:
+    # Scalars are not worth a model.
+    assert copies <= aggregation.model_copies(state) < copies + 0.1
+
+
+@pytest.mark.parametrize(
+  ("name", "restart_every", "rounds", "most"),
+  [("tree", None, 64, 7), ("tree", 13, 64, 4), ("adaptive_tree", 32, 32, 6)],
+)
+def test_size_of_the_state_of_trees(
+  create_noisy, name, restart_every, rounds, most
+):
+  aggregation = create_noisy(
+    name, shapes=_MODEL, rounds=rounds, restart_every=restart_every
+  )
+  copies = [
+    math.floor(aggregation.model_copies(state))
+    for state in aggregation.run_on_zeros(rounds).states
+  ]
+  for t in range(3, rounds + 1):
+    bound = math.ceil(math.log2(min(t, restart_every or t))) + 1
+    assert max(copies[:t]) <= bound
+  # The bound is met: as many complete subtrees as there are digits.
+  assert max(copies) == most

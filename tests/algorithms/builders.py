@@ -1,0 +1,61 @@
+"""What the tests of algorithms and runtimes build: backbone, data, process."""
+
+import collections
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+
+def create_backbone(
+  image_shape: Sequence[int],
+  dim: int = 3,
+  *,
+  scale: float = 1.0 / 255.0,
+  use_bias: bool = True,
+) -> tf.keras.Model:
+  """A dense layer on scaled pixels, the same in every call."""
+  return tf.keras.Sequential(
+    [
+      tf.keras.layers.InputLayer(input_shape=tuple(image_shape)),
+      tf.keras.layers.Rescaling(scale),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(
+        dim,
+        use_bias=use_bias,
+        kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
+      ),
+    ]
+  )
+
+
+def create_dataset(images: Any, labels: Any) -> tf.data.Dataset:
+  """Examples as the learning processes take them, one by one."""
+  return tf.data.Dataset.from_tensor_slices(
+    collections.OrderedDict(x=images, y=labels)
+  )
+
+
+def draw_images(seed: Any, shape: Sequence[int]) -> tf.Tensor:
+  """Random images, uint8."""
+  return tf.cast(
+    tf.random.stateless_uniform(shape, seed, 0, 256, tf.int32), tf.uint8
+  )
+
+
+def compose(
+  dataset_fn: Callable[[tf.Tensor], tf.data.Dataset],
+  process: tff.learning.templates.LearningProcess,
+) -> tff.templates.IterativeProcess:
+  """The process on client ids, which a function makes data sets of."""
+
+  @tff.tensorflow.computation(np.str_)
+  def dataset(client_id):
+    return dataset_fn(client_id)
+
+  return tff.simulation.compose_dataset_computation_with_learning_process(
+    dataset, process
+  )

@@ -1,0 +1,350 @@
+"""Tests of the backbones; the large ones against `tf.keras.applications`."""
+
+import functools
+from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_fedemb import errors
+from tff_fedemb.models import backbones
+from tff_fedemb.models import freezing
+from tff_fedemb.models import group_norm
+from tff_fedemb.models import mobilenet_v2
+from tff_fedemb.models import resnet
+
+_SHAPE = (32, 32, 3)
+_CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
+_NORMALIZATIONS = (
+  tf.keras.layers.BatchNormalization,
+  tf.keras.layers.GroupNormalization,
+)
+
+
+class _Large(NamedTuple):
+  """What is expected of a large backbone, and Keras' own.
+
+  Attributes:
+    kinds: Parameters in convolutions, normalisation and the embedding layer.
+    num_kernels: Number of convolutions.
+    keras: Keras' model.
+    preprocess: Keras' treatment of pixels.
+    odd_shape: Maps of odd and of even sides are padded in different ways.
+    create: Makes the backbone of that shape that `keras_options` say.
+    keras_options: Of Keras' model of that shape.
+  """
+
+  kinds: tuple[int, int, int]
+  num_kernels: int
+  keras: Any
+  preprocess: Any
+  odd_shape: tuple[int, int, int]
+  create: Any
+  keras_options: dict[str, Any]
+
+
+_LARGE = {
+  "mobilenet_v2": _Large(
+    (2_189_760, 34_112, 163_968),
+    52,
+    tf.keras.applications.MobileNetV2,
+    tf.keras.applications.mobilenet_v2.preprocess_input,
+    (45, 64, 3),
+    functools.partial(mobilenet_v2.create_mobilenet_v2, width_multiplier=0.35),
+    {"alpha": 0.35},
+  ),
+  "resnet50": _Large(
+    (23_481_472, 53_120, 262_272),
+    53,
+    tf.keras.applications.ResNet50,
+    tf.keras.applications.resnet.preprocess_input,
+    (33, 48, 3),
+    resnet.create_resnet50,
+    {},
+  ),
+}
+# Trainable weights for each choice of `freezing.TRAINABLE`; `None` for one that
+# makes no sense.
+_NUM_TRAINABLE = {
+  "lenet": (453_632, None, None, 401_536),
+  "mobilenet_v2": (2_387_840, 1_876_016, 198_080, 163_968),
+  "mobilenet_v2_small": (161_760, 146_112, 37_440, 32_896),
+  "resnet50": (23_796_864, 15_492_736, 315_392, 262_272),
+  "resnet_small": (574_464, 455_744, 70_496, 65_664),
+}
+_SMALL = ("mobilenet_v2_small", "resnet_small")
+
+
+@functools.cache
+def _create(name):
+  """The backbone, left fully trainable by whoever uses it."""
+  tf.keras.utils.set_random_seed(3)
+  return backbones.create_backbone(
+    name, (28, 28, 1) if name == "lenet" else _SHAPE
+  )
+
+
+def _layers(model, classes):
+  return [layer for layer in model.layers if isinstance(layer, classes)]
+
+
+def _count(variables):
+  return sum(int(np.prod(variable.shape)) for variable in variables)
+
+
+def _count_layers(layers):
+  return _count(v for layer in layers for v in layer.trainable_variables)
+
+
+def _kernel_shapes(model):
+  return [
+    (layer.name, [tuple(v.shape) for v in layer.weights])
+    for layer in _layers(model, _CONVOLUTIONS)
+  ]
+
+
+@pytest.mark.parametrize("name", sorted(_LARGE))
+def test_weights_are_those_of_keras(name):
+  large, backbone = _LARGE[name], _create(name)
+  theirs = large.keras(
+    input_shape=_SHAPE, weights=None, include_top=False, pooling="avg"
+  )
+  for model in (backbone, theirs):
+    assert large.kinds[:2] == (
+      _count_layers(_layers(model, _CONVOLUTIONS)),
+      _count_layers(_layers(model, _NORMALIZATIONS)),
+    )
+  assert _count_layers([backbone.layers[-1]]) == large.kinds[2]
+  assert backbone.count_params() == sum(large.kinds)
+  assert not backbone.non_trainable_variables
+  assert _kernel_shapes(backbone) == _kernel_shapes(theirs)
+  assert len(_kernel_shapes(backbone)) == large.num_kernels
+
+
+@pytest.mark.parametrize("name", sorted(_LARGE))
+def test_is_keras_with_another_normalization(name, monkeypatch):
+  """Compares features on random images with random weights."""
+  large = _LARGE[name]
+  theirs = large.keras(
+    input_shape=large.odd_shape,
+    weights=None,
+    include_top=False,
+    pooling="avg",
+    **large.keras_options,
+  )
+  monkeypatch.setattr(
+    group_norm,
+    "GroupNormalization",
+    lambda groups, name, epsilon: tf.keras.layers.BatchNormalization(
+      name=name, epsilon=epsilon
+    ),
+  )
+  ours = large.create(large.odd_shape)
+  for layer in _layers(theirs, _CONVOLUTIONS):
+    ours.get_layer(layer.name).set_weights(layer.get_weights())
+  random = np.random.default_rng(0)
+  for pair in zip(
+    _layers(theirs, _NORMALIZATIONS),
+    _layers(ours, _NORMALIZATIONS),
+    strict=True,
+  ):
+    weights = [random.uniform(0.5, 1.5, w.shape) for w in pair[0].get_weights()]
+    for layer in pair:
+      layer.set_weights(weights)
+  features = tf.keras.Model(ours.input, ours.layers[-2].output)
+  images = random.uniform(0, 255, (2, *large.odd_shape)).astype(np.float32)
+  expected = theirs(large.preprocess(images.copy()), training=False).numpy()
+  assert expected.std() > 1e-3
+  np.testing.assert_allclose(
+    features(images, training=False),
+    expected,
+    rtol=1e-3,
+    atol=1e-4 * np.abs(expected).max(),
+  )
+
+
+@pytest.mark.parametrize(
+  ("name", "shape", "num_parameters"),
+  [
+    ("lenet", (28, 28, 1), 453_632),
+    ("lenet", (32, 40, 3), None),
+    ("lenet", (5, 5, 1), None),
+    # The first kernel is 3 x 3 to 16 channels.
+    ("mobilenet_v2_small", (28, 28, 1), 161_760 - 2 * 3 * 3 * 16),
+    ("mobilenet_v2_small", (61, 40, 3), 161_760),
+    # The first kernel is 7 x 7 to 16 channels.
+    ("resnet_small", (28, 28, 1), 574_464 - 2 * 7 * 7 * 16),
+    ("resnet_small", (61, 40, 3), 574_464),
+  ],
+)
+def test_embeds_images_one_by_one(name, shape, num_parameters):
+  """No image has a part in another's embedding; every weight has a gradient."""
+  backbone = backbones.create_backbone(name, shape)
+  assert num_parameters in (None, backbone.count_params())
+  assert not backbone.non_trainable_variables
+  images = np.random.default_rng(0).uniform(0, 255, (3, *shape))
+  images = tf.constant(images, tf.float32)
+  with tf.GradientTape() as tape:
+    together = backbone(images, training=True)
+    # A projection: embeddings of one norm would have no gradient.
+    loss = tf.reduce_sum(
+      together * tf.random.stateless_normal([3, 128], (1, 2))
+    )
+  for variable, gradient in zip(
+    backbone.trainable_variables,
+    tape.gradient(loss, backbone.trainable_variables),
+    strict=True,
+  ):
+    assert np.all(np.isfinite(gradient)), variable.name
+    assert np.any(gradient != 0.0), variable.name
+  np.testing.assert_allclose(together[1:2], backbone(images[1:2]), atol=1e-4)
+  # Different images, different embeddings, at the smallest maps too.
+  assert np.abs(together[0] - together[1]).max() > 1e-3
+
+
+def test_pixels_are_scaled():
+  scaled = _create("mobilenet_v2_small").layers[1](
+    np.array([[0.0, 127.5, 255.0]], np.float32)
+  )
+  np.testing.assert_allclose(scaled, [[-1.0, 0.0, 1.0]], atol=1e-6)
+  # Less the mean of the mean colour.
+  grey = backbones.create_backbone("resnet_small", (28, 28, 1))
+  scaled = grey.get_layer(index=1)(np.array([114.8], np.float32))
+  np.testing.assert_allclose(scaled, [0.0], atol=0.01)
+
+
+@pytest.mark.parametrize(
+  ("num_channels", "width_multiplier", "expected"),
+  [
+    (32, 1.0, 32),
+    (32, 0.35, 16),
+    (16, 0.35, 8),
+    (24, 0.35, 8),
+    (96, 0.35, 32),
+    (160, 0.35, 56),
+    # 16 would be 11 % too few.
+    (18, 1.0, 24),
+    (24, 1.4, 32),
+  ],
+)
+def test_channels_are_multiples_of_eight(
+  num_channels, width_multiplier, expected
+):
+  scaled = mobilenet_v2._scale_channels(num_channels, width_multiplier)
+  assert scaled == expected
+
+
+@pytest.mark.parametrize("name", sorted(_NUM_TRAINABLE))
+def test_numbers_of_private_parameters_are_the_documented_ones(name):
+  backbone, middle = _create(name), backbones.BACKBONES[name].middle
+  of_all = _NUM_TRAINABLE[name][0]
+  choices = zip(freezing.TRAINABLE, _NUM_TRAINABLE[name], strict=True)
+  # Back to all at the end: a choice leaves no trace of the one before.
+  for trainable, expected in [*choices, ("all", of_all)]:
+    if expected is None:
+      continue
+    freezing.freeze(backbone, trainable, middle=middle)
+    assert _count(backbone.trainable_variables) == expected
+    assert _count(backbone.non_trainable_variables) == of_all - expected
+    for layer in backbone.layers:
+      # The last convolution of a block, frozen at 1/8 and 1/16 of the side.
+      if trainable == "outer" and layer.name.endswith(("_project", "_3_conv")):
+        is_middle = layer.output_shape[1] in (_SHAPE[0] // 8, _SHAPE[0] // 16)
+        assert layer.trainable == (not is_middle), layer.name
+
+
+@pytest.mark.parametrize("name", _SMALL)
+def test_a_step_changes_what_is_trainable_and_nothing_else(name):
+  backbone = _create(name)
+  images = tf.random.stateless_uniform([2, *_SHAPE], (1, 2), 0, 255)
+  target = tf.random.stateless_normal([2, 128], (3, 4))
+
+  def gradients():
+    with tf.GradientTape() as tape:
+      outputs = backbone(images, training=True)
+      loss = tf.reduce_sum(tf.square(outputs - target))
+    variables = backbone.trainable_variables
+    return dict(
+      zip(
+        (variable.name for variable in variables),
+        tape.gradient(loss, variables),
+        strict=True,
+      )
+    )
+
+  of_all = gradients()
+  weights = backbone.get_weights()
+  for trainable in ("outer", "norm", "embedding"):
+    freezing.freeze(
+      backbone, trainable, middle=backbones.BACKBONES[name].middle
+    )
+    # The order of the weights is the same, whatever is frozen.
+    for found, expected in zip(backbone.get_weights(), weights, strict=True):
+      np.testing.assert_array_equal(found, expected)
+    frozen = {variable.name for variable in backbone.non_trainable_variables}
+    before = {v.name: v.numpy() for v in backbone.variables}
+    of_part = gradients()
+    assert of_part.keys() == of_all.keys() - frozen
+    for variable in backbone.trainable_variables:
+      gradient = of_part[variable.name]
+      np.testing.assert_allclose(
+        gradient, of_all[variable.name], rtol=1e-4, atol=1e-4
+      )
+      variable.assign_sub(0.1 * gradient)
+    for variable in backbone.variables:
+      is_same = np.array_equal(variable, before[variable.name])
+      assert is_same == (variable.name in frozen), variable.name
+    backbone.set_weights(weights)
+  freezing.freeze(backbone, "all")
+
+
+_CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - {"lenet"})
+
+
+@pytest.mark.parametrize(
+  ("names", "shape", "options", "message"),
+  [
+    (["alexnet"], (28, 28, 1), {}, "backbone must be one of"),
+    (["lenet"], (3, 28, 1), {}, "image_shape must be"),
+    (
+      sorted(backbones.BACKBONES),
+      (28, 28, 1),
+      {"embedding_dim": 0},
+      "embedding_dim must be an integer of at least 1, found 0",
+    ),
+    (_CONVOLUTIONAL, (27, 28, 3), {}, r"image_shape .* found \(27, 28, 3\)"),
+    (_CONVOLUTIONAL, (28, 225, 3), {}, r"image_shape .* found \(28, 225, 3\)"),
+    (_CONVOLUTIONAL, (28, 28, 2), {}, r"image_shape .* found \(28, 28, 2\)"),
+    (_CONVOLUTIONAL, (28, 28), {}, "image_shape must be"),
+    *[
+      (
+        ["lenet"],
+        _SHAPE,
+        {"trainable": trainable},
+        "^trainable must be one of all, embedding for backbone lenet, found"
+        f" '{trainable}'",
+      )
+      for trainable in ("outer", "norm", "middle")
+    ],
+    (
+      ["resnet_small"],
+      _SHAPE,
+      {"trainable": ""},
+      "one of all, outer, norm, embedding for backbone resnet_small",
+    ),
+  ],
+)
+def test_mistakes_are_named(names, shape, options, message):
+  for name in names:
+    with pytest.raises(errors.FieldError, match=message):
+      backbones.create_backbone(name, shape, **options)
+
+
+@pytest.mark.parametrize("width_multiplier", [0.0, -1.0, 2.1, float("nan")])
+def test_impossible_widths_are_named(width_multiplier):
+  with pytest.raises(
+    errors.FieldError, match=f"width_multiplier must be .* {width_multiplier}"
+  ):
+    mobilenet_v2.create_mobilenet_v2(_SHAPE, width_multiplier=width_multiplier)
