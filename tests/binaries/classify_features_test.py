@@ -96,14 +96,8 @@ def test_program(files):
   [
     (["--epsilon=0"], "--epsilon must be in (0, inf], found 0.0."),
     ([], "--epsilon must be given, found nothing."),
-    (["--epsilon=1", "--delta=1"], "--delta must be in (0, 1), found 1.0."),
     (["--epsilon=1"], "--delta must be given where epsilon is finite,"),
     (["--epsilon=inf", "--method=magic"], "--method must be one of feature_"),
-    (
-      ["--epsilon=inf", "--hyperparameters=batch_size=61", "--method=sgd"],
-      "--hyperparameters must fit method sgd: batch_size must be at most",
-    ),
-    (["--epsilon=inf", "--unit=device"], "--unit must be one of example, user"),
     (
       ["--epsilon=inf", "--runtime=tff"],
       "--runtime must not be set with unit example, which has no use for it,",
@@ -116,10 +110,6 @@ def test_program(files):
       ["--epsilon=inf", "--unit=user", "--user_clip_norm=-1"],
       "--user_clip_norm must be positive, found -1.0.",
     ),
-    (
-      ["--epsilon=inf", "--unit=user", "--method=sgd"],
-      "--train must hold user, whose each example is, with --unit=user, found",
-    ),
     (["--epsilon=inf", "--test=none.npz"], "--test must be a file of features"),
   ],
 )
@@ -129,21 +119,3 @@ def test_refuses_in_one_line(files, arguments, message):
   assert ended.errors.startswith(f"error: {message}")
   assert ended.errors.count("\n") == 1
   assert not (files / "result.json").exists()
-
-
-def test_users_by_flags(files):
-  feature_examples.write(files / "train.npz", seed=0, num_users=20)
-  ended = programs.call(
-    "classify_features",
-    *_file_flags(files),
-    "--unit=user",
-    "--epsilon=inf",
-    "--method=least_squares",
-    "--example_weighting=mean",
-    "--user_clip_norm=0.3",
-  )
-  assert not ended.status, ended.errors
-  result = json.loads((files / "result.json").read_text())
-  assert result["hyperparameters"]["example_weighting"] == "mean"
-  assert result["hyperparameters"]["user_clip_norm"] == 0.3
-  assert (result["runtime"], result["num_users"]) == ("in_process", 20)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 
 import numpy as np
 from PIL import Image
@@ -15,6 +14,7 @@ from tasks import registry
 from tasks import task as task_lib
 from tasks.synthetic import emnist
 from tests.binaries import programs
+from tff_fedemb import errors
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
@@ -165,11 +165,6 @@ class TestFolder:
     assert report["source"]["num_images_found"] == _NUM_IMAGES
     assert report["source"]["max_images"] == 30
 
-  def test_too_few_images_left_is_said(self, evaluate, tmp_path):
-    with pytest.raises(ValueError, match="at least 2 classes"):
-      evaluate(max_images=1)
-    assert not (tmp_path / "result.json").exists()
-
   def test_bad_example_fails_or_is_skipped(
     self, evaluate, models, folder, tmp_path, capsys
   ):
@@ -211,66 +206,28 @@ class TestFolder:
     assert not (tmp_path / "result.json").exists()
 
 
-class TestOutput:
-  def test_files_are_overwritten_on_demand_only(self, evaluate, tmp_path):
-    options = {
-      "output_json": tmp_path / "result.json",
-      "roc_png": tmp_path / "roc.png",
-    }
-    for name in ("output_json", "roc_png"):
-      options[name].write_text("precious")
-      with pytest.raises(ValueError, match=f"{name} must be a"):
-        evaluate(**options)
-      assert options[name].read_text() == "precious"
-      options[name].unlink()
-    options["output_json"].write_text("old")
-    assert evaluate(**options, overwrite=True)["num_images"] == _NUM_IMAGES
-
-  @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-      ("missing/result.json", "No such file or directory"),
-      ("file/result.json", "Not a directory"),
-      (".", "must be a file, found directory"),
-    ],
-  )
-  @pytest.mark.parametrize("flag", ["output_json", "roc_png"])
-  def test_unwritable_output_is_found_before_the_work(
-    self, evaluate, tmp_path, flag, name, message
-  ):
-    (tmp_path / "file").write_text("")
-    options = {"output_json": tmp_path / "result.json"}
-    options[flag] = tmp_path / name
-    # There is no such model: the outputs come first.
-    with pytest.raises(ValueError, match=message) as error:
-      evaluate(saved_model="none", image_folder="none", **options)
-    assert str(error.value).startswith(f"{flag} must be")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "images"]
-
-  def test_failed_write_leaves_nothing(self, evaluate, tmp_path, monkeypatch):
-    def fail(path, panel):
-      del panel
-      pathlib.Path(path).write_text("half a picture")
-      raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(evaluation_run.plots, "plot", fail)
-    with pytest.raises(ValueError, match="No space left"):
-      evaluate(roc_png=tmp_path / "roc.png")
-    assert [p.name for p in tmp_path.iterdir()] == ["images"]
-
-
 class TestMistakes:
+  @pytest.mark.parametrize("name", ["output_json", "roc_png"])
+  def test_outputs_are_found_out_before_the_work(self, tmp_path, name):
+    files = {"output_json": "result.json", "roc_png": "roc.png"}
+    files = {key: tmp_path / value for key, value in files.items()}
+    files[name].write_text("precious")
+    # There is no such model: the outputs come first.
+    config = evaluation_run.EvaluationConfig(
+      saved_model="none", image_folder="none", **files
+    )
+    with pytest.raises(errors.FieldError, match=f"{name} must be a new file"):
+      evaluation_run.execute(config)
+    assert files[name].read_text() == "precious"
+
   @pytest.mark.parametrize(
     ("options", "message"),
     [
       ({"image_folder": None}, "one of the two, found neither"),
       ({"task": "emnist"}, "one of the two, found both"),
       ({"saved_model": None}, "saved_model must be given"),
-      ({"output_json": ""}, "output_json must be given"),
       ({"data_dir": "d"}, "data_dir must be given with a task only"),
       ({"split": "train"}, "split must be one of .* found 'train'"),
-      ({"on_bad_example": "ask"}, "on_bad_example must be one of"),
-      ({"max_images": -1}, "max_images must be an integer of at least 0"),
     ],
   )
   def test_flags_that_do_not_fit(self, options, message):
@@ -340,12 +297,6 @@ class TestMistakes:
     with pytest.raises(ValueError, match=r"with signatures \[\]"):
       evaluate(saved_model=tmp_path / "model")
 
-  def test_missing_folder(self, evaluate, models, tmp_path):
-    with pytest.raises(ValueError, match="No such file"):
-      evaluate(
-        saved_model=models["identity"], image_folder=tmp_path / "missing"
-      )
-
 
 class TestTask:
   @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
@@ -377,17 +328,6 @@ class TestTask:
     assert report["source"]["task"] == "emnist"
     assert report["source"]["split"] == split
     assert report["source"]["data_dir"] == os.fspath(emnist_dir)
-
-  def test_max_images_draws_some(self, evaluate, models, emnist_dir):
-    report = evaluate(
-      saved_model=models["lenet"],
-      task="emnist",
-      data_dir=emnist_dir,
-      split="validation",
-      max_images=60,
-    )
-    assert report["num_images"] == 60
-    assert report["source"]["num_images_found"] > 60
 
   def test_image_sizes_must_agree(self, evaluate, models, emnist_dir):
     with pytest.raises(

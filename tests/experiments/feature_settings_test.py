@@ -62,13 +62,6 @@ def test_mistakes_in_hyperparameters_name_the_field_that_they_are_in():
     feature_settings.create_method("sgd", {"steps": "0"})
 
 
-def test_unknown_method():
-  with pytest.raises(
-    errors.FieldError, match=r"method must be one of .*'magic'"
-  ):
-    feature_settings.create_method("magic", {"steps": "1"})
-
-
 def test_parse_split():
   assert feature_settings.parse_split(["a=0.3", " b = 7 "]) == {
     "a": 0.3,
@@ -116,15 +109,6 @@ def test_fits_that_there_cannot_be():
     check(101.0, delta=0.1)
   with pytest.raises(errors.FieldError, match="batch_size must not be given"):
     check(math.inf, protection=federated_settings.UserSettings())
-
-
-def test_methods_of_users():
-  assert feature_settings.method_names(of_users=False) == list(registry.METHODS)
-  assert feature_settings.method_names(of_users=True) == [
-    "sgd",
-    "least_squares",
-    "feature_covariance",
-  ]
 
 
 def test_description_names_every_hyperparameter():

@@ -59,23 +59,16 @@ def test_split_by_hand():
   )
 
 
-def test_shares_are_relative():
-  first, second = (
-    _calibrate(
-      budget_lib.PlannedRelease("a", share),
-      budget_lib.PlannedRelease("b", 4 * share),
-    ).noise_multipliers
-    for share in (0.2, 7.0)
-  )
-  assert first == pytest.approx(second, rel=1e-9)
-
-
 def test_split_replaces_shares():
-  releases = budget_lib.PlannedRelease("a"), budget_lib.PlannedRelease("b")
-  budget = _calibrate(*releases, split={"a": 9.0})
+  # Shares are relative.
+  releases = (
+    budget_lib.PlannedRelease("a", 0.2),
+    budget_lib.PlannedRelease("b", 0.2),
+  )
+  budget = _calibrate(*releases, split={"a": 1.8})
   ratio = budget.noise_multipliers["b"] / budget.noise_multipliers["a"]
   assert ratio == pytest.approx(3.0, rel=1e-12)
-  assert [release.share for release in budget.releases] == [9.0, 1.0]
+  assert [release.share for release in budget.releases] == [1.8, 0.2]
   # It moves noise, and costs nothing.
   assert budget.epsilon == pytest.approx(_calibrate(*releases).epsilon, 1e-3)
 
@@ -96,18 +89,6 @@ def test_target_is_met_from_below(epsilon, delta):
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   assert budget.epsilon == pytest.approx(exact, rel=1e-6)
   assert budget.epsilon <= epsilon
-
-
-def test_pld_agrees_without_sampling():
-  budget = _calibrate(
-    budget_lib.PlannedRelease("a", 0.3),
-    budget_lib.PlannedRelease("b", 0.7, 3),
-    epsilon=0.5,
-  )
-  accountant = dp_accounting.pld.PLDAccountant()
-  bound = accountant.compose(budget.event).get_epsilon(_DELTA)
-  assert budget.epsilon * (1 - 1e-6) < bound < budget.epsilon * 1.002
-  assert bound < 0.5 * 1.002
 
 
 def test_sampled_release():
@@ -213,50 +194,18 @@ def test_no_noise(delta):
   )
 
 
-def test_epsilon_of_nothing_and_of_no_noise():
-  for events, expected in (
-    ([], 0.0),
-    ([(dp_accounting.NonPrivateDpEvent(), 2)], math.inf),
-  ):
-    event = budget_lib.compose(events)
-    for accountant in ("gaussian", "pld"):
-      epsilon = noise_search.epsilon_of(event, _DELTA, accountant=accountant)
-      assert epsilon == expected
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"share": 0}, "share must be positive, found 0"),
-    ({"count": 0}, "count must be .* found 0"),
-    ({"sampling_probability": 0.0}, "sampling_probability must be .*0.0"),
-    ({"sampling_probability": 1.1}, "sampling_probability must be .*1.1"),
-  ],
-)
-def test_release_refuses(options, message):
-  with pytest.raises(ValueError, match=message):
-    budget_lib.PlannedRelease("sums", **options)
-
-
 @pytest.mark.parametrize(
   ("options", "message"),
   [
     ({"delta": None}, "delta must be given .* found nothing"),
-    ({"delta": 0.0}, "delta must be in .* found 0.0"),
-    ({"delta": 1}, "delta must be in .* found 1"),
-    (
-      {"epsilon": math.inf, "delta": 2.0},
-      "delta must be in .* found 2.0",
-    ),
+    ({"epsilon": math.inf, "delta": 2.0}, "delta must be in .* found 2.0"),
     ({"epsilon": 0.0}, "epsilon must be in .* found 0.0"),
-    ({"epsilon": -1.0}, "epsilon must be in .* found -1.0"),
     ({"epsilon": 101}, "epsilon must be in .* found 101"),
     ({"epsilon": math.nan}, "epsilon must be in .* found nan"),
     ({"epsilon": -math.inf}, "epsilon must be in .* found -inf"),
     ({"epsilon": "1"}, "epsilon must be in .* found '1'"),
     ({"split": {"sum": 1.0}}, r"split must .* method, sums, found 'sum'"),
     ({"split": {"sums": 0.0}}, "share must be .* found 0.0"),
-    ({"split": {"sums": "all"}}, "share must be .* found 'all'"),
     ({"split": [1.0]}, r"split must map names .* found \[1.0\]"),
   ],
 )

@@ -102,28 +102,6 @@ def test_report_is_of_what_was_released(monkeypatch, name, epsilon):
   assert report.neighboring_relation == "add or remove one example"
 
 
-def test_report_of_sampled_steps():
-  features, labels = _problem()
-  report = (
-    _create(sgd.Sgd(steps=2, batch_size=30), epsilon=0.05)
-    .fit(features, labels)
-    .report_
-  )
-  (release,) = report.releases
-  assert release["count"] == 2
-  assert release["sampling_probability"] == 0.5
-  event = dp_accounting.SelfComposedDpEvent(
-    dp_accounting.PoissonSampledDpEvent(
-      0.5, dp_accounting.GaussianDpEvent(release["noise_multiplier"])
-    ),
-    2,
-  )
-  pld = dp_accounting.pld.PLDAccountant().compose(event).get_epsilon(_DELTA)
-  assert report.epsilon == pytest.approx(pld, rel=1e-9)
-  assert 0.05 * (1 - 5e-3) < pld <= 0.05
-  assert report.accountant == "pld"
-
-
 @pytest.mark.parametrize("name", _METHODS)
 def test_report_is_json_with_all_hyperparameters(name):
   method = _METHODS[name]
@@ -143,7 +121,7 @@ def test_report_is_json_with_all_hyperparameters(name):
     assert sum(words in text for text in restored["not_covered"]) == 1
 
 
-def test_report_is_json_with_numbers_of_numpy():
+def test_report_of_sampled_steps_and_numbers_of_numpy():
   method = sgd.Sgd(
     steps=np.int64(2),
     learning_rate=np.float32(0.5),
@@ -165,8 +143,20 @@ def test_report_is_json_with_numbers_of_numpy():
   restored = json.loads(json.dumps(report.to_json(), allow_nan=False))
   assert restored["hyperparameters"]["steps"] == 2
   assert restored["hyperparameters"]["learning_rate"] == 0.5
-  assert restored["releases"][0]["sampling_probability"] == 0.5
+  (release,) = restored["releases"]
+  assert (release["count"], release["sampling_probability"]) == (2, 0.5)
   assert restored["delta"] == pytest.approx(_DELTA)
+  event = dp_accounting.SelfComposedDpEvent(
+    dp_accounting.PoissonSampledDpEvent(
+      0.5, dp_accounting.GaussianDpEvent(release["noise_multiplier"])
+    ),
+    2,
+  )
+  pld = dp_accounting.pld.PLDAccountant().compose(event)
+  epsilon = pld.get_epsilon(report.delta)
+  assert report.epsilon == pytest.approx(epsilon, rel=1e-9)
+  assert 0.05 * (1 - 5e-3) < epsilon <= np.float32(0.05)
+  assert report.accountant == "pld"
 
 
 def test_epsilon_is_of_releases_alone():
@@ -226,14 +216,7 @@ def test_not_fitted():
 
 @pytest.mark.parametrize(
   ("features", "found"),
-  [
-    (np.ones([7, 3]), r"\[7, 3\]"),
-    (np.ones([7, 5], np.float32), r"\[7, 5\]"),
-    (np.ones(4), r"\[4\]"),
-    (np.ones([2, 2, 4]), r"\[2, 2, 4\]"),
-    ([[1, 2, 3]], r"\[1, 3\]"),
-    (1.0, r"\[\]"),
-  ],
+  [(np.ones([7, 3]), r"\[7, 3\]"), (np.ones(4), r"\[4\]"), (1.0, r"\[\]")],
 )
 def test_features_must_be_as_wide_as_those_of_the_fit(features, found):
   fitted = _create(epsilon=math.inf).fit(*_problem())
@@ -244,15 +227,6 @@ def test_features_must_be_as_wide_as_those_of_the_fit(features, found):
       call(features)
   with pytest.raises(ValueError, match="features must be finite numbers"):
     fitted.predict(np.full([2, 4], np.nan))
-
-
-def test_unit_norm():
-  features, labels = _problem()
-  fitted = _create(epsilon=math.inf, scaling="unit_norm").fit(features, labels)
-  other = _create(epsilon=math.inf, scaling="unit_norm").fit(
-    1e-3 * features, labels
-  )
-  np.testing.assert_allclose(fitted.coef_, other.coef_, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", _METHODS)
@@ -269,45 +243,31 @@ def test_seeds(name):
   assert (first != second).all()
 
 
-def _noise_of(monkeypatch, method, **options):
-  """Standard normal numbers that a fit draws, release by release."""
-  drawn = []
-  initialize = noise.Release.__init__
-
-  class Recorder:
-    def __init__(self, rng):
-      self._rng = rng
-
-    def standard_normal(self, shape):
-      drawn.append(self._rng.standard_normal(shape))
-      return drawn[-1]
-
-  def record(self, name, stddev, parts, rng):
-    initialize(self, name, stddev, parts, Recorder(rng))
-
-  with monkeypatch.context() as patch:
-    patch.setattr(noise.Release, "__init__", record)
-    _create(method, **options).fit(*_problem())
-  return drawn
-
-
 def test_sampling_does_not_move_the_noise(monkeypatch):
   # Of the same size, whatever the cost.
   def calibrate(releases, **_):
     multipliers = {release.name: 1.0 for release in releases}
     return budget_lib.Budget(tuple(releases), multipliers, 1.0, _DELTA)
 
+  drawn = []
+  add_noise = noise.Release.add_noise
+
+  def record(self, total):
+    released = add_noise(self, total)
+    drawn.append(released - total)
+    return released
+
   monkeypatch.setattr(budget_lib, "calibrate", calibrate)
   monkeypatch.setattr(noise_search, "epsilon_of", lambda *_, **__: 1.0)
-  full, sampled, other = (
-    _noise_of(monkeypatch, sgd.Sgd(steps=2, batch_size=batch_size), seed=seed)
-    for batch_size, seed in ((None, 3), (7, 3), (7, 4))
-  )
-  assert len(full) == 2
-  np.testing.assert_array_equal(full, sampled)
-  assert (np.array(full) != other).all()
-  # Nor are they of the same numbers.
-  assert (full[0] != full[1]).all()
+  monkeypatch.setattr(noise.Release, "add_noise", record)
+  for batch_size, seed in ((None, 3), (7, 3), (7, 4)):
+    method = sgd.Sgd(steps=2, batch_size=batch_size)
+    _create(method, seed=seed).fit(*_problem())
+  full, sampled, other = np.reshape(drawn, [3, 2, -1])
+  np.testing.assert_allclose(sampled, full, atol=1e-12)
+  assert (np.abs(full - other) > 1e-6).all()
+  # Nor are both of the same numbers.
+  assert (np.abs(full[0] - full[1]) > 1e-6).all()
 
 
 def test_report_warns_of_a_delta_that_protects_nobody():
@@ -398,16 +358,6 @@ def test_scikit_learns_tools():
   assert estimator.clip_norm == 3.0
 
 
-def test_float32_is_about_float64():
-  features, labels = _problem()
-  weights = [
-    _create(seed=1).fit(features.astype(dtype), labels).coef_
-    for dtype in (np.float32, np.float64)
-  ]
-  # The noise, the largest part, is the same.
-  np.testing.assert_allclose(*weights, rtol=1e-4, atol=1e-5)
-
-
 def test_features_may_be_lists_and_integers():
   fitted = _create(epsilon=math.inf).fit([[1, 0], [0, 1], [1, 1]], [0, 1, 2])
   assert fitted.predict([[2, 0]]).tolist() == [0]
@@ -416,26 +366,13 @@ def test_features_may_be_lists_and_integers():
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"num_classes": 2}, r"labels .* \[0, 2\), found 0 to 2"),
-    ({"clip_norm": 1e11}, r"clip_norm .* found 1000"),
     ({"scaling": "none"}, "scaling must be .* found 'none'"),
-    ({"epsilon": 1e3}, "epsilon must be .* found 1000.0"),
     ({"delta": None}, "delta must be given .* found nothing"),
-    ({"method": "sgd"}, "method must be a Method, found 'sgd'"),
     ({"method": sgd.Sgd}, "method must be a Method, found <class"),
     ({"seed": -1}, "seed must be .* found -1"),
-    ({"split": [1]}, r"split must map .* found \[1\]"),
     ({"method": sgd.Sgd(batch_size=61)}, "batch_size must be .* 60, found 61"),
   ],
 )
 def test_refuses(options, message):
   with pytest.raises(errors.FieldError, match=message):
     _create(**options).fit(*_problem())
-
-
-@pytest.mark.parametrize("number", [np.nan, 1e155])
-def test_refuses_features(number):
-  features, labels = _problem()
-  features[3] = number
-  with pytest.raises(errors.FieldError, match="finite numbers, found 1 or"):
-    _create().fit(features, labels)

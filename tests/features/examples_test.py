@@ -61,7 +61,7 @@ def test_no_norm_is_above_the_bound(dtype, exponents, clip_norm, scaling):
     )
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, -np.inf, 1e155])
 def test_features_must_be_finite(bad):
   features = np.ones([4, 3])
   features[2, 1] = bad
@@ -151,15 +151,6 @@ def test_dtype(dtype, expected):
   np.testing.assert_array_equal(features, np.ones([4, 2]))
 
 
-def test_files_in_memory_stay_what_they_are(tmp_path):
-  path = tmp_path / "features.npy"
-  np.save(path, np.full([6, 2], 9.0, np.float32))
-  features = np.load(path, mmap_mode="r")
-  ((clipped, _),) = _examples(features, clip_norm=2.0).chunks()
-  np.testing.assert_allclose(clipped, 2**0.5, rtol=1e-6)
-  assert (np.load(path) == 9.0).all()
-
-
 def test_size():
   size = _examples(np.ones([8, 4]), num_classes=5, clip_norm=3).size
   assert size == examples_lib.ProblemSize(8, 4, 5, 3.0)
@@ -167,44 +158,23 @@ def test_size():
   assert size.mean_eigenvalue == 18.0
 
 
-_ONES = np.ones([4, 2])
-
-
 @pytest.mark.parametrize(
-  ("create", "message"),
+  ("changes", "message"),
   [
-    (lambda: _examples(np.ones(4)), r"features must be .* \[4\]"),
-    (lambda: _examples(np.ones([0, 3])), r"features must be .* \[0, 3\]"),
-    (lambda: _examples(_ONES.astype(str)), "features must be .* found <U"),
-    (lambda: _examples(_ONES * 1j), "features must be .* complex128"),
-    (
-      lambda: _examples(_ONES, np.zeros(3, int)),
-      r"labels must be .*\[4\].* found int64 \[3\]",
-    ),
-    (
-      lambda: _examples(_ONES, np.zeros([4, 1], int)),
-      r"labels must be .* found int64 \[4, 1\]",
-    ),
-    (lambda: _examples(_ONES, np.zeros(4)), "labels must be .* float64"),
-    (
-      lambda: _examples(_ONES, np.array([0, 1, 2, 3])),
-      r"labels must be in \[0, 3\), found 0 to 3",
-    ),
-    (
-      lambda: _examples(_ONES, np.array([0, 1, 2, -1])),
-      r"labels must be in \[0, 3\), found -1 to 2",
-    ),
-    (lambda: _examples(_ONES, num_classes=1), "num_classes .* found 1"),
-    (lambda: _examples(_ONES, num_classes=2.0), "num_classes .* found 2.0"),
-    (lambda: _examples(_ONES, clip_norm=0.0), "clip_norm .* found 0.0"),
-    (lambda: _examples(_ONES, clip_norm=1e-30), "clip_norm .* found 1e-30"),
-    (lambda: _examples(_ONES, clip_norm=np.inf), "clip_norm .* found inf"),
-    (
-      lambda: _examples(_ONES, scaling="l2"),
-      "scaling must be one of clip, unit_norm, found 'l2'",
-    ),
+    ({"features": np.ones(4)}, r"features must be .* \[4\]"),
+    ({"features": np.ones([0, 3])}, r"features must be .* \[0, 3\]"),
+    ({"features": np.full([4, 2], "a")}, "features must be .* found <U"),
+    ({"features": np.ones([4, 2], complex)}, "features must .* complex128"),
+    ({"labels": np.zeros(3, int)}, r"labels must be .*\[4\].* int64 \[3\]"),
+    ({"labels": np.zeros([4, 1], int)}, r"labels .* found int64 \[4, 1\]"),
+    ({"labels": np.zeros(4)}, "labels must be .* float64"),
+    ({"labels": np.array([0, 1, 2, 3])}, r"in \[0, 3\), found 0 to 3"),
+    ({"labels": np.array([0, 1, 2, -1])}, r"in \[0, 3\), found -1 to 2"),
+    ({"num_classes": 1}, "num_classes .* found 1"),
+    ({"clip_norm": 1e-30}, "clip_norm .* found 1e-30"),
+    ({"scaling": "l2"}, "scaling must be one of clip, unit_norm, found 'l2'"),
   ],
 )
-def test_refuses(create, message):
+def test_refuses(changes, message):
   with pytest.raises(ValueError, match=message):
-    create()
+    _examples(**({"features": np.ones([4, 2])} | changes))

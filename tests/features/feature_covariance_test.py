@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from tff_fedemb import errors
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import feature_covariance
@@ -67,17 +66,6 @@ def test_steps_with_momentum(loss):
   np.testing.assert_allclose(weights, expected, rtol=1e-12)
 
 
-def test_a_batch_stands_for_all_examples():
-  # Of many equal examples about the expected number is drawn: the step is that
-  # of all of them. The standard error is 0.5 %; bounds at five.
-  features = np.tile([[0.6, 0.8]], [80_000, 1])
-  labels = np.zeros(80_000, int)
-  options = {"steps": 1, "regularization": 1.0, "gradient_clip_norm": 1.0}
-  full = _fit(features, labels, **options)
-  sampled = _fit(features, labels, batch_size=26_666, **options)
-  np.testing.assert_allclose(sampled, full, rtol=0.025)
-
-
 def test_factorize():
   # Negative eigenvalues at zero; over the number of examples.
   factor, lower = feature_covariance.factorize(
@@ -132,23 +120,3 @@ def test_regularization_grows_with_the_noise():
   # The largest of all.
   assert regularization(3.0, 2.0) == pytest.approx(375.0)
   assert regularization(6.0, 2.0) == pytest.approx(480.0)
-  given = {"learning_rate": 0.2, "regularization": 0.1, "gradient_clip_norm": 3}
-  resolved = feature_covariance.FeatureCovariance(**given).resolve(
-    size, {"covariance": 9.0, "gradient": 1.0}
-  )
-  assert given.items() <= resolved.hyperparameters().items()
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"learning_rate": 0.0}, "learning_rate must be .* found 0.0"),
-    ({"regularization": -1.0}, "regularization must be .* found -1.0"),
-    ({"relative_regularization": 0}, "relative_regularization must .* 0"),
-    ({"covariance_share": 1.0}, "covariance_share must be .* found 1.0"),
-    ({"covariance_share": 0.0}, "covariance_share must be .* found 0.0"),
-  ],
-)
-def test_refuses(options, message):
-  with pytest.raises(errors.FieldError, match=message):
-    feature_covariance.FeatureCovariance(**options)

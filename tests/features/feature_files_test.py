@@ -1,9 +1,6 @@
 """Tests of files of features: what is written, read and refused."""
 
 import os
-import pathlib
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
@@ -13,8 +10,8 @@ import tensorflow as tf
 from tff_fedemb import errors
 from tff_fedemb.features import feature_files
 
-_ROOT = pathlib.Path(__file__).parents[2]
 _USERS = np.array(["anna", "bjørn", "anna", "c"])
+_EXAMPLE = {"repr": [1.0], "label": [1]}
 _ALL_NAMES = {
   "first": ("repr", "label", "user"),
   "other": ("features", "labels", "users"),
@@ -143,34 +140,17 @@ class TestNpz:
     assert is_mapped == (save is np.savez)
 
   @pytest.mark.parametrize(
-    "names", [("repr", "label", "users"), ("features", "labels", "user")]
+    ("users", "expected"),
+    [
+      ({"user": ["a", "b"]}, ["a", "b"]),
+      ({"user": ["a", "b"], "users": ["c", "d"]}, ["c", "d"]),
+      ({"users": [10, 7]}, ["10", "7"]),
+    ],
   )
-  def test_users_of_the_other_naming(self, tmp_path, names):
-    expected = _create()
-    values = (expected.features, expected.labels, expected.users)
-    np.savez(tmp_path / "file.npz", **dict(zip(names, values, strict=True)))
-    _assert_equal(feature_files.read_features(tmp_path / "file.npz"), expected)
-
-  def test_users_of_the_same_naming_come_first(self, tmp_path):
-    np.savez(
-      tmp_path / "file.npz",
-      features=np.ones([2, 3]),
-      labels=np.array([0, 1]),
-      user=np.array(["a", "b"]),
-      users=np.array(["c", "d"]),
-    )
-    found = feature_files.read_features(tmp_path / "file.npz")
-    assert found.users.tolist() == ["c", "d"]
-
-  def test_users_may_be_numbers(self, tmp_path):
-    np.savez(
-      tmp_path / "file.npz",
-      repr=np.ones([2, 3]),
-      label=np.array([0, 1]),
-      user=np.array([10, 7]),
-    )
-    found = feature_files.read_features(tmp_path / "file.npz")
-    assert found.users.tolist() == ["10", "7"]
+  def test_users_by_either_name(self, tmp_path, users, expected):
+    path = tmp_path / "file.npz"
+    np.savez(path, features=np.ones([2, 3]), labels=np.array([0, 1]), **users)
+    assert feature_files.read_features(path).users.tolist() == expected
 
   @pytest.mark.parametrize(
     ("changes", "message"),
@@ -248,25 +228,10 @@ class TestTfRecord:
       ([{"repr": [1], "label": [1]}], "must hold repr of floats"),
       ([{"repr": [1.0], "label": [1.0]}], "must be a TFRecord of"),
       ([{"repr": [1.0], "label": [1, 2]}], "must be a TFRecord of"),
-      (
-        [{"repr": [1.0], "label": [1]}, {"repr": [1.0, 2.0]}],
-        "must be a TFRecord of",
-      ),
-      (
-        [{"repr": [1.0], "label": [1]}, {"repr": [1.0]}],
-        "must be a TFRecord of",
-      ),
-      (
-        [
-          {"repr": [1.0], "label": [1], "user": [b"a"]},
-          {"repr": [1.0], "label": [1]},
-        ],
-        "in all or none, user",
-      ),
-      (
-        [{"repr": [1.0], "label": [1], "user": [b"\xff"]}],
-        "can't decode byte",
-      ),
+      ([_EXAMPLE, {"repr": [1.0, 2.0]}], "must be a TFRecord of"),
+      ([_EXAMPLE, {"repr": [1.0]}], "must be a TFRecord of"),
+      ([_EXAMPLE | {"user": [b"a"]}, _EXAMPLE], "in all or none, user"),
+      ([_EXAMPLE | {"user": [b"\xff"]}], "can't decode byte"),
       ([{"repr": [1.0], "label": [-1]}], "labels must be at least 0"),
     ],
   )
@@ -279,14 +244,14 @@ class TestTfRecord:
 
   @pytest.mark.parametrize("users", ["user", "users"])
   def test_other_names_are_read(self, tmp_path, users):
-    path = _write_examples(
-      tmp_path / "file.tfrecord",
-      [{"features": [0.5, 1.0], "labels": [3], users: [b"a"]}],
+    found = feature_files.read_features(
+      _write_examples(
+        tmp_path / "file.tfrecord",
+        [{"features": [0.5, 1.0], "labels": [3], users: [b"a"]}],
+      )
     )
-    found = feature_files.read_features(path)
     assert found.features.tolist() == [[0.5, 1]]
-    assert found.labels.tolist() == [3]
-    assert found.users.tolist() == ["a"]
+    assert (found.labels.tolist(), found.users.tolist()) == ([3], ["a"])
 
   @pytest.mark.parametrize("damage", ["cut", "flip", "text"])
   def test_damaged_files_are_refused(self, tmp_path, damage):
@@ -341,19 +306,3 @@ def test_take():
   assert taken.labels.tolist() == [2, 2]
   assert taken.users.tolist() == ["c", "anna"]
   assert _create(users=None).take(np.array([1])).users is None
-
-
-def test_npz_does_without_tensorflow(tmp_path):
-  program = (
-    "import sys, numpy as np\n"
-    "from tff_fedemb.features import feature_files as files\n"
-    "files.write_features(sys.argv[1], files.FeatureSet(\n"
-    "    np.ones([2, 3]), np.array([0, 1])))\n"
-    "files.read_features(sys.argv[1])\n"
-    "assert 'tensorflow' not in sys.modules\n"
-  )
-  subprocess.run(
-    [sys.executable, "-c", program, os.fspath(tmp_path / "file.npz")],
-    cwd=_ROOT,
-    check=True,
-  )

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
@@ -205,33 +204,3 @@ def test_adam_by_hand():
   np.testing.assert_allclose(
     weights, [[-0.1 - 0.1 * mean / square**0.5]], rtol=1e-7
   )
-
-
-@pytest.mark.parametrize("name", gradient_steps.OPTIMIZERS)
-def test_a_step_changes_no_argument(name):
-  optimizer = gradient_steps.Optimizer(name, learning_rate=0.1, momentum=0.9)
-  weights, gradient = np.ones([2, 2]), np.ones([2, 2])
-  for _ in range(3):
-    moved = optimizer.step(weights, gradient)
-    assert (moved < 1).all()
-  np.testing.assert_array_equal(weights, np.ones([2, 2]))
-  np.testing.assert_array_equal(gradient, np.ones([2, 2]))
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"steps": 0}, "steps must be .* found 0"),
-    ({"steps": 1.0}, "steps must be an integer .* found 1.0"),
-    ({"logit_noise": 0.0}, "logit_noise must be positive, found 0.0"),
-    ({"logit_noise": None}, "logit_noise must be given, found nothing"),
-    ({"clip_norm": 1e-11}, r"gradient_clip_norm .*\[1e-10, 1e\+10\], .*1e-11"),
-    ({"batch_size": 0.5}, "batch_size must be at least 1, found 0.5"),
-    ({"loss": "hinge"}, "loss must be one of .* found 'hinge'"),
-    ({"momentum": 1.0}, "momentum must be .* found 1.0"),
-    ({"momentum": -0.1}, "momentum must be .* found -0.1"),
-  ],
-)
-def test_refuses(options, message):
-  with pytest.raises(errors.FieldError, match=message):
-    _gradient(**options)

@@ -76,11 +76,6 @@ def test_per_class_is_weighted_ridge_regression(
     np.testing.assert_allclose(
       weights[label], expected, atol=_TOLERANCES[dtype]
     )
-    if not background_weight:
-      alone = clipped[labels == label]
-      np.testing.assert_allclose(
-        expected, _ridge(alone, np.ones(len(alone))), atol=1e-12
-      )
 
 
 @pytest.mark.parametrize(
@@ -109,14 +104,6 @@ def test_a_class_may_have_no_examples(covariance, background_weight):
     ).fit(features, labels)
     assert np.isfinite(private.coef_).all()
     assert (private.coef_[3] == 0).all() == (epsilon == math.inf)
-
-
-def test_more_dimensions_than_examples():
-  features, labels = _problem(num=9, dim=40)
-  expected = _ridge(
-    examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
-  )
-  np.testing.assert_allclose(_fit(features, labels), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("clip_norm", [0.5, 4.0])
@@ -208,9 +195,6 @@ def test_regularization_grows_with_the_noise():
     assert regularization(
       "per_class", class_covariance=noise_multiplier, class_sum=9.0
     ) == pytest.approx(expected)
-  given = least_squares.LeastSquares(regularization=0.1)
-  noise_multipliers = {"class_sum": 1.0, "covariance": 9.0}
-  assert given.resolve(size, noise_multipliers).regularization == 0.1
 
 
 def test_singular_matrices_need_more_regularization():
@@ -224,17 +208,3 @@ def test_solve_projects_what_noise_made_negative():
     least_squares.solve(np.diag([2.0, -1.0]), np.array([[3.0, 1.0]]), 0.5),
     [[1.2, 2.0]],
   )
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"covariance": "diagonal"}, "covariance must be .* 'diagonal'"),
-    ({"regularization": 0.0}, "regularization must be .* found 0.0"),
-    ({"relative_regularization": -1}, "relative_regularization must .* -1"),
-    ({"background_weight": -0.1}, "background_weight must be .* -0.1"),
-  ],
-)
-def test_refuses(options, message):
-  with pytest.raises(ValueError, match=message):
-    least_squares.LeastSquares(**options)

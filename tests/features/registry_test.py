@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tff_fedemb import config
+from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
@@ -220,49 +221,6 @@ def test_all_noise_is_new_and_as_large_as_said(name):
     assert np.abs(correlations).max() < 6.5 / blocks.shape[1] ** 0.5
 
 
-def test_methods_of_one_seed_meet_the_same_noise():
-  # Of the same kind of release, step by step, however large it is.
-  features, labels = np.zeros([9, 30]), np.arange(9) % _NUM_CLASSES
-  standardised = {}
-  for name, method in _METHODS.items():
-    releases, _ = _run(method, features, labels)
-    for made in releases:
-      numbers = np.concatenate(made.released) / made.stddev
-      standardised.setdefault(made.name, {}).setdefault(name, []).append(
-        numbers
-      )
-  assert {name: len(found) for name, found in standardised.items()} == {
-    "gradient": 8,
-    "covariance": 4,
-    "class_sum": 3,
-    "class_covariance": 2,
-    "hessian": 2,
-  }
-  firsts = []
-  for found in standardised.values():
-    first, *others = (np.concatenate(numbers) for numbers in found.values())
-    for other in others:
-      np.testing.assert_allclose(other, first, rtol=1e-12)
-    firsts.append(first.ravel()[:120])
-  # And other kinds meet others: six standard errors of 120 numbers.
-  correlations = np.corrcoef(firsts) - np.eye(len(firsts))
-  assert np.abs(correlations).max() < 6.5 / 120**0.5
-
-
-@pytest.mark.parametrize("name", _METHODS)
-def test_more_releases_than_accounted_are_refused(monkeypatch, name):
-  method = _METHODS[name]
-  fit = type(method).fit
-
-  def fit_twice(self, *arguments):
-    fit(self, *arguments)
-    return fit(self, *arguments)
-
-  monkeypatch.setattr(type(method), "fit", fit_twice)
-  with pytest.raises(RuntimeError, match="must be made at most"):
-    _run(method, *_problem())
-
-
 @pytest.mark.parametrize("name", _METHODS)
 def test_chunks_make_no_difference(monkeypatch, name):
   features, labels = _problem()
@@ -325,52 +283,59 @@ def test_names():
     # Programs say what each of them is.
     assert all(spec.documentation for spec in config.specs(cls))
     # Hyperparameters are values, and nothing that a fit could change.
-    assert method == registry.create_method(name, **method.hyperparameters())
+    values = json.loads(json.dumps(method.hyperparameters(), allow_nan=False))
+    assert method == registry.create_method(name, **values)
     assert hash(method) == hash(registry.create_method(name))
     with pytest.raises(dataclasses.FrozenInstanceError):
       method.loss = "softmax"
-
-
-@pytest.mark.parametrize("name", registry.METHODS)
-def test_hyperparameters_are_json(name):
-  # With values that come from arrays, one for each that may be a number.
-  defaults = registry.create_method(name).hyperparameters()
-  numbers = {
-    key: np.int64(2) if isinstance(value, int) else np.float32(0.5)
-    for key, value in defaults.items()
-    if not isinstance(value, str)
-  }
-  if "batch_size" in numbers:
-    numbers["batch_size"] = np.float32(1.5)
-  method = registry.create_method(name, **numbers)
-  restored = json.loads(json.dumps(method.hyperparameters(), allow_nan=False))
-  assert (
-    restored
-    == method.hyperparameters()
-    == {
-      **defaults,
-      **{key: value.item() for key, value in numbers.items()},
-    }
-  )
-  assert registry.create_method(name, **restored) == method
-
-
-def test_create_method():
-  assert registry.create_method("sgd", steps=3) == sgd.Sgd(steps=3)
 
 
 @pytest.mark.parametrize(
   ("name", "options", "message"),
   [
     ("ridge", {}, "method must be one of .* sgd, found 'ridge'"),
-    (
-      "sgd",
-      {"damping": 1.0},
-      "hyperparameters must be among those of sgd, .* found 'damping'",
-    ),
-    ("newton", {"steps": 0}, "steps must be .* found 0"),
+    ("sgd", {"damping": 1.0}, "must be among those of sgd, .* 'damping'"),
+    ("sgd", {"batch_size": 0.5}, "batch_size must be at least 1, found 0.5"),
+    ("sgd", {"learning_rate": 0.0}, "learning_rate must be positive"),
+    ("sgd", {"logit_noise": 0.0}, "logit_noise must be positive"),
+    ("sgd", {"loss": "hinge"}, "loss must be one of"),
+    ("sgd", {"momentum": 1.0}, r"momentum must be in \[0, 1\)"),
+    ("sgd", {"optimizer": "sgd"}, "optimizer must be one of"),
+    ("sgd", {"gradient_clip_norm": 1e-11}, r"must be in \[1e-10, 1e\+10\]"),
+    ("least_squares", {"covariance": "diagonal"}, "covariance must be one"),
+    ("least_squares", {"regularization": 0.0}, "must be positive"),
+    ("least_squares", {"background_weight": -0.1}, "must be at least 0"),
+    ("newton", {"steps": 0}, "steps must be an integer of at least 1"),
+    ("newton", {"learning_rate": 1.1}, r"learning_rate must be in \(0, 1\]"),
+    ("newton", {"damping": -1.0}, "damping must be at least 0"),
+    ("newton", {"hessian_share": 1.0}, r"hessian_share must be in \(0, 1\)"),
+    ("newton", {"hessian_clip_norm": 1e11}, r"be in \[1e-10, 1e\+10\]"),
+    ("feature_covariance", {"covariance_share": 0.0}, r"be in \(0, 1\)"),
+    ("feature_covariance", {"regularization": -1.0}, "must be positive"),
   ],
 )
 def test_refuses(name, options, message):
-  with pytest.raises(ValueError, match=message):
+  with pytest.raises(errors.FieldError, match=message):
     registry.create_method(name, **options)
+
+
+@pytest.mark.parametrize(
+  "method",
+  [
+    sgd.Sgd(learning_rate=0.7, gradient_clip_norm=0.2),
+    least_squares.LeastSquares(regularization=0.1),
+    newton.Newton(
+      regularization=1.0,
+      damping=0.0,
+      hessian_clip_norm=0.1,
+      gradient_clip_norm=0.2,
+    ),
+    feature_covariance.FeatureCovariance(
+      regularization=0.1, gradient_clip_norm=3.0
+    ),
+  ],
+)
+def test_what_is_given_stays(method):
+  size = examples_lib.ProblemSize(100, 5, 3, 4.0)
+  multipliers = {r.name: 9.0 for r in method.plan_releases(size)}
+  assert method.resolve(size, multipliers) == method

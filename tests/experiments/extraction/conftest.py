@@ -3,8 +3,6 @@
 import numpy as np
 from PIL import Image
 import pytest
-import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from tasks.synthetic import emnist
 from tests.experiments.extraction import extractions
@@ -51,22 +49,5 @@ def tfds_dir(tmp_path_factory):
     0, 256, (12, *extractions.IMAGE_SHAPE)
   )
   labels = np.arange(12) // 2
-  tfds.dataset_builders.store_as_tfds_dataset(
-    name="cifar10",
-    version="3.0.2",
-    features=tfds.features.FeaturesDict(
-      {
-        "image": tfds.features.Image(
-          shape=extractions.IMAGE_SHAPE, encoding_format="png"
-        ),
-        "label": tfds.features.ClassLabel(num_classes=6),
-      }
-    ),
-    split_datasets={
-      "train": tf.data.Dataset.from_tensor_slices(
-        {"image": images.astype(np.uint8), "label": labels}
-      )
-    },
-    data_dir=directory,
-  )
+  extractions.write_tfds(directory, "cifar10", "3.0.2", "train", images, labels)
   return directory, images.reshape(12, -1), labels

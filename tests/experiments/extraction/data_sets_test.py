@@ -5,8 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from tests.experiments.extraction import extractions
 from tff_fedemb import errors
@@ -42,20 +40,36 @@ def test_some_classes_and_another_size(models, tfds_dir, tmp_path):
   np.testing.assert_allclose(found.features, pixels.features, atol=1e-6)
 
 
-def test_the_latest_version_is_read(tfds_dir, tmp_path):
+def test_the_latest_version_is_read_if_it_can_be(tfds_dir, tmp_path):
   for version in ("3.0.2", "10.0.0", "9.0.0"):
     shutil.copytree(
       tfds_dir[0] / "cifar10" / "3.0.2", tmp_path / "cifar10" / version
     )
   for version in ("3.0.2", "9.0.0"):
     (tmp_path / "cifar10" / version / "features.json").write_text("{")
-  found = extractions.extract(
-    tfds="cifar10",
-    data_dir=tmp_path,
-    embedding="pixels",
-    output=tmp_path / "o.npz",
-  )
-  assert len(found.labels) == 12
+  options = {"tfds": "cifar10", "data_dir": tmp_path, "embedding": "pixels"}
+  options |= {"output": tmp_path / "o.npz", "overwrite": True}
+  assert len(extractions.extract(**options).labels) == 12
+  [path] = (tmp_path / "cifar10" / "10.0.0").glob("*.tfrecord*")
+  path.write_bytes(path.read_bytes()[:-20])
+  with pytest.raises(
+    errors.FieldError, match="must be images with labels that can"
+  ):
+    extractions.extract(**options)
+
+
+def test_parts_agree_in_labels(tfds_dir, tmp_path, capsys):
+  options = {"tfds": "cifar10", "data_dir": tfds_dir[0], "overwrite": True}
+  options |= {"embedding": "pixels", "output": tmp_path / "o.npz"}
+  label_of = {
+    tuple(row): label for row, label in zip(*tfds_dir[1:], strict=True)
+  }
+  for split in ("train[:3]", "train[-3:]"):
+    part = extractions.extract(**options, tfds_split=split)
+    rows = np.rint(255 * part.features).astype(int)
+    assert [label_of[tuple(row)] for row in rows] == part.labels.tolist()
+    assert len(rows) == 3
+    assert " of 6 classes have no example" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -77,26 +91,9 @@ def test_what_is_not_there(tfds_dir, tmp_path, options, message):
 
 
 def test_images_without_labels_are_refused(tmp_path):
-  tfds.dataset_builders.store_as_tfds_dataset(
-    name="imagenet2012",
-    version="5.1.0",
-    features=tfds.features.FeaturesDict(
-      {
-        "image": tfds.features.Image(
-          shape=extractions.IMAGE_SHAPE, encoding_format="png"
-        ),
-        "label": tfds.features.ClassLabel(num_classes=6),
-      }
-    ),
-    split_datasets={
-      "test": tf.data.Dataset.from_tensor_slices(
-        {
-          "image": np.zeros([2, *extractions.IMAGE_SHAPE], np.uint8),
-          "label": np.array([0, -1]),
-        }
-      )
-    },
-    data_dir=tmp_path / "data",
+  images = np.zeros([2, *extractions.IMAGE_SHAPE])
+  extractions.write_tfds(
+    tmp_path / "data", "imagenet2012", "5.1.0", "test", images, [0, -1]
   )
   with pytest.raises(
     errors.FieldError,
@@ -110,18 +107,3 @@ def test_images_without_labels_are_refused(tmp_path):
       output=tmp_path / "o.npz",
     )
   assert os.listdir(tmp_path) == ["data"]
-
-
-def test_damaged_data_are_said(tfds_dir, tmp_path):
-  shutil.copytree(tfds_dir[0] / "cifar10", tmp_path / "cifar10")
-  [path] = (tmp_path / "cifar10" / "3.0.2").glob("*.tfrecord*")
-  path.write_bytes(path.read_bytes()[:-20])
-  with pytest.raises(
-    errors.FieldError, match="must be images with labels that can"
-  ):
-    extractions.extract(
-      tfds="cifar10",
-      data_dir=tmp_path,
-      embedding="pixels",
-      output=tmp_path / "o.npz",
-    )

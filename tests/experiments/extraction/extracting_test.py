@@ -8,7 +8,6 @@ from sklearn import datasets
 from sklearn.metrics import pairwise
 import tensorflow as tf
 
-from experiments.extraction import extracting
 from tasks import registry
 from tasks import task as task_lib
 from tests.data import photo_files
@@ -28,49 +27,30 @@ def test_pixels_are_scikit_learns(tmp_path):
   assert found.users is None
 
 
-def test_random_features_are_of_the_gaussian_kernel(tmp_path):
+@pytest.mark.parametrize("gamma", [0.1, None])
+def test_random_features_are_of_the_gaussian_kernel(tmp_path, gamma):
   num_features = 20_000
   found = extractions.extract(
     digits=True,
     embedding="random_features",
     random_features=num_features,
-    gamma=0.1,
+    gamma=gamma,
     max_images=30,
     output=tmp_path / "o.npz",
   )
   pixels = extractions.extract(
-    digits=True,
-    embedding="pixels",
-    max_images=30,
-    output=tmp_path / "p.npz",
+    digits=True, embedding="pixels", max_images=30, output=tmp_path / "p.npz"
   )
   assert found.features.shape == (30, num_features)
   np.testing.assert_array_equal(found.labels, pixels.labels)
   np.testing.assert_allclose(
     np.linalg.norm(found.features, axis=1), 1, atol=1e-6
   )
-  kernel = pairwise.rbf_kernel(pixels.features, gamma=0.1)
+  kernel = pairwise.rbf_kernel(pixels.features, gamma=gamma or 16 / 64)
   # A mean of 10,000 cosines, standard deviation at most 0.01.
   np.testing.assert_allclose(
     found.features @ found.features.T, kernel, atol=0.06
   )
-
-
-def test_default_gamma_is_16_over_the_pixels(tmp_path):
-  options = {
-    "digits": True,
-    "embedding": "random_features",
-    "output": tmp_path / "o.npz",
-    "overwrite": True,
-  }
-  default = extractions.extract(**options)
-  for changes, is_same in (
-    ({"gamma": 0.25}, True),
-    ({"gamma": 0.2}, False),
-    ({"seed": 1}, False),
-  ):
-    other = extractions.extract(**options, **changes)
-    assert np.array_equal(default.features, other.features) == is_same
 
 
 def test_models_take_digits_of_0_to_255(models, tmp_path):
@@ -209,16 +189,6 @@ def test_photos_are_decoded_to_the_models_size(models, tmp_path):
   )
 
 
-def test_image_sizes_must_agree(models, emnist_dir, tmp_path):
-  with pytest.raises(errors.FieldError, match=r"of \[28, 28, 1\], the"):
-    extractions.extract(
-      saved_model=models["square"],
-      task="emnist",
-      data_dir=emnist_dir,
-      output=tmp_path / "o.npz",
-    )
-
-
 def test_embeddings_must_be_finite(tmp_path):
   extractions.export(tmp_path / "model", (8, 8, 1), float("nan"))
   with pytest.raises(errors.FieldError, match="that are finite"):
@@ -228,17 +198,3 @@ def test_embeddings_must_be_finite(tmp_path):
       output=tmp_path / "o.npz",
     )
   assert os.listdir(tmp_path) == ["model"]
-
-
-def test_embeddings_must_fit_into_memory(tmp_path, monkeypatch):
-  def fail(images, largest_value):
-    raise MemoryError
-
-  monkeypatch.setattr(extracting.embeddings_lib, "embed_pixels", fail)
-  with pytest.raises(
-    errors.FieldError,
-    match=r"embedding must give .* fit into memory .*, found .* 1,797",
-  ):
-    extractions.extract(
-      digits=True, embedding="pixels", output=tmp_path / "o.npz"
-    )

@@ -9,9 +9,7 @@ from tff_fedemb import errors
 @pytest.mark.parametrize(
   ("options", "message"),
   [
-    ({"output": None}, "output must be given"),
     ({"output": "o.csv"}, "output must end with .npz or .tfrecord"),
-    ({"test_output": "t"}, "test_output must end with .npz"),
     ({"test_output": ""}, "test_output must end with .*, found ''"),
     ({"digits": False}, "task must be given, or .* of them, found none"),
     ({"task": "emnist"}, "one of them, found --task and --digits"),
@@ -19,19 +17,9 @@ from tff_fedemb import errors
     ({"task_variant": "v"}, "task_variant must be given with --task"),
     ({"embedding": None}, "saved_model must be .* the two, found neither"),
     ({"saved_model": "m"}, "one of the two, found both"),
-    ({"embedding": "hog"}, "embedding must be one of .* found 'hog'"),
-    ({"split": "all"}, "split must be one of .* found 'all'"),
-    ({"digits": False, "tfds": "svhn"}, "tfds must be one of .* 'svhn'"),
-    ({"on_bad_example": "ask"}, "on_bad_example must be one of"),
     ({"num_classes": 1}, "num_classes must be at least 2, or 0, found 1"),
-    ({"max_images": -1}, "max_images must be .* at least 0, found -1"),
-    ({"seed": -1}, "seed must be .* at least 0"),
     ({"random_features": 7}, "random_features must be even, found 7"),
-    ({"random_features": 0}, "random_features must be .* at least 2, found 0"),
-    ({"random_features": 2 * 10**9}, "at most 65,536, found 2,000,000,000"),
-    ({"gamma": 0.0}, r"gamma must be in \(0, 1e\+06\], found 0"),
     ({"gamma": 1e308}, r"gamma must be in .* found 1e\+308"),
-    ({"test_share": 1.0}, r"test_share must be in \(0, 1\), found 1.0"),
     ({"test_share": 0.5}, "test_share must be given with --test_output"),
     ({"split": "test"}, "split must be given with --task only"),
     ({"tfds_split": "t"}, "tfds_split must be given with --tfds only"),
@@ -40,7 +28,6 @@ from tff_fedemb import errors
     ({"random_features": 2}, "must be given with --embedding=random_fea"),
     ({"image_size": 8}, "image_size must not be given with"),
     ({"digits": False, "image_folder": "f"}, "image_size must be given"),
-    ({"image_size": 30_000}, "image_size must be at most 4,096, found 30,000"),
   ],
 )
 def test_flags_that_do_not_fit(options, message):

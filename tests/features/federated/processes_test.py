@@ -214,8 +214,3 @@ def test_optimizers_make_the_steps_of_central_fits(name, momentum):
     gradients = (tf.constant(gradient, tf.float32),)
     state, weights = found.next(state, weights, gradients)
     np.testing.assert_allclose(weights[0], expected_weights, rtol=1e-5)
-
-
-def test_refuses_optimizers():
-  with pytest.raises(ValueError, match="optimizer must be one of"):
-    federated_processes.build_optimizer("yogi", learning_rate=1.0, momentum=0.0)

@@ -149,15 +149,6 @@ def test_gradients_are_those_of_central_fits(loss, weighting):
   np.testing.assert_allclose(loss_sum, -np.log(likelihoods).sum(), rtol=1e-5)
 
 
-def test_nobody_has_no_gradient():
-  config = federated_statistics.GradientConfig(**_OPTIONS)
-  features, labels = map(tf.constant, _draw(0))
-  weights = tf.ones([_NUM_CLASSES, _DIM])
-  gradient, loss_sum, num_correct = config.add_up(weights, features, labels)
-  np.testing.assert_array_equal(gradient, np.zeros([_NUM_CLASSES, _DIM]))
-  assert (loss_sum, num_correct) == (0.0, 0)
-
-
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_what_is_not_finite_is_seen_in_the_norm(number):
   """So that the process sends zeros in its place."""
@@ -167,30 +158,3 @@ def test_what_is_not_finite_is_seen_in_the_norm(number):
     **_OPTIONS, covariance_share=0.5
   )
   assert not np.isfinite(_norm(config.add_up(tf.constant(features), labels)))
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"dim": 0}, "dim must be"),
-    ({"num_classes": 1}, "num_classes must be"),
-    ({"clip_norm": 0.0}, "clip_norm must be"),
-    ({"scaling": "none"}, "scaling must be"),
-    ({"example_weighting": "max"}, "example_weighting must be"),
-    ({"covariance_share": 0.0}, "covariance_share must be"),
-    ({"covariance_share": 1.1}, "covariance_share must be"),
-  ],
-)
-def test_refuses(options, message):
-  with pytest.raises(ValueError, match=message):
-    federated_statistics.StatisticsConfig(**{**_OPTIONS, **options})
-  if "covariance_share" not in options:
-    with pytest.raises(ValueError, match=message):
-      federated_statistics.GradientConfig(**{**_OPTIONS, **options})
-
-
-def test_refuses_gradients():
-  with pytest.raises(ValueError, match="loss must be"):
-    federated_statistics.GradientConfig(**_OPTIONS, loss="hinge")
-  with pytest.raises(ValueError, match="gradient_clip_norm must be"):
-    federated_statistics.GradientConfig(**_OPTIONS, gradient_clip_norm=-1.0)
