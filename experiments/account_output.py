@@ -13,6 +13,7 @@ from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.strategies import registry as strategies
@@ -70,7 +71,7 @@ def _report_text(report: report_lib.PrivacyReport, notes: Sequence[str]) -> str:
   ]
   if virtual is not None:
     rows.append(
-      ("authors", 1.0, f"{virtual:.4f}", report_lib.VIRTUAL_CLIENT_UNIT)
+      ("authors", 1.0, f"{virtual:.4f}", epsilon_lib.VIRTUAL_CLIENT_UNIT)
     )
   lines += ["", *_readings(*rows), "", _wrapped(report.statement)]
   lines += _listed("Not covered", report.not_covered)

@@ -24,7 +24,6 @@ from tff_fedemb.plots import privacy_plots
 from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.privacy import report as report_lib
 
 # Points of a curve. Without sampling RDP takes milliseconds, and epsilon has
 # steps; of Poisson sampling it takes 0.02 s, where PLD is of no use some 0.3 s.
@@ -320,7 +319,7 @@ def _caption(plan: planning.Plan, setting: str) -> str:
   if sensitivity != 1:
     readings = (
       f"User-level: {relation}, which changes a round's sum by at most"
-      f" Δ = {sensitivity:g} C. Δ = C {report_lib.VIRTUAL_CLIENT_UNIT}."
+      f" Δ = {sensitivity:g} C. Δ = C {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
     )
   return (
     f"Mechanism {plan.mechanism}, participation {claim.name}:"

@@ -152,7 +152,7 @@ def _create_ledger(experiment: Experiment) -> ledger_lib.Ledger:
   """Creates the empty ledger of a run."""
   claim = experiment.participation
   # Refused now, not after the first round.
-  composition.check_mechanism_event(experiment.mechanism.round_event, claim)
+  composition.check_noise([(experiment.mechanism.round_event, 1)], claim)
   return ledger_lib.Ledger(
     claim,
     delta=experiment.delta,

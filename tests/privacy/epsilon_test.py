@@ -11,7 +11,6 @@ import pytest
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import poisson
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -66,7 +65,7 @@ def test_one_round_without_noise_decides(event, participation):
 
 
 def test_replace_one_does_not_double_by_itself():
-  """The reason for the division in `round_event`."""
+  """The reason for the division in `composed_events`."""
   assert epsilon_lib.epsilon_of(
     [(_GAUSSIAN, 10)],
     1e-5,
@@ -80,22 +79,14 @@ def test_replace_one_does_not_double_by_itself():
   )
 
 
-def test_pld_is_refused_for_fixed_size():
-  event = composition.round_event(_GAUSSIAN, _fixed_size())
-  with pytest.raises(ValueError, match="without replacement"):
-    epsilon_lib.epsilon_of(
-      [(event, 1)], 1e-5, accountant="pld", neighboring_relation=_REPLACE
-    )
-
-
-def test_event_of_the_other_sampler_is_refused():
-  event = composition.round_event(_GAUSSIAN, _fixed_size())
+@pytest.mark.parametrize(
+  ("accountant", "relation"), [("pld", _REPLACE), ("rdp", _ADD_OR_REMOVE)]
+)
+def test_fixed_size_needs_its_accountant_and_its_relation(accountant, relation):
+  event = _fixed_size().sampled_event(_GAUSSIAN)
   with pytest.raises(ValueError, match="event must be supported"):
     epsilon_lib.epsilon_of(
-      [(event, 1)],
-      1e-5,
-      accountant="rdp",
-      neighboring_relation=_ADD_OR_REMOVE,
+      [(event, 1)], 1e-5, accountant=accountant, neighboring_relation=relation
     )
 
 
@@ -109,7 +100,9 @@ def test_delta_out_of_range(delta):
 
 def test_unknown_accountant():
   with pytest.raises(ValueError, match="found 'moments'"):
-    epsilon_lib.create_accountant("moments", _ADD_OR_REMOVE)
+    epsilon_lib.epsilon_of(
+      [], 1e-5, accountant="moments", neighboring_relation=_ADD_OR_REMOVE
+    )
 
 
 def test_broken_accounting_is_not_epsilon_zero():

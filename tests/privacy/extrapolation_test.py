@@ -8,8 +8,8 @@ import pytest
 
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import poisson
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation
-from tff_fedemb.privacy import report as report_lib
 
 _FIXED_SIZE = fixed_size.FixedSize(10_000, 64 * 32, users_per_client=32)
 _POISSON = poisson.Poisson(10_000, 2_048.0)
@@ -116,7 +116,7 @@ def test_json_names_both_readings():
   assert values["is_extrapolation"] is True
   assert values["user_level"]["epsilon"] == "inf"
   assert values["authors"]["epsilon"] == "inf"
-  assert values["authors"]["protects"] == report_lib.VIRTUAL_CLIENT_UNIT
+  assert values["authors"]["protects"] == epsilon_lib.VIRTUAL_CLIENT_UNIT
   assert values["participation"]["kind"] == "fixed_size"
   # 1e-7 for ten million users: the published setting deserves the remark.
   assert any("delta" in text for text in values["assumptions"])

@@ -69,8 +69,9 @@ def test_epsilon_is_that_of_one_composition(participation):
   accountant = dp_accounting.rdp.RdpAccountant(
     neighboring_relation=participation.neighboring_relation
   )
-  for event, count in ((_ONE, 25), (_TWO, 30)):
-    accountant.compose(composition.round_event(event, participation), count)
+  counts = [(_ONE, 25), (_TWO, 30)]
+  for event, count in composition.composed_events(counts, participation):
+    accountant.compose(event, count)
   assert ledger.epsilon() == pytest.approx(
     accountant.get_epsilon(1e-5), rel=1e-12
   )

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import published
-from tff_fedemb.privacy import report as report_lib
 
 
 @pytest.fixture(name="rows", scope="module")
@@ -43,7 +43,7 @@ def test_the_setting_is_that_of_the_reconstruction():
 def test_readings_are_named(rows):
   for algorithm in ("DP-FedAvg", "DP-FedEmb"):
     assert "Delta = 1 C" in rows[algorithm].published_reading
-    assert report_lib.VIRTUAL_CLIENT_UNIT in rows[algorithm].published_reading
+    assert epsilon_lib.VIRTUAL_CLIENT_UNIT in rows[algorithm].published_reading
     assert rows[algorithm].report.neighboring_relation == "replace one user"
   ftrl = rows["DP-FTRL-FedEmb"]
   assert "Delta = 2 C: protects a user" in ftrl.published_reading

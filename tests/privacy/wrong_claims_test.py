@@ -86,12 +86,18 @@ def test_honest_runs_are_not_refused(
       users_per_round=clients * users_per_client,
       users_per_client=users_per_client,
     )
-    check = participation_check.ParticipationCheck(num_users)
-    for number in range(1 + seed):
-      rounds = claim.sample(number, seed=seed)
-      slots = np.sort(np.concatenate([np.empty(0, np.int64), *rounds]))
-      check.look_at(number, len(rounds), slots)
-    claim.check_trace(check.observed, rounds=1 + seed)
+    observed = participation_check.observe(
+      num_users, _as_read(claim, 1 + seed, seed)
+    )
+    claim.check_trace(observed, rounds=1 + seed)
+
+
+def _as_read(claim, num_rounds, seed):
+  """Rounds as a trace has them."""
+  for number in range(num_rounds):
+    clients = claim.sample(number, seed=seed)
+    slots = np.sort(np.concatenate([np.empty(0, np.int64), *clients]))
+    yield number, len(clients), slots
 
 
 def _too_frequent(kind):
@@ -293,7 +299,7 @@ def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
     ledger_lib.Ledger(claim, delta=1e-5, accountants=(accountant,))
   with pytest.raises(ValueError, match=expected):
     planning.Plan("gaussian", claim, 40, 4.0, 1e-5, accountants=(accountant,))
-  with pytest.raises(ValueError, match=r"accountant|event must be supported"):
+  with pytest.raises(ValueError, match="event must be supported"):
     epsilon_lib.epsilon_of(
       [(claim.sampled_event(_GAUSSIAN), 1)],
       1e-5,
@@ -329,7 +335,7 @@ def test_correlated_and_independent_noise_in_one_run(events):
   with pytest.raises(
     ValueError,
     match=r"must be the same in all rounds where noise is correlated over "
-    r"rounds, found .* after ",
+    r"rounds, found .*tree",
   ):
     ledger.with_rounds(events[1])
 

@@ -37,7 +37,7 @@ class Mechanism:
     """What one round releases, for a sensitivity of one clip norm.
 
     Whoever accounts rescales it to the sensitivity that the participation has
-    (`privacy.composition.round_event`).
+    (`privacy.composition.composed_events`).
     """
     if not self.noise_multiplier:
       return dp_accounting.NonPrivateDpEvent()

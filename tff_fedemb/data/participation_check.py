@@ -1,12 +1,11 @@
 """What the trace of a run says about how often its users took part."""
 
+from collections.abc import Iterable
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
-
-from tff_fedemb import checks
-from tff_fedemb.data import participation_trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,93 +43,47 @@ class ObservedParticipation:
   common_users: tuple[int, int] | None = None
 
 
-class ParticipationCheck:
-  """Looks at rounds one after the other, at each once.
+def observe(
+  num_users: int, rounds: Iterable[tuple[int, int, np.ndarray]]
+) -> ObservedParticipation:
+  """Derives from a trace how often and how far apart its users took part.
 
-  Holds two 32-bit integers per user.
+  Looks at each round once. Holds two 32-bit integers per user.
+
+  Args:
+    num_users: Size of the population.
+    rounds: From the first one on, as `participation_trace.TraceReader.read`
+      yields them.
   """
-
-  def __init__(self, num_users: int):
-    """Starts before the first round.
-
-    Args:
-      num_users: Size of the population, at least 1.
-
-    Raises:
-      errors.FieldError: If it is not positive.
-    """
-    checks.check_integer("num_users", num_users, minimum=1)
-    self._last_round = np.full(num_users, -1, np.int32)
-    self._counts = np.zeros(num_users, np.int32)
-    self._observed = ObservedParticipation(num_users)
-
-  @property
-  def observed(self) -> ObservedParticipation:
-    """What the rounds looked at so far say."""
-    return self._observed
-
-  def look_at(
-    self, round_num: int, num_clients: int, slots: np.ndarray
-  ) -> None:
-    """Looks at the next round.
-
-    Args:
-      round_num: Its number.
-      num_clients: Number of its virtual clients.
-      slots: Its users, sorted, int64.
-    """
-    seen = self._observed
-    previous = self._last_round[slots]
+  seen = ObservedParticipation(num_users)
+  last_round = np.full(num_users, -1, np.int32)
+  counts = np.zeros(num_users, np.int32)
+  for round_num, num_clients, slots in rounds:
+    previous = last_round[slots]
+    last_round[slots] = round_num
+    counts[slots] += 1
     changes: dict[str, Any] = {
       "num_rounds": round_num + 1,
-      "min_users_per_round": (
-        min(seen.min_users_per_round, slots.size)
-        if seen.num_rounds
-        else slots.size
-      ),
+      "min_users_per_round": slots.size,
       "max_users_per_round": max(seen.max_users_per_round, slots.size),
       "max_clients_per_round": max(seen.max_clients_per_round, num_clients),
       "users_alone": seen.users_alone and num_clients == slots.size,
     }
     if seen.num_rounds:
+      changes["min_users_per_round"] = min(seen.min_users_per_round, slots.size)
       common = int(np.count_nonzero(previous == round_num - 1))
       low, high = seen.common_users or (common, common)
       changes["common_users"] = (min(low, common), max(high, common))
     if slots.size:
-      self._last_round[slots] = round_num
-      counts = self._counts[slots] + 1
-      self._counts[slots] = counts
-      most = counts.argmax()
+      most = slots[counts[slots].argmax()]
       if counts[most] > seen.max_participations:
         changes["max_participations"] = int(counts[most])
-        changes["most_frequent_user"] = int(slots[most])
+        changes["most_frequent_user"] = int(most)
       latest = previous.argmax()
       earlier = int(previous[latest])
       separation = round_num - earlier
-      if earlier >= 0 and (
-        seen.min_separation is None or separation < seen.min_separation
-      ):
+      if earlier >= 0 and separation < (seen.min_separation or math.inf):
         changes["min_separation"] = separation
         changes["closest_pair"] = (int(slots[latest]), earlier, round_num)
-    self._observed = dataclasses.replace(seen, **changes)
-
-
-def observe(
-  trace: participation_trace.TraceReader, *, rounds: int | None = None
-) -> ObservedParticipation:
-  """Derives from a trace how often and how far apart its users took part.
-
-  Args:
-    trace: A reader of it.
-    rounds: Only the first so many rounds; all if None.
-
-  Raises:
-    participation_trace.TraceError: If the trace is damaged.
-    errors.FieldError: If `rounds` is negative or more than the trace holds.
-  """
-  if rounds is not None:
-    checks.check_integer("rounds", rounds, minimum=0, maximum=trace.num_rounds)
-  check = ParticipationCheck(trace.num_users)
-  for round_num, num_clients, slots in trace.read(0, rounds):
-    check.look_at(round_num, num_clients, slots)
-  return check.observed
+    seen = dataclasses.replace(seen, **changes)
+  return seen

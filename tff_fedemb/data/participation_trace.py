@@ -21,6 +21,7 @@ A file is a header and one record per round, integers little-endian:
 
 from collections.abc import Iterator
 from collections.abc import Sequence
+import contextlib
 import os
 import struct
 from typing import BinaryIO
@@ -54,26 +55,32 @@ def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
   return layout.unpack(packed) if data == _seal(packed) else None
 
 
-class _Trace:
+class _Trace(contextlib.AbstractContextManager):
   """An open trace and where its rounds are."""
 
   def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
     self._path = os.fspath(path)
     self._file = file
-    header = _unseal(_HEADER, file.read(_HEADER_SIZE))
-    if header is None or header[0] != _MAGIC:
-      raise TraceError(
-        f"{self._path} must be a trace of participation, found another file"
-        " or a damaged one."
-      )
-    _, version, self._num_users = header
-    if version != _VERSION:
-      raise TraceError(
-        f"{self._path} must be a trace of version {_VERSION}, found {version}."
-      )
     self._offsets: list[int] = []
     self._end = _HEADER_SIZE
+    try:
+      self._open()
+    except BaseException:
+      self.close()
+      raise
+
+  def _open(self) -> None:
+    self._file.seek(0)
+    header = _unseal(_HEADER, self._file.read(_HEADER_SIZE))
+    if header is None or header[0] != _MAGIC:
+      raise self._error("a trace of participation", "another file or damage")
+    _, version, self._num_users = header
+    if version != _VERSION:
+      raise self._error(f"a trace of version {_VERSION}", version)
     self._find_rounds()
+
+  def _error(self, requirement: str, found: object) -> TraceError:
+    return TraceError(f"{self._path} must be {requirement}, found {found}.")
 
   def _find_rounds(self) -> None:
     """Finds all rounds but a last one that was not written to its end."""
@@ -112,9 +119,9 @@ class _Trace:
     return num_clients, np.cumsum(gaps.astype(np.int64) + 1) - 1
 
   def _damage(self, round_num: int, offset: int) -> TraceError:
-    return TraceError(
-      f"{self._path} must be whole up to its last round, found damage in the"
-      f" record of round {round_num} at byte {offset}."
+    return self._error(
+      "whole up to its last round",
+      f"damage in the record of round {round_num} at byte {offset}",
     )
 
   @property
@@ -131,15 +138,8 @@ class _Trace:
     """Closes the file."""
     self._file.close()
 
-  def __enter__(self):
-    return self
-
   def __exit__(self, *exception) -> None:
     self.close()
-
-
-def _open_for_owner(path: str, flags: int) -> int:
-  return os.open(path, flags | os.O_CREAT, mode=0o600)
 
 
 class TraceWriter(_Trace):
@@ -165,25 +165,25 @@ class TraceWriter(_Trace):
       OSError: If the file cannot be written.
     """
     checks.check_integer("num_users", num_users, minimum=1)
-    header = _seal(_HEADER.pack(_MAGIC, _VERSION, num_users))
-    file = open(path, "r+b", opener=_open_for_owner)  # noqa: SIM115
-    try:
-      found = file.read(_HEADER_SIZE)
-      if len(found) < _HEADER_SIZE and header.startswith(found):
-        file.seek(0)
-        file.write(header)
-        file.flush()
-      file.seek(0)
-      super().__init__(path, file)
-      if self.num_users != num_users:
-        raise TraceError(
-          f"{self._path} must be a trace of {num_users} users, found"
-          f" {self.num_users}."
-        )
-      file.truncate(self._end)
-    except BaseException:
-      file.close()
-      raise
+    self._header = _seal(_HEADER.pack(_MAGIC, _VERSION, num_users))
+    file = open(  # noqa: SIM115
+      path,
+      "r+b",
+      opener=lambda name, flags: os.open(name, flags | os.O_CREAT, mode=0o600),
+    )
+    super().__init__(path, file)
+    if self.num_users != num_users:
+      self.close()
+      raise self._error(f"a trace of {num_users} users", self.num_users)
+    self._file.truncate(self._end)
+
+  def _open(self) -> None:
+    found = self._file.read(_HEADER_SIZE)
+    if len(found) < _HEADER_SIZE and self._header.startswith(found):
+      self._file.seek(0)
+      self._file.write(self._header)
+      self._file.flush()
+    super()._open()
 
   def record(self, round_num: int, clients: Sequence[np.ndarray]) -> None:
     """Appends a round, or checks one that is done again.
@@ -253,16 +253,16 @@ class TraceWriter(_Trace):
   def _check_as_recorded(
     self, round_num: int, num_clients: int, slots: np.ndarray
   ) -> None:
-    recorded_clients, recorded_slots = self._read_round(round_num)
-    differing = np.setxor1d(slots, recorded_slots, assume_unique=True)
+    recorded_clients, recorded = self._read_round(round_num)
+    differing = np.setxor1d(slots, recorded, assume_unique=True)
     if num_clients == recorded_clients and not differing.size:
       return
     example = f", such as slot {differing[0]}" if differing.size else ""
     raise TraceError(
       f"the participation of round {round_num} must be as recorded in"
-      f" {self._path}, {recorded_slots.size} users in {recorded_clients}"
-      f" virtual clients, found {slots.size} in {num_clients}, with"
-      f" {differing.size} users in one of them only{example}."
+      f" {self._path}, {recorded.size} users in {recorded_clients} virtual"
+      f" clients, found {slots.size} in {num_clients}, with {differing.size}"
+      f" users in one of them only{example}."
     )
 
 
@@ -285,11 +285,7 @@ class TraceReader(_Trace):
         f"{os.fspath(path)} must be a trace of participation, found:"
         f" {error.strerror}."
       ) from error
-    try:
-      super().__init__(path, file)
-    except BaseException:
-      file.close()
-      raise
+    super().__init__(path, file)
 
   def read(
     self, start: int = 0, stop: int | None = None
@@ -307,8 +303,7 @@ class TraceReader(_Trace):
     Raises:
       TraceError: If a record is damaged.
     """
-    stop = self.num_rounds if stop is None else stop
-    for round_num in range(start, stop):
+    for round_num in range(self.num_rounds)[start:stop]:
       yield round_num, *self._read_round(round_num)
 
   def __iter__(self) -> Iterator[tuple[int, int, np.ndarray]]:

@@ -73,17 +73,11 @@ class Calibration:
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
-    values = {
-      field.name: getattr(self, field.name)
-      for field in dataclasses.fields(self)
-    }
+    values = {**vars(self), "report": self.report.to_json()}
     for name in ("user_level", "authors"):
       solution = values[name]
-      values[name] = {
-        field.name: getattr(solution, field.name)
-        for field in dataclasses.fields(solution)
-      } | {"plan": solution.plan.to_json()}
-    return report_lib.json_safe(values | {"report": self.report.to_json()})
+      values[name] = {**vars(solution), "plan": solution.plan.to_json()}
+    return report_lib.json_safe(values)
 
 
 def calibrate(
@@ -108,31 +102,17 @@ def calibrate(
     errors.FieldError: If a value is out of its range, or the target out of
       reach.
   """
-  if solve_for not in SOLVE_FOR:
-    raise errors.FieldError(
-      "solve_for", f"be one of {', '.join(SOLVE_FOR)}", repr(solve_for)
-    )
-  if not checks.is_number(target_epsilon) or not (
-    0 < target_epsilon <= MAX_TARGET_EPSILON
-  ):
-    raise errors.FieldError(
-      "target_epsilon",
-      f"be positive and at most {MAX_TARGET_EPSILON:g}",
-      repr(target_epsilon),
-    )
-  if (
-    plan.accountants == ("pld",)
-    and target_epsilon > epsilon_lib.PLD_EPSILON_LIMIT
-  ):
-    raise errors.FieldError(
-      "target_epsilon",
-      f"be at most {epsilon_lib.PLD_EPSILON_LIMIT:g} with accountant pld",
-      repr(target_epsilon),
-    )
+  checks.check_choice("solve_for", solve_for, SOLVE_FOR)
   if len(plan.accountants) != 1:
     raise errors.FieldError(
       "accountants", "be one for a target to hold by", plan.accountants
     )
+  limit = MAX_TARGET_EPSILON
+  if plan.accountants == ("pld",):
+    limit = epsilon_lib.PLD_EPSILON_LIMIT
+  target_epsilon = checks.check_number(
+    "target_epsilon", target_epsilon, above=0, maximum=limit
+  )
   if solve_for != "noise_multiplier" and not plan.noise_multiplier:
     raise errors.FieldError(
       "noise_multiplier", f"be positive to solve for {solve_for}", 0
@@ -141,8 +121,8 @@ def calibrate(
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
     try:
       value = calibration_search.Search(
-        plan, target_epsilon, sensitivity
-      ).solve(solve_for)
+        plan, solve_for, target_epsilon, sensitivity
+      ).solve()
       solved = calibration_search.with_value(plan, solve_for, value)
       (epsilon,) = epsilon_lib.epsilon_by_accountant(
         [(solved.event, solved.rounds)],
@@ -159,28 +139,20 @@ def calibrate(
       ) from error
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 
-  participation = plan.participation
-  user_level = solve(
-    "user-level",
-    f"one user: {participation.neighboring_relation_in_words}",
-    participation.sensitivity_in_clip_norms,
-  )
+  user_level, authors = epsilon_lib.in_both_readings(plan.participation, solve)
+  solved = user_level.plan
   return Calibration(
     solve_for=solve_for,
-    target_epsilon=float(target_epsilon),
+    target_epsilon=target_epsilon,
     user_level=user_level,
-    authors=(
-      dataclasses.replace(user_level, name="authors")
-      if user_level.sensitivity_in_clip_norms == 1
-      else solve("authors", report_lib.VIRTUAL_CLIENT_UNIT, 1.0)
-    ),
+    authors=authors,
     report=report_lib.create_report(
-      [(user_level.plan.event, user_level.plan.rounds)],
-      user_level.plan.participation,
-      user_level.plan.delta,
-      accountants=user_level.plan.accountants,
+      [(solved.event, solved.rounds)],
+      solved.participation,
+      solved.delta,
+      accountants=solved.accountants,
     ),
-    assumptions=_assumptions(user_level.plan, solve_for),
+    assumptions=_assumptions(solved, solve_for),
   )
 
 
@@ -198,7 +170,8 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
     ),
   }
   assumptions = [words[solve_for]]
-  if solve_for != "noise_multiplier" and not plan.participation.is_sampled:
+  claim = plan.participation
+  if solve_for != "noise_multiplier" and not claim.is_sampled:
     assumptions.append(
       "Users take part in whole passes: min_separation is num_users / "
       "users_per_round, rounded up."
@@ -208,7 +181,6 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
         "The strategy is optimised anew for every schedule; a smaller value "
         "may do in between, as the cost of such strategies is not monotone."
       )
-  claim = plan.participation
   if (
     solve_for == "users_per_round"
     and claim.neighboring_relation
@@ -222,7 +194,7 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
     )
   if plan.accountants == ("pld",):
     assumptions.append(
-      f"The smallest value to {calibration_search.PLD_TOLERANCE:.1%}, as PLD "
-      "takes seconds."
+      f"The smallest value to {calibration_search.PLD_TOLERANCE:.1%}, as PLD"
+      " takes seconds."
     )
   return tuple(assumptions)

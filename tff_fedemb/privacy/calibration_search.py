@@ -22,9 +22,11 @@ from tff_fedemb import errors
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 
-MAX_NUM_USERS = 10**12
-_NOISE_MULTIPLIERS = (1e-3, checks.MAX_NOISE_MULTIPLIER)
+# To which the noise multiplier is rounded up.
 DIGITS = 5
+
+_NOISE_MULTIPLIERS = (1e-3, checks.MAX_NOISE_MULTIPLIER)
+_MAX_NUM_USERS = 10**12
 
 _ALL_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
 # Integers: the divergence of sampling costs several times more in between, and
@@ -53,158 +55,153 @@ def with_value(
   """
   if solve_for == "noise_multiplier":
     return dataclasses.replace(plan, noise_multiplier=float(value))
-  num_users = plan.participation.num_users
-  users = plan.participation.users_per_round
-  noise_multiplier = plan.noise_multiplier
-  if solve_for == "users_per_round":
-    noise_multiplier *= value / users
+  claim = plan.participation
+  sizes = {
+    "num_users": claim.num_users,
+    "users_per_round": claim.users_per_round,
+    solve_for: value,
+  }
+  growth = sizes["users_per_round"] / claim.users_per_round
   return dataclasses.replace(
     plan,
-    noise_multiplier=noise_multiplier,
-    participation=plan.participation.resized(
-      num_users=int(value) if solve_for == "num_users" else num_users,
-      users_per_round=value if solve_for == "users_per_round" else users,
-    ),
+    noise_multiplier=plan.noise_multiplier * growth,
+    participation=claim.resized(**sizes),
   )
 
 
 class Search:
   """Finds the smallest value for one plan, target and sensitivity."""
 
-  def __init__(self, plan: planning.Plan, target: float, sensitivity: float):
+  def __init__(
+    self,
+    plan: planning.Plan,
+    solve_for: str,
+    target: float,
+    sensitivity: float,
+  ):
     self._plan = plan
+    self._solve_for = solve_for
     self._target = target
     self._sensitivity = sensitivity
+    (self._accountant,) = plan.accountants
     # Without any divergence, order a has an epsilon of log(1 / delta) / (a - 1)
     # or somewhat less.
     floor = -math.log(plan.delta) / (_LOW_ORDERS[-1] - 1)
     self._few_orders: tuple[int, ...] = _LOW_ORDERS
     if target < 3 * floor:
       self._few_orders += _HIGH_ORDERS
-
-  def solve(self, solve_for: str) -> float:
-    """Returns the smallest value, an integer except for the noise."""
-    if solve_for == "noise_multiplier":
-      found = self._continuous(
-        lambda value: with_value(self._plan, solve_for, value),
-        start=1.0,
-        limits=_NOISE_MULTIPLIERS,
-      )
-      if found is None:
-        raise self._unreachable("noise_multiplier", _NOISE_MULTIPLIERS[1])
-      return _round_up(found)
-    if self._plan.participation.is_sampled:
-      return self._sampled(solve_for)
+    claim = plan.participation
+    # What is searched for is a multiple of the unit, within limits.
+    self._unit = 1
+    self._limits: tuple[float, float] = _NOISE_MULTIPLIERS
     if solve_for == "num_users":
-      return self._users_in_passes()
-    return self._cohort_in_passes()
+      self._limits = (math.ceil(claim.users_per_round), _MAX_NUM_USERS)
+    elif solve_for == "users_per_round":
+      self._unit = claim.users_per_client
+      # The noise multiplier is in proportion to the cohort.
+      per_noise = (
+        claim.users_per_round / claim.users_per_client / plan.noise_multiplier
+      )
+      self._limits = (
+        max(math.ceil(checks.MIN_NOISE_MULTIPLIER * per_noise), 1),
+        min(
+          math.floor(checks.MAX_NOISE_MULTIPLIER * per_noise),
+          claim.num_users // claim.users_per_client,
+        ),
+      )
 
-  def _unreachable(self, solve_for: str, limit: float) -> errors.FieldError:
-    largest = with_value(self._plan, solve_for, limit)
-    (name,) = self._plan.accountants
-    return errors.FieldError(
-      "target_epsilon",
-      f"be at least {self._epsilon(largest):.4g}, what {name} gives at"
-      f" {solve_for} = {limit:,g}, the largest that is tried",
-      f"{self._target:g}",
-    )
+  def solve(self) -> float:
+    """Returns the smallest value, an integer except for the noise."""
+    if self._solve_for == "noise_multiplier":
+      found = self._continuous(1.0)
+    elif self._plan.participation.is_sampled:
+      found = self._sampled()
+    elif self._solve_for == "num_users":
+      found = self._users_in_passes()
+    else:
+      found = self._cohort_in_passes()
+    if found is None:
+      largest = self._limits[1]
+      raise errors.FieldError(
+        "target_epsilon",
+        f"be at least {self._epsilon(self._at(largest)):.4g}, what"
+        f" {self._accountant} gives at {self._solve_for} ="
+        f" {self._unit * largest:,g}, the largest that is tried",
+        f"{self._target:g}",
+      )
+    if self._solve_for == "noise_multiplier":
+      return _round_up(found)
+    return self._unit * int(found)
+
+  def _at(self, number: float) -> planning.Plan:
+    """The plan at so many units."""
+    if self._solve_for != "noise_multiplier":
+      # A fixed size has whole users; what lies between is of no use.
+      number = self._unit * round(number)
+    return with_value(self._plan, self._solve_for, number)
 
   def _epsilon(self, plan: planning.Plan) -> float:
-    (name,) = plan.accountants
     return epsilon_lib.epsilon_of(
       plan.composed_events(self._sensitivity),
       plan.delta,
-      accountant=name,
+      accountant=self._accountant,
       neighboring_relation=plan.participation.neighboring_relation,
     )
 
-  def _sampled(self, solve_for: str) -> int:
-    participation = self._plan.participation
-    # Number of users, or of virtual clients in a round.
-    unit = 1
-    low = math.ceil(participation.users_per_round)
-    high = MAX_NUM_USERS
-    start: float = participation.num_users
-    if solve_for == "users_per_round":
-      unit = participation.users_per_client
-      low, high = self._cohorts()
-      start = participation.users_per_round / unit
+  def _holds(self, number: int) -> bool:
+    return self._epsilon(self._at(number)) <= self._target
 
-    def change(value: float) -> planning.Plan:
-      # A fixed size has whole users; what lies between is of no use.
-      return with_value(self._plan, solve_for, unit * round(value))
-
-    found = self._continuous(change, start=start, limits=(low, high))
+  def _sampled(self) -> int | None:
+    claim = self._plan.participation
+    start = getattr(claim, self._solve_for) / self._unit
+    found = self._continuous(start)
     if found is None:
-      raise self._unreachable(solve_for, unit * high)
-    if self._plan.accountants == ("pld",):
-      return unit * min(math.ceil(found), high)
-    holds = self._holds_near(change(found))
+      return None
+    low, high = self._limits
+    if self._accountant == "pld":
+      return min(math.ceil(found), high)
+    holds = self._holds
+    if self._accountant == "rdp":
+      near = self._orders_near(self._at(found))
+
+      def holds(number: int) -> bool:
+        return self._rdp(self._at(number), near)[0] <= self._target
+
     slack = 1 + 10 * _TOLERANCE
-    return unit * _smallest_integer(
-      lambda number: holds(change(number)),
+    return _smallest_integer(
+      holds,
       max(math.floor(found / slack) - 2, low - 1),
       min(math.ceil(found * slack) + 2, high),
     )
 
-  def _users_in_passes(self) -> int:
+  def _users_in_passes(self) -> int | None:
     users = self._plan.participation.users_per_round
 
-    def change(separation: int) -> planning.Plan:
-      number = max(math.floor((separation - 1) * users) + 1, math.ceil(users))
-      return with_value(self._plan, "num_users", number)
+    def fewest(separation: int) -> int:
+      return max(math.floor((separation - 1) * users) + 1, math.ceil(users))
 
-    holds = functools.cache(
-      lambda separation: self._holds_near()(change(separation))
-    )
     # Nobody takes part twice: a longer pass changes nothing.
     rounds = self._plan.rounds
-    if not holds(rounds):
-      raise self._unreachable(
-        "num_users", change(rounds).participation.num_users
-      )
-    separation = _smallest_integer(holds, 0, rounds)
-    return change(separation).participation.num_users
+    self._limits = (fewest(1), fewest(rounds))
+    if not self._holds(fewest(rounds)):
+      return None
+    return fewest(
+      _smallest_integer(lambda passes: self._holds(fewest(passes)), 0, rounds)
+    )
 
-  def _cohort_in_passes(self) -> int:
-    unit = self._plan.participation.users_per_client
-
-    def change(clients: int) -> planning.Plan:
-      return with_value(self._plan, "users_per_round", unit * clients)
-
-    holds = self._holds_near()
+  def _cohort_in_passes(self) -> int | None:
     for first, last in self._equal_participations():
       # With equally many participations more users a round cost less.
-      if holds(change(last)):
-        return unit * _smallest_integer(
-          lambda clients: holds(change(clients)), first - 1, last
-        )
-    raise self._unreachable("users_per_round", unit * self._cohorts()[1])
-
-  def _cohorts(self) -> tuple[int, int]:
-    """The fewest and most virtual clients whose noise can be accounted for."""
-    participation = self._plan.participation
-    unit = participation.users_per_client
-    # The noise multiplier is in proportion to the cohort.
-    clients_per_noise = (
-      participation.users_per_round / unit / self._plan.noise_multiplier
-    )
-    low = checks.MIN_NOISE_MULTIPLIER * clients_per_noise
-    high = checks.MAX_NOISE_MULTIPLIER * clients_per_noise
-    return (
-      max(math.ceil(low), 1),
-      min(math.floor(high), participation.num_users // unit),
-    )
+      if self._holds(last):
+        return _smallest_integer(self._holds, first - 1, last)
+    return None
 
   def _equal_participations(self) -> Iterator[tuple[int, int]]:
     """Yields ranges of virtual clients, smallest first."""
-    participation = self._plan.participation
-    unit = participation.users_per_client
-    first, most = self._cohorts()
+    first, most = self._limits
 
     def participations(clients: int) -> int:
-      changed = with_value(self._plan, "users_per_round", unit * clients)
-      return changed.participation.participations(self._plan.rounds)
+      return self._at(clients).participation.participations(self._plan.rounds)
 
     while first <= most:
       now = participations(first)
@@ -218,37 +215,20 @@ class Search:
       yield first, last
       first = last + 1
 
-  def _holds_near(
-    self, plan: planning.Plan | None = None
-  ) -> Callable[[planning.Plan], bool]:
-    """Whether the target holds for a plan, told quickly near another one."""
-    (name,) = self._plan.accountants
-    if plan is None or name != "rdp":
-      return lambda changed: self._epsilon(changed) <= self._target
-    near = self._orders_near(plan)
-    return lambda changed: self._rdp(changed, near)[0] <= self._target
-
-  def _continuous(
-    self,
-    change: Callable[[float], planning.Plan],
-    *,
-    start: float,
-    limits: tuple[float, float],
-  ) -> float | None:
-    """The smallest value within limits for which the target holds."""
-    (name,) = self._plan.accountants
+  def _continuous(self, start: float) -> float | None:
+    """The smallest number within limits for which the target holds."""
 
     def smallest(epsilon, start, *, step, tolerance):
       return _smallest(
-        lambda value: epsilon(change(value)),
+        lambda number: epsilon(self._at(number)),
         self._target,
         start,
-        limits=limits,
+        limits=self._limits,
         step=step,
         tolerance=tolerance,
       )
 
-    if name == "gaussian":
+    if self._accountant == "gaussian":
       return smallest(self._epsilon, start, step=2.0, tolerance=_TOLERANCE)
     found = smallest(
       lambda plan: self._rdp(plan, self._few_orders)[0],
@@ -257,18 +237,15 @@ class Search:
       tolerance=_NEAR,
     )
     # Only the largest value can be within reach of more orders alone.
-    found = limits[1] if found is None else found
-    if name == "pld":
+    found = self._limits[1] if found is None else found
+    if self._accountant == "pld":
       found = smallest(
-        lambda plan: self._pld(plan, _COARSE_PLD_INTERVAL),
-        found,
-        step=1.1,
-        tolerance=PLD_TOLERANCE,
+        self._coarse_pld, found, step=1.1, tolerance=PLD_TOLERANCE
       )
-      found = limits[1] if found is None else found
+      found = self._limits[1] if found is None else found
       return smallest(self._epsilon, found, step=1.005, tolerance=PLD_TOLERANCE)
     while True:
-      near = self._orders_near(change(found))
+      near = self._orders_near(self._at(found))
       better = smallest(
         lambda plan, near=near: self._rdp(plan, near)[0],
         found,
@@ -305,9 +282,9 @@ class Search:
       orders, np.maximum(accountant.rdp, 0.0), plan.delta
     )
 
-  def _pld(self, plan: planning.Plan, interval: float) -> float:
+  def _coarse_pld(self, plan: planning.Plan) -> float:
     accountant = dp_accounting.pld.PLDAccountant(
-      plan.participation.neighboring_relation, interval
+      plan.participation.neighboring_relation, _COARSE_PLD_INTERVAL
     )
     for event, count in plan.composed_events(self._sensitivity):
       accountant.compose(event, count)

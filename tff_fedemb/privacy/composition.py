@@ -84,68 +84,37 @@ def merge_rounds(
   return list(counts.items())
 
 
-def round_event(
-  mechanism_event: dp_accounting.DpEvent,
+def check_noise(
+  mechanism_counts: RoundCounts,
   participation: participation_lib.Participation,
-  *,
-  sensitivity_in_clip_norms: float | None = None,
-) -> dp_accounting.DpEvent:
-  """Returns the event of one round, ready for an accountant.
-
-  Privacy:
-    Unit: user.
-    Neighbouring relation: `participation.neighboring_relation`.
-    Sensitivity: `participation.sensitivity_in_clip_norms` clip norms; the
-      noise multiplier is divided by it here, once.
-    DpEvent: `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of
-      a `GaussianDpEvent`; `NonPrivateDpEvent` without noise.
+) -> list[tuple[Noise, int]]:
+  """Returns the noise of rounds that can be accounted for.
 
   Args:
-    mechanism_event: `GaussianDpEvent(noise_multiplier)`, where the multiplier
-      is the standard deviation of the noise on the sum over the clip norm, or
-      `NonPrivateDpEvent()`.
-    participation: Who takes part in the round; sampled.
-    sensitivity_in_clip_norms: Replaces the sensitivity that the participation
-      supports; for comparisons that are named as such.
+    mechanism_counts: As in `composed_events`.
+    participation: Who takes part.
 
   Raises:
-    ValueError: If the mechanism is of another class or the participation not
-      sampled, or a number is out of its range.
+    ValueError: If an event is of an unknown class, its noise multiplier out of
+      range, its noise correlated over rounds while users are sampled, or
+      rounds of correlated noise are mixed with others.
   """
-  if not participation.is_sampled:
-    raise errors.FieldError(
-      "participation", "be sampled anew in every round", participation.name
-    )
-  noise = check_mechanism_event(mechanism_event, participation)
-  if not noise.multiplier:
-    return dp_accounting.NonPrivateDpEvent()
-  return participation.sampled_event(
-    dp_accounting.GaussianDpEvent(
-      noise.multiplier
-      / check_sensitivity(participation, sensitivity_in_clip_norms)
-    ),
-  )
-
-
-def check_mechanism_event(
-  mechanism_event: dp_accounting.DpEvent,
-  participation: participation_lib.Participation,
-) -> Noise:
-  """Returns the noise of an event that can be accounted for.
-
-  Args:
-    mechanism_event: What a mechanism releases in one round.
-    participation: Who takes part in the round.
-
-  Raises:
-    ValueError: If it is of an unknown class, its noise multiplier out of
-      range, or its noise correlated over rounds while users are sampled.
-  """
-  noise = noise_of(mechanism_event)
-  if noise.strategy is not None:
-    check_correlated(noise.strategy.name, participation)
-  checks.check_noise_multiplier(noise.multiplier)
-  return noise
+  noises = []
+  for event, count in mechanism_counts:
+    noise = noise_of(event)
+    if noise.strategy is not None:
+      check_correlated(noise.strategy.name, participation)
+    checks.check_noise_multiplier(noise.multiplier)
+    if checks.check_integer("count", count, minimum=0):
+      noises.append((noise, count))
+  if any(noise.strategy for noise, _ in noises):
+    different = {noise for noise, _ in noises}
+    if len(different) > 1:
+      raise ValueError(
+        "mechanism_event must be the same in all rounds where noise is "
+        f"correlated over rounds, found {sorted(map(str, different))}."
+      )
+  return noises
 
 
 def check_correlated(
@@ -170,22 +139,6 @@ def check_correlated(
     )
 
 
-def check_sensitivity(
-  participation: participation_lib.Participation,
-  sensitivity_in_clip_norms: float | None,
-) -> float:
-  """Returns the sensitivity of a round's sum, the participation's if None.
-
-  Raises:
-    ValueError: If it is not positive and finite.
-  """
-  if sensitivity_in_clip_norms is None:
-    return participation.sensitivity_in_clip_norms
-  return checks.check_number(
-    "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
-  )
-
-
 def composed_events(
   mechanism_counts: RoundCounts,
   participation: participation_lib.Participation,
@@ -198,80 +151,55 @@ def composed_events(
     Unit: user.
     Neighbouring relation: `participation.neighboring_relation`.
     Sensitivity: `participation.sensitivity_in_clip_norms` clip norms in each
-      round that a user is in; with correlated noise times that of the strategy
-      over the run.
-    DpEvent: as `round_event` for each round where users are sampled;
+      round that a user is in, by which the noise multiplier is divided here,
+      once; with correlated noise times that of the strategy over the run.
+    DpEvent: where users are sampled, `PoissonSampledDpEvent` or
+      `SampledWithoutReplacementDpEvent` of a `GaussianDpEvent` for each round;
       `GaussianDpEvent` once for each round that a user may be in where they
       are not, those with the least noise if it differs; a single
-      `GaussianDpEvent` for correlated noise.
+      `GaussianDpEvent` for correlated noise; `NonPrivateDpEvent` if a round
+      has no noise.
 
   Args:
     mechanism_counts: Pairs of a mechanism's event, at a sensitivity of one clip
       norm, and the number of rounds; each event once.
     participation: Who takes part.
-    sensitivity_in_clip_norms: As in `round_event`.
+    sensitivity_in_clip_norms: Replaces the sensitivity that the participation
+      supports; for comparisons that are named as such.
 
   Raises:
-    ValueError: As `round_event`; or if rounds of correlated noise are mixed
-      with others, or the strategy's sensitivity is not known.
+    ValueError: As `check_noise`; or if the strategy's sensitivity is not known.
   """
-  counts = [
-    (event, checks.check_integer("count", count, minimum=0))
-    for event, count in mechanism_counts
-  ]
-  noises = [
-    (check_mechanism_event(event, participation), count)
-    for event, count in counts
-  ]
-  if any(count and not noise.multiplier for noise, count in noises):
+  noises = check_noise(mechanism_counts, participation)
+  if any(not noise.multiplier for noise, _ in noises):
     # One round without noise decides, whatever the others cost.
     return [(dp_accounting.NonPrivateDpEvent(), 1)]
-  if participation.is_sampled:
-    return [
-      (
-        round_event(
-          event,
-          participation,
-          sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-        ),
-        count,
-      )
-      for event, count in counts
-      if count
-    ]
-  sensitivity = check_sensitivity(participation, sensitivity_in_clip_norms)
-  noises = [(noise, count) for noise, count in noises if count]
-  if any(noise.strategy is not None for noise, _ in noises):
-    return _correlated(counts, noises, participation, sensitivity)
+  sensitivity = participation.sensitivity_in_clip_norms
+  if sensitivity_in_clip_norms is not None:
+    sensitivity = checks.check_number(
+      "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
+    )
+  of_strategy = strategy_sensitivity(mechanism_counts, participation)
   left = participation.participations(sum(count for _, count in noises))
+  if not participation.is_sampled:
+    # Those that cost most are the ones that a user may be in.
+    noises.sort(key=lambda noise_count: noise_count[0].multiplier)
   events = []
-  for noise, count in sorted(noises, key=lambda n: n[0].multiplier):
-    used = min(count, left)
-    left -= used
+  for noise, count in noises:
+    if of_strategy is not None:
+      sensitivity *= of_strategy
+      used = 1  # For the whole run.
+    elif participation.is_sampled:
+      used = count
+    else:
+      used = min(count, left)
+      left -= used
+    event = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
+    if participation.is_sampled:
+      event = participation.sampled_event(event)
     if used:
-      event = dp_accounting.GaussianDpEvent(noise.multiplier / sensitivity)
       events.append((event, used))
   return events
-
-
-def _correlated(
-  counts: RoundCounts,
-  noises: Sequence[tuple[Noise, int]],
-  participation: participation_lib.Participation,
-  sensitivity: float,
-) -> list[tuple[dp_accounting.DpEvent, int]]:
-  """The whole run as one event."""
-  if len(noises) > 1:
-    raise ValueError(
-      "mechanism_event must be the same in all rounds where noise is "
-      f"correlated over rounds, found {[event for event, _ in counts]}."
-    )
-  noise, _ = noises[0]
-  of_strategy = strategy_sensitivity(counts, participation)
-  event = dp_accounting.GaussianDpEvent(
-    noise.multiplier / (sensitivity * of_strategy)
-  )
-  return [(event, 1)]
 
 
 def strategy_sensitivity(

@@ -7,7 +7,9 @@ refuses what that one does not support, and catches numbers that broke down.
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import dataclasses
 import math
+from typing import Any
 
 import dp_accounting
 
@@ -23,6 +25,11 @@ PLD_EPSILON_LIMIT = 50.0
 # A run, which asks again and again, does not even try at noise this small.
 _SMALLEST_NOISE_FOR_PLD = 0.3
 
+# Of the reading that counts one clip norm where a user can cause two.
+VIRTUAL_CLIENT_UNIT = (
+  "is not user-level: at best it is for a whole virtual client, zeroed out"
+)
+
 _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "rdp": dp_accounting.rdp.RdpAccountant,
   "pld": dp_accounting.pld.PLDAccountant,
@@ -32,30 +39,6 @@ _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
 
 class RoundingError(ValueError):
   """There is too much noise for an accountant's arithmetic."""
-
-
-def create_accountant(
-  name: str, neighboring_relation: dp_accounting.NeighboringRelation
-) -> dp_accounting.PrivacyAccountant:
-  """Returns an empty accountant.
-
-  Args:
-    name: 'rdp', 'pld' or 'gaussian'.
-    neighboring_relation: The relation of the participation.
-
-  Raises:
-    ValueError: If the name is unknown, or `dp_accounting` has no such
-      accountant for the relation (PLD with REPLACE_ONE).
-  """
-  checks.check_choice("accountant", name, _ACCOUNTANTS)
-  replace = dp_accounting.NeighboringRelation.REPLACE_ONE
-  if neighboring_relation is replace and name != "rdp":
-    raise errors.FieldError(
-      "accountant",
-      "be rdp, which alone has an event for sampling without replacement",
-      repr(name),
-    )
-  return _ACCOUNTANTS[name](neighboring_relation=neighboring_relation)
 
 
 def current_epsilon(
@@ -116,25 +99,21 @@ def epsilon_of(
       relation or one of the events not at all.
   """
   checks.check_delta(delta)
-  ledger = create_accountant(accountant, neighboring_relation)
-  counts = []
+  checks.check_choice("accountant", accountant, _ACCOUNTANTS)
+  ledger = _ACCOUNTANTS[accountant](neighboring_relation=neighboring_relation)
   for event, count in event_counts:
-    count = checks.check_integer("count", count, minimum=0)
     if not ledger.supports(event):
       raise ValueError(
         f"event must be supported by the {accountant!r} accountant under "
         f"{neighboring_relation}, found {event!r}."
       )
     if count:
-      counts.append((event, count))
-
-  for event, count in counts:
-    ledger.compose(event, count)
+      ledger.compose(event, count)
   return current_epsilon(ledger, delta)
 
 
 def epsilon_by_accountant(
-  mechanism_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
+  mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
   delta: float,
   *,
@@ -151,7 +130,7 @@ def epsilon_by_accountant(
     participation: Who takes part.
     delta: In (0, 1).
     accountants: Their names; all that the participation supports if None.
-    sensitivity_in_clip_norms: As in `composition.round_event`.
+    sensitivity_in_clip_norms: As in `composition.composed_events`.
 
   Returns:
     Epsilon by name. PLD is left out where RDP already exceeds
@@ -179,6 +158,32 @@ def epsilon_by_accountant(
       neighboring_relation=participation.neighboring_relation,
     )
   return epsilons
+
+
+def in_both_readings(
+  participation: participation_lib.Participation,
+  read: Callable[[str, str, float], Any],
+) -> tuple[Any, Any]:
+  """Returns what holds for a user, and what the authors would say.
+
+  Privacy:
+    Unit: user first; whole virtual client second, where that differs.
+    Sensitivity: the participation's first; one clip norm second.
+
+  Args:
+    participation: Who takes part.
+    read: From 'user-level' or 'authors', the protected unit in words, and the
+      sensitivity in clip norms; returns a dataclass with such a `name`.
+  """
+  sensitivity = participation.sensitivity_in_clip_norms
+  user_level = read(
+    "user-level",
+    f"one user: {participation.neighboring_relation_in_words}",
+    sensitivity,
+  )
+  if sensitivity == 1:
+    return user_level, dataclasses.replace(user_level, name="authors")
+  return user_level, read("authors", VIRTUAL_CLIENT_UNIT, 1.0)
 
 
 def accountants_of_run(

@@ -13,7 +13,6 @@ supports, and the authors', in which one user moves the sum by one clip norm.
 
 from collections.abc import Sequence
 import dataclasses
-import math
 from typing import Any
 
 from tff_fedemb import checks
@@ -115,19 +114,16 @@ class Extrapolation:
       "",
       f"{'reading':<12}{'Delta':>6}{'epsilon':>10}  protects",
     ]
-    lines += [
-      f"{reading.name:<12}{reading.sensitivity_in_clip_norms:>4g} C"
-      f"{_round(reading.epsilon):>10}  {reading.protects}"
-      for reading in (self.user_level, self.authors)
-    ]
+    for reading in (self.user_level, self.authors):
+      # Two decimals as in the published table, or two digits where those are 0.
+      digits = ".2f" if reading.epsilon >= 0.1 else ".2g"
+      lines.append(
+        f"{reading.name:<12}{reading.sensitivity_in_clip_norms:>4g} C"
+        f"{format(reading.epsilon, digits):>10}  {reading.protects}"
+      )
     lines += ["", "Assumptions:"]
     lines += [f"- {assumption}" for assumption in self.assumptions]
     return "\n".join(lines)
-
-
-def _round(epsilon: float) -> str:
-  """Two decimals as in the published table, or two digits where those are 0."""
-  return f"{epsilon:.2f}" if epsilon >= 0.1 else f"{epsilon:.2g}"
 
 
 def extrapolate(
@@ -168,23 +164,20 @@ def extrapolate(
       would take minutes, or a fixed-size cohort would not be an integer.
   """
   rounds = checks.check_rounds(rounds, minimum=0)
-  checks.check_noise_multiplier(noise_multiplier)
-  checks.check_delta(delta)
-  if not 0 < cohort_factor < math.inf:
-    raise errors.FieldError(
-      "cohort_factor", "be positive and finite", repr(cohort_factor)
-    )
+  noise_multiplier = checks.check_noise_multiplier(noise_multiplier)
+  delta = checks.check_delta(delta)
+  cohort_factor = checks.check_number("cohort_factor", cohort_factor, above=0)
   users_per_round = cohort_factor * participation.users_per_round
   if users_per_round > num_users:
     raise errors.FieldError(
       "cohort_factor x users_per_round",
       f"be at most num_users ({num_users:,})",
-      f"{users_per_round:,}",
+      checks.count_in_words(users_per_round),
     )
   larger = participation.resized(
     num_users=num_users, users_per_round=users_per_round
   ).for_rounds(None)
-  larger_noise_multiplier = float(cohort_factor * noise_multiplier)
+  larger_noise_multiplier = cohort_factor * noise_multiplier
   event = composition.mechanism_event(larger_noise_multiplier, strategy)
   counts = [(event, rounds)]
   epsilon_lib.check_pld(
@@ -213,23 +206,14 @@ def extrapolate(
     accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
 
-  user_level = read(
-    "user-level",
-    f"one user: {larger.neighboring_relation_in_words}",
-    larger.sensitivity_in_clip_norms,
-  )
-  same = user_level.sensitivity_in_clip_norms == 1
+  user_level, authors = epsilon_lib.in_both_readings(larger, read)
   return Extrapolation(
     user_level=user_level,
-    authors=(
-      dataclasses.replace(user_level, name="authors")
-      if same
-      else read("authors", report.VIRTUAL_CLIENT_UNIT, 1.0)
-    ),
+    authors=authors,
     rounds=rounds,
-    delta=float(delta),
-    cohort_factor=float(cohort_factor),
-    simulated_noise_multiplier=float(noise_multiplier),
+    delta=delta,
+    cohort_factor=cohort_factor,
+    simulated_noise_multiplier=noise_multiplier,
     simulated_participation=participation,
     noise_multiplier=larger_noise_multiplier,
     participation=larger,
@@ -270,7 +254,7 @@ def _assumptions(
     assumptions.append(
       "The authors' reading counts a change of one clip norm where one user "
       f"can cause {larger.sensitivity_in_clip_norms:g}; it "
-      f"{report.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
+      f"{epsilon_lib.VIRTUAL_CLIENT_UNIT}. It is there to be compared with "
       "published figures and guarantees nothing to a user."
     )
   if delta >= 1 / larger.num_users:

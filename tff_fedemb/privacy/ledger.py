@@ -5,8 +5,10 @@ is a few numbers. It is stored in the checkpoint; a resumed run goes on as if
 it had never stopped.
 """
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 import dataclasses
+import functools
 import json
 from typing import Any
 
@@ -32,9 +34,6 @@ _PARAMETERS = {
   "GaussianDpEvent": {"noise_multiplier"},
   "NonPrivateDpEvent": set(),
 }
-
-
-_History = Sequence[tuple[dp_accounting.DpEvent, int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,22 +68,12 @@ class Ledger:
 
   def __post_init__(self):
     object.__setattr__(self, "delta", checks.check_delta(self.delta))
-    object.__setattr__(
-      self,
-      "accountants",
-      self.participation.select_accountants(self.accountants),
-    )
-    first = None
-    for event, count in self.history:
+    accountants = self.participation.select_accountants(self.accountants)
+    object.__setattr__(self, "accountants", accountants)
+    for _, count in self.history:
       checks.check_integer("count", count, minimum=1)
-      # Refused now rather than hours later, when an epsilon is wanted.
-      noise = composition.check_mechanism_event(event, self.participation)
-      first = first or noise
-      if noise != first and (noise.strategy or first.strategy):
-        raise ValueError(
-          "mechanism_event must be the same in all rounds where noise is "
-          f"correlated over rounds, found {event} after {self.history[0][0]}."
-        )
+    # Refused now rather than hours later, when an epsilon is wanted.
+    composition.check_noise(self.history, self.participation)
 
   @property
   def rounds(self) -> int:
@@ -140,7 +129,7 @@ class Ledger:
     Raises:
       ValueError: If the accountant is not one of the ledger's.
     """
-    return self._epsilon(self._check_accountant(accountant), self.history)
+    return self.epsilon_curve([self.rounds], accountant=accountant)[0]
 
   def epsilon_curve(
     self, rounds: Sequence[int], *, accountant: str | None = None
@@ -155,16 +144,29 @@ class Ledger:
       ValueError: If a number is out of range, or the accountant is not one of
         the ledger's.
     """
-    accountant = self._check_accountant(accountant)
-    rounds = [
+    accountant = accountant or self.accountants[0]
+    checks.check_choice("accountant", accountant, self.accountants)
+
+    @functools.cache
+    def epsilon(number: int) -> float:
+      return epsilon_lib.epsilon_by_accountant(
+        composition.merge_rounds(self._first_rounds(number)),
+        self.participation,
+        self.delta,
+        accountants=(accountant,),
+      )[accountant]
+
+    for number in rounds:
       checks.check_integer("rounds", number, minimum=0, maximum=self.rounds)
-      for number in rounds
-    ]
-    epsilons = {
-      number: self._epsilon(accountant, _prefix(self.history, number))
-      for number in sorted(set(rounds))
-    }
-    return [epsilons[number] for number in rounds]
+    return [epsilon(number) for number in rounds]
+
+  def _first_rounds(
+    self, rounds: int
+  ) -> Iterator[tuple[dp_accounting.DpEvent, int]]:
+    for event, count in self.history:
+      if rounds > 0:
+        yield event, min(count, rounds)
+      rounds -= count
 
   def report(
     self, trace: participation_trace.TraceReader | None = None
@@ -180,9 +182,8 @@ class Ledger:
     """
     observed = None
     if trace is not None:
-      observed = participation_check.observe(
-        trace, rounds=min(self.rounds, trace.num_rounds)
-      )
+      rounds = trace.read(0, min(self.rounds, trace.num_rounds))
+      observed = participation_check.observe(trace.num_users, rounds)
       self.participation.check_trace(observed, rounds=self.rounds)
     return report_lib.create_report(
       composition.merge_rounds(self.history),
@@ -234,30 +235,6 @@ class Ledger:
       ),
     )
 
-  def _check_accountant(self, name: str | None) -> str:
-    if name is None:
-      return self.accountants[0]
-    checks.check_choice("accountant", name, self.accountants)
-    return name
-
-  def _epsilon(self, accountant: str, history: _History) -> float:
-    return epsilon_lib.epsilon_by_accountant(
-      composition.merge_rounds(history),
-      self.participation,
-      self.delta,
-      accountants=(accountant,),
-    )[accountant]
-
-
-def _prefix(history: _History, rounds: int) -> _History:
-  prefix = []
-  for event, count in history:
-    if rounds <= 0:
-      break
-    prefix.append((event, min(count, rounds)))
-    rounds -= count
-  return prefix
-
 
 def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
   noise = composition.noise_of(event)
@@ -270,20 +247,21 @@ def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
 
 
 def _event_from_json(values: dict[str, Any]) -> dp_accounting.DpEvent:
-  name = values.get("class")
+  parameters = dict(values)
+  name = parameters.pop("class", None)
   if name not in _PARAMETERS:
     raise errors.DataError(
       f"event class must be one of {sorted(_PARAMETERS)}, found {name!r}."
     )
-  if values.keys() - {"class"} != _PARAMETERS[name]:
+  if parameters.keys() != _PARAMETERS[name]:
     raise errors.DataError(
       f"{name} must have the parameters {sorted(_PARAMETERS[name])}, found "
-      f"{sorted(values.keys() - {'class'})}."
+      f"{sorted(parameters)}."
     )
   if name == "NonPrivateDpEvent":
     return dp_accounting.NonPrivateDpEvent()
-  strategy = values.get("strategy")
+  strategy = parameters.get("strategy")
   return composition.mechanism_event(
-    values["noise_multiplier"],
-    None if strategy is None else strategies.from_json(strategy),
+    parameters["noise_multiplier"],
+    strategy and strategies.from_json(strategy),
   )

@@ -14,6 +14,7 @@ import textwrap
 from typing import Any
 
 from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
 
@@ -129,7 +130,7 @@ def _compute(published: PublishedRow) -> Row:
       + (
         f"protects a user, {report.neighboring_relation}"
         if strict
-        else report_lib.VIRTUAL_CLIENT_UNIT
+        else epsilon_lib.VIRTUAL_CLIENT_UNIT
       )
     ),
     zcdp=report.zcdp,

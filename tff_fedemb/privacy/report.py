@@ -18,10 +18,6 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
 UNIT = "user"
-# Of the reading that counts one clip norm where a user can cause two.
-VIRTUAL_CLIENT_UNIT = (
-  "is not user-level: at best it is for a whole virtual client, zeroed out"
-)
 _RELEASED = "every round's model (all iterates)"
 _NOT_COVERED = (
   "training metrics: losses, norms, counts and evaluations on the users of "
@@ -66,9 +62,8 @@ class PrivacyReport:
     epsilon_by_accountant: Epsilon of each accountant that was run.
     sensitivity_in_clip_norms: Change of a round's sum for one user.
     unit_is_virtual_client_epsilon: Epsilon if the sum changed by one clip norm
-      only, for comparison: see
-      `VIRTUAL_CLIENT_UNIT`. Infinity if a round was
-      not private, None where the two readings are the same.
+      only, for comparison: see `epsilon.VIRTUAL_CLIENT_UNIT`. Infinity if a
+      round was not private, None where the two readings are the same.
     rounds: Number of rounds.
     noise_multiplier: Smallest of all rounds, before division by the
       sensitivity; 0 if a round was not private, None without rounds.
@@ -118,23 +113,17 @@ class PrivacyReport:
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
     """Inverse of `to_json`."""
-    virtual = values["unit_is_virtual_client_epsilon"]
-    return cls(
-      **{
-        **values,
-        "epsilon": float(values["epsilon"]),
-        "epsilon_by_accountant": {
-          name: float(epsilon)
-          for name, epsilon in values["epsilon_by_accountant"].items()
-        },
-        "unit_is_virtual_client_epsilon": (
-          None if virtual is None else float(virtual)
-        ),
-        "zcdp": None if values["zcdp"] is None else float(values["zcdp"]),
-        "not_covered": tuple(values["not_covered"]),
-        "warnings": tuple(values["warnings"]),
-      }
-    )
+    changed = {
+      name: None if values[name] is None else float(values[name])
+      for name in ("epsilon", "unit_is_virtual_client_epsilon", "zcdp")
+    }
+    for name in ("not_covered", "warnings"):
+      changed[name] = tuple(values[name])
+    changed["epsilon_by_accountant"] = {
+      name: float(epsilon)
+      for name, epsilon in values["epsilon_by_accountant"].items()
+    }
+    return cls(**{**values, **changed})
 
 
 def create_report(
@@ -161,24 +150,36 @@ def create_report(
     ValueError: As `epsilon.epsilon_by_accountant`.
   """
   accountants = participation.select_accountants(accountants)
-  epsilons = epsilon_lib.epsilon_by_accountant(
-    mechanism_counts, participation, delta, accountants=accountants
-  )
+
+  def ask(sensitivity: float | None) -> dict[str, float]:
+    return epsilon_lib.epsilon_by_accountant(
+      mechanism_counts,
+      participation,
+      delta,
+      accountants=accountants,
+      sensitivity_in_clip_norms=sensitivity,
+    )
+
+  epsilons = ask(None)
   name, epsilon = epsilon_lib.leading(epsilons)
   virtual = None
   if participation.sensitivity_in_clip_norms != 1:
-    _, virtual = epsilon_lib.leading(
-      epsilon_lib.epsilon_by_accountant(
-        mechanism_counts,
-        participation,
-        delta,
-        accountants=accountants,
-        sensitivity_in_clip_norms=1.0,
-      )
+    _, virtual = epsilon_lib.leading(ask(1.0))
+  rounds = sum(count for _, count in mechanism_counts)
+  multipliers = [
+    float(composition.noise_of(event).multiplier)
+    for event, _ in mechanism_counts
+  ]
+  warnings = [*warnings_of_all(participation, delta, epsilon)]
+  skipped = [name for name in accountants if name not in epsilons]
+  if skipped:
+    warnings.append(
+      f"{', '.join(skipped)} not run: rdp epsilon exceeds "
+      f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
     )
-  rounds = _num_rounds(mechanism_counts)
-  checked = None if observed is None else _checked(observed)
-  return PrivacyReport(
+  if not mechanism_counts:
+    warnings.append("no round was recorded")
+  report = PrivacyReport(
     epsilon=epsilon,
     delta=delta,
     unit=UNIT,
@@ -189,7 +190,7 @@ def create_report(
     sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
     unit_is_virtual_client_epsilon=virtual,
     rounds=rounds,
-    noise_multiplier=_smallest_noise_multiplier(mechanism_counts),
+    noise_multiplier=min(multipliers, default=None),
     num_users=participation.num_users,
     users_per_round=participation.users_per_round,
     users_per_client=participation.users_per_client,
@@ -198,95 +199,85 @@ def create_report(
     strategy_sensitivity=composition.strategy_sensitivity(
       mechanism_counts, participation
     ),
-    participation_checked=checked,
+    participation_checked=None if observed is None else _checked(observed),
     released=_RELEASED,
     not_covered=_NOT_COVERED,
-    statement=_statement(
-      mechanism_counts, participation, delta, epsilons, virtual, checked
-    ),
-    warnings=_warnings(
-      mechanism_counts, participation, delta, epsilons, accountants
-    ),
+    statement="",
+    warnings=tuple(warnings),
+  )
+  events = composition.composed_events(mechanism_counts, participation)
+  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
+  return dataclasses.replace(
+    report,
+    statement=_statement(report)
+    + _mechanism_in_words(report, noises, events, participation.is_sampled)
+    + _comparison(report),
   )
 
 
-def _statement(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
-  epsilons: Mapping[str, float],
-  virtual: float | None,
-  checked: str | None,
-) -> str:
-  name, epsilon = epsilon_lib.leading(epsilons)
+def _statement(report: PrivacyReport) -> str:
   others = "".join(
-    f" ({other}: {value:.4g})"
-    for other, value in epsilons.items()
-    if other != name
+    f" ({name}: {epsilon:.4g})"
+    for name, epsilon in report.epsilon_by_accountant.items()
+    if name != report.accountant
   )
-  comparison = ""
-  if virtual is not None:
-    comparison = (
-      " For comparison only, counting a change of one clip norm instead, "
-      f"the same accounting prints {virtual:.4g}; that reading "
-      f"{VIRTUAL_CLIENT_UNIT}."
-    )
   return (
-    f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
-    f'"{UNIT}" under the relation '
-    f'"{participation.neighboring_relation_in_words}", by '
-    f"{_ACCOUNTANT_IN_WORDS[name]}{others} with dp_accounting "
-    f"{importlib.metadata.version('dp-accounting')}, for "
-    f"{_num_rounds(mechanism_counts):,} "
-    f"rounds of which {_RELEASED} may be released. "
-    f"{participation.sampling}. "
-    f"{_UNCHECKED if checked is None else _CHECKED} "
+    f"(epsilon, delta) = ({report.epsilon:.4g}, {report.delta:.4g}) for the "
+    f'unit "{UNIT}" under the relation "{report.neighboring_relation}", by '
+    f"{_ACCOUNTANT_IN_WORDS[report.accountant]}{others} with dp_accounting "
+    f"{importlib.metadata.version('dp-accounting')}, for {report.rounds:,} "
+    f"rounds of which {_RELEASED} may be released. {report.sampling}. "
+    f"{_UNCHECKED if report.participation_checked is None else _CHECKED} "
     "Every virtual client's update is clipped to L2 norm C, the clipped "
     "updates are summed, and Gaussian noise is added to the sum, which is "
     "then divided by a constant; z is the noise multiplier. "
-    f"{_mechanism_in_words(mechanism_counts, participation)}"
-    f"{comparison}"
   )
 
 
 def _mechanism_in_words(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
+  report: PrivacyReport,
+  noises: Sequence[composition.Noise],
+  events: composition.RoundCounts,
+  is_sampled: bool,
 ) -> str:
   """How the noise was made, what one user changes, what was accounted."""
-  sensitivity = participation.sensitivity_in_clip_norms
-  events = composition.composed_events(mechanism_counts, participation)
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
   if len(events) > 3:
     listed += f" + {len(events) - 3} more"
+  listed = listed or "no event"
+  sensitivity = report.sensitivity_in_clip_norms
   change = (
     f"One user changes the sum of a round that they are in by at most "
     f"{sensitivity:g} C"
   )
-  most = participation.participations(_num_rounds(mechanism_counts))
-  of_strategy = composition.strategy_sensitivity(
-    mechanism_counts, participation
-  )
-  if of_strategy is not None:
-    strategy = composition.noise_of(mechanism_counts[0][0]).strategy
+  at_most = f", and is in at most {report.max_participations:,} rounds"
+  if report.strategy_sensitivity is not None:
+    of_strategy = f"{report.strategy_sensitivity:.6g}"
     return (
       "The noise of all rounds is S^-1 Z, where the rows of Z are "
       "independent, of standard deviation z x C, and S is the "
-      f"{strategy.name} strategy matrix. {change}, and is in at most "
-      f"{most:,} rounds, by which S times the sums changes by at most "
-      f"{of_strategy:.6g} times as much: the accountant is given "
-      f"z / ({sensitivity:g} x {of_strategy:.6g}), once for the whole run: "
-      f"{listed or 'no event'}."
+      f"{noises[0].strategy.name} strategy matrix. {change}{at_most}, by which "
+      f"S times the sums changes by at most {of_strategy} times as much: the "
+      f"accountant is given z / ({sensitivity:g} x {of_strategy}), once for "
+      f"the whole run: {listed}."
     )
-  how_often = (
-    ", amplified by the sampling"
-    if participation.is_sampled
-    else f", and is in at most {most:,} rounds, each of which costs"
-  )
+  how_often = ", amplified by the sampling"
+  if not is_sampled:
+    how_often = f"{at_most}, each of which costs"
   return (
     "The noise is fresh in every round, of standard deviation z x C. "
     f"{change}{how_often}; the accountant is given z / {sensitivity:g}: "
-    f"{listed or 'no event'}."
+    f"{listed}."
+  )
+
+
+def _comparison(report: PrivacyReport) -> str:
+  if report.unit_is_virtual_client_epsilon is None:
+    return ""
+  return (
+    " For comparison only, counting a change of one clip norm instead, the "
+    f"same accounting prints {report.unit_is_virtual_client_epsilon:.4g}; that "
+    f"reading {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
   )
 
 
@@ -302,26 +293,6 @@ def _checked(observed: participation_check.ObservedParticipation) -> str:
     "users a round, nobody twice in a round, nobody more than "
     f"{observed.max_participations:,} times{separation}."
   )
-
-
-def _warnings(
-  mechanism_counts: composition.RoundCounts,
-  participation: participation_lib.Participation,
-  delta: float,
-  epsilons: Mapping[str, float],
-  accountants: Sequence[str],
-) -> tuple[str, ...]:
-  epsilon = epsilon_lib.leading(epsilons)[1]
-  warnings = [*warnings_of_all(participation, delta, epsilon)]
-  skipped = [name for name in accountants if name not in epsilons]
-  if skipped:
-    warnings.append(
-      f"{', '.join(skipped)} not run: rdp epsilon exceeds "
-      f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
-    )
-  if not mechanism_counts:
-    warnings.append("no round was recorded")
-  return tuple(warnings)
 
 
 def warnings_of_all(
@@ -343,22 +314,6 @@ def warnings_of_all(
   if epsilon == math.inf:
     warnings.append("a round added no noise: nothing is protected")
   return tuple(warnings)
-
-
-def _num_rounds(mechanism_counts: composition.RoundCounts) -> int:
-  return sum(count for _, count in mechanism_counts)
-
-
-def _smallest_noise_multiplier(
-  mechanism_counts: composition.RoundCounts,
-) -> float | None:
-  return min(
-    (
-      float(composition.noise_of(event).multiplier)
-      for event, _ in mechanism_counts
-    ),
-    default=None,
-  )
 
 
 def json_safe(value: Any) -> Any:

@@ -76,11 +76,8 @@ class RepeatAndSelect(config.Config):
   @property
   def distribution(self) -> str:
     """Name of the distribution of the number of trials."""
-    if self.shape == math.inf:
-      return "Poisson"
-    return {0.0: "logarithmic", 1.0: "geometric"}.get(
-      self.shape, "truncated negative binomial"
-    )
+    names = {0.0: "logarithmic", 1.0: "geometric", math.inf: "Poisson"}
+    return names.get(self.shape, "truncated negative binomial")
 
   @functools.cached_property
   def success_probability(self) -> float | None:
@@ -142,20 +139,18 @@ class RepeatAndSelect(config.Config):
       mechanism_counts: The rounds of one trial, as in
         `composition.composed_events`; the same in all trials.
       participation: Who takes part in a trial.
-      sensitivity_in_clip_norms: As in `composition.round_event`.
+      sensitivity_in_clip_norms: As in `composition.composed_events`.
 
     Raises:
       ValueError: As `composition.composed_events`.
     """
+    events = composition.composed_events(
+      mechanism_counts,
+      participation,
+      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+    )
     trial = dp_accounting.ComposedDpEvent(
-      [
-        dp_accounting.SelfComposedDpEvent(event, count)
-        for event, count in composition.composed_events(
-          mechanism_counts,
-          participation,
-          sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-        )
-      ]
+      [dp_accounting.SelfComposedDpEvent(*counted) for counted in events]
     )
     return dp_accounting.dp_event.RepeatAndSelectDpEvent(
       trial, self.mean, self.shape
@@ -178,7 +173,7 @@ class RepeatAndSelect(config.Config):
       mechanism_counts: As in `event`.
       participation: As in `event`.
       delta: In (0, 1).
-      sensitivity_in_clip_norms: As in `composition.round_event`.
+      sensitivity_in_clip_norms: As in `event`.
 
     Returns:
       Epsilon, infinity if a round is not private.
@@ -186,17 +181,13 @@ class RepeatAndSelect(config.Config):
     Raises:
       ValueError: As `composition.composed_events` and `epsilon.epsilon_of`.
     """
+    event = self.event(
+      mechanism_counts,
+      participation,
+      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+    )
     return epsilon_lib.epsilon_of(
-      [
-        (
-          self.event(
-            mechanism_counts,
-            participation,
-            sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-          ),
-          1,
-        )
-      ],
+      [(event, 1)],
       delta,
       accountant="rdp",
       neighboring_relation=participation.neighboring_relation,
