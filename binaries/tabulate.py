@@ -14,21 +14,6 @@ import pandas as pd
 from experiments import measured_runs
 from tff_fedemb import errors
 
-_COLUMNS = (
-  "task",
-  "algorithm",
-  "mechanism",
-  "participation",
-  "noise multiplier",
-  "clip norm",
-  "rounds",
-  f"recall at FAR {measured_runs.FALSE_ACCEPT_RATE:g}",
-  "untrained",
-  "seeds",
-  "epsilon (this run)",
-  "epsilon (extrapolated; Delta = C)",
-)
-
 
 def _spread(values: pd.Series) -> str:
   if len(values) == 1:
@@ -58,31 +43,31 @@ def tabulate(run_dirs: Sequence[pathlib.Path]) -> str:
   Raises:
     errors.DataError: If a directory has no finished run.
   """
-  rows: list[Sequence[object]] = [_COLUMNS, ["---"] * len(_COLUMNS)]
+  rows = []
   runs = measured_runs.load(run_dirs)
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
-    cost = "-"
-    if run.extrapolated:
-      cost = "; ".join(f"{epsilon:.3g}" for epsilon in run.extrapolated)
+    costs = [f"{epsilon:.3g}" for epsilon in run.extrapolated or ()]
+    recall = f"recall at FAR {measured_runs.FALSE_ACCEPT_RATE:g}"
     rows.append(
-      (
-        run.task,
-        _name_algorithm(run),
-        run.settings.get("aggregator", "-"),
-        run.settings.get("participation", "-"),
-        run.settings.get("noise_multiplier", 0.0),
-        run.settings.get("clip_norm", "-"),
-        run.rounds,
-        _spread(same.recall),
-        _spread(same.recall_untrained),
-        len(same),
-        f"{run.epsilon:.3g}",
-        cost,
-      )
+      {
+        "task": run.task,
+        "algorithm": _name_algorithm(run),
+        "mechanism": run.settings.get("aggregator", "-"),
+        "participation": run.settings.get("participation", "-"),
+        "noise multiplier": run.settings.get("noise_multiplier", 0.0),
+        "clip norm": run.settings.get("clip_norm", "-"),
+        "rounds": run.rounds,
+        recall: _spread(same.recall),
+        "untrained": _spread(same.recall_untrained),
+        "seeds": len(same),
+        "epsilon (this run)": f"{run.epsilon:.3g}",
+        "epsilon (extrapolated; Delta = C)": "; ".join(costs) or "-",
+      }
     )
-  lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-  lines[1] = lines[1].replace(" ", "")
+  lines = [" | ".join(map(str, row.values())) for row in rows]
+  lines = [f"| {line} |" for line in (" | ".join(rows[0]), *lines)]
+  lines.insert(1, "|---" * len(rows[0]) + "|")
   return "\n".join(lines)
 
 

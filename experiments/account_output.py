@@ -50,10 +50,6 @@ def tell_epsilon(
     ],
     "notes": list(notes),
   }
-  return values, _report_text(report, notes)
-
-
-def _report_text(report: report_lib.PrivacyReport, notes: Sequence[str]) -> str:
   lines = [
     f"epsilon = {report.epsilon:.4f} at delta = {report.delta:g}"
     f" ({report.accountant}), {report.rounds:,} rounds",
@@ -61,23 +57,17 @@ def _report_text(report: report_lib.PrivacyReport, notes: Sequence[str]) -> str:
   if report.zcdp is not None:
     lines.append(f"zCDP    = {report.zcdp:.4f}")
   virtual = report.unit_is_virtual_client_epsilon
-  rows = [
-    (
-      "user-level",
-      report.sensitivity_in_clip_norms,
-      f"{report.epsilon:.4f}",
-      f"one user: {report.neighboring_relation}",
-    )
-  ]
+  relation = f"one user: {report.neighboring_relation}"
+  sensitivity = report.sensitivity_in_clip_norms
+  rows = [("user-level", sensitivity, f"{report.epsilon:.4f}", relation)]
   if virtual is not None:
-    rows.append(
-      ("authors", 1.0, f"{virtual:.4f}", epsilon_lib.VIRTUAL_CLIENT_UNIT)
-    )
+    unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
+    rows.append(("authors", 1.0, f"{virtual:.4f}", unit))
   lines += ["", *_readings(*rows), "", _wrapped(report.statement)]
   lines += _listed("Not covered", report.not_covered)
   lines += _listed("Notes", notes)
   lines += [f"warning: {warning}" for warning in report.warnings]
-  return "\n".join(lines)
+  return values, "\n".join(lines)
 
 
 def tell_calibration(
@@ -91,9 +81,8 @@ def tell_calibration(
     notes: What else a reader should know.
   """
   solve_for = found.solve_for
-  digits = f".{calibration_search.DIGITS + 3}g"
-  if solve_for != "noise_multiplier":
-    digits = ""
+  is_noise = solve_for == "noise_multiplier"
+  digits = f".{calibration_search.DIGITS + 3}g" if is_noise else ""
   rows = [
     (
       solution.name,
@@ -167,13 +156,8 @@ def write(path: str | None, values: dict[str, Any]) -> None:
   Raises:
     errors.FieldError: If it cannot be written.
   """
-  if path is None:
-    return
-
-  def write_text(target: pathlib.Path) -> None:
-    target.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n")
-
-  if _is_device(path):
-    write_text(pathlib.Path(path))
-  else:
-    output_files.write({"output_json": (path, write_text)})
+  text = json.dumps(values, indent=2, allow_nan=False) + "\n"
+  if path is not None and _is_device(path):
+    pathlib.Path(path).write_text(text)
+  elif path is not None:
+    output_files.write({"output_json": (path, lambda p: p.write_text(text))})

@@ -18,6 +18,9 @@ from tff_fedemb.program import run_directory
 
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6
+_COMPARED = ("rounds", "delta", "sensitivity_in_clip_norms")
+# What comes of values that are not those of the file.
+_DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +61,11 @@ def read_ledger(
     )
   try:
     ledger = ledger_lib.Ledger.from_json(json.dumps(values))
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+  except _DAMAGES as error:
     raise _damaged(path, error) from error
-  if accountants is None:
-    return ledger
-  return dataclasses.replace(ledger, accountants=tuple(accountants))
+  if accountants is not None:
+    ledger = dataclasses.replace(ledger, accountants=tuple(accountants))
+  return ledger
 
 
 def recompute(
@@ -118,37 +121,27 @@ def recompute(
 
 
 def _compare(
-  path: pathlib.Path,
-  summary: Any,
-  report: report_lib.PrivacyReport,
+  path: pathlib.Path, summary: Any, report: report_lib.PrivacyReport
 ) -> None:
+  """Refuses a summary that says something else than the report."""
   try:
     claimed = report_lib.PrivacyReport.from_json(summary["privacy"])
-  except (ValueError, KeyError, TypeError, AttributeError) as error:
+  except _DAMAGES as error:
     raise _damaged(path, error) from error
-  for name in ("rounds", "delta", "sensitivity_in_clip_norms"):
-    _check_equal(path, name, getattr(claimed, name), getattr(report, name))
-  for name, epsilon in report.epsilon_by_accountant.items():
-    if name in claimed.epsilon_by_accountant:
-      _check_equal(
-        path,
-        f"epsilon by {name}",
-        claimed.epsilon_by_accountant[name],
-        epsilon,
-      )
+  found, there = (
+    {name: getattr(r, name) for name in _COMPARED}
+    | {f"epsilon by {name}": x for name, x in r.epsilon_by_accountant.items()}
+    for r in (report, claimed)
+  )
   if set(claimed.epsilon_by_accountant) == set(report.epsilon_by_accountant):
-    _check_equal(path, "epsilon", claimed.epsilon, report.epsilon)
-
-
-def _check_equal(
-  path: pathlib.Path, name: str, claimed: float, found: float
-) -> None:
-  if not math.isclose(claimed, found, rel_tol=_RELATIVE_TOLERANCE):
-    raise errors.FieldError(
-      "run_dir",
-      f"hold a {path.name} that agrees with its ledger",
-      f"{name} {claimed:.6g} there and {found:.6g} by the ledger",
-    )
+    found["epsilon"], there["epsilon"] = report.epsilon, claimed.epsilon
+  for name in filter(there.__contains__, found):
+    if not math.isclose(there[name], found[name], rel_tol=_RELATIVE_TOLERANCE):
+      raise errors.FieldError(
+        "run_dir",
+        f"hold a {path.name} that agrees with its ledger",
+        f"{name} {there[name]:.6g} there and {found[name]:.6g} by the ledger",
+      )
 
 
 def _read_json(path: pathlib.Path) -> Any:

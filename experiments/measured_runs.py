@@ -81,10 +81,9 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
       ),
       "epsilon": float(summary["privacy"]["epsilon"]),
       "extrapolated": extrapolated
-      and tuple(
-        float(extrapolated[name]["epsilon"])
-        for name in ("user_level", "authors")
-      ),
+      and [
+        float(extrapolated[x]["epsilon"]) for x in ("user_level", "authors")
+      ],
       "ledger": summary.get("ledger"),
       "settings": settings,
       "setting": _without(settings, ["seed"]),
@@ -108,11 +107,8 @@ def _not_a_run(path: pathlib.Path, error: Exception) -> errors.DataError:
 
 def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
   # A flag that was not given is as good as one that did not exist yet.
-  others = {
-    name: value
-    for name, value in settings.items()
-    if name not in names and value is not None
-  }
+  names = [*names, *(n for n, value in settings.items() if value is None)]
+  others = {n: value for n, value in settings.items() if n not in names}
   return json.dumps(others, sort_keys=True)
 
 
@@ -132,10 +128,9 @@ def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
       runs are of several tasks.
     errors.DataError: If a file is not that of a run, or its noise changed.
   """
-  paths = set()
+  paths: set[pathlib.Path] = set()
   for pattern in patterns:
-    found = {path for path in map(pathlib.Path, glob.glob(pattern))}
-    found = {path for path in found if path.is_dir()}
+    found = {p for p in map(pathlib.Path, glob.glob(pattern)) if p.is_dir()}
     if not found:
       raise errors.FieldError(
         "runs", "be directories of runs", f"none for {pattern!r}"
@@ -268,18 +263,13 @@ def create_curves(
 
 def _names(curves: Sequence[Any]) -> list[str]:
   """Algorithm and mechanism, and what else differs if that is not unique."""
-  names = [f"{run.algorithm}, {run.mechanism}" for run in curves]
-  full_names = []
-  for name, run in zip(names, curves, strict=True):
-    alike = [
-      r.settings for n, r in zip(names, curves, strict=True) if n == name
-    ]
-    flags = sorted({flag for settings in alike for flag in settings})
-    differing = [
-      f"{flag}={run.settings.get(flag)}"
-      for flag in flags
-      if flag not in _VARYING
-      and len({json.dumps(settings.get(flag)) for settings in alike}) > 1
-    ]
-    full_names.append("\n".join([name, *differing]))
-  return full_names
+  names = pd.Series([f"{run.algorithm}, {run.mechanism}" for run in curves])
+  settings = pd.DataFrame([run.settings for run in curves], dtype=object)
+  settings = settings[sorted(settings.columns.difference(_VARYING))]
+  settings = settings.where(settings.notna(), None)
+  for name in names.unique():
+    alike = names.index[names == name]
+    for flag, values in settings.loc[alike].items():
+      if values.map(json.dumps).nunique() > 1:
+        names[alike] += [f"\n{flag}={value}" for value in values]
+  return list(names)

@@ -1,7 +1,6 @@
 """Pictures of what privacy costs, from accounting and from finished runs."""
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -113,13 +112,10 @@ class PictureConfig(config_lib.Config):
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Point:
-  """A place on an axis, and the rounds to be accounted for there."""
-
-  x: int
-  participation: participation_lib.Participation
-  rounds: int
+# Writes one picture, all of which is computed already.
+_Plot = Callable[[pathlib.Path], None]
+# A place on an axis, and the rounds to be accounted for there.
+_Point = tuple[int, participation_lib.Participation, int]
 
 
 def draw(config: PictureConfig) -> list[pathlib.Path]:
@@ -138,7 +134,15 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
     errors.DataError: If a run is of no use.
   """
   output_dir = pathlib.Path(config.output_dir)
-  _check_output_dir(output_dir)
+  existing = next(
+    p for p in (output_dir, *output_dir.absolute().parents) if p.exists()
+  )
+  if not existing.is_dir():
+    raise errors.FieldError(
+      "output_dir",
+      "be a directory",
+      f"{output_dir}, where {existing} is a file",
+    )
   plans = [
     planning.Plan(
       config.mechanism,
@@ -167,38 +171,22 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
   return paths
 
 
-# Writes one picture, all of which is computed already.
-_Plot = Callable[[pathlib.Path], None]
-
-
-def _check_output_dir(path: pathlib.Path) -> None:
-  existing = next(p for p in (path, *path.absolute().parents) if p.exists())
-  if not existing.is_dir():
-    raise errors.FieldError(
-      "output_dir", "be a directory", f"{path}, where {existing} is a file"
-    )
-
-
 def _prepare_accounting(
   config: PictureConfig, plans: Sequence[planning.Plan]
 ) -> dict[str, _Plot]:
   """Returns what draws the pictures of accounting alone, by file."""
   claim = plans[0].participation
-  by_users = [
-    _Point(num_users, config.claim(num_users), config.rounds)
-    for num_users in _populations(claim)
-  ]
-  by_rounds = [
-    _Point(rounds, claim, rounds)
-    for rounds in _round_numbers(claim, config.rounds)
-  ]
+  by_users = [(n, config.claim(n), config.rounds) for n in _populations(claim)]
+  by_rounds = [(n, claim, n) for n in _round_numbers(claim, config.rounds)]
   tighter = _tighter(claim)
   num_points = len(plans) * (len(by_users) + len(by_rounds))
   if tighter == "pld":
     num_points += 2 * len(plans) * _NUM_PLD_POINTS
   with _progress("Accounting", num_points) as progress:
-    curves_by_users = [_create_curve(p, by_users, progress) for p in plans]
-    curves_by_rounds = [_create_curve(p, by_rounds, progress) for p in plans]
+    curves_by_users, curves_by_rounds = (
+      [_create_curve(plan, points, progress) for plan in plans]
+      for points in (by_users, by_rounds)
+    )
   reading = privacy_plots.Reading(
     config.delta_or_default, _NAMES["rdp"], tighter and _NAMES[tighter]
   )
@@ -231,7 +219,7 @@ def _count_points(claim: participation_lib.Participation) -> int:
 
 
 def _populations(claim: participation_lib.Participation) -> list[int]:
-  """Numbers of users, evenly on a logarithmic axis, --num_users among them."""
+  """Numbers of users, evenly on a logarithmic axis, `num_users` among them."""
   num_users = claim.num_users
   low = max(math.ceil(claim.users_per_round), num_users // 100)
   grid = np.geomspace(low, 10 * num_users, _count_points(claim))
@@ -260,51 +248,46 @@ def _tighter(claim: participation_lib.Participation) -> str | None:
 def _create_curve(
   plan: planning.Plan, points: Sequence[_Point], progress: tqdm.tqdm
 ) -> privacy_plots.EpsilonCurve:
-  """Computes epsilon at every point of an axis, PLD at a few.
+  """Computes epsilon at every point of an axis, PLD at a few."""
 
-  Args:
-    plan: Whose noise and delta hold at all points.
-    points: Of the axis, ascending.
-    progress: Advances by one for each point, and for each with PLD.
-  """
+  def epsilons(
+    chosen: Sequence[_Point],
+    accountant: str,
+    *,
+    sensitivity: float | None = None,
+    advances: bool = False,
+  ) -> tuple[float, ...]:
+    values = []
+    for _, participation, rounds in chosen:
+      found = epsilon_lib.epsilon_by_accountant(
+        [(plan.event, rounds)],
+        participation,
+        plan.delta,
+        accountants=(accountant,),
+        sensitivity_in_clip_norms=sensitivity,
+      )
+      values.append(found[accountant])
+      progress.update(advances)
+    return tuple(values)
 
-  def epsilon(point: _Point, accountant: str, sensitivity=None) -> float:
-    return epsilon_lib.epsilon_by_accountant(
-      [(plan.event, point.rounds)],
-      point.participation,
-      plan.delta,
-      accountants=(accountant,),
-      sensitivity_in_clip_norms=sensitivity,
-    )[accountant]
-
-  has_two_readings = plan.participation.sensitivity_in_clip_norms != 1
-  user_level, virtual_client = [], []
-  for point in points:
-    user_level.append(epsilon(point, "rdp"))
-    if has_two_readings:
-      virtual_client.append(epsilon(point, "rdp", 1.0))
-    progress.update()
+  user_level = epsilons(points, "rdp", advances=True)
   tighter = _tighter(plan.participation)
-  tighter_points = [] if tighter is None else list(points)
+  shown = list(points) if tighter else []
   if tighter == "pld":
-    shown = [
-      point
-      for point, value in zip(points, user_level, strict=True)
-      if value < _PLD_EPSILON_LIMIT
-    ]
+    pairs = zip(points, user_level, strict=True)
+    shown = [point for point, value in pairs if value < _PLD_EPSILON_LIMIT]
     places = np.linspace(0, len(shown) - 1, min(_NUM_PLD_POINTS, len(shown)))
-    tighter_points = [shown[round(place)] for place in places]
-  tighter_epsilons = []
-  for point in tighter_points:
-    tighter_epsilons.append(epsilon(point, tighter))
-    progress.update(tighter == "pld")
+    shown = [shown[round(place)] for place in places]
+  has_one_reading = plan.participation.sensitivity_in_clip_norms == 1
   return privacy_plots.EpsilonCurve(
     plan.noise_multiplier,
-    tuple(point.x for point in points),
-    tuple(user_level),
-    tuple(point.x for point in tighter_points),
-    tuple(tighter_epsilons),
-    tuple(virtual_client),
+    x=tuple(x for x, *_ in points),
+    epsilons=user_level,
+    tighter_x=tuple(x for x, *_ in shown),
+    tighter_epsilons=epsilons(shown, tighter or "", advances=tighter == "pld"),
+    virtual_client_epsilons=epsilons(
+      [] if has_one_reading else points, "rdp", sensitivity=1.0
+    ),
   )
 
 
@@ -370,8 +353,13 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
 
 def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
   claims = [ledger.participation for ledger in runs.ledger]
-  populations = _join({claim.num_users for claim in claims})
-  cohorts = _join({claim.users_per_round for claim in claims})
+  populations, cohorts = (
+    " or ".join(f"{number:,g}" for number in sorted(set(numbers)))
+    for numbers in (
+      [claim.num_users for claim in claims],
+      [claim.users_per_round for claim in claims],
+    )
+  )
   delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
   return (
     f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"
@@ -383,10 +371,6 @@ def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
     " simulations themselves cost, at their own δ. Bars: standard deviation"
     " over seeds."
   )
-
-
-def _join(numbers: Iterable[float]) -> str:
-  return " or ".join(f"{number:,g}" for number in sorted(numbers))
 
 
 def _progress(description: str, total: int) -> tqdm.tqdm:

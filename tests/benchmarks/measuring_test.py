@@ -28,13 +28,15 @@ def _command(*, sleep=0.0, compute=0.0, megabytes=0):
   return (sys.executable, "-c", _SCRIPT, *work)
 
 
+def _measure(*commands, rounds=1, warmup_rounds=0):
+  return measuring.measure(commands, rounds=rounds, warmup_rounds=warmup_rounds)
+
+
 def test_measures_wall_time_cpu_time_and_memory():
-  idle, busy, large = measuring.measure(
-    [
-      _command(sleep=0.3),
-      _command(compute=0.3),
-      _command(megabytes=200),
-    ],
+  idle, busy, large = _measure(
+    _command(sleep=0.3),
+    _command(compute=0.3),
+    _command(megabytes=200),
     rounds=3,
     warmup_rounds=1,
   )
@@ -51,11 +53,7 @@ def test_counts_the_processes_behind_a_process():
   # The outer process does nothing but pass the lines on.
   inner = _command(compute=0.2, megabytes=150)
   outer = "import subprocess, sys; subprocess.call(sys.argv[1:])"
-  (found,) = measuring.measure(
-    [(sys.executable, "-c", outer, *inner)],
-    rounds=1,
-    warmup_rounds=0,
-  )
+  (found,) = _measure((sys.executable, "-c", outer, *inner))
   assert found.rounds.cpu_seconds.median() >= 0.17
   assert found.peak_memory_bytes > 150 * _MEGABYTE
 
@@ -71,9 +69,7 @@ for megabytes in (0, 100, 0):
   print('done', flush=True)
 sys.stdin.read()
 """
-  (found,) = measuring.measure(
-    [(sys.executable, "-c", script)], rounds=3, warmup_rounds=0
-  )
+  (found,) = _measure((sys.executable, "-c", script), rounds=3)
   before, during, after = found.rounds.resident_memory_bytes
   assert 95 * _MEGABYTE < during - before < 105 * _MEGABYTE
   assert abs(after - before) < 5 * _MEGABYTE
@@ -95,11 +91,7 @@ for line in sys.stdin:
   time.sleep(0.3)
   print('done', flush=True)
 """
-  (found,) = measuring.measure(
-    [(sys.executable, "-c", script, str(path))],
-    rounds=1,
-    warmup_rounds=0,
-  )
+  (found,) = _measure((sys.executable, "-c", script, str(path)))
   anonymous = found.peak_anonymous_memory_bytes
   assert 100 * _MEGABYTE < anonymous < 150 * _MEGABYTE
   assert found.peak_memory_bytes > 200 * _MEGABYTE
@@ -115,14 +107,14 @@ for line in sys.stdin:
 def test_failing_process_is_an_error_that_says_why(script):
   command = (sys.executable, "-c", script)
   with pytest.raises(measuring.WorkerError, match="ValueError: no such case"):
-    measuring.measure([command], rounds=1, warmup_rounds=0)
+    _measure(command)
 
 
 def test_leaves_no_process():
   failing = (sys.executable, "-c", "pass")
   with pytest.raises(measuring.WorkerError):
-    measuring.measure([_command(), failing], rounds=1, warmup_rounds=0)
-  measuring.measure([_command()], rounds=1, warmup_rounds=0)
+    _measure(_command(), failing)
+  _measure(_command())
   assert not [
     child
     for child in psutil.Process().children(recursive=True)

@@ -1,6 +1,5 @@
 """Tests for verification."""
 
-import dataclasses
 import json
 
 from absl.testing import absltest
@@ -49,8 +48,7 @@ class EvaluatePairsTest(parameterized.TestCase):
     result = verification.evaluate_pairs(
       embeddings, np.array([5, 5, 3, 3]), false_accept_rates=(0.25, 0.5)
     )
-    self.assertEqual(result.num_images, 4)
-    self.assertEqual(result.num_classes, 2)
+    self.assertEqual((result.num_images, result.num_classes), (4, 2))
     self.assertEqual(result.num_positive_pairs, 2)
     self.assertEqual(result.num_negative_pairs, 4)
     # Both negative pairs at 0.5 are tied: a quarter accepts neither, a half
@@ -115,30 +113,23 @@ class EvaluatePairsTest(parameterized.TestCase):
     self.assertEqual(result.recall_at_far, scaled.recall_at_far)
     self.assertAlmostEqual(result.auc, scaled.auc, places=12)
 
-  def test_perfect_separation(self):
-    result = verification.evaluate_pairs(
-      np.repeat(np.eye(30), 3, axis=0), np.repeat(np.arange(30), 3)
-    )
-    self.assertEqual(result.recall_at_far, dict.fromkeys(RATES, 1.0))
-    self.assertEqual(result.auc, 1.0)
-    self.assertEqual(result.threshold_at_far[0.1], 2.0**-40)
-
-  def test_collapsed_embeddings_carry_no_information(self):
-    embeddings = np.full((40, 16), 0.1, np.float32)
-    result = verification.evaluate_pairs(embeddings, np.arange(40) // 4)
-    self.assertEqual(result.recall_at_far, dict.fromkeys(RATES, 0.0))
-    self.assertEqual(result.threshold_at_far[0.1], 1 + 2.0**-40)
-    self.assertEqual(result.auc, 0.5)
+  @parameterized.named_parameters(
+    ("perfect", np.repeat(np.eye(30), 3, axis=0), 3, 1.0, 2.0**-40, 1.0),
+    ("collapsed", np.full((40, 16), 0.1, "f"), 4, 0.0, 1 + 2.0**-40, 0.5),
+  )
+  def test_extremes(self, embeddings, size, recall, threshold, auc):
+    labels = np.arange(len(embeddings)) // size
+    result = verification.evaluate_pairs(embeddings, labels)
+    self.assertEqual(result.recall_at_far, dict.fromkeys(RATES, recall))
+    self.assertEqual(result.threshold_at_far[0.1], threshold)
+    self.assertEqual(result.auc, auc)
 
   def test_zero_vectors_are_similar_to_nothing_and_warned_of(self):
     embeddings, labels = clustered(12, 4)
     embeddings[[3, 8]] = 0.0
     result = verification.evaluate_pairs(embeddings, labels)
-    self.assertIn(
-      "2 of 48 embeddings are all zeros: their similarity to every other is "
-      "taken as 0",
-      result.warnings,
-    )
+    (warning,) = (w for w in result.warnings if "zeros" in w)
+    self.assertStartsWith(warning, "2 of 48 embeddings are all zeros")
     zeros = np.zeros((4, 2))
     result = verification.evaluate_pairs(zeros, np.array([0, 0, 1, 1]))
     self.assertEqual(result.auc, 0.5)
@@ -147,25 +138,15 @@ class EvaluatePairsTest(parameterized.TestCase):
   def test_warns_of_rates_too_small_for_the_data(self):
     # 7 classes of 6 images: 21 * 36 negative pairs.
     result = verification.evaluate_pairs(*clustered(7, 6))
-    self.assertEqual(
-      result.warnings,
-      (
-        "FAR 0.001 needs at least 10,000 negative pairs for 10 expected false "
-        "accepts, found 756: recall is that above every negative pair",
-        "FAR 0.01 needs at least 1,000 negative pairs for 10 expected false "
-        "accepts, found 756",
-        "recall_class_interval_at_far needs at least 10 classes, found 7",
-      ),
-    )
+    smallest, small, classes = result.warnings
+    self.assertRegex(smallest, "^FAR 0.001 needs.* 10,000 .*found 756: recall")
+    self.assertRegex(small, "^FAR 0.01 needs .* 1,000 negative.*found 756$")
+    self.assertRegex(classes, "at least 10 classes, found 7$")
     scores, answers = all_pairs(*clustered(7, 6))
     self.assertEqual(
       result.recall_at_far[1e-3],
       np.mean(scores[answers] > np.max(scores[~answers])),
     )
-
-  def test_no_warning_with_enough_pairs(self):
-    result = verification.evaluate_pairs(*clustered(30, 6))
-    self.assertEqual(result.warnings, ())
 
   def test_to_json_round_trip(self):
     result = verification.evaluate_pairs(
@@ -173,21 +154,17 @@ class EvaluatePairsTest(parameterized.TestCase):
     )
     text = json.dumps(result.to_json(), allow_nan=False)
     found = json.loads(text)
-    self.assertEqual(
-      list(found["recall_at_far"]), ["0.00001", "0.001", "0.01", "0.1"]
-    )
+    rates = [*found["recall_at_far"]]
+    self.assertEqual(rates, ["0.00001", "0.001", "0.01", "0.1"])
     self.assertEqual(found["recall_at_far"]["0.1"], result.recall_at_far[0.1])
-    self.assertEqual(
-      found["recall_interval_at_far"]["0.01"],
-      list(result.recall_interval_at_far[0.01]),
-    )
+    interval = found["recall_interval_at_far"]["0.01"]
+    self.assertEqual(interval, [*result.recall_interval_at_far[0.01]])
     self.assertEqual(found["roc"]["recalls"], list(result.roc.recalls))
-    self.assertEqual(
-      set(found), {field.name for field in dataclasses.fields(result)}
-    )
+    self.assertEqual(found.keys(), vars(result).keys())
 
   def test_roc_is_compact_and_reaches_one_false_accept(self):
     result = verification.evaluate_pairs(*clustered(60, 10))
+    self.assertEqual(result.warnings, ())
     rates = result.roc.false_accept_rates
     self.assertBetween(len(rates), 300, 501)
     self.assertEqual(rates[0], 0.0)
@@ -261,13 +238,10 @@ class IntervalsTest(parameterized.TestCase):
         self.assertLessEqual(low, value[rate])
         self.assertGreaterEqual(high, value[rate])
 
-  def test_no_upper_end_without_expected_false_accepts(self):
-    result = verification.evaluate_pairs(*clustered(4, 4))
+  def test_intervals_without_expected_false_accepts_or_classes_are_open(self):
+    result = verification.evaluate_pairs(*clustered(2, 4))
     self.assertEqual(result.threshold_interval_at_far[1e-3][1], 1 + 2.0**-40)
     self.assertEqual(result.recall_interval_at_far[1e-3][0], 0.0)
-
-  def test_two_classes_leave_the_class_interval_open(self):
-    result = verification.evaluate_pairs(*clustered(2, 10))
     self.assertEqual(result.recall_class_interval_at_far[0.1], (0.0, 1.0))
 
 
@@ -299,10 +273,6 @@ class RejectsTest(parameterized.TestCase):
   def test_settings(self, settings, message):
     with self.assertRaisesRegex(ValueError, f"must be .*{message}"):
       verification.evaluate_pairs(*clustered(3, 3), **settings)
-
-  def test_roc_curve_of_unequal_lengths(self):
-    with self.assertRaisesRegex(ValueError, "must be 2 values.*found 1"):
-      verification.RocCurve((0.0, 1.0), (1.0,))
 
 
 if __name__ == "__main__":

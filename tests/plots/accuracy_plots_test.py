@@ -29,16 +29,6 @@ def ticks_of(axes):
   return [label.get_text() for label in axes.get_xticklabels()]
 
 
-def test_a_curve_has_points():
-  with pytest.raises(ValueError, match="at least one, found none of 'sgd'"):
-    curve(epsilons=())
-
-
-def test_the_legend_counts_what_the_caller_says():
-  figure = figure_of([curve(accuracies=(0.5,))], repetition="fit")
-  assert drawn.legend_of(figure)[0] == "method (1 fit)"
-
-
 def test_a_line_with_bars_and_no_noise_apart():
   figure = figure_of([curve()], chance=0.1)
   finite, noiseless = figure.axes
@@ -94,10 +84,11 @@ def test_six_curves_stand_side_by_side():
   ],
 )
 def test_one_panel_and_ticks_that_fit(epsilons, ticks):
-  figure = figure_of([curve(epsilons=epsilons, accuracies=(0.5,))])
+  curves = [curve(epsilons=epsilons, accuracies=(0.5,))]
+  figure = figure_of(curves, repetition="fit")
   (axes,) = figure.axes
   assert ticks_of(axes) == ticks
-  assert drawn.legend_of(figure)[0] == "method (1 seed)"
+  assert drawn.legend_of(figure)[0] == "method (1 fit)"
   drawn.assert_nothing_overlaps(figure)
 
 
@@ -107,11 +98,8 @@ def test_methods_of_other_epsilons_and_seeds():
   )
   assert [len(axes.containers) for axes in figure.axes] == [1, 1]
   assert drawn.legend_of(figure)[0] == "method (2-3 seeds)"
-
-
-def test_accuracies_end_at_zero_and_one():
-  figure = figure_of([curve(accuracies=(0.0, 1.0))])
-  assert figure.axes[0].get_ylim() == (0.0, 1.02)
+  ends = figure_of([curve(accuracies=(0.0, 1.0))]).axes[0].get_ylim()
+  assert ends == (0.0, 1.02)
 
 
 def test_writes_a_file_of_no_noise_and_no_delta(tmp_path):

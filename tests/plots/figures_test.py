@@ -20,22 +20,6 @@ def test_mean_and_deviation_over_seeds():
 
 
 @pytest.mark.parametrize(
-  "values,epsilon,message",
-  [
-    ((), 1.0, "at least one seed, found none"),
-    ((0.5,), -1.0, "epsilon must be at least 0, found"),
-    ((0.5,), math.nan, "epsilon must be at least 0, found"),
-    ((0.5, -0.1), 1.0, r"values must be in \[0, 1\]"),
-    ((0.5, 1.1), 1.0, r"values must be in \[0, 1\]"),
-    ((0.5, math.nan), 1.0, r"values must be in \[0, 1\]"),
-  ],
-)
-def test_measurements_out_of_range(values, epsilon, message):
-  with pytest.raises(ValueError, match=message):
-    figures.Measurement(values, epsilon)
-
-
-@pytest.mark.parametrize(
   "counts,words", [((1, 1), "1 fit"), ((2, 2), "2 fits"), ((3, 1), "1-3 fits")]
 )
 def test_seeds_in_words(counts, words):

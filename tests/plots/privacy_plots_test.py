@@ -116,11 +116,3 @@ def test_any_epsilons(tmp_path, epsilons):
   )
   with Image.open(path) as image:
     assert image.format == "PNG"
-
-
-@pytest.mark.parametrize(
-  "name", ["epsilons", "tighter_epsilons", "virtual_client_epsilons"]
-)
-def test_series_of_other_length(name):
-  with pytest.raises(ValueError, match=rf"{name} must be \d values.*found 1$"):
-    curve(**{name: (1.0,)})

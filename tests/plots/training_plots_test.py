@@ -189,17 +189,3 @@ def test_more_curves_than_colors():
   axes = axes_of(plots.EpsilonPanel([1, 2], curves, 1e-5, ""))
   colors = [line.get_color() for line in axes.lines]
   assert colors == [*figures.COLORS, *figures.COLORS[:3]]
-
-
-@pytest.mark.parametrize(
-  "panel",
-  [
-    plots.LossPanel([1, 2], [1.0]),
-    plots.RecallPanel([1, 2], {0.1: [1.0]}),
-    plots.EpsilonPanel([1, 2], {"dp": [1.0]}, 1e-5, ""),
-  ],
-  ids=["loss", "recall", "epsilon"],
-)
-def test_rejects_series_of_other_length(panel):
-  with pytest.raises(ValueError, match=r"must be 2 values.*found \[1\]"):
-    plots.plot("unused.png", panel)

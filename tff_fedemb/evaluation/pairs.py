@@ -253,15 +253,8 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
 def _second_pass(images, bins, refined, cuts):
   """Counts single similarities in some bins, and accepts for each class.
 
-  Args:
-    images: The images.
-    bins: The histogram's bins.
-    refined: `[bins]` which bins to look into.
-    cuts: `[rates]` bin above which a pair is accepted.
-
-  Returns:
-    The levels in the refined bins, with their negatives and positives, and
-    `[rates, 2, num_classes]` false and true accepts that involve the class.
+  The accepts are `[cuts, 2, num_classes]`: false and true ones, of pairs in
+  bins above the cut, that involve the class.
   """
   found = ([], [])
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)

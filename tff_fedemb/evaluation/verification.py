@@ -38,13 +38,6 @@ class RocCurve:
   false_accept_rates: tuple[float, ...]
   recalls: tuple[float, ...]
 
-  def __post_init__(self):
-    if len(self.false_accept_rates) != len(self.recalls):
-      raise ValueError(
-        f"recalls must be {len(self.false_accept_rates)} values, one for each "
-        f"false accept rate, found {len(self.recalls)}"
-      )
-
 
 @dataclasses.dataclass(frozen=True)
 class VerificationResult:

@@ -31,32 +31,15 @@ class AccuracyCurve:
   Attributes:
     name: For the legend.
     points: Accuracies, one for each epsilon, at least one, in any order.
-
-  Raises:
-    ValueError: If there are no points.
   """
 
   name: str
   points: tuple[figures.Measurement, ...]
 
-  def __post_init__(self):
-    if not self.points:
-      raise ValueError(
-        f"points must be at least one, found none of {self.name!r}."
-      )
-
-  def at(
-    self, *, is_noiseless: bool
-  ) -> list[tuple[float, figures.Measurement]]:
+  def at(self, *, is_noiseless: bool) -> list[figures.Measurement]:
     """Returns the points with or without noise by ascending epsilon."""
-    return sorted(
-      (
-        (point.epsilon, point)
-        for point in self.points
-        if (point.epsilon == math.inf) == is_noiseless
-      ),
-      key=lambda pair: pair[0],
-    )
+    points = [p for p in self.points if math.isinf(p.epsilon) == is_noiseless]
+    return sorted(points, key=lambda point: point.epsilon)
 
 
 def plot_accuracy_by_epsilon(
@@ -91,15 +74,13 @@ def plot_accuracy_by_epsilon(
   epsilons = sorted({point.epsilon for point in points})
   finite = [epsilon for epsilon in epsilons if epsilon < math.inf]
   has_both = bool(finite) and finite != epsilons
-  figure, panels = figures.create_figure(
-    8.4,
-    5.0,
-    (1, 1 + has_both),
+  widths = (5.5, 1) if has_both else (1,)
+  figure, ((*panels,),) = figures.create_figure(
+    *(8.4, 5.0, (1, len(widths))),
     padding={"wspace": 0.0},
     sharey=True,
-    width_ratios=(5.5, 1) if has_both else (1,),
+    width_ratios=widths,
   )
-  panels = panels[0]
   for axes in panels:
     figures.decorate(axes, title="", x_label="", y_label="")
     if chance is not None:
@@ -153,8 +134,8 @@ def _draw_finite(
   for index, curve in enumerate(curves):
     shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
     points = [
-      (epsilon * shift, point.mean, point.stdev)
-      for epsilon, point in curve.at(is_noiseless=False)
+      (point.epsilon * shift, point.mean, point.stdev)
+      for point in curve.at(is_noiseless=False)
     ]
     figures.draw_bars(axes, points, **_style(index))
 
@@ -164,8 +145,7 @@ def _draw_noiseless(
 ) -> None:
   for index, curve in enumerate(curves):
     points = [
-      (index, point.mean, point.stdev)
-      for _, point in curve.at(is_noiseless=True)
+      (index, point.mean, point.stdev) for point in curve.at(is_noiseless=True)
     ]
     figures.draw_bars(axes, points, **_style(index))
   axes.set_xlim(-1.0, len(curves))

@@ -42,21 +42,10 @@ class Measurement:
     values: `[n]` accuracies or recalls in [0, 1], one for each seed, n at
       least 1.
     epsilon: What each of them cost; infinity without noise.
-
-  Raises:
-    ValueError: If there is no value, or one is out of its range.
   """
 
   values: tuple[float, ...]
   epsilon: float
-
-  def __post_init__(self):
-    if not self.epsilon >= 0:
-      raise ValueError(f"epsilon must be at least 0, found {self.epsilon!r}.")
-    if not self.values:
-      raise ValueError("values must be of at least one seed, found none.")
-    if not all(0 <= value <= 1 for value in self.values):
-      raise ValueError(f"values must be in [0, 1], found {self.values!r}.")
 
   @property
   def mean(self) -> float:
@@ -98,7 +87,7 @@ def create_figure(
   padding: Mapping[str, float] | None = None,
   **options: Any,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:
-  """Returns a figure and its panels.
+  """Returns a figure and an array of its panels.
 
   Args:
     width: In inches.
@@ -106,9 +95,6 @@ def create_figure(
     shape: Rows and columns of panels.
     padding: Around panels, where it is not 0.08 inches.
     **options: Of `Figure.subplots`.
-
-  Returns:
-    The figure, and an array of its panels of that shape.
   """
   figure = mpl_figure.Figure(figsize=(width, height), layout="constrained")
   padding = {"w_pad": 0.08, "h_pad": 0.08} | dict(padding or {})
@@ -120,13 +106,7 @@ def write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
   """Writes a figure as PNG."""
   backend_agg.FigureCanvasAgg(figure)
   # Without the version in it the file depends on the data only.
-  figure.savefig(
-    path,
-    format="png",
-    dpi=150,
-    facecolor="white",
-    metadata={"Software": None},
-  )
+  figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
 
 
 def set_statement(
@@ -156,10 +136,9 @@ def set_rounds(
   axes: mpl_axes.Axes, rounds: Sequence[float] | np.ndarray
 ) -> None:
   """Makes the horizontal axis one of rounds."""
+  steps = [1, 2, 5, 10]
   axes.xaxis.set_major_locator(
-    ticker.MaxNLocator(
-      nbins=7, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1
-    )
+    ticker.MaxNLocator(nbins=7, steps=steps, integer=True, min_n_ticks=1)
   )
   if len(rounds):
     low, high = min(rounds), max(rounds)
@@ -248,13 +227,8 @@ def set_legend(
       handles.append(create_key(linestyle="", label=" "))
     handles.append(create_key(linestyle="", label=heading))
     handles.extend(keys)
-  legend = figure.legend(
-    handles=handles,
-    loc="outside right upper",
-    fontsize=9,
-    frameon=False,
-    handlelength=2.6,
-  )
+  style = {"fontsize": 9, "frameon": False, "handlelength": 2.6}
+  legend = figure.legend(handles=handles, loc="outside right upper", **style)
   for text in legend.get_texts():
     if text.get_text() in groups:
       text.set_fontweight("bold")

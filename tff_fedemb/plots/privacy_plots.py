@@ -43,9 +43,6 @@ class EpsilonCurve:
     tighter_epsilons: `[m]` user-level epsilons by the tighter accountant.
     virtual_client_epsilons: `[n]` epsilons of the Delta = C reading; empty
       where it is the user-level one.
-
-  Raises:
-    ValueError: If a series is not as long as its axis.
   """
 
   noise_multiplier: float
@@ -54,17 +51,6 @@ class EpsilonCurve:
   tighter_x: tuple[float, ...] = ()
   tighter_epsilons: tuple[float, ...] = ()
   virtual_client_epsilons: tuple[float, ...] = ()
-
-  def __post_init__(self):
-    for name, values, x, may_be_empty in (
-      ("epsilons", self.epsilons, self.x, False),
-      ("tighter_epsilons", self.tighter_epsilons, self.tighter_x, False),
-      ("virtual_client_epsilons", self.virtual_client_epsilons, self.x, True),
-    ):
-      if len(values) != len(x) and (values or not may_be_empty):
-        raise ValueError(
-          f"{name} must be {len(x)} values, one for each x, found {len(values)}"
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,13 +158,10 @@ def _set_users(
       figures.create_key("δ too large: δ ≥ 1 / N", color="#DDDDDD", linewidth=8)
     )
   if num_users is not None:
-    style: dict[str, Any] = {
-      "color": figures.GREY,
-      "linestyle": ":",
-      "linewidth": 1.2,
-    }
-    axes.axvline(num_users, **style)
-    keys.append(figures.create_key(f"N = {num_users:,}", **style))
+    style = {"color": figures.GREY, "linestyle": ":"}
+    axes.axvline(num_users, linewidth=1.2, **style)
+    key = figures.create_key(f"N = {num_users:,}", linewidth=1.2, **style)
+    keys.append(key)
   return keys
 
 
@@ -199,8 +182,7 @@ def _plot_epsilon(
   epsilons: list[float] = []
   for index, curve in enumerate(curves):
     _draw(axes, curve, figures.COLORS[index], figures.MARKERS[index])
-    epsilons += curve.epsilons
-    epsilons += curve.tighter_epsilons
+    epsilons += (*curve.epsilons, *curve.tighter_epsilons)
     epsilons += curve.virtual_client_epsilons
   figures.decorate(
     axes,

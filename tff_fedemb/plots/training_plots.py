@@ -41,11 +41,7 @@ class Panel(Protocol):
     """What is to be read below the picture, if anything."""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    """Draws it.
-
-    Raises:
-      ValueError: If a series is not as long as its rounds.
-    """
+    """Draws it."""
 
 
 def plot(path: str | os.PathLike[str], panel: Panel) -> None:
@@ -54,9 +50,6 @@ def plot(path: str | os.PathLike[str], panel: Panel) -> None:
   Args:
     path: PNG file to write, in a directory that exists.
     panel: What it shows.
-
-  Raises:
-    ValueError: If a series is not as long as its rounds.
   """
   has_statement = bool(panel.statement)
   figure, panels = figures.create_figure(6.8, 4.6 if has_statement else 4.2)
@@ -74,9 +67,6 @@ def plot_overview(
     path: PNG file to write, in a directory that exists.
     four: The panels, by rows.
     title: Heading of the picture.
-
-  Raises:
-    ValueError: If a series is not as long as its rounds.
   """
   figure, panels = figures.create_figure(
     11, 8, (2, 2), padding={"w_pad": 0.1, "h_pad": 0.06}
@@ -108,7 +98,7 @@ class LossPanel:
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     """Draws it, see `Panel`."""
-    rounds, losses = _series("losses", self.rounds, self.losses)
+    rounds, losses = self.rounds, np.asarray(self.losses, float)
     finite = np.isfinite(losses)
     style = _style(0, len(rounds)) | {"linewidth": 1.3}
     axes.plot(rounds, np.where(finite, losses, np.nan), **style)
@@ -157,12 +147,12 @@ class RecallPanel:
     # The loosest rate lies highest: the legend then reads like the lines.
     for index, far in enumerate(sorted(self.recall_by_far, reverse=True)):
       label = f"FAR {verification.format_false_accept_rate(far)}"
-      x, recalls = _series(label, self.rounds, self.recall_by_far[far])
+      recalls = np.asarray(self.recall_by_far[far], float)
       finite = recalls[np.isfinite(recalls)]
       if len(finite):
         label += f": {finite[-1]:.1%}"
-      style = _style(index, len(x))
-      handles += axes.plot(x, recalls, label=label, **style)
+      style = _style(index, len(recalls))
+      handles += axes.plot(self.rounds, recalls, label=label, **style)
       if far in self.untrained:
         level = self.untrained[far]
         axes.axhline(level, color=style["color"], linestyle=":", linewidth=1.3)
@@ -198,13 +188,8 @@ class RocPanel:
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     """Draws it, see `Panel`."""
-    axes.plot(
-      [_MARKED_RATE] * 2,
-      [-0.02, 1.0],
-      color=figures.GREY,
-      linewidth=1.0,
-      linestyle=":",
-    )
+    mark = {"color": figures.GREY, "linewidth": 1.0, "linestyle": ":"}
+    axes.plot([_MARKED_RATE] * 2, [-0.02, 1.0], **mark)
     chance = np.geomspace(_LOWEST_RATE, 1.0, 100)
     axes.plot(chance, chance, color="#AAAAAA", linewidth=1.0, label="chance")
     trained = [name for name in self.curves if name != UNTRAINED]
@@ -269,19 +254,22 @@ class EpsilonPanel:
     """Draws it, see `Panel`."""
     infinite, drawn = [], []
     for index, (name, values) in enumerate(self.curves.items()):
-      x, epsilons = _series(name, self.rounds, values)
+      epsilons = np.asarray(values, float)
       # Zero, before the first round, has no place on a logarithmic axis.
       shown = figures.only_drawable(epsilons)
       finite = shown[np.isfinite(shown)].tolist()
       num_infinite = int(np.sum(np.isinf(epsilons)))
       label = name
       if num_infinite:
-        share = f" in {num_infinite:,} of {len(x):,} rounds" if finite else ""
+        share = (
+          f" in {num_infinite:,} of {len(epsilons):,} rounds" if finite else ""
+        )
         infinite.append(f"{name}: ε = ∞{share}")
       elif finite:
         label += f": ε = {finite[-1]:.3g}"
       if finite:
-        axes.plot(x, shown, label=label, **_style(index, len(x)))
+        style = _style(index, len(shown))
+        axes.plot(self.rounds, shown, label=label, **style)
         drawn += finite
     figures.decorate(
       axes,
@@ -325,17 +313,6 @@ def _style(index: int, num_points: int) -> dict[str, Any]:
     "markersize": 5,
     "linewidth": 2,
   }
-
-
-def _series(name, rounds, values) -> tuple[np.ndarray, np.ndarray]:
-  rounds = np.asarray(rounds, float)
-  values = np.asarray(values, float)
-  if values.shape != rounds.shape:
-    raise ValueError(
-      f"{name} must be {len(rounds)} values, one for each round, found "
-      f"{list(values.shape)}"
-    )
-  return rounds, values
 
 
 def _set_recalls(axes) -> None:
