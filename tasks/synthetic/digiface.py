@@ -85,13 +85,11 @@ def write_digiface(output_dir: store.Path, **fields: Any) -> list[str]:
     **fields: `num_users`, `seed` and `images_per_user`, see `Config`.
 
   Returns:
-    The paths of the zips. Those that were made with the same arguments are
-    kept.
+    The paths of the zips.
 
   Raises:
     errors.FieldError: If an argument is out of range.
     errors.DataError: If there are zips or subjects' folders of another making.
-    OSError: If `output_dir` cannot be created or written.
   """
   given = Config(**fields)
   parameters = {"generator_version": _GENERATOR_VERSION}

@@ -83,9 +83,7 @@ def stroke(x, y, start, end, thick, thin=None) -> np.ndarray:
   return np.hypot(x - at * across, y - at * up) - radius
 
 
-def rotate(
-  x: np.ndarray, y: np.ndarray, angle: np.ndarray | float
-) -> tuple[np.ndarray, np.ndarray]:
+def rotate(x, y, angle) -> tuple[np.ndarray, np.ndarray]:
   """Coordinates along axes that are turned by an angle in radians."""
   cosine, sine = np.cos(angle), np.sin(angle)
   return cosine * x + sine * y, cosine * y - sine * x

@@ -126,13 +126,11 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
     **fields: `num_users`, `seed` and `examples_per_user`, see `Config`.
 
   Returns:
-    The path of the file. One that was made with the same arguments is kept.
+    The path of the file.
 
   Raises:
     errors.FieldError: If an argument is out of range.
-    errors.DataError: If the file exists and was made with other arguments, or
-      not by this function.
-    OSError: If `output_dir` cannot be created or written.
+    errors.DataError: If there is a file of another making.
   """
   given = Config(**fields)
   fields = {"generator_version": _GENERATOR_VERSION} | dataclasses.asdict(given)

@@ -39,8 +39,8 @@ class Person:
   skin: np.ndarray
   hair: np.ndarray
   iris: np.ndarray
-  beard: tuple[float, float]
-  glasses: tuple[float, float, float, float] | None
+  beard: tuple[float, ...]
+  glasses: tuple[float, ...] | None
   frame: np.ndarray
   marks: np.ndarray
 
@@ -176,8 +176,8 @@ def _paint_eyes(view: View, image: np.ndarray) -> None:
     drawing.paint(image, _cover(iris) * white, person.iris)
     drawing.paint(image, pupil * white, 12.0)
     lashes = _cover(np.abs(eye) - 0.012) * (v < 0.25 * tall)
-    lashes = lashes * (0.5 + 0.5 * shape["lid"])
-    drawing.paint(image, lashes, person.hair * 0.3)
+    strength = 0.5 + 0.5 * shape["lid"]
+    drawing.paint(image, lashes * strength, person.hair * 0.3)
 
     u = u - shape["brow_inner"]
     middle = shape["eye_height"] - shape["brow_gap"] - scene["brow_raise"]

@@ -113,14 +113,7 @@ def _draw_marks(generator: np.random.Generator) -> np.ndarray:
 
 
 def create_person(generator: np.random.Generator) -> face_parts.Person:
-  """Creates a person.
-
-  Args:
-    generator: Source of randomness.
-
-  Returns:
-    The person, to be drawn any number of times.
-  """
+  """Creates a random person, to be drawn any number of times."""
   shape = {name: generator.uniform(*ends) for name, ends in _PERSON.items()}
   style = _HAIR_STYLES[generator.integers(len(_HAIR_STYLES))]
   for name, ends in zip(_HAIR_NAMES, style, strict=True):
@@ -128,8 +121,8 @@ def create_person(generator: np.random.Generator) -> face_parts.Person:
   bearded = generator.random() < 0.3
   glasses = None
   if generator.random() < 0.28:
-    ends = (0.19, 0.11, 0.016, 0.0), (0.27, 0.19, 0.036, 1.0)
-    glasses = tuple(generator.uniform(*ends))
+    least, most = (0.19, 0.11, 0.016, 0.0), (0.27, 0.19, 0.036, 1.0)
+    glasses = tuple(generator.uniform(least, most))
   return face_parts.Person(
     shape=shape,
     skin=_draw_colour(generator, _SKINS),

@@ -191,8 +191,8 @@ def draw_images(
   slants = slant + generator.normal(0.0, 0.06, num)
   aspect = aspect * aspect_by_class[labels]
   aspect *= np.exp(generator.normal(0.0, 0.07, num))
-  rotation = rotation + rotation_by_class[labels]
-  rotation += generator.normal(0.0, 0.05, num)
+  rotations = rotation + rotation_by_class[labels]
+  rotations += generator.normal(0.0, 0.05, num)
   size = size * np.exp(generator.normal(0.0, 0.05, num))
   shift = generator.normal(0.0, 0.4, (num, 2))
   bend = habit + habit_by_class[labels]
@@ -212,14 +212,14 @@ def draw_images(
   scale = np.maximum(np.maximum(tall, leaning), 1.0) / size  # Map per pixel.
 
   # From a pixel of the example back to a place on the distance map.
-  columns = (slants, aspect, rotation, scale, width, glyphs, *shift.T)
-  slants, aspect, rotation, scale, width, glyphs, down, right = (
+  columns = (slants, aspect, rotations, scale, width, glyphs, *shift.T)
+  slants, aspect, rotations, scale, width, glyphs, down, right = (
     column[:, np.newaxis, np.newaxis] for column in columns
   )
   pixels = np.arange(IMAGE_SIZE) - (IMAGE_SIZE - 1) / 2
   y = pixels[:, np.newaxis] + down + bend[:, 0]
   x = pixels + right + bend[:, 1]
-  x, y = drawing.rotate(x, y, -rotation)
+  x, y = drawing.rotate(x, y, -rotations)
   x = x / aspect + slants * y
   middle = (_MAP_SIZE - 1) / 2
   y = np.clip(y * scale + middle, 0, _MAP_SIZE - 1)

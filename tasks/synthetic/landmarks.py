@@ -85,15 +85,10 @@ class _Site(easels.Easel):
   def openings(
     self, place, columns, rows, fill=(0.5, 0.6), arched=True, colour=None
   ) -> None:
-    """Adds a grid of windows, doors or columns to a block; holes if it is cut.
+    """Adds a grid of windows, doors or columns at a place from `block`.
 
-    Args:
-      place: What `block` returned.
-      columns: Number of columns.
-      rows: Number of rows.
-      fill: Width and height of one as parts of its cell.
-      arched: Whether the upper end is round.
-      colour: Of all; that of openings by default, "air" for holes.
+    Each takes a part of its cell, `fill` across and upwards, and has a round
+    upper end if it is arched. The colour "air" makes holes.
     """
     u, t = (place[0] + 1) / 2 * columns, place[1] * rows
     u, v = np.abs(u % 1 - 0.5) / fill[0], t % 1 / fill[1]
@@ -221,8 +216,8 @@ def _temple(e: _Site, g: np.random.Generator) -> None:
 
 
 # Neighbours on the ring of classes, which one user photographs, differ.
-_KINDS = (_church, _lattice, _temple, _lighthouse, _mosque)
-_KINDS += (_skyscraper, _pyramid, _pagoda, _arch)
+_KINDS = [_church, _lattice, _temple, _lighthouse, _mosque]
+_KINDS += [_skyscraper, _pyramid, _pagoda, _arch]
 
 
 def _paint_background(generator, picture, horizon, weather) -> None:

@@ -38,10 +38,6 @@ def draw_labels(generator: np.random.Generator, classes: int) -> np.ndarray:
 
   A user prefers a region, a stretch on the ring of all classes, and within it
   a few favourites; some classes are popular with everyone.
-
-  Args:
-    generator: Of the user.
-    classes: Number of classes.
   """
   spread = generator.gamma(3.0, (_MEAN_IMAGES - _MIN_IMAGES) / 3)
   num_images = min(_MIN_IMAGES + round(spread), _MAX_IMAGES)
@@ -89,13 +85,11 @@ class Twin:
       **fields: `num_users` and `seed`, see `store.Config`.
 
     Returns:
-      The paths of the folders. Those made with the same arguments are kept.
+      The paths of the folders.
 
     Raises:
       errors.FieldError: If an argument is out of range.
-      errors.DataError: If a folder exists and was made with other arguments, or
-        not by this function.
-      OSError: If `output_dir` cannot be created or written.
+      errors.DataError: If there is a folder of another making.
     """
     given = store.Config(**fields)
     classes = num_classes(given.num_users)
@@ -148,13 +142,7 @@ class Twin:
   def contact_sheet(
     self, output_dir: store.Path, output_png: store.Path
   ) -> None:
-    """Draws one row a class, with images of different users and the test set.
-
-    Args:
-      output_dir: Directory that holds the first of the folders.
-      output_png: Where to write the picture of the ten classes with most
-        images, twelve of each.
-    """
+    """Draws twelve images of each of the ten largest classes, one a row."""
     folder = pathlib.Path(output_dir, next(iter(self.folders)))
     users = sorted((folder / tfrecord_layout.TRAIN_FOLDER).iterdir())
     images: dict[int, list[bytes]] = {}

@@ -1,4 +1,4 @@
-"""Tests of shapes, colours and noise, on numbers worked out by hand."""
+"""Tests of shapes and colours, on numbers worked out by hand."""
 
 import numpy as np
 import pytest
@@ -58,28 +58,3 @@ def test_rotate_turns_the_axes():
     ([2, 0], [0, -1]),
     atol=1e-12,
   )
-
-
-def test_noise_is_standard_and_smoother_with_the_exponent():
-  generator = np.random.default_rng(0)
-  steps = []
-  for exponent in (0.7, 2.0):
-    fields = np.stack(
-      [
-        drawing.noise(generator, (60, 90), extent=1.0, exponent=exponent)
-        for _ in range(20)
-      ]
-    )
-    assert fields.shape == (20, 60, 90)
-    assert abs(fields.mean()) < 0.3
-    assert 0.5 < fields.std() < 1.3
-    steps.append(np.abs(np.diff(fields, axis=2)).mean())
-  assert steps[1] < 0.3 * steps[0]
-
-
-def test_noise_stretches():
-  field = drawing.noise(
-    np.random.default_rng(0), (64, 64), extent=0.3, exponent=0.8, stretch=4.0
-  )
-  down, across = (np.abs(np.diff(field, axis=axis)).mean() for axis in (0, 1))
-  assert down > 1.5 * across

@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tasks.synthetic import face_parts
 from tasks.synthetic import faces
 from tff_fedemb.evaluation import verification
 
@@ -47,27 +46,6 @@ def test_drawing_depends_on_nothing_but_the_generator():
   # The same poses before the same backgrounds: the corners are alike.
   np.testing.assert_array_equal(first[:, :3, :3], stranger[:, :3, :3])
   assert np.all(np.any(first != stranger, axis=(1, 2, 3)))
-
-
-@pytest.mark.parametrize(("yaw", "pitch"), [(-0.4, 0.2), (0, 0), (0.4, -0.2)])
-def test_a_turned_head_moves_its_middle_against_its_outline(yaw, pitch):
-  person = _person(0)
-  shape = dict(person.shape, width=0.8, jaw=0.0, cheek=0.0)
-  person = dataclasses.replace(person, shape=shape)
-  scene = dict(left=0.0, down=0.0, zoom=1.0, roll=0.0, yaw=yaw, pitch=pitch)
-  view = face_parts.View(
-    person, {name: np.full((1, 1, 1), value) for name, value in scene.items()}
-  )
-  distance = np.where(view.reach < 1, view.u**2 + view.v**2, 9)
-  row, column = np.unravel_index(np.argmin(distance[0]), distance[0].shape)
-  # A point of a unit ball, turned about the upright axis, then nodded.
-  scale = face_parts.SCALE
-  assert abs(row - 61.5 - scale * np.sin(pitch)) <= 1
-  turned = 0.8 * scale * np.cos(pitch) * np.sin(yaw)
-  assert abs(column - 55.5 - turned) <= 1
-  # The outline stays.
-  inside = view.reach[0] < 1
-  np.testing.assert_array_equal(inside, inside[:, ::-1])
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,6 @@ def _draw(seed, labels):
   return glyphs.draw_images(np.random.default_rng(seed), labels)
 
 
-def test_characters_follow_emnist_order():
-  assert len(glyphs.CHARACTERS) == 62
-  # As documented by `tff.simulation.datasets.emnist.load_data`.
-  assert glyphs.CHARACTERS[9] == "9"
-  assert glyphs.CHARACTERS[11] == "B"
-  assert glyphs.CHARACTERS[37] == "b"
-
-
 def test_characters_are_centred_with_a_margin():
   images = np.concatenate(
     [_draw(seed, np.tile(np.arange(62), 2)) for seed in range(10)]

@@ -86,22 +86,12 @@ def test_classes_are_known_better_by_their_edges(pictures):
 
 
 @pytest.mark.parametrize("draw", _DRAW.values(), ids=_DRAW)
-class TestDraw:
-  def test_subject_can_be_seen(self, draw):
-    # Of every kind more than one, and one far from the others.
-    for class_id in (*range(20), 5_000):
-      picture = draw(np.random.default_rng(0), 0, class_id, (100, 140))
-      assert picture.dtype == np.float32
-      assert picture.shape == (3, 100, 140)
-      assert np.isfinite(picture).all()
-      assert 0.1 < picture.mean() < 0.9
-      assert picture.std() > 0.04
-
-  def test_pictures_follow_from_the_arguments(self, draw):
-    def of(index, seed, class_id):
-      return draw(np.random.default_rng(index), seed, class_id, (90, 90))
-
-    first = of(0, 0, 3)
-    assert np.array_equal(first, of(0, 0, 3))
-    for other in (of(1, 0, 3), of(0, 1, 3), of(0, 0, 4)):
-      assert not np.array_equal(first, other)
+def test_subject_can_be_seen(draw):
+  # Of every kind more than one, and one far from the others.
+  for class_id in (*range(20), 5_000):
+    picture = draw(np.random.default_rng(0), 0, class_id, (100, 140))
+    assert picture.dtype == np.float32
+    assert picture.shape == (3, 100, 140)
+    assert np.isfinite(picture).all()
+    assert 0.1 < picture.mean() < 0.9
+    assert picture.std() > 0.04
