@@ -67,8 +67,11 @@ def read_md5_file(path: pathlib.Path) -> str:
 
 def compute_md5(path: pathlib.Path) -> str:
   """Computes the MD5 of a file: 32 hexadecimal digits, in lower case."""
+  digest = hashlib.md5()
   with path.open("rb") as file:
-    return hashlib.file_digest(file, "md5").hexdigest()
+    while chunk := file.read(1 << 20):
+      digest.update(chunk)
+  return digest.hexdigest()
 
 
 def check_md5(

@@ -103,7 +103,7 @@ def _find_archives(source_dir: pathlib.Path) -> list[downloads.Archive]:
         for folder in (path.parent, source_dir / "md5sum" / "train")
       ]
       md5 = [downloads.read_md5_file(file) for file in sums if file.is_file()]
-      archives.append(downloads.Archive(path, *md5[:1]))
+      archives.append(downloads.Archive(path, md5[0] if md5 else None))
   return archives
 
 
@@ -146,10 +146,10 @@ def create_jobs(
         )
       )
   if not jobs:
-    tables = " or ".join(
+    known = " or ".join(
       f"{' and '.join(split.names)} ({split.url})" for split in wanted.values()
     )
     raise errors.FieldError(
-      "source_dir", f"hold the tables {tables}", f"none in {source_dir}"
+      "source_dir", f"hold the tables {known}", f"none in {source_dir}"
     )
   return jobs

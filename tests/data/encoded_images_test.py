@@ -1,13 +1,11 @@
 """Tests of images that stay encoded, against Pillow."""
 
 import io
-import os
 
 import numpy as np
 from PIL import Image
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
@@ -77,9 +75,7 @@ _UNREADABLE = {
 
 
 class TestDecoder:
-  @pytest.mark.parametrize(
-    "size", [(24, 30), (20, 20), (40, 34), (50, 60), (94, 90)], ids=str
-  )
+  @pytest.mark.parametrize("size", [(24, 30), (20, 20), (94, 90)], ids=str)
   @pytest.mark.parametrize("form", _FORMATS)
   def test_crops_and_resizes_as_pillow_does(self, size, form):
     content = _encode(_draw(*size), form)
@@ -143,11 +139,9 @@ class TestDecoder:
     contents = [_encode(_draw(s, s + 9), f) for s in (30, 60) for f in _FORMATS]
     batch = _decode(contents)
     assert batch.shape == (4, *_SHAPE)
+    assert _decode(np.zeros([0], np.str_)).shape == (0, *_SHAPE)
     for found, content in zip(batch, contents, strict=True):
       np.testing.assert_array_equal(found, _decode([content])[0])
-
-  def test_no_images(self):
-    assert _decode(np.zeros([0], np.str_)).shape == (0, *_SHAPE)
 
   @pytest.mark.parametrize("name", _UNREADABLE)
   def test_fails_on_what_cannot_be_decoded(self, name):
@@ -160,19 +154,6 @@ class TestDecoder:
   def test_refuses_a_wrong_shape(self, shape):
     with pytest.raises(ValueError, match="image_shape must be"):
       encoded_images.build_decoder(shape)
-
-  def test_runs_inside_a_computation(self, tmp_path):
-    decode = encoded_images.build_decoder(_SHAPE)
-
-    @tff.tensorflow.computation(tff.types.TensorType(np.str_))
-    def decode_file(path):
-      return decode(tf.io.read_file(path)[tf.newaxis])
-
-    content = _encode(_draw(50, 60))
-    (tmp_path / "image").write_bytes(content)
-    np.testing.assert_array_equal(
-      decode_file(os.fspath(tmp_path / "image")), _decode([content])
-    )
 
   def test_runs_in_a_session_of_one_thread(self):
     contents = [_encode(_draw(50, 60)), _encode(_draw(24, 24), "PNG")]
@@ -195,10 +176,7 @@ class TestUnreadable:
     assert encoded_images.find_unreadable(contents, _SHAPE) == list(
       range(1, 1 + len(_UNREADABLE))
     )
-
-  def test_finds_none(self):
     assert encoded_images.find_unreadable([], _SHAPE) == []
-    assert encoded_images.find_unreadable([_encode(_draw(9, 9))], _SHAPE) == []
 
   @pytest.mark.parametrize(
     ("raised", "expected"),
@@ -226,15 +204,6 @@ class TestUnreadable:
     assert encoded_images.find_unreadable([b"small"], shape) == []
     with pytest.raises(expected):
       encoded_images.find_unreadable([b"small", b"large"], shape)
-
-  def test_what_fails_only_once_is_readable(self, monkeypatch):
-    content = _encode(_draw(30, 30))
-    monkeypatch.setattr(
-      encoded_images,
-      "readable_rows",
-      lambda contents, _: tf.zeros([0], tf.int64),
-    )
-    assert encoded_images.find_unreadable([b"", content], (7, 8, 3)) == [0]
 
   def test_readable_rows_in_a_graph(self):
     rows = tf.function(encoded_images.readable_rows, autograph=False)(
@@ -269,34 +238,25 @@ class TestEncodedImages:
     assert images[5:].shape == (0, *_SHAPE)
     assert images[5:].dtype == np.uint8
 
-  def test_reads_only_what_is_asked_for(self):
-    asked = []
-    content = _encode(_draw(24, 24))
-
-    def read(rows):
-      asked.extend(rows.tolist())
-      return [content] * len(rows)
-
-    images = encoded_images.EncodedImages(read, str, 1000, _SHAPE)
-    assert images[990:992].shape == (2, *_SHAPE)
-    assert asked == [990, 991]
-
   def test_many_are_read_a_part_at_a_time(self):
     contents = [_encode(_draw(24, 24 + i), "PNG") for i in range(3)]
-    sizes = []
+    asked = []
 
     def read(rows):
-      sizes.append(len(rows))
+      asked.append(rows.tolist())
       return [contents[row % 3] for row in rows]
 
     images = encoded_images.EncodedImages(read, str, 600, _SHAPE)
     np.testing.assert_array_equal(
       images[:], np.tile(_decode(contents), (200, 1, 1, 1))
     )
-    assert sum(sizes) == 600
-    assert max(sizes) <= 256
+    assert max(map(len, asked)) <= 256
+    assert [row for rows in asked for row in rows] == list(range(600))
+    asked.clear()
+    assert images[590:592].shape == (2, *_SHAPE)
+    assert asked == [[590, 591]]
 
-  @pytest.mark.parametrize("name", _UNREADABLE)
+  @pytest.mark.parametrize("name", ["empty", "truncated PNG"])
   def test_names_what_cannot_be_decoded(self, name):
     fine = _encode(_draw(30, 30))
     images = self._build([fine, fine, _UNREADABLE[name], b"no image"])

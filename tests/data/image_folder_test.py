@@ -55,7 +55,6 @@ class TestListImages:
     ("names", "found"),
     [
       ((), "found 0 with 0 images"),
-      (("1.png", "2.png"), "found 0 with 0 images"),
       (("a/1.png", "a/2.png"), "found 1 with 2 images"),
       (("a/1.png", "b/1.png", "c/1.png"), "found 3 with 3 images"),
       (("a/1.png", "a/2.png", "b/1.gif"), "found 1 with 2 images"),
@@ -89,10 +88,6 @@ class TestListImages:
     assert part.paths != folder.subsample(5, seed=2).paths
     assert folder.subsample(12).paths == folder.paths
 
-  def test_labels_must_fit(self, tmp_path):
-    with pytest.raises(ValueError, match=r"labels must be \[1\], found \[2\]"):
-      image_folder.ImageFolder((tmp_path,), np.zeros([2], np.int64), ("a",))
-
 
 class TestReadImage:
   @pytest.mark.parametrize("suffix", ["png", "bmp", "pgm"])
@@ -107,14 +102,11 @@ class TestReadImage:
       np.repeat(_GREY[..., np.newaxis], 3, axis=-1),
     )
 
-  @pytest.mark.parametrize("suffix", ["png", "bmp"])
-  def test_colour_is_read_as_it_is(self, tmp_path, suffix):
-    path = _save(tmp_path / f"x.{suffix}", _COLOUR)
+  def test_colour_is_read_as_it_is(self, tmp_path):
+    path = _save(tmp_path / "x.bmp", _COLOUR)
     np.testing.assert_array_equal(
       image_folder.read_image(path, (2, 3, 3)), _COLOUR
     )
-
-  def test_jpeg_is_read(self, tmp_path):
     path = _save(tmp_path / "x.jpg", np.full([16, 16, 3], 77, np.uint8))
     np.testing.assert_allclose(
       image_folder.read_image(path, (16, 16, 3)), 77, atol=2
@@ -173,11 +165,6 @@ class TestReadImage:
     image = image_folder.read_image(tmp_path / "x.png", (1, 3, 1))
     np.testing.assert_array_equal(image[..., 0], [[0, 255, 20]])
 
-  def test_one_bit_is_black_and_white(self, tmp_path):
-    path = _save(tmp_path / "x.png", np.array([[True, False]]))
-    image = image_folder.read_image(path, (1, 2, 1))
-    np.testing.assert_array_equal(image[..., 0], [[255, 0]])
-
   def test_pictures_are_turned_as_exif_says(self, tmp_path):
     exif = Image.Exif()
     # Orientation 6: a viewer turns the picture clockwise.
@@ -229,16 +216,10 @@ class TestReadImage:
       assert "\n" not in str(error.value)
       assert "BytesIO" not in str(error.value)
 
-  def test_other_formats_are_refused(self, tmp_path):
+  def test_other_formats_and_missing_files_are_named(self, tmp_path):
     path = _save(tmp_path / "x.png", _GREY, format="GIF")
     with pytest.raises(image_folder.ImageFolderError, match="something else"):
       image_folder.read_image(path, (28, 28, 1))
-
-  def test_missing_files_are_named(self, tmp_path):
     path = tmp_path / "gone.png"
     with pytest.raises(image_folder.ImageFolderError, match=os.fspath(path)):
       image_folder.read_image(path, (28, 28, 1))
-
-  def test_channels_must_be_grey_or_colour(self, tmp_path):
-    with pytest.raises(ValueError, match="channels must be 1 or 3, found 2"):
-      image_folder.read_image(_save(tmp_path / "x.png", _GREY), (2, 3, 2))

@@ -22,7 +22,8 @@ _USERS = {
 def _path(tmp_path):
   path = tmp_path / "data.sqlite"
   sqlite_examples.write_examples(
-    path, {"train": _USERS.items(), "test": [("dan", [b"d0"])]}
+    path,
+    {"train": _USERS.items(), "test": [("dan", [b"d0"]), ("eve", [])]},
   )
   return path
 
@@ -35,36 +36,18 @@ def test_virtual_client_holds_its_users_examples(path):
     (serialized,) = pipelines.gather(examples.create_dataset(client_id))
     return serialized
 
-  assert read("cyd\nann").numpy().tolist() == [
-    b"a0",
-    b"a1",
-    b"c0",
-    b"c1",
-    b"c2",
-  ]
+  merged = read("cyd\nann").numpy().tolist()
+  assert merged == _USERS["ann"] + _USERS["cyd"]
   assert read("bob").numpy().tolist() == [b"b0"]
   assert read("dan").numpy().tolist() == []
   assert examples.user_ids == ["ann", "bob", "cyd"]
   assert examples.read_serialized() == [
-    b"a0",
-    b"a1",
-    b"b0",
-    b"c0",
-    b"c1",
-    b"c2",
+    example for examples in _USERS.values() for example in examples
   ]
-
-
-def test_users_without_examples_are_kept(tmp_path):
-  path = tmp_path / "data.sqlite"
-  sqlite_examples.write_examples(
-    path, {"train": [("ann", []), ("bob", [b"b0"]), ("cyd", [])]}
-  )
-  examples = sqlite_examples.SqliteExamples(path, "train")
-  assert examples.user_ids == ["ann", "bob", "cyd"]
-  (serialized,) = pipelines.gather(examples.create_dataset("ann\ncyd"))
-  assert serialized.numpy().tolist() == []
-  assert examples.read_serialized() == [b"b0"]
+  # A user without examples stays.
+  examples = sqlite_examples.SqliteExamples(path, "test")
+  assert examples.user_ids == ["dan", "eve"]
+  assert examples.read_serialized() == [b"d0"]
 
 
 def test_tff_reads_what_we_write(path):
@@ -91,13 +74,6 @@ def test_example_round_trip():
   np.testing.assert_array_equal(parsed["pixels"], np.ones([2, 2]))
 
 
-def test_truncated_file_is_refused(path):
-  whole = path.read_bytes()
-  path.write_bytes(whole[: len(whole) - 3000])
-  with pytest.raises(errors.DataError, match="truncated"):
-    sqlite_examples.SqliteExamples(path, "train")
-
-
 def test_other_files_are_refused(tmp_path, path):
   other = tmp_path / "other.sqlite"
   other.write_text("no database, but long enough to be one" * 100)
@@ -108,23 +84,22 @@ def test_other_files_are_refused(tmp_path, path):
   with pytest.raises(errors.DataError, match="no client in split"):
     sqlite_examples.SqliteExamples(path, "validation")
   assert not (tmp_path / "missing.sqlite").exists()
+  path.write_bytes(path.read_bytes()[:-3000])
+  with pytest.raises(errors.DataError, match="truncated"):
+    sqlite_examples.SqliteExamples(path, "train")
 
 
-def test_interrupted_write_leaves_nothing(tmp_path):
+def test_interrupted_or_killed_write_leaves_nothing(tmp_path):
   def users():
     yield "ann", [b"a0"]
     raise RuntimeError("interrupted")
 
-  with pytest.raises(RuntimeError, match="interrupted"):
-    sqlite_examples.write_examples(tmp_path / "d.sqlite", {"train": users()})
-  assert not list(tmp_path.iterdir())
-
-
-def test_what_a_killed_program_left_is_cleared(tmp_path):
   path = tmp_path / "d.sqlite"
-  partial = tmp_path / ".d.sqlite.partial"
-  partial.write_bytes(b"half a database" * 1000)
-  partial.with_name(partial.name + "-journal").write_bytes(b"its journal")
+  with pytest.raises(RuntimeError, match="interrupted"):
+    sqlite_examples.write_examples(path, {"train": users()})
+  assert not list(tmp_path.iterdir())
+  for name in (".d.sqlite.partial", ".d.sqlite.partial-journal"):
+    (tmp_path / name).write_bytes(b"half a database" * 1000)
   sqlite_examples.write_examples(path, {"train": _USERS.items()})
   assert list(tmp_path.iterdir()) == [path]
   examples = sqlite_examples.SqliteExamples(path, "train")

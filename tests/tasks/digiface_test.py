@@ -64,8 +64,8 @@ def _copies(tmp_path):
 @pytest.mark.parametrize(
   ("layout", "variant"),
   [
-    *((layout, "all") for layout in sorted(faces.LAYOUTS)),
-    ("zips", "72_images"),
+    ("subjects", "all"),
+    ("named_folders", "72_images"),
     ("mixture", "5_images"),
     ("prepared", "5_images"),
     ("prepared", "all"),
@@ -125,13 +125,6 @@ def test_what_the_task_says_of_synthetic_data(tmp_path, create):
   assert "keyed hash" in task.split_description
 
 
-def test_the_part_with_5_images_alone_is_the_default(
-  tmp_path, create, contents
-):
-  faces.write_folders(tmp_path / "data", contents, range(100_000, 100_008))
-  assert "5_images" in create().split_description
-
-
 def test_a_pass_over_a_virtual_client_as_in_training(
   tmp_path, create, contents
 ):
@@ -179,16 +172,16 @@ class TestCopy:
     assert not out
     assert f"{copy.parent} is of other data or older" in err
 
-  def test_needs_space(self, tmp_path, create, contents, monkeypatch):
+  def test_needs_space_that_can_be_written(
+    self, tmp_path, create, contents, monkeypatch
+  ):
     faces.LAYOUTS["zips"](tmp_path / "data", contents)
     usage = shutil.disk_usage(tmp_path)._replace(free=5_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(ValueError, match=r"^cache_dir must have .* 5\.0 kB in"):
       create()
     assert not (tmp_path / "cache").exists()
-
-  def test_needs_a_cache_that_can_be_written(self, tmp_path, create, contents):
-    faces.LAYOUTS["zips"](tmp_path / "data", contents)
+    monkeypatch.undo()
     (tmp_path / "cache").write_text("not a directory")
     with pytest.raises(ValueError, match=r"^cache_dir must be writable"):
       create()
@@ -317,38 +310,32 @@ class TestBadExamples:
     assert "found 0 for test" in _error(create, on_bad_example="skip")
 
 
-class TestMistakes:
-  def test_data_dir_must_be_given(self, tmp_path):
-    config = task_lib.TaskConfig(None, os.fspath(tmp_path))
-    text = _error(lambda: digiface.create_digiface_task(config))
-    assert text.startswith("data_dir must be given for task digiface, found")
-    assert "github.com/microsoft/DigiFace1M" in text
-    assert "non-commercial" in text
+def test_missing_data_are_told(tmp_path, create, contents):
+  config = task_lib.TaskConfig(None, os.fspath(tmp_path))
+  (tmp_path / "data").mkdir()
+  (tmp_path / "data" / "images.zip").write_text("another")
+  for text, start in (
+    (
+      _error(lambda: digiface.create_digiface_task(config)),
+      "data_dir must be given for task digiface, found",
+    ),
+    (_error(create, data="missing"), "data_dir must be a folder"),
+    (_error(create), "data_dir must hold DigiFace images"),
+  ):
+    assert text.startswith(start)
+    assert "github.com/microsoft/DigiFace1M (for non-commercial" in text
     assert "python -m tasks.synthetic --task=digiface" in text
-
-  @pytest.mark.parametrize("is_there", [False, True])
-  def test_data_dir_without_images(self, tmp_path, create, is_there):
-    if is_there:
-      (tmp_path / "data").mkdir()
-      (tmp_path / "data" / "images.zip").write_text("another")
-    text = _error(create)
-    assert text.startswith("data_dir must ")
-    assert os.fspath(tmp_path / "data") in text
-    assert "github.com/microsoft/DigiFace1M" in text
-
-  def test_variant_must_be_known_and_there(self, tmp_path, create, contents):
-    faces.write_zip(tmp_path / "data" / faces.MANY, contents, range(8))
-    assert _error(create, variant="99_images").startswith(
-      "task_variant must be one of 72_images, 5_images, all"
-    )
-    text = _error(create, variant="5_images")
-    assert "hold identities of 5_images, found only 72_images" in text
-
-  def test_too_few_identities(self, tmp_path, create, contents):
-    faces.write_folders(tmp_path / "data", contents, [0, 1, 2])
-    text = _error(create)
-    assert text.startswith("data_dir must hold at least 2 identities for")
-    assert not (tmp_path / "cache").exists()
+  assert _error(create, variant="99_images").startswith(
+    "task_variant must be one of 72_images, 5_images, all"
+  )
+  faces.write_folders(tmp_path / "data", contents, [0, 1, 2])
+  text = _error(create, variant="5_images")
+  assert "hold identities of 5_images, found only 72_images" in text
+  assert _error(create).startswith("data_dir must hold at least 2 identities")
+  assert not (tmp_path / "cache").exists()
+  # What there is is the default.
+  faces.write_folders(tmp_path / "few", contents, range(100_000, 100_008))
+  assert "5_images" in create(data="few").split_description
 
 
 @pytest.mark.parametrize("write", [faces.write_zip, faces.write_folders])

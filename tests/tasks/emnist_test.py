@@ -15,6 +15,7 @@ import tensorflow_federated as tff
 from tasks import emnist
 from tasks import task as task_lib
 from tasks.synthetic import emnist as synthetic
+from tff_fedemb.data import pipelines
 from tff_fedemb.data import sqlite_examples
 
 _NUM_USERS = 4
@@ -50,19 +51,10 @@ def read_client(task):
 
   @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
   def read(client_id):
-    return task.create_client_dataset(client_id).reduce(
-      (
-        tf.zeros([0, *task.image_shape], tf.uint8),
-        tf.zeros([0], tf.int64),
-      ),
-      lambda state, batch: (
-        tf.concat([state[0], batch["x"]], axis=0),
-        tf.concat([state[1], batch["y"]], axis=0),
-      ),
-    )
+    return pipelines.gather(task.create_client_dataset(client_id))
 
   return lambda client_id: tuple(
-    part.numpy() for part in read(tf.constant(client_id))
+    read(tf.constant(client_id))[name].numpy() for name in "xy"
   )
 
 
@@ -115,14 +107,6 @@ def test_held_out_are_the_small_letters_of_all_users(task, published, split):
   assert held_out.labels.max() < 62
 
 
-def test_validation_and_test_are_different_images(task):
-  images = {
-    split: {image.tobytes() for image in task.load_images(split).images}
-    for split in task_lib.EVALUATION_SPLITS
-  }
-  assert images["validation"].isdisjoint(images["test"])
-
-
 def test_virtual_client_is_the_union_of_its_users(task, read_client):
   slots = np.array([3, 0, 2])
   images, labels = read_client(task.train_users.client_id(slots))
@@ -132,17 +116,10 @@ def test_virtual_client_is_the_union_of_its_users(task, read_client):
   ]
   np.testing.assert_array_equal(images, np.concatenate([u[0] for u in users]))
   np.testing.assert_array_equal(labels, np.concatenate([u[1] for u in users]))
-
-
-def test_unknown_user_has_no_examples(read_client):
+  # Nobody has nothing.
   images, labels = read_client("nobody")
   assert images.shape == (0, 28, 28, 1)
   assert labels.shape == (0,)
-
-
-def test_data_set_computation_has_the_example_type(task):
-  computation = task.build_dataset_computation()
-  assert computation.type_signature.result == task.example_type
 
 
 class TestMistakes:
@@ -168,18 +145,18 @@ class TestMistakes:
   def test_missing_file(self, tmp_path):
     assert f"found no file {tmp_path}" in self._error(tmp_path)
 
-  @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.9])
+  @pytest.mark.parametrize("share", [0.0, 0.3])
   def test_truncated_file(self, copy, share):
     content = copy.read_bytes()
     copy.write_bytes(content[: int(share * len(content))])
     assert os.fspath(copy) in self._error(copy.parent)
-
-  def test_file_of_another_kind(self, copy):
     copy.write_bytes(b"no database" * 1000)
     assert "must be a sqlite database" in self._error(copy.parent)
 
-  @pytest.mark.parametrize("split", ["all_train", "all_test"])
-  @pytest.mark.parametrize("table", ["examples", "client_metadata"])
+  @pytest.mark.parametrize(
+    ("table", "split"),
+    [("examples", "all_train"), ("client_metadata", "all_test")],
+  )
   def test_split_that_is_missing(self, copy, split, table):
     with contextlib.closing(sqlite3.connect(copy)) as connection, connection:
       connection.execute(f"DELETE FROM {table} WHERE split_name = ?", (split,))
@@ -262,8 +239,8 @@ class TestDownload:
     "failure",
     [
       urllib.error.URLError("no route to host"),
-      EOFError("no route to host"),
       tf.errors.ResourceExhaustedError(None, None, "no route to host"),
+      KeyboardInterrupt("no route to host"),
       None,
     ],
   )
@@ -279,23 +256,15 @@ class TestDownload:
         raise failure
 
     self._replace(monkeypatch, write_half)
-    with pytest.raises(ValueError) as error:
+    is_killed = isinstance(failure, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt if is_killed else ValueError) as error:
       emnist.create_emnist_task(task_lib.TaskConfig())
     text = str(error.value)
-    assert text.startswith("data_dir must be given where")
-    assert _ADVICE in text
+    if not is_killed:
+      assert text.startswith("data_dir must be given where")
+      assert _ADVICE in text
     if failure is None:
       assert "truncated" in text or "malformed" in text
     else:
       assert "no route to host" in text
-    assert not list((home / ".tff").iterdir())
-
-  def test_interrupted_download_leaves_nothing(self, home, monkeypatch):
-    def interrupt(path):
-      path.write_text("a part")
-      raise KeyboardInterrupt
-
-    self._replace(monkeypatch, interrupt)
-    with pytest.raises(KeyboardInterrupt):
-      emnist.create_emnist_task(task_lib.TaskConfig())
     assert not list((home / ".tff").iterdir())

@@ -1,11 +1,13 @@
-"""Tests of the task of Google Landmarks v2, on files of TFF's own writers."""
+"""Tests of the task of Google Landmarks v2, and of what tasks on photos share.
+
+Those of iNaturalist read files of TFF's own writers.
+"""
 
 import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow_federated.python.simulation.datasets import gldv2
 
 from tasks import gld
 from tasks import task as task_lib
@@ -21,33 +23,19 @@ _TEST = [0, 4, 1, 9, 2, 4, 3]
 
 @pytest.fixture(name="write")
 def _write(tmp_path):
-  """Has TFF write the files of a variant."""
+  """Writes the files of a variant; every other photo is grey."""
 
-  def write(variant="gld160k", directory="data", form="JPEG"):
-    folder = tmp_path / directory / variant
-    images = tmp_path / "images"
-    images.mkdir(exist_ok=True)
-    train = [(u, label) for u, labels in _TRAIN.items() for label in labels]
-    for i in range(len(train) + len(_TEST)):
-      content = photo_files.encode(i, form, "L" if i % 2 else "RGB")
-      (images / f"{i:02}.jpg").write_bytes(content)
-    gldv2._create_train_data_files(
-      os.fspath(folder / "train"),
-      os.fspath(images),
-      photo_files.write_csv(
-        tmp_path / "train.csv",
-        ["user_id", "image_id", "class"],
-        [(u, f"{i:02}", label) for i, (u, label) in enumerate(train)],
-      ),
+  def write(variant="gld160k", form="JPEG"):
+    folder = tmp_path / "data" / variant
+    photos = (
+      photo_files.encode(i, form, "L" if i % 2 else "RGB") for i in range(99)
     )
-    gldv2._create_test_data_file(
-      os.fspath(folder),
-      os.fspath(images),
-      photo_files.write_csv(
-        tmp_path / "test.csv",
-        ["image_id", "class"],
-        [(f"{i:02}", label) for i, label in enumerate(_TEST, start=len(train))],
-      ),
+    for user_id, labels in _TRAIN.items():
+      photo_files.write(
+        folder / "train" / user_id, [(next(photos), y) for y in labels]
+      )
+    photo_files.write(
+      folder / "test.tfRecord", [(next(photos), y) for y in _TEST]
     )
     return folder
 
@@ -61,8 +49,7 @@ def _create(tmp_path):
       task_lib.TaskConfig(
         os.fspath(tmp_path / directory),
         os.fspath(tmp_path / "cache"),
-        image_size=_SIDE,
-        **options,
+        **{"image_size": _SIDE, **options},
       )
     )
 
@@ -88,7 +75,7 @@ def _decode(task, seeds):
 
 @pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
 @pytest.mark.parametrize("directory", ["data", "data/{}"])
-def test_reads_what_tff_writes(write, create, variant, directory):
+def test_users_and_their_photos(write, create, variant, directory):
   write(variant)
   task = create(directory.format(variant), task_variant=variant)
   assert task.name == "gld"
@@ -126,22 +113,12 @@ def test_held_out_images(write, create):
     assert some.images[:].shape == (2, _SIDE, _SIDE, 3)
 
 
-def test_images_have_224_pixels_by_default(write, tmp_path):
-  write()
-  task = gld.create_gld_task(
-    task_lib.TaskConfig(
-      os.fspath(tmp_path / "data"), os.fspath(tmp_path / "cache")
-    )
-  )
+def test_pngs_and_224_pixels_by_default(write, create):
+  write(form="PNG")
+  task = create(image_size=None)
+  assert not task.bad_examples.lines
   assert task.image_shape == (224, 224, 3)
   assert _read_client(task, "20")[0].shape == (2, 224, 224, 3)
-
-
-def test_png_is_read_too(write, create):
-  write(form="PNG")
-  task = create()
-  assert not task.bad_examples.lines
-  assert _read_client(task, "20")[0].shape == (2, _SIDE, _SIDE, 3)
 
 
 def test_classes_without_test_images_are_a_warning(write, create):
@@ -164,60 +141,38 @@ class TestNumClasses:
     assert create(task_variant="gld23k").num_train_classes == 203
 
   def test_synthetic_data_say_their_own(self, write, create):
-    folder = write()
-    (folder / "generator.json").write_text('{"num_classes": 10}')
-    assert create().num_train_classes == 10
-    (folder / "generator.json").write_text('{"num_classes": 9}')
+    path = write() / "generator.json"
+    for text, number in (('{"num_classes": 10}', 10), ("[]", 2028)):
+      path.write_text(text)
+      assert create().num_train_classes == number
+    path.write_text('{"num_classes": 9}')
     with pytest.raises(
-      errors.DataError,
-      match=r"train/11 must hold.*below 9,.*found 9",
+      errors.DataError, match=r"train/11 must hold.*below 9,.*found 9"
     ):
       create()
-
-  def test_another_file_of_that_name_is_ignored(self, write, create):
-    (write() / "generator.json").write_text("[]")
-    assert create().num_train_classes == 2028
-
-  @pytest.mark.parametrize("value", ["0", '"10"', "null", "2.5", "true"])
-  def test_refuses_what_is_no_number_of_classes(self, write, create, value):
-    (write() / "generator.json").write_text(f'{{"num_classes": {value}}}')
-    with pytest.raises(
-      errors.DataError,
-      match=r"generator.json must have a num_classes of at least 1, found",
-    ):
-      create()
+    for value in ("0", '"10"', "2.5", "true"):
+      path.write_text(f'{{"num_classes": {value}}}')
+      with pytest.raises(errors.DataError, match="a num_classes of at least 1"):
+        create()
 
 
-class TestFolderOfAnotherName:
-  def _rename(self, folder, name):
-    folder.rename(folder.with_name(name))
-
-  def test_needs_the_variant(self, write, create):
-    self._rename(write("gld23k"), "landmarks")
-    with pytest.raises(ValueError) as error:
-      create("data/landmarks")
-    message = str(error.value)
-    assert "\n" not in message
-    assert message.startswith(
-      "task_variant must be given when data_dir is itself a folder with"
-      " train/ and test.tfRecord, found "
-    )
-    assert message.endswith(
-      "data/landmarks, whose name is none of gld160k, gld23k."
-    )
-    task = create("data/landmarks", task_variant="gld23k")
-    assert task.num_train_classes == 203
-
-  @pytest.mark.parametrize("name", ["gld160k", "GLD160K"])
-  def test_the_default_variants_name_will_do(self, write, create, name):
-    self._rename(write(), name)
-    assert create(f"data/{name}").num_train_classes == 2028
-
-  def test_the_working_directory_has_its_name(self, write, create, monkeypatch):
-    monkeypatch.chdir(write())
-    cache_dir = os.path.abspath("../../cache")
-    config = task_lib.TaskConfig(".", cache_dir, image_size=_SIDE)
-    assert gld.create_gld_task(config).num_train_classes == 2028
+def test_folder_of_another_name_needs_the_variant(write, create, monkeypatch):
+  folder = write("gld23k")
+  folder.rename(folder.with_name("landmarks"))
+  with pytest.raises(
+    errors.FieldError,
+    match=r"^task_variant must be given when .* and test\.tfRecord, found"
+    " .*data/landmarks, whose name is none of gld160k, gld23k",
+  ):
+    create("data/landmarks")
+  task = create("data/landmarks", task_variant="gld23k")
+  assert task.num_train_classes == 203
+  # The default variant's name will do, also of the working directory.
+  folder = write().rename(folder.with_name("GLD160K"))
+  assert create("data/GLD160K").num_train_classes == 2028
+  monkeypatch.chdir(folder)
+  config = task_lib.TaskConfig(".", os.path.abspath("../../cache"))
+  assert gld.create_gld_task(config).num_train_classes == 2028
 
 
 class TestBadInput:
@@ -298,8 +253,9 @@ class TestBadInput:
     ):
       images[:]
 
-  def test_a_cut_test_set(self, write, create):
-    photo_files.cut(write() / "test.tfRecord")
+  def test_a_cut_or_empty_test_set(self, write, create):
+    path = write() / "test.tfRecord"
+    photo_files.cut(path)
     with pytest.raises(
       errors.DataError, match=r"1 bad example: test.tfRecord: cut"
     ):
@@ -307,12 +263,10 @@ class TestBadInput:
     task = create(on_bad_example="skip")
     assert len(task.bad_examples) == 1
     assert len(task.load_images("test").labels) == 3
-
-  @pytest.mark.parametrize("policy", ["fail", "skip"])
-  def test_an_empty_test_set(self, write, create, policy):
-    (write() / "test.tfRecord").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"test.tfRecord"):
-      create(on_bad_example=policy)
+    path.write_bytes(b"")
+    for policy in ("fail", "skip"):
+      with pytest.raises(ValueError, match=r"test\.tfRecord"):
+        create(on_bad_example=policy)
 
   def test_a_test_set_of_one_split_only(self, write, create):
     photo_files.write(
@@ -323,8 +277,9 @@ class TestBadInput:
     ):
       create()
 
-  @pytest.mark.parametrize("label", [-1, 203])
-  @pytest.mark.parametrize("name", ["train/11", "test.tfRecord"])
+  @pytest.mark.parametrize(
+    ("name", "label"), [("train/11", -1), ("test.tfRecord", 203)]
+  )
   def test_refuses_labels_that_the_variant_lacks(
     self, write, create, label, name
   ):
@@ -338,37 +293,22 @@ class TestBadInput:
       create(task_variant="gld23k")
 
 
-class TestMissing:
-  def _check(self, function, *found):
-    with pytest.raises(ValueError) as error:
-      function()
-    message = str(error.value)
-    assert "\n" not in message
+def test_what_is_missing_is_told(write, create):
+  def check(*found, **options):
+    with pytest.raises(errors.FieldError) as error:
+      create(**options)
     for part in (
       *found,
       "python -m binaries.prepare_data --task=gld",
       "python -m tasks.synthetic --task=gld --output_dir=DIR --num_users=60",
     ):
-      assert part in message
+      assert part in str(error.value)
 
-  def test_no_directory_given(self):
-    self._check(
-      lambda: gld.create_gld_task(task_lib.TaskConfig()),
-      "data_dir must be given",
-    )
-
-  def test_nothing_there(self, create):
-    self._check(create, "gld160k/train/", "gld160k/test.tfRecord", "data")
-
-  def test_no_test_set(self, write, create):
-    (write() / "test.tfRecord").unlink()
-    self._check(create, "gld160k/test.tfRecord")
-
-  def test_another_variant(self, write, create):
-    write("gld23k")
-    self._check(create, "gld160k/train/")
-    self._check(lambda: create("data/gld23k"), "gld160k/train/")
-
-  def test_unknown_variant(self, create):
-    with pytest.raises(ValueError, match=r"gld160k.*gld23k.*found 'gld1k'"):
-      create(task_variant="gld1k")
+  check("gld160k/train/", "gld160k/test.tfRecord", "data")
+  write("gld23k")
+  check("gld160k/train/")
+  check("gld160k/train/", directory="data/gld23k")
+  (write() / "test.tfRecord").unlink()
+  check("gld160k/test.tfRecord")
+  with pytest.raises(ValueError, match=r"gld160k.*gld23k.*found 'gld1k'"):
+    create(task_variant="gld1k")

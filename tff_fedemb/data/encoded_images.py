@@ -154,31 +154,12 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
 
 
 @functools.lru_cache
-def _build_row_finder(
-  image_shape: tuple[int, int, int],
-) -> tuple[Callable[[tf.Tensor], tf.Tensor], ImageDecoder]:
-  """What finds the readable among many at once, and what decodes one."""
-  decode = build_decoder(image_shape)
-  return (
-    tf.function(
-      lambda contents: readable_rows(contents, decode),
-      input_signature=[tf.TensorSpec([None], tf.string)],
-      autograph=False,
-    ),
-    tf.function(
-      decode,
-      input_signature=[tf.TensorSpec([None], tf.string)],
-      autograph=False,
-    ),
+def _trace_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
+  return tf.function(
+    build_decoder(image_shape),
+    input_signature=[tf.TensorSpec([None], tf.string)],
+    autograph=False,
   )
-
-
-def _is_unreadable(content: bytes, decode: ImageDecoder) -> bool:
-  try:
-    decode(tf.constant([content], tf.string))
-  except tf.errors.InvalidArgumentError:
-    return True
-  return False
 
 
 def find_unreadable(
@@ -197,12 +178,20 @@ def find_unreadable(
     tf.errors.OpError: If the decoding fails for want of something else than a
       valid image, such as `ResourceExhaustedError` for want of memory.
   """
-  if not contents:
+  decode = _trace_decoder(tuple(image_shape))
+
+  def is_unreadable(some):
+    try:
+      decode(tf.constant(some, tf.string))
+    except tf.errors.InvalidArgumentError:
+      return True
+    return False
+
+  if not is_unreadable(contents):
     return []
-  find_rows, decode = _build_row_finder(tuple(image_shape))
-  readable = find_rows(tf.constant(contents, tf.string)).numpy().tolist()
-  suspects = sorted(set(range(len(contents))) - set(readable))
-  return [row for row in suspects if _is_unreadable(contents[row], decode)]
+  return [
+    row for row, content in enumerate(contents) if is_unreadable([content])
+  ]
 
 
 class EncodedImages:
@@ -228,10 +217,7 @@ class EncodedImages:
     """
     self._read = read
     self._names = names
-    self._decode = tf.function(
-      build_decoder(image_shape),
-      input_signature=[tf.TensorSpec([None], tf.string)],
-    )
+    self._decode = _trace_decoder(tuple(image_shape))
     self.shape = (num_images, *image_shape)
 
   def __len__(self) -> int:

@@ -106,10 +106,10 @@ class RecordIndex:
     return faults
 
 
-def read_records(
+def read_images(
   path: pathlib.Path, index: RecordIndex, rows: np.ndarray
 ) -> list[bytes]:
-  """Reads some records of a file.
+  """Reads the encoded images of some records of a file.
 
   Args:
     path: The file.
@@ -117,37 +117,28 @@ def read_records(
     rows: int64 `[m]`, records of the index, all of this file.
 
   Returns:
-    m serialised examples.
+    m images.
 
   Raises:
     DataError: If the file cannot be read, or has become shorter.
   """
-  records = []
+  images = []
   try:
     with open(path, "rb", buffering=0) as file:
       for row in rows:
         length = int(index.lengths[row])
-        records.append(os.pread(file.fileno(), length, index.offsets[row]))
-        if len(records[-1]) != length:
+        record = os.pread(file.fileno(), length, index.offsets[row])
+        if len(record) != length:
           raise errors.DataError(
             f"{path} must stay as it was when the task was created, found"
             " that it has become shorter."
           )
+        features = tf.train.Example.FromString(record).features.feature
+        image = features[tfrecord_layout.IMAGE_FEATURE].bytes_list.value[0]
+        images.append(image)
   except OSError as error:
     raise reading.create_error(path, error) from error
-  return records
-
-
-def read_images(
-  path: pathlib.Path, index: RecordIndex, rows: np.ndarray
-) -> list[bytes]:
-  """Reads the encoded images of some records, as `read_records` does."""
-  return [
-    tf.train.Example.FromString(record)
-    .features.feature[tfrecord_layout.IMAGE_FEATURE]
-    .bytes_list.value[0]
-    for record in read_records(path, index, rows)
-  ]
+  return images
 
 
 def _inspect(serialized: bytes) -> tuple[int, int, bool]:
@@ -156,11 +147,7 @@ def _inspect(serialized: bytes) -> tuple[int, int, bool]:
     features = tf.train.Example.FromString(serialized).features.feature
   except message.DecodeError:
     return -1, NO_EXAMPLE, False
-  if (
-    tfrecord_layout.IMAGE_FEATURE not in features
-    or tfrecord_layout.CLASS_FEATURE not in features
-  ):
-    return -1, NO_EXAMPLE, False
+  # A feature that is missing has no value.
   images = features[tfrecord_layout.IMAGE_FEATURE].bytes_list.value
   labels = features[tfrecord_layout.CLASS_FEATURE].int64_list.value
   if len(images) != 1 or len(labels) != 1:
