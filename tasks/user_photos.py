@@ -241,21 +241,6 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
   return found
 
 
-def _check_labels(
-  labels: np.ndarray,
-  name_of_row: Callable[[int], str],
-  num_classes: int,
-  variant: str,
-) -> None:
-  wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
-  if wrong.size:
-    raise errors.DataError(
-      f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
-      f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
-      " another variant's."
-    )
-
-
 def _warn_of_missing_classes(
   train_classes: np.ndarray, test_classes: np.ndarray
 ) -> tuple[str, ...]:
@@ -315,7 +300,13 @@ def create_task(
     (train.labels, train.name_of_row),
     (test.labels, lambda _: str(test.path)),
   ):
-    _check_labels(labels, name_of_row, num_classes, variant)
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if wrong.size:
+      raise errors.DataError(
+        f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
+        f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
+        " another variant's."
+      )
   if not all(chosen.any() for chosen in test.splits(_is_validation).values()):
     raise errors.DataError(
       f"{test.path} must hold images for validation (class modulo"

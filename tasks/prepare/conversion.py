@@ -245,14 +245,7 @@ class Preparation(output.Preparation):
   def __init__(
     self, job: Job, output_dir: pathlib.Path, *, on_bad_example: str = "fail"
   ):
-    """Initialises the preparation; nothing is read or written yet.
-
-    Args:
-      job: What to prepare.
-      output_dir: Folder of the result; created if missing.
-      on_bad_example: "fail": images that are missing or unreadable end the
-        preparation; "skip": they are left out.
-    """
+    """Initialises the preparation of a job; arguments as of the base class."""
     identity = {
       "task": job.task,
       "variant": job.variant,

@@ -125,14 +125,7 @@ class Preparation(output.Preparation):
     *,
     on_bad_example: str = "fail",
   ):
-    """Initialises the preparation; nothing is read or written yet.
-
-    Args:
-      faces: What to prepare.
-      output_dir: Folder of the result; created if missing.
-      on_bad_example: "fail": images that a zip says are damaged, and identities
-        without an image, end the preparation; "skip": they are left out.
-    """
+    """Initialises the preparation of faces; arguments as of the base class."""
     super().__init__(
       output_dir,
       faces.variant,
@@ -265,7 +258,7 @@ def create_preparations(
   *,
   on_bad_example: str,
 ) -> list[Preparation]:
-  """Finds what was downloaded, and says which zips are there and which not.
+  """Says which of the published zips are there, and what can be prepared.
 
   Args:
     source_dir: As `root` of `find_faces`.
@@ -275,9 +268,6 @@ def create_preparations(
 
   Returns:
     One or more, to be run.
-
-  Raises:
-    FieldError: If there is nothing.
   """
   found = find_faces(source_dir, variant, field="source_dir")
   present = {s.name.removesuffix(".zip") for f in found for s in f.sources}

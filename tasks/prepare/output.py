@@ -39,11 +39,7 @@ _BLOCK = 4096  # What a file takes up is a multiple of it.
 
 
 class BadImageError(Exception):
-  """An image that is to be left out; says why."""
-
-
-class _BadFileError(Exception):
-  """A file of the output that must not be written as it would be."""
+  """An image that is to be left out, or all of its file; says why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,29 +135,17 @@ class Preparation(abc.ABC):
 
   @abc.abstractmethod
   def look(self) -> Plan:
-    """Finds what there is, and says so; nothing is written.
-
-    Raises:
-      DataError: If something of the source is bad.
-      FieldError: If there is too little.
-    """
+    """Finds what there is, and says so; nothing is written."""
 
   def fetch(self) -> None:  # noqa: B027 Most have nothing to do.
-    """Makes what was found ready to be read; may write into `work`.
-
-    Raises:
-      DataError: If something of the source is bad.
-    """
+    """Makes what was found ready to be read; may write into `work`."""
 
   @abc.abstractmethod
   def read(self, image_id: str) -> bytes:
-    """The content of an image.
+    """The content of an image; raises `BadImageError` if it is to be left out.
 
     Args:
       image_id: As in the rows of the plan.
-
-    Raises:
-      BadImageError: If it is to be left out.
     """
 
   def run(self, *, dry_run: bool = False, wait: bool = False) -> bool:
@@ -206,9 +190,6 @@ class Preparation(abc.ABC):
 
     Args:
       found: Where something is bad, and what.
-
-    Raises:
-      DataError: If there is anything and it is not to be skipped.
     """
     bad = bad_examples.BadExamples(self._policy)
     for where, what in found:
@@ -337,7 +318,7 @@ class Preparation(abc.ABC):
       files.items(), desc="Writing users", unit="file", disable=None
     ):
       if not self.is_written(file):
-        with contextlib.suppress(_BadFileError):
+        with contextlib.suppress(BadImageError):
           tfrecord_writing.write_records(
             self._data / file, self._iterate_records(file, rows)
           )
@@ -368,7 +349,7 @@ class Preparation(abc.ABC):
     else:
       (self._notes / file).unlink(missing_ok=True)
     if is_empty or (left_out and self._policy == "fail"):
-      raise _BadFileError
+      raise BadImageError(file)
 
   def _finish(self, plan: Plan) -> None:
     """Writes the report and gives the folder its name."""

@@ -22,15 +22,8 @@ VARIANTS = {
 }
 # Of the disk, not of this program.
 _DISK_ERRNOS = (
-  errno.ENOSPC,
-  errno.EDQUOT,
-  errno.EACCES,
-  errno.EROFS,
-  errno.EPERM,
-  errno.EIO,
-  errno.ENAMETOOLONG,
-  errno.ENOENT,
-  errno.ENOTDIR,
+  *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG, errno.EROFS),
+  *(errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR),
 )
 
 

@@ -88,11 +88,10 @@ def _raise_at(call, function):
 
 
 @contextlib.contextmanager
-def _killed(monkeypatch, *targets):
-  """Runs something that is killed; targets are owner, name and call."""
+def _killed(monkeypatch, owner, name, call):
+  """Runs something that is killed at a call of a function."""
   with monkeypatch.context() as patch:
-    for owner, name, call in targets:
-      patch.setattr(owner, name, _raise_at(call, getattr(owner, name)))
+    patch.setattr(owner, name, _raise_at(call, getattr(owner, name)))
     with pytest.raises(_KilledError):
       yield
 
@@ -116,7 +115,7 @@ class TestKilled:
   def test_gld(
     self, source, output, reference, monkeypatch, module, name, call
   ):
-    with _killed(monkeypatch, (module, name, call)):
+    with _killed(monkeypatch, module, name, call):
       made_up.prepare_gld(source, output)
     assert os.listdir(output) == ["gld160k.partial"]
     # What a program that is killed, rather than raises, leaves behind.
@@ -126,17 +125,20 @@ class TestKilled:
     assert made_up.prepare_gld(source, output)
     assert made_up.read_files(output) == reference
 
-  @pytest.mark.parametrize("call", range(12))
-  def test_while_it_unpacks(self, output, tmp_path, monkeypatch, call):
+  # All that it takes to unpack: two archives of four and two images; before
+  # that, files and notes of unknown origin are removed.
+  @pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [(tarfile.TarFile, "extractfile", call) for call in (0, 3, 7, 8, 11)]
+    + [(shutil, "rmtree", call) for call in (1, 4, 5, 6, 7)],
+  )
+  def test_while_it_unpacks(
+    self, output, tmp_path, monkeypatch, owner, name, call
+  ):
     source = tmp_path / "archives"
     made_up.write_inaturalist(source, archived=True)
     made_up.prepare_inaturalist(source, tmp_path / "reference")
-    # All that it takes to unpack: two archives of four and two images.
-    with _killed(
-      monkeypatch,
-      (tarfile.TarFile, "extractfile", call),
-      (shutil, "rmtree", call),
-    ):
+    with _killed(monkeypatch, owner, name, call):
       made_up.prepare_inaturalist(source, output)
     for image in output.rglob("*.jpg"):
       if image.parent.name.startswith("."):
@@ -148,7 +150,7 @@ class TestKilled:
 
   def test_finished_work_is_not_done_again(self, source, output, monkeypatch):
     write = tfrecord_writing.write_records
-    with _killed(monkeypatch, (tfrecord_writing, "write_records", 3)):
+    with _killed(monkeypatch, tfrecord_writing, "write_records", 3):
       made_up.prepare_gld(source, output)
     before = made_up.read_files(output)
     made_up.prepare_gld(source, output, dry_run=True)
@@ -166,45 +168,40 @@ class TestKilled:
   def test_archive_that_is_another_when_it_goes_on(
     self, source, output, reference, monkeypatch
   ):
-    with _killed(monkeypatch, (tfrecord_writing, "write_records", 1)):
+    with _killed(monkeypatch, tfrecord_writing, "write_records", 1):
       made_up.prepare_gld(source, output)
     # The same images, at other places.
     ids = reversed(made_up.GLD_TARS["images_000.tar"])
     contents = {f"{i}.jpg": made_up.create_jpeg(i) for i in ("aaa", *ids)}
     made_up.write_tar(source / "images_000.tar", contents)
     made_up.write_md5(source / "images_000.tar")
-    assert made_up.prepare_gld(source, output)
-    assert made_up.read_files(output) == reference
-
-  def test_files_of_unknown_origin_are_written_anew(
-    self, source, output, reference
-  ):
-    train = output / "gld160k.partial" / "data" / "train"
+    # Files of unknown origin are written anew.
+    train = output / "other" / "gld160k.partial" / "data" / "train"
     train.mkdir(parents=True)
     for name in ("9", "a user of another table"):
       (train / name).write_bytes(b"")
-    assert made_up.prepare_gld(source, output)
-    assert made_up.read_files(output) == reference
+    for folder in (output, output / "other"):
+      assert made_up.prepare_gld(source, folder)
+      files = made_up.read_files(folder / "gld160k")
+      assert files == {
+        name.removeprefix("gld160k/"): content
+        for name, content in reference.items()
+      }
 
   def test_before_the_last_step(self, source, output, monkeypatch, capsys):
     # Files and notes of unknown origin are removed first.
-    with _killed(monkeypatch, (shutil, "rmtree", 4)):
+    with _killed(monkeypatch, shutil, "rmtree", 4):
       made_up.prepare_gld(source, output)
     assert not made_up.prepare_gld(source, output)
-    assert "Nothing to do" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(
+      f"{output}/gld160k is complete (0 bad examples were left out). Nothing"
+      " to do.\n"
+    )
     assert os.listdir(output) == ["gld160k"]
-
-
-def test_finished_output_is_left_alone(source, output, capsys):
-  made_up.prepare_gld(source, output)
-  before = made_up.read_files(output)
-  capsys.readouterr()
-  assert not made_up.prepare_gld(source, output)
-  assert capsys.readouterr().out == (
-    f"{output}/gld160k is complete (0 bad examples were left out). Nothing to"
-    " do.\n"
-  )
-  assert made_up.read_files(output) == before
+    # Finished output is left alone.
+    before = made_up.read_files(output)
+    assert not made_up.prepare_gld(source, output)
+    assert made_up.read_files(output) == before
 
 
 class TestAnotherTable:
@@ -222,7 +219,7 @@ class TestAnotherTable:
     self._check_refused(source, output, r"test\.csv \(MD5")
 
   def test_begun(self, source, output, monkeypatch):
-    with _killed(monkeypatch, (tfrecord_writing, "write_records", 1)):
+    with _killed(monkeypatch, tfrecord_writing, "write_records", 1):
       made_up.prepare_gld(source, output)
     self._check_refused(source, output, "was begun from")
 
@@ -314,7 +311,7 @@ class TestBadImages:
   ):
     tar = source / "images_000.tar"
     tar.rename(source / "elsewhere")
-    with _killed(monkeypatch, (tfrecord_writing, "write_records", 3)):
+    with _killed(monkeypatch, tfrecord_writing, "write_records", 3):
       made_up.prepare_gld(source, output, on_bad_example="skip")
     (source / "elsewhere").rename(tar)
     assert made_up.prepare_gld(source, output, on_bad_example="skip")
