@@ -1,6 +1,5 @@
 """What fits on files of features are fitted to and tested on."""
 
-from collections.abc import Mapping
 import dataclasses
 import functools
 
@@ -89,27 +88,21 @@ def read_problem(
         "be above all labels",
         f"{num_classes} and label {largest[name]} in --{name}={path}",
       )
-  return Problem(
-    **sets,
-    num_classes=num_classes or _count_classes(sets, max(largest.values())),
-    is_from_labels=num_classes is None,
-    has_users=has_users,
-  )
-
-
-def _count_classes(
-  sets: Mapping[str, feature_files.FeatureSet], largest: int
-) -> int:
-  num_classes = 1 + largest
+  counted = 1 + max(largest.values())
   num_examples = sum(len(found.labels) for found in sets.values())
   # Identifiers in place of labels would take memory for each number between.
-  if not 2 <= num_classes <= max(num_examples, 2):
+  if num_classes is None and not 2 <= counted <= max(num_examples, 2):
     raise errors.FieldError(
       "num_classes",
       "be given unless labels are 0, 1, ... of two or more classes",
-      f"labels up to {largest:,} of {num_examples:,} examples",
+      f"labels up to {counted - 1:,} of {num_examples:,} examples",
     )
-  return num_classes
+  return Problem(
+    **sets,
+    num_classes=num_classes or counted,
+    is_from_labels=num_classes is None,
+    has_users=has_users,
+  )
 
 
 def _read(name: str, path: str) -> feature_files.FeatureSet:

@@ -5,7 +5,6 @@ What `classify_features` does once its flags are read, and what
 """
 
 from collections.abc import Mapping
-import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -63,33 +62,6 @@ class Fit:
   report: classifier_lib.FitReport
 
 
-def _fit_classifier(
-  config: feature_settings.CommonConfig,
-  problem: feature_problems.Problem,
-  method: method_lib.Method,
-  seed: int | None,
-  **options: Any,
-) -> classifier_lib.LinearClassifier:
-  """Fits what protects the unit of privacy."""
-  options |= {
-    "num_classes": problem.num_classes,
-    "delta": config.delta,
-    "clip_norm": config.clip_norm,
-    "scaling": config.scaling,
-  }
-  train = problem.train
-  if config.users is None:
-    return classifier_lib.FeatureClassifier(method, **options, seed=seed).fit(
-      train.features, train.labels
-    )
-  # TensorFlow takes seconds to import, and examples do without it.
-  from tff_fedemb.features.federated import classifier as federated_classifier
-
-  return federated_classifier.FederatedFeatureClassifier(
-    method, **options, **dataclasses.asdict(config.users)
-  ).fit(train.features, train.labels, train.users)
-
-
 def fit(
   config: feature_settings.CommonConfig,
   problem: feature_problems.Problem,
@@ -119,10 +91,26 @@ def fit(
       examples.
     errors.DataError: If features are not finite, or a user has no name.
   """
+  data = [problem.train.features, problem.train.labels]
+  create, options = classifier_lib.FeatureClassifier, {"seed": seed}
+  if config.users:
+    # TensorFlow takes seconds to import, and examples do without it.
+    from tff_fedemb.features.federated import classifier as of_users
+
+    data.append(problem.train.users)
+    create = of_users.FederatedFeatureClassifier
+    options = dataclasses.asdict(config.users)
   try:
-    classifier = _fit_classifier(
-      config, problem, method, seed, epsilon=epsilon, split=split
-    )
+    classifier = create(
+      method,
+      num_classes=problem.num_classes,
+      epsilon=epsilon,
+      delta=config.delta,
+      clip_norm=config.clip_norm,
+      scaling=config.scaling,
+      split=split,
+      **options,
+    ).fit(*data)
   except errors.FieldError as error:
     if error.name in ("features", "users"):
       raise feature_problems.bad_file("train", error) from error
@@ -133,20 +121,15 @@ def fit(
     raise feature_problems.bad_file("test", error) from error
   accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
   report = classifier.report_
-  assumptions = report.assumptions
+  assumptions = list(report.assumptions)
   if problem.is_from_labels:
-    told = classifier_lib.CLASSES_ARE_PUBLIC
-    assumptions = (
-      *(text for text in assumptions if text != told),
-      CLASSES_FROM_LABELS,
-    )
+    assumptions.remove(classifier_lib.CLASSES_ARE_PUBLIC)
+    assumptions.append(CLASSES_FROM_LABELS)
+  of_test = _TEST_OF_USERS_NOT_COVERED if config.users else _TEST_NOT_COVERED
   report = dataclasses.replace(
     report,
-    assumptions=assumptions,
-    not_covered=(
-      *report.not_covered,
-      _TEST_OF_USERS_NOT_COVERED if problem.has_users else _TEST_NOT_COVERED,
-    ),
+    assumptions=tuple(assumptions),
+    not_covered=(*report.not_covered, of_test),
   )
   return Fit(classifier.coef_, logits, float(accuracy), report)
 
@@ -189,14 +172,6 @@ class ClassificationConfig(feature_settings.CommonConfig):
   output_weights: str | None = None
 
 
-def _mistakes_in_hyperparameters(
-  config: ClassificationConfig,
-) -> contextlib.AbstractContextManager[None]:
-  return feature_settings.hyperparameters_in(
-    "hyperparameters", f"fit method {config.method}", config.method
-  )
-
-
 def execute(config: ClassificationConfig) -> None:
   """Fits a classifier, tests it, and writes and prints the result.
 
@@ -209,7 +184,13 @@ def execute(config: ClassificationConfig) -> None:
   """
   has_users = config.users is not None
   split = feature_settings.parse_split(config.split)
-  with _mistakes_in_hyperparameters(config):
+  say_mistakes = functools.partial(
+    feature_settings.hyperparameters_in,
+    "hyperparameters",
+    f"fit method {config.method}",
+    config.method,
+  )
+  with say_mistakes():
     method = feature_settings.create_method(
       config.method,
       feature_settings.parse_pairs("hyperparameters", config.hyperparameters),
@@ -229,7 +210,7 @@ def execute(config: ClassificationConfig) -> None:
     num_classes=config.num_classes,
     has_users=has_users,
   )
-  with _mistakes_in_hyperparameters(config):
+  with say_mistakes():
     result = fit(
       config,
       problem,
@@ -258,21 +239,23 @@ def execute(config: ClassificationConfig) -> None:
       "versions": versions(has_users=has_users),
     }
   )
-  writers = {
-    "output_json": functools.partial(write_json, values=report),
-    "predictions": functools.partial(
-      _write_arrays,
-      predictions=result.logits.argmax(axis=1),
-      logits=result.logits,
-    ),
-    "output_weights": functools.partial(_write_arrays, coef=result.weights),
+  predictions = result.logits.argmax(axis=1)
+  arrays = {
+    "predictions": {"predictions": predictions, "logits": result.logits},
+    "output_weights": {"coef": result.weights},
   }
-  paths = {name: getattr(config, name) for name in writers}
-  paths = {name: path for name, path in paths.items() if path}
-  output_files.write(
-    {name: (path, writers[name]) for name, path in paths.items()}
-  )
-  _tell(result, report, list(paths.values()))
+  writers = {
+    "output_json": (
+      config.output_json,
+      functools.partial(write_json, values=report),
+    )
+  } | {
+    name: (path, functools.partial(_write_arrays, **arrays[name]))
+    for name in arrays
+    if (path := getattr(config, name))
+  }
+  output_files.write(writers)
+  _tell(result, report, [path for path, _ in writers.values()])
 
 
 def write_json(path: pathlib.Path, *, values: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import statistics
 from typing import Any
@@ -31,6 +32,10 @@ NOT_COVERED = (
   "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
   " same examples add up"
 )
+
+
+# What is said of the fits of a method and epsilon, one for each pair of files.
+_OF_EACH_FIT = ("epsilon", "accountant", "releases", "hyperparameters")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,48 +148,43 @@ def execute(config: SweepConfig) -> None:
     for train, test in zip(config.train, config.test, strict=True)
   ]
   cells = {entry: [] for entry in methods}
-  num_cells = len(methods) * len(config.epsilons)
+  todo = list(itertools.product(config.parsed_epsilons, methods))
   # It leaves no line behind, so that an error is the only one.
   with tqdm.tqdm(
-    total=num_cells * len(problems) * len(config.seeds),
+    total=len(todo) * len(problems) * len(config.seeds),
     desc="Fitting",
     unit=" fits",
     leave=False,
     disable=None,
   ) as progress:
-    for epsilon in config.parsed_epsilons:
-      for entry, method in methods.items():
-        with _mistakes_in(entry):
-          cells[entry].append(
-            _fit_cell(config, problems, method, epsilon, progress)
-          )
+    for epsilon, entry in todo:
+      with _mistakes_in(entry):
+        cells[entry].append(
+          _fit_cell(config, problems, methods[entry], epsilon, progress)
+        )
   _write(config, problems, cells)
 
 
 def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
   """All methods by what was typed; mistakes are found before any fit."""
   names = feature_settings.method_names(of_users=config.users is not None)
-  methods = {entry: _create_method(entry, names) for entry in config.entries}
-  for entry, method in methods.items():
+  methods = {}
+  for entry in config.entries:
+    name, *items = entry.split(":")
+    if name not in names:
+      raise errors.FieldError(
+        "methods",
+        f"be among {', '.join(names)}, each with :NAME=VALUE for its"
+        " hyperparameters",
+        repr(entry),
+      )
     with _mistakes_in(entry):
+      methods[entry] = feature_settings.create_method(
+        name, feature_settings.parse_pairs("methods", items)
+      )
       for epsilon in config.parsed_epsilons:
-        config.check_fit(method, epsilon)
+        config.check_fit(methods[entry], epsilon)
   return methods
-
-
-def _create_method(entry: str, names: Sequence[str]) -> method_lib.Method:
-  name, *items = entry.split(":")
-  if name not in names:
-    raise errors.FieldError(
-      "methods",
-      f"be among {', '.join(names)}, each with :NAME=VALUE for its"
-      " hyperparameters",
-      repr(entry),
-    )
-  with _mistakes_in(entry):
-    return feature_settings.create_method(
-      name, feature_settings.parse_pairs("methods", items)
-    )
 
 
 def _mistakes_in(entry: str) -> contextlib.AbstractContextManager[None]:
@@ -220,19 +220,7 @@ def _write(
   problems: Sequence[feature_problems.Problem],
   cells: Mapping[str, Sequence[Cell]],
 ) -> None:
-  chance = statistics.fmean(_guess(problem) for problem in problems)
-  warnings = [
-    text
-    for of_method in cells.values()
-    for cell in of_method
-    for report in cell.reports
-    for text in report.warnings
-  ]
-  warnings = list(dict.fromkeys(warnings))
-  values = _to_json(config, problems, cells) | {
-    "accuracy_of_guessing": chance,
-    "warnings": warnings,
-  }
+  values = _to_json(config, problems, cells)
   writers = {
     "output_json": (
       config.output_json,
@@ -256,22 +244,16 @@ def _write(
         caption=_describe(config, problems)
         if config.caption is None
         else config.caption,
-        chance=chance,
+        chance=values["accuracy_of_guessing"],
         # The noise of users' fits is drawn anew each time.
         repetition="fit" if config.users else "seed",
       ),
     )
   output_files.write(writers)
-  print(to_table(cells))
-  for warning in warnings:
+  print(_to_table(cells))
+  for warning in values["warnings"]:
     print(f"warning: {warning}")
   print(f"Written to {' and '.join(path for path, _ in writers.values())}.")
-
-
-def _guess(problem: feature_problems.Problem) -> float:
-  """Accuracy of who always says the class that most test examples have."""
-  labels = problem.test.labels
-  return float(np.bincount(labels).max() / len(labels))
 
 
 def _to_json(
@@ -310,12 +292,7 @@ def _to_json(
           "stdev": cell.point.stdev if len(config.seeds) > 1 else None,
           "accuracies": cell.accuracies,
           "fits": [
-            {
-              "epsilon": report.epsilon,
-              "accountant": report.accountant,
-              "releases": report.releases,
-              "hyperparameters": report.hyperparameters,
-            }
+            {name: getattr(report, name) for name in _OF_EACH_FIT}
             for report in cell.reports
           ],
         }
@@ -327,6 +304,12 @@ def _to_json(
       "assumptions": join("assumptions"),
       "not_covered": [*join("not_covered"), NOT_COVERED],
       "versions": feature_runs.versions(has_users=config.users is not None),
+      # Of who always says the class that most test examples have.
+      "accuracy_of_guessing": statistics.fmean(
+        float(np.bincount(labels).max() / len(labels))
+        for labels in (problem.test.labels for problem in problems)
+      ),
+      "warnings": join("warnings"),
     }
   )
 
@@ -358,12 +341,8 @@ def _describe(
   )
 
 
-def to_table(cells: Mapping[str, Sequence[Cell]]) -> str:
-  """Makes a Markdown table: a row for each method, a column for each epsilon.
-
-  Args:
-    cells: By method, all of the same epsilons.
-  """
+def _to_table(cells: Mapping[str, Sequence[Cell]]) -> str:
+  """A Markdown table: a row for each method, a column for each epsilon."""
   first = next(iter(cells.values()))
   rows = [["method"]]
   rows[0] += [

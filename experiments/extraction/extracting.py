@@ -70,16 +70,10 @@ def execute(config: settings.ExtractionConfig) -> None:
     print(f"warning: {warning}")
 
 
-def _derive_seed(
-  config: settings.ExtractionConfig, draw: int
-) -> np.random.SeedSequence:
-  return np.random.SeedSequence([config.seed, draw])
-
-
 def _generator(
   config: settings.ExtractionConfig, draw: int
 ) -> np.random.Generator:
-  return np.random.default_rng(_derive_seed(config, draw))
+  return np.random.default_rng([config.seed, draw])
 
 
 def _open_source(
@@ -89,6 +83,7 @@ def _open_source(
   # Grey images are taken as colours where nothing says what they are.
   size = config.image_size
   image_shape = model_shape or ((size, size, 3) if size else None)
+  policy = config.on_bad_example
   if config.digits:
     return data_sets.open_digits(model_shape)
   if config.tfds:
@@ -97,13 +92,11 @@ def _open_source(
       config.data_dir,
       config.tfds_split,
       image_shape=image_shape,
-      on_bad_example=config.on_bad_example,
+      on_bad_example=policy,
     )
   if config.image_folder:
     return image_sources.open_folder(
-      config.image_folder,
-      image_shape,
-      on_bad_example=config.on_bad_example,
+      config.image_folder, image_shape, on_bad_example=policy
     )
   source, _ = image_sources.open_task(
     config.task,
@@ -111,8 +104,8 @@ def _open_source(
       config.data_dir,
       config.cache_dir,
       task_variant=config.task_variant,
-      image_size=config.image_size or None,
-      on_bad_example=config.on_bad_example,
+      image_size=size or None,
+      on_bad_example=policy,
     ),
     config.split,
     model_shape=model_shape,
@@ -163,7 +156,7 @@ def _embed(
       source.largest_value,
       num_features=config.random_features,
       gamma=config.gamma,
-      seed=_derive_seed(config, _FREQUENCIES),
+      seed=np.random.SeedSequence([config.seed, _FREQUENCIES]),
     )
   )
   flag = "saved_model" if model else "embedding"
@@ -187,10 +180,10 @@ def _embed(
 
 def _split(
   config: settings.ExtractionConfig, labels: np.ndarray
-) -> dict[str, np.ndarray | None]:
-  """Which examples are of which flag's file, `None` for all."""
+) -> dict[str, np.ndarray | slice]:
+  """Which examples are of which flag's file."""
   if not config.test_output:
-    return {"output": None}
+    return {"output": slice(None)}
   train, test = selection.split_test(
     labels, config.test_share, _generator(config, _TEST)
   )
@@ -200,13 +193,11 @@ def _split(
 def _write(
   config: settings.ExtractionConfig,
   examples: feature_files.FeatureSet,
-  parts: Mapping[str, np.ndarray | None],
+  parts: Mapping[str, np.ndarray | slice],
 ) -> None:
   def write_part(path, rows):
     # A part is a copy, of which there is one at a time.
-    feature_files.write_features(
-      path, examples if rows is None else examples.take(rows)
-    )
+    feature_files.write_features(path, examples.take(rows))
 
   output_files.write(
     {
@@ -217,19 +208,14 @@ def _write(
 
 
 def _describe(
-  examples: feature_files.FeatureSet, rows: np.ndarray | None
+  examples: feature_files.FeatureSet, rows: np.ndarray | slice
 ) -> str:
   """What a file holds, in a few words."""
-  chosen: slice | np.ndarray = slice(None)
-  if rows is not None:
-    chosen = rows
-  labels = examples.labels[chosen]
-  users = (
-    ""
-    if examples.users is None
-    else f", {len(np.unique(examples.users[chosen])):,} users"
-  )
-  return (
+  labels = examples.labels[rows]
+  text = (
     f"{len(labels):,} examples of {len(np.unique(labels)):,} classes,"
-    f" {examples.features.shape[1]:,} numbers each{users}"
+    f" {examples.features.shape[1]:,} numbers each"
   )
+  if examples.users is None:
+    return text
+  return f"{text}, {len(np.unique(examples.users[rows])):,} users"

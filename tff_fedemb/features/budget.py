@@ -5,6 +5,7 @@ every step. All are Gaussian mechanisms, and their composition is what the fit
 costs.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -107,21 +108,19 @@ class Budget:
   @property
   def event(self) -> dp_accounting.DpEvent:
     """The whole fit's."""
-    return compose(
-      [
-        (release.event(self.noise_multipliers[release.name]), release.count)
-        for release in self.releases
-      ]
-    )
+    return self._compose(PlannedRelease.event)
 
   @property
   def limit(self) -> dp_accounting.DpEvent:
     """What it is about, without sampling; see `PlannedRelease.limit`."""
+    return self._compose(PlannedRelease.limit)
+
+  def _compose(
+    self, event_of: Callable[[PlannedRelease, float], dp_accounting.DpEvent]
+  ) -> dp_accounting.DpEvent:
+    multipliers = self.noise_multipliers
     return compose(
-      [
-        (release.limit(self.noise_multipliers[release.name]), release.count)
-        for release in self.releases
-      ]
+      [(event_of(r, multipliers[r.name]), r.count) for r in self.releases]
     )
 
   @property
@@ -238,19 +237,20 @@ def _meet(
     multipliers = {name: float(scale * factors[name]) for name in factors}
     return Budget(releases, types.MappingProxyType(multipliers), epsilon, delta)
 
+  def get_event(scale: float) -> dp_accounting.DpEvent:
+    return with_scale(scale).event
+
   _check_chance(releases, delta)
   if any(release.is_sampled for release in releases):
     scale = noise_search.find_sampled(
-      lambda scale: with_scale(scale).event,
+      get_event,
       epsilon,
       delta,
       get_limit=lambda scale: with_scale(scale).limit,
       get_least_noise=lambda scale: with_scale(scale).least_sampled_noise,
     )
   else:
-    scale = noise_search.find_unsampled(
-      lambda scale: with_scale(scale).event, epsilon, delta
-    )
+    scale = noise_search.find_unsampled(get_event, epsilon, delta)
   # What was found may be too little by rounding, or where delta is large.
   growth = 10.0**-_DIGITS
   while True:
@@ -269,8 +269,7 @@ def _meet(
 
 def _check_chance(releases: Sequence[PlannedRelease], delta: float) -> None:
   """Refuses a delta for which no noise is needed, and there is none to find."""
-  probabilities = [release.sampling_probability for release in releases]
-  if max(probabilities) == 1:
+  if not all(release.is_sampled for release in releases):
     return
   chance = -math.expm1(
     sum(

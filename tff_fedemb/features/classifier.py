@@ -131,19 +131,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     scaling: str,
     split: Mapping[str, float] | None,
   ):
-    """Initialises the classifier; `fit` checks the values.
-
-    Args:
-      method: How to fit.
-      num_classes: Labels are in [0, num_classes); public.
-      epsilon: Target, positive; infinity for no noise.
-      delta: In (0, 1), well below one over the number of what is protected; may
-        be `None` without noise.
-      clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
-        taken from the data.
-      scaling: One of `examples.SCALINGS`.
-      split: Shares of the budget by name of release, instead of the method's.
-    """
     self.method = method
     self.num_classes = num_classes
     self.epsilon = epsilon
@@ -166,8 +153,8 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       errors.FieldError: If features are of another shape, or not finite.
     """
     examples = self._examples_to_predict(features)
-    num_examples = examples.size.num_examples
-    logits = np.empty([num_examples, self.num_classes], examples.dtype)
+    # Of the final size: chunks and their copy would take twice the memory.
+    logits = np.empty([len(examples.labels), self.num_classes], examples.dtype)
     start = 0
     for chunk in self._logits(examples):
       logits[start : start + len(chunk)] = chunk
@@ -197,8 +184,8 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     self, examples: examples_lib.ClippedExamples
   ) -> Iterator[np.ndarray]:
     """Yields logits `[b, num_classes]`, chunk by chunk."""
-    for features, _ in examples.chunks(wide=self.num_classes):
-      yield features @ self.coef_.T.astype(features.dtype)
+    for chunk, _ in examples.chunks(wide=self.num_classes):
+      yield chunk @ self.coef_.T.astype(chunk.dtype)
 
   def _clipped(
     self, features: np.ndarray, labels: np.ndarray
@@ -217,16 +204,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     method: method_lib.Method,
     report: FitReport,
   ) -> None:
-    """Sets what a fit leaves behind.
-
-    Args:
-      weights: `[K, d]`.
-      method: Whose they are, defaults filled in.
-      report: What they cost.
-
-    Raises:
-      errors.FieldError: If weights are not finite.
-    """
+    """Sets what a fit leaves behind, unless weights are not finite."""
     if not np.isfinite(weights).all():
       if "learning_rate" in method.hyperparameter_names():
         name, requirement = "learning_rate", "smaller"
@@ -267,13 +245,15 @@ class FeatureClassifier(LinearClassifier):
     """Initialises the classifier; `fit` checks the values.
 
     Args:
-      method: This and all others but the last: as of `LinearClassifier`.
-      num_classes: K.
-      epsilon: Target.
-      delta: Of the target.
-      clip_norm: C.
-      scaling: How features are brought to it.
-      split: Of the budget.
+      method: How to fit.
+      num_classes: Labels are in [0, num_classes); public.
+      epsilon: Target, positive; infinity for no noise.
+      delta: In (0, 1), well below one over the number of what is protected; may
+        be `None` without noise.
+      clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
+        taken from the data.
+      scaling: One of `examples.SCALINGS`.
+      split: Shares of the budget by name of release, instead of the method's.
       seed: Of noise and sampling; `None` for the operating system's entropy,
         which alone is secret.
     """

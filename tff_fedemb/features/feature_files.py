@@ -12,10 +12,8 @@ import math
 import os
 import pathlib
 import struct
-import tokenize
 from typing import Any
 import zipfile
-import zlib
 
 import numpy as np
 
@@ -27,20 +25,6 @@ SUFFIXES = (".npz", ".tfrecord")
 _NAMES = ("repr", "label", "user")
 _OTHER_NAMES = ("features", "labels", "users")
 _LARGEST_LABEL = np.iinfo(np.int64).max
-# What can be wrong with the bytes of a zip and of the arrays in it.
-_NPZ_DAMAGES = (
-  EOFError,
-  LookupError,
-  NotImplementedError,
-  RuntimeError,
-  SyntaxError,
-  TypeError,
-  ValueError,
-  struct.error,
-  tokenize.TokenError,
-  zipfile.BadZipFile,
-  zlib.error,
-)
 # Of the header before a member of a zip: its size, and where the lengths of
 # the two parts that follow it are.
 _ZIP_HEADER_SIZE = 30
@@ -83,8 +67,8 @@ class FeatureSet:
         "users", self.users, num_examples, kinds="U", words="strings"
       )
 
-  def take(self, rows: np.ndarray) -> "FeatureSet":
-    """The examples of some rows, int `[m]`, in that order."""
+  def take(self, rows: np.ndarray | slice) -> "FeatureSet":
+    """The examples of some rows, a slice or int `[m]`, in that order."""
     return FeatureSet(
       self.features[rows],
       self.labels[rows],
@@ -131,14 +115,11 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
   """
   path = pathlib.Path(path)
   read = _read_npz if check_suffix(path) == ".npz" else _read_tfrecord
+  if not path.is_file():
+    found = "a directory" if path.is_dir() else "none"
+    raise FeatureFileError(f"{path} must be a file, found {found}.")
   try:
-    if not path.is_file():
-      raise FeatureFileError(
-        f"{path} must be a file, found"
-        f" {'a directory' if path.is_dir() else 'none'}."
-      )
-    features, labels, users = read(path)
-    return FeatureSet(features, labels, users)
+    return FeatureSet(*read(path))
   except FeatureFileError:
     raise
   except OSError as error:
@@ -176,12 +157,9 @@ def write_features(
 
 
 def _write_npz(path: pathlib.Path, feature_set: FeatureSet) -> None:
-  values = (feature_set.features, feature_set.labels, feature_set.users)
-  arrays = {
-    name: value
-    for name, value in zip(_NAMES, values, strict=True)
-    if value is not None
-  }
+  arrays = {"repr": feature_set.features, "label": feature_set.labels}
+  if feature_set.users is not None:
+    arrays["user"] = feature_set.users
   partial = path.with_name(f"{path.name}.partial")
   try:
     with partial.open("wb") as file:
@@ -214,9 +192,10 @@ def _read_npz(path: pathlib.Path) -> list[np.ndarray | None]:
       names = _choose_names(path, list(members))
       arrays = [_read_member(path, archive, members[name]) for name in names]
       return [*arrays[:2], _to_users(arrays[2]) if arrays[2:] else None]
-  except FeatureFileError:
+  except (FeatureFileError, MemoryError, OSError):
     raise
-  except _NPZ_DAMAGES as error:
+  # NumPy and the standard library raise whatever comes of what is damaged.
+  except Exception as error:
     raise FeatureFileError(
       f"{path} must be an npz file of arrays, found: {_first_line(error)}."
     ) from error

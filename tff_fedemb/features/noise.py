@@ -56,7 +56,12 @@ class Release:
     Raises:
       RuntimeError: If there were to be no further parts.
     """
-    self._count_part()
+    if not self._parts_left:
+      raise RuntimeError(
+        f"release {self._name} must have as many parts as it was opened with,"
+        " found another one."
+      )
+    self._parts_left -= 1
     if not self._stddev:
       return np.array(total, np.float64)
     return total + self._stddev * self._rng.standard_normal(total.shape)
@@ -76,14 +81,6 @@ class Release:
       RuntimeError: If there were to be no further parts.
     """
     return symmetrize(self.add_noise(total))
-
-  def _count_part(self) -> None:
-    if not self._parts_left:
-      raise RuntimeError(
-        f"release {self._name} must have as many parts as it was opened with,"
-        " found another one."
-      )
-    self._parts_left -= 1
 
 
 class Releases:
@@ -114,16 +111,15 @@ class Releases:
     self._budget = budget
     if not isinstance(seed, np.random.SeedSequence):
       seed = np.random.SeedSequence(seed)
+    self._planned = {release.name: release for release in budget.releases}
     self._rngs = {
-      release.name: np.random.default_rng(
+      name: np.random.default_rng(
         np.random.SeedSequence(
-          seed.entropy,
-          spawn_key=(*seed.spawn_key, *release.name.encode()),
+          seed.entropy, spawn_key=(*seed.spawn_key, *name.encode())
         )
       )
-      for release in budget.releases
+      for name in self._planned
     }
-    self._planned = {release.name: release for release in budget.releases}
     self._counts: collections.Counter[str] = collections.Counter()
 
   def open(self, name: str, *, sensitivity: float, parts: int = 1) -> Release:
@@ -168,19 +164,16 @@ class Releases:
   def event(self) -> dp_accounting.DpEvent:
     """What the releases that were made cost together."""
     return budget_lib.compose(
-      [
-        (
-          self._planned[name].event(self._budget.noise_multipliers[name]),
-          count,
-        )
-        for name, count in self._counts.items()
-      ]
+      [(self._event(name), count) for name, count in self._counts.items()]
     )
+
+  def _event(self, name: str) -> dp_accounting.DpEvent:
+    return self._planned[name].event(self._budget.noise_multipliers[name])
 
   @property
   def epsilon(self) -> float:
     """Of the releases that were made, at the budget's delta."""
-    counts = {release.name: release.count for release in self._budget.releases}
+    counts = {name: planned.count for name, planned in self._planned.items()}
     if self._budget.epsilon == math.inf or self._counts == counts:
       return self._budget.epsilon
     return noise_search.epsilon_of(
@@ -195,9 +188,7 @@ class Releases:
         "count": count,
         "noise_multiplier": self._budget.noise_multipliers[name],
         "sampling_probability": self._planned[name].sampling_probability,
-        "event": repr(
-          self._planned[name].event(self._budget.noise_multipliers[name])
-        ),
+        "event": repr(self._event(name)),
       }
       for name, count in self._counts.items()
     ]

@@ -5,6 +5,7 @@ of `dp_accounting`: one that is exact where nothing is sampled, PLD elsewhere.
 """
 
 from collections.abc import Callable
+import functools
 import math
 
 import dp_accounting
@@ -42,10 +43,11 @@ def epsilon_of(
       of 1e-4 or finer: of at most a hundredth of the epsilon.
   """
   if accountant == "gaussian":
-    return _epsilon(_create_exact(), event, delta)
+    return epsilon_lib.current_epsilon(_create_exact().compose(event), delta)
   interval = _PLD_INTERVAL
   while True:
-    epsilon = _epsilon(_create_pld(interval), event, delta)
+    composed = _create_pld(interval).compose(event)
+    epsilon = epsilon_lib.current_epsilon(composed, delta)
     is_rough = epsilon < _INTERVALS_OF_EPSILON * interval * (1 - 1e-9)
     if epsilon == 0 or not is_rough or interval <= _SMALLEST_PLD_INTERVAL:
       return epsilon
@@ -60,15 +62,7 @@ def find_unsampled(get_event: GetEvent, epsilon: float, delta: float) -> float:
     epsilon: Target, positive and finite.
     delta: In (0, 1).
   """
-  return _search(
-    _create_exact,
-    get_event,
-    epsilon,
-    delta,
-    lower=math.log(_SMALLEST_SCALE),
-    guess=0.0,
-    tolerance=1e-9,
-  )
+  return _search(_create_exact, get_event, epsilon, delta, tolerance=1e-9)
 
 
 def find_sampled(
@@ -98,15 +92,7 @@ def find_sampled(
   finest = min(_COARSE_PLD_INTERVAL, epsilon / _INTERVALS_OF_EPSILON)
   interval = max(finest, _SMALLEST_PLD_INTERVAL)
   guess = math.log(
-    _search(
-      _create_exact,
-      get_limit,
-      epsilon,
-      delta,
-      lower=math.log(_SMALLEST_SCALE),
-      guess=0.0,
-      tolerance=1e-3,
-    )
+    _search(_create_exact, get_limit, epsilon, delta, tolerance=1e-3)
   )
   for _ in range(_MAX_PLD_STEPS):
     lower = guess - _PLD_REACH
@@ -115,13 +101,13 @@ def find_sampled(
     accountant = _create_pld(interval).compose(get_event(math.exp(lower)))
     if accountant.get_epsilon(delta) > epsilon:
       return _search(
-        lambda: _create_pld(interval),
+        functools.partial(_create_pld, interval),
         get_event,
         epsilon,
         delta,
+        tolerance=1e-3,
         lower=lower,
         guess=guess,
-        tolerance=1e-3,
       )
     guess = lower
   return math.exp(guess)
@@ -133,9 +119,9 @@ def _search(
   epsilon: float,
   delta: float,
   *,
-  lower: float,
-  guess: float,
   tolerance: float,
+  lower: float = math.log(_SMALLEST_SCALE),
+  guess: float = 0.0,
 ) -> float:
   """The least scale that meets a target; what is given is its logarithm."""
   return math.exp(
@@ -158,11 +144,3 @@ def _create_exact() -> dp_accounting.PrivacyAccountant:
 
 def _create_pld(interval: float) -> dp_accounting.PrivacyAccountant:
   return dp_accounting.pld.PLDAccountant(_RELATION, interval)
-
-
-def _epsilon(
-  accountant: dp_accounting.PrivacyAccountant,
-  event: dp_accounting.DpEvent,
-  delta: float,
-) -> float:
-  return epsilon_lib.current_epsilon(accountant.compose(event), delta)

@@ -87,13 +87,8 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     Args:
       method: `Sgd` or `FeatureCovariance`, without a batch size, or
         `LeastSquares` with a shared covariance. This and all others before
-        `example_weighting`: as of `classifier.LinearClassifier`.
-      num_classes: K.
-      epsilon: Target.
-      delta: Of the target, well below one over the number of users.
-      clip_norm: C.
-      scaling: How features are brought to it.
-      split: Of the budget, by name of release as of central fits.
+        `example_weighting`: as of `classifier.FeatureClassifier`, delta well
+        below one over the number of users, and releases as of central fits.
       example_weighting: As of `settings.UserSettings`.
       user_clip_norm: Bound of what a user sends in a round, positive: in units
         of the contribution of one example of norm C. At most 1 for means. Where
