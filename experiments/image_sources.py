@@ -177,8 +177,7 @@ def open_folder(
     for path in pathlib.Path(folder).iterdir()
     if path.is_dir() and not path.name.startswith(".")
   )
-  place_of = {name: place for place, name in enumerate(names)}
-  places = np.array([place_of[name] for name in listed.class_names], np.int64)
+  places = np.searchsorted(names, listed.class_names).astype(np.int64)
   skipped: list[str] = []
 
   def read(rows):

@@ -39,3 +39,9 @@ class DataError(ValueError):
 
 class DivergedError(ValueError):
   """Training has left numbers that are not finite; says what may help."""
+
+
+def first_line(error: Exception) -> str:
+  """Returns the beginning of what an error of a library says, or its type."""
+  lines = str(error).strip().splitlines()
+  return lines[0][:200].rstrip(".") if lines else type(error).__name__

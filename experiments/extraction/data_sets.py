@@ -139,7 +139,7 @@ def open_tfds(
       "tfds",
       f"be images with labels that can be read, in {directory} by"
       f" --tfds_split={split}",
-      _first_line(error),
+      errors.first_line(error),
     ) from error
   # The test images of imagenet2012 have label -1.
   is_label = (labels >= 0) & (labels < num_classes)
@@ -182,11 +182,6 @@ def open_tfds(
   )
 
 
-def _first_line(error: Exception) -> str:
-  lines = str(error).strip().splitlines()
-  return lines[0].rstrip(".") if lines else type(error).__name__
-
-
 def _iterate(builder, split: str, *, with_images: bool):
   """Yields examples, always in the same order; images encoded, or none."""
   if with_images:
@@ -210,5 +205,5 @@ def _read_contents(builder, split: str, rows: np.ndarray, num_images: int):
         yield example[_IMAGE]
   except tf.errors.OpError as error:
     raise errors.FieldError(
-      "tfds_split", "be readable", f"in {split}: {_first_line(error)}"
+      "tfds_split", "be readable", f"in {split}: {errors.first_line(error)}"
     ) from error

@@ -171,7 +171,7 @@ def test_users_must_have_names(files):
     ({"protection": _USERS}, "train must hold user, whose each example is, wi"),
     (
       {"protection": _USERS, "hyperparameters": ("covariance=per_class",)},
-      "fit method least_squares: covariance must be 'shared' in a federated",
+      "fit method least_squares: covariance must be 'shared': a user would",
     ),
     ({"protection": _USERS, "method": "newton"}, "method must be one of sgd"),
   ],

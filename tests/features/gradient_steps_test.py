@@ -46,25 +46,6 @@ def test_plan():
     _gradient(batch_size=41).plan_gradients(size, 1.0)
 
 
-@pytest.mark.parametrize(
-  ("batch_size", "divisor"), [(None, 50), (50, 50), (8.5, 8.5), (10, 10)]
-)
-def test_noise_is_that_of_a_sum_over_the_expected_number(batch_size, divisor):
-  num_classes, dim = 100, 400
-  examples = _examples(
-    np.zeros([50, dim]), np.arange(50) % num_classes, num_classes
-  )
-  release = _gradient(batch_size=batch_size, clip_norm=0.5)
-  mean = release.mean_gradient(
-    np.zeros([num_classes, dim]),
-    examples,
-    _releases(release.plan_gradients(examples.size, 1.0), 2.0),
-    np.random.default_rng(1),
-  )
-  # 40,000 numbers: the standard error is 0.35 %; bounds at five.
-  assert abs(mean.std() / (2.0 * 0.5 / divisor) - 1) < 0.018
-
-
 @pytest.mark.parametrize("loss", losses.LOSSES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_mean_gradient(monkeypatch, dtype, loss):

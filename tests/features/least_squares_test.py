@@ -9,7 +9,6 @@ from sklearn import linear_model
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import least_squares
-from tff_fedemb.features import noise
 
 _LAMBDA = 0.7
 _NUM_CLASSES = 4
@@ -104,50 +103,6 @@ def test_a_class_may_have_no_examples(covariance, background_weight):
     ).fit(features, labels)
     assert np.isfinite(private.coef_).all()
     assert (private.coef_[3] == 0).all() == (epsilon == math.inf)
-
-
-@pytest.mark.parametrize("clip_norm", [0.5, 4.0])
-def test_released_sums_by_hand(monkeypatch, clip_norm):
-  # Chunks of 3 of 7 examples.
-  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 3 * 2)
-  totals = []
-  add_noise = noise.Release.add_noise
-
-  def record(self, total):
-    totals.append(total.copy())
-    return add_noise(self, total)
-
-  monkeypatch.setattr(noise.Release, "add_noise", record)
-  # Of norm 5, to be clipped.
-  features = np.array([[3.0, 4.0]] * 3 + [[4.0, -3.0]] * 2 + [[0.0, 5.0]] * 2)
-  labels = np.array([0, 2, 0, 1, 2, 0, 3])
-  _fit(
-    features,
-    labels,
-    clip_norm=clip_norm,
-    covariance="per_class",
-    background_weight=1.0,
-  )
-  outer = [
-    np.array(values) / 25
-    for values in (
-      [[9, 12], [12, 16]],
-      [[16, -12], [-12, 9]],
-      [[0, 0], [0, 25]],
-    )
-  ]
-  unit = clip_norm / 5
-  expected = [
-    unit * np.array([[6, 13], [4, -3], [7, 1], [0, 5]]),
-    clip_norm**2 * (3 * outer[0] + 2 * outer[1] + 2 * outer[2]),
-    clip_norm**2 * (2 * outer[0] + outer[2]),
-    clip_norm**2 * outer[1],
-    clip_norm**2 * (outer[0] + outer[1]),
-    clip_norm**2 * outer[2],
-  ]
-  assert len(totals) == len(expected)
-  for total, numbers in zip(totals, expected, strict=True):
-    np.testing.assert_allclose(total, numbers, atol=1e-13)
 
 
 def test_releases():

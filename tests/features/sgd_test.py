@@ -86,18 +86,6 @@ def test_many_steps_end_where_scikit_learn_does(loss):
   np.testing.assert_allclose(weights, expected, atol=1e-4)
 
 
-def test_defaults_are_of_the_norm():
-  size = examples_lib.ProblemSize(100, 5, 3, 4.0)
-  for optimizer, power in (("momentum", 2), ("adam", 1)):
-    method = sgd.Sgd(optimizer=optimizer)
-    small = method.resolve(size, {"gradient": 1.0})
-    unit = method.resolve(
-      examples_lib.ProblemSize(100, 5, 3, 1.0), {"gradient": 1.0}
-    )
-    assert small.gradient_clip_norm == 4 * unit.gradient_clip_norm
-    assert small.learning_rate * 4**power == pytest.approx(unit.learning_rate)
-
-
 def test_default_learning_rate_follows_the_noise():
   # C = 2. Weights have the noise sqrt(25) z C / 100 / (1 - 0.6) = 0.25 z at
   # learning rate 1, and logits 0.5 z.

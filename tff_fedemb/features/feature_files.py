@@ -197,13 +197,9 @@ def _read_npz(path: pathlib.Path) -> list[np.ndarray | None]:
   # NumPy and the standard library raise whatever comes of what is damaged.
   except Exception as error:
     raise FeatureFileError(
-      f"{path} must be an npz file of arrays, found: {_first_line(error)}."
+      f"{path} must be an npz file of arrays, found:"
+      f" {errors.first_line(error)}."
     ) from error
-
-
-def _first_line(error: Exception) -> str:
-  lines = str(error).strip().splitlines()
-  return lines[0][:200].rstrip(".") if lines else type(error).__name__
 
 
 def _read_member(
@@ -317,7 +313,7 @@ def _read_tfrecord(
     raise FeatureFileError(
       f"{path} must be a TFRecord of examples with repr (floats, as many in"
       " each), label (int64) and, in all or none, user (bytes), found:"
-      f" {_first_line(error)}."
+      f" {errors.first_line(error)}."
     ) from error
   labels = np.concatenate(found)
   return features[: len(labels)], labels, np.array(users) if users else None

@@ -79,16 +79,11 @@ def read_weights(
   except _DAMAGES as error:
     raise WeightFileError(
       f"{os.fspath(path)}, which cannot be read as a {kind}"
-      f" ({_first_line(error)})"
+      f" ({errors.first_line(error)})"
     ) from error
   if not weights:
     raise WeightFileError(f"{os.fspath(path)}, a {kind} without weights")
   return kind, weights
-
-
-def _first_line(error: Exception) -> str:
-  lines = str(error).strip().splitlines()
-  return lines[0][:200] if lines else type(error).__name__
 
 
 def _last_part(name: str) -> str:

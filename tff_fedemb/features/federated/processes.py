@@ -169,8 +169,12 @@ def build_statistics_process(
       num_correct=tf.constant(0, tf.int64),
     )
 
-  return _build_process(
-    create_weights, client_update, config, aggregator, _TakeUpdate()
+  return composition.build_learning_process(
+    create_weights,
+    client_update,
+    example_type=composition.build_example_type((config.dim,), tf.float32),
+    aggregator=aggregator,
+    server_optimizer=_TakeUpdate(),
   )
 
 
@@ -222,12 +226,12 @@ def build_gradient_process(
       (gradient,), examples["y"], loss_sum=loss_sum, num_correct=num_correct
     )
 
-  return _build_process(
+  return composition.build_learning_process(
     create_weights,
     client_update,
-    config,
-    aggregator,
-    _ScaledGradient(
+    example_type=composition.build_example_type((config.dim,), tf.float32),
+    aggregator=aggregator,
+    server_optimizer=_ScaledGradient(
       server_optimizer, scale=gradient_scale, preconditioned=preconditioned
     ),
   )
@@ -263,20 +267,4 @@ def _client_update(
       (), loss_sum, num_correct, tf.size(labels, tf.int64)
     ),
     tf.size(tf.unique(labels).y),
-  )
-
-
-def _build_process(
-  create_weights: Any,
-  client_update: composition.ClientUpdateFn,
-  config: statistics.ClientConfig,
-  aggregator: tff.aggregators.UnweightedAggregationFactory,
-  server_optimizer: tff.learning.optimizers.Optimizer,
-) -> tff.learning.templates.LearningProcess:
-  return composition.build_learning_process(
-    create_weights,
-    client_update,
-    example_type=composition.build_example_type((config.dim,), tf.float32),
-    aggregator=aggregator,
-    server_optimizer=server_optimizer,
   )

@@ -63,19 +63,12 @@ def check_method(method: method_lib.Method) -> None:
       f"be one of {names} in a federated fit",
       getattr(method, "name", method),
     )
-  covariance = getattr(method, "covariance", "shared")
-  if covariance != "shared":
-    raise errors.FieldError(
-      "covariance",
-      "be 'shared' in a federated fit: a user would send a matrix for each"
-      " class",
-      repr(covariance),
-    )
-  batch_size = getattr(method, "batch_size", None)
-  if batch_size is not None:
-    raise errors.FieldError(
-      "batch_size",
-      "not be given in a federated fit, of which every user takes part in"
-      " every step",
-      batch_size,
-    )
+  for name, only, requirement in (
+    ("covariance", "shared", "be 'shared': a user would send one a class"),
+    ("batch_size", None, "not be given: every user takes part in every step"),
+  ):
+    found = getattr(method, name, only)
+    if found != only:
+      raise errors.FieldError(
+        name, f"{requirement}, in a federated fit", repr(found)
+      )
