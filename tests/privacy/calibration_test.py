@@ -36,7 +36,7 @@ def _plan(
     rounds=rounds,
     noise_multiplier=noise_multiplier,
     delta=1e-6,
-    accountants=(accountant,),
+    accountants=accountant and (accountant,),
     **options,
   )
 
@@ -112,6 +112,13 @@ def test_the_readings_of_noise_differ_by_the_sensitivity():
   assert found.user_level.value == pytest.approx(
     2 * found.authors.value, rel=2e-4
   )
+  values = found.to_json()
+  assert json.loads(json.dumps(values, allow_nan=False)) == values
+  assert values["user_level"]["plan"]["noise_multiplier"] == (
+    found.user_level.value
+  )
+  assert values["authors"]["protects"] == epsilon_lib.VIRTUAL_CLIENT_UNIT
+  assert values["report"]["statement"]
   single = calibration.calibrate(
     _plan(kind="poisson", users_per_client=1),
     target_epsilon=2.0,
@@ -122,70 +129,64 @@ def test_the_readings_of_noise_differ_by_the_sensitivity():
   )
 
 
-@pytest.mark.parametrize("mechanism", ["tree", "blt", "banded"])
-@pytest.mark.parametrize("accountant", ["rdp", "gaussian"])
-def test_noise_of_correlated_mechanisms(mechanism, accountant):
-  plan = _plan(mechanism, "min_separation", accountant=accountant)
-  found = calibration.calibrate(
-    plan, target_epsilon=2.0, solve_for="noise_multiplier"
-  )
-  _check(found, 2.0)
-  less = dataclasses.replace(
-    found.user_level.plan, noise_multiplier=found.user_level.value * 0.9998
-  )
-  assert _epsilon(less) > 2.0
+def _correlated(accountant):
+  return [
+    ((mechanism, "min_separation"), {"accountant": accountant})
+    for mechanism in ("tree", "blt", "banded")
+  ]
 
 
 @pytest.mark.parametrize(
-  ("kind", "target"),
+  ("plan", "target", "solve_for"),
   [
-    ("poisson", 0.3),
-    ("poisson", 4.0),
-    pytest.param("fixed_size", 1.0, marks=pytest.mark.slow),
+    *(
+      (plan, 2.0, "noise_multiplier")
+      for accountant in ("rdp", "gaussian")
+      for plan in _correlated(accountant)
+    ),
+    ((("gaussian", "poisson"), {}), 0.3, "num_users"),
+    ((("gaussian", "poisson"), {}), 4.0, "num_users"),
+    pytest.param(
+      (("gaussian", "fixed_size"), {}), 1.0, "num_users", marks=pytest.mark.slow
+    ),
+    *(
+      ((("gaussian", kind), {"noise_multiplier": 1.0}), 3.0, "users_per_round")
+      for kind in ("poisson", "fixed_size")
+    ),
+    *(
+      (
+        ((mechanism, "min_separation"), {"noise_multiplier": 12.0}),
+        3.0,
+        "num_users",
+      )
+      for mechanism in ("gaussian", "tree", "blt", "banded")
+    ),
   ],
 )
-def test_smallest_population(kind, target):
+def test_nothing_less_would_do(plan, target, solve_for):
+  plan = _plan(*plan[0], **plan[1])
   found = calibration.calibrate(
-    _plan(kind=kind), target_epsilon=target, solve_for="num_users"
+    plan, target_epsilon=target, solve_for=solve_for
   )
   _check(found, target)
-  number = found.user_level.value
-  assert isinstance(number, int)
-  fewer = calibration_search.with_value(
-    _plan(kind=kind), "num_users", number - 1
-  )
-  assert _epsilon(fewer) > target
-
-
-@pytest.mark.parametrize("kind", ["poisson", "fixed_size"])
-def test_smallest_cohort(kind):
-  plan = _plan(kind=kind, noise_multiplier=1.0)
-  found = calibration.calibrate(
-    plan, target_epsilon=3.0, solve_for="users_per_round"
-  )
-  _check(found, 3.0)
-  users = found.user_level.value
-  # Whole virtual clients, and the noise on the mean of the plan.
-  assert users % 5 == 0
-  assert found.user_level.plan.noise_multiplier / users == pytest.approx(
-    1.0 / 1_000
-  )
-  fewer = calibration_search.with_value(plan, "users_per_round", users - 5)
-  assert _epsilon(fewer) > 3.0
-
-
-@pytest.mark.parametrize("mechanism", ["gaussian", "tree", "blt", "banded"])
-def test_smallest_population_in_passes(mechanism):
-  plan = _plan(mechanism, "min_separation", noise_multiplier=12.0)
-  found = calibration.calibrate(plan, target_epsilon=3.0, solve_for="num_users")
-  _check(found, 3.0)
-  number = found.user_level.value
-  claim = found.user_level.plan.participation
-  assert claim.min_separation == -(-number // 1_000)
-  fewer = calibration_search.with_value(plan, "num_users", number - 1)
-  # One user fewer makes a pass one round shorter.
-  assert fewer.participation.min_separation == claim.min_separation - 1
-  assert _epsilon(fewer) > 3.0
+  value, solved = found.user_level.value, found.user_level.plan
+  if solve_for == "noise_multiplier":
+    less = value * 0.9998
+  else:
+    assert isinstance(value, int)
+    less = value - 1
+  if solve_for == "users_per_round":
+    # Whole virtual clients, and the noise on the mean of the plan.
+    assert value % 5 == 0
+    assert solved.noise_multiplier / value == pytest.approx(1.0 / 1_000)
+    less = value - 5
+  worse = calibration_search.with_value(plan, solve_for, less)
+  assert _epsilon(worse) > target
+  if solve_for == "num_users" and not plan.participation.is_sampled:
+    # One user fewer makes a pass one round shorter.
+    separation = solved.participation.min_separation
+    assert separation == -(-value // 1_000)
+    assert worse.participation.min_separation == separation - 1
 
 
 def test_smallest_cohort_in_passes_is_found_among_all():
@@ -254,6 +255,19 @@ def test_pld_needs_less(solve_for):
       "noise_multiplier",
       "target_epsilon must be",
     ),
+    (
+      # All users have 2e-4; a single client would have 1e-8.
+      {"kind": "poisson", "noise_multiplier": 2e-6},
+      1.0,
+      "users_per_round",
+      "target_epsilon must be at least",
+    ),
+    (
+      {"kind": "poisson", "accountant": None},
+      1.0,
+      "noise_multiplier",
+      "accountants must be one",
+    ),
     ({}, float("nan"), "num_users", "target_epsilon must be in"),
     ({}, 1.0, "delta", "solve_for must be one of .* found 'delta'"),
     (
@@ -315,31 +329,3 @@ def test_cohorts_stay_where_their_noise_can_be_accounted_for():
     solve_for="users_per_round",
   )
   assert found.user_level.value == 5
-  # All users have 2e-4; a single client would have 1e-8.
-  with pytest.raises(ValueError, match="target_epsilon must be at least"):
-    calibration.calibrate(
-      _plan(kind="poisson", noise_multiplier=2e-6),
-      target_epsilon=1.0,
-      solve_for="users_per_round",
-    )
-
-
-def test_one_accountant_must_be_asked():
-  plan = dataclasses.replace(_plan(kind="poisson"), accountants=None)
-  with pytest.raises(ValueError, match="accountants must be one"):
-    calibration.calibrate(
-      plan, target_epsilon=1.0, solve_for="noise_multiplier"
-    )
-
-
-def test_json_names_both_readings():
-  found = calibration.calibrate(
-    _plan(kind="poisson"), target_epsilon=2.0, solve_for="noise_multiplier"
-  )
-  values = found.to_json()
-  assert json.loads(json.dumps(values, allow_nan=False)) == values
-  assert values["user_level"]["plan"]["noise_multiplier"] == (
-    found.user_level.value
-  )
-  assert values["authors"]["protects"] == epsilon_lib.VIRTUAL_CLIENT_UNIT
-  assert values["report"]["statement"]

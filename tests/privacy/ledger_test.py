@@ -14,8 +14,6 @@ from tff_fedemb.privacy import ledger as ledger_lib
 
 _ONE = dp_accounting.GaussianDpEvent(1.0)
 _TWO = dp_accounting.GaussianDpEvent(2.0)
-_FOUR = dp_accounting.GaussianDpEvent(4.0)
-_NOISELESS = dp_accounting.NonPrivateDpEvent()
 _POISSON = poisson.Poisson(1_000, 10.0)
 _POISSON_GROUPS = poisson.Poisson(1_000, 10.0, users_per_client=2)
 _FIXED_SIZE = fixed_size.FixedSize(1_000, 10)
@@ -30,13 +28,6 @@ def _ledger(*events, participation=_POISSON, delta=1e-5, accountants=None):
   return ledger
 
 
-def test_a_ledger_is_a_value():
-  ledger = _ledger(_ONE)
-  more = ledger.with_rounds(_ONE, 3).with_rounds(_TWO, 2)
-  assert ledger == _ledger(_ONE)
-  assert more == _ledger(*[_ONE] * 4, *[_TWO] * 2)
-
-
 def test_the_noise_of_all_rounds():
   assert _ledger(_ONE, _ONE).noise == composition.Noise("gaussian", 1.0)
   for ledger in (_ledger(), _ledger(_ONE, _TWO)):
@@ -48,6 +39,11 @@ def test_runs_are_encoded_by_length():
   ledger = _ledger(*[_ONE] * 3, *[_TWO] * 2, _ONE)
   assert ledger.history == ((_ONE, 3), (_TWO, 2), (_ONE, 1))
   assert ledger.rounds == 6
+  assert ledger == _ledger(_ONE).with_rounds(_ONE, 2).with_rounds(
+    _TWO, 2
+  ).with_rounds(_ONE)
+  with pytest.raises(ValueError, match="mechanism_event must be"):
+    ledger.with_rounds(dp_accounting.LaplaceDpEvent(1.0))
 
 
 @pytest.mark.parametrize("participation", [_POISSON, _FIXED_SIZE])
@@ -125,12 +121,6 @@ def test_a_resumed_ledger_is_the_uninterrupted_one(participation):
   assert resumed.to_json() == uninterrupted.to_json()
 
 
-def test_a_restored_ledger_gives_the_same_report():
-  ledger = _ledger(*[_FOUR] * 3, participation=_POISSON_GROUPS)
-  restored = ledger_lib.Ledger.from_json(ledger.to_json())
-  assert restored.report() == ledger.report()
-
-
 def test_ledgers_differ_in_what_they_account_for():
   ledger = _ledger(_ONE)
   assert ledger == _ledger(_ONE)
@@ -142,29 +132,22 @@ def test_ledgers_differ_in_what_they_account_for():
 
 
 @pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])
-def test_a_round_without_noise_is_for_ever(participation):
-  ledger = _ledger(_ONE, _NOISELESS, _ONE, participation=participation)
+@pytest.mark.parametrize(
+  "noiseless",
+  [dp_accounting.NonPrivateDpEvent(), dp_accounting.GaussianDpEvent(0.0)],
+)
+def test_a_round_without_noise_is_for_ever(participation, noiseless):
+  ledger = _ledger(_ONE, noiseless, _ONE, participation=participation)
   assert ledger.epsilon_curve([1])[0] < math.inf
   assert ledger.epsilon() == math.inf
-  report = ledger_lib.Ledger.from_json(ledger.to_json()).report()
+  restored = ledger_lib.Ledger.from_json(ledger.to_json())
+  assert restored == ledger
+  report = restored.report()
   assert report.epsilon == math.inf
   assert report.unit_is_virtual_client_epsilon == math.inf
   assert report.noise_multiplier == 0
   assert any("nothing is protected" in text for text in report.warnings)
   assert json.loads(json.dumps(report.to_json()))["epsilon"] == "inf"
-
-
-def test_zero_noise_multiplier_is_kept_through_json():
-  ledger = _ledger(dp_accounting.GaussianDpEvent(0.0))
-  restored = ledger_lib.Ledger.from_json(ledger.to_json())
-  assert restored == ledger
-  assert restored.epsilon() == math.inf
-
-
-def test_unsupported_event_is_refused_when_recorded():
-  ledger = _ledger(_ONE)
-  with pytest.raises(ValueError, match="mechanism_event must be"):
-    ledger.with_rounds(dp_accounting.LaplaceDpEvent(1.0))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +171,10 @@ def test_accountants_are_those_that_are_valid():
   assert _ledger().accountants == ("rdp", "pld")
   assert _ledger(participation=_FIXED_SIZE).accountants == ("rdp",)
   assert _ledger(accountants=("pld",)).accountants == ("pld",)
+  assert _ledger(accountants=("pld", "rdp")).accountants == ("rdp", "pld")
   with pytest.raises(ValueError, match="accountants must be among"):
     _ledger(participation=_FIXED_SIZE, accountants=("rdp", "pld"))
   with pytest.raises(ValueError, match="accountant must be one of"):
     _ledger(participation=_FIXED_SIZE).epsilon("pld")
+  with pytest.raises(ValueError, match="accountants must be among"):
+    _ledger(accountants=())

@@ -1,6 +1,8 @@
 """Tests of the cost of plans."""
 
 import math
+import subprocess
+import sys
 
 import dp_accounting
 import pytest
@@ -140,3 +142,12 @@ def test_json_holds_the_strategy():
   assert values["strategy"]["restart_every"] == 10
   assert _plan().to_json()["strategy"] is None
   assert _plan().event == dp_accounting.GaussianDpEvent(1.28)
+
+
+def test_planning_does_not_wait_for_tensorflow():
+  program = (
+    "import sys\n"
+    "from tff_fedemb.privacy import calibration, extrapolation, tuning\n"
+    "sys.exit(any('tensorflow' in name for name in sys.modules))"
+  )
+  subprocess.run([sys.executable, "-c", program], check=True)

@@ -61,7 +61,8 @@ class _Trace(contextlib.AbstractContextManager):
   def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
     self._path = os.fspath(path)
     self._file = file
-    self._offsets: list[int] = []
+    # Where each round's record begins, and what it says.
+    self._records: list[tuple[int, tuple]] = []
     self._end = _HEADER_SIZE
     try:
       self._open()
@@ -86,32 +87,33 @@ class _Trace(contextlib.AbstractContextManager):
     """Finds all rounds but a last one that was not written to its end."""
     file_size = os.fstat(self._file.fileno()).st_size
     while self._end + _RECORD_SIZE <= file_size:
-      record = self._read_record(self._end)
-      if record is None or record[0] != len(self._offsets):
-        raise self._damage(len(self._offsets), self._end)
+      self._file.seek(self._end)
+      record = _unseal(_RECORD, self._file.read(_RECORD_SIZE))
+      if record is None or record[0] != self.num_rounds:
+        raise self._damage(self.num_rounds, self._end)
       end = self._end + _RECORD_SIZE + record[4]
       if end > file_size:
         break
-      self._offsets.append(self._end)
+      self._records.append((self._end, record))
       self._end = end
-    if self._end == file_size and self._offsets:
-      # A machine that lost power may have made room for what never came.
-      *_, payload_size, crc = self._read_record(self._offsets[-1])
-      if zlib.crc32(self._file.read(payload_size)) != crc:
-        self._end = self._offsets.pop()
+    whole = self._end == file_size
+    # A machine that lost power may have made room for what never came.
+    if whole and self._records and self._read_payload(-1) is None:
+      self._end, _ = self._records.pop()
 
-  def _read_record(self, offset: int) -> tuple | None:
-    self._file.seek(offset)
-    return _unseal(_RECORD, self._file.read(_RECORD_SIZE))
+  def _read_payload(self, round_num: int) -> bytes | None:
+    offset, (*_, size, crc) = self._records[round_num]
+    self._file.seek(offset + _RECORD_SIZE)
+    payload = self._file.read(size)
+    return payload if zlib.crc32(payload) == crc else None
 
   def _read_round(self, round_num: int) -> tuple[int, np.ndarray]:
     """Number of virtual clients and sorted slots of a round in the trace."""
-    offset = self._offsets[round_num]
-    _, num_clients, num_slots, item_size, payload_size, crc = self._read_record(
-      offset
-    )
-    payload = self._file.read(payload_size)
-    if zlib.crc32(payload) != crc:
+    offset, (_, num_clients, num_slots, item_size, *_) = self._records[
+      round_num
+    ]
+    payload = self._read_payload(round_num)
+    if payload is None:
       raise self._damage(round_num, offset)
     gaps = np.frombuffer(
       zlib.decompress(payload), dtype=f"<u{item_size}", count=num_slots
@@ -132,7 +134,7 @@ class _Trace(contextlib.AbstractContextManager):
   @property
   def num_rounds(self) -> int:
     """Number of rounds in the trace, which are 0 ... num_rounds - 1."""
-    return len(self._offsets)
+    return len(self._records)
 
   def close(self) -> None:
     """Closes the file."""
@@ -216,20 +218,12 @@ class TraceWriter(_Trace):
     compressor = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
     payload = compressor.compress(gaps.astype(dtype).tobytes())
     payload += compressor.flush()
-    record = _seal(
-      _RECORD.pack(
-        round_num,
-        len(clients),
-        slots.size,
-        dtype.itemsize,
-        len(payload),
-        zlib.crc32(payload),
-      )
-    )
+    counts = (len(clients), slots.size, dtype.itemsize, len(payload))
+    record = (round_num, *counts, zlib.crc32(payload))
     self._file.seek(self._end)
-    self._file.write(record + payload)
+    self._file.write(_seal(_RECORD.pack(*record)) + payload)
     self._file.flush()
-    self._offsets.append(self._end)
+    self._records.append((self._end, record))
     self._end = self._file.tell()
 
   def _sort(self, clients: Sequence[np.ndarray]) -> np.ndarray:

@@ -139,17 +139,15 @@ def epsilon_by_accountant(
   Raises:
     ValueError: As `composition.composed_events` and `epsilon_of`.
   """
-  accountants = participation.select_accountants(accountants)
   counts = composition.composed_events(
     mechanism_counts,
     participation,
     sensitivity_in_clip_norms=sensitivity_in_clip_norms,
   )
-  epsilons = {}
-  for name in accountants:
-    if (
-      name == "pld" and PLD_EPSILON_LIMIT < epsilons.get("rdp", 0.0) < math.inf
-    ):
+  epsilons: dict[str, float] = {}
+  for name in participation.select_accountants(accountants):
+    rdp = epsilons.get("rdp", 0.0)
+    if name == "pld" and PLD_EPSILON_LIMIT < rdp < math.inf:
       continue
     epsilons[name] = epsilon_of(
       counts,

@@ -44,31 +44,29 @@ class GaussianAccountant(dp_accounting.PrivacyAccountant):
     self._precision = 0.0  # Sum of 1 / noise_multiplier^2.
 
   def _maybe_compose(self, event, count, do_compose):
-    if isinstance(event, dp_accounting.NoOpDpEvent):
-      return None
-    if isinstance(event, dp_accounting.NonPrivateDpEvent):
-      if do_compose:
-        self._precision = math.inf
-      return None
-    if isinstance(event, dp_accounting.SelfComposedDpEvent):
-      return self._maybe_compose(event.event, event.count * count, do_compose)
-    if isinstance(event, dp_accounting.ComposedDpEvent):
-      for part in event.events:
-        error = self._maybe_compose(part, count, do_compose)
-        if error is not None:
-          return error
-      return None
-    if isinstance(event, dp_accounting.GaussianDpEvent):
-      if do_compose:
-        self._precision += (
-          count / event.noise_multiplier**2
-          if event.noise_multiplier
-          else math.inf
+    match event:
+      case dp_accounting.NoOpDpEvent():
+        return None
+      case dp_accounting.SelfComposedDpEvent():
+        return self._maybe_compose(event.event, event.count * count, do_compose)
+      case dp_accounting.ComposedDpEvent():
+        errors = (
+          self._maybe_compose(part, count, do_compose) for part in event.events
         )
-      return None
-    return self.CompositionErrorDetails(
-      invalid_event=event, error_message="Unsupported event."
-    )
+        return next(filter(None, errors), None)
+      case dp_accounting.NonPrivateDpEvent():
+        noise_multiplier = 0.0
+      case dp_accounting.GaussianDpEvent():
+        noise_multiplier = event.noise_multiplier
+      case _:
+        return self.CompositionErrorDetails(
+          invalid_event=event, error_message="Unsupported event."
+        )
+    if do_compose:
+      self._precision += (
+        count / noise_multiplier**2 if noise_multiplier else math.inf
+      )
+    return None
 
   def get_delta(self, target_epsilon: float) -> float:
     """Returns the smallest delta at which `target_epsilon` holds."""

@@ -70,7 +70,7 @@ class Plan:
 
   def __post_init__(self):
     checks.check_choice("mechanism", self.mechanism, MECHANISMS)
-    own = MECHANISMS[self.mechanism].option
+    own, _ = MECHANISMS[self.mechanism]
     for name in ("restart_every", "num_buffers", "num_bands"):
       value = getattr(self, name)
       if value is not None and name != own:
@@ -91,7 +91,14 @@ class Plan:
   @functools.cached_property
   def strategy(self) -> strategy_lib.Strategy | None:
     """How noise is correlated over the rounds; None if it is not."""
-    return MECHANISMS[self.mechanism].create_strategy(self)
+    option, create = MECHANISMS[self.mechanism]
+    value = option and getattr(self, option)
+    return create(
+      rounds=self.rounds,
+      min_separation=self.participation.min_separation,
+      max_participations=self.participation.max_participations,
+      **({} if value is None else {option: value}),
+    )
 
   @property
   def event(self) -> dp_accounting.DpEvent:
@@ -146,45 +153,16 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Mechanism:
-  """How a mechanism ties the noise of the rounds together.
-
-  Attributes:
-    create_strategy: From the plan.
-    option: The plan's attribute that is for this mechanism alone.
-  """
-
-  create_strategy: Callable[[Plan], strategy_lib.Strategy | None]
-  option: str | None = None
-
-
-def _optimized(
-  optimize: Callable[..., strategy_lib.Strategy], option: str
-) -> Callable[[Plan], strategy_lib.Strategy]:
-  """Returns what optimises a strategy for a plan."""
-
-  def create(plan: Plan) -> strategy_lib.Strategy:
-    value = getattr(plan, option)
-    return optimize(
-      rounds=plan.rounds,
-      min_separation=plan.participation.min_separation,
-      max_participations=plan.participation.max_participations,
-      **({} if value is None else {option: value}),
-    )
-
-  return create
-
-
-# A new mechanism is one more entry here.
-MECHANISMS: dict[str, _Mechanism] = {
-  "gaussian": _Mechanism(lambda plan: None),
-  "tree": _Mechanism(
-    lambda plan: tree.TreeStrategy(restart_every=plan.restart_every),
+# By mechanism, the attribute of a plan that is for it alone, and what makes its
+# strategy. A new mechanism is one more entry here.
+MECHANISMS: dict[
+  str, tuple[str | None, Callable[..., strategy_lib.Strategy | None]]
+] = {
+  "gaussian": (None, lambda **schedule: None),
+  "tree": (
     "restart_every",
+    lambda restart_every=None, **schedule: tree.TreeStrategy(restart_every),
   ),
-  "blt": _Mechanism(_optimized(blt.optimize_blt, "num_buffers"), "num_buffers"),
-  "banded": _Mechanism(
-    _optimized(banded.optimize_banded, "num_bands"), "num_bands"
-  ),
+  "blt": ("num_buffers", blt.optimize_blt),
+  "banded": ("num_bands", banded.optimize_banded),
 }

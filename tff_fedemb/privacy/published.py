@@ -112,51 +112,42 @@ def compute_table() -> tuple[Row, ...]:
 
 def _compute(published: PublishedRow) -> Row:
   noise_multiplier = published.simulated_noise_multiplier * COHORT_FACTOR
-  report = _report(published, noise_multiplier, published.participation)
-  poisson = None
-  if published.mechanism == "gaussian":
-    poisson = _report(published, noise_multiplier, "poisson").epsilon
-  strict = (
-    published.sensitivity_in_clip_norms == report.sensitivity_in_clip_norms
-  )
+
+  def account(participation: str) -> report_lib.PrivacyReport:
+    claim = participations.create_participation(
+      participation,
+      num_users=NUM_USERS,
+      users_per_round=USERS_PER_ROUND,
+      users_per_client=USERS_PER_CLIENT,
+    )
+    return planning.create_report(
+      planning.Plan(
+        published.mechanism,
+        claim,
+        rounds=ROUNDS,
+        noise_multiplier=noise_multiplier,
+        delta=DELTA,
+        accountants=("rdp",),
+      )
+    )
+
+  report = account(published.participation)
+  sensitivity = published.sensitivity_in_clip_norms
+  epsilon = report.epsilon
+  protects = f"protects a user, {report.neighboring_relation}"
+  if sensitivity != report.sensitivity_in_clip_norms:
+    epsilon = report.unit_is_virtual_client_epsilon
+    protects = epsilon_lib.VIRTUAL_CLIENT_UNIT
+  is_gaussian = published.mechanism == "gaussian"
   return Row(
     published=published,
     noise_multiplier=noise_multiplier,
-    published_epsilon=(
-      report.epsilon if strict else report.unit_is_virtual_client_epsilon
-    ),
-    published_reading=(
-      f"Delta = {published.sensitivity_in_clip_norms:g} C: "
-      + (
-        f"protects a user, {report.neighboring_relation}"
-        if strict
-        else epsilon_lib.VIRTUAL_CLIENT_UNIT
-      )
-    ),
+    published_epsilon=epsilon,
+    published_reading=f"Delta = {sensitivity:g} C: {protects}",
     zcdp=report.zcdp,
     strict_epsilon=report.epsilon,
-    poisson_epsilon=poisson,
+    poisson_epsilon=account("poisson").epsilon if is_gaussian else None,
     report=report,
-  )
-
-
-def _report(
-  published: PublishedRow, noise_multiplier: float, participation: str
-) -> report_lib.PrivacyReport:
-  return planning.create_report(
-    planning.Plan(
-      published.mechanism,
-      participations.create_participation(
-        participation,
-        num_users=NUM_USERS,
-        users_per_round=USERS_PER_ROUND,
-        users_per_client=USERS_PER_CLIENT,
-      ),
-      rounds=ROUNDS,
-      noise_multiplier=noise_multiplier,
-      delta=DELTA,
-      accountants=("rdp",),
-    )
   )
 
 
@@ -166,35 +157,29 @@ def to_text(rows: Sequence[Row]) -> str:
   Args:
     rows: What `compute_table` returned.
   """
-  columns = (
-    "algorithm",
-    "z",
-    "mechanism, users",
-    "published",
-    "zCDP",
-    "strict",
-    "Poisson",
-  )
   layout = "{:<15} {:>6} {:<20} {:>10} {:>6} {:>8} {:>8}"
+  head = "algorithm|z|mechanism, users|published|zCDP|strict|Poisson"
   lines = [
     f"{NUM_USERS:,} users, {USERS_PER_ROUND:,} a round, "
     f"{USERS_PER_CLIENT} per virtual client, {ROUNDS} rounds, delta "
     f"{DELTA:g}: epsilon by RDP",
     "",
-    layout.format(*columns),
+    layout.format(*head.split("|")),
   ]
   for row in rows:
     published = row.published
-    poisson = row.poisson_epsilon
+    figures = (
+      row.published_epsilon,
+      row.zcdp,
+      row.strict_epsilon,
+      row.poisson_epsilon,
+    )
     lines.append(
       layout.format(
         published.algorithm,
         f"{row.noise_multiplier:.4g}",
         f"{published.mechanism}, {published.participation}",
-        f"{row.published_epsilon:.2f}",
-        "-" if row.zcdp is None else f"{row.zcdp:.2f}",
-        f"{row.strict_epsilon:.2f}",
-        "-" if poisson is None else f"{poisson:.2f}",
+        *("-" if figure is None else f"{figure:.2f}" for figure in figures),
       ).rstrip()
     )
   lines += [

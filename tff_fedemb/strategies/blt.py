@@ -53,7 +53,9 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
     for name in ("decays", "weights"):
       values = tuple(float(value) for value in getattr(self, name))
       object.__setattr__(self, name, values)
-    _check_buffers("number of decays", len(self.decays))
+    checks.check_integer(
+      "number of decays", len(self.decays), minimum=1, maximum=MAX_BUFFERS
+    )
     if len(self.weights) != len(self.decays):
       raise errors.FieldError(
         "weights",
@@ -110,7 +112,9 @@ def optimize_blt(
   Raises:
     ValueError: If a number is out of its range.
   """
-  _check_buffers("num_buffers", num_buffers)
+  checks.check_integer(
+    "num_buffers", num_buffers, minimum=1, maximum=MAX_BUFFERS
+  )
   checks.check_integer("rounds", rounds, minimum=1)
 
   def loss(logits: np.ndarray) -> float:
@@ -164,8 +168,3 @@ def _starts(rounds: int, num_buffers: int) -> Sequence[np.ndarray]:
     weights = -0.5 * decays - math.log(num_buffers)
     starts.append(np.concatenate([decays, weights]))
   return starts
-
-
-def _check_buffers(name: str, number: int) -> None:
-  if not 1 <= number <= MAX_BUFFERS:
-    raise errors.FieldError(name, f"be in [1, {MAX_BUFFERS}]", number)

@@ -32,57 +32,6 @@ def inverse_column(column: np.ndarray, rounds: int) -> np.ndarray:
   return signal.lfilter([1.0], column[:rounds], impulse)
 
 
-def sensitivity(
-  column: np.ndarray,
-  rounds: int,
-  *,
-  min_separation: int,
-  max_participations: int | None = None,
-) -> float:
-  """Largest L2 change of C x, exact, as `Strategy.sensitivity`.
-
-  The worst participation is 0, b, 2 b, ... for the separation b if no entry of
-  c is negative or larger than the one before it (Kalinin & Lampert 2024,
-  "Banded Square Root Matrix Factorization for Differentially Private Model
-  Training", theorem 2). It is the same, whatever the signs, if the columns of
-  a participation do not overlap, since then their squared norms add up and no
-  column has a smaller norm than a later one.
-
-  Args:
-    column: First column of C; zero beyond its end.
-    rounds: Number of rounds, at least 0.
-    min_separation: As in `Strategy.sensitivity`.
-    max_participations: As in `Strategy.sensitivity`.
-
-  Raises:
-    ValueError: If a number is out of its range, or neither of the above is the
-      case.
-  """
-  participations = strategy.check_schedule(
-    rounds, min_separation, max_participations
-  )
-  separation = min(min_separation, max(rounds, 1))
-  column = np.trim_zeros(column[:rounds], "b")
-  disjoint = participations <= 1 or column.size <= separation
-  if not disjoint and (
-    np.any(column < 0.0) or np.any(np.diff(column) > _ROUNDING)
-  ):
-    raise ValueError(
-      "coefficients must be at least 0 and not increase, or be at most"
-      f" min_separation ({min_separation}) in number, found"
-      f" {column.size} of which some are negative or increase."
-    )
-  padded = np.zeros(-(-rounds // separation) * separation)
-  padded[: column.size] = column
-  # Row j holds rounds j b ... (j + 1) b - 1, so columns shifted by multiples
-  # of b add up along the first axis.
-  blocks = padded.reshape(-1, separation)
-  sums = np.cumsum(blocks, axis=0)
-  if participations < len(blocks):
-    sums[participations:] -= sums[:-participations].copy()
-  return float(np.linalg.norm(sums.ravel()[:rounds]))
-
-
 class ToeplitzStrategy(strategy.Strategy):
   """A strategy whose matrix is Toeplitz, the same for any number of rounds."""
 
@@ -101,13 +50,38 @@ class ToeplitzStrategy(strategy.Strategy):
     min_separation: int,
     max_participations: int | None = None,
   ) -> float:
-    """Exact, as `Strategy.sensitivity`; see `toeplitz.sensitivity`."""
-    return sensitivity(
-      self.first_column(rounds),
-      rounds,
-      min_separation=min_separation,
-      max_participations=max_participations,
+    """Exact, as `Strategy.sensitivity`.
+
+    The worst participation is 0, b, 2 b, ... for the separation b if no entry
+    of c is negative or larger than the one before it (Kalinin & Lampert 2024,
+    "Banded Square Root Matrix Factorization for Differentially Private Model
+    Training", theorem 2). It is the same, whatever the signs, if the columns of
+    a participation do not overlap, since then their squared norms add up and no
+    column has a smaller norm than a later one. Anything else is refused.
+    """
+    participations = strategy.check_schedule(
+      rounds, min_separation, max_participations
     )
+    separation = min(min_separation, max(rounds, 1))
+    column = np.trim_zeros(self.first_column(rounds), "b")
+    disjoint = participations <= 1 or column.size <= separation
+    if not disjoint and (
+      np.any(column < 0.0) or np.any(np.diff(column) > _ROUNDING)
+    ):
+      raise ValueError(
+        "coefficients must be at least 0 and not increase, or be at most"
+        f" min_separation ({min_separation}) in number, found"
+        f" {column.size} of which some are negative or increase."
+      )
+    padded = np.zeros(-(-rounds // separation) * separation)
+    padded[: column.size] = column
+    # Row j holds rounds j b ... (j + 1) b - 1, so columns shifted by multiples
+    # of b add up along the first axis.
+    blocks = padded.reshape(-1, separation)
+    sums = np.cumsum(blocks, axis=0)
+    if participations < len(blocks):
+      sums[participations:] -= sums[:-participations].copy()
+    return float(np.linalg.norm(sums.ravel()[:rounds]))
 
   def prefix_sum_stddevs(self, rounds: int) -> np.ndarray:
     prefix = np.cumsum(self.inverse_first_column(rounds))

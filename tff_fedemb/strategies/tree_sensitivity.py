@@ -7,45 +7,19 @@ searches the same space, one number of rounds to wait at a time).
 """
 
 from collections.abc import Sequence
-import dataclasses
 
 import numpy as np
 
 # Pairs of left and right halves that are compared at a time.
 _MAX_PAIRS = 1 << 20
 
-
-@dataclasses.dataclass(frozen=True)
-class _Ways:
-  """Ways to take part in a tree, of which none makes another needless.
-
-  If a user who takes part n times may not before the tree's leaf s, then the
-  user may again from leaf max(s + n b - S, c) of what follows the tree of S
-  leaves, and the way is open for s up to m. This form is closed under taking
-  one tree after another. All attributes are int64 arrays of one size.
-
-  Attributes:
-    counts: Numbers n of participations.
-    values: Sums of the nodes' squared counts.
-    ends: Least leaves c at which the user may take part again.
-    starts: Last leaves m at which the user's wait may end; less than b.
-  """
-
-  counts: np.ndarray
-  values: np.ndarray
-  ends: np.ndarray
-  starts: np.ndarray
-
-  def __getitem__(self, index: slice | np.ndarray) -> "_Ways":
-    return _Ways(
-      self.counts[index],
-      self.values[index],
-      self.ends[index],
-      self.starts[index],
-    )
-
-  def __len__(self) -> int:
-    return len(self.counts)
+# Ways to take part in a tree, of which none makes another needless, are an
+# int64 array with a row (count, value, end, start) for each. Such a way has
+# `count` participations, and the squared counts of the nodes add up to `value`.
+# If a user may not take part before the tree's leaf s, then the user may again
+# from leaf max(s + count x separation - size, end) of what follows the tree of
+# so many leaves, and the way is open for s up to `start` < separation. This
+# form is closed under taking one tree after another.
 
 
 def max_squared_sensitivity(
@@ -73,13 +47,11 @@ def max_squared_sensitivity(
   return int(best[-1, -1])
 
 
-def _append(best: np.ndarray, ways: _Ways, size: int) -> np.ndarray:
+def _append(best: np.ndarray, ways: np.ndarray, size: int) -> np.ndarray:
   """Returns the table `best` after one more tree."""
   separation = best.shape[1]
   result = np.full_like(best, -np.inf)
-  for i in range(len(ways)):
-    count, value = int(ways.counts[i]), int(ways.values[i])
-    end, start = int(ways.ends[i]), int(ways.starts[i])
+  for count, value, end, start in ways.tolist():
     shift = count * separation - size
     before = best[: len(best) - count, : start + 1] + value
     after = result[count:]
@@ -93,20 +65,14 @@ def _append(best: np.ndarray, ways: _Ways, size: int) -> np.ndarray:
 
 def _ways_by_height(
   max_height: int, separation: int, max_count: int, bounded: bool
-) -> list[_Ways]:
+) -> list[np.ndarray]:
   """Returns the ways to take part in trees of heights 0 ... max_height."""
   ways = []
   for height in range(max_height + 1):
     size = 1 << height
     if size <= separation:
-      ways.append(
-        _Ways(
-          counts=np.array([0, 1]),
-          values=np.array([0, height + 1]),
-          ends=np.array([0, separation - size]),
-          starts=np.array([separation - 1, size - 1]),
-        )
-      )
+      once = (1, height + 1, separation - size, size - 1)
+      ways.append(np.array([(0, 0, 0, separation - 1), once]))
       continue
     halves = ways[-1]
     step = max(_MAX_PAIRS // len(halves), 1)
@@ -119,86 +85,69 @@ def _ways_by_height(
       )
       for i in range(0, len(halves), step)
     ]
-    joined = parts[0]
+    joined = np.concatenate(parts)
     if len(parts) > 1:
-      joined = _needed(_concatenate(parts), size, separation, bounded)
+      joined = _needed(joined, size, separation, bounded)
     ways.append(joined)
   return ways
 
 
 def _join(
-  left: _Ways, right: _Ways, size: int, separation: int, max_count: int
-) -> _Ways:
+  left: np.ndarray,
+  right: np.ndarray,
+  size: int,
+  separation: int,
+  max_count: int,
+) -> np.ndarray:
   """Returns the ways through a tree of `size` leaves, made of two halves."""
   first, second = np.indices((len(left), len(right))).reshape(2, -1)
-  first, second = left[first], right[second]
+  first_counts, first_values, first_ends, first_starts = left[first].T
+  second_counts, second_values, second_ends, second_starts = right[second].T
   half = size // 2
-  counts = first.counts + second.counts
-  starts = np.minimum(
-    first.starts, second.starts + half - first.counts * separation
-  )
-  ends = np.maximum(first.ends + second.counts * separation - half, second.ends)
+  counts = first_counts + second_counts
+  values = first_values + second_values + counts**2
+  ends = np.maximum(first_ends + second_counts * separation - half, second_ends)
   # No wait ends before leaf 0.
   ends = np.maximum(ends, counts * separation - size)
-  possible = np.flatnonzero(
-    (first.ends <= second.starts) & (starts >= 0) & (counts <= max_count)
+  starts = np.minimum(
+    first_starts, second_starts + half - first_counts * separation
   )
-  return _Ways(counts, first.values + second.values + counts**2, ends, starts)[
-    possible
-  ]
+  possible = (
+    (first_ends <= second_starts) & (starts >= 0) & (counts <= max_count)
+  )
+  return np.stack([counts, values, ends, starts], axis=1)[possible]
 
 
-def _needed(ways: _Ways, size: int, separation: int, bounded: bool) -> _Ways:
+def _needed(
+  ways: np.ndarray, size: int, separation: int, bounded: bool
+) -> np.ndarray:
   """Leaves out ways that are never better than another one.
 
-  Args:
-    ways: Ways to take part in a tree of `size` leaves.
-    size: Leaves of the tree.
-    separation: Leaves from one participation to the next at least.
-    bounded: Whether a participation here may cost one elsewhere.
+  `bounded` says whether a participation here may cost one elsewhere.
   """
-  ways = ways[np.lexsort((-ways.starts, ways.ends, -ways.values, -ways.counts))]
+  counts, values, ends, starts = ways.T
+  ways = ways[np.lexsort((-starts, ends, -values, -counts))]
   kept = []
-  firsts = np.flatnonzero(np.diff(ways.counts, prepend=-1))
-  for group in np.split(np.arange(len(ways)), firsts[1:]):
-    rest = ways[group]
+  firsts = np.flatnonzero(np.diff(ways[:, 0], prepend=-1))
+  for rest in np.split(ways, firsts[1:]):
+    shift = int(rest[0, 0]) * separation - size
     if kept and not bounded:
-      for way in kept:
+      for count, value, end, start in kept:
         # More participations, worth no less and over no later, whenever the
         # wait ends: parents only reward them.
-        shift = way[0] * separation - size
-        rest = rest[
-          (rest.values > way[1])
-          | (rest.ends < np.maximum(way[2], rest.starts + shift))
-          | (rest.starts > way[3])
-        ]
-    shift = int(ways.counts[group[0]]) * separation - size
+        _, values, ends, starts = rest.T
+        latest = np.maximum(end, starts + count * separation - size)
+        rest = rest[(values > value) | (ends < latest) | (starts > start)]
     while len(rest):
-      count, value, end, start = (
-        int(rest.counts[0]),
-        int(rest.values[0]),
-        int(rest.ends[0]),
-        int(rest.starts[0]),
-      )
+      count, value, end, start = rest[0].tolist()
+      _, values, ends, starts = rest.T
       # Ways of the same value that take over where this one closes.
       while True:
-        longer = int(
-          rest.starts[
-            (rest.values == value) & (rest.ends <= start + 1 + shift)
-          ].max(initial=start)
-        )
+        follows = (values == value) & (ends <= start + 1 + shift)
+        longer = int(starts[follows].max(initial=start))
         if longer == start:
           break
         start = longer
       kept.append((count, value, end, start))
-      rest = rest[(rest.ends < end) | (rest.starts > start)]
-  return _Ways(*np.array(kept, dtype=np.int64).T)
-
-
-def _concatenate(parts: Sequence[_Ways]) -> _Ways:
-  return _Ways(
-    *(
-      np.concatenate([getattr(part, field.name) for part in parts])
-      for field in dataclasses.fields(_Ways)
-    )
-  )
+      rest = rest[(ends < end) | (starts > start)]
+  return np.array(kept, dtype=np.int64)

@@ -174,13 +174,3 @@ def test_numpy_numbers_become_pythons():
   claim = poisson.Poisson(np.int64(1_000), np.int32(10))
   assert claim == poisson.Poisson(1_000, 10.0)
   assert type(claim.num_users) is type(claim.users_per_round) is int
-
-
-def test_accountants_are_those_that_are_valid():
-  claim = poisson.Poisson(1_000, 10)
-  assert claim.select_accountants() == ("rdp", "pld")
-  assert claim.select_accountants(("pld", "rdp")) == ("rdp", "pld")
-  for names in (("gaussian",), ()):
-    with pytest.raises(ValueError, match="accountants must be among"):
-      claim.select_accountants(names)
-  assert fixed_size.FixedSize(1_000, 10).select_accountants() == ("rdp",)

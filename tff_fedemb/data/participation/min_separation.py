@@ -182,10 +182,7 @@ class MinSeparation(participation.Participation):
         f"{observed.num_rounds:,} rounds were assumed; in the trace user "
         f"{observed.most_frequent_user:,} has {observed.max_participations:,}."
       )
-    if (
-      observed.min_separation is not None
-      and observed.min_separation < self.min_separation
-    ):
+    if (observed.min_separation or math.inf) < self.min_separation:
       user, first, second = observed.closest_pair
       raise participation.ClaimError(
         f"a separation of at least {self.min_separation:,} rounds between two "

@@ -149,9 +149,7 @@ class Participation(config.Config, abc.ABC):
       rounds: Number of rounds, at least 0.
     """
     possible = -(-rounds // (self.min_separation or 1))
-    if self.max_participations is None:
-      return possible
-    return min(possible, self.max_participations)
+    return min(possible, self.max_participations or possible)
 
   def for_rounds(self, rounds: int | None) -> "Participation":
     """The same, with what is known if a run has no more rounds than these.
@@ -277,26 +275,22 @@ class Participation(config.Config, abc.ABC):
         f"the trace must be of {self.num_users:,} users, as the accounting"
         f" assumes, found one of {observed.num_users:,}."
       )
-    if rounds:
-      self._check_clients(observed)
-      self.check_observed(observed)
-
-  def _check_clients(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
-    """Several users in a virtual client cost more than users on their own."""
-    if self.users_per_client == 1:
-      if not observed.users_alone:
-        raise ClaimError(
-          "virtual clients of one user were assumed, whose removal changes a"
-          " sum by one clip norm; the trace has virtual clients of several."
-        )
-    elif observed.max_clients_per_round > self.clients_per_round:
+    if not rounds:
+      return
+    # Several users in a virtual client cost more than users on their own.
+    alone = self.users_per_client == 1
+    if alone and not observed.users_alone:
+      raise ClaimError(
+        "virtual clients of one user were assumed, whose removal changes a sum"
+        " by one clip norm; the trace has virtual clients of several."
+      )
+    if not alone and observed.max_clients_per_round > self.clients_per_round:
       raise ClaimError(
         f"virtual clients of {self.users_per_client:,} users were assumed,"
         f" {self.clients_per_round:,} a round; the trace has a round of"
         f" {observed.max_clients_per_round:,}."
       )
+    self.check_observed(observed)
 
   @abc.abstractmethod
   def check_observed(

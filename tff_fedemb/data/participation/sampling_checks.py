@@ -30,15 +30,13 @@ def check_frequency(
     participation.ClaimError: If somebody does.
   """
   probability = claim.sampling_probability
-  tail = special.bdtrc(
-    observed.max_participations - 1, observed.num_rounds, probability
-  )
+  rounds, most = observed.num_rounds, observed.max_participations
+  tail = special.bdtrc(most - 1, rounds, probability)
   if tail * claim.num_users < FALSE_ALARM_RATE:
     raise participation.ClaimError(
       f"{claim.name} participation was assumed, in which a user is in a round"
       f" with probability {probability:.4g}; in the trace user"
-      f" {observed.most_frequent_user:,} is in"
-      f" {observed.max_participations:,} of {observed.num_rounds:,} rounds."
+      f" {observed.most_frequent_user:,} is in {most:,} of {rounds:,} rounds."
     )
 
 
@@ -66,19 +64,12 @@ def check_overlap(
   if observed.common_users is None:
     return
   low, high = observed.common_users
-  pairs = observed.num_rounds - 1
-  least = math.log(FALSE_ALARM_RATE)
   # Smallest and largest over all pairs: one exceeds a bound with at most
   # `pairs` times the chance of a single one, all do with the power of it.
-  too_few = (
-    pairs * common.cdf(low) < FALSE_ALARM_RATE
-    or independent * common.logcdf(high) < least
-  )
-  too_many = (
-    pairs * common.sf(high - 1) < FALSE_ALARM_RATE
-    or independent * common.logsf(low - 1) < least
-  )
-  if too_few or too_many:
+  pairs = observed.num_rounds - 1
+  of_one = pairs * min(common.cdf(low), common.sf(high - 1))
+  of_all = independent * min(common.logcdf(high), common.logsf(low - 1))
+  if of_one < FALSE_ALARM_RATE or of_all < math.log(FALSE_ALARM_RATE):
     raise participation.ClaimError(
       f"{claim.name} participation was assumed, in which two consecutive rounds"
       f" have {common.mean():.4g} users in common on average; in the trace of"
