@@ -1,7 +1,8 @@
 """The same fits as hand-written NumPy loops: no clipping, no noise, no checks.
 
 What somebody would write who needs this one classifier of these features,
-without privacy. Features are read from the same file in the same way.
+without privacy. Features X `[n, d]` are read from the same file in the same
+way; weights are `[K, d]` for K classes.
 """
 
 import numpy as np
@@ -18,17 +19,7 @@ def fit_least_squares(
   num_classes: int,
   regularization: float,
 ) -> np.ndarray:
-  """Returns (X'X + regularization I)^-1 applied to the classes' sums.
-
-  Args:
-    features: X, `[n, d]`, possibly a file mapped into memory.
-    labels: `[n]`.
-    num_classes: K.
-    regularization: Positive.
-
-  Returns:
-    Weights `[K, d]`.
-  """
+  """Returns (X'X + regularization I)^-1 applied to the classes' sums."""
   dim = features.shape[1]
   covariance = np.zeros([dim, dim])
   class_sums = np.zeros([num_classes, dim])
@@ -59,17 +50,10 @@ def fit_gradients(
   regularization: float | None = None,
   momentum: float = 0.9,
 ) -> np.ndarray:
-  """Returns weights `[K, d]` of softmax regression after steps on all examples.
+  """Returns weights of softmax regression after steps on all examples.
 
-  Args:
-    features: X, `[n, d]`, read into memory.
-    labels: `[n]`.
-    num_classes: K.
-    steps: Number of gradients.
-    learning_rate: Positive.
-    regularization: Of (X'X + regularization I) / n, by which gradients are
-      preconditioned; `None` for plain gradients.
-    momentum: In [0, 1).
+  With a regularization, gradients are preconditioned by
+  (X'X + regularization I) / n.
   """
   features = np.array(features)
   num_examples, dim = features.shape

@@ -20,13 +20,7 @@ _REGULARIZATION, _LEARNING_RATE = 100.0, 4.0
 
 
 def fit(name: str, path: str, round_num: int) -> classifier.FeatureClassifier:
-  """Fits with differential privacy.
-
-  Args:
-    name: The case's.
-    path: File of what it is fitted on.
-    round_num: Another one each time.
-  """
+  """Fits a case to a file with privacy; the number is another each time."""
   data = feature_files.read_features(path)
   method, examples = feature_cases.parse(name)
   return classifier.FeatureClassifier(
@@ -40,31 +34,17 @@ def fit(name: str, path: str, round_num: int) -> classifier.FeatureClassifier:
 
 
 def fit_bare(name: str, path: str) -> np.ndarray:
-  """Fits the same weights `[K, d]` without privacy, in a loop of NumPy's.
-
-  Args:
-    name: The case's.
-    path: File of what it is fitted on.
-  """
+  """Fits the same weights `[K, d]` without privacy, in a loop of NumPy's."""
   data = feature_files.read_features(path)
   method, examples = feature_cases.parse(name)
-  num_classes = examples.num_classes
-  regularization = None if method == "sgd" else _REGULARIZATION
-  if method == "least_squares":
-    return bare_features.fit_least_squares(
-      data.features,
-      data.labels,
-      num_classes=num_classes,
-      regularization=regularization,
-    )
-  return bare_features.fit_gradients(
-    data.features,
-    data.labels,
-    num_classes=num_classes,
-    steps=feature_cases.STEPS,
-    learning_rate=_LEARNING_RATE,
-    regularization=regularization,
-  )
+  options = {"num_classes": examples.num_classes}
+  if method != "sgd":
+    options["regularization"] = _REGULARIZATION
+  bare_fit = bare_features.fit_least_squares
+  if method != "least_squares":
+    bare_fit = bare_features.fit_gradients
+    options |= {"steps": feature_cases.STEPS, "learning_rate": _LEARNING_RATE}
+  return bare_fit(data.features, data.labels, **options)
 
 
 def main(name: str, runtime: str, path: str) -> None:

@@ -37,13 +37,7 @@ def draw_photo(
 ) -> np.ndarray:
   """Draws shapes with sharp edges, the texture of a photograph and its grain.
 
-  Args:
-    generator: Source of randomness.
-    height: In pixels.
-    width: In pixels.
-
-  Returns:
-    uint8 `[height, width, 3]`.
+  Returns uint8 `[height, width, 3]`.
   """
   shapes = Image.new("RGB", (width, height), (128, 128, 128))
   canvas = ImageDraw.Draw(shapes)

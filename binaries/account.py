@@ -40,26 +40,14 @@ from tff_fedemb.privacy import published
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MechanismOptions(config_lib.Config):
-  """What single mechanisms can be told.
-
-  Attributes:
-    restart_every: Rounds of a tree (mechanism tree) [a single tree].
-    num_buffers: Buffers, 1 to 4 (mechanism blt) [2].
-    num_bands: Bands (mechanism banded) [as many as can be].
-  """
-
-  restart_every: int | None = None
-  num_buffers: int | None = None
-  num_bands: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class AccountConfig(config_lib.Config):
   """What is to be accounted for, beside who takes part.
 
   Attributes:
     mechanism: How noise is made.
+    restart_every: Rounds of a tree (mechanism tree) [a single tree].
+    num_buffers: Buffers, 1 to 4 (mechanism blt) [2].
+    num_bands: Bands (mechanism banded) [as many as can be].
     participation: How users take part.
     rounds: Rounds.
     noise_multiplier: Standard deviation of the noise on the sum of updates /
@@ -77,6 +65,9 @@ class AccountConfig(config_lib.Config):
   """
 
   mechanism: str | None = config_lib.field(None, choices=planning.MECHANISMS)
+  restart_every: int | None = None
+  num_buffers: int | None = None
+  num_bands: int | None = None
   participation: str | None = config_lib.field(
     None, choices=participations.PARTICIPATIONS
   )
@@ -99,7 +90,7 @@ class AccountConfig(config_lib.Config):
 _CONFIG = config_flags.ConfigFlags(
   AccountConfig, rename={"accountants": "accountant"}
 )
-_OPTIONS = config_flags.ConfigFlags(MechanismOptions)
+_OPTIONS = ("restart_every", "num_buffers", "num_bands")
 _PARTICIPATION = config_flags.ChoiceFlags(
   "participation", participations.PARTICIPATIONS, skip=("regroup_clients",)
 )
@@ -112,15 +103,25 @@ _NEEDED = (
   "rounds",
   "noise_multiplier",
 )
-_PLAN = {*_NEEDED, *_PARTICIPATION.names, *_OPTIONS.names}
+_PLAN = {*_NEEDED, *_PARTICIPATION.names, *_OPTIONS}
+_ACCOUNT = {*_PLAN, "delta", "accountant"}
 _FLAGS_OF = {
-  "epsilon": {*_PLAN, "delta", "accountant", "run_dir"},
-  "calibrate": {*_PLAN, "delta", "accountant", "target_epsilon", "solve_for"},
+  "epsilon": {*_ACCOUNT, "run_dir"},
+  "calibrate": {*_ACCOUNT, "target_epsilon", "solve_for"},
   "extrapolate": {
-    *(*_PLAN, "delta", "accountant", "run_dir"),
-    *("extrapolated_num_users", "cohort_factor"),
+    *(*_ACCOUNT, "run_dir", "extrapolated_num_users", "cohort_factor")
   },
   "table": set(),
+}
+# What each search must not be given, with why, and what it needs besides.
+_FINDS = "which finds it"
+_CHANGES = "which changes the rounds of a pass"
+_SEARCHES: dict[str, tuple[dict[str, str], set[str]]] = {
+  "noise_multiplier": ({"noise_multiplier": _FINDS}, set()),
+  # The default of delta is that of the number of users.
+  "num_users": ({"num_users": _FINDS, "min_separation": _CHANGES}, {"delta"}),
+  # The cohort is one thing to know where it is sought, too: the noise is its.
+  "users_per_round": ({"min_separation": _CHANGES}, set()),
 }
 
 _Answer = tuple[dict[str, Any], str]
@@ -167,7 +168,7 @@ def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
     noise_multiplier=config.noise_multiplier,
     delta=delta,
     accountants=config.accountants or ("rdp",),
-    **dataclasses.asdict(_OPTIONS.create()),
+    **{name: getattr(config, name) for name in _OPTIONS},
   )
 
 
@@ -207,16 +208,13 @@ def _calibrate(config: AccountConfig) -> _Answer:
   _require(("target_epsilon",), "with calibrate")
   solve_for = config.solve_for
   where = f"with --solve_for={solve_for}"
-  # The cohort is one thing to know even where it is sought: the noise is its.
-  unknown = {solve_for} - {"users_per_round"}
-  _refuse(unknown, where, "which finds it")
-  _require((name for name in _NEEDED if name not in unknown), where)
+  unwanted, needed = _SEARCHES[solve_for]
+  for name, why in unwanted.items():
+    _refuse([name], where, why)
+  known = [name for name in _NEEDED if unwanted.get(name) != _FINDS]
+  _require([*known, *needed], where)
   others = {}
-  if solve_for != "noise_multiplier":
-    _refuse(("min_separation",), where, "which changes the rounds of a pass")
   if solve_for == "num_users":
-    # Its default is that of the number of users.
-    _require(("delta",), where)
     users = flags.FLAGS.users_per_round
     others["num_users"] = 10 * math.ceil(users) if 0 < users < math.inf else 1
   if solve_for == "noise_multiplier":

@@ -27,6 +27,8 @@ from tff_fedemb.program import run_directory
 
 FALSE_ACCEPT_RATE = 1e-3
 
+# What comes of values that are not those of a run.
+_DAMAGES = (ValueError, TypeError, KeyError, AttributeError)
 _RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
 # What a curve has in common does not depend on these.
 _VARYING = (
@@ -94,7 +96,7 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
       f"runs must be directories of finished runs, found {error.filename}:"
       f" {error.strerror}."
     ) from error
-  except (ValueError, TypeError, KeyError, AttributeError) as error:
+  except _DAMAGES as error:
     raise _not_a_run(path, error) from error
 
 
@@ -164,12 +166,11 @@ def _read_ledger(run: Any) -> ledger_lib.Ledger:
   """Returns the ledger of a row, whose rounds have the same noise."""
   try:
     ledger = ledger_lib.Ledger.from_json(json.dumps(run.ledger))
-  except (ValueError, TypeError, KeyError, AttributeError) as error:
-    raise _not_a_run(run.path, error) from error
-  try:
     ledger.noise  # noqa: B018
   except errors.DataError as error:
     raise errors.DataError(f"{error} ({run.path})") from error
+  except _DAMAGES as error:
+    raise _not_a_run(run.path, error) from error
   return ledger
 
 

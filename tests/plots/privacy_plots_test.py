@@ -25,9 +25,11 @@ def curve(noise_multiplier=1.0, **changes):
 
 def test_users_draw_each_reading_and_accountant():
   figure = drawn.figure_of(
-    privacy_plots.plot_epsilon_by_users,
+    privacy_plots.plot_epsilon,
     [curve(), curve(0.5)],
-    privacy_plots.Reading(1e-3, tighter_accountant="PLD"),
+    by="users",
+    delta=1e-3,
+    tighter_accountant="PLD",
     caption="800 rounds",
     num_users=1000,
   )
@@ -58,9 +60,10 @@ def test_users_draw_each_reading_and_accountant():
 
 def test_what_is_not_there_is_not_in_the_legend():
   figure = drawn.figure_of(
-    privacy_plots.plot_epsilon_by_users,
+    privacy_plots.plot_epsilon,
     [curve(tighter_x=(), tighter_epsilons=(), virtual_client_epsilons=())],
-    privacy_plots.Reading(1e-6),
+    by="users",
+    delta=1e-6,
     caption="",
   )
   assert drawn.legend_of(figure)[-1] == "user-level, RDP"
@@ -72,9 +75,10 @@ def test_what_is_not_there_is_not_in_the_legend():
 @pytest.mark.parametrize("delta,start", [(1e-3, 1000.0), (0.1, 100 / 1.12)])
 def test_shades_where_delta_is_too_large(delta, start):
   figure = drawn.figure_of(
-    privacy_plots.plot_epsilon_by_users,
+    privacy_plots.plot_epsilon,
     [curve()],
-    privacy_plots.Reading(delta),
+    by="users",
+    delta=delta,
     caption="",
   )
   (patch,) = figure.axes[0].patches
@@ -85,9 +89,11 @@ def test_shades_where_delta_is_too_large(delta, start):
 
 def test_rounds():
   figure = drawn.figure_of(
-    privacy_plots.plot_epsilon_by_rounds,
+    privacy_plots.plot_epsilon,
     [curve()],
-    privacy_plots.Reading(1e-7, tighter_accountant="exact Gaussian"),
+    by="rounds",
+    delta=1e-7,
+    tighter_accountant="exact Gaussian",
     caption="of 10 users",
   )
   (axes,) = figure.axes
@@ -108,10 +114,11 @@ def test_rounds():
 )
 def test_any_epsilons(tmp_path, epsilons):
   path = tmp_path / "picture.png"
-  privacy_plots.plot_epsilon_by_users(
+  privacy_plots.plot_epsilon(
     path,
     [curve(epsilons=epsilons, tighter_x=(), tighter_epsilons=())],
-    privacy_plots.Reading(1e-7),
+    by="users",
+    delta=1e-7,
     caption="costs $1 or $2",
   )
   with Image.open(path) as image:

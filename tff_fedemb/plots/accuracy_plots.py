@@ -21,7 +21,14 @@ _DODGE = 0.004
 _TICK_DISTANCE = 0.06
 _CHANCE_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
 # The stroke at the two ends of a gap in the axis.
-_BREAK_MARKER = [(-0.5, -1), (0.5, 1)]
+_BREAK_STYLE = {
+  "marker": [(-0.5, -1), (0.5, 1)],
+  "markersize": 9,
+  "markeredgewidth": 1,
+  "color": "black",
+  "linestyle": "",
+  "clip_on": False,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,14 +165,4 @@ def _break_axis(left: mpl_axes.Axes, right: mpl_axes.Axes) -> None:
   right.spines["left"].set_visible(False)
   right.tick_params(axis="y", length=0)
   for axes, end in ((left, 1), (right, 0)):
-    axes.plot(
-      [end],
-      [0],
-      transform=axes.transAxes,
-      marker=_BREAK_MARKER,
-      markersize=9,
-      color="black",
-      linestyle="",
-      markeredgewidth=1,
-      clip_on=False,
-    )
+    axes.plot([end], [0], transform=axes.transAxes, **_BREAK_STYLE)

@@ -6,7 +6,6 @@ readings of the sensitivity it has: the user-level one, or one clip norm
 (Delta = C), which protects a whole virtual client only.
 """
 
-from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
 import functools
@@ -38,7 +37,7 @@ class EpsilonCurve:
   Attributes:
     noise_multiplier: Positive.
     x: `[n]` numbers of users or of rounds, ascending.
-    epsilons: `[n]` user-level epsilons by the accountant that serves always.
+    epsilons: `[n]` user-level epsilons by RDP.
     tighter_x: `[m]` those of `x` where a tighter accountant was asked.
     tighter_epsilons: `[m]` user-level epsilons by the tighter accountant.
     virtual_client_epsilons: `[n]` epsilons of the Delta = C reading; empty
@@ -53,88 +52,71 @@ class EpsilonCurve:
   virtual_client_epsilons: tuple[float, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class Reading:
-  """What a picture's curves have in common.
-
-  Attributes:
-    delta: At which all epsilons hold.
-    accountant: Name of whose epsilons the lines are.
-    tighter_accountant: Name of whose epsilons the markers are.
-  """
-
-  delta: float
-  accountant: str = "RDP"
-  tighter_accountant: str | None = None
-
-
-def plot_epsilon_by_users(
+def plot_epsilon(
   path: str | os.PathLike[str],
   curves: Sequence[EpsilonCurve],
-  reading: Reading,
   *,
+  by: str,
+  delta: float,
   caption: str,
+  tighter_accountant: str | None = None,
   num_users: int | None = None,
 ) -> None:
-  """Writes epsilon against the number of users, both axes logarithmic.
+  """Writes epsilon against the number of users or of rounds.
 
-  Populations that delta is too large for (delta >= 1 / N) are shaded.
+  Epsilon is logarithmic, and so are users. Populations that delta is too large
+  for (delta >= 1 / N) are shaded.
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `figures.MAX_CURVES`, whose x are numbers of users.
-    reading: What they have in common.
-    caption: The same in words, printed below the axes.
+    curves: At most `figures.MAX_CURVES`.
+    by: What their x are: 'users' or 'rounds'.
+    delta: At which all epsilons hold.
+    caption: What the curves have in common, in words, printed below the axes.
+    tighter_accountant: Name of whose epsilons the markers are; lines are RDP's.
     num_users: A population to mark.
 
   Raises:
     errors.FieldError: If there are too many curves, or none.
   """
-  _plot_epsilon(
-    path,
-    curves,
-    reading,
-    title="Privacy against the number of users",
-    x_label="users in the population, N",
-    caption=caption,
-    set_axis=functools.partial(
-      _set_users, delta=reading.delta, num_users=num_users
-    ),
+  figures.check_count("curves", len(curves))
+  figure, panels = figures.create_figure(8.4, 5.0)
+  axes = panels[0, 0]
+  axes.set_yscale("log")
+  epsilons: list[float] = []
+  noise = []
+  for index, curve in enumerate(curves):
+    color, marker = figures.COLORS[index], figures.MARKERS[index]
+    _draw(axes, curve, color, marker)
+    epsilons += (*curve.epsilons, *curve.tighter_epsilons)
+    epsilons += curve.virtual_client_epsilons
+    noise.append(
+      figures.create_key(
+        f"z = {curve.noise_multiplier:g}",
+        color=color,
+        marker=marker if curve.tighter_x else "",
+        markerfacecolor="white",
+        markersize=5,
+        linewidth=2,
+      )
+    )
+  figures.decorate(
+    axes,
+    title=f"Privacy against the number of {by}",
+    x_label={"users": "users in the population, N", "rounds": "rounds, T"}[by],
+    y_label=figures.epsilon_label(delta),
   )
-
-
-def plot_epsilon_by_rounds(
-  path: str | os.PathLike[str],
-  curves: Sequence[EpsilonCurve],
-  reading: Reading,
-  *,
-  caption: str,
-) -> None:
-  """Writes epsilon against the number of rounds, epsilon logarithmic.
-
-  Args:
-    path: PNG file to write, in a directory that exists.
-    curves: At most `figures.MAX_CURVES`, whose x are numbers of rounds.
-    reading: What they have in common.
-    caption: The same in words, printed below the axes.
-
-  Raises:
-    errors.FieldError: If there are too many curves, or none.
-  """
-
-  def set_rounds(axes, x):
-    figures.set_rounds(axes, x)
-    return []
-
-  _plot_epsilon(
-    path,
-    curves,
-    reading,
-    title="Privacy against the number of rounds",
-    x_label="rounds, T",
-    caption=caption,
-    set_axis=set_rounds,
+  keys = _reading_keys(curves, tighter_accountant)
+  if by == "users":
+    keys += _set_users(axes, curves[0].x, delta=delta, num_users=num_users)
+  else:
+    figures.set_rounds(axes, curves[0].x)
+  figures.set_epsilons(axes, axes.yaxis, epsilons)
+  figures.set_legend(
+    figure, {"noise multiplier": noise, "how to read it": keys}
   )
+  figures.set_statement(figure, caption, width=108)
+  figures.write(figure, path)
 
 
 def _set_users(
@@ -165,55 +147,6 @@ def _set_users(
   return keys
 
 
-def _plot_epsilon(
-  path: str | os.PathLike[str],
-  curves: Sequence[EpsilonCurve],
-  reading: Reading,
-  *,
-  title: str,
-  x_label: str,
-  caption: str,
-  set_axis: Callable[[mpl_axes.Axes, Sequence[float]], list[mpl_lines.Line2D]],
-) -> None:
-  figures.check_count("curves", len(curves))
-  figure, panels = figures.create_figure(8.4, 5.0)
-  axes = panels[0, 0]
-  axes.set_yscale("log")
-  epsilons: list[float] = []
-  for index, curve in enumerate(curves):
-    _draw(axes, curve, figures.COLORS[index], figures.MARKERS[index])
-    epsilons += (*curve.epsilons, *curve.tighter_epsilons)
-    epsilons += curve.virtual_client_epsilons
-  figures.decorate(
-    axes,
-    title=title,
-    x_label=x_label,
-    y_label=figures.epsilon_label(reading.delta),
-  )
-  keys = set_axis(axes, curves[0].x)
-  figures.set_epsilons(axes, axes.yaxis, epsilons)
-  noise = [
-    figures.create_key(
-      f"z = {curve.noise_multiplier:g}",
-      color=figures.COLORS[index],
-      marker=figures.MARKERS[index] if curve.tighter_x else "",
-      markerfacecolor="white",
-      markersize=5,
-      linewidth=2,
-    )
-    for index, curve in enumerate(curves)
-  ]
-  figures.set_legend(
-    figure,
-    {
-      "noise multiplier": noise,
-      "how to read it": [*_reading_keys(curves, reading), *keys],
-    },
-  )
-  figures.set_statement(figure, caption, width=108)
-  figures.write(figure, path)
-
-
 def _draw(
   axes: mpl_axes.Axes, curve: EpsilonCurve, color: str, marker: str
 ) -> None:
@@ -234,14 +167,13 @@ def _draw(
 
 
 def _reading_keys(
-  curves: Sequence[EpsilonCurve], reading: Reading
+  curves: Sequence[EpsilonCurve], tighter_accountant: str | None
 ) -> list[mpl_lines.Line2D]:
   key = functools.partial(figures.create_key, color=figures.GREY)
-  keys = [key(f"user-level, {reading.accountant}", linewidth=2)]
+  keys = [key("user-level, RDP", linewidth=2)]
   if any(curve.tighter_x for curve in curves):
-    label = f"user-level, {reading.tighter_accountant}"
+    label = f"user-level, {tighter_accountant}"
     keys.append(key(label, marker="o", **_TIGHTER_STYLE))
   if any(curve.virtual_client_epsilons for curve in curves):
-    label = f"Δ = C, {reading.accountant}\n(not user-level)"
-    keys.append(key(label, **_VIRTUAL_STYLE))
+    keys.append(key("Δ = C, RDP\n(not user-level)", **_VIRTUAL_STYLE))
   return keys

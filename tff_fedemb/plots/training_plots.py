@@ -112,17 +112,10 @@ class LossPanel:
       missing = len(losses) - int(np.sum(finite))
       _say(axes, f"not finite in {missing:,} of {len(losses):,} rounds", y=0.9)
     if self.note:
-      axes.text(
-        1.0,
-        0.99,
-        textwrap.fill(self.note, 40),
-        transform=axes.transAxes,
-        ha="right",
-        va="top",
-        fontsize=9,
-        style="italic",
-        color=figures.GREY,
-      )
+      note = textwrap.fill(self.note, 40)
+      style = {"ha": "right", "va": "top", "fontsize": 9, "style": "italic"}
+      style |= {"transform": axes.transAxes, "color": figures.GREY}
+      axes.text(1.0, 0.99, note, **style)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,17 +284,10 @@ class EpsilonPanel:
 
 
 def _say(axes, text, *, y=0.5) -> None:
-  axes.text(
-    0.5,
-    y,
-    text,
-    transform=axes.transAxes,
-    ha="center",
-    va="center",
-    fontsize=11,
-    color=figures.GREY,
-    bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8},
-  )
+  style = {"ha": "center", "va": "center", "fontsize": 11}
+  style |= {"transform": axes.transAxes, "color": figures.GREY}
+  box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+  axes.text(0.5, y, text, bbox=box, **style)
 
 
 def _style(index: int, num_points: int) -> dict[str, Any]:

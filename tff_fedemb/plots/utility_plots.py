@@ -92,12 +92,12 @@ def plot_utility_by_epsilon(
   )
   levels = _levels(curves, untrained)
   extrapolated = [e for m in measurements for e in m.extrapolated.values()]
-  as_run = [m.epsilon for m in measurements]
-  columns: tuple[tuple[str, Sequence[float | None], list[float], int], ...] = (
-    (_EXTRAPOLATED, factors, extrapolated, 7),
-    (_AS_RUN, [None], as_run, 4),
-  )
-  for column, (title, shown_factors, epsilons, num_ticks) in enumerate(columns):
+  for column, (title, shown_factors, epsilons, num_ticks) in enumerate(
+    (
+      (_EXTRAPOLATED, factors, extrapolated, 7),
+      (_AS_RUN, [None], [m.epsilon for m in measurements], 4),
+    )
+  ):
     top, bottom = panels[0, column], panels[-1, column]
     for axes in panels[:, column]:
       for index, curve in enumerate(curves):
@@ -192,21 +192,13 @@ def _levels(
   noiseless = {
     curve.algorithm: curve.noiseless for curve in curves if curve.noiseless
   }
-  levels = []
+  black = {"color": "black", "linewidth": 0.9}
+  levels: list[tuple[float, dict[str, Any]]] = []
   for index, (algorithm, measured) in enumerate(noiseless.items()):
-    style = {
-      "color": "black",
-      "linestyle": figures.STYLES[index],
-      "linewidth": 0.9,
-      "label": f"{algorithm},\nwithout noise",
-    }
-    levels.append((measured.mean, style))
+    label = f"{algorithm},\nwithout noise"
+    style = {"linestyle": figures.STYLES[index], "label": label}
+    levels.append((measured.mean, black | style))
   if untrained is not None:
-    style = {
-      "color": figures.GREY,
-      "linestyle": ":",
-      "linewidth": 1.5,
-      "label": training_plots.UNTRAINED,
-    }
-    levels.append((untrained, style))
+    grey = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
+    levels.append((untrained, grey | {"label": training_plots.UNTRAINED}))
   return levels
