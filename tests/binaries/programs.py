@@ -6,6 +6,7 @@ ours: the program, and what programs share, are imported anew.
 
 import contextlib
 import dataclasses
+import gc
 import importlib
 import io
 import runpy
@@ -106,4 +107,6 @@ def call(program: str, *arguments: str) -> Ended:
       runpy.run_module(f"binaries.{program}", run_name="__main__")
     except SystemExit as end:
       status = end.code or 0
+  # What an error held, such as a lock, goes as with the end of a process.
+  gc.collect()
   return Ended(status, output.getvalue(), errors.getvalue())
