@@ -225,9 +225,7 @@ def hyperparameters_in(
 
 def method_names(*, of_users: bool) -> list[str]:
   """Returns the methods that there are, or those that can protect users."""
-  supported: tuple[type[method_lib.Method], ...] = (method_lib.Method,)
-  if of_users:
-    supported = federated_settings.METHODS
+  supported = federated_settings.METHODS if of_users else method_lib.Method
   return [
     name for name, cls in registry.METHODS.items() if issubclass(cls, supported)
   ]

@@ -124,13 +124,8 @@ def open_tfds(
   try:
     # Reads what is on disk: with no code of the data set, it cannot download.
     builder = tfds.builder_from_directory(directory)
-    labels = np.array(
-      [
-        example[_LABEL]
-        for example in _iterate(builder, split, with_images=False)
-      ],
-      np.int64,
-    )
+    unread = _iterate(builder, split, with_images=False)
+    labels = np.array([example[_LABEL] for example in unread], np.int64)
     num_classes = builder.info.features[_LABEL].num_classes
     shape = image_shape or builder.info.features[_IMAGE].shape
   # TensorFlow Datasets raises whatever comes of the part that is damaged.

@@ -69,25 +69,6 @@ def test_features_must_be_finite(bad):
     list(_examples(features).chunks())
 
 
-@pytest.mark.parametrize("scaling", examples_lib.SCALINGS)
-def test_many_rows_are_clipped_one_by_one(scaling):
-  # More than are in one block, and a number of which blocks are no divisor.
-  rng = np.random.default_rng(0)
-  features = rng.uniform(size=[1009, 1]) * rng.standard_normal([1009, 300])
-  rows = [
-    examples_lib.clip_rows(features[[row]], 9.0, scaling=scaling)
-    for row in range(1009)
-  ]
-  np.testing.assert_array_equal(
-    examples_lib.clip_rows(features, 9.0, scaling=scaling),
-    np.concatenate(rows),
-  )
-  # Bad ones count, wherever they are.
-  features[[0, 700, 1008], 5] = np.nan
-  with pytest.raises(ValueError, match="finite numbers, found 3 or more"):
-    examples_lib.clip_rows(features, 9.0, scaling=scaling)
-
-
 @pytest.mark.parametrize("order", [None, [5, 0, 9, 2], []])
 def test_chunks_have_each_example_once(monkeypatch, order):
   monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 3 * (2 + 4))

@@ -108,13 +108,6 @@ def test_a_seed_and_a_name_are_a_noise():
   assert (drawn != again).all()
 
 
-def test_without_a_seed_nobody_knows_the_noise():
-  first, second = (
-    _draw(_releases(sums=1.0, seed=None), "sums") for _ in range(2)
-  )
-  assert (first != second).all()
-
-
 def test_no_more_parts_than_said():
   release = _releases(sums=1.0).open("sums", sensitivity=1.0, parts=2)
   release.add_noise(np.zeros(3))

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
-from tff_fedemb.features import symmetric
 from tff_fedemb.features.federated import settings as federated_settings
 from tff_fedemb.features.federated import statistics as federated_statistics
 
@@ -82,33 +81,6 @@ def test_means_are_within_one(num_examples, scale, share):
     assert norm == 0
   elif num_examples == 1 and scale == 1e30:
     assert norm == pytest.approx(1.0, abs=1e-6)
-
-
-@pytest.mark.parametrize("weighting", federated_settings.EXAMPLE_WEIGHTINGS)
-def test_statistics_are_those_of_central_fits(weighting):
-  features, labels = _draw(40)
-  config = federated_statistics.StatisticsConfig(
-    **_OPTIONS, covariance_share=0.3, example_weighting=weighting
-  )
-  moments, class_sums = config.add_up(tf.constant(features), labels)
-  clipped = examples_lib.clip_rows(features, _CLIP_NORM)
-  weight = 1 if weighting == "sum" else 1 / 40
-  np.testing.assert_allclose(
-    moments,
-    weight
-    * np.sqrt(0.3)
-    * symmetric.pack(tf.constant(clipped.T @ clipped))
-    / _CLIP_NORM**2,
-    rtol=1e-4,
-    atol=1e-6,
-  )
-  expected = [clipped[labels == k].sum(axis=0) for k in range(_NUM_CLASSES)]
-  np.testing.assert_allclose(
-    class_sums,
-    weight * np.sqrt(0.7) * np.array(expected) / _CLIP_NORM,
-    rtol=1e-4,
-    atol=1e-6,
-  )
 
 
 @pytest.mark.parametrize("weighting", federated_settings.EXAMPLE_WEIGHTINGS)
