@@ -15,6 +15,7 @@ import dataclasses
 from absl import flags
 
 from experiments import config_flags
+from experiments import experiment as experiment_lib
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_run
@@ -67,7 +68,7 @@ def main() -> None:
     "users_per_round", cohort.users_per_round, minimum=1, maximum=num_users
   )
   training_run.execute(
-    training_run.Experiment(
+    experiment_lib.Experiment(
       name="centralized",
       task=task,
       create_backbone=create_backbone,

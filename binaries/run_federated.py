@@ -23,6 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from experiments import config_flags
+from experiments import experiment as experiment_lib
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_run
@@ -92,7 +93,7 @@ _SERVER_OPTIMIZER = config_flags.ConfigFlags(
   server_optimizers.ServerOptimizerConfig
 )
 _EXTRAPOLATION = config_flags.ConfigFlags(
-  training_run.ExtrapolationConfig,
+  experiment_lib.ExtrapolationConfig,
   rename={"cohort_factor": "extrapolated_cohort_factor"},
 )
 _OWN = (
@@ -202,7 +203,7 @@ def main() -> None:
   if delta is None:
     delta = planning.default_delta(len(task.train_users))
   training_run.execute(
-    training_run.Experiment(
+    experiment_lib.Experiment(
       name=config.algorithm,
       task=task,
       create_backbone=create_backbone,

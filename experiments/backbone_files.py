@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tqdm
 
-from experiments import training_output
+from experiments import training_report
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import run_directory
-from tff_fedemb.program import summary
 
 SAVED_MODEL = "saved_model"
 CHECKPOINTS = "checkpoints"
@@ -89,7 +89,7 @@ def load_start(
       f"be what the run in {run_dir} has begun with",
       f"other weights in {path}",
     )
-  training_output.say(f"{loaded.to_text()} They must be {_ASSUMPTION}.")
+  tqdm.tqdm.write(f"{loaded.to_text()} They must be {_ASSUMPTION}.")
   return Start(
     weights,
     {
@@ -110,7 +110,7 @@ def record_start(
 ) -> None:
   """Keeps with a run what it starts from and how good that is."""
   start.record["evaluation"] = report_lib.json_safe(
-    summary.without_curves(results)
+    training_report.without_curves(results)
   )
   directory.write_json(_RECORD, start.record)
 
@@ -158,11 +158,11 @@ def export(directory: run_directory.RunDirectory, path: str | None) -> None:
   if path is None:
     return
   if os.path.exists(path):
-    training_output.say(f"There is something at {path} already; left as it is.")
+    tqdm.tqdm.write(f"There is something at {path} already; left as it is.")
     return
   target = pathlib.Path(path).absolute()
   partial = target.with_name(f".{target.name}.partial")
   shutil.rmtree(partial, ignore_errors=True)
   shutil.copytree(directory.path / SAVED_MODEL, partial)
   os.replace(partial, target)
-  training_output.say(f"Exported the backbone to {path}.")
+  tqdm.tqdm.write(f"Exported the backbone to {path}.")

@@ -75,7 +75,6 @@ class ConfigFlags(Generic[_ConfigT]):
     *,
     rename: Mapping[str, str] | None = None,
     skip: tuple[str, ...] = (),
-    defaults: Mapping[str, Any] | None = None,
     details: Mapping[str, str] | None = None,
   ):
     """Defines the flags, as flags of the calling module.
@@ -84,21 +83,18 @@ class ConfigFlags(Generic[_ConfigT]):
       config_class: The configuration.
       rename: Flags by the names of fields, where the two differ.
       skip: Fields of which there is no flag.
-      defaults: Defaults of flags by fields, where they are not the field's.
       details: What the help says after the documentation, by fields.
     """
     self._class = config_class
-    rename, defaults = rename or {}, defaults or {}
-    details = details or {}
+    rename, details = rename or {}, details or {}
     self._specs = {
       rename.get(spec.name, spec.name): spec
       for spec in config_lib.specs(config_class)
       if spec.name not in skip and spec.type is not object
     }
     for name, spec in self._specs.items():
-      default = defaults.get(spec.name, spec.default)
-      if default is dataclasses.MISSING:
-        default = None
+      is_missing = spec.default is dataclasses.MISSING
+      default = None if is_missing else spec.default
       text = spec.documentation
       if spec.name in details:
         text += f"\n{details[spec.name]}"
@@ -182,12 +178,10 @@ class ChoiceFlags(Generic[_ConfigT]):
     fields = {spec.name for spec in config_lib.specs(config_class)}
     flag_of = {spec.name: flag for flag, spec in self._specs.items()}
     values = {
-      spec.name: _value(spec, flag) for flag, spec in self._specs.items()
-    }
-    values = {
-      field: value for field, value in values.items() if value is not None
-    }
-    values |= others
+      spec.name: _value(spec, flag)
+      for flag, spec in self._specs.items()
+      if flags.FLAGS[flag].value is not None
+    } | others
     for field in sorted(values.keys() - fields):
       raise errors.FieldError(
         f"--{flag_of[field]}" if field in flag_of else field,

@@ -143,7 +143,7 @@ class TuningRun:
         would give away.
 
     Raises:
-      run_directory.RunDirectoryError: As `run_directory.RunDirectory`.
+      errors.FieldError: As `run_directory.RunDirectory`.
     """
     self._config, self._space = config, space
     self._program = (*command, *trial_flags)

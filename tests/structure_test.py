@@ -43,12 +43,13 @@ _TESTED_THROUGH = {
   "benchmarks.worker": "tests/binaries/benchmark_test.py",
   "binaries.evaluate": "tests/experiments/evaluation_run_test.py",
   "experiments.account_output": "tests/binaries/account_test.py",
+  "experiments.experiment": "tests/binaries/run_federated_test.py",
   "experiments.extraction.embeddings": (
     "tests/experiments/extraction/extracting_test.py"
   ),
   "experiments.saved_models": "tests/experiments/evaluation_run_test.py",
   "experiments.training_flags": "tests/binaries/run_centralized_test.py",
-  "experiments.training_output": "tests/binaries/run_federated_test.py",
+  "experiments.training_report": "tests/binaries/run_federated_test.py",
   "experiments.training_run": "tests/binaries/run_federated_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
   **{
@@ -57,7 +58,6 @@ _TESTED_THROUGH = {
   },
   "tff_fedemb.features.method": "tests/features/registry_test.py",
   "tff_fedemb.models.weight_files": "tests/models/pretrained_test.py",
-  "tff_fedemb.program.summary": "tests/binaries/run_federated_test.py",
   "tff_fedemb.runtime.flat_structure": "tests/runtime/in_process_test.py",
 }
 

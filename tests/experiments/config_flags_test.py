@@ -44,9 +44,7 @@ class _Other(config.Config):
   scale: float | None = config.field(None, above=0)
 
 
-_FLAGS = config_flags.ConfigFlags(
-  _Config, rename={"scale": "of_test_scale"}, defaults={"of_test_rounds": 20}
-)
+_FLAGS = config_flags.ConfigFlags(_Config, rename={"scale": "of_test_scale"})
 _CHOICE = config_flags.ChoiceFlags(
   "aggregator",
   {"one": _Other, "two": _Config},
@@ -86,12 +84,10 @@ def test_help_is_the_documentation():
 
 
 def test_configuration_of_the_flags():
-  assert _FLAGS.create() == _Config(of_test_rounds=20)
+  assert _FLAGS.create() == _Config()
   assert flags.FLAGS["of_test_names"].value == ["a", "b"]
   with flagsaver.flagsaver(of_test_scale=2.0):
-    assert _FLAGS.create(data={}) == _Config(
-      of_test_rounds=20, scale=2.0, data={}
-    )
+    assert _FLAGS.create(data={}) == _Config(scale=2.0, data={})
 
 
 def test_error_names_the_flag():

@@ -122,7 +122,7 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
 
   with runtimes.create_runtime("in_process") as runtime:
     loop = training.TrainingLoop(
-      _build_process(aggregator),
+      process=_build_process(aggregator),
       runtime=runtime,
       users=population.Population(NUM_USERS),
       participation=create_participation(),

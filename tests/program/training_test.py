@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.data.participation import fixed_size
@@ -66,11 +67,7 @@ class _Sums(base.Runtime):
 
 
 def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
-  claim = fixed_size.FixedSize(
-    num_users=num_users,
-    users_per_round=6,
-    users_per_client=2,
-  )
+  claim = fixed_size.FixedSize(num_users, 6, users_per_client=2)
   return training.TrainingLoop(
     process=None,
     runtime=runtime,
@@ -91,16 +88,31 @@ def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
 
 
 def _train(directory, runtime, said=None):
+  """Weights, state, metrics by round."""
   loop = _create_loop(directory, runtime, said)
-  return loop, loop.run(loop.start(lambda weights: weights + 1.0))
+  state = loop.run(loop.start(lambda weights: weights + 1.0))
+  return loop.weights(state), state, metrics.MetricsLog(directory).read()
+
+
+def _train_until(directory, round_num, error=RuntimeError):
+  with pytest.raises(error):
+    _train(directory, _Sums(fail_in_round=round_num, error=error))
 
 
 @pytest.fixture(name="whole", scope="module")
 def _whole(tmp_path_factory):
   directory = tmp_path_factory.mktemp("whole")
   said = []
-  loop, state = _train(directory, _Sums(), said)
-  return loop.weights(state), state, metrics.MetricsLog(directory).read(), said
+  return *_train(directory, _Sums(), said), said
+
+
+def _check_same(found, whole):
+  weights, state, frame = found
+  assert weights == whole[0]
+  assert state.ledger == whole[1].ledger
+  assert list(frame.index) == list(whole[2].index)
+  for column in ("participants/checksum", "client_work/loss"):
+    assert list(frame[column]) == list(whole[2][column])
 
 
 def test_every_round_is_reported_and_accounted(whole):
@@ -118,13 +130,13 @@ def test_every_round_is_reported_and_accounted(whole):
 
 
 def test_skipped_clients_are_counted_and_told(tmp_path, whole):
-  errors = tuple(
+  failed = tuple(
     base.ClientError(name, ValueError("bad image " * 100))
     for name in ("nine", "three")
   )
   said = []
-  _train(tmp_path, _Sums(skipped={3: errors, 6: errors[1:]}), said)
-  frame = metrics.MetricsLog(tmp_path).read()
+  skipped = {3: failed, 6: failed[1:]}
+  _, _, frame = _train(tmp_path, _Sums(skipped=skipped), said)
   assert list(frame[training.NUM_SKIPPED_CLIENTS]) == (
     [0, 0, 0, 2, 0, 0, 1, 0, 0, 0]
   )
@@ -141,54 +153,32 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_failed_run_resumes_with_the_same_rounds(tmp_path, whole, error):
-  weights, state, frame, _ = whole
-  with pytest.raises(error):
-    _train(tmp_path, _Sums(fail_in_round=7, error=error))
+  _train_until(tmp_path, 7, error)
   said = []
-  loop, resumed = _train(tmp_path, _Sums(), said)
+  _check_same(_train(tmp_path, _Sums(), said), whole)
   assert said[0] == "Resuming after round 7."
-  assert loop.weights(resumed) == weights
-  assert resumed.ledger == state.ledger
-  resumed_frame = metrics.MetricsLog(tmp_path).read()
-  for column in ("participants/checksum", "client_work/loss"):
-    assert list(resumed_frame[column]) == list(frame[column])
+  mode = (tmp_path / "checkpoints").stat().st_mode
+  assert stat.S_IMODE(mode) == 0o700
 
 
 def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
-  weights, state, frame, _ = whole
-  with pytest.raises(RuntimeError):
-    _train(tmp_path, _Sums(fail_in_round=8))
+  _train_until(tmp_path, 8)
   # As after SIGKILL: the checkpoint of round 8 was never written, and that of
   # round 6 is damaged.
   for name in ("round_8", "round_6"):
     (tmp_path / "checkpoints" / name / "saved_model.pb").unlink()
-  loop, resumed = _train(tmp_path, _Sums())
-  assert loop.weights(resumed) == weights
-  assert resumed.ledger == state.ledger
-  resumed_frame = metrics.MetricsLog(tmp_path).read()
-  assert list(resumed_frame.index) == list(frame.index)
-  assert list(resumed_frame["participants/checksum"]) == list(
-    frame["participants/checksum"]
-  )
+  _check_same(_train(tmp_path, _Sums()), whole)
 
 
 def test_ledger_of_other_users_is_not_continued(tmp_path):
-  with pytest.raises(RuntimeError):
-    _train(tmp_path, _Sums(fail_in_round=4))
+  _train_until(tmp_path, 4)
   loop = _create_loop(tmp_path, _Sums(), num_users=_NUM_USERS + 1)
-  with pytest.raises(training.ResumeError, match="of a run on the same users"):
+  with pytest.raises(errors.FieldError, match="of a run on the same users"):
     loop.start(lambda weights: weights)
 
 
 def test_a_run_without_its_checkpoints_does_not_begin_again(tmp_path):
-  with pytest.raises(RuntimeError):
-    _train(tmp_path, _Sums(fail_in_round=5))
+  _train_until(tmp_path, 5)
   shutil.rmtree(tmp_path / "checkpoints")
-  message = "of the 6 rounds in its trace"
-  with pytest.raises(training.ResumeError, match=message):
+  with pytest.raises(errors.FieldError, match="of the 6 rounds in its trace"):
     _train(tmp_path, _Sums())
-
-
-def test_checkpoints_are_their_owners_alone(tmp_path):
-  _train(tmp_path, _Sums())
-  assert stat.S_IMODE((tmp_path / "checkpoints").stat().st_mode) == 0o700

@@ -24,18 +24,6 @@ _WHOLE = re.compile(rf"{_PREFIX}\d+")
 _KEPT = 3
 
 
-class CheckpointsError(errors.FieldError):
-  """There are checkpoints, and none of them can be read."""
-
-  def __init__(self, found: str):
-    super().__init__(
-      "run_dir",
-      "hold a checkpoint that this code can read",
-      found,
-      "Take another one to start again.",
-    )
-
-
 def has_any(directory: str | os.PathLike[str]) -> bool:
   """Whether a directory, which need not be there, has a whole checkpoint."""
   return any(
@@ -88,7 +76,7 @@ class Checkpoints:
       The program state and its number of rounds done; `None` without any.
 
     Raises:
-      CheckpointsError: If there are checkpoints and none of them can be read;
+      errors.FieldError: If there are checkpoints and none of them can be read;
         they stay as they are.
     """
     versions = asyncio.run(self._manager.get_versions()) or []
@@ -103,23 +91,23 @@ class Checkpoints:
         unreadable.append((path, cause))
         continue
       for path, cause in unreadable:
-        self._set_aside(path, cause)
+        self._warn(
+          f"warning: checkpoint {path} cannot be read ({cause}); going back to"
+          " the one before."
+        )
+        # Its name is free again.
+        aside = path.with_name(f"unreadable_{path.name}")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.replace(path, aside)
       return program_state, version
     if unreadable:
       path, cause = unreadable[0]
       # Starting again would forget what the rounds so far have cost.
-      raise CheckpointsError(
+      raise errors.FieldError(
+        "run_dir",
+        "hold a checkpoint that this code can read",
         f"none among {len(unreadable)} in {self._directory} (the newest,"
-        f" {path.name}: {cause})"
+        f" {path.name}: {cause})",
+        "Take another one to start again.",
       )
     return None
-
-  def _set_aside(self, path: pathlib.Path, cause: str) -> None:
-    """Frees the name of a checkpoint that cannot be read, and says so."""
-    self._warn(
-      f"warning: checkpoint {path} cannot be read ({cause}); going back to"
-      " the one before."
-    )
-    aside = path.with_name(f"unreadable_{path.name}")
-    shutil.rmtree(aside, ignore_errors=True)
-    os.replace(path, aside)

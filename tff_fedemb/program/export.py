@@ -7,34 +7,17 @@ import shutil
 import tensorflow as tf
 
 
-class EmbeddingModel(tf.Module):
-  """A backbone with unit-norm embeddings and one signature."""
+class _EmbeddingModel(tf.Module):
+  """A backbone with unit-norm embeddings."""
 
   def __init__(self, backbone: tf.keras.Model):
-    """Initialises the module.
-
-    Args:
-      backbone: A Keras model from images `[batch, height, width, channels]` in
-        [0, 255] to embeddings `[batch, dim]`.
-    """
     super().__init__()
     self._backbone = backbone
-    self._spec = tf.TensorSpec(
-      [None, *backbone.input_shape[1:]], tf.float32, name="images"
-    )
 
-  def build_signature(self) -> tf.types.experimental.ConcreteFunction:
-    """The function from `images` to unit-norm `embeddings`."""
-
-    @tf.function(input_signature=[self._spec])
-    def embed(images):
-      return {
-        "embeddings": tf.math.l2_normalize(
-          self._backbone(images, training=False), axis=1
-        )
-      }
-
-    return embed.get_concrete_function()
+  @tf.function
+  def embed(self, images):
+    embeddings = self._backbone(images, training=False)
+    return {"embeddings": tf.math.l2_normalize(embeddings, axis=1)}
 
 
 def export_backbone(
@@ -52,11 +35,14 @@ def export_backbone(
   path = pathlib.Path(path)
   temporary = path.with_name(f".{path.name}.partial")
   shutil.rmtree(temporary, ignore_errors=True)
-  model = EmbeddingModel(backbone)
+  model = _EmbeddingModel(backbone)
+  images = tf.TensorSpec(
+    [None, *backbone.input_shape[1:]], tf.float32, name="images"
+  )
   tf.saved_model.save(
     model,
     os.fspath(temporary),
-    signatures={"serving_default": model.build_signature()},
+    signatures={"serving_default": model.embed.get_concrete_function(images)},
   )
   shutil.rmtree(path, ignore_errors=True)
   os.replace(temporary, path)

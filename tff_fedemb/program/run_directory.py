@@ -24,14 +24,11 @@ _CODE_VERSION = "code_version.json"
 _LOCK = ".lock"
 
 
-class RunDirectoryError(errors.FieldError):
-  """A run cannot start, or go on, in the directory it was given."""
-
-  def __init__(self, requirement: str, found: str):
-    super().__init__("run_dir", requirement, found)
+def _error(requirement: str, found: str) -> errors.FieldError:
+  return errors.FieldError("run_dir", requirement, found)
 
 
-def find_code_version() -> dict[str, Any]:
+def _find_code_version() -> dict[str, Any]:
   """The commit that this code is at, as far as it is known."""
   root = pathlib.Path(__file__).resolve().parents[2]
 
@@ -75,14 +72,14 @@ class RunDirectory:
       settings: Everything that decides the run's result, JSON values by name.
 
     Raises:
-      RunDirectoryError: If the directory cannot be written, holds something
+      errors.FieldError: If the directory cannot be written, holds something
         else, belongs to a run with other settings, or is in use.
     """
     self.path = pathlib.Path(path)
     settings = json.loads(json.dumps(dict(settings), sort_keys=True))
     found = self._read_settings()
     if found is not None and _given(found) != _given(settings):
-      raise RunDirectoryError(
+      raise _error(
         "be new or of a run with the same settings",
         f"{self.path} with {_describe_difference(found, settings)}",
       )
@@ -90,17 +87,17 @@ class RunDirectory:
       self.path.mkdir(parents=True, exist_ok=True)
       self._lock = open(self.path / _LOCK, "a")  # noqa: SIM115
     except OSError as error:
-      raise RunDirectoryError(
+      raise _error(
         "be a directory that can be written", f"{self.path}: {error.strerror}"
       ) from error
     try:
       fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-      raise RunDirectoryError(
+      raise _error(
         "not be in use", f"{self.path} held by another process"
       ) from error
     if found is None:
-      self.write_json(_CODE_VERSION, find_code_version())
+      self.write_json(_CODE_VERSION, _find_code_version())
       self.write_json(SETTINGS, settings)
 
   def _read_settings(self) -> dict[str, Any] | None:
@@ -109,7 +106,7 @@ class RunDirectory:
     except FileNotFoundError:
       return None
     except OSError as error:
-      raise RunDirectoryError(
+      raise _error(
         "be a directory", f"{self.path}: {error.strerror}"
       ) from error
     if SETTINGS not in entries:
@@ -120,14 +117,12 @@ class RunDirectory:
         _partial(_CODE_VERSION),
         _partial(SETTINGS),
       }:
-        raise RunDirectoryError(
-          "be new or hold a run", f"{self.path} with other files"
-        )
+        raise _error("be new or hold a run", f"{self.path} with other files")
       return None
     try:
       return json.loads((self.path / SETTINGS).read_text())
     except ValueError as error:
-      raise RunDirectoryError(
+      raise _error(
         "hold the settings of its run as JSON",
         f"{self.path / SETTINGS}: {error}",
       ) from error

@@ -50,13 +50,6 @@ class TrainingConfig(config_lib.Config):
   checkpoint_every: int = config_lib.field(10, minimum=1)
 
 
-class ResumeError(errors.FieldError):
-  """A run's checkpoints do not belong to what is asked for now."""
-
-  def __init__(self, requirement: str, found: str):
-    super().__init__("run_dir", requirement, found)
-
-
 @dataclasses.dataclass
 class TrainingState:
   """All that the next round depends on.
@@ -74,65 +67,48 @@ class TrainingState:
   wall_seconds: float = 0.0
 
 
+@dataclasses.dataclass(kw_only=True)
 class TrainingLoop:
-  """Runs the rounds of one learning process in one run directory."""
+  """Runs the rounds of one learning process in one run directory.
 
-  def __init__(
-    self,
-    process: tff.learning.templates.LearningProcess,
-    *,
-    runtime: base.Runtime,
-    users: population.Population,
-    participation: participation_lib.Participation,
-    seed: int,
-    round_event: dp_accounting.DpEvent,
-    ledger: ledger_lib.Ledger,
-    trace: participation_trace.TraceWriter,
-    evaluate_fn: Callable[[Any], dict[str, float]],
-    checkpoints: checkpoints_lib.Checkpoints,
-    metrics: metrics_lib.MetricsLog,
-    config: TrainingConfig,
-    publish_ledger: Callable[[ledger_lib.Ledger], None] = lambda ledger: None,
-    name_skipped: Callable[[list[str]], list[str]] = lambda clients: [],
-    say: Callable[[str], None] = print,
-  ):
-    """Initialises the loop.
+  Attributes:
+    process: Takes virtual clients' identifiers in place of client data.
+    runtime: What executes it.
+    users: Who the slots are.
+    participation: Draws the virtual clients of each round.
+    seed: Of all rounds.
+    round_event: What each round releases, for a sensitivity of one clip norm.
+    ledger: An empty ledger of the same participation.
+    trace: Where to record who takes part. A round is recorded before it runs,
+      and must be the same if it is run again.
+    evaluate_fn: From the model's weights to validation metrics by name.
+    checkpoints: Where to save.
+    metrics: Where to report.
+    config: Rounds and intervals.
+    publish_ledger: Receives the ledger after each round, before the round's
+      model is used for anything.
+    name_skipped: From virtual clients to a line for each of their examples that
+      cannot be used; asked once, when the first ones were left out.
+    say: Receives a line for the reader from time to time.
+  """
 
-    Args:
-      process: Takes virtual clients' identifiers in place of client data.
-      runtime: What executes it.
-      users: Who the slots are.
-      participation: Draws the virtual clients of each round.
-      seed: Of all rounds.
-      round_event: What each round releases, for a sensitivity of one clip norm.
-      ledger: An empty ledger of the same participation.
-      trace: Where to record who takes part. A round is recorded before it
-        runs, and must be the same if it is run again.
-      evaluate_fn: From the model's weights to validation metrics by name.
-      checkpoints: Where to save.
-      metrics: Where to report.
-      config: Rounds and intervals.
-      publish_ledger: Receives the ledger after each round, before the round's
-        model is used for anything.
-      name_skipped: From virtual clients to a line for each of their examples
-        that cannot be used; asked once, when the first ones were left out.
-      say: Receives a line for the reader from time to time.
-    """
-    self._process = process
-    self._runtime = runtime
-    self._users = users
-    self._participation = participation
-    self._seed = seed
-    self._round_event = round_event
-    self._empty_ledger = ledger
-    self._trace = trace
-    self._evaluate_fn = evaluate_fn
-    self._checkpoints = checkpoints
-    self._metrics = metrics
-    self._config = config
-    self._publish_ledger = publish_ledger
-    self._name_skipped = name_skipped
-    self._say = say
+  process: tff.learning.templates.LearningProcess
+  runtime: base.Runtime
+  users: population.Population
+  participation: participation_lib.Participation
+  seed: int
+  round_event: dp_accounting.DpEvent
+  ledger: ledger_lib.Ledger
+  trace: participation_trace.TraceWriter
+  evaluate_fn: Callable[[Any], dict[str, float]]
+  checkpoints: checkpoints_lib.Checkpoints
+  metrics: metrics_lib.MetricsLog
+  config: TrainingConfig
+  publish_ledger: Callable[[ledger_lib.Ledger], None] = lambda ledger: None
+  name_skipped: Callable[[list[str]], list[str]] = lambda clients: []
+  say: Callable[[str], None] = print
+
+  def __post_init__(self):
     self._has_named_skipped = False
     self._shown: dict[str, str] = {}
 
@@ -149,32 +125,29 @@ class TrainingLoop:
       The state to `run` from.
 
     Raises:
-      ResumeError: If the checkpoint's ledger is of other users: what the run
-        has cost them cannot be added to what it would cost these; or if the
-        trace does not hold its rounds.
-      checkpoints.CheckpointsError: If there are checkpoints and none is whole.
+      errors.FieldError: If the checkpoint's ledger is of other users: what the
+        run has cost them cannot be added to what it would cost these; if the
+        trace does not hold its rounds; or if no checkpoint is whole.
     """
-    initial = self._runtime.structured_state(
-      self._runtime.initialize(self._process)
+    initial = self.runtime.structured_state(
+      self.runtime.initialize(self.process)
     )
     initial = initial._replace(
       global_model_weights=set_initial_weights_fn(initial.global_model_weights)
     )
-    state = TrainingState(
-      self._runtime.load_state(initial),
-      self._empty_ledger,
-    )
-    found = self._checkpoints.load_latest(self._program_state(state))
+    state = TrainingState(self.runtime.load_state(initial), self.ledger)
+    found = self.checkpoints.load_latest(self._program_state(state))
     if found is None:
-      if self._trace.num_rounds:
+      if self.trace.num_rounds:
         # The first checkpoint is older than the first round.
-        raise ResumeError(
-          f"hold a checkpoint of the {self._trace.num_rounds} rounds in its"
+        raise errors.FieldError(
+          "run_dir",
+          f"hold a checkpoint of the {self.trace.num_rounds} rounds in its"
           " trace",
           "none: doing them again, with other noise, would cost more than is"
           " accounted; take another one to start again",
         )
-      self._checkpoints.save(self._program_state(state), 0)
+      self.checkpoints.save(self._program_state(state), 0)
       return state
     saved, rounds_done = found
     ledger = ledger_lib.Ledger.from_json(_text(saved["ledger"]))
@@ -182,21 +155,23 @@ class TrainingLoop:
       state.ledger.participation,
       state.ledger.delta,
     ):
-      raise ResumeError(
+      raise errors.FieldError(
+        "run_dir",
         "be of a run on the same users",
         f"one with {ledger.participation} and delta {ledger.delta}; the data"
         f" now make it {state.ledger.participation} and {state.ledger.delta}",
       )
-    if self._trace.num_rounds < rounds_done:
-      raise ResumeError(
+    if self.trace.num_rounds < rounds_done:
+      raise errors.FieldError(
+        "run_dir",
         f"hold the trace of the {rounds_done} rounds in its checkpoint",
-        f"one of {self._trace.num_rounds}: who took part in the others cannot"
+        f"one of {self.trace.num_rounds}: who took part in the others cannot"
         " be shown",
       )
     if rounds_done:
-      self._say(f"Resuming after round {rounds_done}.")
+      self.say(f"Resuming after round {rounds_done}.")
     return TrainingState(
-      self._runtime.load_state(saved["process_state"]),
+      self.runtime.load_state(saved["process_state"]),
       ledger,
       rounds_done,
       float(saved["wall_seconds"]),
@@ -215,7 +190,7 @@ class TrainingLoop:
     Returns:
       The state after the last round.
     """
-    config = self._config
+    config = self.config
     with tqdm.tqdm(
       total=config.rounds,
       initial=state.rounds_done,
@@ -232,7 +207,7 @@ class TrainingLoop:
           if state.rounds_done % config.checkpoint_every == 0:
             self._save(state)
       except (KeyboardInterrupt, SystemExit):
-        self._say(
+        self.say(
           f"Interrupted after round {state.rounds_done}; the same command"
           " goes on from there."
         )
@@ -244,7 +219,7 @@ class TrainingLoop:
 
   def weights(self, state: TrainingState) -> Any:
     """The model weights of a state."""
-    return self._runtime.structured_state(
+    return self.runtime.structured_state(
       state.process_state
     ).global_model_weights
 
@@ -252,38 +227,36 @@ class TrainingLoop:
     self, state: TrainingState
   ) -> tuple[TrainingState, dict[str, float]]:
     start = time.perf_counter()
-    clients = self._participation.sample(state.rounds_done, seed=self._seed)
-    self._trace.record(state.rounds_done, clients)
-    client_ids = self._users.client_ids(clients)
-    process_state, measured = self._runtime.next(
-      state.process_state, client_ids
-    )
-    ledger = state.ledger.with_rounds(self._round_event)
-    self._publish_ledger(ledger)
+    clients = self.participation.sample(state.rounds_done, seed=self.seed)
+    self.trace.record(state.rounds_done, clients)
+    client_ids = self.users.client_ids(clients)
+    process_state, measured = self.runtime.next(state.process_state, client_ids)
+    ledger = state.ledger.with_rounds(self.round_event)
+    self.publish_ledger(ledger)
     report = metrics_lib.flatten(measured)
     report["participants/num_users"] = sum(map(len, clients))
     # Two runs had the same virtual clients if they had the same numbers here.
     report["participants/checksum"] = zlib.crc32("\0".join(client_ids).encode())
-    skipped = self._runtime.skipped_clients
+    skipped = self.runtime.skipped_clients
     report[NUM_SKIPPED_CLIENTS] = len(skipped)
     report["seconds"] = time.perf_counter() - start
     rounds_done = state.rounds_done + 1
     if skipped:
-      self._say(
+      self.say(
         f"round {rounds_done}: skipped {len(skipped)} of"
         f" {len(client_ids)} virtual clients; the first: {skipped[0]}"
       )
     self._tell_skipped_examples(
       int(report.get(NUM_SKIPPED_EXAMPLES, 0)), rounds_done, client_ids
     )
-    every = self._config.evaluate_every
+    every = self.config.evaluate_every
     new_state = TrainingState(process_state, ledger, rounds_done)
-    if rounds_done == self._config.rounds or (
+    if rounds_done == self.config.rounds or (
       every and rounds_done % every == 0
     ):
       report[EPSILON_PREFIX + ledger.accountants[0]] = ledger.epsilon()
-      report.update(self._evaluate_fn(self.weights(new_state)))
-    self._metrics.release(report, rounds_done)
+      report.update(self.evaluate_fn(self.weights(new_state)))
+    self.metrics.release(report, rounds_done)
     new_state.wall_seconds = state.wall_seconds + time.perf_counter() - start
     return new_state, report
 
@@ -296,8 +269,8 @@ class TrainingLoop:
     if not self._has_named_skipped:
       # Looking for them reads the clients once more.
       self._has_named_skipped = True
-      named = "".join(f"\n  {line}" for line in self._name_skipped(client_ids))
-    self._say(
+      named = "".join(f"\n  {line}" for line in self.name_skipped(client_ids))
+    self.say(
       f"round {rounds_done}: left out {number} examples that cannot be"
       f" decoded{named}"
     )
@@ -308,39 +281,36 @@ class TrainingLoop:
     state: TrainingState,
     report: dict[str, float],
   ) -> None:
-    self._shown["loss"] = f"{report.get('client_work/loss', np.nan):.3f}"
-    evaluated = False
+    shown = self._shown
+    shown["loss"] = f"{report.get('client_work/loss', np.nan):.3f}"
+    recalls = [name for name in report if name.startswith(RECALL_PREFIX)]
+    for name in recalls:
+      rate = name.removeprefix(RECALL_PREFIX)
+      shown[f"recall@{rate}"] = f"{report[name]:.3f}"
     for name, value in report.items():
-      if name.startswith(RECALL_PREFIX):
-        evaluated = True
-        rate = name.removeprefix(RECALL_PREFIX)
-        self._shown[f"recall@{rate}"] = f"{value:.3f}"
       if name.startswith(EPSILON_PREFIX):
         accountant = name.removeprefix(EPSILON_PREFIX)
-        self._shown[f"epsilon({accountant})"] = f"{value:.4g}"
-    if evaluated:
-      left = (
-        state.wall_seconds
-        / state.rounds_done
-        * (self._config.rounds - state.rounds_done)
-      )
-      facts = "  ".join(f"{k} {value}" for k, value in self._shown.items())
-      self._say(
-        f"round {state.rounds_done}/{self._config.rounds}  {facts}  "
+        shown[f"epsilon({accountant})"] = f"{value:.4g}"
+    if recalls:
+      rounds, done = self.config.rounds, state.rounds_done
+      left = state.wall_seconds / done * (rounds - done)
+      facts = "  ".join(f"{name} {value}" for name, value in shown.items())
+      self.say(
+        f"round {done}/{rounds}  {facts}  "
         f"{tqdm.tqdm.format_interval(left)} left"
       )
     # Recall and epsilon stay on the bar until there are newer ones.
-    progress.set_postfix(self._shown)
+    progress.set_postfix(shown)
 
   def _program_state(self, state: TrainingState) -> dict[str, Any]:
     return {
-      "process_state": self._runtime.structured_state(state.process_state),
+      "process_state": self.runtime.structured_state(state.process_state),
       "ledger": state.ledger.to_json(),
       "wall_seconds": state.wall_seconds,
     }
 
   def _save(self, state: TrainingState) -> None:
-    self._checkpoints.save(self._program_state(state), state.rounds_done)
+    self.checkpoints.save(self._program_state(state), state.rounds_done)
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,106 @@
+"""What a training program decides before it opens the run directory."""
+
+from collections.abc import Callable
+import dataclasses
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import task as task_lib
+from tff_fedemb import config as config_lib
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import planning
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExtrapolationConfig(config_lib.Config):
+  """For whom the cost of the same noise on the mean is worked out.
+
+  Attributes:
+    extrapolated_num_users: Population for which the cost of the same noise on
+      the mean is worked out beside the run's own; 0 for none.
+    cohort_factor: Users of a round and noise multiplier of the extrapolation /
+      of the run.
+  """
+
+  extrapolated_num_users: int = config_lib.field(10_000_000, minimum=0)
+  cohort_factor: float = config_lib.field(64.0, above=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+  """What is trained on whose data, and what that costs.
+
+  Attributes:
+    name: Name of the algorithm.
+    task: Data and classes.
+    create_backbone: Makes a fresh backbone.
+    build_process: Builds the learning process; slow, hence deferred.
+    participation: Draws the virtual clients of a round.
+    mechanism: Aggregator and what it costs.
+    delta: At which epsilon is stated.
+    extrapolation: For whom else to work out the cost.
+    export_backbone: Where to write the backbone beside the run's own
+      SavedModel, or `None`.
+  """
+
+  name: str
+  task: task_lib.Task
+  create_backbone: Callable[[], tf.keras.Model]
+  build_process: Callable[[], tff.learning.templates.LearningProcess]
+  participation: participation_lib.Participation
+  mechanism: mechanism_lib.Mechanism
+  delta: float
+  extrapolation: ExtrapolationConfig = ExtrapolationConfig()
+  export_backbone: str | None = None
+
+  def create_ledger(self) -> ledger_lib.Ledger:
+    """Creates the empty ledger of a run.
+
+    Raises:
+      errors.FieldError: If the mechanism cannot be accounted for.
+    """
+    composition.check_noise(
+      [(self.mechanism.round_event, 1)], self.participation
+    )
+    return ledger_lib.Ledger(
+      self.participation,
+      delta=self.delta,
+      accountants=epsilon_lib.accountants_of_run(
+        self.participation, self.mechanism.noise_multiplier
+      ),
+    )
+
+  def extrapolate(
+    self, rounds: int, *, accountants: tuple[str, ...] | None = None
+  ) -> extrapolation_lib.Extrapolation | None:
+    """Cost of the same noise on the mean with more users.
+
+    Args:
+      rounds: Number of rounds.
+      accountants: As `extrapolation.extrapolate`.
+
+    Returns:
+      The extrapolation; `None` without noise, or if there is to be none.
+
+    Raises:
+      errors.FieldError: As `extrapolation.extrapolate`.
+    """
+    num_users = self.extrapolation.extrapolated_num_users
+    if not num_users or not self.mechanism.noise_multiplier:
+      return None
+    return extrapolation_lib.extrapolate(
+      rounds=rounds,
+      noise_multiplier=self.mechanism.noise_multiplier,
+      participation=self.participation,
+      strategy=self.mechanism.strategy,
+      num_users=num_users,
+      cohort_factor=self.extrapolation.cohort_factor,
+      delta=planning.default_delta(num_users),
+      accountants=accountants,
+    )

@@ -1,0 +1,239 @@
+"""What a finished training run leaves for readers: figures, pictures, lines."""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import resource
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from experiments import experiment as experiment_lib
+from tff_fedemb.evaluation import verification
+from tff_fedemb.plots import training_plots as plots
+from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import training
+
+# Of the curves of epsilon.
+_NUM_EPSILON_POINTS = 12
+# Of the examples that were left out, in summary.json.
+_NUM_LISTED = 100
+# At which recall is told.
+_FALSE_ACCEPT_RATE = 1e-3
+
+
+def without_curves(
+  results: Mapping[str, verification.VerificationResult],
+) -> dict[str, Any]:
+  """Results by split as JSON values, without their ROC curves."""
+  return {
+    split: {
+      name: value for name, value in result.to_json().items() if name != "roc"
+    }
+    for split, result in results.items()
+  }
+
+
+def _count(weights) -> int:
+  return sum(np.size(value) for value in weights)
+
+
+def _recall(
+  results: Mapping[str, verification.VerificationResult],
+) -> dict[str, float]:
+  return {
+    verification.format_false_accept_rate(rate): value
+    for rate, value in results["test"].recall_at_far.items()
+  }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+  """What came out of a run.
+
+  Attributes:
+    experiment: What was run.
+    state: After the last round.
+    model_weights: Of the state.
+    metrics: Rows of rounds, as `MetricsLog.read` returns them.
+    trained: Result per evaluation split.
+    untrained: The same of a backbone with random weights.
+    pretrained: What training started from, JSON values by name with the
+      "evaluation" of each split, if those were not random weights.
+    privacy: What the rounds cost.
+    extrapolation: Cost with a larger population, if there is noise.
+  """
+
+  experiment: experiment_lib.Experiment
+  state: training.TrainingState
+  model_weights: Any
+  metrics: pd.DataFrame
+  trained: Mapping[str, verification.VerificationResult]
+  untrained: Mapping[str, verification.VerificationResult]
+  pretrained: Mapping[str, Any] | None
+  privacy: report_lib.PrivacyReport
+  extrapolation: extrapolation_lib.Extrapolation | None
+
+  def to_json(self, *, wall_seconds: float) -> dict[str, Any]:
+    """The contents of summary.json.
+
+    Args:
+      wall_seconds: Time of the whole run, start-up and evaluation included.
+
+    Returns:
+      JSON values by name; "inf" stands for infinity.
+    """
+    task, metrics = self.experiment.task, self.metrics
+    before = {}
+    if self.pretrained is not None:
+      test = self.pretrained["evaluation"]["test"]
+      before = {
+        "recall_at_far_pretrained": test["recall_at_far"],
+        "pretrained": dict(self.pretrained),
+      }
+    peak_kilobytes = max(
+      resource.getrusage(who).ru_maxrss
+      for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    return report_lib.json_safe(
+      {
+        "recall_at_far": _recall(self.trained),
+        "recall_at_far_untrained": _recall(self.untrained),
+        "privacy": self.privacy.to_json(),
+        "ledger": json.loads(self.state.ledger.to_json()),
+        "privacy_extrapolated": (
+          self.extrapolation and self.extrapolation.to_json()
+        ),
+        "rounds": self.state.rounds_done,
+        "wall_seconds": wall_seconds,
+        "wall_seconds_of_rounds": self.state.wall_seconds,
+        "peak_memory_bytes": 1024 * peak_kilobytes,
+        "num_private_parameters": _count(self.model_weights.trainable),
+        "algorithm": self.experiment.name,
+        "task": task.name,
+        "num_users": len(task.train_users),
+        "num_frozen_parameters": _count(self.model_weights.non_trainable),
+        "num_skipped_clients": int(metrics[training.NUM_SKIPPED_CLIENTS].sum()),
+        "split": task.split_description,
+        "evaluation_on_training_users": task.evaluation_on_training_users,
+        "data": {
+          "warnings": list(task.warnings),
+          "num_bad_examples": len(task.bad_examples),
+          "bad_examples": list(task.bad_examples.lines[:_NUM_LISTED]),
+          # An example counts in every round that has met it.
+          "num_skips_over_rounds": int(
+            metrics[training.NUM_SKIPPED_EXAMPLES].sum()
+          ),
+        },
+        "evaluation": without_curves(self.trained),
+        "evaluation_untrained": without_curves(self.untrained),
+        **before,
+      }
+    )
+
+  def draw_plots(self, directory: str | os.PathLike[str]) -> None:
+    """Draws loss, recall, ROC and epsilon, one by one and in one overview.
+
+    Args:
+      directory: Gets `loss.png`, `recall.png`, `roc.png`, `epsilon.png` and
+        `overview.png`.
+    """
+    directory = pathlib.Path(directory)
+    directory.mkdir(exist_ok=True)
+    metrics, privacy = self.metrics, self.privacy
+    recall_names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
+    evaluated = metrics[recall_names].dropna()
+    untrained = self.untrained
+    panels: dict[str, plots.Panel] = {
+      "loss": plots.LossPanel(metrics.index, metrics["client_work/loss"]),
+      "recall": plots.RecallPanel(
+        evaluated.index,
+        {
+          float(name.removeprefix(training.RECALL_PREFIX)): evaluated[name]
+          for name in recall_names
+        },
+        untrained["validation"].recall_at_far,
+      ),
+      "roc": plots.RocPanel(
+        {"trained": self.trained["test"], plots.UNTRAINED: untrained["test"]}
+      ),
+      "epsilon": plots.EpsilonPanel(
+        *self._epsilon_curves(),
+        self.state.ledger.delta,
+        f"unit: {privacy.unit}; {privacy.neighboring_relation};"
+        f" {privacy.sampling}",
+      ),
+    }
+    for name, panel in panels.items():
+      plots.plot(directory / f"{name}.png", panel)
+    plots.plot_overview(
+      directory / "overview.png",
+      list(panels.values()),
+      title=f"{self.experiment.task.name}, {self.experiment.name}",
+    )
+
+  def _epsilon_curves(self) -> tuple[list[int], dict[str, list[float]]]:
+    """Rounds, and epsilon there: the run's, and its extrapolation if any."""
+    done = self.state.rounds_done
+    points = np.linspace(1, done, min(done, _NUM_EPSILON_POINTS), dtype=int)
+    rounds = sorted(set(points.tolist()))
+    curves = {
+      "this run": self.state.ledger.epsilon_curve(
+        rounds, accountant=self.privacy.accountant
+      )
+    }
+    if self.extrapolation is not None:
+      config = self.experiment.extrapolation
+      name = (
+        f"extrapolated to {config.extrapolated_num_users:,} users,\n"
+        f"{config.cohort_factor:g} x the cohort,"
+        f" δ = {self.extrapolation.delta:g}, RDP"
+      )
+      # PLD would take seconds for each point.
+      extrapolate = self.experiment.extrapolate
+      curves[name] = [
+        extrapolate(r, accountants=("rdp",)).user_level.epsilon for r in rounds
+      ]
+    return rounds, curves
+
+  def to_lines(self) -> Iterator[str]:
+    """The outcome in words, a paragraph each."""
+    task, privacy = self.experiment.task, self.privacy
+    rate, trained = _FALSE_ACCEPT_RATE, self.trained["test"]
+    key = verification.format_false_accept_rate(rate)
+    before = f"untrained {_recall(self.untrained)[key]:.4f}"
+    if self.pretrained is not None:
+      test = self.pretrained["evaluation"]["test"]
+      before += f"; pretrained {test['recall_at_far'][key]:.4f}"
+    low, high = trained.recall_class_interval_at_far[rate]
+    yield (
+      f"Recall at FAR {rate:g} on {trained.num_classes}"
+      f" {'unseen classes' if task.held_out_classes_are_new else 'classes'}"
+      f" ({trained.num_images} images): {trained.recall_at_far[rate]:.4f}"
+      f" ({trained.confidence:.0%} interval over classes {low:.4f} to"
+      f" {high:.4f}); {before}."
+    )
+    if task.evaluation_on_training_users and privacy.epsilon < math.inf:
+      yield (
+        "This recall is of images that may be of the users who trained:"
+        " epsilon does not cover it."
+      )
+    yield from (f"warning: {warning}" for warning in trained.warnings)
+    yield (
+      f"epsilon = {privacy.epsilon:.4g} at delta = {privacy.delta:g}"
+      f" ({privacy.accountant}), {privacy.rounds} rounds."
+    )
+    yield (
+      f"{_count(self.model_weights.trainable):,} parameters are trained on"
+      f" users' data, {_count(self.model_weights.non_trainable):,} are frozen."
+    )
+    yield privacy.statement
+    yield from (f"warning: {warning}" for warning in privacy.warnings)
+    if self.extrapolation is not None:
+      yield self.extrapolation.to_text()
