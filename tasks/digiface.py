@@ -22,10 +22,9 @@ from tasks import user_photos
 from tasks.prepare import digiface as preparation
 from tasks.prepare import output
 from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
 
 _SIDE = 112
-# Identities that a warning names.
-_NUM_NAMED = 5
 _ADVICE = f"{preparation.ADVICE} {task.advise_synthetic('digiface')}"
 
 
@@ -78,14 +77,12 @@ def _is_validation(subjects: np.ndarray) -> np.ndarray:
 
 def _warn_of_single(labels: np.ndarray) -> list[str]:
   subjects, counts = np.unique(labels, return_counts=True)
-  single = subjects[counts == 1].tolist()
-  if not single:
+  single = subjects[counts == 1]
+  if not single.size:
     return []
-  names = ", ".join(map(str, single[:_NUM_NAMED]))
-  more = ", ..." if len(single) > _NUM_NAMED else ""
   return [
-    f"{len(single)} of the identities held out have one image only:"
-    f" {names}{more}."
+    f"{single.size} of the identities held out have one image only:"
+    f" {bad_examples.name_first(single)}."
   ]
 
 

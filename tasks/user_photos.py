@@ -32,7 +32,6 @@ _DEFAULT_SIDE = 224
 _CHANNELS = 3
 # Of the classes of the test set, every fifth is for validation.
 _VALIDATION_STRIDE, _VALIDATION_START = 5, 4
-_NUM_NAMED_CLASSES = 5
 _FILES = (f"{tfrecord_layout.TRAIN_FOLDER}/", tfrecord_layout.TEST_FILE_NAME)
 
 # From labels, int64 `[n]`, to which are for validation, bool `[n]`.
@@ -247,12 +246,10 @@ def _warn_of_missing_classes(
   missing = np.setdiff1d(train_classes, test_classes)
   if not missing.size:
     return ()
-  named = ", ".join(str(label) for label in missing[:_NUM_NAMED_CLASSES])
-  more = ", ..." if missing.size > _NUM_NAMED_CLASSES else ""
   return (
     f"{missing.size} of {train_classes.size} classes of the training set have"
     " no image in the test set, so evaluations say nothing of them: class"
-    f" {named}{more}.",
+    f" {bad_examples.name_first(missing)}.",
   )
 
 

@@ -1,5 +1,6 @@
 """Input that cannot be used: named in one message, or left out and counted."""
 
+from collections.abc import Iterable
 from collections.abc import Sequence
 
 from tff_fedemb import checks
@@ -75,3 +76,9 @@ def summarize(lines: Sequence[str]) -> str:
   return f"{len(lines)} bad example{'s' if len(lines) > 1 else ''}: {named}" + (
     f"; and {more} more" if more > 0 else ""
   )
+
+
+def name_first(names: Iterable[object]) -> str:
+  """The first few names, and dots if there are others."""
+  names = list(map(str, names))
+  return ", ".join(names[:_NUM_NAMED] + ["..."] * (len(names) > _NUM_NAMED))

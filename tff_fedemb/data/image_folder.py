@@ -50,12 +50,6 @@ class ImageFolder:
   class_names: tuple[str, ...]
   ignored: tuple[pathlib.Path, ...] = ()
 
-  def __post_init__(self):
-    if self.labels.shape != (len(self.paths),):
-      raise ValueError(
-        f"labels must be [{len(self.paths)}], found {list(self.labels.shape)}."
-      )
-
   def subsample(self, max_images: int, *, seed: int = 0) -> "ImageFolder":
     """At most `max_images` of them, drawn without replacement, in order."""
     if len(self.paths) <= max_images:

@@ -25,7 +25,6 @@ from tff_fedemb.data import tfrecord_layout
 
 # Of a user who has none to compare it with, an image teaches nothing.
 _MIN_EXAMPLES = 2
-_NUM_NAMED = 5
 
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
@@ -137,13 +136,7 @@ class TfRecordExamples:
     num_fine: np.ndarray,
     bad: bad_examples.BadExamples,
   ) -> None:
-    """Notes what is wrong, and who is without an example for it.
-
-    Args:
-      index: Of the users' files.
-      num_fine: int64 `[files]`, records that can be used.
-      bad: Takes what is wrong.
-    """
+    """Notes what is wrong, and who is without an example for it."""
     is_faulty = (index.ends != index.sizes) | (num_fine < np.diff(index.firsts))
     for file in np.flatnonzero(is_faulty | (num_fine < _MIN_EXAMPLES)):
       name = self._name(self._user_ids[file])
@@ -162,13 +155,12 @@ class TfRecordExamples:
     single = np.flatnonzero(num_fine == 1)
     if not single.size:
       return ()
-    named = ", ".join(
-      self._name(self._user_ids[file]) for file in single[:_NUM_NAMED]
+    named = bad_examples.name_first(
+      self._name(self._user_ids[file]) for file in single
     )
-    more = ", ..." if single.size > _NUM_NAMED else ""
     return (
       f"{single.size} of {num_fine.size} users have one image only, with"
-      f" nothing to compare it with: {named}{more}.",
+      f" nothing to compare it with: {named}.",
     )
 
   @property
