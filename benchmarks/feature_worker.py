@@ -3,8 +3,10 @@
 `binaries.benchmark_features` starts it and measures.
 """
 
+from collections.abc import Callable
 import functools
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -37,10 +39,10 @@ def fit_bare(name: str, path: str) -> np.ndarray:
   """Fits the same weights `[K, d]` without privacy, in a loop of NumPy's."""
   data = feature_files.read_features(path)
   method, examples = feature_cases.parse(name)
-  options = {"num_classes": examples.num_classes}
+  options: dict[str, Any] = {"num_classes": examples.num_classes}
   if method != "sgd":
     options["regularization"] = _REGULARIZATION
-  bare_fit = bare_features.fit_least_squares
+  bare_fit: Callable[..., np.ndarray] = bare_features.fit_least_squares
   if method != "least_squares":
     bare_fit = bare_features.fit_gradients
     options |= {"steps": feature_cases.STEPS, "learning_rate": _LEARNING_RATE}

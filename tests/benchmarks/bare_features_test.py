@@ -21,50 +21,41 @@ def _path(tmp_path_factory):
   return path
 
 
-def _fit(path, name, **hyperparameters):
-  data = feature_files.read_features(path)
-  return (
-    classifier.FeatureClassifier(
-      registry.create_method(name, **hyperparameters),
-      num_classes=_EXAMPLES.num_classes,
-      epsilon=np.inf,
-      clip_norm=_LARGE,
-    )
-    .fit(data.features, data.labels)
-    .coef_
-  )
-
-
-def _fit_bare(path, fit, **options):
-  data = feature_files.read_features(path)
-  return fit(
-    data.features,
-    data.labels,
-    num_classes=_EXAMPLES.num_classes,
-    **options,
-  )
-
-
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch):
   monkeypatch.setattr(bare_features, "_CHUNK", 128)
 
 
-def test_least_squares(path):
-  found = _fit_bare(path, bare_features.fit_least_squares, regularization=3.0)
-  expected = _fit(path, "least_squares", regularization=3.0)
-  np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
-  ("name", "options"),
+  ("name", "bare_fit", "options"),
   [
-    ("sgd", {"learning_rate": 2.0}),
-    ("feature_covariance", {"learning_rate": 0.5, "regularization": 20.0}),
+    (
+      "least_squares",
+      bare_features.fit_least_squares,
+      {"regularization": 3.0},
+    ),
+    ("sgd", bare_features.fit_gradients, {"steps": 5, "learning_rate": 2.0}),
+    (
+      "feature_covariance",
+      bare_features.fit_gradients,
+      {"steps": 5, "learning_rate": 0.5, "regularization": 20.0},
+    ),
   ],
 )
-def test_gradients(path, name, options):
-  found = _fit_bare(path, bare_features.fit_gradients, steps=5, **options)
-  expected = _fit(path, name, steps=5, **options)
+def test_same_weights(path, name, bare_fit, options):
+  data = feature_files.read_features(path)
+  found = bare_fit(
+    data.features,
+    data.labels,
+    num_classes=_EXAMPLES.num_classes,
+    **options,
+  )
+  private = classifier.FeatureClassifier(
+    registry.create_method(name, **options),
+    num_classes=_EXAMPLES.num_classes,
+    epsilon=np.inf,
+    clip_norm=_LARGE,
+  )
+  expected = private.fit(data.features, data.labels).coef_
   assert np.abs(expected).max() > 0.1
   np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)

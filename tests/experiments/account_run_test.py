@@ -62,9 +62,8 @@ def test_a_finished_run(account, tmp_path):
     summary["privacy"] | {"epsilon": values["epsilon"]}
   )
   assert values["mechanism"] == "tree"
-  assert "checked against the trace of the run" in process.output.replace(
-    "\n", " "
-  )
+  words = " ".join(process.output.split())
+  assert "checked against the trace of the run" in words
   assert not values["notes"]
   _, by_rdp = account(
     "epsilon", f"--run_dir={tmp_path / 'run'}", "--accountant=rdp"

@@ -33,19 +33,14 @@ def test_number_of_curves(count):
     figures.check_count("curves", count)
 
 
-def test_same_data_same_file(tmp_path):
+def test_same_data_same_file_and_settings_and_backend_left_alone(tmp_path):
+  before = dict(matplotlib.rcParams)
   paths = [tmp_path / name for name in ("a.png", "b.png")]
   for path in paths:
     training_plots.plot(str(path), training_plots.LossPanel([1, 2], [3.0, 2.0]))
   content = paths[0].read_bytes()
   assert content == paths[1].read_bytes()
   assert content.startswith(b"\x89PNG")
-
-
-def test_leaves_settings_and_backend_alone(tmp_path):
-  before = dict(matplotlib.rcParams)
-  panel = training_plots.LossPanel([1, 2], [3.0, 2.0])
-  training_plots.plot(tmp_path / "a.png", panel)
   assert dict(matplotlib.rcParams) == before
   code = (
     "import sys; from tff_fedemb.plots import training_plots, accuracy_plots, "

@@ -65,8 +65,11 @@ def test_a_line_for_each_factor_and_the_runs_themselves():
 
 def test_drop_below_the_run_without_noise():
   curves = [curve(noiseless=NOISELESS), curve("fedavg, blt")]
-  figure = figure_of(curves)
+  figure = figure_of(curves, untrained=0.1)
   assert len(figure.axes) == 4
+  # Levels without an epsilon leave the axis to the points.
+  low, high = figure.axes[0].get_xlim()
+  assert 0.005 < low < 0.02 and 2.0 < high < 8.0
   drop = figure.axes[2]
   # fedavg was not run without noise.
   assert len(drop.containers) == 2
@@ -77,12 +80,6 @@ def test_drop_below_the_run_without_noise():
   assert bars[0][:, 1] == pytest.approx([40 - 20, 40 + 20])
   assert "fedemb,\nwithout noise" in drawn.legend_of(figure)
   drawn.assert_nothing_overlaps(figure)
-
-
-def test_limits_are_those_of_the_points():
-  figure = figure_of([curve(noiseless=NOISELESS)], untrained=0.1)
-  low, high = figure.axes[0].get_xlim()
-  assert 0.005 < low < 0.02 and 2.0 < high < 8.0
 
 
 def test_six_curves_of_six_factors():

@@ -87,8 +87,7 @@ class VerificationResult:
           for far, x in value.items()
         }
     result["roc"] = {name: list(x) for name, x in result["roc"].items()}
-    result["warnings"] = list(self.warnings)
-    return result
+    return result | {"warnings": list(self.warnings)}
 
 
 def format_false_accept_rate(false_accept_rate: float) -> str:

@@ -21,7 +21,7 @@ _DODGE = 0.004
 _TICK_DISTANCE = 0.06
 _CHANCE_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
 # The stroke at the two ends of a gap in the axis.
-_BREAK_STYLE = {
+_BREAK_STYLE: dict[str, Any] = {
   "marker": [(-0.5, -1), (0.5, 1)],
   "markersize": 9,
   "markeredgewidth": 1,

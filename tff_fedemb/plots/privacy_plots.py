@@ -140,10 +140,10 @@ def _set_users(
       figures.create_key("δ too large: δ ≥ 1 / N", color="#DDDDDD", linewidth=8)
     )
   if num_users is not None:
-    style = {"color": figures.GREY, "linestyle": ":"}
-    axes.axvline(num_users, linewidth=1.2, **style)
-    key = figures.create_key(f"N = {num_users:,}", linewidth=1.2, **style)
-    keys.append(key)
+    style: dict[str, Any] = {"color": figures.GREY, "linestyle": ":"}
+    style["linewidth"] = 1.2
+    axes.axvline(num_users, **style)
+    keys.append(figures.create_key(f"N = {num_users:,}", **style))
   return keys
 
 

@@ -181,8 +181,8 @@ class RocPanel:
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     """Draws it, see `Panel`."""
-    mark = {"color": figures.GREY, "linewidth": 1.0, "linestyle": ":"}
-    axes.plot([_MARKED_RATE] * 2, [-0.02, 1.0], **mark)
+    mark = [_MARKED_RATE] * 2
+    axes.plot(mark, [-0.02, 1.0], ":", color=figures.GREY, linewidth=1.0)
     chance = np.geomspace(_LOWEST_RATE, 1.0, 100)
     axes.plot(chance, chance, color="#AAAAAA", linewidth=1.0, label="chance")
     trained = [name for name in self.curves if name != UNTRAINED]

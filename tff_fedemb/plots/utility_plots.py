@@ -92,12 +92,12 @@ def plot_utility_by_epsilon(
   )
   levels = _levels(curves, untrained)
   extrapolated = [e for m in measurements for e in m.extrapolated.values()]
-  for column, (title, shown_factors, epsilons, num_ticks) in enumerate(
-    (
-      (_EXTRAPOLATED, factors, extrapolated, 7),
-      (_AS_RUN, [None], [m.epsilon for m in measurements], 4),
-    )
-  ):
+  as_run = [m.epsilon for m in measurements]
+  columns: tuple[tuple[str, Sequence[float | None], list[float], int], ...] = (
+    (_EXTRAPOLATED, factors, extrapolated, 7),
+    (_AS_RUN, [None], as_run, 4),
+  )
+  for column, (title, shown_factors, epsilons, num_ticks) in enumerate(columns):
     top, bottom = panels[0, column], panels[-1, column]
     for axes in panels[:, column]:
       for index, curve in enumerate(curves):
