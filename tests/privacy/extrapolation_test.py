@@ -2,7 +2,6 @@
 
 import functools
 import json
-import math
 
 import pytest
 
@@ -127,10 +126,8 @@ def test_json_names_both_readings():
   [
     ({"num_users": 131_071}, "users_per_round must be at most num_users"),
     ({"cohort_factor": 0}, "cohort_factor must be"),
-    ({"cohort_factor": math.inf}, "cohort_factor must be"),
     ({"cohort_factor": 1.0001}, "users_per_round must be an integer"),
     ({"rounds": -1}, "rounds must be"),
-    ({"rounds": 10**23}, "rounds must be at most"),
     ({"noise_multiplier": -1.0}, "noise_multiplier must be"),
     ({"delta": 1.0}, "delta must be"),
   ],

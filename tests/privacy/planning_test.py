@@ -43,18 +43,6 @@ def test_default_delta_is_below_one_over_the_number_of_users(num_users, delta):
   assert found < 1.0 / num_users
 
 
-@pytest.mark.parametrize(
-  ("noise_multiplier", "strict", "virtual"),
-  [(1.28, 14.50, 3.90), (0.96, 35.55, 5.62)],
-)
-def test_known_answers_of_fixed_size(noise_multiplier, strict, virtual):
-  report = planning.create_report(_plan(noise_multiplier=noise_multiplier))
-  assert round(report.epsilon, 2) == strict
-  assert round(report.unit_is_virtual_client_epsilon, 2) == virtual
-  assert report.zcdp is None
-  assert report.sensitivity_in_clip_norms == 2
-
-
 def test_known_answer_of_the_tree():
   plan = _plan("tree", "min_separation", noise_multiplier=16.64)
   assert plan.participation.min_separation == 77

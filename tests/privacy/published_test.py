@@ -35,16 +35,13 @@ def test_rows(
   assert (None if found is None else round(found, 2)) == poisson
 
 
-def test_the_setting_is_that_of_the_reconstruction():
-  assert published.USERS_PER_ROUND == 131_072
-  assert len(published.PUBLISHED) == 3
-
-
 def test_readings_are_named(rows):
   for algorithm in ("DP-FedAvg", "DP-FedEmb"):
     assert "Delta = 1 C" in rows[algorithm].published_reading
     assert epsilon_lib.VIRTUAL_CLIENT_UNIT in rows[algorithm].published_reading
     assert rows[algorithm].report.neighboring_relation == "replace one user"
+    assert rows[algorithm].report.sensitivity_in_clip_norms == 2
+    assert rows[algorithm].zcdp is None
   ftrl = rows["DP-FTRL-FedEmb"]
   assert "Delta = 2 C: protects a user" in ftrl.published_reading
   assert ftrl.published_epsilon == ftrl.strict_epsilon

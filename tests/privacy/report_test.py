@@ -1,5 +1,6 @@
 """Tests of the privacy report: its figures, its words and its JSON."""
 
+import dataclasses
 import json
 import math
 
@@ -21,29 +22,13 @@ _FOUR = dp_accounting.GaussianDpEvent(4.0)
 
 @pytest.mark.parametrize("virtual", [None, math.inf, 3.5])
 def test_report_survives_json(virtual):
-  report = report_lib.PrivacyReport(
+  report = dataclasses.replace(
+    report_lib.create_report([(_FOUR, 3)], _FIXED_SIZE, 1e-5),
     epsilon=math.inf,
-    delta=1e-6,
-    unit="user",
-    neighboring_relation="replace one user",
-    sampling="words",
-    accountant="rdp",
     epsilon_by_accountant={"rdp": math.inf},
-    sensitivity_in_clip_norms=2.0,
     unit_is_virtual_client_epsilon=virtual,
-    rounds=3,
-    noise_multiplier=0.0,
-    num_users=10,
-    users_per_round=2,
-    users_per_client=1,
     zcdp=virtual,
-    max_participations=3,
-    strategy_sensitivity=None,
-    participation_checked=None,
-    released="models",
-    not_covered=("metrics",),
-    statement="words",
-    warnings=(),
+    warnings=("words",),
   )
   values = report.to_json()
   assert values["epsilon"] == "inf"
@@ -73,8 +58,6 @@ def test_report_of_single_user_poisson():
   assert report.neighboring_relation == "add or remove one user"
   assert report.warnings == ()
   assert report.rounds == 50
-  text = json.dumps(report.to_json(), allow_nan=False)
-  assert report_lib.PrivacyReport.from_json(json.loads(text)) == report
 
 
 @pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])

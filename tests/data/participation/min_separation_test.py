@@ -6,8 +6,6 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.data.participation import changes as changes_lib
-from tff_fedemb.data import population
 from tff_fedemb.data.participation import min_separation as min_separation_lib
 
 
@@ -134,28 +132,6 @@ def test_the_rounds_of_a_window_are_drawn_anew_and_alike(min_separation):
     bound = 5 * np.sqrt(3000 / size * (1 - 1 / size))
     assert counts.size == size
     assert np.all(np.abs(counts - 3000 / size) <= bound)
-
-
-@pytest.mark.parametrize("users_per_client", [1, 4])
-@pytest.mark.parametrize("min_separation", [1, 4, None])
-def test_an_absent_user_changes_one_virtual_client_so_many_rounds_apart(
-  users_per_client, min_separation
-):
-  claim = _create(120, 5, users_per_client, min_separation=min_separation)
-  names = [f"user{i:03}" for i in range(120)]
-  before = population.Population.from_ids(names)
-  after = population.Population.from_ids([*names[:17], "absent", *names[18:]])
-  changed = []
-  for r in range(5 * claim.rounds_per_pass):
-    clients = claim.sample(r, seed=1)
-    changes = changes_lib.count(
-      before.client_ids(clients), after.client_ids(clients)
-    )
-    assert changes <= 1
-    if changes:
-      changed.append(r)
-  assert len(changed) == 5
-  assert min(np.diff(changed)) >= claim.min_separation
 
 
 def test_min_separation_rounds_need_no_earlier_ones():

@@ -122,14 +122,21 @@ def test_words_name_what_was_run():
     assert part in fixed_groups
 
 
-def test_the_probability_is_that_of_the_draw():
-  # A neighbouring population has the same probability with another size.
-  claim = poisson.Poisson(101, 0.5 * 101)
-  event = dp_accounting.GaussianDpEvent(1.0)
-  assert claim.sampled_event(event).sampling_probability == 0.5
-  sizes = [len(claim.sample(r, seed=0)) for r in range(1000)]
-  # Binomial(101, 0.5): five standard errors.
-  assert abs(np.mean(sizes) - 50.5) < 5 * np.sqrt(101 / 4 / 1000)
+def test_fixed_size_sizes():
+  claim = fixed_size.FixedSize(20, 12, users_per_client=3)
+  assert [client.size for client in claim.sample(0, seed=0)] == [3, 3, 3, 3]
+
+
+def test_poisson_sizes_are_binomial_with_the_probability_accounted_for():
+  claim = poisson.Poisson(200, 40, users_per_client=8)
+  event = claim.sampled_event(dp_accounting.GaussianDpEvent(1.0))
+  assert event.sampling_probability == 0.2
+  rounds = [claim.sample(r, seed=0) for r in range(2000)]
+  assert max(len(clients) for clients in rounds) == 5
+  sizes = np.array([sum(c.size for c in clients) for clients in rounds])
+  # Binomial(200, 0.2): mean 40, variance 32; bounds at five standard errors.
+  assert abs(sizes.mean() - 40) < 5 * np.sqrt(32 / 2000)
+  assert abs(sizes.var() - 32) < 5 * 32 * np.sqrt(2 / 2000)
 
 
 @pytest.mark.parametrize(
