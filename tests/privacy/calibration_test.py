@@ -242,7 +242,6 @@ def test_pld_needs_less(solve_for):
   ("options", "target", "solve_for", "message"),
   [
     ({}, 0.0, "num_users", "target_epsilon must be in"),
-    ({}, 101.0, "num_users", "target_epsilon must be in .*100., found 101"),
     (
       {"kind": "poisson", "accountant": "pld"},
       99.0,
@@ -268,7 +267,6 @@ def test_pld_needs_less(solve_for):
       "noise_multiplier",
       "accountants must be one",
     ),
-    ({}, float("nan"), "num_users", "target_epsilon must be in"),
     ({}, 1.0, "delta", "solve_for must be one of .* found 'delta'"),
     (
       {"noise_multiplier": 0.0},

@@ -103,14 +103,6 @@ def test_plans_that_are_none(mechanism, options, message):
     _plan(mechanism, "min_separation", **options)
 
 
-def test_pld_is_refused_where_it_would_take_minutes():
-  plan = _plan(
-    kind="poisson", noise_multiplier=0.02, rounds=10, accountants=("pld",)
-  )
-  with pytest.raises(ValueError, match="accountant must be rdp where"):
-    planning.create_report(plan)
-
-
 def test_rounds_of_one_mechanism():
   gaussian, other = _plan().event, dp_accounting.GaussianDpEvent(2.0)
   history = [(gaussian, 3), (other, 1), (gaussian, 2)]

@@ -28,13 +28,6 @@ from tff_fedemb.strategies import registry as strategies
 _FORMAT = "tff_fedemb.privacy.ledger"
 _VERSION = 1
 
-# Events that a stored ledger may hold, with their parameters.
-_PARAMETERS = {
-  "CorrelatedGaussianDpEvent": {"noise_multiplier", "strategy"},
-  "GaussianDpEvent": {"noise_multiplier"},
-  "NonPrivateDpEvent": set(),
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Ledger:
@@ -248,20 +241,16 @@ def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
 
 def _event_from_json(values: dict[str, Any]) -> dp_accounting.DpEvent:
   parameters = dict(values)
-  name = parameters.pop("class", None)
-  if name not in _PARAMETERS:
-    raise errors.DataError(
-      f"event class must be one of {sorted(_PARAMETERS)}, found {name!r}."
-    )
-  if parameters.keys() != _PARAMETERS[name]:
-    raise errors.DataError(
-      f"{name} must have the parameters {sorted(_PARAMETERS[name])}, found "
-      f"{sorted(parameters)}."
-    )
-  if name == "NonPrivateDpEvent":
-    return dp_accounting.NonPrivateDpEvent()
-  strategy = parameters.get("strategy")
-  return composition.mechanism_event(
-    parameters["noise_multiplier"],
-    strategy and strategies.from_json(strategy),
+  match parameters.pop("class", None), sorted(parameters):
+    case "NonPrivateDpEvent", []:
+      return dp_accounting.NonPrivateDpEvent()
+    case "GaussianDpEvent", ["noise_multiplier"]:
+      return dp_accounting.GaussianDpEvent(values["noise_multiplier"])
+    case "CorrelatedGaussianDpEvent", ["noise_multiplier", "strategy"]:
+      return composition.mechanism_event(
+        values["noise_multiplier"], strategies.from_json(values["strategy"])
+      )
+  raise errors.DataError(
+    "the class and the parameters of an event must be those that a ledger may"
+    f" hold, found {dict(values)}."
   )

@@ -117,20 +117,6 @@ def test_ledgers_of_earlier_versions_are_read(kind):
   assert (claim.users_per_client, claim.min_separation) == (5, separation)
 
 
-def test_options_reach_the_participation():
-  assert registry.create_participation(
-    "min_separation",
-    num_users=50,
-    users_per_round=10,
-    users_per_client=2,
-    min_separation=5,
-    max_participations=None,
-    regroup_clients=False,
-  ) == min_separation.MinSeparation(
-    50, 10, users_per_client=2, min_separation=5, regroup_clients=False
-  )
-
-
 @pytest.mark.parametrize(
   ("name", "options", "message"),
   [

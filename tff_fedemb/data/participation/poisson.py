@@ -85,22 +85,10 @@ class Poisson(participation.Participation):
   def check_observed(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
-    self._check_sizes(observed)
-    sampling_checks.check_frequency(self, observed)
-    sampling_checks.check_overlap(
-      self,
-      observed,
-      stats.binom(self.num_users, self.sampling_probability**2),
-      # Every second pair of rounds is independent of the others.
-      independent=observed.num_rounds // 2,
-    )
-
-  def _check_sizes(
-    self, observed: participation_check.ObservedParticipation
-  ) -> None:
     n, probability = self.num_users, self.sampling_probability
+    rounds = observed.num_rounds
     low, high = observed.min_users_per_round, observed.max_users_per_round
-    unlikely = sampling_checks.FALSE_ALARM_RATE / (2 * observed.num_rounds)
+    unlikely = sampling_checks.FALSE_ALARM_RATE / (2 * rounds)
     if (
       special.bdtr(low, n, probability) < unlikely
       or special.bdtrc(high - 1, n, probability) < unlikely
@@ -111,15 +99,23 @@ class Poisson(participation.Participation):
         f"trace has rounds of {low:,} to {high:,}, too far from that to be "
         "chance."
       )
-    if low != high or probability == 1:
-      return
-    same = stats.binom.logpmf(low, n, probability)
-    # All rounds are as the first one, whatever its size.
-    if (observed.num_rounds - 1) * same < math.log(
-      sampling_checks.FALSE_ALARM_RATE
+    # The chance that all rounds are as the first one, whatever its size.
+    alike = (rounds - 1) * stats.binom.logpmf(low, n, probability)
+    if (
+      low == high
+      and probability < 1
+      and alike < math.log(sampling_checks.FALSE_ALARM_RATE)
     ):
       raise participation.ClaimError(
         "poisson participation was assumed, in which the number of users "
-        f"varies; every one of {observed.num_rounds:,} rounds in the trace has "
-        f"exactly {low:,}: that is fixed_size."
+        f"varies; every one of {rounds:,} rounds in the trace has exactly "
+        f"{low:,}: that is fixed_size."
       )
+    sampling_checks.check_frequency(self, observed)
+    sampling_checks.check_overlap(
+      self,
+      observed,
+      stats.binom(n, probability**2),
+      # Every second pair of rounds is independent of the others.
+      independent=rounds // 2,
+    )
