@@ -80,5 +80,6 @@ def summarize(lines: Sequence[str]) -> str:
 
 def name_first(names: Iterable[object]) -> str:
   """The first few names, and dots if there are others."""
-  names = list(map(str, names))
-  return ", ".join(names[:_NUM_NAMED] + ["..."] * (len(names) > _NUM_NAMED))
+  words = [str(name) for name in names]
+  dots = ["..."] if len(words) > _NUM_NAMED else []
+  return ", ".join(words[:_NUM_NAMED] + dots)
