@@ -54,10 +54,9 @@ _TESTED_THROUGH = {
   "tasks.user_photos": "tests/tasks/gld_test.py",
   **{
     f"tff_fedemb.aggregators.{name}": "tests/aggregators/mechanisms_test.py"
-    for name in ("adaptive_tree", "clip_only", "deferred", "gaussian", "tree")
+    for name in ("adaptive_tree", "clip_only", "gaussian", "tree")
   },
   "tff_fedemb.features.method": "tests/features/registry_test.py",
-  "tff_fedemb.models.weight_files": "tests/models/pretrained_test.py",
   "tff_fedemb.runtime.flat_structure": "tests/runtime/in_process_test.py",
 }
 

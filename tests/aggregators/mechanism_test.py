@@ -2,14 +2,11 @@
 
 import math
 
-import dp_accounting
 import pytest
 
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
-from tff_fedemb.strategies import strategy as strategy_lib
-from tff_fedemb.strategies import tree
 
 
 @pytest.mark.parametrize(
@@ -68,21 +65,3 @@ def test_mistakes_are_named(name, options, message):
 def test_schedules_are_at_least_1(name):
   with pytest.raises(errors.FieldError, match=f"{name} must .* 1, found 0"):
     mechanism.Schedule(**{name: 0})
-
-
-@pytest.mark.parametrize(
-  ("noise_multiplier", "strategy", "event"),
-  [
-    (0.0, None, dp_accounting.NonPrivateDpEvent()),
-    (1.5, None, dp_accounting.GaussianDpEvent(1.5)),
-    (0.0, tree.TreeStrategy(3), dp_accounting.NonPrivateDpEvent()),
-    (
-      1.5,
-      tree.TreeStrategy(3),
-      strategy_lib.CorrelatedGaussianDpEvent(1.5, tree.TreeStrategy(3)),
-    ),
-  ],
-)
-def test_event(noise_multiplier, strategy, event):
-  created = mechanism.Mechanism(None, noise_multiplier, strategy)
-  assert created.round_event == event

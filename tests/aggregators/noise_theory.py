@@ -65,32 +65,9 @@ def toeplitz_matrix(column: Sequence[float], rounds: int) -> np.ndarray:
 def blt_matrix(
   decays: Sequence[float], weights: Sequence[float], rounds: int
 ) -> np.ndarray:
-  """C of a BLT, entry by entry, [rounds, rounds]."""
-  matrix = np.eye(rounds)
-  for row in range(rounds):
-    for column in range(row):
-      matrix[row, column] = sum(
-        weight * decay ** (row - column - 1)
-        for weight, decay in zip(weights, decays, strict=True)
-      )
-  return matrix
-
-
-def whiten(noise: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-  """Undoes the covariance of rounds.
-
-  Args:
-    noise: `[rounds, ...]`, in standard deviations of a row of Z.
-    matrix: R.
-
-  Returns:
-    `[rounds, ...]`, independent and standard normal if R is right.
-  """
-  factor = np.linalg.cholesky(matrix @ matrix.T)
-  flat = linalg.solve_triangular(
-    factor, noise.reshape(len(noise), -1), lower=True
-  )
-  return flat.reshape(noise.shape)
+  """C of a BLT, [rounds, rounds]."""
+  powers = np.power.outer(np.asarray(decays), np.arange(rounds - 1))
+  return toeplitz_matrix([1.0, *(np.asarray(weights) @ powers)], rounds)
 
 
 def _two_sided(distribution, value: float) -> float:
@@ -119,7 +96,10 @@ def p_values(noise: np.ndarray, matrix: np.ndarray) -> Mapping[str, float]:
     for each tensor, that of neighbouring numbers, the mean and the shape
     (Kolmogorov and Smirnov).
   """
-  white = whiten(noise, matrix)
+  # Independent and standard normal if R is right.
+  factor = np.linalg.cholesky(matrix @ matrix.T)
+  flat = noise.reshape(len(noise), -1)
+  white = linalg.solve_triangular(factor, flat, lower=True).reshape(noise.shape)
   num_rounds, num_tensors, length = white.shape
   values = {
     "variance": _two_sided(stats.chi2(white.size), np.square(white).sum())

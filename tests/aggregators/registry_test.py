@@ -18,6 +18,7 @@ from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 _SCHEDULE = mechanism.Schedule(
@@ -112,8 +113,14 @@ def test_event_states_the_noise(name):
   if name in ("none", "clip_only"):
     return
   created = _create(name, noise_multiplier=1.5)
-  assert created.noise_multiplier == created.round_event.noise_multiplier == 1.5
-  assert created.strategy == _EXAMPLES[name][1]
+  assert created.noise_multiplier == 1.5
+  strategy = _EXAMPLES[name][1]
+  assert created.strategy == strategy
+  assert created.round_event == (
+    strategy_lib.CorrelatedGaussianDpEvent(1.5, strategy)
+    if strategy
+    else dp_accounting.GaussianDpEvent(1.5)
+  )
 
 
 def test_a_new_aggregator_is_one_class_and_one_line(monkeypatch):

@@ -13,7 +13,6 @@ from tests.runtime import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import in_process
-from tff_fedemb.runtime import tff_native
 
 # Their sum depends on the order.
 _CLIENT_IDS = [str(0.1 * 1.7**i) for i in range(12)]
@@ -28,6 +27,8 @@ def process():
 def started_and_state(process):
   """A runtime with three threads and the initial state of its process."""
   with runtime.create_runtime("in_process", concurrent_clients=3) as started:
+    assert isinstance(started, in_process.InProcessRuntime)
+    assert started.concurrent_clients == 3
     yield started, started.initialize(process)
 
 
@@ -160,7 +161,9 @@ def test_rejects_the_state_of_another(started_and_state):
   ):
     with pytest.raises(ValueError, match=message):
       started.load_state((total, aggregator_state))
-  with pytest.raises(ValueError, match="must have 2 elements, found 3"):
+  with pytest.raises(
+    ValueError, match=r"must have elements \[None, None\], found"
+  ):
     started.load_state((*structure, 0))
   with pytest.raises(ValueError, match="must be a structure"):
     started.load_state(7)
@@ -178,11 +181,3 @@ def test_rejects_the_state_of_another(started_and_state):
 def test_mistakes_are_named(options, message):
   with pytest.raises(errors.FieldError, match=message):
     runtime.create_runtime(**options)
-
-
-def test_registry():
-  with runtime.create_runtime("in_process", concurrent_clients=2) as started:
-    assert isinstance(started, in_process.InProcessRuntime)
-    assert started.concurrent_clients == 2
-  with runtime.create_runtime("tff") as started:
-    assert isinstance(started, tff_native.TffRuntime)

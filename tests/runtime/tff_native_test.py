@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 from tests.runtime import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime
+from tff_fedemb.runtime import tff_native
 
 _TIMEOUT_SECONDS = 300.0
 
@@ -39,6 +40,7 @@ def _workers(process: psutil.Process) -> list[psutil.Process]:
 def test_runs_rounds_and_ends_its_worker():
   workers_before = _workers(psutil.Process())
   with runtime.create_runtime("tff", concurrent_clients=2) as started:
+    assert isinstance(started, tff_native.TffRuntime)
     state = started.initialize(_build_process())
     assert len(_workers(psutil.Process())) == len(workers_before) + 1
     state, letters = started.next(state, ["ab", "c", "def"])

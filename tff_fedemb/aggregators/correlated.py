@@ -5,18 +5,21 @@ from a fresh row of Z and from buffers that sum up the noise so far.
 """
 
 import abc
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 from typing import NamedTuple
 
 import dp_accounting
 import tensorflow as tf
+import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from tff_fedemb.aggregators import deferred
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.strategies import strategy as strategy_lib
+
+BuildQueryFn = Callable[[tuple[tf.TensorSpec, ...]], tfp.SumAggregationDPQuery]
 
 
 class Recurrence(abc.ABC):
@@ -127,6 +130,29 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
     )
 
 
+class _DeferredQueryFactory(tff.aggregators.UnweightedAggregationFactory):
+  """TFF's DP factory around the mean of a query that is built for the shapes.
+
+  Correlated noise keeps state of the model's size. A factory learns the shapes
+  when a process is created, tensorflow-privacy's queries want them before.
+
+  Privacy:
+    That of the query: the division by a constant is post-processing.
+  """
+
+  def __init__(self, build_query: BuildQueryFn, clients_per_round: float):
+    self._build_query = build_query
+    self._clients_per_round = float(clients_per_round)
+
+  def create(
+    self, value_type: tff.types.Type
+  ) -> tff.templates.AggregationProcess:
+    query = self._build_query(tff.types.type_to_tf_tensor_specs(value_type))
+    return tff.aggregators.DifferentiallyPrivateFactory(
+      tfp.NormalizedQuery(query, denominator=self._clients_per_round)
+    ).create(value_type)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorrelatedConfig(mechanism.MechanismConfig):
   """What mechanisms of correlated noise are made from.
@@ -140,7 +166,7 @@ class CorrelatedConfig(mechanism.MechanismConfig):
 
   def measure_query(
     self,
-    build_query: deferred.BuildQueryFn,
+    build_query: BuildQueryFn,
     schedule: mechanism.Schedule,
     strategy: strategy_lib.Strategy,
     **options: Any,
@@ -155,9 +181,7 @@ class CorrelatedConfig(mechanism.MechanismConfig):
       **options: Of `mechanism.MechanismConfig.measure`.
     """
     return self.measure(
-      deferred.DeferredQueryFactory(
-        build_query, clients_per_round=self.clients_per_round
-      ),
+      _DeferredQueryFactory(build_query, self.clients_per_round),
       schedule=schedule,
       strategy=strategy,
       **options,
@@ -180,14 +204,14 @@ class CorrelatedConfig(mechanism.MechanismConfig):
       schedule: As in `create`.
       strategy: The matrix C.
     """
-
-    def build_query(specs):
-      return CorrelatedSumQuery(
+    return self.measure_query(
+      lambda specs: CorrelatedSumQuery(
         recurrence,
         clip_norm=self.clip_norm,
         noise_multiplier=self.noise_multiplier,
         specs=specs,
         noise_seed=self.noise_seed,
-      )
-
-    return self.measure_query(build_query, schedule, strategy)
+      ),
+      schedule,
+      strategy,
+    )

@@ -59,8 +59,16 @@ def _signal_to_noise(
   )
 
 
-class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
-  """See `add_round_measurements`."""
+class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
+  """A factory of the same result, which reports how the round went.
+
+  The added measurements are `num_clients`, `clipped_share`,
+  `median_update_norm` (within 0.3 %), `clip_norm`, `noise_stddev_of_mean` and
+  `signal_to_noise`. With x the noised mean of d numbers and s the noise's
+  standard deviation, the last is sqrt(max(|x|^2 / (d s^2) - 1, 0)): the
+  expectation of |x|^2 is the squared norm of the true mean plus d s^2. Values
+  below about (2 / d)^(1/4) cannot be told from 0.
+  """
 
   def __init__(
     self,
@@ -68,8 +76,19 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     *,
     clip_norm: float,
     noise_per_clip_norm: np.ndarray,
-    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None,
+    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
   ):
+    """Wraps a factory.
+
+    Args:
+      factory: The aggregator.
+      clip_norm: L2 norm above which an update counts as clipped, may be
+        infinite; that of the first round where it changes.
+      noise_per_clip_norm: Standard deviation of the noise on each number of the
+        mean, over the clip norm, by round; the last one's from there on.
+      next_clip_norm_fn: From the factory's own measurements in a round to the
+        clip norm of the next; None if it never changes.
+    """
     self._factory = factory
     self._clip_norm = clip_norm
     self._noise_per_clip_norm = noise_per_clip_norm
@@ -78,6 +97,7 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
+    """Creates the aggregation of values of a type."""
     process = self._factory.create(value_type)
     measurements_type = process.next.type_signature.result.measurements.member
     result_type = process.next.type_signature.result.result.member
@@ -90,11 +110,11 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
 
     schedule_type = create_schedule.type_signature.result
 
-    @tff.tensorflow.computation(value_type, np.float32)
-    def measure_client(update, clip_norm):
+    @tff.tensorflow.computation(value_type, schedule_type)
+    def measure_client(update, schedule):
       norm = tf.linalg.global_norm(tf.nest.flatten(update))
       return collections.OrderedDict(
-        clipped=tf.cast(norm > clip_norm, tf.int32),
+        clipped=tf.cast(norm > schedule["clip_norm"], tf.int32),
         histogram=tf.one_hot(_norm_bin(norm), _NUM_BINS + 1, dtype=tf.int32),
       )
 
@@ -136,10 +156,6 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
         ),
       )
 
-    @tff.tensorflow.computation(schedule_type)
-    def get_clip_norm(schedule):
-      return schedule["clip_norm"]
-
     @tff.federated_computation
     def initialize():
       return tff.federated_zip(
@@ -155,11 +171,10 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     )
     def next_round(state, value):
       inner_state, schedule = state
-      clip_norm = tff.federated_broadcast(
-        tff.federated_map(get_clip_norm, schedule)
-      )
       sums = tff.federated_sum(
-        tff.federated_map(measure_client, (value, clip_norm))
+        tff.federated_map(
+          measure_client, (value, tff.federated_broadcast(schedule))
+        )
       )
       output = process.next(inner_state, value)
       return tff.templates.MeasuredProcessOutput(
@@ -176,40 +191,3 @@ class _MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       )
 
     return tff.templates.AggregationProcess(initialize, next_round)
-
-
-def add_round_measurements(
-  factory: tff.aggregators.UnweightedAggregationFactory,
-  *,
-  clip_norm: float,
-  noise_per_clip_norm: float | np.ndarray,
-  next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
-) -> tff.aggregators.UnweightedAggregationFactory:
-  """Makes a factory report the measurements of this module.
-
-  The added measurements are `num_clients`, `clipped_share`,
-  `median_update_norm` (within 0.3 %), `clip_norm`, `noise_stddev_of_mean` and
-  `signal_to_noise`. With x the noised mean of d numbers and s the noise's
-  standard deviation, the last is sqrt(max(|x|^2 / (d s^2) - 1, 0)): the
-  expectation of |x|^2 is the squared norm of the true mean plus d s^2. Values
-  below about (2 / d)^(1/4) cannot be told from 0.
-
-  Args:
-    factory: The aggregator.
-    clip_norm: L2 norm above which an update counts as clipped, may be
-      infinite; that of the first round where it changes.
-    noise_per_clip_norm: Standard deviation of the noise on each number of the
-      mean, over the clip norm; 0 for none. An array `[rounds]` if it differs
-      from round to round.
-    next_clip_norm_fn: From the factory's own measurements in a round to the
-      clip norm of the next; None if it never changes.
-
-  Returns:
-    A factory with the same result.
-  """
-  return _MeasuredFactory(
-    factory,
-    clip_norm=clip_norm,
-    noise_per_clip_norm=np.atleast_1d(noise_per_clip_norm),
-    next_clip_norm_fn=next_clip_norm_fn,
-  )

@@ -117,7 +117,7 @@ class MechanismConfig(config.Config, abc.ABC):
       strategy: Of correlated noise.
       noise_multiplier_of_sum: Where only a part of the noise that is accounted
         for is on the sum; `noise_multiplier` if None.
-      next_clip_norm_fn: As in `measurements.add_round_measurements`.
+      next_clip_norm_fn: As in `measurements.MeasuredFactory`.
     """
     if noise_multiplier_of_sum is None:
       noise_multiplier_of_sum = self.noise_multiplier
@@ -127,7 +127,7 @@ class MechanismConfig(config.Config, abc.ABC):
       else strategy.round_stddevs(schedule.rounds)
     )
     return Mechanism(
-      measurements.add_round_measurements(
+      measurements.MeasuredFactory(
         factory,
         clip_norm=self.clip_norm,
         noise_per_clip_norm=stddevs
@@ -140,15 +140,7 @@ class MechanismConfig(config.Config, abc.ABC):
 
 
 def check_no_noise(name: str, config: MechanismConfig) -> None:
-  """Refuses a noise multiplier that an aggregator would ignore.
-
-  Args:
-    name: The aggregator's.
-    config: What it was given.
-
-  Raises:
-    errors.FieldError: If the noise multiplier is not 0.
-  """
+  """Refuses a noise multiplier that an aggregator, named so, would ignore."""
   if config.noise_multiplier != 0.0:
     raise errors.FieldError(
       "noise_multiplier",

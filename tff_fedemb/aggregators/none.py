@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
@@ -17,10 +18,10 @@ def build_none_factory(
   query = tfp.NormalizedQuery(
     tfp.NoPrivacySumQuery(), denominator=float(clients_per_round)
   )
-  return measurements.add_round_measurements(
+  return measurements.MeasuredFactory(
     tff.aggregators.DifferentiallyPrivateFactory(query),
     clip_norm=math.inf,
-    noise_per_clip_norm=0.0,
+    noise_per_clip_norm=np.zeros(1),
   )
 
 

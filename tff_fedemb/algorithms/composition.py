@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.algorithms import local_training
+from tff_fedemb.models import heads
 
 
 class ClientUpdate(NamedTuple):
@@ -46,9 +47,6 @@ def build_example_type(
   Args:
     image_shape: Of an image; `()` if it is one encoded string.
     image_dtype: Of its numbers, or `tf.string`.
-
-  Returns:
-    The type.
   """
   dtype = np.str_ if image_dtype == tf.string else image_dtype.as_numpy_dtype
   return tff.types.SequenceType(
@@ -151,15 +149,12 @@ def build_learning_process(
       sums,
     )
 
-  sums_type = client_update.type_signature.result[1]
-
-  @tff.tensorflow.computation(sums_type)
-  def finalize_metrics(sums):
-    return _finalize_metrics(sums)
-
-  @tff.tensorflow.computation(np.int32)
-  def next_round(round_num):
-    return round_num + 1
+  finalize_metrics = tff.tensorflow.computation(
+    _finalize_metrics, client_update.type_signature.result[1]
+  )
+  next_round = tff.tensorflow.computation(
+    lambda round_num: round_num + 1, np.int32
+  )
 
   @tff.federated_computation
   def initialize_client_work():
@@ -208,15 +203,9 @@ def create_unset_backbone(
 ) -> tf.keras.Model:
   """Creates a backbone whose weights a client is going to assign.
 
-  Variables are initialised anew for every client. Drawing random weights only
-  to have them overwritten took a client of a model of 25 million parameters
-  longer than a step of training.
-
-  Args:
-    create_backbone_fn: Makes the Keras model.
-
-  Returns:
-    The model; its weights are zeros of their dtype.
+  Its weights are zeros. Variables are initialised anew for every client.
+  Drawing random weights only to have them overwritten took a client of a model
+  of 25 million parameters longer than a step of training.
   """
 
   def create_zeros(next_creator, **arguments):
@@ -255,18 +244,70 @@ def take_delta(
 
   Variables that are set back share the memory of the initial weights, so that
   a client holds one model of its own, its delta, rather than two.
-
-  Args:
-    initial: What the variables started from, tensor by tensor.
-    variables: The trained weights.
-
-  Returns:
-    The differences.
   """
-  delta = tuple(
-    tf.subtract(before, variable)
-    for before, variable in zip(initial, variables, strict=True)
-  )
+  delta = tuple(map(tf.subtract, initial, variables))
   for before, variable in zip(initial, variables, strict=True):
     variable.assign(before)
   return delta
+
+
+def build_client_update(
+  create_backbone_fn: Callable[[], tf.keras.Model],
+  head: heads.Head,
+  start_head_fn: Callable[..., tuple[heads.Weights, tf.Tensor, tf.Tensor]],
+  *,
+  config: local_training.LocalTrainingConfig,
+  seed: int,
+) -> ClientUpdateFn:
+  """Builds the update of a client that trains a backbone and a head.
+
+  Args:
+    create_backbone_fn: Makes a fresh Keras model; called while tracing.
+    head: The head.
+    start_head_fn: From the weights that came after the backbone's, the labels
+      `[n]`, the size of an embedding and the client's seed to the head's first
+      weights, the labels as rows of the head, and the number of classes.
+    config: Hyperparameters of local training.
+    seed: Seed of the run.
+
+  Returns:
+    For `build_learning_process`: sends back the change of all that it received.
+  """
+
+  def client_update(weights, dataset, round_num):
+    backbone = create_unset_backbone(create_backbone_fn)
+    num_backbone = len(backbone.trainable_variables)
+
+    @tf.function
+    def update(weights, dataset, round_num):
+      of_backbone = tuple(weights.trainable)[:num_backbone]
+      received = tuple(weights.trainable)[num_backbone:]
+      assign_weights(backbone, of_backbone, weights.non_trainable)
+      examples = local_training.gather_examples(dataset, config=config)
+      client_seed = local_training.client_seed(seed, round_num, examples.labels)
+      head_weights, rows, num_classes = start_head_fn(
+        received, examples.labels, backbone.output_shape[-1], client_seed
+      )
+      result = local_training.train_locally(
+        backbone,
+        head,
+        head_weights,
+        examples._replace(labels=rows),
+        config=config,
+        learning_rate_factor=learning_rate_factor(config, round_num),
+        seed=client_seed,
+      )
+      return ClientUpdate(
+        (
+          *take_delta(of_backbone, backbone.trainable_variables),
+          # None where the head stays with the client.
+          *map(tf.subtract, received, result.head_weights),
+        ),
+        result,
+        num_classes,
+        examples.num_skipped,
+      )
+
+    return update(weights, dataset, round_num)
+
+  return client_update

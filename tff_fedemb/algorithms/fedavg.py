@@ -70,45 +70,15 @@ def build_fedavg(
       tuple(backbone.non_trainable_variables),
     )
 
-  def client_update(weights, dataset, round_num):
-    backbone = composition.create_unset_backbone(create_backbone_fn)
-    num_backbone = len(backbone.trainable_variables)
-
-    @tf.function
-    def update(weights, dataset, round_num):
-      trainable = tuple(weights.trainable)
-      composition.assign_weights(
-        backbone, trainable[:num_backbone], weights.non_trainable
-      )
-      examples = local_training.gather_examples(dataset, config=config)
-      result = local_training.train_locally(
-        backbone,
-        head,
-        trainable[num_backbone:],
-        examples,
-        config=config,
-        learning_rate_factor=composition.learning_rate_factor(
-          config, round_num
-        ),
-        seed=local_training.client_seed(seed, round_num, examples.labels),
-      )
-      return composition.ClientUpdate(
-        (
-          *composition.take_delta(
-            trainable[:num_backbone], backbone.trainable_variables
-          ),
-          *map(tf.subtract, trainable[num_backbone:], result.head_weights),
-        ),
-        result,
-        tf.size(tf.unique(examples.labels).y),
-        examples.num_skipped,
-      )
-
-    return update(weights, dataset, round_num)
+  def start_head(received, labels, embedding_dim, client_seed):
+    del embedding_dim, client_seed  # The head goes on from the server's.
+    return received, labels, tf.size(tf.unique(labels).y)
 
   return composition.build_learning_process(
     create_weights,
-    client_update,
+    composition.build_client_update(
+      create_backbone_fn, head, start_head, config=config, seed=seed
+    ),
     example_type=example_type,
     aggregator=aggregator,
     server_optimizer=server_optimizer,

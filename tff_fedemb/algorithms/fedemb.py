@@ -55,42 +55,18 @@ def build_fedemb(
     A learning process whose model weights are the backbone's.
   """
 
-  def client_update(weights, dataset, round_num):
-    backbone = composition.create_unset_backbone(create_backbone_fn)
-
-    @tf.function
-    def update(weights, dataset, round_num):
-      composition.assign_weights(
-        backbone, weights.trainable, weights.non_trainable
-      )
-      examples = local_training.gather_examples(dataset, config=config)
-      classes, local_labels = tf.unique(examples.labels)
-      client_seed = local_training.client_seed(seed, round_num, examples.labels)
-      result = local_training.train_locally(
-        backbone,
-        head,
-        head.initialize(
-          tf.size(classes), backbone.output_shape[-1], seed=client_seed
-        ),
-        examples._replace(labels=local_labels),
-        config=config,
-        learning_rate_factor=composition.learning_rate_factor(
-          config, round_num
-        ),
-        seed=client_seed,
-      )
-      return composition.ClientUpdate(
-        composition.take_delta(weights.trainable, backbone.trainable_variables),
-        result,
-        tf.size(classes),
-        examples.num_skipped,
-      )
-
-    return update(weights, dataset, round_num)
+  def start_head(received, labels, embedding_dim, client_seed):
+    del received  # Nothing.
+    classes, rows = tf.unique(labels)
+    num_classes = tf.size(classes)
+    weights = head.initialize(num_classes, embedding_dim, seed=client_seed)
+    return weights, rows, num_classes
 
   return composition.build_learning_process(
     lambda: tff.learning.models.ModelWeights.from_model(create_backbone_fn()),
-    client_update,
+    composition.build_client_update(
+      create_backbone_fn, head, start_head, config=config, seed=seed
+    ),
     example_type=example_type,
     aggregator=aggregator,
     server_optimizer=server_optimizer,

@@ -12,25 +12,11 @@ from tff_fedemb import config
 Schedule = Callable[[tf.Tensor], tf.Tensor]
 
 
-def _progress(round_num: tf.Tensor, total_rounds: int) -> tf.Tensor:
-  return tf.minimum(tf.cast(round_num, tf.float32) / total_rounds, 1.0)
-
-
-def _linear(total_rounds: int) -> Schedule:
-  return lambda round_num: 1.0 - _progress(round_num, total_rounds)
-
-
-def _cosine(total_rounds: int) -> Schedule:
-  return lambda round_num: (
-    0.5 * (1.0 + tf.cos(math.pi * _progress(round_num, total_rounds)))
-  )
-
-
-# A new schedule is one function and one line here.
-SCHEDULES: dict[str, Callable[[int], Schedule | None]] = {
-  "constant": lambda total_rounds: None,
-  "linear": _linear,
-  "cosine": _cosine,
+# Factors by the share of the run that is over; a new one is one line here.
+SCHEDULES: dict[str, Schedule | None] = {
+  "constant": None,
+  "linear": lambda progress: 1.0 - progress,
+  "cosine": lambda progress: 0.5 * (1.0 + tf.cos(math.pi * progress)),
 }
 
 
@@ -56,4 +42,9 @@ class ScheduleConfig(config.Config):
       `None` for a constant rate.
     """
     checks.check_rounds(rounds, minimum=1)
-    return SCHEDULES[self.client_lr_schedule](rounds)
+    factor = SCHEDULES[self.client_lr_schedule]
+    if factor is None:
+      return None
+    return lambda round_num: factor(
+      tf.minimum(tf.cast(round_num, tf.float32) / rounds, 1.0)
+    )

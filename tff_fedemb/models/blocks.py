@@ -21,10 +21,6 @@ def check_arguments(
 ) -> None:
   """Checks what a convolutional backbone is created with.
 
-  Args:
-    image_shape: Height and width in [28, 224], 1 or 3 channels.
-    embedding_dim: Size of the embedding, positive.
-
   Raises:
     errors.FieldError: If one is out of its range.
   """
@@ -50,28 +46,13 @@ def num_groups(num_channels: int) -> int:
   channels and leave at least 8 of them in each. The deepest maps of a small
   image are one pixel: a group of one or two channels would be normalised to
   constants there.
-
-  Args:
-    num_channels: How many channels there are, positive.
-
-  Returns:
-    A divisor of `num_channels`.
   """
   most = min(_MAX_GROUPS, num_channels // _MIN_CHANNELS_PER_GROUP)
   return next((n for n in range(most, 1, -1) if num_channels % n == 0), 1)
 
 
 def normalize(x, *, name: str, epsilon: float = 1e-3):
-  """Applies group normalisation with a scale and an offset a channel.
-
-  Args:
-    x: Maps `[batch, height, width, channels]`.
-    name: Name of the layer.
-    epsilon: Added to the variance.
-
-  Returns:
-    Maps of the same shape.
-  """
+  """Normalises maps `[batch, height, width, channels]` in groups."""
   return group_norm.GroupNormalization(
     num_groups(x.shape[-1]), epsilon=epsilon, name=name
   )(x)

@@ -38,38 +38,11 @@ def is_embedding(layer: tf.keras.layers.Layer) -> bool:
 
 def _choices(backbone: tf.keras.Model, middle: str | None) -> tuple[str, ...]:
   """What of a backbone can be trained."""
-  senseless = set()
-  if middle is None:
-    senseless.add("outer")
-  if not any(
+  has_norm = any(
     is_normalization(layer) and layer.weights for layer in backbone.layers
-  ):
-    senseless.add("norm")
-  return tuple(choice for choice in TRAINABLE if choice not in senseless)
-
-
-def _check_layers(backbone: tf.keras.Model, middle: str | None) -> None:
-  """Refuses a backbone whose layers do not go by the names that count here."""
-  if not is_embedding(backbone.layers[-1]):
-    raise ValueError(
-      f"backbone {backbone.name} must have a last layer named"
-      f" {_EMBEDDING!r}, found {backbone.layers[-1].name!r}."
-    )
-  for layer in backbone.layers:
-    if isinstance(layer, tf.keras.Model):
-      raise ValueError(
-        f"backbone {backbone.name} must hold no models among its layers,"
-        f" found {layer.name!r}."
-      )
-  if middle is not None and not any(
-    re.match(middle, layer.name) and layer.weights
-    for layer in backbone.layers
-    if not is_normalization(layer)
-  ):
-    raise ValueError(
-      f"backbone {backbone.name} must have layers in its middle stages, found"
-      f" none that begins with {middle!r}."
-    )
+  )
+  makes_sense = {"outer": middle is not None, "norm": has_norm}
+  return tuple(name for name in TRAINABLE if makes_sense.get(name, True))
 
 
 def freeze(
@@ -92,9 +65,13 @@ def freeze(
   Raises:
     errors.FieldError: If the choice is unknown, or makes no sense for this
       backbone.
-    ValueError: If the backbone has other layers than those above.
+    ValueError: If the backbone's last layer is not its embedding.
   """
-  _check_layers(backbone, middle)
+  if not is_embedding(backbone.layers[-1]):
+    raise ValueError(
+      f"backbone {backbone.name} must have a last layer named {_EMBEDDING!r},"
+      f" found {backbone.layers[-1].name!r}."
+    )
   choices = _choices(backbone, middle)
   if trainable not in choices:
     raise errors.FieldError(

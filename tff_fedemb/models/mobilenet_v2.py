@@ -23,11 +23,7 @@ _STAGES = (
   (160, 3, 2),
   (320, 1, 1),
 )
-_LAST_CHANNELS = 1280
 _EXPANSION = 6
-
-_SMALL_STAGES = tuple((channels, 1, stride) for channels, _, stride in _STAGES)
-_SMALL_LAST_CHANNELS = 256
 
 
 def _scale_channels(num_channels: float, width_multiplier: float) -> int:
@@ -37,10 +33,17 @@ def _scale_channels(num_channels: float, width_multiplier: float) -> int:
   return rounded + 8 if rounded < 0.9 * wanted else rounded
 
 
-def _convolve(x, num_channels: int, *, name: str, **options):
-  return tf.keras.layers.Conv2D(
+def _convolve(x, num_channels: int, *, name: str, relu: str = "", **options):
+  """Convolution and normalisation, and a ReLU if it has a name."""
+  x = tf.keras.layers.Conv2D(
     num_channels, padding="same", use_bias=False, name=name, **options
   )(x)
+  return _normalize(x, name=name, relu=relu)
+
+
+def _normalize(x, *, name: str, relu: str):
+  x = blocks.normalize(x, name=f"{name}_norm")
+  return tf.keras.layers.ReLU(6.0, name=relu)(x) if relu else x
 
 
 def _apply_inverted_residual(
@@ -51,10 +54,12 @@ def _apply_inverted_residual(
   inputs = x
   if expand:
     x = _convolve(
-      x, _EXPANSION * x.shape[-1], kernel_size=1, name=f"{name}_expand"
+      x,
+      _EXPANSION * x.shape[-1],
+      kernel_size=1,
+      name=f"{name}_expand",
+      relu=f"{name}_expand_relu",
     )
-    x = blocks.normalize(x, name=f"{name}_expand_norm")
-    x = layers.ReLU(6.0, name=f"{name}_expand_relu")(x)
   x = layers.DepthwiseConv2D(
     3,
     strides=stride,
@@ -62,24 +67,43 @@ def _apply_inverted_residual(
     use_bias=False,
     name=f"{name}_depthwise",
   )(x)
-  x = blocks.normalize(x, name=f"{name}_depthwise_norm")
-  x = layers.ReLU(6.0, name=f"{name}_depthwise_relu")(x)
+  x = _normalize(x, name=f"{name}_depthwise", relu=f"{name}_depthwise_relu")
   x = _convolve(x, num_channels, kernel_size=1, name=f"{name}_project")
-  x = blocks.normalize(x, name=f"{name}_project_norm")
   if stride == 1 and inputs.shape[-1] == num_channels:
     x = layers.Add(name=f"{name}_add")([inputs, x])
   return x
 
 
-def _create(
-  name: str,
+def create_mobilenet_v2(
   image_shape: tuple[int, int, int],
   *,
-  embedding_dim: int,
-  width_multiplier: float,
-  stages: tuple[tuple[int, int, int], ...],
-  last_channels: int,
+  embedding_dim: int = 128,
+  width_multiplier: float = 1.0,
+  stages: tuple[tuple[int, int, int], ...] = _STAGES,
+  last_channels: int = 1280,
+  name: str = "mobilenet_v2",
 ) -> tf.keras.Model:
+  """Creates the MobileNetV2 backbone.
+
+  With 3 channels, width 1 and 128 dimensions it has 2,387,840 parameters:
+  2,189,760 in convolutions, 34,112 in normalisation and 163,968 in the
+  embedding layer. Grey images make it 576 fewer.
+
+  Args:
+    image_shape: Height and width in [28, 224], 1 or 3 channels.
+    embedding_dim: Size of the embedding.
+    width_multiplier: Factor of the numbers of channels, in (0, 2].
+    stages: As table 2 of the paper.
+    last_channels: Channels of the last convolution.
+    name: Of the model.
+
+  Returns:
+    A Keras model from images `[batch, height, width, channels]` in [0, 255]
+    to embeddings `[batch, embedding_dim]`, not normalised.
+
+  Raises:
+    errors.FieldError: If an argument is out of its range.
+  """
   blocks.check_arguments(image_shape, embedding_dim)
   checks.check_number("width_multiplier", width_multiplier, above=0, maximum=2)
   layers = tf.keras.layers
@@ -91,9 +115,8 @@ def _create(
     kernel_size=3,
     strides=2,
     name="Conv1",
+    relu="Conv1_relu",
   )
-  x = blocks.normalize(x, name="Conv1_norm")
-  x = layers.ReLU(6.0, name="Conv1_relu")(x)
   index = 0
   for channels, num_blocks, first_stride in stages:
     for position in range(num_blocks):
@@ -111,69 +134,24 @@ def _create(
     _scale_channels(last_channels, max(1.0, width_multiplier)),
     kernel_size=1,
     name="Conv_1",
+    relu="out_relu",
   )
-  x = blocks.normalize(x, name="Conv_1_norm")
-  x = layers.ReLU(6.0, name="out_relu")(x)
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
-
-
-def create_mobilenet_v2(
-  image_shape: tuple[int, int, int],
-  *,
-  embedding_dim: int = 128,
-  width_multiplier: float = 1.0,
-) -> tf.keras.Model:
-  """Creates the MobileNetV2 backbone.
-
-  With 3 channels, width 1 and 128 dimensions it has 2,387,840 parameters:
-  2,189,760 in convolutions, 34,112 in normalisation and 163,968 in the
-  embedding layer. Grey images make it 576 fewer.
-
-  Args:
-    image_shape: Height and width in [28, 224], 1 or 3 channels.
-    embedding_dim: Size of the embedding.
-    width_multiplier: Factor of the numbers of channels, in (0, 2].
-
-  Returns:
-    A Keras model from images `[batch, height, width, channels]` in [0, 255]
-    to embeddings `[batch, embedding_dim]`, not normalised.
-
-  Raises:
-    errors.FieldError: If an argument is out of its range.
-  """
-  return _create(
-    "mobilenet_v2",
-    image_shape,
-    embedding_dim=embedding_dim,
-    width_multiplier=width_multiplier,
-    stages=_STAGES,
-    last_channels=_LAST_CHANNELS,
-  )
 
 
 def create_mobilenet_v2_small(
   image_shape: tuple[int, int, int], *, embedding_dim: int = 128
 ) -> tf.keras.Model:
-  """Creates a small MobileNetV2 for tests and for trying things out.
+  """Creates a small `create_mobilenet_v2`, for tests and for trying things out.
 
   Width 0.35, one block a stage and 256 channels at the end. With 3 channels
   and 128 dimensions it has 161,760 parameters.
-
-  Args:
-    image_shape: Height and width in [28, 224], 1 or 3 channels.
-    embedding_dim: Size of the embedding.
-
-  Returns:
-    A model like that of `create_mobilenet_v2`.
-
-  Raises:
-    errors.FieldError: If an argument is out of its range.
   """
-  return _create(
-    "mobilenet_v2_small",
+  return create_mobilenet_v2(
     image_shape,
     embedding_dim=embedding_dim,
     width_multiplier=0.35,
-    stages=_SMALL_STAGES,
-    last_channels=_SMALL_LAST_CHANNELS,
+    stages=tuple((channels, 1, stride) for channels, _, stride in _STAGES),
+    last_channels=256,
+    name="mobilenet_v2_small",
   )

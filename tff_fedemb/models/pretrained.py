@@ -97,7 +97,7 @@ def load_pretrained(
   """
   try:
     kind, weights = weight_files.read_weights(path, backbone)
-  except weight_files.WeightFileError as error:
+  except errors.DataError as error:
     raise PretrainedError(
       "be a SavedModel's directory, a Keras file or a TensorFlow checkpoint",
       str(error),
@@ -125,15 +125,10 @@ def _layers(names) -> tuple[str, ...]:
   return tuple(dict.fromkeys(name.partition("/")[0] for name in names))
 
 
-def _can_be_initialized(backbone: tf.keras.Model) -> set[str]:
-  """Weights that no file of an image classifier holds."""
-  layers = {
-    layer.name
-    for layer in backbone.layers
-    if freezing.is_normalization(layer) or freezing.is_embedding(layer)
-  }
-  names = weight_files.layer_weights(backbone)
-  return {name for name in names if name.partition("/")[0] in layers}
+def _can_be_initialized(backbone: tf.keras.Model, name: str) -> bool:
+  """Whether no file of an image classifier holds a weight."""
+  layer = backbone.get_layer(name.partition("/")[0])
+  return freezing.is_normalization(layer) or freezing.is_embedding(layer)
 
 
 def _match(
@@ -160,7 +155,9 @@ def _match(
         f"with {name_in_file} of {shape} where {here}{shapes[name]} is needed"
       )
   missing = [name for name in variables if name not in names_in_file]
-  initialized = _can_be_initialized(backbone)
+  initialized = {
+    name for name in variables if _can_be_initialized(backbone, name)
+  }
   is_classifier = by_name and initialized == set(missing)
   if missing and not is_classifier:
     if by_name and initialized.issubset(missing):

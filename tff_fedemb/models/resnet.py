@@ -49,14 +49,34 @@ def _apply_bottleneck(x, width: int, *, stride: int, first: bool, name: str):
   return layers.ReLU(name=f"{name}_out")(x)
 
 
-def _create(
-  name: str,
+def create_resnet50(
   image_shape: tuple[int, int, int],
   *,
-  embedding_dim: int,
-  width: int,
-  num_blocks: tuple[int, int, int, int],
+  embedding_dim: int = 128,
+  width: int = 64,
+  num_blocks: tuple[int, int, int, int] = (3, 4, 6, 3),
+  name: str = "resnet50",
 ) -> tf.keras.Model:
+  """Creates the ResNet-50 backbone.
+
+  With 3 channels and 128 dimensions it has 23,796,864 parameters: 23,481,472
+  in convolutions, 53,120 in normalisation and 262,272 in the embedding layer.
+  Grey images make it 6,272 fewer.
+
+  Args:
+    image_shape: Height and width in [28, 224], 1 or 3 channels.
+    embedding_dim: Size of the embedding.
+    width: Channels of the first convolution.
+    num_blocks: Of each stage.
+    name: Of the model.
+
+  Returns:
+    A Keras model from images `[batch, height, width, channels]` in [0, 255]
+    to embeddings `[batch, embedding_dim]`, not normalised.
+
+  Raises:
+    errors.FieldError: If an argument is out of its range.
+  """
   blocks.check_arguments(image_shape, embedding_dim)
   layers = tf.keras.layers
   inputs = layers.Input(tuple(image_shape))
@@ -84,57 +104,18 @@ def _create(
   return tf.keras.Model(inputs, blocks.embed(x, embedding_dim), name=name)
 
 
-def create_resnet50(
-  image_shape: tuple[int, int, int], *, embedding_dim: int = 128
-) -> tf.keras.Model:
-  """Creates the ResNet-50 backbone.
-
-  With 3 channels and 128 dimensions it has 23,796,864 parameters: 23,481,472
-  in convolutions, 53,120 in normalisation and 262,272 in the embedding layer.
-  Grey images make it 6,272 fewer.
-
-  Args:
-    image_shape: Height and width in [28, 224], 1 or 3 channels.
-    embedding_dim: Size of the embedding.
-
-  Returns:
-    A Keras model from images `[batch, height, width, channels]` in [0, 255]
-    to embeddings `[batch, embedding_dim]`, not normalised.
-
-  Raises:
-    errors.FieldError: If an argument is out of its range.
-  """
-  return _create(
-    "resnet50",
-    image_shape,
-    embedding_dim=embedding_dim,
-    width=64,
-    num_blocks=(3, 4, 6, 3),
-  )
-
-
 def create_resnet_small(
   image_shape: tuple[int, int, int], *, embedding_dim: int = 128
 ) -> tf.keras.Model:
-  """Creates a small ResNet for tests and for trying things out.
+  """Creates a small `create_resnet50`, for tests and for trying things out.
 
   A quarter of ResNet-50's width and one block a stage. With 3 channels and 128
   dimensions it has 574,464 parameters.
-
-  Args:
-    image_shape: Height and width in [28, 224], 1 or 3 channels.
-    embedding_dim: Size of the embedding.
-
-  Returns:
-    A model like that of `create_resnet50`.
-
-  Raises:
-    errors.FieldError: If an argument is out of its range.
   """
-  return _create(
-    "resnet_small",
+  return create_resnet50(
     image_shape,
     embedding_dim=embedding_dim,
     width=16,
     num_blocks=(1, 1, 1, 1),
+    name="resnet_small",
   )

@@ -41,10 +41,6 @@ _KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 Weights = dict[str, np.ndarray]
 
 
-class WeightFileError(errors.DataError):
-  """A file of weights is missing, damaged or none; says which and why."""
-
-
 def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
   """The variables of a flat model by the names that files know them by."""
   return {
@@ -61,8 +57,7 @@ def read_weights(
   """Reads the weights of a model, not those of its optimizer.
 
   Args:
-    path: A SavedModel's directory, a Keras file (.h5, .hdf5, .keras) or a
-      TensorFlow checkpoint, with or without its .index.
+    path: As in `pretrained.load_pretrained`.
     backbone: Flat model that says what the weights are called in files that
       number them only (.weights.h5).
 
@@ -70,19 +65,19 @@ def read_weights(
     The kind of file, and the weights in its order.
 
   Raises:
-    WeightFileError: If the file is missing, damaged or of another kind.
+    errors.DataError: If the file is missing, damaged or of another kind; says
+      which and why.
   """
   path = pathlib.Path(path)
   kind, read = _find_reader(path, backbone)
   try:
     weights = read()
   except _DAMAGES as error:
-    raise WeightFileError(
-      f"{os.fspath(path)}, which cannot be read as a {kind}"
-      f" ({errors.first_line(error)})"
+    raise errors.DataError(
+      f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
     ) from error
   if not weights:
-    raise WeightFileError(f"{os.fspath(path)}, a {kind} without weights")
+    raise errors.DataError(f"{path}, a {kind} without weights")
   return kind, weights
 
 
@@ -94,27 +89,26 @@ def _find_reader(
   path: pathlib.Path, backbone: tf.keras.Model
 ) -> tuple[str, Callable[[], Weights]]:
   """What a path holds, and what reads it."""
+  prefix = path.with_suffix("") if path.suffix == ".index" else path
   if path.is_dir():
     if not (path / "saved_model.pb").is_file():
-      raise WeightFileError(
-        f"{os.fspath(path)}, a directory without saved_model.pb"
-      )
-    return "SavedModel", lambda: _read_checkpoint(
-      path / "variables" / "variables"
+      raise errors.DataError(f"{path}, a directory without saved_model.pb")
+    kind, read = "SavedModel", _read_checkpoint
+    prefix = path / "variables" / "variables"
+  elif pathlib.Path(f"{prefix}.index").is_file():
+    kind, read = "TensorFlow checkpoint", _read_checkpoint
+  elif not path.is_file():
+    raise errors.DataError(f"{path}, which does not exist")
+  elif path.suffix in (".h5", ".hdf5"):
+    kind, read = "Keras HDF5 file", _read_hdf5
+  elif path.suffix == ".keras":
+    kind, read = "Keras file", _read_keras
+  else:
+    raise errors.DataError(
+      f"{path}, which is none of these: a SavedModel's directory, a .h5, .hdf5"
+      " or .keras file, the .index of a TensorFlow checkpoint"
     )
-  prefix = path.with_suffix("") if path.suffix == ".index" else path
-  if pathlib.Path(f"{prefix}.index").is_file():
-    return "TensorFlow checkpoint", lambda: _read_checkpoint(prefix)
-  if not path.is_file():
-    raise WeightFileError(f"{os.fspath(path)}, which does not exist")
-  if path.suffix in (".h5", ".hdf5"):
-    return "Keras HDF5 file", lambda: _read_hdf5(path, backbone)
-  if path.suffix == ".keras":
-    return "Keras file", lambda: _read_keras(path, backbone)
-  raise WeightFileError(
-    f"{os.fspath(path)}, which is none of these: a SavedModel's directory, a"
-    " .h5, .hdf5 or .keras file, the .index of a TensorFlow checkpoint"
-  )
+  return kind, lambda: read(prefix, backbone)
 
 
 def _add(weights: Weights, name: str, value) -> None:
@@ -125,8 +119,9 @@ def _add(weights: Weights, name: str, value) -> None:
   weights[name] = np.asarray(value)
 
 
-def _read_checkpoint(prefix: pathlib.Path) -> Weights:
+def _read_checkpoint(prefix: pathlib.Path, backbone: tf.keras.Model) -> Weights:
   """Reads a TensorFlow checkpoint, also one in a SavedModel."""
+  del backbone  # Its names are in the file.
   reader = tf.train.load_checkpoint(os.fspath(prefix))
   keys = reader.get_variable_to_shape_map()
   weights = {}
@@ -164,16 +159,11 @@ def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
       layers = [(type(layer).__name__, layer.name) for layer in backbone.layers]
       return _read_numbered(file, layers, backbone)
     weights = {}
-    for layer in group.attrs["layer_names"]:
-      layer = _to_text(layer)
-      for name in group[layer].attrs["weight_names"]:
-        name = _to_text(name)
+    for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
+      names = group[layer].attrs["weight_names"]
+      for name in map(tf.compat.as_str, names):
         _add(weights, f"{layer}/{_last_part(name)}", group[layer][name])
     return weights
-
-
-def _to_text(name: str | bytes) -> str:
-  return name.decode() if isinstance(name, bytes) else name
 
 
 def _read_keras(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
@@ -192,15 +182,9 @@ def _read_keras(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
 def _read_numbered(
   file: h5py.File, layers: list[tuple[str, str]], backbone: tf.keras.Model
 ) -> Weights:
-  """Reads weights named by a layer's class and number, and their own number.
+  """Reads weights such as `.../conv2d_3/vars/0`, of the fourth Conv2D.
 
-  Args:
-    file: Datasets `.../conv2d_3/vars/0`, of the fourth Conv2D.
-    layers: Class and name of each layer of the model in the file, in order.
-    backbone: Says what the weights of a layer are called.
-
-  Returns:
-    The weights.
+  `layers` are the classes and names of those in the file, in order.
   """
   layer_names = {}
   num_of_class = collections.Counter()
@@ -219,12 +203,11 @@ def _read_numbered(
   found = []
 
   def visit(path, item):
-    parts = ["", "", "", *path.split("/")]
-    *parents, key, container, number = parts
+    *parents, key, container, number = ["", "", *path.split("/")]
     if (
       isinstance(item, h5py.Dataset)
       and container == "vars"
-      and not {"optimizer", "metrics"}.intersection(parents + [key])
+      and not {"optimizer", "metrics"}.intersection([*parents, key])
     ):
       position = positions.get(key, len(positions))
       found.append((position, key, int(number), item))

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 import os
 import re
 from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import tensorflow_federated as tff
 
+_Process = TypeVar("_Process")
 _LONGEST_CLIENT_ID = 80
 _LONGEST_CAUSE = 300
 
@@ -54,16 +56,6 @@ class ClientError(RuntimeError):
       f"client {_shorten(client_id, _LONGEST_CLIENT_ID)!r} failed:"
       f" {type(cause).__name__}: {_shorten(_reason(cause), _LONGEST_CAUSE)}"
     )
-
-  def __reduce__(self):
-    # The default would call `__init__` with the message alone.
-    return (_restore_client_error, (self.client_id, self.args))
-
-
-def _restore_client_error(client_id: str, args: tuple[Any, ...]) -> ClientError:
-  error = ClientError.__new__(ClientError, *args)
-  error.client_id = client_id
-  return error
 
 
 class Runtime(abc.ABC):
@@ -160,25 +152,23 @@ def count_cores() -> int:
   return os.cpu_count() or 1
 
 
-def check_client_ids(client_ids: Sequence[str]) -> list[str]:
-  """Returns the ids as a list of `str`.
-
-  Args:
-    client_ids: The clients of a round.
-
-  Raises:
-    TypeError: If it is one string, or an element is not a string.
-  """
-  if isinstance(client_ids, (str, bytes)):
-    raise TypeError(
-      f"client_ids must be a sequence of strings, found {client_ids!r}."
+def check_initialized(process: _Process | None) -> _Process:
+  """Returns a runtime's process; a `RuntimeError` if it has none."""
+  if process is None:
+    raise RuntimeError(
+      "initialize must be called first, found a runtime without a process."
     )
-  for client_id in client_ids:
-    if not isinstance(client_id, str):
-      raise TypeError(
-        "client_ids must be a sequence of strings, found the element"
-        f" {client_id!r}."
-      )
+  return process
+
+
+def check_client_ids(client_ids: Sequence[str]) -> list[str]:
+  """Returns the ids as a list of `str`; raises `TypeError` if they are not."""
+  wrong = [client_ids] if isinstance(client_ids, (str, bytes)) else []
+  wrong += [each for each in client_ids if not isinstance(each, str)]
+  if wrong:
+    raise TypeError(
+      f"client_ids must be a sequence of strings, found {wrong[0]!r}."
+    )
   return [str(client_id) for client_id in client_ids]
 
 

@@ -43,8 +43,8 @@ class ComputationGraph:
 
   Attributes:
     name: Which part of a round this is, for messages.
-    num_arguments: Number of leaves of the parameter.
-    num_results: Number of leaves of the result.
+    arguments: Tensors of the parameter's leaves.
+    results: Tensors of the result's.
   """
 
   def __init__(
@@ -53,7 +53,7 @@ class ComputationGraph:
     """Imports the graph.
 
     Args:
-      name: Which part of a round this is, for messages.
+      name: See the class.
       computation: A compiled computation, nothing but TensorFlow.
       device: Where to run what the computation itself leaves open, as far as
         the device can, say '/device:GPU:1'. Empty leaves it to TensorFlow,
@@ -68,14 +68,6 @@ class ComputationGraph:
     if kind != "tensorflow":
       raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
     self.name = name
-    argument_names = _tensor_names(
-      proto.tensorflow.parameter, role=f"the parameter of {name}"
-    )
-    result_names = _tensor_names(
-      proto.tensorflow.result, role=f"the result of {name}"
-    )
-    self.num_arguments = len(argument_names)
-    self.num_results = len(result_names)
     graph_def = tf.compat.v1.GraphDef()
     proto.tensorflow.graph_def.Unpack(graph_def)
     # Loops and functions run on the device of the operation that calls them.
@@ -86,12 +78,16 @@ class ComputationGraph:
     self.graph = tf.Graph()
     with self.graph.as_default():
       tf.graph_util.import_graph_def(graph_def, name="")
-    self.arguments = [
-      self.graph.get_tensor_by_name(tensor) for tensor in argument_names
-    ]
-    self.results = [
-      self.graph.get_tensor_by_name(tensor) for tensor in result_names
-    ]
+    self.arguments, self.results = (
+      [
+        self.graph.get_tensor_by_name(tensor)
+        for tensor in _tensor_names(binding, role=f"the {role} of {name}")
+      ]
+      for role, binding in (
+        ("parameter", proto.tensorflow.parameter),
+        ("result", proto.tensorflow.result),
+      )
+    )
     initialize_op = proto.tensorflow.initialize_op
     self.initialize_op = (
       self.graph.get_operation_by_name(initialize_op) if initialize_op else None
@@ -206,11 +202,6 @@ class GraphSession:
       ValueError: If there are more or fewer leaves than arguments.
     """
     values = [value for leaves in arguments for value in leaves]
-    if len(values) != self._graph.num_arguments:
-      raise ValueError(
-        f"{self._graph.name} must get {self._graph.num_arguments} tensors,"
-        f" found {len(values)}."
-      )
     feeds = dict(zip(self._graph.arguments, values, strict=True))
     if self._graph.session_token is not None:
       feeds[self._graph.session_token] = ""
@@ -256,12 +247,12 @@ class SessionPool:
     num_threads: int = 1,
     mixed_bfloat16: bool = False,
   ):
-    """Remembers what to open.
+    """Remembers what to open; options as in `GraphSession`.
 
     Args:
       graphs: The computation on one or more devices; sessions take turns.
-      num_threads: As in `GraphSession`, for each session.
-      mixed_bfloat16: As in `GraphSession`.
+      num_threads: Of each session.
+      mixed_bfloat16: Of each session.
     """
     self._graphs = graphs
     self._open = functools.partial(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 
 
@@ -37,8 +38,6 @@ def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
     type_spec = type_spec.member
   if isinstance(type_spec, tff.TensorType):
     return [_check_leaf(value, type_spec, name)]
-  if not isinstance(type_spec, tff.StructType):
-    raise ValueError(f"{name} must consist of tensors, found {type_spec}.")
   try:
     elements = tff.structure.from_container(value)
   except TypeError:
@@ -47,16 +46,9 @@ def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
     ) from None
   expected = tff.structure.name_list_with_nones(type_spec)
   found = tff.structure.name_list_with_nones(elements)
-  if len(expected) != len(found):
-    raise ValueError(
-      f"{name} must have {len(expected)} elements, found {len(found)}."
-    )
   is_named = None not in expected and None not in found
-  if is_named and set(expected) != set(found):
-    raise ValueError(
-      f"{name} must have the elements {', '.join(sorted(expected))}, found"
-      f" {', '.join(sorted(found))}."
-    )
+  if len(expected) != len(found) or (is_named and set(expected) != set(found)):
+    raise ValueError(f"{name} must have elements {expected}, found {found}.")
   leaves = []
   # By name where there are names: TFF's order may not be the dictionary's.
   for index, element_name in enumerate(expected):
@@ -76,16 +68,10 @@ def _check_leaf(value: Any, type_spec: tff.TensorType, name: str) -> np.ndarray:
       f"{name} must be of dtype {type_spec.dtype.name}, found"
       f" {leaf.dtype.name}."
     )
-  shape = type_spec.shape
-  if shape is not None and (
-    len(shape) != leaf.ndim
-    or any(
-      size not in (None, actual)
-      for size, actual in zip(shape, leaf.shape, strict=True)
-    )
-  ):
+  shape = tf.TensorShape(type_spec.shape)
+  if not shape.is_compatible_with(leaf.shape):
     raise ValueError(
-      f"{name} must be of shape {list(shape)}, found {list(leaf.shape)}."
+      f"{name} must be of shape {shape.as_list()}, found {list(leaf.shape)}."
     )
   return leaf
 
@@ -99,15 +85,9 @@ def unflatten(leaves: Sequence[Any], type_spec: tff.Type) -> Any:
 
   Returns:
     What TFF itself would return for a computation with such a result.
-
-  Raises:
-    ValueError: If there are more or fewer leaves than the type has tensors.
   """
   if isinstance(type_spec, tff.FederatedType):
     type_spec = type_spec.member
-  expected = count_leaves(type_spec)
-  if len(leaves) != expected:
-    raise ValueError(f"leaves must be {expected}, found {len(leaves)}.")
   return tff.types.type_to_py_container(
     _to_struct(iter(leaves), type_spec), type_spec
   )

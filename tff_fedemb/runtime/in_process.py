@@ -274,6 +274,9 @@ class InProcessRuntime(base.Runtime):
   are those of the clients that are left; `skipped_clients` tells of the others.
   Skipped are failures that the client itself brings about: neither memory that
   ran out, which may be another client's doing, nor errors in Python.
+
+  Attributes:
+    concurrent_clients: How many clients run at a time.
   """
 
   def __init__(
@@ -294,43 +297,26 @@ class InProcessRuntime(base.Runtime):
     precision.check_precision(config.compute_precision)
     precision.set_environment(config.compute_precision)
     os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
-    self._concurrent_clients = (
+    self.concurrent_clients = (
       config.concurrent_clients or num_gpus or base.count_cores()
     )
-    self._client_devices = (
-      [f"/device:GPU:{index}" for index in range(num_gpus)]
-      if num_gpus > 1
-      else [""]
-    )
-    self._compute_precision = config.compute_precision
+    devices = [f"/device:GPU:{index}" for index in range(num_gpus)]
+    self._options = {
+      "concurrent_clients": self.concurrent_clients,
+      "client_devices": devices if num_gpus > 1 else [""],
+      "compute_precision": config.compute_precision,
+    }
     self._skips = config.on_client_error == "skip"
     self._skipped: list[base.ClientError] = []
     self._compiled: CompiledProcess | None = None
-
-  @property
-  def concurrent_clients(self) -> int:
-    """How many clients run at a time."""
-    return self._concurrent_clients
 
   @property
   def skipped_clients(self) -> tuple[base.ClientError, ...]:
     """The clients that the last round left out, in its order, and why."""
     return tuple(self._skipped)
 
-  def _process(self) -> CompiledProcess:
-    if self._compiled is None:
-      raise RuntimeError(
-        "initialize must be called first, found a runtime without a process."
-      )
-    return self._compiled
-
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
-    compiled = CompiledProcess(
-      process,
-      concurrent_clients=self._concurrent_clients,
-      client_devices=self._client_devices,
-      compute_precision=self._compute_precision,
-    )
+    compiled = CompiledProcess(process, **self._options)
     self.close()
     self._compiled = compiled
     self._skipped = []
@@ -339,7 +325,7 @@ class InProcessRuntime(base.Runtime):
   def next(
     self, state: FlatState, client_ids: Sequence[str]
   ) -> tuple[FlatState, Any]:
-    compiled = self._process()
+    compiled = base.check_initialized(self._compiled)
     client_ids = base.check_client_ids(client_ids)
     leaves = _leaves(state)
     self._skipped = []
@@ -355,17 +341,14 @@ class InProcessRuntime(base.Runtime):
     )
 
   def structured_state(self, state: FlatState) -> Any:
-    return flat_structure.unflatten(_leaves(state), self._process().state_type)
+    return flat_structure.unflatten(
+      _leaves(state), base.check_initialized(self._compiled).state_type
+    )
 
   def load_state(self, structure: Any) -> FlatState:
-    return FlatState(
-      tuple(
-        computation_graph.align(leaf)
-        for leaf in flat_structure.flatten(
-          structure, self._process().state_type, name="structure"
-        )
-      )
-    )
+    state_type = base.check_initialized(self._compiled).state_type
+    leaves = flat_structure.flatten(structure, state_type, name="structure")
+    return FlatState(tuple(computation_graph.align(leaf) for leaf in leaves))
 
   def close(self) -> None:
     if self._compiled is not None:

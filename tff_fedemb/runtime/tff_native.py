@@ -108,13 +108,6 @@ class TffRuntime(base.Runtime):
     with stack.install(self._contexts[0]):
       return computation(*arguments)
 
-  def _checked_process(self) -> tff.templates.IterativeProcess:
-    if self._process is None:
-      raise RuntimeError(
-        "initialize must be called first, found a runtime without a process."
-      )
-    return self._process
-
   def initialize(self, process: tff.templates.IterativeProcess) -> Any:
     base.check_process(process)
     self._process = process
@@ -123,17 +116,18 @@ class TffRuntime(base.Runtime):
       return self._call(process.initialize)
 
   def next(self, state: Any, client_ids: Sequence[str]) -> tuple[Any, Any]:
-    process = self._checked_process()
-    new_state, metrics = _pair(
-      self._call(process.next, state, base.check_client_ids(client_ids))
-    )
+    process = base.check_initialized(self._process)
+    output = self._call(process.next, state, base.check_client_ids(client_ids))
+    # Whatever its Python container is.
+    new_state, metrics = tff.structure.from_container(output)
     return new_state, metrics
 
   def structured_state(self, state: Any) -> Any:
     return state
 
   def load_state(self, structure: Any) -> Any:
-    state_type = self._checked_process().initialize.type_signature.result
+    process = base.check_initialized(self._process)
+    state_type = process.initialize.type_signature.result
     return flat_structure.unflatten(
       flat_structure.flatten(structure, state_type, name="structure"),
       state_type,
@@ -142,9 +136,3 @@ class TffRuntime(base.Runtime):
   def close(self) -> None:
     self._process = None
     self._end_worker()
-
-
-def _pair(output: Any) -> tuple[Any, Any]:
-  """Splits the result of `next`, whatever its Python container is."""
-  state, metrics = tff.structure.from_container(output)
-  return state, metrics
