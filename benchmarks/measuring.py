@@ -15,6 +15,7 @@ import select
 import subprocess
 import tempfile
 import time
+from typing import Any
 
 import pandas as pd
 import psutil
@@ -83,9 +84,9 @@ class _Worker:
     self.peak_memory_bytes = 0
     self.peak_anonymous_memory_bytes = 0
 
-  def _sum(self, figure: Callable[[psutil.Process], float]) -> float:
+  def _sum(self, figure: Callable[[psutil.Process], Any]) -> Any:
     """Adds up a figure of the process and its descendants."""
-    total = 0
+    total: Any = 0
     for process in [self._root, *self._root.children(recursive=True)]:
       with contextlib.suppress(*_ENDED):
         total += figure(process)
