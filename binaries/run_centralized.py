@@ -28,44 +28,34 @@ from tff_fedemb.privacy import planning
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _CohortConfig(config_lib.Config):
-  """Whose data a round is of.
+class _CentralizedConfig(config_lib.Config):
+  """Whose data a round is of, and what is made of the backbone.
 
   Attributes:
     users_per_round: Users whose examples make up a round.
-  """
-
-  users_per_round: int = config_lib.field(256, minimum=1)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _ExportConfig(config_lib.Config):
-  """What is made of the backbone.
-
-  Attributes:
     export_backbone: Where to write the trained backbone, beside the run's
       saved_model/: for --pretrained_backbone of another run. It remembers its
       users.
   """
 
+  users_per_round: int = config_lib.field(256, minimum=1)
   export_backbone: str | None = None
 
 
-_COHORT = config_flags.ConfigFlags(_CohortConfig)
-_EXPORT = config_flags.ConfigFlags(_ExportConfig)
+_CENTRALIZED = config_flags.ConfigFlags(_CentralizedConfig)
 
 flags.adopt_module_key_flags(training_flags)
 
 
 def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
-  settings = training_flags.read("run_centralized", _COHORT)
-  cohort = _COHORT.create()
+  settings = training_flags.read("run_centralized", _CENTRALIZED)
+  config = _CENTRALIZED.create()
   task = training_run.create_task(settings)
   create_backbone = training_run.create_backbone_fn(settings, task)
   num_users = len(task.train_users)
   checks.check_integer(
-    "users_per_round", cohort.users_per_round, minimum=1, maximum=num_users
+    "users_per_round", config.users_per_round, minimum=1, maximum=num_users
   )
   training_run.execute(
     experiment_lib.Experiment(
@@ -82,12 +72,12 @@ def main() -> None:
       ),
       participation=fixed_size.FixedSize(
         num_users,
-        cohort.users_per_round,
-        users_per_client=cohort.users_per_round,
+        config.users_per_round,
+        users_per_client=config.users_per_round,
       ),
       mechanism=none.NoneConfig(clients_per_round=1).create(),
       delta=planning.default_delta(num_users),
-      export_backbone=_EXPORT.create().export_backbone,
+      export_backbone=config.export_backbone,
     ),
     settings,
   )

@@ -26,6 +26,7 @@ _NOT_SETTINGS = (
   "run_dir",
   "cache_dir",
   "concurrent_clients",
+  "export_backbone",
   "on_bad_example",
   "on_client_error",
 )
@@ -125,11 +126,7 @@ class Settings:
   def create_local_training(
     self, decode_images: encoded_images.ImageDecoder | None
   ) -> local_training_lib.LocalTrainingConfig:
-    """What clients do with the data of a task.
-
-    Args:
-      decode_images: The task's.
-    """
+    """What clients do with the data of the task whose decoder this is."""
     return dataclasses.replace(self.local_training, decode_images=decode_images)
 
 
