@@ -129,42 +129,33 @@ def test_the_readings_of_noise_differ_by_the_sensitivity():
   )
 
 
-def _correlated(accountant):
-  return [
-    ((mechanism, "min_separation"), {"accountant": accountant})
-    for mechanism in ("tree", "blt", "banded")
-  ]
-
-
 @pytest.mark.parametrize(
-  ("plan", "target", "solve_for"),
+  ("mechanism", "kind", "accountant", "noise", "target", "solve_for"),
   [
-    *(
-      (plan, 2.0, "noise_multiplier")
-      for accountant in ("rdp", "gaussian")
-      for plan in _correlated(accountant)
-    ),
-    ((("gaussian", "poisson"), {}), 0.3, "num_users"),
-    ((("gaussian", "poisson"), {}), 4.0, "num_users"),
+    ("tree", "min_separation", "rdp", 4.0, 2.0, "noise_multiplier"),
+    ("blt", "min_separation", "rdp", 4.0, 2.0, "noise_multiplier"),
+    ("banded", "min_separation", "rdp", 4.0, 2.0, "noise_multiplier"),
+    ("tree", "min_separation", "gaussian", 4.0, 2.0, "noise_multiplier"),
+    ("blt", "min_separation", "gaussian", 4.0, 2.0, "noise_multiplier"),
+    ("banded", "min_separation", "gaussian", 4.0, 2.0, "noise_multiplier"),
+    ("gaussian", "poisson", "rdp", 4.0, 0.3, "num_users"),
+    ("gaussian", "poisson", "rdp", 4.0, 4.0, "num_users"),
     pytest.param(
-      (("gaussian", "fixed_size"), {}), 1.0, "num_users", marks=pytest.mark.slow
+      *("gaussian", "fixed_size", "rdp", 4.0, 1.0, "num_users"),
+      marks=pytest.mark.slow,
     ),
-    *(
-      ((("gaussian", kind), {"noise_multiplier": 1.0}), 3.0, "users_per_round")
-      for kind in ("poisson", "fixed_size")
-    ),
-    *(
-      (
-        ((mechanism, "min_separation"), {"noise_multiplier": 12.0}),
-        3.0,
-        "num_users",
-      )
-      for mechanism in ("gaussian", "tree", "blt", "banded")
-    ),
+    ("gaussian", "min_separation", "rdp", 12.0, 3.0, "num_users"),
+    ("tree", "min_separation", "rdp", 12.0, 3.0, "num_users"),
+    ("blt", "min_separation", "rdp", 12.0, 3.0, "num_users"),
+    ("banded", "min_separation", "rdp", 12.0, 3.0, "num_users"),
+    ("gaussian", "poisson", "rdp", 1.0, 3.0, "users_per_round"),
+    ("gaussian", "fixed_size", "rdp", 1.0, 3.0, "users_per_round"),
   ],
 )
-def test_nothing_less_would_do(plan, target, solve_for):
-  plan = _plan(*plan[0], **plan[1])
+def test_nothing_less_would_do(
+  mechanism, kind, accountant, noise, target, solve_for
+):
+  plan = _plan(mechanism, kind, accountant=accountant, noise_multiplier=noise)
   found = calibration.calibrate(
     plan, target_epsilon=target, solve_for=solve_for
   )

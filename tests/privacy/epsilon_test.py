@@ -50,19 +50,6 @@ def _gaussian_delta(epsilon, mu):
   )
 
 
-@pytest.mark.parametrize(
-  "event",
-  [dp_accounting.GaussianDpEvent(0.0), dp_accounting.NonPrivateDpEvent()],
-)
-@pytest.mark.parametrize("participation", [_poisson(), _fixed_size()])
-def test_one_round_without_noise_decides(event, participation):
-  epsilons = epsilon_lib.epsilon_by_accountant(
-    [(_GAUSSIAN, 5), (event, 1)], participation, 1e-5
-  )
-  assert set(epsilons) == set(participation.accountants)
-  assert all(epsilon == math.inf for epsilon in epsilons.values())
-
-
 def test_replace_one_does_not_double_by_itself():
   """The reason for the division in `composed_events`."""
   assert epsilon_lib.epsilon_of(
@@ -156,18 +143,6 @@ def test_pld_of_the_plain_gaussian_is_exact(noise_multiplier, rounds):
   epsilon = _epsilon(_poisson(100, 100), noise_multiplier, rounds, "pld")
   mu = math.sqrt(rounds) / noise_multiplier
   assert _gaussian_delta(epsilon, mu) == pytest.approx(1e-5, rel=2e-3)
-
-
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
-def test_sampling_everybody_amplifies_nothing(accountant):
-  plain = epsilon_lib.epsilon_of(
-    [(dp_accounting.GaussianDpEvent(4.0), 3)],
-    1e-5,
-    accountant=accountant,
-    neighboring_relation=_ADD_OR_REMOVE,
-  )
-  everybody = _epsilon(_poisson(50, 50), 4.0, 3, accountant)
-  assert everybody == pytest.approx(plain, rel=1e-4)
 
 
 def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():

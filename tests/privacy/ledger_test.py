@@ -121,16 +121,6 @@ def test_a_resumed_ledger_is_the_uninterrupted_one(participation):
   assert resumed.to_json() == uninterrupted.to_json()
 
 
-def test_ledgers_differ_in_what_they_account_for():
-  ledger = _ledger(_ONE)
-  assert ledger == _ledger(_ONE)
-  assert ledger != _ledger(_TWO)
-  assert ledger != _ledger(_ONE, delta=1e-6)
-  assert ledger != _ledger(_ONE, participation=_FIXED_SIZE)
-  assert ledger != _ledger(_ONE, accountants=("rdp",))
-  assert ledger != "ledger"
-
-
 @pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])
 @pytest.mark.parametrize(
   "noiseless",

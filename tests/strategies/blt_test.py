@@ -21,12 +21,6 @@ def test_column_by_hand():
   np.testing.assert_array_equal(strategy.first_column(1), [1.0])
 
 
-def test_sequences_become_tuples():
-  strategy = blt.BltStrategy(decays=[0.5], weights=np.array([1.0]))
-  assert strategy == blt.BltStrategy(decays=(0.5,), weights=(1.0,))
-  assert hash(strategy) == hash(blt.BltStrategy((0.5,), (1.0,)))
-
-
 @pytest.mark.parametrize(
   ("decays", "weights", "message"),
   [
