@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+from typing import Any
 import zipfile
 import zlib
 
@@ -90,6 +91,7 @@ def _find_reader(
 ) -> tuple[str, Callable[[], Weights]]:
   """What a path holds, and what reads it."""
   prefix = path.with_suffix("") if path.suffix == ".index" else path
+  read: Callable[[pathlib.Path, Any], Weights]
   if path.is_dir():
     if not (path / "saved_model.pb").is_file():
       raise errors.DataError(f"{path}, a directory without saved_model.pb")
@@ -203,11 +205,12 @@ def _read_numbered(
   found = []
 
   def visit(path, item):
-    *parents, key, container, number = ["", "", *path.split("/")]
+    parts = ["", "", *path.split("/")]
+    key, container, number = parts[-3:]
     if (
       isinstance(item, h5py.Dataset)
       and container == "vars"
-      and not {"optimizer", "metrics"}.intersection([*parents, key])
+      and not {"optimizer", "metrics"}.intersection(parts[:-2])
     ):
       position = positions.get(key, len(positions))
       found.append((position, key, int(number), item))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -56,7 +57,7 @@ def with_value(
   if solve_for == "noise_multiplier":
     return dataclasses.replace(plan, noise_multiplier=float(value))
   claim = plan.participation
-  sizes = {
+  sizes: dict[str, Any] = {
     "num_users": claim.num_users,
     "users_per_round": claim.users_per_round,
     solve_for: value,
@@ -93,7 +94,8 @@ class Search:
     claim = plan.participation
     # What is searched for is a multiple of the unit, within limits.
     self._unit = 1
-    self._limits: tuple[float, float] = _NOISE_MULTIPLIERS
+    # Of noise they are any numbers, of users and clients integers.
+    self._limits: tuple[Any, Any] = _NOISE_MULTIPLIERS
     if solve_for == "num_users":
       self._limits = (math.ceil(claim.users_per_round), _MAX_NUM_USERS)
     elif solve_for == "users_per_round":

@@ -143,7 +143,7 @@ class Ledger:
     @functools.cache
     def epsilon(number: int) -> float:
       return epsilon_lib.epsilon_by_accountant(
-        composition.merge_rounds(self._first_rounds(number)),
+        composition.merge_rounds([*self._first_rounds(number)]),
         self.participation,
         self.delta,
         accountants=(accountant,),

@@ -113,7 +113,7 @@ class PrivacyReport:
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
     """Inverse of `to_json`."""
-    changed = {
+    changed: dict[str, Any] = {
       name: None if values[name] is None else float(values[name])
       for name in ("epsilon", "unit_is_virtual_client_epsilon", "zcdp")
     }

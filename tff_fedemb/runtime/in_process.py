@@ -301,7 +301,7 @@ class InProcessRuntime(base.Runtime):
       config.concurrent_clients or num_gpus or base.count_cores()
     )
     devices = [f"/device:GPU:{index}" for index in range(num_gpus)]
-    self._options = {
+    self._options: dict[str, Any] = {
       "concurrent_clients": self.concurrent_clients,
       "client_devices": devices if num_gpus > 1 else [""],
       "compute_precision": config.compute_precision,
