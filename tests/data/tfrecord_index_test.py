@@ -23,11 +23,11 @@ def _open(paths, cache, **options):
   return tfrecord_index.open_index(paths, cache, name="photos", **options)
 
 
-def _forbid_reading(monkeypatch):
+def _forbid(monkeypatch, name):
   def fail(*_):
     raise AssertionError("The files must not be read again.")
 
-  monkeypatch.setattr(tfrecord_index, "_scan", fail)
+  monkeypatch.setattr(tfrecord_index, name, fail)
 
 
 def test_finds_records_and_labels(paths, capfd):
@@ -77,7 +77,7 @@ def test_an_image_that_only_looks_odd_is_fine(tmp_path, content):
   assert tfrecord_index.build_index([path]).fine.all()
 
 
-def test_decodes_every_image_when_asked(tmp_path):
+def test_decodes_every_image_when_asked_once(tmp_path, monkeypatch):
   # The ends are those of a JPEG.
   broken = _WHOLE[:100] + _WHOLE[-2:]
   path = photo_files.write(tmp_path / "7", [(_WHOLE, 1), (broken, 2)])
@@ -90,6 +90,7 @@ def test_decodes_every_image_when_asked(tmp_path):
   for _ in range(2):
     index = _open([path], cache, decode_all=True)
     np.testing.assert_array_equal(index.fine, [True, False])
+    _forbid(monkeypatch, "_decode")
   # Once it is known it is told.
   np.testing.assert_array_equal(_open([path], cache).fine, [True, False])
 
@@ -138,7 +139,7 @@ def test_an_empty_file_and_one_of_another_kind(tmp_path):
 class TestOpenIndex:
   def test_reads_the_files_once(self, paths, tmp_path, monkeypatch):
     built = _open(paths, tmp_path / "new" / "cache")
-    _forbid_reading(monkeypatch)
+    _forbid(monkeypatch, "_scan")
     loaded = _open(paths, tmp_path / "new" / "cache")
     for field in dataclasses.fields(built):
       np.testing.assert_array_equal(

@@ -25,11 +25,8 @@ def _fit(features=_FEATURES, labels=_LABELS, num_classes=2, **hyperparameters):
   return fitted.coef_
 
 
-@pytest.mark.parametrize("numbers_of_chunk", [1, 8, 1000])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_a_step_by_hand(monkeypatch, dtype, numbers_of_chunk):
-  # Chunks of 1, of 4 and 2, and of all examples.
-  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", numbers_of_chunk)
+def test_a_step_by_hand(dtype):
   weights = _fit(
     _FEATURES.astype(dtype),
     steps=1,

@@ -45,16 +45,6 @@ def test_a_step_by_hand():
   )
 
 
-def test_a_clipped_step_by_hand():
-  method = sgd.Sgd(
-    steps=1, learning_rate=1.0, optimizer="momentum", gradient_clip_norm=0.1
-  )
-  # One class of two: residuals (-1/2, 1/2), whose direction stays.
-  weights = _fit(method, np.array([[0.0, 2.0]]), np.array([0]), num_classes=2)
-  root = 0.1 / 2**0.5
-  np.testing.assert_allclose(weights, [[0.0, root], [0.0, -root]], atol=1e-15)
-
-
 @pytest.mark.parametrize("loss", losses.LOSSES)
 def test_many_steps_end_where_scikit_learn_does(loss):
   features, labels = _problem()

@@ -121,39 +121,38 @@ def test_pngs_and_224_pixels_by_default(write, create):
   assert _read_client(task, "20")[0].shape == (2, 224, 224, 3)
 
 
-def test_classes_without_test_images_are_a_warning(write, create):
+def test_what_is_odd_but_not_bad_is_a_warning(write, create):
   folder = write()
+  photo_files.write(folder / "train" / "single", [(photo_files.encode(50), 1)])
   photo_files.write(
     folder / "test.tfRecord",
     [(photo_files.encode(i), label) for i, label in enumerate([0, 4, 1])],
   )
-  (line,) = create().warnings
-  assert line == (
+  task = create()
+  assert not task.bad_examples.lines
+  assert task.warnings == (
+    "1 of 4 users have one image only, with nothing to compare it with:"
+    " train/single.",
     "3 of 6 classes of the training set have no image in the test set, so"
-    " evaluations say nothing of them: class 2, 3, 9."
+    " evaluations say nothing of them: class 2, 3, 9.",
   )
+  assert _read_client(task, "single")[1].tolist() == [1]
 
 
-class TestNumClasses:
-  def test_does_not_depend_on_the_data(self, write, create):
-    folder = write("gld23k")
-    photo_files.write(folder / "train" / "11", [(photo_files.encode(0), 99)])
-    assert create(task_variant="gld23k").num_train_classes == 203
-
-  def test_synthetic_data_say_their_own(self, write, create):
-    path = write() / "generator.json"
-    for text, number in (('{"num_classes": 10}', 10), ("[]", 2028)):
-      path.write_text(text)
-      assert create().num_train_classes == number
-    path.write_text('{"num_classes": 9}')
-    with pytest.raises(
-      errors.DataError, match=r"train/11 must hold.*below 9,.*found 9"
-    ):
+def test_synthetic_data_say_their_number_of_classes(write, create):
+  path = write() / "generator.json"
+  for text, number in (('{"num_classes": 10}', 10), ("[]", 2028)):
+    path.write_text(text)
+    assert create().num_train_classes == number
+  path.write_text('{"num_classes": 9}')
+  with pytest.raises(
+    errors.DataError, match=r"train/11 must hold.*below 9,.*found 9"
+  ):
+    create()
+  for value in ("0", '"10"', "2.5", "true"):
+    path.write_text(f'{{"num_classes": {value}}}')
+    with pytest.raises(errors.DataError, match="a num_classes of at least 1"):
       create()
-    for value in ("0", '"10"', "2.5", "true"):
-      path.write_text(f'{{"num_classes": {value}}}')
-      with pytest.raises(errors.DataError, match="a num_classes of at least 1"):
-        create()
 
 
 def test_folder_of_another_name_needs_the_variant(write, create, monkeypatch):
@@ -226,19 +225,6 @@ class TestBadInput:
     assert task.load_images("validation").images[:].shape[0] == 1
     assert task.load_images("test").labels.tolist() == [0, 1]
     assert task.find_bad_examples("11\n30\n7") == []
-
-  def test_users_of_one_image_are_a_warning(self, write, create):
-    photo_files.write(
-      write() / "train" / "single", [(photo_files.encode(50), 1)]
-    )
-    task = create()
-    assert not task.bad_examples.lines
-    assert len(task.train_users) == 4
-    assert task.warnings == (
-      "1 of 4 users have one image only, with nothing to compare it with:"
-      " train/single.",
-    )
-    assert _read_client(task, "single")[1].tolist() == [1]
 
   def test_a_broken_test_image_is_named_when_it_is_needed(self, write, create):
     folder = write()

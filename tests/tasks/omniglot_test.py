@@ -360,10 +360,7 @@ class TestMistakes:
   @pytest.mark.parametrize(
     ("changes", "found"),
     [
-      (
-        {"images": np.zeros([36, 105, 105], np.uint8)},
-        "found uint8 [36, 105, 105]",
-      ),
+      ({"images": np.zeros([36, 105, 105], np.uint8)}, "uint8 [36, 105, 105]"),
       ({"images": np.zeros([36, 28, 28])}, "found float64 [36, 28, 28]"),
       ({"images": None}, "found: 'images is not a file in the archive'"),
       ({"alphabets": None}, "found: 'alphabets is not a file"),
@@ -371,10 +368,7 @@ class TestMistakes:
       ({"alphabet_id": np.zeros([36])}, "numbers of float64 [36]"),
       ({"alphabet_id": np.full([36], 6)}, "alphabet_id 6 of 6 alphabets"),
       ({"alphabet_id": np.full([36], -1)}, "alphabet_id -1 of 6 alphabets"),
-      (
-        {"character_id": np.zeros([36], int)},
-        "characters of one alphabet each, found 0000 in ['Angle'",
-      ),
+      ({"character_id": np.zeros([36], int)}, "found 0000 in ['Angle'"),
       ({"alphabets": np.array([{}] * 6)}, "found: Object arrays cannot"),
     ],
   )

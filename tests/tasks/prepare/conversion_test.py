@@ -229,24 +229,6 @@ class TestAnotherTable:
 
 
 class TestBadImages:
-  def _write(self, source):
-    """One image of user 17 is missing; of one of user 9, half is."""
-    jpeg = made_up.create_jpeg("cd1")
-    made_up.write_gld(source, images={"cd1": jpeg[: len(jpeg) // 2]})
-    contents = {i: made_up.create_jpeg(i) for i in ("cd4", "ab0")}
-    made_up.write_tar(
-      source / "images_007.tar",
-      {f"a/b/c/{i}.jpg": c for i, c in contents.items()},
-    )
-    made_up.write_md5(source / "images_007.tar")
-
-  def test_missing_ones_are_named(self, source, output):
-    self._write(source)
-    with pytest.raises(
-      errors.DataError, match=r"1 bad example: image ef2: not in"
-    ):
-      made_up.prepare_gld(source, output)
-
   def test_damaged_ones_are_all_named(self, source, output):
     images = {"cd1": b"no image", "ef5": b"", "ab3": b"\xff\xd8\xff"}
     made_up.write_gld(source, images=images)
@@ -259,8 +241,18 @@ class TestBadImages:
     # They may be left out after all, and what is finished stays.
     assert made_up.prepare_gld(source, output, on_bad_example="skip")
 
-  def test_skipped_ones_are_listed(self, source, output, capsys):
-    self._write(source)
+  def test_missing_ones_are_named_or_listed(self, source, output, capsys):
+    """One image of user 17 is missing; of one of user 9, half is."""
+    jpeg = made_up.create_jpeg("cd1")
+    made_up.write_gld(source, images={"cd1": jpeg[: len(jpeg) // 2]})
+    contents = {i: made_up.create_jpeg(i) for i in ("cd4", "ab0")}
+    made_up.write_tar(
+      source / "images_007.tar",
+      {f"a/b/c/{i}.jpg": c for i, c in contents.items()},
+    )
+    made_up.write_md5(source / "images_007.tar")
+    with pytest.raises(errors.DataError, match="1 bad example: image ef2: not"):
+      made_up.prepare_gld(source, output)
     assert made_up.prepare_gld(source, output, on_bad_example="skip")
     assert "2 bad examples left out" in capsys.readouterr().out
     report = json.loads((output / "gld160k/preparation.json").read_text())

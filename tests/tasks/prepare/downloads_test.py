@@ -30,20 +30,9 @@ def test_known_md5_are_md5():
     assert re.fullmatch("[0-9a-f]{32}", md5)
 
 
-@pytest.mark.parametrize(
-  ("count", "text"),
-  [
-    (999, "999 B"),
-    (1000, "1.0 kB"),
-    (186e9, "186.0 GB"),
-    (2e15, "2000.0 TB"),
-  ],
-)
-def test_format_bytes(count, text):
-  assert downloads.format_bytes(count) == text
-
-
-def test_format_names():
+def test_numbers_and_names_as_they_are_told():
+  told = [downloads.format_bytes(n) for n in (999, 1000, 186e9, 2e15)]
+  assert told == ["999 B", "1.0 kB", "186.0 GB", "2000.0 TB"]
   assert downloads.format_names("ab") == "a, b"
   assert downloads.format_names("abcde") == "a, b, c and 2 more"
 
@@ -85,27 +74,21 @@ class TestChecksums:
       inaturalist.create_jobs(source)
 
 
-@pytest.mark.parametrize("size", [0, 700, 3000, None])
-def test_tar_that_was_cut_off(source, output, size):
-  path = source / "images_007.tar"
-  content = path.read_bytes()
-  if size is None:  # Right after the last image.
-    size = len(content.rstrip(b"\0")) // 512 * 512 + 512
-  path.write_bytes(content[:size])
-  with pytest.raises(
-    errors.DataError, match=f"{path} must be a whole tar archive"
-  ):
-    made_up.prepare_gld(source, output)
-
-
-@pytest.mark.parametrize("size", [0, 5, 2000, -4])
-def test_compressed_tar_that_was_cut_off(tmp_path, output, monkeypatch, size):
+@pytest.mark.parametrize(
+  ("name", "size"),
+  [("images_007.tar", size) for size in (0, 700, 3000, None)]
+  + [("train_val_images.tar.gz", size) for size in (0, 5, 2000, -4)],
+)
+def test_tar_that_was_cut_off(source, output, monkeypatch, name, size):
   # As in a large archive, its end is not read along with its images.
   monkeypatch.setattr(conversion, "_CHUNK", 512)
-  made_up.write_inaturalist(tmp_path / "source", archived=True)
-  path = tmp_path / "source" / "train_val_images.tar.gz"
-  path.write_bytes(path.read_bytes()[:size])
-  with pytest.raises(
-    errors.DataError, match=f"{path} must be a whole tar archive"
-  ):
-    made_up.prepare_inaturalist(tmp_path / "source", output)
+  prepare = made_up.prepare_gld
+  if name.endswith(".gz"):
+    source, prepare = source / "compressed", made_up.prepare_inaturalist
+    made_up.write_inaturalist(source, archived=True)
+  content = (source / name).read_bytes()
+  if size is None:  # Right after the last image.
+    size = len(content.rstrip(b"\0")) // 512 * 512 + 512
+  (source / name).write_bytes(content[:size])
+  with pytest.raises(errors.DataError, match=f"{name} must be a whole tar"):
+    prepare(source, output)
