@@ -4,6 +4,7 @@ What `classify_features` does once its flags are read, and what
 `sweep_features` does many times.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 import functools
@@ -92,7 +93,8 @@ def fit(
     errors.DataError: If features are not finite, or a user has no name.
   """
   data = [problem.train.features, problem.train.labels]
-  create, options = classifier_lib.FeatureClassifier, {"seed": seed}
+  create: Callable[..., Any] = classifier_lib.FeatureClassifier
+  options: dict[str, Any] = {"seed": seed}
   if config.users:
     # TensorFlow takes seconds to import, and examples do without it.
     from tff_fedemb.features.federated import classifier as of_users

@@ -225,9 +225,10 @@ def hyperparameters_in(
 
 def method_names(*, of_users: bool) -> list[str]:
   """Returns the methods that there are, or those that can protect users."""
-  supported = federated_settings.METHODS if of_users else method_lib.Method
   return [
-    name for name, cls in registry.METHODS.items() if issubclass(cls, supported)
+    name
+    for name, cls in registry.METHODS.items()
+    if not of_users or issubclass(cls, federated_settings.METHODS)
   ]
 
 

@@ -9,7 +9,6 @@ from scipy import optimize
 from scipy import stats
 
 from tff_fedemb.features import budget as budget_lib
-from tff_fedemb.features import noise_search
 
 _DELTA = 1e-5
 
@@ -138,15 +137,15 @@ def test_small_epsilons_take_no_more_noise_than_they_have_to(epsilon):
   ).compose(budget.event)
   assert epsilon * (1 - 1e-2) < pld.get_epsilon(_DELTA) <= epsilon
   assert epsilon * (1 - 1e-2) < budget.epsilon <= epsilon
-  assert budget.epsilon == noise_search.epsilon_of(
+  assert budget.epsilon == budget_lib.epsilon_of(
     budget.event, _DELTA, accountant="pld"
   )
 
 
 def test_delta_must_be_below_the_chance_to_be_drawn(monkeypatch):
   # Quick, in return for more noise.
-  monkeypatch.setattr(noise_search, "_SLOW_PLD", 4e-4)
-  monkeypatch.setattr(noise_search, "_PLD_INTERVAL", 1e-3)
+  monkeypatch.setattr(budget_lib, "_SLOW_PLD", 4e-4)
+  monkeypatch.setattr(budget_lib, "_PLD_INTERVAL", 1e-3)
   # 1 - 0.9^2 0.8 = 0.352.
   releases = (
     budget_lib.PlannedRelease("a", 1.0, 2, 0.1),

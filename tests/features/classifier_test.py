@@ -20,7 +20,6 @@ from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import newton
 from tff_fedemb.features import noise
-from tff_fedemb.features import noise_search
 from tff_fedemb.features import sgd
 
 _DELTA = 1e-5
@@ -253,7 +252,7 @@ def test_sampling_does_not_move_the_noise(monkeypatch):
     return released
 
   monkeypatch.setattr(budget_lib, "calibrate", calibrate)
-  monkeypatch.setattr(noise_search, "epsilon_of", lambda *_, **__: 1.0)
+  monkeypatch.setattr(budget_lib, "epsilon_of", lambda *_, **__: 1.0)
   monkeypatch.setattr(noise.Release, "add_noise", record)
   for batch_size, seed in ((None, 3), (7, 3), (7, 4)):
     method = sgd.Sgd(steps=2, batch_size=batch_size)

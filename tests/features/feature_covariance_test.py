@@ -63,15 +63,6 @@ def test_steps_with_momentum(loss):
   np.testing.assert_allclose(weights, expected, rtol=1e-12)
 
 
-def test_factorize():
-  # Negative eigenvalues at zero; over the number of examples.
-  factor, lower = feature_covariance.factorize(
-    np.diag([7.0, -5.0]), 2.0, num_examples=4
-  )
-  triangle = np.tril(factor) if lower else np.triu(factor).T
-  np.testing.assert_allclose(triangle @ triangle.T, np.diag([2.25, 0.5]))
-
-
 def test_releases():
   size = examples_lib.ProblemSize(10, 3, 2, 1.0)
   planned = feature_covariance.FeatureCovariance(

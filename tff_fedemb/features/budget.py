@@ -2,7 +2,9 @@
 
 A fit makes releases of several kinds: sums of outer products once, gradients in
 every step. All are Gaussian mechanisms, and their composition is what the fit
-costs.
+costs. Their noise is in proportion to one scale, which is searched for with
+accountants of `dp_accounting`: one that is exact where nothing is sampled, PLD
+elsewhere.
 """
 
 from collections.abc import Callable
@@ -18,13 +20,27 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.features import noise_search
 from tff_fedemb.privacy import calibration
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import gaussian_accountant
 
 # An exponential of more is infinite.
 _LARGEST_EXPONENT = 300.0
 # The scale is rounded up to so many digits, the search's last ones being noise.
 _DIGITS = 5
+# The search begins here: the epsilon of so little noise is above any target.
+_SMALLEST_SCALE = 1e-3
+# The search by PLD looks so far around a first guess, in logarithms.
+_PLD_REACH = 0.2
+_MAX_PLD_STEPS = 10
+# PLD takes seconds each time where noise multiplier times interval is below.
+_SLOW_PLD = 1e-4
+# PLD rounds losses to a grid: that of the search, and that of the result.
+_COARSE_PLD_INTERVAL, _PLD_INTERVAL = 1e-3, 1e-4
+# An epsilon of fewer intervals is mostly rounding.
+_INTERVALS_OF_EPSILON = 100
+_SMALLEST_PLD_INTERVAL = 1e-8
+_RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +198,29 @@ def compose(
   )
 
 
+def epsilon_of(
+  event: dp_accounting.DpEvent, delta: float, *, accountant: str
+) -> float:
+  """Returns the epsilon of an event at `delta`.
+
+  Args:
+    event: Composed of Gaussian mechanisms, sampled or not.
+    delta: In (0, 1).
+    accountant: 'gaussian', exact, where nothing is sampled, or 'pld', of a grid
+      of 1e-4 or finer: of at most a hundredth of the epsilon.
+  """
+  if accountant == "gaussian":
+    return epsilon_lib.current_epsilon(_create_exact().compose(event), delta)
+  interval = _PLD_INTERVAL
+  while True:
+    composed = _create_pld(interval).compose(event)
+    epsilon = epsilon_lib.current_epsilon(composed, delta)
+    is_rough = epsilon < _INTERVALS_OF_EPSILON * interval * (1 - 1e-9)
+    if epsilon == 0 or not is_rough or interval <= _SMALLEST_PLD_INTERVAL:
+      return epsilon
+    interval /= 10
+
+
 def calibrate(
   releases: Sequence[PlannedRelease],
   *,
@@ -237,20 +276,17 @@ def _meet(
     multipliers = {name: float(scale * factors[name]) for name in factors}
     return Budget(releases, types.MappingProxyType(multipliers), epsilon, delta)
 
-  def get_event(scale: float) -> dp_accounting.DpEvent:
-    return with_scale(scale).event
-
   _check_chance(releases, delta)
   if any(release.is_sampled for release in releases):
-    scale = noise_search.find_sampled(
-      get_event,
+    scale = _find_sampled(with_scale, epsilon, delta)
+  else:
+    scale = _search(
+      _create_exact,
+      lambda scale: with_scale(scale).event,
       epsilon,
       delta,
-      get_limit=lambda scale: with_scale(scale).limit,
-      get_least_noise=lambda scale: with_scale(scale).least_sampled_noise,
+      tolerance=1e-9,
     )
-  else:
-    scale = noise_search.find_unsampled(get_event, epsilon, delta)
   # What was found may be too little by rounding, or where delta is large.
   growth = 10.0**-_DIGITS
   while True:
@@ -258,9 +294,7 @@ def _meet(
     digits = _DIGITS - 1 - math.floor(math.log10(scale))
     scale = math.ceil(scale * 10.0**digits) / 10.0**digits
     budget = with_scale(scale)
-    found = noise_search.epsilon_of(
-      budget.event, delta, accountant=budget.accountant
-    )
+    found = epsilon_of(budget.event, delta, accountant=budget.accountant)
     if found <= epsilon:
       return dataclasses.replace(budget, epsilon=found)
     scale *= 1 + growth
@@ -302,3 +336,76 @@ def _with_shares(
     dataclasses.replace(release, share=split.get(release.name, release.share))
     for release in releases
   )
+
+
+def _find_sampled(
+  with_scale: Callable[[float], Budget], epsilon: float, delta: float
+) -> float:
+  """About the least scale; not enough if delta is close to the largest.
+
+  PLD takes the longer the less noise there is, and the finer its grid: the
+  search stays near a guess. On a coarse grid it errs on the private side, by
+  little if the grid is fine in comparison with epsilon.
+  """
+  finest = min(_COARSE_PLD_INTERVAL, epsilon / _INTERVALS_OF_EPSILON)
+  interval = max(finest, _SMALLEST_PLD_INTERVAL)
+  guess = math.log(
+    _search(
+      _create_exact,
+      lambda scale: with_scale(scale).limit,
+      epsilon,
+      delta,
+      tolerance=1e-3,
+    )
+  )
+  for _ in range(_MAX_PLD_STEPS):
+    lower = guess - _PLD_REACH
+    budget = with_scale(math.exp(lower))
+    if budget.least_sampled_noise * interval < _SLOW_PLD:
+      break
+    accountant = _create_pld(interval).compose(budget.event)
+    if accountant.get_epsilon(delta) > epsilon:
+      return _search(
+        functools.partial(_create_pld, interval),
+        lambda scale: with_scale(scale).event,
+        epsilon,
+        delta,
+        tolerance=1e-3,
+        lower=lower,
+        guess=guess,
+      )
+    guess = lower
+  return math.exp(guess)
+
+
+def _search(
+  create_accountant: Callable[[], dp_accounting.PrivacyAccountant],
+  get_event: Callable[[float], dp_accounting.DpEvent],
+  epsilon: float,
+  delta: float,
+  *,
+  tolerance: float,
+  lower: float = math.log(_SMALLEST_SCALE),
+  guess: float = 0.0,
+) -> float:
+  """The least scale that meets a target; what is given is its logarithm."""
+  return math.exp(
+    dp_accounting.calibrate_dp_mechanism(
+      create_accountant,
+      lambda logarithm: get_event(math.exp(logarithm)),
+      epsilon,
+      delta,
+      dp_accounting.LowerEndpointAndGuess(lower, guess),
+      tol=tolerance,
+    )
+  )
+
+
+def _create_exact() -> dp_accounting.PrivacyAccountant:
+  # A Gaussian mechanism has the same loss in both directions, whatever the
+  # relation.
+  return gaussian_accountant.GaussianAccountant(_RELATION)
+
+
+def _create_pld(interval: float) -> dp_accounting.PrivacyAccountant:
+  return dp_accounting.pld.PLDAccountant(_RELATION, interval)

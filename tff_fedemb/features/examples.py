@@ -82,7 +82,14 @@ class ClippedExamples:
     checks.check_number("clip_norm", clip_norm, **BOUND_RANGE)
     checks.check_choice("scaling", scaling, SCALINGS)
     self._features = check_features(features)
-    self._labels = check_labels(labels, len(features), num_classes)
+    check_of_each("labels", labels, len(features), kinds="iu", words="integers")
+    if not 0 <= labels.min() <= labels.max() < num_classes:
+      raise errors.FieldError(
+        "labels",
+        f"be in [0, {num_classes})",
+        f"{labels.min()} to {labels.max()}",
+      )
+    self._labels = labels.astype(np.int64)
     self._scaling = scaling
     self._is_read = False
     self._kept: np.ndarray | None = None
@@ -181,25 +188,6 @@ def check_of_each(
     )
 
 
-def check_labels(
-  labels: np.ndarray, num_examples: int, num_classes: int
-) -> np.ndarray:
-  """Returns labels as int64 `[n]`.
-
-  Raises:
-    errors.FieldError: If there are not as many as examples, or they are not
-      integers in [0, num_classes).
-  """
-  check_of_each("labels", labels, num_examples, kinds="iu", words="integers")
-  if num_examples and not 0 <= labels.min() <= labels.max() < num_classes:
-    raise errors.FieldError(
-      "labels",
-      f"be in [0, {num_classes})",
-      f"{labels.min()} to {labels.max()}",
-    )
-  return labels.astype(np.int64)
-
-
 def clip_rows(
   features: np.ndarray,
   clip_norm: float,
@@ -230,7 +218,13 @@ def clip_rows(
     num_bad += np.count_nonzero(~np.isfinite(norms))
     if num_bad:
       continue
-    rows *= _scales(norms, clip_norm, scaling)[:, None]
+    with np.errstate(divide="ignore"):
+      scales = clip_norm / norms
+    if scaling == "clip":
+      scales = np.minimum(scales, 1.0)
+    # Squares that vanish make norms too small, and scales too large.
+    scales[norms < _SMALLEST_NORM] = 1.0
+    rows *= scales[:, None]
     np.copyto(clipped[block], rows, casting="same_kind")
   if num_bad:
     raise errors.FieldError(
@@ -239,14 +233,3 @@ def clip_rows(
       f"{num_bad} or more examples with others, or with norms above 1e154",
     )
   return clipped
-
-
-def _scales(norms: np.ndarray, clip_norm: float, scaling: str) -> np.ndarray:
-  """What rows of these norms are multiplied by."""
-  with np.errstate(divide="ignore"):
-    scales = clip_norm / norms
-  if scaling == "clip":
-    scales = np.minimum(scales, 1.0)
-  # Squares that vanish make norms too small, and scales too large.
-  scales[norms < _SMALLEST_NORM] = 1.0
-  return scales

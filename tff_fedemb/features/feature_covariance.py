@@ -6,14 +6,12 @@ Image Classification from Features" (arXiv 2211.13403), DP-FC.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
 from typing import ClassVar
 
 import numpy as np
-from scipy import linalg
 
 from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
@@ -86,7 +84,7 @@ class FeatureCovariance(gradient_steps.GradientMethod):
 
   def release_preconditioner(
     self, examples: examples_lib.ClippedExamples, releases: noise.Releases
-  ) -> Callable[[np.ndarray], np.ndarray]:
+  ) -> np.ndarray:
     """See base class."""
     size = examples.size
     covariance = np.zeros([size.dim, size.dim])
@@ -95,31 +93,19 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     covariance = releases.open(
       "covariance", sensitivity=size.clip_norm**2
     ).add_symmetric_noise(covariance)
-    factor = factorize(
-      covariance, self.regularization, num_examples=size.num_examples
+    return self.invert(covariance, size.num_examples)
+
+  def invert(self, covariance: np.ndarray, num_examples: float) -> np.ndarray:
+    """Returns n (PSD(covariance) + lambda I)^-1.
+
+    Args:
+      covariance: `[d, d]`, noised sum.
+      num_examples: n, (expected) number of examples in the sum.
+
+    Raises:
+      errors.FieldError: If the matrix is singular, but for rounding.
+    """
+    identity = np.eye(len(covariance))
+    return num_examples * least_squares.solve(
+      covariance, identity, self.regularization
     )
-    return lambda gradient: linalg.cho_solve(factor, gradient.T).T
-
-
-def factorize(
-  covariance: np.ndarray, regularization: float, *, num_examples: float
-) -> tuple[np.ndarray, bool]:
-  """Returns the Cholesky factor of (PSD(covariance) + regularization I) / n.
-
-  Args:
-    covariance: `[d, d]`, noised sum.
-    regularization: Positive.
-    num_examples: n, (expected) number of examples in the sum.
-
-  Returns:
-    What `scipy.linalg.cho_solve` takes.
-
-  Raises:
-    errors.FieldError: If that is no positive definite matrix, but for rounding.
-  """
-  matrix = noise.project_to_psd(covariance)
-  matrix[np.diag_indices_from(matrix)] += regularization
-  try:
-    return linalg.cho_factor(matrix / num_examples)
-  except linalg.LinAlgError as error:
-    raise least_squares.too_little(regularization) from error

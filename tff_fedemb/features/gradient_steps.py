@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import math
@@ -85,17 +83,17 @@ class GradientMethod(method.Method):
 
   def release_preconditioner(
     self, examples: examples_lib.ClippedExamples, releases: noise.Releases
-  ) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns what makes the direction of a step of a gradient `[K, d]`.
+  ) -> np.ndarray | None:
+    """Returns what gradients `[K, d]` are multiplied by, symmetric `[d, d]`.
 
-    By default that is the gradient itself, and nothing is released.
+    By default `None`: by nothing, and nothing is released.
 
     Args:
       examples: The data.
       releases: Makes the release, if there is one.
     """
     del examples, releases
-    return lambda gradient: gradient
+    return None
 
   def plan_gradients(
     self, size: examples_lib.ProblemSize, share: float
@@ -142,7 +140,7 @@ class GradientMethod(method.Method):
     rng: np.random.Generator,
   ) -> np.ndarray:
     """See base class."""
-    precondition = self.release_preconditioner(examples, releases)
+    preconditioner = self.release_preconditioner(examples, releases)
     optimizer = Optimizer(
       self.optimizer_name,
       learning_rate=self.learning_rate,
@@ -151,7 +149,9 @@ class GradientMethod(method.Method):
     weights = np.zeros([examples.size.num_classes, examples.size.dim])
     for _ in range(self.steps):
       gradient = self.mean_gradient(weights, examples, releases, rng)
-      weights = optimizer.step(weights, precondition(gradient))
+      if preconditioner is not None:
+        gradient = gradient @ preconditioner
+      weights = optimizer.step(weights, gradient)
     return weights
 
   def noise_on_logit(
@@ -195,24 +195,19 @@ class GradientMethod(method.Method):
     Returns:
       The noised sum `[K, d]` over the expected number of examples.
     """
-    clip_norm = self.gradient_clip_norm
+    clip_norm, size = self.gradient_clip_norm, examples.size
+    expected = self.batch_size or size.num_examples
+    rows = None
+    if self.batch_size is not None:
+      is_drawn = rng.random(size.num_examples) < expected / size.num_examples
+      rows = np.flatnonzero(is_drawn)
     total = np.zeros_like(weights)
-    for features, labels in self._batches(examples, rng):
+    for features, labels in examples.chunks(rows, wide=size.num_classes):
       total += losses.clipped_gradient(
         weights, features, labels, loss=self.loss, clip_norm=clip_norm
       )
     release = releases.open(GRADIENT, sensitivity=clip_norm)
-    expected = self.batch_size or examples.size.num_examples
     return release.add_noise(total) / expected
-
-  def _batches(
-    self, examples: examples_lib.ClippedExamples, rng: np.random.Generator
-  ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    size = examples.size
-    if self.batch_size is None:
-      return examples.chunks(wide=size.num_classes)
-    drawn = rng.random(size.num_examples) < self.batch_size / size.num_examples
-    return examples.chunks(wide=size.num_classes, rows=np.flatnonzero(drawn))
 
 
 class Optimizer:

@@ -163,16 +163,11 @@ def solve(
   try:
     return linalg.solve(matrix, class_sums.T, assume_a="pos").T
   except linalg.LinAlgError as error:
-    raise too_little(regularization) from error
-
-
-def too_little(regularization: float) -> errors.FieldError:
-  """Returns the error of a matrix that is singular in spite of it."""
-  return errors.FieldError(
-    "regularization",
-    "be larger: the matrix it is added to stays singular",
-    regularization,
-  )
+    raise errors.FieldError(
+      "regularization",
+      "be larger: the matrix it is added to stays singular",
+      regularization,
+    ) from error
 
 
 def _sum_up(

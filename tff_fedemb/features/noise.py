@@ -13,7 +13,6 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
-from tff_fedemb.features import noise_search
 
 
 class Release:
@@ -176,7 +175,7 @@ class Releases:
     counts = {name: planned.count for name, planned in self._planned.items()}
     if self._budget.epsilon == math.inf or self._counts == counts:
       return self._budget.epsilon
-    return noise_search.epsilon_of(
+    return budget_lib.epsilon_of(
       self.event, self._budget.delta, accountant=self._budget.accountant
     )
 

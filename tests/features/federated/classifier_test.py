@@ -17,7 +17,6 @@ from tff_fedemb.features import least_squares
 from tff_fedemb.features import newton
 from tff_fedemb.features import sgd
 from tff_fedemb.features.federated import classifier as federated_classifier
-from tff_fedemb.features.federated import rounds as federated_rounds
 
 _NUM_CLASSES, _DIM, _NUM_EXAMPLES = 3, 4, 12
 _TARGET = {"epsilon": 2.0, "delta": 1e-3}
@@ -85,7 +84,7 @@ def _without_noise(monkeypatch):
     return config.create().factory
 
   monkeypatch.setattr(
-    federated_rounds.Rounds, "create_aggregator", create_aggregator
+    federated_classifier.Rounds, "create_aggregator", create_aggregator
   )
 
 

@@ -16,10 +16,9 @@ from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import noise
-from tff_fedemb.features import symmetric
+from tff_fedemb.features.federated import classifier as of_users
 from tff_fedemb.features.federated import clients as federated_clients
 from tff_fedemb.features.federated import processes as federated_processes
-from tff_fedemb.features.federated import rounds as federated_rounds
 from tff_fedemb.features.federated import statistics as federated_statistics
 from tff_fedemb.runtime import base as runtime_base
 
@@ -102,7 +101,8 @@ def _clipped_sum(user: str) -> np.ndarray:
   class_sums = np.eye(_NUM_CLASSES)[_LABELS[own]].T @ features
   stack = np.concatenate(
     [
-      np.sqrt(_SHARE) * symmetric.pack(tf.constant(features.T @ features)),
+      np.sqrt(_SHARE)
+      * federated_statistics.pack(tf.constant(features.T @ features)),
       np.sqrt(1 - _SHARE) * class_sums.ravel(),
     ]
   )
@@ -146,14 +146,14 @@ def test_noise_of_the_release(tmp_path):
   the diagonal and beside it five standard errors of 2.3 % and 0.5 %.
   """
   dim, num_classes, num_rounds = 60, 31, 16
-  length = symmetric.packed_size(dim)
+  length = federated_statistics.packed_size(dim)
   clients = federated_clients.ClientExamples(
     tmp_path,
     np.zeros([3, dim]),
     np.zeros([3], np.int64),
     np.array(["a", "b", "c"]),
   )
-  name = federated_rounds.STATISTICS
+  name = of_users.STATISTICS
   budget = budget_lib.calibrate(
     [budget_lib.PlannedRelease(name, count=num_rounds)],
     epsilon=4.0,
@@ -164,7 +164,7 @@ def test_noise_of_the_release(tmp_path):
   )
   matrices, released = [], []
   with runtime_lib.create_runtime("in_process") as started:
-    rounds = federated_rounds.Rounds(
+    rounds = of_users.Rounds(
       started,
       clients,
       noise.Releases(budget, None),

@@ -7,22 +7,30 @@ clients: least squares in one round, DP-FC in one and one for each step.
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import functools
 import math
 import os
 import tempfile
+from typing import Any
 
 import numpy as np
+import tensorflow_federated as tff
 
 from tff_fedemb import runtime as runtime_lib
+from tff_fedemb.aggregators import gaussian
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
 from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import feature_covariance
+from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features.federated import clients as clients_lib
-from tff_fedemb.features.federated import rounds as rounds_lib
+from tff_fedemb.features.federated import processes
 from tff_fedemb.features.federated import settings as settings_lib
+from tff_fedemb.features.federated import statistics
+from tff_fedemb.runtime import base as runtime_base
 
 UNIT = "user"
 RELATION = "add or remove one user"
@@ -42,7 +50,84 @@ NOT_COVERED = (
   ' significance of the least significant bits for differential privacy")',
 )
 
-_CLASS_SUM = "class_sum"
+# Names of releases; gradients have theirs in `gradient_steps`.
+STATISTICS, COVARIANCE, _CLASS_SUM = "statistics", "covariance", "class_sum"
+
+
+class Rounds:
+  """Runs the rounds of a fit, all users in each, and records what they cost.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: add or remove one user.
+    Sensitivity: `user_clip_norm`, of all that a user sends in a round.
+    DpEvent: a `GaussianDpEvent` for each round, as the budget plans it; a round
+      beyond those is refused.
+  """
+
+  def __init__(
+    self,
+    runtime: runtime_base.Runtime,
+    clients: clients_lib.ClientExamples,
+    releases: noise.Releases,
+    budget: budget_lib.Budget,
+    user_clip_norm: float,
+  ):
+    """Initialises the rounds.
+
+    Args:
+      runtime: Runs them.
+      clients: Who takes part.
+      releases: Records them.
+      budget: Their noise.
+      user_clip_norm: Bound of the L2 norm of what a client sends.
+    """
+    self.runtime = runtime
+    self.clients = clients
+    self._releases = releases
+    self._budget = budget
+    self._user_clip_norm = user_clip_norm
+
+  def create_aggregator(
+    self, name: str
+  ) -> tff.aggregators.UnweightedAggregationFactory:
+    """Creates the Gaussian mechanism of a release."""
+    config = gaussian.GaussianConfig(
+      clients_per_round=len(self.clients.client_ids),
+      clip_norm=self._user_clip_norm,
+      noise_multiplier=self._budget.noise_multipliers[name],
+    )
+    return config.create().factory
+
+  def initialize(self, process: tff.learning.templates.LearningProcess) -> Any:
+    """Returns the initial state of a process that takes examples."""
+    create_dataset = tff.tensorflow.computation(
+      self.clients.create_dataset, np.str_
+    )
+    return self.runtime.initialize(
+      tff.simulation.compose_dataset_computation_with_learning_process(
+        create_dataset, process
+      )
+    )
+
+  def next(self, name: str, state: Any) -> Any:
+    """Makes a release of the name; returns the state after the round."""
+    self._releases.open(name, sensitivity=self._user_clip_norm)
+    return self.runtime.next(state, self.clients.client_ids)[0]
+
+  def weights(self, state: Any) -> Sequence[np.ndarray]:
+    """Returns the model weights in a state."""
+    return self.runtime.structured_state(state).global_model_weights.trainable
+
+  def release_statistics(
+    self, name: str, config: statistics.StatisticsConfig
+  ) -> tuple[np.ndarray, np.ndarray | None]:
+    """Sums `x x'` and, if they have a share, by class `x`; in one round."""
+    process = processes.build_statistics_process(
+      config, aggregator=self.create_aggregator(name)
+    )
+    state = self.next(name, self.initialize(process))
+    return config.restore(self.weights(state), len(self.clients.client_ids))
 
 
 class FederatedFeatureClassifier(classifier.LinearClassifier):
@@ -146,11 +231,8 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     size = dataclasses.replace(
       examples.size, num_examples=max(1, round(total_weight))
     )
-    covariance_share = self._covariance_share(size)
-    budget = self._calibrate(size)
-    method = self.method.resolve(
-      size, self._noise_by_statistic(budget, covariance_share)
-    )
+    budget, covariance_share, multipliers = self._calibrate(size)
+    method = self.method.resolve(size, multipliers)
     # The aggregator makes the noise; these count, and refuse what is too much.
     releases = noise.Releases(budget, None)
     with (
@@ -160,11 +242,9 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       clients = clients_lib.ClientExamples(
         directory, np.asarray(features), examples.labels, users
       )
-      weights = rounds_lib.fit(
+      weights = _fit(
         method,
-        rounds_lib.Rounds(
-          runtime, clients, releases, budget, settings.user_clip_norm
-        ),
+        Rounds(runtime, clients, releases, budget, settings.user_clip_norm),
         {
           "dim": size.dim,
           "num_classes": size.num_classes,
@@ -195,42 +275,83 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     self._publish(weights, method, report)
     return self
 
-  def _covariance_share(self, size: examples_lib.ProblemSize) -> float:
-    """Returns the covariance's part of the release that it is in."""
+  def _calibrate(
+    self, size: examples_lib.ProblemSize
+  ) -> tuple[budget_lib.Budget, float, dict[str, float]]:
+    """Returns budget, covariance's share of its release, and noise by sum."""
+    releases = self.method.plan_releases(size)
+    calibrate = functools.partial(
+      budget_lib.calibrate, epsilon=self.epsilon, delta=self.delta
+    )
     if not isinstance(self.method, least_squares.LeastSquares):
-      return 1.0
+      budget = calibrate(releases, split=self.split)
+      multipliers = budget.noise_multipliers
+      stddevs = {
+        name: z * self.user_clip_norm for name, z in multipliers.items()
+      }
+      return budget, 1.0, stddevs
     # Without noise: the shares alone, as they would be of separate releases.
     planned = budget_lib.calibrate(
-      self.method.plan_releases(size),
-      epsilon=math.inf,
-      delta=None,
-      split=self.split,
-    )
-    shares = {release.name: release.share for release in planned.releases}
-    covariance = shares[rounds_lib.COVARIANCE]
-    return covariance / (covariance + shares[_CLASS_SUM])
-
-  def _calibrate(self, size: examples_lib.ProblemSize) -> budget_lib.Budget:
-    releases, split = self.method.plan_releases(size), self.split
-    if isinstance(self.method, least_squares.LeastSquares):
-      releases = (budget_lib.PlannedRelease(rounds_lib.STATISTICS),)
-      split = None
-    return budget_lib.calibrate(
-      releases, epsilon=self.epsilon, delta=self.delta, split=split
+      releases, epsilon=math.inf, delta=None, split=self.split
+    ).releases
+    shares = {release.name: release.share for release in planned}
+    share = shares[COVARIANCE] / (shares[COVARIANCE] + shares[_CLASS_SUM])
+    budget = calibrate([budget_lib.PlannedRelease(STATISTICS)])
+    stddev = budget.noise_multipliers[STATISTICS] * self.user_clip_norm
+    return (
+      budget,
+      share,
+      {
+        COVARIANCE: stddev / math.sqrt(share),
+        _CLASS_SUM: stddev / math.sqrt(1.0 - share),
+      },
     )
 
-  def _noise_by_statistic(
-    self, budget: budget_lib.Budget, covariance_share: float
-  ) -> dict[str, float]:
-    """Noise of the sums, in units of one example's contribution to each."""
-    stddevs = {
-      name: noise_multiplier * self.user_clip_norm
-      for name, noise_multiplier in budget.noise_multipliers.items()
-    }
-    joint = stddevs.get(rounds_lib.STATISTICS)
-    if joint is None:
-      return stddevs
-    return {
-      rounds_lib.COVARIANCE: joint / math.sqrt(covariance_share),
-      _CLASS_SUM: joint / math.sqrt(1.0 - covariance_share),
-    }
+
+def _fit(
+  method: method_lib.Method,
+  rounds: Rounds,
+  client_options: Mapping[str, Any],
+  *,
+  covariance_share: float,
+  total_weight: float,
+) -> np.ndarray:
+  """Returns the weights `[K, d]`; central fits' code solves what is solved."""
+  of_covariance = statistics.StatisticsConfig(
+    **client_options, covariance_share=covariance_share
+  )
+  if isinstance(method, least_squares.LeastSquares):
+    covariance, class_sums = rounds.release_statistics(
+      STATISTICS, of_covariance
+    )
+    return least_squares.solve(covariance, class_sums, method.regularization)
+  preconditioner = None
+  if isinstance(method, feature_covariance.FeatureCovariance):
+    covariance, _ = rounds.release_statistics(COVARIANCE, of_covariance)
+    preconditioner = method.invert(covariance, total_weight)
+  assert isinstance(method, gradient_steps.GradientMethod)
+  name = gradient_steps.GRADIENT
+  config = statistics.GradientConfig(
+    **client_options,
+    loss=method.loss,
+    gradient_clip_norm=method.gradient_clip_norm,
+  )
+  process = processes.build_gradient_process(
+    config,
+    aggregator=rounds.create_aggregator(name),
+    server_optimizer=processes.build_optimizer(
+      method.optimizer_name,
+      learning_rate=method.learning_rate,
+      momentum=method.momentum,
+    ),
+    gradient_scale=method.gradient_clip_norm
+    * len(rounds.clients.client_ids)
+    / total_weight,
+    preconditioned=preconditioner is not None,
+  )
+  state = rounds.initialize(process)
+  if preconditioner is not None:
+    state = processes.set_preconditioner(rounds.runtime, state, preconditioner)
+  for _ in range(method.steps):
+    state = rounds.next(name, state)
+  return np.asarray(rounds.weights(state)[0], np.float64)

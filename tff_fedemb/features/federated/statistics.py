@@ -18,7 +18,6 @@ import tensorflow as tf
 from tff_fedemb import config
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
-from tff_fedemb.features import symmetric
 from tff_fedemb.features.federated import settings
 
 
@@ -113,7 +112,7 @@ class StatisticsConfig(ClientConfig):
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
     """Of the tensors of `add_up`."""
-    moments = (symmetric.packed_size(self.dim),)
+    moments = (packed_size(self.dim),)
     if not self.class_sum_weight:
       return (moments,)
     return (moments, (self.num_classes, self.dim))
@@ -135,7 +134,7 @@ class StatisticsConfig(ClientConfig):
     moments = tf.matmul(scaled, scaled, transpose_a=True)
     sums = [
       self.covariance_weight
-      * symmetric.pack(tf.ensure_shape(moments, [self.dim, self.dim]))
+      * pack(tf.ensure_shape(moments, [self.dim, self.dim]))
     ]
     if self.class_sum_weight:
       sums.append(
@@ -157,7 +156,7 @@ class StatisticsConfig(ClientConfig):
     Returns:
       The sum of x x', float64 `[d, d]`, and by class of x, `[K, d]`, or `None`.
     """
-    moments = symmetric.unpack(np.asarray(released[0], np.float64), self.dim)
+    moments = unpack(np.asarray(released[0], np.float64), self.dim)
     covariance = moments * (
       num_clients * self.clip_norm**2 / self.covariance_weight
     )
@@ -222,3 +221,48 @@ class GradientConfig(ClientConfig):
       tf.reduce_sum(values),
       tf.math.count_nonzero(hits),
     )
+
+
+# Symmetric matrices as vectors of half as many numbers: the upper triangle row
+# by row, with what is off the diagonal times sqrt(2). The L2 norm of the vector
+# is the Frobenius norm of the matrix. Independent noise on the vector is, on
+# the matrix, that of `noise.Release.add_symmetric_noise`.
+def packed_size(dim: int) -> int:
+  """Returns d (d + 1) / 2: numbers of a packed `[d, d]` matrix."""
+  return dim * (dim + 1) // 2
+
+
+def pack(matrix: tf.Tensor) -> tf.Tensor:
+  """Packs a symmetric matrix.
+
+  Args:
+    matrix: `[d, d]`, d known when tracing; what is below the diagonal is not
+      read.
+
+  Returns:
+    `[d (d + 1) / 2]`.
+  """
+  dim = matrix.shape[0]
+  scaled = tf.linalg.set_diag(
+    math.sqrt(2.0) * matrix, tf.linalg.diag_part(matrix)
+  )
+  # Made on the spot: a constant of indices would be in every copy of the graph.
+  is_upper = tf.linalg.band_part(tf.ones([dim, dim], tf.bool), 0, -1)
+  return tf.ensure_shape(tf.boolean_mask(scaled, is_upper), [packed_size(dim)])
+
+
+def unpack(vector: np.ndarray, dim: int) -> np.ndarray:
+  """Inverse of `pack`.
+
+  Args:
+    vector: `[d (d + 1) / 2]`.
+    dim: d.
+
+  Returns:
+    The symmetric matrix, float64 `[d, d]`.
+  """
+  upper = np.zeros([dim, dim])
+  upper[np.triu_indices(dim)] = vector
+  matrix = (upper + upper.T) / math.sqrt(2.0)
+  matrix[np.diag_indices(dim)] = np.diagonal(upper)
+  return matrix
