@@ -10,8 +10,8 @@ cache directory, because client data sets are read by user in TensorFlow.
 """
 
 import collections
+from collections.abc import Iterable
 from collections.abc import Iterator
-import dataclasses
 import hashlib
 import io
 import os
@@ -43,8 +43,7 @@ _COMPACT_NAME = "omniglot_background_28.npz"
 _IMAGE_NAME = re.compile(r"([^/]+)/character(\d+)/(\d+)_(\d+)\.png$")
 # Every fifth alphabet in alphabetical order is held out for test, every tenth
 # (from the third) for validation. With five there is one of each.
-_TEST_STRIDE, _TEST_START = 5, 4
-_VALIDATION_STRIDE, _VALIDATION_START = 10, 2
+_TEST, _VALIDATION = slice(4, None, 5), slice(2, None, 10)
 _MIN_ALPHABETS = 5
 # The training alphabets in turn: for pretraining on one half, as if it were
 # public, and private training on the other.
@@ -60,13 +59,8 @@ _ADVICE = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Characters:
-  """Images `[n, side, side]` with their alphabets and character numbers."""
-
-  images: np.ndarray
-  alphabets: np.ndarray
-  characters: np.ndarray
+# Alphabet, character and image of one drawing.
+_Drawing = tuple[str, str, np.ndarray]
 
 
 def _decode(name: str, content: bytes) -> np.ndarray:
@@ -109,33 +103,29 @@ def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
     ) from error
 
 
-def _read_images(source: pathlib.Path) -> _Characters:
-  images, alphabets, characters = [], [], []
+def _read_images(source: pathlib.Path) -> list[_Drawing]:
+  drawings = []
   for name, content in tqdm.tqdm(
     _iterate_files(source),
     desc=f"Reading {source.name}",
     unit=" images",
     disable=None,
   ):
-    match = _IMAGE_NAME.search(name)
-    if match:
-      images.append(_decode(name, content))
-      alphabets.append(match[1])
-      characters.append(f"{match[1]}/character{match[2]}")
-  if not images:
+    if match := _IMAGE_NAME.search(name):
+      character = f"{match[1]}/character{match[2]}"
+      drawings.append((match[1], character, _decode(name, content)))
+  if not drawings:
     raise errors.DataError(
       f"{source} must hold <alphabet>/characterNN/NNNN_DD.png, found no such"
       " file."
     )
-  return _Characters(
-    np.stack(images), np.array(alphabets), np.array(characters)
-  )
+  return drawings
 
 
-def _read_compact(path: pathlib.Path) -> _Characters:
+def _read_compact(path: pathlib.Path) -> list[_Drawing]:
   expected = (
-    f"{path} must be an npz file with images [n, {_SIDE}, {_SIDE}],"
-    " character_id [n], alphabet_id [n] and alphabets"
+    f"{path} must be an npz file with images uint8 [n, {_SIDE},"
+    f" {_SIDE}], character_id [n], alphabet_id [n] and alphabets"
   )
   try:
     with reading.open_npz(path, allow_pickle=False) as arrays:
@@ -145,25 +135,27 @@ def _read_compact(path: pathlib.Path) -> _Characters:
       )
   except (*_ZIP_ERRORS, KeyError, ValueError) as error:
     raise errors.DataError(f"{expected}, found: {error}.") from error
+  found = None
   if images.shape[1:] != (_SIDE, _SIDE) or images.dtype != np.uint8:
-    raise errors.DataError(
-      f"{path} must hold images of uint8 [n, {_SIDE}, {_SIDE}], found"
-      f" {images.dtype} {list(images.shape)}."
-    )
+    found = f"{images.dtype} {list(images.shape)}"
   for numbers in (characters, alphabets):
     if numbers.shape != images.shape[:1] or numbers.dtype.kind not in "iu":
-      raise errors.DataError(
-        f"{expected}, found {len(images)} images and numbers of"
-        f" {numbers.dtype} {list(numbers.shape)}."
+      found = found or (
+        f"{len(images)} images and numbers of {numbers.dtype}"
+        f" {list(numbers.shape)}"
       )
-  unknown = alphabets[(alphabets < 0) | (alphabets >= names.size)]
-  if unknown.size:
-    raise errors.DataError(
-      f"{expected}, found alphabet_id {unknown[0]} of {names.size} alphabets."
+  if found is None and alphabets.size:
+    for number in (alphabets.min(), alphabets.max()):
+      if not 0 <= number < names.size:
+        found = f"alphabet_id {number} of {names.size} alphabets"
+  if found:
+    raise errors.DataError(f"{expected}, found {found}.")
+  return [
+    (alphabet, f"{character:04}", image)
+    for alphabet, character, image in zip(
+      names[alphabets].tolist(), characters, images, strict=True
     )
-  return _Characters(
-    images, names[alphabets], np.array([f"{c:04}" for c in characters])
-  )
+  ]
 
 
 def _find_sources(root: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -179,19 +171,19 @@ def _find_sources(root: pathlib.Path) -> dict[str, pathlib.Path]:
   return sources
 
 
-def _splits_of_alphabets(alphabets: list[str]) -> dict[str, tuple[str, ...]]:
+def _splits_of_alphabets(
+  alphabets: Iterable[str],
+) -> dict[str, tuple[str, ...]]:
   """The splits of each alphabet: a held-out one, or train and its half."""
-  splits: dict[str, tuple[str, ...]] = {}
-  num_train = 0
-  for index, alphabet in enumerate(sorted(alphabets)):
-    if index % _TEST_STRIDE == _TEST_START:
-      splits[alphabet] = ("test",)
-    elif index % _VALIDATION_STRIDE == _VALIDATION_START:
-      splits[alphabet] = ("validation",)
-    else:
-      splits[alphabet] = ("train", _HALVES[num_train % 2])
-      num_train += 1
-  return splits
+  names = sorted(alphabets)
+  splits: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(names[_TEST], ("test",)),
+    **dict.fromkeys(names[_VALIDATION], ("validation",)),
+  }
+  train = [name for name in names if name not in splits]
+  return splits | {
+    name: ("train", _HALVES[place % 2]) for place, name in enumerate(train)
+  }
 
 
 def _fingerprint(sources: dict[str, pathlib.Path]) -> str:
@@ -217,20 +209,25 @@ def _user_id(character: str) -> str:
 
 def _read_splits(
   sources: dict[str, pathlib.Path],
-) -> dict[str, list[tuple[str, np.ndarray]]]:
+) -> dict[str, list[tuple[str, list[np.ndarray]]]]:
   """Reads the sources: for each split, its characters and their images."""
   splits = collections.defaultdict(list)
-  seen = {}
+  seen: dict[str, pathlib.Path] = {}
   for name, path in sources.items():
+    images = collections.defaultdict(list)
+    alphabet_of: dict[str, str] = {}
     read = _read_compact if path.suffix == ".npz" else _read_images
-    found = read(path)
-    alphabets = set(found.alphabets.tolist())
+    for alphabet, character, image in read(path):
+      images[character].append(image)
+      if alphabet_of.setdefault(character, alphabet) != alphabet:
+        raise errors.DataError(
+          f"{path} must hold characters of one alphabet each, found"
+          f" {character} in {[alphabet_of[character], alphabet]}."
+        )
+    alphabets = set(alphabet_of.values())
     if name == "evaluation":
-      splits_of: dict[str, tuple[str, ...]] = dict.fromkeys(
-        alphabets, ("evaluation",)
-      )
-      both = sorted(alphabets & seen.keys())
-      if both:
+      splits_of = dict.fromkeys(alphabets, ("evaluation",))
+      if both := sorted(alphabets & seen.keys()):
         raise errors.DataError(
           f"{path} must hold alphabets that are not in {seen[both[0]]}, found"
           f" {both[0]!r} in both."
@@ -241,17 +238,11 @@ def _read_splits(
         f" can be held out, found {len(alphabets)}."
       )
     else:
-      splits_of = _splits_of_alphabets(sorted(alphabets))
-    seen.update(dict.fromkeys(alphabets, path))
-    for character in np.unique(found.characters):
-      rows = np.flatnonzero(found.characters == character)
-      if len(set(found.alphabets[rows])) > 1:
-        raise errors.DataError(
-          f"{path} must hold characters of one alphabet each, found"
-          f" {character} in {sorted(set(found.alphabets[rows].tolist()))}."
-        )
-      for split in splits_of[found.alphabets[rows[0]]]:
-        splits[split].append((str(character), found.images[rows]))
+      splits_of = _splits_of_alphabets(alphabets)
+    seen |= dict.fromkeys(alphabets, path)
+    for character in sorted(images):
+      for split in splits_of[alphabet_of[character]]:
+        splits[split].append((character, images[character]))
   return splits
 
 
@@ -339,20 +330,18 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
     database, "train" if variant == "all" else variant
   )
   if "evaluation" in sources:
-    held_out = {
-      "validation": ("validation", "test"),
-      "test": ("evaluation",),
-    }
-    description = (
-      "background alphabets in alphabetical order; validation: the 3rd, 5th,"
-      " 10th, 13th, 15th, ...; train: the others; test: the evaluation set"
+    held_out = {"validation": ("validation", "test"), "test": ("evaluation",)}
+    places = (
+      "validation: the 3rd, 5th, 10th, 13th, 15th, ...; train: the others;"
+      " test: the evaluation set"
     )
   else:
     held_out = {"validation": ("validation",), "test": ("test",)}
-    description = (
-      "background alphabets in alphabetical order; test: the 5th, 10th, ...;"
-      " validation: the 3rd, 13th, 23rd; train: the others"
+    places = (
+      "test: the 5th, 10th, ...; validation: the 3rd, 13th, 23rd; train: the"
+      " others"
     )
+  description = f"background alphabets in alphabetical order; {places}"
   if variant != "all":
     place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
     description += f", of which the {place}, ... alone"
@@ -367,14 +356,11 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   def load_images(split):
     images, labels = [], []
     for part, name in enumerate(held_out[split]):
-      batch_images, batch_labels = _parse(
-        tf.constant(
-          sqlite_examples.SqliteExamples(database, name).read_serialized()
-        )
-      )
-      images.append(batch_images.numpy())
+      read = sqlite_examples.SqliteExamples(database, name).read_serialized()
+      part_images, part_labels = _parse(tf.constant(read))
+      images.append(part_images.numpy())
       # Labels count from 0 in every part.
-      labels.append(batch_labels.numpy() + part * 100_000)
+      labels.append(part_labels.numpy() + part * 100_000)
     return embedding.LabelledImages(
       np.concatenate(images), np.concatenate(labels)
     )
