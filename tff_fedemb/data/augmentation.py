@@ -50,7 +50,6 @@ def random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   return _transform(
     images,
     ((xx, xy, shift_x), (yx, yy, shift_y)),
-    tf.zeros_like(angle),
   )
 
 
@@ -78,26 +77,18 @@ def random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   mirror = tf.where(tf.less(drawn[:, 3], 0.5), 1.0, -1.0)
   zero = tf.zeros_like(side)
   return _transform(
-    images, ((mirror * side, zero, shift_x), (zero, side, shift_y)), zero
+    images, ((mirror * side, zero, shift_x), (zero, side, shift_y))
   )
 
 
 def _transform(
   images: tf.Tensor,
   rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]],
-  zero: tf.Tensor,
 ) -> tf.Tensor:
   """Maps each image by an affine map about its centre.
 
-  Args:
-    images: float32 `[batch, height, width, channels]`.
-    rows: From the place of a pixel in the output to where it is taken from, x
-      and y: factors of x and y and what is added, `[batch]` each.
-    zero: Zeros `[batch]`.
-
-  Returns:
-    float32 `[batch, height, width, channels]`; pixels from outside of an image
-    are those at its edge.
+  Rows go from the place of a pixel in the output to where it is taken from, x
+  and y: factors of x and y and what is added, `[batch]` each.
   """
   height, width = images.shape[1], images.shape[2]
   centre_x, centre_y = (width - 1) / 2.0, (height - 1) / 2.0
@@ -107,6 +98,7 @@ def _transform(
   ):
     offset = centre + added - by_x * centre_x - by_y * centre_y
     transforms += [by_x, by_y, offset]
+  zero = tf.zeros_like(transforms[0])
   return tf.raw_ops.ImageProjectiveTransformV3(
     images=images,
     transforms=tf.stack([*transforms, zero, zero], axis=1),

@@ -32,10 +32,7 @@ def _decode_jpeg(
   height, width, channels = image_shape
   size = tf.image.extract_jpeg_shape(content)
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
-  largest = sum(
-    tf.cast(tf.greater_equal(spare, ratio), tf.int32)
-    for ratio in _JPEG_RATIOS[1:]
-  )
+  largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
   def decode_at(ratio):
     # TensorFlow's default transform is less accurate and no faster.
@@ -258,19 +255,16 @@ class EncodedImages:
     images = np.zeros((rows.size, *self.shape[1:]), np.uint8)
     for start in range(0, rows.size, _DECODING_BATCH):
       some = slice(start, start + _DECODING_BATCH)
-      images[some] = self._read_and_decode(rows[some])
+      contents = list(self._read(rows[some]))
+      try:
+        images[some] = self._decode(tf.constant(contents, tf.string)).numpy()
+      except tf.errors.InvalidArgumentError as error:
+        bad = find_unreadable(contents, self.shape[1:])
+        if not bad:
+          raise
+        raise errors.DataError(
+          f"{self._names(int(rows[start + bad[0]]))} must be an image that can"
+          " be decoded, found something else. on_bad_example=skip leaves it"
+          " out."
+        ) from error
     return images
-
-  def _read_and_decode(self, rows: np.ndarray) -> np.ndarray:
-    contents = list(self._read(rows))
-    try:
-      return self._decode(tf.constant(contents, tf.string)).numpy()
-    except tf.errors.InvalidArgumentError as error:
-      bad = find_unreadable(contents, self.shape[1:])
-      if not bad:
-        raise
-      raise errors.DataError(
-        f"{self._names(int(rows[bad[0]]))} must be an image that can be"
-        " decoded, found something else."
-        " on_bad_example=skip leaves it out."
-      ) from error

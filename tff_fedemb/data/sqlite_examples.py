@@ -5,9 +5,7 @@ Tables `examples(split_name, client_id, serialized_example_proto)` and
 query, whatever the number of users that it merges.
 """
 
-import collections
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import fcntl
@@ -55,12 +53,15 @@ class SqliteExamples:
     try:
       with self._connect() as connection:
         # Finds a file that was cut off, in time linear in its pages' headers.
-        (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
-        if pages * page_size > self._path.stat().st_size:
+        ((expected,),) = connection.execute(
+          "SELECT page_count * page_size FROM pragma_page_count,"
+          " pragma_page_size"
+        )
+        size = self._path.stat().st_size
+        if size < expected:
           raise errors.DataError(
-            f"{self._path} is truncated: it must be {pages * page_size}"
-            f" bytes, found {self._path.stat().st_size}. Fetch it again."
+            f"{self._path} is truncated: it must be {expected} bytes, found"
+            f" {size}. Fetch it again."
           )
         rows = connection.execute(
           "SELECT client_id FROM client_metadata WHERE split_name = ?"
@@ -80,16 +81,12 @@ class SqliteExamples:
       raise errors.DataError(
         f"{self._path} has no client in split {split_name!r}."
       )
-    self._user_ids = [user_id for (user_id,) in rows]
+    # Users of the split, sorted; also those without examples.
+    self.user_ids = [user_id for (user_id,) in rows]
 
   def _connect(self) -> contextlib.closing[sqlite3.Connection]:
     uri = f"{self._path.resolve().as_uri()}?mode=ro"
     return contextlib.closing(sqlite3.connect(uri, uri=True))
-
-  @property
-  def user_ids(self) -> list[str]:
-    """Users of the split, sorted; also those without examples."""
-    return self._user_ids
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.
@@ -142,17 +139,6 @@ def _identify(path: pathlib.Path) -> tuple[int, int] | None:
   return facts.st_ino, facts.st_mtime_ns
 
 
-@contextlib.contextmanager
-def _lock(folder: pathlib.Path) -> Iterator[None]:
-  """Holds a folder, after a program that has it."""
-  descriptor = os.open(folder, os.O_RDONLY)
-  try:
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield
-  finally:
-    os.close(descriptor)
-
-
 def write_examples(
   path: str | os.PathLike[str],
   splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
@@ -170,23 +156,27 @@ def write_examples(
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   found = _identify(path)
-  with _lock(path.parent):
+  partial = path.with_name(f".{path.name}.partial")
+  journal = path.with_name(f"{partial.name}-journal")
+
+  def remove_partial():
+    for file in (partial, journal):
+      file.unlink(missing_ok=True)
+
+  descriptor = os.open(path.parent, os.O_RDONLY)
+  try:
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
     if _identify(path) not in (None, found):
       return
-    partial = path.with_name(f".{path.name}.partial")
     # What a program that was killed has left.
-    _remove_partial(partial)
+    remove_partial()
     try:
       _write(partial, splits)
       os.replace(partial, path)
-    except BaseException:
-      _remove_partial(partial)
-      raise
-
-
-def _remove_partial(partial: pathlib.Path) -> None:
-  partial.unlink(missing_ok=True)
-  partial.with_name(partial.name + "-journal").unlink(missing_ok=True)
+    finally:
+      remove_partial()
+  finally:
+    os.close(descriptor)
 
 
 def _write(
@@ -210,20 +200,13 @@ def serialize_example(
   features: Mapping[str, bytes | int | np.ndarray],
 ) -> bytes:
   """Serialises bytes, integers and float arrays as a `tf.train.Example`."""
-
-  def feature(value):
+  example = tf.train.Example()
+  for name, value in features.items():
+    feature = example.features.feature[name]
     if isinstance(value, bytes):
-      return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-    if isinstance(value, int | np.integer):
-      return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-    return tf.train.Feature(
-      float_list=tf.train.FloatList(value=np.asarray(value).reshape(-1))
-    )
-
-  return tf.train.Example(
-    features=tf.train.Features(
-      feature=collections.OrderedDict(
-        (name, feature(value)) for name, value in features.items()
-      )
-    )
-  ).SerializeToString()
+      feature.bytes_list.value.append(value)
+    elif isinstance(value, int | np.integer):
+      feature.int64_list.value.append(value)
+    else:
+      feature.float_list.value.extend(np.asarray(value).reshape(-1))
+  return example.SerializeToString()

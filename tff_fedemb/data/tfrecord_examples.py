@@ -75,25 +75,26 @@ class TfRecordExamples:
     """
     self._directory = pathlib.Path(directory).resolve()
     try:
-      self._user_ids = sorted(
+      # Users, one a file.
+      self.user_ids = sorted(
         entry.name
         for entry in os.scandir(self._directory)
         if entry.is_file() and not entry.name.startswith(".")
       )
     except OSError as error:
       raise reading.create_error(directory, error, "folder") from error
-    if not self._user_ids:
+    if not self.user_ids:
       raise errors.DataError(
         f"{directory} must hold a file for each user, found none."
       )
     index = tfrecord_index.open_index(
-      [self._directory / user_id for user_id in self._user_ids],
+      [self._directory / user_id for user_id in self.user_ids],
       cache_dir,
       name=name,
       decode_all=bad.skips,
     )
     num_fine = np.bincount(
-      index.files[index.fine], minlength=len(self._user_ids)
+      index.files[index.fine], minlength=len(self.user_ids)
     )
     self._note_bad(index, num_fine, bad)
     used = index.fine
@@ -125,7 +126,7 @@ class TfRecordExamples:
     partly = index.ends != index.sizes
     partly[index.files[~used]] = True
     files = np.flatnonzero(partly)
-    self._partial_paths = [self._path(self._user_ids[file]) for file in files]
+    self._partial_paths = [self._path(self.user_ids[file]) for file in files]
     # Of these files' records: bool `[records]` and int64 `[files + 1]`.
     self._used = used[partly[index.files]]
     self._firsts = np.append(0, np.cumsum(np.diff(index.firsts)[files]))
@@ -139,7 +140,7 @@ class TfRecordExamples:
     """Notes what is wrong, and who is without an example for it."""
     is_faulty = (index.ends != index.sizes) | (num_fine < np.diff(index.firsts))
     for file in np.flatnonzero(is_faulty | (num_fine < _MIN_EXAMPLES)):
-      name = self._name(self._user_ids[file])
+      name = self._name(self.user_ids[file])
       for where, what in index.describe_faults(file, name):
         bad.add(where, what)
       if bad.skips and num_fine[file] < _MIN_EXAMPLES:
@@ -156,21 +157,16 @@ class TfRecordExamples:
     if not single.size:
       return ()
     named = bad_examples.name_first(
-      self._name(self._user_ids[file]) for file in single
+      self._name(self.user_ids[file]) for file in single
     )
     return (
       f"{single.size} of {num_fine.size} users have one image only, with"
       f" nothing to compare it with: {named}.",
     )
 
-  @property
-  def user_ids(self) -> list[str]:
-    """Users, one a file, sorted."""
-    return self._user_ids
-
   def name_of_row(self, row: int) -> str:
     """The file that a row of `labels` is from."""
-    return self._path(self._user_ids[self._files_of_labels[row]])
+    return self._path(self.user_ids[self._files_of_labels[row]])
 
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Examples of a virtual client, in TensorFlow operations only.

@@ -152,10 +152,9 @@ def _inspect(serialized: bytes) -> tuple[int, int, bool]:
   labels = features[tfrecord_layout.CLASS_FEATURE].int64_list.value
   if len(images) != 1 or len(labels) != 1:
     return -1, NO_EXAMPLE, False
-  looks_whole = images[0].startswith(_JPEG_START) and images[0].endswith(
-    _JPEG_END
-  )
-  return labels[0], FINE, not looks_whole
+  image = images[0]
+  is_jpeg = image.startswith(_JPEG_START) and image.endswith(_JPEG_END)
+  return labels[0], FINE, not is_jpeg
 
 
 def _create_progress_bar(description: str | None, **options) -> tqdm.tqdm:
@@ -196,20 +195,11 @@ def _scan(
     ) from error
   finally:
     logger.setLevel(level)
-  table = np.array(records, np.int64).reshape(-1, 6).T
-  files, offsets, lengths, labels, faults, odd = table
-  return (
-    RecordIndex(
-      ends,
-      np.array(sizes, np.int64),
-      files,
-      offsets,
-      lengths,
-      labels,
-      faults.astype(np.uint8),
-    ),
-    np.flatnonzero(odd),
+  *columns, faults, odd = np.array(records, np.int64).reshape(-1, 6).T
+  index = RecordIndex(
+    ends, np.array(sizes, np.int64), *columns, faults.astype(np.uint8)
   )
+  return index, np.flatnonzero(odd)
 
 
 def _decode(
@@ -281,7 +271,8 @@ def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
       }
   except (*reading.ARCHIVE_ERRORS, OSError, KeyError, ValueError):
     return None
-  return RecordIndex(**{**fields, "all_decoded": bool(fields["all_decoded"])})
+  fields["all_decoded"] = bool(fields["all_decoded"])
+  return RecordIndex(**fields)
 
 
 def _save_index(
@@ -294,10 +285,7 @@ def _save_index(
       np.savez_compressed(
         file,
         fingerprint=fingerprint,
-        **{
-          field.name: getattr(index, field.name)
-          for field in dataclasses.fields(RecordIndex)
-        },
+        **dataclasses.asdict(index),
       )
       file.close()
       os.replace(file.name, cached)
