@@ -108,36 +108,37 @@ class FitReport:
     return report.json_safe(dataclasses.asdict(self))
 
 
+# Estimators of scikit-learn are compared by identity, and print themselves.
+@dataclasses.dataclass(eq=False, repr=False)
 class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
   """What private linear classifiers of features share.
 
   There is no intercept: append a constant to the features for one, which
-  `clip_norm` then has to leave room for.
+  `clip_norm` then has to leave room for. Values are checked by `fit`.
 
   Attributes:
+    method: How to fit.
+    num_classes: Labels are in [0, num_classes); public.
+    epsilon: Target, positive; infinity for no noise.
+    delta: In (0, 1), well below one over the number of what is protected; may
+      be `None` without noise.
+    clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
+      taken from the data.
+    scaling: One of `examples.SCALINGS`.
+    split: Shares of the budget by name of release, instead of the method's.
     coef_: Weights, float64 `[num_classes, dim]`, after `fit`.
     classes_: `[num_classes]`: 0, 1, ...
     report_: A `FitReport`.
   """
 
-  def __init__(
-    self,
-    method: method_lib.Method,
-    *,
-    num_classes: int,
-    epsilon: float,
-    delta: float | None,
-    clip_norm: float,
-    scaling: str,
-    split: Mapping[str, float] | None,
-  ):
-    self.method = method
-    self.num_classes = num_classes
-    self.epsilon = epsilon
-    self.delta = delta
-    self.clip_norm = clip_norm
-    self.scaling = scaling
-    self.split = split
+  method: method_lib.Method
+  _: dataclasses.KW_ONLY
+  num_classes: int
+  epsilon: float
+  delta: float | None = None
+  clip_norm: float = 1.0
+  scaling: str = "clip"
+  split: Mapping[str, float] | None = None
 
   def decision_function(self, features: np.ndarray) -> np.ndarray:
     """Computes logits.
@@ -221,6 +222,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     self.report_ = report
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class FeatureClassifier(LinearClassifier):
   """A linear classifier of features, fitted with differential privacy.
 
@@ -228,45 +230,13 @@ class FeatureClassifier(LinearClassifier):
     Unit: example.
     Neighbouring relation: add or remove one example.
     Sensitivity, DpEvent: those of the method; `report_` has what happened.
+
+  Attributes:
+    seed: Of noise and sampling; `None` for the operating system's entropy,
+      which alone is secret. The others are those of `LinearClassifier`.
   """
 
-  def __init__(
-    self,
-    method: method_lib.Method,
-    *,
-    num_classes: int,
-    epsilon: float,
-    delta: float | None = None,
-    clip_norm: float = 1.0,
-    scaling: str = "clip",
-    split: Mapping[str, float] | None = None,
-    seed: int | None = None,
-  ):
-    """Initialises the classifier; `fit` checks the values.
-
-    Args:
-      method: How to fit.
-      num_classes: Labels are in [0, num_classes); public.
-      epsilon: Target, positive; infinity for no noise.
-      delta: In (0, 1), well below one over the number of what is protected; may
-        be `None` without noise.
-      clip_norm: C, in [1e-10, 1e10], bound of the L2 norm of features; never
-        taken from the data.
-      scaling: One of `examples.SCALINGS`.
-      split: Shares of the budget by name of release, instead of the method's.
-      seed: Of noise and sampling; `None` for the operating system's entropy,
-        which alone is secret.
-    """
-    super().__init__(
-      method,
-      num_classes=num_classes,
-      epsilon=epsilon,
-      delta=delta,
-      clip_norm=clip_norm,
-      scaling=scaling,
-      split=split,
-    )
-    self.seed = seed
+  seed: int | None = None
 
   def fit(
     self, features: np.ndarray, labels: np.ndarray

@@ -130,6 +130,7 @@ class Rounds:
     return config.restore(self.weights(state), len(self.clients.client_ids))
 
 
+@dataclasses.dataclass(eq=False, repr=False, kw_only=True)
 class FederatedFeatureClassifier(classifier.LinearClassifier):
   """A linear classifier of features, fitted with user-level privacy.
 
@@ -150,52 +151,26 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
 
   There is no seed: nothing is random but the noise, which the aggregator draws
   and nobody should know.
+
+  Attributes:
+    method: `Sgd` or `FeatureCovariance`, without a batch size, or
+      `LeastSquares` with a shared covariance. This and all others before
+      `example_weighting`: as of `classifier.LinearClassifier`, delta well below
+      one over the number of users, and releases as of central fits.
+    example_weighting: As of `settings.UserSettings`.
+    user_clip_norm: Bound of what a user sends in a round, positive: in units of
+      the contribution of one example of norm C. At most 1 for means. Where
+      defaults and step sizes depend on the number of examples, it takes that of
+      users times this bound.
+    runtime: A key of `runtime.RUNTIMES`.
+    work_dir: Where `fit` keeps a copy of the features while it runs; `None` for
+      the system's folder of temporary files.
   """
 
-  def __init__(
-    self,
-    method: method_lib.Method,
-    *,
-    num_classes: int,
-    epsilon: float,
-    delta: float | None = None,
-    clip_norm: float = 1.0,
-    scaling: str = "clip",
-    split: Mapping[str, float] | None = None,
-    example_weighting: str = "sum",
-    user_clip_norm: float = 1.0,
-    runtime: str = "in_process",
-    work_dir: str | os.PathLike[str] | None = None,
-  ):
-    """Initialises the classifier; `fit` checks the values.
-
-    Args:
-      method: `Sgd` or `FeatureCovariance`, without a batch size, or
-        `LeastSquares` with a shared covariance. This and all others before
-        `example_weighting`: as of `classifier.FeatureClassifier`, delta well
-        below one over the number of users, and releases as of central fits.
-      example_weighting: As of `settings.UserSettings`.
-      user_clip_norm: Bound of what a user sends in a round, positive: in units
-        of the contribution of one example of norm C. At most 1 for means. Where
-        defaults and step sizes depend on the number of examples, it takes that
-        of users times this bound.
-      runtime: A key of `runtime.RUNTIMES`.
-      work_dir: Where `fit` keeps a copy of the features while it runs; `None`
-        for the system's folder of temporary files.
-    """
-    super().__init__(
-      method,
-      num_classes=num_classes,
-      epsilon=epsilon,
-      delta=delta,
-      clip_norm=clip_norm,
-      scaling=scaling,
-      split=split,
-    )
-    self.example_weighting = example_weighting
-    self.user_clip_norm = user_clip_norm
-    self.runtime = runtime
-    self.work_dir = work_dir
+  example_weighting: str = "sum"
+  user_clip_norm: float = 1.0
+  runtime: str = "in_process"
+  work_dir: str | os.PathLike[str] | None = None
 
   def fit(
     self,
