@@ -1,21 +1,10 @@
 """Small files of photos for the tests, whole and damaged."""
 
-import csv
 import io
-import os
 
 import numpy as np
 from PIL import Image
 import tensorflow as tf
-
-
-def write_csv(path, columns, rows):
-  """Writes a table; returns its name."""
-  with open(path, "w", newline="") as file:
-    writer = csv.writer(file)
-    writer.writerow(columns)
-    writer.writerows(rows)
-  return os.fspath(path)
 
 
 def encode(seed, form="JPEG", mode="RGB", size=(20, 16)):

@@ -2,9 +2,8 @@
 
 from unittest import mock
 
-from absl.testing import absltest
-from absl.testing import parameterized
 import numpy as np
+import pytest
 from sklearn import metrics
 
 from tff_fedemb.evaluation import pairs
@@ -20,8 +19,8 @@ def sorted_images(num_classes=12, images_per_class=6, block_size=9):
   return pairs.Images(embeddings, classes, sizes, block_size)
 
 
-class BlocksTest(parameterized.TestCase):
-  @parameterized.parameters(1, 5, 6, 9, 100)
+class TestBlocks:
+  @pytest.mark.parametrize("block_size", [1, 5, 6, 9, 100])
   def test_each_pair_occurs_once(self, block_size):
     images = sorted_images(block_size=block_size)
     num_images = len(images.classes)
@@ -34,12 +33,13 @@ class BlocksTest(parameterized.TestCase):
     upper = np.triu(np.ones((num_images, num_images), int), k=1)
     same = images.classes[:, None] == images.classes
     np.testing.assert_array_equal(seen, [upper * ~same, upper * same])
-    self.assertEqual(images.num_negatives, np.sum(seen[0]))
-    self.assertEqual(images.num_positives, np.sum(seen[1]))
+    assert images.num_negatives == np.sum(seen[0])
+    assert images.num_positives == np.sum(seen[1])
 
 
-class CountPairsTest(parameterized.TestCase):
-  @parameterized.product(num_bins=[2, 64, 1024], range_sample=[5, 1000])
+class TestCountPairs:
+  @pytest.mark.parametrize("num_bins", [2, 64, 1024])
+  @pytest.mark.parametrize("range_sample", [5, 1000])
   def test_wide_bins_leave_recall_exact_and_bound_the_auc(
     self, num_bins, range_sample
   ):
@@ -54,10 +54,10 @@ class CountPairsTest(parameterized.TestCase):
       counts = pairs.count_pairs(images, rates)
     exact = pairs.count_pairs(images, rates).steps
     for rate in rates:
-      self.assertEqual(counts.steps.recall(rate), exact.recall(rate))
-      self.assertEqual(counts.steps.threshold(rate), exact.threshold(rate))
+      assert counts.steps.recall(rate) == exact.recall(rate)
+      assert counts.steps.threshold(rate) == exact.threshold(rate)
     error = abs(counts.steps.auc() - exact.auc())
-    self.assertLessEqual(error, counts.auc_error_bound)
+    assert error <= counts.auc_error_bound
 
   def test_bound_on_auc_is_for_pairs_in_one_bin(self):
     # Two bins, the lower of which is refined for the threshold: the bound is
@@ -67,12 +67,14 @@ class CountPairsTest(parameterized.TestCase):
       counts = pairs.count_pairs(images, (0.5,))
     levels = counts.steps.levels
     coarse = np.flatnonzero(levels == np.max(levels))
-    self.assertLen(coarse, 1)
+    assert len(coarse) == 1
     shared = float(counts.steps.accepted_negatives[coarse[0]])
     shared *= counts.steps.accepted_positives[coarse[0]]
     total = images.num_negatives * images.num_positives
-    self.assertGreater(counts.auc_error_bound, 0)
-    self.assertAlmostEqual(counts.auc_error_bound, shared / total / 2)
+    assert counts.auc_error_bound > 0
+    assert counts.auc_error_bound == pytest.approx(
+      shared / total / 2, abs=0.5e-7
+    )
 
   def test_accepts_by_class(self):
     images = sorted_images()
@@ -84,17 +86,16 @@ class CountPairsTest(parameterized.TestCase):
     same = images.classes[:, None] == images.classes
     for index in range(len(images.sizes)):
       of_class = images.classes == index
-      self.assertEqual(
-        counts.class_true_accepts[0, index],
-        np.sum((accepted & same)[of_class]) // 2,
+      assert (
+        counts.class_true_accepts[0, index]
+        == np.sum((accepted & same)[of_class]) // 2
       )
-      self.assertEqual(
-        counts.class_false_accepts[0, index],
-        np.sum((accepted & ~same)[of_class]),
+      assert counts.class_false_accepts[0, index] == np.sum(
+        (accepted & ~same)[of_class]
       )
 
 
-class StepsTest(absltest.TestCase):
+class TestSteps:
   def test_against_hand_computed_numbers(self):
     # Similarities 4, 2, 1 with (negatives, positives) (0, 2), (1, 1), (3, 1).
     steps = pairs.Steps.from_counts(
@@ -103,18 +104,13 @@ class StepsTest(absltest.TestCase):
     np.testing.assert_array_equal(steps.levels, [4, 2, 1])
     np.testing.assert_array_equal(steps.accepted_negatives, [0, 1, 4])
     np.testing.assert_array_equal(steps.accepted_positives, [2, 3, 4])
-    self.assertEqual(
-      [steps.recall(rate) for rate in (0, 0.24, 0.25, 1)], [0.5, 0.5, 0.75, 1]
-    )
-    self.assertEqual(steps.threshold(0.24), 3 * pairs.GRID_STEP)
-    self.assertEqual(steps.threshold(0.25), 2 * pairs.GRID_STEP)
-    self.assertEqual(steps.threshold(1), -1.0)
+    recalls = [steps.recall(rate) for rate in (0, 0.24, 0.25, 1)]
+    assert recalls == [0.5, 0.5, 0.75, 1]
+    assert steps.threshold(0.24) == 3 * pairs.GRID_STEP
+    assert steps.threshold(0.25) == 2 * pairs.GRID_STEP
+    assert steps.threshold(1) == -1.0
     # (2 * 4 + 1 * 3.5 + 1 * 1.5) of 16 couples.
-    self.assertEqual(steps.auc(), 13 / 16)
+    assert steps.auc() == 13 / 16
     scores = np.repeat([4, 2, 1, 2, 1], [2, 1, 1, 1, 3])
     answers = np.repeat([1, 0], 4)
-    self.assertEqual(steps.auc(), metrics.roc_auc_score(answers, scores))
-
-
-if __name__ == "__main__":
-  absltest.main()
+    assert steps.auc() == metrics.roc_auc_score(answers, scores)

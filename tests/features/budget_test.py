@@ -5,27 +5,11 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
-from scipy import optimize
-from scipy import stats
 
+from tests.features import gaussian
 from tff_fedemb.features import budget as budget_lib
 
 _DELTA = 1e-5
-
-
-def _exact_delta(epsilon, sigma):
-  """Theorem 8 of Balle and Wang 2018, in its first form."""
-  return stats.norm.cdf(-epsilon * sigma + 0.5 / sigma) - math.exp(
-    epsilon
-  ) * stats.norm.cdf(-epsilon * sigma - 0.5 / sigma)
-
-
-def _exact_epsilon(noise_multipliers, delta=_DELTA):
-  """Of unsampled Gaussian mechanisms together."""
-  sigma = 1 / math.sqrt(sum(z**-2 for z in noise_multipliers))
-  return optimize.brentq(
-    lambda epsilon: _exact_delta(epsilon, sigma) - delta, 0, 200
-  )
 
 
 def _calibrate(*releases, epsilon=1.0, delta=_DELTA, **options):
@@ -46,7 +30,9 @@ def test_split_by_hand():
   assert 1 / (2 * scale**2) == pytest.approx(
     1 / (2 * once**2) + 4 / (2 * steps**2), rel=1e-12
   )
-  assert budget.epsilon == pytest.approx(_exact_epsilon([scale]), rel=1e-9)
+  assert budget.epsilon == pytest.approx(
+    gaussian.exact_epsilon([scale], _DELTA), rel=1e-9
+  )
   assert budget.accountant == "gaussian"
   assert budget.event == dp_accounting.ComposedDpEvent(
     [
@@ -84,7 +70,9 @@ def test_target_is_met_from_below(epsilon, delta):
     delta=delta,
   )
   multipliers = budget.noise_multipliers
-  exact = _exact_epsilon([multipliers["a"]] + [multipliers["b"]] * 20, delta)
+  exact = gaussian.exact_epsilon(
+    [multipliers["a"]] + [multipliers["b"]] * 20, delta
+  )
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   assert budget.epsilon == pytest.approx(exact, rel=1e-6)
   assert budget.epsilon <= epsilon
@@ -122,7 +110,7 @@ def test_sampled_release(epsilon, probability, count, share):
   # The search itself is to 1e-3 of the scale.
   assert epsilon * (1 - 5e-3) < pld <= epsilon
   # Sampling helps, and RDP is a bound from above, not far from the truth.
-  assert pld < _exact_epsilon([once, *[steps] * count])
+  assert pld < gaussian.exact_epsilon([once, *[steps] * count], _DELTA)
   rdp = dp_accounting.rdp.RdpAccountant().compose(event)
   assert pld < rdp.get_epsilon(_DELTA) < 1.6 * epsilon
 

@@ -6,12 +6,11 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
-from scipy import optimize
-from scipy import stats
 from sklearn import base
 from sklearn import exceptions
 from sklearn import model_selection
 
+from tests.features import gaussian
 from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
@@ -55,18 +54,6 @@ def _problem(num=60, dim=4):
   return features, labels
 
 
-def _exact_epsilon(noise_multipliers):
-  """Theorem 8 of Balle and Wang 2018, for all releases together."""
-  sigma = 1 / math.sqrt(sum(z**-2 for z in noise_multipliers))
-
-  def gap(epsilon):
-    below = stats.norm.cdf(-epsilon * sigma + 0.5 / sigma)
-    above = stats.norm.cdf(-epsilon * sigma - 0.5 / sigma)
-    return below - math.exp(epsilon) * above - _DELTA
-
-  return optimize.brentq(gap, 0, 100)
-
-
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 @pytest.mark.parametrize("name", _METHODS)
 def test_report_is_of_what_was_released(monkeypatch, name, epsilon):
@@ -89,7 +76,7 @@ def test_report_is_of_what_was_released(monkeypatch, name, epsilon):
     assert release["sampling_probability"] == 1.0
     multipliers += [release["noise_multiplier"]] * release["count"]
     events += [event] * release["count"]
-  exact = _exact_epsilon(multipliers)
+  exact = gaussian.exact_epsilon(multipliers, _DELTA)
   assert report.epsilon == pytest.approx(exact, rel=1e-6)
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   rdp = dp_accounting.rdp.RdpAccountant()

@@ -10,6 +10,7 @@ from tensorflow_federated.python.simulation.datasets import inaturalist as tff
 from tasks import inaturalist
 from tasks import task as task_lib
 from tests.data import photo_files
+from tests.tasks.prepare import made_up
 
 _SIDE = 12
 # For each photo its observer, its cell and its class.
@@ -39,7 +40,7 @@ def _write(tmp_path):
       image_map,
       cache,
       split,
-      photo_files.write_csv(
+      made_up.write_table(
         tmp_path / "train.csv",
         ["user_120k", geo, "image_id", "class"],
         [(u, g, f"{i:02}a", y) for i, (u, g, y) in enumerate(_TRAIN)],
@@ -49,7 +50,7 @@ def _write(tmp_path):
       image_map,
       cache,
       split,
-      photo_files.write_csv(
+      made_up.write_table(
         tmp_path / "test.csv",
         ["image_id", "class"],
         [(f"{i + len(_TRAIN):02}a", y) for i, y in enumerate(_TEST)],

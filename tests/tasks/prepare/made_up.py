@@ -47,11 +47,12 @@ def create_jpeg(name: str, *, side: int = 24) -> bytes:
 
 
 def write_table(path, columns, rows):
-  """Writes a CSV file, with a column that nobody asks for."""
+  """Writes a CSV file, with a column that nobody asks for; its name."""
   with path.open("w", newline="") as file:
     writer = csv.writer(file)
     writer.writerow([*columns, "label"])
     writer.writerows([*row, 0] for row in rows)
+  return os.fspath(path)
 
 
 def write_tar(path, contents, mode="w"):
