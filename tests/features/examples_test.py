@@ -95,11 +95,6 @@ def test_every_pass_has_each_example_once(monkeypatch, order, kept_bytes):
     np.testing.assert_array_equal(found_labels, labels[expected])
 
 
-def test_chunks_are_never_empty_of_wide_examples(monkeypatch):
-  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 1)
-  assert len(list(_examples(np.ones([5, 7])).chunks())) == 5
-
-
 @pytest.mark.parametrize(
   ("dtype", "expected"),
   [

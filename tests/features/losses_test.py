@@ -96,8 +96,7 @@ def test_float32_is_clipped_at_extreme_norms(scale, clip_norm):
 @pytest.mark.parametrize("loss", losses.LOSSES)
 def test_examples_whose_logits_overflow_add_nothing(loss):
   weights = np.array([[1e30, -1e30], [-1e30, 1e30]])
-  features = np.array([[1e10, 1e10], [0.0, 0.0], [1e-40, 0.0]], np.float32)
-  features[1] = [1e-30, 0.0]
+  features = np.array([[1e10, 1e10], [1e-30, 0.0], [1e-40, 0.0]], np.float32)
   labels = np.array([0, 1, 1])
   gradient, others = (
     losses.clipped_gradient(

@@ -142,9 +142,6 @@ class TestMistakes:
     path.write_bytes((data_dir / path.name).read_bytes())
     return path
 
-  def test_missing_file(self, tmp_path):
-    assert f"found no file {tmp_path}" in self._error(tmp_path)
-
   @pytest.mark.parametrize("share", [0.0, 0.3])
   def test_truncated_file(self, copy, share):
     content = copy.read_bytes()
