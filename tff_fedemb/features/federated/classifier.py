@@ -54,6 +54,7 @@ NOT_COVERED = (
 STATISTICS, COVARIANCE, _CLASS_SUM = "statistics", "covariance", "class_sum"
 
 
+@dataclasses.dataclass(frozen=True)
 class Rounds:
   """Runs the rounds of a fit, all users in each, and records what they cost.
 
@@ -63,30 +64,20 @@ class Rounds:
     Sensitivity: `user_clip_norm`, of all that a user sends in a round.
     DpEvent: a `GaussianDpEvent` for each round, as the budget plans it; a round
       beyond those is refused.
+
+  Attributes:
+    runtime: Runs them.
+    clients: Who takes part.
+    releases: Records them.
+    budget: Their noise.
+    user_clip_norm: Bound of the L2 norm of what a client sends.
   """
 
-  def __init__(
-    self,
-    runtime: runtime_base.Runtime,
-    clients: clients_lib.ClientExamples,
-    releases: noise.Releases,
-    budget: budget_lib.Budget,
-    user_clip_norm: float,
-  ):
-    """Initialises the rounds.
-
-    Args:
-      runtime: Runs them.
-      clients: Who takes part.
-      releases: Records them.
-      budget: Their noise.
-      user_clip_norm: Bound of the L2 norm of what a client sends.
-    """
-    self.runtime = runtime
-    self.clients = clients
-    self._releases = releases
-    self._budget = budget
-    self._user_clip_norm = user_clip_norm
+  runtime: runtime_base.Runtime
+  clients: clients_lib.ClientExamples
+  releases: noise.Releases
+  budget: budget_lib.Budget
+  user_clip_norm: float
 
   def create_aggregator(
     self, name: str
@@ -94,8 +85,8 @@ class Rounds:
     """Creates the Gaussian mechanism of a release."""
     config = gaussian.GaussianConfig(
       clients_per_round=len(self.clients.client_ids),
-      clip_norm=self._user_clip_norm,
-      noise_multiplier=self._budget.noise_multipliers[name],
+      clip_norm=self.user_clip_norm,
+      noise_multiplier=self.budget.noise_multipliers[name],
     )
     return config.create().factory
 
@@ -112,7 +103,7 @@ class Rounds:
 
   def next(self, name: str, state: Any) -> Any:
     """Makes a release of the name; returns the state after the round."""
-    self._releases.open(name, sensitivity=self._user_clip_norm)
+    self.releases.open(name, sensitivity=self.user_clip_norm)
     return self.runtime.next(state, self.clients.client_ids)[0]
 
   def weights(self, state: Any) -> Sequence[np.ndarray]:
