@@ -127,11 +127,11 @@ def _parse_checked(
     images, labels = (part.numpy() for part in _parse(tf.constant(serialized)))
   except (tf.errors.OpError, UnicodeDecodeError) as error:
     # TensorFlow quotes what it cannot parse, which need not be text.
-    reason = "an example that cannot be parsed."
+    reason = "an example that cannot be parsed"
     if isinstance(error, tf.errors.OpError):
-      reason = error.message.splitlines()[0].rpartition("}} ")[2]
+      reason = error.message.splitlines()[0].rpartition("}} ")[2].rstrip(".")
     raise errors.FieldError(
-      "data_dir", expected, f"in {path}: {reason.rstrip('.')}", _ADVICE
+      "data_dir", expected, f"in {path}: {reason}", _ADVICE
     ) from error
   unknown = labels[(labels < 0) | (labels >= _NUM_LABELS)]
   if unknown.size:

@@ -159,13 +159,12 @@ def _read_compact(path: pathlib.Path) -> list[_Drawing]:
 
 
 def _find_sources(root: pathlib.Path) -> dict[str, pathlib.Path]:
-  sources = {}
+  sources: dict[str, pathlib.Path] = {}
   for name in _SETS:
-    for path in (root / f"images_{name}", root / f"images_{name}.zip"):
-      if path.exists() and name not in sources:
-        sources[name] = path
-  if "background" not in sources and (root / _COMPACT_NAME).is_file():
-    sources["background"] = root / _COMPACT_NAME
+    files = [f"images_{name}", f"images_{name}.zip"]
+    for file in files + [_COMPACT_NAME] * (name == "background"):
+      if (root / file).exists():
+        sources.setdefault(name, root / file)
   if "background" not in sources:
     raise errors.FieldError("data_dir", "hold Omniglot images", root, _ADVICE)
   return sources
@@ -225,6 +224,7 @@ def _read_splits(
           f" {character} in {[alphabet_of[character], alphabet]}."
         )
     alphabets = set(alphabet_of.values())
+    splits_of: dict[str, tuple[str, ...]]
     if name == "evaluation":
       splits_of = dict.fromkeys(alphabets, ("evaluation",))
       if both := sorted(alphabets & seen.keys()):
@@ -274,18 +274,6 @@ def _convert(sources: dict[str, pathlib.Path], database: pathlib.Path) -> None:
     ) from error
 
 
-def _open_converted(
-  sources: dict[str, pathlib.Path], config: task.TaskConfig
-) -> pathlib.Path:
-  """The converted copy; made where there is none yet, or a damaged one."""
-  database = config.cache / f"omniglot_{_fingerprint(sources)}.sqlite"
-  try:
-    sqlite_examples.SqliteExamples(database, "train")
-  except errors.DataError:
-    _convert(sources, database)
-  return database
-
-
 def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   features = tf.io.parse_example(
     serialized,
@@ -325,7 +313,11 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   variant = config.choose_variant("omniglot", _VARIANTS)
   config.check_no_photo_options("omniglot", _SIDE)
   sources = _find_sources(config.require_data_dir("omniglot", _ADVICE))
-  database = _open_converted(sources, config)
+  database = config.cache / f"omniglot_{_fingerprint(sources)}.sqlite"
+  try:
+    sqlite_examples.SqliteExamples(database, "train")
+  except errors.DataError:  # There is no copy yet, or a damaged one.
+    _convert(sources, database)
   examples = sqlite_examples.SqliteExamples(
     database, "train" if variant == "all" else variant
   )

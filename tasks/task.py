@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
@@ -82,10 +83,7 @@ class Task:
       raise ValueError(
         f"image_shape must be three positive numbers, found {self.image_shape}."
       )
-    if self.num_train_classes < 1:
-      raise ValueError(
-        f"num_train_classes must be at least 1, found {self.num_train_classes}."
-      )
+    checks.check_integer("num_train_classes", self.num_train_classes, minimum=1)
     with tf.Graph().as_default():
       spec = self.create_client_dataset(
         tf.compat.v1.placeholder(tf.string, [])

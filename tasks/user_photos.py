@@ -187,9 +187,8 @@ def open_photos(
 
 
 def _is_variant_folder(folder: pathlib.Path) -> bool:
-  return (folder / tfrecord_layout.TRAIN_FOLDER).is_dir() and (
-    folder / tfrecord_layout.TEST_FILE_NAME
-  ).is_file()
+  train, test = (folder / name for name in _FILES)
+  return train.is_dir() and test.is_file()
 
 
 def find_folder(

@@ -214,8 +214,6 @@ def _unpack(
         # To the end, so that the CRC of gzip and the MD5 are checked.
         while stream.read(_CHUNK):
           pass
-      while buffered.read(_CHUNK):
-        pass
   except _ARCHIVE_ERRORS as error:
     raise _damaged(archive.path, error) from error
   if archive.md5 is not None:
@@ -282,12 +280,10 @@ class Preparation(output.Preparation):
       )
     self._tell()
     sizes = {image_id: place.size for image_id, place in self._found.items()}
-    unpacked = 0
-    if self._list_pending():
-      missing = self._missing()
-      unpacked = len(missing) * self._job.bytes_per_image
-      sizes |= dict.fromkeys(missing, self._job.bytes_per_image)
-    return output.Plan(self._files, sizes, unpacked)
+    unpacked = dict.fromkeys(
+      self._missing() if self._list_pending() else (), self._job.bytes_per_image
+    )
+    return output.Plan(self._files, sizes | unpacked, sum(unpacked.values()))
 
   def _missing(self) -> set[str]:
     return self._image_ids - self._found.keys()
@@ -306,12 +302,13 @@ class Preparation(output.Preparation):
     """Says what was found and what is missing."""
     job, tables = self._job, self._job.tables
     num_train = sum(map(len, tables.users.values()))
-    missing = f"{len(self._missing())} missing"
+    absent = sorted(self._missing())
+    missing = f"{len(absent)} missing"
     if pending := self._list_pending():
       names = ", ".join(archive.path.name for archive in pending)
-      missing = f"{len(self._missing())} to be looked for in {names}"
-    elif self._missing():
-      missing += f" ({downloads.format_names(sorted(self._missing()))})"
+      missing = f"{len(absent)} to be looked for in {names}"
+    elif absent:
+      missing += f" ({downloads.format_names(absent)})"
     without = [a.path.name for a in job.archives if a.md5 is None]
     none = f"; none: {downloads.format_names(without)}" if without else ""
     lines = [

@@ -144,13 +144,13 @@ class Preparation(output.Preparation):
     for source in self._faces.sources:
       subjects = digiface_files.list_subjects(source)
       warnings += _tell(source, subjects)
-      for subject in subjects:
-        if source_of.setdefault(subject, source) is not source:
-          raise errors.DataError(
-            f"{source.path} must hold other subjects than"
-            f" {source_of[subject].path}, found {subject} in both. Keep one of"
-            " them."
-          )
+      for subject in subjects.keys() & images.keys():
+        raise errors.DataError(
+          f"{source.path} must hold other subjects than"
+          f" {source_of[subject].path}, found {subject} in both. Keep one of"
+          " them."
+        )
+      source_of |= dict.fromkeys(subjects, source)
       images |= subjects
     by_split = {
       split: [s for s in sorted(images) if split_of_subject(s) == split]
@@ -197,17 +197,17 @@ def _tell(
   first, last = source.subjects
   expected = last - first + 1
   incomplete = sum(len(s) < source.num_images for s in subjects.values())
-  warnings = []
-  if source.num_images and len(subjects) < expected:
-    warnings.append(
-      f"{source.name} holds {len(subjects)} of {expected} identities."
-    )
-  if incomplete:
-    warnings.append(
-      f"{source.name} has fewer than {source.num_images} images of"
-      f" {incomplete} of {len(subjects)} identities."
-    )
-  return warnings
+  lacks = {
+    f"holds {len(subjects)} of {expected} identities.": len(subjects)
+    < expected,
+    f"has fewer than {source.num_images} images of {incomplete} of"
+    f" {len(subjects)} identities.": incomplete > 0,
+  }
+  return [
+    f"{source.name} {text}"
+    for text, holds in lacks.items()
+    if holds and source.num_images
+  ]
 
 
 def find_faces(
@@ -235,9 +235,8 @@ def find_faces(
   if not found:
     raise errors.FieldError(field, "hold DigiFace images", root, ADVICE)
   if variant == "all":
-    everything = [source for part in found.values() for source in part]
-    return [Faces(variant, everything, field)]
-  if variant is not None and variant not in found:
+    found = {"all": [source for part in found.values() for source in part]}
+  if variant not in (None, *found):
     raise errors.FieldError(
       field,
       f"hold identities of {variant}",

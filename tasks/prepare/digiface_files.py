@@ -139,20 +139,18 @@ def _list_folder(source: Source) -> dict[str, list[_Listed]]:
   return subjects
 
 
-def _list_zip(source: Source) -> dict[str, list[_Listed]]:
-  subjects: dict[str, list[_Listed]] = {}
-  with _open_zip(source.path) as archive:
-    for info in archive.infolist():
-      if match := _MEMBER_NAME.fullmatch(info.filename):
-        # A folder may be there without a file in it.
-        images = subjects.setdefault(match[1], [])
-        images.append((match[3], info.file_size, 0))
-  return subjects
-
-
 def _list(source: Source) -> dict[str, list[_Listed]]:
   """Images by the folder of their subject."""
-  listed = (_list_folder if source.path.is_dir() else _list_zip)(source)
+  listed: dict[str, list[_Listed]] = {}
+  if source.path.is_dir():
+    listed = _list_folder(source)
+  else:
+    with _open_zip(source.path) as archive:
+      for info in archive.infolist():
+        if match := _MEMBER_NAME.fullmatch(info.filename):
+          # A folder may be there without a file in it.
+          images = listed.setdefault(match[1], [])
+          images.append((match[3], info.file_size, 0))
   return {
     folder: [
       image

@@ -75,15 +75,14 @@ def _find_tables(
 
   The publishers of the images have a `test.csv` as well, which is another.
   """
-  folders = [source_dir, source_dir / "datasets"]
+  places = [source_dir, source_dir / "datasets"]
   if split.folder:
-    folders = [folder / split.folder for folder in folders] + [source_dir]
-  for folder in folders:
-    if split.folder and folder == source_dir:
-      path = source_dir / f"{split.folder}.zip"
-      if path.is_file():
-        return _find_in_zip(path, split.names)
-    tables = [folder / name for name in split.names]
+    places = [place / split.folder for place in places]
+    places += [source_dir / f"{split.folder}.zip", source_dir]
+  for place in places:
+    if place.is_file():
+      return _find_in_zip(place, split.names)
+    tables = [place / name for name in split.names]
     if all(table.is_file() for table in tables):
       for table in tables:
         downloads.check_md5(table)

@@ -216,15 +216,15 @@ class Preparation(abc.ABC):
       return False
     report = read_report(self.final)
     found = {name: report.get(name) for name in self._identity}
+    fault = None
     if None in found.values() or "left_out" not in report:
+      fault = f"no {_REPORT_FILE} that says so"
+    elif found != self._identity:
+      fault = f"that it was prepared from {_describe(found)}"
+    if fault:
       raise errors.DataError(
-        f"{self.final} must not exist, or be prepared by this program, found"
-        f" no {_REPORT_FILE} that says so. Choose another output_dir."
-      )
-    if found != self._identity:
-      raise errors.DataError(
-        f"{self.final} must be of {_describe(self._identity)}, found that it"
-        f" was prepared from {_describe(found)}. Choose another output_dir."
+        f"{self.final} must be of {_describe(self._identity)}, prepared by this"
+        f" program, found {fault}. Choose another output_dir."
       )
     lines = report["left_out"]
     self.check_bad([(f"{self.final} lacks", line) for line in lines])
@@ -250,18 +250,16 @@ class Preparation(abc.ABC):
 
   def _check_disk(self, plan: Plan) -> None:
     """Says how much disk is needed and free, and refuses what does not fit."""
-    sizes = [
-      plan.sizes[row.image_id] + tfrecord_writing.RECORD_OVERHEAD
-      for file, rows in plan.files.items()
-      if not self.is_written(file)
-      for row in rows
-      if row.image_id in plan.sizes
-    ]
-    num_files = sum(not self.is_written(file) for file in plan.files)
-    needed = sum(sizes) + num_files * _BLOCK + plan.unpacked_bytes
-    parent = self.output_dir
-    while not parent.exists():
-      parent = parent.parent
+    needed = plan.unpacked_bytes
+    for file, rows in plan.files.items():
+      if not self.is_written(file):
+        needed += _BLOCK + sum(
+          plan.sizes[row.image_id] + tfrecord_writing.RECORD_OVERHEAD
+          for row in rows
+          if row.image_id in plan.sizes
+        )
+    parents = [self.output_dir, *self.output_dir.parents]
+    parent = next(folder for folder in parents if folder.exists())
     free = shutil.disk_usage(parent).free
     wanted, found = map(downloads.format_bytes, (needed, free))
     note = " (estimated, with unpacked images)" if plan.unpacked_bytes else ""
@@ -335,19 +333,19 @@ class Preparation(abc.ABC):
     self, file: str, rows: Sequence[split_tables.Row]
   ) -> Iterator[bytes]:
     """Yields a file's records, and notes at their end what is not in it."""
-    left_out, is_empty = [], not self.keeps_empty_files
+    left_out, num_written = [], 0
     for row in rows:
       try:
         content = self.read(row.image_id)
       except BadImageError as error:
         left_out.append((row.image_id, str(error)))
       else:
-        is_empty = False
+        num_written += 1
         yield tfrecord_writing.serialize_image(content, row.label)
+    (self._notes / file).unlink(missing_ok=True)
     if left_out:
       write_json(self._notes / file, {"images": left_out})
-    else:
-      (self._notes / file).unlink(missing_ok=True)
+    is_empty = not num_written and not self.keeps_empty_files
     if is_empty or (left_out and self._policy == "fail"):
       raise BadImageError(file)
 

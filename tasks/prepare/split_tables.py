@@ -84,15 +84,6 @@ def _read(
   return rows, hashlib.md5(content).hexdigest()
 
 
-def _can_be_file(user_id: str) -> bool:
-  return (
-    user_id not in (".", "..")
-    and not any(character in user_id for character in "/\\\0")
-    and not user_id.endswith(tfrecord_writing.PARTIAL_SUFFIX)
-    and len(user_id.encode()) <= 200
-  )
-
-
 def read_tables(train: Table, test: Table, *, user_column: str) -> SplitTables:
   """Reads the two tables of a split.
 
@@ -119,7 +110,12 @@ def read_tables(train: Table, test: Table, *, user_column: str) -> SplitTables:
       f"{train} must have users in column {user_column}, found none."
     )
   for user_id in users:
-    if not _can_be_file(user_id):
+    if (
+      user_id in (".", "..")
+      or set(user_id) & set("/\\\0")
+      or user_id.endswith(tfrecord_writing.PARTIAL_SUFFIX)
+      or len(user_id.encode()) > 200
+    ):
       raise errors.DataError(
         f"{train} must have users that can be names of files, found"
         f" {user_id!r}."

@@ -186,9 +186,7 @@ def find_unreadable(
 
   if not is_unreadable(contents):
     return []
-  return [
-    row for row, content in enumerate(contents) if is_unreadable([content])
-  ]
+  return [row for row, one in enumerate(contents) if is_unreadable([one])]
 
 
 class EncodedImages:

@@ -195,9 +195,17 @@ def _scan(
     ) from error
   finally:
     logger.setLevel(level)
-  *columns, faults, odd = np.array(records, np.int64).reshape(-1, 6).T
+  files, offsets, lengths, labels, faults, odd = (
+    np.array(records, np.int64).reshape(-1, 6).T
+  )
   index = RecordIndex(
-    ends, np.array(sizes, np.int64), *columns, faults.astype(np.uint8)
+    ends=ends,
+    sizes=np.array(sizes, np.int64),
+    files=files,
+    offsets=offsets,
+    lengths=lengths,
+    labels=labels,
+    faults=faults.astype(np.uint8),
   )
   return index, np.flatnonzero(odd)
 
