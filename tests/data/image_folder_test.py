@@ -73,21 +73,6 @@ class TestListImages:
     with pytest.raises(errors.FieldError, match="Not a directory"):
       image_folder.list_images(_touch(tmp_path / "file"))
 
-  def test_subsample_keeps_order_and_labels(self, tmp_path):
-    for name in "abc":
-      for k in range(4):
-        _touch(tmp_path / name / f"{k}.png")
-    folder = image_folder.list_images(tmp_path)
-    part = folder.subsample(5, seed=1)
-    assert len(part.paths) == len(part.labels) == 5
-    assert list(part.paths) == sorted(part.paths)
-    assert [part.class_names[label] for label in part.labels] == [
-      path.parent.name for path in part.paths
-    ]
-    assert part.paths == folder.subsample(5, seed=1).paths
-    assert part.paths != folder.subsample(5, seed=2).paths
-    assert folder.subsample(12).paths == folder.paths
-
 
 class TestReadImage:
   # The content counts, not the name.

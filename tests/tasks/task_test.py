@@ -78,7 +78,7 @@ def test_the_first_variant_is_the_default():
   [
     ({"image_shape": (2, 2)}, "image_shape must be three positive numbers"),
     ({"image_shape": (3, 3, 1)}, "create_client_dataset must yield"),
-    ({"num_train_classes": 0}, "num_train_classes must be an integer"),
+    ({"num_train_classes": 0}, "num_train_classes .* at least 1"),
     (
       {
         "create_client_dataset": lambda client_id: (

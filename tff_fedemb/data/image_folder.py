@@ -50,20 +50,6 @@ class ImageFolder:
   class_names: tuple[str, ...]
   ignored: tuple[pathlib.Path, ...] = ()
 
-  def subsample(self, max_images: int, *, seed: int = 0) -> "ImageFolder":
-    """At most `max_images` of them, drawn without replacement, in order."""
-    if len(self.paths) <= max_images:
-      return self
-    rows = np.random.default_rng(seed).choice(
-      len(self.paths), size=max_images, replace=False
-    )
-    rows.sort()
-    return dataclasses.replace(
-      self,
-      paths=tuple(self.paths[row] for row in rows),
-      labels=self.labels[rows],
-    )
-
 
 def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
   """Lists a folder with one sub-folder a class.
