@@ -1,6 +1,7 @@
 """Tests of epsilon against closed forms and known equivalences."""
 
 import functools
+import itertools
 import math
 
 import dp_accounting
@@ -160,3 +161,16 @@ def test_pld_is_at_most_rdp(noise_multiplier):
   )
   assert 0 < epsilons["pld"] <= epsilons["rdp"]
   assert epsilon_lib.leading(epsilons) == ("pld", epsilons["pld"])
+
+
+@pytest.mark.parametrize("create", [_poisson, _fixed_size])
+def test_epsilon_is_monotone(create):
+  by_noise = [_epsilon(create(), z, 100) for z in (1.0, 2.0, 4.0)]
+  by_rounds = [_epsilon(create(), 2.0, rounds) for rounds in (0, 10, 100)]
+  by_users = [
+    _epsilon(create(users_per_round=users), 2.0, 100)
+    for users in (1, 30, 1_000)
+  ]
+  assert by_rounds[0] == 0
+  for increasing in (by_noise[::-1], by_rounds, by_users):
+    assert all(a < b for a, b in itertools.pairwise(increasing))

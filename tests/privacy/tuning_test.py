@@ -184,6 +184,21 @@ def test_geometric_epsilon_by_the_theorem():
   assert smaller < 0.6 * found
 
 
+def test_best_of_ten_costs_far_less_than_releasing_ten():
+  whole_schedule = min_separation.MinSeparation(
+    10, 10, min_separation=1, max_participations=None
+  )
+
+  def counts(rounds):
+    return [(dp_accounting.GaussianDpEvent(4.0), rounds)]
+
+  released = epsilon_lib.epsilon_by_accountant(
+    counts(40), whole_schedule, _DELTA, accountants=("rdp",)
+  )["rdp"]
+  best = tuning.RepeatAndSelect(10).epsilon(counts(4), whole_schedule, _DELTA)
+  assert best < 0.6 * released
+
+
 def test_more_trials_and_larger_shapes_cost_more():
   of_one_trial = epsilon_lib.epsilon_by_accountant(
     _GAUSSIAN, _poisson(), _DELTA, accountants=("rdp",)

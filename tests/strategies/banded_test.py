@@ -78,6 +78,13 @@ def test_optimum_is_that_of_a_search_without_gradients(
   )
 
 
+def test_optimum_for_one_participation_is_near_the_square_root():
+  strategy = banded.optimize_banded(rounds=500, min_separation=500)
+  np.testing.assert_allclose(
+    strategy.coefficients[:4], [1, 1 / 2, 3 / 8, 5 / 16], rtol=1e-2
+  )
+
+
 def test_one_band_is_independent_noise():
   strategy = banded.optimize_banded(rounds=9, min_separation=3, num_bands=1)
   assert strategy.coefficients == (1.0,)

@@ -86,6 +86,17 @@ def test_more_buffers_are_no_worse():
   assert noise[1] > noise[2] > noise[3] * (1 - 1e-6)
 
 
+def test_optimisation_is_deterministic():
+  schedule = {"rounds": 50, "min_separation": 10}
+  again = blt.optimize_blt.__wrapped__(**schedule)
+  assert again == blt.optimize_blt(**schedule)
+
+
+def test_single_round():
+  strategy = blt.optimize_blt(rounds=1, min_separation=1)
+  assert strategy.prefix_sum_rmse(1, min_separation=1) == 1.0
+
+
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [

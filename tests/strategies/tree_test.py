@@ -244,6 +244,21 @@ def test_noise_is_that_of_the_matrix(rounds, restarts):
   )
 
 
+@pytest.mark.parametrize("size", [1, 4, 7, 16])
+def test_last_prefix_sum_is_estimated_best_from_the_nodes_below(size):
+  # Least squares over the nodes that end with each complete subtree, which is
+  # what a binary tree's noise allows at best (Honaker 2015).
+  variance, start = 0.0, 0
+  for height in reversed(range(size.bit_length())):
+    if size >> height & 1:
+      nodes = _node_matrix(1 << height)
+      variance += np.sum(np.linalg.inv(nodes.T @ nodes))
+      start += 1 << height
+  assert start == size
+  actual = tree.TreeStrategy().prefix_sum_stddevs(size)[-1]
+  assert actual == pytest.approx(np.sqrt(variance))
+
+
 @pytest.mark.parametrize(
   ("restarts", "message"),
   [
