@@ -96,11 +96,9 @@ class _Worker:
     """Waits for what the process is to say, and looks at its memory."""
     pipe = self._process.stdout
     while not select.select([pipe], [], [], _SAMPLING_SECONDS)[0]:
-      with contextlib.suppress(*_ENDED):
-        memory = self._root.memory_info()
-        self.peak_anonymous_memory_bytes = max(
-          self.peak_anonymous_memory_bytes, memory.rss - memory.shared
-        )
+      self._look()
+    # A quick round ends before the first look in it.
+    self._look()
     found = pipe.readline().strip()
     if found != answer:
       self._log.seek(0)
@@ -108,6 +106,14 @@ class _Worker:
       raise WorkerError(
         f"{self._name} must answer {answer!r}, found {found!r}:"
         f" {' | '.join(lines[-5:])}"
+      )
+
+  def _look(self) -> None:
+    """Notes the memory of the process as it is now."""
+    with contextlib.suppress(*_ENDED):
+      memory = self._root.memory_info()
+      self.peak_anonymous_memory_bytes = max(
+        self.peak_anonymous_memory_bytes, memory.rss - memory.shared
       )
 
   def run_round(self) -> None:
