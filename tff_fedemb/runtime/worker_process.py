@@ -101,7 +101,18 @@ def _drop_default_context() -> None:
       )
 
   tff.framework.set_default_context(EndedContext())
-  gc.collect()
+  hook = sys.unraisablehook
+
+  def ignore_gone_worker(unraisable):
+    # Ctrl-C may have ended the worker that TFF sends a signal to.
+    if not isinstance(unraisable.exc_value, ProcessLookupError):
+      hook(unraisable)
+
+  sys.unraisablehook = ignore_gone_worker
+  try:
+    gc.collect()
+  finally:
+    sys.unraisablehook = hook
 
 
 def _end_worker_children() -> None:
