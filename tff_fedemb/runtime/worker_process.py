@@ -13,12 +13,15 @@ import os
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 import psutil
 
 _WORKER_NAME = "worker_binary"
 _GRACE_SECONDS = 5.0
+_LOOKS = 2
+_SECONDS_BETWEEN_LOOKS = 0.1
 
 _registered_process_id: int | None = None
 
@@ -30,6 +33,11 @@ def end_worker() -> None:
   raise a `RuntimeError`.
   """
   _drop_default_context()
+  if "tensorflow_federated" in sys.modules:
+    # TFF may be starting a worker in place of one that Ctrl-C has ended.
+    for _ in range(_LOOKS):
+      _end_worker_children()
+      time.sleep(_SECONDS_BETWEEN_LOOKS)
   _end_worker_children()
 
 
