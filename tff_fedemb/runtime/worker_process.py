@@ -8,6 +8,8 @@ and "Exception ignored" is printed even if there never was a worker.
 """
 
 import atexit
+from collections.abc import Callable
+import functools
 import gc
 import os
 import signal
@@ -54,6 +56,9 @@ def end_worker_on_exit() -> None:
   if _registered_process_id != os.getpid():
     _registered_process_id = os.getpid()
     atexit.register(_end_worker_of, _registered_process_id)
+    sys.unraisablehook = functools.partial(
+      _ignore_gone_worker, sys.unraisablehook
+    )
   let_workers_be_interrupted()
   if (
     threading.current_thread() is threading.main_thread()
@@ -109,18 +114,13 @@ def _drop_default_context() -> None:
       )
 
   tff.framework.set_default_context(EndedContext())
-  hook = sys.unraisablehook
+  gc.collect()
 
-  def ignore_gone_worker(unraisable):
-    # Ctrl-C may have ended the worker that TFF sends a signal to.
-    if not isinstance(unraisable.exc_value, ProcessLookupError):
-      hook(unraisable)
 
-  sys.unraisablehook = ignore_gone_worker
-  try:
-    gc.collect()
-  finally:
-    sys.unraisablehook = hook
+def _ignore_gone_worker(hook: Callable[[Any], object], unraisable: Any) -> None:
+  # Ctrl-C may have ended the worker that TFF sends a signal to.
+  if not isinstance(unraisable.exc_value, ProcessLookupError):
+    hook(unraisable)
 
 
 def _end_worker_children() -> None:
