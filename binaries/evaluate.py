@@ -16,7 +16,10 @@ from experiments import command_line  # isort: skip
 from experiments import config_flags
 from experiments import evaluation_run
 
-_CONFIG = config_flags.ConfigFlags(evaluation_run.EvaluationConfig)
+# The model says what size images are to be.
+_CONFIG = config_flags.ConfigFlags(
+  evaluation_run.EvaluationConfig, skip=("image_size",)
+)
 
 
 def main() -> None:

@@ -14,47 +14,28 @@ import numpy as np
 from experiments import image_sources
 from experiments import output_files
 from experiments import saved_models
-from tasks import registry as tasks
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.data import bad_examples
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots as plots
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationConfig(config_lib.Config):
+class EvaluationConfig(image_sources.ImageConfig):
   """What to evaluate, on what, and where to write.
 
   Attributes:
     saved_model: Directory of the SavedModel, such as saved_model/ of a run.
-    image_folder: Folder with one sub-folder of PNG, JPEG, BMP or PGM images a
-      class.
-    task: Benchmark, instead of a folder.
-    data_dir: Directory of the task's data.
-    task_variant: Which of the task's data sets [its first].
-    cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
     split: Split of the task.
     output_json: File for the result, in a directory that exists.
     roc_png: File for a picture of the ROC curve [none].
-    overwrite: Whether to replace files that exist.
-    max_images: Images drawn at random from all; 0: all.
-    on_bad_example: What to do about a damaged image.
   """
 
   saved_model: str
-  image_folder: str | None = None
-  task: str | None = config_lib.field(None, choices=tasks.TASKS)
-  data_dir: str | None = None
-  task_variant: str | None = None
-  cache_dir: str | None = None
   split: str = config_lib.field("test", choices=task_lib.EVALUATION_SPLITS)
   output_json: str
   roc_png: str | None = None
-  overwrite: bool = False
-  max_images: int = config_lib.field(0, minimum=0)
-  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
 
   def __post_init__(self):
     super().__post_init__()
@@ -85,8 +66,8 @@ def execute(config: EvaluationConfig) -> None:
     {"output_json": config.output_json, "roc_png": config.roc_png},
     overwrite=config.overwrite,
   )
-  model = saved_models.Model(config.saved_model)
-  source, about = _open_source(model, config)
+  model = saved_models.load(config.saved_model)
+  source = config.open(config.split, model.image_shape)
   rows = image_sources.draw_rows(
     np.arange(len(source.labels)),
     config.max_images,
@@ -103,50 +84,15 @@ def execute(config: EvaluationConfig) -> None:
   result = dataclasses.replace(
     result, warnings=(*source.warnings, *result.warnings)
   )
-  if config.image_folder:
-    about |= {
-      "num_skipped": len(source.skipped),
-      "skipped": source.skipped,
-      "num_ignored": len(source.ignored),
-    }
-  about |= {
+  about = {
+    **source.facts,
     "num_images_found": len(source.labels),
     "max_images": config.max_images,
   }
+  if config.image_folder:
+    about |= {"num_skipped": len(source.skipped), "skipped": source.skipped}
   _write(config, result, about)
   _tell(config, result, source.description)
-
-
-def _open_source(
-  model: saved_models.Model, config: EvaluationConfig
-) -> tuple[image_sources.ImageSource, dict[str, Any]]:
-  """The images, and what the report says of where they are from."""
-  if config.image_folder:
-    source = image_sources.open_folder(
-      config.image_folder,
-      model.image_shape,
-      on_bad_example=config.on_bad_example,
-    )
-    return source, {"image_folder": config.image_folder}
-  source, task = image_sources.open_task(
-    config.task,
-    task_lib.TaskConfig(
-      config.data_dir,
-      config.cache_dir,
-      task_variant=config.task_variant,
-      on_bad_example=config.on_bad_example,
-    ),
-    config.split,
-    model_shape=model.image_shape,
-  )
-  return source, {
-    "task": task.name,
-    "task_variant": config.task_variant,
-    "split": config.split,
-    "split_description": task.split_description,
-    "data_dir": config.data_dir,
-    "bad_examples": list(task.bad_examples.lines),
-  }
 
 
 def _write(

@@ -6,10 +6,9 @@ chosen by them.
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Mapping
 import dataclasses
 import os
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import tqdm
 
 from tasks import registry as task_registry
 from tasks import task as task_lib
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
@@ -25,11 +25,8 @@ from tff_fedemb.data import image_folder as image_folder_lib
 from tff_fedemb.evaluation import embedding
 
 ImageShape = tuple[int, int, int]
-# From ascending rows to batches of those that could be read, and their images,
-# uint8 `[b, height, width, channels]`.
-Reader = Callable[[np.ndarray], Iterator[tuple[np.ndarray, np.ndarray]]]
-
-_NAMED_EXAMPLES = 5
+# Rows that could be read, and images uint8 `[b, height, width, channels]`.
+Batches = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,64 +36,125 @@ class ImageSource:
   Attributes:
     description: What they are, in a few words.
     labels: int64 `[n]`, each one of `class_labels`.
-    read: Reads those of some rows.
+    read: From ascending rows to batches of them.
     users: Whose an image is, str `[n]`, or `None` if that is not known.
     largest_value: That a pixel may have.
     skipped: What `read` left out, a name each; it grows.
-    ignored: What is no image.
     notes: What the user should know beside that.
     class_labels: Labels of all classes, ascending, int64 `[c]`: also of those
       without an image here, if the source knows them; `None` for those that
       have one.
-    class_names: What errors call them, `[c]`, or empty for their labels.
+    class_names: What the user calls a class, by label; others by their label.
+    facts: What a report says of where the images are from.
   """
 
   description: str
   labels: np.ndarray
-  read: Reader
+  read: Callable[[np.ndarray], Batches]
   users: np.ndarray | None = None
   largest_value: int = 255
   skipped: list[str] = dataclasses.field(default_factory=list)
-  ignored: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
   class_labels: np.ndarray | None = None
-  class_names: tuple[str, ...] = ()
+  class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+  facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
     if self.class_labels is None:
       object.__setattr__(self, "class_labels", np.unique(self.labels))
 
-  def name_class(self, label: int) -> str:
-    """What a user calls the class of a label."""
-    if not self.class_names:
-      return str(label)
-    return self.class_names[np.searchsorted(self.class_labels, label)]
-
   @property
   def warnings(self) -> tuple[str, ...]:
     """What the user should know, and what went by unread up to now."""
-    return self.notes + tuple(
-      f"{len(names):,} {one if len(names) == 1 else many}: {name_some(names)}"
-      for names, one, many in (
-        (
-          self.skipped,
-          "file could not be read and was skipped",
-          "files could not be read and were skipped",
-        ),
-        (
-          self.ignored,
-          "file in the folder is no image by its name",
-          "files in the folder are no images by their name",
-        ),
-      )
-      if names
+    return self.notes + _count_files(
+      self.skipped,
+      "file could not be read and was skipped",
+      "files could not be read and were skipped",
     )
 
 
-def name_some(names: Sequence[str]) -> str:
-  """The first few of some names, and whether there are more."""
-  more = ", ..." if len(names) > _NAMED_EXAMPLES else ""
-  return ", ".join(names[:_NAMED_EXAMPLES]) + more
+def _count_files(names: list[str], one: str, many: str) -> tuple[str, ...]:
+  if not names:
+    return ()
+  what = one if len(names) == 1 else many
+  return (f"{len(names):,} {what}: {bad_examples.name_first(names)}",)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageConfig(task_lib.TaskConfig):
+  """Which images to embed, of a folder or a task.
+
+  Attributes:
+    image_folder: Folder with one sub-folder of PNG, JPEG, BMP or PGM images a
+      class, instead of a task.
+    task: Benchmark whose images to embed.
+    max_images: Images drawn at random; 0: all.
+    overwrite: Whether to replace files that exist.
+  """
+
+  image_folder: str | None = None
+  task: str | None = config_lib.field(None, choices=task_registry.TASKS)
+  max_images: int = config_lib.field(0, minimum=0)
+  overwrite: bool = False
+
+  def open(self, split: str, model_shape: ImageShape | None) -> ImageSource:
+    """Opens the images.
+
+    Args:
+      split: Of the task, "train" or one of `task.EVALUATION_SPLITS`.
+      model_shape: Of the images that the model takes; `None` for no model.
+
+    Raises:
+      DataError: If they are damaged.
+      FieldError: If there are none, or the model takes others.
+    """
+    if self.image_folder:
+      # Grey images are taken as colours where nothing says what they are.
+      side = self.image_size or 0
+      return _open_folder(
+        self.image_folder,
+        model_shape or (side, side, 3),
+        on_bad_example=self.on_bad_example,
+      )
+    task = self._create_task(model_shape)
+    source = _open_train(task) if split == "train" else _open_split(task, split)
+    left_out = task.bad_examples.lines
+    notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []
+    facts = {
+      "task": task.name,
+      "task_variant": self.task_variant,
+      "split": split,
+      "split_description": task.split_description,
+      "data_dir": self.data_dir,
+      "bad_examples": list(left_out),
+    }
+    return dataclasses.replace(
+      source, notes=(*task.warnings, *notes), facts=facts
+    )
+
+  def _create_task(self, model_shape: ImageShape | None) -> task_lib.Task:
+    config = task_lib.TaskConfig(
+      self.data_dir,
+      self.cache_dir,
+      task_variant=self.task_variant,
+      image_size=self.image_size or None,
+      on_bad_example=self.on_bad_example,
+    )
+    task = task_registry.create_task(self.task, config)
+    if model_shape is None:
+      return task
+    if task.decode_images is not None:
+      # Photos are decoded to the size that the model takes.
+      config = dataclasses.replace(config, image_size=model_shape[0])
+      task = task_registry.create_task(self.task, config)
+    if task.image_shape != model_shape:
+      raise errors.FieldError(
+        "saved_model",
+        f"take images of {list(task.image_shape)}, the size of task"
+        f" {task.name}",
+        list(model_shape),
+      )
+    return task
 
 
 def draw_rows(
@@ -152,71 +210,20 @@ def embed_rows(
   return embeddings[:num_embedded], np.concatenate(read)
 
 
-def open_folder(
-  folder: str, image_shape: ImageShape, *, on_bad_example: str
-) -> ImageSource:
-  """Lists a folder of images.
-
-  Args:
-    folder: With one sub-folder a class.
-    image_shape: Height, width and channels to make of each.
-    on_bad_example: Whether an image that cannot be read is refused or skipped,
-      one of `bad_examples.POLICIES`.
-
-  Returns:
-    The images.
-
-  Raises:
-    FieldError: If there is no such folder, or not enough in it.
-  """
-  listed = image_folder_lib.list_images(folder)
-  # Sub-folders without an image are classes too: another folder of the same
-  # classes may have images of them.
-  names = sorted(
-    path.name
-    for path in pathlib.Path(folder).iterdir()
-    if path.is_dir() and not path.name.startswith(".")
-  )
-  places = np.searchsorted(names, listed.class_names).astype(np.int64)
-  skipped: list[str] = []
-
-  def read(rows):
-    return read_files(
-      rows,
-      lambda row: image_folder_lib.read_image(listed.paths[row], image_shape),
-      lambda row: os.fspath(listed.paths[row]),
-      image_shape,
-      skipped,
-      on_bad_example=on_bad_example,
-    )
-
-  return ImageSource(
-    f"images in {folder}",
-    places[listed.labels],
-    read,
-    skipped=skipped,
-    ignored=tuple(os.fspath(path) for path in listed.ignored),
-    class_labels=np.arange(len(names)),
-    class_names=tuple(names),
-  )
-
-
 def read_files(
   rows: np.ndarray,
   read_image: Callable[[int], np.ndarray],
-  name: Callable[[int], str],
   image_shape: ImageShape,
   skipped: list[str],
   *,
   on_bad_example: str,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Batches:
   """Reads images one at a time.
 
   Args:
     rows: Which ones.
     read_image: From a row to its image; an `ImageFolderError` tells that it
       cannot be read.
-    name: From a row to what to call it.
     image_shape: Of the images.
     skipped: Takes the names of those that cannot be read.
     on_bad_example: One of `bad_examples.POLICIES`.
@@ -239,54 +246,39 @@ def read_files(
           raise errors.DataError(
             f"{error} --on_bad_example=skip leaves such images out."
           ) from error
-        skipped.append(name(row))
+        skipped.append(error.path)
     if images:
       yield np.array(kept), np.stack(images)
 
 
-def open_task(
-  name: str,
-  task_config: task_lib.TaskConfig,
-  split: str,
-  *,
-  model_shape: ImageShape | None,
-) -> tuple[ImageSource, task_lib.Task]:
-  """Opens the images of a task as a model takes them.
-
-  Args:
-    name: In the registry.
-    task_config: Where its data are.
-    split: "train", or one of `task.EVALUATION_SPLITS`.
-    model_shape: Of the images that the model takes, `None` for no model.
-
-  Returns:
-    The images, and the task.
-
-  Raises:
-    DataError: If there are no such data, or they are damaged.
-    FieldError: If the model takes others.
-  """
-  task = task_registry.create_task(name, task_config)
-  if model_shape is not None:
-    if task.decode_images is not None:
-      # Photos are decoded to the size that the model takes.
-      task = task_registry.create_task(
-        name, dataclasses.replace(task_config, image_size=model_shape[0])
-      )
-    if task.image_shape != model_shape:
-      raise errors.FieldError(
-        "saved_model",
-        f"take images of {list(task.image_shape)}, the size of task"
-        f" {task.name}",
-        list(model_shape),
-      )
-  source = open_train(task) if split == "train" else _open_held_out(task, split)
-  left_out = task.bad_examples.lines
-  notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []
-  return dataclasses.replace(source, notes=(*task.warnings, *notes)), task
+def _open_folder(
+  folder: str, image_shape: ImageShape, *, on_bad_example: str
+) -> ImageSource:
+  listed = image_folder_lib.list_images(folder)
+  skipped: list[str] = []
+  return ImageSource(
+    f"images in {folder}",
+    listed.labels,
+    lambda rows: read_files(
+      rows,
+      lambda row: image_folder_lib.read_image(listed.paths[row], image_shape),
+      image_shape,
+      skipped,
+      on_bad_example=on_bad_example,
+    ),
+    skipped=skipped,
+    notes=_count_files(
+      list(map(os.fspath, listed.ignored)),
+      "file in the folder is no image by its name",
+      "files in the folder are no images by their name",
+    ),
+    class_labels=np.arange(len(listed.class_names)),
+    class_names=dict(enumerate(listed.class_names)),
+    facts={"image_folder": folder, "num_ignored": len(listed.ignored)},
+  )
 
 
-def _open_held_out(task: task_lib.Task, split: str) -> ImageSource:
+def _open_split(task: task_lib.Task, split: str) -> ImageSource:
   images = task.load_images(split)
   size = embedding.batch_size(task.image_shape)
 
@@ -299,18 +291,8 @@ def _open_held_out(task: task_lib.Task, split: str) -> ImageSource:
   return ImageSource(f"{split} images of task {task.name}", images.labels, read)
 
 
-def open_train(task: task_lib.Task) -> ImageSource:
-  """Walks through the training images of a task, user by user.
-
-  Args:
-    task: Whose.
-
-  Returns:
-    The images, with their users.
-
-  Raises:
-    DataError: If the data of a user are damaged.
-  """
+def _open_train(task: task_lib.Task) -> ImageSource:
+  """Walks through the training images of a task, user by user."""
   population = task.train_users
   user_ids = np.array([population.user_id(i) for i in range(len(population))])
   none = np.zeros([0], np.int64)
@@ -320,8 +302,17 @@ def open_train(task: task_lib.Task) -> ImageSource:
     slots_of_users.append(np.full(len(label), slot))
   slots = np.concatenate(slots_of_users)
   users = user_ids[slots]
-  decode = _build_train_decoder(task)
   size = embedding.batch_size(task.image_shape)
+
+  def decode(images, rows):
+    if task.decode_images is None:
+      return images
+    return encoded_images.EncodedImages(
+      lambda some: images[some],
+      lambda row: f"a training image of user {users[rows[row]]}",
+      len(images),
+      task.image_shape,
+    )[:]
 
   def read(rows):
     chosen = np.unique(slots[rows])
@@ -338,7 +329,7 @@ def open_train(task: task_lib.Task) -> ImageSource:
         some = rows[num_read : num_read + num_pending]
         num_read += num_pending
         if num_pending:
-          yield some, decode(np.concatenate(pending), users[some])
+          yield some, decode(np.concatenate(pending), some)
         pending = []
 
   return ImageSource(
@@ -370,30 +361,3 @@ def _walk(
       "data must be readable, found in the training examples of task"
       f" {task.name}: {error.message.splitlines()[0]}."
     ) from error
-
-
-def _build_train_decoder(
-  task: task_lib.Task,
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-  """From images as clients hold them, and their users, to uint8 arrays."""
-  if task.decode_images is None:
-    return lambda images, users: images
-  decode = tf.function(
-    task.decode_images, input_signature=[tf.TensorSpec([None], tf.string)]
-  )
-
-  def decode_checked(contents, users):
-    contents = contents.tolist()
-    try:
-      return decode(tf.constant(contents, tf.string)).numpy()
-    except tf.errors.InvalidArgumentError as error:
-      bad = encoded_images.find_unreadable(contents, task.image_shape)
-      if not bad:
-        raise
-      lines = [f"{users[row]}: not an image that can be decoded" for row in bad]
-      raise errors.DataError(
-        f"data must be readable, found {bad_examples.summarize(lines)}."
-        " --on_bad_example=skip leaves out what is bad."
-      ) from error
-
-  return decode_checked

@@ -1,5 +1,9 @@
 """Exported models, as the programs that embed images load them."""
 
+from collections.abc import Callable
+from collections.abc import Mapping
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -8,72 +12,77 @@ from tff_fedemb import errors
 _SIGNATURE = "serving_default"
 
 
+@dataclasses.dataclass(frozen=True)
 class Model:
-  """A SavedModel whose default signature maps images to embeddings."""
+  """A SavedModel whose default signature maps images to embeddings.
 
-  def __init__(self, path: str):
-    """Loads the model.
+  Attributes:
+    image_shape: Height, width and channels.
+    embed: From uint8 images `[batch, height, width, channels]` to embeddings
+      `[batch, dim]`.
+  """
 
-    Args:
-      path: Directory of the SavedModel.
+  image_shape: tuple[int, int, int]
+  embed: Callable[[np.ndarray], np.ndarray]
 
-    Raises:
-      FieldError: If there is none, or its signature is another.
-    """
-    try:
-      self._module = tf.saved_model.load(path)
-    # TensorFlow raises whatever comes of the part that is damaged.
-    except Exception as error:
-      raise errors.FieldError(
-        "saved_model", "be the directory of a SavedModel", f"{path}: {error}"
-      ) from error
-    self._embed = self._module.signatures.get(_SIGNATURE)
-    if self._embed is None or not self._has_right_form():
-      raise errors.FieldError(
-        "saved_model",
-        f"have a signature {_SIGNATURE!r} from images float32 [batch, height,"
-        " width, channels], 1 or 3 channels, to embeddings float32 [batch,"
-        " dim]",
-        self._describe(path),
-      )
-    self.image_shape: tuple[int, int, int] = tuple(
-      self._inputs["images"].shape[1:].as_list()
+
+def load(path: str) -> Model:
+  """Loads a model.
+
+  Args:
+    path: Directory of the SavedModel.
+
+  Raises:
+    FieldError: If there is none, or its signature is another.
+  """
+  try:
+    module = tf.saved_model.load(path)
+  # TensorFlow raises whatever comes of the part that is damaged.
+  except Exception as error:
+    raise errors.FieldError(
+      "saved_model", "be the directory of a SavedModel", f"{path}: {error}"
+    ) from error
+  signature = module.signatures.get(_SIGNATURE)
+  if signature is None:
+    found = f"with signatures {sorted(module.signatures)}"
+  else:
+    inputs = signature.structured_input_signature[1]
+    outputs = signature.structured_outputs
+    found = f"from {_describe(inputs)} to {_describe(outputs)}"
+  if signature is None or not _has_right_form(inputs, outputs):
+    raise errors.FieldError(
+      "saved_model",
+      f"have a signature {_SIGNATURE!r} from images float32 [batch, height,"
+      " width, channels], 1 or 3 channels, to embeddings float32 [batch, dim]",
+      f"{path} {found}",
     )
 
-  @property
-  def _inputs(self) -> dict[str, tf.TensorSpec]:
-    return self._embed.structured_input_signature[1]
+  def embed(images):
+    # Variables live as long as the module, which a signature does not hold.
+    batch = tf.constant(images, tf.float32)
+    return module.signatures[_SIGNATURE](images=batch)["embeddings"].numpy()
 
-  def _has_right_form(self) -> bool:
-    inputs, outputs = self._inputs, self._embed.structured_outputs
-    if set(inputs) != {"images"} or "embeddings" not in outputs:
-      return False
-    images, embeddings = inputs["images"], outputs["embeddings"]
-    return (
-      images.dtype == embeddings.dtype == tf.float32
-      and images.shape.rank == 4
-      and embeddings.shape.rank == 2
-      and images.shape[0] is None
-      and images.shape[1:].is_fully_defined()
-      and images.shape[3] in (1, 3)
-    )
+  return Model(tuple(inputs["images"].shape[1:].as_list()), embed)
 
-  def _describe(self, path: str) -> str:
-    if self._embed is None:
-      names = sorted(self._module.signatures)
-      return f"{path} with signatures {names}"
 
-    def specs(tensors):
-      return ", ".join(
-        f"{name} {spec.dtype.name} {spec.shape}"
-        for name, spec in sorted(tensors.items())
-      )
+def _has_right_form(
+  inputs: Mapping[str, tf.TensorSpec], outputs: Mapping[str, tf.TensorSpec]
+) -> bool:
+  if set(inputs) != {"images"} or "embeddings" not in outputs:
+    return False
+  images, embeddings = inputs["images"], outputs["embeddings"]
+  return (
+    images.dtype == embeddings.dtype == tf.float32
+    and images.shape.rank == 4
+    and embeddings.shape.rank == 2
+    and images.shape[0] is None
+    and images.shape[1:].is_fully_defined()
+    and images.shape[3] in (1, 3)
+  )
 
-    outputs = self._embed.structured_outputs
-    return f"{path} from {specs(self._inputs)} to {specs(outputs)}"
 
-  def embed(self, images: np.ndarray) -> np.ndarray:
-    """Embeds uint8 images `[batch, height, width, channels]`."""
-    return self._embed(images=tf.constant(images, tf.float32))[
-      "embeddings"
-    ].numpy()
+def _describe(specs: Mapping[str, tf.TensorSpec]) -> str:
+  return ", ".join(
+    f"{name} {spec.dtype.name} {spec.shape}"
+    for name, spec in sorted(specs.items())
+  )

@@ -44,9 +44,6 @@ _TESTED_THROUGH = {
   "binaries.evaluate": "tests/experiments/evaluation_run_test.py",
   "experiments.account_output": "tests/binaries/account_test.py",
   "experiments.experiment": "tests/binaries/run_federated_test.py",
-  "experiments.extraction.embeddings": (
-    "tests/experiments/extraction/extracting_test.py"
-  ),
   "experiments.saved_models": "tests/experiments/evaluation_run_test.py",
   "experiments.training_flags": "tests/binaries/run_centralized_test.py",
   "experiments.training_report": "tests/binaries/run_federated_test.py",

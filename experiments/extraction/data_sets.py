@@ -3,7 +3,6 @@
 Nothing is downloaded.
 """
 
-import io
 import os
 import pathlib
 
@@ -62,17 +61,6 @@ def _resize(
     (width, height), Image.Resampling.BILINEAR
   )
   return np.repeat(np.asarray(picture)[..., np.newaxis], channels, axis=2)
-
-
-class _Content(io.BytesIO):
-  """An encoded image that errors call by its name."""
-
-  def __init__(self, content: bytes, name: str):
-    super().__init__(content)
-    self._name = name
-
-  def __str__(self) -> str:
-    return self._name
 
 
 def _find_builder_dir(name: str, data_dir: str | None) -> pathlib.Path:
@@ -157,16 +145,12 @@ def open_tfds(
     return image_sources.read_files(
       rows,
       lambda row: image_folder.read_image(
-        _Content(next(contents), name_of(row)), shape
+        f"image {row} of {name} {split}", shape, content=next(contents)
       ),
-      name_of,
       shape,
       skipped,
       on_bad_example=on_bad_example,
     )
-
-  def name_of(row):
-    return f"image {row} of {name} {split}"
 
   return image_sources.ImageSource(
     f"{split} images of {name}",

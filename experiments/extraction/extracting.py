@@ -3,6 +3,7 @@
 What `extract_features` does once its flags are read.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 import functools
 
@@ -12,16 +13,15 @@ from experiments import image_sources
 from experiments import output_files
 from experiments import saved_models
 from experiments.extraction import data_sets
-from experiments.extraction import embeddings as embeddings_lib
-from experiments.extraction import selection
 from experiments.extraction import settings
-from tasks import task as task_lib
 from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
 
 # Each draw has a generator of its own, so that it does not depend on whether
 # another one is made.
 _CLASSES, _IMAGES, _TEST, _FREQUENCIES = range(4)
+_GAMMA_OF_DIM = 16.0
 
 
 def execute(config: settings.ExtractionConfig) -> None:
@@ -38,23 +38,23 @@ def execute(config: settings.ExtractionConfig) -> None:
     {"output": config.output, "test_output": config.test_output},
     overwrite=config.overwrite,
   )
-  model = saved_models.Model(config.saved_model) if config.saved_model else None
+  model = saved_models.load(config.saved_model) if config.saved_model else None
   source = _open_source(config, model.image_shape if model else None)
-  classes = selection.choose_classes(
+  classes, warnings = choose_classes(
     source,
     config.num_classes,
     _generator(config, _CLASSES),
     min_images=2 if config.test_output else 0,
   )
   rows = _choose_rows(config, source, classes)
-  embeddings, rows = _embed(config, model, source, rows)
+  embed = model.embed if model else _create_map(config, source.largest_value)
+  embeddings, rows = _embed(config, embed, source, rows)
   if config.test_output:
     # Images that could not be read may have left one only.
-    selection.check_testable(source, rows)
-  labels = source.labels[rows]
+    _check_testable(source, rows)
   examples = feature_files.FeatureSet(
     embeddings,
-    classes.number(labels),
+    np.searchsorted(classes, source.labels[rows]).astype(np.int64),
     None if source.users is None else source.users[rows],
   )
   parts = _split(config, examples.labels)
@@ -62,11 +62,13 @@ def execute(config: settings.ExtractionConfig) -> None:
   print(f"Features of {source.description}:")
   for name, part in parts.items():
     print(f"  {getattr(config, name)}: {_describe(examples, part)}")
-  for warning in (
-    *source.warnings,
-    *classes.warnings,
-    *classes.find_empty(labels),
-  ):
+  empty = np.setdiff1d(np.arange(len(classes)), examples.labels)
+  if len(empty):
+    warnings += (
+      f"{len(empty):,} of {len(classes):,} classes have no example: label"
+      f" {bad_examples.name_first(empty)}",
+    )
+  for warning in (*source.warnings, *warnings):
     print(f"warning: {warning}")
 
 
@@ -80,47 +82,75 @@ def _open_source(
   config: settings.ExtractionConfig,
   model_shape: image_sources.ImageShape | None,
 ) -> image_sources.ImageSource:
-  # Grey images are taken as colours where nothing says what they are.
-  size = config.image_size
-  image_shape = model_shape or ((size, size, 3) if size else None)
-  policy = config.on_bad_example
   if config.digits:
     return data_sets.open_digits(model_shape)
   if config.tfds:
+    size = config.image_size
     return data_sets.open_tfds(
       config.tfds,
       config.data_dir,
       config.tfds_split,
-      image_shape=image_shape,
-      on_bad_example=policy,
+      image_shape=model_shape or ((size, size, 3) if size else None),
+      on_bad_example=config.on_bad_example,
     )
-  if config.image_folder:
-    return image_sources.open_folder(
-      config.image_folder, image_shape, on_bad_example=policy
+  return config.open(config.split, model_shape)
+
+
+def choose_classes(
+  source: image_sources.ImageSource,
+  num_classes: int,
+  generator: np.random.Generator,
+  *,
+  min_images: int,
+) -> tuple[np.ndarray, tuple[str, ...]]:
+  """Draws classes at random from all that the source has.
+
+  Their numbers, by the order of their labels, do not depend on the images that
+  a run takes, so that files of several runs agree.
+
+  Args:
+    source: Whose images.
+    num_classes: How many, 0 for all.
+    generator: Draws them.
+    min_images: Those with fewer images in the source are not drawn; with 0,
+      two sources of the same classes give the same.
+
+  Returns:
+    Labels of the classes, ascending, int64 `[K]`, and warnings.
+
+  Raises:
+    errors.FieldError: If there are not as many.
+  """
+  labels = source.class_labels
+  if not num_classes:
+    return labels, ()
+  places = np.searchsorted(labels, source.labels)
+  sizes = np.bincount(places, minlength=len(labels))
+  large = labels[sizes >= min_images]
+  if num_classes > len(large):
+    which = f"the classes with {min_images} images or more"
+    raise errors.FieldError(
+      "num_classes",
+      f"be at most {len(large)}, {which if min_images else 'all classes'}",
+      num_classes,
     )
-  source, _ = image_sources.open_task(
-    config.task,
-    task_lib.TaskConfig(
-      config.data_dir,
-      config.cache_dir,
-      task_variant=config.task_variant,
-      image_size=size or None,
-      on_bad_example=policy,
-    ),
-    config.split,
-    model_shape=model_shape,
+  drawn = np.sort(generator.choice(large, size=num_classes, replace=False))
+  if len(large) == len(labels):
+    return drawn, ()
+  return drawn, (
+    f"classes were drawn from {len(large):,} of {len(labels):,}, those with"
+    f" {min_images} images or more",
   )
-  return source
 
 
 def _choose_rows(
   config: settings.ExtractionConfig,
   source: image_sources.ImageSource,
-  classes: selection.Classes,
+  classes: np.ndarray,
 ) -> np.ndarray:
   """Rows to embed, checked as far as they can be without being read."""
   rows = image_sources.draw_rows(
-    np.flatnonzero(np.isin(source.labels, classes.labels)),
+    np.flatnonzero(np.isin(source.labels, classes)),
     config.max_images,
     _generator(config, _IMAGES),
   )
@@ -137,29 +167,68 @@ def _choose_rows(
       f"images of {num_classes} of the {config.num_classes} drawn",
     )
   if config.test_output:
-    selection.check_testable(source, rows)
+    _check_testable(source, rows)
   return rows
+
+
+def _check_testable(
+  source: image_sources.ImageSource, rows: np.ndarray
+) -> None:
+  """Checks that every class can be in two files."""
+  labels, sizes = np.unique(source.labels[rows], return_counts=True)
+  for label in labels[sizes < 2][:1]:
+    raise errors.FieldError(
+      "test_output",
+      "be of classes of two images or more",
+      f"one image of class {source.class_names.get(label, label)} that is"
+      " taken",
+    )
+
+
+def _create_map(
+  config: settings.ExtractionConfig, largest_value: int
+) -> Callable[[np.ndarray], np.ndarray]:
+  """Creates a map of images that needs no data, and so costs no privacy.
+
+  Pixels in [0, 1], or random Fourier features of them: Rahimi and Recht,
+  "Random Features for Large-Scale Kernel Machines", NIPS 2007. Inner products
+  of these are, in expectation, exp(-gamma |x - y|^2); a cosine and a sine for
+  each frequency give vectors of norm 1 exactly.
+  """
+
+  def embed_pixels(images):
+    flat = images.reshape(len(images), -1)
+    return flat.astype(np.float32) / np.float32(largest_value)
+
+  if config.embedding == "pixels":
+    return embed_pixels
+  num_frequencies = config.random_features // 2
+
+  @functools.cache
+  def draw_frequencies(dim):
+    gamma = _GAMMA_OF_DIM / dim if config.gamma is None else config.gamma
+    return np.sqrt(2 * gamma) * _generator(config, _FREQUENCIES).normal(
+      size=(dim, num_frequencies)
+    )
+
+  def embed(images):
+    pixels = embed_pixels(images)
+    angles = pixels @ draw_frequencies(pixels.shape[1])
+    return np.concatenate(
+      [np.cos(angles), np.sin(angles)], axis=1, dtype=np.float32
+    ) / np.float32(np.sqrt(num_frequencies))
+
+  return embed
 
 
 def _embed(
   config: settings.ExtractionConfig,
-  model: saved_models.Model | None,
+  embed: Callable[[np.ndarray], np.ndarray],
   source: image_sources.ImageSource,
   rows: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Embeddings, and the rows that could be read."""
-  embed = (
-    model.embed
-    if model
-    else embeddings_lib.create_embedding(
-      config.embedding,
-      source.largest_value,
-      num_features=config.random_features,
-      gamma=config.gamma,
-      seed=np.random.SeedSequence([config.seed, _FREQUENCIES]),
-    )
-  )
-  flag = "saved_model" if model else "embedding"
+  flag = "saved_model" if config.saved_model else "embedding"
   try:
     embeddings, kept = image_sources.embed_rows(embed, source, rows, flag=flag)
   except MemoryError as error:
@@ -178,15 +247,35 @@ def _embed(
   return embeddings, kept
 
 
+def split_test(
+  labels: np.ndarray, test_share: float, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+  """Draws the same share of each class, but at least one and not all.
+
+  Args:
+    labels: int64 `[n]`, each at least twice.
+    test_share: In (0, 1).
+    generator: Draws them.
+
+  Returns:
+    Rows to train on and rows to test on, ascending.
+  """
+  rows_of_test = []
+  for label in np.unique(labels):
+    rows = np.flatnonzero(labels == label)
+    num_test = min(max(round(test_share * len(rows)), 1), len(rows) - 1)
+    rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
+  test = np.sort(np.concatenate(rows_of_test))
+  return np.setdiff1d(np.arange(len(labels)), test), test
+
+
 def _split(
   config: settings.ExtractionConfig, labels: np.ndarray
 ) -> dict[str, np.ndarray | slice]:
   """Which examples are of which flag's file."""
   if not config.test_output:
     return {"output": slice(None)}
-  train, test = selection.split_test(
-    labels, config.test_share, _generator(config, _TEST)
-  )
+  train, test = split_test(labels, config.test_share, _generator(config, _TEST))
   return {"output": train, "test_output": test}
 
 

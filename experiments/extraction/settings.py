@@ -2,15 +2,14 @@
 
 import dataclasses
 
+from experiments import image_sources
 from experiments.extraction import data_sets
-from experiments.extraction import embeddings
-from tasks import registry as tasks
 from tasks import task as task_lib
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
 
+EMBEDDINGS = ("pixels", "random_features")
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
 
 _SOURCES = ("task", "image_folder", "tfds", "digits")
@@ -31,21 +30,16 @@ _DEFAULTS = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtractionConfig(config.Config):
+class ExtractionConfig(image_sources.ImageConfig):
   """What to extract features from, how, and where to write them.
 
   What is `None` has its default once this exists, where it applies; it must not
   be given where it does not.
 
   Attributes:
-    task: Benchmark whose images to embed.
-    image_folder: Folder instead, one sub-folder of PNG, JPEG, BMP or PGM images
-      a class.
     tfds: Data set of TensorFlow Datasets instead, prepared on disk.
     digits: Whether to take scikit-learn's digits instead.
     data_dir: Directory of the data of --task or --tfds.
-    cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
-    task_variant: Which of the task's data sets [its first].
     split: Split of the task [test].
     tfds_split: Split of --tfds, such as test or train[:10%] [train].
     saved_model: Directory of the SavedModel that embeds, such as saved_model/
@@ -63,34 +57,24 @@ class ExtractionConfig(config.Config):
     test_output: File for images kept for testing [none].
     test_share: Share of each class's images in --test_output [0.25].
     seed: Of the classes, images and random features that are drawn.
-    on_bad_example: What to do about a damaged image.
-    overwrite: Whether to replace files that exist.
   """
 
-  task: str | None = config.field(None, choices=tasks.TASKS)
-  image_folder: str | None = None
   tfds: str | None = config.field(None, choices=data_sets.TFDS_NAMES)
   digits: bool = False
-  data_dir: str | None = None
-  cache_dir: str | None = None
-  task_variant: str | None = None
   split: str | None = config.field(None, choices=SPLITS)
   tfds_split: str | None = None
   saved_model: str | None = None
-  embedding: str | None = config.field(None, choices=embeddings.EMBEDDINGS)
+  embedding: str | None = config.field(None, choices=EMBEDDINGS)
   random_features: int | None = config.field(
     None, minimum=2, maximum=_MOST_RANDOM_FEATURES
   )
   gamma: float | None = config.field(None, above=0, maximum=_LARGEST_GAMMA)
   image_size: int = config.field(0, minimum=0, maximum=_LARGEST_IMAGE_SIZE)
   num_classes: int = config.field(0, minimum=0)
-  max_images: int = config.field(0, minimum=0)
   output: str
   test_output: str | None = None
   test_share: float | None = config.field(None, above=0, below=1)
   seed: int = config.field(0, minimum=0)
-  on_bad_example: str = config.field("fail", choices=bad_examples.POLICIES)
-  overwrite: bool = False
 
   def __post_init__(self):
     super().__post_init__()

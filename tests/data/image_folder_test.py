@@ -31,7 +31,7 @@ class TestListImages:
       _touch(tmp_path / name)
     (tmp_path / "empty").mkdir()
     folder = image_folder.list_images(tmp_path)
-    assert folder.class_names == ("a", "b", "c")
+    assert folder.class_names == ("a", "b", "c", "empty")
     assert folder.paths == tuple(
       tmp_path / name
       for name in ("a/x.bmp", "a/y.pgm", "b/1.jpeg", "b/2.PNG", "c/z.jpg")
@@ -47,7 +47,7 @@ class TestListImages:
     for name in ("README", "a/deeper/3.png", "a/notes.txt", "only_text/n.txt"):
       _touch(tmp_path / name)
     folder = image_folder.list_images(tmp_path)
-    assert folder.class_names == ("a", "b")
+    assert folder.class_names == ("a", "b", "only_text")
     assert len(folder.paths) == 3
     assert folder.ignored == tuple(tmp_path / name for name in ignored)
 

@@ -5,9 +5,9 @@ one at a time, so that a folder may hold more images than memory.
 """
 
 import dataclasses
+import io
 import os
 import pathlib
-from typing import IO
 
 import numpy as np
 from PIL import Image
@@ -30,7 +30,11 @@ _MODES = {1: "L", 3: "RGB"}
 
 
 class ImageFolderError(errors.DataError):
-  """An image that cannot be used."""
+  """An image that cannot be used; knows its path."""
+
+  def __init__(self, path: str | os.PathLike[str], message: str):
+    super().__init__(f"{path} must be {message}.")
+    self.path = os.fspath(path)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +44,8 @@ class ImageFolder:
   Attributes:
     paths: Files, by class and name.
     labels: int64 `[n]` indices into `class_names`.
-    class_names: Sub-folders with images, sorted.
+    class_names: Sub-folders, sorted; one without an image is a class too, of
+      which another folder of the same classes may have some.
     ignored: What lies in the folder or in a class and is no image by its name;
       hidden files are not counted.
   """
@@ -74,14 +79,13 @@ def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
       if not entry.is_dir():
         ignored.append(entry)
         continue
-      images = []
       for path in _visible_entries(entry):
-        is_image = path.suffix.lower() in SUFFIXES and not path.is_dir()
-        (images if is_image else ignored).append(path)
-      if images:
-        labels += [len(class_names)] * len(images)
-        class_names.append(entry.name)
-        paths += images
+        if path.suffix.lower() in SUFFIXES and not path.is_dir():
+          labels.append(len(class_names))
+          paths.append(path)
+        else:
+          ignored.append(path)
+      class_names.append(entry.name)
   except OSError as error:
     raise errors.FieldError(
       "image_folder",
@@ -111,8 +115,10 @@ def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_image(
-  path: str | os.PathLike[str] | IO[bytes],
+  path: str | os.PathLike[str],
   image_shape: tuple[int, int, int],
+  *,
+  content: bytes | None = None,
 ) -> np.ndarray:
   """Reads an image as a model takes it.
 
@@ -123,8 +129,9 @@ def read_image(
   the size and the colours is left as it is.
 
   Args:
-    path: A PNG, JPEG, BMP or PGM file, or one that is open.
+    path: A PNG, JPEG, BMP or PGM file, or what errors call the content.
     image_shape: Height, width and channels (1: grey; 3: RGB) to make it.
+    content: Of such a file, if it is not to be read from a disk.
 
   Returns:
     uint8 `[height, width, channels]`.
@@ -137,15 +144,16 @@ def read_image(
   if channels not in _MODES:
     raise ValueError(f"channels must be 1 or 3, found {channels}.")
   try:
-    with Image.open(path, formats=_FORMATS) as image:
+    file = path if content is None else io.BytesIO(content)
+    with Image.open(file, formats=_FORMATS) as image:
       picture = _to_mode(ImageOps.exif_transpose(image), _MODES[channels])
   except Image.UnidentifiedImageError as error:
     raise ImageFolderError(
-      f"{path} must be a PNG, JPEG, BMP or PGM image, found something else."
+      path, "a PNG, JPEG, BMP or PGM image, found something else"
     ) from error
   except DAMAGES as error:
     raise ImageFolderError(
-      f"{path} must be an image that can be read, found: {error}."
+      path, f"an image that can be read, found: {error}"
     ) from error
   if picture.size != (width, height):
     picture = picture.resize((width, height), Image.Resampling.BILINEAR)

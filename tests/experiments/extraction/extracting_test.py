@@ -178,7 +178,7 @@ def test_photos_are_decoded_to_the_models_size(models, tmp_path):
   options |= {"embedding": "pixels", "image_size": 6, "overwrite": True}
   with pytest.raises(
     errors.DataError,
-    match=r"found 1 bad example: 20: not an image .*=skip leaves out",
+    match=r"of user 20 must be an image .*=skip leaves it out",
   ):
     extractions.extract(**options)
   pixels = extractions.extract(**options, on_bad_example="skip")
