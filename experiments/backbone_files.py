@@ -89,7 +89,7 @@ def load_start(
       f"be what the run in {run_dir} has begun with",
       f"other weights in {path}",
     )
-  tqdm.tqdm.write(f"{loaded.to_text()} They must be {_ASSUMPTION}.")
+  tqdm.tqdm.write(f"{loaded.text} They must be {_ASSUMPTION}.")
   return Start(
     weights,
     {

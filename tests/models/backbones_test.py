@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
-from tff_fedemb.models import freezing
-from tff_fedemb.models import group_norm
+from tff_fedemb.models import blocks
 from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import resnet
 
@@ -65,8 +64,7 @@ _LARGE = {
     {},
   ),
 }
-# Trainable weights for each choice of `freezing.TRAINABLE`; `None` for one that
-# makes no sense.
+# Trainable weights by choice, as `TRAINABLE`; `None` for one without sense.
 _NUM_TRAINABLE = {
   "lenet": (453_632, None, None, 401_536),
   "mobilenet_v2": (2_387_840, 1_876_016, 198_080, 163_968),
@@ -135,7 +133,7 @@ def test_is_keras_with_another_normalization(name, monkeypatch):
     **large.keras_options,
   )
   monkeypatch.setattr(
-    group_norm,
+    blocks,
     "GroupNormalization",
     lambda groups, name, epsilon: tf.keras.layers.BatchNormalization(
       name=name, epsilon=epsilon
@@ -240,12 +238,12 @@ def test_channels_are_multiples_of_eight(
 def test_numbers_of_private_parameters_are_the_documented_ones(name):
   backbone, middle = _create(name), backbones.BACKBONES[name].middle
   of_all = _NUM_TRAINABLE[name][0]
-  choices = zip(freezing.TRAINABLE, _NUM_TRAINABLE[name], strict=True)
+  choices = zip(backbones.TRAINABLE, _NUM_TRAINABLE[name], strict=True)
   # Back to all at the end: a choice leaves no trace of the one before.
   for trainable, expected in [*choices, ("all", of_all)]:
     if expected is None:
       continue
-    freezing.freeze(backbone, trainable, middle=middle)
+    backbones.freeze(backbone, trainable, middle=middle)
     assert _count(backbone.trainable_variables) == expected
     assert _count(backbone.non_trainable_variables) == of_all - expected
     for layer in backbone.layers:
@@ -277,7 +275,7 @@ def test_a_step_changes_what_is_trainable_and_nothing_else(name):
   of_all = gradients()
   weights = backbone.get_weights()
   for trainable in ("outer", "norm", "embedding"):
-    freezing.freeze(
+    backbones.freeze(
       backbone, trainable, middle=backbones.BACKBONES[name].middle
     )
     # The order of the weights is the same, whatever is frozen.
@@ -297,7 +295,7 @@ def test_a_step_changes_what_is_trainable_and_nothing_else(name):
       is_same = np.array_equal(variable, before[variable.name])
       assert is_same == (variable.name in frozen), variable.name
     backbone.set_weights(weights)
-  freezing.freeze(backbone, "all")
+  backbones.freeze(backbone, "all")
 
 
 _CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - {"lenet"})

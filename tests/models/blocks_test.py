@@ -1,10 +1,13 @@
-"""Tests of what the convolutional backbones share."""
+"""Tests of what the convolutional backbones share; normalisation is Keras'."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_fedemb.models import blocks
+
+_SHAPE = (3, 5, 7, 32)
 
 
 @pytest.mark.parametrize(
@@ -24,17 +27,80 @@ from tff_fedemb.models import blocks
     (1009, 1),
   ],
 )
-def test_num_groups(num_channels, expected):
-  assert blocks.num_groups(num_channels) == expected
-
-
-def test_normalizes_each_group_of_each_image():
-  images = np.random.default_rng(0).normal(3.0, 5.0, (2, 3, 5, 16))
-  inputs = tf.keras.layers.Input((3, 5, 16))
+def test_groups_are_of_eight_channels_at_least(num_channels, expected):
+  inputs = tf.keras.layers.Input((3, 5, num_channels))
   outputs = blocks.normalize(inputs, name="norm", epsilon=1e-5)
-  found = tf.keras.Model(inputs, outputs)(images.astype(np.float32))
-  groups = images.reshape(2, 15, 2, 8)
-  mean = groups.mean(axis=(1, 3), keepdims=True)
-  deviation = np.sqrt(groups.var(axis=(1, 3), keepdims=True) + 1e-5)
-  expected = ((groups - mean) / deviation).reshape(images.shape)
-  np.testing.assert_allclose(found, expected, atol=1e-4)
+  layer = tf.keras.Model(inputs, outputs).layers[-1]
+  assert (layer.groups, layer.epsilon) == (expected, 1e-5)
+
+
+def _create(layer_class, groups, channels):
+  layer = layer_class(groups, epsilon=1e-3)
+  layer.build([None, None, None, channels])
+  _set_weights(layer)
+  return layer
+
+
+def _set_weights(layer):
+  (channels,) = layer.gamma.shape
+  layer.gamma.assign(tf.linspace(0.5, 2.0, channels))
+  layer.beta.assign(tf.linspace(-1.0, 1.0, channels))
+
+
+def _gradients(layer, maps, weights):
+  with tf.GradientTape() as tape:
+    tape.watch(maps)
+    outputs = layer(maps)
+    total = tf.reduce_sum(outputs * weights)
+  return outputs, *tape.gradient(total, [maps, layer.gamma, layer.beta])
+
+
+@pytest.mark.parametrize("groups", [1, 4, 32])
+@pytest.mark.parametrize("shape", [_SHAPE, (2, 1, 1, 64)])
+def test_values_and_gradients_are_those_of_keras(groups, shape):
+  generator = np.random.default_rng(groups)
+  maps = tf.constant(generator.normal(1.0, 2.0, shape), tf.float32)
+  weights = tf.constant(generator.normal(size=shape), tf.float32)
+  expected, found = (
+    _gradients(_create(layer_class, groups, shape[-1]), maps, weights)
+    for layer_class in (
+      tf.keras.layers.GroupNormalization,
+      blocks.GroupNormalization,
+    )
+  )
+  for one, other in zip(found, expected, strict=True):
+    np.testing.assert_allclose(
+      one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
+    )
+
+
+def test_trains_in_a_computation_with_an_unknown_batch():
+  @tff.tensorflow.computation(
+    tff.types.TensorType(np.float32, [None, *_SHAPE[1:]])
+  )
+  def gradient(maps):
+    layer = blocks.GroupNormalization(4)
+    layer.build([None, None, None, _SHAPE[-1]])
+
+    @tf.function
+    def take(maps):
+      _set_weights(layer)
+      return _gradients(layer, maps, tf.square(maps))[1:]
+
+    return take(maps)
+
+  generator = np.random.default_rng(1)
+  maps = generator.normal(size=_SHAPE).astype(np.float32)
+  layer = _create(tf.keras.layers.GroupNormalization, 4, _SHAPE[-1])
+  expected = _gradients(layer, tf.constant(maps), np.square(maps))[1:]
+  for one, other in zip(gradient(maps), expected, strict=True):
+    np.testing.assert_allclose(
+      one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max()
+    )
+
+
+@pytest.mark.parametrize("shape", [[None, None, 7, 8], [None, 8]])
+def test_unknown_sides_are_refused(shape):
+  layer = blocks.GroupNormalization(2)
+  with pytest.raises(ValueError, match="inputs must be"):
+    layer(tf.keras.layers.Input(shape[1:]))

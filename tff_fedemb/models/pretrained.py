@@ -4,7 +4,8 @@ Training on public data first costs no privacy (Xu et al. 2023). The weights
 must come from public data: nothing here can tell, and weights trained on the
 users' own data would make the statement of epsilon false.
 
-Weights are matched by name, "block_3_expand/kernel". Two cases beside:
+No model is built and no code of a file is run. Weights are matched by the names
+of a layer and of its weight, "block_3_expand/kernel". Two cases beside:
 
 - A file in which no name is known, whose weights have the same shapes in the
   same order, is taken in order.
@@ -16,22 +17,45 @@ Weights are matched by name, "block_3_expand/kernel". Two cases beside:
   group normalisation standardises many together within an image.
 """
 
+import collections
+from collections.abc import Callable
+from collections.abc import Iterable
 import dataclasses
+import io
+import json
 import os
+import pathlib
+import re
+from typing import Any
+import zipfile
+import zlib
 
+from google.protobuf import message
+import h5py
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from tff_fedemb import errors
-from tff_fedemb.models import freezing
-from tff_fedemb.models import weight_files
+from tff_fedemb.models import backbones
 
+# What can be wrong with the bytes of a file, as the libraries say it.
+_DAMAGES = (
+  EOFError,
+  LookupError,
+  OSError,
+  RuntimeError,
+  TypeError,
+  ValueError,
+  message.DecodeError,
+  tf.errors.OpError,
+  zipfile.BadZipFile,
+  zlib.error,
+)
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_KEY_END = "/.ATTRIBUTES/VARIABLE_VALUE"
 
-class PretrainedError(errors.FieldError):
-  """A file of weights cannot be used for a backbone."""
-
-  def __init__(self, requirement: str, found: str):
-    super().__init__("pretrained_backbone", requirement, found)
+Weights = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,37 +63,16 @@ class PretrainedReport:
   """What was loaded into a backbone.
 
   Attributes:
-    path: The file or directory.
-    kind: What it is.
-    loaded_layers: Names of the layers whose weights were loaded.
-    initialized_layers: Names of the layers that were left as initialised.
+    kind: What the file is.
     num_loaded: Number of scalar weights loaded.
     num_initialized: Number of scalar weights left as initialised.
-    num_unused: Number of tensors in the file that the backbone has no use for.
+    text: All of it in one line.
   """
 
-  path: str
   kind: str
-  loaded_layers: tuple[str, ...]
-  initialized_layers: tuple[str, ...]
   num_loaded: int
   num_initialized: int
-  num_unused: int
-
-  def to_text(self) -> str:
-    """The report in one line."""
-    text = (
-      f"Loaded {self.num_loaded:,} weights of {len(self.loaded_layers)}"
-      f" layers from {self.path} ({self.kind})"
-    )
-    if self.initialized_layers:
-      text += (
-        f"; {self.num_initialized:,} weights of"
-        f" {len(self.initialized_layers)} layers are not in it and stay as"
-        f" initialised ({self.initialized_layers[0]} ..."
-        f" {self.initialized_layers[-1]})"
-      )
-    return text + "."
+  text: str
 
 
 def load_pretrained(
@@ -92,55 +95,59 @@ def load_pretrained(
     What was loaded and what was not.
 
   Raises:
-    PretrainedError: If the file is missing, damaged, of another kind, or does
+    errors.FieldError: If the file is missing, damaged, of another kind, or does
       not fit; names the first weight that does not, with its shapes.
   """
   try:
-    kind, weights = weight_files.read_weights(path, backbone)
+    kind, weights = _read_weights(pathlib.Path(path), backbone)
   except errors.DataError as error:
-    raise PretrainedError(
+    raise errors.FieldError(
+      "pretrained_backbone",
       "be a SavedModel's directory, a Keras file or a TensorFlow checkpoint",
-      str(error),
+      error,
     ) from error
-  variables = weight_files.layer_weights(backbone)
+  variables = layer_weights(backbone)
   values = _match(backbone, variables, weights, os.fspath(path))
   # Only now, so that nothing has changed when anything failed.
   for name, value in values.items():
     variables[name].assign(value)
-  loaded = _layers(values)
-  left = [name for name in variables if name not in values]
-  return PretrainedReport(
-    path=os.fspath(path),
-    kind=kind,
-    loaded_layers=loaded,
-    initialized_layers=_layers(left),
-    num_loaded=sum(value.size for value in values.values()),
-    num_initialized=sum(int(np.prod(variables[n].shape)) for n in left),
-    num_unused=len(weights) - len(values),
+  num_loaded = sum(value.size for value in values.values())
+  num_initialized = backbone.count_params() - num_loaded
+  text = (
+    f"Loaded {num_loaded:,} weights of {len(_layers(values))} layers from"
+    f" {path} ({kind})"
   )
+  if left := _layers(name for name in variables if name not in values):
+    text += (
+      f"; {num_initialized:,} weights of {len(left)} layers are not in it and"
+      f" stay as initialised ({left[0]} ... {left[-1]})"
+    )
+  return PretrainedReport(kind, num_loaded, num_initialized, text + ".")
 
 
-def _layers(names) -> tuple[str, ...]:
+def _layers(names: Iterable[str]) -> list[str]:
   """Names of the layers of weights, each once, in order."""
-  return tuple(dict.fromkeys(name.partition("/")[0] for name in names))
+  return list(dict.fromkeys(name.partition("/")[0] for name in names))
 
 
 def _can_be_initialized(backbone: tf.keras.Model, name: str) -> bool:
   """Whether no file of an image classifier holds a weight."""
   layer = backbone.get_layer(name.partition("/")[0])
-  return freezing.is_normalization(layer) or freezing.is_embedding(layer)
+  return backbones.is_normalization(layer) or backbones.is_embedding(layer)
 
 
 def _match(
   backbone: tf.keras.Model,
   variables: dict[str, tf.Variable],
-  weights: weight_files.Weights,
+  weights: Weights,
   path: str,
-) -> weight_files.Weights:
+) -> Weights:
   """The values of a backbone's weights, by their names in the backbone."""
 
   def fail(found: str):
-    raise PretrainedError(f"fit backbone {backbone.name}", f"{path} {found}")
+    raise errors.FieldError(
+      "pretrained_backbone", f"fit backbone {backbone.name}", f"{path} {found}"
+    )
 
   shapes = {name: v.shape.as_list() for name, v in variables.items()}
   names_in_file = {name: name for name in variables if name in weights}
@@ -172,3 +179,171 @@ def _match(
     if value.dtype.kind not in "fiu" or not np.all(np.isfinite(value)):
       fail(f"with {name} that is not all finite numbers")
   return values
+
+
+def layer_weights(backbone: tf.keras.Model) -> dict[str, tf.Variable]:
+  """The variables of a flat model by the names that files know them by."""
+  return {
+    # Graphs make a variable's own name unique, not its layer's.
+    f"{layer.name}/{_last_part(variable.name)}": variable
+    for layer in backbone.layers
+    for variable in layer.weights
+  }
+
+
+def _read_weights(
+  path: pathlib.Path, backbone: tf.keras.Model
+) -> tuple[str, Weights]:
+  """The kind of a file, and the weights of the model in its order."""
+  kind, read = _find_reader(path, backbone)
+  try:
+    weights = read()
+  except _DAMAGES as error:
+    raise errors.DataError(
+      f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
+    ) from error
+  if not weights:
+    raise errors.DataError(f"{path}, a {kind} without weights")
+  return kind, weights
+
+
+def _last_part(name: str) -> str:
+  return name.removesuffix(":0").rpartition("/")[2]
+
+
+def _find_reader(
+  path: pathlib.Path, backbone: tf.keras.Model
+) -> tuple[str, Callable[[], Weights]]:
+  """What a path holds, and what reads it."""
+  prefix = path.with_suffix("") if path.suffix == ".index" else path
+  read: Callable[[pathlib.Path, Any], Weights]
+  if path.is_dir():
+    if not (path / "saved_model.pb").is_file():
+      raise errors.DataError(f"{path}, a directory without saved_model.pb")
+    kind, read = "SavedModel", _read_checkpoint
+    prefix = path / "variables" / "variables"
+  elif pathlib.Path(f"{prefix}.index").is_file():
+    kind, read = "TensorFlow checkpoint", _read_checkpoint
+  elif not path.is_file():
+    raise errors.DataError(f"{path}, which does not exist")
+  elif path.suffix in (".h5", ".hdf5"):
+    kind, read = "Keras HDF5 file", _read_hdf5
+  elif path.suffix == ".keras":
+    kind, read = "Keras file", _read_keras
+  else:
+    raise errors.DataError(
+      f"{path}, which is none of these: a SavedModel's directory, a .h5, .hdf5"
+      " or .keras file, the .index of a TensorFlow checkpoint"
+    )
+  return kind, lambda: read(prefix, backbone)
+
+
+def _add(weights: Weights, name: str, value) -> None:
+  """Adds a weight by the last two parts of its name."""
+  name = "/".join(name.removesuffix(":0").split("/")[-2:])
+  if name in weights:
+    raise ValueError(f"holds {name} more than once")
+  weights[name] = np.asarray(value)
+
+
+def _read_checkpoint(prefix: pathlib.Path, backbone: tf.keras.Model) -> Weights:
+  """Reads a TensorFlow checkpoint, also one in a SavedModel."""
+  del backbone  # Its names are in the file.
+  reader = tf.train.load_checkpoint(os.fspath(prefix))
+  keys = reader.get_variable_to_shape_map()
+  weights = {}
+  if _OBJECT_GRAPH not in keys:
+    for key in sorted(keys):
+      _add(weights, key, reader.get_tensor(key))
+    return weights
+  graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+    reader.get_tensor(_OBJECT_GRAPH)
+  )
+  attributes = [a for node in graph.nodes for a in node.attributes]
+  # Every optimizer counts its iterations, wherever it is kept.
+  not_model = tuple(
+    a.checkpoint_key.split(end)[0] + "/"
+    for a in attributes
+    for end in ("/_iterations/", "/iter/")
+    if end in a.checkpoint_key
+  ) + ("keras_api/", "save_counter/")
+  for attribute in attributes:
+    key = attribute.checkpoint_key
+    if (
+      key.endswith(_KEY_END)
+      and ".OPTIMIZER_SLOT" not in key
+      and not key.startswith(not_model)
+    ):
+      _add(weights, attribute.full_name, reader.get_tensor(key))
+  return weights
+
+
+def _read_hdf5(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
+  """Reads weights that Keras wrote by layer name, or numbered."""
+  with h5py.File(path) as file:
+    group = file.get("model_weights", file)
+    if "layer_names" not in group.attrs:
+      layers = [(type(layer).__name__, layer.name) for layer in backbone.layers]
+      return _read_numbered(file, layers, backbone)
+    weights = {}
+    for layer in map(tf.compat.as_str, group.attrs["layer_names"]):
+      names = group[layer].attrs["weight_names"]
+      for name in map(tf.compat.as_str, names):
+        _add(weights, f"{layer}/{_last_part(name)}", group[layer][name])
+    return weights
+
+
+def _read_keras(path: pathlib.Path, backbone: tf.keras.Model) -> Weights:
+  """Reads a .keras archive: a description and a file of weights."""
+  with zipfile.ZipFile(path) as archive:
+    config = json.loads(archive.read("config.json"))
+    content = archive.read("model.weights.h5")
+  layers = [
+    (layer["class_name"], layer["config"]["name"])
+    for layer in config["config"]["layers"]
+  ]
+  with h5py.File(io.BytesIO(content)) as file:
+    return _read_numbered(file, layers, backbone)
+
+
+def _read_numbered(
+  file: h5py.File, layers: list[tuple[str, str]], backbone: tf.keras.Model
+) -> Weights:
+  """Reads weights such as `.../conv2d_3/vars/0`, of the fourth Conv2D.
+
+  `layers` are the classes and names of those in the file, in order.
+  """
+  layer_names = {}
+  num_of_class = collections.Counter()
+  for layer_class, name in layers:
+    key = re.sub(
+      "(?<=[a-z])(?=[A-Z])|(?<=.)(?=[A-Z][a-z])", "_", layer_class
+    ).lower()
+    number = num_of_class[key]
+    layer_names[f"{key}_{number}" if number else key] = name
+    num_of_class[key] += 1
+  weight_names = {
+    layer.name: [_last_part(v.name) for v in layer.weights]
+    for layer in backbone.layers
+  }
+  positions = {key: position for position, key in enumerate(layer_names)}
+  found = []
+
+  def visit(path, item):
+    parts = ["", "", *path.split("/")]
+    key, container, number = parts[-3:]
+    if (
+      isinstance(item, h5py.Dataset)
+      and container == "vars"
+      and not {"optimizer", "metrics"}.intersection(parts[:-2])
+    ):
+      position = positions.get(key, len(positions))
+      found.append((position, key, int(number), item))
+
+  file.visititems(visit)
+  weights = {}
+  for _, key, number, item in sorted(found, key=lambda entry: entry[:3]):
+    layer = layer_names.get(key, key)
+    names = dict(enumerate(weight_names.get(layer, [])))
+    _add(weights, f"{layer}/{names.get(number, number)}", item)
+  return weights
