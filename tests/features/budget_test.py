@@ -12,8 +12,9 @@ from tff_fedemb.features import budget as budget_lib
 _DELTA = 1e-5
 
 
-def _calibrate(*releases, epsilon=1.0, delta=_DELTA, **options):
-  return budget_lib.calibrate(releases, epsilon=epsilon, delta=delta, **options)
+def _calibrate(*releases, epsilon=1.0, delta=_DELTA, split=()):
+  releases = budget_lib.with_shares(releases, split or {})
+  return budget_lib.calibrate(releases, epsilon=epsilon, delta=delta)
 
 
 def test_split_by_hand():

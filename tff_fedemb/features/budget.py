@@ -40,7 +40,6 @@ _COARSE_PLD_INTERVAL, _PLD_INTERVAL = 1e-3, 1e-4
 # An epsilon of fewer intervals is mostly rounding.
 _INTERVALS_OF_EPSILON = 100
 _SMALLEST_PLD_INTERVAL = 1e-8
-_RELATION = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +67,7 @@ class PlannedRelease(config.Config):
     return self.sampling_probability < 1
 
   def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
-    """What releasing it once costs.
+    """Returns what releasing it once costs.
 
     Args:
       noise_multiplier: Standard deviation of the noise over the sensitivity.
@@ -81,13 +80,10 @@ class PlannedRelease(config.Config):
     return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
 
   def limit(self, noise_multiplier: float) -> dp_accounting.DpEvent:
-    """What many of it come close to: unsampled ones of more noise.
+    """Returns what many of it come close to: unsampled ones of more noise.
 
     Dong et al. 2022, "Gaussian Differential Privacy", corollary 5.4. No bound:
-    it says where to look for one.
-
-    Args:
-      noise_multiplier: Standard deviation of the noise over the sensitivity.
+    it says where to look for one. The argument is that of `event`.
     """
     if not self.is_sampled:
       return self.event(noise_multiplier)
@@ -124,31 +120,15 @@ class Budget:
   @property
   def event(self) -> dp_accounting.DpEvent:
     """The whole fit's."""
-    return self._compose(PlannedRelease.event)
+    return self.compose(PlannedRelease.event)
 
-  @property
-  def limit(self) -> dp_accounting.DpEvent:
-    """What it is about, without sampling; see `PlannedRelease.limit`."""
-    return self._compose(PlannedRelease.limit)
-
-  def _compose(
+  def compose(
     self, event_of: Callable[[PlannedRelease, float], dp_accounting.DpEvent]
   ) -> dp_accounting.DpEvent:
+    """Returns one event for all releases, each of the event given for it."""
     multipliers = self.noise_multipliers
     return compose(
       [(event_of(r, multipliers[r.name]), r.count) for r in self.releases]
-    )
-
-  @property
-  def least_sampled_noise(self) -> float:
-    """The smallest noise multiplier of a sampled release; infinity of none."""
-    return min(
-      (
-        self.noise_multipliers[release.name]
-        for release in self.releases
-        if release.is_sampled
-      ),
-      default=math.inf,
     )
 
   @property
@@ -159,15 +139,7 @@ class Budget:
 
 
 def check_target(epsilon: float, delta: float | None) -> None:
-  """Checks what a fit is to stay within.
-
-  Args:
-    epsilon: In (0, 100]; infinity for no noise.
-    delta: In (0, 1); may be `None` where epsilon is infinite.
-
-  Raises:
-    errors.FieldError: If one is out of its range.
-  """
+  """Raises `errors.FieldError` of what `calibrate` refuses as a target."""
   limit = calibration.MAX_TARGET_EPSILON
   is_number = checks.is_number(epsilon) and 0 < epsilon <= limit
   if epsilon != math.inf and not is_number:
@@ -185,11 +157,7 @@ def check_target(epsilon: float, delta: float | None) -> None:
 def compose(
   event_counts: Sequence[tuple[dp_accounting.DpEvent, int]],
 ) -> dp_accounting.DpEvent:
-  """Returns one event for all of them.
-
-  Args:
-    event_counts: Events, and how often each of them happens.
-  """
+  """Returns one event for all of these, each as often as is said with it."""
   return dp_accounting.ComposedDpEvent(
     [
       event if count == 1 else dp_accounting.SelfComposedDpEvent(event, count)
@@ -210,7 +178,8 @@ def epsilon_of(
       of 1e-4 or finer: of at most a hundredth of the epsilon.
   """
   if accountant == "gaussian":
-    return epsilon_lib.current_epsilon(_create_exact().compose(event), delta)
+    exact = gaussian_accountant.GaussianAccountant()
+    return epsilon_lib.current_epsilon(exact.compose(event), delta)
   interval = _PLD_INTERVAL
   while True:
     composed = _create_pld(interval).compose(event)
@@ -221,12 +190,36 @@ def epsilon_of(
     interval /= 10
 
 
+def with_shares(
+  releases: Sequence[PlannedRelease], split: Mapping[str, float]
+) -> tuple[PlannedRelease, ...]:
+  """Returns releases with the shares of the budget that are named.
+
+  Args:
+    releases: All kinds of release of a fit.
+    split: Shares by name; the others stay what they are.
+
+  Raises:
+    errors.FieldError: If there is no such release, or a share is out of range.
+  """
+  if not isinstance(split, Mapping):
+    raise errors.FieldError(
+      "split", "map names of releases to positive numbers", repr(split)
+    )
+  names = [release.name for release in releases]
+  for name in split:
+    if name not in names:
+      raise errors.FieldError(
+        "split", f"name releases of the method, {', '.join(names)}", repr(name)
+      )
+  return tuple(
+    dataclasses.replace(release, share=split.get(release.name, release.share))
+    for release in releases
+  )
+
+
 def calibrate(
-  releases: Sequence[PlannedRelease],
-  *,
-  epsilon: float,
-  delta: float | None,
-  split: Mapping[str, float] | None = None,
+  releases: Sequence[PlannedRelease], *, epsilon: float, delta: float | None
 ) -> Budget:
   """Returns the least noise for which a fit meets its target.
 
@@ -240,9 +233,8 @@ def calibrate(
 
   Args:
     releases: All kinds of release of the fit, each of another name.
-    epsilon: Target, positive; infinity for no noise.
+    epsilon: Target, in (0, 100]; infinity for no noise.
     delta: In (0, 1); may be `None` without noise.
-    split: Replaces the shares of the named releases.
 
   Raises:
     errors.FieldError: If a value is out of its range, or the target out of
@@ -252,7 +244,7 @@ def calibrate(
   check_target(epsilon, delta)
   if delta is not None:
     delta = float(delta)
-  releases = _with_shares(releases, {} if split is None else split)
+  releases = tuple(releases)
   if epsilon == math.inf:
     zeros = {release.name: 0.0 for release in releases}
     return Budget(releases, types.MappingProxyType(zeros), math.inf, delta)
@@ -265,6 +257,7 @@ def _meet(
   releases: tuple[PlannedRelease, ...], epsilon: float, delta: float
 ) -> Budget:
   """The budget of least noise that meets a target."""
+  _check_chance(releases, delta)
   total = sum(release.share for release in releases)
   factors = {
     release.name: release.sampling_probability
@@ -276,17 +269,10 @@ def _meet(
     multipliers = {name: float(scale * factors[name]) for name in factors}
     return Budget(releases, types.MappingProxyType(multipliers), epsilon, delta)
 
-  _check_chance(releases, delta)
   if any(release.is_sampled for release in releases):
     scale = _find_sampled(with_scale, epsilon, delta)
   else:
-    scale = _search(
-      _create_exact,
-      lambda scale: with_scale(scale).event,
-      epsilon,
-      delta,
-      tolerance=1e-9,
-    )
+    scale = _search(with_scale, PlannedRelease.event, epsilon, delta, 1e-9)
   # What was found may be too little by rounding, or where delta is large.
   growth = 10.0**-_DIGITS
   while True:
@@ -319,25 +305,6 @@ def _check_chance(releases: Sequence[PlannedRelease], delta: float) -> None:
     )
 
 
-def _with_shares(
-  releases: Sequence[PlannedRelease], split: Mapping[str, float]
-) -> tuple[PlannedRelease, ...]:
-  if not isinstance(split, Mapping):
-    raise errors.FieldError(
-      "split", "map names of releases to positive numbers", repr(split)
-    )
-  names = [release.name for release in releases]
-  for name in split:
-    if name not in names:
-      raise errors.FieldError(
-        "split", f"name releases of the method, {', '.join(names)}", repr(name)
-      )
-  return tuple(
-    dataclasses.replace(release, share=split.get(release.name, release.share))
-    for release in releases
-  )
-
-
 def _find_sampled(
   with_scale: Callable[[float], Budget], epsilon: float, delta: float
 ) -> float:
@@ -350,27 +317,27 @@ def _find_sampled(
   finest = min(_COARSE_PLD_INTERVAL, epsilon / _INTERVALS_OF_EPSILON)
   interval = max(finest, _SMALLEST_PLD_INTERVAL)
   guess = math.log(
-    _search(
-      _create_exact,
-      lambda scale: with_scale(scale).limit,
-      epsilon,
-      delta,
-      tolerance=1e-3,
-    )
+    _search(with_scale, PlannedRelease.limit, epsilon, delta, 1e-3)
   )
   for _ in range(_MAX_PLD_STEPS):
     lower = guess - _PLD_REACH
     budget = with_scale(math.exp(lower))
-    if budget.least_sampled_noise * interval < _SLOW_PLD:
+    least = min(
+      budget.noise_multipliers[release.name]
+      for release in budget.releases
+      if release.is_sampled
+    )
+    if least * interval < _SLOW_PLD:
       break
     accountant = _create_pld(interval).compose(budget.event)
     if accountant.get_epsilon(delta) > epsilon:
       return _search(
-        functools.partial(_create_pld, interval),
-        lambda scale: with_scale(scale).event,
+        with_scale,
+        PlannedRelease.event,
         epsilon,
         delta,
-        tolerance=1e-3,
+        1e-3,
+        create_accountant=functools.partial(_create_pld, interval),
         lower=lower,
         guess=guess,
       )
@@ -379,20 +346,23 @@ def _find_sampled(
 
 
 def _search(
-  create_accountant: Callable[[], dp_accounting.PrivacyAccountant],
-  get_event: Callable[[float], dp_accounting.DpEvent],
+  with_scale: Callable[[float], Budget],
+  event_of: Callable[[PlannedRelease, float], dp_accounting.DpEvent],
   epsilon: float,
   delta: float,
-  *,
   tolerance: float,
+  *,
+  create_accountant: Callable[
+    [], dp_accounting.PrivacyAccountant
+  ] = gaussian_accountant.GaussianAccountant,
   lower: float = math.log(_SMALLEST_SCALE),
   guess: float = 0.0,
 ) -> float:
-  """The least scale that meets a target; what is given is its logarithm."""
+  """The least scale that meets a target; bounds are of its logarithm."""
   return math.exp(
     dp_accounting.calibrate_dp_mechanism(
       create_accountant,
-      lambda logarithm: get_event(math.exp(logarithm)),
+      lambda logarithm: with_scale(math.exp(logarithm)).compose(event_of),
       epsilon,
       delta,
       dp_accounting.LowerEndpointAndGuess(lower, guess),
@@ -401,11 +371,5 @@ def _search(
   )
 
 
-def _create_exact() -> dp_accounting.PrivacyAccountant:
-  # A Gaussian mechanism has the same loss in both directions, whatever the
-  # relation.
-  return gaussian_accountant.GaussianAccountant(_RELATION)
-
-
 def _create_pld(interval: float) -> dp_accounting.PrivacyAccountant:
-  return dp_accounting.pld.PLDAccountant(_RELATION, interval)
+  return dp_accounting.pld.PLDAccountant(value_discretization_interval=interval)

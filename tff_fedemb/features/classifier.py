@@ -1,10 +1,10 @@
 """A private classifier with the interface of scikit-learn's estimators."""
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import math
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from sklearn import base
@@ -18,8 +18,6 @@ from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.privacy import report
 
-UNIT = "example"
-RELATION = "add or remove one example"
 # What is assumed whatever is protected.
 CLASSES_ARE_PUBLIC = (
   "the number of classes is public: labels were not searched for it"
@@ -30,42 +28,6 @@ SHARED_ASSUMPTIONS = (
   " has a cost of its own",
   "hyperparameters were not chosen by other fits on the same data",
 )
-ASSUMPTIONS = (
-  "the number of examples is public: defaults and divisors are made of it",
-  *SHARED_ASSUMPTIONS,
-)
-NOT_COVERED = (
-  "accuracies measured on the training data",
-  "pseudo-randomness: noise from a seed protects from nobody who knows it,"
-  " and the generator, PCG64, is no cryptographic one",
-  "fits that share a seed, taken together: they share their noise, for"
-  " example folds of a cross-validation",
-  "floating-point arithmetic: sums are rounded, and noise is made of"
-  ' floating-point numbers (Mironov 2012, "On significance of the least'
-  ' significant bits for differential privacy")',
-)
-
-
-def find_warnings(
-  epsilon: float, delta: float | None, number: int, *, unit: str = UNIT
-) -> tuple[str, ...]:
-  """Says where a guarantee is an empty one.
-
-  Args:
-    epsilon: Infinity for none.
-    delta: At which it holds.
-    number: Of the examples, or users, that are protected.
-    unit: Which of both, 'example' or 'user'.
-  """
-  if epsilon == math.inf or delta * number < 1:
-    return ()
-  counted, some = "training examples", "some examples"
-  if unit == "user":
-    counted, some = "users", "the examples of some users"
-  return (
-    f"delta {delta:g} is not below 1 / {number:,}, one over the number of"
-    f" {counted}: a fit that publishes {some} as they are could have it",
-  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +59,11 @@ class FitReport:
   accountant: str
   releases: tuple[dict[str, Any], ...]
   hyperparameters: dict[str, Any]
-  unit: str = UNIT
-  neighboring_relation: str = RELATION
-  assumptions: tuple[str, ...] = ASSUMPTIONS
-  not_covered: tuple[str, ...] = NOT_COVERED
-  warnings: tuple[str, ...] = ()
+  unit: str
+  neighboring_relation: str
+  assumptions: tuple[str, ...]
+  not_covered: tuple[str, ...]
+  warnings: tuple[str, ...]
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold, infinity as "inf"."""
@@ -117,6 +79,9 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
   `clip_norm` then has to leave room for. Values are checked by `fit`.
 
   Attributes:
+    unit: What is protected.
+    assumptions: What has to be true for a report's epsilon.
+    not_covered: What that says nothing about.
     method: How to fit.
     num_classes: Labels are in [0, num_classes); public.
     epsilon: Target, positive; infinity for no noise.
@@ -130,6 +95,10 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     classes_: `[num_classes]`: 0, 1, ...
     report_: A `FitReport`.
   """
+
+  unit: ClassVar[str]
+  assumptions: ClassVar[tuple[str, ...]]
+  not_covered: ClassVar[tuple[str, ...]]
 
   method: method_lib.Method
   _: dataclasses.KW_ONLY
@@ -153,25 +122,6 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       sklearn.exceptions.NotFittedError: Before `fit`.
       errors.FieldError: If features are of another shape, or not finite.
     """
-    examples = self._examples_to_predict(features)
-    # Of the final size: chunks and their copy would take twice the memory.
-    logits = np.empty([len(examples.labels), self.num_classes], examples.dtype)
-    start = 0
-    for chunk in self._logits(examples):
-      logits[start : start + len(chunk)] = chunk
-      start += len(chunk)
-    return logits
-
-  def predict(self, features: np.ndarray) -> np.ndarray:
-    """Returns classes `[n]` of features, as `decision_function` takes them."""
-    examples = self._examples_to_predict(features)
-    return np.concatenate(
-      [chunk.argmax(axis=1) for chunk in self._logits(examples)]
-    )
-
-  def _examples_to_predict(
-    self, features: np.ndarray
-  ) -> examples_lib.ClippedExamples:
     validation.check_is_fitted(self, "coef_")
     features = np.asarray(features)
     dim = self.coef_.shape[1]
@@ -179,14 +129,19 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       raise errors.FieldError(
         "features", f"be [n, {dim}]", list(features.shape)
       )
-    return self._clipped(features, np.zeros(len(features), np.int64))
-
-  def _logits(
-    self, examples: examples_lib.ClippedExamples
-  ) -> Iterator[np.ndarray]:
-    """Yields logits `[b, num_classes]`, chunk by chunk."""
+    examples = self._clipped(features, np.zeros(len(features), np.int64))
+    # Of the final size: chunks and their copy would take twice the memory.
+    logits = np.empty([len(features), self.num_classes], examples.dtype)
+    start = 0
     for chunk, _ in examples.chunks(wide=self.num_classes):
-      yield chunk @ self.coef_.T.astype(chunk.dtype)
+      end = start + len(chunk)
+      logits[start:end] = chunk @ self.coef_.T.astype(chunk.dtype)
+      start = end
+    return logits
+
+  def predict(self, features: np.ndarray) -> np.ndarray:
+    """Returns classes `[n]` of features, as `decision_function` takes them."""
+    return self.decision_function(features).argmax(axis=1)
 
   def _clipped(
     self, features: np.ndarray, labels: np.ndarray
@@ -199,11 +154,23 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
       scaling=self.scaling,
     )
 
+  def _plan(
+    self, size: examples_lib.ProblemSize
+  ) -> tuple[budget_lib.PlannedRelease, ...]:
+    """The method's releases, with their shares of the budget."""
+    return budget_lib.with_shares(
+      self.method.plan_releases(size), {} if self.split is None else self.split
+    )
+
   def _publish(
     self,
     weights: np.ndarray,
     method: method_lib.Method,
-    report: FitReport,
+    releases: noise.Releases,
+    budget: budget_lib.Budget,
+    *,
+    num_protected: int,
+    **hyperparameters: Any,
   ) -> None:
     """Sets what a fit leaves behind, unless weights are not finite."""
     if not np.isfinite(weights).all():
@@ -216,10 +183,32 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
         f"be {requirement} than {getattr(method, name):g}",
         "weights that are not finite numbers",
       )
+    epsilon, delta = releases.epsilon, budget.delta
+    warnings = ()
+    if epsilon < math.inf and delta * num_protected >= 1:
+      counted, some = "training examples", "some examples"
+      if self.unit == "user":
+        counted, some = "users", "the examples of some users"
+      warnings = (
+        f"delta {delta:g} is not below 1 / {num_protected:,}, one over the"
+        f" number of {counted}: a fit that publishes {some} as they are could"
+        " have it",
+      )
     self.coef_ = weights
     self.classes_ = np.arange(self.num_classes)
     self.n_features_in_ = weights.shape[1]
-    self.report_ = report
+    self.report_ = FitReport(
+      epsilon,
+      delta,
+      budget.accountant,
+      tuple(releases.to_json()),
+      method.hyperparameters() | hyperparameters,
+      self.unit,
+      f"add or remove one {self.unit}",
+      self.assumptions,
+      self.not_covered,
+      warnings,
+    )
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -235,6 +224,22 @@ class FeatureClassifier(LinearClassifier):
     seed: Of noise and sampling; `None` for the operating system's entropy,
       which alone is secret. The others are those of `LinearClassifier`.
   """
+
+  unit = "example"
+  assumptions = (
+    "the number of examples is public: defaults and divisors are made of it",
+    *SHARED_ASSUMPTIONS,
+  )
+  not_covered = (
+    "accuracies measured on the training data",
+    "pseudo-randomness: noise from a seed protects from nobody who knows it,"
+    " and the generator, PCG64, is no cryptographic one",
+    "fits that share a seed, taken together: they share their noise, for"
+    " example folds of a cross-validation",
+    "floating-point arithmetic: sums are rounded, and noise is made of"
+    ' floating-point numbers (Mironov 2012, "On significance of the least'
+    ' significant bits for differential privacy")',
+  )
 
   seed: int | None = None
 
@@ -260,28 +265,14 @@ class FeatureClassifier(LinearClassifier):
       checks.check_integer("seed", self.seed, minimum=0)
     examples = self._clipped(features, labels)
     budget = budget_lib.calibrate(
-      self.method.plan_releases(examples.size),
-      epsilon=self.epsilon,
-      delta=self.delta,
-      split=self.split,
+      self._plan(examples.size), epsilon=self.epsilon, delta=self.delta
     )
     method = self.method.resolve(examples.size, budget.noise_multipliers)
     # Two streams: how many numbers sampling takes must not move the noise.
     for_noise, for_others = np.random.SeedSequence(self.seed).spawn(2)
     releases = noise.Releases(budget, for_noise)
     weights = method.fit(examples, releases, np.random.default_rng(for_others))
-    epsilon = releases.epsilon
-    warnings = find_warnings(epsilon, budget.delta, len(examples.labels))
     self._publish(
-      weights,
-      method,
-      FitReport(
-        epsilon,
-        budget.delta,
-        budget.accountant,
-        tuple(releases.to_json()),
-        method.hyperparameters(),
-        warnings=warnings,
-      ),
+      weights, method, releases, budget, num_protected=len(examples.labels)
     )
     return self

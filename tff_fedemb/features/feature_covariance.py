@@ -4,8 +4,6 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-FC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
@@ -80,16 +78,18 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       / self.logit_noise
     )
     relative = self.relative_regularization * size.mean_eigenvalue
-    return {"regularization": max(relative, of_covariance, of_steps)}
+    defaults = super().find_defaults(size, noise_multipliers)
+    return {
+      **defaults,
+      "regularization": max(relative, of_covariance, of_steps),
+    }
 
   def release_preconditioner(
     self, examples: examples_lib.ClippedExamples, releases: noise.Releases
   ) -> np.ndarray:
     """See base class."""
     size = examples.size
-    covariance = np.zeros([size.dim, size.dim])
-    for features, _ in examples.chunks():
-      covariance += features.T @ features
+    covariance, _ = least_squares.add_up(examples)
     covariance = releases.open(
       "covariance", sensitivity=size.clip_norm**2
     ).add_symmetric_noise(covariance)

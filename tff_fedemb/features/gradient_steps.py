@@ -1,10 +1,9 @@
 """What methods of many noised gradients share: batches, steps, optimizers."""
 
-from __future__ import annotations
-
-import abc
+from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -68,18 +67,14 @@ class GradientMethod(method.Method):
     """One of `OPTIMIZERS`."""
     return "momentum"
 
-  @abc.abstractmethod
   def find_defaults(
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
-    """Returns the defaults of the subclass's own hyperparameters, by name.
-
-    Args:
-      size: Of the problem.
-      noise_multipliers: Of the planned releases, by name.
-    """
+    """See base class."""
+    del noise_multipliers
+    return {"gradient_clip_norm": size.clip_norm}
 
   def release_preconditioner(
     self, examples: examples_lib.ClippedExamples, releases: noise.Releases
@@ -114,25 +109,6 @@ class GradientMethod(method.Method):
       probability = self.batch_size / size.num_examples
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
 
-  def resolve(
-    self,
-    size: examples_lib.ProblemSize,
-    noise_multipliers: Mapping[str, float],
-  ) -> GradientMethod:
-    """See base class."""
-    clipped = dataclasses.replace(
-      self, gradient_clip_norm=self.gradient_clip_norm or size.clip_norm
-    )
-    defaults = clipped.find_defaults(size, noise_multipliers)
-    return dataclasses.replace(
-      clipped,
-      **{
-        name: default
-        for name, default in defaults.items()
-        if getattr(self, name) is None
-      },
-    )
-
   def fit(
     self,
     examples: examples_lib.ClippedExamples,
@@ -141,14 +117,35 @@ class GradientMethod(method.Method):
   ) -> np.ndarray:
     """See base class."""
     preconditioner = self.release_preconditioner(examples, releases)
+    return self.descend(
+      functools.partial(
+        self.mean_gradient, examples=examples, releases=releases, rng=rng
+      ),
+      examples.size,
+      preconditioner,
+    )
+
+  def descend(
+    self,
+    mean_gradient: Callable[[np.ndarray], np.ndarray],
+    size: examples_lib.ProblemSize,
+    preconditioner: np.ndarray | None,
+  ) -> np.ndarray:
+    """Returns the weights `[K, d]` after all steps, from zeros.
+
+    Args:
+      mean_gradient: Releases a gradient `[K, d]` at weights.
+      size: Of the problem.
+      preconditioner: As of `release_preconditioner`.
+    """
     optimizer = Optimizer(
       self.optimizer_name,
       learning_rate=self.learning_rate,
       momentum=self.momentum,
     )
-    weights = np.zeros([examples.size.num_classes, examples.size.dim])
+    weights = np.zeros([size.num_classes, size.dim])
     for _ in range(self.steps):
-      gradient = self.mean_gradient(weights, examples, releases, rng)
+      gradient = mean_gradient(weights)
       if preconditioner is not None:
         gradient = gradient @ preconditioner
       weights = optimizer.step(weights, gradient)
@@ -172,7 +169,7 @@ class GradientMethod(method.Method):
       About the standard deviation, which is never above it, for features of
       the largest norm.
     """
-    of_sum = noise_multiplier * self.gradient_clip_norm
+    of_sum = noise_multiplier * (self.gradient_clip_norm or size.clip_norm)
     of_mean = of_sum / (self.batch_size or size.num_examples)
     of_steps = math.sqrt(self.steps) * of_mean * size.clip_norm
     return of_steps / (1 - self.momentum)
@@ -210,25 +207,25 @@ class GradientMethod(method.Method):
     return release.add_noise(total) / expected
 
 
+@dataclasses.dataclass
 class Optimizer:
   """Steps of gradient descent with momentum, or of Adam.
 
   Momentum is v <- m v + g, w <- w - eta v, without a factor 1 - m. Adam is that
   of Kingma and Ba 2015, algorithm 1: both moments corrected for their bias,
   epsilon beside the square root.
+
+  Attributes:
+    name: One of `OPTIMIZERS`.
+    learning_rate: Positive.
+    momentum: In [0, 1); Adam's first decay.
   """
 
-  def __init__(self, name: str, *, learning_rate: float, momentum: float):
-    """Initialises the optimizer.
+  name: str
+  learning_rate: float
+  momentum: float
 
-    Args:
-      name: One of `OPTIMIZERS`.
-      learning_rate: Positive.
-      momentum: In [0, 1); Adam's first decay.
-    """
-    self._name = name
-    self._learning_rate = learning_rate
-    self._momentum = momentum
+  def __post_init__(self):
     self._steps = 0
     self._mean: np.ndarray | float = 0.0
     self._square: np.ndarray | float = 0.0
@@ -236,14 +233,14 @@ class Optimizer:
   def step(self, weights: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     """Returns the weights after a step; shapes are equal and stay the same."""
     self._steps += 1
-    if self._name == "momentum":
-      self._mean = self._momentum * self._mean + gradient
-      return weights - self._learning_rate * self._mean
-    decay = self._momentum
+    if self.name == "momentum":
+      self._mean = self.momentum * self._mean + gradient
+      return weights - self.learning_rate * self._mean
+    decay = self.momentum
     self._mean = decay * self._mean + (1 - decay) * gradient
     self._square = _ADAM_DECAY * self._square + (1 - _ADAM_DECAY) * gradient**2
     mean = self._mean / (1 - decay**self._steps)
     square = self._square / (1 - _ADAM_DECAY**self._steps)
-    return weights - self._learning_rate * mean / (
+    return weights - self.learning_rate * mean / (
       np.sqrt(square) + _ADAM_EPSILON
     )

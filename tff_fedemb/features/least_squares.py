@@ -4,11 +4,10 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-LS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import dataclasses
 import math
+from typing import Any
 from typing import ClassVar
 
 import numpy as np
@@ -82,14 +81,12 @@ class LeastSquares(method.Method):
       budget_lib.PlannedRelease(name, _SHARES[name]) for name in names
     )
 
-  def resolve(
+  def find_defaults(
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
-  ) -> LeastSquares:
+  ) -> dict[str, Any]:
     """See base class."""
-    if self.regularization is not None:
-      return self
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
       _NOISE_FACTOR
@@ -102,7 +99,7 @@ class LeastSquares(method.Method):
       noise_norm = noise.noise_norm(
         size.clip_norm**2 * noise_multipliers["class_covariance"], size.dim
       )
-    return dataclasses.replace(self, regularization=max(relative, noise_norm))
+    return {"regularization": max(relative, noise_norm)}
 
   def fit(
     self,
@@ -113,7 +110,9 @@ class LeastSquares(method.Method):
     """See base class."""
     del rng  # Nothing is random but the noise.
     size = examples.size
-    background, class_sums = _sum_up(examples, self._has_background)
+    background, class_sums = add_up(
+      examples, with_covariance=self._has_background
+    )
     class_sums = releases.open(
       "class_sum", sensitivity=size.clip_norm
     ).add_noise(class_sums)
@@ -170,8 +169,8 @@ def solve(
     ) from error
 
 
-def _sum_up(
-  examples: examples_lib.ClippedExamples, with_covariance: bool
+def add_up(
+  examples: examples_lib.ClippedExamples, *, with_covariance: bool = True
 ) -> tuple[np.ndarray | None, np.ndarray]:
   """Sums `x x'` `[d, d]`, if wanted, and by class `x` `[K, d]`."""
   size = examples.size

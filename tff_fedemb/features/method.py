@@ -5,13 +5,12 @@ It sees the data through `examples`, and may publish only what came out of
 `releases`.
 """
 
-from __future__ import annotations
-
 import abc
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
 from typing import ClassVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +18,8 @@ from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import noise
+
+_MethodT = TypeVar("_MethodT", bound="Method")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,19 +36,15 @@ class Method(config.Config, abc.ABC):
   def plan_releases(
     self, size: examples_lib.ProblemSize
   ) -> tuple[budget_lib.PlannedRelease, ...]:
-    """Returns the releases that `fit` will make.
-
-    Args:
-      size: Of the problem.
-    """
+    """Returns the releases that `fit` will make for a problem of this size."""
 
   @abc.abstractmethod
-  def resolve(
+  def find_defaults(
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
-  ) -> Method:
-    """Returns the method with every default filled in.
+  ) -> dict[str, Any]:
+    """Returns by name what hyperparameters are if they are `None`.
 
     Args:
       size: Of the problem.
@@ -68,6 +65,16 @@ class Method(config.Config, abc.ABC):
       releases: Makes the planned releases.
       rng: Source of all randomness but the noise.
     """
+
+  def resolve(
+    self: _MethodT,
+    size: examples_lib.ProblemSize,
+    noise_multipliers: Mapping[str, float],
+  ) -> _MethodT:
+    """Returns the method with all defaults of `find_defaults` filled in."""
+    defaults = self.find_defaults(size, noise_multipliers)
+    missing = [name for name in defaults if getattr(self, name) is None]
+    return dataclasses.replace(self, **{n: defaults[n] for n in missing})
 
   @classmethod
   def hyperparameter_names(cls) -> list[str]:

@@ -4,12 +4,11 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-Newton.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
 import math
+from typing import Any
 from typing import ClassVar
 
 import numpy as np
@@ -88,27 +87,22 @@ class Newton(method.Method):
       budget_lib.PlannedRelease("gradient", 1 - self.hessian_share, self.steps),
     )
 
-  def resolve(
+  def find_defaults(
     self,
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
-  ) -> Newton:
+  ) -> dict[str, Any]:
     """See base class."""
     root = math.sqrt(size.num_classes)
     hessian_clip_norm = self.hessian_clip_norm or root / 4 * size.clip_norm**2
-    damping = self.damping
-    if damping is None:
-      damping = noise.noise_norm(
+    return {
+      "regularization": self.relative_regularization * size.mean_eigenvalue,
+      "damping": noise.noise_norm(
         hessian_clip_norm * noise_multipliers["hessian"], size.dim
-      )
-    return dataclasses.replace(
-      self,
-      regularization=self.regularization
-      or self.relative_regularization * size.mean_eigenvalue,
-      damping=damping,
-      hessian_clip_norm=hessian_clip_norm,
-      gradient_clip_norm=self.gradient_clip_norm or root * size.clip_norm,
-    )
+      ),
+      "hessian_clip_norm": hessian_clip_norm,
+      "gradient_clip_norm": root * size.clip_norm,
+    }
 
   def fit(
     self,

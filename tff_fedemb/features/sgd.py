@@ -6,8 +6,6 @@ Cutkosky 2022, "Large Scale Transfer Learning for Differentially Private Image
 Classification" (arXiv 2205.02973).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
@@ -57,10 +55,11 @@ class Sgd(gradient_steps.GradientMethod):
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
     """See base class."""
-    if self.optimizer == "adam":
-      return {"learning_rate": 0.1 / size.clip_norm}
     learning_rate = _LARGEST_RATE / size.clip_norm**2
     noise = self.noise_on_logit(size, noise_multipliers["gradient"])
-    if noise:
+    if self.optimizer == "adam":
+      learning_rate = 0.1 / size.clip_norm
+    elif noise:
       learning_rate = min(learning_rate, self.logit_noise / noise)
-    return {"learning_rate": learning_rate}
+    defaults = super().find_defaults(size, noise_multipliers)
+    return {**defaults, "learning_rate": learning_rate}

@@ -1,15 +1,23 @@
-"""Tests of what a client adds up."""
+"""Tests of what clients add up, and of the process that adds up clients'."""
 
+from collections.abc import Callable
+from collections.abc import Iterator
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
+from tff_fedemb import runtime as runtime_lib
+from tff_fedemb.aggregators import clip_only
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
+from tff_fedemb.features.federated import clients as federated_clients
 from tff_fedemb.features.federated import settings as federated_settings
 from tff_fedemb.features.federated import statistics as federated_statistics
+from tff_fedemb.runtime import base as runtime_base
 
 _DIM, _NUM_CLASSES, _CLIP_NORM = 4, 3, 1.5
 _OPTIONS = {"dim": _DIM, "num_classes": _NUM_CLASSES, "clip_norm": _CLIP_NORM}
@@ -58,7 +66,7 @@ def test_by_hand():
 def test_features_are_clipped_as_in_central_fits(scaling, scale):
   features, _ = _draw(9, scale)
   features[3] = 0.0
-  config = federated_statistics.ClientConfig(**_OPTIONS, scaling=scaling)
+  config = federated_statistics.StatisticsConfig(**_OPTIONS, scaling=scaling)
   expected = examples_lib.clip_rows(features, _CLIP_NORM, scaling=scaling)
   np.testing.assert_allclose(
     config.scale(tf.constant(features)), expected / _CLIP_NORM, rtol=1e-5
@@ -95,8 +103,8 @@ def test_gradients_are_those_of_central_fits(loss, weighting):
     gradient_clip_norm=0.6,
     example_weighting=weighting,
   )
-  gradient, loss_sum, num_correct = config.add_up(
-    tf.constant(weights), tf.constant(features), labels
+  (gradient,) = config.add_up(
+    tf.constant(features), labels, [tf.constant(weights)]
   )
   clipped = examples_lib.clip_rows(features, _CLIP_NORM)
   expected = losses.clipped_gradient(
@@ -110,15 +118,6 @@ def test_gradients_are_those_of_central_fits(loss, weighting):
   )
   if weighting == "mean":
     assert _norm([gradient]) <= 1
-  logits = clipped @ weights.T
-  assert num_correct == np.sum(logits.argmax(axis=1) == labels)
-  probabilities = losses.probabilities(logits, loss)
-  likelihoods = np.where(
-    np.eye(_NUM_CLASSES)[labels] == 1,
-    probabilities,
-    1 if loss == "softmax" else 1 - probabilities,
-  )
-  np.testing.assert_allclose(loss_sum, -np.log(likelihoods).sum(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
@@ -167,3 +166,121 @@ def test_independent_noise_is_symmetric_noise():
   assert np.mean(np.diagonal(matrix) ** 2) == pytest.approx(1.0, abs=0.35)
   above = matrix[np.triu_indices(dim, 1)]
   assert np.mean(above**2) == pytest.approx(0.5, rel=0.022)
+
+
+# Of clients and their sums.
+_SHARE = 0.3
+_USER_CLIP_NORM = 5.0
+# The divisor of the sums; not the number of those who take part.
+_EXPECTED_CLIENTS = 10.0
+_CLIENTS = {"empty": 2, "few": 3, "huge": 2, "many": 30}
+
+
+def _draw_clients() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Features, labels and users; only the sum of `many` is to be clipped."""
+  generator = np.random.default_rng(5)
+  users = np.repeat(list(_CLIENTS), list(_CLIENTS.values()))
+  features = generator.normal(size=[len(users), _DIM])
+  features[users == "huge"] *= 1e30
+  # Close to the largest number, so that the norm is beyond.
+  features[np.argmax(users == "huge")] = 3e38
+  labels = np.arange(len(users)) % _NUM_CLASSES
+  return features.astype(np.float32), labels, users
+
+
+_FEATURES, _LABELS, _USERS = _draw_clients()
+
+
+@pytest.fixture(name="sums", scope="module")
+def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
+  """From clients to their sum, `[d (d + 1) / 2 + K d]`, and metrics.
+
+  The client `empty` has no example.
+  """
+  clients = federated_clients.ClientExamples(
+    tmp_path_factory.mktemp("clients"), _FEATURES, _LABELS, _USERS
+  )
+
+  @tff.tensorflow.computation(np.str_)
+  def create_dataset(client_id):
+    count = tf.where(tf.equal(client_id, "empty"), 0, -1)
+    return clients.create_dataset(client_id).take(tf.cast(count, tf.int64))
+
+  process = federated_statistics.build_process(
+    federated_statistics.StatisticsConfig(
+      _DIM,
+      _NUM_CLASSES,
+      _CLIP_NORM,
+      example_weighting="sum",
+      covariance_share=_SHARE,
+    ),
+    aggregator=clip_only.ClipOnlyConfig(
+      clients_per_round=_EXPECTED_CLIENTS, clip_norm=_USER_CLIP_NORM
+    )
+    .create()
+    .factory,
+  )
+  with runtime_lib.create_runtime("in_process") as started:
+    state = started.initialize(
+      tff.simulation.compose_dataset_computation_with_learning_process(
+        create_dataset, process
+      )
+    )
+
+    def add_up(client_ids):
+      # Where it begins makes no difference.
+      nonlocal state
+      state, metrics = started.next(state, client_ids)
+      weights = started.structured_state(state).global_model_weights.trainable
+      flat = np.concatenate([np.ravel(tensor) for tensor in weights])
+      return flat * _EXPECTED_CLIENTS, metrics
+
+    yield add_up
+
+
+def _clipped_sum(user: str) -> np.ndarray:
+  """A client's stack, in NumPy."""
+  own = user == _USERS
+  if user == "empty":
+    own[:] = False
+  features = examples_lib.clip_rows(_FEATURES[own], _CLIP_NORM) / _CLIP_NORM
+  features = features.astype(np.float64)
+  class_sums = np.eye(_NUM_CLASSES)[_LABELS[own]].T @ features
+  stack = np.concatenate(
+    [
+      np.sqrt(_SHARE)
+      * federated_statistics.pack(tf.constant(features.T @ features)),
+      np.sqrt(1 - _SHARE) * class_sums.ravel(),
+    ]
+  )
+  return stack * min(1.0, _USER_CLIP_NORM / max(np.linalg.norm(stack), 1e-9))
+
+
+def test_one_client_changes_the_sum_by_its_clipped_stack(sums):
+  everybody = list(_CLIENTS)
+  total, metrics = sums(everybody)
+  counts = metrics["client_work"]
+  assert counts["num_clients"] == 4
+  assert counts["num_rejected_clients"] == 0
+  assert counts["num_examples"] == 35
+  np.testing.assert_allclose(
+    total, sum(_clipped_sum(user) for user in everybody), atol=1e-5
+  )
+  norms = {}
+  for user in everybody:
+    rest, _ = sums([other for other in everybody if other != user])
+    norms[user] = np.linalg.norm(total - rest)
+    np.testing.assert_allclose(total - rest, _clipped_sum(user), atol=2e-5)
+  assert max(norms.values()) <= _USER_CLIP_NORM * (1 + 1e-5)
+  assert norms["many"] == pytest.approx(_USER_CLIP_NORM, rel=1e-5)
+  assert norms["empty"] == 0
+  assert 1 < norms["few"] < _USER_CLIP_NORM
+  # However large its features, it has two examples.
+  assert 1 < norms["huge"] <= 2 * (1 + 1e-5)
+
+
+def test_nobody_and_unknown_clients(sums):
+  total, _ = sums([])
+  np.testing.assert_array_equal(total, np.zeros_like(total))
+  with pytest.raises(runtime_base.ClientError, match="client_id must be one"):
+    sums(["few", "fewer"])

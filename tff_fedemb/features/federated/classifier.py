@@ -4,10 +4,10 @@ The statistics of Mehta et al. 2022 (arXiv 2211.13403) as aggregations over
 clients: least squares in one round, DP-FC in one and one for each step.
 """
 
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
-import functools
 import math
 import os
 import tempfile
@@ -27,31 +27,12 @@ from tff_fedemb.features import least_squares
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import noise
 from tff_fedemb.features.federated import clients as clients_lib
-from tff_fedemb.features.federated import processes
 from tff_fedemb.features.federated import settings as settings_lib
 from tff_fedemb.features.federated import statistics
 from tff_fedemb.runtime import base as runtime_base
 
-UNIT = "user"
-RELATION = "add or remove one user"
-ASSUMPTIONS = (
-  "the number of users is public: defaults and divisors are made of it",
-  "every user takes part in every release: nothing is sampled",
-  "an example is of one user, who has no others under another name",
-  *classifier.SHARED_ASSUMPTIONS,
-)
-NOT_COVERED = (
-  "accuracies measured on the training data",
-  "what aggregators and runtimes measure in a round",
-  "pseudo-randomness: noise is of TensorFlow's generator, which is not"
-  " cryptographic and was given no seed",
-  "floating-point arithmetic: sums are rounded, and noise is made of"
-  ' floating-point numbers, of single precision (Mironov 2012, "On'
-  ' significance of the least significant bits for differential privacy")',
-)
-
 # Names of releases; gradients have theirs in `gradient_steps`.
-STATISTICS, COVARIANCE, _CLASS_SUM = "statistics", "covariance", "class_sum"
+STATISTICS, COVARIANCE = "statistics", "covariance"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,35 +71,40 @@ class Rounds:
     )
     return config.create().factory
 
-  def initialize(self, process: tff.learning.templates.LearningProcess) -> Any:
-    """Returns the initial state of a process that takes examples."""
-    create_dataset = tff.tensorflow.computation(
-      self.clients.create_dataset, np.str_
-    )
-    return self.runtime.initialize(
+  def begin(
+    self, name: str, config: statistics.ClientConfig
+  ) -> Callable[..., Sequence[np.ndarray]]:
+    """Returns what makes one release, in a round, each time that it is called.
+
+    It takes what clients are sent, zeros where that is nothing, and returns
+    the mean of what they send. Another call of `begin` ends its use.
+
+    Args:
+      name: Of the release.
+      config: What clients add up.
+    """
+    state = self.runtime.initialize(
       tff.simulation.compose_dataset_computation_with_learning_process(
-        create_dataset, process
+        tff.tensorflow.computation(self.clients.create_dataset, np.str_),
+        statistics.build_process(
+          config, aggregator=self.create_aggregator(name)
+        ),
       )
     )
 
-  def next(self, name: str, state: Any) -> Any:
-    """Makes a release of the name; returns the state after the round."""
-    self.releases.open(name, sensitivity=self.user_clip_norm)
-    return self.runtime.next(state, self.clients.client_ids)[0]
+    def release(*weights: np.ndarray) -> Sequence[np.ndarray]:
+      nonlocal state
+      self.releases.open(name, sensitivity=self.user_clip_norm)
+      if weights:
+        sent = tuple(np.asarray(each, np.float32) for each in weights)
+        structure = self.runtime.structured_state(state)._replace(
+          global_model_weights=tff.learning.models.ModelWeights(sent, ())
+        )
+        state = self.runtime.load_state(structure)
+      state, _ = self.runtime.next(state, self.clients.client_ids)
+      return self.runtime.structured_state(state).global_model_weights.trainable
 
-  def weights(self, state: Any) -> Sequence[np.ndarray]:
-    """Returns the model weights in a state."""
-    return self.runtime.structured_state(state).global_model_weights.trainable
-
-  def release_statistics(
-    self, name: str, config: statistics.StatisticsConfig
-  ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Sums `x x'` and, if they have a share, by class `x`; in one round."""
-    process = processes.build_statistics_process(
-      config, aggregator=self.create_aggregator(name)
-    )
-    state = self.next(name, self.initialize(process))
-    return config.restore(self.weights(state), len(self.clients.client_ids))
+    return release
 
 
 @dataclasses.dataclass(eq=False, repr=False, kw_only=True)
@@ -157,6 +143,23 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     work_dir: Where `fit` keeps a copy of the features while it runs; `None` for
       the system's folder of temporary files.
   """
+
+  unit = "user"
+  assumptions = (
+    "the number of users is public: defaults and divisors are made of it",
+    "every user takes part in every release: nothing is sampled",
+    "an example is of one user, who has no others under another name",
+    *classifier.SHARED_ASSUMPTIONS,
+  )
+  not_covered = (
+    "accuracies measured on the training data",
+    "what aggregators and runtimes measure in a round",
+    "pseudo-randomness: noise is of TensorFlow's generator, which is not"
+    " cryptographic and was given no seed",
+    "floating-point arithmetic: sums are rounded, and noise is made of"
+    ' floating-point numbers, of single precision (Mironov 2012, "On'
+    ' significance of the least significant bits for differential privacy")',
+  )
 
   example_weighting: str = "sum"
   user_clip_norm: float = 1.0
@@ -197,8 +200,25 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     size = dataclasses.replace(
       examples.size, num_examples=max(1, round(total_weight))
     )
-    budget, covariance_share, multipliers = self._calibrate(size)
-    method = self.method.resolve(size, multipliers)
+    planned, shares = self._plan(size), {}
+    if isinstance(self.method, least_squares.LeastSquares):
+      # A single release of the stacked sums, each of which has its share.
+      total = sum(release.share for release in planned)
+      shares = {release.name: release.share / total for release in planned}
+      planned = (budget_lib.PlannedRelease(STATISTICS),)
+    budget = budget_lib.calibrate(
+      planned, epsilon=self.epsilon, delta=self.delta
+    )
+    stddevs = {
+      name: noise_multiplier * settings.user_clip_norm
+      for name, noise_multiplier in budget.noise_multipliers.items()
+    }
+    if shares:
+      stddevs = {
+        name: stddevs[STATISTICS] / math.sqrt(share)
+        for name, share in shares.items()
+      }
+    method = self.method.resolve(size, stddevs)
     # The aggregator makes the noise; these count, and refuse what is too much.
     releases = noise.Releases(budget, None)
     with (
@@ -211,6 +231,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       weights = _fit(
         method,
         Rounds(runtime, clients, releases, budget, settings.user_clip_norm),
+        size,
         {
           "dim": size.dim,
           "num_classes": size.num_classes,
@@ -218,106 +239,57 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
           "scaling": self.scaling,
           "example_weighting": settings.example_weighting,
         },
-        covariance_share=covariance_share,
+        covariance_share=shares.get(COVARIANCE, 1.0),
         total_weight=total_weight,
       )
-    epsilon = releases.epsilon
-    report = classifier.FitReport(
-      epsilon,
-      self.delta,
-      budget.accountant,
-      tuple(releases.to_json()),
-      {
-        **method.hyperparameters(),
-        "example_weighting": settings.example_weighting,
-        "user_clip_norm": settings.user_clip_norm,
-      },
-      UNIT,
-      RELATION,
-      ASSUMPTIONS,
-      NOT_COVERED,
-      classifier.find_warnings(epsilon, self.delta, num_users, unit=UNIT),
-    )
-    self._publish(weights, method, report)
-    return self
-
-  def _calibrate(
-    self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.Budget, float, dict[str, float]]:
-    """Returns budget, covariance's share of its release, and noise by sum."""
-    releases = self.method.plan_releases(size)
-    calibrate = functools.partial(
-      budget_lib.calibrate, epsilon=self.epsilon, delta=self.delta
-    )
-    if not isinstance(self.method, least_squares.LeastSquares):
-      budget = calibrate(releases, split=self.split)
-      multipliers = budget.noise_multipliers
-      stddevs = {
-        name: z * self.user_clip_norm for name, z in multipliers.items()
-      }
-      return budget, 1.0, stddevs
-    # Without noise: the shares alone, as they would be of separate releases.
-    planned = budget_lib.calibrate(
-      releases, epsilon=math.inf, delta=None, split=self.split
-    ).releases
-    shares = {release.name: release.share for release in planned}
-    share = shares[COVARIANCE] / (shares[COVARIANCE] + shares[_CLASS_SUM])
-    budget = calibrate([budget_lib.PlannedRelease(STATISTICS)])
-    stddev = budget.noise_multipliers[STATISTICS] * self.user_clip_norm
-    return (
+    self._publish(
+      weights,
+      method,
+      releases,
       budget,
-      share,
-      {
-        COVARIANCE: stddev / math.sqrt(share),
-        _CLASS_SUM: stddev / math.sqrt(1.0 - share),
-      },
+      num_protected=num_users,
+      example_weighting=settings.example_weighting,
+      user_clip_norm=settings.user_clip_norm,
     )
+    return self
 
 
 def _fit(
   method: method_lib.Method,
   rounds: Rounds,
+  size: examples_lib.ProblemSize,
   client_options: Mapping[str, Any],
   *,
   covariance_share: float,
   total_weight: float,
 ) -> np.ndarray:
-  """Returns the weights `[K, d]`; central fits' code solves what is solved."""
-  of_covariance = statistics.StatisticsConfig(
-    **client_options, covariance_share=covariance_share
-  )
-  if isinstance(method, least_squares.LeastSquares):
-    covariance, class_sums = rounds.release_statistics(
-      STATISTICS, of_covariance
+  """Returns the weights `[K, d]`; central fits' code makes them of releases."""
+  num_clients = len(rounds.clients.client_ids)
+
+  def release_sums(name: str) -> tuple[np.ndarray, np.ndarray | None]:
+    config = statistics.StatisticsConfig(
+      **client_options, covariance_share=covariance_share
     )
+    return config.restore(rounds.begin(name, config)(), num_clients)
+
+  if isinstance(method, least_squares.LeastSquares):
+    covariance, class_sums = release_sums(STATISTICS)
     return least_squares.solve(covariance, class_sums, method.regularization)
   preconditioner = None
   if isinstance(method, feature_covariance.FeatureCovariance):
-    covariance, _ = rounds.release_statistics(COVARIANCE, of_covariance)
+    covariance, _ = release_sums(COVARIANCE)
     preconditioner = method.invert(covariance, total_weight)
   assert isinstance(method, gradient_steps.GradientMethod)
-  name = gradient_steps.GRADIENT
   config = statistics.GradientConfig(
     **client_options,
     loss=method.loss,
     gradient_clip_norm=method.gradient_clip_norm,
   )
-  process = processes.build_gradient_process(
-    config,
-    aggregator=rounds.create_aggregator(name),
-    server_optimizer=processes.build_optimizer(
-      method.optimizer_name,
-      learning_rate=method.learning_rate,
-      momentum=method.momentum,
-    ),
-    gradient_scale=method.gradient_clip_norm
-    * len(rounds.clients.client_ids)
-    / total_weight,
-    preconditioned=preconditioner is not None,
+  release = rounds.begin(gradient_steps.GRADIENT, config)
+  # Clients' gradients are in units of the norm that they are clipped to.
+  scale = method.gradient_clip_norm * num_clients / total_weight
+  return method.descend(
+    lambda weights: scale * np.asarray(release(weights)[0], np.float64),
+    size,
+    preconditioner,
   )
-  state = rounds.initialize(process)
-  if preconditioner is not None:
-    state = processes.set_preconditioner(rounds.runtime, state, preconditioner)
-  for _ in range(method.steps):
-    state = rounds.next(name, state)
-  return np.asarray(rounds.weights(state)[0], np.float64)

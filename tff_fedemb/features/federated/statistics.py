@@ -1,29 +1,41 @@
-"""What a client adds up over its examples, in TensorFlow.
+"""What clients send in a federated fit, and the process that adds it up.
 
-The same sums as in central fits, in units of one example of full norm: the
-statistics of such an example have, stacked, the L2 norm 1. What a client sends
-is its mean over examples, of norm at most 1, or its sum, which the aggregator
-has to clip.
+The statistics of Mehta et al. 2022 (arXiv 2211.13403), each client's as one
+contribution: sums that are released once, or a gradient in every round. They
+are those of central fits in units of one example of full norm: the statistics
+of such an example have, stacked, the L2 norm 1. What a client sends is its mean
+over examples, of norm at most 1, or its sum, which the aggregator has to clip.
 """
 
-from __future__ import annotations
-
+import abc
 from collections.abc import Sequence
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 
-from tff_fedemb import config
+from tff_fedemb import config as config_lib
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.data import pipelines
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
 from tff_fedemb.features.federated import settings
 
 
 @dataclasses.dataclass(frozen=True)
-class ClientConfig(config.Config):
-  """How clients read and weigh their examples.
+class ClientConfig(config_lib.Config, abc.ABC):
+  """How clients read and weigh their examples, and what they add up.
+
+  Privacy:
+    Unit: client.
+    Neighbouring relation: add or remove one client.
+    Sensitivity: 1 in the L2 norm of all that a client sends if examples are
+      weighted by 'mean'; unbounded by 'sum', until the aggregator clips it.
+    DpEvent: the aggregator's.
 
   Attributes:
     dim: d, numbers of a feature vector.
@@ -34,13 +46,30 @@ class ClientConfig(config.Config):
       'sum': each counts as one, until the aggregator clips.
   """
 
-  dim: int = config.field(minimum=1)
-  num_classes: int = config.field(minimum=2)
-  clip_norm: float = config.field(1.0, above=0)
-  scaling: str = config.field("clip", choices=examples_lib.SCALINGS)
-  example_weighting: str = config.field(
+  dim: int = config_lib.field(minimum=1)
+  num_classes: int = config_lib.field(minimum=2)
+  clip_norm: float = config_lib.field(1.0, above=0)
+  scaling: str = config_lib.field("clip", choices=examples_lib.SCALINGS)
+  example_weighting: str = config_lib.field(
     "mean", choices=settings.EXAMPLE_WEIGHTINGS
   )
+
+  @property
+  @abc.abstractmethod
+  def shapes(self) -> tuple[tuple[int, ...], ...]:
+    """Of the tensors that a client sends, and of those that it is sent."""
+
+  @abc.abstractmethod
+  def add_up(
+    self, features: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
+  ) -> tuple[tf.Tensor, ...]:
+    """Returns what a client sends.
+
+    Args:
+      features: `[n, d]`.
+      labels: `[n]`.
+      weights: What it was sent.
+    """
 
   def scale(self, features: tf.Tensor) -> tf.Tensor:
     """Scales features `[n, d]` to at most, or exactly, norm 1.
@@ -60,21 +89,11 @@ class ClientConfig(config.Config):
       divisors = tf.maximum(divisors, self.clip_norm)
     return tf.cast(tf.math.divide_no_nan(wide, divisors), features.dtype)
 
-  def weigh(
-    self, sums: Sequence[tf.Tensor], num_examples: tf.Tensor
-  ) -> tuple[tf.Tensor, ...]:
-    """Makes what a client sends of sums over its examples.
-
-    Args:
-      sums: Any shapes.
-      num_examples: Scalar; of none, means are 0.
-    """
+  def weigh(self, total: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Makes what a client sends of a sum over its examples; of none it is 0."""
     if self.example_weighting == "sum":
-      return tuple(sums)
-    return tuple(
-      tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype))
-      for total in sums
-    )
+      return total
+    return tf.math.divide_no_nan(total, tf.cast(tf.size(labels), total.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,61 +106,50 @@ class StatisticsConfig(ClientConfig):
   shares s and 1 - s of its zero-concentrated DP would have.
 
   Privacy:
-    Unit: client.
-    Neighbouring relation: add or remove one client.
-    Sensitivity: 1 in the L2 norm of the whole stack if examples are weighted by
-      'mean'; unbounded by 'sum', until the aggregator clips the stack.
-    DpEvent: the aggregator's.
+    As `ClientConfig`, of the whole stack.
 
   Attributes:
     covariance_share: s, in (0, 1]; at 1 there are no sums by class.
   """
 
-  covariance_share: float = config.field(1.0, above=0, maximum=1)
+  covariance_share: float = config_lib.field(1.0, above=0, maximum=1)
 
   @property
-  def covariance_weight(self) -> float:
-    """sqrt(s)."""
+  def _covariance_weight(self) -> float:
     return math.sqrt(self.covariance_share)
 
   @property
-  def class_sum_weight(self) -> float:
-    """sqrt(1 - s)."""
+  def _class_sum_weight(self) -> float:
     return math.sqrt(1.0 - self.covariance_share)
 
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
-    """Of the tensors of `add_up`."""
+    """Packed second moments `[d (d + 1) / 2]`, and sums `[K, d]` if wanted."""
     moments = (packed_size(self.dim),)
-    if not self.class_sum_weight:
+    if not self._class_sum_weight:
       return (moments,)
     return (moments, (self.num_classes, self.dim))
 
   def add_up(
-    self, features: tf.Tensor, labels: tf.Tensor
+    self,
+    features: tf.Tensor,
+    labels: tf.Tensor,
+    weights: Sequence[tf.Tensor] = (),
   ) -> tuple[tf.Tensor, ...]:
-    """Returns what a client sends.
-
-    Args:
-      features: `[n, d]`.
-      labels: `[n]`.
-
-    Returns:
-      The packed second moments `[d (d + 1) / 2]`, and the sums by class
-      `[K, d]` if wanted.
-    """
+    """See base class."""
+    del weights  # The same for all.
     scaled = self.scale(features)
     moments = tf.matmul(scaled, scaled, transpose_a=True)
     sums = [
-      self.covariance_weight
+      self._covariance_weight
       * pack(tf.ensure_shape(moments, [self.dim, self.dim]))
     ]
-    if self.class_sum_weight:
+    if self._class_sum_weight:
       sums.append(
-        self.class_sum_weight
+        self._class_sum_weight
         * tf.math.unsorted_segment_sum(scaled, labels, self.num_classes)
       )
-    return self.weigh(sums, tf.size(labels))
+    return tuple(self.weigh(total, labels) for total in sums)
 
   def restore(
     self, released: Sequence[np.ndarray], num_clients: float
@@ -158,11 +166,11 @@ class StatisticsConfig(ClientConfig):
     """
     moments = unpack(np.asarray(released[0], np.float64), self.dim)
     covariance = moments * (
-      num_clients * self.clip_norm**2 / self.covariance_weight
+      num_clients * self.clip_norm**2 / self._covariance_weight
     )
-    if not self.class_sum_weight:
+    if not self._class_sum_weight:
       return covariance, None
-    scale = num_clients * self.clip_norm / self.class_sum_weight
+    scale = num_clients * self.clip_norm / self._class_sum_weight
     return covariance, np.asarray(released[1], np.float64) * scale
 
 
@@ -171,7 +179,7 @@ class GradientConfig(ClientConfig):
   """Gradients of a linear classifier, each example's clipped as a whole.
 
   Privacy:
-    As `StatisticsConfig`, of each gradient.
+    As `ClientConfig`, of each gradient.
 
   Attributes:
     loss: One of `losses.LOSSES`.
@@ -179,48 +187,101 @@ class GradientConfig(ClientConfig):
       clients send is in units of it.
   """
 
-  loss: str = config.field("softmax", choices=losses.LOSSES)
-  gradient_clip_norm: float = config.field(1.0, above=0)
+  loss: str = config_lib.field("softmax", choices=losses.LOSSES)
+  gradient_clip_norm: float = config_lib.field(1.0, above=0)
+
+  @property
+  def shapes(self) -> tuple[tuple[int, ...], ...]:
+    """The gradient, and the weights that it is of, are `[K, d]`."""
+    return ((self.num_classes, self.dim),)
 
   def add_up(
-    self, weights: tf.Tensor, features: tf.Tensor, labels: tf.Tensor
-  ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns what a client sends, and how well it was classified.
-
-    Args:
-      weights: `[K, d]`.
-      features: `[n, d]`.
-      labels: `[n]`.
-
-    Returns:
-      The gradient `[K, d]`, the sum of the examples' losses, and the number of
-      those classified correctly, int64.
-    """
+    self, features: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
+  ) -> tuple[tf.Tensor, ...]:
+    """See base class."""
     clipped = self.clip_norm * self.scale(features)
-    logits = tf.matmul(clipped, weights, transpose_b=True)
-    targets = tf.one_hot(labels, self.num_classes, dtype=logits.dtype)
-    if self.loss == "softmax":
-      probabilities = tf.nn.softmax(logits)
-      values = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
-    else:
-      probabilities = tf.sigmoid(logits)
-      values = tf.reduce_sum(
-        tf.nn.sigmoid_cross_entropy_with_logits(targets, logits), axis=1
-      )
-    residuals = probabilities - targets
+    logits = tf.matmul(clipped, weights[0], transpose_b=True)
+    activation = tf.nn.softmax if self.loss == "softmax" else tf.sigmoid
+    residuals = activation(logits) - tf.one_hot(
+      labels, self.num_classes, dtype=logits.dtype
+    )
     # A gradient is of rank one: its norm takes no gradient.
     norms = tf.norm(residuals, axis=1) * tf.norm(clipped, axis=1)
     scales = 1.0 / tf.maximum(norms, self.gradient_clip_norm)
     gradient = tf.matmul(
       residuals * scales[:, tf.newaxis], clipped, transpose_a=True
     )
-    hits = tf.equal(tf.argmax(logits, axis=1, output_type=labels.dtype), labels)
-    (sent,) = self.weigh([gradient], tf.size(labels))
-    return (
-      tf.ensure_shape(sent, [self.num_classes, self.dim]),
-      tf.reduce_sum(values),
-      tf.math.count_nonzero(hits),
+    (shape,) = self.shapes
+    return (tf.ensure_shape(self.weigh(gradient, labels), shape),)
+
+
+class _TakeUpdate(tff.learning.optimizers.Optimizer):
+  """Puts the update in the place of the weights."""
+
+  def initialize(self, specs: Any) -> Any:
+    return ()
+
+  def next(self, state: Any, weights: Any, gradients: Any) -> tuple[Any, Any]:
+    return state, gradients
+
+
+def build_process(
+  config: ClientConfig,
+  *,
+  aggregator: tff.aggregators.UnweightedAggregationFactory,
+) -> tff.learning.templates.LearningProcess:
+  """Builds the process whose rounds make releases.
+
+  In a round its trainable model weights, which are zeros at first, are sent to
+  the clients, and become what the aggregator made of what these send. It is
+  composed as the training of embeddings is (`algorithms.composition`).
+
+  Privacy:
+    Unit: one client, a user.
+    Neighbouring relation: zero-out of what one client sends, or adding or
+      removing the client where all clients take part in a round.
+    Sensitivity: the clip norm that the aggregator enforces on all tensors of a
+      client together.
+    DpEvent: the aggregator's.
+    Not covered: the metrics (counts of examples and classes).
+
+  Args:
+    config: What clients add up.
+    aggregator: Clips, sums and noises, all tensors together.
+
+  Returns:
+    A process whose `next` takes batches `OrderedDict(x=float32 [b, d],
+    y=int64 [b])` of each client. Its metrics know no loss and no accuracy: they
+    are 0.
+  """
+
+  def create_weights():
+    return tff.learning.models.ModelWeights(
+      tuple(tf.zeros(shape) for shape in config.shapes), ()
     )
+
+  def client_update(weights, dataset, round_num):
+    del round_num
+    examples = pipelines.gather(dataset)
+    labels = examples["y"]
+    return composition.ClientUpdate(
+      config.add_up(examples["x"], labels, weights.trainable),
+      local_training.LocalTrainingResult(
+        (),
+        tf.constant(0.0),
+        tf.constant(0, tf.int64),
+        tf.size(labels, tf.int64),
+      ),
+      tf.size(tf.unique(labels).y),
+    )
+
+  return composition.build_learning_process(
+    create_weights,
+    client_update,
+    example_type=composition.build_example_type((config.dim,), tf.float32),
+    aggregator=aggregator,
+    server_optimizer=_TakeUpdate(),
+  )
 
 
 # Symmetric matrices as vectors of half as many numbers: the upper triangle row
@@ -252,15 +313,7 @@ def pack(matrix: tf.Tensor) -> tf.Tensor:
 
 
 def unpack(vector: np.ndarray, dim: int) -> np.ndarray:
-  """Inverse of `pack`.
-
-  Args:
-    vector: `[d (d + 1) / 2]`.
-    dim: d.
-
-  Returns:
-    The symmetric matrix, float64 `[d, d]`.
-  """
+  """Returns the symmetric float64 matrix `[dim, dim]` that `pack` packed."""
   upper = np.zeros([dim, dim])
   upper[np.triu_indices(dim)] = vector
   matrix = (upper + upper.T) / math.sqrt(2.0)
