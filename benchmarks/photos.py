@@ -21,7 +21,7 @@ from benchmarks import cases
 from benchmarks import fedemb_round
 from tasks import gld
 from tasks import task as task_lib
-from tff_fedemb.data import tfrecord_writing
+from tff_fedemb.data import tfrecord_files
 
 _QUALITY = 90
 _NUM_EDGES = 12
@@ -71,7 +71,7 @@ def _create_record(
   Image.fromarray(draw_photo(generator, height, width)).save(
     content, "JPEG", quality=_QUALITY
   )
-  return tfrecord_writing.serialize_image(content.getvalue(), label)
+  return tfrecord_files.serialize_image(content.getvalue(), label)
 
 
 def _write_gld(directory: pathlib.Path, case: cases.Case) -> None:
@@ -83,7 +83,7 @@ def _write_gld(directory: pathlib.Path, case: cases.Case) -> None:
   labels = generator.integers(0, fedemb_round.NUM_CLASSES, shape).tolist()
   files = {train / str(user): of_user for user, of_user in enumerate(labels)}
   for path, of_file in (files | {_TEST_FILE: _TEST_LABELS}).items():
-    tfrecord_writing.write_records(
+    tfrecord_files.write_records(
       train.parent / path,
       [_create_record(generator, case.photos.size, x) for x in of_file],
     )

@@ -24,15 +24,15 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
 from tff_fedemb.data import tfrecord_examples
+from tff_fedemb.data import tfrecord_files
 from tff_fedemb.data import tfrecord_index
-from tff_fedemb.data import tfrecord_layout
 from tff_fedemb.evaluation import embedding
 
 _DEFAULT_SIDE = 224
 _CHANNELS = 3
 # Of the classes of the test set, every fifth is for validation.
 _VALIDATION_STRIDE, _VALIDATION_START = 5, 4
-_FILES = (f"{tfrecord_layout.TRAIN_FOLDER}/", tfrecord_layout.TEST_FILE_NAME)
+_FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
 
 # From labels, int64 `[n]`, to which are for validation, bool `[n]`.
 IsValidation = Callable[[np.ndarray], np.ndarray]
@@ -168,12 +168,12 @@ def open_photos(
   for where, what in known_bad:
     bad.add(where, what)
   train = tfrecord_examples.TfRecordExamples(
-    folder / tfrecord_layout.TRAIN_FOLDER,
+    folder / tfrecord_files.TRAIN_FOLDER,
     config.cache,
-    name=f"{name}_{tfrecord_layout.TRAIN_FOLDER}",
+    name=f"{name}_{tfrecord_files.TRAIN_FOLDER}",
     bad=bad,
   )
-  path = folder / tfrecord_layout.TEST_FILE_NAME
+  path = folder / tfrecord_files.TEST_FILE_NAME
   # An evaluation would not get past one image that cannot be decoded.
   index = tfrecord_index.open_index(
     [path], config.cache, name=f"{name}_test", decode_all=bad.skips
@@ -230,10 +230,10 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
 
   Synthetic data, which are public, have a number of their own.
   """
-  found = tfrecord_layout.read_generator(folder).get("num_classes", published)
+  found = tfrecord_files.read_generator(folder).get("num_classes", published)
   if type(found) is not int or found < 1:
     raise errors.DataError(
-      f"{folder / tfrecord_layout.GENERATOR_FILE_NAME} must have a"
+      f"{folder / tfrecord_files.GENERATOR_FILE_NAME} must have a"
       f" num_classes of at least 1, found {found!r}."
     )
   return found

@@ -32,7 +32,7 @@ from tasks.prepare import downloads
 from tasks.prepare import output
 from tasks.prepare import split_tables
 from tff_fedemb import errors
-from tff_fedemb.data import tfrecord_layout
+from tff_fedemb.data import tfrecord_files
 
 _SUFFIX = ".jpg"
 _CHUNK = 1 << 20
@@ -254,9 +254,9 @@ class Preparation(output.Preparation):
     )
     self._job = job
     self._files = {
-      f"{tfrecord_layout.TRAIN_FOLDER}/{user_id}": rows
+      f"{tfrecord_files.TRAIN_FOLDER}/{user_id}": rows
       for user_id, rows in job.tables.users.items()
-    } | {tfrecord_layout.TEST_FILE_NAME: job.tables.test}
+    } | {tfrecord_files.TEST_FILE_NAME: job.tables.test}
     self._image_ids = {
       row.image_id for rows in self._files.values() for row in rows
     }

@@ -25,7 +25,7 @@ from tasks.prepare import downloads
 from tasks.prepare import output
 from tasks.prepare import split_tables
 from tff_fedemb import errors
-from tff_fedemb.data import tfrecord_layout
+from tff_fedemb.data import tfrecord_files
 
 VARIANTS = (*digiface_files.PARTS, "all")
 SPLITS = ("train", "validation", "test")
@@ -159,12 +159,12 @@ class Preparation(output.Preparation):
     numbers = {split: len(found) for split, found in by_split.items()}
     require_identities(self._faces.field, numbers)
     files = {
-      f"{tfrecord_layout.TRAIN_FOLDER}/{subject}": [
+      f"{tfrecord_files.TRAIN_FOLDER}/{subject}": [
         split_tables.Row(name, label) for name in images[subject]
       ]
       for label, subject in enumerate(by_split["train"])
     }
-    files[tfrecord_layout.TEST_FILE_NAME] = [
+    files[tfrecord_files.TEST_FILE_NAME] = [
       split_tables.Row(name, subject)
       for subject in sorted(by_split["validation"] + by_split["test"])
       for name in images[subject]

@@ -27,8 +27,7 @@ from tasks.prepare import downloads
 from tasks.prepare import split_tables
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import tfrecord_layout
-from tff_fedemb.data import tfrecord_writing
+from tff_fedemb.data import tfrecord_files
 
 MISSING = "not found in any archive"
 
@@ -73,7 +72,7 @@ def read_json(path: pathlib.Path) -> dict[str, Any]:
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   """Writes a file, whole or not at all."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(f"{path.name}{tfrecord_writing.PARTIAL_SUFFIX}")
+  partial = path.with_name(f"{path.name}{tfrecord_files.PARTIAL_SUFFIX}")
   with partial.open("w") as file:
     file.write(json.dumps(value, indent=2) + "\n")
     file.flush()
@@ -254,7 +253,7 @@ class Preparation(abc.ABC):
     for file, rows in plan.files.items():
       if not self.is_written(file):
         needed += _BLOCK + sum(
-          plan.sizes[row.image_id] + tfrecord_writing.RECORD_OVERHEAD
+          plan.sizes[row.image_id] + tfrecord_files.RECORD_OVERHEAD
           for row in rows
           if row.image_id in plan.sizes
         )
@@ -294,11 +293,11 @@ class Preparation(abc.ABC):
       for folder in (self._data, self._notes):
         shutil.rmtree(folder, ignore_errors=True)
       write_json(identity, self._identity)
-    (self._data / tfrecord_layout.TRAIN_FOLDER).mkdir(
+    (self._data / tfrecord_files.TRAIN_FOLDER).mkdir(
       parents=True, exist_ok=True
     )
     for folder in (self._data, self._notes):
-      for path in folder.rglob(f"*{tfrecord_writing.PARTIAL_SUFFIX}"):
+      for path in folder.rglob(f"*{tfrecord_files.PARTIAL_SUFFIX}"):
         path.unlink()
 
   def _left_out(self) -> list[tuple[str, str, str]]:
@@ -317,15 +316,15 @@ class Preparation(abc.ABC):
     ):
       if not self.is_written(file):
         with contextlib.suppress(BadImageError):
-          tfrecord_writing.write_records(
+          tfrecord_files.write_records(
             self._data / file, self._iterate_records(file, rows)
           )
     self.check_bad(
       [(file, f"image {i}: {reason}") for file, i, reason in self._left_out()]
     )
-    if not self.is_written(tfrecord_layout.TEST_FILE_NAME):
+    if not self.is_written(tfrecord_files.TEST_FILE_NAME):
       raise errors.DataError(
-        f"{tfrecord_layout.TEST_FILE_NAME} must have images, found none that"
+        f"{tfrecord_files.TEST_FILE_NAME} must have images, found none that"
         " can be read."
       )
 
@@ -341,7 +340,7 @@ class Preparation(abc.ABC):
         left_out.append((row.image_id, str(error)))
       else:
         num_written += 1
-        yield tfrecord_writing.serialize_image(content, row.label)
+        yield tfrecord_files.serialize_image(content, row.label)
     (self._notes / file).unlink(missing_ok=True)
     if left_out:
       write_json(self._notes / file, {"images": left_out})

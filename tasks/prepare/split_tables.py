@@ -17,7 +17,7 @@ import zipfile
 
 from tff_fedemb import errors
 from tff_fedemb.data import reading
-from tff_fedemb.data import tfrecord_writing
+from tff_fedemb.data import tfrecord_files
 
 # What stands in the column of users for an image that is in no user's data.
 _NO_USER = "NA"
@@ -113,7 +113,7 @@ def read_tables(train: Table, test: Table, *, user_column: str) -> SplitTables:
     if (
       user_id in (".", "..")
       or set(user_id) & set("/\\\0")
-      or user_id.endswith(tfrecord_writing.PARTIAL_SUFFIX)
+      or user_id.endswith(tfrecord_files.PARTIAL_SUFFIX)
       or len(user_id.encode()) > 200
     ):
       raise errors.DataError(

@@ -2,7 +2,7 @@
 
 Those are the folders of federated Google Landmarks v2 and federated iNaturalist
 (Hsu et al., 2020, "Federated Visual Classification with Real-World Data
-Distribution", ECCV), see `tfrecord_layout`. A twin declares such folders and a
+Distribution", ECCV), see `tfrecord_files`. A twin declares such folders and a
 function that draws a picture of a class. Each folder says in its
 `generator.json` how it was made and how many classes it has, which follows from
 the number of users alone.
@@ -20,7 +20,7 @@ import tqdm
 
 from tasks.synthetic import camera
 from tasks.synthetic import store
-from tff_fedemb.data import tfrecord_layout
+from tff_fedemb.data import tfrecord_files
 
 _MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
 _TEST_IMAGES = (5, 12)
@@ -111,7 +111,7 @@ class Twin:
         _write_folder(partial / name, wanted[name], users, test, num_kept)
 
     return store.write_missing(
-      output_dir, wanted, tfrecord_layout.read_generator, write
+      output_dir, wanted, tfrecord_files.read_generator, write
     )
 
   def _draw_all(
@@ -144,9 +144,9 @@ class Twin:
   ) -> None:
     """Draws twelve images of each of the ten largest classes, one a row."""
     folder = pathlib.Path(output_dir, next(iter(self.folders)))
-    users = sorted((folder / tfrecord_layout.TRAIN_FOLDER).iterdir())
+    users = sorted((folder / tfrecord_files.TRAIN_FOLDER).iterdir())
     images: dict[int, list[bytes]] = {}
-    for path in [folder / tfrecord_layout.TEST_FILE_NAME, *users]:
+    for path in [folder / tfrecord_files.TEST_FILE_NAME, *users]:
       for label, image in read_records(path):
         images.setdefault(label, []).append(image)
     shown = sorted(images, key=lambda label: (-len(images[label]), label))
@@ -157,25 +157,24 @@ class Twin:
 def _write_folder(folder: pathlib.Path, parameters, users, test, num_kept):
   """Writes the first classes, of the users with most images of them."""
   # TensorFlow takes seconds to load; the program's help does without it.
-  from tff_fedemb.data import tfrecord_writing
 
   def write(path: pathlib.Path, records: _Records) -> None:
-    tfrecord_writing.write_records(
-      path, (tfrecord_writing.serialize_image(x, label) for label, x in records)
+    tfrecord_files.write_records(
+      path, (tfrecord_files.serialize_image(x, label) for label, x in records)
     )
 
   *users, test = (
     [record for record in records if record[0] < parameters["num_classes"]]
     for records in (*users, test)
   )
-  train = folder / tfrecord_layout.TRAIN_FOLDER
+  train = folder / tfrecord_files.TRAIN_FOLDER
   train.mkdir(parents=True)
   most = sorted(range(len(users)), key=lambda user: -len(users[user]))
   for index, user in enumerate(sorted(most[:num_kept])):
     if len(users[user]) >= 2:
       write(train / str(index), users[user])
-  write(folder / tfrecord_layout.TEST_FILE_NAME, test)
-  told = folder / tfrecord_layout.GENERATOR_FILE_NAME
+  write(folder / tfrecord_files.TEST_FILE_NAME, test)
+  told = folder / tfrecord_files.GENERATOR_FILE_NAME
   told.write_text(json.dumps(parameters))
 
 
@@ -186,7 +185,7 @@ def read_records(path: store.Path) -> _Records:
   records = []
   for content in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
     feature = tf.train.Example.FromString(content).features.feature
-    label = feature[tfrecord_layout.CLASS_FEATURE].int64_list.value[0]
-    image = feature[tfrecord_layout.IMAGE_FEATURE].bytes_list.value[0]
+    label = feature[tfrecord_files.CLASS_FEATURE].int64_list.value[0]
+    image = feature[tfrecord_files.IMAGE_FEATURE].bytes_list.value[0]
     records.append((label, image))
   return records

@@ -1,7 +1,7 @@
 """Photos in TFRecord files, one file a user, as TFF's photo data sets are.
 
 `tff.simulation.datasets.gldv2` and `inaturalist` write them, see
-`tfrecord_layout`. Their loaders in TFF 0.87 cannot read these files again, so
+`tfrecord_files`. Their loaders in TFF 0.87 cannot read these files again, so
 they are read here.
 
 Who the users are follows from the names of the files alone, never from what is
@@ -20,8 +20,8 @@ from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
+from tff_fedemb.data import tfrecord_files
 from tff_fedemb.data import tfrecord_index
-from tff_fedemb.data import tfrecord_layout
 
 # Of a user who has none to compare it with, an image teaches nothing.
 _MIN_EXAMPLES = 2
@@ -31,13 +31,13 @@ def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
   features = tf.io.parse_example(
     serialized,
     {
-      tfrecord_layout.IMAGE_FEATURE: tf.io.FixedLenFeature([], tf.string),
-      tfrecord_layout.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
+      tfrecord_files.IMAGE_FEATURE: tf.io.FixedLenFeature([], tf.string),
+      tfrecord_files.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
     },
   )
   return collections.OrderedDict(
-    x=features[tfrecord_layout.IMAGE_FEATURE],
-    y=features[tfrecord_layout.CLASS_FEATURE],
+    x=features[tfrecord_files.IMAGE_FEATURE],
+    y=features[tfrecord_files.CLASS_FEATURE],
   )
 
 

@@ -21,7 +21,7 @@ import tqdm
 from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import reading
-from tff_fedemb.data import tfrecord_layout
+from tff_fedemb.data import tfrecord_files
 
 # To be raised when the same files would give another index.
 _INDEX_VERSION = 1
@@ -35,8 +35,8 @@ _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 FINE, NO_EXAMPLE, NO_IMAGE = range(3)
 _FAULTS = {
   NO_EXAMPLE: (
-    f"not a tf.train.Example with one {tfrecord_layout.IMAGE_FEATURE} and"
-    f" one {tfrecord_layout.CLASS_FEATURE}"
+    f"not a tf.train.Example with one {tfrecord_files.IMAGE_FEATURE} and"
+    f" one {tfrecord_files.CLASS_FEATURE}"
   ),
   NO_IMAGE: "not an image that can be decoded",
 }
@@ -134,7 +134,7 @@ def read_images(
             " that it has become shorter."
           )
         features = tf.train.Example.FromString(record).features.feature
-        image = features[tfrecord_layout.IMAGE_FEATURE].bytes_list.value[0]
+        image = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value[0]
         images.append(image)
   except OSError as error:
     raise reading.create_error(path, error) from error
@@ -148,8 +148,8 @@ def _inspect(serialized: bytes) -> tuple[int, int, bool]:
   except message.DecodeError:
     return -1, NO_EXAMPLE, False
   # A feature that is missing has no value.
-  images = features[tfrecord_layout.IMAGE_FEATURE].bytes_list.value
-  labels = features[tfrecord_layout.CLASS_FEATURE].int64_list.value
+  images = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value
+  labels = features[tfrecord_files.CLASS_FEATURE].int64_list.value
   if len(images) != 1 or len(labels) != 1:
     return -1, NO_EXAMPLE, False
   image = images[0]

@@ -151,9 +151,9 @@ def write_features(
     _write_npz(path, feature_set)
   else:
     # TensorFlow takes seconds to import, and an .npz does without it.
-    from tff_fedemb.data import tfrecord_writing
+    from tff_fedemb.data import tfrecord_files
 
-    tfrecord_writing.write_records(path, _serialize(feature_set))
+    tfrecord_files.write_records(path, _serialize(feature_set))
 
 
 def _write_npz(path: pathlib.Path, feature_set: FeatureSet) -> None:

@@ -16,7 +16,7 @@ from tasks.prepare import conversion
 from tasks.prepare import downloads
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
-from tff_fedemb.data import tfrecord_writing
+from tff_fedemb.data import tfrecord_files
 
 
 class _KilledError(Exception):
@@ -109,8 +109,8 @@ class TestKilled:
   @pytest.mark.parametrize(
     ("module", "name", "call"),
     [(downloads, "compute_md5", call) for call in range(4)]
-    + [(tfrecord_writing, "write_records", call) for call in range(6)]
-    + [(tfrecord_writing, "serialize_image", call) for call in (3, 7)],
+    + [(tfrecord_files, "write_records", call) for call in range(6)]
+    + [(tfrecord_files, "serialize_image", call) for call in (3, 7)],
   )
   def test_gld(
     self, source, output, reference, monkeypatch, module, name, call
@@ -149,15 +149,15 @@ class TestKilled:
     )
 
   def test_finished_work_is_not_done_again(self, source, output, monkeypatch):
-    write = tfrecord_writing.write_records
-    with _killed(monkeypatch, tfrecord_writing, "write_records", 3):
+    write = tfrecord_files.write_records
+    with _killed(monkeypatch, tfrecord_files, "write_records", 3):
       made_up.prepare_gld(source, output)
     before = made_up.read_files(output)
     made_up.prepare_gld(source, output, dry_run=True)
     assert made_up.read_files(output) == before
     written = []
     monkeypatch.setattr(
-      tfrecord_writing,
+      tfrecord_files,
       "write_records",
       lambda path, records: (written.append(path.name), write(path, records)),
     )
@@ -168,7 +168,7 @@ class TestKilled:
   def test_archive_that_is_another_when_it_goes_on(
     self, source, output, reference, monkeypatch
   ):
-    with _killed(monkeypatch, tfrecord_writing, "write_records", 1):
+    with _killed(monkeypatch, tfrecord_files, "write_records", 1):
       made_up.prepare_gld(source, output)
     # The same images, at other places.
     ids = reversed(made_up.GLD_TARS["images_000.tar"])
@@ -219,7 +219,7 @@ class TestAnotherTable:
     self._check_refused(source, output, r"test\.csv \(MD5")
 
   def test_begun(self, source, output, monkeypatch):
-    with _killed(monkeypatch, tfrecord_writing, "write_records", 1):
+    with _killed(monkeypatch, tfrecord_files, "write_records", 1):
       made_up.prepare_gld(source, output)
     self._check_refused(source, output, "was begun from")
 
@@ -303,7 +303,7 @@ class TestBadImages:
   ):
     tar = source / "images_000.tar"
     tar.rename(source / "elsewhere")
-    with _killed(monkeypatch, tfrecord_writing, "write_records", 3):
+    with _killed(monkeypatch, tfrecord_files, "write_records", 3):
       made_up.prepare_gld(source, output, on_bad_example="skip")
     (source / "elsewhere").rename(tar)
     assert made_up.prepare_gld(source, output, on_bad_example="skip")

@@ -11,7 +11,7 @@ from tasks.prepare import preparing
 from tests.tasks import faces
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
-from tff_fedemb.data import tfrecord_writing
+from tff_fedemb.data import tfrecord_files
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_dry_run_tells_and_writes_nothing(tmp_path, prepare, contents, capsys):
 def test_killed_it_goes_on(tmp_path, prepare, contents, monkeypatch, call):
   faces.LAYOUTS["zips"](tmp_path / "source", contents)
   prepare("reference", variant="72_images")
-  write, calls = tfrecord_writing.write_records, []
+  write, calls = tfrecord_files.write_records, []
 
   def write_until_killed(path, records):
     calls.append(path)
@@ -140,7 +140,7 @@ def test_killed_it_goes_on(tmp_path, prepare, contents, monkeypatch, call):
     write(path, records)
 
   with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(tfrecord_writing, "write_records", write_until_killed)
+    patch.setattr(tfrecord_files, "write_records", write_until_killed)
     prepare(variant="72_images")
   assert os.listdir(tmp_path / "output") == ["72_images.partial"]
   prepare(variant="72_images")

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.prepare import preparing
 from tests.tasks.prepare import made_up
-from tff_fedemb.data import tfrecord_writing
+from tff_fedemb.data import tfrecord_files
 
 
 def _config(tmp_path, **options):
@@ -59,11 +59,11 @@ def test_disk_that_fails(tmp_path, monkeypatch, code):
     raise OSError(code, os.strerror(code), os.fspath(path))
 
   with monkeypatch.context() as patch:
-    patch.setattr(tfrecord_writing, "write_records", fail)
+    patch.setattr(tfrecord_files, "write_records", fail)
     with pytest.raises(ValueError, match=f"{os.strerror(code)}.*train/17"):
       preparing.execute(_config(tmp_path))
     # A bug keeps its stack trace.
-    patch.setattr(tfrecord_writing, "write_records", None)
+    patch.setattr(tfrecord_files, "write_records", None)
     with pytest.raises(TypeError):
       preparing.execute(_config(tmp_path))
   preparing.execute(_config(tmp_path))

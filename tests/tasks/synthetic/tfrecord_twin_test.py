@@ -15,7 +15,7 @@ from tensorflow_federated.python.simulation.datasets import (
 from tasks.synthetic import registry
 from tasks.synthetic import tfrecord_twin
 from tff_fedemb import errors
-from tff_fedemb.data import tfrecord_layout
+from tff_fedemb.data import tfrecord_files
 
 _NUM_USERS = 4
 _SEED = 3
@@ -132,7 +132,7 @@ def test_number_of_classes_follows_from_the_users_alone(
     assert len(users) == num_users
     assert min(collections.Counter(label for label, _ in test).values()) >= 5
     assert {label for label, _ in test} == set(range(classes))
-    told = [tfrecord_layout.read_generator(p)["num_classes"] for p in paths]
+    told = [tfrecord_files.read_generator(p)["num_classes"] for p in paths]
     assert told == [classes, round(classes / 2)]
 
 

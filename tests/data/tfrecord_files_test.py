@@ -1,4 +1,4 @@
-"""Tests of the writing of images; TFF's own functions are the reference."""
+"""Tests of the files of photos; TFF's own functions are the reference."""
 
 import errno
 import os
@@ -9,31 +9,31 @@ from tensorflow_federated.python.simulation.datasets import (
   vision_datasets_utils,
 )
 
-from tff_fedemb.data import tfrecord_writing
+from tff_fedemb.data import tfrecord_files
 
 
 @pytest.mark.parametrize("label", [0, 2027, 2**62])
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8 image"])
 def test_record_is_that_of_tff(content, label):
-  record = tfrecord_writing.serialize_image(content, label)
+  record = tfrecord_files.serialize_image(content, label)
   reference = vision_datasets_utils.create_example(content, label)
   assert tf.train.Example.FromString(record) == reference
-  assert record == tfrecord_writing.serialize_image(content, label)
+  assert record == tfrecord_files.serialize_image(content, label)
 
 
 def test_overhead_is_enough(tmp_path):
   content = bytes(10**6)
-  record = tfrecord_writing.serialize_image(content, 2**62)
+  record = tfrecord_files.serialize_image(content, 2**62)
   path = tmp_path / "file"
-  tfrecord_writing.write_records(path, [record] * 3)
+  tfrecord_files.write_records(path, [record] * 3)
   overhead = path.stat().st_size / 3 - len(content)
-  assert 0 < overhead <= tfrecord_writing.RECORD_OVERHEAD
+  assert 0 < overhead <= tfrecord_files.RECORD_OVERHEAD
 
 
 def test_records_are_read_in_order(tmp_path):
   path = tmp_path / "file"
   path.write_bytes(b"an older file")
-  tfrecord_writing.write_records(path, iter([b"first", b"", b"third"]))
+  tfrecord_files.write_records(path, iter([b"first", b"", b"third"]))
   records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
   assert records == [b"first", b"", b"third"]
   assert os.listdir(tmp_path) == ["file"]
@@ -45,7 +45,7 @@ def test_nothing_is_left_of_what_fails(tmp_path):
     raise KeyError("second")
 
   with pytest.raises(KeyError, match="second"):
-    tfrecord_writing.write_records(tmp_path / "file", records())
+    tfrecord_files.write_records(tmp_path / "file", records())
   assert not os.listdir(tmp_path)
 
 
@@ -53,5 +53,18 @@ def test_nothing_is_left_of_what_fails(tmp_path):
 def test_full_disk_is_an_os_error(tmp_path):
   (tmp_path / "file.partial").symlink_to("/dev/full")
   with pytest.raises(OSError, match="file") as caught:
-    tfrecord_writing.write_records(tmp_path / "file", [bytes(10**6)])
+    tfrecord_files.write_records(tmp_path / "file", [bytes(10**6)])
   assert caught.value.errno == errno.ENOSPC
+
+
+def test_reads_what_a_generator_says(tmp_path):
+  (tmp_path / "generator.json").write_text('{"seed": 3, "name": "gld"}')
+  found = tfrecord_files.read_generator(tmp_path)
+  assert found == {"seed": 3, "name": "gld"}
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[1]", b"{", b"\xff\xfe"])
+def test_nothing_if_there_is_no_such_file(tmp_path, content):
+  if content is not None:
+    (tmp_path / "generator.json").write_bytes(content)
+  assert tfrecord_files.read_generator(tmp_path) == {}

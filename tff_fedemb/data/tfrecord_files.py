@@ -1,23 +1,52 @@
-"""Writes labelled images in the files that TFF keeps of federated photos.
+"""The files that TFF keeps of federated photos: how they lie, and writing them.
 
-`tfrecord_layout` says what these files are (Hsu et al., 2020, "Federated Visual
-Classification with Real-World Data Distribution", ECCV).
+TensorFlow Federated (0.87) keeps federated Google Landmarks v2 and iNaturalist
+2017 (Hsu et al., 2020, "Federated Visual Classification with Real-World Data
+Distribution", ECCV) as one folder a variant: `train/<user id>`, a TFRecord file
+a user, and `test.tfRecord`. A record is a `tf.train.Example` of an encoded
+image and its class.
 """
 
 from collections.abc import Iterable
+from collections.abc import Mapping
 import errno
+import json
 import os
 import pathlib
 
 import tensorflow as tf
 
-from tff_fedemb.data import tfrecord_layout
+TRAIN_FOLDER = "train"
+TEST_FILE_NAME = "test.tfRecord"
+# In a folder of synthetic data, says how it was made; TFF does not look at it.
+GENERATOR_FILE_NAME = "generator.json"
+
+# Features of a record: bytes (JPEG as it was downloaded) and int64.
+IMAGE_FEATURE = "image/encoded_jpeg"
+CLASS_FEATURE = "class"
 
 PARTIAL_SUFFIX = ".partial"
 
 # Bytes of a record beside the image: the framing of TFRecord (16) and of the
 # example (names, lengths, class), rounded up.
 RECORD_OVERHEAD = 80
+
+
+def read_generator(folder: str | os.PathLike[str]) -> Mapping[str, object]:
+  """Reads what a folder of synthetic data says about its making.
+
+  Args:
+    folder: A variant's folder.
+
+  Returns:
+    Its parameters by name; nothing if it was not made by a generator.
+  """
+  try:
+    content = (pathlib.Path(folder) / GENERATOR_FILE_NAME).read_text()
+    found = json.loads(content)
+  except (OSError, ValueError):
+    return {}
+  return found if isinstance(found, dict) else {}
 
 
 def serialize_image(content: bytes, label: int) -> bytes:
@@ -32,8 +61,8 @@ def serialize_image(content: bytes, label: int) -> bytes:
   """
   example = tf.train.Example()
   feature = example.features.feature
-  feature[tfrecord_layout.IMAGE_FEATURE].bytes_list.value.append(content)
-  feature[tfrecord_layout.CLASS_FEATURE].int64_list.value.append(label)
+  feature[IMAGE_FEATURE].bytes_list.value.append(content)
+  feature[CLASS_FEATURE].int64_list.value.append(label)
   return example.SerializeToString(deterministic=True)
 
 
