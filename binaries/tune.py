@@ -22,7 +22,6 @@ import numpy as np
 
 from experiments import config_flags
 from experiments import search_space
-from experiments import trial_flags
 from experiments import tuning_run
 
 _TRIAL = (sys.executable, "-m", "binaries.run_federated")
@@ -36,11 +35,13 @@ _CONFIG = config_flags.ConfigFlags(
 def main() -> None:
   """Runs the tuning that the flags describe, and prints its report."""
   config = _CONFIG.create()
-  flag_types = trial_flags.read_flag_types(_TRIAL)
+  flag_types = search_space.read_flag_types(_TRIAL)
   run = tuning_run.TuningRun(
     config,
     search_space.SearchSpace.read(config.search_space, flag_types),
-    trial_flags.read(config.trial_flagfile, config.trial_flags, flag_types),
+    search_space.read_trial_flags(
+      config.trial_flagfile, config.trial_flags, flag_types
+    ),
     command=_TRIAL,
     generator=np.random.default_rng(secrets.randbits(128)),
   )

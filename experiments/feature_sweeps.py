@@ -24,8 +24,8 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
-from tff_fedemb.plots import accuracy_plots
 from tff_fedemb.plots import figures
+from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import report as report_lib
 
 NOT_COVERED = (
@@ -231,9 +231,9 @@ def _write(
     writers["output_png"] = (
       config.output_png,
       functools.partial(
-        accuracy_plots.plot_accuracy_by_epsilon,
+        utility_plots.plot_accuracy_by_epsilon,
         curves=[
-          accuracy_plots.AccuracyCurve(
+          utility_plots.Curve(
             entry.replace(":", ":\n"),
             tuple(cell.point for cell in row),
           )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import glob
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -208,7 +209,7 @@ def extrapolate(
 
 def create_curves(
   runs: pd.DataFrame, extrapolated: Callable[[Any], Mapping[float, float]]
-) -> list[utility_plots.UtilityCurve]:
+) -> tuple[list[utility_plots.Curve], dict[str, figures.Measurement]]:
   """Groups runs to curves, in the order of their names.
 
   Args:
@@ -217,20 +218,20 @@ def create_curves(
       with one of its runs.
 
   Returns:
-    A curve for each setting with noise, with the run without noise of the same
-    algorithm if there is one.
+    A curve for each setting with noise; and, by the algorithms of the curves,
+    the runs without noise, which are points of these curves, too.
 
   Raises:
     errors.FieldError: If no run has noise, or an algorithm has several settings
       without noise: it would not be clear which one to compare with.
   """
-  noisy = runs[runs.noise_multiplier > 0]
-  if noisy.empty:
+  is_noisy = runs.noise_multiplier > 0
+  if not is_noisy.any():
     raise errors.FieldError(
       "runs", "include some with noise", f"{len(runs)} without"
     )
   noiseless = {}
-  for algorithm, same in runs[runs.noise_multiplier == 0].groupby("algorithm"):
+  for algorithm, same in runs[~is_noisy].groupby("algorithm"):
     settings = same.drop_duplicates("setting")
     if len(settings) > 1:
       raise errors.FieldError(
@@ -238,28 +239,26 @@ def create_curves(
         f"include at most one setting of {algorithm} without noise",
         f"several: {', '.join(map(str, settings.path))}",
       )
-    noiseless[algorithm] = figures.Measurement(
-      tuple(same.recall), same.epsilon.iloc[0]
-    )
-  groups = noisy.groupby(["algorithm", "mechanism", "curve"], sort=False)
+    noiseless[algorithm] = figures.Measurement(tuple(same.recall), math.inf)
+  groups = runs[is_noisy].groupby(["algorithm", "mechanism", "curve"])
   names = _names([same.iloc[0] for _, same in groups])
-  curves = [
-    utility_plots.UtilityCurve(
-      name,
-      algorithm,
-      tuple(
-        utility_plots.UtilityMeasurement(
-          tuple(level.recall),
-          level.epsilon.iloc[0],
-          extrapolated(level.iloc[0]),
-        )
-        for _, level in same.groupby("noise_multiplier")
-      ),
-      noiseless=noiseless.get(algorithm),
-    )
-    for name, ((algorithm, *_), same) in zip(names, groups, strict=True)
-  ]
-  return sorted(curves, key=lambda curve: curve.name)
+  curves = []
+  for name, ((algorithm, *_), same) in zip(names, groups, strict=True):
+    points = [
+      figures.Measurement(
+        tuple(level.recall),
+        level.epsilon.iloc[0],
+        extrapolated(level.iloc[0]),
+      )
+      for _, level in same.groupby("noise_multiplier")
+    ]
+    points += [noiseless[algorithm]] if algorithm in noiseless else []
+    curves.append(utility_plots.Curve(name, tuple(points)))
+  compared = noiseless.keys() & set(runs.algorithm[is_noisy])
+  return (
+    sorted(curves, key=lambda curve: curve.name),
+    {algorithm: noiseless[algorithm] for algorithm in sorted(compared)},
+  )
 
 
 def _names(curves: Sequence[Any]) -> list[str]:

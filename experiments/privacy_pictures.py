@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 import pathlib
-import statistics
 import sys
 
 import numpy as np
@@ -20,6 +19,7 @@ from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import privacy_plots
+from tff_fedemb.plots import training_plots
 from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
@@ -183,10 +183,8 @@ def _prepare_accounting(
   if tighter == "pld":
     num_points += 2 * len(plans) * _NUM_PLD_POINTS
   with _progress("Accounting", num_points) as progress:
-    curves_by_users, curves_by_rounds = (
-      [_create_curve(plan, points, progress) for plan in plans]
-      for points in (by_users, by_rounds)
-    )
+    of_users = _compute(plans, by_users, progress)
+    of_rounds = _compute(plans, by_rounds, progress)
   plot = functools.partial(
     privacy_plots.plot_epsilon,
     delta=config.delta_or_default,
@@ -199,14 +197,14 @@ def _prepare_accounting(
   return {
     "epsilon_by_users.png": functools.partial(
       plot,
-      curves=curves_by_users,
+      points=of_users,
       by="users",
       num_users=config.num_users,
       caption=_caption(plans[0], setting),
     ),
     "epsilon_by_rounds.png": functools.partial(
       plot,
-      curves=curves_by_rounds,
+      points=of_rounds,
       by="rounds",
       caption=_caption(plans[0], f"of {users}"),
     ),
@@ -247,50 +245,41 @@ def _tighter(claim: participation_lib.Participation) -> str | None:
   return next(names, None)
 
 
-def _create_curve(
-  plan: planning.Plan, points: Sequence[_Point], progress: tqdm.tqdm
-) -> privacy_plots.EpsilonCurve:
+def _compute(
+  plans: Sequence[planning.Plan], points: Sequence[_Point], progress: tqdm.tqdm
+) -> pd.DataFrame:
   """Computes epsilon at every point of an axis, PLD at a few."""
+  rows = []
 
-  def epsilons(
-    chosen: Sequence[_Point],
-    accountant: str,
-    *,
-    sensitivity: float | None = None,
-    advances: bool = False,
-  ) -> tuple[float, ...]:
-    values = []
-    for _, participation, rounds in chosen:
-      found = epsilon_lib.epsilon_by_accountant(
+  def add(plan, reading, chosen, accountant, sensitivity=None):
+    epsilons = []
+    for x, participation, rounds in chosen:
+      epsilon = epsilon_lib.epsilon_by_accountant(
         [(plan.event, rounds)],
         participation,
         plan.delta,
         accountants=(accountant,),
         sensitivity_in_clip_norms=sensitivity,
-      )
-      values.append(found[accountant])
-      progress.update(advances)
-    return tuple(values)
+      )[accountant]
+      epsilons.append(epsilon)
+      rows.append((plan.noise_multiplier, reading, x, epsilon))
+      progress.update(reading == "user_level" or accountant == "pld")
+    return epsilons
 
-  user_level = epsilons(points, "rdp", advances=True)
-  tighter = _tighter(plan.participation)
-  shown = list(points) if tighter else []
-  if tighter == "pld":
-    pairs = zip(points, user_level, strict=True)
-    shown = [point for point, value in pairs if value < _PLD_EPSILON_LIMIT]
-    places = np.linspace(0, len(shown) - 1, min(_NUM_PLD_POINTS, len(shown)))
-    shown = [shown[round(place)] for place in places]
-  has_one_reading = plan.participation.sensitivity_in_clip_norms == 1
-  return privacy_plots.EpsilonCurve(
-    plan.noise_multiplier,
-    x=tuple(x for x, *_ in points),
-    epsilons=user_level,
-    tighter_x=tuple(x for x, *_ in shown),
-    tighter_epsilons=epsilons(shown, tighter or "", advances=tighter == "pld"),
-    virtual_client_epsilons=epsilons(
-      [] if has_one_reading else points, "rdp", sensitivity=1.0
-    ),
-  )
+  for plan in plans:
+    user_level = add(plan, "user_level", points, "rdp")
+    shown, tighter = list(points), _tighter(plan.participation)
+    if tighter == "pld":
+      pairs = zip(points, user_level, strict=True)
+      shown = [point for point, value in pairs if value < _PLD_EPSILON_LIMIT]
+      places = np.linspace(0, len(shown) - 1, min(_NUM_PLD_POINTS, len(shown)))
+      shown = [shown[round(place)] for place in places]
+    if tighter:
+      add(plan, "tighter", shown, tighter)
+    if plan.participation.sensitivity_in_clip_norms != 1:
+      add(plan, "virtual_client", points, "rdp", 1.0)
+  columns = ["noise_multiplier", "reading", "x", "epsilon"]
+  return pd.DataFrame(rows, columns=columns)
 
 
 def _caption(plan: planning.Plan, setting: str) -> str:
@@ -336,7 +325,7 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
   # Runs that differ in their seed alone have one cost.
   num_costs = runs.setting.nunique()
   with _progress("Extrapolating", num_costs * len(factors)) as progress:
-    curves = measured_runs.create_curves(runs, extrapolate)
+    curves, noiseless = measured_runs.create_curves(runs, extrapolate)
   # Refused now, while nothing is written yet.
   if len(curves) > figures.MAX_CURVES:
     raise errors.FieldError(
@@ -344,12 +333,17 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
       f"differ in at most {figures.MAX_CURVES} settings beside their noise",
       len(curves),
     )
+  levels = {
+    f"{algorithm},\nwithout noise": measured.mean
+    for algorithm, measured in noiseless.items()
+  }
+  levels[training_plots.UNTRAINED] = runs.recall_untrained.mean()
   return functools.partial(
     utility_plots.plot_utility_by_epsilon,
     curves=curves,
     false_accept_rate=measured_runs.FALSE_ACCEPT_RATE,
     caption=_utility_caption(config, runs),
-    untrained=statistics.mean(runs.recall_untrained),
+    levels=levels,
   )
 
 

@@ -278,14 +278,13 @@ class TuningRun:
       )
       return {**report, "warnings": [f"{reason}: no user's data were used"]}
     cost, metric = best.cost, self._config.metric
-    privacy = tuning.create_report(
+    privacy = report["privacy"] = tuning.create_report(
       self._selection,
       [(cost.event, cost.rounds)],
       cost.participation,
       cost.delta,
     )
-    report["privacy"] = privacy.to_json()
-    warnings = report["warnings"] = list(privacy.warnings)
+    warnings = report["warnings"] = list(privacy["warnings"])
     if self._config.seed is not None:
       warnings.append(
         "the seed was given: epsilon holds only for those who do not know it"

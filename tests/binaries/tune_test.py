@@ -11,7 +11,6 @@ from unittest import mock
 import pytest
 
 from experiments import search_space
-from experiments import trial_flags
 from experiments import tuning_run
 from tasks.synthetic import emnist
 from tests.binaries import programs
@@ -45,7 +44,7 @@ def _data_dir(tmp_path_factory):
 
 @pytest.fixture(name="flag_types", scope="module")
 def _flag_types():
-  return trial_flags.read_flag_types(_TRIAL)
+  return search_space.read_flag_types(_TRIAL)
 
 
 @pytest.fixture(name="tune")
@@ -181,7 +180,7 @@ def test_flags_of_trials(flag_types, tmp_path):
   path = tmp_path / "some.flags"
   path.write_text("# A comment.\n" + "\n".join(_TINY))
   more = ("-head=a b", "--nohead_learned_scale", "--head_learned_scale=true")
-  found = trial_flags.read(path, shlex.join(more), flag_types)
+  found = search_space.read_trial_flags(path, shlex.join(more), flag_types)
   assert found == (*_TINY, *more)
 
 
@@ -190,7 +189,7 @@ def test_flags_of_trials(flag_types, tmp_path):
 )
 def test_what_is_no_flag_of_a_trial(flag_types, flag):
   with pytest.raises(errors.FieldError, match="trial_flags must be flags of"):
-    trial_flags.read(None, shlex.join([*_TINY, flag]), flag_types)
+    search_space.read_trial_flags(None, shlex.join([*_TINY, flag]), flag_types)
 
 
 def test_published_search_spaces_are_of_real_flags(flag_types):

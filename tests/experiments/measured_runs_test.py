@@ -51,9 +51,10 @@ def read(*paths):
 
 
 def curves_of(*paths):
-  return measured_runs.create_curves(
+  curves, _ = measured_runs.create_curves(
     read(*paths), lambda run: {2.0: run.noise_multiplier}
   )
+  return curves
 
 
 def test_reads_runs(tmp_path):
@@ -95,10 +96,9 @@ def test_seeds_are_one_measurement_and_noise_one_curve(tmp_path):
     write_run(tmp_path / "c", recall=0.2, noise=0.3, new_flag=None),
   )
   assert curve.name == "fedemb, tree"
-  assert [m.values for m in curve.measurements] == [(0.5, 0.7), (0.2,)]
-  extrapolated = [m.extrapolated for m in curve.measurements]
+  assert [point.values for point in curve.points] == [(0.5, 0.7), (0.2,)]
+  extrapolated = [point.extrapolated for point in curve.points]
   assert extrapolated == [{2.0: 0.1}, {2.0: 0.3}]
-  assert curve.noiseless is None
 
 
 def test_other_settings_are_other_curves_and_say_so(tmp_path):
@@ -114,8 +114,12 @@ def test_other_settings_are_other_curves_and_say_so(tmp_path):
     "fedemb, tree\nclip_norm=1.0",
   ]
   # Beside the run without noise of the same algorithm.
-  assert curves[0].noiseless is None
-  assert [curve.noiseless.values for curve in curves[1:]] == [(0.8,)] * 2
+  of_curves = [curve.at(is_noiseless=True) for curve in curves]
+  assert [[p.values for p in points] for points in of_curves] == [
+    [],
+    [(0.8,)],
+    [(0.8,)],
+  ]
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_same_data_same_file_and_settings_and_backend_left_alone(tmp_path):
   assert content.startswith(b"\x89PNG")
   assert dict(matplotlib.rcParams) == before
   code = (
-    "import sys; from tff_fedemb.plots import training_plots, accuracy_plots, "
+    "import sys; from tff_fedemb.plots import training_plots, "
     "utility_plots; sys.exit('matplotlib.pyplot' in sys.modules)"
   )
   subprocess.run([sys.executable, "-c", code], check=True)

@@ -3,30 +3,43 @@
 import math
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 import pytest
 
 from tests.plots import drawn
 from tff_fedemb.plots import privacy_plots
 
-X = (100.0, 1000.0, 10_000.0)
+# x and epsilons by reading.
+READINGS = {
+  "user_level": ((100.0, 1000.0, 10_000.0), (8.0, 4.0, 2.0)),
+  "tighter": ((1000.0, 10_000.0), (3.0, 1.5)),
+  "virtual_client": ((100.0, 1000.0, 10_000.0), (3.5, 1.75, 0.9)),
+}
 
 
-def curve(noise_multiplier=1.0, **changes):
-  values = {
-    "x": X,
-    "epsilons": (8.0, 4.0, 2.0),
-    "tighter_x": (1000.0, 10_000.0),
-    "tighter_epsilons": (3.0, 1.5),
-    "virtual_client_epsilons": (3.5, 1.75, 0.9),
-  }
-  return privacy_plots.EpsilonCurve(noise_multiplier, **(values | changes))
+def points(*noise_multipliers, readings=READINGS):
+  return pd.DataFrame(
+    [
+      (noise_multiplier, reading, *pair)
+      for noise_multiplier in noise_multipliers
+      for reading, pairs in readings.items()
+      for pair in zip(*pairs, strict=True)
+    ],
+    columns=["noise_multiplier", "reading", "x", "epsilon"],
+  )
+
+
+def only(*epsilons):
+  """Points of the user-level reading alone."""
+  x, _ = READINGS["user_level"]
+  return points(1.0, readings={"user_level": (x, epsilons)})
 
 
 def test_users_draw_each_reading_and_accountant():
   figure = drawn.figure_of(
     privacy_plots.plot_epsilon,
-    [curve(), curve(0.5)],
+    points(1.0, 0.5),
     by="users",
     delta=1e-3,
     tighter_accountant="PLD",
@@ -35,12 +48,12 @@ def test_users_draw_each_reading_and_accountant():
   )
   (axes,) = figure.axes
   assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-  solid, dashed, dotted = axes.lines[:3]
+  solid, dotted, dashed = axes.lines[:3]
   np.testing.assert_array_equal(solid.get_ydata(), (8.0, 4.0, 2.0))
   np.testing.assert_array_equal(dashed.get_ydata(), (3.5, 1.75, 0.9))
   np.testing.assert_array_equal(dotted.get_xdata(), (1000.0, 10_000.0))
   np.testing.assert_array_equal(dotted.get_ydata(), (3.0, 1.5))
-  assert [line.get_linestyle() for line in axes.lines[:3]] == ["-", "--", ":"]
+  assert [line.get_linestyle() for line in axes.lines[:3]] == ["-", ":", "--"]
   assert dashed.get_linewidth() < solid.get_linewidth()
   assert drawn.legend_of(figure) == [
     "noise multiplier",
@@ -61,7 +74,7 @@ def test_users_draw_each_reading_and_accountant():
 def test_what_is_not_there_is_not_in_the_legend():
   figure = drawn.figure_of(
     privacy_plots.plot_epsilon,
-    [curve(tighter_x=(), tighter_epsilons=(), virtual_client_epsilons=())],
+    only(8.0, 4.0, 2.0),
     by="users",
     delta=1e-6,
     caption="",
@@ -76,7 +89,7 @@ def test_what_is_not_there_is_not_in_the_legend():
 def test_shades_where_delta_is_too_large(delta, start):
   figure = drawn.figure_of(
     privacy_plots.plot_epsilon,
-    [curve()],
+    points(1.0),
     by="users",
     delta=delta,
     caption="",
@@ -90,7 +103,7 @@ def test_shades_where_delta_is_too_large(delta, start):
 def test_rounds():
   figure = drawn.figure_of(
     privacy_plots.plot_epsilon,
-    [curve()],
+    points(1.0),
     by="rounds",
     delta=1e-7,
     tighter_accountant="exact Gaussian",
@@ -116,7 +129,7 @@ def test_any_epsilons(tmp_path, epsilons):
   path = tmp_path / "picture.png"
   privacy_plots.plot_epsilon(
     path,
-    [curve(epsilons=epsilons, tighter_x=(), tighter_epsilons=())],
+    only(*epsilons),
     by="users",
     delta=1e-7,
     caption="costs $1 or $2",

@@ -1,42 +1,139 @@
-"""Tests of the picture of utility against epsilon."""
+"""Tests of the pictures of utility against epsilon."""
 
 import math
 
 import numpy as np
+from PIL import Image
 import pytest
 
 from tests.plots import drawn
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import utility_plots
 
-NOISELESS = figures.Measurement((0.6, 0.8), math.inf)
 
-
-def curve(name="fedemb, tree", noiseless=None, factors=(10.0, 100.0)):
-  measurements = (
-    utility_plots.UtilityMeasurement(
-      (0.5, 0.6), 1e6, {f: 20 / f for f in factors}
-    ),
-    utility_plots.UtilityMeasurement(
-      (0.2, 0.4), 1e4, {f: 2 / f for f in factors}
-    ),
+def curve(name="sgd", epsilons=(8.0, 0.5, math.inf), accuracies=(0.2, 0.4)):
+  return utility_plots.Curve(
+    name,
+    tuple(figures.Measurement(accuracies, e) for e in epsilons),
   )
-  algorithm = name.split(",")[0]
-  return utility_plots.UtilityCurve(name, algorithm, measurements, noiseless)
 
 
 def figure_of(curves, **kwargs):
+  options = {"delta": 1e-5, "caption": "Fitted to 100 examples."}
+  return drawn.figure_of(
+    utility_plots.plot_accuracy_by_epsilon, curves, **(options | kwargs)
+  )
+
+
+def ticks_of(axes):
+  return [label.get_text() for label in axes.get_xticklabels()]
+
+
+def test_a_line_with_bars_and_no_noise_apart():
+  figure = figure_of([curve()], chance=0.1)
+  finite, noiseless = figure.axes
+  assert finite.get_xscale() == "log"
+  assert finite.get_xlabel() == "ε (δ = 1e-5)"
+  assert finite.get_title(loc="left") == "Accuracy against epsilon"
+  assert ticks_of(finite) == ["0.5", "8"]
+  assert ticks_of(noiseless) == ["no noise"]
+  (container,) = finite.containers
+  # By ascending epsilon; a single curve stands where it belongs.
+  np.testing.assert_allclose(drawn.values(container.lines[0], "x"), (0.5, 8.0))
+  np.testing.assert_allclose(drawn.values(container.lines[0], "y"), (0.3, 0.3))
+  bar = container.lines[2][0].get_segments()[0][:, 1]
+  deviation = math.sqrt(0.02)
+  np.testing.assert_allclose(bar, (0.3 - deviation, 0.3 + deviation))
+  assert len(noiseless.containers) == 1
+  for axes in figure.axes:
+    assert any(
+      line.get_linestyle() == ":" and set(line.get_ydata()) == {0.1}
+      for line in axes.lines
+    )
+  assert drawn.legend_of(figure) == [
+    "method (2 seeds)",
+    "sgd",
+    " ",
+    "for comparison",
+    "guessing",
+  ]
+  drawn.assert_nothing_overlaps(figure)
+
+
+def test_six_curves_stand_side_by_side():
+  name = "least_squares:\ncovariance=per_class:\nbackground_weight="
+  figure = figure_of([curve(f"{name}{i}") for i in range(6)])
+  finite, noiseless = figure.axes
+  for axes in (finite, noiseless):
+    first = [drawn.values(c.lines[0], "x")[0] for c in axes.containers]
+    assert first == sorted(set(first)) and len(first) == 6
+  # All of them nearer to their own epsilon than a tenth of it.
+  np.testing.assert_allclose(
+    [drawn.values(c.lines[0], "x")[0] for c in finite.containers], 0.5, rtol=0.1
+  )
+  assert "for comparison" not in drawn.legend_of(figure)
+  drawn.assert_nothing_overlaps(figure)
+
+
+@pytest.mark.parametrize(
+  "epsilons,ticks",
+  [
+    ((1.0,), ["1"]),
+    ((math.inf,), ["no noise"]),
+    ((0.01, 1.0, 1.01, 1.02, 100.0), ["0.01", "1", "100"]),
+  ],
+)
+def test_one_panel_and_ticks_that_fit(epsilons, ticks):
+  curves = [curve(epsilons=epsilons, accuracies=(0.5,))]
+  figure = figure_of(curves, repetition="fit")
+  (axes,) = figure.axes
+  assert ticks_of(axes) == ticks
+  assert drawn.legend_of(figure)[0] == "method (1 fit)"
+  drawn.assert_nothing_overlaps(figure)
+
+
+def test_methods_of_other_epsilons_and_seeds():
+  figure = figure_of(
+    [curve(epsilons=(1.0,)), curve("b", (math.inf,), (0.1, 0.2, 0.3))]
+  )
+  assert [len(axes.containers) for axes in figure.axes] == [1, 1]
+  assert drawn.legend_of(figure)[0] == "method (2-3 seeds)"
+  ends = figure_of([curve(accuracies=(0.0, 1.0))]).axes[0].get_ylim()
+  assert ends == (0.0, 1.02)
+
+
+def test_writes_a_file_of_no_noise_and_no_delta(tmp_path):
+  path = tmp_path / "picture.png"
+  utility_plots.plot_accuracy_by_epsilon(
+    path, [curve(epsilons=(math.inf,))], delta=None, caption="$1 or $2"
+  )
+  with Image.open(path) as image:
+    assert image.format == "PNG"
+
+
+NOISELESS = figures.Measurement((0.6, 0.8), math.inf)
+
+
+def runs(name="fedemb, tree", noiseless=(), factors=(10.0, 100.0)):
+  points = [
+    figures.Measurement((0.5, 0.6), 1e6, {f: 20 / f for f in factors}),
+    figures.Measurement((0.2, 0.4), 1e4, {f: 2 / f for f in factors}),
+  ]
+  return utility_plots.Curve(name, (*points, *noiseless))
+
+
+def figure_of_runs(curves, **levels):
   return drawn.figure_of(
     utility_plots.plot_utility_by_epsilon,
     curves,
     false_accept_rate=1e-3,
     caption="Task omniglot.",
-    **kwargs,
+    levels=levels,
   )
 
 
 def test_a_line_for_each_factor_and_the_runs_themselves():
-  figure = figure_of([curve()], untrained=0.1)
+  figure = figure_of_runs([runs()], untrained=0.1)
   extrapolated, as_run = figure.axes
   assert extrapolated.get_title(loc="left").startswith("Extrapolated")
   lines = [c.lines[0] for c in extrapolated.containers]
@@ -64,8 +161,8 @@ def test_a_line_for_each_factor_and_the_runs_themselves():
 
 
 def test_drop_below_the_run_without_noise():
-  curves = [curve(noiseless=NOISELESS), curve("fedavg, blt")]
-  figure = figure_of(curves, untrained=0.1)
+  curves = [runs(noiseless=[NOISELESS]), runs("fedavg, blt")]
+  figure = figure_of_runs(curves, fedemb=0.7, untrained=0.1)
   assert len(figure.axes) == 4
   # Levels without an epsilon leave the axis to the points.
   low, high = figure.axes[0].get_xlim()
@@ -78,25 +175,29 @@ def test_drop_below_the_run_without_noise():
   bars = drop.containers[0].lines[2][0].get_segments()
   # Variances 2 x 0.1^2 of both, in percentage points.
   assert bars[0][:, 1] == pytest.approx([40 - 20, 40 + 20])
-  assert "fedemb,\nwithout noise" in drawn.legend_of(figure)
+  assert drawn.legend_of(figure)[-2:] == ["fedemb", "untrained"]
   drawn.assert_nothing_overlaps(figure)
 
 
 def test_six_curves_of_six_factors():
   curves = [
-    curve(f"fedemb, blt\nclip_norm=0.{i}", factors=tuple(range(10, 16)))
+    runs(f"fedemb, blt\nclip_norm=0.{i}", factors=tuple(range(10, 16)))
     for i in range(6)
   ]
-  drawn.assert_nothing_overlaps(figure_of(curves))
+  drawn.assert_nothing_overlaps(figure_of_runs(curves))
 
 
 def test_number_of_curves_and_factors(tmp_path):
   for curves, message in (
     ([], "curves must be 1 to 6, found 0"),
-    ([curve(factors=range(1, 8))], "cohort factors must be 1 to 6, found 7"),
+    ([runs(factors=range(1, 8))], "cohort factors must be 1 to 6, found 7"),
   ):
     with pytest.raises(ValueError, match=message):
       utility_plots.plot_utility_by_epsilon(
-        tmp_path / "a.png", curves, false_accept_rate=1e-3, caption=""
+        tmp_path / "a.png",
+        curves,
+        false_accept_rate=1e-3,
+        caption="",
+        levels={},
       )
   assert not list(tmp_path.iterdir())

@@ -217,8 +217,8 @@ def test_round_without_noise_costs_everything(shape):
   selection = tuning.RepeatAndSelect(10, shape)
   assert selection.epsilon(counts, _poisson(), _DELTA) == math.inf
   report = tuning.create_report(selection, counts, _poisson(), _DELTA)
-  assert any("nothing is protected" in text for text in report.warnings)
-  assert report.to_json()["epsilon"] == "inf"
+  assert any("nothing is protected" in text for text in report["warnings"])
+  assert report["epsilon"] == "inf"
 
 
 def test_correlated_noise_is_one_gaussian_mechanism():
@@ -271,27 +271,28 @@ def test_values_out_of_range(mean, shape, message):
 def test_report_has_both_readings_and_all_assumptions():
   selection = tuning.RepeatAndSelect(10, math.inf)
   report = tuning.create_report(selection, _GAUSSIAN, _fixed_size(), _DELTA)
-  assert report.epsilon == _epsilon(10, math.inf, _fixed_size())
-  assert 0 < report.unit_is_virtual_client_epsilon < report.epsilon
-  assert report.epsilon_of_one_trial < report.epsilon
+  epsilon, of_one_trial = report["epsilon"], report["epsilon_of_one_trial"]
+  assert epsilon == _epsilon(10, math.inf, _fixed_size())
+  assert 0 < report["unit_is_virtual_client_epsilon"] < epsilon
+  assert of_one_trial < epsilon
   for text in (
     "replace one user",
     "Poisson distribution of mean 10",
     "SampledWithoutReplacementDpEvent",
-    f"{report.epsilon:.4g}",
-    f"{report.epsilon_of_one_trial:.4g}",
+    f"{epsilon:.4g}",
+    f"{of_one_trial:.4g}",
     *tuning.ASSUMPTIONS,
   ):
-    assert text in report.statement
-  values = json.loads(json.dumps(report.to_json(), allow_nan=False))
-  assert values["rounds"] == 100
-  assert values["shape"] == "inf"
-  assert report.warnings == ()
+    assert text in report["statement"]
+  assert json.loads(json.dumps(report, allow_nan=False)) == report
+  assert report["rounds"] == 100
+  assert report["shape"] == "inf"
+  assert report["warnings"] == []
 
 
 def test_report_of_single_user_clients_has_one_reading():
   report = tuning.create_report(
     tuning.RepeatAndSelect(2), _GAUSSIAN, _poisson(), 1e-4
   )
-  assert report.unit_is_virtual_client_epsilon is None
-  assert any("not below 1 / num_users" in text for text in report.warnings)
+  assert report["unit_is_virtual_client_epsilon"] is None
+  assert any("not below 1 / num_users" in text for text in report["warnings"])

@@ -42,10 +42,12 @@ class Measurement:
     values: `[n]` accuracies or recalls in [0, 1], one for each seed, n at
       least 1.
     epsilon: What each of them cost; infinity without noise.
+    extrapolated: What they would cost in a larger population, by cohort factor.
   """
 
   values: tuple[float, ...]
   epsilon: float
+  extrapolated: Mapping[float, float] = dataclasses.field(default_factory=dict)
 
   @property
   def mean(self) -> float:

@@ -7,8 +7,6 @@ readings of the sensitivity it has: the user-level one, or one clip norm
 """
 
 from collections.abc import Sequence
-import dataclasses
-import functools
 import math
 import os
 from typing import Any
@@ -16,45 +14,28 @@ from typing import Any
 from matplotlib import axes as mpl_axes
 from matplotlib import lines as mpl_lines
 from matplotlib import ticker
+import pandas as pd
 
 from tff_fedemb.plots import figures
 
 _MAX_MARKERS = 8
-# With twice the noise and twice the sensitivity, curves coincide.
-_VIRTUAL_STYLE = {"linewidth": 1, "linestyle": "--", "zorder": 3}
-_TIGHTER_STYLE = {
-  "linewidth": 1,
-  "linestyle": ":",
-  "markersize": 5,
-  "markerfacecolor": "white",
+# Lines by reading. With twice the noise and twice the sensitivity, those of
+# two curves coincide.
+_STYLES: dict[str, dict[str, Any]] = {
+  "user_level": {"linewidth": 2},
+  "tighter": {
+    "linewidth": 1,
+    "linestyle": ":",
+    "markersize": 5,
+    "markerfacecolor": "white",
+  },
+  "virtual_client": {"linewidth": 1, "linestyle": "--", "zorder": 3},
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class EpsilonCurve:
-  """Epsilon along an axis at one noise multiplier.
-
-  Attributes:
-    noise_multiplier: Positive.
-    x: `[n]` numbers of users or of rounds, ascending.
-    epsilons: `[n]` user-level epsilons by RDP.
-    tighter_x: `[m]` those of `x` where a tighter accountant was asked.
-    tighter_epsilons: `[m]` user-level epsilons by the tighter accountant.
-    virtual_client_epsilons: `[n]` epsilons of the Delta = C reading; empty
-      where it is the user-level one.
-  """
-
-  noise_multiplier: float
-  x: tuple[float, ...]
-  epsilons: tuple[float, ...]
-  tighter_x: tuple[float, ...] = ()
-  tighter_epsilons: tuple[float, ...] = ()
-  virtual_client_epsilons: tuple[float, ...] = ()
 
 
 def plot_epsilon(
   path: str | os.PathLike[str],
-  curves: Sequence[EpsilonCurve],
+  points: pd.DataFrame,
   *,
   by: str,
   delta: float,
@@ -69,32 +50,41 @@ def plot_epsilon(
 
   Args:
     path: PNG file to write, in a directory that exists.
-    curves: At most `figures.MAX_CURVES`.
+    points: With columns `noise_multiplier`, of which there are at most
+      `figures.MAX_CURVES`; `reading`, 'user_level' (by RDP), 'tighter' (the
+      same by a tighter accountant) or 'virtual_client' (Delta = C, by RDP);
+      `x`, users or rounds, ascending; and `epsilon`.
     by: What their x are: 'users' or 'rounds'.
     delta: At which all epsilons hold.
     caption: What the curves have in common, in words, printed below the axes.
-    tighter_accountant: Name of whose epsilons the markers are; lines are RDP's.
+    tighter_accountant: Its name.
     num_users: A population to mark.
 
   Raises:
     errors.FieldError: If there are too many curves, or none.
   """
-  figures.check_count("curves", len(curves))
-  figure, panels = figures.create_figure(8.4, 5.0)
-  axes = panels[0, 0]
+  curves = points.groupby("noise_multiplier", sort=False)
+  figures.check_count("curves", curves.ngroups)
+  figure, ((axes,),) = figures.create_figure(8.4, 5.0)
   axes.set_yscale("log")
-  epsilons: list[float] = []
   noise = []
-  for index, curve in enumerate(curves):
+  for index, (multiplier, curve) in enumerate(curves):
     color, marker = figures.COLORS[index], figures.MARKERS[index]
-    _draw(axes, curve, color, marker)
-    epsilons += (*curve.epsilons, *curve.tighter_epsilons)
-    epsilons += curve.virtual_client_epsilons
+    lines = dict(iter(curve.groupby("reading")))
+    for reading, style in _STYLES.items():
+      if reading in lines:
+        line = lines[reading]
+        if reading == "tighter":
+          every = math.ceil(len(line) / _MAX_MARKERS)
+          style = style | {"marker": marker, "markevery": every}
+        axes.plot(
+          line.x, figures.only_drawable(line.epsilon), color=color, **style
+        )
     noise.append(
       figures.create_key(
-        f"z = {curve.noise_multiplier:g}",
+        f"z = {multiplier:g}",
         color=color,
-        marker=marker if curve.tighter_x else "",
+        marker=marker if "tighter" in lines else "",
         markerfacecolor="white",
         markersize=5,
         linewidth=2,
@@ -106,12 +96,26 @@ def plot_epsilon(
     x_label={"users": "users in the population, N", "rounds": "rounds, T"}[by],
     y_label=figures.epsilon_label(delta),
   )
-  keys = _reading_keys(curves, tighter_accountant)
+  labels = {
+    "user_level": "user-level, RDP",
+    "tighter": f"user-level, {tighter_accountant}",
+    "virtual_client": "Δ = C, RDP\n(not user-level)",
+  }
+  keys = [
+    figures.create_key(
+      label,
+      color=figures.GREY,
+      marker="o" if reading == "tighter" else "",
+      **_STYLES[reading],
+    )
+    for reading, label in labels.items()
+    if reading in set(points.reading)
+  ]
   if by == "users":
-    keys += _set_users(axes, curves[0].x, delta=delta, num_users=num_users)
+    keys += _set_users(axes, points.x, delta=delta, num_users=num_users)
   else:
-    figures.set_rounds(axes, curves[0].x)
-  figures.set_epsilons(axes, axes.yaxis, epsilons)
+    figures.set_rounds(axes, points.x)
+  figures.set_epsilons(axes, axes.yaxis, points.epsilon)
   figures.set_legend(
     figure, {"noise multiplier": noise, "how to read it": keys}
   )
@@ -144,36 +148,4 @@ def _set_users(
     style["linewidth"] = 1.2
     axes.axvline(num_users, **style)
     keys.append(figures.create_key(f"N = {num_users:,}", **style))
-  return keys
-
-
-def _draw(
-  axes: mpl_axes.Axes, curve: EpsilonCurve, color: str, marker: str
-) -> None:
-  def draw(x, epsilons, **style: Any):
-    axes.plot(x, figures.only_drawable(epsilons), color=color, **style)
-
-  draw(curve.x, curve.epsilons, linewidth=2)
-  if curve.virtual_client_epsilons:
-    draw(curve.x, curve.virtual_client_epsilons, **_VIRTUAL_STYLE)
-  if curve.tighter_x:
-    draw(
-      curve.tighter_x,
-      curve.tighter_epsilons,
-      marker=marker,
-      markevery=math.ceil(len(curve.tighter_x) / _MAX_MARKERS),
-      **_TIGHTER_STYLE,
-    )
-
-
-def _reading_keys(
-  curves: Sequence[EpsilonCurve], tighter_accountant: str | None
-) -> list[mpl_lines.Line2D]:
-  key = functools.partial(figures.create_key, color=figures.GREY)
-  keys = [key("user-level, RDP", linewidth=2)]
-  if any(curve.tighter_x for curve in curves):
-    label = f"user-level, {tighter_accountant}"
-    keys.append(key(label, marker="o", **_TIGHTER_STYLE))
-  if any(curve.virtual_client_epsilons for curve in curves):
-    keys.append(key("Δ = C, RDP\n(not user-level)", **_VIRTUAL_STYLE))
   return keys

@@ -1,9 +1,13 @@
-"""Pictures of measured utility against the epsilon of a larger population.
+"""Pictures of utility against epsilon, with bars of deviations over seeds.
 
-In the manner of figure 4 of Xu et al. 2023, "Learning to Generate Image
-Embeddings with User-level Differential Privacy". The utility is measured, the
-epsilon accounted for more users than took part: an extrapolation, marked as
-one, beside what the runs themselves cost.
+Accuracy of methods is drawn in the manner of Mehta et al. 2022, "Differentially
+Private Image Classification from Features" (arXiv 2211.13403): without noise
+epsilon is infinite, which has a place of its own behind a gap in the axis.
+
+Recall is drawn in the manner of figure 4 of Xu et al. 2023, "Learning to
+Generate Image Embeddings with User-level Differential Privacy": it is measured,
+and epsilon is accounted for more users than took part. That is an
+extrapolation, marked as one, beside what the runs themselves cost.
 """
 
 from collections.abc import Mapping
@@ -19,186 +23,275 @@ from matplotlib import ticker
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots
 
-_EXTRAPOLATED = "Extrapolated: recall measured, ε accounted"
-_AS_RUN = "As run: honest ε"
+# Of the width of the axis: between curves at one epsilon, and between ticks.
+_DODGE = 0.004
+_TICK_DISTANCE = 0.06
+_LEVEL_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
+# The stroke at the two ends of a gap in the axis.
+_BREAK_STYLE: dict[str, Any] = {
+  "marker": [(-0.5, -1), (0.5, 1)],
+  "markersize": 9,
+  "markeredgewidth": 1,
+  "color": "black",
+  "linestyle": "",
+  "clip_on": False,
+}
 
 
 @dataclasses.dataclass(frozen=True)
-class UtilityMeasurement(figures.Measurement):
-  """Recalls of runs, at what they and larger ones cost.
-
-  Attributes:
-    extrapolated: Epsilon of the larger population, by cohort factor.
-  """
-
-  extrapolated: Mapping[float, float] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class UtilityCurve:
-  """Runs of one algorithm and mechanism at several levels of noise.
+class Curve:
+  """One method, or one setting of runs, at several epsilons.
 
   Attributes:
     name: For the legend.
-    algorithm: The algorithm's name.
-    measurements: One for each level of noise.
-    noiseless: The same algorithm without noise, if it was run.
+    points: One for each epsilon, at least one, in any order.
   """
 
   name: str
-  algorithm: str
-  measurements: tuple[UtilityMeasurement, ...]
-  noiseless: figures.Measurement | None = None
+  points: tuple[figures.Measurement, ...]
+
+  def at(self, *, is_noiseless: bool) -> list[figures.Measurement]:
+    """Returns the points with or without noise by ascending epsilon."""
+    points = [p for p in self.points if math.isinf(p.epsilon) == is_noiseless]
+    return sorted(points, key=lambda point: point.epsilon)
+
+
+def plot_accuracy_by_epsilon(
+  path: str | os.PathLike[str],
+  curves: Sequence[Curve],
+  *,
+  delta: float | None,
+  caption: str,
+  title: str = "Accuracy against epsilon",
+  chance: float | None = None,
+  repetition: str = "seed",
+) -> None:
+  """Writes mean accuracy against epsilon, bars standard deviations over seeds.
+
+  Points of one epsilon are drawn side by side, so that no bar hides another.
+
+  Args:
+    path: PNG file to write, in a directory that exists.
+    curves: At most `figures.MAX_CURVES`.
+    delta: At which all epsilons hold; `None` if there is noise nowhere.
+    caption: What all curves have in common, printed below the axes.
+    title: Of the picture.
+    chance: Accuracy of who does not look at the features, drawn as a level.
+    repetition: What a point has several accuracies of, in one word that takes
+      an s; the legend counts them.
+
+  Raises:
+    errors.FieldError: If there are too many curves, or none.
+  """
+  figures.check_count("curves", len(curves))
+  points = [point for curve in curves for point in curve.points]
+  epsilons = sorted({point.epsilon for point in points})
+  finite = [epsilon for epsilon in epsilons if epsilon < math.inf]
+  has_both = bool(finite) and finite != epsilons
+  widths = (5.5, 1) if has_both else (1,)
+  figure, ((*panels,),) = figures.create_figure(
+    *(8.4, 5.0, (1, len(widths))),
+    padding={"wspace": 0.0},
+    sharey=True,
+    width_ratios=widths,
+  )
+  for axes in panels:
+    figures.decorate(axes, title="", x_label="", y_label="")
+    if chance is not None:
+      axes.axhline(chance, **_LEVEL_STYLE)
+  if finite:
+    _draw_finite(panels[0], curves, finite)
+    panels[0].set_xlabel(figures.epsilon_label(delta), fontsize=11)
+  if finite != epsilons:
+    _draw_noiseless(panels[-1], curves)
+  if has_both:
+    _break_axis(*panels)
+  panels[0].set_title(title, fontsize=12, loc="left", fontweight="bold")
+  panels[0].set_ylabel("test accuracy", fontsize=11)
+  panels[0].yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+  low, high = panels[0].get_ylim()
+  panels[0].set_ylim(max(low, 0.0), min(high, 1.02))
+  count = figures.count_seeds(points, repetition)
+  keys = {
+    f"method ({count})": [
+      figures.create_key(curve.name, linewidth=1.6, **_style(index))
+      for index, curve in enumerate(curves)
+    ]
+  }
+  if chance is not None:
+    keys["for comparison"] = [figures.create_key("guessing", **_LEVEL_STYLE)]
+  figures.set_legend(figure, keys)
+  figures.set_statement(figure, caption, width=108)
+  figures.write(figure, path)
+
+
+def _style(index: int, **changes: Any) -> dict[str, Any]:
+  return {
+    "color": figures.COLORS[index],
+    "linestyle": figures.STYLES[index],
+    "marker": figures.MARKERS[index],
+    "markersize": 5,
+  } | changes
+
+
+def _draw_finite(
+  axes: mpl_axes.Axes, curves: Sequence[Curve], epsilons: list[float]
+) -> None:
+  figures.set_epsilons(axes, axes.xaxis, epsilons)
+  low, high = axes.get_xlim()
+  width = math.log(high / low)
+  ticks = epsilons[:1]
+  for epsilon in epsilons:
+    if math.log(epsilon / ticks[-1]) >= _TICK_DISTANCE * width:
+      ticks.append(epsilon)
+  axes.xaxis.set_major_locator(ticker.FixedLocator(ticks))
+  for index, curve in enumerate(curves):
+    shift = math.exp(_DODGE * width * (index - (len(curves) - 1) / 2))
+    points = [
+      (point.epsilon * shift, point.mean, point.stdev)
+      for point in curve.at(is_noiseless=False)
+    ]
+    figures.draw_bars(axes, points, **_style(index))
+
+
+def _draw_noiseless(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
+  for index, curve in enumerate(curves):
+    points = [
+      (index, point.mean, point.stdev) for point in curve.at(is_noiseless=True)
+    ]
+    figures.draw_bars(axes, points, **_style(index))
+  axes.set_xlim(-1.0, len(curves))
+  axes.set_xticks([(len(curves) - 1) / 2], ["no noise"])
+  axes.grid(False, axis="x")
+
+
+def _break_axis(left: mpl_axes.Axes, right: mpl_axes.Axes) -> None:
+  """Shows that the axis of the right panel does not go on where left's ends."""
+  right.spines["left"].set_visible(False)
+  right.tick_params(axis="y", length=0)
+  for axes, end in ((left, 1), (right, 0)):
+    axes.plot([end], [0], transform=axes.transAxes, **_BREAK_STYLE)
 
 
 def plot_utility_by_epsilon(
   path: str | os.PathLike[str],
-  curves: Sequence[UtilityCurve],
+  curves: Sequence[Curve],
   *,
   false_accept_rate: float,
   caption: str,
-  untrained: float | None = None,
+  levels: Mapping[str, float],
 ) -> None:
   """Writes measured recall against the epsilon of a larger population.
 
   On the left the extrapolation, a line for each curve and cohort factor; on the
   right, at the same heights, the runs at the epsilon that they themselves cost.
-  If a curve has a run without noise, a second row shows by how much the recall
-  is below that one. Bars are standard deviations over seeds.
+  If a curve has a point without noise, a second row shows by how much the
+  recall is below that one.
 
   Args:
     path: PNG file to write, in a directory that exists.
     curves: At most `figures.MAX_CURVES`, of no more cohort factors.
     false_accept_rate: At which the recalls were measured.
     caption: What was extrapolated to, printed below the axes.
-    untrained: Recall before training, drawn as a level.
+    levels: Recalls without an epsilon by name, `training_plots.UNTRAINED` last.
 
   Raises:
     errors.FieldError: If there are too many curves or cohort factors, or none.
   """
-  measurements = [m for curve in curves for m in curve.measurements]
-  factors = sorted({f for m in measurements for f in m.extrapolated})
+  points = [p for curve in curves for p in curve.at(is_noiseless=False)]
+  factors = sorted({factor for p in points for factor in p.extrapolated})
   figures.check_count("curves", len(curves))
   figures.check_count("cohort factors", len(factors))
-  has_noiseless = any(curve.noiseless for curve in curves)
-  num_rows = 2 if has_noiseless else 1
+  num_rows = 1 + any(curve.at(is_noiseless=True) for curve in curves)
   figure, panels = figures.create_figure(
-    10,
-    1.8 + 3.4 * num_rows,
-    (num_rows, 2),
+    *(10, 1.8 + 3.4 * num_rows, (num_rows, 2)),
     sharex="col",
     sharey="row",
     width_ratios=(2.2, 1),
   )
-  levels = _levels(curves, untrained)
-  extrapolated = [e for m in measurements for e in m.extrapolated.values()]
-  as_run = [m.epsilon for m in measurements]
-  columns: tuple[tuple[str, Sequence[float | None], list[float], int], ...] = (
-    (_EXTRAPOLATED, factors, extrapolated, 7),
-    (_AS_RUN, [None], as_run, 4),
+  extrapolated = [e for p in points for e in p.extrapolated.values()]
+  _draw_column(panels[:, 0], curves, factors, extrapolated, num_ticks=7)
+  _draw_column(
+    panels[:, 1], curves, [None], [p.epsilon for p in points], num_ticks=4
   )
-  for column, (title, shown_factors, epsilons, num_ticks) in enumerate(columns):
-    top, bottom = panels[0, column], panels[-1, column]
-    for axes in panels[:, column]:
-      for index, curve in enumerate(curves):
-        _draw_utility(
-          axes, curve, index, factors=shown_factors, is_drop=axes is not top
-        )
-      figures.decorate(
-        axes,
-        title=title if axes is top else "",
-        x_label="ε" if axes is bottom else "",
-        y_label="",
-      )
-      figures.set_epsilons(axes, axes.xaxis, epsilons, num_ticks=num_ticks)
-    for recall, style in levels:
-      top.axhline(recall, **style)
+  titles = "Extrapolated: recall measured, ε accounted", "As run: honest ε"
+  black = {"color": "black", "linewidth": 0.9}
+  level_styles = [
+    _LEVEL_STYLE
+    if name == training_plots.UNTRAINED
+    else black | {"linestyle": figures.STYLES[index]}
+    for index, name in enumerate(levels)
+  ]
+  for axes, title in zip(panels[0], titles, strict=True):
+    axes.set_title(title, fontsize=12, loc="left", fontweight="bold")
+    for level, style in zip(levels.values(), level_styles, strict=True):
+      axes.axhline(level, **style)
   panels[0, 0].set_ylabel(f"recall at FAR {false_accept_rate:g}", fontsize=11)
   panels[0, 0].yaxis.set_major_formatter(ticker.PercentFormatter(1.0, 0))
   panels[0, 0].set_ylim(bottom=0)
-  if has_noiseless:
+  if num_rows > 1:
     panels[1, 0].set_ylabel(
       "recall below that without\nnoise (percentage points)", fontsize=11
     )
+  grey = {"color": figures.GREY, "linewidth": 1.6}
   keys = {
     "runs": [
       figures.create_key(
-        f"{curve.name}\n({figures.count_seeds(curve.measurements)})",
-        linestyle="",
-        **_marker(index),
+        f"{curve.name}\n({figures.count_seeds(curve.at(is_noiseless=False))})",
+        **_style(index, linestyle="", markersize=6),
       )
       for index, curve in enumerate(curves)
     ],
     "cohort and noise": [
-      figures.create_key(
-        f"{factor:,g} times",
-        color=figures.GREY,
-        linestyle=figures.STYLES[index],
-        linewidth=1.6,
-      )
-      for index, factor in enumerate(factors)
+      figures.create_key(f"{factor:,g} times", linestyle=style, **grey)
+      for factor, style in zip(factors, figures.STYLES, strict=False)
     ],
   }
   if levels:
-    keys["recall"] = [figures.create_key(**style) for _, style in levels]
+    keys["recall"] = [
+      figures.create_key(name, **style)
+      for name, style in zip(levels, level_styles, strict=True)
+    ]
   figures.set_legend(figure, keys)
   figures.set_statement(figure, caption, width=125)
   figures.write(figure, path)
 
 
-def _marker(index: int) -> dict[str, Any]:
-  return {
-    "color": figures.COLORS[index],
-    "marker": figures.MARKERS[index],
-    "markersize": 6,
-  }
-
-
-def _draw_utility(
-  axes: mpl_axes.Axes,
-  curve: UtilityCurve,
-  index: int,
-  *,
+def _draw_column(
+  panels: Sequence[mpl_axes.Axes],
+  curves: Sequence[Curve],
   factors: Sequence[float | None],
-  is_drop: bool,
+  epsilons: Sequence[float],
+  *,
+  num_ticks: int,
 ) -> None:
-  """Draws one curve in one panel: a line for each factor; None is as run."""
-  noiseless = curve.noiseless
-  if is_drop and noiseless is None:
-    return
-  for factor_index, factor in enumerate(factors):
-    points = []
-    for measured in curve.measurements:
-      epsilon = measured.epsilon
-      if factor is not None:
-        epsilon = measured.extrapolated.get(factor, math.inf)
-      height, bar = measured.mean, measured.stdev
-      if is_drop:
-        # The two are independent, so their variances add up.
-        height = 100 * (noiseless.mean - measured.mean)
-        bar = 100 * math.hypot(noiseless.stdev, measured.stdev)
-      if 0 < epsilon < math.inf:
-        points.append((epsilon, height, bar))
-    linestyle = "" if factor is None else figures.STYLES[factor_index]
-    figures.draw_bars(
-      axes, sorted(points), linestyle=linestyle, **_marker(index)
-    )
+  """Draws recalls and, in a second panel, drops; a factor of None is as run."""
+  for axes in panels:
+    for index, curve in enumerate(curves):
+      for linestyle, factor in zip(figures.STYLES, factors, strict=False):
+        points = _points(curve, factor, is_drop=axes is not panels[0])
+        style = _style(index, markersize=6)
+        style["linestyle"] = "" if factor is None else linestyle
+        figures.draw_bars(axes, points, **style)
+    x_label = "ε" if axes is panels[-1] else ""
+    figures.decorate(axes, title="", x_label=x_label, y_label="")
+    figures.set_epsilons(axes, axes.xaxis, epsilons, num_ticks=num_ticks)
 
 
-def _levels(
-  curves: Sequence[UtilityCurve], untrained: float | None
-) -> list[tuple[float, dict[str, Any]]]:
-  """Recalls without an epsilon, each with the style of its line."""
-  noiseless = {
-    curve.algorithm: curve.noiseless for curve in curves if curve.noiseless
-  }
-  black = {"color": "black", "linewidth": 0.9}
-  levels: list[tuple[float, dict[str, Any]]] = []
-  for index, (algorithm, measured) in enumerate(noiseless.items()):
-    label = f"{algorithm},\nwithout noise"
-    style = {"linestyle": figures.STYLES[index], "label": label}
-    levels.append((measured.mean, black | style))
-  if untrained is not None:
-    grey = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
-    levels.append((untrained, grey | {"label": training_plots.UNTRAINED}))
-  return levels
+def _points(
+  curve: Curve, factor: float | None, *, is_drop: bool
+) -> list[tuple[float, float, float]]:
+  """Epsilons, heights and bars of a curve, those that have a place."""
+  noiseless = curve.at(is_noiseless=True)
+  points = []
+  for measured in curve.at(is_noiseless=False):
+    epsilon, height, bar = measured.epsilon, measured.mean, measured.stdev
+    if factor is not None:
+      epsilon = measured.extrapolated.get(factor, math.inf)
+    if is_drop and noiseless:
+      # The two are independent, so their variances add up.
+      height = 100 * (noiseless[0].mean - height)
+      bar = 100 * math.hypot(noiseless[0].stdev, bar)
+    if 0 < epsilon < math.inf and (noiseless or not is_drop):
+      points.append((epsilon, height, bar))
+  return sorted(points)

@@ -8,7 +8,6 @@ whole costs a small multiple of one trial, which grows with the logarithm of the
 expected number. The bound is `dp_accounting`'s.
 """
 
-from collections.abc import Mapping
 import dataclasses
 import functools
 import math
@@ -136,10 +135,10 @@ class RepeatAndSelect(config.Config):
       As the class, with trials as in `composition.composed_events`.
 
     Args:
-      mechanism_counts: The rounds of one trial, as in
-        `composition.composed_events`; the same in all trials.
+      mechanism_counts: The rounds of one trial, the same in all trials; like
+        the others as in `composition.composed_events`.
       participation: Who takes part in a trial.
-      sensitivity_in_clip_norms: As in `composition.composed_events`.
+      sensitivity_in_clip_norms: For another reading.
 
     Raises:
       ValueError: As `composition.composed_events`.
@@ -161,88 +160,31 @@ class RepeatAndSelect(config.Config):
     mechanism_counts: composition.RoundCounts,
     participation: participation_lib.Participation,
     delta: float,
-    *,
-    sensitivity_in_clip_norms: float | None = None,
+    **reading: float,
   ) -> float:
     """Returns the epsilon of the whole tuning, by RDP.
 
     Privacy:
-      As `event`.
+      As `event`, which takes the same arguments.
 
     Args:
-      mechanism_counts: As in `event`.
-      participation: As in `event`.
+      mechanism_counts: The rounds of one trial.
+      participation: Who takes part in a trial.
       delta: In (0, 1).
-      sensitivity_in_clip_norms: As in `event`.
+      **reading: The sensitivity, for another reading.
 
     Returns:
       Epsilon, infinity if a round is not private.
 
     Raises:
-      ValueError: As `composition.composed_events` and `epsilon.epsilon_of`.
+      ValueError: As `event` and `epsilon.epsilon_of`.
     """
-    event = self.event(
-      mechanism_counts,
-      participation,
-      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
-    )
     return epsilon_lib.epsilon_of(
-      [(event, 1)],
+      [(self.event(mechanism_counts, participation, **reading), 1)],
       delta,
       accountant="rdp",
       neighboring_relation=participation.neighboring_relation,
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class TuningReport:
-  """What a tuning protects, what that cost, and under which assumptions.
-
-  Privacy:
-    As `RepeatAndSelect`.
-
-  Attributes:
-    epsilon: The guarantee for the best trial; infinity if not private.
-    delta: At which epsilon holds.
-    epsilon_of_one_trial: That of a single run without tuning, by the same
-      accountant.
-    unit: 'user'.
-    neighboring_relation: For example 'add or remove one user'.
-    sampling: The sampler of every trial, in words.
-    accountant: 'rdp'; no other one knows the event.
-    sensitivity_in_clip_norms: Change of a round's sum for one user.
-    unit_is_virtual_client_epsilon: As in `report.PrivacyReport`.
-    rounds: Rounds of a trial.
-    distribution: Name of the distribution of the number of trials.
-    mean_trials: Its mean.
-    shape: Its shape.
-    released: What may be published.
-    assumptions: What must hold beside the assumptions of a trial.
-    statement: The whole in words that a reader can check by hand.
-    warnings: What deserves a second look.
-  """
-
-  epsilon: float
-  delta: float
-  epsilon_of_one_trial: float
-  unit: str
-  neighboring_relation: str
-  sampling: str
-  accountant: str
-  sensitivity_in_clip_norms: float
-  unit_is_virtual_client_epsilon: float | None
-  rounds: int
-  distribution: str
-  mean_trials: float
-  shape: float
-  released: str
-  assumptions: tuple[str, ...]
-  statement: str
-  warnings: tuple[str, ...]
-
-  def to_json(self) -> Mapping[str, Any]:
-    """Returns a dictionary that JSON can hold, infinity as "inf"."""
-    return report_lib.json_safe(dataclasses.asdict(self))
 
 
 def create_report(
@@ -250,8 +192,8 @@ def create_report(
   mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
   delta: float,
-) -> TuningReport:
-  """Returns the whole account of a tuning.
+) -> dict[str, Any]:
+  """Returns what a tuning protects, what that cost, and what it assumes.
 
   Privacy:
     As `RepeatAndSelect.event`.
@@ -261,6 +203,11 @@ def create_report(
     mechanism_counts: The rounds of one trial, the same in all.
     participation: Who took part in a trial.
     delta: In (0, 1).
+
+  Returns:
+    Values that JSON can hold, infinity as "inf". Those of `PrivacyReport`'s
+    names are as there, for the best trial, but `rounds`, which are a trial's,
+    and `assumptions`, which must hold beside those of a trial.
 
   Raises:
     ValueError: As `RepeatAndSelect.epsilon`.
@@ -276,23 +223,23 @@ def create_report(
     )
   released = "the best trial's hyperparameters and its models after each round"
   event = selection.event(mechanism_counts, participation)
-  return TuningReport(
-    epsilon=epsilon,
-    delta=delta,
-    epsilon_of_one_trial=of_one_trial,
-    unit=report_lib.UNIT,
-    neighboring_relation=participation.neighboring_relation_in_words,
-    sampling=participation.sampling,
-    accountant="rdp",
-    sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
-    unit_is_virtual_client_epsilon=virtual,
-    rounds=sum(count for _, count in mechanism_counts),
-    distribution=selection.distribution,
-    mean_trials=selection.mean,
-    shape=selection.shape,
-    released=released,
-    assumptions=ASSUMPTIONS,
-    statement=(
+  report = {
+    "epsilon": epsilon,
+    "delta": delta,
+    "epsilon_of_one_trial": of_one_trial,
+    "unit": report_lib.UNIT,
+    "neighboring_relation": participation.neighboring_relation_in_words,
+    "sampling": participation.sampling,
+    "accountant": "rdp",
+    "sensitivity_in_clip_norms": participation.sensitivity_in_clip_norms,
+    "unit_is_virtual_client_epsilon": virtual,
+    "rounds": sum(count for _, count in mechanism_counts),
+    "distribution": selection.distribution,
+    "mean_trials": selection.mean,
+    "shape": selection.shape,
+    "released": released,
+    "assumptions": ASSUMPTIONS,
+    "statement": (
       f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
       f'"{report_lib.UNIT}" under the relation '
       f'"{participation.neighboring_relation_in_words}", by RDP, for '
@@ -303,5 +250,6 @@ def create_report(
       f"accountant is given {event}. This holds if "
       f"{'; '.join(ASSUMPTIONS)}."
     ),
-    warnings=report_lib.warnings_of_all(participation, delta, epsilon),
-  )
+    "warnings": report_lib.warnings_of_all(participation, delta, epsilon),
+  }
+  return report_lib.json_safe(report)

@@ -22,8 +22,7 @@ import psutil
 
 _WORKER_NAME = "worker_binary"
 _GRACE_SECONDS = 5.0
-_LOOKS = 2
-_SECONDS_BETWEEN_LOOKS = 0.1
+_STARTING_SECONDS = 0.1
 
 _registered_process_id: int | None = None
 
@@ -34,12 +33,15 @@ def end_worker() -> None:
   TFF's default execution context is gone afterwards: computations that need it
   raise a `RuntimeError`.
   """
-  _drop_default_context()
-  if "tensorflow_federated" in sys.modules:
-    # TFF may be starting a worker in place of one that Ctrl-C has ended.
-    for _ in range(_LOOKS):
-      _end_worker_children()
-      time.sleep(_SECONDS_BETWEEN_LOOKS)
+  # A program that never imported TFF does not pay for the import here.
+  tff: Any = sys.modules.get("tensorflow_federated")
+  if tff is None:
+    return
+  _drop_default_context(tff)
+  # In place of a worker that Ctrl-C has ended, a thread of TFF's starts another
+  # one: not from here on, and what has begun to start gets time to appear.
+  sys.addaudithook(_refuse_worker)
+  time.sleep(_STARTING_SECONDS)
   _end_worker_children()
 
 
@@ -97,12 +99,17 @@ def _end_worker_of(process_id: int) -> None:
     end_worker()
 
 
-def _drop_default_context() -> None:
+def _refuse_worker(event: str, arguments: tuple[Any, ...]) -> None:
+  """Raises where Python is about to start a worker; an audit hook."""
+  if (
+    event == "subprocess.Popen"
+    and os.path.basename(arguments[0]) == _WORKER_NAME
+  ):
+    raise RuntimeError("the program must go on for TFF to start a worker.")
+
+
+def _drop_default_context(tff: Any) -> None:
   """Lets TFF end the worker itself while Python is still whole."""
-  # A program that never imported TFF does not pay for the import here.
-  tff: Any = sys.modules.get("tensorflow_federated")
-  if tff is None:
-    return
 
   class EndedContext(tff.framework.SyncContext):
     """Stands in for the execution context that is gone."""
