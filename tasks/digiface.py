@@ -103,13 +103,6 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
       112 unless it says otherwise. Images that cannot be decoded, and
       identities without any other, are bad examples. Users with one image are,
       too, where bad examples are skipped; else they are kept, with a warning.
-
-  Returns:
-    The task.
-
-  Raises:
-    DataError: If the data are damaged.
-    FieldError: If they are missing, or there is no such variant.
   """
   folder, variant, is_copy = _find_folder(config)
   report = output.read_report(folder)
@@ -123,26 +116,27 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
       if preparation.split_of_subject(int(name.rpartition("/")[2])) != "train"
     ]
   photos = user_photos.open_photos(
-    folder, config, name=f"digiface_{variant}", known_bad=bad
+    folder,
+    config,
+    name=f"digiface_{variant}",
+    is_validation=_is_validation,
+    known_bad=bad,
   )
-  held_out = {
-    split: np.unique(photos.test.labels[rows])
-    for split, rows in photos.test.splits(_is_validation).items()
-  }
   num_users = len(photos.train.user_ids)
-  num_held_out = {split: labels.size for split, labels in held_out.items()}
+  num_held_out = {
+    split: np.unique(photos.held_out_labels(split)).size
+    for split in photos.splits
+  }
   preparation.require_identities("data_dir", num_held_out)
   return photos.create_task(
-    config,
-    is_validation=_is_validation,
-    default_side=_SIDE,
+    side=config.image_size or _SIDE,
     # In the order of their numbers, which is the order of the labels.
     user_ids=sorted(photos.train.user_ids, key=int),
-    warnings=[
+    warnings=(
       *report.get("warnings", ()),
       *photos.train.warnings,
-      *_warn_of_single(photos.test.labels),
-    ],
+      *_warn_of_single(photos.held_out_labels("validation", "test")),
+    ),
     name="digiface",
     user_meaning="an identity (a rendered person)",
     num_train_classes=num_users,

@@ -151,13 +151,6 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
   Args:
     config: `data_dir` holds `emnist_all.sqlite`; without it TFF downloads the
       file to `~/.tff`.
-
-  Returns:
-    The task.
-
-  Raises:
-    DataError: If the data are missing or damaged.
-    ValueError: If a variant or an image size is asked for that it has not.
   """
   config.choose_variant("emnist", ("all",))
   config.check_no_photo_options("emnist", _SIDE)

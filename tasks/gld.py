@@ -29,12 +29,5 @@ def create_gld_task(config: task.TaskConfig) -> task.Task:
       any name if `variant` is given): `train/<author>` and `test.tfRecord`.
       `variant` is "gld160k" (default) or "gld23k". `image_size` is 224 by
       default.
-
-  Returns:
-    The task.
-
-  Raises:
-    ValueError: If the variant is unknown.
-    DataError: If the data are missing, or damaged and not to be skipped.
   """
   return user_photos.create_task(config, name="gld", variants=_VARIANTS)

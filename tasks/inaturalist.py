@@ -40,12 +40,5 @@ def create_inaturalist_task(config: task.TaskConfig) -> task.Task:
       `train/<observer>` and `test.tfRecord`.
       `variant` is "user_120k" (default), "geo_100", "geo_300", "geo_1k",
       "geo_3k", "geo_10k" or "geo_30k". `image_size` is 224 by default.
-
-  Returns:
-    The task.
-
-  Raises:
-    ValueError: If the variant is unknown.
-    DataError: If the data are missing, or damaged and not to be skipped.
   """
   return user_photos.create_task(config, name="inaturalist", variants=_VARIANTS)

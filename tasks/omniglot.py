@@ -45,6 +45,12 @@ _IMAGE_NAME = re.compile(r"([^/]+)/character(\d+)/(\d+)_(\d+)\.png$")
 # (from the third) for validation. With five there is one of each.
 _TEST, _VALIDATION = slice(4, None, 5), slice(2, None, 10)
 _MIN_ALPHABETS = 5
+# What of the converted copy a split is, without and with the evaluation set.
+_PARTS = {"validation": ("validation",), "test": ("test",)}
+_PARTS_WITH_EVALUATION = {
+  "validation": ("validation", "test"),
+  "test": ("evaluation",),
+}
 # The training alphabets in turn: for pretraining on one half, as if it were
 # public, and private training on the other.
 _HALVES = ("public_half", "private_half")
@@ -302,13 +308,6 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
 
   Args:
     config: `data_dir` with the images; `cache_dir` for the converted copy.
-
-  Returns:
-    The task.
-
-  Raises:
-    DataError: If the data are missing or damaged.
-    ValueError: If a variant or an image size is asked for that it has not.
   """
   variant = config.choose_variant("omniglot", _VARIANTS)
   config.check_no_photo_options("omniglot", _SIDE)
@@ -321,22 +320,6 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   examples = sqlite_examples.SqliteExamples(
     database, "train" if variant == "all" else variant
   )
-  if "evaluation" in sources:
-    held_out = {"validation": ("validation", "test"), "test": ("evaluation",)}
-    places = (
-      "validation: the 3rd, 5th, 10th, 13th, 15th, ...; train: the others;"
-      " test: the evaluation set"
-    )
-  else:
-    held_out = {"validation": ("validation",), "test": ("test",)}
-    places = (
-      "test: the 5th, 10th, ...; validation: the 3rd, 13th, 23rd; train: the"
-      " others"
-    )
-  description = f"background alphabets in alphabetical order; {places}"
-  if variant != "all":
-    place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
-    description += f", of which the {place}, ... alone"
 
   def create_client_dataset(client_id):
     return examples.create_dataset(client_id).map(
@@ -345,18 +328,8 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
       )
     )
 
-  def load_images(split):
-    images, labels = [], []
-    for part, name in enumerate(held_out[split]):
-      read = sqlite_examples.SqliteExamples(database, name).read_serialized()
-      part_images, part_labels = _parse(tf.constant(read))
-      images.append(part_images.numpy())
-      # Labels count from 0 in every part.
-      labels.append(part_labels.numpy() + part * 100_000)
-    return embedding.LabelledImages(
-      np.concatenate(images), np.concatenate(labels)
-    )
-
+  has_evaluation = "evaluation" in sources
+  parts = _PARTS_WITH_EVALUATION if has_evaluation else _PARTS
   return task.Task(
     name="omniglot",
     user_meaning="a character (20 drawings)",
@@ -364,9 +337,41 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
     create_client_dataset=create_client_dataset,
     image_shape=(_SIDE, _SIDE, 1),
     num_train_classes=len(examples.user_ids),
-    load_images=load_images,
-    split_description=description,
+    load_images=lambda split: _load_images(database, parts[split]),
+    split_description=_describe_splits(variant, has_evaluation),
     # A user is a character, and those of other alphabets are held out.
     evaluation_on_training_users=False,
     one_class_per_user=True,
   )
+
+
+def _load_images(
+  database: pathlib.Path, parts: Iterable[str]
+) -> embedding.LabelledImages:
+  images, labels = [], []
+  for number, part in enumerate(parts):
+    read = sqlite_examples.SqliteExamples(database, part).read_serialized()
+    part_images, part_labels = _parse(tf.constant(read))
+    images.append(part_images.numpy())
+    # Labels count from 0 in every part.
+    labels.append(part_labels.numpy() + number * 100_000)
+  return embedding.LabelledImages(
+    np.concatenate(images), np.concatenate(labels)
+  )
+
+
+def _describe_splits(variant: str, has_evaluation: bool) -> str:
+  places = (
+    "test: the 5th, 10th, ...; validation: the 3rd, 13th, 23rd; train: the"
+    " others"
+  )
+  if has_evaluation:
+    places = (
+      "validation: the 3rd, 5th, 10th, 13th, 15th, ...; train: the others;"
+      " test: the evaluation set"
+    )
+  description = f"background alphabets in alphabetical order; {places}"
+  if variant != "all":
+    place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
+    description += f", of which the {place}, ... alone"
+  return description

@@ -10,7 +10,7 @@ from tasks import omniglot
 from tasks import task
 from tff_fedemb import checks
 
-# A new task is one file and one line here.
+# A new task is one file and one line here; each raises what `create_task` does.
 TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
   "digiface": digiface.create_digiface_task,
   "emnist": emnist.create_emnist_task,
@@ -31,8 +31,9 @@ def create_task(name: str, config: task.TaskConfig) -> task.Task:
     The task.
 
   Raises:
-    FieldError: If the name, or a value of the configuration, is unknown.
-    DataError: If the data are missing or damaged.
+    FieldError: If the name, or a value of the configuration, is none that there
+      is, or the data are missing.
+    DataError: If the data are damaged and that is not to be skipped.
   """
   checks.check_choice("task", name, TASKS)
   return TASKS[name](config)

@@ -15,6 +15,7 @@ import dataclasses
 import os
 import pathlib
 from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,12 +35,8 @@ _CHANNELS = 3
 _VALIDATION_STRIDE, _VALIDATION_START = 5, 4
 _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
 
-# From labels, int64 `[n]`, to which are for validation, bool `[n]`.
-IsValidation = Callable[[np.ndarray], np.ndarray]
 
-
-@dataclasses.dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
   """One of a task's data sets.
 
   Attributes:
@@ -52,92 +49,62 @@ class Variant:
 
 
 @dataclasses.dataclass(frozen=True)
-class TestSet:
-  """The images of the test file that can be used.
-
-  Attributes:
-    path: The file.
-    index: What is in it.
-    rows: int64 `[n]`, the records that can be used.
-  """
-
-  path: pathlib.Path
-  index: tfrecord_index.RecordIndex
-  rows: np.ndarray
-
-  @property
-  def labels(self) -> np.ndarray:
-    """int64 `[n]`."""
-    return self.index.labels[self.rows]
-
-  def splits(self, is_validation: IsValidation) -> dict[str, np.ndarray]:
-    """Which of the labels each split has: bool `[n]`."""
-    chosen = is_validation(self.labels)
-    return {"validation": chosen, "test": ~chosen}
-
-  def load(
-    self, chosen: np.ndarray, image_shape: tuple[int, int, int]
-  ) -> embedding.LabelledImages:
-    """Some of the images, which are read and decoded when indexed."""
-    rows = self.rows[chosen]
-    images = encoded_images.EncodedImages(
-      lambda some: tfrecord_index.read_images(
-        self.path, self.index, rows[some]
-      ),
-      lambda row: f"{self.path} record {rows[row]}",
-      rows.size,
-      image_shape,
-    )
-    return embedding.LabelledImages(images, self.index.labels[rows])
-
-
-@dataclasses.dataclass(frozen=True)
 class Photos:
-  """The users' photos of a variant, and those of its test set.
+  """The users' photos of a variant, and those of its test file.
 
   Attributes:
     train: The users.
-    test: The test set.
+    test_path: The test file.
+    test_index: What is in it.
+    splits: By split, int64 `[n]`, the records of the test file that are its.
     bad: What was left out.
   """
 
   train: tfrecord_examples.TfRecordExamples
-  test: TestSet
+  test_path: pathlib.Path
+  test_index: tfrecord_index.RecordIndex
+  splits: Mapping[str, np.ndarray]
   bad: bad_examples.BadExamples
 
+  def held_out_labels(self, *splits: str) -> np.ndarray:
+    """int64 `[n]`, of all images of some splits."""
+    rows = [self.splits[split] for split in splits]
+    return self.test_index.labels[np.concatenate(rows)]
+
+  def _load(
+    self, split: str, image_shape: tuple[int, int, int]
+  ) -> embedding.LabelledImages:
+    """Images of a split, which are read and decoded when indexed."""
+    rows = self.splits[split]
+    images = encoded_images.EncodedImages(
+      lambda some: tfrecord_index.read_images(
+        self.test_path, self.test_index, rows[some]
+      ),
+      lambda row: f"{self.test_path} record {rows[row]}",
+      rows.size,
+      image_shape,
+    )
+    return embedding.LabelledImages(images, self.test_index.labels[rows])
+
   def create_task(
-    self,
-    config: task.TaskConfig,
-    *,
-    is_validation: IsValidation,
-    default_side: int,
-    user_ids: Sequence[str],
-    warnings: Iterable[str],
-    **facts: Any,
+    self, *, side: int, user_ids: Sequence[str], **facts: Any
   ) -> task.Task:
     """Creates the task on these photos.
 
     Args:
-      config: The task's.
-      is_validation: Which of the test set's labels are for validation.
-      default_side: Side of the images unless the configuration has one.
+      side: Of the images, in pixels.
       user_ids: Users in the order of their slots.
-      warnings: As in `task.Task`.
       **facts: Other fields of `task.Task`.
     """
-    side = config.image_size or default_side
     image_shape = (side, side, _CHANNELS)
     return task.Task(
       train_users=population.Population.from_ids(user_ids),
       create_client_dataset=self.train.create_dataset,
       image_shape=image_shape,
-      load_images=lambda split: self.test.load(
-        self.test.splits(is_validation)[split], image_shape
-      ),
+      load_images=lambda split: self._load(split, image_shape),
       decode_images=encoded_images.build_decoder(image_shape),
       bad_examples=self.bad,
       find_bad_examples=self.train.find_bad_examples,
-      warnings=tuple(warnings),
       **facts,
     )
 
@@ -147,7 +114,8 @@ def open_photos(
   config: task.TaskConfig,
   *,
   name: str,
-  known_bad: Iterable[tuple[str, str]] = (),
+  is_validation: Callable[[np.ndarray], np.ndarray],
+  known_bad: Iterable[Sequence[str]] = (),
 ) -> Photos:
   """Opens the files of a variant.
 
@@ -159,6 +127,8 @@ def open_photos(
     folder: With `train/<user id>` and `test.tfRecord`.
     config: The task's.
     name: Beginning of the names of the indices.
+    is_validation: Which of the labels of the test file, int64 `[n]`, are for
+      validation; the others are for test.
     known_bad: Where something is bad that is not in the files, and what.
 
   Raises:
@@ -183,7 +153,10 @@ def open_photos(
   if not index.labels.size:
     bad.add(path.name, "without a whole example")
   bad.check()
-  return Photos(train, TestSet(path, index, np.flatnonzero(index.fine)), bad)
+  rows = np.flatnonzero(index.fine)
+  chosen = is_validation(index.labels[rows])
+  splits = {"validation": rows[chosen], "test": rows[~chosen]}
+  return Photos(train, path, index, splits, bad)
 
 
 def _is_variant_folder(folder: pathlib.Path) -> bool:
@@ -252,10 +225,6 @@ def _warn_of_missing_classes(
   )
 
 
-def _is_validation(labels: np.ndarray) -> np.ndarray:
-  return labels % _VALIDATION_STRIDE == _VALIDATION_START
-
-
 def create_task(
   config: task.TaskConfig, *, name: str, variants: Mapping[str, Variant]
 ) -> task.Task:
@@ -264,16 +233,10 @@ def create_task(
   Args:
     config: `data_dir` holds a folder of the variant's name, or is that folder;
       one of any other name needs `task_variant`. A `generator.json` in it, as
-      `tasks.synthetic` writes, gives its own number of classes.
+      `tasks.synthetic` writes, gives its own number of classes. `image_size` is
+      224 by default.
     name: The task's name.
     variants: Its data sets by name, the default first.
-
-  Returns:
-    The task.
-
-  Raises:
-    DataError: If the data are damaged and that is not to be skipped.
-    FieldError: If the variant is unknown, or the data are missing.
   """
   variant = config.choose_variant(name, tuple(variants))
   advice = (
@@ -290,11 +253,19 @@ def create_task(
       advice,
     )
   num_classes = _find_num_classes(folder, variants[variant].num_classes)
-  photos = open_photos(folder, config, name=variant)
-  train, test = photos.train, photos.test
+  photos = open_photos(
+    folder,
+    config,
+    name=variant,
+    is_validation=lambda labels: (
+      labels % _VALIDATION_STRIDE == _VALIDATION_START
+    ),
+  )
+  train = photos.train
+  test_labels = photos.held_out_labels("validation", "test")
   for labels, name_of_row in (
     (train.labels, train.name_of_row),
-    (test.labels, lambda _: str(test.path)),
+    (test_labels, lambda _: str(photos.test_path)),
   ):
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if wrong.size:
@@ -303,19 +274,17 @@ def create_task(
         f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
         " another variant's."
       )
-  if not all(chosen.any() for chosen in test.splits(_is_validation).values()):
+  if not all(rows.size for rows in photos.splits.values()):
     raise errors.DataError(
-      f"{test.path} must hold images for validation (class modulo"
+      f"{photos.test_path} must hold images for validation (class modulo"
       f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
-      f" classes), found classes {np.unique(test.labels).tolist()}."
+      f" classes), found classes {np.unique(test_labels).tolist()}."
     )
   return photos.create_task(
-    config,
-    is_validation=_is_validation,
-    default_side=_DEFAULT_SIDE,
+    side=config.image_size or _DEFAULT_SIDE,
     user_ids=train.user_ids,
     warnings=train.warnings
-    + _warn_of_missing_classes(np.unique(train.labels), np.unique(test.labels)),
+    + _warn_of_missing_classes(np.unique(train.labels), np.unique(test_labels)),
     name=name,
     user_meaning=variants[variant].user_meaning,
     num_train_classes=num_classes,
