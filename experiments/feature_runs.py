@@ -1,4 +1,4 @@
-"""One private fit on files of features, from the files to the report.
+"""Private fits on files of features, from the files to the report.
 
 What `classify_features` does once its flags are read, and what
 `sweep_features` does many times.
@@ -6,6 +6,7 @@ What `classify_features` does once its flags are read, and what
 
 from collections.abc import Callable
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import functools
 import importlib.metadata
@@ -16,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments import feature_problems
 from experiments import feature_settings
 from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.features import classifier as classifier_lib
+from tff_fedemb.features import feature_files
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
 from tff_fedemb.privacy import report as report_lib
@@ -30,20 +31,112 @@ CLASSES_FROM_LABELS = (
   "the number of classes was taken from the labels of the files and is"
   " assumed to be public"
 )
-_TEST_NOT_COVERED = (
-  "the test examples: the accuracy and the predictions on them are published"
-  " as they are"
-)
-_TEST_OF_USERS_NOT_COVERED = (
-  "the test examples, also those of users whose other examples were fitted"
-  " to: the accuracy and the predictions on them are published as they are"
-)
 _LIBRARIES = ("dp-accounting", "numpy", "scipy", "scikit-learn")
 _LIBRARIES_OF_USERS = (
   "tensorflow",
   "tensorflow-federated",
   "tensorflow-privacy",
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+  """What to fit on, and what to test on.
+
+  Attributes:
+    train: Examples to fit on, of which nothing but a fit may be published.
+    test: Examples whose accuracy is published.
+    num_classes: K.
+    is_from_labels: Whether K was taken from the labels.
+    size: JSON values by name.
+  """
+
+  train: feature_files.FeatureSet
+  test: feature_files.FeatureSet
+  num_classes: int
+  is_from_labels: bool
+  size: dict[str, int]
+
+
+def read_problem(
+  config: feature_settings.CommonConfig, train: str, test: str
+) -> Problem:
+  """Reads the features of a fit.
+
+  Args:
+    config: What is common to all fits.
+    train: File to fit on.
+    test: File to test on.
+
+  Raises:
+    errors.DataError: If a file cannot be used.
+    errors.FieldError: If a file does not go with the others.
+  """
+  paths, sets = {"train": train, "test": test}, {}
+  for name, path in paths.items():
+    feature_files.check_suffix(path, name=name)
+    with _mistakes_in_file(name, feature_files.FeatureFileError):
+      sets[name] = feature_files.read_features(path)
+  users = sets["train"].users
+  if config.users and users is None:
+    raise errors.FieldError(
+      "train",
+      "hold user, whose each example is, with --unit=user",
+      f"none in {train}",
+    )
+  dim, test_dim = (found.features.shape[1] for found in sets.values())
+  if test_dim != dim:
+    raise errors.FieldError(
+      "test",
+      f"have {dim} features an example, as --train={train} has",
+      f"{test_dim} in {test}",
+    )
+  num_classes = config.num_classes
+  largest = {name: int(found.labels.max()) for name, found in sets.items()}
+  for name, path in paths.items():
+    if num_classes is not None and largest[name] >= num_classes:
+      raise errors.FieldError(
+        "num_classes",
+        "be above all labels",
+        f"{num_classes} and label {largest[name]} in --{name}={path}",
+      )
+  counted = 1 + max(largest.values())
+  num_examples = sum(len(found.labels) for found in sets.values())
+  # Identifiers in place of labels would take memory for each number between.
+  if num_classes is None and not 2 <= counted <= max(num_examples, 2):
+    raise errors.FieldError(
+      "num_classes",
+      "be given unless labels are 0, 1, ... of two or more classes",
+      f"labels up to {counted - 1:,} of {num_examples:,} examples",
+    )
+  size = {"train_size": len(sets["train"].labels)}
+  if config.users:
+    # Of users their number is public, and not how many examples they have.
+    size = {"num_users": len(np.unique(users))}
+  size |= {
+    "test_size": len(sets["test"].labels),
+    "dim": dim,
+    "num_classes": num_classes or counted,
+  }
+  return Problem(
+    **sets,
+    num_classes=size["num_classes"],
+    is_from_labels=num_classes is None,
+    size=size,
+  )
+
+
+@contextlib.contextmanager
+def _mistakes_in_file(name: str, kind: type[Exception], fields=None):
+  """Says of which flag's file an error is, if it is of one of these fields."""
+  try:
+    yield
+  except kind as error:
+    if fields and error.name not in fields:
+      raise
+    raise errors.DataError(
+      f"--{name} must be a file of features: {error}"
+    ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +158,7 @@ class Fit:
 
 def fit(
   config: feature_settings.CommonConfig,
-  problem: feature_problems.Problem,
+  problem: Problem,
   method: method_lib.Method,
   *,
   epsilon: float,
@@ -97,12 +190,12 @@ def fit(
   options: dict[str, Any] = {"seed": seed}
   if config.users:
     # TensorFlow takes seconds to import, and examples do without it.
-    from tff_fedemb.features.federated import classifier as of_users
+    from tff_fedemb.features.federated import classifier as federated
 
     data.append(problem.train.users)
-    create = of_users.FederatedFeatureClassifier
+    create = federated.FederatedFeatureClassifier
     options = dataclasses.asdict(config.users)
-  try:
+  with _mistakes_in_file("train", errors.FieldError, ("features", "users")):
     classifier = create(
       method,
       num_classes=problem.num_classes,
@@ -113,37 +206,25 @@ def fit(
       split=split,
       **options,
     ).fit(*data)
-  except errors.FieldError as error:
-    if error.name in ("features", "users"):
-      raise feature_problems.bad_file("train", error) from error
-    raise
-  try:
+  with _mistakes_in_file("test", errors.FieldError):
     logits = classifier.decision_function(problem.test.features)
-  except errors.FieldError as error:
-    raise feature_problems.bad_file("test", error) from error
   accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
   report = classifier.report_
   assumptions = list(report.assumptions)
   if problem.is_from_labels:
     assumptions.remove(classifier_lib.CLASSES_ARE_PUBLIC)
     assumptions.append(CLASSES_FROM_LABELS)
-  of_test = _TEST_OF_USERS_NOT_COVERED if config.users else _TEST_NOT_COVERED
+  of_users = ", also those of users whose other examples were fitted to"
+  of_test = (
+    f"the test examples{of_users if config.users else ''}: the accuracy and the"
+    " predictions on them are published as they are"
+  )
   report = dataclasses.replace(
     report,
     assumptions=tuple(assumptions),
     not_covered=(*report.not_covered, of_test),
   )
   return Fit(classifier.coef_, logits, float(accuracy), report)
-
-
-def versions(*, has_users: bool) -> dict[str, str]:
-  """Returns the versions of the libraries that compute.
-
-  Args:
-    has_users: If users are protected, other libraries compute as well.
-  """
-  names = (*_LIBRARIES, *(_LIBRARIES_OF_USERS if has_users else ()))
-  return {name: importlib.metadata.version(name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,35 +265,23 @@ def execute(config: ClassificationConfig) -> None:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If a file cannot be used; neither then.
   """
-  has_users = config.users is not None
   split = feature_settings.parse_split(config.split)
-  say_mistakes = functools.partial(
-    feature_settings.hyperparameters_in,
-    "hyperparameters",
-    f"fit method {config.method}",
-    config.method,
-  )
-  with say_mistakes():
-    method = feature_settings.create_method(
+  with feature_settings.hyperparameters_in(
+    "hyperparameters", f"fit method {config.method}", config.method
+  ):
+    method = config.create_method(
       config.method,
-      feature_settings.parse_pairs("hyperparameters", config.hyperparameters),
+      "hyperparameters",
+      config.hyperparameters,
+      epsilons=[config.epsilon],
     )
-    config.check_fit(method, config.epsilon)
-  output_files.check(
-    {
-      name: getattr(config, name)
-      for name in ("output_json", "predictions", "output_weights")
-    },
-    inputs={"train": [config.train], "test": [config.test]},
-    overwrite=config.overwrite,
-  )
-  problem = feature_problems.read_problem(
-    config.train,
-    config.test,
-    num_classes=config.num_classes,
-    has_users=has_users,
-  )
-  with say_mistakes():
+    outputs = ("output_json", "predictions", "output_weights")
+    output_files.check(
+      {name: getattr(config, name) for name in outputs},
+      inputs={"train": [config.train], "test": [config.test]},
+      overwrite=config.overwrite,
+    )
+    problem = read_problem(config, config.train, config.test)
     result = fit(
       config,
       problem,
@@ -221,50 +290,75 @@ def execute(config: ClassificationConfig) -> None:
       split=split,
       seed=config.seed,
     )
-  report = report_lib.json_safe(
-    {
-      "test_accuracy": result.test_accuracy,
-      **problem.size,
-      "method": config.method,
-      "target_epsilon": config.epsilon,
-      **result.report.to_json(),
-      "clip_norm": config.clip_norm,
-      "scaling": config.scaling,
-      "split": split,
-      "seed": config.seed,
-      "rounds": sum(r["count"] for r in result.report.releases)
-      if has_users
-      else None,
-      "runtime": config.users.runtime if config.users else None,
-      "train": config.train,
-      "test": config.test,
-      "versions": versions(has_users=has_users),
-    }
-  )
+  rounds = sum(release["count"] for release in result.report.releases)
+  report = {
+    "test_accuracy": result.test_accuracy,
+    **problem.size,
+    "method": config.method,
+    "target_epsilon": config.epsilon,
+    **result.report.to_json(),
+    "clip_norm": config.clip_norm,
+    "scaling": config.scaling,
+    "split": split,
+    "seed": config.seed,
+    "rounds": rounds if config.users else None,
+    "runtime": config.users.runtime if config.users else None,
+    "train": config.train,
+    "test": config.test,
+    "versions": versions(config),
+  }
   predictions = result.logits.argmax(axis=1)
-  arrays = {
-    "predictions": {"predictions": predictions, "logits": result.logits},
-    "output_weights": {"coef": result.weights},
-  }
-  writers = {
-    "output_json": (
-      config.output_json,
-      functools.partial(write_json, values=report),
-    )
-  } | {
-    name: (path, functools.partial(_write_arrays, **arrays[name]))
-    for name in arrays
-    if (path := getattr(config, name))
-  }
-  output_files.write(writers)
-  _tell(result, report, [path for path, _ in writers.values()])
-
-
-def write_json(path: pathlib.Path, *, values: Mapping[str, Any]) -> None:
-  """Writes JSON values, none of them infinite."""
-  path.write_text(
-    json.dumps(values, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+  write(
+    config,
+    report,
+    {
+      "predictions": functools.partial(
+        _write_arrays, predictions=predictions, logits=result.logits
+      ),
+      "output_weights": functools.partial(_write_arrays, coef=result.weights),
+    },
+    _describe(report),
   )
+
+
+def versions(config: feature_settings.CommonConfig) -> dict[str, str]:
+  """Returns the versions of the libraries that compute."""
+  names = (*_LIBRARIES, *(_LIBRARIES_OF_USERS if config.users else ()))
+  return {name: importlib.metadata.version(name) for name in names}
+
+
+def write(
+  config: feature_settings.CommonConfig,
+  values: Mapping[str, Any],
+  writers: Mapping[str, Callable[[pathlib.Path], object]],
+  text: str,
+) -> None:
+  """Writes results, those in JSON first, and prints them.
+
+  Args:
+    config: Has their paths.
+    values: For JSON, with `warnings`.
+    writers: What writes the others, by the fields that their paths are in,
+      which may have none.
+    text: What to print before the warnings.
+  """
+  writers = {
+    "output_json": functools.partial(_write_json, values=values),
+    **writers,
+  }
+  paths = {name: getattr(config, name) for name in writers}
+  output_files.write(
+    {name: (path, writers[name]) for name, path in paths.items() if path}
+  )
+  print(text)
+  for warning in values["warnings"]:
+    print(f"warning: {warning}")
+  print(f"Written to {' and '.join(filter(None, paths.values()))}.")
+
+
+def _write_json(path: pathlib.Path, *, values: Mapping[str, Any]) -> None:
+  text = json.dumps(report_lib.json_safe(values), indent=2, allow_nan=False)
+  path.write_text(text + "\n", encoding="utf-8")
 
 
 def _write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
@@ -273,37 +367,30 @@ def _write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
     np.savez(file, **arrays)
 
 
-def _tell(result: Fit, report: Mapping[str, Any], paths: list[str]) -> None:
-  """Prints the outcome."""
+def _describe(report: Mapping[str, Any]) -> str:
+  """The outcome of a fit in three lines."""
   if "num_users" in report:
     fitted = f"{report['num_users']:,} users"
   else:
     fitted = f"{report['train_size']:,} examples"
-  print(
-    f"test accuracy {result.test_accuracy:.4f} ({report['test_size']:,}"
-    f" examples, {report['num_classes']:,} classes), {report['method']}"
-    f" fitted to {fitted}"
-  )
-  if result.report.epsilon == math.inf:
-    print("epsilon = inf: no noise, no privacy")
-  else:
-    print(
-      f"epsilon = {result.report.epsilon:.4f} at delta ="
-      f" {result.report.delta:g} ({result.report.accountant}),"
-      f" {result.report.neighboring_relation}"
+  cost = "epsilon = inf: no noise, no privacy"
+  if report["epsilon"] != "inf":
+    cost = (
+      f"epsilon = {report['epsilon']:.4f} at delta = {report['delta']:g}"
+      f" ({report['accountant']}), {report['neighboring_relation']}"
     )
-  print(f"releases: {'; '.join(map(_in_words, result.report.releases))}")
-  for warning in report["warnings"]:
-    print(f"warning: {warning}")
-  print(f"Written to {' and '.join(paths)}.")
-
-
-def _in_words(release: Mapping[str, Any]) -> str:
-  count = release["count"]
-  words = [
-    f"{release['name']} {'once' if count == 1 else f'{count:,} times'}",
-    f"noise multiplier {release['noise_multiplier']:.4g}",
-  ]
-  if release["sampling_probability"] < 1:
-    words.append(f"sampling probability {release['sampling_probability']:.4g}")
-  return ", ".join(words)
+  releases = []
+  for release in report["releases"]:
+    count, probability = release["count"], release["sampling_probability"]
+    words = [
+      f"{release['name']} {'once' if count == 1 else f'{count:,} times'}",
+      f"noise multiplier {release['noise_multiplier']:.4g}",
+    ]
+    if probability < 1:
+      words.append(f"sampling probability {probability:.4g}")
+    releases.append(", ".join(words))
+  return (
+    f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"
+    f" examples, {report['num_classes']:,} classes), {report['method']}"
+    f" fitted to {fitted}\n{cost}\nreleases: {'; '.join(releases)}"
+  )

@@ -1,7 +1,6 @@
 """How to fit a private classifier on features, as it was typed."""
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
@@ -80,19 +79,37 @@ class CommonConfig(config.Config):
       return self.protection.seed
     return None
 
-  def check_fit(self, method: method_lib.Method, epsilon: float) -> None:
-    """Checks before any data are read that there can be such a fit.
+  def create_method(
+    self,
+    name: str,
+    field: str,
+    items: Sequence[str],
+    *,
+    epsilons: Sequence[float],
+  ) -> method_lib.Method:
+    """Creates a method, checking before any data are read that it can be fit.
 
     Args:
-      method: How to fit.
-      epsilon: Target; infinity for no noise.
+      name: A key of `registry.METHODS`.
+      field: Where the items were typed.
+      items: Its hyperparameters, as in `parse_pairs`.
+      epsilons: Targets; infinity for no noise.
 
     Raises:
-      errors.FieldError: If the target is none, or the method is not for users.
+      errors.FieldError: If a hyperparameter is unknown, a value out of its
+        range, a target none, or the method not for users.
     """
-    budget_lib.check_target(epsilon, self.delta)
+    specs = {spec.name: spec for spec in config.specs(registry.METHODS[name])}
+    values = {
+      key: _parse_value(specs[key], text) if key in specs else text
+      for key, text in parse_pairs(field, items).items()
+    }
+    method = registry.create_method(name, **values)
+    for epsilon in epsilons:
+      budget_lib.check_target(epsilon, self.delta)
     if self.users:
       federated_settings.check_method(method)
+    return method
 
 
 def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
@@ -117,14 +134,7 @@ def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def parse_split(texts: Sequence[str]) -> dict[str, float]:
-  """Returns shares by name of release.
-
-  Args:
-    texts: Items such as 'covariance=0.3'.
-
-  Raises:
-    errors.FieldError: If a share is no positive number.
-  """
+  """Returns shares by name of release, of items such as 'covariance=0.3'."""
   split = {}
   for name, text in parse_pairs("split", texts).items():
     try:
@@ -149,13 +159,12 @@ def parse_numbers(
   Raises:
     errors.FieldError: If a text is no such number, or comes twice.
   """
-  found = repr(",".join(texts))
   words = "integers" if kind is int else "numbers, inf for no noise,"
   try:
     numbers = tuple(kind(text) for text in texts)
   except ValueError as error:
     raise errors.FieldError(
-      name, f"be {words} with commas between", found
+      name, f"be {words} with commas between", repr(",".join(texts))
     ) from error
   check_once(name, numbers)
   return numbers
@@ -167,26 +176,6 @@ def check_once(name: str, values: Sequence[Any]) -> None:
     raise errors.FieldError(
       name, "be given, each once", repr(",".join(map(str, values)))
     )
-
-
-def create_method(name: str, pairs: Mapping[str, str]) -> method_lib.Method:
-  """Creates a method from what was typed.
-
-  Args:
-    name: A key of `registry.METHODS`.
-    pairs: Texts by name of hyperparameter.
-
-  Raises:
-    errors.FieldError: If the method or a hyperparameter is unknown, or a value
-      out of its range.
-  """
-  checks.check_choice("method", name, registry.METHODS)
-  specs = {spec.name: spec for spec in config.specs(registry.METHODS[name])}
-  values = {
-    key: _parse_value(specs[key], text) if key in specs else text
-    for key, text in pairs.items()
-  }
-  return registry.create_method(name, **values)
 
 
 def _parse_value(spec: config.FieldSpec, text: str) -> Any:

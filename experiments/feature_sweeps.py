@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from experiments import feature_problems
 from experiments import feature_runs
 from experiments import feature_settings
 from experiments import output_files
@@ -26,7 +25,6 @@ from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import utility_plots
-from tff_fedemb.privacy import report as report_lib
 
 NOT_COVERED = (
   "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
@@ -139,12 +137,7 @@ def execute(config: SweepConfig) -> None:
   )
   methods = _create_methods(config)
   problems = [
-    feature_problems.read_problem(
-      train,
-      test,
-      num_classes=config.num_classes,
-      has_users=config.users is not None,
-    )
+    feature_runs.read_problem(config, train, test)
     for train, test in zip(config.train, config.test, strict=True)
   ]
   cells = {entry: [] for entry in methods}
@@ -162,7 +155,31 @@ def execute(config: SweepConfig) -> None:
         cells[entry].append(
           _fit_cell(config, problems, methods[entry], epsilon, progress)
         )
-  _write(config, problems, cells)
+  values = _to_json(config, problems, cells)
+  feature_runs.write(
+    config,
+    values,
+    {
+      "output_png": functools.partial(
+        utility_plots.plot_accuracy_by_epsilon,
+        curves=[
+          utility_plots.Curve(
+            entry.replace(":", ":\n"), tuple(cell.point for cell in row)
+          )
+          for entry, row in cells.items()
+        ],
+        delta=config.delta,
+        title=config.title,
+        caption=_describe(config, problems)
+        if config.caption is None
+        else config.caption,
+        chance=values["accuracy_of_guessing"],
+        # The noise of users' fits is drawn anew each time.
+        repetition="fit" if config.users else "seed",
+      )
+    },
+    _to_table(cells),
+  )
 
 
 def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
@@ -179,11 +196,9 @@ def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
         repr(entry),
       )
     with _mistakes_in(entry):
-      methods[entry] = feature_settings.create_method(
-        name, feature_settings.parse_pairs("methods", items)
+      methods[entry] = config.create_method(
+        name, "methods", items, epsilons=config.parsed_epsilons
       )
-      for epsilon in config.parsed_epsilons:
-        config.check_fit(methods[entry], epsilon)
   return methods
 
 
@@ -197,7 +212,7 @@ def _mistakes_in(entry: str) -> contextlib.AbstractContextManager[None]:
 
 def _fit_cell(
   config: SweepConfig,
-  problems: Sequence[feature_problems.Problem],
+  problems: Sequence[feature_runs.Problem],
   method: method_lib.Method,
   epsilon: float,
   progress: tqdm.tqdm,
@@ -215,50 +230,9 @@ def _fit_cell(
   return Cell(epsilon, tuple(accuracies), tuple(reports))
 
 
-def _write(
-  config: SweepConfig,
-  problems: Sequence[feature_problems.Problem],
-  cells: Mapping[str, Sequence[Cell]],
-) -> None:
-  values = _to_json(config, problems, cells)
-  writers = {
-    "output_json": (
-      config.output_json,
-      functools.partial(feature_runs.write_json, values=values),
-    )
-  }
-  if config.output_png:
-    writers["output_png"] = (
-      config.output_png,
-      functools.partial(
-        utility_plots.plot_accuracy_by_epsilon,
-        curves=[
-          utility_plots.Curve(
-            entry.replace(":", ":\n"),
-            tuple(cell.point for cell in row),
-          )
-          for entry, row in cells.items()
-        ],
-        delta=config.delta,
-        title=config.title,
-        caption=_describe(config, problems)
-        if config.caption is None
-        else config.caption,
-        chance=values["accuracy_of_guessing"],
-        # The noise of users' fits is drawn anew each time.
-        repetition="fit" if config.users else "seed",
-      ),
-    )
-  output_files.write(writers)
-  print(_to_table(cells))
-  for warning in values["warnings"]:
-    print(f"warning: {warning}")
-  print(f"Written to {' and '.join(path for path, _ in writers.values())}.")
-
-
 def _to_json(
   config: SweepConfig,
-  problems: Sequence[feature_problems.Problem],
+  problems: Sequence[feature_runs.Problem],
   cells: Mapping[str, Sequence[Cell]],
 ) -> dict[str, Any]:
   reports = [r for row in cells.values() for cell in row for r in cell.reports]
@@ -267,55 +241,53 @@ def _to_json(
     texts = [text for report in reports for text in getattr(report, name)]
     return list(dict.fromkeys(texts))
 
-  return report_lib.json_safe(
-    {
-      "methods": config.entries,
-      "epsilons": config.parsed_epsilons,
-      "delta": config.delta,
-      # A fit for each; nothing makes the same noise for users again.
-      "seeds": None if config.users else config.parsed_seeds,
-      "num_fits": len(config.seeds),
-      "clip_norm": config.clip_norm,
-      "scaling": config.scaling,
-      "runtime": config.users.runtime if config.users else None,
-      "pairs": [
-        {"train": train, "test": test, **problem.size}
-        for train, test, problem in zip(
-          config.train, config.test, problems, strict=True
-        )
-      ],
-      "results": [
-        {
-          "method": entry,
-          "target_epsilon": cell.epsilon,
-          "mean": cell.point.mean,
-          "stdev": cell.point.stdev if len(config.seeds) > 1 else None,
-          "accuracies": cell.accuracies,
-          "fits": [
-            {name: getattr(report, name) for name in _OF_EACH_FIT}
-            for report in cell.reports
-          ],
-        }
-        for entry, row in cells.items()
-        for cell in row
-      ],
-      "unit": reports[0].unit,
-      "neighboring_relation": reports[0].neighboring_relation,
-      "assumptions": join("assumptions"),
-      "not_covered": [*join("not_covered"), NOT_COVERED],
-      "versions": feature_runs.versions(has_users=config.users is not None),
-      # Of who always says the class that most test examples have.
-      "accuracy_of_guessing": statistics.fmean(
-        float(np.bincount(labels).max() / len(labels))
-        for labels in (problem.test.labels for problem in problems)
-      ),
-      "warnings": join("warnings"),
-    }
-  )
+  return {
+    "methods": config.entries,
+    "epsilons": config.parsed_epsilons,
+    "delta": config.delta,
+    # A fit for each; nothing makes the same noise for users again.
+    "seeds": None if config.users else config.parsed_seeds,
+    "num_fits": len(config.seeds),
+    "clip_norm": config.clip_norm,
+    "scaling": config.scaling,
+    "runtime": config.users.runtime if config.users else None,
+    "pairs": [
+      {"train": train, "test": test, **problem.size}
+      for train, test, problem in zip(
+        config.train, config.test, problems, strict=True
+      )
+    ],
+    "results": [
+      {
+        "method": entry,
+        "target_epsilon": cell.epsilon,
+        "mean": cell.point.mean,
+        "stdev": cell.point.stdev if len(config.seeds) > 1 else None,
+        "accuracies": cell.accuracies,
+        "fits": [
+          {name: getattr(report, name) for name in _OF_EACH_FIT}
+          for report in cell.reports
+        ],
+      }
+      for entry, row in cells.items()
+      for cell in row
+    ],
+    "unit": reports[0].unit,
+    "neighboring_relation": reports[0].neighboring_relation,
+    "assumptions": join("assumptions"),
+    "not_covered": [*join("not_covered"), NOT_COVERED],
+    "versions": feature_runs.versions(config),
+    # Of who always says the class that most test examples have.
+    "accuracy_of_guessing": statistics.fmean(
+      float(np.bincount(labels).max() / len(labels))
+      for labels in (problem.test.labels for problem in problems)
+    ),
+    "warnings": join("warnings"),
+  }
 
 
 def _describe(
-  config: SweepConfig, problems: Sequence[feature_problems.Problem]
+  config: SweepConfig, problems: Sequence[feature_runs.Problem]
 ) -> str:
   """The caption of a picture that was given none."""
 
@@ -350,15 +322,12 @@ def _to_table(cells: Mapping[str, Sequence[Cell]]) -> str:
     for cell in first
   ]
   for entry, row in cells.items():
-    rows.append([entry, *(_in_words(cell.point) for cell in row)])
+    rows.append([entry])
+    for point in (cell.point for cell in row):
+      deviation = f" ± {point.stdev:.4f}" if len(point.values) > 1 else ""
+      rows[-1].append(f"{point.mean:.4f}{deviation}")
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   rows.insert(1, ["-" * width for width in widths])
   return "\n".join(
     "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows
   )
-
-
-def _in_words(point: figures.Measurement) -> str:
-  if len(point.values) == 1:
-    return f"{point.mean:.4f}"
-  return f"{point.mean:.4f} ± {point.stdev:.4f}"

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from experiments import feature_problems
 from experiments import feature_runs
 from experiments import feature_settings
 from tests.experiments import feature_examples
@@ -210,6 +209,7 @@ def test_files_that_do_not_match(files):
   feature_examples.write(files / "test.npz", seed=1, dim=5)
   with pytest.raises(ValueError, match="must have 4 features an"):
     feature_runs.execute(config(files))
-  np.savez(files / "a.npz", features=np.ones([3, 2]), labels=np.zeros(3, int))
+  path = f"{files}/a.npz"
+  np.savez(path, features=np.ones([3, 2]), labels=np.zeros(3, int))
   with pytest.raises(ValueError, match="of two or more classes"):
-    feature_problems.read_problem(f"{files}/a.npz", f"{files}/a.npz")
+    feature_runs.read_problem(config(files), path, path)

@@ -11,55 +11,67 @@ from tff_fedemb.features import registry
 from tff_fedemb.features.federated import settings as federated_settings
 
 
+def _create_method(*items, name="sgd", epsilon=math.inf, **options):
+  return feature_settings.CommonConfig(
+    output_json="o", **options
+  ).create_method(name, "methods", items, epsilons=[epsilon])
+
+
 @pytest.mark.parametrize(
-  "pairs,found",
+  "items,found",
   [
-    ({"steps": "7", "momentum": "0"}, {"steps": 7, "momentum": 0.0}),
-    ({"batch_size": "None"}, {"batch_size": None}),
-    ({"batch_size": "12"}, {"batch_size": 12.0}),
-    ({"loss": "sigmoid"}, {"loss": "sigmoid"}),
-    ({"learning_rate": "1e-2"}, {"learning_rate": 0.01}),
+    (["steps=7", "momentum=0"], {"steps": 7, "momentum": 0.0}),
+    (["batch_size=None"], {"batch_size": None}),
+    ([" batch_size = 12"], {"batch_size": 12.0}),
+    (["loss=sigmoid"], {"loss": "sigmoid"}),
+    (["learning_rate=1e-2"], {"learning_rate": 0.01}),
   ],
 )
-def test_hyperparameters(pairs, found):
-  method = feature_settings.create_method("sgd", pairs)
+def test_hyperparameters(items, found):
+  method = _create_method(*items)
   assert {name: getattr(method, name) for name in found} == found
 
 
 @pytest.mark.parametrize(
-  "pairs,message",
+  "items,options,message",
   [
-    ({"steps": "2.5"}, "steps must be an integer of at least 1, found '2.5'"),
-    ({"steps": "None"}, "steps must be an integer .* found 'None'"),
-    ({"steps": "0"}, "steps must be an integer of at least 1, found 0"),
-    ({"momentum": "a"}, r"momentum must be in \[0, 1\), found 'a'"),
-    ({"batch_size": "nan"}, "batch_size must be at least 1, found nan"),
-    ({"loss": "None"}, "loss must be one of"),
-    ({"speed": "1"}, "hyperparameters must be among those of sgd.*'speed'"),
-    ({"name": "newton"}, "hyperparameters must be among those of sgd.*'name'"),
+    (["steps=2.5"], {}, "steps must be an integer of at least 1, found '2.5'"),
+    (["steps=None"], {}, "steps must be an integer .* found 'None'"),
+    (["steps=0"], {}, "steps must be an integer of at least 1, found 0"),
+    (["momentum=a"], {}, r"momentum must be in \[0, 1\), found 'a'"),
+    (["batch_size=nan"], {}, "batch_size must be at least 1, found nan"),
+    (["loss=None"], {}, "loss must be one of"),
+    (["speed=1"], {}, "hyperparameters must be among those of sgd.*'speed'"),
+    (["name=newton"], {}, "hyperparameters must be among those of sgd.*'name'"),
+    ([], {"epsilon": 1.0}, "delta must be given"),
+    ([], {"epsilon": 101.0, "delta": 0.1}, r"epsilon must be in .* 101"),
+    (
+      ["batch_size=4"],
+      {"protection": federated_settings.UserSettings()},
+      "batch_size must not be given",
+    ),
   ],
 )
-def test_mistakes_in_hyperparameters(pairs, message):
+def test_mistakes_in_hyperparameters(items, options, message):
   with pytest.raises(errors.FieldError, match=message):
-    feature_settings.create_method("sgd", pairs)
+    _create_method(*items, **options)
 
 
 def test_mistakes_in_hyperparameters_name_the_field_that_they_are_in():
-  with (
-    pytest.raises(errors.FieldError) as error,
-    feature_settings.hyperparameters_in("methods", "fit 'x'", "sgd"),
+  for method, message in (
+    (
+      "sgd",
+      "methods must fit 'x': steps must be an integer of at least 1, found 0.",
+    ),
+    # What is no hyperparameter of the method is none of its mistakes.
+    ("least_squares", "steps must be an integer of at least 1, found 0."),
   ):
-    feature_settings.create_method("sgd", {"steps": "0"})
-  assert error.value.name == "methods"
-  assert str(error.value) == (
-    "methods must fit 'x': steps must be an integer of at least 1, found 0."
-  )
-  # What is no hyperparameter of the method is none of its mistakes.
-  with (
-    pytest.raises(errors.FieldError, match=r"^steps must"),
-    feature_settings.hyperparameters_in("methods", "fit", "least_squares"),
-  ):
-    feature_settings.create_method("sgd", {"steps": "0"})
+    with (
+      pytest.raises(errors.FieldError) as error,
+      feature_settings.hyperparameters_in("methods", "fit 'x'", method),
+    ):
+      _create_method("steps=0")
+    assert str(error.value) == message
 
 
 def test_parse_split():
@@ -91,24 +103,6 @@ def test_parse_numbers():
   ):
     with pytest.raises(errors.FieldError, match=message):
       parse(texts, kind)
-
-
-def test_fits_that_there_cannot_be():
-  method = registry.create_method("sgd", batch_size=4.0)
-
-  def check(epsilon, **options):
-    feature_settings.CommonConfig(output_json="o", **options).check_fit(
-      method, epsilon
-    )
-
-  check(math.inf)
-  check(1.0, delta=0.1)
-  with pytest.raises(errors.FieldError, match="delta must be given"):
-    check(1.0)
-  with pytest.raises(errors.FieldError, match=r"epsilon must be in .* 101"):
-    check(101.0, delta=0.1)
-  with pytest.raises(errors.FieldError, match="batch_size must not be given"):
-    check(math.inf, protection=federated_settings.UserSettings())
 
 
 def test_description_names_every_hyperparameter():

@@ -5,9 +5,7 @@ import statistics
 
 import pytest
 
-from experiments import feature_problems
 from experiments import feature_runs
-from experiments import feature_settings
 from experiments import feature_sweeps
 from tests.experiments import feature_examples
 from tff_fedemb import errors
@@ -54,12 +52,10 @@ def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
   for found in result["results"]:
     epsilon = float(found["target_epsilon"])
     name, *items = found["method"].split(":")
-    method = feature_settings.create_method(
-      name, feature_settings.parse_pairs("methods", items)
-    )
+    method = config(files).create_method(name, "methods", items, epsilons=[])
     for pair, seed in ((0, 2), (1, 1)):
-      problem = feature_problems.read_problem(
-        f"{files}/train{pair}.npz", f"{files}/test{pair}.npz"
+      problem = feature_runs.read_problem(
+        config(files), f"{files}/train{pair}.npz", f"{files}/test{pair}.npz"
       )
       fit = feature_runs.fit(
         config(files), problem, method, epsilon=epsilon, seed=seed

@@ -184,7 +184,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
         "weights that are not finite numbers",
       )
     epsilon, delta = releases.epsilon, budget.delta
-    warnings = ()
+    warnings: tuple[str, ...] = ()
     if epsilon < math.inf and delta * num_protected >= 1:
       counted, some = "training examples", "some examples"
       if self.unit == "user":
