@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import numpy as np
 from PIL import Image
@@ -10,10 +11,11 @@ from sklearn import metrics
 import tensorflow as tf
 
 from experiments import evaluation_run
+from experiments import saved_models
 from tasks import registry
 from tasks import task as task_lib
-from tasks.synthetic import emnist
 from tests.binaries import programs
+from tests.experiments.extraction import extractions
 from tff_fedemb import errors
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
@@ -25,40 +27,25 @@ _IMAGES_OF_CLASS = 4
 _NUM_IMAGES = _NUM_CLASSES * _IMAGES_OF_CLASS
 
 
-def _identity(shape):
-  """A backbone whose embeddings are the pixels."""
-  return tf.keras.Sequential(
-    [tf.keras.layers.InputLayer(shape), tf.keras.layers.Flatten()]
-  )
-
-
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
-  """SavedModels by name."""
-  directory = tmp_path_factory.mktemp("models")
+def lenet():
   tf.keras.utils.set_random_seed(0)
-  made = {
-    "identity": _identity((6, 5, 1)),
-    "colour": _identity((6, 5, 3)),
-    "infinite": tf.keras.Sequential(
-      [
-        tf.keras.layers.InputLayer((6, 5, 1)),
-        tf.keras.layers.Flatten(),
-        tf.keras.layers.Rescaling(float("nan")),
-      ]
-    ),
-    "lenet": backbones.create_backbone("lenet", (28, 28, 1), embedding_dim=8),
-  }
-  for name, backbone in made.items():
-    export.export_backbone(backbone, directory / name)
-  return {name: directory / name for name in made} | {"backbones": made}
+  return backbones.create_backbone("lenet", (28, 28, 1), embedding_dim=8)
 
 
 @pytest.fixture(scope="module")
-def emnist_dir(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("emnist")
-  emnist.write_emnist(directory, num_users=3, seed=1)
-  return directory
+def models(tmp_path_factory, lenet):
+  """SavedModels by name; embeddings of the first three are pixels."""
+  directory = tmp_path_factory.mktemp("models")
+  export.export_backbone(lenet, directory / "lenet")
+  return {
+    "lenet": directory / "lenet",
+    "identity": extractions.export(directory / "identity", (6, 5, 1), 1.0),
+    "colour": extractions.export(directory / "colour", (6, 5, 3), 1.0),
+    "infinite": extractions.export(
+      directory / "infinite", (6, 5, 1), float("nan")
+    ),
+  }
 
 
 @pytest.fixture(scope="module")
@@ -225,31 +212,35 @@ class TestMistakes:
     with pytest.raises(ValueError, match=message):
       evaluation_run.EvaluationConfig(**settings)
 
+
+class TestModels:
   @pytest.mark.parametrize(
-    "damage",
-    ["missing", "empty", "file", "cut_graph", "cut_weights", "no_weights"],
+    ("part", "content"),
+    [
+      ("", None),
+      (".", None),
+      ("", b"no model"),
+      ("saved_model.pb", "half"),
+      ("variables/variables.data-00000-of-00001", "half"),
+      ("variables/variables.data-00000-of-00001", None),
+    ],
   )
-  def test_what_is_no_saved_model(self, evaluate, models, tmp_path, damage):
+  def test_what_is_no_saved_model(self, models, tmp_path, part, content):
     path = tmp_path / "model"
-    if damage == "empty":
+    if part == ".":
       path.mkdir()
-    elif damage == "file":
-      path.write_text("no model")
-    elif damage != "missing":
+    elif part:
       # Layers with weights, some of which are gone.
-      export.export_backbone(models["backbones"]["lenet"], path)
-      part = (
-        "saved_model.pb"
-        if damage == "cut_graph"
-        else ("variables/variables.data-00000-of-00001")
-      )
-      content = (path / part).read_bytes()
-      (path / part).write_bytes(content[: len(content) // 2])
-      if damage == "no_weights":
-        (path / part).unlink()
-    with pytest.raises(ValueError, match="saved_model must be the directory"):
-      evaluate(saved_model=path)
-    assert not (tmp_path / "result.json").exists()
+      shutil.copytree(models["lenet"], path)
+      whole = (path / part).read_bytes()
+      (path / part).unlink()
+      content = content and whole[: len(whole) // 2]
+    if content is not None:
+      (path / part).write_bytes(content)
+    with pytest.raises(
+      errors.FieldError, match="saved_model must be the directory"
+    ):
+      saved_models.load(os.fspath(path))
 
   @pytest.mark.parametrize(
     ("shape", "dtype", "input_name", "output_name"),
@@ -264,9 +255,7 @@ class TestMistakes:
       (None, tf.float32, "images", "embeddings"),
     ],
   )
-  def test_models_of_another_form(
-    self, evaluate, tmp_path, shape, dtype, input_name, output_name
-  ):
+  def test_another_form(self, tmp_path, shape, dtype, input_name, output_name):
     @tf.function(input_signature=[tf.TensorSpec(shape, dtype, name=input_name)])
     def serve(images):
       flat = tf.reshape(tf.cast(images, tf.float32), [-1, 30])
@@ -274,23 +263,23 @@ class TestMistakes:
 
     module = tf.Module()
     module.serve = serve
-    tf.saved_model.save(module, os.fspath(tmp_path / "model"), serve)
-    with pytest.raises(ValueError) as error:
-      evaluate(saved_model=tmp_path / "model")
+    tf.saved_model.save(module, os.fspath(tmp_path), serve)
+    with pytest.raises(errors.FieldError) as error:
+      saved_models.load(os.fspath(tmp_path))
     assert str(error.value).startswith("saved_model must have a signature")
     assert f"from {input_name} {dtype.name}" in str(error.value)
     assert f"to {output_name} float32" in str(error.value)
 
-  def test_models_without_a_signature(self, evaluate, tmp_path):
-    tf.saved_model.save(tf.Module(), os.fspath(tmp_path / "model"))
-    with pytest.raises(ValueError, match=r"with signatures \[\]"):
-      evaluate(saved_model=tmp_path / "model")
+  def test_no_signature(self, tmp_path):
+    tf.saved_model.save(tf.Module(), os.fspath(tmp_path))
+    with pytest.raises(errors.FieldError, match=r"with signatures \[\]"):
+      saved_models.load(os.fspath(tmp_path))
 
 
 class TestTask:
   @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
   def test_result_is_that_of_the_backbone(
-    self, evaluate, models, emnist_dir, split
+    self, evaluate, models, lenet, emnist_dir, split
   ):
     report = evaluate(
       saved_model=models["lenet"],
@@ -303,7 +292,7 @@ class TestTask:
     )
     images = task.load_images(split)
     expected = verification.evaluate_pairs(
-      embedding.Embedder(models["backbones"]["lenet"]).embed(images.images),
+      embedding.Embedder(lenet).embed(images.images),
       images.labels,
     )
     assert report["num_images"] == len(images.labels)
@@ -318,25 +307,20 @@ class TestTask:
     assert report["source"]["split"] == split
     assert report["source"]["data_dir"] == os.fspath(emnist_dir)
 
-  def test_image_sizes_must_agree(self, evaluate, models, emnist_dir):
-    with pytest.raises(
-      ValueError,
-      match=r"images of \[28, 28, 1\], the size of task emnist, found \[6, 5",
-    ):
-      evaluate(
-        saved_model=models["identity"], task="emnist", data_dir=emnist_dir
-      )
-
   @pytest.mark.parametrize(
     ("options", "message"),
     [
       ({"task": "mnist"}, "task must be one of .* found 'mnist'"),
-      ({"task": "emnist", "data_dir": "none"}, "data_dir must hold"),
+      ({"data_dir": "none"}, "data_dir must hold"),
+      ({}, r"take images of \[28, 28, 1\], the size of task emnist, found \[6"),
     ],
   )
-  def test_data_must_be_there(self, evaluate, models, options, message):
-    with pytest.raises(ValueError, match=message):
-      evaluate(saved_model=models["lenet"], **options)
+  def test_data_must_be_there_and_fit(
+    self, evaluate, emnist_dir, options, message
+  ):
+    options = {"task": "emnist", "data_dir": emnist_dir} | options
+    with pytest.raises(errors.FieldError, match=message):
+      evaluate(**options)
 
 
 def test_command_line(models, emnist_dir, tmp_path):

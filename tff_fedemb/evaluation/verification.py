@@ -159,11 +159,7 @@ def evaluate_pairs(
     recall_at_far={f: steps.recall(f) for f in rates},
     threshold_at_far={f: steps.threshold(f) for f in rates},
     recall_interval_at_far={
-      f: (
-        _binomial_interval(steps, inner[f][0], error / 2)[0],
-        _binomial_interval(steps, inner[f][1], error / 2)[1],
-      )
-      for f in rates
+      f: _recall_interval(steps, inner[f], error / 2) for f in rates
     },
     recall_class_interval_at_far={
       f: _class_interval(images, counts, i, f, error)
@@ -267,14 +263,14 @@ def _upper_end(steps: pairs.Steps, rate: float) -> float:
   return 1.0 + pairs.GRID_STEP if rate < 0 else steps.threshold(rate)
 
 
-def _binomial_interval(steps, rate, error) -> tuple[float, float]:
-  """Returns Clopper-Pearson's interval for the recall at a FAR of the data."""
+def _recall_interval(steps, rates, error) -> tuple[float, float]:
+  """Returns the outer ends of Clopper-Pearson's intervals at two FARs."""
   total = int(steps.accepted_positives[-1])
-  accepted = steps.num_accepted_positives(rate) if rate >= 0 else 0
-  missed = total - accepted
+  first, second = map(steps.num_accepted_positives, rates)
   beta = stats.beta.ppf
-  low = beta(error / 2, accepted, missed + 1) if accepted else 0.0
-  high = beta(1 - error / 2, accepted + 1, missed) if missed else 1.0
+  low = beta(error / 2, first, total - first + 1) if first else 0.0
+  missed = total - second
+  high = beta(1 - error / 2, second + 1, missed) if missed else 1.0
   return float(low), float(high)
 
 

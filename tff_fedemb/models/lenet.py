@@ -26,11 +26,10 @@ def create_lenet(
     embedding_dim: Size of the embedding.
 
   Returns:
-    A Keras model from images `[batch, height, width, channels]` in [0, 255]
-    to embeddings `[batch, embedding_dim]`, not normalised.
+    As `backbones.create_backbone`.
 
   Raises:
-    errors.FieldError: If an image is too small or the dimension not positive.
+    errors.FieldError: If an argument is out of its range.
   """
   if len(image_shape) != 3 or min(image_shape[:2]) < 4:
     raise errors.FieldError(

@@ -98,8 +98,7 @@ def create_mobilenet_v2(
     name: Of the model.
 
   Returns:
-    A Keras model from images `[batch, height, width, channels]` in [0, 255]
-    to embeddings `[batch, embedding_dim]`, not normalised.
+    As `backbones.create_backbone`.
 
   Raises:
     errors.FieldError: If an argument is out of its range.

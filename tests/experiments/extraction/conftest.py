@@ -1,11 +1,15 @@
 """What features are extracted from and with."""
 
+import os
+
 import numpy as np
 from PIL import Image
 import pytest
 
-from tasks.synthetic import emnist
+from experiments.extraction import extracting
+from experiments.extraction import settings
 from tests.experiments.extraction import extractions
+from tff_fedemb.features import feature_files
 
 
 @pytest.fixture(scope="session")
@@ -20,13 +24,6 @@ def models(tmp_path_factory):
       "square": (6, 6, 3),
     }.items()
   }
-
-
-@pytest.fixture(scope="session")
-def emnist_dir(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("emnist")
-  emnist.write_emnist(directory, num_users=3, seed=1)
-  return directory
 
 
 @pytest.fixture
@@ -51,3 +48,17 @@ def tfds_dir(tmp_path_factory):
   labels = np.arange(12) // 2
   extractions.write_tfds(directory, "cifar10", "3.0.2", "train", images, labels)
   return directory, images.reshape(12, -1), labels
+
+
+@pytest.fixture
+def extract(tmp_path):
+  """Runs an extraction, and returns what is in its file."""
+
+  def run(**options):
+    options = {"output": tmp_path / "o.npz", "overwrite": True} | options
+    if "saved_model" not in options:
+      options = {"embedding": "pixels"} | options
+    extracting.execute(settings.ExtractionConfig(**options))
+    return feature_files.read_features(os.fspath(options["output"]))
+
+  return run

@@ -1,14 +1,10 @@
-"""Extracts features, and makes what they are extracted from and with."""
+"""Makes what features are extracted from and with."""
 
 import os
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_datasets as tfds
-
-from experiments.extraction import extracting
-from experiments.extraction import settings
-from tff_fedemb.features import feature_files
 
 # Of the images of the data set that TensorFlow Datasets has prepared.
 IMAGE_SHAPE = (4, 3, 3)
@@ -48,17 +44,6 @@ def write_tfds(directory, name, version, split, images, labels):
     },
     data_dir=directory,
   )
-
-
-def extract(**options):
-  """Runs an extraction, and returns what is in its file."""
-  paths = {
-    name: os.fspath(value)
-    for name, value in options.items()
-    if isinstance(value, os.PathLike)
-  }
-  extracting.execute(settings.ExtractionConfig(**{**options, **paths}))
-  return feature_files.read_features(options["output"])
 
 
 def sort_rows(features, *others):
