@@ -57,7 +57,7 @@ class Evaluator:
     sample: embedding.LabelledImages,
   ):
     self.backbone = backbone
-    self._embedder = embedding.Embedder(backbone)
+    self._embed = embedding.create_embedder(backbone)
     self._by_split = by_split
     self._sample = sample
 
@@ -73,7 +73,7 @@ class Evaluator:
   def _evaluate(
     self, images: embedding.LabelledImages
   ) -> verification.VerificationResult:
-    embeddings = self._embedder.embed(images.images)
+    embeddings = self._embed(images.images)
     if not np.all(np.isfinite(embeddings)):
       raise errors.DivergedError(
         "the model diverged: its embeddings are not finite; a lower"

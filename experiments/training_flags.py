@@ -160,7 +160,7 @@ def read(
     backbone=_BACKBONE.create(),
     head=_HEAD.create(run.head),
     local_training=_LOCAL_TRAINING.create(
-      augmentation=augmentation.get_augmentation(run.augmentation),
+      augmentation=augmentation.AUGMENTATIONS[run.augmentation],
       skip_unreadable=data.on_bad_example == "skip",
       learning_rate_schedule=_SCHEDULE.create().build(rounds.rounds),
     ),

@@ -101,9 +101,3 @@ def test_crops_lie_in_the_image_and_half_are_mirrored():
   np.testing.assert_allclose(
     np.diff(x, axis=1), np.tile(side_x[:, np.newaxis], width - 1), atol=1e-3
   )
-
-
-def test_unknown_name_is_refused():
-  assert augmentation.get_augmentation("none") is None
-  with pytest.raises(ValueError, match="augmentation must be one of"):
-    augmentation.get_augmentation("mixup")

@@ -292,7 +292,7 @@ class TestTask:
     )
     images = task.load_images(split)
     expected = verification.evaluate_pairs(
-      embedding.Embedder(lenet).embed(images.images),
+      embedding.create_embedder(lenet)(images.images),
       images.labels,
     )
     assert report["num_images"] == len(images.labels)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tff_fedemb import checks
-
 Augmentation = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 _MAX_ROTATION = 0.25
@@ -115,19 +113,3 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
   "affine": random_affine,
   "crop_flip": random_crop_and_flip,
 }
-
-
-def get_augmentation(name: str) -> Augmentation | None:
-  """Looks an augmentation up by name.
-
-  Args:
-    name: A key of `AUGMENTATIONS`.
-
-  Returns:
-    A function from images and seed to images; `None` for "none".
-
-  Raises:
-    FieldError: If the name is unknown.
-  """
-  checks.check_choice("augmentation", name, AUGMENTATIONS)
-  return AUGMENTATIONS[name]

@@ -286,20 +286,15 @@ def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
 def _save_index(
   cached: pathlib.Path, fingerprint: str, index: RecordIndex
 ) -> None:
-  with tempfile.NamedTemporaryFile(
-    dir=cached.parent, suffix=".partial", delete=False
-  ) as file:
-    try:
-      np.savez_compressed(
-        file,
-        fingerprint=fingerprint,
-        **dataclasses.asdict(index),
-      )
-      file.close()
-      os.replace(file.name, cached)
-    except BaseException:
-      os.unlink(file.name)
-      raise
+  # Programs that build it at once replace each other's.
+  partial = cached.with_name(f".{os.getpid()}.{cached.name}")
+  try:
+    np.savez_compressed(
+      partial, fingerprint=fingerprint, **dataclasses.asdict(index)
+    )
+    os.replace(partial, cached)
+  finally:
+    partial.unlink(missing_ok=True)
 
 
 def open_index(

@@ -1,5 +1,6 @@
 """Embeds labelled images with a backbone."""
 
+from collections.abc import Callable
 import dataclasses
 
 import numpy as np
@@ -58,37 +59,30 @@ def batch_size(image_shape: tuple[int, int, int]) -> int:
   return max(1, min(256, _PIXELS_OF_BATCH // (height * width)))
 
 
-class Embedder:
-  """Embeds images with a backbone, traced once for all evaluations."""
+def create_embedder(
+  backbone: tf.keras.Model,
+) -> Callable[[np.ndarray | encoded_images.EncodedImages], np.ndarray]:
+  """Creates what embeds images with a backbone, traced once for all of them.
 
-  def __init__(self, backbone: tf.keras.Model):
-    """Initialises the embedder.
+  Args:
+    backbone: A Keras model from float32 images in [0, 255] to embeddings; its
+      weights may change between calls.
 
-    Args:
-      backbone: A Keras model from float32 images in [0, 255] to embeddings;
-        its weights may change between calls.
-    """
-    self._image_shape = tuple(backbone.input_shape[1:])
-    self._embed_batch = tf.function(
-      lambda batch: backbone(tf.cast(batch, tf.float32), training=False),
-      input_signature=[tf.TensorSpec([None, *self._image_shape], tf.uint8)],
-    )
+  Returns:
+    From images uint8 `[n, height, width, channels]` to embeddings float32
+    `[n, dim]`, as the backbone gives them.
+  """
+  image_shape = tuple(backbone.input_shape[1:])
+  size = batch_size(image_shape)
+  embed_batch = tf.function(
+    lambda batch: backbone(tf.cast(batch, tf.float32), training=False),
+    input_signature=[tf.TensorSpec([None, *image_shape], tf.uint8)],
+  )
 
-  def embed(
-    self, images: np.ndarray | encoded_images.EncodedImages
-  ) -> np.ndarray:
-    """Embeds images.
-
-    Args:
-      images: uint8 `[n, height, width, channels]`.
-
-    Returns:
-      float32 `[n, dim]`, as the backbone gives them.
-    """
-    size = batch_size(self._image_shape)
+  def embed(images):
+    starts = range(0, len(images), size)
     return np.concatenate(
-      [
-        self._embed_batch(images[start : start + size]).numpy()
-        for start in range(0, len(images), size)
-      ]
+      [embed_batch(images[start : start + size]).numpy() for start in starts]
     )
+
+  return embed
