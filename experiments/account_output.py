@@ -11,7 +11,6 @@ from experiments import output_files
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
@@ -82,7 +81,7 @@ def tell_calibration(
   """
   solve_for = found.solve_for
   is_noise = solve_for == "noise_multiplier"
-  digits = f".{calibration_search.DIGITS + 3}g" if is_noise else ""
+  digits = f".{calibration.DIGITS + 3}g" if is_noise else ""
   rows = [
     (
       solution.name,

@@ -8,7 +8,6 @@ import pytest
 
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import calibration
-from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 
@@ -171,7 +170,7 @@ def test_nothing_less_would_do(
     assert value % 5 == 0
     assert solved.noise_multiplier / value == pytest.approx(1.0 / 1_000)
     less = value - 5
-  worse = calibration_search.with_value(plan, solve_for, less)
+  worse = calibration.with_value(plan, solve_for, less)
   assert _epsilon(worse) > target
   if solve_for == "num_users" and not plan.participation.is_sampled:
     # One user fewer makes a pass one round shorter.
@@ -189,9 +188,7 @@ def test_smallest_cohort_in_passes_is_found_among_all():
     noise_multiplier=4.0,
   )
   costs = {
-    users: _epsilon(
-      calibration_search.with_value(plan, "users_per_round", users)
-    )
+    users: _epsilon(calibration.with_value(plan, "users_per_round", users))
     for users in range(5, 301, 5)
   }
   # More users cost more where they make room for one more participation.

@@ -8,10 +8,9 @@ Who takes part, and what may be claimed for it, is `data.participation`.
 * `report` says what a run protects and what it cost, in numbers and words.
 * `ledger` is the rounds as they happened, and travels in the checkpoint; its
   report refuses an epsilon that the trace of who took part refutes.
-* `planning` says what a run would cost, `calibration` (by the searches in
-  `calibration_search`) how much noise or how many users it takes, and
-  `extrapolation` what a simulated run would cost with a larger population and
-  cohort; `published` is the authors' table.
+* `planning` says what a run would cost, `calibration` how much noise or how
+  many users it takes, and `extrapolation` what a simulated run would cost with
+  a larger population and cohort; `published` is the authors' table.
 * `tuning` accounts for choosing among many runs.
 
 Every epsilon is computed by `dp_accounting`, that of plain Gaussian mechanisms

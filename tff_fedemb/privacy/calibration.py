@@ -2,16 +2,25 @@
 
 Both readings of the sensitivity are solved for; the user-level one leads. The
 target holds for what is found: it is the whole account's epsilon.
+
+More of what is searched for costs less privacy. Every search is one over
+integers, by bisection, on upper bounds that are quick to compute (few orders of
+RDP, a coarse grid of PLD) until it is close.
 """
 
+import bisect
+from collections.abc import Callable
+from collections.abc import Sequence
 import dataclasses
+import functools
+import math
 from typing import Any
 
 import dp_accounting
+import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.privacy import calibration_search
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
@@ -20,6 +29,24 @@ SOLVE_FOR = ("noise_multiplier", "num_users", "users_per_round")
 
 # Above this epsilon nothing is protected.
 MAX_TARGET_EPSILON = 100.0
+
+# To which the noise multiplier is rounded up.
+DIGITS = 5
+
+_NOISE_UNITS = 10**8
+_SMALLEST_NOISE = 1e-3
+_MAX_NUM_USERS = 10**12
+
+_ALL_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
+# Integers: the divergence of sampling costs several times more in between, and
+# more still at high orders.
+_LOW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63)
+_HIGH_ORDERS = (128, 256, 512, 1024)
+# Orders at each side of the best one.
+_REACH = 3
+# Grids, and the factors by which to look around.
+_PLD_INTERVALS = ((1e-3, 1.1), (1e-4, 1.005))
+PLD_TOLERANCE = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,46 +146,35 @@ def calibrate(
     )
 
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
-    try:
-      value = calibration_search.Search(
-        plan, solve_for, target_epsilon, sensitivity
-      ).solve()
-      solved = calibration_search.with_value(plan, solve_for, value)
-      (epsilon,) = epsilon_lib.epsilon_by_accountant(
-        [(solved.event, solved.rounds)],
-        solved.participation,
-        solved.delta,
-        accountants=solved.accountants,
-        sensitivity_in_clip_norms=sensitivity,
-      ).values()
-    except epsilon_lib.RoundingError as error:
-      raise errors.FieldError(
-        "target_epsilon",
-        "be larger for the arithmetic of the rdp accountant",
-        repr(target_epsilon),
-      ) from error
+    value = _Search(plan, solve_for, target_epsilon, sensitivity).solve()
+    solved = with_value(plan, solve_for, value)
+    (epsilon,) = solved.epsilons(sensitivity).values()
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 
-  user_level, authors = epsilon_lib.in_both_readings(plan.participation, solve)
-  solved = user_level.plan
+  try:
+    user_level, authors = epsilon_lib.in_both_readings(
+      plan.participation, solve
+    )
+    report = planning.create_report(user_level.plan)
+  except epsilon_lib.RoundingError as error:
+    raise errors.FieldError(
+      "target_epsilon",
+      "be larger for the arithmetic of the rdp accountant",
+      repr(target_epsilon),
+    ) from error
   return Calibration(
     solve_for=solve_for,
     target_epsilon=target_epsilon,
     user_level=user_level,
     authors=authors,
-    report=report_lib.create_report(
-      [(solved.event, solved.rounds)],
-      solved.participation,
-      solved.delta,
-      accountants=solved.accountants,
-    ),
-    assumptions=_assumptions(solved, solve_for),
+    report=report,
+    assumptions=_assumptions(user_level.plan, solve_for),
   )
 
 
 def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
   words = {
-    "noise_multiplier": f"Rounded up to {calibration_search.DIGITS} digits.",
+    "noise_multiplier": f"Rounded up to {DIGITS} digits.",
     "num_users": (
       "The users of a round and the noise stay the same; delta too, which "
       "is to be below 1 / num_users."
@@ -194,7 +210,220 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
     )
   if plan.accountants == ("pld",):
     assumptions.append(
-      f"The smallest value to {calibration_search.PLD_TOLERANCE:.1%}, as PLD"
-      " takes seconds."
+      f"The smallest value to {PLD_TOLERANCE:.1%}, as PLD takes seconds."
     )
   return tuple(assumptions)
+
+
+def with_value(
+  plan: planning.Plan, solve_for: str, value: float
+) -> planning.Plan:
+  """Returns a plan with another value of one of `SOLVE_FOR`.
+
+  Args:
+    plan: The plan.
+    solve_for: As in `calibrate`.
+    value: Of that quantity; the noise goes with the cohort, the separation
+      with the number of users and the cohort.
+  """
+  if solve_for == "noise_multiplier":
+    return dataclasses.replace(plan, noise_multiplier=float(value))
+  claim = plan.participation
+  sizes: dict[str, Any] = {
+    "num_users": claim.num_users,
+    "users_per_round": claim.users_per_round,
+    solve_for: value,
+  }
+  growth = sizes["users_per_round"] / claim.users_per_round
+  return dataclasses.replace(
+    plan,
+    noise_multiplier=plan.noise_multiplier * growth,
+    participation=claim.resized(**sizes),
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Search:
+  """The search for one plan, target and sensitivity, by one accountant."""
+
+  plan: planning.Plan
+  solve_for: str
+  target: float
+  sensitivity: float
+
+  @functools.cached_property
+  def limits(self) -> tuple[int, int]:
+    """Of the integers that are searched; see `_value`."""
+    claim = self.plan.participation
+    if self.solve_for == "num_users":
+      if claim.is_sampled:
+        return math.ceil(claim.users_per_round), _MAX_NUM_USERS
+      # Nobody takes part twice: a longer pass changes nothing.
+      return 1, self.plan.rounds
+    low, high = checks.MIN_NOISE_MULTIPLIER, checks.MAX_NOISE_MULTIPLIER
+    if self.solve_for == "noise_multiplier":
+      return int(_SMALLEST_NOISE * _NOISE_UNITS), int(high * _NOISE_UNITS)
+    # Noise is in proportion to the virtual clients.
+    clients = claim.users_per_round / claim.users_per_client
+    per_noise = clients / self.plan.noise_multiplier
+    return (
+      max(math.ceil(low * per_noise), 1),
+      min(
+        math.floor(high * per_noise), claim.num_users // claim.users_per_client
+      ),
+    )
+
+  def _value(self, number: int) -> float:
+    """What an integer stands for.
+
+    Units of noise, virtual clients, users if they are sampled, and otherwise
+    rounds of a pass over the fewest users for which it takes so many.
+    """
+    claim = self.plan.participation
+    if self.solve_for == "noise_multiplier":
+      return number / _NOISE_UNITS
+    if self.solve_for == "users_per_round":
+      return number * claim.users_per_client
+    if claim.is_sampled:
+      return number
+    users = claim.users_per_round
+    return max(math.floor((number - 1) * users) + 1, math.ceil(users))
+
+  def solve(self) -> float:
+    """Returns the smallest value, an integer except for the noise."""
+    low, high = self.limits
+    (accountant,) = self.plan.accountants
+    is_noise = self.solve_for == "noise_multiplier"
+    claim = self.plan.participation
+    if self.solve_for == "users_per_round" and not claim.is_sampled:
+      found = self._solve_cohort_in_passes()
+    elif accountant == "pld":
+      found = self._solve_by_pld()
+    elif accountant == "rdp" and (is_noise or claim.is_sampled):
+      found = self._solve_by_rdp()
+    else:
+      found = self._smallest(self._epsilon, low, high)
+    if found > high:
+      raise errors.FieldError(
+        "target_epsilon",
+        f"be at least {self._epsilon(high):.4g}, what {accountant} gives"
+        f" at {self.solve_for} = {self._value(high):,g}, the largest that is"
+        " tried",
+        f"{self.target:g}",
+      )
+    if is_noise:
+      last = 10 ** (len(str(found)) - DIGITS)
+      found = math.ceil(found / last) * last
+    return self._value(found)
+
+  def _smallest(
+    self,
+    epsilon: Callable[[int], float],
+    low: int,
+    high: int,
+    tolerance: float = 0.0,
+  ) -> int:
+    """Smallest integer of a range that holds, if all above do; else the next.
+
+    Args:
+      epsilon: Of an integer.
+      low: First of the range.
+      high: Last of the range.
+      tolerance: Relative, by which the result may be too large.
+    """
+    low, high = low - 1, high + 1
+    while high - low > max(tolerance * high, 1):
+      middle = max(math.isqrt(low * high), low + 1)
+      if epsilon(middle) <= self.target:
+        high = middle
+      else:
+        low = middle
+    return high
+
+  def _solve_cohort_in_passes(self) -> int:
+    def participations(clients: int) -> int:
+      return self._at(clients).participation.participations(self.plan.rounds)
+
+    first, most = self.limits
+    while first <= most:
+      # With equally many participations more users a round cost less.
+      end = bisect.bisect_right(
+        range(most + 1), participations(first), lo=first, key=participations
+      )
+      if self._epsilon(end - 1) <= self.target:
+        return self._smallest(self._epsilon, first, end - 1)
+      first = end
+    return first
+
+  def _solve_by_rdp(self) -> int:
+    """By a few orders at a time, until the others say no less would do."""
+    low, high = self.limits
+    orders: tuple[float, ...] = _LOW_ORDERS
+    # Without any divergence, order a has an epsilon of log(1 / delta) / (a - 1)
+    # or somewhat less.
+    if self.target < -3 * math.log(self.plan.delta) / (orders[-1] - 1):
+      orders += _HIGH_ORDERS
+    while True:
+      found = self._smallest(
+        lambda number, orders=orders: self._rdp(orders, number)[0], low, high
+      )
+      if found == low:
+        return found
+      high = found - 1
+      epsilon, best = self._rdp(_ALL_ORDERS, high)
+      if epsilon > self.target:
+        return found
+      position = _ALL_ORDERS.index(best)
+      orders = _ALL_ORDERS[max(position - _REACH, 0) : position + _REACH + 1]
+
+  def _rdp(self, orders: Sequence[float], number: int) -> tuple[float, float]:
+    """An upper bound of RDP's epsilon, and the best of the orders."""
+    accountant = self._compose(
+      functools.partial(dp_accounting.rdp.RdpAccountant, orders), number
+    )
+    # Rounding makes tiny divergences negative on the way to the value; whether
+    # that one can be trusted is for the whole account to say.
+    return dp_accounting.rdp.compute_epsilon(
+      orders, np.maximum(accountant.rdp, 0.0), self.plan.delta
+    )
+
+  def _solve_by_pld(self) -> int:
+    """On a coarse grid first, around what RDP has found."""
+    low, high = self.limits
+    found = min(self._solve_by_rdp(), high)
+    for interval, step in _PLD_INTERVALS:
+      pld = functools.partial(self._pld, interval)
+      lower = upper = found
+      while pld(upper) > self.target:
+        if upper == high:
+          return high + 1
+        upper = min(math.ceil(upper * step), high)
+      while lower > low and (lower == upper or pld(lower) <= self.target):
+        lower = max(math.floor(lower / step), low)
+      found = min(self._smallest(pld, lower, upper, PLD_TOLERANCE), upper)
+    return found
+
+  def _pld(self, interval: float, number: int) -> float:
+    accountant = self._compose(
+      functools.partial(
+        dp_accounting.pld.PLDAccountant, value_discretization_interval=interval
+      ),
+      number,
+    )
+    return accountant.get_epsilon(self.plan.delta)
+
+  def _compose(self, create: Callable[..., Any], number: int) -> Any:
+    plan = self._at(number)
+    accountant = create(
+      neighboring_relation=plan.participation.neighboring_relation
+    )
+    for event, count in plan.composed_events(self.sensitivity):
+      accountant.compose(event, count)
+    return accountant
+
+  def _epsilon(self, number: int) -> float:
+    (epsilon,) = self._at(number).epsilons(self.sensitivity).values()
+    return epsilon
+
+  def _at(self, number: int) -> planning.Plan:
+    return with_value(self.plan, self.solve_for, self._value(number))

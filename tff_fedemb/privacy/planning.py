@@ -115,6 +115,18 @@ class Plan:
       sensitivity_in_clip_norms=sensitivity_in_clip_norms,
     )
 
+  def epsilons(
+    self, sensitivity_in_clip_norms: float | None = None
+  ) -> dict[str, float]:
+    """As `epsilon.epsilon_by_accountant` of all rounds."""
+    return epsilon_lib.epsilon_by_accountant(
+      [(self.event, self.rounds)],
+      self.participation,
+      self.delta,
+      accountants=self.accountants,
+      sensitivity_in_clip_norms=sensitivity_in_clip_norms,
+    )
+
   def to_json(self) -> dict[str, Any]:
     """Returns what is planned as a dictionary that JSON can hold."""
     return {
