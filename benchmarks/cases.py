@@ -22,6 +22,7 @@ from tff_fedemb.runtime import precision as precision_lib
 # A backbone of 25 million parameters whose step is cheap: what is left is what
 # a framework does with the weights.
 DENSE = "dense25m"
+NUM_CLASSES = 36
 PFL_RESEARCH = "pfl_research"
 
 _LENET = "lenet_10x20x20"
@@ -161,7 +162,7 @@ def _pfl_command(python: str) -> Sequence[str]:
 def _commands(
   pfl_python: str | None,
 ) -> Iterator[dict[results.Entry, Sequence]]:
-  worker = (sys.executable, "-m", "benchmarks.worker")
+  worker = (sys.executable, "-m", "benchmarks.worker", "training_rounds")
   for cases, runtimes in _TURNS:
     commands: dict[results.Entry, Sequence[str]] = {
       (case, runtime): (*worker, case, runtime, precision_lib.FLOAT32)

@@ -183,7 +183,7 @@ def create_groups(
   config: FeatureBenchmarkConfig,
 ) -> Iterator[results.Group]:
   """Yields a group for each case, whose file exists until the next one."""
-  worker = (sys.executable, "-m", "benchmarks.feature_worker")
+  worker = (sys.executable, "-m", "benchmarks.worker", "feature_fits")
   for name in dict.fromkeys(config.cases):
     with tempfile.TemporaryDirectory(dir=config.data_dir or None) as directory:
       path = os.path.join(directory, "features.npz")

@@ -160,7 +160,7 @@ def measure(
   Taking turns spreads a machine's change of speed over all of them.
 
   Args:
-    commands: Programs that answer as in `rounds`, with their arguments.
+    commands: Programs that answer as in `worker`, with their arguments.
     rounds: Measured rounds of each, at least 1.
     warmup_rounds: Rounds of each before those, at least 0.
 

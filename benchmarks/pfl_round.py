@@ -8,7 +8,7 @@ steps, and clips and noises the same way; the head is part of the model, which
 is what the framework offers. Pooling comes before ReLU, as in our model: the
 same function in less time.
 
-Answers as in `rounds`: rank 0 says "ready", then answers each line with "done".
+Answers as in `worker`: rank 0 says "ready", then answers each line with "done".
 """
 
 import os

@@ -18,7 +18,6 @@ from PIL import ImageDraw
 import tensorflow as tf
 
 from benchmarks import cases
-from benchmarks import fedemb_round
 from tasks import gld
 from tasks import task as task_lib
 from tff_fedemb.data import tfrecord_files
@@ -80,7 +79,7 @@ def _write_gld(directory: pathlib.Path, case: cases.Case) -> None:
   train = directory / "gld160k" / "train"
   train.mkdir(parents=True)
   shape = (case.photos.num_users, case.steps * case.batch_size)
-  labels = generator.integers(0, fedemb_round.NUM_CLASSES, shape).tolist()
+  labels = generator.integers(0, cases.NUM_CLASSES, shape).tolist()
   files = {train / str(user): of_user for user, of_user in enumerate(labels)}
   for path, of_file in (files | {_TEST_FILE: _TEST_LABELS}).items():
     tfrecord_files.write_records(

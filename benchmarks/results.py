@@ -49,7 +49,7 @@ class Group:
   """What takes turns with each other.
 
   Attributes:
-    commands: Programs that answer as in `rounds`, with their arguments.
+    commands: Programs that answer as in `worker`, with their arguments.
     rounds: Measured rounds from the first one on; `None` for what the flags
       say.
     prepare: Called before that.

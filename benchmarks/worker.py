@@ -1,61 +1,35 @@
-"""One runtime on one case, in its own process: `worker CASE RUNTIME PRECISION`.
+"""A measured process: `worker MODULE ARGUMENTS`.
 
-`binaries.benchmark` starts it and measures.
+The module's `create_round` is called with the arguments.
 """
 
 from collections.abc import Callable
+import functools
+import importlib
+import os
 import sys
-import tempfile
-
-import tensorflow as tf
-
-from benchmarks import bare_training
-from benchmarks import cases
-from benchmarks import fedemb_round
-from benchmarks import photos
-from benchmarks import rounds
-from tff_fedemb import runtime as runtimes
-from tff_fedemb.runtime import base
-from tff_fedemb.runtime import worker_process
 
 
-def _create_round(
-  case: cases.Case, runtime_name: str, compute_precision: str, data_dir: str
-) -> Callable[[list[str]], None]:
-  """Returns what trains on clients, by their ids."""
-  if runtime_name == "bare":
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    return bare_training.BareLoop(
-      case, num_threads=base.count_cores()
-    ).run_round
-  if runtime_name == "keras":
-    return bare_training.KerasStep(case).run_round
-  # Before TensorFlow computes anything, and so before the data are made.
-  runtime = runtimes.create_runtime(
-    runtime_name, compute_precision=compute_precision
-  )
-  task = photos.create_task(data_dir, case) if case.photos else None
-  state = runtime.initialize(fedemb_round.build_process(case, task))
+def answer(create_round: Callable[[], Callable[[int], object]]) -> None:
+  """Runs rounds on request, until the input ends.
 
-  def run_round(client_ids):
-    nonlocal state
-    state, _ = runtime.next(state, client_ids)
+  It says "ready", then runs a round for each line it reads and answers "done".
 
-  return run_round
-
-
-def main(case_name: str, runtime_name: str, compute_precision: str) -> None:
-  """Runs rounds on request until its input ends."""
-  worker_process.end_worker_on_exit()
-  case = cases.CASES[case_name]
-
-  def create_round():
-    run = _create_round(case, runtime_name, compute_precision, data_dir)
-    return lambda round_num: run(case.client_ids(round_num))
-
-  with tempfile.TemporaryDirectory() as data_dir:
-    rounds.answer(create_round)
+  Args:
+    create_round: Gets ready; returns what runs the round of a number.
+  """
+  # Libraries print; the answers must stay alone on the pipe.
+  answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+  os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+  with answers:
+    run_round = create_round()
+    print("ready", file=answers, flush=True)
+    for round_num, _ in enumerate(sys.stdin):
+      run_round(round_num)
+      print("done", file=answers, flush=True)
 
 
 if __name__ == "__main__":
-  main(*sys.argv[1:])
+  # What the one module imports is not to be in the memory of the other.
+  _MODULE = importlib.import_module(f"benchmarks.{sys.argv[1]}")
+  answer(functools.partial(_MODULE.create_round, *sys.argv[2:]))

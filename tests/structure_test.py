@@ -40,7 +40,6 @@ _TESTED_THROUGH = {
   ),
   # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",
-  "benchmarks.worker": "tests/binaries/benchmark_test.py",
   "binaries.evaluate": "tests/experiments/evaluation_run_test.py",
   "experiments.account_output": "tests/binaries/account_test.py",
   "experiments.experiment": "tests/binaries/run_federated_test.py",
@@ -56,7 +55,6 @@ _TESTED_THROUGH = {
     for name in ("adaptive_tree", "clip_only", "gaussian", "tree")
   },
   "tff_fedemb.features.method": "tests/features/registry_test.py",
-  "tff_fedemb.runtime.flat_structure": "tests/runtime/in_process_test.py",
 }
 
 

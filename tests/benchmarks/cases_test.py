@@ -72,7 +72,7 @@ def test_groups_are_of_cases_that_there_are_and_can_be_selected():
   config = cases.TrainingBenchmarkConfig(output_json="f.json")
   groups = cases.select_groups(config)
   names = {
-    command[3]
+    command[4]
     for group in groups
     for entry, command in group.commands.items()
     if entry[1] != cases.PFL_RESEARCH

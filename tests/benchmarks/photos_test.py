@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from benchmarks import cases
-from benchmarks import fedemb_round
 from benchmarks import photos as photos_lib
+from benchmarks import training_rounds
 from tff_fedemb import runtime as runtimes
 
 _SIDE = 28
@@ -67,9 +67,9 @@ def test_photos_have_the_detail_of_photographs():
 
 def test_clients_train_on_photos(monkeypatch, tasks):
   layers = tf.keras.layers
-  monkeypatch.setattr(fedemb_round, "NOISE_MULTIPLIER", 0.0)
+  monkeypatch.setattr(training_rounds, "NOISE_MULTIPLIER", 0.0)
   monkeypatch.setattr(
-    fedemb_round,
+    training_rounds,
     "create_backbone",
     lambda case: tf.keras.Sequential(
       [
@@ -82,7 +82,9 @@ def test_clients_train_on_photos(monkeypatch, tasks):
     ),
   )
   with runtimes.create_runtime() as runtime:
-    state = runtime.initialize(fedemb_round.build_process(_ENCODED, tasks[0]))
+    state = runtime.initialize(
+      training_rounds.build_process(_ENCODED, tasks[0])
+    )
     before = runtime.structured_state(state).global_model_weights.trainable
     state, _ = runtime.next(state, _ENCODED.client_ids(0))
     after = runtime.structured_state(state).global_model_weights.trainable

@@ -132,10 +132,10 @@ def test_clients_are_bound_and_the_server_is_not(used):
     concurrent_clients=2,
     client_devices=["/device:CPU:1", "/device:CPU:2"],
   )
-  prepared = compiled.prepare(compiled.initialize())
+  state = compiled.initialize()
   # Until both threads have been at work at once.
   for _ in range(100):
-    total = compiled.fold(prepared, ["3"] * 8)
+    _, total = compiled.next(state, ["3"] * 8)
     assert total == [8 * _RESULT_OF_CLIENT_3]
     devices = collections.Counter(" ".join(each) for each in used)
     if devices["CPU:2"]:

@@ -48,20 +48,8 @@ def test_number_of_threads_changes_no_bit(started_and_state, one_thread):
   found = one_thread.initialize()
   for _ in range(2):
     state, _ = three_threads.next(state, _CLIENT_IDS)
-    accumulator = one_thread.fold(one_thread.prepare(found), _CLIENT_IDS)
-    found, _ = one_thread.finish(found, accumulator)
+    found, _ = one_thread.next(found, _CLIENT_IDS)
   _assert_identical(found, list(state.leaves))
-
-
-def test_merged_shares_are_the_whole_round(one_thread):
-  prepared = one_thread.prepare(one_thread.initialize())
-  whole = one_thread.fold(prepared, _CLIENT_IDS)
-  merged = one_thread.merge(
-    one_thread.fold(prepared, _CLIENT_IDS[:3]),
-    one_thread.fold(prepared, _CLIENT_IDS[3:]),
-  )
-  for found, expected in zip(merged, whole, strict=True):
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_goes_on_from_a_structured_state(started_and_state):
@@ -91,17 +79,17 @@ def python_handles_sigint():
 
 @pytest.mark.usefixtures("python_handles_sigint")
 def test_interrupt_frees_the_threads(one_thread):
-  prepared = one_thread.prepare(one_thread.initialize())
-  expected = one_thread.fold(prepared, _CLIENT_IDS)
+  state = one_thread.initialize()
+  expected = one_thread.next(state, _CLIENT_IDS)
   timer = threading.Timer(
     2.0, signal.pthread_kill, [threading.get_ident(), signal.SIGINT]
   )
   timer.start()
   with pytest.raises(KeyboardInterrupt):
-    one_thread.fold(prepared, ["1", builders.STUCK_CLIENT_ID, "2"])
+    one_thread.next(state, ["1", builders.STUCK_CLIENT_ID, "2"])
   timer.join()
   # There is one thread: were it still in its endless loop, this would hang.
-  _assert_identical(one_thread.fold(prepared, _CLIENT_IDS), expected)
+  _assert_identical(one_thread.next(state, _CLIENT_IDS), expected)
 
 
 @tff.tensorflow.computation(tff.SequenceType(np.int32))

@@ -1,8 +1,8 @@
 """Runs the rounds of a learning process in this Python process.
 
 TFF compiles `process.next` to seven TensorFlow computations (its map-reduce
-form: prepare, work, zero, accumulate, merge, report, update). Here each of them
-is imported once and run in sessions of this process's own TensorFlow, several
+form: prepare, work, zero, accumulate, merge, report, update). Here all but one
+are imported once and run in sessions of this process's own TensorFlow, several
 clients at a time: no other process, no copy of the model over a socket, and
 whatever devices TensorFlow sees.
 
@@ -29,7 +29,6 @@ import tensorflow_federated as tff
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
-from tff_fedemb.runtime import flat_structure
 from tff_fedemb.runtime import precision
 
 # Clients beyond the number of threads that may have begun or ended while an
@@ -68,12 +67,7 @@ class FlatState:
 
 
 class CompiledProcess:
-  """The computations of one process, ready to run.
-
-  A round is `prepare`, then `fold` over its clients, then `finish`. Several
-  machines can share a round: each folds some of the clients, and `merge` adds
-  up what they return. Values are flat lists of NumPy arrays.
-  """
+  """The computations of one process, ready to run on lists of NumPy arrays."""
 
   def __init__(
     self,
@@ -130,7 +124,6 @@ class CompiledProcess:
         ("prepare", form.prepare),
         ("zero", form.zero),
         ("accumulate", form.accumulate),
-        ("merge", form.merge),
         ("report", form.report),
         ("update", form.update),
       )
@@ -138,7 +131,7 @@ class CompiledProcess:
     result_type = process.next.type_signature.result
     self.state_type = process.initialize.type_signature.result
     self.metrics_type = result_type[1]
-    self._num_state_leaves = flat_structure.count_leaves(self.state_type)
+    self._num_state_leaves = computation_graph.count_leaves(self.state_type)
     self._max_pending = concurrent_clients + _CLIENTS_AHEAD
     self._threads = futures.ThreadPoolExecutor(
       max_workers=concurrent_clients, thread_name_prefix="client"
@@ -152,33 +145,43 @@ class CompiledProcess:
     ) as session:
       return [computation_graph.align(leaf) for leaf in session()]
 
-  def prepare(self, state: Sequence[Any]) -> list[Any]:
-    """Returns what the server sends to every client of a round."""
-    return self._server["prepare"](state)
-
-  def fold(
+  def next(
     self,
-    prepared: Sequence[Any],
+    state: Sequence[Any],
     client_ids: Sequence[str],
     *,
     skip_fn: Callable[[base.ClientError], None] | None = None,
-  ) -> list[Any]:
-    """Runs clients and adds up their updates in the order of the ids.
+  ) -> tuple[list[Any], list[Any]]:
+    """Runs a round, and adds up updates in the order of the ids.
 
     Args:
-      prepared: What `prepare` returned.
+      state: The leaves of the state.
       client_ids: Possibly none at all.
       skip_fn: Receives the errors of clients that are left out of the sum, in
         the order of the ids. None leaves no client out: the first error ends
         the call.
 
     Returns:
-      The accumulator.
+      The leaves of the new state and those of the metrics.
 
     Raises:
       base.ClientError: If a client's computation failed, and is not left out.
         Clients still at work are cancelled, also when Ctrl-C ends the call.
     """
+    accumulator = self._fold(
+      self._server["prepare"](state), client_ids, skip_fn
+    )
+    aggregate = self._server["report"](accumulator)
+    leaves = self._server["update"](state, aggregate)
+    return leaves[: self._num_state_leaves], leaves[self._num_state_leaves :]
+
+  def _fold(
+    self,
+    prepared: Sequence[Any],
+    client_ids: Sequence[str],
+    skip_fn: Callable[[base.ClientError], None] | None,
+  ) -> list[Any]:
+    """Runs the clients and adds up their updates."""
     accumulator = self._server["zero"]()
     remaining = iter(client_ids)
     pending: collections.deque[tuple[str, futures.Future]] = collections.deque()
@@ -223,26 +226,6 @@ class CompiledProcess:
     # A client that was just about to open its session is caught the next time.
     while futures.wait(pending, timeout=_ABANDON_SECONDS).not_done:
       self._work.close()
-
-  def merge(self, first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
-    """Adds up two accumulators."""
-    return self._server["merge"](first, second)
-
-  def finish(
-    self, state: Sequence[Any], accumulator: Sequence[Any]
-  ) -> tuple[list[Any], list[Any]]:
-    """Ends a round.
-
-    Args:
-      state: The state that `prepare` was given.
-      accumulator: Of all the clients of the round.
-
-    Returns:
-      The leaves of the new state and those of the metrics.
-    """
-    aggregate = self._server["report"](accumulator)
-    leaves = self._server["update"](state, aggregate)
-    return leaves[: self._num_state_leaves], leaves[self._num_state_leaves :]
 
   def close(self) -> None:
     """Ends the threads and closes the sessions."""
@@ -329,25 +312,24 @@ class InProcessRuntime(base.Runtime):
     client_ids = base.check_client_ids(client_ids)
     leaves = _leaves(state)
     self._skipped = []
-    accumulator = compiled.fold(
-      compiled.prepare(leaves),
+    new_leaves, metrics = compiled.next(
+      leaves,
       client_ids,
       skip_fn=self._skipped.append if self._skips else None,
     )
-    new_leaves, metrics = compiled.finish(leaves, accumulator)
     return (
       FlatState(tuple(new_leaves)),
-      flat_structure.unflatten(metrics, compiled.metrics_type),
+      computation_graph.unflatten(metrics, compiled.metrics_type),
     )
 
   def structured_state(self, state: FlatState) -> Any:
-    return flat_structure.unflatten(
+    return computation_graph.unflatten(
       _leaves(state), base.check_initialized(self._compiled).state_type
     )
 
   def load_state(self, structure: Any) -> FlatState:
     state_type = base.check_initialized(self._compiled).state_type
-    leaves = flat_structure.flatten(structure, state_type, name="structure")
+    leaves = computation_graph.flatten(structure, state_type, name="structure")
     return FlatState(tuple(computation_graph.align(leaf) for leaf in leaves))
 
   def close(self) -> None:

@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
-from tff_fedemb.runtime import flat_structure
+from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import worker_process
 
@@ -128,8 +128,8 @@ class TffRuntime(base.Runtime):
   def load_state(self, structure: Any) -> Any:
     process = base.check_initialized(self._process)
     state_type = process.initialize.type_signature.result
-    return flat_structure.unflatten(
-      flat_structure.flatten(structure, state_type, name="structure"),
+    return computation_graph.unflatten(
+      computation_graph.flatten(structure, state_type, name="structure"),
       state_type,
     )
 

@@ -5,14 +5,13 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from benchmarks import bare_training
 from benchmarks import cases
-from benchmarks import fedemb_round
+from benchmarks import training_rounds
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.models import heads
 
 _CLIENT_ID = 5
-_BATCH_SIZE = 2 * fedemb_round.NUM_CLASSES
+_BATCH_SIZE = 2 * cases.NUM_CLASSES
 
 
 class _HeadOfBareLoop(heads.LinearHead):
@@ -31,22 +30,22 @@ def _create_examples(client_id, case):
   images = tf.random.stateless_uniform(
     [_BATCH_SIZE, *case.image_shape], [1, 2], 0, 256, tf.int32
   )
-  labels = tf.range(_BATCH_SIZE, dtype=tf.int64) % fedemb_round.NUM_CLASSES
+  labels = tf.range(_BATCH_SIZE, dtype=tf.int64) % cases.NUM_CLASSES
   assert case.batch_size == _BATCH_SIZE
   return tf.cast(images, tf.uint8), labels
 
 
 @pytest.mark.parametrize("clip_norm", [1e6, 1e-3])
 def test_same_round(monkeypatch, clip_norm):
-  monkeypatch.setattr(fedemb_round, "create_examples", _create_examples)
-  monkeypatch.setattr(fedemb_round, "NOISE_MULTIPLIER", 0.0)
-  monkeypatch.setattr(fedemb_round, "CLIP_NORM", clip_norm)
+  monkeypatch.setattr(training_rounds, "create_examples", _create_examples)
+  monkeypatch.setattr(training_rounds, "NOISE_MULTIPLIER", 0.0)
+  monkeypatch.setattr(training_rounds, "CLIP_NORM", clip_norm)
   monkeypatch.setattr(heads, "LinearHead", _HeadOfBareLoop)
   # One step: the two shuffle differently.
   case = cases.Case(num_clients=1, steps=1, batch_size=_BATCH_SIZE)
   client_ids = [str(_CLIENT_ID)]
-  process = fedemb_round.build_process(case)
-  bare = bare_training.BareLoop(case, num_threads=1)
+  process = training_rounds.build_process(case)
+  bare = training_rounds.BareLoop(case, num_threads=1)
   before = [weight.numpy() for weight in bare.weights]
   with runtimes.create_runtime() as started:
     state = started.structured_state(started.initialize(process))
@@ -74,23 +73,25 @@ def test_keras_trains_on_every_batch_of_every_client(monkeypatch):
       tf.keras.layers.Flatten(),
     ]
   )
-  monkeypatch.setattr(fedemb_round, "create_backbone", lambda _: backbone)
+  monkeypatch.setattr(training_rounds, "create_backbone", lambda _: backbone)
   case = cases.Case(2, 3, 5, image_shape=(2, 2, 1))
   client_ids = ["3", "4"]
-  step = bare_training.KerasStep(case)
+  step = training_rounds.KerasStep(case)
   dense = step.model.layers[-1]
   kernel, bias = (v.numpy().astype(np.float64) for v in dense.weights)
   # The gradient of softmax regression, by hand.
   for client_id in client_ids:
-    images, labels = fedemb_round.create_examples(tf.constant(client_id), case)
+    images, labels = training_rounds.create_examples(
+      tf.constant(client_id), case
+    )
     assert images.shape == (15, 2, 2, 1)
     for start in (0, 5, 10):
       x = images[start : start + 5].numpy().reshape(5, -1) / 255.0
-      y = np.eye(fedemb_round.NUM_CLASSES)[labels[start : start + 5]]
+      y = np.eye(cases.NUM_CLASSES)[labels[start : start + 5]]
       logits = np.exp(x @ kernel + bias)
       error = (logits / logits.sum(axis=1, keepdims=True) - y) / 5
-      kernel = kernel - fedemb_round.CLIENT_LEARNING_RATE * x.T @ error
-      bias = bias - fedemb_round.CLIENT_LEARNING_RATE * error.sum(axis=0)
+      kernel = kernel - training_rounds.CLIENT_LEARNING_RATE * x.T @ error
+      bias = bias - training_rounds.CLIENT_LEARNING_RATE * error.sum(axis=0)
   step.run_round(client_ids)
   np.testing.assert_allclose(dense.kernel, kernel, rtol=1e-4, atol=1e-6)
   np.testing.assert_allclose(dense.bias, bias, rtol=1e-4, atol=1e-6)

@@ -5,8 +5,8 @@ import sys
 
 _SCRIPT = """
 import sys
-from benchmarks import rounds
-rounds.answer(lambda: lambda round_num: print('noise', round_num))
+from benchmarks import worker
+worker.answer(lambda: lambda round_num: print('noise', round_num))
 """
 
 

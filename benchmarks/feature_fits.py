@@ -1,14 +1,25 @@
-"""The same fits as hand-written NumPy loops: no clipping, no noise, no checks.
+"""A fit on features: by a private method, and by the same loop without privacy.
 
-What somebody would write who needs this one classifier of these features,
-without privacy. Features X `[n, d]` are read from the same file in the same
-way; weights are `[K, d]` for K classes.
+The bare loops are what somebody would write in NumPy who needs this one
+classifier of these features: no clipping, no noise, no checks. Features X
+`[n, d]` are read from the same file in the same way; weights are `[K, d]` for K
+classes.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import linalg
 from scipy import sparse
 
+from benchmarks import feature_cases
+from tff_fedemb.features import classifier
+from tff_fedemb.features import feature_files
+from tff_fedemb.features import registry
+
+EPSILON, DELTA = 1.0, 1e-7
+_REGULARIZATION, _LEARNING_RATE = 100.0, 4.0
 _CHUNK = 4096
 
 
@@ -80,3 +91,38 @@ def fit_gradients(
     velocity = momentum * velocity + gradient
     weights = weights - learning_rate * velocity
   return weights
+
+
+def fit(name: str, path: str, round_num: int) -> classifier.FeatureClassifier:
+  """Fits a case to a file with privacy; the number is another each time."""
+  data = feature_files.read_features(path)
+  method, examples = feature_cases.parse(name)
+  return classifier.FeatureClassifier(
+    registry.create_method(method, **feature_cases.METHODS[method]),
+    num_classes=examples.num_classes,
+    epsilon=EPSILON,
+    # Each time another one: what is calibrated once is remembered.
+    delta=DELTA / (1 + 0.01 * round_num),
+    seed=round_num,
+  ).fit(data.features, data.labels)
+
+
+def fit_bare(name: str, path: str) -> np.ndarray:
+  """Fits the same weights `[K, d]` without privacy, in a loop of NumPy's."""
+  data = feature_files.read_features(path)
+  method, examples = feature_cases.parse(name)
+  options: dict[str, Any] = {"num_classes": examples.num_classes}
+  if method != "sgd":
+    options["regularization"] = _REGULARIZATION
+  bare_fit: Callable[..., np.ndarray] = fit_least_squares
+  if method != "least_squares":
+    bare_fit = fit_gradients
+    options |= {"steps": feature_cases.STEPS, "learning_rate": _LEARNING_RATE}
+  return bare_fit(data.features, data.labels, **options)
+
+
+def create_round(name: str, runtime: str, path: str) -> Callable[[int], object]:
+  """Returns what fits a case, 'private' or 'bare', with the round's number."""
+  if runtime == "bare":
+    return lambda round_num: fit_bare(name, path)
+  return lambda round_num: fit(name, path, round_num)

@@ -1,0 +1,305 @@
+"""A round of training: by DP-FedEmb here, by a bare loop and by bare Keras.
+
+The bare loop is the same round with no framework, what somebody would write who
+needs this one round and nothing else: a model per thread, a function that
+trains it on one client, a sum, noise, a step of the server. It knows the size
+of the head beforehand, accounts for no privacy, reports no metrics, and checks
+nothing.
+"""
+
+import atexit
+import collections
+from collections.abc import Callable
+from concurrent import futures
+import queue
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from benchmarks import cases
+from benchmarks import photos
+from tasks import task as task_lib
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.data import pipelines
+from tff_fedemb.models import backbones
+from tff_fedemb.models import heads
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import worker_process
+
+EMBEDDING_DIM = 128
+CLIENT_LEARNING_RATE = 0.05
+HEAD_LR_SCALE = 10.0
+SERVER_LEARNING_RATE = 1.0
+SERVER_MOMENTUM = 0.9
+CLIP_NORM = 1.0
+NOISE_MULTIPLIER = 0.1
+
+
+def create_backbone(case: cases.Case) -> tf.keras.Model:
+  """Creates the Keras model from images to `[batch, EMBEDDING_DIM]`."""
+  if case.backbone != cases.DENSE:
+    return backbones.create_backbone(
+      case.backbone, case.image_shape, embedding_dim=EMBEDDING_DIM
+    )
+  layers = tf.keras.layers
+  return tf.keras.Sequential(
+    [
+      layers.InputLayer(input_shape=case.image_shape),
+      layers.Rescaling(1.0 / 255.0),
+      layers.Flatten(),
+      *(layers.Dense(2048, activation="relu") for _ in range(6)),
+      layers.Dense(1024, activation="relu"),
+      layers.Dense(EMBEDDING_DIM),
+    ]
+  )
+
+
+def create_examples(
+  client_id: tf.Tensor, case: cases.Case
+) -> tuple[tf.Tensor, tf.Tensor]:
+  """Makes a client's data: the same random images for the same id.
+
+  Args:
+    client_id: A number as a string, scalar.
+    case: How many.
+
+  Returns:
+    Images `[n, height, width, channels]` uint8 and labels `[n]` int64.
+  """
+  num_examples = case.steps * case.batch_size
+  seed = tf.stack([tf.strings.to_number(client_id, tf.int64), tf.int64.max])
+  images = tf.random.stateless_uniform(
+    [num_examples, *case.image_shape], seed, 0, 256, tf.int32
+  )
+  labels = tf.random.stateless_uniform(
+    [num_examples], seed, 0, cases.NUM_CLASSES, tf.int64
+  )
+  return tf.cast(images, tf.uint8), labels
+
+
+def _create_aggregator(
+  case: cases.Case,
+) -> tff.aggregators.UnweightedAggregationFactory:
+  config = registry.AGGREGATORS[case.aggregator](
+    clients_per_round=case.num_clients,
+    clip_norm=CLIP_NORM,
+    noise_multiplier=NOISE_MULTIPLIER,
+  )
+  # What a BLT matrix is optimised for; its work is the same for any.
+  schedule = mechanism.Schedule(rounds=100, min_separation=10)
+  return config.create(schedule).factory
+
+
+def build_process(
+  case: cases.Case, task: task_lib.Task | None = None
+) -> tff.learning.templates.LearningProcess:
+  """Builds DP-FedEmb on a case, from client ids.
+
+  Args:
+    case: What is measured.
+    task: The photos that it is trained on, if there are any.
+
+  Returns:
+    The process.
+  """
+  process = fedemb.build_fedemb(
+    lambda: create_backbone(case),
+    heads.LinearHead(),
+    example_type=(
+      task.example_type
+      if task
+      else composition.build_example_type(case.image_shape)
+    ),
+    aggregator=_create_aggregator(case),
+    server_optimizer=tff.learning.optimizers.build_sgdm(
+      SERVER_LEARNING_RATE, SERVER_MOMENTUM
+    ),
+    config=local_training.LocalTrainingConfig(
+      client_learning_rate=CLIENT_LEARNING_RATE,
+      head_lr_scale=HEAD_LR_SCALE,
+      batch_size=case.batch_size,
+      decode_images=task.decode_images if task else None,
+    ),
+  )
+
+  @tff.tensorflow.computation(np.str_)
+  def random_data(client_id):
+    images, labels = create_examples(client_id, case)
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=images, y=labels)
+    ).with_options(pipelines.build_options())
+
+  return tff.simulation.compose_dataset_computation_with_learning_process(
+    task.build_dataset_computation() if task else random_data, process
+  )
+
+
+class _Client:
+  """A model and the function that trains it, for one thread."""
+
+  def __init__(self, case: cases.Case):
+    self.backbone = create_backbone(case)
+    self._variables = self.backbone.trainable_variables
+    self._case = case
+    self._head = tf.Variable(
+      tf.zeros([cases.NUM_CLASSES, EMBEDDING_DIM]),
+      trainable=False,
+    )
+    self._bias = tf.Variable(tf.zeros([cases.NUM_CLASSES]), trainable=False)
+
+  @tf.function
+  def train(self, weights, client_id):
+    """Returns the clipped difference that a client's data make."""
+    for variable, value in zip(self._variables, weights, strict=True):
+      variable.assign(value)
+    seed = tf.stack([tf.strings.to_number(client_id, tf.int64), 0])
+    self._head.assign(
+      tf.random.stateless_normal(self._head.shape, seed, stddev=0.01)
+    )
+    self._bias.assign(tf.zeros_like(self._bias))
+    images, labels = create_examples(client_id, self._case)
+    size = self._case.batch_size
+    for step in tf.range(self._case.steps):
+      rows = slice(step * size, (step + 1) * size)
+      with tf.GradientTape() as tape:
+        tape.watch([self._head, self._bias])
+        embeddings = self.backbone(
+          tf.cast(images[rows], tf.float32), training=True
+        )
+        logits = tf.matmul(embeddings, self._head, transpose_b=True)
+        loss = tf.reduce_mean(
+          tf.nn.sparse_softmax_cross_entropy_with_logits(
+            labels[rows], logits + self._bias
+          )
+        )
+      variables = [*self._variables, self._head, self._bias]
+      gradients = tape.gradient(loss, variables)
+      rate = CLIENT_LEARNING_RATE
+      head_rate = rate * HEAD_LR_SCALE
+      for variable, gradient in zip(variables, gradients, strict=True):
+        is_head = variable is self._head or variable is self._bias
+        variable.assign_sub((head_rate if is_head else rate) * gradient)
+    delta = [
+      before - after
+      for before, after in zip(weights, self._variables, strict=True)
+    ]
+    clipped, _ = tf.clip_by_global_norm(delta, CLIP_NORM)
+    return clipped
+
+
+class BareLoop:
+  """The state of the training and its round."""
+
+  def __init__(self, case: cases.Case, *, num_threads: int):
+    self._case = case
+    self._clients: queue.SimpleQueue[_Client] = queue.SimpleQueue()
+    for _ in range(num_threads):
+      self._clients.put(_Client(case))
+    self._threads = futures.ThreadPoolExecutor(num_threads)
+    initial = create_backbone(case).trainable_variables
+    self.weights = [tf.identity(variable) for variable in initial]
+    self._momentum = [tf.zeros_like(weight) for weight in self.weights]
+
+  def _run_client(self, client_id: str):
+    client = self._clients.get()
+    try:
+      return client.train(self.weights, tf.constant(client_id))
+    finally:
+      self._clients.put(client)
+
+  @tf.function
+  def _add(self, total, update):
+    return [a + b for a, b in zip(total, update, strict=True)]
+
+  @tf.function
+  def _update(self, weights, momentum, total):
+    stddev = NOISE_MULTIPLIER * CLIP_NORM
+    new_weights, new_momentum = [], []
+    for weight, velocity, value in zip(weights, momentum, total, strict=True):
+      noised = value + tf.random.normal(value.shape, stddev=stddev)
+      velocity = SERVER_MOMENTUM * velocity + noised / self._case.num_clients
+      new_weights.append(weight - SERVER_LEARNING_RATE * velocity)
+      new_momentum.append(velocity)
+    return new_weights, new_momentum
+
+  def run_round(self, client_ids: list[str]) -> None:
+    """Trains on clients and updates the model."""
+    total = None
+    for update in self._threads.map(self._run_client, client_ids):
+      total = update if total is None else self._add(total, update)
+    self.weights, self._momentum = self._update(
+      self.weights, self._momentum, total
+    )
+
+
+class KerasStep:
+  """The same training by bare Keras: one model, no clients, no server.
+
+  A compiled Keras model whose `train_step` has all cores to itself. A round is
+  as many batches of the same size as the clients of a round have.
+  """
+
+  def __init__(self, case: cases.Case):
+    self._case = case
+    backbone = create_backbone(case)
+    logits = tf.keras.layers.Dense(cases.NUM_CLASSES)(backbone.output)
+    self.model = tf.keras.Model(backbone.input, logits)
+    self.model.compile(
+      optimizer=tf.keras.optimizers.SGD(CLIENT_LEARNING_RATE),
+      loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    # `train_on_batch` would make a data set of each batch.
+    self._train_step = tf.function(self.model.train_step)
+
+  def run_round(self, client_ids: list[str]) -> None:
+    """Trains on the data of clients, one batch after the other."""
+    size = self._case.batch_size
+    for client_id in client_ids:
+      images, labels = create_examples(tf.constant(client_id), self._case)
+      for step in range(self._case.steps):
+        rows = slice(step * size, (step + 1) * size)
+        self._train_step((images[rows], labels[rows]))
+
+
+def create_round(
+  case_name: str, runtime_name: str, compute_precision: str
+) -> Callable[[int], object]:
+  """Gets ready to train on a case; returns what runs the round of a number.
+
+  Args:
+    case_name: A key of `cases.CASES`.
+    runtime_name: A key of `runtimes.RUNTIMES`, 'bare' or 'keras'.
+    compute_precision: Of the runtime.
+  """
+  worker_process.end_worker_on_exit()
+  case = cases.CASES[case_name]
+  if runtime_name == "bare":
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    bare = BareLoop(case, num_threads=base.count_cores())
+    return lambda round_num: bare.run_round(case.client_ids(round_num))
+  if runtime_name == "keras":
+    keras = KerasStep(case)
+    return lambda round_num: keras.run_round(case.client_ids(round_num))
+  # Before TensorFlow computes anything, and so before the data are made.
+  runtime = runtimes.create_runtime(
+    runtime_name, compute_precision=compute_precision
+  )
+  task = None
+  if case.photos:
+    directory = tempfile.TemporaryDirectory()
+    atexit.register(directory.cleanup)
+    task = photos.create_task(directory.name, case)
+  state = runtime.initialize(build_process(case, task))
+
+  def run_round(round_num):
+    nonlocal state
+    state, _ = runtime.next(state, case.client_ids(round_num))
+
+  return run_round
