@@ -5,6 +5,7 @@ What `classify_features` does once its flags are read, and what
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import dataclasses
@@ -75,7 +76,7 @@ def read_problem(
   paths, sets = {"train": train, "test": test}, {}
   for name, path in paths.items():
     feature_files.check_suffix(path, name=name)
-    with _mistakes_in_file(name, feature_files.FeatureFileError):
+    with _mistakes_in_file(name):
       sets[name] = feature_files.read_features(path)
   users = sets["train"].users
   if config.users and users is None:
@@ -127,12 +128,12 @@ def read_problem(
 
 
 @contextlib.contextmanager
-def _mistakes_in_file(name: str, kind: type[Exception], fields=None):
-  """Says of which flag's file an error is, if it is of one of these fields."""
+def _mistakes_in_file(name: str) -> Iterator[None]:
+  """Says of which flag's file an error is, if it is of what a file holds."""
   try:
     yield
-  except kind as error:
-    if fields and error.name not in fields:
+  except (errors.DataError, errors.FieldError) as error:
+    if getattr(error, "name", "features") not in ("features", "users"):
       raise
     raise errors.DataError(
       f"--{name} must be a file of features: {error}"
@@ -194,8 +195,8 @@ def fit(
 
     data.append(problem.train.users)
     create = federated.FederatedFeatureClassifier
-    options = dataclasses.asdict(config.users)
-  with _mistakes_in_file("train", errors.FieldError, ("features", "users")):
+    options = {"settings": config.users}
+  with _mistakes_in_file("train"):
     classifier = create(
       method,
       num_classes=problem.num_classes,
@@ -206,7 +207,7 @@ def fit(
       split=split,
       **options,
     ).fit(*data)
-  with _mistakes_in_file("test", errors.FieldError):
+  with _mistakes_in_file("test"):
     logits = classifier.decision_function(problem.test.features)
   accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
   report = classifier.report_

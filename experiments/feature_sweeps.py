@@ -140,21 +140,7 @@ def execute(config: SweepConfig) -> None:
     feature_runs.read_problem(config, train, test)
     for train, test in zip(config.train, config.test, strict=True)
   ]
-  cells = {entry: [] for entry in methods}
-  todo = list(itertools.product(config.parsed_epsilons, methods))
-  # It leaves no line behind, so that an error is the only one.
-  with tqdm.tqdm(
-    total=len(todo) * len(problems) * len(config.seeds),
-    desc="Fitting",
-    unit=" fits",
-    leave=False,
-    disable=None,
-  ) as progress:
-    for epsilon, entry in todo:
-      with _mistakes_in(entry):
-        cells[entry].append(
-          _fit_cell(config, problems, methods[entry], epsilon, progress)
-        )
+  cells = _fit_all(config, methods, problems)
   values = _to_json(config, problems, cells)
   feature_runs.write(
     config,
@@ -202,32 +188,44 @@ def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
   return methods
 
 
+def _fit_all(
+  config: SweepConfig,
+  methods: Mapping[str, method_lib.Method],
+  problems: Sequence[feature_runs.Problem],
+) -> dict[str, list[Cell]]:
+  """Cells by method, of ascending epsilons."""
+  epsilons, seeds = config.parsed_epsilons, config.parsed_seeds
+  outcomes = []
+  for epsilon, entry, problem, seed in tqdm.tqdm(
+    list(itertools.product(epsilons, methods, problems, seeds)),
+    desc="Fitting",
+    unit=" fits",
+    # It leaves no line behind, so that an error is the only one.
+    leave=False,
+    disable=None,
+  ):
+    with _mistakes_in(entry):
+      fit = feature_runs.fit(
+        config, problem, methods[entry], epsilon=epsilon, seed=seed
+      )
+    # What else there is of a fit takes memory.
+    outcomes.append((fit.test_accuracy, fit.report))
+  remaining = iter(outcomes)
+  cells = {entry: [] for entry in methods}
+  for epsilon, entry in itertools.product(epsilons, methods):
+    pairs = [[next(remaining) for _ in seeds] for _ in problems]
+    accuracies = tuple(tuple(each for each, _ in pair) for pair in pairs)
+    reports = tuple(pair[0][1] for pair in pairs)
+    cells[entry].append(Cell(epsilon, accuracies, reports))
+  return cells
+
+
 def _mistakes_in(entry: str) -> contextlib.AbstractContextManager[None]:
   return feature_settings.hyperparameters_in(
     "methods",
     f"have hyperparameters that fit, found {entry!r}",
     entry.partition(":")[0],
   )
-
-
-def _fit_cell(
-  config: SweepConfig,
-  problems: Sequence[feature_runs.Problem],
-  method: method_lib.Method,
-  epsilon: float,
-  progress: tqdm.tqdm,
-) -> Cell:
-  accuracies, reports = [], []
-  for problem in problems:
-    fits = []
-    for seed in config.parsed_seeds:
-      fits.append(
-        feature_runs.fit(config, problem, method, epsilon=epsilon, seed=seed)
-      )
-      progress.update()
-    accuracies.append(tuple(fit.test_accuracy for fit in fits))
-    reports.append(fits[0].report)
-  return Cell(epsilon, tuple(accuracies), tuple(reports))
 
 
 def _to_json(

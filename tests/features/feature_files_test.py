@@ -37,7 +37,7 @@ def _assert_equal(found, expected):
 
 
 def _check_refused(path, message=""):
-  with pytest.raises(feature_files.FeatureFileError, match=message) as error:
+  with pytest.raises(errors.DataError, match=message) as error:
     feature_files.read_features(path)
   assert str(error.value).startswith(f"{path}")
   assert "\n" not in str(error.value)

@@ -53,6 +53,11 @@ class ClippedExamples:
   Nothing is copied but a chunk at a time, or where that is little everything
   once, so that memory does not grow with what the features, possibly a file
   mapped into memory, take.
+
+  Attributes:
+    size: What a method may know of them.
+    labels: All labels, int64 `[n]`.
+    dtype: Of the chunks: float64 if the features are, else float32.
   """
 
   def __init__(
@@ -89,24 +94,15 @@ class ClippedExamples:
         f"be in [0, {num_classes})",
         f"{labels.min()} to {labels.max()}",
       )
-    self._labels = labels.astype(np.int64)
+    self.labels = labels.astype(np.int64)
+    is_wide = features.dtype == np.float64
+    self.dtype = np.dtype(np.float64 if is_wide else np.float32)
     self._scaling = scaling
     self._is_read = False
     self._kept: np.ndarray | None = None
     self.size = ProblemSize(
       len(features), features.shape[1], int(num_classes), float(clip_norm)
     )
-
-  @property
-  def dtype(self) -> np.dtype:
-    """Of the chunks: float64 if the features are, else float32."""
-    kind = self._features.dtype
-    return np.dtype(np.float64 if kind == np.float64 else np.float32)
-
-  @property
-  def labels(self) -> np.ndarray:
-    """All labels, int64 `[n]`."""
-    return self._labels
 
   def chunks(
     self, rows: np.ndarray | None = None, *, wide: int = 0
@@ -120,7 +116,7 @@ class ClippedExamples:
       wide: Numbers besides the features that the caller holds for an example.
     """
     size = max(1, _NUMBERS_OF_CHUNK // (self.size.dim + wide))
-    num_rows = len(self._labels) if rows is None else len(rows)
+    num_rows = len(self.labels) if rows is None else len(rows)
     kept = self._keep()
     for start in range(0, num_rows, size):
       span = slice(start, start + size)
@@ -128,7 +124,7 @@ class ClippedExamples:
       if rows is not None:
         chunk = rows[span]
       features = self._clip(chunk) if kept is None else kept[chunk]
-      yield features, self._labels[chunk]
+      yield features, self.labels[chunk]
 
   def _clip(self, rows: np.ndarray | slice) -> np.ndarray:
     return clip_rows(

@@ -32,10 +32,6 @@ _ZIP_LENGTHS = slice(26, 30)
 _PARSING_BATCH = 1024
 
 
-class FeatureFileError(errors.DataError):
-  """A file of features that cannot be used."""
-
-
 @dataclasses.dataclass(frozen=True)
 class FeatureSet:
   """Features of labelled examples.
@@ -110,25 +106,30 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
 
   Raises:
     errors.FieldError: If the name ends with something else.
-    FeatureFileError: If there is no such file, or it is damaged or holds
+    errors.DataError: If there is no such file, or it is damaged or holds
       something else.
   """
   path = pathlib.Path(path)
   read = _read_npz if check_suffix(path) == ".npz" else _read_tfrecord
   if not path.is_file():
     found = "a directory" if path.is_dir() else "none"
-    raise FeatureFileError(f"{path} must be a file, found {found}.")
+    raise _refusal(path, "be a file", found)
   try:
     return FeatureSet(*read(path))
-  except FeatureFileError:
-    raise
+  except errors.FieldError as error:
+    raise errors.DataError(f"{path}: {error}") from error
   except OSError as error:
-    raise FeatureFileError(
-      f"{path} must be a file that can be read, found:"
-      f" {error.strerror or error}."
-    ) from error
-  except ValueError as error:
-    raise FeatureFileError(f"{path}: {error}") from error
+    raise _refusal(path, "be a file that can be read", error) from error
+
+
+def _refusal(
+  path: pathlib.Path, requirement: str, found: str | Exception
+) -> errors.DataError:
+  if isinstance(found, OSError):
+    found = f"an error: {found.strerror or found}"
+  elif isinstance(found, Exception):
+    found = f"an error: {errors.first_line(found)}"
+  return errors.DataError(f"{path} must {requirement}, found {found}.")
 
 
 def write_features(
@@ -177,10 +178,8 @@ def _choose_names(path: pathlib.Path, found: list[str]) -> tuple[str, ...]:
     if set(names[:2]) <= set(found):
       users = [name for name in (names[2], others[2]) if name in found]
       return (*names[:2], *users[:1])
-  raise FeatureFileError(
-    f"{path} must hold repr and label, or features and labels, found"
-    f" {sorted(found)}."
-  )
+  requirement = "hold repr and label, or features and labels"
+  raise _refusal(path, requirement, str(sorted(found)))
 
 
 def _read_npz(path: pathlib.Path) -> list[np.ndarray | None]:
@@ -192,14 +191,11 @@ def _read_npz(path: pathlib.Path) -> list[np.ndarray | None]:
       names = _choose_names(path, list(members))
       arrays = [_read_member(path, archive, members[name]) for name in names]
       return [*arrays[:2], _to_users(arrays[2]) if arrays[2:] else None]
-  except (FeatureFileError, MemoryError, OSError):
+  except (errors.DataError, MemoryError, OSError):
     raise
   # NumPy and the standard library raise whatever comes of what is damaged.
   except Exception as error:
-    raise FeatureFileError(
-      f"{path} must be an npz file of arrays, found:"
-      f" {errors.first_line(error)}."
-    ) from error
+    raise _refusal(path, "be an npz file of arrays", error) from error
 
 
 def _read_member(
@@ -229,25 +225,18 @@ def _read_member(
   if info.compress_type != zipfile.ZIP_STORED or not math.prod(shape):
     with archive.open(info) as member:
       return np.lib.format.read_array(member, allow_pickle=False)
+  # The directory at the zip's end does not say where a member's data begin:
+  # the header before them may be padded.
+  archive.fp.seek(info.header_offset)
+  lengths = archive.fp.read(_ZIP_HEADER_SIZE)[_ZIP_LENGTHS]
+  start = info.header_offset + _ZIP_HEADER_SIZE
   return np.memmap(
     path,
     dtype=dtype,
     mode="r",
-    offset=_data_offset(archive, info) + header_size,
+    offset=start + sum(struct.unpack("<HH", lengths)) + header_size,
     shape=shape,
     order="F" if is_fortran else "C",
-  )
-
-
-def _data_offset(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
-  """Where a member of a zip begins in the file."""
-  # The directory at the end does not say: the header may be padded.
-  archive.fp.seek(info.header_offset)
-  header = archive.fp.read(_ZIP_HEADER_SIZE)
-  return (
-    info.header_offset
-    + _ZIP_HEADER_SIZE
-    + sum(struct.unpack("<HH", header[_ZIP_LENGTHS]))
   )
 
 
@@ -286,14 +275,12 @@ def _read_tfrecord(
   try:
     first = [record.numpy() for record in records.take(1)]
     if not first:
-      raise FeatureFileError(f"{path} must hold examples, found none.")
+      raise _refusal(path, "hold examples", "none")
     found = tf.train.Example.FromString(first[0]).features.feature
     names = _choose_names(path, list(found))
     dim = len(found[names[0]].float_list.value)
     if not dim:
-      raise FeatureFileError(
-        f"{path} must hold {names[0]} of floats, found none."
-      )
+      raise _refusal(path, f"hold {names[0]} of floats", "none")
     specs: dict[str, Any] = {
       names[0]: tf.io.FixedLenFeature([dim], tf.float32),
       names[1]: tf.io.FixedLenFeature([], tf.int64),
@@ -310,10 +297,10 @@ def _read_tfrecord(
       found.append(parsed[names[1]].numpy())
       users += [user.decode() for n in names[2:] for user in parsed[n].numpy()]
   except (message.DecodeError, tf.errors.OpError, UnicodeDecodeError) as error:
-    raise FeatureFileError(
-      f"{path} must be a TFRecord of examples with repr (floats, as many in"
-      " each), label (int64) and, in all or none, user (bytes), found:"
-      f" {errors.first_line(error)}."
-    ) from error
+    requirement = (
+      "be a TFRecord of examples with repr (floats, as many in each), label"
+      " (int64) and, in all or none, user (bytes)"
+    )
+    raise _refusal(path, requirement, error) from error
   labels = np.concatenate(found)
   return features[: len(labels)], labels, np.array(users) if users else None

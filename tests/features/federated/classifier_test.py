@@ -22,6 +22,7 @@ from tff_fedemb.features import noise
 from tff_fedemb.features import sgd
 from tff_fedemb.features.federated import classifier as federated_classifier
 from tff_fedemb.features.federated import clients as federated_clients
+from tff_fedemb.features.federated import settings as federated_settings
 from tff_fedemb.features.federated import statistics as federated_statistics
 
 _NUM_CLASSES, _DIM, _NUM_EXAMPLES = 3, 4, 12
@@ -57,9 +58,11 @@ _METHODS = {
 _THREE_EACH = np.array(list("badcbadcbadc"))
 
 
-def _fit_federated(method, users, **options):
+def _fit_federated(method, users, *, settings=None, **options):
   return federated_classifier.FederatedFeatureClassifier(
-    method, **{"epsilon": math.inf, **_OPTIONS, **options}
+    method,
+    **{"epsilon": math.inf, **_OPTIONS, **options},
+    settings=federated_settings.UserSettings(**settings or {}),
   ).fit(_FEATURES, _LABELS, users)
 
 
@@ -123,7 +126,7 @@ def test_least_squares(without_noise):
     method,
     _ONE_EACH,
     scaling="unit_norm",
-    example_weighting="mean",
+    settings={"example_weighting": "mean"},
     split={"covariance": 1.0, "class_sum": 4.0},
     **_TARGET,
   )
@@ -167,8 +170,7 @@ def test_sgd():
   found = _fit_federated(
     dataclasses.replace(method, learning_rate=4 * method.learning_rate),
     _ONE_EACH,
-    example_weighting="sum",
-    user_clip_norm=4.0,
+    settings={"user_clip_norm": 4.0},
   )
   _assert_same(found, _fit_central(method))
   assert found.report_.epsilon == math.inf
@@ -186,8 +188,7 @@ def test_noise_of_gradients():
     sgd.Sgd(steps=1, learning_rate=0.7, momentum=0.0, gradient_clip_norm=0.3),
     num_classes=num_classes,
     clip_norm=2.0,
-    example_weighting="sum",
-    user_clip_norm=4.0,
+    settings=federated_settings.UserSettings(user_clip_norm=4.0),
     **_TARGET,
   ).fit(
     np.zeros([2 * num_users, dim]),
@@ -207,19 +208,19 @@ def test_runtime_of_tff():
   found = _fit_federated(
     method,
     _THREE_EACH,
-    runtime="tff",
-    example_weighting="sum",
-    user_clip_norm=3.0,
+    settings={"runtime": "tff", "user_clip_norm": 3.0},
   )
   _assert_same(found, _fit_central(method))
 
 
 def test_parameters_are_those_of_scikit_learn():
   created = federated_classifier.FederatedFeatureClassifier(
-    _METHODS["sgd"], num_classes=3, user_clip_norm=0.5, **_TARGET
+    _METHODS["sgd"],
+    num_classes=3,
+    settings=federated_settings.UserSettings(user_clip_norm=0.5),
+    **_TARGET,
   )
   assert base.clone(created).get_params() == created.get_params()
-  assert created.get_params()["user_clip_norm"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -233,13 +234,19 @@ def test_parameters_are_those_of_scikit_learn():
     ),
     ({"method": sgd.Sgd(batch_size=4)}, "batch_size must not"),
     ({"users": _ONE_EACH[:-1]}, "users must be"),
-    ({"user_clip_norm": 0.0}, "user_clip_norm must be positive"),
     (
-      {"user_clip_norm": 2.0, "example_weighting": "mean"},
+      {"settings": {"user_clip_norm": 0.0}},
+      "user_clip_norm must be positive",
+    ),
+    (
+      {"settings": {"user_clip_norm": 2.0, "example_weighting": "mean"}},
       "user_clip_norm must be at most 1",
     ),
-    ({"example_weighting": "max"}, "example_weighting must be one of"),
-    ({"runtime": "ray"}, "runtime must be one of"),
+    (
+      {"settings": {"example_weighting": "max"}},
+      "example_weighting must be one of",
+    ),
+    ({"settings": {"runtime": "ray"}}, "runtime must be one of"),
     ({"epsilon": 1.0}, "delta must be given"),
     ({"split": {"gradient": 1.0}}, "split must name"),
     ({"num_classes": 2}, "labels must be"),
@@ -272,7 +279,7 @@ def test_noise_of_the_release(tmp_path):
     delta=1e-5,
   )
   config = federated_statistics.StatisticsConfig(
-    dim, num_classes, clip_norm=2.0, covariance_share=share
+    examples_lib.ProblemSize(3, dim, num_classes, 2.0), covariance_share=share
   )
   matrices, released = [], []
   with runtime_lib.create_runtime("in_process") as started:

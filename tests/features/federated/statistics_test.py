@@ -20,7 +20,7 @@ from tff_fedemb.features.federated import statistics as federated_statistics
 from tff_fedemb.runtime import base as runtime_base
 
 _DIM, _NUM_CLASSES, _CLIP_NORM = 4, 3, 1.5
-_OPTIONS = {"dim": _DIM, "num_classes": _NUM_CLASSES, "clip_norm": _CLIP_NORM}
+_OPTIONS = {"size": examples_lib.ProblemSize(1, _DIM, _NUM_CLASSES, _CLIP_NORM)}
 
 
 def _draw(num_examples: int, scale: float = 1.0):
@@ -37,9 +37,7 @@ def _norm(tensors) -> float:
 def test_by_hand():
   """Two examples, the longer one clipped from 4 to 2, shares 0.36 and 0.64."""
   config = federated_statistics.StatisticsConfig(
-    dim=2,
-    num_classes=2,
-    clip_norm=2.0,
+    examples_lib.ProblemSize(2, 2, 2, 2.0),
     covariance_share=0.36,
     example_weighting="sum",
   )
@@ -208,9 +206,7 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
 
   process = federated_statistics.build_process(
     federated_statistics.StatisticsConfig(
-      _DIM,
-      _NUM_CLASSES,
-      _CLIP_NORM,
+      **_OPTIONS,
       example_weighting="sum",
       covariance_share=_SHARE,
     ),

@@ -20,7 +20,6 @@ from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier
-from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import feature_covariance
 from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import least_squares
@@ -131,15 +130,12 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
 
   Attributes:
     method: `Sgd` or `FeatureCovariance`, without a batch size, or
-      `LeastSquares` with a shared covariance. This and all others before
-      `example_weighting`: as of `classifier.LinearClassifier`, delta well below
-      one over the number of users, and releases as of central fits.
-    example_weighting: As of `settings.UserSettings`.
-    user_clip_norm: Bound of what a user sends in a round, positive: in units of
-      the contribution of one example of norm C. At most 1 for means. Where
+      `LeastSquares` with a shared covariance. This and those that are not named
+      here: as of `classifier.LinearClassifier`, delta well below one over the
+      number of users, and releases as of central fits.
+    settings: How much a user counts for, and what runs the rounds. Where
       defaults and step sizes depend on the number of examples, it takes that of
-      users times this bound.
-    runtime: A key of `runtime.RUNTIMES`.
+      users times `user_clip_norm`.
     work_dir: Where `fit` keeps a copy of the features while it runs; `None` for
       the system's folder of temporary files.
   """
@@ -161,9 +157,9 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
     ' significance of the least significant bits for differential privacy")',
   )
 
-  example_weighting: str = "sum"
-  user_clip_norm: float = 1.0
-  runtime: str = "in_process"
+  settings: settings_lib.UserSettings = dataclasses.field(
+    default_factory=settings_lib.UserSettings
+  )
   work_dir: str | os.PathLike[str] | None = None
 
   def fit(
@@ -187,11 +183,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
         reach.
     """
     settings_lib.check_method(self.method)
-    settings = settings_lib.UserSettings(
-      example_weighting=self.example_weighting,
-      user_clip_norm=self.user_clip_norm,
-      runtime=self.runtime,
-    )
+    settings = self.settings
     examples = self._clipped(features, labels)
     users = clients_lib.check_users(users, examples.size.num_examples)
     num_users = len(np.unique(users))
@@ -231,11 +223,8 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       weights = _fit(
         method,
         Rounds(runtime, clients, releases, budget, settings.user_clip_norm),
-        size,
         {
-          "dim": size.dim,
-          "num_classes": size.num_classes,
-          "clip_norm": size.clip_norm,
+          "size": size,
           "scaling": self.scaling,
           "example_weighting": settings.example_weighting,
         },
@@ -257,7 +246,6 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
 def _fit(
   method: method_lib.Method,
   rounds: Rounds,
-  size: examples_lib.ProblemSize,
   client_options: Mapping[str, Any],
   *,
   covariance_share: float,
@@ -290,6 +278,6 @@ def _fit(
   scale = method.gradient_clip_norm * num_clients / total_weight
   return method.descend(
     lambda weights: scale * np.asarray(release(weights)[0], np.float64),
-    size,
+    config.size,
     preconditioner,
   )

@@ -17,17 +17,14 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_fedemb import config as config_lib
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import pipelines
 from tff_fedemb.features import examples as examples_lib
-from tff_fedemb.features import losses
-from tff_fedemb.features.federated import settings
 
 
 @dataclasses.dataclass(frozen=True)
-class ClientConfig(config_lib.Config, abc.ABC):
+class ClientConfig(abc.ABC):
   """How clients read and weigh their examples, and what they add up.
 
   Privacy:
@@ -38,21 +35,16 @@ class ClientConfig(config_lib.Config, abc.ABC):
     DpEvent: the aggregator's.
 
   Attributes:
-    dim: d, numbers of a feature vector.
-    num_classes: K; labels are in [0, K).
-    clip_norm: C, positive: bound of a feature vector's L2 norm.
+    size: Dimension d, number of classes K, and the bound C of a feature
+      vector's L2 norm.
     scaling: One of `examples.SCALINGS`.
     example_weighting: 'mean': a client's examples together count as one.
       'sum': each counts as one, until the aggregator clips.
   """
 
-  dim: int = config_lib.field(minimum=1)
-  num_classes: int = config_lib.field(minimum=2)
-  clip_norm: float = config_lib.field(1.0, above=0)
-  scaling: str = config_lib.field("clip", choices=examples_lib.SCALINGS)
-  example_weighting: str = config_lib.field(
-    "mean", choices=settings.EXAMPLE_WEIGHTINGS
-  )
+  size: examples_lib.ProblemSize
+  scaling: str = "clip"
+  example_weighting: str = "mean"
 
   @property
   @abc.abstractmethod
@@ -86,7 +78,7 @@ class ClientConfig(config_lib.Config, abc.ABC):
     wide = tf.cast(features, tf.float64)
     divisors = tf.norm(wide, axis=1, keepdims=True)
     if self.scaling == "clip":
-      divisors = tf.maximum(divisors, self.clip_norm)
+      divisors = tf.maximum(divisors, self.size.clip_norm)
     return tf.cast(tf.math.divide_no_nan(wide, divisors), features.dtype)
 
   def weigh(self, total: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -112,7 +104,7 @@ class StatisticsConfig(ClientConfig):
     covariance_share: s, in (0, 1]; at 1 there are no sums by class.
   """
 
-  covariance_share: float = config_lib.field(1.0, above=0, maximum=1)
+  covariance_share: float = 1.0
 
   @property
   def _covariance_weight(self) -> float:
@@ -125,10 +117,10 @@ class StatisticsConfig(ClientConfig):
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
     """Packed second moments `[d (d + 1) / 2]`, and sums `[K, d]` if wanted."""
-    moments = (packed_size(self.dim),)
+    moments = (packed_size(self.size.dim),)
     if not self._class_sum_weight:
       return (moments,)
-    return (moments, (self.num_classes, self.dim))
+    return (moments, (self.size.num_classes, self.size.dim))
 
   def add_up(
     self,
@@ -142,12 +134,12 @@ class StatisticsConfig(ClientConfig):
     moments = tf.matmul(scaled, scaled, transpose_a=True)
     sums = [
       self._covariance_weight
-      * pack(tf.ensure_shape(moments, [self.dim, self.dim]))
+      * pack(tf.ensure_shape(moments, [self.size.dim, self.size.dim]))
     ]
     if self._class_sum_weight:
       sums.append(
         self._class_sum_weight
-        * tf.math.unsorted_segment_sum(scaled, labels, self.num_classes)
+        * tf.math.unsorted_segment_sum(scaled, labels, self.size.num_classes)
       )
     return tuple(self.weigh(total, labels) for total in sums)
 
@@ -164,13 +156,13 @@ class StatisticsConfig(ClientConfig):
     Returns:
       The sum of x x', float64 `[d, d]`, and by class of x, `[K, d]`, or `None`.
     """
-    moments = unpack(np.asarray(released[0], np.float64), self.dim)
+    moments = unpack(np.asarray(released[0], np.float64), self.size.dim)
     covariance = moments * (
-      num_clients * self.clip_norm**2 / self._covariance_weight
+      num_clients * self.size.clip_norm**2 / self._covariance_weight
     )
     if not self._class_sum_weight:
       return covariance, None
-    scale = num_clients * self.clip_norm / self._class_sum_weight
+    scale = num_clients * self.size.clip_norm / self._class_sum_weight
     return covariance, np.asarray(released[1], np.float64) * scale
 
 
@@ -187,23 +179,23 @@ class GradientConfig(ClientConfig):
       clients send is in units of it.
   """
 
-  loss: str = config_lib.field("softmax", choices=losses.LOSSES)
-  gradient_clip_norm: float = config_lib.field(1.0, above=0)
+  loss: str = "softmax"
+  gradient_clip_norm: float = 1.0
 
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
     """The gradient, and the weights that it is of, are `[K, d]`."""
-    return ((self.num_classes, self.dim),)
+    return ((self.size.num_classes, self.size.dim),)
 
   def add_up(
     self, features: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
   ) -> tuple[tf.Tensor, ...]:
     """See base class."""
-    clipped = self.clip_norm * self.scale(features)
+    clipped = self.size.clip_norm * self.scale(features)
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
     activation = tf.nn.softmax if self.loss == "softmax" else tf.sigmoid
     residuals = activation(logits) - tf.one_hot(
-      labels, self.num_classes, dtype=logits.dtype
+      labels, self.size.num_classes, dtype=logits.dtype
     )
     # A gradient is of rank one: its norm takes no gradient.
     norms = tf.norm(residuals, axis=1) * tf.norm(clipped, axis=1)
@@ -278,7 +270,7 @@ def build_process(
   return composition.build_learning_process(
     create_weights,
     client_update,
-    example_type=composition.build_example_type((config.dim,), tf.float32),
+    example_type=composition.build_example_type((config.size.dim,), tf.float32),
     aggregator=aggregator,
     server_optimizer=_TakeUpdate(),
   )
