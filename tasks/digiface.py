@@ -28,20 +28,18 @@ _SIDE = 112
 _ADVICE = f"{preparation.ADVICE} {task.advise_synthetic('digiface')}"
 
 
-def _convert(faces: preparation.Faces, config: task.TaskConfig) -> pathlib.Path:
+def _convert(job: preparation.Job, config: task.TaskConfig) -> pathlib.Path:
   """The copy of the publishers' files; made where there is none yet."""
-  sources = repr(sorted(faces.identity["sources"].items()))
+  sources = repr(sorted(job.identity["sources"].items()))
   name = f"digiface_{hashlib.sha256(sources.encode()).hexdigest()[:16]}"
-  folder = config.cache / name / faces.variant
+  folder = config.cache / name / job.variant
   if output.read_report(folder):
     return folder
   # What is told is no result of the program. The copy is the same whatever the
   # policy: its report says what was left out.
   with contextlib.redirect_stdout(sys.stderr):
     try:
-      preparation.Preparation(faces, folder.parent, on_bad_example="skip").run(
-        wait=True
-      )
+      output.prepare(job, folder.parent, on_bad_example="skip", wait=True)
     except OSError as error:
       raise errors.FieldError(
         "cache_dir", "be writable", f"{config.cache}: {error}"
@@ -62,12 +60,12 @@ def _find_folder(config: task.TaskConfig) -> tuple[pathlib.Path, str, bool]:
     if folder is not None:
       return folder, variant, False
   try:
-    faces = preparation.find_faces(root, wanted, field="data_dir")[0]
+    job = next(preparation.find_jobs(root, wanted, field="data_dir"))
   except errors.FieldError as error:
     raise errors.FieldError(
       error.name, error.requirement, error.found, _ADVICE
     ) from error
-  return _convert(faces, config), faces.variant, True
+  return _convert(job, config), job.variant, True
 
 
 def _is_validation(subjects: np.ndarray) -> np.ndarray:

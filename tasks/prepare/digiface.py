@@ -2,8 +2,12 @@
 
 Bae et al., "DigiFace-1M: 1 Million Digital Face Images for Face Recognition",
 WACV 2023: 10,000 identities with 72 images each and 100,000 with 5. The
-published data have no split. Ours is a fixed keyed hash of an identity's
-number, not seeded by the user, so that it is the same for everybody.
+publishers' zips as they are (`subjects_0-1999_72_imgs.zip` and so on, with
+`<subject id>/<k>.png` inside), or what they unpack to: a folder of the same
+name without `.zip`, or the folders `<subject id>` themselves; in any mixture,
+and any number of them. The published data have no split. Ours is a fixed keyed
+hash of an identity's number, not seeded by the user, so that it is the same for
+everybody.
 
 Users and classes are those that the sources list, before any image is read, so
 that what is in one user's images changes no other user's label or slot. A user
@@ -12,22 +16,25 @@ class of a training image is the place of its user among the users, that of a
 held-out image is its subject's number. Images are copied as they are.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
+import os
 import pathlib
-from typing import Any
+import re
+import zipfile
 
-from tasks.prepare import digiface_files
-from tasks.prepare import downloads
 from tasks.prepare import output
-from tasks.prepare import split_tables
 from tff_fedemb import errors
+from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 
-VARIANTS = (*digiface_files.PARTS, "all")
 SPLITS = ("train", "validation", "test")
 MIN_IDENTITIES = 2
 ADVICE = (
@@ -42,10 +49,20 @@ PUBLISHED = (
   (166_666, 199_998, 5),
 )
 
+# The two parts of the data set, and the numbers of their subjects.
+_PARTS = {"72_images": (0, 99_999), "5_images": (100_000, 10**18)}
+VARIANTS = (*_PARTS, "all")
+
 # Chosen so that 8 identities from either start are enough for all splits.
 _SPLIT_KEY = b"digiface-16701"
 # To be raised when the conversion of the same source changes.
 _CONVERSION_VERSION = 3
+
+_SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs(\.zip)?")
+_MEMBER_NAME = re.compile(r"((?:[^/]+/)?(\d+))/([^/]*)")
+# Of a zip that is damaged, not of the disk: a place before its start, and what
+# bz2 cannot unpack.
+_FORMAT_ERRNOS = (errno.EINVAL, None)
 
 
 def split_of_subject(subject: int) -> str:
@@ -84,66 +101,194 @@ def require_identities(field: str, numbers: Mapping[str, int]) -> None:
       )
 
 
+def _part_of_subject(subject: int) -> str:
+  return "5_images" if subject >= _PARTS["5_images"][0] else "72_images"
+
+
+def _is_image(name: str) -> bool:
+  return name.lower().endswith(".png") and not name.startswith(".")
+
+
+@contextlib.contextmanager
+def _reading(
+  path: pathlib.Path, damaged: Callable[[Exception], Exception]
+) -> Iterator[None]:
+  """Tells a zip that is damaged from a disk that is."""
+  try:
+    yield
+  except (*reading.ARCHIVE_ERRORS, OSError) as error:
+    if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
+      raise reading.create_error(path, error) from error
+    raise damaged(error) from error
+
+
+def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
+  def damaged(error):
+    return errors.DataError(
+      f"{path} must be a whole zip archive, found: {error}. Fetch it again."
+    )
+
+  with _reading(path, damaged):
+    return zipfile.ZipFile(path)
+
+
 @dataclasses.dataclass(frozen=True)
-class Faces:
-  """What a folder holds of a variant.
+class _Source:
+  """A zip, its unpacked folder, or the subjects' folders in the data directory.
 
   Attributes:
-    variant: One of `VARIANTS`.
-    sources: Where the images are.
-    field: What the folder is called in errors.
+    path: The zip, or the folder that holds the subjects' folders.
+    name: What to call it; empty for the data directory.
+    subjects: First and last subject that it may hold.
+    num_images: Images of an identity by its name, 0 if it does not say.
   """
 
-  variant: str
-  sources: Sequence[digiface_files.Source]
-  field: str
+  path: pathlib.Path
+  name: str
+  subjects: tuple[int, int]
+  num_images: int = 0
 
-  @functools.cached_property
-  def identity(self) -> dict[str, Any]:
-    """As of `output.Preparation`."""
-    return {
-      "task": "digiface",
-      "variant": self.variant,
-      "version": _CONVERSION_VERSION,
-      "sources": {
-        # The subjects' folders themselves have no name.
-        source.name or source.part: digiface_files.fingerprint(source)
-        for source in self.sources
-      },
-    }
+  @property
+  def part(self) -> str:
+    """Which of `_PARTS` it is of, by the number of its first subject."""
+    return _part_of_subject(self.subjects[0])
+
+  def name_of(self, member: str) -> str:
+    """What to call something in it."""
+    return f"{self.name}/{member}" if self.name else member
+
+  def _list_images(self) -> dict[str, list[tuple[str, int, int]]]:
+    """Name, size and time (0 in a zip) of images, by their subject's folder.
+
+    A folder may be there without an image in it.
+    """
+    listed: dict[str, list[tuple[str, int, int]]] = {}
+    if not self.path.is_dir():
+      with _open_zip(self.path) as archive:
+        for info in archive.infolist():
+          if match := _MEMBER_NAME.fullmatch(info.filename):
+            images = listed.setdefault(match[1], [])
+            if _is_image(match[3]):
+              images.append((match[3], info.file_size, 0))
+      return listed
+    try:
+      for folder in sorted(os.listdir(self.path)):
+        path = self.path / folder
+        # A named folder that holds others is refused later.
+        if (
+          folder.isdecimal()
+          and path.is_dir()
+          and (self.name or _part_of_subject(int(folder)) == self.part)
+        ):
+          with os.scandir(path) as entries:
+            listed[folder] = sorted(
+              (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
+              for entry in entries
+              if _is_image(entry.name)
+            )
+    except OSError as error:
+      raise reading.create_error(self.path, error, "folder") from error
+    return listed
+
+  def list_subjects(self) -> dict[int, dict[str, int]]:
+    """Sizes of images by name, in the order of their numbers, by subject."""
+    subjects = {}
+    first, last = self.subjects
+    for folder, images in self._list_images().items():
+      subject = int(folder.rpartition("/")[2])
+      if not first <= subject <= last:
+        raise errors.DataError(
+          f"{self.path} must hold subjects {first} to {last}, as its name says,"
+          f" found {subject}."
+        )
+      # By number where names are plain numbers.
+      images.sort(key=lambda image: (len(image[0]), image[0]))
+      subjects[subject] = {
+        self.name_of(f"{folder}/{name}"): size for name, size, _ in images
+      }
+    if not subjects:
+      raise errors.DataError(
+        f"{self.path} must hold <subject id>/<k>.png, found no such file."
+      )
+    return subjects
+
+  def fingerprint(self) -> str:
+    """16 digits that are others when a file of it changes, by size and time.
+
+    Where the data directory is does not matter.
+    """
+    digest = hashlib.sha256(self.name.encode())
+    if self.path.is_dir():
+      for listed in self._list_images().items():
+        digest.update(repr(listed).encode())
+    else:
+      facts = self.path.stat()
+      digest.update(repr((facts.st_size, facts.st_mtime_ns)).encode())
+    return digest.hexdigest()[:16]
+
+  def tell(self, subjects: Mapping[int, Mapping[str, int]]) -> list[str]:
+    """Says what it holds; returns what it lacks of what its name says."""
+    num_bytes = sum(sum(sizes.values()) for sizes in subjects.values())
+    print(
+      f"{self.name or self.path}: {len(subjects)} subjects,"
+      f" {sum(map(len, subjects.values()))} images,"
+      f" {output.format_bytes(num_bytes)}."
+    )
+    first, last = self.subjects
+    expected = last - first + 1
+    incomplete = sum(len(s) < self.num_images for s in subjects.values())
+    lacks = []
+    if self.num_images and len(subjects) < expected:
+      lacks.append(f"holds {len(subjects)} of {expected} identities.")
+    if incomplete:
+      lacks.append(
+        f"has fewer than {self.num_images} images of {incomplete} of"
+        f" {len(subjects)} identities."
+      )
+    return [f"{self.name} {text}" for text in lacks]
 
 
-class Preparation(output.Preparation):
-  """A variant under way in an output folder; images are copied as they are."""
+def _find_sources(root: pathlib.Path) -> list[_Source]:
+  """All that there is, by the first subject; unnamed folders last."""
+  sources, parts_in_root = [], set()
+  for path in root.iterdir():
+    match = _SOURCE_NAME.fullmatch(path.name)
+    if match and path.is_dir() != bool(match[4]):
+      first, last, num_images = map(int, match.groups()[:3])
+      sources.append(_Source(path, path.name, (first, last), num_images))
+    elif path.name.isdecimal() and path.is_dir():
+      parts_in_root.add(_part_of_subject(int(path.name)))
+  sources.sort(key=lambda source: (source.subjects, source.name))
+  return sources + [_Source(root, "", _PARTS[p]) for p in sorted(parts_in_root)]
+
+
+class Job(output.Job):
+  """A variant in a folder of the publishers' files."""
 
   keeps_empty_files = True
 
-  def __init__(
-    self,
-    faces: Faces,
-    output_dir: pathlib.Path,
-    *,
-    on_bad_example: str = "fail",
-  ):
-    """Initialises the preparation of faces; arguments as of the base class."""
-    super().__init__(
-      output_dir,
-      faces.variant,
-      faces.identity,
-      on_bad_example=on_bad_example,
-      field="output_dir" if faces.field == "source_dir" else "cache_dir",
-    )
-    self._faces = faces
-    self._reader = digiface_files.create_reader(faces.sources)
+  def __init__(self, variant: str, sources: Sequence[_Source], field: str):
+    """Initialises the job; `field` is what the folder is called in errors."""
+    # The subjects' folders themselves have no name.
+    digests = {s.name or s.part: s.fingerprint() for s in sources}
+    identity = {"version": _CONVERSION_VERSION, "sources": digests}
+    super().__init__("digiface", variant, identity)
+    self.sources = sources
+    self.output_field = "output_dir" if field == "source_dir" else "cache_dir"
+    self._field = field
+    self._paths = {source.name: source.path for source in sources}
+    # One at a time: the directory of a zip takes some 100 MB.
+    self._open_zip = functools.lru_cache(maxsize=1)(_open_zip)
 
-  def look(self) -> output.Plan:
+  def look(self, work: pathlib.Path) -> output.Plan:
     """As of the base class."""
-    source_of: dict[int, digiface_files.Source] = {}
+    del work  # Unused: nothing is fetched.
+    source_of: dict[int, _Source] = {}
     images: dict[int, dict[str, int]] = {}
     warnings = []
-    for source in self._faces.sources:
-      subjects = digiface_files.list_subjects(source)
-      warnings += _tell(source, subjects)
+    for source in self.sources:
+      subjects = source.list_subjects()
+      warnings += source.tell(subjects)
       for subject in subjects.keys() & images.keys():
         raise errors.DataError(
           f"{source.path} must hold other subjects than"
@@ -157,15 +302,15 @@ class Preparation(output.Preparation):
       for split in SPLITS
     }
     numbers = {split: len(found) for split, found in by_split.items()}
-    require_identities(self._faces.field, numbers)
+    require_identities(self._field, numbers)
     files = {
       f"{tfrecord_files.TRAIN_FOLDER}/{subject}": [
-        split_tables.Row(name, label) for name in images[subject]
+        output.Row(name, label) for name in images[subject]
       ]
       for label, subject in enumerate(by_split["train"])
     }
     files[tfrecord_files.TEST_FILE_NAME] = [
-      split_tables.Row(name, subject)
+      output.Row(name, subject)
       for subject in sorted(by_split["validation"] + by_split["test"])
       for name in images[subject]
     ]
@@ -180,39 +325,28 @@ class Preparation(output.Preparation):
     )
 
   def read(self, image_id: str) -> bytes:
-    """As of the base class."""
-    return self._reader(image_id)
+    """As of the base class; the CRC of what is in a zip is compared.
+
+    Raises:
+      DataError: If the disk cannot be read, which may work another time.
+    """
+
+    def damaged(error):
+      return output.BadImageError(f"cannot be read: {error}")
+
+    head, _, member = image_id.partition("/")
+    path = self._paths[head] if head in self._paths else self._paths[""] / head
+    is_folder = path.is_dir()
+    archive = None if is_folder else self._open_zip(path)
+    with _reading(path / member if is_folder else path, damaged):
+      if archive is None:
+        return (path / member).read_bytes()
+      return archive.read(member)
 
 
-def _tell(
-  source: digiface_files.Source, subjects: Mapping[int, Mapping[str, int]]
-) -> list[str]:
-  """Says what a source holds; returns what it lacks of what its name says."""
-  num_bytes = sum(sum(sizes.values()) for sizes in subjects.values())
-  print(
-    f"{source.name or source.path}: {len(subjects)} subjects,"
-    f" {sum(map(len, subjects.values()))} images,"
-    f" {downloads.format_bytes(num_bytes)}."
-  )
-  first, last = source.subjects
-  expected = last - first + 1
-  incomplete = sum(len(s) < source.num_images for s in subjects.values())
-  lacks = {
-    f"holds {len(subjects)} of {expected} identities.": len(subjects)
-    < expected,
-    f"has fewer than {source.num_images} images of {incomplete} of"
-    f" {len(subjects)} identities.": incomplete > 0,
-  }
-  return [
-    f"{source.name} {text}"
-    for text, holds in lacks.items()
-    if holds and source.num_images
-  ]
-
-
-def find_faces(
+def find_jobs(
   root: pathlib.Path, variant: str | None, *, field: str
-) -> list[Faces]:
+) -> Iterator[Job]:
   """Looks for what there is to convert.
 
   Args:
@@ -221,21 +355,24 @@ def find_faces(
     field: What the folder is called in errors.
 
   Returns:
-    One or more.
+    One or more, each of which is listed when it is taken.
 
   Raises:
+    DataError: If a folder cannot be listed.
     FieldError: If there is nothing.
   """
   try:
-    found = digiface_files.find_sources(root)
+    sources = _find_sources(root)
   except OSError as error:
     raise errors.FieldError(
       field, "be a folder that can be read", f"{root}: {error.strerror}", ADVICE
     ) from error
-  if not found:
+  if not sources:
     raise errors.FieldError(field, "hold DigiFace images", root, ADVICE)
+  found = {part: [s for s in sources if s.part == part] for part in _PARTS}
+  found = {part: some for part, some in found.items() if some}
   if variant == "all":
-    found = {"all": [source for part in found.values() for source in part]}
+    found = {"all": [source for some in found.values() for source in some]}
   if variant not in (None, *found):
     raise errors.FieldError(
       field,
@@ -243,38 +380,21 @@ def find_faces(
       f"only {', '.join(found)} in {root}",
       ADVICE,
     )
-  return [
-    Faces(part, sources, field)
-    for part, sources in found.items()
+  return (
+    Job(part, some, field)
+    for part, some in found.items()
     if variant in (None, part)
-  ]
+  )
 
 
-def create_preparations(
-  source_dir: pathlib.Path,
-  variant: str | None,
-  output_dir: pathlib.Path,
-  *,
-  on_bad_example: str,
-) -> list[Preparation]:
-  """Says which of the published zips are there, and what can be prepared.
-
-  Args:
-    source_dir: As `root` of `find_faces`.
-    variant: As of `find_faces`.
-    output_dir: As of `Preparation`.
-    on_bad_example: As of `Preparation`.
-
-  Returns:
-    One or more, to be run.
-  """
-  found = find_faces(source_dir, variant, field="source_dir")
-  present = {s.name.removesuffix(".zip") for f in found for s in f.sources}
+def create_jobs(
+  source_dir: pathlib.Path, variant: str | None = None
+) -> list[Job]:
+  """As `find_jobs`; says which of the published zips are there."""
+  found = list(find_jobs(source_dir, variant, field="source_dir"))
+  present = {s.name.removesuffix(".zip") for job in found for s in job.sources}
   names = [f"subjects_{a}-{b}_{n}_imgs" for a, b, n in PUBLISHED]
   absent = [f"{name}.zip" for name in names if name not in present]
   missing = f", missing {', '.join(absent)}" if absent else ""
   print(f"Zips: {len(names) - len(absent)} of {len(names)} found{missing}.")
-  return [
-    Preparation(faces, output_dir, on_bad_example=on_bad_example)
-    for faces in found
-  ]
+  return found

@@ -10,12 +10,13 @@ al., "Federated Visual Classification with Real-World Data Distribution", ECCV
 from collections.abc import Sequence
 import dataclasses
 import pathlib
+import re
 import zipfile
 
-from tasks.prepare import conversion
-from tasks.prepare import downloads
+from tasks.prepare import photo_jobs
 from tasks.prepare import split_tables
 from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import reading
 
 _TARS = [f"images_{number:03}.tar" for number in range(500)]
@@ -49,7 +50,7 @@ VARIANTS = tuple(_SPLITS)
 def _find_in_zip(
   path: pathlib.Path, names: Sequence[str]
 ) -> list[split_tables.Table]:
-  downloads.check_md5(path)
+  photo_jobs.check_md5(path)
   try:
     with zipfile.ZipFile(path) as archive:
       members = {
@@ -85,14 +86,26 @@ def _find_tables(
     tables = [place / name for name in split.names]
     if all(table.is_file() for table in tables):
       for table in tables:
-        downloads.check_md5(table)
+        photo_jobs.check_md5(table)
       return tables
   return None
 
 
-def _find_archives(source_dir: pathlib.Path) -> list[downloads.Archive]:
+def _read_md5(path: pathlib.Path) -> str:
+  """Reads 32 digits as `md5sum` prints them: first, then maybe a name."""
+  words = path.read_text(errors="replace").lower().split()
+  digits = words[0] if words else ""
+  if not re.fullmatch("[0-9a-f]{32}", digits):
+    raise errors.DataError(
+      f"{path} must start with an MD5 of 32 hexadecimal digits, found"
+      f" {digits[:40]!r}. Fetch it again."
+    )
+  return digits
+
+
+def _find_archives(source_dir: pathlib.Path) -> dict[pathlib.Path, str | None]:
   """The tars of images, with the checksums that lie beside them."""
-  archives = []
+  archives: dict[pathlib.Path, str | None] = {}
   for path in sorted(
     [*source_dir.glob("images_*.tar"), *source_dir.glob("*/images_*.tar")]
   ):
@@ -101,14 +114,14 @@ def _find_archives(source_dir: pathlib.Path) -> list[downloads.Archive]:
         folder / f"md5.{path.stem}.txt"
         for folder in (path.parent, source_dir / "md5sum" / "train")
       ]
-      md5 = [downloads.read_md5_file(file) for file in sums if file.is_file()]
-      archives.append(downloads.Archive(path, md5[0] if md5 else None))
+      md5 = [_read_md5(file) for file in sums if file.is_file()]
+      archives[path] = md5[0] if md5 else None
   return archives
 
 
 def create_jobs(
   source_dir: pathlib.Path, variant: str | None = None
-) -> list[conversion.Job]:
+) -> list[photo_jobs.PhotoJob]:
   """Finds what was downloaded of one or of all variants.
 
   Args:
@@ -125,23 +138,23 @@ def create_jobs(
   """
   wanted = {v: s for v, s in _SPLITS.items() if variant in (None, v)}
   archives = _find_archives(source_dir)
-  names = {archive.path.name for archive in archives}
+  names = {path.name for path in archives}
   note = f"Archives: {len(names)} of {len(_TARS)} found"
   if absent := [name for name in _TARS if name not in names]:
-    absent_names = downloads.format_names(absent)
+    absent_names = bad_examples.name_first(absent)
     note += f", missing {absent_names} ({_IMAGES_URL} and so on)"
   jobs = []
   for name, split in wanted.items():
     if (tables := _find_tables(source_dir, split)) is not None:
-      train, test = tables
       jobs.append(
-        conversion.Job(
-          task="gld",
-          variant=name,
-          source_dir=source_dir,
-          tables=split_tables.read_tables(train, test, user_column="user_id"),
-          archives=archives,
-          notes=(f"Tables of {name}: {train}, {test}.", f"{note}."),
+        photo_jobs.PhotoJob(
+          "gld",
+          name,
+          source_dir,
+          tables,
+          archives,
+          user_column="user_id",
+          notes=(f"Tables of {name}: {tables[0]}, {tables[1]}.", f"{note}."),
         )
       )
   if not jobs:

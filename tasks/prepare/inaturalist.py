@@ -9,9 +9,7 @@ of TensorFlow Federated (0.87), whose training table has a column for each.
 
 import pathlib
 
-from tasks.prepare import conversion
-from tasks.prepare import downloads
-from tasks.prepare import split_tables
+from tasks.prepare import photo_jobs
 from tff_fedemb import errors
 
 # Each is the name of a column of users and of a folder of the result.
@@ -29,7 +27,7 @@ _BYTES_PER_IMAGE = 300_000
 
 def create_jobs(
   source_dir: pathlib.Path, variant: str | None = None
-) -> list[conversion.Job]:
+) -> list[photo_jobs.PhotoJob]:
   """Finds what was downloaded.
 
   Args:
@@ -58,24 +56,22 @@ def create_jobs(
         f"hold {name} ({_TABLES_URL}{name})",
         f"none in {source_dir}",
       )
-    downloads.check_md5(found[name])
+    photo_jobs.check_md5(found[name])
   archives = [name for name in _ARCHIVES if name in found]
   note = f"Archives: found {', '.join(archives) or 'none'}"
   if len(archives) < len(_ARCHIVES):
     absent = [_ARCHIVES_URL + name for name in _ARCHIVES if name not in found]
     note += f", missing {', '.join(absent)} (unpacked images serve as well)"
-  train, test = (found[name] for name in _TABLES)
+  tables = [found[name] for name in _TABLES]
   return [
-    conversion.Job(
-      task="inaturalist",
-      variant=variant,
-      source_dir=source_dir,
-      tables=split_tables.read_tables(train, test, user_column=variant),
-      archives=[
-        downloads.Archive(found[name], downloads.KNOWN_MD5.get(name))
-        for name in archives
-      ],
-      notes=(f"Tables: {train}, {test}.", f"{note}."),
+    photo_jobs.PhotoJob(
+      "inaturalist",
+      variant,
+      source_dir,
+      tables,
+      {found[name]: photo_jobs.KNOWN_MD5.get(name) for name in archives},
+      user_column=variant,
+      notes=(f"Tables: {tables[0]}, {tables[1]}.", f"{note}."),
       bytes_per_image=_BYTES_PER_IMAGE,
     )
   ]

@@ -1,11 +1,9 @@
 """Prepares a task's data from what a user has downloaded."""
 
-from collections.abc import Sequence
 import dataclasses
 import errno
 import pathlib
 
-from tasks.prepare import conversion
 from tasks.prepare import digiface
 from tasks.prepare import gld
 from tasks.prepare import inaturalist
@@ -14,12 +12,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 
-# The variants of each task.
-VARIANTS = {
-  "digiface": digiface.VARIANTS,
-  "gld": gld.VARIANTS,
-  "inaturalist": inaturalist.VARIANTS,
-}
+_PUBLISHERS = {"digiface": digiface, "gld": gld, "inaturalist": inaturalist}
 # Of the disk, not of this program.
 _DISK_ERRNOS = (
   *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG, errno.EROFS),
@@ -44,7 +37,7 @@ class PreparationConfig(config_lib.Config):
     on_bad_example: What to do about images that are missing or damaged.
   """
 
-  task: str = config_lib.field(choices=VARIANTS)
+  task: str = config_lib.field(choices=_PUBLISHERS)
   source_dir: str | None = None
   output_dir: str | None = None
   variant: str | None = None
@@ -65,7 +58,7 @@ class PreparationConfig(config_lib.Config):
       raise errors.FieldError(
         "output_dir", "be a folder", f"the file {self.output_dir}"
       )
-    known = VARIANTS[self.task]
+    known = _PUBLISHERS[self.task].VARIANTS
     if self.variant is not None and self.variant not in known:
       raise errors.FieldError(
         "variant",
@@ -86,21 +79,15 @@ def execute(config: PreparationConfig) -> None:
   """
   source_dir = pathlib.Path(config.source_dir).resolve()
   output_dir = pathlib.Path(config.output_dir)
-  policy = config.on_bad_example
+  create_jobs = _PUBLISHERS[config.task].create_jobs
   try:
-    preparations: Sequence[output.Preparation]
-    if config.task == "digiface":
-      preparations = digiface.create_preparations(
-        source_dir, config.variant, output_dir, on_bad_example=policy
+    for job in create_jobs(source_dir, config.variant):
+      output.prepare(
+        job,
+        output_dir,
+        on_bad_example=config.on_bad_example,
+        dry_run=config.dry_run,
       )
-    else:
-      create_jobs = {"gld": gld, "inaturalist": inaturalist}[config.task]
-      preparations = [
-        conversion.Preparation(job, output_dir, on_bad_example=policy)
-        for job in create_jobs.create_jobs(source_dir, config.variant)
-      ]
-    for preparation in preparations:
-      preparation.run(dry_run=config.dry_run)
   except OSError as error:
     if error.errno not in _DISK_ERRNOS:
       raise

@@ -6,15 +6,14 @@ training table has a column of users, `image_id` and `class`; the test table has
 `image_id` and `class`. The images are published elsewhere.
 """
 
-from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
-import dataclasses
 import hashlib
 import io
 import pathlib
 import zipfile
 
+from tasks.prepare import output
 from tff_fedemb import errors
 from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
@@ -26,32 +25,9 @@ _NO_USER = "NA"
 Table = pathlib.Path | zipfile.Path
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-  """One labelled image of a user or of the test set."""
-
-  image_id: str
-  label: int
-
-
-@dataclasses.dataclass(frozen=True)
-class SplitTables:
-  """A federated split.
-
-  Attributes:
-    users: Rows of each user, users and rows in the order of the table.
-    test: Rows of the test set.
-    md5: MD5 of each table by its file's name.
-  """
-
-  users: Mapping[str, Sequence[Row]]
-  test: Sequence[Row]
-  md5: Mapping[str, str]
-
-
 def _read(
   table: Table, columns: Sequence[str]
-) -> tuple[list[tuple[str, Row]], str]:
+) -> tuple[list[tuple[str, output.Row]], str]:
   """Rows with the values of the first column, and the table's MD5."""
   try:
     content = table.read_bytes()
@@ -80,11 +56,22 @@ def _read(
         f"{table} must have {', '.join(columns)} in every row, the last a whole"
         f" number from 0, found {list(values)} in row {number}."
       )
-    rows.append((values[0], Row(values[-2], int(label))))
+    rows.append((values[0], output.Row(values[-2], int(label))))
   return rows, hashlib.md5(content).hexdigest()
 
 
-def read_tables(train: Table, test: Table, *, user_column: str) -> SplitTables:
+def _is_file_name(user_id: str) -> bool:
+  return (
+    user_id not in (".", "..")
+    and not set(user_id) & set("/\\\0")
+    and not user_id.endswith(tfrecord_files.PARTIAL_SUFFIX)
+    and len(user_id.encode()) <= 200
+  )
+
+
+def read_tables(
+  train: Table, test: Table, *, user_column: str
+) -> tuple[dict[str, list[output.Row]], dict[str, str]]:
   """Reads the two tables of a split.
 
   Args:
@@ -93,7 +80,9 @@ def read_tables(train: Table, test: Table, *, user_column: str) -> SplitTables:
     user_column: Name of the column of users.
 
   Returns:
-    The split.
+    Rows of each file, by its name below the folder of the variant: users and
+    rows in the order of the table, then the test set. The MD5 of each table, by
+    its file's name.
 
   Raises:
     DataError: If a table is unreadable, lacks a column, is empty, has a class
@@ -101,27 +90,21 @@ def read_tables(train: Table, test: Table, *, user_column: str) -> SplitTables:
   """
   rows, train_md5 = _read(train, (user_column, "image_id", "class"))
   held_out, test_md5 = _read(test, ("image_id", "class"))
-  users: dict[str, list[Row]] = {}
+  files: dict[str, list[output.Row]] = {}
   for user_id, row in rows:
-    if user_id != _NO_USER:
-      users.setdefault(user_id, []).append(row)
-  if not users:
-    raise errors.DataError(
-      f"{train} must have users in column {user_column}, found none."
-    )
-  for user_id in users:
-    if (
-      user_id in (".", "..")
-      or set(user_id) & set("/\\\0")
-      or user_id.endswith(tfrecord_files.PARTIAL_SUFFIX)
-      or len(user_id.encode()) > 200
-    ):
+    if user_id == _NO_USER:
+      continue
+    if not _is_file_name(user_id):
       raise errors.DataError(
         f"{train} must have users that can be names of files, found"
         f" {user_id!r}."
       )
-  return SplitTables(
-    users,
-    [row for _, row in held_out],
-    {train.name: train_md5, test.name: test_md5},
-  )
+    file = f"{tfrecord_files.TRAIN_FOLDER}/{user_id}"
+    files.setdefault(file, []).append(row)
+  if not files:
+    raise errors.DataError(
+      f"{train} must have users in column {user_column}, found none."
+    )
+  files[tfrecord_files.TEST_FILE_NAME] = [row for _, row in held_out]
+  md5 = {train.name: train_md5, test.name: test_md5}
+  return files, dict(sorted(md5.items()))

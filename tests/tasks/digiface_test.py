@@ -12,6 +12,7 @@ import tensorflow as tf
 from tasks import digiface
 from tasks import task as task_lib
 from tasks.prepare import digiface as preparation
+from tasks.prepare import output
 from tasks.synthetic import digiface as synthetic
 from tests.tasks import faces
 from tff_fedemb.data import bad_examples
@@ -77,10 +78,10 @@ def test_every_layout_gives_the_same_users_and_images(
   data = tmp_path / "data"
   if layout == "prepared":
     faces.LAYOUTS["zips"](tmp_path / "zips", contents)
-    for found in preparation.find_faces(
+    for job in preparation.find_jobs(
       tmp_path / "zips", variant, field="source_dir"
     ):
-      preparation.Preparation(found, data).run()
+      output.prepare(job, data)
   else:
     faces.LAYOUTS[layout](data, contents)
   task = create(variant)
@@ -157,7 +158,7 @@ class TestCopy:
     (copy,) = _copies(tmp_path)
     shutil.move(tmp_path / "data", tmp_path / "elsewhere")
     with monkeypatch.context() as patch:
-      patch.setattr(preparation.Preparation, "run", None)
+      patch.setattr(output, "prepare", None)
       assert _user_ids(create(data="elsewhere")) == before
     changed = contents | {
       subject: [faces.create_png(subject + 1000), *contents[subject][1:]]
@@ -178,7 +179,7 @@ class TestCopy:
     faces.LAYOUTS["zips"](tmp_path / "data", contents)
     usage = shutil.disk_usage(tmp_path)._replace(free=5_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(ValueError, match=r"^cache_dir must have .* 5\.0 kB in"):
+    with pytest.raises(ValueError, match=r"^cache_dir must have .* 5\.00kB in"):
       create()
     assert not (tmp_path / "cache").exists()
     monkeypatch.undo()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tasks.prepare import downloads
+from tasks.prepare import photo_jobs
 from tests.tasks.prepare import made_up
 
 
@@ -13,12 +13,12 @@ def _made_up(monkeypatch):
   """Leaves out what only a power cut would show, and publishers' checksums."""
   monkeypatch.setattr(os, "fsync", lambda file: None)
   monkeypatch.setattr(os, "sync", lambda: None)
-  monkeypatch.setattr(downloads, "KNOWN_MD5", {})
+  monkeypatch.setattr(photo_jobs, "KNOWN_MD5", {})
 
 
 @pytest.fixture
 def source(tmp_path):
-  """A folder of what a user downloads of GLD."""
+  """A folder of what a user photo_jobs of GLD."""
   made_up.write_gld(tmp_path / "source")
   return tmp_path / "source"
 

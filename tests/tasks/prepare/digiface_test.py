@@ -1,17 +1,21 @@
-"""Tests of DigiFace's split and of its preparation, from zips to records."""
+"""Tests of DigiFace's files, its split and its preparation."""
 
 import collections
+import errno
 import json
 import os
+import pathlib
+import shutil
+import zipfile
 
 import pytest
 
 from tasks.prepare import digiface
+from tasks.prepare import output
 from tasks.prepare import preparing
 from tests.tasks import faces
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
-from tff_fedemb.data import tfrecord_files
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +25,137 @@ def contents():
 
 @pytest.fixture
 def prepare(tmp_path):
-  def run(output="output", **options):
+  def run(folder="output", **options):
     config = preparing.PreparationConfig(
       task="digiface",
       source_dir=tmp_path / "source",
-      output_dir=tmp_path / output,
+      output_dir=tmp_path / folder,
       **options,
     )
     preparing.execute(config)
-    return tmp_path / output
+    return tmp_path / folder
 
   return run
+
+
+def _find(folder):
+  """The job of all that there is."""
+  (job,) = digiface.find_jobs(folder, "all", field="source_dir")
+  return job
+
+
+@pytest.mark.parametrize("layout", sorted(faces.LAYOUTS))
+def test_every_layout_gives_the_same_images(tmp_path, contents, layout):
+  faces.LAYOUTS[layout](tmp_path, contents)
+  job = _find(tmp_path)
+  found = [
+    job.read(row.image_id)
+    for rows in job.look(tmp_path).files.values()
+    for row in rows
+  ]
+  expected = sorted(
+    contents,
+    key=lambda subject: digiface.split_of_subject(subject) != "train",
+  )
+  assert found == [image for subject in expected for image in contents[subject]]
+
+
+def test_images_are_told_from_other_files_and_sorted_by_number(
+  tmp_path, contents
+):
+  path = faces.write_zip(tmp_path / faces.MANY, contents, range(1, 8))
+  with zipfile.ZipFile(path, "a") as archive:
+    for name in ("10.PNG", "9.png", "._9.png", "notes.txt"):
+      archive.writestr(f"0/{name}", b"12")
+    archive.writestr("readme.txt", b"of no subject")
+  rows = _find(tmp_path).look(tmp_path).files["train/0"]
+  assert rows == [
+    output.Row(f"{path.name}/0/{k}", 0) for k in ("9.png", "10.PNG")
+  ]
+
+
+class TestFingerprint:
+  def _compute(self, folder):
+    return list(_find(folder).identity["sources"].values())
+
+  @pytest.mark.parametrize("layout", ["zips", "mixture"])
+  def test_stays_when_the_data_move_and_changes_with_a_file(
+    self, tmp_path, contents, layout
+  ):
+    data = tmp_path / "data"
+    faces.LAYOUTS[layout](data, contents)
+    before = self._compute(data)
+    shutil.move(data, tmp_path / "elsewhere")
+    assert self._compute(tmp_path / "elsewhere") == before
+    damage = {"4/1.png": b"?", "100001/1.png": b"?"}
+    faces.LAYOUTS[layout](data, contents, damage=damage)
+    assert not set(self._compute(data)) & set(before[:1])
+
+  def test_two_parts_of_a_folder_have_their_own(self, tmp_path, contents):
+    faces.write_folders(tmp_path, contents, [0, 100_000])
+    first = self._compute(tmp_path)
+    assert len(set(first)) == 2
+    (tmp_path / "100000" / "9.png").write_bytes(b"new")
+    second = self._compute(tmp_path)
+    assert second[0] == first[0] and second[1] != first[1]
+
+
+@pytest.mark.parametrize("size", [0, 60, -10])
+def test_zip_that_was_cut_off(tmp_path, contents, size):
+  path = faces.write_zip(tmp_path / faces.MANY, contents, [0])
+  path.write_bytes(path.read_bytes()[:size])
+  with pytest.raises(errors.DataError, match="must be a whole zip archive"):
+    _find(tmp_path).look(tmp_path)
+
+
+@pytest.mark.parametrize("write", [faces.write_zip, faces.write_folders])
+@pytest.mark.parametrize(
+  ("subjects", "message"),
+  [
+    ((), "must hold <subject id>/<k>.png"),
+    (range(8), "must hold subjects 0 to 5, as its name says, found 6"),
+  ],
+)
+def test_source_of_other_identities_or_none(
+  tmp_path, contents, write, subjects, message
+):
+  is_zip = write is faces.write_zip
+  path = tmp_path / f"subjects_0-5_3_imgs{'.zip' * is_zip}"
+  if not is_zip:
+    path.mkdir()
+  write(path, contents, subjects)
+  with pytest.raises(errors.DataError, match=f"{path} {message}"):
+    _find(tmp_path).look(tmp_path)
+
+
+@pytest.mark.parametrize(
+  ("code", "error"),
+  [
+    (errno.EIO, errors.DataError),
+    # A place before the start of the file.
+    (errno.EINVAL, output.BadImageError),
+  ],
+)
+def test_damage_of_disk_and_of_zip_are_told_apart(
+  tmp_path, contents, monkeypatch, code, error
+):
+  path = faces.write_zip(tmp_path / faces.MANY, contents, [0])
+  faces.write_folders(tmp_path, contents, [1])
+  job = _find(tmp_path)
+
+  def fail(*_):
+    raise OSError(code, os.strerror(code))
+
+  monkeypatch.setattr(zipfile.ZipFile, "read", fail)
+  monkeypatch.setattr(pathlib.Path, "read_bytes", fail)
+  for name, place in (
+    (f"{path.name}/0/1.png", path),
+    ("1/1.png", tmp_path / "1" / "1.png"),
+  ):
+    with pytest.raises(error, match=os.strerror(code)) as caught:
+      job.read(name)
+    if error is errors.DataError:
+      assert str(caught.value).startswith(f"{place} must be a file that can be")
 
 
 class TestSplit:
@@ -71,8 +195,8 @@ def test_files_are_those_of_the_photo_tasks(
   tmp_path, prepare, contents, capsys, variant, parts
 ):
   faces.LAYOUTS["zips"](tmp_path / "source", contents)
-  output = prepare(variant=variant)
-  assert sorted(os.listdir(output)) == sorted(parts or [variant])
+  folder = prepare(variant=variant)
+  assert sorted(os.listdir(folder)) == sorted(parts or [variant])
   for part in parts or [variant]:
     subjects = faces.SUBJECTS.get(part, contents)
     train, held_out = [], []
@@ -96,10 +220,10 @@ def test_files_are_those_of_the_photo_tasks(
           for record in records
         )
       ]
-      for name, records in made_up.read_records(output / part).items()
+      for name, records in made_up.read_records(folder / part).items()
     }
     assert found == expected
-    report = json.loads((output / part / "preparation.json").read_text())
+    report = json.loads((folder / part / "preparation.json").read_text())
     assert report["num_users"] == len(train)
     assert report["num_images"] == len(subjects) * faces.IMAGES
     assert report["left_out"] == report["warnings"] == []
@@ -114,39 +238,17 @@ def test_dry_run_tells_and_writes_nothing(tmp_path, prepare, contents, capsys):
   assert not prepare(dry_run=True).exists()
   told = capsys.readouterr().out
   size = sum(len(c) for s in range(8) for c in contents[s]) / 1000
-  assert f"{source.name}: 8 subjects, 24 images, {size:.1f} kB." in told
+  assert f"{source.name}: 8 subjects, 24 images, {size:.1f}kB." in told
   assert "Zips: 1 of 8 found, missing subjects_2000-3999_72_imgs.zip" in told
-  needed = float(told.split("Disk: ")[1].split(" kB")[0])
-  output = prepare(variant="72_images")
+  needed = float(told.split("Disk: ")[1].split("kB")[0])
+  folder = prepare(variant="72_images")
   written = sum(
     len(content)
-    for name, content in made_up.read_files(output).items()
+    for name, content in made_up.read_files(folder).items()
     if not name.endswith(".json")
   )
   # Each of the files may fill up to a block.
   assert written / 1000 <= needed <= written / 1000 + 7 * 4.1
-
-
-@pytest.mark.parametrize("call", [1, 3, 5])
-def test_killed_it_goes_on(tmp_path, prepare, contents, monkeypatch, call):
-  faces.LAYOUTS["zips"](tmp_path / "source", contents)
-  prepare("reference", variant="72_images")
-  write, calls = tfrecord_files.write_records, []
-
-  def write_until_killed(path, records):
-    calls.append(path)
-    if len(calls) == call:  # Of four users and the test set.
-      raise KeyboardInterrupt
-    write(path, records)
-
-  with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-    patch.setattr(tfrecord_files, "write_records", write_until_killed)
-    prepare(variant="72_images")
-  assert os.listdir(tmp_path / "output") == ["72_images.partial"]
-  prepare(variant="72_images")
-  assert made_up.read_files(tmp_path / "output") == made_up.read_files(
-    tmp_path / "reference"
-  )
 
 
 def _write_damaged(path, contents, *, damage):
@@ -178,8 +280,8 @@ class TestBad:
   def test_images_are_left_out(self, tmp_path, prepare, contents):
     path = tmp_path / "source" / faces.MANY
     _write_damaged(path, contents, damage=_without(2) | _without(1))
-    output = prepare(on_bad_example="skip")
-    report = json.loads((output / "72_images/preparation.json").read_text())
+    folder = prepare(on_bad_example="skip")
+    report = json.loads((folder / "72_images/preparation.json").read_text())
     assert [line.split(": ")[:2] for line in report["left_out"]] == [
       ["train/0", f"image {faces.MANY}/0/1.png"],
       ["train/3", f"image {faces.MANY}/3/0.png"],
@@ -187,7 +289,7 @@ class TestBad:
     assert report["without_images"] == [f"{faces.MANY}/{s}" for s in (1, 2)]
     assert report["num_users"] == 4
     # A user without any keeps a file, and the others keep their labels.
-    records = made_up.read_records(output / "72_images")
+    records = made_up.read_records(folder / "72_images")
     assert records["train/1"] == []
     assert ("class", [], [2]) in records["train/3"][0]
 

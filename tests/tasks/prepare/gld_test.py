@@ -1,11 +1,12 @@
 """Tests of how downloads of Google Landmarks v2 are found."""
 
+import hashlib
 import zipfile
 
 import pytest
 
-from tasks.prepare import downloads
 from tasks.prepare import gld
+from tasks.prepare import photo_jobs
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
 
@@ -27,24 +28,24 @@ def _create_job(source, variant="gld160k"):
 
 
 def test_zip_goes_before_a_test_table_of_the_images(source, monkeypatch):
-  expected = _create_job(source).tables
+  expected = _create_job(source).files
   path = _zip_tables(source, *_NAMES)
   # The publishers of the images have a table of this name as well.
   (source / "test.csv").write_text("id,url\n0,x\n")
-  assert _create_job(source).tables == expected
-  monkeypatch.setitem(downloads.KNOWN_MD5, path.name, "53c36bd7")
+  assert _create_job(source).files == expected
+  monkeypatch.setitem(photo_jobs.KNOWN_MD5, path.name, "53c36bd7")
   with pytest.raises(errors.DataError, match="must have MD5 53c36bd7"):
     _create_job(source)
 
 
 def test_unpacked_zip_goes_before_it(source):
-  expected = _create_job(source).tables
+  expected = _create_job(source).files
   (source / "landmarks-user-160k.zip").write_text("not looked at")
   folder = source / "landmarks-user-160k"
   folder.mkdir()
   for name in _NAMES:
     (source / name).rename(folder / name)
-  assert _create_job(source).tables == expected
+  assert _create_job(source).files == expected
 
 
 def test_bad_zip(source):
@@ -61,14 +62,25 @@ def test_archives_in_a_folder(source):
   (source / "images_007.tar").rename(source / "train" / "images_007.tar")
   (source / "images_1.tar").write_text("of another name")
   (source / "md5sum" / "train").mkdir(parents=True)
-  sums = source / "md5.images_007.txt"
-  sums.rename(source / "md5sum" / "train" / sums.name)
-  job = _create_job(source)
-  paths = [source / "images_000.tar", source / "train" / "images_007.tar"]
-  assert {archive.path: archive.md5 for archive in job.archives} == {
-    path: downloads.compute_md5(path) for path in paths
+  sums = source / "md5sum" / "train" / "md5.images_007.txt"
+  (source / sums.name).rename(sums)
+  expected = {
+    path: hashlib.md5(path.read_bytes()).hexdigest()
+    for path in (
+      source / "images_000.tar",
+      source / "train" / "images_007.tar",
+    )
   }
+  job = _create_job(source)
+  assert job.archives == expected
   assert "2 of 500 found, missing images_001.tar" in job.notes[1]
+  for text in (sums.read_text().upper(), f"{'0' * 32}\n", "", "abc", "<html>"):
+    sums.write_text(text)
+    if len(text) > 30:
+      assert list(_create_job(source).archives.values())[1] == text[:32].lower()
+    else:
+      with pytest.raises(errors.DataError, match=r"007\.txt must start with"):
+        _create_job(source)
 
 
 def test_no_tables(tmp_path):
@@ -83,6 +95,6 @@ def test_no_tables(tmp_path):
 def test_table_of_another_checksum(source, monkeypatch):
   made_up.write_gld(source, variant="gld23k")
   assert [j.variant for j in gld.create_jobs(source)] == ["gld23k", "gld160k"]
-  monkeypatch.setitem(downloads.KNOWN_MD5, "mini_gld_test.csv", "298e")
+  monkeypatch.setitem(photo_jobs.KNOWN_MD5, "mini_gld_test.csv", "298e")
   with pytest.raises(errors.DataError, match=r"_test\.csv must have MD5 298e"):
     gld.create_jobs(source)

@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image
 import tensorflow as tf
 
-from tasks.prepare import conversion
 from tasks.prepare import gld
 from tasks.prepare import inaturalist
+from tasks.prepare import output
 
 # Two users, whose images lie in both tars and in another order than the table.
 GLD_TRAIN = (
@@ -122,16 +122,16 @@ def write_inaturalist(folder, *, archived):
   return folder / "iNaturalist_train.csv", folder / "iNaturalist_test.csv"
 
 
-def prepare_gld(source, output, *, variant="gld160k", dry_run=False, **options):
+def prepare_gld(source, folder, *, variant="gld160k", **options):
   """Prepares what `write_gld` wrote; whether anything was done."""
   (job,) = gld.create_jobs(source, variant)
-  return conversion.Preparation(job, output, **options).run(dry_run=dry_run)
+  return output.prepare(job, folder, **options)
 
 
-def prepare_inaturalist(source, output, variant="user_120k", *, dry_run=False):
+def prepare_inaturalist(source, folder, variant="user_120k", **options):
   """Prepares what `write_inaturalist` wrote; whether anything was done."""
   (job,) = inaturalist.create_jobs(source, variant)
-  return conversion.Preparation(job, output).run(dry_run=dry_run)
+  return output.prepare(job, folder, **options)
 
 
 def read_files(folder):

@@ -46,7 +46,7 @@ def test_nothing_there_or_disk_too_small(tmp_path, monkeypatch):
   made_up.write_gld(tmp_path)
   usage = shutil.disk_usage(tmp_path)._replace(free=5)
   monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-  with pytest.raises(ValueError, match=r"found 5 B in .*output"):
+  with pytest.raises(ValueError, match=r"found 5\.00B in .*output"):
     preparing.execute(_config(tmp_path))
 
 

@@ -5,6 +5,7 @@ import zipfile
 
 import pytest
 
+from tasks.prepare import output
 from tasks.prepare import split_tables
 from tff_fedemb import errors
 
@@ -24,19 +25,19 @@ def _read(tmp_path, train=_TRAIN, **options):
 
 
 def test_rows_keep_their_order(tmp_path):
-  tables = _read(tmp_path)
-  row = split_tables.Row
-  assert list(tables.users.items()) == [
+  files, md5 = _read(tmp_path)
+  assert list(files.items()) == [
     # Image c is of no user.
-    ("7", [row("b", 1), row("a", 1)]),
-    ("3", [row("a", 0)]),
+    ("train/7", [output.Row("b", 1), output.Row("a", 1)]),
+    ("train/3", [output.Row("a", 0)]),
+    ("test.tfRecord", [output.Row("d", 4)]),
   ]
-  assert tables.test == [row("d", 4)]
-  assert tables.md5 == {
-    "train.csv": hashlib.md5(_TRAIN.encode()).hexdigest(),
-    "test.csv": hashlib.md5(_TEST.encode()).hexdigest(),
-  }
-  assert list(_read(tmp_path, user_column="geo").users) == ["x", "y"]
+  assert list(md5.items()) == [
+    ("test.csv", hashlib.md5(_TEST.encode()).hexdigest()),
+    ("train.csv", hashlib.md5(_TRAIN.encode()).hexdigest()),
+  ]
+  files, _ = _read(tmp_path, user_column="geo")
+  assert list(files) == ["train/x", "train/y", "test.tfRecord"]
 
 
 def test_zipped_table_is_the_same(tmp_path):

@@ -1,4 +1,4 @@
-"""Tests of the conversion; the reference is what TFF's own functions write."""
+"""Tests of how a preparation goes on, ends, and refuses what is bad."""
 
 import contextlib
 import json
@@ -7,13 +7,8 @@ import shutil
 import tarfile
 
 import pytest
-from tensorflow_federated.python.simulation.datasets import gldv2
-from tensorflow_federated.python.simulation.datasets import (
-  inaturalist as tff_inaturalist,
-)
 
-from tasks.prepare import conversion
-from tasks.prepare import downloads
+from tasks.prepare import photo_jobs
 from tests.tasks.prepare import made_up
 from tff_fedemb import errors
 from tff_fedemb.data import tfrecord_files
@@ -21,53 +16,6 @@ from tff_fedemb.data import tfrecord_files
 
 class _KilledError(Exception):
   pass
-
-
-@pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
-def test_gld_is_what_tff_writes(tmp_path, output, variant):
-  tables = made_up.write_gld(tmp_path / "source", variant=variant)
-  assert made_up.prepare_gld(tmp_path / "source", output, variant=variant)
-  images = tmp_path / "unpacked"
-  images.mkdir()
-  for ids in made_up.GLD_TARS.values():
-    for image_id in ids:
-      content = made_up.create_jpeg(image_id)
-      (images / f"{image_id}.jpg").write_bytes(content)
-  reference = tmp_path / "reference"
-  train, test = map(os.fspath, tables)
-  gldv2._create_train_data_files(f"{reference}/train", str(images), train)
-  gldv2._create_test_data_file(str(reference), str(images), test)
-  records = made_up.read_records(output / variant)
-  assert records == made_up.read_records(reference)
-  assert {name: len(r) for name, r in records.items()} == {
-    "test.tfRecord": 2,
-    "train/17": 3,
-    "train/9": 2,
-  }
-  assert os.listdir(output) == [variant]
-
-
-@pytest.mark.parametrize(
-  ("archived", "variant"), [(True, "user_120k"), (False, "geo_1k")]
-)
-def test_inaturalist_is_what_tff_writes(tmp_path, output, archived, variant):
-  source = tmp_path / "source"
-  tables = made_up.write_inaturalist(source, archived=archived)
-  assert made_up.prepare_inaturalist(source, output, variant)
-  made_up.write_inaturalist(tmp_path / "unpacked", archived=False)
-  paths = tff_inaturalist._generate_image_map(str(tmp_path / "unpacked"))
-  split = tff_inaturalist.INaturalistSplit[variant.upper()]
-  train, test = map(os.fspath, tables)
-  tff_inaturalist._create_train_data_files(
-    paths, str(tmp_path / "reference"), split, train
-  )
-  tff_inaturalist._create_test_data_file(
-    paths, str(tmp_path / "reference"), split, test
-  )
-  records = made_up.read_records(output / variant)
-  assert records == made_up.read_records(tmp_path / "reference" / variant)
-  assert len(records) == 3
-  assert os.listdir(output) == [variant]
 
 
 def _raise_at(call, function):
@@ -108,7 +56,7 @@ class TestKilled:
 
   @pytest.mark.parametrize(
     ("module", "name", "call"),
-    [(downloads, "compute_md5", call) for call in range(4)]
+    [(photo_jobs, "compute_md5", call) for call in range(4)]
     + [(tfrecord_files, "write_records", call) for call in range(6)]
     + [(tfrecord_files, "serialize_image", call) for call in (3, 7)],
   )
@@ -161,7 +109,7 @@ class TestKilled:
       "write_records",
       lambda path, records: (written.append(path.name), write(path, records)),
     )
-    monkeypatch.setattr(downloads, "compute_md5", None)
+    monkeypatch.setattr(photo_jobs, "compute_md5", None)
     assert made_up.prepare_gld(source, output)
     assert written == ["test.tfRecord"]
 
@@ -204,28 +152,29 @@ class TestKilled:
     assert made_up.read_files(output) == before
 
 
-class TestAnotherTable:
-  def _check_refused(self, source, output, message):
-    before = made_up.read_files(output)
-    made_up.write_table(
-      source / "test.csv", ("image_id", "class"), [("cd4", 1)]
-    )
-    with pytest.raises(errors.DataError, match=message):
-      made_up.prepare_gld(source, output)
-    assert made_up.read_files(output) == before
-
-  def test_finished(self, source, output):
+@pytest.mark.parametrize(
+  ("state", "message"),
+  [
+    ("finished", r"test\.csv \(MD5"),
+    ("begun", "was begun from"),
+    ("unknown", "prepared by this"),
+  ],
+)
+def test_output_of_another_table_is_refused(
+  source, output, monkeypatch, state, message
+):
+  if state == "finished":
     made_up.prepare_gld(source, output)
-    self._check_refused(source, output, r"test\.csv \(MD5")
-
-  def test_begun(self, source, output, monkeypatch):
+  elif state == "begun":
     with _killed(monkeypatch, tfrecord_files, "write_records", 1):
       made_up.prepare_gld(source, output)
-    self._check_refused(source, output, "was begun from")
-
-  def test_folder_of_unknown_origin(self, source, output):
+  else:
     (output / "gld160k" / "train").mkdir(parents=True)
-    self._check_refused(source, output, "prepared by this")
+  before = made_up.read_files(output)
+  made_up.write_table(source / "test.csv", ("image_id", "class"), [("cd4", 1)])
+  with pytest.raises(errors.DataError, match=message):
+    made_up.prepare_gld(source, output)
+  assert made_up.read_files(output) == before
 
 
 class TestBadImages:
@@ -310,61 +259,40 @@ class TestBadImages:
     assert made_up.read_files(output) == reference
 
 
-class TestDisk:
-  def test_need_is_what_is_written(self, source, output, monkeypatch, capsys):
-    ids = [row[1] for row in made_up.GLD_TRAIN]
-    ids += [row[0] for row in made_up.GLD_TEST]
-    sizes = [len(made_up.create_jpeg(image_id)) for image_id in ids]
-    needed = sum(sizes) + 80 * len(ids) + 3 * 4096
-    usage = shutil.disk_usage(source)._replace(free=20_000)
-    with monkeypatch.context() as patch:
-      patch.setattr(shutil, "disk_usage", lambda path: usage)
-      with pytest.raises(errors.FieldError) as caught:
-        made_up.prepare_gld(source, output / "a" / "b")
-    assert str(caught.value) == (
-      f"output_dir must have {needed / 1000:.1f} kB free, found 20.0 kB in"
-      f" {output}/a/b."
-    )
-    made_up.prepare_gld(source, output, dry_run=True)
-    assert f"Disk: {needed / 1000:.1f} kB needed, " in capsys.readouterr().out
-    assert not output.exists()
-    made_up.prepare_gld(source, output)
-    written = sum(
-      len(content)
-      for name, content in made_up.read_files(output).items()
-      if name != "gld160k/preparation.json"
-    )
-    # Three files, each of which may fill up to a block of 4,096 bytes.
-    assert written <= needed <= written + 3 * 4096 + 7 * 80
-
-  def test_compressed_images_count_twice(self, tmp_path, output, capsys):
-    made_up.write_inaturalist(tmp_path / "source", archived=True)
-    made_up.prepare_inaturalist(tmp_path / "source", output, dry_run=True)
-    told = capsys.readouterr().out
-    # Six images of 300 kB, unpacked and written, in three files.
-    assert "Disk: 3.6 MB needed (estimated, with unpacked images)" in told
-    assert (
-      "Images: 0 found, 6 to be looked for in train_val_images.tar.gz,"
-      " test2017.tar.gz." in told
-    )
-    assert not output.exists()
-
-
-def test_tar_that_is_unpacked(source, reference):
-  with tarfile.open(source / "images_007.tar") as archive:
-    archive.extractall(source / "train")
-  (source / "images_007.tar").unlink()
-  assert made_up.prepare_gld(source, source / "output")
-  assert made_up.read_files(source / "output") == reference
+def test_disk_that_is_needed(source, output, monkeypatch, capsys):
+  ids = [row[1] for row in made_up.GLD_TRAIN]
+  ids += [row[0] for row in made_up.GLD_TEST]
+  sizes = [len(made_up.create_jpeg(image_id)) for image_id in ids]
+  needed = sum(sizes) + 80 * len(ids) + 3 * 4096
+  usage = shutil.disk_usage(source)._replace(free=20_000)
+  with monkeypatch.context() as patch:
+    patch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(errors.FieldError) as caught:
+      made_up.prepare_gld(source, output / "a" / "b")
+  assert str(caught.value) == (
+    f"output_dir must have {needed / 1000:.1f}kB free, found 20.0kB in"
+    f" {output}/a/b."
+  )
+  made_up.prepare_gld(source, output, dry_run=True)
+  assert f"Disk: {needed / 1000:.1f}kB needed, " in capsys.readouterr().out
+  assert not output.exists()
+  made_up.prepare_gld(source, output)
+  written = sum(
+    len(content)
+    for name, content in made_up.read_files(output).items()
+    if name != "gld160k/preparation.json"
+  )
+  # Three files, each of which may fill up to a block of 4,096 bytes.
+  assert written <= needed <= written + 3 * 4096 + 7 * 80
 
 
 def test_second_program_is_refused(source, output, monkeypatch):
-  fetch = conversion.Preparation.fetch
+  fetch = photo_jobs.PhotoJob.fetch
 
-  def start_another(preparation):
+  def start_another(job, work):
     with pytest.raises(errors.DataError, match="one program at a time"):
       made_up.prepare_gld(source, output)
-    fetch(preparation)
+    return fetch(job, work)
 
-  monkeypatch.setattr(conversion.Preparation, "fetch", start_another)
+  monkeypatch.setattr(photo_jobs.PhotoJob, "fetch", start_another)
   assert made_up.prepare_gld(source, output)
