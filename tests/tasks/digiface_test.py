@@ -7,16 +7,15 @@ import shutil
 import numpy as np
 from PIL import Image
 import pytest
-import tensorflow as tf
 
 from tasks import digiface
 from tasks import task as task_lib
 from tasks.prepare import digiface as preparation
 from tasks.prepare import output
 from tasks.synthetic import digiface as synthetic
+from tests.tasks import clients
 from tests.tasks import faces
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import pipelines
 
 _TRAIN = [s for s in range(8) if preparation.split_of_subject(s) == "train"]
 
@@ -42,16 +41,6 @@ def create(tmp_path):
     )
 
   return create_task
-
-
-def _user_ids(task):
-  return [task.train_users.user_id(i) for i in range(len(task.train_users))]
-
-
-def _read_client(task, client_id):
-  """Encoded images and labels of a virtual client."""
-  batch = pipelines.gather(task.create_client_dataset(tf.constant(client_id)))
-  return batch["x"].numpy().tolist(), batch["y"].numpy().tolist()
 
 
 def _decode(content):
@@ -91,12 +80,12 @@ def test_every_layout_gives_the_same_users_and_images(
     split: [s for s in subjects if preparation.split_of_subject(s) == split]
     for split in preparation.SPLITS
   }
-  assert _user_ids(task) == [str(s) for s in by_split["train"]]
+  assert clients.user_ids(task) == [str(s) for s in by_split["train"]]
   assert task.num_train_classes == len(by_split["train"])
   for label, subject in enumerate(by_split["train"]):
-    images, labels = _read_client(task, str(subject))
-    assert images == contents[subject]
-    assert labels == [label] * len(images)
+    images, labels = clients.read_client(task, str(subject))
+    assert images.tolist() == contents[subject]
+    assert labels.tolist() == [label] * len(images)
   for split in ("validation", "test"):
     held_out = task.load_images(split)
     np.testing.assert_array_equal(
@@ -121,32 +110,9 @@ def test_what_the_task_says_of_synthetic_data(tmp_path, create):
   assert task.one_class_per_user
   assert task.held_out_classes_are_new
   assert not task.evaluation_on_training_users
-  assert _user_ids(task) == list(map(str, _TRAIN))
+  assert clients.user_ids(task) == list(map(str, _TRAIN))
   assert "72_images" in task.split_description
   assert "keyed hash" in task.split_description
-
-
-def test_a_pass_over_a_virtual_client_as_in_training(
-  tmp_path, create, contents
-):
-  faces.LAYOUTS["zips"](tmp_path / "data", contents)
-  task = create(image_size=28)
-  client_id = task.train_users.client_id([0, 1, 3])
-
-  @tf.function
-  def read(client_id):
-    batch = pipelines.gather(task.create_client_dataset(client_id))
-    return task.decode_images(batch["x"]), batch["y"]
-
-  images, labels = (x.numpy() for x in read(tf.constant(client_id)))
-  assert images.shape == (3 * faces.IMAGES, 28, 28, 3)
-  assert images.dtype == np.uint8
-  np.testing.assert_array_equal(labels, np.repeat([0, 1, 3], faces.IMAGES))
-  # Four pixels wide and high make one.
-  expected = _decode(contents[_TRAIN[1]][0])
-  expected = expected.reshape(28, 4, 28, 4, 3).mean(axis=(1, 3))
-  assert np.abs(images[faces.IMAGES] - expected).mean() < 2
-  assert task.find_bad_examples(client_id) == []
 
 
 class TestCopy:
@@ -154,12 +120,12 @@ class TestCopy:
     self, tmp_path, create, contents, monkeypatch, capfd
   ):
     faces.LAYOUTS["zips"](tmp_path / "data", contents)
-    before = _user_ids(create())
+    before = clients.user_ids(create())
     (copy,) = _copies(tmp_path)
     shutil.move(tmp_path / "data", tmp_path / "elsewhere")
     with monkeypatch.context() as patch:
       patch.setattr(output, "prepare", None)
-      assert _user_ids(create(data="elsewhere")) == before
+      assert clients.user_ids(create(data="elsewhere")) == before
     changed = contents | {
       subject: [faces.create_png(subject + 1000), *contents[subject][1:]]
       for subject in range(8)
@@ -167,7 +133,8 @@ class TestCopy:
     faces.LAYOUTS["zips"](tmp_path / "data", changed)
     capfd.readouterr()
     task = create()
-    assert _read_client(task, before[0])[0] == changed[int(before[0])]
+    images, _ = clients.read_client(task, before[0])
+    assert images.tolist() == changed[int(before[0])]
     assert len(_copies(tmp_path)) == 2
     out, err = capfd.readouterr()
     assert not out
@@ -214,13 +181,6 @@ _DAMAGE = {
 }
 
 
-def _error(create, **arguments):
-  with pytest.raises(ValueError) as error:
-    create(**arguments)
-  assert "\n" not in str(error.value)
-  return str(error.value)
-
-
 class TestBadExamples:
   @pytest.mark.parametrize("damage", sorted(_DAMAGE))
   def test_all_are_named_or_left_out(self, tmp_path, create, contents, damage):
@@ -238,7 +198,7 @@ class TestBadExamples:
       faces.LAYOUTS["zips"](tmp_path / "data", contents, damage=changes)
     # The copy made with one policy serves the other.
     for _ in range(2):
-      text = _error(create)
+      text = clients.read_error(create)
       assert text.startswith("data must be readable, found ")
       for line in lines:
         assert line in text
@@ -249,15 +209,15 @@ class TestBadExamples:
 
   def _check_clients(self, task, contents, kept):
     """Checks all users, of whom the first has some images."""
-    assert _user_ids(task)[:4] == [str(subject) for subject in _TRAIN]
+    assert clients.user_ids(task)[:4] == [str(subject) for subject in _TRAIN]
     for label, subject in enumerate(_TRAIN):
       rows = range(faces.IMAGES) if label else kept
-      images, labels = _read_client(task, str(subject))
-      assert images == [contents[subject][row] for row in rows]
-      assert labels == [label] * len(rows)
+      images, labels = clients.read_client(task, str(subject))
+      assert images.tolist() == [contents[subject][row] for row in rows]
+      assert labels.tolist() == [label] * len(rows)
     everybody = task.train_users.client_id(range(4))
     labels = [0] * len(kept) + [1] * 3 + [2] * 3 + [3] * 3
-    assert _read_client(task, everybody)[1] == labels
+    assert clients.read_client(task, everybody)[1].tolist() == labels
     assert task.find_bad_examples(everybody) == []
 
   def test_one_image_is_kept_or_left_out(self, tmp_path, create, contents):
@@ -284,12 +244,13 @@ class TestBadExamples:
     path.write_bytes(path.read_bytes().replace(image, bytes(len(image))))
     line = f"train/0: image {faces.MANY}/0/1.png: cannot be read: Bad CRC-32"
     for _ in range(2):
-      assert line in _error(create)
+      assert line in clients.read_error(create)
       task = create(on_bad_example="skip")
-      assert _read_client(task, "0")[0] == [contents[0][0], contents[0][2]]
+      images, _ = clients.read_client(task, "0")
+      assert images.tolist() == contents[0][::2]
     path.write_bytes(path.read_bytes()[:5_000])
     for policy in bad_examples.POLICIES:
-      assert _error(create, on_bad_example=policy).startswith(
+      assert clients.read_error(create, on_bad_example=policy).startswith(
         f"{path} must be a whole zip archive, found: "
       )
 
@@ -297,8 +258,10 @@ class TestBadExamples:
     # Both identities for test.
     damage = {f"{s}/{k}.png": b"?" for s in (2, 6) for k in range(faces.IMAGES)}
     faces.LAYOUTS["zips"](tmp_path / "data", contents, damage=damage)
-    assert "data must be readable" in _error(create)
-    assert "found 0 for test" in _error(create, on_bad_example="skip")
+    assert "data must be readable" in clients.read_error(create)
+    assert "found 0 for test" in clients.read_error(
+      create, on_bad_example="skip"
+    )
 
 
 def test_missing_data_are_told(tmp_path, create, contents):
@@ -307,22 +270,24 @@ def test_missing_data_are_told(tmp_path, create, contents):
   (tmp_path / "data" / "images.zip").write_text("another")
   for text, start in (
     (
-      _error(lambda: digiface.create_digiface_task(config)),
+      clients.read_error(lambda: digiface.create_digiface_task(config)),
       "data_dir must be given for task digiface, found",
     ),
-    (_error(create, data="missing"), "data_dir must be a folder"),
-    (_error(create), "data_dir must hold DigiFace images"),
+    (clients.read_error(create, data="missing"), "data_dir must be a folder"),
+    (clients.read_error(create), "data_dir must hold DigiFace images"),
   ):
     assert text.startswith(start)
     assert "github.com/microsoft/DigiFace1M (for non-commercial" in text
     assert "python -m tasks.synthetic --task=digiface" in text
-  assert _error(create, variant="99_images").startswith(
+  assert clients.read_error(create, variant="99_images").startswith(
     "task_variant must be one of 72_images, 5_images, all"
   )
   faces.write_folders(tmp_path / "data", contents, [0, 1, 2])
-  text = _error(create, variant="5_images")
+  text = clients.read_error(create, variant="5_images")
   assert "hold identities of 5_images, found only 72_images" in text
-  assert _error(create).startswith("data_dir must hold at least 2 identities")
+  assert clients.read_error(create).startswith(
+    "data_dir must hold at least 2 identities"
+  )
   assert not (tmp_path / "cache").exists()
   # What there is is the default.
   faces.write_folders(tmp_path / "few", contents, range(100_000, 100_008))

@@ -8,10 +8,10 @@ import zipfile
 import numpy as np
 from PIL import Image
 import pytest
-import tensorflow as tf
 
 from tasks import omniglot
 from tasks import task as task_lib
+from tests.tasks import clients
 from tff_fedemb import errors
 
 # In alphabetical order; the 3rd is for validation, the 5th for test.
@@ -102,15 +102,6 @@ def create(tmp_path):
   return create_task
 
 
-def _user_ids(task):
-  return [task.train_users.user_id(i) for i in range(len(task.train_users))]
-
-
-def _read_client(task, client_id):
-  (batch,) = task.create_client_dataset(tf.constant(client_id))
-  return batch["x"].numpy(), batch["y"].numpy()
-
-
 def _expected(drawings, *alphabets):
   return np.concatenate(
     [
@@ -135,12 +126,12 @@ def test_every_source_gives_the_same_images(tmp_path, create, kind):
   assert task.image_shape == (28, 28, 1)
   assert task.num_train_classes == len(task.train_users) == 8
   for user_id, (alphabet, character), label in zip(
-    _user_ids(task),
+    clients.user_ids(task),
     [key for key in drawings if key[0] not in ("Curl", "Edge")],
     range(8),
     strict=True,
   ):
-    images, labels = _read_client(task, user_id)
+    images, labels = clients.read_client(task, user_id)
     np.testing.assert_array_equal(
       images, drawings[alphabet, character][..., np.newaxis]
     )
@@ -157,14 +148,16 @@ def test_names_that_differ_in_a_quote_are_different_users(tmp_path, create):
   drawings = _draw(0, ("A%27", "A'", "A-held-out", "A_", "A_held_out", "B\n"))
   _write("folder", tmp_path / "data", drawings)
   task = create()
-  user_ids = _user_ids(task)
+  user_ids = clients.user_ids(task)
   assert len(set(user_ids)) == 8
   assert {"A_/character01", "A%27/character01", "A%2527/character01"} < set(
     user_ids
   )
   # A virtual client is the union of its users.
-  users = [_read_client(task, user_id)[0] for user_id in user_ids]
-  images, labels = _read_client(task, task.train_users.client_id([0, 2, 7]))
+  users = [clients.read_client(task, user_id)[0] for user_id in user_ids]
+  images, labels = clients.read_client(
+    task, task.train_users.client_id([0, 2, 7])
+  )
   np.testing.assert_array_equal(
     images, np.concatenate([users[0], users[2], users[7]])
   )
@@ -189,7 +182,7 @@ def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
   _write_folder(tmp_path / "data" / "images_background", _draw(0))
   everything = create()
   halves = [create(task_variant=v) for v in ("public_half", "private_half")]
-  users = [_user_ids(half) for half in halves]
+  users = [clients.user_ids(half) for half in halves]
   assert users[0] == [
     "Angle/character01",
     "Angle/character02",
@@ -205,8 +198,8 @@ def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
     )
   # The same drawings, whichever the set that they are read from.
   np.testing.assert_array_equal(
-    _read_client(halves[1], users[1][0])[0],
-    _read_client(everything, users[1][0])[0],
+    clients.read_client(halves[1], users[1][0])[0],
+    clients.read_client(everything, users[1][0])[0],
   )
 
 
@@ -242,7 +235,7 @@ def test_drawings_are_made_smaller_by_averaging(tmp_path, create):
   for images in drawings.values():
     images[:, 0, 0] = 55
   _write("folder", tmp_path / "data", drawings)
-  images, _ = _read_client(create(), "Angle/character01")
+  images, _ = clients.read_client(create(), "Angle/character01")
   assert images.shape == (_DRAWINGS, 28, 28, 1)
   assert np.all(images[:, 0, 0] == 205)
   assert np.all(images[:, 1:] == 255)
@@ -254,14 +247,14 @@ class TestCache:
     self, tmp_path, create, kind, monkeypatch
   ):
     _write(kind, tmp_path / "data", _draw(0))
-    before = _user_ids(create())
+    before = clients.user_ids(create())
     with monkeypatch.context() as patch:
       patch.setattr(omniglot, "_convert", None)
-      assert _user_ids(create()) == before
+      assert clients.user_ids(create()) == before
     assert len(list((tmp_path / "cache").iterdir())) == 1
     changed = _draw(5)
     _write(kind, tmp_path / "data", changed)
-    images, _ = _read_client(create(), before[0])
+    images, _ = clients.read_client(create(), before[0])
     np.testing.assert_array_equal(images, changed["Angle", 1][..., np.newaxis])
 
   def test_one_drawing_of_a_folder_is_enough_to_renew_it(
@@ -270,17 +263,17 @@ class TestCache:
     folder = _write("folder", tmp_path / "data", _draw(0))
     create()
     Image.new("L", (28, 28), 9).save(folder / "Angle/character01/0000_02.png")
-    images, _ = _read_client(create(), "Angle/character01")
+    images, _ = clients.read_client(create(), "Angle/character01")
     assert np.all(images[1] == 9)
     assert not np.all(images[0] == 9)
 
   def test_damaged_copy_is_renewed(self, tmp_path, create):
     _write("compact", tmp_path / "data", _draw(0))
-    before = _user_ids(create())
+    before = clients.user_ids(create())
     (copy,) = (tmp_path / "cache").iterdir()
     copy.write_bytes(copy.read_bytes()[:5000])
     task = create()
-    assert _user_ids(task) == before
+    assert clients.user_ids(task) == before
     assert len(task.load_images("test").labels) == _CHARACTERS * _DRAWINGS
     copy.unlink()
     copy.parent.rmdir()
@@ -290,12 +283,6 @@ class TestCache:
 
 
 class TestMistakes:
-  def _error(self, create, **options):
-    with pytest.raises(ValueError) as error:
-      create(**options)
-    assert "\n" not in str(error.value)
-    return str(error.value)
-
   @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -306,12 +293,16 @@ class TestMistakes:
     ],
   )
   def test_options_that_it_has_not(self, create, options, message):
-    assert self._error(create, **options).startswith(message)
+    assert clients.read_error(create, **options).startswith(message)
 
   def test_folder_without_images(self, tmp_path, create):
-    assert self._error(create).startswith("data_dir must hold Omniglot images")
+    assert clients.read_error(create).startswith(
+      "data_dir must hold Omniglot images"
+    )
     (tmp_path / "data" / "images_background").mkdir(parents=True)
-    assert "images_background must hold <alphabet>/" in self._error(create)
+    assert "images_background must hold <alphabet>/" in clients.read_error(
+      create
+    )
 
   @pytest.mark.parametrize(
     ("kind", "damage"),
@@ -331,7 +322,7 @@ class TestMistakes:
       path.parent.rename(data)
     else:
       shutil.make_archive(data / "images_background", "zip", path)
-    text = self._error(create)
+    text = clients.read_error(create)
     assert f"{_WRITERS[kind][0]}/{name} must be a PNG image" in text
     assert "BytesIO" not in text
     assert not (tmp_path / "cache").exists()
@@ -355,7 +346,7 @@ class TestMistakes:
       "npy": array.getvalue(),
     }
     path.write_bytes(damaged[damage])
-    assert self._error(create).startswith(f"{path} must be {expected}")
+    assert clients.read_error(create).startswith(f"{path} must be {expected}")
 
   @pytest.mark.parametrize(
     ("changes", "found"),
@@ -375,7 +366,7 @@ class TestMistakes:
   def test_npz_of_another_form_is_named(self, tmp_path, create, changes, found):
     path = tmp_path / "data" / "omniglot_background_28.npz"
     _write_compact(path, _draw(0), **changes)
-    text = self._error(create)
+    text = clients.read_error(create)
     assert text.startswith(f"{path} must hold") or text.startswith(
       f"{path} must be an npz file"
     )
@@ -385,12 +376,12 @@ class TestMistakes:
     background = _write("folder", tmp_path / "data", _draw(0))
     path = tmp_path / "data" / "images_evaluation"
     _write_folder(path, _draw(1, ("Hook", "Flag")))
-    text = self._error(create)
+    text = clients.read_error(create)
     assert text.startswith(f"{path} must hold alphabets that are not in")
     assert os.fspath(background) in text
     assert "found 'Flag' in both" in text
     for alphabet in ("Angle", "Flag"):
       shutil.rmtree(background / alphabet)
-    text = self._error(create)
+    text = clients.read_error(create)
     assert text.startswith(f"{background} must hold at least 5 alphabets")
     assert text.endswith("found 4.")

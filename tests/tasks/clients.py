@@ -1,0 +1,24 @@
+"""What the tests of tasks ask of one: its users, their data, its errors."""
+
+import pytest
+import tensorflow as tf
+
+from tff_fedemb.data import pipelines
+
+
+def user_ids(task):
+  return [task.train_users.user_id(i) for i in range(len(task.train_users))]
+
+
+def read_client(task, client_id):
+  """Images, encoded if the task has them so, and labels of a virtual client."""
+  batch = pipelines.gather(task.create_client_dataset(tf.constant(client_id)))
+  return batch["x"].numpy(), batch["y"].numpy()
+
+
+def read_error(create, *arguments, **options):
+  """What a user is told, in one line, who cannot have a task."""
+  with pytest.raises(ValueError) as error:
+    create(*arguments, **options)
+  assert "\n" not in str(error.value)
+  return str(error.value)
