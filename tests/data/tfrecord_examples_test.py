@@ -204,17 +204,6 @@ class TestBad:
       _read_client(examples, "2", "10", "3")
     assert examples.labels.tolist() == [3, 5, 0, 1, 1, 2, 3] + [8] * 70
 
-  def test_fail_names_all_of_them(self, directory, create):
-    (directory / "2").write_bytes(b"")
-    photo_files.write(directory / "3", [(_WHOLE, 1), (_WHOLE[:-2], 1)])
-    bad = bad_examples.BadExamples("fail")
-    create(bad)
-    with pytest.raises(
-      errors.DataError,
-      match=r"2 bad examples: train/2: empty; train/3 record 1: not an image",
-    ):
-      bad.check()
-
   def test_refuses_to_be_without_users(self, directory, create):
     for user_id in _USERS:
       (directory / user_id).write_bytes(b"")

@@ -125,59 +125,36 @@ class TestCheckExport:
     assert not list(tmp_path.iterdir())
 
   @pytest.mark.parametrize(
-    "path",
+    ("paths", "message"),
     [
-      "",
-      "run",
-      "run/",
-      "run/saved_model",
-      "run/a/b",
-      ".",
-      "/",
-      "a/../run",
-      "link/a",
+      (
+        ("", "run", "run/", "run/saved_model", "run/a/b", ".", "/"),
+        "outside of --run_dir and not around it",
+      ),
+      (("a/../run", "link/a"), "outside of --run_dir and not around it"),
+      (("file", "folder"), "a path where there is nothing yet"),
+      (("missing/a", "file/a"), "in a directory that can be written to"),
     ],
   )
-  def test_paths_at_the_run_are_refused(self, tmp_path, monkeypatch, path):
+  def test_what_is_refused(self, tmp_path, monkeypatch, paths, message):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "run").mkdir()
+    for name in ("run", "folder"):
+      (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("run")
-    for run_dir in ("run", str(tmp_path / "run")):
-      with pytest.raises(errors.FieldError) as error:
-        backbone_files.check_export(path, run_dir)
-      assert str(error.value) == (
-        "export_backbone must be outside of --run_dir and not around it,"
-        f" found {path!r}."
-      )
+    (tmp_path / "file").write_text("mine")
+    for path in paths:
+      for run_dir in ("run", str(tmp_path / "run")):
+        with pytest.raises(errors.FieldError) as error:
+          backbone_files.check_export(path, run_dir)
+        assert str(error.value).startswith(f"export_backbone must be {message}")
+        assert f", found {path}" in str(error.value).replace("'", "")
+    assert len(os.listdir(tmp_path)) == 4
 
-  @pytest.mark.parametrize("kind", ["file", "directory"])
-  def test_what_is_there_is_not_replaced(self, tmp_path, run_dir, kind):
-    path = tmp_path / "backbone"
-    if kind == "file":
-      path.write_text("mine")
-    else:
-      path.mkdir()
-    with pytest.raises(
-      errors.FieldError,
-      match="export_backbone must be a path where there is nothing yet",
-    ):
-      backbone_files.check_export(str(path), str(run_dir))
-    # A complete run has put it there, or leaves it.
+  def test_what_a_complete_run_has_put_there_stays(self, tmp_path, run_dir):
     run_dir.mkdir()
     (run_dir / run_directory.SUMMARY).write_text("{}")
-    backbone_files.check_export(str(path), str(run_dir))
-
-  @pytest.mark.parametrize("parent", ["missing", "file"])
-  def test_a_place_without_a_directory(self, tmp_path, run_dir, parent):
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(
-      errors.FieldError,
-      match="export_backbone must be in a directory that can be written to",
-    ):
-      backbone_files.check_export(
-        str(tmp_path / parent / "backbone"), str(run_dir)
-      )
-    assert sorted(os.listdir(tmp_path)) == ["file"]
+    (tmp_path / "backbone").write_text("mine")
+    backbone_files.check_export(str(tmp_path / "backbone"), str(run_dir))
 
   def test_a_directory_that_may_not_be_written_is_refused(
     self, tmp_path, run_dir, monkeypatch
