@@ -141,21 +141,20 @@ def _read_compact(path: pathlib.Path) -> list[_Drawing]:
       )
   except (*_ZIP_ERRORS, KeyError, ValueError) as error:
     raise errors.DataError(f"{expected}, found: {error}.") from error
-  found = None
-  if images.shape[1:] != (_SIDE, _SIDE) or images.dtype != np.uint8:
-    found = f"{images.dtype} {list(images.shape)}"
-  for numbers in (characters, alphabets):
-    if numbers.shape != images.shape[:1] or numbers.dtype.kind not in "iu":
-      found = found or (
-        f"{len(images)} images and numbers of {numbers.dtype}"
-        f" {list(numbers.shape)}"
-      )
-  if found is None and alphabets.size:
-    for number in (alphabets.min(), alphabets.max()):
-      if not 0 <= number < names.size:
-        found = f"alphabet_id {number} of {names.size} alphabets"
-  if found:
-    raise errors.DataError(f"{expected}, found {found}.")
+  if (images.shape[1:], images.dtype) != ((_SIDE, _SIDE), np.uint8) or any(
+    numbers.shape != images.shape[:1] or numbers.dtype.kind not in "iu"
+    for numbers in (characters, alphabets)
+  ):
+    found = [
+      f"{array.dtype} {list(array.shape)}"
+      for array in (images, characters, alphabets)
+    ]
+    raise errors.DataError(f"{expected}, found {', '.join(found)}.")
+  unknown = alphabets[(alphabets < 0) | (alphabets >= names.size)]
+  if unknown.size:
+    raise errors.DataError(
+      f"{expected}, found alphabet_id {unknown[0]} of {names.size} alphabets."
+    )
   return [
     (alphabet, f"{character:04}", image)
     for alphabet, character, image in zip(

@@ -151,12 +151,8 @@ class TaskConfig(config_lib.Config):
   def require_data_dir(self, task: str, advice: str) -> pathlib.Path:
     """The directory of the data, of a task that cannot fetch them.
 
-    Args:
-      task: The task's name.
-      advice: Sentences that say how to get data.
-
     Raises:
-      FieldError: If none is given.
+      FieldError: If none is given; it gives the advice.
     """
     if self.data_dir is None:
       raise errors.FieldError(
@@ -167,15 +163,8 @@ class TaskConfig(config_lib.Config):
   def choose_variant(self, task: str, variants: Sequence[str]) -> str:
     """The variant asked for, or the first.
 
-    Args:
-      task: The task's name.
-      variants: Those it has.
-
-    Returns:
-      One of `variants`.
-
     Raises:
-      FieldError: If another is asked for.
+      FieldError: If one is asked for that the task has not.
     """
     if self.task_variant is None:
       return variants[0]
@@ -190,12 +179,9 @@ class TaskConfig(config_lib.Config):
   def check_no_photo_options(self, task: str, side: int) -> None:
     """Refuses what only tasks of photos, files by the thousand, can do.
 
-    Args:
-      task: The task's name.
-      side: Side of its images.
-
     Raises:
-      FieldError: If another size is asked for, or leaving out bad examples.
+      FieldError: If another side than the task's is asked for, or leaving out
+        bad examples.
     """
     for name, found, allowed in (
       ("on_bad_example", self.on_bad_example, "fail"),
@@ -206,23 +192,13 @@ class TaskConfig(config_lib.Config):
 
 
 def show_command(module: str, **options: object) -> str:
-  """What a user types to start a program, for advice in errors.
-
-  Args:
-    module: The program's.
-    **options: Values of its flags.
-  """
+  """What a user types to start a program with flags, for advice in errors."""
   typed = (f"--{name}={value}" for name, value in options.items())
   return " ".join(("python -m", module, *typed))
 
 
 def advise_synthetic(name: str, **options: object) -> str:
-  """A sentence on how to make synthetic data of a task.
-
-  Args:
-    name: The task.
-    **options: Values of flags of `tasks.synthetic`.
-  """
+  """A sentence on how to make a task's data with flags of `tasks.synthetic`."""
   command = show_command(
     "tasks.synthetic", task=name, output_dir="DIR", **options
   )

@@ -219,17 +219,8 @@ class EncodedImages:
     return self.shape[0]
 
   def take(self, rows: np.ndarray, axis: int = 0) -> "EncodedImages":
-    """The images of some rows, neither read nor decoded, as of an array.
-
-    Args:
-      rows: int `[m]`.
-      axis: 0.
-
-    Returns:
-      They, in that order.
-    """
-    if axis != 0:
-      raise ValueError(f"axis must be 0, found {axis}.")
+    """The images of rows, int `[m]`, not yet read; as `np.ndarray.take`."""
+    del axis  # They are along the first one.
     return EncodedImages(
       lambda chosen: self._read(rows[chosen]),
       lambda row: self._names(int(rows[row])),
