@@ -11,8 +11,6 @@ from tests.aggregators import clipping_theory
 from tests.aggregators import noise_theory
 from tests.aggregators import released
 from tff_fedemb.aggregators import registry
-from tff_fedemb.strategies import blt
-from tff_fedemb.strategies import tree
 
 _ROUNDS = 16
 _SLOW = pytest.mark.slow
@@ -113,20 +111,6 @@ def create_noisy(create_aggregation):
   return create
 
 
-def _noise_matrix(aggregation, options):
-  """R of `noise_theory`, worked out from what the mechanism says it is."""
-  strategy = aggregation.mechanism.strategy
-  if strategy is None:
-    return np.eye(_ROUNDS)
-  if isinstance(strategy, tree.TreeStrategy):
-    return noise_theory.tree_noise_matrix(_ROUNDS, options.get("restart_every"))
-  if isinstance(strategy, blt.BltStrategy):
-    matrix = noise_theory.blt_matrix(strategy.decays, strategy.weights, _ROUNDS)
-  else:
-    matrix = noise_theory.toeplitz_matrix(strategy.coefficients, _ROUNDS)
-  return np.linalg.inv(matrix)
-
-
 def _check_counts(rounds, updates, clip_norms):
   np.testing.assert_allclose(rounds.column("clip_norm"), clip_norms, rtol=1e-5)
   for report, round_updates, clip_norm in zip(
@@ -189,7 +173,7 @@ def test_noise(create_noisy, name, options):
   an alarm is in `noise_theory_test`.
   """
   aggregation = create_noisy(name, shapes=released.LARGE, **options)
-  matrix = _noise_matrix(aggregation, options)
+  matrix = noise_theory.noise_matrix(aggregation.mechanism.strategy, _ROUNDS)
   noise = aggregation.measure_noise(_ROUNDS, _multiplier_of_sum(name))
   assert not noise_theory.alarms(noise, matrix)
   # Which is worth something only if the strategy is not the trivial one.
@@ -206,7 +190,8 @@ def test_reports(create_noisy, name, options):
   clip_norms = rounds.column("clip_norm")
   assert (np.ptp(clip_norms) > 0.0) == _adapts(name)
   _check_counts(rounds, updates, clip_norms)
-  stddevs = np.linalg.norm(_noise_matrix(aggregation, options), axis=1)
+  matrix = noise_theory.noise_matrix(aggregation.mechanism.strategy, _ROUNDS)
+  stddevs = np.linalg.norm(matrix, axis=1)
   stated = (
     _multiplier_of_sum(name)
     * clip_norms

@@ -8,19 +8,37 @@ leaves independent standard normal numbers, whatever R is.
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+import itertools
 
 import numpy as np
 from scipy import linalg
 from scipy import stats
 
+from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
 FALSE_ALARM_RATE = 1e-6
 
 
-def node_matrix(rounds: int, restart_every: int | None = None) -> np.ndarray:
+def _starts(
+  rounds: int, restart_every: int | None, first_restart_after: int | None
+) -> list[int]:
+  """First round of each tree."""
+  period = restart_every or rounds
+  return [0, *range(first_restart_after or period, rounds, period)]
+
+
+def node_matrix(
+  rounds: int,
+  restart_every: int | None = None,
+  first_restart_after: int | None = None,
+) -> np.ndarray:
   """Which rounds are below which complete node, [nodes, rounds]."""
   rows = []
-  for start in range(0, rounds, restart_every or rounds):
-    end = min(start + (restart_every or rounds), rounds)
+  starts = _starts(rounds, restart_every, first_restart_after)
+  for start, end in itertools.pairwise([*starts, rounds]):
     length = 1
     while length <= end - start:
       for first in range(start, end - length + 1, length):
@@ -32,7 +50,9 @@ def node_matrix(rounds: int, restart_every: int | None = None) -> np.ndarray:
 
 
 def tree_noise_matrix(
-  rounds: int, restart_every: int | None = None
+  rounds: int,
+  restart_every: int | None = None,
+  first_restart_after: int | None = None,
 ) -> np.ndarray:
   """R of the efficient tree, [rounds, nodes].
 
@@ -41,17 +61,17 @@ def tree_noise_matrix(
   and Markov) from the nodes that are complete by then, in the present tree. A
   round's noise is what the estimate's changes by.
   """
-  nodes = node_matrix(rounds, restart_every)
-  period = restart_every or rounds
+  nodes = node_matrix(rounds, restart_every, first_restart_after)
+  starts = _starts(rounds, restart_every, first_restart_after)
   prefixes = np.zeros((rounds, len(nodes)))
   for t in range(rounds):
-    start = t - t % period
+    start = max(first for first in starts if first <= t)
     # Every round of a complete node lies between the restart and now.
     complete = nodes[:, start : t + 1].sum(axis=1) == nodes.sum(axis=1)
     design = nodes[complete, start : t + 1]
     prefixes[t, complete] = np.linalg.pinv(design).sum(axis=0)
   before = np.roll(prefixes, 1, axis=0)
-  before[::period] = 0.0
+  before[starts] = 0.0
   return prefixes - before
 
 
@@ -68,6 +88,24 @@ def blt_matrix(
   """C of a BLT, [rounds, rounds]."""
   powers = np.power.outer(np.asarray(decays), np.arange(rounds - 1))
   return toeplitz_matrix([1.0, *(np.asarray(weights) @ powers)], rounds)
+
+
+def noise_matrix(
+  strategy: strategy_lib.Strategy | None, rounds: int
+) -> np.ndarray:
+  """R of what a strategy says it is, which is None for independent noise."""
+  match strategy:
+    case None:
+      return np.eye(rounds)
+    case tree.TreeStrategy():
+      return tree_noise_matrix(
+        rounds, strategy.restart_every, strategy.first_restart_after
+      )
+    case blt.BltStrategy():
+      matrix = blt_matrix(strategy.decays, strategy.weights, rounds)
+    case banded.BandedToeplitzStrategy():
+      matrix = toeplitz_matrix(strategy.coefficients, rounds)
+  return np.linalg.inv(matrix)
 
 
 def _two_sided(distribution, value: float) -> float:

@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.aggregators import noise_theory
 from tests.program import resumption_run as run
 from tff_fedemb.privacy import ledger as ledger_lib
 
@@ -80,7 +81,7 @@ def _check_noise(released, aggregator):
   models = np.array([released[r][0] for r in range(1, run.ROUNDS + 1)])
   steps = -np.diff(models, axis=0, prepend=0.0) * run.CLIENTS_PER_ROUND
   strategy = run.create_mechanism(aggregator).strategy
-  noise_matrix = strategy.round_noise_matrix(run.ROUNDS)
+  noise_matrix = noise_theory.noise_matrix(strategy, run.ROUNDS)
   # [rounds, sources] of full row rank: what is left is white.
   white = np.linalg.solve(
     np.linalg.cholesky(noise_matrix @ noise_matrix.T), steps - sums

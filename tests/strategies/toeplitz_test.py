@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy import linalg
 
+from tests.aggregators import noise_theory
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt
 from tff_fedemb.strategies import toeplitz
@@ -33,12 +33,6 @@ class _Column(toeplitz.ToeplitzStrategy):
     raise NotImplementedError
 
 
-def _matrix(column: np.ndarray, rounds: int) -> np.ndarray:
-  padded = np.zeros(rounds)
-  padded[: min(len(column), rounds)] = column[:rounds]
-  return linalg.toeplitz(padded, np.zeros(rounds))
-
-
 def _brute_force(matrix, participations):
   return max(
     np.linalg.norm(matrix[:, rounds].sum(axis=1)) for rounds in participations
@@ -48,13 +42,10 @@ def _brute_force(matrix, participations):
 @pytest.mark.parametrize("rounds", [1, 2, 7, 40])
 @pytest.mark.parametrize("strategy", _STRATEGIES)
 def test_noise_is_that_of_explicit_matrices(strategy, rounds):
-  inverse = np.linalg.inv(_matrix(strategy.first_column(rounds), rounds))
+  inverse = noise_theory.noise_matrix(strategy, rounds)
   prefix = np.cumsum(inverse, axis=0)
   np.testing.assert_allclose(
     strategy.inverse_first_column(rounds), inverse[:, 0], atol=1e-12
-  )
-  np.testing.assert_allclose(
-    strategy.round_noise_matrix(rounds), inverse, atol=1e-12
   )
   np.testing.assert_allclose(
     strategy.round_stddevs(rounds), np.linalg.norm(inverse, axis=1)
@@ -77,7 +68,8 @@ def test_sensitivity_is_that_of_all_participations(
     np.append(1.0, rng.normal(size=(separation - 1) // 2)),
   ]
   for column in columns:
-    strategy, matrix = _Column(column), _matrix(column, rounds)
+    strategy = _Column(column)
+    matrix = noise_theory.toeplitz_matrix(column, rounds)
     for participations in (1, 2, 3, rounds):
       actual = strategy.sensitivity(
         rounds, min_separation=separation, max_participations=participations

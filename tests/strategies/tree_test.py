@@ -8,6 +8,7 @@ from tensorflow_privacy.privacy.dp_query import restart_query
 from tensorflow_privacy.privacy.dp_query import tree_aggregation
 from tensorflow_privacy.privacy.dp_query import tree_aggregation_query
 
+from tests.aggregators import noise_theory
 from tff_fedemb.strategies import tree
 from tff_fedemb.strategies import tree_sensitivity
 
@@ -24,30 +25,6 @@ def _squared_sensitivity(
     ** 2,
     9,
   )
-
-
-def _trees(rounds, restart_every=None, first_restart_after=None):
-  """Yields the first round and the number of rounds of each tree."""
-  start = 0
-  for t in range(1, rounds + 1):
-    restart = restart_every and t % restart_every == (first_restart_after or 0)
-    if restart or t == rounds:
-      yield start, t - start
-      start = t
-
-
-def _node_matrix(rounds, **restarts):
-  """Which rounds are below which complete node, [nodes, rounds]."""
-  rows = []
-  for start, size in _trees(rounds, **restarts):
-    length = 1
-    while length <= size:
-      for first in range(0, size - length + 1, length):
-        row = np.zeros(rounds)
-        row[start + first : start + first + length] = 1.0
-        rows.append(row)
-      length *= 2
-  return np.array(rows)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +92,7 @@ def test_sensitivity_is_that_of_tensorflow_privacy(
 def test_sensitivity_is_that_of_all_participations(
   rounds, min_separation, restarts, all_participations
 ):
-  nodes = _node_matrix(rounds, **restarts)
+  nodes = noise_theory.node_matrix(rounds, **restarts)
   best = np.zeros(rounds + 1, dtype=np.int64)
   for chosen in all_participations(rounds, min_separation, rounds):
     squares = np.sum(np.square(nodes[:, chosen].sum(axis=1)))
@@ -213,7 +190,7 @@ def _tensorflow_privacy_covariance(rounds, **restarts):
   ],
 )
 def test_noise_is_that_of_tensorflow_privacy(rounds, restarts):
-  matrix = tree.TreeStrategy(**restarts).round_noise_matrix(rounds)
+  matrix = noise_theory.tree_noise_matrix(rounds, **restarts)
   np.testing.assert_allclose(
     matrix @ matrix.T,
     _tensorflow_privacy_covariance(rounds, **restarts),
@@ -233,8 +210,7 @@ def test_noise_is_that_of_tensorflow_privacy(rounds, restarts):
 )
 def test_noise_is_that_of_the_matrix(rounds, restarts):
   strategy = tree.TreeStrategy(**restarts)
-  matrix = strategy.round_noise_matrix(rounds)
-  assert matrix.shape == (rounds, len(_node_matrix(rounds, **restarts)))
+  matrix = noise_theory.noise_matrix(strategy, rounds)
   np.testing.assert_allclose(
     strategy.round_stddevs(rounds), np.linalg.norm(matrix, axis=1)
   )
@@ -251,7 +227,7 @@ def test_last_prefix_sum_is_estimated_best_from_the_nodes_below(size):
   variance, start = 0.0, 0
   for height in reversed(range(size.bit_length())):
     if size >> height & 1:
-      nodes = _node_matrix(1 << height)
+      nodes = noise_theory.node_matrix(1 << height)
       variance += np.sum(np.linalg.inv(nodes.T @ nodes))
       start += 1 << height
   assert start == size

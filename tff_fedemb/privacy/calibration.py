@@ -155,7 +155,13 @@ def calibrate(
     user_level, authors = epsilon_lib.in_both_readings(
       plan.participation, solve
     )
-    report = planning.create_report(user_level.plan)
+    solved = user_level.plan
+    report = report_lib.create_report(
+      [(solved.event, solved.rounds)],
+      solved.participation,
+      solved.delta,
+      accountants=solved.accountants,
+    )
   except epsilon_lib.RoundingError as error:
     raise errors.FieldError(
       "target_epsilon",
@@ -168,7 +174,7 @@ def calibrate(
     user_level=user_level,
     authors=authors,
     report=report,
-    assumptions=_assumptions(user_level.plan, solve_for),
+    assumptions=_assumptions(solved, solve_for),
   )
 
 

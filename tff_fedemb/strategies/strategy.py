@@ -78,20 +78,6 @@ class Strategy(abc.ABC):
     """Noise added to each round's own sum, as `prefix_sum_stddevs`."""
 
   @abc.abstractmethod
-  def round_noise_matrix(self, rounds: int) -> np.ndarray:
-    """The linear map from independent noise to the noise of the rounds' sums.
-
-    Dense: for verification, where the standard deviations do not suffice.
-
-    Args:
-      rounds: Number of rounds, at least 1.
-
-    Returns:
-      Float64 R [rounds, m]: the noise of the rounds' sums is R Z, where the m
-      rows of Z are independent. C^-1 if C is square.
-    """
-
-  @abc.abstractmethod
   def to_json(self) -> dict[str, Any]:
     """Returns the parameters, without the name, as JSON values."""
 
