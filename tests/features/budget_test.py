@@ -3,7 +3,6 @@
 import math
 
 import dp_accounting
-import numpy as np
 import pytest
 
 from tests.features import gaussian
@@ -187,15 +186,3 @@ def test_no_noise(delta):
 def test_calibrate_refuses(options, message):
   with pytest.raises(ValueError, match=message):
     _calibrate(budget_lib.PlannedRelease("sums"), **options)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_numbers_of_numpy_are_numbers(dtype):
-  budget = _calibrate(
-    budget_lib.PlannedRelease("a", dtype(0.5), np.int64(2), dtype(1.0)),
-    epsilon=dtype(1.0),
-    delta=dtype(_DELTA),
-  )
-  assert budget.epsilon == pytest.approx(1.0, rel=1e-3)
-  # And Python's come out of them.
-  assert type(budget.delta) is type(budget.noise_multipliers["a"]) is float

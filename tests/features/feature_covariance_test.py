@@ -63,16 +63,6 @@ def test_steps_with_momentum(loss):
   np.testing.assert_allclose(weights, expected, rtol=1e-12)
 
 
-def test_releases():
-  size = examples_lib.ProblemSize(10, 3, 2, 1.0)
-  planned = feature_covariance.FeatureCovariance(
-    steps=5, batch_size=4, covariance_share=0.25
-  ).plan_releases(size)
-  assert {
-    r.name: (r.count, r.share, r.sampling_probability) for r in planned
-  } == {"covariance": (1, 0.25, 1.0), "gradient": (5, 0.75, 0.4)}
-
-
 def test_regularization_grows_with_the_noise():
   size = examples_lib.ProblemSize(100, 200, 4, 2.0)
 

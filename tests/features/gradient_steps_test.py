@@ -1,6 +1,5 @@
 """Tests of noised gradients and optimizers."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -29,21 +28,6 @@ def _releases(planned, noise_multiplier):
 
 def _gradient(clip_norm=1.0, **options):
   return sgd.Sgd(**{"steps": 1, "gradient_clip_norm": clip_norm, **options})
-
-
-def test_plan():
-  size = examples_lib.ProblemSize(40, 3, 2, 1.0)
-  assert _gradient(steps=7).plan_gradients(
-    size, 0.5
-  ) == budget_lib.PlannedRelease("gradient", 0.5, 7, 1.0)
-  assert _gradient(batch_size=10).plan_gradients(
-    size, 1.0
-  ) == budget_lib.PlannedRelease("gradient", 1.0, 1, 0.25)
-  # As many as there are: nothing is sampled.
-  plan = _gradient(batch_size=40).plan_gradients(size, 1.0)
-  assert plan.sampling_probability == 1.0
-  with pytest.raises(ValueError, match=r"batch_size must be .* 40, found 41"):
-    _gradient(batch_size=41).plan_gradients(size, 1.0)
 
 
 @pytest.mark.parametrize("loss", losses.LOSSES)
@@ -98,30 +82,6 @@ def test_poisson_sampling():
   correlations = np.corrcoef(drawn.T) - np.eye(num)
   assert np.abs(correlations).max() < 6.5 / steps**0.5
   assert len(np.unique(drawn, axis=0)) == steps
-
-
-def test_a_batch_may_be_empty():
-  examples = _examples(np.ones([2, 3]), np.array([0, 1]), 2)
-  release = _gradient(steps=50, batch_size=1)
-  releases = _releases(release.plan_gradients(examples.size, 1.0), 0.0)
-  rng = np.random.default_rng(0)
-  means = [
-    release.mean_gradient(np.zeros([2, 3]), examples, releases, rng)
-    for _ in range(50)
-  ]
-  assert any((mean == 0).all() for mean in means)
-
-
-def test_logit_noise_by_hand():
-  size = examples_lib.ProblemSize(50, 3, 2, 4.0)
-  # Of the mean gradient's numbers 3 x 0.5 / 50 = 0.03; 9 steps, norm 4.
-  full = _gradient(steps=9, clip_norm=0.5, momentum=0.0)
-  assert full.noise_on_logit(size, 3.0) == pytest.approx(0.36)
-  remembering = dataclasses.replace(full, momentum=0.75)
-  assert remembering.noise_on_logit(size, 3.0) == pytest.approx(1.44)
-  assert remembering.noise_on_logit(size, 0.0) == 0.0
-  sampled = dataclasses.replace(full, batch_size=5)
-  assert sampled.noise_on_logit(size, 3.0) == pytest.approx(3.6)
 
 
 @pytest.mark.parametrize("steps", [1, 4, 30, 200])

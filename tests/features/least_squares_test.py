@@ -105,22 +105,6 @@ def test_a_class_may_have_no_examples(covariance, background_weight):
     assert (private.coef_[3] == 0).all() == (epsilon == math.inf)
 
 
-def test_releases():
-  size = examples_lib.ProblemSize(10, 3, 2, 1.0)
-
-  def names(**options):
-    planned = least_squares.LeastSquares(**options).plan_releases(size)
-    assert all(r.count == r.sampling_probability == 1 for r in planned)
-    return {release.name for release in planned}
-
-  assert names(covariance="shared") == {"class_sum", "covariance"}
-  per_class = {"class_sum", "covariance", "class_covariance"}
-  assert names(covariance="per_class", background_weight=0.1) == per_class
-  # What is not used is not paid for.
-  alone = names(covariance="per_class", background_weight=0.0)
-  assert alone == per_class - {"covariance"}
-
-
 def test_regularization_grows_with_the_noise():
   size = examples_lib.ProblemSize(100, 400, 4, 2.0)
 

@@ -109,21 +109,6 @@ def test_examples_whose_logits_overflow_add_nothing(loss):
   np.testing.assert_array_equal(gradient, others)
 
 
-def test_residuals_by_hand():
-  # Logits 0 and log 3.
-  weights = np.array([[0.0, 1.0], [np.log(3), 1.0]])
-  features = np.array([[1.0, 0.0], [1.0, 0.0]])
-  labels = np.array([0, 1])
-  np.testing.assert_allclose(
-    losses.residuals(weights, features, labels, "softmax"),
-    [[-0.75, 0.75], [0.25, -0.25]],
-  )
-  np.testing.assert_allclose(
-    losses.residuals(weights, features, labels, "sigmoid"),
-    [[-0.5, 0.75], [0.5, -0.25]],
-  )
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("loss", losses.LOSSES)
 def test_extreme_logits_and_zeros_are_finite(loss, dtype):

@@ -110,15 +110,6 @@ def test_classes_in_groups_are_the_same(monkeypatch, classes_at_once):
   )
 
 
-def test_releases_are_made_in_every_step():
-  size = examples_lib.ProblemSize(10, 3, 2, 1.0)
-  planned = newton.Newton(steps=5, hessian_share=0.4).plan_releases(size)
-  assert {r.name: (r.count, r.share) for r in planned} == {
-    "hessian": (5, 0.4),
-    "gradient": (5, 0.6),
-  }
-
-
 def test_damping_grows_with_the_noise():
   size = examples_lib.ProblemSize(100, 200, 16, 3.0)
   method = newton.Newton(relative_regularization=0.5)

@@ -268,6 +268,49 @@ def test_units_make_no_difference(method):
   )
 
 
+@pytest.mark.parametrize(
+  ("method", "expected"),
+  [
+    (sgd.Sgd(steps=7), {"gradient": (1.0, 7, 1.0)}),
+    (sgd.Sgd(steps=1, batch_size=10), {"gradient": (1.0, 1, 0.25)}),
+    # As many as there are: nothing is sampled.
+    (sgd.Sgd(steps=1, batch_size=40), {"gradient": (1.0, 1, 1.0)}),
+    (
+      newton.Newton(steps=5, hessian_share=0.4),
+      {"hessian": (0.4, 5, 1.0), "gradient": (0.6, 5, 1.0)},
+    ),
+    (
+      feature_covariance.FeatureCovariance(
+        steps=5, batch_size=16, covariance_share=0.25
+      ),
+      {"covariance": (0.25, 1, 1.0), "gradient": (0.75, 5, 0.4)},
+    ),
+    (
+      least_squares.LeastSquares(),
+      {"class_sum": (0.95, 1, 1.0), "covariance": (0.05, 1, 1.0)},
+    ),
+    (
+      least_squares.LeastSquares(covariance="per_class"),
+      {
+        "class_sum": (0.95, 1, 1.0),
+        "covariance": (0.05, 1, 1.0),
+        "class_covariance": (0.15, 1, 1.0),
+      },
+    ),
+    # What is not used is not paid for.
+    (
+      least_squares.LeastSquares(covariance="per_class", background_weight=0.0),
+      {"class_sum": (0.95, 1, 1.0), "class_covariance": (0.15, 1, 1.0)},
+    ),
+  ],
+)
+def test_planned_releases(method, expected):
+  planned = method.plan_releases(examples_lib.ProblemSize(40, 3, 2, 1.0))
+  assert {
+    r.name: (r.share, r.count, r.sampling_probability) for r in planned
+  } == expected
+
+
 def test_names():
   assert set(registry.METHODS) == {
     "sgd",

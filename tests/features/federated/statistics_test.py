@@ -129,41 +129,15 @@ def test_what_is_not_finite_is_seen_in_the_norm(number):
   assert not np.isfinite(_norm(config.add_up(tf.constant(features), labels)))
 
 
-def test_packed_two_by_two():
-  root = np.sqrt(2.0)
-  packed = federated_statistics.pack(tf.constant([[1.0, 3.0], [-9.0, 5.0]]))
-  np.testing.assert_allclose(packed, [1.0, 3.0 * root, 5.0])
-  np.testing.assert_allclose(
-    federated_statistics.unpack(np.array([1.0, 3.0 * root, 5.0]), 2),
-    [[1.0, 3.0], [3.0, 5.0]],
-  )
-
-
 @pytest.mark.parametrize("dim", [1, 2, 7])
 def test_packing_keeps_matrix_and_norm(dim):
   matrix = np.random.default_rng(dim).normal(size=[dim, dim])
   matrix += matrix.T
-  packed = federated_statistics.pack(tf.constant(matrix))
+  # What is below the diagonal is not read.
+  packed = federated_statistics.pack(tf.constant(np.triu(matrix)))
   assert packed.shape == (federated_statistics.packed_size(dim),)
   np.testing.assert_allclose(np.linalg.norm(packed), np.linalg.norm(matrix))
   np.testing.assert_allclose(federated_statistics.unpack(packed, dim), matrix)
-
-
-def test_independent_noise_is_symmetric_noise():
-  """As `noise.Release.add_symmetric_noise`: std 1, and 1 / sqrt(2) beside.
-
-  False alarms: below once in 10^6 runs. Of 500 standard normal numbers' mean
-  square the standard error is 6.3 %, of 124,750 it is 0.4 %.
-  """
-  dim = 500
-  noise = np.random.default_rng().normal(
-    size=federated_statistics.packed_size(dim)
-  )
-  matrix = federated_statistics.unpack(noise, dim)
-  np.testing.assert_array_equal(matrix, matrix.T)
-  assert np.mean(np.diagonal(matrix) ** 2) == pytest.approx(1.0, abs=0.35)
-  above = matrix[np.triu_indices(dim, 1)]
-  assert np.mean(above**2) == pytest.approx(0.5, rel=0.022)
 
 
 # Of clients and their sums.
