@@ -18,8 +18,7 @@ _USERS = federated_settings.UserSettings()
 
 @pytest.fixture(name="files")
 def _files(tmp_path):
-  for seed, name in enumerate(("train", "test")):
-    feature_examples.write(tmp_path / f"{name}.npz", seed=seed)
+  feature_examples.write_pair(tmp_path)
   return tmp_path
 
 

@@ -18,10 +18,7 @@ _USERS = federated_settings.UserSettings()
 @pytest.fixture(name="files")
 def _files(tmp_path):
   for index in range(2):
-    for seed, name in enumerate(("train", "test")):
-      feature_examples.write(
-        tmp_path / f"{name}{index}.npz", seed=10 * index + seed
-      )
+    feature_examples.write_pair(tmp_path, index)
   return tmp_path
 
 
