@@ -6,6 +6,7 @@ Image Classification from Features" (arXiv 2211.13403), DP-FC.
 
 from collections.abc import Mapping
 import dataclasses
+import functools
 from typing import Any
 from typing import ClassVar
 
@@ -84,8 +85,11 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       "regularization": max(relative, of_covariance, of_steps),
     }
 
-  def release_preconditioner(
-    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
+  def fit(
+    self,
+    examples: examples_lib.ClippedExamples,
+    releases: noise.Releases,
+    rng: np.random.Generator,
   ) -> np.ndarray:
     """See base class."""
     size = examples.size
@@ -93,7 +97,11 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     covariance = releases.open(
       "covariance", sensitivity=size.clip_norm**2
     ).add_symmetric_noise(covariance)
-    return self.invert(covariance, size.num_examples)
+    mean_gradient = functools.partial(
+      self.mean_gradient, examples=examples, releases=releases, rng=rng
+    )
+    preconditioner = self.invert(covariance, size.num_examples)
+    return self.descend(mean_gradient, size, preconditioner)
 
   def invert(self, covariance: np.ndarray, num_examples: float) -> np.ndarray:
     """Returns n (PSD(covariance) + lambda I)^-1.

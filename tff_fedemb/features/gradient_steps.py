@@ -76,20 +76,6 @@ class GradientMethod(method.Method):
     del noise_multipliers
     return {"gradient_clip_norm": size.clip_norm}
 
-  def release_preconditioner(
-    self, examples: examples_lib.ClippedExamples, releases: noise.Releases
-  ) -> np.ndarray | None:
-    """Returns what gradients `[K, d]` are multiplied by, symmetric `[d, d]`.
-
-    By default `None`: by nothing, and nothing is released.
-
-    Args:
-      examples: The data.
-      releases: Makes the release, if there is one.
-    """
-    del examples, releases
-    return None
-
   def plan_gradients(
     self, size: examples_lib.ProblemSize, share: float
   ) -> budget_lib.PlannedRelease:
@@ -116,27 +102,23 @@ class GradientMethod(method.Method):
     rng: np.random.Generator,
   ) -> np.ndarray:
     """See base class."""
-    preconditioner = self.release_preconditioner(examples, releases)
-    return self.descend(
-      functools.partial(
-        self.mean_gradient, examples=examples, releases=releases, rng=rng
-      ),
-      examples.size,
-      preconditioner,
+    mean_gradient = functools.partial(
+      self.mean_gradient, examples=examples, releases=releases, rng=rng
     )
+    return self.descend(mean_gradient, examples.size)
 
   def descend(
     self,
     mean_gradient: Callable[[np.ndarray], np.ndarray],
     size: examples_lib.ProblemSize,
-    preconditioner: np.ndarray | None,
+    preconditioner: np.ndarray | None = None,
   ) -> np.ndarray:
     """Returns the weights `[K, d]` after all steps, from zeros.
 
     Args:
       mean_gradient: Releases a gradient `[K, d]` at weights.
       size: Of the problem.
-      preconditioner: As of `release_preconditioner`.
+      preconditioner: Symmetric `[d, d]`, what gradients are multiplied by.
     """
     optimizer = Optimizer(
       self.optimizer_name,

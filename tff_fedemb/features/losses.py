@@ -22,22 +22,6 @@ def probabilities(logits: np.ndarray, loss: str) -> np.ndarray:
   return result
 
 
-def residuals(
-  weights: np.ndarray, features: np.ndarray, labels: np.ndarray, loss: str
-) -> np.ndarray:
-  """Derivatives of the loss by the logits, `[b, K]`.
-
-  Args:
-    weights: `[K, d]`.
-    features: `[b, d]`.
-    labels: `[b]`.
-    loss: One of `LOSSES`.
-  """
-  result = probabilities(features @ weights.T.astype(features.dtype), loss)
-  result[np.arange(len(labels)), labels] -= 1
-  return result
-
-
 def clipped_gradient(
   weights: np.ndarray,
   features: np.ndarray,
@@ -59,7 +43,10 @@ def clipped_gradient(
     The sum, finite: an example whose logits overflow adds nothing to it.
   """
   with np.errstate(over="ignore", invalid="ignore"):
-    factors = residuals(weights, features, labels, loss)
+    logits = features @ weights.T.astype(features.dtype)
+    # Residuals, the loss's derivatives by the logits.
+    factors = probabilities(logits, loss)
+    factors[np.arange(len(labels)), labels] -= 1
     norms = row_norms(factors) * row_norms(features)
   factors *= clip_scales(norms, clip_norm)[:, None]
   factors[~np.isfinite(norms)] = 0.0
