@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn import linear_model
 
-from tff_fedemb.features import classifier
+from tests.features import fits
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import least_squares
 
@@ -17,18 +17,9 @@ _NUM_CLASSES = 4
 _TOLERANCES = {np.float64: 1e-6, np.float32: 2e-5}
 
 
-def _fit(features, labels, *, clip_norm=1.0, **hyperparameters):
+def _fit(features, labels, **hyperparameters):
   method = least_squares.LeastSquares(regularization=_LAMBDA, **hyperparameters)
-  fitted = classifier.FeatureClassifier(
-    method, num_classes=_NUM_CLASSES, epsilon=math.inf, clip_norm=clip_norm
-  ).fit(features, labels)
-  return fitted.coef_
-
-
-def _problem(num=101, dim=6):
-  rng = np.random.default_rng(0)
-  labels = rng.integers(_NUM_CLASSES, size=num)
-  return rng.standard_normal([num, dim]) + np.eye(dim)[labels], labels
+  return fits.fit(method, features, labels, num_classes=_NUM_CLASSES)
 
 
 def _ridge(features, targets, weights=None):
@@ -40,7 +31,7 @@ def _ridge(features, targets, weights=None):
 def test_shared_is_ridge_regression(monkeypatch, dtype):
   # Chunks of 7 of 101 examples.
   monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 6)
-  features, labels = _problem()
+  features, labels = fits.problem(101, 6, _NUM_CLASSES)
   expected = _ridge(
     examples_lib.clip_rows(features, 1.0), np.eye(_NUM_CLASSES)[labels]
   )
@@ -57,7 +48,7 @@ def test_per_class_is_weighted_ridge_regression(
   # in the class and alpha outside, and sum w t x = b_l has t = 1 / (1 + alpha)
   # in the class and 0 outside.
   monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 6)
-  features, labels = _problem()
+  features, labels = fits.problem(101, 6, _NUM_CLASSES)
   clipped = examples_lib.clip_rows(features, 1.0)
   weights = _fit(
     features.astype(dtype),
@@ -82,27 +73,26 @@ def test_per_class_is_weighted_ridge_regression(
   [("shared", 0.1), ("per_class", 0.1), ("per_class", 0.0)],
 )
 def test_a_class_may_have_no_examples(covariance, background_weight):
-  features, labels = _problem()
+  features, labels = fits.problem(101, 6, _NUM_CLASSES)
   # Neither the last nor one in between.
   labels = np.array([0, 2, 0, 2])[labels]
-  hyperparameters = {
-    "covariance": covariance,
-    "background_weight": background_weight,
-  }
-  weights = _fit(features, labels, **hyperparameters)
-  np.testing.assert_array_equal(weights[[1, 3]], np.zeros([2, 6]))
-  assert (np.abs(weights[[0, 2]]).max(axis=1) > 0.1).all()
-  # With noise, and with defaults, neither.
+  method = least_squares.LeastSquares(
+    covariance=covariance, background_weight=background_weight
+  )
+  # With noise, and without.
   for epsilon in (0.1, 1.0, math.inf):
-    private = classifier.FeatureClassifier(
-      least_squares.LeastSquares(**hyperparameters),
+    weights = fits.fit(
+      method,
+      features,
+      labels,
       num_classes=_NUM_CLASSES,
       epsilon=epsilon,
       delta=1e-5,
       seed=0,
-    ).fit(features, labels)
-    assert np.isfinite(private.coef_).all()
-    assert (private.coef_[3] == 0).all() == (epsilon == math.inf)
+    )
+    assert np.isfinite(weights).all()
+    assert (weights[[1, 3]] == 0).all() == (epsilon == math.inf)
+  assert (np.abs(weights[[0, 2]]).max(axis=1) > 0.1).all()
 
 
 def test_regularization_grows_with_the_noise():

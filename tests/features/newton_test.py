@@ -1,32 +1,15 @@
 """Tests of Newton's method."""
 
-import math
-
 import numpy as np
 import pytest
 from scipy import special
 from sklearn import linear_model
 
-from tff_fedemb.features import classifier
+from tests.features import fits
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import newton
 
 _NUM_CLASSES = 3
-
-
-def _fit(features, labels, **hyperparameters):
-  fitted = classifier.FeatureClassifier(
-    newton.Newton(**hyperparameters),
-    num_classes=_NUM_CLASSES,
-    epsilon=math.inf,
-  ).fit(features, labels)
-  return fitted.coef_
-
-
-def _problem(num=80, dim=5):
-  rng = np.random.default_rng(0)
-  labels = rng.integers(_NUM_CLASSES, size=num)
-  return rng.standard_normal([num, dim]) + np.eye(dim)[labels], labels
 
 
 # To what float32's sums are rounded, relative to the regularisation.
@@ -39,15 +22,11 @@ def test_it_ends_where_scikit_learn_does(
 ):
   # Chunks of other sizes in its two kinds of pass.
   monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 5)
-  features, labels = _problem()
-  weights = _fit(
-    features.astype(dtype),
-    labels,
-    steps=12,
-    learning_rate=1.0,
-    regularization=regularization,
-    damping=0.0,
+  features, labels = fits.problem(80, 5)
+  method = newton.Newton(
+    steps=12, learning_rate=1.0, regularization=regularization, damping=0.0
   )
+  weights = fits.fit(method, features.astype(dtype), labels)
   clipped = examples_lib.clip_rows(features, 1.0)
   for label in range(_NUM_CLASSES):
     reference = linear_model.LogisticRegression(
@@ -65,7 +44,7 @@ def test_it_ends_where_scikit_learn_does(
 @pytest.mark.parametrize("gradient_clip_norm", [0.4, 10.0])
 def test_steps_example_by_example(hessian_clip_norm, gradient_clip_norm):
   # The Hessians of all classes are clipped together, and so are the gradients.
-  features, labels = _problem(num=10, dim=4)
+  features, labels = fits.problem(10, 4)
   clipped = examples_lib.clip_rows(features, 1.0)
   expected = np.zeros([_NUM_CLASSES, 4])
   for _ in range(3):
@@ -85,9 +64,7 @@ def test_steps_example_by_example(hessian_clip_norm, gradient_clip_norm):
       expected[label] -= 0.8 * np.linalg.solve(
         hessians[label] + (0.3 + 0.2) * np.eye(4), gradient[label]
       )
-  weights = _fit(
-    features,
-    labels,
+  method = newton.Newton(
     steps=3,
     learning_rate=0.8,
     regularization=0.3,
@@ -95,18 +72,19 @@ def test_steps_example_by_example(hessian_clip_norm, gradient_clip_norm):
     hessian_clip_norm=hessian_clip_norm,
     gradient_clip_norm=gradient_clip_norm,
   )
+  weights = fits.fit(method, features, labels)
   np.testing.assert_allclose(weights, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("classes_at_once", [1, 2])
 def test_classes_in_groups_are_the_same(monkeypatch, classes_at_once):
-  features, labels = _problem()
-  options = {"steps": 3, "hessian_clip_norm": 0.2}
-  expected = _fit(features, labels, **options)
+  features, labels = fits.problem(80, 5)
+  method = newton.Newton(steps=3, hessian_clip_norm=0.2)
+  expected = fits.fit(method, features, labels)
   monkeypatch.setattr(newton, "_NUMBERS_OF_HESSIANS", classes_at_once * 5**2)
   monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 5)
   np.testing.assert_allclose(
-    _fit(features, labels, **options), expected, rtol=1e-10, atol=1e-12
+    fits.fit(method, features, labels), expected, rtol=1e-10, atol=1e-12
   )
 
 

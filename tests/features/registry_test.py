@@ -221,21 +221,6 @@ def test_all_noise_is_new_and_as_large_as_said(name):
     assert np.abs(correlations).max() < 6.5 / blocks.shape[1] ** 0.5
 
 
-@pytest.mark.parametrize("name", _METHODS)
-def test_chunks_make_no_difference(monkeypatch, name):
-  features, labels = _problem()
-  weights = []
-  # Of 1, of 4 or fewer, and of all examples.
-  for numbers_of_chunk in (1, 20, 10**6):
-    monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", numbers_of_chunk)
-    fitted = classifier.FeatureClassifier(
-      _METHODS[name], num_classes=_NUM_CLASSES, epsilon=math.inf, seed=3
-    ).fit(features, labels)
-    weights.append(fitted.coef_)
-  np.testing.assert_allclose(weights[0], weights[2], rtol=1e-9)
-  np.testing.assert_allclose(weights[1], weights[2], rtol=1e-9)
-
-
 @pytest.mark.parametrize(
   "method",
   [

@@ -1,32 +1,13 @@
 """Tests of first-order training."""
 
-import math
-
 import numpy as np
 import pytest
 from sklearn import linear_model
 
-from tff_fedemb.features import classifier
+from tests.features import fits
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import losses
 from tff_fedemb.features import sgd
-
-
-def _fit(method, features, labels, *, num_classes=3, **options):
-  fitted = classifier.FeatureClassifier(
-    method, num_classes=num_classes, epsilon=math.inf, **options
-  ).fit(features, labels)
-  return fitted.coef_
-
-
-def _problem(num=60, dim=3, num_classes=3):
-  """Classes that no plane separates."""
-  rng = np.random.default_rng(0)
-  labels = rng.integers(num_classes, size=num)
-  features = (
-    rng.standard_normal([num, dim]) + np.eye(num_classes)[labels][:, :dim]
-  )
-  return examples_lib.clip_rows(features, 1.0), labels
 
 
 def test_a_step_by_hand():
@@ -39,7 +20,7 @@ def test_a_step_by_hand():
   )
   # Of class 0: -1/2 (1, 0) + 1/2 (0, 1) + 1/2 (0.6, 0.8) = (-0.2, 0.9).
   np.testing.assert_allclose(
-    _fit(method, features, labels, num_classes=2),
+    fits.fit(method, features, labels, num_classes=2),
     [[0.02, -0.09], [-0.02, 0.09]],
     atol=1e-15,
   )
@@ -47,7 +28,8 @@ def test_a_step_by_hand():
 
 @pytest.mark.parametrize("loss", losses.LOSSES)
 def test_many_steps_end_where_scikit_learn_does(loss):
-  features, labels = _problem()
+  features, labels = fits.problem(60, 3)
+  features = examples_lib.clip_rows(features, 1.0)
   method = sgd.Sgd(
     steps=3_000,
     learning_rate=1.0,
@@ -56,7 +38,7 @@ def test_many_steps_end_where_scikit_learn_does(loss):
     loss=loss,
     gradient_clip_norm=100.0,
   )
-  weights = _fit(method, features, labels)
+  weights = fits.fit(method, features, labels)
 
   def reference(targets):
     return (
