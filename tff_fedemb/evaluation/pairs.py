@@ -179,7 +179,9 @@ def count_pairs(
       if mask is not None or kind == 0:
         chosen = index.ravel() if mask is None else index[mask]
         counts[kind] += np.bincount(chosen, minlength=_NUM_BINS)
-  coarse = _steps_of_bins(bins, counts, np.ones(_NUM_BINS, bool))
+  edges = bins.lowest + bins.width * np.arange(_NUM_BINS)
+  filled = np.any(counts, axis=0)
+  coarse = Steps.from_counts(edges[filled], *counts[:, filled])
 
   refined = np.zeros(_NUM_BINS, bool)
   thresholds = [_threshold_bin(coarse, bins, f) for f in false_accept_rates]
@@ -189,12 +191,10 @@ def count_pairs(
     refined |= mixed
 
   cuts = [_threshold_bin(coarse, bins, rate) for rate in class_rates]
-  fine, accepts = _second_pass(images, bins, refined, cuts)
-  rest = _steps_of_bins(bins, counts, ~refined)
+  levels, fine, accepts = _second_pass(images, bins, refined, cuts)
+  rest = filled & ~refined
   steps = Steps.from_counts(
-    np.append(rest.levels, fine[0]),
-    np.append(np.diff(rest.accepted_negatives, prepend=0), fine[1]),
-    np.append(np.diff(rest.accepted_positives, prepend=0), fine[2]),
+    np.append(edges[rest], levels), *np.append(counts[:, rest], fine, axis=1)
   )
   # AUC takes all pairs within a bin that was not refined as tied.
   unknown = np.dot(*np.where(refined, 0.0, counts))
@@ -233,14 +233,6 @@ class _Bins:
     np.minimum(position, _NUM_BINS - 1, out=position)
     return position.astype(np.intp)
 
-  def lower_edge(self, index: np.ndarray) -> np.ndarray:
-    return self.lowest + index * self.width
-
-
-def _steps_of_bins(bins, counts, chosen) -> Steps:
-  filled = np.flatnonzero(np.any(counts, axis=0) & chosen)
-  return Steps.from_counts(bins.lower_edge(filled), *counts[:, filled])
-
 
 def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
   """Returns the bin with the highest negative pair rejected; -1 if none is."""
@@ -253,8 +245,9 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
 def _second_pass(images, bins, refined, cuts):
   """Counts single similarities in some bins, and accepts for each class.
 
-  The accepts are `[cuts, 2, num_classes]`: false and true ones, of pairs in
-  bins above the cut, that involve the class.
+  The counts are of negatives and of positives, `[2, levels]`; the accepts,
+  `[cuts, 2, num_classes]`, are false and true ones, of pairs in bins above the
+  cut, that involve the class.
   """
   found = ([], [])
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
@@ -285,4 +278,4 @@ def _second_pass(images, bins, refined, cuts):
   accepts = np.add.reduceat(accepts, starts, axis=2)
   # A positive pair was counted at both its images, both of one class.
   accepts[:, 1] //= 2
-  return (levels, *counts), accepts
+  return levels, counts, accepts
