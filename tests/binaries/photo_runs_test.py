@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -275,11 +274,6 @@ def test_cut_file_is_named_before_anything_is_written(
     ),
     (
       "run_centralized",
-      (*_CENTRALIZED, "--export_backbone={backbone}"),
-      "--export_backbone must be a path where there is nothing yet",
-    ),
-    (
-      "run_centralized",
       (*_CENTRALIZED, "--image_size=0"),
       "--image_size must be an integer of at least 1, found 0",
     ),
@@ -302,33 +296,3 @@ def test_mistake_is_one_line_and_nothing_is_written(
   assert f"error: {message.format(**places)}" in ended.errors
   assert ended.errors.count("\n") == 1
   assert not run_dir.exists()
-
-
-@pytest.mark.usefixtures("private")
-def test_a_backbone_that_has_changed_is_no_longer_that_of_the_run(
-  directory, tmp_path
-):
-  # As if the run had ended before its first checkpoint.
-  run_dir, backbone = tmp_path / "run", tmp_path / "backbone.h5"
-  run_dir.mkdir()
-  for name in ("flags.json", "code_version.json", "pretrained.json"):
-    shutil.copy(directory / "private" / name, run_dir / name)
-  settings = json.loads((run_dir / "flags.json").read_text())
-  settings["pretrained_backbone"] = str(backbone)
-  (run_dir / "flags.json").write_text(json.dumps(settings))
-  other = backbones.create_backbone("lenet", (_SIDE, _SIDE, 3))
-  other.save_weights(backbone)
-  before = {path.name: path.read_bytes() for path in run_dir.iterdir()}
-  ended = _call(
-    "run_federated",
-    directory,
-    "whole",
-    run_dir,
-    *_FEDERATED,
-    f"--pretrained_backbone={backbone}",
-    "--trainable=embedding",
-  )
-  assert ended.errors.startswith(
-    f"error: --pretrained_backbone must be what the run in {run_dir} has begun"
-  )
-  assert {p.name: p.read_bytes() for p in run_dir.iterdir()} == before

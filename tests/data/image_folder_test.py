@@ -11,6 +11,11 @@ from tff_fedemb.data import image_folder
 
 _GREY = np.array([[0, 50, 100], [150, 200, 255]], np.uint8)
 _COLOUR = np.stack([_GREY, 255 - _GREY, _GREY // 2], axis=-1)
+_VEILED = np.array([[[0, 0, 0, 255], [0] * 4, [0, 0, 0, 51]]], np.uint8)
+_PALETTE = Image.fromarray(np.array([[0, 1, 0]], np.uint8), mode="P")
+_PALETTE.putpalette([9, 9, 9, 40, 40, 40])
+_TURNED = Image.Exif()
+_TURNED[0x0112] = 6
 
 
 def _save(path, pixels, **options):
@@ -75,87 +80,50 @@ class TestListImages:
 
 
 class TestReadImage:
-  # The content counts, not the name.
+  # The last ones: orientation 6, which a viewer turns clockwise, transparency
+  # (black, opaque, not there at all, and a fifth opaque: 255 * 0.8 = 204), and
+  # colours and samples of 16 bits that stand for it.
   @pytest.mark.parametrize(
-    ("suffix", "form"),
-    [("png", "PNG"), ("bmp", "BMP"), ("pgm", "PPM"), ("png", "BMP")],
+    ("name", "picture", "options", "expected"),
+    [
+      ("x.png", _GREY, {}, _GREY[..., np.newaxis]),
+      ("x.bmp", _GREY, {}, _GREY[..., np.newaxis]),
+      ("x.pgm", _GREY, {}, _GREY[..., np.newaxis]),
+      # The content counts, not the name.
+      ("x.png", _GREY, {"format": "BMP"}, _GREY[..., np.newaxis]),
+      ("x.png", _GREY, {}, np.stack([_GREY] * 3, axis=-1)),
+      ("x.bmp", _COLOUR, {}, _COLOUR),
+      (
+        "x.jpg",
+        np.full([16, 16, 3], 77, np.uint8),
+        {},
+        np.full([16, 16, 3], 77),
+      ),
+      # ITU-R BT.601: 0.299 red + 0.587 green + 0.114 blue.
+      ("x.png", _COLOUR, {}, (_COLOUR @ [[0.299], [0.587], [0.114]])),
+      ("x.png", _GREY.astype("u2") * 257, {}, _GREY[..., np.newaxis]),
+      ("x.pgm", _GREY.astype("u2") * 257, {}, _GREY[..., np.newaxis]),
+      ("x.png", _GREY, {"exif": _TURNED}, np.rot90(_GREY, -1)[..., np.newaxis]),
+      ("x.png", _VEILED, {}, [[[0], [255], [204]]]),
+      ("x.png", _VEILED, {}, [[[0] * 3, [255] * 3, [204] * 3]]),
+      ("x.png", _PALETTE, {"transparency": 1}, [[[9], [255], [9]]]),
+      (
+        "x.png",
+        np.array([[0, 2570, 5140]], np.uint16),
+        {"transparency": 2570},
+        [[[0], [255], [20]]],
+      ),
+    ],
   )
-  def test_grey_is_read_as_it_is(self, tmp_path, suffix, form):
-    path = _save(tmp_path / f"x.{suffix}", _GREY, format=form)
-    image = image_folder.read_image(path, (2, 3, 1))
+  def test_pictures_of_every_kind(
+    self, tmp_path, name, picture, options, expected
+  ):
+    if isinstance(picture, np.ndarray):
+      picture = Image.fromarray(picture)
+    picture.save(tmp_path / name, **options)
+    image = image_folder.read_image(tmp_path / name, np.shape(expected))
     assert image.dtype == np.uint8
-    np.testing.assert_array_equal(image, _GREY[..., np.newaxis])
-    # As a colour image it has three times the same.
-    np.testing.assert_array_equal(
-      image_folder.read_image(path, (2, 3, 3)),
-      np.repeat(_GREY[..., np.newaxis], 3, axis=-1),
-    )
-
-  def test_colour_is_read_as_it_is(self, tmp_path):
-    path = _save(tmp_path / "x.bmp", _COLOUR)
-    np.testing.assert_array_equal(
-      image_folder.read_image(path, (2, 3, 3)), _COLOUR
-    )
-    path = _save(tmp_path / "x.jpg", np.full([16, 16, 3], 77, np.uint8))
-    np.testing.assert_allclose(
-      image_folder.read_image(path, (16, 16, 3)), 77, atol=2
-    )
-
-  def test_colour_turns_to_luma(self, tmp_path):
-    path = _save(tmp_path / "x.png", _COLOUR)
-    # ITU-R BT.601: 0.299 red + 0.587 green + 0.114 blue.
-    np.testing.assert_allclose(
-      image_folder.read_image(path, (2, 3, 1))[..., 0],
-      _COLOUR @ [0.299, 0.587, 0.114],
-      atol=0.51,
-    )
-
-  def test_transparency_becomes_white(self, tmp_path):
-    pixels = np.zeros([1, 3, 4], np.uint8)
-    pixels[0, :, 3] = [255, 0, 51]
-    path = _save(tmp_path / "x.png", pixels)
-    # Black: opaque, not there at all, and a fifth opaque (255 * 0.8 = 204).
-    expected = np.array([[0, 255, 204]], np.uint8)[..., np.newaxis]
-    np.testing.assert_array_equal(
-      image_folder.read_image(path, (1, 3, 1)), expected
-    )
-    np.testing.assert_array_equal(
-      image_folder.read_image(path, (1, 3, 3)), np.repeat(expected, 3, -1)
-    )
-
-  def test_transparent_colour_of_a_palette_becomes_white(self, tmp_path):
-    palette = Image.fromarray(np.array([[0, 1, 0]], np.uint8), mode="P")
-    palette.putpalette([9, 9, 9, 40, 40, 40])
-    palette.save(tmp_path / "x.png", transparency=1)
-    image = image_folder.read_image(tmp_path / "x.png", (1, 3, 1))
-    np.testing.assert_array_equal(image[..., 0], [[9, 255, 9]])
-
-  @pytest.mark.parametrize("suffix", ["png", "pgm"])
-  def test_16_bits_become_8(self, tmp_path, suffix):
-    samples = (_GREY.astype(np.uint16)) * 257
-    path = tmp_path / f"x.{suffix}"
-    if suffix == "png":
-      Image.fromarray(samples).save(path)
-    else:
-      path.write_bytes(b"P5 3 2 65535\n" + samples.astype(">u2").tobytes())
-    np.testing.assert_array_equal(
-      image_folder.read_image(path, (2, 3, 1))[..., 0], _GREY
-    )
-
-  def test_transparent_sample_of_16_bits_becomes_white(self, tmp_path):
-    samples = np.array([[0, 2570, 5140]], np.uint16)
-    Image.fromarray(samples).save(tmp_path / "x.png", transparency=2570)
-    image = image_folder.read_image(tmp_path / "x.png", (1, 3, 1))
-    np.testing.assert_array_equal(image[..., 0], [[0, 255, 20]])
-
-  def test_pictures_are_turned_as_exif_says(self, tmp_path):
-    exif = Image.Exif()
-    # Orientation 6: a viewer turns the picture clockwise.
-    exif[0x0112] = 6
-    path = _save(tmp_path / "x.png", _GREY, exif=exif)
-    np.testing.assert_array_equal(
-      image_folder.read_image(path, (3, 2, 1))[..., 0], np.rot90(_GREY, -1)
-    )
+    np.testing.assert_allclose(image, expected, atol=0.51)
 
   @pytest.mark.parametrize("size", [(8, 4), (100, 60), (28, 28)])
   def test_any_size_is_resized(self, tmp_path, size):
