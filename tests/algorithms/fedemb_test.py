@@ -210,13 +210,10 @@ def test_non_finite_update_is_rejected_and_counted():
 )
 def test_update_without_a_finite_norm_is_rejected(value, accepted):
   """1e25 is a finite float32, but the square that clipping needs is not."""
-  zero = tf.constant(0.0)
   count = tf.constant(1, tf.int64)
   delta, sums = composition.reject_non_finite(
     composition.ClientUpdate(
-      (tf.constant([value, 1.0]), tf.constant([2.0])),
-      local_training.LocalTrainingResult((), zero, count, count),
-      count,
+      (tf.constant([value, 1.0]), tf.constant([2.0])), count, count
     )
   )
   assert sums["num_rejected_clients"] == int(not accepted)

@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import errors
-from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import schedules
 from tff_fedemb.models import heads
@@ -39,10 +38,10 @@ def _train(learning_rate_factor=1.0, **options):
       seed=tf.constant([5, 6]),
     )
 
-  result = train(
+  _, sums = train(
     tf.random.stateless_uniform([9, 2, 2, 1], (1, 2)), tf.range(9) % 2
   )
-  assert result.num_examples == 9 * config.local_epochs
+  assert sums["num_examples"] == 9 * config.local_epochs
   return [
     np.abs(after - start).max()
     for after, start in zip(backbone.get_weights(), before, strict=True)
@@ -55,10 +54,10 @@ def test_schedule_scales_the_learning_rate():
       client_lr_schedule="linear"
     ).build(4)
   )
-  factor = composition.learning_rate_factor(config, tf.constant(1))
+  factor = config.learning_rate_factor(tf.constant(1))
   assert factor == 0.75
   constant = local_training.LocalTrainingConfig()
-  assert composition.learning_rate_factor(constant, tf.constant(1)) == 1.0
+  assert constant.learning_rate_factor(tf.constant(1)) == 1.0
   # Without a warm-up and in one step the backbone moves with its rate.
   whole, less = _train(1.0), _train(1e-3)
   assert less[0] < 0.01 * whole[0]

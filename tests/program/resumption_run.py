@@ -17,7 +17,6 @@ from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
-from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.data.participation import min_separation as min_separation_lib
@@ -71,13 +70,8 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
     label = dataset.reduce(np.int64(0), lambda total, b: total + b["y"][0])
     return composition.ClientUpdate(
       (UPDATE_NORM * tf.one_hot(label, DIM),),
-      local_training.LocalTrainingResult(
-        loss_sum=tf.constant(0.0),
-        num_correct=tf.constant(0, tf.int64),
-        num_examples=tf.constant(1, tf.int64),
-        head_weights=(),
-      ),
-      tf.constant(1),
+      num_examples=tf.constant(1, tf.int64),
+      num_classes=tf.constant(1),
     )
 
   def create_weights():

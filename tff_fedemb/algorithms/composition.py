@@ -18,18 +18,22 @@ from tff_fedemb.models import heads
 
 
 class ClientUpdate(NamedTuple):
-  """What a client sends back.
+  """What a client sends back; integers are int64 scalars.
 
   Attributes:
     delta: Initial minus trained weights, one tensor per trainable weight.
-    result: Sums for the training metrics.
-    num_classes: Number of classes the client holds, integer scalar.
-    num_skipped_examples: Examples it left out as unreadable, int64 scalar.
+    num_examples: Examples it trained on.
+    num_classes: Classes that it holds.
+    loss_sum: Sum over these examples, where there is a loss.
+    num_correct: Examples that it classified rightly, where it did.
+    num_skipped_examples: Examples that it left out as unreadable.
   """
 
   delta: tuple[tf.Tensor, ...]
-  result: local_training.LocalTrainingResult
+  num_examples: tf.Tensor
   num_classes: tf.Tensor
+  loss_sum: tf.Tensor | float = 0.0
+  num_correct: tf.Tensor | int = 0
   num_skipped_examples: tf.Tensor | int = 0
 
 
@@ -73,11 +77,10 @@ def reject_non_finite(
     lambda: tuple(tf.zeros_like(tensor) for tensor in update.delta),
   )
   accepted = tf.cast(is_finite, tf.int64)
-  num_examples = update.result.num_examples * accepted
   return delta, collections.OrderedDict(
-    loss_sum=tf.where(is_finite, update.result.loss_sum, 0.0),
-    num_correct=update.result.num_correct * accepted,
-    num_examples=num_examples,
+    loss_sum=tf.where(is_finite, update.loss_sum, 0.0),
+    num_correct=update.num_correct * accepted,
+    num_examples=update.num_examples * accepted,
     num_classes=tf.cast(update.num_classes, tf.int64),
     num_clients=tf.constant(1, tf.int64),
     num_rejected_clients=1 - accepted,
@@ -99,6 +102,54 @@ def _finalize_metrics(sums) -> collections.OrderedDict[str, tf.Tensor]:
     num_clients=sums["num_clients"],
     num_rejected_clients=sums["num_rejected_clients"],
     num_skipped_examples=sums["num_skipped_examples"],
+  )
+
+
+def _build_client_work(
+  client_update_fn: ClientUpdateFn,
+  weights_type: tff.Type,
+  example_type: tff.types.SequenceType,
+) -> tff.learning.templates.ClientWorkProcess:
+  """What clients do in a round, and its metrics; the state counts rounds."""
+
+  @tff.tensorflow.computation(np.int32, weights_type, example_type)
+  def client_update(round_num, weights, dataset):
+    update = client_update_fn(weights, dataset, round_num)
+    delta, sums = reject_non_finite(update)
+    return (
+      tff.learning.templates.ClientResult(
+        update=delta, update_weight=tf.constant(1.0)
+      ),
+      sums,
+    )
+
+  finalize_metrics = tff.tensorflow.computation(
+    _finalize_metrics, client_update.type_signature.result[1]
+  )
+  next_round = tff.tensorflow.computation(
+    lambda round_num: round_num + 1, np.int32
+  )
+
+  @tff.federated_computation
+  def initialize_client_work():
+    return tff.federated_value(0, tff.SERVER)
+
+  @tff.federated_computation(
+    tff.types.FederatedType(np.int32, tff.SERVER),
+    tff.types.FederatedType(weights_type, tff.CLIENTS),
+    tff.types.FederatedType(example_type, tff.CLIENTS),
+  )
+  def next_client_work(state, weights, client_data):
+    result, sums = tff.federated_map(
+      client_update, (tff.federated_broadcast(state), weights, client_data)
+    )
+    metrics = tff.federated_map(finalize_metrics, tff.federated_sum(sums))
+    return tff.templates.MeasuredProcessOutput(
+      tff.federated_map(next_round, state), result, metrics
+    )
+
+  return tff.learning.templates.ClientWorkProcess(
+    initialize_client_work, next_client_work
   )
 
 
@@ -137,49 +188,10 @@ def build_learning_process(
     )
 
   weights_type = create_weights.type_signature.result
-
-  @tff.tensorflow.computation(np.int32, weights_type, example_type)
-  def client_update(round_num, weights, dataset):
-    update = client_update_fn(weights, dataset, round_num)
-    delta, sums = reject_non_finite(update)
-    return (
-      tff.learning.templates.ClientResult(
-        update=delta, update_weight=tf.constant(1.0)
-      ),
-      sums,
-    )
-
-  finalize_metrics = tff.tensorflow.computation(
-    _finalize_metrics, client_update.type_signature.result[1]
-  )
-  next_round = tff.tensorflow.computation(
-    lambda round_num: round_num + 1, np.int32
-  )
-
-  @tff.federated_computation
-  def initialize_client_work():
-    return tff.federated_value(0, tff.SERVER)
-
-  @tff.federated_computation(
-    tff.types.FederatedType(np.int32, tff.SERVER),
-    tff.types.FederatedType(weights_type, tff.CLIENTS),
-    tff.types.FederatedType(example_type, tff.CLIENTS),
-  )
-  def next_client_work(state, weights, client_data):
-    result, sums = tff.federated_map(
-      client_update, (tff.federated_broadcast(state), weights, client_data)
-    )
-    metrics = tff.federated_map(finalize_metrics, tff.federated_sum(sums))
-    return tff.templates.MeasuredProcessOutput(
-      tff.federated_map(next_round, state), result, metrics
-    )
-
   return tff.learning.templates.compose_learning_process(
     create_weights,
     tff.learning.templates.build_broadcast_process(weights_type),
-    tff.learning.templates.ClientWorkProcess(
-      initialize_client_work, next_client_work
-    ),
+    _build_client_work(client_update_fn, weights_type, example_type),
     tff.aggregators.as_weighted_aggregator(aggregator).create(
       weights_type.trainable, tff.types.TensorType(np.float32)
     ),
@@ -187,15 +199,6 @@ def build_learning_process(
       server_optimizer, weights_type
     ),
   )
-
-
-def learning_rate_factor(
-  config: local_training.LocalTrainingConfig, round_num: tf.Tensor
-) -> tf.Tensor:
-  """The schedule's factor in a round, float32 scalar."""
-  if config.learning_rate_schedule is None:
-    return tf.constant(1.0)
-  return tf.cast(config.learning_rate_schedule(round_num), tf.float32)
 
 
 def create_unset_backbone(
@@ -288,24 +291,25 @@ def build_client_update(
       head_weights, rows, num_classes = start_head_fn(
         received, examples.labels, backbone.output_shape[-1], client_seed
       )
-      result = local_training.train_locally(
+      head_weights, sums = local_training.train_locally(
         backbone,
         head,
         head_weights,
         examples._replace(labels=rows),
         config=config,
-        learning_rate_factor=learning_rate_factor(config, round_num),
+        learning_rate_factor=config.learning_rate_factor(round_num),
         seed=client_seed,
       )
+      delta = (
+        *take_delta(of_backbone, backbone.trainable_variables),
+        # None where the head stays with the client.
+        *map(tf.subtract, received, head_weights),
+      )
       return ClientUpdate(
-        (
-          *take_delta(of_backbone, backbone.trainable_variables),
-          # None where the head stays with the client.
-          *map(tf.subtract, received, result.head_weights),
-        ),
-        result,
-        num_classes,
-        examples.num_skipped,
+        delta,
+        num_classes=num_classes,
+        num_skipped_examples=examples.num_skipped,
+        **sums,
       )
 
     return update(weights, dataset, round_num)

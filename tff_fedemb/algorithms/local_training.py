@@ -74,6 +74,12 @@ class LocalTrainingConfig(config_lib.Config):
     momentum = self.client_momentum if self.client_optimizer == "sgdm" else None
     return tff.learning.optimizers.build_sgdm(rate, momentum)
 
+  def learning_rate_factor(self, round_num: tf.Tensor) -> tf.Tensor:
+    """The schedule's factor in a round, float32 scalar."""
+    if self.learning_rate_schedule is None:
+      return tf.constant(1.0)
+    return tf.cast(self.learning_rate_schedule(round_num), tf.float32)
+
 
 class LocalExamples(NamedTuple):
   """What a client trains on.
@@ -87,15 +93,6 @@ class LocalExamples(NamedTuple):
   images: tf.Tensor
   labels: tf.Tensor
   num_skipped: tf.Tensor
-
-
-class LocalTrainingResult(NamedTuple):
-  """Trained head, and sums over the examples of the joint steps."""
-
-  head_weights: heads.Weights
-  loss_sum: tf.Tensor
-  num_correct: tf.Tensor
-  num_examples: tf.Tensor
 
 
 class _DynamicSpec:
@@ -279,7 +276,7 @@ def train_locally(
   config: LocalTrainingConfig,
   learning_rate_factor: tf.Tensor,
   seed: tf.Tensor,
-) -> LocalTrainingResult:
+) -> tuple[heads.Weights, dict[str, tf.Tensor]]:
   """Trains a backbone, in place, and a head on one client's examples.
 
   To be called inside a `tf.function`. While TFF traces, `==` on tensors
@@ -295,7 +292,8 @@ def train_locally(
     seed: `[2]`, of the order of the examples.
 
   Returns:
-    The trained head and the sums that make up loss and accuracy.
+    The trained head, and sums over the examples of the joint steps: `loss_sum`,
+    `num_correct` and `num_examples`.
   """
   batches = _Batches(examples, config=config, seed=seed)
   variables = tuple(backbone.trainable_variables)
@@ -341,9 +339,9 @@ def train_locally(
     )
     loss_sum += loss
     num_correct += correct
-  return LocalTrainingResult(
-    head_weights,
-    loss_sum,
-    num_correct,
-    tf.cast(batches.num_examples, tf.int64) * config.local_epochs,
-  )
+  num_examples = tf.cast(batches.num_examples, tf.int64) * config.local_epochs
+  return head_weights, {
+    "loss_sum": loss_sum,
+    "num_correct": num_correct,
+    "num_examples": num_examples,
+  }

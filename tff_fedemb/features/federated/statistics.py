@@ -18,7 +18,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.algorithms import composition
-from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import pipelines
 from tff_fedemb.features import examples as examples_lib
 
@@ -258,13 +257,8 @@ def build_process(
     labels = examples["y"]
     return composition.ClientUpdate(
       config.add_up(examples["x"], labels, weights.trainable),
-      local_training.LocalTrainingResult(
-        (),
-        tf.constant(0.0),
-        tf.constant(0, tf.int64),
-        tf.size(labels, tf.int64),
-      ),
-      tf.size(tf.unique(labels).y),
+      num_examples=tf.size(labels, tf.int64),
+      num_classes=tf.size(tf.unique(labels).y),
     )
 
   return composition.build_learning_process(
