@@ -47,7 +47,7 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     paths: Their directories.
 
   Returns:
-    A row for each run, in their order, with the columns
+    A row for each run, in their order:
 
     path: Its directory.
     task, algorithm, rounds: As in its summary.

@@ -101,11 +101,7 @@ _SPECS: dict[type, tuple[FieldSpec, ...]] = {}
 
 
 def specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
-  """Returns the fields of a configuration, in the order of their declaration.
-
-  Args:
-    config_class: The configuration's class.
-  """
+  """Returns the fields of a configuration in the order of their declaration."""
   if config_class not in _SPECS:
     _SPECS[config_class] = _read_specs(config_class)
   return _SPECS[config_class]

@@ -110,7 +110,7 @@ class _DynamicSpec:
 def gather_examples(
   dataset: tf.data.Dataset, *, config: LocalTrainingConfig
 ) -> LocalExamples:
-  """Reads a client's data set into two tensors.
+  """Reads a client's data set, which may be empty, into tensors.
 
   The whole of a client's data is held at once, in the data set's own type
   (`uint8` images are not widened, encoded ones not decoded), because the head's
@@ -120,9 +120,6 @@ def gather_examples(
     dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`, or
       `x=string [b]` where the configuration decodes.
     config: Hyperparameters.
-
-  Returns:
-    The examples; none if the data set is empty.
   """
   examples = pipelines.gather(
     dataset, max_elements=config.max_examples_per_client
@@ -139,7 +136,7 @@ def gather_examples(
 def client_seed(
   seed: int, round_num: tf.Tensor, labels: tf.Tensor
 ) -> tf.Tensor:
-  """Derives the seed `[2]` of a client in a round.
+  """Derives the seed of a client in a round, int64 `[2]`.
 
   Clients have no number of their own inside a federated computation, so the
   seed depends on the labels they hold. That makes it a function of private
@@ -149,9 +146,6 @@ def client_seed(
     seed: Seed of the run.
     round_num: The round, int32 scalar.
     labels: The client's labels `[n]`.
-
-  Returns:
-    int64 `[2]`.
   """
   fingerprint = tf.strings.to_hash_bucket_fast(
     tf.io.serialize_tensor(labels), 2**31 - 1

@@ -61,9 +61,10 @@ class ClientError(RuntimeError):
 class Runtime(abc.ABC):
   """Executes one learning process at a time.
 
-  The state that `initialize` and `next` return is the runtime's own: hand it
-  back to `next`, or convert it with `structured_state` for a checkpoint, an
-  evaluation or a look at the weights. A state is never changed in place.
+  The state that `initialize`, `next` and `load_state` return is the runtime's
+  own: hand it back to `next`, or convert it with `structured_state` for a
+  checkpoint, an evaluation or a look at the weights. It is never changed in
+  place.
   """
 
   @abc.abstractmethod
@@ -76,9 +77,6 @@ class Runtime(abc.ABC):
         `(<S@SERVER, {string}@CLIENTS> -> <S@SERVER, M@SERVER>)`. It replaces
         the process of an earlier call.
 
-    Returns:
-      The initial state, in the runtime's own form.
-
     Raises:
       TypeError: If `process.next` takes anything but client ids.
     """
@@ -88,13 +86,12 @@ class Runtime(abc.ABC):
     """Runs one round.
 
     Args:
-      state: What `initialize`, `next` or `load_state` returned.
+      state: The state before it.
       client_ids: The clients of the round, possibly none at all. Their updates
         are added up in this order.
 
     Returns:
-      The new state in the runtime's own form, and the metrics as TFF
-      structures them.
+      The new state, and the metrics as TFF structures them.
 
     Raises:
       ClientError: If a client's computation failed, where the runtime knows
@@ -110,25 +107,21 @@ class Runtime(abc.ABC):
 
   @abc.abstractmethod
   def structured_state(self, state: Any) -> Any:
-    """Converts a state of the runtime's own to TFF's structure.
+    """Returns a state as TFF structures it.
+
+    For a learning process that is a
+    `tff.learning.templates.LearningAlgorithmState` of NumPy arrays.
 
     Args:
-      state: What `initialize`, `next` or `load_state` returned.
-
-    Returns:
-      For a learning process a `tff.learning.templates.LearningAlgorithmState`
-      of NumPy arrays.
+      state: The state.
     """
 
   @abc.abstractmethod
   def load_state(self, structure: Any) -> Any:
-    """Converts TFF's structure, say from a checkpoint, to the runtime's own.
+    """Returns the state of a structure, say from a checkpoint.
 
     Args:
       structure: Nested like what `structured_state` returns.
-
-    Returns:
-      A state for `next`.
 
     Raises:
       ValueError: If the structure is not that of the process's state.
@@ -173,14 +166,7 @@ def check_client_ids(client_ids: Sequence[str]) -> list[str]:
 
 
 def check_process(process: tff.templates.IterativeProcess) -> None:
-  """Checks that a process takes client ids.
-
-  Args:
-    process: A process with `initialize` and `next`.
-
-  Raises:
-    TypeError: If the second argument of `next` is not a string per client.
-  """
+  """Raises `TypeError` unless `next` takes a state and a string per client."""
   found = process.next.type_signature.parameter
   if isinstance(found, tff.StructType) and len(found) == 2:
     client_data = found[1]

@@ -12,7 +12,6 @@ computation of a round; `flatten` and `unflatten` convert TFF's structures.
 """
 
 from collections.abc import Sequence
-import functools
 import threading
 from typing import Any
 
@@ -43,13 +42,7 @@ def _tensor_names(binding: Any, *, role: str) -> list[str]:
 
 
 class ComputationGraph:
-  """The TensorFlow graph of one computation, imported once per device.
-
-  Attributes:
-    name: Which part of a round this is, for messages.
-    arguments: Tensors of the parameter's leaves.
-    results: Tensors of the result's.
-  """
+  """The TensorFlow graph of one computation, imported once per device."""
 
   def __init__(
     self, name: str, computation: tff.Computation, *, device: str = ""
@@ -57,7 +50,7 @@ class ComputationGraph:
     """Imports the graph.
 
     Args:
-      name: See the class.
+      name: Which part of a round this is, for messages.
       computation: A compiled computation, nothing but TensorFlow.
       device: Where to run what the computation itself leaves open, as far as
         the device can, say '/device:GPU:1'. Empty leaves it to TensorFlow,
@@ -71,7 +64,6 @@ class ComputationGraph:
     kind = proto.WhichOneof("computation")
     if kind != "tensorflow":
       raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
-    self.name = name
     graph_def = tf.compat.v1.GraphDef()
     proto.tensorflow.graph_def.Unpack(graph_def)
     # Loops and functions run on the device of the operation that calls them.
@@ -110,14 +102,11 @@ class ComputationGraph:
 
 
 def align(array: Any) -> Any:
-  """Copies an array to where TensorFlow need not copy it whenever it is fed.
+  """Returns an array where TensorFlow need not copy it whenever it is fed.
 
   Args:
-    array: A NumPy array or scalar of any kind.
-
-  Returns:
-    The same array, or a copy whose memory starts at a multiple of
-    `_ALIGNMENT` bytes.
+    array: A NumPy array or scalar of any kind; it is copied if its memory does
+      not start at a multiple of `_ALIGNMENT` bytes.
   """
   if (
     not isinstance(array, np.ndarray)
@@ -244,24 +233,15 @@ class SessionPool:
   clash.
   """
 
-  def __init__(
-    self,
-    graphs: Sequence[ComputationGraph],
-    *,
-    num_threads: int = 1,
-    mixed_bfloat16: bool = False,
-  ):
-    """Remembers what to open; options as in `GraphSession`.
+  def __init__(self, graphs: Sequence[ComputationGraph], **options: Any):
+    """Remembers what to open.
 
     Args:
       graphs: The computation on one or more devices; sessions take turns.
-      num_threads: Of each session.
-      mixed_bfloat16: Of each session.
+      **options: As in `GraphSession`.
     """
     self._graphs = graphs
-    self._open = functools.partial(
-      GraphSession, num_threads=num_threads, mixed_bfloat16=mixed_bfloat16
-    )
+    self._options = options
     self._lock = threading.Lock()
     self._idle: list[GraphSession] = []
     self._sessions: list[GraphSession] = []
@@ -273,7 +253,7 @@ class SessionPool:
         session = self._idle.pop()
       else:
         graph = self._graphs[len(self._sessions) % len(self._graphs)]
-        session = self._open(graph)
+        session = GraphSession(graph, **self._options)
         self._sessions.append(session)
     try:
       return session(*arguments)
@@ -298,15 +278,12 @@ def count_leaves(type_spec: tff.Type) -> int:
 
 
 def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:
-  """Flattens a value to its leaves in the order of the type.
+  """Flattens a value to its leaves, one array per tensor of the type.
 
   Args:
     value: Nested containers of anything NumPy converts to an array.
     type_spec: The value's type: tensors and structures of them.
     name: What the value is, for messages.
-
-  Returns:
-    One array per tensor of the type.
 
   Raises:
     ValueError: If the value is not of that type.
@@ -354,27 +331,22 @@ def _check_leaf(value: Any, type_spec: tff.TensorType, name: str) -> np.ndarray:
 
 
 def unflatten(leaves: Sequence[Any], type_spec: tff.Type) -> Any:
-  """Puts leaves together again, in the Python containers that the type names.
+  """Returns what TFF itself would for a computation with these results.
 
   Args:
     leaves: One array per tensor of the type.
     type_spec: Tensors and structures of them.
-
-  Returns:
-    What TFF itself would return for a computation with such a result.
   """
   if isinstance(type_spec, tff.FederatedType):
     type_spec = type_spec.member
-  return tff.types.type_to_py_container(
-    _to_struct(iter(leaves), type_spec), type_spec
-  )
+  remaining = iter(leaves)
 
+  def nest(inner: tff.Type) -> Any:
+    if isinstance(inner, tff.TensorType):
+      return next(remaining)
+    return tff.structure.Struct(
+      (name, nest(element))
+      for name, element in tff.structure.iter_elements(inner)
+    )
 
-def _to_struct(remaining, type_spec: tff.Type) -> Any:
-  """Nests the leaves that an iterator yields."""
-  if isinstance(type_spec, tff.TensorType):
-    return next(remaining)
-  return tff.structure.Struct(
-    (name, _to_struct(remaining, element))
-    for name, element in tff.structure.iter_elements(type_spec)
-  )
+  return tff.types.type_to_py_container(nest(type_spec), type_spec)

@@ -57,11 +57,7 @@ _UNOPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FlatState:
-  """Server state between rounds.
-
-  Attributes:
-    leaves: The state's tensors as NumPy arrays, in the order of its type.
-  """
+  """Server state between rounds: arrays in the order of its type."""
 
   leaves: tuple[Any, ...]
 
@@ -257,9 +253,6 @@ class InProcessRuntime(base.Runtime):
   are those of the clients that are left; `skipped_clients` tells of the others.
   Skipped are failures that the client itself brings about: neither memory that
   ran out, which may be another client's doing, nor errors in Python.
-
-  Attributes:
-    concurrent_clients: How many clients run at a time.
   """
 
   def __init__(
@@ -295,7 +288,6 @@ class InProcessRuntime(base.Runtime):
 
   @property
   def skipped_clients(self) -> tuple[base.ClientError, ...]:
-    """The clients that the last round left out, in its order, and why."""
     return tuple(self._skipped)
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:

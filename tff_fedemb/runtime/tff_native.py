@@ -47,7 +47,6 @@ def _one_thread_an_operation() -> Iterator[None]:
 
 
 def _drop(contexts: list[Any]) -> None:
-  """Ends a worker by dropping the last reference to its execution context."""
   contexts.clear()
   gc.collect()
 
