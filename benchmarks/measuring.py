@@ -27,10 +27,6 @@ _SAMPLING_SECONDS = 0.02
 _ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
-class WorkerError(errors.DataError):
-  """A measured process ended, or said what it should not."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Measurement:
   """What the rounds of one process took.
@@ -103,7 +99,7 @@ class _Worker:
     if found != answer:
       self._log.seek(0)
       lines = self._log.read().strip().splitlines()
-      raise WorkerError(
+      raise errors.DataError(
         f"{self._name} must answer {answer!r}, found {found!r}:"
         f" {' | '.join(lines[-5:])}"
       )
@@ -168,7 +164,7 @@ def measure(
     A measurement for each command.
 
   Raises:
-    WorkerError: If one of the processes fails.
+    errors.DataError: If one of the processes ends, or says something else.
   """
   with contextlib.ExitStack() as stack:
     workers: list[_Worker] = []

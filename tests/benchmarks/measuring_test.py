@@ -6,6 +6,7 @@ import psutil
 import pytest
 
 from benchmarks import measuring
+from tff_fedemb import errors
 
 _MEGABYTE = 1_000_000
 # Sleeps, computes and remembers as much as its arguments say, in each round.
@@ -106,13 +107,13 @@ for line in sys.stdin:
 )
 def test_failing_process_is_an_error_that_says_why(script):
   command = (sys.executable, "-c", script)
-  with pytest.raises(measuring.WorkerError, match="ValueError: no such case"):
+  with pytest.raises(errors.DataError, match="ValueError: no such case"):
     _measure(command)
 
 
 def test_leaves_no_process():
   failing = (sys.executable, "-c", "pass")
-  with pytest.raises(measuring.WorkerError):
+  with pytest.raises(errors.DataError):
     _measure(_command(), failing)
   _measure(_command())
   assert not [

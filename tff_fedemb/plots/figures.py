@@ -72,11 +72,7 @@ def count_seeds(
 
 
 def check_count(name: str, count: int) -> None:
-  """Refuses more lines than colours and styles tell apart.
-
-  Raises:
-    errors.FieldError: If there are too many, or none.
-  """
+  """Raises `errors.FieldError` if lines are too many to tell apart, or none."""
   if not 1 <= count <= MAX_CURVES:
     raise errors.FieldError(name, f"be 1 to {MAX_CURVES}", count)
 
@@ -89,11 +85,11 @@ def create_figure(
   padding: Mapping[str, float] | None = None,
   **options: Any,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:
-  """Returns a figure and an array of its panels.
+  """Returns a figure, its size in inches, and an array of its panels.
 
   Args:
-    width: In inches.
-    height: In inches.
+    width: Of the figure.
+    height: Of the figure.
     shape: Rows and columns of panels.
     padding: Around panels, where it is not 0.08 inches.
     **options: Of `Figure.subplots`.

@@ -97,7 +97,6 @@ class LossPanel:
   statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    """Draws it, see `Panel`."""
     rounds, losses = self.rounds, np.asarray(self.losses, float)
     finite = np.isfinite(losses)
     style = _style(0, len(rounds)) | {"linewidth": 1.3}
@@ -135,7 +134,6 @@ class RecallPanel:
   statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    """Draws it, see `Panel`."""
     handles = []
     # The loosest rate lies highest: the legend then reads like the lines.
     for index, far in enumerate(sorted(self.recall_by_far, reverse=True)):
@@ -180,7 +178,6 @@ class RocPanel:
   statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    """Draws it, see `Panel`."""
     mark = [_MARKED_RATE] * 2
     axes.plot(mark, [-0.02, 1.0], ":", color=figures.GREY, linewidth=1.0)
     chance = np.geomspace(_LOWEST_RATE, 1.0, 100)
@@ -244,7 +241,6 @@ class EpsilonPanel:
   statement: str
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    """Draws it, see `Panel`."""
     infinite, drawn = [], []
     for index, (name, values) in enumerate(self.curves.items()):
       epsilons = np.asarray(values, float)

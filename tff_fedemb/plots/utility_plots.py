@@ -19,6 +19,7 @@ from typing import Any
 
 from matplotlib import axes as mpl_axes
 from matplotlib import ticker
+import numpy as np
 
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots
@@ -258,7 +259,7 @@ def plot_utility_by_epsilon(
 
 
 def _draw_column(
-  panels: Sequence[mpl_axes.Axes],
+  panels: np.ndarray,
   curves: Sequence[Curve],
   factors: Sequence[float | None],
   epsilons: Sequence[float],

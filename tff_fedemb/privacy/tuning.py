@@ -135,10 +135,9 @@ class RepeatAndSelect(config.Config):
       As the class, with trials as in `composition.composed_events`.
 
     Args:
-      mechanism_counts: The rounds of one trial, the same in all trials; like
-        the others as in `composition.composed_events`.
+      mechanism_counts: The rounds of one trial, the same in all.
       participation: Who takes part in a trial.
-      sensitivity_in_clip_norms: For another reading.
+      sensitivity_in_clip_norms: As in `composition.composed_events`.
 
     Raises:
       ValueError: As `composition.composed_events`.
