@@ -1,6 +1,5 @@
 """Tests of the cost of plans."""
 
-import math
 import subprocess
 import sys
 
@@ -41,18 +40,6 @@ def test_default_delta_is_below_one_over_the_number_of_users(num_users, delta):
   found = planning.default_delta(num_users)
   assert found == delta
   assert found < 1.0 / num_users
-
-
-def test_known_answer_of_the_tree():
-  plan = _plan("tree", "min_separation", noise_multiplier=16.64)
-  assert plan.participation.min_separation == 77
-  report = planning.create_report(plan)
-  assert report.epsilon == pytest.approx(9.6724, abs=5e-5)
-  assert report.zcdp == pytest.approx(1.2785, abs=5e-5)
-  assert report.sensitivity_in_clip_norms == 2
-  # sqrt(177): the squared counts below all nodes, of 11 participations.
-  assert report.strategy_sensitivity == pytest.approx(math.sqrt(177))
-  assert report.max_participations == 11
 
 
 def test_independent_noise_without_sampling_in_closed_form():

@@ -29,9 +29,6 @@ class _Column(toeplitz.ToeplitzStrategy):
   def first_column(self, rounds):
     return self.column[:rounds]
 
-  def to_json(self):
-    raise NotImplementedError
-
 
 def _brute_force(matrix, participations):
   return max(

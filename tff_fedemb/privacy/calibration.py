@@ -370,9 +370,11 @@ class _Search:
     if self.target < -3 * math.log(self.plan.delta) / (orders[-1] - 1):
       orders += _HIGH_ORDERS
     while True:
-      found = self._smallest(
-        lambda number, orders=orders: self._rdp(orders, number)[0], low, high
-      )
+
+      def bound(number: int, orders: Sequence[float] = orders) -> float:
+        return self._rdp(orders, number)[0]
+
+      found = self._smallest(bound, low, high)
       if found == low:
         return found
       high = found - 1

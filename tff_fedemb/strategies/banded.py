@@ -9,7 +9,6 @@ of a round needs that of as many rounds before it as there are bands, less one.
 import dataclasses
 import functools
 import math
-from typing import Any
 from typing import ClassVar
 
 import numpy as np
@@ -54,9 +53,6 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
 
   def inverse_first_column(self, rounds: int) -> np.ndarray:
     return toeplitz.inverse_column(np.array(self.coefficients), rounds)
-
-  def to_json(self) -> dict[str, Any]:
-    return {"coefficients": list(self.coefficients)}
 
 
 @functools.cache

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import dataclasses
 import functools
 import math
-from typing import Any
 from typing import ClassVar
 
 import numpy as np
@@ -84,9 +83,6 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
     )
     inverse_weights = -np.square(roots @ vectors)
     return _first_column(inverse_decays, inverse_weights, rounds)
-
-  def to_json(self) -> dict[str, Any]:
-    return {"decays": list(self.decays), "weights": list(self.weights)}
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """The registry of strategies."""
 
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from tff_fedemb import errors
@@ -19,7 +20,7 @@ STRATEGIES: dict[str, type[strategy_lib.Strategy]] = {
 
 def to_json(strategy: strategy_lib.Strategy) -> dict[str, Any]:
   """Returns the strategy as JSON values: its name and its parameters."""
-  return {"name": strategy.name, **strategy.to_json()}
+  return {"name": strategy.name, **dataclasses.asdict(strategy)}
 
 
 def from_json(values: Mapping[str, Any]) -> strategy_lib.Strategy:
@@ -27,9 +28,6 @@ def from_json(values: Mapping[str, Any]) -> strategy_lib.Strategy:
 
   Args:
     values: 'name', a key of `STRATEGIES`, and the parameters.
-
-  Returns:
-    The strategy.
 
   Raises:
     ValueError: If the name is unknown or the parameters are not those of the
@@ -41,4 +39,10 @@ def from_json(values: Mapping[str, Any]) -> strategy_lib.Strategy:
     raise errors.DataError(
       f"strategy must be one of {sorted(STRATEGIES)}, found {name!r}."
     )
-  return STRATEGIES[name].from_json(parameters)
+  try:
+    return STRATEGIES[name](**parameters)
+  except TypeError as error:
+    raise errors.DataError(
+      f"parameters of strategy {name} must be those of"
+      f" {STRATEGIES[name].__name__}, found {sorted(parameters)}."
+    ) from error

@@ -11,25 +11,25 @@ of C x.
 """
 
 import abc
-from collections.abc import Mapping
 import dataclasses
 import math
-from typing import Any
 from typing import ClassVar
 
 import dp_accounting
 import numpy as np
 
 from tff_fedemb import checks
-from tff_fedemb import errors
 
 
+@dataclasses.dataclass(frozen=True)
 class Strategy(abc.ABC):
   """The matrix C of a matrix factorisation, for any number of rounds.
 
   Lower triangular, so that what is released up to a round depends on no later
   one. The diagonal is at least 1: the noise multiplier is the noise of a
   single round's sum, before any later round reduces it.
+
+  A dataclass, whose fields say all of it.
 
   Attributes:
     name: Key of the registry of strategies.
@@ -76,25 +76,6 @@ class Strategy(abc.ABC):
   @abc.abstractmethod
   def round_stddevs(self, rounds: int) -> np.ndarray:
     """Noise added to each round's own sum, as `prefix_sum_stddevs`."""
-
-  @abc.abstractmethod
-  def to_json(self) -> dict[str, Any]:
-    """Returns the parameters, without the name, as JSON values."""
-
-  @classmethod
-  def from_json(cls, values: Mapping[str, Any]) -> "Strategy":
-    """Inverse of `to_json`.
-
-    Raises:
-      ValueError: If the parameters are not those of the strategy.
-    """
-    try:
-      return cls(**values)
-    except TypeError as error:
-      raise errors.DataError(
-        f"parameters of strategy {cls.name} must be those of"
-        f" {cls.__name__}, found {sorted(values)}."
-      ) from error
 
   def prefix_sum_rmse(
     self,

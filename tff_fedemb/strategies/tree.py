@@ -10,7 +10,6 @@ it up, each estimated from all nodes below it.
 from collections.abc import Iterator
 import dataclasses
 import math
-from typing import Any
 from typing import ClassVar
 
 import numpy as np
@@ -111,9 +110,6 @@ class TreeStrategy(strategy.Strategy):
     changes = variances + below - 2 * variances * (1.0 - 0.5**heights)
     completed = np.log2(ages & -ages).astype(np.int64)
     return np.sqrt(changes[completed])
-
-  def to_json(self) -> dict[str, Any]:
-    return dataclasses.asdict(self)
 
   def _tree_sizes(self, rounds: int) -> Iterator[int]:
     """Yields the rounds of each tree, the last one's only up to `rounds`."""
