@@ -75,9 +75,7 @@ class CommonConfig(config.Config):
   @property
   def seed(self) -> int | None:
     """Of noise and sampling; fits that protect users have none."""
-    if isinstance(self.protection, ExampleSettings):
-      return self.protection.seed
-    return None
+    return getattr(self.protection, "seed", None)
 
   def create_method(
     self,

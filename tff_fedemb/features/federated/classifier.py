@@ -73,10 +73,11 @@ class Rounds:
   def begin(
     self, name: str, config: statistics.ClientConfig
   ) -> Callable[..., Sequence[np.ndarray]]:
-    """Returns what makes one release, in a round, each time that it is called.
+    """Returns what makes a release, in one round, each time that it is called.
 
-    It takes what clients are sent, zeros where that is nothing, and returns
-    the mean of what they send. Another call of `begin` ends its use.
+    It takes the weights that clients are sent, if they have a use for any, and
+    returns what the aggregator made of what they sent. Another call of `begin`
+    ends its use.
 
     Args:
       name: Of the release.

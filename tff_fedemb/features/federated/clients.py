@@ -47,7 +47,11 @@ def check_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
 
 
 class ClientExamples:
-  """The examples of each client, in files of a folder."""
+  """The examples of each client, in files of a folder.
+
+  Attributes:
+    client_ids: All clients, sorted; each has an example.
+  """
 
   def __init__(
     self,
@@ -72,9 +76,10 @@ class ClientExamples:
     """
     self._directory = pathlib.Path(directory).resolve()
     self._dim = features.shape[1]
+    self._record_bytes = _WORD * (self._dim + 1)
     order = np.argsort(users, kind="stable")
     names, firsts = np.unique(users[order], return_index=True)
-    self._client_ids = names.tolist()
+    self.client_ids: list[str] = names.tolist()
     firsts = firsts * self._record_bytes
     ends = np.append(firsts[1:], len(users) * self._record_bytes)
     # Whose first bytes are in the same stretch of all bytes share a file.
@@ -96,10 +101,6 @@ class ClientExamples:
           chunk = rows[first : first + _ROWS_OF_CHUNK]
           self._records(features[chunk], labels[chunk]).tofile(file)
 
-  @property
-  def _record_bytes(self) -> int:
-    return _WORD * (self._dim + 1)
-
   def _records(self, features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Features and the label of each example, as int32 `[b, d + 1]`."""
     records = np.empty([len(labels), self._dim + 1], "<i4")
@@ -116,11 +117,6 @@ class ClientExamples:
     records[:, -1] = labels
     return records
 
-  @property
-  def client_ids(self) -> list[str]:
-    """All clients, sorted; each has an example."""
-    return self._client_ids
-
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Examples of a client, in TensorFlow operations only.
 
@@ -132,8 +128,8 @@ class ClientExamples:
     """
     table = tf.lookup.StaticHashTable(
       tf.lookup.KeyValueTensorInitializer(
-        tf.constant(self._client_ids),
-        tf.range(len(self._client_ids), dtype=tf.int64),
+        tf.constant(self.client_ids),
+        tf.range(len(self.client_ids), dtype=tf.int64),
       ),
       default_value=-1,
     )
