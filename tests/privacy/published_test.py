@@ -25,12 +25,14 @@ def test_rows(
   rows, algorithm, noise_multiplier, epsilon, zcdp, strict, poisson
 ):
   row = rows[algorithm]
-  assert row.noise_multiplier == pytest.approx(noise_multiplier, rel=1e-12)
+  assert row.report.noise_multiplier == pytest.approx(
+    noise_multiplier, rel=1e-12
+  )
   assert f"{row.published_epsilon:.2f}" == epsilon
   assert row.published.printed_epsilon == epsilon
   assert row.published.printed_zcdp == zcdp
-  assert (None if row.zcdp is None else f"{row.zcdp:.2f}") == zcdp
-  assert round(row.strict_epsilon, 2) == strict
+  assert (None if row.report.zcdp is None else f"{row.report.zcdp:.2f}") == zcdp
+  assert round(row.report.epsilon, 2) == strict
   found = row.poisson_epsilon
   assert (None if found is None else round(found, 2)) == poisson
 
@@ -41,10 +43,10 @@ def test_readings_are_named(rows):
     assert epsilon_lib.VIRTUAL_CLIENT_UNIT in rows[algorithm].published_reading
     assert rows[algorithm].report.neighboring_relation == "replace one user"
     assert rows[algorithm].report.sensitivity_in_clip_norms == 2
-    assert rows[algorithm].zcdp is None
+    assert rows[algorithm].report.zcdp is None
   ftrl = rows["DP-FTRL-FedEmb"]
   assert "Delta = 2 C: protects a user" in ftrl.published_reading
-  assert ftrl.published_epsilon == ftrl.strict_epsilon
+  assert ftrl.published_epsilon == ftrl.report.epsilon
   assert ftrl.report.max_participations == 11
 
 

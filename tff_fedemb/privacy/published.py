@@ -64,7 +64,7 @@ class Row:
   """A row of the table, recomputed in each reading.
 
   Privacy:
-    Unit: of `strict_epsilon` and `poisson_epsilon` a user; of
+    Unit: of `report` and `poisson_epsilon` a user; of
       `published_epsilon` a user if `published.sensitivity_in_clip_norms` is the
       report's, else a whole virtual client.
     Neighbouring relation: the report's.
@@ -74,30 +74,31 @@ class Row:
 
   Attributes:
     published: What is printed.
-    noise_multiplier: After multiplication.
     published_epsilon: In the reading of the printed figure.
     published_reading: That reading, in words.
-    zcdp: Rho of the strict reading; None where sampling amplifies.
-    strict_epsilon: What the participation supports for a user.
+    report: The whole account of the strict reading, which is what the
+      participation supports for a user.
     poisson_epsilon: The same if users were drawn by Poisson sampling and each
       assigned to a virtual client independently; None for a mechanism that
       sampling does not amplify.
-    report: The whole account of the strict reading.
   """
 
   published: PublishedRow
-  noise_multiplier: float
   published_epsilon: float
   published_reading: str
-  zcdp: float | None
-  strict_epsilon: float
-  poisson_epsilon: float | None
   report: report_lib.PrivacyReport
+  poisson_epsilon: float | None
 
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
     return report_lib.json_safe(
-      dataclasses.asdict(self) | {"report": self.report.to_json()}
+      dataclasses.asdict(self)
+      | {
+        "report": self.report.to_json(),
+        "noise_multiplier": self.report.noise_multiplier,
+        "zcdp": self.report.zcdp,
+        "strict_epsilon": self.report.epsilon,
+      }
     )
 
 
@@ -111,8 +112,6 @@ def compute_table() -> tuple[Row, ...]:
 
 
 def _compute(published: PublishedRow) -> Row:
-  noise_multiplier = published.simulated_noise_multiplier * COHORT_FACTOR
-
   def account(participation: str) -> report_lib.PrivacyReport:
     claim = participations.create_participation(
       participation,
@@ -120,16 +119,15 @@ def _compute(published: PublishedRow) -> Row:
       users_per_round=USERS_PER_ROUND,
       users_per_client=USERS_PER_CLIENT,
     )
-    return planning.create_report(
-      planning.Plan(
-        published.mechanism,
-        claim,
-        rounds=ROUNDS,
-        noise_multiplier=noise_multiplier,
-        delta=DELTA,
-        accountants=("rdp",),
-      )
+    plan = planning.Plan(
+      published.mechanism,
+      claim,
+      rounds=ROUNDS,
+      noise_multiplier=published.simulated_noise_multiplier * COHORT_FACTOR,
+      delta=DELTA,
+      accountants=("rdp",),
     )
+    return planning.create_report(plan)
 
   report = account(published.participation)
   sensitivity = published.sensitivity_in_clip_norms
@@ -140,14 +138,11 @@ def _compute(published: PublishedRow) -> Row:
     protects = epsilon_lib.VIRTUAL_CLIENT_UNIT
   is_gaussian = published.mechanism == "gaussian"
   return Row(
-    published=published,
-    noise_multiplier=noise_multiplier,
+    published,
     published_epsilon=epsilon,
     published_reading=f"Delta = {sensitivity:g} C: {protects}",
-    zcdp=report.zcdp,
-    strict_epsilon=report.epsilon,
-    poisson_epsilon=account("poisson").epsilon if is_gaussian else None,
     report=report,
+    poisson_epsilon=account("poisson").epsilon if is_gaussian else None,
   )
 
 
@@ -166,44 +161,40 @@ def to_text(rows: Sequence[Row]) -> str:
     "",
     layout.format(*head.split("|")),
   ]
+  printed, strict = [], []
   for row in rows:
-    published = row.published
+    published, report = row.published, row.report
     figures = (
       row.published_epsilon,
-      row.zcdp,
-      row.strict_epsilon,
+      report.zcdp,
+      report.epsilon,
       row.poisson_epsilon,
     )
     lines.append(
       layout.format(
         published.algorithm,
-        f"{row.noise_multiplier:.4g}",
+        f"{report.noise_multiplier:.4g}",
         f"{published.mechanism}, {published.participation}",
         *("-" if figure is None else f"{figure:.2f}" for figure in figures),
       ).rstrip()
     )
-  lines += [
-    "",
-    "published: recomputed in the reading of the printed figure, in which",
-  ]
-  for row in rows:
-    published = row.published
-    printed = f"epsilon {published.printed_epsilon}"
-    if published.printed_zcdp is not None:
-      printed += f", zCDP {published.printed_zcdp}"
-    lines.append(
+    zcdp = published.printed_zcdp and f", zCDP {published.printed_zcdp}"
+    printed.append(
       f"- {published.algorithm} ({published.simulated_noise_multiplier:g} x "
-      f"{COHORT_FACTOR}, printed: {printed}): {row.published_reading}."
+      f"{COHORT_FACTOR}, printed: epsilon {published.printed_epsilon}"
+      f"{zcdp or ''}): {row.published_reading}."
     )
-  lines += ["strict: what the participation supports for one user:"]
-  for row in rows:
-    report = row.report
-    lines.append(
-      f"- {row.published.algorithm}: Delta = "
+    strict.append(
+      f"- {published.algorithm}: Delta = "
       f"{report.sensitivity_in_clip_norms:g} C, "
       f"{report.neighboring_relation}. {report.sampling}."
     )
   lines += [
+    "",
+    "published: recomputed in the reading of the printed figure, in which",
+    *printed,
+    "strict: what the participation supports for one user:",
+    *strict,
     "Poisson: strict, if each user were drawn independently in every round "
     "and assigned to a virtual client independently (Delta = 2 C, add or "
     "remove one user).",
