@@ -74,10 +74,8 @@ class ImageSource:
 
 
 def _count_files(names: list[str], one: str, many: str) -> tuple[str, ...]:
-  if not names:
-    return ()
   what = one if len(names) == 1 else many
-  return (f"{len(names):,} {what}: {bad_examples.name_first(names)}",)
+  return bad_examples.warn_of(f"{len(names):,} {what}", names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

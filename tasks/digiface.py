@@ -73,17 +73,6 @@ def _is_validation(subjects: np.ndarray) -> np.ndarray:
   return np.array(splits) == "validation"
 
 
-def _warn_of_single(labels: np.ndarray) -> list[str]:
-  subjects, counts = np.unique(labels, return_counts=True)
-  single = subjects[counts == 1]
-  if not single.size:
-    return []
-  return [
-    f"{single.size} of the identities held out have one image only:"
-    f" {bad_examples.name_first(single)}."
-  ]
-
-
 def create_digiface_task(config: task.TaskConfig) -> task.Task:
   """Creates the DigiFace task.
 
@@ -126,6 +115,10 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
     for split in photos.splits
   }
   preparation.require_identities("data_dir", num_held_out)
+  subjects, counts = np.unique(
+    photos.held_out_labels("validation", "test"), return_counts=True
+  )
+  single = subjects[counts == 1]
   return photos.create_task(
     side=config.image_size or _SIDE,
     # In the order of their numbers, which is the order of the labels.
@@ -133,7 +126,9 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
     warnings=(
       *report.get("warnings", ()),
       *photos.train.warnings,
-      *_warn_of_single(photos.held_out_labels("validation", "test")),
+      *bad_examples.warn_of(
+        f"{single.size} of the identities held out have one image only", single
+      ),
     ),
     name="digiface",
     user_meaning="an identity (a rendered person)",

@@ -46,8 +46,11 @@ _IMAGE_NAME = re.compile(r"([^/]+)/character(\d+)/(\d+)_(\d+)\.png$")
 _TEST, _VALIDATION = slice(4, None, 5), slice(2, None, 10)
 _MIN_ALPHABETS = 5
 # What of the converted copy a split is, without and with the evaluation set.
-_PARTS = {"validation": ("validation",), "test": ("test",)}
-_PARTS_WITH_EVALUATION = {
+_PARTS: dict[str, tuple[str, ...]] = {
+  "validation": ("validation",),
+  "test": ("test",),
+}
+_PARTS_WITH_EVALUATION: dict[str, tuple[str, ...]] = {
   "validation": ("validation", "test"),
   "test": ("evaluation",),
 }

@@ -212,17 +212,26 @@ def _find_num_classes(folder: pathlib.Path, published: int) -> int:
   return found
 
 
-def _warn_of_missing_classes(
-  train_classes: np.ndarray, test_classes: np.ndarray
-) -> tuple[str, ...]:
-  missing = np.setdiff1d(train_classes, test_classes)
-  if not missing.size:
-    return ()
-  return (
-    f"{missing.size} of {train_classes.size} classes of the training set have"
-    " no image in the test set, so evaluations say nothing of them: class"
-    f" {bad_examples.name_first(missing)}.",
-  )
+def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
+  """Refuses labels of another variant, and a split without images."""
+  test_labels = photos.held_out_labels("validation", "test")
+  for labels, name_of_row in (
+    (photos.train.labels, photos.train.name_of_row),
+    (test_labels, lambda _: str(photos.test_path)),
+  ):
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if wrong.size:
+      raise errors.DataError(
+        f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
+        f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
+        " another variant's."
+      )
+  if not all(rows.size for rows in photos.splits.values()):
+    raise errors.DataError(
+      f"{photos.test_path} must hold images for validation (class modulo"
+      f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
+      f" classes), found classes {np.unique(test_labels).tolist()}."
+    )
 
 
 def create_task(
@@ -261,30 +270,19 @@ def create_task(
       labels % _VALIDATION_STRIDE == _VALIDATION_START
     ),
   )
+  _check_labels(photos, variant, num_classes)
   train = photos.train
-  test_labels = photos.held_out_labels("validation", "test")
-  for labels, name_of_row in (
-    (train.labels, train.name_of_row),
-    (test_labels, lambda _: str(photos.test_path)),
-  ):
-    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
-    if wrong.size:
-      raise errors.DataError(
-        f"{name_of_row(wrong[0])} must hold classes of at least 0 and below"
-        f" {num_classes}, as {variant} has, found {labels[wrong[0]]}. It may be"
-        " another variant's."
-      )
-  if not all(rows.size for rows in photos.splits.values()):
-    raise errors.DataError(
-      f"{photos.test_path} must hold images for validation (class modulo"
-      f" {_VALIDATION_STRIDE} is {_VALIDATION_START}) and for test (the other"
-      f" classes), found classes {np.unique(test_labels).tolist()}."
-    )
+  classes = np.unique(train.labels)
+  missing = np.setdiff1d(classes, photos.held_out_labels("validation", "test"))
   return photos.create_task(
     side=config.image_size or _DEFAULT_SIDE,
     user_ids=train.user_ids,
     warnings=train.warnings
-    + _warn_of_missing_classes(np.unique(train.labels), np.unique(test_labels)),
+    + bad_examples.warn_of(
+      f"{missing.size} of {classes.size} classes of the training set have no"
+      " image in the test set, so evaluations say nothing of them",
+      missing,
+    ),
     name=name,
     user_meaning=variants[variant].user_meaning,
     num_train_classes=num_classes,

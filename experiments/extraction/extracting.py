@@ -63,11 +63,10 @@ def execute(config: settings.ExtractionConfig) -> None:
   for name, part in parts.items():
     print(f"  {getattr(config, name)}: {_describe(examples, part)}")
   empty = np.setdiff1d(np.arange(len(classes)), examples.labels)
-  if len(empty):
-    warnings += (
-      f"{len(empty):,} of {len(classes):,} classes have no example: label"
-      f" {bad_examples.name_first(empty)}",
-    )
+  warnings += bad_examples.warn_of(
+    f"{len(empty):,} of {len(classes):,} classes have no example, of labels",
+    empty,
+  )
   for warning in (*source.warnings, *warnings):
     print(f"warning: {warning}")
 

@@ -131,7 +131,7 @@ def test_what_is_odd_but_not_bad_is_a_warning(write, create):
     "1 of 4 users have one image only, with nothing to compare it with:"
     " train/single.",
     "3 of 6 classes of the training set have no image in the test set, so"
-    " evaluations say nothing of them: class 2, 3, 9.",
+    " evaluations say nothing of them: 2, 3, 9.",
   )
   assert _read_client(task, "single")[1].tolist() == [1]
 

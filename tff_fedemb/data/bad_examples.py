@@ -83,3 +83,13 @@ def name_first(names: Iterable[object]) -> str:
   words = [str(name) for name in names]
   dots = ["..."] if len(words) > _NUM_NAMED else []
   return ", ".join(words[:_NUM_NAMED] + dots)
+
+
+def warn_of(text: str, names: Sequence[object]) -> tuple[str, ...]:
+  """A warning that ends with the first few names; none if there are no names.
+
+  Args:
+    text: The warning, up to a colon.
+    names: Of what it is about.
+  """
+  return (f"{text}: {name_first(names)}.",) if len(names) else ()

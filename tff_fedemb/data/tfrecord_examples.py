@@ -108,7 +108,12 @@ class TfRecordExamples:
     # int64 `[examples]`, of all users' examples that can be used.
     self.labels = index.labels[used]
     # What a user should know about the data, a line each.
-    self.warnings = () if bad.skips else self._warn_of_single(num_fine)
+    single = np.flatnonzero(num_fine == 1)
+    self.warnings = bad_examples.warn_of(
+      f"{single.size} of {num_fine.size} users have one image only, with"
+      " nothing to compare it with",
+      [] if bad.skips else [self._name(self.user_ids[i]) for i in single],
+    )
     self._files_of_labels = index.files[used]
     self._keep_tables(index, used)
     self._left_out = frozenset(bad.lines) if bad.skips else frozenset()
@@ -151,18 +156,6 @@ class TfRecordExamples:
           bad.add(name, f"left out, {reason}")
       elif not num_fine[file] and not is_faulty[file]:
         bad.add(name, "empty")
-
-  def _warn_of_single(self, num_fine: np.ndarray) -> tuple[str, ...]:
-    single = np.flatnonzero(num_fine == 1)
-    if not single.size:
-      return ()
-    named = bad_examples.name_first(
-      self._name(self.user_ids[file]) for file in single
-    )
-    return (
-      f"{single.size} of {num_fine.size} users have one image only, with"
-      f" nothing to compare it with: {named}.",
-    )
 
   def name_of_row(self, row: int) -> str:
     """The file that a row of `labels` is from."""

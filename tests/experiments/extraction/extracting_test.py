@@ -263,8 +263,8 @@ def test_number_of_images_changes_no_label(extract, capsys, num_classes):
     missing = sorted(set(range(10)) - set(some.labels))
     assert missing and missing[0] < some.labels.max()
     assert (
-      f"warning: {len(missing)} of 10 classes have no example: label"
-      f" {', '.join(map(str, missing[:5]))}"
+      f"warning: {len(missing)} of 10 classes have no example, of"
+      f" labels: {', '.join(map(str, missing[:5]))}"
     ) in capsys.readouterr().out
 
 
@@ -283,7 +283,7 @@ def test_folder_counts_sub_folders(extract, folder, tmp_path, capsys):
   # a, ab, b and c.
   assert extract(**options).labels.tolist() == [0] * 4 + [3]
   output = capsys.readouterr().out
-  assert "warning: 2 of 4 classes have no example: label 1, 2" in output
+  assert "warning: 2 of 4 classes have no example, of labels: 1, 2" in output
   assert "3 files could not be read and were skipped: " in output
   for path in folder.glob("*/*.png"):
     path.write_text("no picture")
