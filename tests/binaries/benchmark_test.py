@@ -1,4 +1,4 @@
-"""Tests of the benchmark program."""
+"""Tests of the benchmark programs."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import pytest
 from tests.binaries import programs
 
 _FEW = "lenet_10x2x16_growth"
+_FIT = "least_squares_300x8x5"
 
 
 @pytest.mark.slow
@@ -42,22 +43,79 @@ def test_measures_every_runtime(tmp_path):
   assert os.listdir(tmp_path) == ["figures.json"]
 
 
+def test_measures_fits_and_bare_loops(tmp_path):
+  path = tmp_path / "figures.json"
+  data_dir = tmp_path / "data"
+  data_dir.mkdir()
+  subprocess.run(
+    [
+      *(sys.executable, "-m", "binaries.benchmark_features"),
+      f"--output_json={path}",
+      f"--cases={_FIT}",
+      "--rounds=1",
+      "--warmup_rounds=0",
+      f"--data_dir={data_dir}",
+    ],
+    stdin=subprocess.DEVNULL,
+    check=True,
+  )
+  rows = json.loads(path.read_text())
+  assert [(row["case"], row["runtime"]) for row in rows] == [
+    (_FIT, "private"),
+    (_FIT, "bare"),
+  ]
+  for row in rows:
+    assert row["wall_seconds"] > 0.0
+    assert len(row["wall_seconds_of_rounds"]) == 1
+    # NumPy alone takes more.
+    assert row["peak_memory_bytes"] > 2e7
+    assert 1e7 < row["peak_anonymous_memory_bytes"] <= row["peak_memory_bytes"]
+  private, bare = rows
+  assert private["ratios"] == {
+    "wall_to_bare": private["wall_seconds"] / bare["wall_seconds"]
+  }
+  columns = ("num_examples", "dim", "num_classes")
+  assert [private[name] for name in columns] == [300, 8, 5]
+  assert not os.listdir(data_dir)
+  assert sorted(os.listdir(tmp_path)) == ["data", "figures.json"]
+
+
 @pytest.mark.parametrize(
-  ("arguments", "message"),
+  ("program", "argument", "message"),
   [
-    (["--output_json=missing/f.json"], "--output_json must be in a directory"),
-    (["--warmup_rounds=-1"], "--warmup_rounds must be an integer of at least"),
-    (["--cases=vgg"], "found 'vgg'."),
     (
-      ["--pfl_python=/none/python", "--cases=lenet_10x20"],
+      "",
+      "--output_json=missing/f.json",
+      "--output_json must be in a directory",
+    ),
+    (
+      "",
+      "--warmup_rounds=-1",
+      "--warmup_rounds must be an integer of at least",
+    ),
+    ("", "--cases=vgg", "found 'vgg'."),
+    (
+      "",
+      "--pfl_python=/none/python",
       "--pfl_python must be a Python with torch and pfl 0.6.0, found"
       " /none/python",
     ),
+    ("_features", "--rounds=0", "--rounds must be an integer of at least 1,"),
+    ("_features", "--cases=newton_9x2x2", "--cases must be METHOD_NxDxK"),
+    ("_features", "--data_dir=/none", "--data_dir must be an existing"),
+    (
+      # Four exabytes.
+      "_features",
+      "--cases=sgd_1000000000000x1000000x2",
+      "--data_dir must have 4000008000.3 GB free, found",
+    ),
   ],
 )
-def test_mistake_is_one_line(tmp_path, arguments, message):
+def test_mistake_is_one_line(tmp_path, program, argument, message):
   path = tmp_path / "figures.json"
-  found = programs.call("benchmark", f"--output_json={path}", *arguments)
+  found = programs.call(
+    f"benchmark{program}", f"--output_json={path}", argument
+  )
   assert found.status == 1
   assert found.errors.startswith("error: --")
   assert message in found.errors

@@ -103,15 +103,6 @@ def test_mistake_is_one_line_and_nothing_is_written(
   assert not (tmp_path / "tuning").exists()
 
 
-def test_search_over_what_a_trial_costs_is_refused(tune, tmp_path):
-  ended = tune(
-    _write_space(tmp_path, {"noise_multiplier": {"uniform": [1, 2]}})
-  )
-  assert (ended.status, ended.errors.count("\n")) == (1, 1)
-  assert "error: --search_space must not hold noise_multiplier" in ended.errors
-  assert not (tmp_path / "tuning").exists()
-
-
 def test_directory_of_something_else_is_refused(tune, tmp_path):
   directory = tmp_path / "tuning"
   directory.mkdir()

@@ -1,8 +1,6 @@
 """Tests of which devices clients run on, with processors in place of GPUs."""
 
 import collections
-from concurrent import futures
-import threading
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from tff_fedemb import runtime
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import in_process
-
-_TIMEOUT_SECONDS = 60.0
 
 
 @tff.tensorflow.computation(np.str_)
@@ -100,30 +96,6 @@ def test_everything_runs_on_the_device(used, device, expected):
   # The loop inside of the function, and what is outside of it.
   assert operations[expected] >= {"Merge", "ReduceDataset", "StringToNumber"}
   assert any("MatMul" in kind for kind in operations[expected])
-
-
-def test_sessions_take_turns_with_the_devices(monkeypatch):
-  opened = []
-  all_at_work = threading.Barrier(5)
-
-  class _Session:
-    def __init__(self, graph, **options):
-      del options  # Unused.
-      opened.append(graph)
-
-    def __call__(self):
-      all_at_work.wait(_TIMEOUT_SECONDS)
-
-    def close(self):
-      pass
-
-  monkeypatch.setattr(computation_graph, "GraphSession", _Session)
-  pool = computation_graph.SessionPool(["first", "second"])
-  with futures.ThreadPoolExecutor(5) as threads:
-    for call in [threads.submit(pool) for _ in range(5)]:
-      call.result()
-  assert opened == ["first", "second", "first", "second", "first"]
-  pool.close()
 
 
 def test_clients_are_bound_and_the_server_is_not(used):

@@ -32,8 +32,6 @@ from tff_fedemb.runtime import base
 # The models have it for their weights that are not trained.
 pytestmark = pytest.mark.filterwarnings("ignore:Batch Normalization")
 
-_SLOW = pytest.mark.slow
-
 # Cohorts of different sizes, so that no round can pass for another.
 _ROUNDS = (("3", "1", "4"), ("15", "9"), ("2", "6", "5", "3"))
 _Rounds = Sequence[Sequence[str]]
@@ -119,23 +117,25 @@ def _create_model() -> tff.learning.models.VariableModel:
   )
 
 
-def _own_options(client_optimizer: str, clip_norm: float) -> dict[str, Any]:
-  """What `build_fedemb` and `build_fedavg` have in common."""
-  return {
-    "create_backbone_fn": functools.partial(
+def _build_own(
+  build: Callable[..., tff.learning.templates.LearningProcess],
+  client_optimizer: str,
+  clip_norm: float,
+  **options: Any,
+) -> tff.learning.templates.LearningProcess:
+  return build(
+    create_backbone_fn=functools.partial(
       builders.create_backbone, _IMAGE_SHAPE
     ),
-    "head": heads.LinearHead(),
-    "example_type": composition.build_example_type(_IMAGE_SHAPE),
-    "aggregator": gaussian.GaussianConfig(
-      clients_per_round=3, clip_norm=clip_norm
-    )
+    head=heads.LinearHead(),
+    example_type=composition.build_example_type(_IMAGE_SHAPE),
+    aggregator=gaussian.GaussianConfig(clients_per_round=3, clip_norm=clip_norm)
     .create()
     .factory,
-    "server_optimizer": server_optimizers.ServerOptimizerConfig(
+    server_optimizer=server_optimizers.ServerOptimizerConfig(
       server_learning_rate=0.5
     ).build(),
-    "config": local_training.LocalTrainingConfig(
+    config=local_training.LocalTrainingConfig(
       client_learning_rate=0.1,
       head_lr_scale=3.0,
       head_warmup_steps=2,
@@ -143,73 +143,84 @@ def _own_options(client_optimizer: str, clip_norm: float) -> dict[str, Any]:
       batch_size=4,
       client_optimizer=client_optimizer,
     ),
-    "seed": 5,
-  }
-
-
-def _build_fedemb() -> tff.learning.templates.LearningProcess:
-  return fedemb.build_fedemb(**_own_options("adam", 0.9))
-
-
-def _build_fedavg() -> tff.learning.templates.LearningProcess:
-  return fedavg.build_fedavg(
-    num_classes=_NUM_CLASSES, **_own_options("sgdm", 1.9)
+    seed=5,
+    **options,
   )
 
 
-def _build_weighted_fed_avg() -> tff.learning.templates.LearningProcess:
-  return tff.learning.algorithms.build_weighted_fed_avg(
-    _create_model,
-    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-    server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
-  )
+_sgdm = tff.learning.optimizers.build_sgdm
+_adam = tff.learning.optimizers.build_adam
 
-
-def _build_private_fed_avg() -> tff.learning.templates.LearningProcess:
-  return tff.learning.algorithms.build_unweighted_fed_avg(
-    _create_model,
-    client_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
-    server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, 0.9),
-    model_aggregator=(
-      tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-        0.0, clients_per_round=3.0, clip=0.5
-      )
+# What makes a process, and its data.
+_BUILD: dict[str, tuple[Callable[[], Any], tff.Computation]] = {
+  "fedemb": (
+    lambda: _build_own(fedemb.build_fedemb, "adam", 0.9),
+    _create_images,
+  ),
+  "fedavg": (
+    lambda: _build_own(
+      fedavg.build_fedavg, "sgdm", 1.9, num_classes=_NUM_CLASSES
     ),
-  )
-
-
-def _build_fed_prox() -> tff.learning.templates.LearningProcess:
-  return tff.learning.algorithms.build_unweighted_fed_prox(
-    _create_model,
-    proximal_strength=0.5,
-    client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1),
-    server_optimizer_fn=tff.learning.optimizers.build_adam(0.1),
-  )
-
-
-def _build_mime_lite() -> tff.learning.templates.LearningProcess:
-  return tff.learning.algorithms.build_mime_lite_with_optimizer_schedule(
-    _create_model,
-    learning_rate_fn=lambda round_num: (
-      0.1 / (1.0 + tf.cast(round_num, tf.float32))
+    _create_images,
+  ),
+  "weighted": (
+    lambda: tff.learning.algorithms.build_weighted_fed_avg(
+      _create_model,
+      client_optimizer_fn=_sgdm(0.1),
+      server_optimizer_fn=_sgdm(1.0, 0.9),
     ),
-    base_optimizer=tff.learning.optimizers.build_sgdm(0.1, 0.9),
-    server_optimizer=tff.learning.optimizers.build_sgdm(1.0, 0.9),
-  )
-
-
-def _build_fed_kmeans() -> tff.learning.templates.LearningProcess:
-  return tff.learning.algorithms.build_fed_kmeans(
-    4, (_NUM_FEATURES,), random_seed=(1, 2)
-  )
+    _create_examples,
+  ),
+  "private": (
+    lambda: tff.learning.algorithms.build_unweighted_fed_avg(
+      _create_model,
+      client_optimizer_fn=_adam(0.1),
+      server_optimizer_fn=_sgdm(1.0, 0.9),
+      model_aggregator=(
+        tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+          0.0, clients_per_round=3.0, clip=0.5
+        )
+      ),
+    ),
+    _create_examples,
+  ),
+  "prox": (
+    lambda: tff.learning.algorithms.build_unweighted_fed_prox(
+      _create_model,
+      proximal_strength=0.5,
+      client_optimizer_fn=_sgdm(0.1),
+      server_optimizer_fn=_adam(0.1),
+    ),
+    _create_examples,
+  ),
+  "mime": (
+    lambda: tff.learning.algorithms.build_mime_lite_with_optimizer_schedule(
+      _create_model,
+      learning_rate_fn=lambda round_num: (
+        0.1 / (1.0 + tf.cast(round_num, tf.float32))
+      ),
+      base_optimizer=_sgdm(0.1, 0.9),
+      server_optimizer=_sgdm(1.0, 0.9),
+    ),
+    _create_examples,
+  ),
+  "kmeans": (
+    lambda: tff.learning.algorithms.build_fed_kmeans(
+      4, (_NUM_FEATURES,), random_seed=(1, 2)
+    ),
+    _create_points,
+  ),
+  "evaluation": (
+    lambda: tff.learning.algorithms.build_fed_eval(_create_model),
+    _create_examples,
+  ),
+}
 
 
 # TFF takes seconds to build a process.
 @functools.cache
-def _compose(
-  build: Callable[[], tff.learning.templates.LearningProcess],
-  create_dataset: tff.Computation,
-) -> tff.learning.templates.LearningProcess:
+def _compose(name: str) -> tff.learning.templates.LearningProcess:
+  build, create_dataset = _BUILD[name]
   return tff.simulation.compose_dataset_computation_with_learning_process(
     create_dataset, build()
   )
@@ -292,8 +303,7 @@ def _compare(
 
 
 def test_round_without_clients(reference):
-  process = _compose(_build_fedemb, _create_images)
-  history = _compare(process, reference, rounds=[()])
+  history = _compare(_compose("fedemb"), reference, rounds=[()])
   tree.map_structure(
     np.testing.assert_array_equal,
     *(state.global_model_weights for state in history.states),
@@ -317,27 +327,24 @@ def _smallest_move(before: Any, after: Any) -> float:
 
 
 @pytest.mark.parametrize(
-  ("build", "create_dataset"),
+  "name",
   [
-    pytest.param(_build_fedemb, _create_images, id="fedemb"),
-    pytest.param(_build_fedavg, _create_images, id="fedavg", marks=_SLOW),
-    pytest.param(
-      _build_weighted_fed_avg, _create_examples, id="weighted", marks=_SLOW
+    "fedemb",
+    "private",
+    *(
+      pytest.param(name, marks=pytest.mark.slow)
+      for name in ("fedavg", "weighted", "prox", "mime", "kmeans")
     ),
-    pytest.param(_build_private_fed_avg, _create_examples, id="private"),
-    pytest.param(_build_fed_prox, _create_examples, id="prox", marks=_SLOW),
-    pytest.param(_build_mime_lite, _create_examples, id="mime", marks=_SLOW),
-    pytest.param(_build_fed_kmeans, _create_points, id="kmeans", marks=_SLOW),
   ],
 )
-def test_training_matches_tff(build, create_dataset, reference):
-  history = _compare(_compose(build, create_dataset), reference)
+def test_training_matches_tff(name, reference):
+  history = _compare(_compose(name), reference)
   # The comparison means something only if the model has moved, in every round.
   for before, after in zip(
     history.states[:-1], history.states[1:], strict=True
   ):
     assert _smallest_move(before, after) > 5e-3
-  if create_dataset is _create_images:
+  if name in ("fedemb", "fedavg"):
     # And only if clipping does something, though not all there is to do.
     shares = [m["aggregator"]["clipped_share"] for m in history.metrics]
     assert all(0.0 < share < 1.0 for share in shares), shares
@@ -360,11 +367,9 @@ def _with_weights_of_its_own(structure: Any) -> Any:
 
 @pytest.mark.slow
 def test_evaluation_matches_tff(reference):
-  process = _compose(
-    lambda: tff.learning.algorithms.build_fed_eval(_create_model),
-    _create_examples,
+  history = _compare(
+    _compose("evaluation"), reference, _with_weights_of_its_own
   )
-  history = _compare(process, reference, _with_weights_of_its_own)
   # Evaluated with the weights that were loaded, which evaluation leaves alone.
   for state in history.states:
     tree.map_structure(
