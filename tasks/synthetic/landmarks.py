@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 
 from tasks.synthetic import drawing
-from tasks.synthetic import easel as easels
 
 # Sky above, sky at the horizon, strength of the sun, and how often it is so.
 _WEATHERS = (
@@ -37,8 +36,6 @@ _OUTLINES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
   "roof": lambda t: 1 - 0.6 * t**0.6,
   "dome": lambda t: np.sqrt(1 - t * t),
   "onion": lambda t: (1 + 1.2 * np.sin(3.5 * t)) * (1 - t) ** 0.8,
-  "steps": lambda t: 1 - 0.75 * np.floor(6 * t) / 6,
-  "sweep": lambda t: 0.1 + 0.9 * (1 - t) ** 2,
 }
 
 
@@ -46,41 +43,31 @@ def _pick(g: np.random.Generator, *options):
   return options[g.integers(len(options))]
 
 
-class _Site(easels.Easel):
+class _Site(drawing.Easel):
   """An easel for buildings, which stand on y = -1."""
 
   def block(
-    self, x, low, tall, wide, outline: str, colour, depth: float | None = None
+    self, x, low, tall, wide, outline: str, colour
   ) -> tuple[np.ndarray, np.ndarray]:
     """Adds a block around x whose foot is at `low`, `wide` to either side.
 
-    One without a depth is round. Returns where each pixel lies on its front:
-    from -1 to 1 and from 0 to 1.
+    Returns where each pixel lies on its front: from -1 to 1 and from 0 to 1.
     """
     t = (self.y - low) / tall
     half = wide * _OUTLINES[outline](np.clip(t, 0, 1)) + 1e-3
     ends = np.abs(self.y - low - tall / 2) - tall / 2
-    across, height = self.x - x, 0.0
-    if depth is None:
-      height = 0.5 * wide * np.sqrt(np.clip(1 - (across / half) ** 2, 0, 1))
-    else:
-      reach = self.yaw * depth
-      aside = np.abs(across - reach / 2) - half - abs(reach) / 2
-      shade = 0.6 if reach > 0 else 0.75
-      self.add(np.maximum(aside, ends), shade * colour, 0.0)
-    self.add(np.maximum(np.abs(across) - half, ends), colour, height)
-    return across / half, t
+    u = (self.x - x) / half
+    height = 0.5 * wide * np.sqrt(np.clip(1 - u * u, 0, 1))
+    self.add(np.maximum((np.abs(u) - 1) * half, ends), colour, height)
+    return u, t
 
-  def tower(self, x, low, tall, wide, roof, depth=None) -> None:
+  def tower(self, x, low, tall, wide, roof) -> None:
     """Adds a tower with windows and a roof, and a ledge below it."""
-    place = self.block(x, low, tall, wide, "box", self.body, depth)
+    place = self.block(x, low, tall, wide, "box", self.body)
     self.openings(place, 1, max(2, round(tall / wide / 2)), fill=(0.3, 0.4))
-    ledge = 1.15 * wide
-    self.block(x, low + tall, 0.12 * wide, ledge, "box", self.mark, depth)
-    if roof != "box":
-      high = wide * (2.6 if roof == "cone" else 1.4 if roof == "onion" else 1)
-      low = low + tall + 0.1 * wide
-      self.block(x, low, high, wide, roof, self.bright, depth)
+    self.block(x, low + tall, 0.12 * wide, 1.15 * wide, "box", self.mark)
+    high = wide * (2.6 if roof == "cone" else 1.4 if roof == "onion" else 1)
+    self.block(x, low + tall + 0.1 * wide, high, wide, roof, self.bright)
 
   def openings(
     self, place, columns, rows, fill=(0.5, 0.6), arched=True, colour=None
@@ -88,7 +75,7 @@ class _Site(easels.Easel):
     """Adds a grid of windows, doors or columns at a place from `block`.
 
     Each takes a part of its cell, `fill` across and upwards, and has a round
-    upper end if it is arched. The colour "air" makes holes.
+    upper end if it is arched.
     """
     u, t = (place[0] + 1) / 2 * columns, place[1] * rows
     u, v = np.abs(u % 1 - 0.5) / fill[0], t % 1 / fill[1]
@@ -99,57 +86,42 @@ class _Site(easels.Easel):
     outside = np.maximum(np.abs(place[0]) - 1, np.abs(place[1] - 0.5) - 0.5)
     shape = np.maximum(np.maximum(u - 0.5, -v), np.maximum(v - top, outside))
     shape *= 1.5 / max(columns, rows)
-    if isinstance(colour, str):
-      self.cut(shape)
-    else:
-      self.add(shape, self.dark if colour is None else colour)
+    self.add(shape, self.dark if colour is None else colour)
 
 
 def _church(e: _Site, g: np.random.Generator) -> None:
   wide, tall = g.uniform(0.4, 0.65), g.uniform(0.4, 0.8)
   roof, radius = _pick(g, "cone", "onion", "dome"), g.uniform(0.13, 0.22)
-  nave = e.block(0, -1, tall, wide, "box", e.body, 0.5)
+  nave = e.block(0, -1, tall, wide, "box", e.body)
   e.openings(nave, int(g.integers(3, 6)), 1, fill=(0.45, 0.7))
-  e.block(0, tall - 1, g.uniform(0.2, 0.6), 1.05 * wide, "cone", e.bright, 0.5)
+  top = _pick(g, "cone", "dome")
+  e.block(0, tall - 1, g.uniform(0.2, 0.6), 1.05 * wide, top, e.bright)
   for x in _pick(g, (-wide,), (wide,), (-wide, wide), (0,)):
-    e.tower(x, -1, tall * g.uniform(1.2, 1.6), radius, roof, radius)
-
-
-def _mosque(e: _Site, g: np.random.Generator) -> None:
-  wide, tall, radius = g.uniform(0.5, 0.7), g.uniform(0.4, 0.6), 0.35
-  for x in _pick(g, (-1, 1), (1,), (-1, -0.7, 0.7, 1)):
-    e.tower(0.9 * x, -1, g.uniform(1.2, 1.6), 0.07, "onion")
-  hall = e.block(0, -1, tall, wide, "box", e.body, 0.5)
-  e.openings(hall, int(g.integers(3, 7)), 1, fill=(0.6, 0.75))
-  drum = e.block(0, tall - 1, 0.15, radius, "box", e.body)
-  e.openings(drum, 6, 1)
-  dome = _pick(g, "dome", "onion")
-  e.block(0, tall - 0.85, g.uniform(0.3, 0.6), radius, dome, e.bright)
+    e.tower(x, -1, tall * g.uniform(1.2, 1.6), radius, roof)
 
 
 def _pagoda(e: _Site, g: np.random.Generator) -> None:
   wide, floors, low = g.uniform(0.4, 0.6), int(g.integers(3, 7)), -1.0
   step, eaves, taper = 1.7 / floors, g.uniform(1.3, 1.7), g.uniform(0.75, 0.9)
   for _ in range(floors):
-    walls = e.block(0, low, 0.7 * step, wide, "box", e.body, 0.5 * wide)
+    walls = e.block(0, low, 0.7 * step, wide, "box", e.body)
     e.openings(walls, 3, 1, fill=(0.5, 0.8), arched=False)
-    high, edge = low + 0.6 * step, eaves * wide
-    e.block(0, high, 0.4 * step, edge, "roof", e.bright, 0.5 * wide)
+    e.block(0, low + 0.6 * step, 0.4 * step, eaves * wide, "roof", e.bright)
     wide, low = taper * wide, low + step
   e.block(0, low, 0.3, 0.05, "cone", e.mark)
 
 
 def _lighthouse(e: _Site, g: np.random.Generator) -> None:
-  wide, tall, bands = g.uniform(0.2, 0.35), 1.5, int(g.integers(2, 8))
-  _, t = e.block(0, -1, tall, wide, "taper", e.body)
+  wide, bands = g.uniform(0.2, 0.35), int(g.integers(2, 8))
+  u, t = e.block(0, -1, 1.5, wide, "taper", e.body)
   rising = _pick(g, 0.0, 1.0) * e.x
   stripes = 0.03 - 0.06 * ((t * bands + 2 * rising) % 1 > 0.5)
-  inside = np.maximum(e.side - wide * (1 - 0.4 * t), np.abs(t - 0.5) - 0.5)
+  inside = np.maximum((np.abs(u) - 1) * wide, np.abs(t - 0.5) - 0.5)
   e.add(np.maximum(stripes, inside), e.bright, 0.5 * wide - e.side**2 / wide)
   e.block(0, 0.5, 0.05, 0.8 * wide, "box", e.mark)
   e.tower(0, 0.55, 0.2, 0.45 * wide, _pick(g, "dome", "cone", "onion"))
   if g.random() < 0.6:
-    e.tower(_pick(g, -0.6, 0.6), -1, 0.3, 0.22, "cone", 0.3)
+    e.tower(_pick(g, -0.6, 0.6), -1, 0.3, 0.22, "cone")
 
 
 def _skyscraper(e: _Site, g: np.random.Generator) -> None:
@@ -157,7 +129,7 @@ def _skyscraper(e: _Site, g: np.random.Generator) -> None:
   columns, arched = int(g.integers(3, 7)), g.random() < 0.3
   for _ in range(floors):
     tall = 1.6 / floors
-    front = e.block(0, low, tall, wide, "box", e.body, wide)
+    front = e.block(0, low, tall, wide, "box", e.body)
     e.openings(front, columns, round(9 * tall), fill=(0.6, 0.6), arched=arched)
     low, wide = low + tall, wide * g.uniform(0.6, 0.85)
   tall, outline = g.uniform(0.1, 0.4), _pick(g, "cone", "box")
@@ -166,58 +138,35 @@ def _skyscraper(e: _Site, g: np.random.Generator) -> None:
 
 def _arch(e: _Site, g: np.random.Generator) -> None:
   wide, tall, ways = g.uniform(0.5, 0.8), g.uniform(0.9, 1.3), _pick(g, 1, 2, 3)
-  front = e.block(0, -1, tall, wide, "box", e.body, 0.3)
+  front = e.block(0, -1, tall, wide, "box", e.body)
   fill = (g.uniform(0.45, 0.65), g.uniform(0.6, 0.8))
   edge = (fill[0] + 0.15, fill[1] + 0.05)
   arched = g.random() < 0.7
   e.openings(front, ways, 1, fill=edge, arched=arched, colour=e.mark)
-  e.openings(front, ways, 1, fill=fill, arched=arched, colour="air")
-  e.block(0, tall - 1, 0.08, 1.08 * wide, "box", e.mark, 0.35)
-  top = e.block(0, tall - 0.92, g.uniform(0.15, 0.3), wide, "box", e.body, 0.3)
+  e.openings(front, ways, 1, fill=fill, arched=arched)
+  e.block(0, tall - 1, 0.08, 1.08 * wide, "box", e.mark)
+  top = e.block(0, tall - 0.92, g.uniform(0.15, 0.3), wide, "box", e.body)
   e.openings(top, int(g.integers(2, 8)), 1)
   for x in _pick(g, (), (-0.7, 0.7), (0,)):
     e.block(x * wide, tall - 0.7, 0.25, 0.1, _pick(g, "dome", "cone"), e.bright)
-
-
-def _pyramid(e: _Site, g: np.random.Generator) -> None:
-  wide, tall = g.uniform(0.75, 0.95), g.uniform(0.9, 1.4)
-  outline = _pick(g, "steps", "taper", "cone")
-  place = e.block(0, -1, tall, wide, outline, e.body, 0.4)
-  rows = int(g.integers(5, 14))
-  e.openings(place, 1, rows, fill=(3, 0.15), arched=False, colour=0.8 * e.body)
-  stairs = e.block(0, -1, tall, g.uniform(0.12, 0.2), "box", e.mark, 0.05)
-  e.openings(stairs, 1, 9, fill=(1, 0.4), arched=False)
-  if outline != "cone":
-    e.tower(0, tall - 1, 0.25, 0.22, _pick(g, "box", "cone"), 0.2)
-
-
-def _lattice(e: _Site, g: np.random.Generator) -> None:
-  wide, bays = g.uniform(0.4, 0.7), int(g.integers(4, 9))
-  u, t = e.block(0, -1, 1.8, wide, _pick(g, "sweep", "cone", "taper"), e.body)
-  cross = np.abs(np.abs(u) - 2 * easels.periodic(t * bays / 2)) - 0.22
-  beams = np.minimum(cross, easels.periodic(t * bays) - 0.1)
-  frame = np.minimum(beams, 0.8 - np.abs(u))
-  e.cut(-0.2 * np.where((t < 0) | (t > 1), -1.0, frame))
-  e.tower(0, 0.7, 0.12, 0.1, _pick(g, "dome", "cone"))
 
 
 def _temple(e: _Site, g: np.random.Generator) -> None:
   wide, tall = g.uniform(0.65, 0.85), g.uniform(0.5, 0.9)
   for index in range(3):
     edge = wide + 0.15 - 0.05 * index
-    e.block(0, -1 + 0.06 * index, 0.06, edge, "box", e.mark, 0.4)
-  front = e.block(0, -0.82, tall, wide, "box", e.dark, 0.4)
+    e.block(0, -1 + 0.06 * index, 0.06, edge, "box", e.mark)
+  front = e.block(0, -0.82, tall, wide, "box", e.dark)
   columns = int(g.integers(3, 9))
   e.openings(front, columns, 1, fill=(0.5, 1), arched=False, colour=e.body)
-  e.block(0, tall - 0.82, 0.1, 1.06 * wide, "box", e.mark, 0.45)
+  e.block(0, tall - 0.82, 0.1, 1.06 * wide, "box", e.mark)
   roof = _pick(g, "cone", "dome")
   width = wide if roof == "cone" else 0.6 * wide
-  e.block(0, tall - 0.72, g.uniform(0.25, 0.5), width, roof, e.bright, 0.4)
+  e.block(0, tall - 0.72, g.uniform(0.25, 0.5), width, roof, e.bright)
 
 
 # Neighbours on the ring of classes, which one user photographs, differ.
-_KINDS = [_church, _lattice, _temple, _lighthouse, _mosque]
-_KINDS += [_skyscraper, _pyramid, _pagoda, _arch]
+_KINDS = [_church, _lighthouse, _temple, _skyscraper, _arch, _pagoda]
 
 
 def _paint_background(generator, picture, horizon, weather) -> None:
@@ -262,12 +211,11 @@ def _paint_trees(generator, picture, horizon, light) -> None:
     trunk = drawing.stroke(x, y, (left, foot), (left, foot - size), 0.08 * size)
     drawing.paint(picture, drawing.cover_of(trunk, 1.0), (0.25, 0.19, 0.14))
     green = np.array([0.26, 0.4, 0.16]) * np.exp(generator.normal(0, 0.15, 3))
-    for _ in range(9):
-      across, up = generator.normal(0, (0.22, 0.35), 2) * size
-      crown = np.hypot(x - left - across, y - foot + 1.6 * size + up)
-      cover = drawing.cover_of(crown - 0.35 * size, 1.0)
-      tone = green * light * generator.uniform(0.7, 1.1) * (1 - 0.3 * up / size)
-      drawing.paint(picture, cover, tone)
+    crown = drawing.ellipse(x - left, y - foot + 1.6 * size, 0.6 * size, size)
+    cover = drawing.cover_of(crown, 1.0)
+    leaves = drawing.noise(generator, (height, width), extent=0.9, exponent=0.8)
+    tone = (green * light)[:, np.newaxis, np.newaxis] * (1 + 0.15 * leaves)
+    drawing.paint(picture, cover, tone)
 
 
 def _draw_colours(generator, g) -> np.ndarray:
@@ -302,11 +250,10 @@ def draw_landmark(
     middle=(width * generator.uniform(0.45, 0.55), foot - radius),
     radius=radius,
     tilt=generator.normal(0, 0.02),
-    squeeze=(generator.uniform(1.0, 1.12), 0.0),
-    yaw=generator.uniform(-0.5, 0.5),
+    squeeze=generator.uniform(1.0, 1.3),
     colours=_draw_colours(generator, g) * light,
   )
   _KINDS[(class_id + seed) % len(_KINDS)](site, g)
-  site.paint_on(picture, generator, hardness=weather[2], shadow=0.0)
+  site.paint_on(picture, generator, hardness=weather[2])
   _paint_trees(generator, picture, horizon, light)
   return picture

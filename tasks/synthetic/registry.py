@@ -18,10 +18,10 @@ from tasks.synthetic import species
 from tasks.synthetic import tfrecord_twin
 
 GLD = tfrecord_twin.Twin(
-  "gld", 2, landmarks.draw_landmark, {"gld160k": 1.0, "gld23k": 0.5}
+  "gld", 3, landmarks.draw_landmark, {"gld160k": 1.0, "gld23k": 0.5}
 )
 INATURALIST = tfrecord_twin.Twin(
-  "inaturalist", 2, species.draw_species, {"user_120k": 1.0}
+  "inaturalist", 3, species.draw_species, {"user_120k": 1.0}
 )
 
 # Each is called as `write(output_dir, *, num_users, seed)`, says what it did,

@@ -5,13 +5,12 @@ which are drawn from a generator of its own. A picture shows a specimen in some
 pose and light on soil, grass, leaves, stone, sand or before a blurred
 background. Each kind is a function that draws the species' numbers from `g`,
 always the same, and lays shapes on an easel; the specimen fits into a circle of
-radius 1 and looks upwards, but for birds and fish, which look right.
+radius 1 and looks upwards, but for fish, which look right.
 """
 
 import numpy as np
 
 from tasks.synthetic import drawing
-from tasks.synthetic import easel as easels
 
 # Two colours; exponent, stretch (wide over high) and extent of the noise.
 _HABITATS = (
@@ -25,18 +24,18 @@ _HABITATS = (
 )
 
 
-def _flower(e: easels.Easel, g: np.random.Generator) -> None:
+def _flower(e: drawing.Easel, g: np.random.Generator) -> None:
   petals, pointed = int(g.integers(3, 13)), g.uniform(0.3, 1.6)
   rings, heart = int(g.integers(1, 3)), g.uniform(0.12, 0.32)
   notch, pattern = g.choice([0.0, 0.0, 0.2]), g.integers(2**31)
   away, angle = np.hypot(e.x, e.y), np.arctan2(e.x, e.y) / (2 * np.pi)
   for ring in range(rings):
-    off = 2 * easels.periodic(angle * petals + 0.5 * ring)
+    off = 2 * drawing.periodic(angle * petals + 0.5 * ring)
     reach = (0.92 - 0.3 * ring) * (1 - off**2) ** pointed
     reach *= 1 - notch * np.exp(-((off / 0.15) ** 2))
     part = away / np.maximum(reach, 0.02)
     same = np.random.default_rng(pattern)
-    marks = easels.marks(same, off, np.clip(part, 0, 1))
+    marks = drawing.marks(same, off, np.clip(part, 0, 1))
     colour = e.blend(marks) * (1 - 0.25 * ring)
     e.add(0.6 * (away - reach), colour, 0.2 * ring + 0.15 * (1 - off))
   dots = np.cos(40 * e.x) * np.cos(40 * e.y)
@@ -44,7 +43,7 @@ def _flower(e: easels.Easel, g: np.random.Generator) -> None:
   e.ellipse(0, 0, heart, heart, colour, 0.4 - away)
 
 
-def _butterfly(e: easels.Easel, g: np.random.Generator) -> None:
+def _butterfly(e: drawing.Easel, g: np.random.Generator) -> None:
   tail = g.choice([0.0, 0.0, 0.25])
   # The hind wings first, then the fore wings, which lie over them.
   for turn, length in (
@@ -57,7 +56,7 @@ def _butterfly(e: easels.Easel, g: np.random.Generator) -> None:
     angle = np.clip((np.arctan2(e.y, e.side) - turn) * breadth, -1.57, 1.57)
     edge = length * np.maximum(np.cos(angle), 0) ** full
     part = np.clip(away / np.maximum(edge, 0.02), 0, 2)
-    colour = e.blend(easels.marks(g, part, angle / np.pi + 0.5))
+    colour = e.blend(drawing.marks(g, part, angle / np.pi + 0.5))
     colour = e.blend(part > 1 - border, e.dark, colour)
     if g.random() < 0.6:
       x, y = eye * length * np.cos(turn), eye * length * np.sin(turn)
@@ -71,7 +70,7 @@ def _butterfly(e: easels.Easel, g: np.random.Generator) -> None:
   e.stroke((0.02, 0.3), (0.24, 0.7), 0.018, 0.018, e.dark, True)
 
 
-def _beetle(e: easels.Easel, g: np.random.Generator) -> None:
+def _beetle(e: drawing.Easel, g: np.random.Generator) -> None:
   wide, long = g.uniform(0.32, 0.58), g.uniform(0.5, 0.62)
   neck, legs = g.uniform(0.55, 0.95), g.uniform(0.25, 0.4)
   jaws, feelers = g.choice([0.0, 0.0, 0.25]), g.uniform(0.2, 0.5)
@@ -86,26 +85,26 @@ def _beetle(e: easels.Easel, g: np.random.Generator) -> None:
   e.ellipse(0, 0.62, 0.45 * wide, 0.17, e.dark, 0.1)
   e.ellipse(0, 0.4, neck * wide, 0.22, e.bright * 0.6, 0.3 - e.side)
   low = e.y + 0.2
-  marks = easels.marks(g, np.clip(e.side / wide, 0, 1), low / (2 * long) + 0.5)
+  marks = drawing.marks(g, np.clip(e.side / wide, 0, 1), low / (2 * long) + 0.5)
   seam = np.maximum(marks, 0) * (e.side > 0.02)
   dome = np.sqrt(np.clip(1 - (e.x / wide) ** 2 - (low / long) ** 2, 0, 1))
   e.ellipse(0, -0.2, wide, long, e.blend(seam), 0.6 * dome)
 
 
-def _leaf(e: easels.Easel, g: np.random.Generator) -> None:
+def _leaf(e: drawing.Easel, g: np.random.Generator) -> None:
   wide, skew = g.uniform(0.28, 0.75), g.uniform(0.6, 1.5)
   teeth, depth = g.integers(3, 12), g.choice([0.0, 0.12, 0.35])
   veins, rise = int(g.integers(4, 9)), g.uniform(0.3, 1.2)
   edge, variegated = g.random() < 0.3, g.random() < 0.4
   along = np.clip((e.y + 0.75) / 1.6, 0, 1)
   outline = wide * np.maximum(np.sin(np.pi * along**skew), 0)
-  outline *= 1 - depth * 2 * easels.periodic(along * teeth)
+  outline *= 1 - depth * 2 * drawing.periodic(along * teeth)
   part = e.side / np.maximum(outline, 0.02)
-  ribs = easels.periodic((e.y - rise * e.side) * veins / 1.6)
+  ribs = drawing.periodic((e.y - rise * e.side) * veins / 1.6)
   lines = np.minimum(ribs * 1.6 / veins, e.side)
   colour = e.blend(drawing.smoothstep(0.035, 0.02, lines))
   if variegated:
-    marks = easels.marks(g, np.clip(part, 0, 1), along)
+    marks = drawing.marks(g, np.clip(part, 0, 1), along)
     colour = e.blend(marks, e.bright, colour)
   if edge:
     colour = e.blend(part > 0.8, e.bright, colour)
@@ -113,7 +112,7 @@ def _leaf(e: easels.Easel, g: np.random.Generator) -> None:
   e.add(0.7 * (e.side - outline), colour, 0.3 * e.side + 0.2 * ribs)
 
 
-def _fish(e: easels.Easel, g: np.random.Generator) -> None:
+def _fish(e: drawing.Easel, g: np.random.Generator) -> None:
   tall, fork = g.uniform(0.25, 0.52), g.uniform(0.15, 0.5)
   fin, back = g.uniform(0.15, 0.5), g.uniform(-0.3, 0.3)
   for side in (-1, 1):
@@ -122,7 +121,7 @@ def _fish(e: easels.Easel, g: np.random.Generator) -> None:
   e.stroke((0.1, 0), (-0.2, -tall - 0.5 * fin), 0.2, 0.03, e.mark)
   along = np.clip((e.x + 0.75) / 1.6, 0, 1)
   outline = tall * np.maximum(np.sin(np.pi * along**1.3), 0) ** 0.8 + 0.04
-  marks = easels.marks(g, np.abs(e.y) / tall, along)
+  marks = drawing.marks(g, np.abs(e.y) / tall, along)
   colour = e.blend(marks * (e.x < 0.45))
   colour *= 1 - 0.35 * np.clip(e.y / tall, -1, 1)
   shape = np.maximum(np.abs(e.y) - outline, np.abs(e.x - 0.05) - 0.8)
@@ -132,48 +131,8 @@ def _fish(e: easels.Easel, g: np.random.Generator) -> None:
   e.ellipse(0.6, 0.06, 0.045, 0.045, e.dark)
 
 
-def _mushroom(e: easels.Easel, g: np.random.Generator) -> None:
-  wide, tall = g.uniform(0.5, 0.95), g.uniform(0.3, 0.9)
-  stem, ring, bend = g.uniform(0.08, 0.24), g.random() < 0.5, g.uniform(0.5, 2)
-  low = 0.95 - tall
-  e.stroke((0, -0.95), (0, low), 1.3 * stem, stem, e.bright)
-  if ring:
-    e.ellipse(0, low - 0.3, 1.7 * stem, 0.07, e.mark)
-  e.ellipse(0, low, 0.92 * wide, 0.1, e.dark)
-  up = np.clip((e.y - low) / tall, 0, 1)
-  outline = wide * (1 - up**bend) ** (1 / bend)
-  part = np.clip(e.side / np.maximum(outline, 0.05), 0, 1)
-  shape = np.maximum(0.7 * (e.side - outline), low - e.y)
-  e.add(shape, e.blend(easels.marks(g, part, up)), 0.5 * up - 0.3 * part**2)
-
-
-def _bird(e: easels.Easel, g: np.random.Generator) -> None:
-  plump, lean = g.uniform(0.26, 0.42), g.uniform(0.2, 0.7)
-  tail, legs = g.uniform(0.3, 0.65), g.uniform(0.2, 0.4)
-  beak, thick = g.uniform(0.15, 0.42), g.uniform(0.04, 0.1)
-  head, crest, cap = g.uniform(0.17, 0.24), g.random() < 0.3, g.random() < 0.5
-  for left in (-0.05, 0.1):
-    e.stroke((left, -0.2), (left + 0.05, -0.45 - legs), 0.035, 0.03, e.dark)
-  end = (-0.35 - tail * np.cos(lean), -0.1 - tail * np.sin(lean))
-  e.stroke((-0.3, -0.1), end, 0.12, 0.1, e.mark)
-  e.stroke((0.45, 0.5), (0.5 + head + beak, 0.45), thick, 0.01, e.bright)
-  along, aside = drawing.rotate(e.x, e.y, lean)
-  a = np.clip(np.abs(aside) / plump, 0, 1)
-  b = np.clip(along / 1.1 + 0.5, 0, 1)
-  colour = e.blend(easels.marks(g, a, b))
-  e.ellipse(0, 0, 0.55, plump, colour, 0.3 - a * a / 3, lean)
-  e.ellipse(-0.12, 0.02, 0.38, 0.6 * plump, e.mark * 0.7, 0.4 - a / 2, lean)
-  if crest:
-    e.stroke((0.4, 0.55), (0.15, 0.9), 0.08, 0.02, e.bright)
-  colour = e.blend((e.y > 0.55) * float(cap), e.dark)
-  e.ellipse(0.42, 0.5, head, head, colour, 0.3)
-  e.ellipse(0.48, 0.53, 0.05, 0.05, e.dark)
-  e.ellipse(0.49, 0.54, 0.015, 0.015, 1.0)
-
-
 # Neighbours on the ring of classes, which one user photographs, differ.
-_KINDS = (_flower, _fish, _butterfly, _mushroom, _beetle, _bird, _leaf)
-_UPRIGHT = (_mushroom, _bird, _fish)
+_KINDS = (_flower, _fish, _butterfly, _leaf, _beetle)
 
 
 def _draw_habitat(generator: np.random.Generator, shape: tuple) -> np.ndarray:
@@ -214,18 +173,15 @@ def draw_species(
   g = np.random.default_rng(np.random.SeedSequence([seed, 2, class_id]))
   kind = _KINDS[(class_id + seed) % len(_KINDS)]
   colours = _draw_colours(generator, g, kind is _leaf)
-  is_upright = kind in _UPRIGHT
-  easel = easels.Easel(
+  easel = drawing.Easel(
     shape,
     middle=generator.uniform(0.42, 0.58, 2) * shape[::-1],
     radius=0.5 * min(shape) * generator.uniform(0.8, 1.15),
-    tilt=generator.normal(0, 0.15 if is_upright else 0.5),
-    # Seen a little from the side, it is shorter in some direction.
-    squeeze=(generator.uniform(1.0, 1.25), generator.uniform(0, np.pi)),
+    tilt=generator.normal(0, 0.15 if kind is _fish else 0.5),
+    # Seen a little from the side, it is narrower.
+    squeeze=generator.uniform(1.0, 1.25) * generator.choice([-1, 1]),
     colours=colours,
   )
-  if is_upright and generator.random() < 0.3:
-    easel.x = -easel.x
   kind(easel, g)
   picture = _draw_habitat(generator, shape)
   easel.paint_on(picture, generator, hardness=generator.uniform(0.3, 1.0))

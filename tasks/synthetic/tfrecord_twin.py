@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from tasks.synthetic import camera
+from tasks.synthetic import drawing
 from tasks.synthetic import store
 from tff_fedemb.data import tfrecord_files
 
@@ -129,12 +129,12 @@ class Twin:
     for user in tqdm.trange(given.num_users, **progress):
       generator = np.random.default_rng([given.seed, 0, user])
       labels = draw_labels(generator, classes)
-      owned = camera.Camera(generator)
+      owned = drawing.Camera(generator)
       users.append([take(generator, owned, label) for label in labels])
     generator = np.random.default_rng([given.seed, 1])
     counts = generator.integers(*_TEST_IMAGES, size=classes)
     test = [
-      take(generator, camera.Camera(generator), label)
+      take(generator, drawing.Camera(generator), label)
       for label in np.repeat(np.arange(classes), counts)
     ]
     return users, test

@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from tasks.synthetic import camera
+from tasks.synthetic import drawing
 
 
 def _take(generator, owned, picture):
@@ -15,7 +15,7 @@ def _take(generator, owned, picture):
 def test_formats_are_upright_and_wide():
   generator = np.random.default_rng(0)
   shapes = np.array(
-    [camera.Camera(generator).draw_shape(generator) for _ in range(200)]
+    [drawing.Camera(generator).draw_shape(generator) for _ in range(200)]
   )
   assert shapes.min() >= 90 and shapes.max() <= 160
   assert 0.1 < np.mean(shapes[:, 0] > shapes[:, 1]) < 0.4
@@ -26,7 +26,7 @@ def test_cameras_differ_by_more_than_their_pictures():
   generator = np.random.default_rng(0)
   means = np.empty((20, 10, 3))
   for own in means:
-    owned = camera.Camera(generator)
+    owned = drawing.Camera(generator)
     for mean in own:
       image = _take(generator, owned, picture).convert("RGB")
       mean[:] = np.asarray(image).mean(axis=(0, 1))
@@ -37,7 +37,7 @@ def test_cameras_differ_by_more_than_their_pictures():
 
 def test_about_one_jpeg_in_a_hundred_is_grey():
   generator = np.random.default_rng(0)
-  owned = camera.Camera(generator)
+  owned = drawing.Camera(generator)
   picture = np.full((3, 8, 8), 0.5, np.float32)
   modes = []
   for _ in range(1000):

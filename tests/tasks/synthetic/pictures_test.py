@@ -7,7 +7,7 @@ from PIL import Image
 import pytest
 from sklearn import neighbors
 
-from tasks.synthetic import camera
+from tasks.synthetic import drawing
 from tasks.synthetic import landmarks
 from tasks.synthetic import species
 from tff_fedemb.evaluation import verification
@@ -21,7 +21,7 @@ _DRAW = {"landmarks": landmarks.draw_landmark, "species": species.draw_species}
 def _take(draw, class_id, index):
   """The square in the middle of a photograph, `[64, 64, 3]`, 0 to 1."""
   generator = np.random.default_rng([class_id, index])
-  owned = camera.Camera(generator)
+  owned = drawing.Camera(generator)
   picture = draw(generator, 0, class_id, owned.draw_shape(generator))
   image = Image.open(io.BytesIO(owned.take(generator, picture))).convert("RGB")
   side = min(image.size)
