@@ -44,22 +44,6 @@ def _find(folder):
   return job
 
 
-@pytest.mark.parametrize("layout", sorted(faces.LAYOUTS))
-def test_every_layout_gives_the_same_images(tmp_path, contents, layout):
-  faces.LAYOUTS[layout](tmp_path, contents)
-  job = _find(tmp_path)
-  found = [
-    job.read(row.image_id)
-    for rows in job.look(tmp_path).files.values()
-    for row in rows
-  ]
-  expected = sorted(
-    contents,
-    key=lambda subject: digiface.split_of_subject(subject) != "train",
-  )
-  assert found == [image for subject in expected for image in contents[subject]]
-
-
 def test_images_are_told_from_other_files_and_sorted_by_number(
   tmp_path, contents
 ):
@@ -74,38 +58,18 @@ def test_images_are_told_from_other_files_and_sorted_by_number(
   ]
 
 
-class TestFingerprint:
-  def _compute(self, folder):
+def test_fingerprints_of_folders_and_of_their_parts(tmp_path, contents):
+  def compute(folder):
     return list(_find(folder).identity["sources"].values())
 
-  @pytest.mark.parametrize("layout", ["zips", "mixture"])
-  def test_stays_when_the_data_move_and_changes_with_a_file(
-    self, tmp_path, contents, layout
-  ):
-    data = tmp_path / "data"
-    faces.LAYOUTS[layout](data, contents)
-    before = self._compute(data)
-    shutil.move(data, tmp_path / "elsewhere")
-    assert self._compute(tmp_path / "elsewhere") == before
-    damage = {"4/1.png": b"?", "100001/1.png": b"?"}
-    faces.LAYOUTS[layout](data, contents, damage=damage)
-    assert not set(self._compute(data)) & set(before[:1])
-
-  def test_two_parts_of_a_folder_have_their_own(self, tmp_path, contents):
-    faces.write_folders(tmp_path, contents, [0, 100_000])
-    first = self._compute(tmp_path)
-    assert len(set(first)) == 2
-    (tmp_path / "100000" / "9.png").write_bytes(b"new")
-    second = self._compute(tmp_path)
-    assert second[0] == first[0] and second[1] != first[1]
-
-
-@pytest.mark.parametrize("size", [0, 60, -10])
-def test_zip_that_was_cut_off(tmp_path, contents, size):
-  path = faces.write_zip(tmp_path / faces.MANY, contents, [0])
-  path.write_bytes(path.read_bytes()[:size])
-  with pytest.raises(errors.DataError, match="must be a whole zip archive"):
-    _find(tmp_path).look(tmp_path)
+  faces.write_folders(tmp_path / "data", contents, [0, 100_000])
+  first = compute(tmp_path / "data")
+  assert len(set(first)) == 2
+  shutil.move(tmp_path / "data", tmp_path / "elsewhere")
+  assert compute(tmp_path / "elsewhere") == first
+  (tmp_path / "elsewhere" / "100000" / "9.png").write_bytes(b"new")
+  second = compute(tmp_path / "elsewhere")
+  assert second[0] == first[0] and second[1] != first[1]
 
 
 @pytest.mark.parametrize("write", [faces.write_zip, faces.write_folders])
@@ -251,59 +215,34 @@ def test_dry_run_tells_and_writes_nothing(tmp_path, prepare, contents, capsys):
   assert written / 1000 <= needed <= written / 1000 + 7 * 4.1
 
 
-def _write_damaged(path, contents, *, damage):
-  """Two images of users are not what the zip's checksums say."""
+def test_images_and_users_that_are_left_out(tmp_path, prepare, contents):
+  damage = {f"{s}/{k}.png": None for s in (1, 2) for k in range(faces.IMAGES)}
+  path = tmp_path / "source" / faces.MANY
   faces.write_zip(path, contents, range(8), damage=damage)
   content = path.read_bytes()
+  # Two images of users are not what the zip's checksums say.
   for image in (contents[0][1], contents[3][0]):
     content = content.replace(image, image[:-20] + bytes(20), 1)
   path.write_bytes(content)
+  with pytest.raises(errors.DataError, match=f"{faces.MANY}/2: no image"):
+    prepare()
+  folder = prepare(on_bad_example="skip")
+  report = json.loads((folder / "72_images/preparation.json").read_text())
+  assert [line.rsplit(": ", 1)[0] for line in report["left_out"]] == [
+    f"train/0: image {faces.MANY}/0/1.png: cannot be read",
+    f"train/3: image {faces.MANY}/3/0.png: cannot be read",
+  ]
+  assert report["without_images"] == [f"{faces.MANY}/{s}" for s in (1, 2)]
+  assert report["num_users"] == 4
+  # A user without any keeps a file, and the others keep their labels.
+  records = made_up.read_records(folder / "72_images")
+  assert records["train/1"] == []
+  assert ("class", [], [2]) in records["train/3"][0]
 
 
-def _without(subject):
-  return {f"{subject}/{k}.png": None for k in range(faces.IMAGES)}
-
-
-class TestBad:
-  def test_images_are_all_named(self, tmp_path, prepare, contents):
-    path = tmp_path / "source" / faces.MANY
-    _write_damaged(path, contents, damage=_without(2))
-    with pytest.raises(errors.DataError, match=f"{faces.MANY}/2: no image"):
-      prepare()
-    _write_damaged(path, contents, damage=None)
-    with pytest.raises(errors.DataError, match="2 bad examples") as caught:
-      prepare()
-    for name in ("0/1.png", "3/0.png"):
-      line = f"image {faces.MANY}/{name}: cannot be read: Bad CRC-32"
-      assert line in str(caught.value)
-
-  def test_images_are_left_out(self, tmp_path, prepare, contents):
-    path = tmp_path / "source" / faces.MANY
-    _write_damaged(path, contents, damage=_without(2) | _without(1))
-    folder = prepare(on_bad_example="skip")
-    report = json.loads((folder / "72_images/preparation.json").read_text())
-    assert [line.split(": ")[:2] for line in report["left_out"]] == [
-      ["train/0", f"image {faces.MANY}/0/1.png"],
-      ["train/3", f"image {faces.MANY}/3/0.png"],
-    ]
-    assert report["without_images"] == [f"{faces.MANY}/{s}" for s in (1, 2)]
-    assert report["num_users"] == 4
-    # A user without any keeps a file, and the others keep their labels.
-    records = made_up.read_records(folder / "72_images")
-    assert records["train/1"] == []
-    assert ("class", [], [2]) in records["train/3"][0]
-
-
-def test_too_little_or_too_much(tmp_path, prepare, contents):
+def test_subjects_that_are_there_twice(tmp_path, prepare, contents):
   source = tmp_path / "source"
-  source.mkdir()
-  with pytest.raises(
-    errors.FieldError, match=r"hold DigiFace images, .*DigiFace1M"
-  ):
-    prepare()
   faces.write_folders(source, contents, [5])
-  with pytest.raises(errors.FieldError, match="at least 2 identities for each"):
-    prepare()
   path = faces.write_zip(source / faces.MANY, contents, range(8))
   with pytest.raises(
     errors.DataError, match=f"must hold other subjects than {path}, found 5"

@@ -16,7 +16,6 @@ from tff_fedemb import errors
 _NUM_USERS = 17
 _IMAGES = 3
 _SEED = 3
-_MANY, _FEW = 9, 8
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +38,14 @@ class TestFormat:
       "subjects_0-8_3_imgs.zip",
       "subjects_100000-100007_5_imgs.zip",
     ]
-    assert list(_read(paths[0])) == [
-      f"{subject}/{image}.png"
-      for subject, image in itertools.product(range(_MANY), range(_IMAGES))
-    ]
-    assert list(_read(paths[1])) == [
-      f"{subject}/{image}.png"
-      for subject, image in itertools.product(
-        range(100_000, 100_000 + _FEW), range(5)
-      )
-    ]
+    for path, first, num, num_images in (
+      (paths[0], 0, 9, _IMAGES),
+      (paths[1], 100_000, 8, 5),
+    ):
+      assert list(_read(path)) == [
+        f"{first + subject}/{image}.png"
+        for subject, image in itertools.product(range(num), range(num_images))
+      ]
 
   def test_a_subject_is_the_person_drawn(self, paths):
     generator = np.random.default_rng(np.random.SeedSequence([_SEED, 100_002]))

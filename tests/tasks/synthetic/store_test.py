@@ -31,12 +31,6 @@ def test_only_what_is_missing_is_written(tmp_path, capsys):
   assert (directory / "b").read_text() == "kept"
 
 
-def test_directory_replaces_no_file(tmp_path):
-  (tmp_path / "file").write_text("")
-  with pytest.raises(NotADirectoryError, match="must be a directory"):
-    _write(tmp_path / "file")
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_an_interruption_leaves_nothing(tmp_path, error):
   def write(partial, names):
