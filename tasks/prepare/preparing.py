@@ -8,6 +8,7 @@ from tasks.prepare import digiface
 from tasks.prepare import gld
 from tasks.prepare import inaturalist
 from tasks.prepare import output
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
@@ -58,12 +59,9 @@ class PreparationConfig(config_lib.Config):
       raise errors.FieldError(
         "output_dir", "be a folder", f"the file {self.output_dir}"
       )
-    known = _PUBLISHERS[self.task].VARIANTS
-    if self.variant is not None and self.variant not in known:
-      raise errors.FieldError(
-        "variant",
-        f"be one of {', '.join(known)} for task {self.task}",
-        repr(self.variant),
+    if self.variant is not None:
+      checks.check_choice(
+        "variant", self.variant, _PUBLISHERS[self.task].VARIANTS
       )
 
 

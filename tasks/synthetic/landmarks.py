@@ -1,10 +1,10 @@
 """Photographs of made-up landmarks, as in Google Landmarks v2.
 
 A class is one building: its kind, measures and colours. A picture shows it from
-some side and distance, in some light and weather, before hills or trees, with
-trees in front. Buildings are made of blocks, whose outline tells how wide they
-are at each height. Of the easel's colours, body is that of walls, mark of trim,
-dark of openings and bright of roofs.
+some distance, in some light and weather, before hills. Buildings are made of
+blocks, whose outline tells how wide they are at each height. Of the easel's
+colours, body is that of walls, mark of trim, dark of openings and bright of
+roofs.
 """
 
 from collections.abc import Callable
@@ -136,21 +136,6 @@ def _skyscraper(e: _Site, g: np.random.Generator) -> None:
   e.block(0, low, tall, wide / 2, outline, e.mark)
 
 
-def _arch(e: _Site, g: np.random.Generator) -> None:
-  wide, tall, ways = g.uniform(0.5, 0.8), g.uniform(0.9, 1.3), _pick(g, 1, 2, 3)
-  front = e.block(0, -1, tall, wide, "box", e.body)
-  fill = (g.uniform(0.45, 0.65), g.uniform(0.6, 0.8))
-  edge = (fill[0] + 0.15, fill[1] + 0.05)
-  arched = g.random() < 0.7
-  e.openings(front, ways, 1, fill=edge, arched=arched, colour=e.mark)
-  e.openings(front, ways, 1, fill=fill, arched=arched)
-  e.block(0, tall - 1, 0.08, 1.08 * wide, "box", e.mark)
-  top = e.block(0, tall - 0.92, g.uniform(0.15, 0.3), wide, "box", e.body)
-  e.openings(top, int(g.integers(2, 8)), 1)
-  for x in _pick(g, (), (-0.7, 0.7), (0,)):
-    e.block(x * wide, tall - 0.7, 0.25, 0.1, _pick(g, "dome", "cone"), e.bright)
-
-
 def _temple(e: _Site, g: np.random.Generator) -> None:
   wide, tall = g.uniform(0.65, 0.85), g.uniform(0.5, 0.9)
   for index in range(3):
@@ -166,7 +151,7 @@ def _temple(e: _Site, g: np.random.Generator) -> None:
 
 
 # Neighbours on the ring of classes, which one user photographs, differ.
-_KINDS = [_church, _lighthouse, _temple, _skyscraper, _arch, _pagoda]
+_KINDS = (_church, _lighthouse, _temple, _skyscraper, _pagoda)
 
 
 def _paint_background(generator, picture, horizon, weather) -> None:
@@ -187,35 +172,14 @@ def _paint_background(generator, picture, horizon, weather) -> None:
   texture = 1 + 0.14 * drawing.noise(generator, shape, **rough)
   ground = _GROUNDS[generator.integers(len(_GROUNDS))]
   ground = ground * np.exp(generator.normal(0, 0.1, 3)) * low
-  # A far ridge, a nearer one and the ground.
-  for colour, rise in (
-    (0.5 * low, generator.uniform(-0.1, 0.15)),
-    (0.4 * low * (0.8, 1, 0.6), generator.uniform(-0.1, 0.1)),
-    (ground, 0.0),
-  ):
-    extent = generator.uniform(0.1, 0.9)
-    line = drawing.noise(generator, (8, width), extent=extent, exponent=1.5)[0]
-    top = horizon - height * (rise + 0.03 * line * (rise != 0))
+  # A ridge, and the ground.
+  line = drawing.noise(
+    generator, (8, width), extent=generator.uniform(0.1, 0.9), exponent=1.5
+  )[0]
+  ridge = horizon - height * (generator.uniform(-0.1, 0.15) + 0.03 * line)
+  for colour, top in ((0.5 * low, ridge), (ground, horizon)):
     cover = np.clip(rows - top + 0.5, 0, 1)
     drawing.paint(picture, cover, colour[:, np.newaxis, np.newaxis] * texture)
-
-
-def _paint_trees(generator, picture, horizon, light) -> None:
-  """Paints trees, mostly beside the landmark."""
-  _, height, width = picture.shape
-  y, x = np.indices((height, width), np.float32)
-  for _ in range(generator.choice([0, 0, 1, 2, 3])):
-    size = generator.uniform(0.1, 0.22) * height
-    left = width * (generator.beta(0.25, 0.25) * 1.1 - 0.05)
-    foot = horizon + generator.uniform(0.1, 0.6) * (height - horizon)
-    trunk = drawing.stroke(x, y, (left, foot), (left, foot - size), 0.08 * size)
-    drawing.paint(picture, drawing.cover_of(trunk, 1.0), (0.25, 0.19, 0.14))
-    green = np.array([0.26, 0.4, 0.16]) * np.exp(generator.normal(0, 0.15, 3))
-    crown = drawing.ellipse(x - left, y - foot + 1.6 * size, 0.6 * size, size)
-    cover = drawing.cover_of(crown, 1.0)
-    leaves = drawing.noise(generator, (height, width), extent=0.9, exponent=0.8)
-    tone = (green * light)[:, np.newaxis, np.newaxis] * (1 + 0.15 * leaves)
-    drawing.paint(picture, cover, tone)
 
 
 def _draw_colours(generator, g) -> np.ndarray:
@@ -255,5 +219,4 @@ def draw_landmark(
   )
   _KINDS[(class_id + seed) % len(_KINDS)](site, g)
   site.paint_on(picture, generator, hardness=weather[2])
-  _paint_trees(generator, picture, horizon, light)
   return picture
