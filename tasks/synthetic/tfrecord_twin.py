@@ -156,7 +156,6 @@ class Twin:
 
 def _write_folder(folder: pathlib.Path, parameters, users, test, num_kept):
   """Writes the first classes, of the users with most images of them."""
-  # TensorFlow takes seconds to load; the program's help does without it.
 
   def write(path: pathlib.Path, records: _Records) -> None:
     tfrecord_files.write_records(

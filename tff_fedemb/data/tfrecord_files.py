@@ -14,8 +14,6 @@ import json
 import os
 import pathlib
 
-import tensorflow as tf
-
 TRAIN_FOLDER = "train"
 TEST_FILE_NAME = "test.tfRecord"
 # In a folder of synthetic data, says how it was made; TFF does not look at it.
@@ -59,6 +57,9 @@ def serialize_image(content: bytes, label: int) -> bytes:
   Returns:
     A serialised `tf.train.Example`.
   """
+  # TensorFlow takes seconds to load; a program's help does without it.
+  import tensorflow as tf
+
   example = tf.train.Example()
   feature = example.features.feature
   feature[IMAGE_FEATURE].bytes_list.value.append(content)
@@ -82,6 +83,8 @@ def write_records(
   Raises:
     OSError: If the disk is full.
   """
+  import tensorflow as tf  # As above.
+
   path = pathlib.Path(path)
   partial = path.with_name(path.name + PARTIAL_SUFFIX)
   try:
