@@ -20,14 +20,8 @@ _VARIANTS = {
 def create_gld_task(config: task.TaskConfig) -> task.Task:
   """Creates the task of Google Landmarks v2.
 
-  A user is the author of photos, a class a landmark. Held out is the published
-  test set: other images of the same landmarks. Of its classes, those whose
-  number modulo 5 is 4 are for validation, the others for test.
-
-  Args:
-    config: `data_dir` holds `gld160k/` or `gld23k/`, or is that folder (under
-      any name if `variant` is given): `train/<author>` and `test.tfRecord`.
-      `variant` is "gld160k" (default) or "gld23k". `image_size` is 224 by
-      default.
+  A user is the author of photos, a class a landmark. What is held out, and what
+  the configuration says, is as in `user_photos.create_task`; the variants are
+  "gld160k" and "gld23k".
   """
   return user_photos.create_task(config, name="gld", variants=_VARIANTS)

@@ -30,15 +30,8 @@ def create_inaturalist_task(config: task.TaskConfig) -> task.Task:
   A user is an observer, or in the variants "geo_..." a cell of the globe: a
   guarantee for a cell is one for all who took photos in it, but for a person
   only as far as that person's photos lie in one cell. A class is a species.
-  Held out is the published test set: other images of the same species. Of its
-  classes, those whose number modulo 5 is 4 are for validation, the others for
-  test.
-
-  Args:
-    config: `data_dir` holds a folder of the variant's name (in lower or upper
-      case), or is that folder (under any name if `variant` is given):
-      `train/<observer>` and `test.tfRecord`.
-      `variant` is "user_120k" (default), "geo_100", "geo_300", "geo_1k",
-      "geo_3k", "geo_10k" or "geo_30k". `image_size` is 224 by default.
+  What is held out, and what the configuration says, is as in
+  `user_photos.create_task`; the variants are "user_120k", "geo_100", "geo_300",
+  "geo_1k", "geo_3k", "geo_10k" and "geo_30k".
   """
   return user_photos.create_task(config, name="inaturalist", variants=_VARIANTS)

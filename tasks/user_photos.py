@@ -239,9 +239,14 @@ def create_task(
 ) -> task.Task:
   """Creates a task on photos whose users and held-out images share classes.
 
+  Held out is the published test set: other images of the same classes. Of its
+  classes, those whose number modulo 5 is 4 are for validation, the others for
+  test.
+
   Args:
-    config: `data_dir` holds a folder of the variant's name, or is that folder;
-      one of any other name needs `task_variant`. A `generator.json` in it, as
+    config: `data_dir` holds a folder of the variant's name (in lower or upper
+      case) with `train/<user id>` and `test.tfRecord`, or is that folder; one
+      of any other name needs `task_variant`. A `generator.json` in it, as
       `tasks.synthetic` writes, gives its own number of classes. `image_size` is
       224 by default.
     name: The task's name.

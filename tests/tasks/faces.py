@@ -34,29 +34,32 @@ def create_contents():
   }
 
 
+def _damage(contents, subject, damage):
+  """Names and contents of a subject; damage changes or removes them by name."""
+  for number, content in enumerate(contents[subject]):
+    name = f"{subject}/{number}.png"
+    content = (damage or {}).get(name, content)
+    if content is not None:
+      yield name, content
+
+
 def write_zip(path, contents, subjects, *, damage=None):
   """Writes subjects; `damage` changes the contents by name, or removes them."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  damage = damage or {}
   with zipfile.ZipFile(path, "w") as archive:
     for subject in subjects:
       archive.writestr(f"{subject}/", b"")
-      for number, content in enumerate(contents[subject]):
-        content = damage.get(f"{subject}/{number}.png", content)
-        if content is not None:
-          archive.writestr(f"{subject}/{number}.png", content)
+      for name, content in _damage(contents, subject, damage):
+        archive.writestr(name, content)
   return path
 
 
 def write_folders(path, contents, subjects, *, damage=None):
   """As `write_zip`, into the subjects' folders."""
-  damage = damage or {}
   for subject in subjects:
     (path / str(subject)).mkdir(parents=True)
-    for number, content in enumerate(contents[subject]):
-      content = damage.get(f"{subject}/{number}.png", content)
-      if content is not None:
-        (path / str(subject) / f"{number}.png").write_bytes(content)
+    for name, content in _damage(contents, subject, damage):
+      (path / name).write_bytes(content)
   return path
 
 
