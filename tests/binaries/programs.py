@@ -21,13 +21,7 @@ _PACKAGES = ("binaries", "experiments")
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-  """A program that has ended.
-
-  Attributes:
-    status: Its exit status.
-    output: What it wrote to standard output.
-    errors: What it wrote to standard error.
-  """
+  """Exit status, standard output and standard error of a program."""
 
   status: int
   output: str
@@ -69,11 +63,7 @@ def _without_our_flags():
 
 @contextlib.contextmanager
 def flags_of(program: str):
-  """Has absl know the flags of one program only, which are not parsed.
-
-  Args:
-    program: Its name.
-  """
+  """Has absl know the flags of one program only, which are not parsed."""
   with _without_our_flags():
     flags.FLAGS.unparse_flags()
     importlib.import_module(f"binaries.{program}")
@@ -83,15 +73,7 @@ def flags_of(program: str):
 def call(program: str, *arguments: str) -> Ended:
   """Runs a program as `python -m binaries.PROGRAM` does.
 
-  Args:
-    program: Its name.
-    *arguments: Of the command line.
-
-  Returns:
-    How it ended.
-
-  Raises:
-    Exception: What the program raises, which is a stack trace for a user.
+  What would be a stack trace for a user is raised here.
   """
   output, errors = io.StringIO(), io.StringIO()
   status = 0

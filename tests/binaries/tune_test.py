@@ -88,7 +88,6 @@ _SPACE = {"server_learning_rate": {"uniform": [0.1, 1.0]}}
       "error: --trial_flags must be flags of the trials (--name=value),"
       " found '--clip_nrom=3'",
     ),
-    (["--metric=auc"], "error: --metric must be one of recall_at_far"),
     (["--seed=-1"], "error: --seed must be"),
     (["--output_dir=/proc/tuning"], "error: --output_dir must be"),
     (["--output_dir="], "error: --output_dir must be given"),

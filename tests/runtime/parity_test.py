@@ -234,13 +234,12 @@ def _reference():
 
 
 class _History(NamedTuple):
-  """What a runtime made of the rounds, in TFF's structures."""
-
   states: Sequence[Any]
   metrics: Sequence[Any]
 
 
 def _run(started: base.Runtime, state: Any, rounds: _Rounds) -> _History:
+  """What a runtime makes of the rounds, in TFF's structures."""
   states, metrics = [started.structured_state(state)], []
   for client_ids in rounds:
     state, round_metrics = started.next(state, client_ids)
@@ -275,17 +274,10 @@ def _compare(
   change_structure: Callable[[Any], Any] | None = None,
   rounds: _Rounds = _ROUNDS,
 ) -> _History:
-  """Runs the rounds in both runtimes and compares all that comes of them.
+  """Compares what the rounds do in both runtimes; returns what they did here.
 
-  Args:
-    process: Takes client ids.
-    reference: The runtime of TFF.
-    change_structure: Makes another initial state, for both, of the one that the
-      process has; None for that one.
-    rounds: Ids of the clients of each.
-
-  Returns:
-    What the in-process runtime computed.
+  `change_structure` makes another initial state of the one that the process
+  has.
   """
   histories = []
   with runtime.create_runtime("in_process", concurrent_clients=2) as started:
