@@ -62,8 +62,6 @@ def write_missing(
     OSError: If `output_dir` is a file, or cannot be created or written.
   """
   output_dir = pathlib.Path(output_dir)
-  if output_dir.exists() and not output_dir.is_dir():
-    raise NotADirectoryError(f"output_dir must be a directory: {output_dir}")
   output_dir.mkdir(parents=True, exist_ok=True)
   paths = {name: output_dir / name for name in wanted}
   missing = [name for name, path in paths.items() if not path.exists()]
