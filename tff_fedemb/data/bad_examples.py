@@ -85,11 +85,12 @@ def name_first(names: Iterable[object]) -> str:
   return ", ".join(words[:_NUM_NAMED] + dots)
 
 
-def warn_of(text: str, names: Sequence[object]) -> tuple[str, ...]:
+def warn_of(text: str, names: Iterable[object]) -> tuple[str, ...]:
   """A warning that ends with the first few names; none if there are no names.
 
   Args:
     text: The warning, up to a colon.
     names: Of what it is about.
   """
-  return (f"{text}: {name_first(names)}.",) if len(names) else ()
+  named = name_first(names)
+  return (f"{text}: {named}.",) if named else ()
