@@ -77,18 +77,20 @@ def test_fixed_size_needs_its_accountant_and_its_relation(accountant, relation):
     )
 
 
-@pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan])
-def test_delta_out_of_range(delta):
-  with pytest.raises(ValueError, match="delta must be"):
+@pytest.mark.parametrize(
+  ("delta", "accountant", "message"),
+  [
+    *((delta, "rdp", "delta must be") for delta in (0, 1, -0.1, math.nan)),
+    (1e-5, "moments", "found 'moments'"),
+  ],
+)
+def test_what_has_no_epsilon(delta, accountant, message):
+  with pytest.raises(ValueError, match=message):
     epsilon_lib.epsilon_of(
-      [], delta, accountant="rdp", neighboring_relation=_ADD_OR_REMOVE
-    )
-
-
-def test_unknown_accountant():
-  with pytest.raises(ValueError, match="found 'moments'"):
-    epsilon_lib.epsilon_of(
-      [], 1e-5, accountant="moments", neighboring_relation=_ADD_OR_REMOVE
+      [],
+      delta,
+      accountant=accountant,
+      neighboring_relation=_ADD_OR_REMOVE,
     )
 
 

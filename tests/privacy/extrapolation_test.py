@@ -34,26 +34,21 @@ def test_published_figures(noise_multiplier, published):
   """
   result = _published_setting(noise_multiplier)
   assert result.noise_multiplier == pytest.approx(64 * noise_multiplier)
-  assert result.participation.users_per_round == 131_072
+  assert result.participation == fixed_size.FixedSize(
+    10_000_000, 131_072, users_per_client=32
+  )
   assert f"{result.authors.epsilon:.2f}" == published
   assert result.authors.sensitivity_in_clip_norms == 1
   assert result.user_level.sensitivity_in_clip_norms == 2
+  # Half the noise at the sensitivity that is twice as large.
+  doubled = _published_setting(2 * noise_multiplier)
+  assert doubled.user_level.epsilon == result.authors.epsilon
   assert result.user_level.epsilon > 2 * result.authors.epsilon
   text = result.to_text()
   assert published in text
   assert f"{result.user_level.epsilon:.2f}" in text
   assert "EXTRAPOLATION" in text
   assert "not user-level" in text
-
-
-def test_the_readings_are_the_ledgers_accounting():
-  result = _published_setting(0.02)
-  assert (
-    fixed_size.FixedSize(10_000_000, 131_072, users_per_client=32)
-    == result.participation
-  )
-  doubled = _published_setting(0.04)
-  assert doubled.user_level.epsilon == result.authors.epsilon
 
 
 def test_single_user_poisson_has_one_reading():
