@@ -386,9 +386,8 @@ class _Search:
 
   def _rdp(self, orders: Sequence[float], number: int) -> tuple[float, float]:
     """An upper bound of RDP's epsilon, and the best of the orders."""
-    accountant = self._compose(
-      functools.partial(dp_accounting.rdp.RdpAccountant, orders), number
-    )
+    create = functools.partial(dp_accounting.rdp.RdpAccountant, orders)
+    accountant = self._composed(number, create)
     # Rounding makes tiny divergences negative on the way to the value; whether
     # that one can be trusted is for the whole account to say.
     return dp_accounting.rdp.compute_epsilon(
@@ -400,7 +399,13 @@ class _Search:
     low, high = self.limits
     found = min(self._solve_by_rdp(), high)
     for interval, step in _PLD_INTERVALS:
-      pld = functools.partial(self._pld, interval)
+      create = functools.partial(
+        dp_accounting.pld.PLDAccountant, value_discretization_interval=interval
+      )
+
+      def pld(number: int, create: Any = create) -> float:
+        return self._composed(number, create).get_epsilon(self.plan.delta)
+
       lower = upper = found
       while pld(upper) > self.target:
         if upper == high:
@@ -411,16 +416,7 @@ class _Search:
       found = min(self._smallest(pld, lower, upper, PLD_TOLERANCE), upper)
     return found
 
-  def _pld(self, interval: float, number: int) -> float:
-    accountant = self._compose(
-      functools.partial(
-        dp_accounting.pld.PLDAccountant, value_discretization_interval=interval
-      ),
-      number,
-    )
-    return accountant.get_epsilon(self.plan.delta)
-
-  def _compose(self, create: Callable[..., Any], number: int) -> Any:
+  def _composed(self, number: int, create: Callable[..., Any]) -> Any:
     plan = self._at(number)
     accountant = create(
       neighboring_relation=plan.participation.neighboring_relation
