@@ -1,6 +1,8 @@
-"""Tests of noise from a secret seed."""
+"""Tests of noise: its secret, its tails, its last digits."""
 
 import numpy as np
+import pytest
+from scipy import stats
 import tensorflow as tf
 
 from tff_fedemb.aggregators import secret_noise
@@ -12,24 +14,202 @@ def _seeds(generator):
   return generator.initialize().seeds.numpy()
 
 
-def test_every_draw_has_a_seed_of_its_own(monkeypatch):
-  used = []
-  stateless_normal = tf.random.stateless_normal
+def _draw(query, total):
+  result, _, _ = query.get_noised_result(total, query.initial_global_state())
+  return result
 
-  def record(shape, seed, **options):
-    used.append(tuple(np.asarray(seed).tolist()))
-    return stateless_normal(shape=shape, seed=seed, **options)
 
-  monkeypatch.setattr(tf.random, "stateless_normal", record)
-  generator = secret_noise.SecretNoiseGenerator(1.0, _SPECS)
+@pytest.fixture(name="drawn")
+def _drawn(monkeypatch):
+  """(key, counter) of each draw of random bits."""
+  drawn = []
+  draw = tf.raw_ops.StatelessRandomUniformFullIntV2
+
+  def record(key, counter, **options):
+    drawn.append((*np.ravel(key), *np.ravel(counter)))
+    return draw(key=key, counter=counter, **options)
+
+  monkeypatch.setattr(
+    tf.raw_ops, "StatelessRandomUniformFullIntV2", record, raising=True
+  )
+  return drawn
+
+
+def test_every_draw_has_numbers_of_its_own(drawn, monkeypatch):
+  # Three chunks of the first tensor; in forty rounds.
+  monkeypatch.setattr(secret_noise, "_CHUNK", 2)
+  generator = secret_noise.SecretNoiseGenerator(1.0, _SPECS[:2])
   state = generator.initialize()
   for _ in range(40):
     _, state = generator.next(state)
-  assert len(used) == 40 * len(_SPECS)
-  assert len(set(used)) == len(used)
-  # Each word by itself too.
-  for words in zip(*used, strict=True):
-    assert len(set(words)) == len(used)
+  query = secret_noise.SecretGaussianSumQuery(1.0, 1.0)
+  for _ in range(40):
+    _draw(query, (tf.zeros([2, 3]), tf.zeros([])))
+  # Two generators; the last chunk may be empty.
+  assert len(drawn) == 2 * 40 * 2 * 5
+  assert len(set(drawn)) == len(drawn)
+
+
+def _bits_to_normal(words):
+  """What the bits `[2, 2]` (high, low; radius, angle) mean, in long double."""
+  high, low = np.asarray(words, np.uint64).astype(np.longdouble)
+  unit = np.longdouble(2) ** -64
+  radius = np.sqrt(-2 * np.log((high[0] + (low[0] + 0.5) * unit) * unit))
+  turns = high[1] * unit
+  angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * turns
+  return np.stack([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+@pytest.mark.parametrize("low", [0, 1, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("high", [0, 1, 2, 999, 2**40, 2**63, 2**64 - 1])
+def test_numbers_are_those_of_the_bits(high, low, monkeypatch):
+  """To 2^-47 in units of the standard deviation, also far out in the tail.
+
+  But for radii below 2^-26, which one pair in 2^52 has.
+  """
+  angles = np.linspace(0, 2.0**64, 50, endpoint=False).astype(np.uint64)
+  highs = np.stack([np.full(50, high, np.uint64), angles])
+  lows = np.full([2, 50], low, np.uint64)
+  streams = {2: lows, 0: highs ^ lows}
+  monkeypatch.setattr(
+    secret_noise,
+    "_random_words",
+    lambda seeds, word, chunk, shape: tf.constant(streams[word]),
+  )
+  found = secret_noise.standard_normal(tf.zeros([4], tf.int64), 0, 100)
+  expected = np.stack(
+    [_bits_to_normal(([high, angle], [low, 0])) for angle in angles]
+  )
+  np.testing.assert_allclose(
+    found,
+    expected.T.reshape(-1).astype(np.float64),
+    rtol=0,
+    atol=2.0**-26 if high == 2**64 - 1 else 2.0**-47,
+  )
+  if high == 0 and low == 0:
+    # The largest number; TensorFlow's own is 5.68.
+    assert np.isclose(np.max(found), np.sqrt(2 * 129 * np.log(2)))
+
+
+def test_numbers_are_normal():
+  """False alarms: once in 10^6 runs; Kolmogorov-Smirnov, and moments."""
+  numbers = secret_noise.standard_normal(
+    tf.constant(secret_noise.draw_key(), tf.int64),
+    tf.constant(5, tf.int64),
+    400_001,
+  ).numpy()
+  assert numbers.shape == (400_001,)
+  assert stats.kstest(numbers, "norm").pvalue > 3e-7
+  # Those of a pair share their radius.
+  first, second = numbers[:200_000], numbers[200_001:]
+  assert abs(np.corrcoef(first**2, second**2)[0, 1]) * 200_000**0.5 < 5.1
+
+
+@pytest.mark.slow
+def test_tails_are_there():
+  """Beyond 5.68 standard deviations TensorFlow's normal draws have nothing.
+
+  Of 2^30 numbers 14.5 are expected there. Between 2 and 36: false alarms once
+  in 10^5 runs. None at all, as before, is an alarm.
+  """
+  key = tf.constant(secret_noise.draw_key(), tf.int64)
+
+  @tf.function
+  def count(chunk):
+    numbers = secret_noise.standard_normal(key, chunk, 2**20)
+    return tf.reduce_sum(tf.cast(tf.abs(numbers) > 5.68, tf.int64))
+
+  beyond = sum(int(count(chunk)) for chunk in tf.range(2**10, dtype=tf.int64))
+  expected = 2.0**30 * 2 * stats.norm.sf(5.68)
+  assert stats.poisson.cdf(beyond, expected) > 1e-5
+  assert stats.poisson.sf(beyond - 1, expected) > 1e-5
+
+
+def test_noise_is_secret_though_tensorflows_numbers_are_known(monkeypatch):
+  # TensorFlow's operations draw from 32 bits of the process's start, and here
+  # even the same numbers in every call and process.
+  monkeypatch.setattr(
+    secret_noise,
+    "draw_words",
+    lambda shape: tf.ones(shape, tf.int64),
+  )
+  zeros = (tf.zeros([1000]),)
+  makers = [
+    lambda: _draw(secret_noise.SecretGaussianSumQuery(1.0, 1.0), zeros)[0],
+    lambda: secret_noise.SecretNoiseGenerator(
+      1.0, (tf.TensorSpec([1000]),)
+    ).initialize()[0],
+  ]
+  for make in makers:
+    first, second = np.array(make()), np.array(make())
+    assert np.mean(first == second) < 0.01
+
+
+def test_runs_and_generators_differ_in_all_their_bits():
+  # Not the time of day, and no word bounded to a part of the range. Each bit of
+  # 400 is set in a share of 1/2, with a standard error of 2.5 %; bounds at
+  # seven: false alarm below once in 10^9 runs for all 256 together.
+  # Two of 3,200 words are equal by chance once in 10^12 runs.
+  generators = [
+    secret_noise.SecretNoiseGenerator(1.0, _SPECS) for _ in range(400)
+  ]
+  seeds = np.array([_seeds(generator) for generator in generators])
+  again = [_seeds(generator) for generator in generators]
+  assert len(np.unique([seeds, again])) == 3200
+  bits = seeds.view(np.uint64)[..., np.newaxis] >> np.arange(64, dtype="u8")
+  shares = np.mean(bits & np.uint64(1), axis=0)
+  assert np.all(np.abs(shares - 0.5) < 7 * 0.025)
+
+
+def test_seed_of_the_program_does_not_make_calls_alike():
+  # Whoever seeds TensorFlow for the sake of the data gets no known noise.
+  words = []
+  for _ in range(2):
+    tf.random.set_seed(1)
+    words.append(secret_noise.draw_words([4]).numpy())
+  assert np.all(words[0] != words[1])
+
+
+def test_sum_and_noise_are_on_a_common_grid():
+  """Sums that differ have results in the same places.
+
+  Five numbers and clip norm 3: the grid is 2^-10, the largest power of two
+  below 3 x 2^-10 / sqrt(5). Without it, 0.1 + noise and 0.3 + noise have last
+  bits that tell them apart.
+  """
+  fresh = secret_noise.SecretGaussianSumQuery(3.0, 1.5)
+  specs = (tf.TensorSpec([2]), tf.TensorSpec([3]))
+  generator = secret_noise.SecretNoiseGenerator(1.5, specs)
+  state = generator.initialize()
+  for value in (0.1, 0.3, 1e6 + 0.3):
+    total = (tf.fill([2], value), tf.fill([3], -value))
+    for _ in range(20):
+      noise, state = generator.next(state)
+      for result in (
+        _draw(fresh, total),
+        secret_noise.add_on_grid(total, noise, 3.0),
+      ):
+        steps = np.concatenate(result) * 2.0**10
+        np.testing.assert_array_equal(steps, np.round(steps))
+        centred = np.concatenate(result) - np.concatenate(total)
+        assert np.all(np.abs(centred) < 1.5 * 10)
+
+
+def test_rounding_is_within_what_the_noise_is_raised_by():
+  # The largest that two roundings can move d numbers apart is g sqrt(d).
+  for size, clip_norm in ((1, 1.0), (7, 0.3), (10_000, 2.0)):
+    grid = secret_noise._grid_of(clip_norm, (tf.zeros([size]),)).numpy()
+    assert np.log2(grid) == np.round(np.log2(grid))
+    assert grid * size**0.5 <= secret_noise.ROUNDING * clip_norm
+    assert 2 * grid * size**0.5 > secret_noise.ROUNDING * clip_norm
+
+
+def test_no_noise_changes_nothing():
+  total = (tf.constant([0.1, 0.3]),)
+  query = secret_noise.SecretGaussianSumQuery(1.0, 0.0)
+  np.testing.assert_array_equal(_draw(query, total)[0], total[0])
+  unchanged = secret_noise.add_on_grid(total, (tf.zeros([2]),), 0)
+  np.testing.assert_array_equal(unchanged[0], total[0])
 
 
 def test_shapes_and_scale():
@@ -37,51 +217,28 @@ def test_shapes_and_scale():
   noise, state = generator.next(generator.initialize())
   assert [tuple(t.shape) for t in noise] == [(2, 3), (), (4,)]
   assert state.stddev.numpy() == 2.5
-  # 20,000 numbers: the standard error is 0.5 %; bounds at five.
+  # 200,000 numbers: the standard error is 0.16 %; bounds at five. In chunks.
+  size = 200_000
   generator = secret_noise.SecretNoiseGenerator(
-    2.5, (tf.TensorSpec([20_000]),), seed=3
+    2.5, (tf.TensorSpec([size]),), seed=3
   )
   (noise,), _ = generator.next(generator.initialize())
-  assert abs(noise.numpy().std() / 2.5 - 1.0) < 0.025
-  generator = secret_noise.SecretNoiseGenerator(0.0, _SPECS)
-  noise, _ = generator.next(generator.initialize())
-  assert all(np.all(tensor.numpy() == 0.0) for tensor in noise)
+  assert abs(noise.numpy().std() / 2.5 - 1.0) < 0.008
+  query = secret_noise.SecretGaussianSumQuery(7.0, 2.5)
+  (noised,) = _draw(query, (tf.fill([size], 0.5),))
+  assert abs(noised.numpy().std() / 2.5 - 1.0) < 0.008
+  assert abs(noised.numpy().mean() - 0.5) < 5 * 2.5 / size**0.5
+  assert len(np.unique(noise)) > 0.98 * size
 
 
-def test_runs_and_generators_differ_in_all_their_bits():
-  # Not the time of day, and no word bounded to a part of the range. Each bit of
-  # 400 is set in a share of 1/2, with a standard error of 2.5 %; bounds at
-  # seven: false alarm below once in 10^9 runs for all 128 together.
-  # Two of 1,600 words are equal by chance once in 10^13 runs.
-  generators = [
-    secret_noise.SecretNoiseGenerator(1.0, _SPECS) for _ in range(400)
-  ]
-  seeds = np.array([_seeds(generator) for generator in generators])
-  again = [_seeds(generator) for generator in generators]
-  assert len(np.unique([seeds, again])) == 1600
-  bits = seeds.view(np.uint64)[..., np.newaxis] >> np.arange(64, dtype="u8")
-  shares = np.mean(bits & np.uint64(1), axis=0)
-  assert np.all(np.abs(shares - 0.5) < 7 * 0.025)
-
-
-def test_seed_of_the_program_does_not_make_runs_alike():
-  # Whoever seeds TensorFlow for the sake of the data gets no known noise.
-  seeds = []
-  for _ in range(2):
-    tf.random.set_seed(1)
-    generator = secret_noise.SecretNoiseGenerator(1.0, _SPECS)
-    seeds.append(_seeds(generator))
-  assert np.all(seeds[0] != seeds[1])
-
-
-def test_seed_wraps_around():
+def test_seeds_wrap_around():
   # The words may start anywhere.
   generator = secret_noise.SecretNoiseGenerator(1.0, _SPECS)
   state = generator.initialize()._replace(
-    seeds=tf.constant([tf.int64.max] * 2, tf.int64)
+    seeds=tf.constant([tf.int64.max] * 4, tf.int64)
   )
   noise, state = generator.next(state)
   np.testing.assert_array_equal(
-    state.seeds, [tf.int64.min + len(_SPECS) - 1] * 2
+    state.seeds, [tf.int64.min + len(_SPECS) - 1] * 4
   )
   assert all(np.all(np.isfinite(tensor)) for tensor in noise)

@@ -6,9 +6,38 @@ Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping".
 import dataclasses
 
 import tensorflow_federated as tff
+import tensorflow_privacy as tfp
 
 from tff_fedemb.aggregators import adaptive_clipping
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import secret_noise
+
+
+class _SecretAdaptiveQuery(tfp.QuantileAdaptiveClipSumQuery):
+  """tensorflow-privacy's query with the noise of `secret_noise`.
+
+  The library offers no way to change what draws the noise, so both inner
+  queries are replaced by the same ones with another draw.
+  """
+
+  def __init__(self, config: "AdaptiveGaussianConfig"):
+    super().__init__(
+      config.clip_norm,
+      config.noise_multiplier_of_sum,
+      config.target_unclipped_quantile,
+      config.clip_learning_rate,
+      config.count_stddev,
+      config.clients_per_round,
+      geometric_update=True,
+    )
+    self._sum_query = secret_noise.SecretGaussianSumQuery(
+      config.clip_norm, config.clip_norm * config.noise_multiplier_of_sum
+    )
+    self._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
+      # Each update counts for +-1/2, which bounds its norm.
+      secret_noise.SecretGaussianSumQuery(0.5, config.count_stddev),
+      denominator=config.clients_per_round,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,13 +69,10 @@ class AdaptiveGaussianConfig(adaptive_clipping.AdaptiveClippingConfig):
     """Creates the mechanism; the schedule makes no difference."""
     del schedule
     return self.measure(
-      tff.aggregators.DifferentiallyPrivateFactory.gaussian_adaptive(
-        noise_multiplier=self.noise_multiplier,
-        clients_per_round=self.clients_per_round,
-        initial_l2_norm_clip=self.clip_norm,
-        target_unclipped_quantile=self.target_unclipped_quantile,
-        learning_rate=self.clip_learning_rate,
-        clipped_count_stddev=self.count_stddev,
+      tff.aggregators.DifferentiallyPrivateFactory(
+        tfp.NormalizedQuery(
+          _SecretAdaptiveQuery(self), denominator=self.clients_per_round
+        )
       ),
       noise_multiplier_of_sum=self.noise_multiplier_of_sum,
       next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["clip"],

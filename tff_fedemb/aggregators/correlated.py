@@ -85,6 +85,7 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
     """
     self._recurrence = recurrence
     self._clip_norm = clip_norm
+    self._noise_multiplier = noise_multiplier
     self._specs = specs
     self._generator = secret_noise.SecretNoiseGenerator(
       clip_norm * noise_multiplier, specs, seed=noise_seed
@@ -124,7 +125,9 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
       for part in zip(*pairs, strict=True)
     )
     return (
-      tf.nest.map_structure(tf.add, sample_state, noise),
+      secret_noise.add_on_grid(
+        sample_state, noise, self._noise_multiplier and self._clip_norm
+      ),
       self.GlobalState(buffers, generator_state),
       dp_accounting.UnsupportedDpEvent(),
     )

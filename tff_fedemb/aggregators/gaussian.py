@@ -7,8 +7,10 @@ Models", algorithm 1, fixed-denominator estimator); Xu et al. 2023, section 3.
 import dataclasses
 
 import tensorflow_federated as tff
+import tensorflow_privacy as tfp
 
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import secret_noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,9 +39,12 @@ class GaussianConfig(mechanism.MechanismConfig):
     """Creates the mechanism; the schedule makes no difference."""
     del schedule
     return self.measure(
-      tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-        noise_multiplier=self.noise_multiplier,
-        clients_per_round=self.clients_per_round,
-        clip=self.clip_norm,
+      tff.aggregators.DifferentiallyPrivateFactory(
+        tfp.NormalizedQuery(
+          secret_noise.SecretGaussianSumQuery(
+            self.clip_norm, self.clip_norm * self.noise_multiplier
+          ),
+          denominator=self.clients_per_round,
+        )
       )
     )

@@ -18,6 +18,20 @@ from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.strategies import tree
 
 
+class _GridTreeQuery(tfp.TreeResidualSumQuery):
+  """tensorflow-privacy's query, sum and noise on a common grid."""
+
+  def get_noised_result(self, sample_state, global_state):
+    """Adds the noise of the round to the sum of its records."""
+    noise, new_state, event = super().get_noised_result(
+      tf.nest.map_structure(tf.zeros_like, sample_state), global_state
+    )
+    noised = secret_noise.add_on_grid(
+      sample_state, noise, global_state.clip_value
+    )
+    return noised, new_state, event
+
+
 def build_tree_query(
   specs: Any, *, clip_norm: float, stddev: float, noise_seed: int | None
 ) -> tfp.TreeResidualSumQuery:
@@ -29,7 +43,8 @@ def build_tree_query(
     stddev: Of the noise of a node.
     noise_seed: For tests, see `secret_noise`.
   """
-  return tfp.TreeResidualSumQuery(
+  query_class = _GridTreeQuery if stddev else tfp.TreeResidualSumQuery
+  return query_class(
     record_specs=specs,
     noise_generator=secret_noise.SecretNoiseGenerator(
       stddev, specs, seed=noise_seed
