@@ -55,9 +55,15 @@ def _bits_to_normal(words):
   high, low = np.asarray(words, np.uint64).astype(np.longdouble)
   unit = np.longdouble(2) ** -64
   radius = np.sqrt(-2 * np.log((high[0] + (low[0] + 0.5) * unit) * unit))
-  turns = high[1] * unit
-  angle = 2 * np.longdouble("3.14159265358979323846264338327950288") * turns
-  return np.stack([radius * np.cos(angle), radius * np.sin(angle)])
+  bits = int(words[0][1])
+  # In quarters of a turn, from -1/2 to 1/2.
+  place = (bits << 2) % 2**64
+  place = np.longdouble(place - (place >> 63 << 64)) * unit
+  angle = place * np.longdouble("1.57079632679489661923132169163975144")
+  if bits >> 63:
+    radius = -radius
+  pair = [radius * np.cos(angle), radius * np.sin(angle)]
+  return np.stack(pair[::-1] if bits >> 62 & 1 else pair)
 
 
 @pytest.mark.parametrize("low", [0, 1, 2**63, 2**64 - 1])
