@@ -116,10 +116,18 @@ _FLAGS_OF = {
 # What each search must not be given, with why, and what it needs besides.
 _FINDS = "which finds it"
 _CHANGES = "which changes the rounds of a pass"
+_CHANGES_NOTHING = "with which the number of users changes nothing"
 _SEARCHES: dict[str, tuple[dict[str, str], set[str]]] = {
   "noise_multiplier": ({"noise_multiplier": _FINDS}, set()),
   # The default of delta is that of the number of users.
-  "num_users": ({"num_users": _FINDS, "min_separation": _CHANGES}, {"delta"}),
+  "num_users": (
+    {
+      "num_users": _FINDS,
+      "min_separation": _CHANGES,
+      "known_schedule": _CHANGES_NOTHING,
+    },
+    {"delta"},
+  ),
   # The cohort is one thing to know where it is sought, too: the noise is its.
   "users_per_round": ({"min_separation": _CHANGES}, set()),
 }

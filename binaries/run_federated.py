@@ -86,7 +86,7 @@ _PARTICIPATION = config_flags.ChoiceFlags(
   participations.PARTICIPATIONS,
   skip=(
     *("num_users", "users_per_round", "users_per_client"),
-    *("max_participations", "sampling_probability"),
+    *("max_participations", "known_schedule"),
   ),
 )
 _SERVER_OPTIMIZER = config_flags.ConfigFlags(

@@ -1,9 +1,9 @@
 """Finished runs as rows of a table, and as points of utility against epsilon.
 
-Runs that differ in nothing but --seed are one measurement; those that differ in
---noise_multiplier besides are one curve. The utility is what was measured; the
-epsilon is the run's own, and that of a larger population with a larger cohort
-and more noise, computed from the ledger that the run left.
+Runs that differ in nothing but their seeds are one measurement; those that
+differ in --noise_multiplier besides are one curve. The utility is what was
+measured; the epsilon is the run's own, and that of a larger population with a
+larger cohort and more noise, computed from the ledger that the run left.
 """
 
 from collections.abc import Callable
@@ -71,6 +71,10 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
   try:
     summary = json.loads((path / run_directory.SUMMARY).read_text())
     settings = dict(json.loads((path / run_directory.SETTINGS).read_text()))
+    compared = dict(settings)
+    if settings.get("sampling_seed") is not None:
+      # Runs that were given one have another epsilon; whichever it was.
+      compared["sampling_seed"] = "given"
     extrapolated = summary.get("privacy_extrapolated")
     return {
       "path": path,
@@ -82,15 +86,15 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
       "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(
         _RATE
       ),
-      "epsilon": float(summary["privacy"]["epsilon"]),
+      "epsilon": _epsilon(summary),
       "extrapolated": extrapolated
       and [
         float(extrapolated[x]["epsilon"]) for x in ("user_level", "authors")
       ],
       "ledger": summary.get("ledger"),
       "settings": settings,
-      "setting": _without(settings, ["seed"]),
-      "curve": _without(settings, _VARYING),
+      "setting": _without(compared, ["seed"]),
+      "curve": _without(compared, _VARYING),
     }
   except OSError as error:
     raise errors.DataError(
@@ -99,6 +103,21 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     ) from error
   except _DAMAGES as error:
     raise _not_a_run(path, error) from error
+
+
+def _epsilon(summary: Mapping[str, Any]) -> float:
+  """What a run has cost, by its summary.
+
+  Of earlier versions anyone may know who was drawn when: such a summary says
+  nothing of it, and its epsilon does not hold where users were sampled.
+  """
+  epsilon = float(summary["privacy"]["epsilon"])
+  if "amplification" in summary["privacy"] or epsilon == math.inf:
+    return epsilon
+  ledger = ledger_lib.Ledger.from_json(json.dumps(summary["ledger"]))
+  if ledger.participation.with_secret_schedule() == ledger.participation:
+    return epsilon
+  return ledger.epsilon()
 
 
 def _not_a_run(path: pathlib.Path, error: Exception) -> errors.DataError:

@@ -58,8 +58,12 @@ class RunConfig(config_lib.Config):
     augmentation: Random changes of training images.
     max_evaluation_images: Validation images of an evaluation during training;
       at the end all are used. 0: all.
-    seed: Seed of initial weights, participation and client work, less than
-      2**32. Differentially private noise is never seeded.
+    seed: Seed of initial weights and client work, less than 2**32. Neither who
+      takes part nor differentially private noise comes from it.
+    sampling_seed: For experiments alone: who takes part is drawn from this
+      number, which everyone who has flags.json knows, so that sampling
+      amplifies nothing and epsilon is many times as large [a secret key, drawn
+      anew for each run and kept with its checkpoints].
   """
 
   task: str = config_lib.field(choices=tasks.TASKS)
@@ -72,6 +76,9 @@ class RunConfig(config_lib.Config):
   )
   max_evaluation_images: int = config_lib.field(2000, minimum=0)
   seed: int = config_lib.field(0, minimum=0, maximum=2**32 - 1)
+  sampling_seed: int | None = config_lib.field(
+    None, minimum=0, maximum=2**63 - 1
+  )
 
 
 _RUN = config_flags.ConfigFlags(RunConfig)

@@ -34,6 +34,7 @@ from tff_fedemb.program import checkpoints
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
+from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
 from tff_fedemb.runtime import base
 
@@ -96,6 +97,10 @@ def execute(
     settings: What both programs are set by.
   """
   start = time.perf_counter()
+  if settings.run.sampling_seed is not None:
+    experiment = dataclasses.replace(
+      experiment, participation=experiment.participation.with_known_schedule()
+    )
   run = _prepare(experiment, settings)
   if run is not None:
     with contextlib.closing(run.directory):
@@ -135,6 +140,11 @@ def _prepare(
   )
   for warning in task.warnings:
     _say(f"warning: {warning}")
+  if settings.run.sampling_seed is not None:
+    _say(
+      "WARNING: --sampling_seed makes it known who takes part when. Sampling"
+      " amplifies nothing in this run; leave the flag out for a secret draw."
+    )
   if task.bad_examples.lines:
     _say(f"left out {bad_examples.summarize(task.bad_examples.lines)}.")
   # Keras disowns layers made before others are made inside a TFF computation:
@@ -186,19 +196,23 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
   trace = participation_trace.TraceWriter(
     directory.path / run_directory.TRACE, len(task.train_users)
   )
+  checkpoint_dir = directory.path / backbone_files.CHECKPOINTS
+  key = run.settings.run.sampling_seed
+  if key is None:
+    key = sampling_key.read_or_create(
+      checkpoint_dir, is_new=not trace.num_rounds
+    )
   loop = training.TrainingLoop(
     process=run.process,
     runtime=run.runtime,
     users=task.train_users,
     participation=run.experiment.participation,
-    seed=run.settings.run.seed,
+    sampling_key=key,
     round_event=run.experiment.mechanism.round_event,
     ledger=run.ledger,
     trace=trace,
     evaluate_fn=run.evaluator.validate,
-    checkpoints=checkpoints.Checkpoints(
-      directory.path / backbone_files.CHECKPOINTS, warn=_say
-    ),
+    checkpoints=checkpoints.Checkpoints(checkpoint_dir, warn=_say),
     metrics=run.metrics,
     config=run.settings.training,
     publish_ledger=lambda ledger: directory.write_json(

@@ -61,9 +61,9 @@ class TuningConfig(config_lib.Config):
     metric: What the best trial has most of on the validation split,
       recall_at_far_0.001, recall_at_far_0.01 or recall_at_far_0.1.
     seed: Only for simulations that are to be reproducible, seed of the
-      hyperparameters and of the trials' own seeds, not of their number. Whoever
-      knows it can tell which trial was the best [drawn, and kept with the other
-      trials].
+      hyperparameters and of the trials' own seeds, not of their number nor of
+      who takes part. Whoever knows it can tell which trial was the best [drawn,
+      and kept with the other trials].
   """
 
   run_dir: str
@@ -216,8 +216,8 @@ class TuningRun:
     run_dir = self._path / _TRIALS / f"{index:03d}"
     # Both depend on nothing else.
     drawn = self._space.draw(np.random.default_rng([self._seed, index]))
-    # Different for all trials: the same users in two of them would not be
-    # two independent runs.
+    # Different for all trials, as is the key that each draws its users from:
+    # the same users in two of them would not be two independent runs.
     first = int(np.random.default_rng([self._seed]).integers(2**32))
     outcome = _find_outcome(run_dir)
     if outcome is None:

@@ -35,7 +35,7 @@ _TESTED_THROUGH = {
   "tff_fedemb.aggregators.adaptive_clipping": (
     "tests/aggregators/adaptive_clipping_test.py"
   ),
-  "tff_fedemb.data.participation.sampling_checks": (
+  "tff_fedemb.data.participation.sampled": (
     "tests/data/participation_check_test.py"
   ),
   # Needs torch and pfl, which are not installed here: no test runs it.

@@ -178,7 +178,7 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
     min_separation=values["min_separation"],
     regroup_clients=values["regroup_clients"],
   )
-  sizes = [len(client) for client in claim.sample(0, seed=1)]
+  sizes = [len(client) for client in claim.sample(0, key=1)]
   assert len(sizes) == clients
   # Those of a pass over all users share them out evenly.
   smallest = values["users_per_client"] // (2 if algorithm == "ftrl" else 1)

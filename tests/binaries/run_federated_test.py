@@ -1,13 +1,16 @@
 """Tests of the training program from the command line."""
 
+import dataclasses
 import json
 import os
 import pathlib
 import signal
+import stat
 import subprocess
 import sys
 import time
 
+import dp_accounting
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,6 +18,10 @@ import tensorflow as tf
 
 from tasks.synthetic import emnist
 from tests.binaries import programs
+from tff_fedemb.data import participation_trace
+from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import sampling_key
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TINY = (
@@ -82,9 +89,9 @@ def _participants(run_dir):
 @pytest.mark.slow
 def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   whole, killed = tmp_path / "whole", tmp_path / "killed"
-  noiseless = "--aggregator=clip_only"
-  process = _start(data_dir, whole, noiseless)
-  victim = _start(data_dir, killed, noiseless)
+  noiseless = ("--aggregator=clip_only", "--sampling_seed=1")
+  process = _start(data_dir, whole, *noiseless)
+  victim = _start(data_dir, killed, *noiseless)
   metrics = killed / "metrics.csv"
   while victim.poll() is None:
     if metrics.exists() and len(metrics.read_text().splitlines()) > 7:
@@ -92,7 +99,7 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
     time.sleep(0.02)
   assert victim.wait() == -signal.SIGKILL, "it ended before it was killed"
   assert not (killed / "summary.json").exists()
-  assert _start(data_dir, killed, noiseless).wait() == 0
+  assert _start(data_dir, killed, *noiseless).wait() == 0
   assert process.wait() == 0
 
   assert "Resuming after round 6." in pathlib.Path(f"{killed}.log").read_text()
@@ -104,6 +111,67 @@ def test_killed_run_resumes_as_if_nothing_had_happened(data_dir, tmp_path):
   ]
   assert summaries[0]["privacy"] == summaries[1]["privacy"]
   assert summaries[0]["recall_at_far"] == summaries[1]["recall_at_far"]
+
+
+def _check_key(run_dir, output):
+  """The key is where it belongs, and nowhere else; the users come from it."""
+  path = run_dir / "checkpoints" / sampling_key.NAME
+  assert stat.S_IMODE(path.stat().st_mode) == 0o600
+  assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+  key = sampling_key.read(path.parent)
+  encodings = [f"{key:032x}", f"{key:032X}", str(key)]
+  encodings = [text.encode() for text in encodings]
+  for order in ("little", "big"):
+    encodings += [key.to_bytes(16, order), key.to_bytes(16, order)[:8]]
+  files = [p for p in run_dir.rglob("*") if p.is_file() and p != path]
+  for data in [p.read_bytes() for p in files] + [output.encode()]:
+    assert not any(encoding in data for encoding in encodings)
+  assert "sampling" not in (run_dir / "flags.json").read_text().replace(
+    '"sampling_seed": null', ""
+  )
+  claim = fixed_size.FixedSize(6, 4, users_per_client=2)
+
+  def draws(key):
+    rounds = [claim.sample(number, key=key) for number in range(2)]
+    return [np.sort(np.concatenate(clients)).tolist() for clients in rounds]
+
+  with participation_trace.TraceReader(run_dir / "participation.trace") as read:
+    trace = [slots.tolist() for _, _, slots in read]
+  assert draws(key) == trace
+
+
+def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
+  arguments = ("--noise_multiplier=1", "--rounds=2", "--delta=0.01")
+  runs = [tmp_path / "one", tmp_path / "two"]
+  ended = [
+    _call(data_dir, run_dir, *arguments, "--sampling_seed=7")
+    for run_dir in runs
+  ]
+  assert [end.status for end in ended] == [0, 0]
+  assert "WARNING: --sampling_seed makes it known who" in ended[0].output
+  assert _participants(runs[0]) == _participants(runs[1])
+  assert not (runs[0] / "checkpoints" / sampling_key.NAME).exists()
+  found = json.loads((runs[0] / "summary.json").read_text())
+  privacy = found["privacy"]
+  assert privacy["amplification"].startswith("none: who is drawn when is taken")
+  claim = fixed_size.FixedSize(6, 4, users_per_client=2)
+  amplified = ledger_lib.Ledger(claim, delta=0.01).with_rounds(
+    dp_accounting.GaussianDpEvent(1.0), 2
+  )
+  assert privacy["epsilon_with_secret_sampling"] == amplified.epsilon()
+  known = claim.with_known_schedule(privacy["max_participations"])
+  assert (
+    privacy["epsilon"]
+    == dataclasses.replace(
+      amplified, participation=known, accountants=("gaussian",)
+    ).epsilon()
+  )
+  assert privacy["max_participations"] in (1, 2)
+  assert f"epsilon = {privacy['epsilon']:.4g} at delta" in ended[0].output
+  assert found["ledger"]["participation"]["known_schedule"]
+  # The same directory without the flag is another run.
+  refused = _call(data_dir, runs[0], *arguments)
+  assert "sampling_seed=7 (now None)" in refused.errors
 
 
 def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
@@ -135,6 +203,8 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
   for name in ("loss", "recall", "roc", "epsilon", "overview"):
     assert (run_dir / "plots" / f"{name}.png").stat().st_size > 5_000
   assert len(_participants(run_dir)) == 2
+  _check_key(run_dir, ended.output)
+  assert found["privacy"]["amplification"].startswith("by sampling, from a sec")
   assert sorted(path.name for path in run_dir.iterdir()) == [
     ".lock",
     "METRICS_ARE_NOT_PRIVATE.txt",
@@ -149,6 +219,13 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
     "summary.json",
     "tensorboard",
   ]
+  # As a run that was not finished, of a version whose seed anyone may know.
+  (run_dir / "summary.json").unlink()
+  (run_dir / "checkpoints" / sampling_key.NAME).unlink()
+  refused = _call(data_dir, run_dir, *noisy, "--rounds=2", "--delta=0.01")
+  assert refused.status == 1
+  assert refused.errors.count("\n") == 1
+  assert "--run_dir must hold the key" in refused.errors
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
     max_evaluation_images min_separation noise_multiplier num_bands num_buffers
     on_bad_example on_client_error participation pretrained_backbone
     regroup_clients restart_every restart_every_passes restart_warmup rounds
-    run_dir runtime seed smoke task task_variant users_per_client
+    run_dir runtime sampling_seed seed smoke task task_variant users_per_client
   """
   assert set(flag_types) - search_space.SEARCHABLE_FLAGS == set(fixed.split())
   assert set(flag_types) >= search_space.SEARCHABLE_FLAGS

@@ -68,7 +68,7 @@ def test_observations_agree_with_their_definitions(
     users_per_round=clients_per_round * users_per_client,
     users_per_client=users_per_client,
   )
-  rounds = [claim.sample(r, seed=seed) for r in range(40)]
+  rounds = [claim.sample(r, key=seed) for r in range(40)]
   path = tmp_path / "trace"
   traces.write(path, num_users, rounds)
   with participation_trace.TraceReader(path) as reader:
@@ -102,7 +102,7 @@ def test_the_trace_of_a_large_run_is_small(tmp_path):
   """800 rounds of 131,072 of 10 million users, as the paper's table has it."""
   claim = min_separation.MinSeparation(10_000_000, 131_072, users_per_client=32)
   path = tmp_path / "trace"
-  rounds = (claim.sample(r, seed=0) for r in range(800))
+  rounds = (claim.sample(r, key=0) for r in range(800))
   traces.write(path, claim.num_users, rounds)
   with participation_trace.TraceReader(path) as reader:
     observed = participation_check.observe(reader.num_users, reader)

@@ -8,6 +8,7 @@ import pytest
 
 from experiments import measured_runs
 from tff_fedemb.data.participation import min_separation
+from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
@@ -68,6 +69,35 @@ def test_reads_runs(tmp_path):
   assert (run.rounds, run.recall, run.recall_untrained) == (20, 0.5, 0.1)
   assert run.ledger.participation == MIN_SEPARATION
   assert run.settings["clip_norm"] == 0.5
+
+
+def test_epsilon_of_an_earlier_version_is_not_amplified(tmp_path):
+  path = write_run(tmp_path / "a")
+  claim = poisson.Poisson(1_000, 10)
+  event = dp_accounting.GaussianDpEvent(0.5)
+  ledger = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(event, 20)
+  summary = json.loads((path / "summary.json").read_text())
+  summary["privacy"] = {"epsilon": ledger.epsilon()}
+  summary["ledger"] = json.loads(ledger.to_json()) | {"version": 1}
+  (path / "summary.json").write_text(json.dumps(summary))
+  known = claim.with_known_schedule()
+  expected = ledger_lib.Ledger(known, delta=1e-3).with_rounds(event, 20)
+  assert list(read(path).epsilon) == [expected.epsilon()]
+  assert expected.epsilon() > 3 * ledger.epsilon()
+  # One that tells what it rests on is believed.
+  summary["privacy"]["amplification"] = "by sampling"
+  (path / "summary.json").write_text(json.dumps(summary))
+  assert list(read(path).epsilon) == [ledger.epsilon()]
+
+
+def test_sampling_seeds_are_one_measurement_of_their_own(tmp_path):
+  curves = curves_of(
+    write_run(tmp_path / "a", sampling_seed=None),
+    write_run(tmp_path / "b", sampling_seed=1, recall=0.3),
+    write_run(tmp_path / "c", sampling_seed=2, recall=0.4),
+  )
+  values = [m.values for curve in curves for m in curve.measurements]
+  assert sorted(values) == [(0.3, 0.4), (0.5,)]
 
 
 def test_extrapolates_from_the_ledger(tmp_path):

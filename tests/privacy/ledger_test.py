@@ -35,6 +35,18 @@ def test_the_noise_of_all_rounds():
       _ = ledger.noise
 
 
+@pytest.mark.parametrize("participation", [_POISSON, _FIXED_SIZE])
+def test_a_ledger_of_a_seed_that_anyone_may_know(participation):
+  ledger = _ledger(*[_ONE] * 3, participation=participation)
+  values = json.loads(ledger.to_json()) | {"version": 1}
+  del values["participation"]["known_schedule"]
+  old = ledger_lib.Ledger.from_json(json.dumps(values))
+  assert old.participation == participation.with_known_schedule()
+  assert old.accountants == ("rdp", "gaussian")
+  assert old.epsilon() > 2 * ledger.epsilon()
+  assert ledger_lib.Ledger.from_json(ledger.to_json()) == ledger
+
+
 def test_runs_are_encoded_by_length():
   ledger = _ledger(*[_ONE] * 3, *[_TWO] * 2, _ONE)
   assert ledger.history == ((_ONE, 3), (_TWO, 2), (_ONE, 1))

@@ -60,6 +60,49 @@ def test_report_of_single_user_poisson():
   assert report.rounds == 50
 
 
+@pytest.mark.parametrize(
+  ("participations", "expected"), [(10, 39.0), (31, 85.6)]
+)
+def test_a_known_schedule_costs_what_it_costs(participations, expected):
+  """Of 131,072 of 10 million users a round, in virtual clients of 32."""
+  secret = poisson.Poisson(10_000_000, 131_072, users_per_client=32)
+  counts = [(dp_accounting.GaussianDpEvent(1.28), 800)]
+  amplified = report_lib.create_report(
+    counts, secret, 1e-7, accountants=("rdp",)
+  )
+  assert amplified.epsilon == pytest.approx(10.59, abs=5e-3)
+  assert amplified.amplification.startswith("by sampling, from a secret key")
+  assert amplified.epsilon_with_secret_sampling is None
+  known = secret.with_known_schedule(participations)
+  report = report_lib.create_report(counts, known, 1e-7)
+  by_rdp = report.epsilon_by_accountant["rdp"]
+  assert by_rdp == pytest.approx(expected, abs=0.05)
+  assert report.epsilon == report.epsilon_by_accountant["gaussian"] < by_rdp
+  assert report.max_participations == participations
+  assert report.amplification.startswith("none: who is drawn when is taken")
+  # Beside it what a secret draw would be worth, by PLD.
+  assert 9 < report.epsilon_with_secret_sampling < amplified.epsilon
+  assert f"would be {report.epsilon_with_secret_sampling:.4g}, ampl" in (
+    report.statement
+  )
+  assert f"is in at most {participations} rounds" in report.statement
+  assert any("taken to be known" in text for text in report.warnings)
+
+
+def test_the_same_users_in_two_runs_cost_more_than_two_cohorts():
+  """What a seed that two runs shared would have cost: 29.7 for 13.6."""
+  claim = poisson.Poisson(10_000_000, 131_072, users_per_client=32)
+
+  def epsilon(noise_multiplier, rounds):
+    event = dp_accounting.GaussianDpEvent(noise_multiplier)
+    return epsilon_lib.epsilon_by_accountant(
+      [(event, rounds)], claim, 1e-7, accountants=("rdp",)
+    )["rdp"]
+
+  assert epsilon(1.28, 1_600) == pytest.approx(13.6, abs=0.05)
+  assert epsilon(1.28 / math.sqrt(2), 800) == pytest.approx(29.7, abs=0.05)
+
+
 @pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])
 def test_report_names_both_readings(participation):
   report = report_lib.create_report([(_FOUR, 50)], participation, 1e-5)

@@ -78,14 +78,14 @@ class _Neighbors:
 
   def clients(self, round_num: int) -> tuple[list, list]:
     """Virtual clients of both populations in a round."""
-    first = self.claim.sample(round_num, seed=self.seed)
+    first = self.claim.sample(round_num, key=self.seed)
     if self.claim.name == "poisson":
       fewer = self.claim.num_users - 1
       second = dataclasses.replace(
         self.claim,
         num_users=fewer,
         users_per_round=fewer * self.claim.sampling_probability,
-      ).sample(round_num, seed=self.seed)
+      ).sample(round_num, key=self.seed)
     elif self.other_vector is not None:
       second = first
     else:

@@ -43,7 +43,7 @@ def _claim(kind, **options):
 def _sampled(kind, **options):
   """What is drawn, round by round."""
   claim = _claim(kind, **options)
-  return [claim.sample(number, seed=5) for number in range(_ROUNDS)]
+  return [claim.sample(number, key=5) for number in range(_ROUNDS)]
 
 
 def _alone(slots):
@@ -96,7 +96,7 @@ def test_honest_runs_are_not_refused(
 def _as_read(claim, num_rounds, seed):
   """Rounds as a trace has them."""
   for number in range(num_rounds):
-    clients = claim.sample(number, seed=seed)
+    clients = claim.sample(number, key=seed)
     slots = np.sort(np.concatenate([np.empty(0, np.int64), *clients]))
     yield number, len(clients), slots
 
@@ -125,7 +125,7 @@ def _one_closer():
 
 def _passes(num_users):
   claim = _claim("min_separation", num_users=num_users)
-  return [claim.sample(number, seed=1) for number in range(200)]
+  return [claim.sample(number, key=1) for number in range(200)]
 
 
 # What was claimed, what was run, what is said, and more of `_report`.
@@ -148,7 +148,7 @@ _REFUSED = {
     _claim("fixed_size"),
     lambda: _sampled("poisson"),
     "fixed_size participation was assumed, in which every round has exactly 50 "
-    "users; the trace has rounds of 3[0-9] to 6[0-9]",
+    "users; the trace has rounds of [34][0-9] to 6[0-9]",
     {},
   ),
   "larger rounds under a Poisson claim": (

@@ -120,7 +120,7 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
       runtime=runtime,
       users=population.Population(NUM_USERS),
       participation=create_participation(),
-      seed=SEED,
+      sampling_key=SEED,
       round_event=create_mechanism(aggregator).round_event,
       ledger=_create_ledger(),
       trace=participation_trace.TraceWriter(directory / "trace", NUM_USERS),

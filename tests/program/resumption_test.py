@@ -76,7 +76,7 @@ def _check_noise(released, aggregator):
   """The noise of a whole run: the strategy's, its sources all different."""
   sums = np.zeros((run.ROUNDS, run.DIM))
   for round_num in range(run.ROUNDS):
-    for slots in run.create_participation().sample(round_num, seed=run.SEED):
+    for slots in run.create_participation().sample(round_num, key=run.SEED):
       sums[round_num, slots] += run.UPDATE_NORM
   models = np.array([released[r][0] for r in range(1, run.ROUNDS + 1)])
   steps = -np.diff(models, axis=0, prepend=0.0) * run.CLIENTS_PER_ROUND

@@ -73,7 +73,7 @@ def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
     runtime=runtime,
     users=population.Population(_NUM_USERS),
     participation=fixed_size.FixedSize(_NUM_USERS, 6, users_per_client=2),
-    seed=8,
+    sampling_key=8,
     round_event=dp_accounting.GaussianDpEvent(2.0),
     ledger=ledger_lib.Ledger(claim, delta=1e-3),
     trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),

@@ -120,16 +120,16 @@ def check_noise(
 def check_correlated(
   mechanism: str, participation: participation_lib.Participation
 ) -> None:
-  """Refuses noise that is correlated over rounds whose users are sampled.
+  """Refuses correlated noise where users may come back in the next round.
 
   Args:
     mechanism: Its name.
     participation: Who takes part.
 
   Raises:
-    errors.FieldError: If they are.
+    errors.FieldError: If they may.
   """
-  if participation.is_sampled:
+  if participation.min_separation is None:
     raise errors.FieldError(
       "participation",
       f"be min_separation with mechanism {mechanism}, whose noise is correlated"

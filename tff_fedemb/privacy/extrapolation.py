@@ -176,7 +176,9 @@ def extrapolate(
     )
   larger = participation.resized(
     num_users=num_users, users_per_round=users_per_round
-  ).for_rounds(None)
+  )
+  # Whoever has so many users draws them anew.
+  larger = larger.with_secret_schedule().for_rounds(None)
   larger_noise_multiplier = cohort_factor * noise_multiplier
   event = composition.mechanism_event(larger_noise_multiplier, strategy)
   counts = [(event, rounds)]

@@ -26,7 +26,9 @@ from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.strategies import registry as strategies
 
 _FORMAT = "tff_fedemb.privacy.ledger"
-_VERSION = 1
+_VERSION = 2
+# Before, users were drawn from a seed that anyone may know.
+_VERSION_OF_KNOWN_SCHEDULES = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,14 +175,19 @@ class Ledger:
       participation.ClaimError: If the trace shows something else than the
         participation that the ledger accounts for.
     """
-    observed = None
+    participation, observed = self.participation, None
     if trace is not None:
       rounds = trace.read(0, min(self.rounds, trace.num_rounds))
       observed = participation_check.observe(trace.num_users, rounds)
-      self.participation.check_trace(observed, rounds=self.rounds)
+      participation.check_trace(observed, rounds=self.rounds)
+      if not participation.is_sampled and self.rounds:
+        # A schedule is drawn from no data: what it says of users may be used.
+        participation = participation.with_known_schedule(
+          max(observed.max_participations, 1)
+        )
     return report_lib.create_report(
       composition.merge_rounds(self.history),
-      self.participation,
+      participation,
       self.delta,
       accountants=self.accountants,
       observed=observed,
@@ -207,22 +214,31 @@ class Ledger:
     """Inverse of `to_json`.
 
     Raises:
-      ValueError: If the text is not a ledger of this version, or holds an
+      ValueError: If the text is not a ledger of a known version, or holds an
         event of an unknown class.
     """
     values = json.loads(text)
     found = None
     if isinstance(values, dict):
       found = (values.get("format"), values.get("version"))
-    if found != (_FORMAT, _VERSION):
+    if found not in (
+      (_FORMAT, _VERSION),
+      (_FORMAT, _VERSION_OF_KNOWN_SCHEDULES),
+    ):
       raise errors.DataError(
         f"a ledger must be of format and version {(_FORMAT, _VERSION)}, found"
         f" {found}."
       )
+    participation = participations.from_json(values["participation"])
+    accountants = tuple(values["accountants"])
+    if values["version"] == _VERSION_OF_KNOWN_SCHEDULES:
+      known = participation.with_known_schedule()
+      if known != participation:
+        participation, accountants = known, known.accountants
     return cls(
-      participations.from_json(values["participation"]),
+      participation,
       delta=values["delta"],
-      accountants=tuple(values["accountants"]),
+      accountants=accountants,
       history=tuple(
         (_event_from_json(event), count) for event, count in values["history"]
       ),

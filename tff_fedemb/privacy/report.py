@@ -27,9 +27,9 @@ _NOT_COVERED = (
   "evaluation: recall, ROC and thresholds are computed without noise, in "
   "some tasks (EMNIST) on further images of the same users",
   "hyperparameter tuning: other runs on the same users add their own cost",
-  "pseudo-randomness: in a simulation the sampling and the noise come from "
-  "seeded generators; whoever knows the seed, or reads the trace of who took "
-  "part or the checkpoint where correlated noise keeps its seed, sees "
+  "pseudo-randomness: in a simulation the sampling and the noise are computed "
+  "from keys of the operating system; whoever reads the key of the sampling, "
+  "the trace of who took part or a checkpoint where noise keeps its key sees "
   "through them",
 )
 
@@ -53,7 +53,8 @@ class PrivacyReport:
     DpEvent: spelled out in `statement`.
 
   Attributes:
-    epsilon: The guarantee; infinity if a round was not private.
+    epsilon: The guarantee; infinity if a round was not private. Not amplified
+      by sampling unless `amplification` says so.
     delta: At which epsilon holds.
     unit: 'user'.
     neighboring_relation: For example 'add or remove one user'.
@@ -73,6 +74,9 @@ class PrivacyReport:
     zcdp: Rho of zero-concentrated DP; None where sampling amplifies, and for
       what would have no rho.
     max_participations: Rounds that one user may have been in.
+    amplification: Whether `epsilon` is amplified by sampling, and why.
+    epsilon_with_secret_sampling: What `epsilon` would be if nobody knew who was
+      drawn when; None where it rests on that, or nothing was drawn.
     strategy_sensitivity: Sensitivity over the run of correlated noise's
       strategy matrix, in rounds' sensitivities; None for independent noise.
     participation_checked: What the trace of the run was checked for, in words;
@@ -99,6 +103,8 @@ class PrivacyReport:
   users_per_client: int
   zcdp: float | None
   max_participations: int
+  amplification: str
+  epsilon_with_secret_sampling: float | None
   strategy_sensitivity: float | None
   participation_checked: str | None
   released: str
@@ -115,7 +121,10 @@ class PrivacyReport:
     """Inverse of `to_json`."""
     changed: dict[str, Any] = {
       name: None if values[name] is None else float(values[name])
-      for name in ("epsilon", "unit_is_virtual_client_epsilon", "zcdp")
+      for name in (
+        *("epsilon", "unit_is_virtual_client_epsilon", "zcdp"),
+        "epsilon_with_secret_sampling",
+      )
     }
     for name in ("not_covered", "warnings"):
       changed[name] = tuple(values[name])
@@ -170,6 +179,16 @@ def create_report(
     float(composition.noise_of(event).multiplier)
     for event, _ in mechanism_counts
   ]
+  secret, if_secret = participation.with_secret_schedule(), None
+  if secret != participation and mechanism_counts:
+    _, if_secret = epsilon_lib.leading(
+      epsilon_lib.epsilon_by_accountant(
+        mechanism_counts,
+        secret,
+        delta,
+        accountants=epsilon_lib.accountants_of_run(secret, min(multipliers)),
+      )
+    )
   warnings = [*warnings_of_all(participation, delta, epsilon)]
   skipped = [name for name in accountants if name not in epsilons]
   if skipped:
@@ -196,6 +215,8 @@ def create_report(
     users_per_client=participation.users_per_client,
     zcdp=epsilon_lib.zcdp(mechanism_counts, participation),
     max_participations=participation.participations(rounds),
+    amplification=participation.amplification,
+    epsilon_with_secret_sampling=if_secret,
     strategy_sensitivity=composition.strategy_sensitivity(
       mechanism_counts, participation
     ),
@@ -211,7 +232,7 @@ def create_report(
     report,
     statement=_statement(report)
     + _mechanism_in_words(report, noises, events, participation.is_sampled)
-    + _comparison(report),
+    + _comparisons(report),
   )
 
 
@@ -271,14 +292,20 @@ def _mechanism_in_words(
   )
 
 
-def _comparison(report: PrivacyReport) -> str:
-  if report.unit_is_virtual_client_epsilon is None:
-    return ""
-  return (
-    " For comparison only, counting a change of one clip norm instead, the "
-    f"same accounting prints {report.unit_is_virtual_client_epsilon:.4g}; that "
-    f"reading {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
-  )
+def _comparisons(report: PrivacyReport) -> str:
+  text = ""
+  if report.epsilon_with_secret_sampling is not None:
+    text += (
+      " For comparison only, if nobody could know who was drawn when, it would "
+      f"be {report.epsilon_with_secret_sampling:.4g}, amplified by sampling."
+    )
+  if report.unit_is_virtual_client_epsilon is not None:
+    text += (
+      " For comparison only, counting a change of one clip norm instead, the "
+      f"same accounting prints {report.unit_is_virtual_client_epsilon:.4g}; "
+      f"that reading {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
+    )
+  return text
 
 
 def _checked(observed: participation_check.ObservedParticipation) -> str:
@@ -313,6 +340,11 @@ def warnings_of_all(
     )
   if epsilon == math.inf:
     warnings.append("a round added no noise: nothing is protected")
+  elif participation != participation.with_secret_schedule():
+    warnings.append(
+      "who is drawn when is taken to be known: epsilon is that of the rounds a "
+      "user is in, and sampling amplifies nothing"
+    )
   return tuple(warnings)
 
 

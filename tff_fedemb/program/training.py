@@ -1,6 +1,6 @@
 """The training loop: rounds, evaluation, ledger, checkpoints, resume.
 
-A round depends on its number, the seed and the last checkpoint alone, so a
+A round depends on its number, the key and the last checkpoint alone, so a
 program that was killed goes on as if it had not been. Independent noise is
 drawn afresh; correlated noise is a function of a seed in the checkpoint and
 goes on, and a round that is run again must have the users that the trace says
@@ -76,7 +76,7 @@ class TrainingLoop:
     runtime: What executes it.
     users: Who the slots are.
     participation: Draws the virtual clients of each round.
-    seed: Of all rounds.
+    sampling_key: What it draws them from, in all rounds.
     round_event: What each round releases, for a sensitivity of one clip norm.
     ledger: An empty ledger of the same participation.
     trace: Where to record who takes part. A round is recorded before it runs,
@@ -96,7 +96,7 @@ class TrainingLoop:
   runtime: base.Runtime
   users: population.Population
   participation: participation_lib.Participation
-  seed: int
+  sampling_key: int
   round_event: dp_accounting.DpEvent
   ledger: ledger_lib.Ledger
   trace: participation_trace.TraceWriter
@@ -227,7 +227,9 @@ class TrainingLoop:
     self, state: TrainingState
   ) -> tuple[TrainingState, dict[str, float]]:
     start = time.perf_counter()
-    clients = self.participation.sample(state.rounds_done, seed=self.seed)
+    clients = self.participation.sample(
+      state.rounds_done, key=self.sampling_key
+    )
     self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
     process_state, measured = self.runtime.next(state.process_state, client_ids)

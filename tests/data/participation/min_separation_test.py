@@ -26,7 +26,7 @@ def _passes(claim, num_passes, seed=0):
     range(num_passes), range(claim.rounds_per_pass)
   ):
     round_num = p * claim.rounds_per_pass + place
-    clients = claim.sample(round_num, seed=seed)
+    clients = claim.sample(round_num, key=seed)
     slots = np.concatenate(clients)
     # Nobody is met twice in a pass, in the same or in another round.
     assert np.all(rounds[p, slots] == -1)
@@ -98,7 +98,7 @@ def test_largest_separation_is_the_default_and_fixes_the_rounds():
 def test_virtual_clients_are_regrouped_or_fixed(regroup_clients):
   claim = _create(48, 4, 3, regroup_clients=regroup_clients)
   groups = [
-    {frozenset(client.tolist()) for client in claim.sample(4 * p, seed=0)}
+    {frozenset(client.tolist()) for client in claim.sample(4 * p, key=0)}
     for p in range(400)
   ]
   users = frozenset.union(*groups[0])
@@ -137,16 +137,16 @@ def test_the_rounds_of_a_window_are_drawn_anew_and_alike(min_separation):
 def test_min_separation_rounds_need_no_earlier_ones():
   """A resumed run draws what the uninterrupted one would have drawn."""
   running = _create(50, 3, 2, min_separation=3)
-  rounds = [running.sample(r, seed=9) for r in range(40)]
+  rounds = [running.sample(r, key=9) for r in range(40)]
   for r in reversed(range(40)):
     resumed = _create(50, 3, 2, min_separation=3)
     for client, expected in zip(
-      resumed.sample(r, seed=9), rounds[r], strict=True
+      resumed.sample(r, key=9), rounds[r], strict=True
     ):
       assert client.tolist() == expected.tolist()
       # What a caller does with a round does not reach the next.
       client[:] = -1
-    assert np.concatenate(resumed.sample(r, seed=9)).min() >= 0
+    assert np.concatenate(resumed.sample(r, key=9)).min() >= 0
 
 
 def test_passes_bound_participations_where_the_separation_does_not():

@@ -1,5 +1,6 @@
 """Tests of what all participations have in common, and of their claims."""
 
+import hashlib
 import math
 
 import dp_accounting
@@ -12,6 +13,7 @@ from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import participation
 from tff_fedemb.data.participation import poisson
 from tff_fedemb.data.participation import registry
+from tff_fedemb.privacy import composition
 
 _NAMES = sorted(registry.PARTICIPATIONS)
 
@@ -30,7 +32,7 @@ def _create(name, num_users, clients_per_round, users_per_client=1):
 def test_a_user_is_in_one_virtual_client_at_most(name, users_per_client):
   claim = _create(name, 50, 10, users_per_client)
   for r in range(50):
-    clients = claim.sample(r, seed=5)
+    clients = claim.sample(r, key=5)
     slots = np.concatenate(clients)
     assert np.unique(slots).size == slots.size
     assert slots.min() >= 0
@@ -44,7 +46,7 @@ def test_every_user_takes_part_equally_often(name):
   rounds = 4000
   counts = np.zeros(30)
   for r in range(rounds):
-    for client in claim.sample(r, seed=0):
+    for client in claim.sample(r, key=0):
       counts[client] += 1
   # Binomial(4000, 0.2): five standard deviations are 127; a false alarm among
   # 30 users has a probability below 2e-5.
@@ -52,9 +54,9 @@ def test_every_user_takes_part_equally_often(name):
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_rounds_are_a_function_of_seed_and_round(name):
-  def sample(seed, round_num):
-    clients = _create(name, 40, 4, 2).sample(round_num, seed=seed)
+def test_rounds_are_a_function_of_key_and_round(name):
+  def sample(key, round_num):
+    clients = _create(name, 40, 4, 2).sample(round_num, key=key)
     return [client.tolist() for client in clients]
 
   assert sample(1, 7) == sample(1, 7)
@@ -62,25 +64,62 @@ def test_rounds_are_a_function_of_seed_and_round(name):
   assert sample(1, 7) != sample(2, 7)
 
 
-# Drawn before participations were classes of their own.
+# From the first version that draws from a key: their traces can be replayed.
 @pytest.mark.parametrize(
   ("name", "expected"),
   [
-    ("fixed_size", [[13, 22], [0, 6], [28, 17]]),
-    ("min_separation", [[6, 16], [27, 5], [3, 21]]),
-    ("poisson", [[17], [21, 22]]),
+    ("fixed_size", [[22, 36], [9, 7], [35, 29]]),
+    ("min_separation", [[23, 0], [33, 34], [37, 20]]),
+    ("poisson", [[10], [19]]),
   ],
 )
-def test_runs_of_earlier_versions_go_on_with_the_same_users(name, expected):
-  clients = _create(name, 40, 3, 2).sample(9, seed=4)
+def test_draws_do_not_change_from_version_to_version(name, expected):
+  clients = _create(name, 40, 3, 2).sample(9, key=4)
   assert [client.tolist() for client in clients] == expected
+
+
+def _stream(key, round_num=3, stream=1):
+  generator = participation.create_generator(key, round_num, stream)
+  return tuple(generator.integers(2**63, size=4).tolist())
+
+
+def test_every_bit_of_a_key_counts():
+  key = 0x0123456789ABCDEF0123456789ABCDEF
+  streams = {_stream(key ^ 1 << bit) for bit in range(128)} | {_stream(key)}
+  assert len(streams) == 129
+
+
+def test_streams_are_apart():
+  streams = {_stream(5, r, s) for r in (0, 1, 2**32, 2**33) for s in range(4)}
+  assert len(streams) == 16
+  # Nothing that numpy makes of the key itself.
+  for entropy in (5, [5, 3], [5, 3, 1]):
+    sequence = np.random.SeedSequence(entropy)
+    for bits in (np.random.Philox, np.random.PCG64):
+      old = np.random.Generator(bits(sequence)).integers(2**63, size=4)
+      assert tuple(old.tolist()) != _stream(5)
+
+
+def test_a_stream_is_philox_under_a_derived_key():
+  key, round_num, stream = 2**127 + 9, 7, 2
+  digest = hashlib.blake2b(
+    round_num.to_bytes(8, "little") + stream.to_bytes(8, "little"),
+    key=key.to_bytes(16, "little"),
+    digest_size=16,
+  ).digest()
+  expected = np.random.Generator(
+    np.random.Philox(key=int.from_bytes(digest, "little"))
+  )
+  assert _stream(key, round_num, stream) == tuple(
+    expected.integers(2**63, size=4).tolist()
+  )
 
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_ten_million_users_need_no_strings(name):
   people = population.Population(10_000_000, lambda slot: f"u{slot:08}")
   claim = _create(name, len(people), 8, 4)
-  ids = people.client_ids(claim.sample(0, seed=0))
+  ids = people.client_ids(claim.sample(0, key=0))
   users = [u for client_id in ids for u in population.user_ids_of(client_id)]
   assert len(set(users)) == len(users)
   assert all(len(user) == 9 for user in users)
@@ -124,14 +163,42 @@ def test_words_name_what_was_run():
 
 def test_fixed_size_sizes():
   claim = fixed_size.FixedSize(20, 12, users_per_client=3)
-  assert [client.size for client in claim.sample(0, seed=0)] == [3, 3, 3, 3]
+  assert [client.size for client in claim.sample(0, key=0)] == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+  "claim",
+  [poisson.Poisson(1_000, 50), fixed_size.FixedSize(1_000, 50)],
+)
+def test_a_known_schedule_amplifies_nothing(claim):
+  event = dp_accounting.GaussianDpEvent(4.0)
+  (of_secret,) = composition.composed_events([(event, 40)], claim)
+  assert of_secret == (claim.sampled_event(of_secret[0].event), 40)
+  known = claim.with_known_schedule(7)
+  sensitivity = claim.sensitivity_in_clip_norms
+  assert composition.composed_events([(event, 40)], known) == [
+    (dp_accounting.GaussianDpEvent(4.0 / sensitivity), 7)
+  ]
+  assert composition.composed_events(
+    [(event, 40)], claim.with_known_schedule()
+  ) == [(dp_accounting.GaussianDpEvent(4.0 / sensitivity), 40)]
+  assert not known.is_sampled
+  assert "is taken to be known" in known.sampling
+  assert "nobody may know who is drawn" in claim.sampling
+  assert known.with_secret_schedule() == claim
+
+
+def test_without_sampling_no_schedule_is_a_secret():
+  claim = min_separation.MinSeparation(1_000, 10)
+  assert claim.with_known_schedule(3) == claim.with_secret_schedule() == claim
+  assert "not sampled" in claim.amplification
 
 
 def test_poisson_sizes_are_binomial_with_the_probability_accounted_for():
   claim = poisson.Poisson(200, 40, users_per_client=8)
   event = claim.sampled_event(dp_accounting.GaussianDpEvent(1.0))
   assert event.sampling_probability == 0.2
-  rounds = [claim.sample(r, seed=0) for r in range(2000)]
+  rounds = [claim.sample(r, key=0) for r in range(2000)]
   assert max(len(clients) for clients in rounds) == 5
   sizes = np.array([sum(c.size for c in clients) for clients in rounds])
   # Binomial(200, 0.2): mean 40, variance 32; bounds at five standard errors.

@@ -37,8 +37,8 @@ class _Halves(participation.Participation):
   neighboring_relation_in_words = "zero out one user"
   users_in_words = "Halves: every user takes part in every second round"
 
-  def sample(self, round_num, *, seed):
-    del seed  # Nothing is drawn.
+  def sample(self, round_num, *, key):
+    del key  # Nothing is drawn.
     return list(np.arange(round_num % 2, self.num_users, 2)[:, np.newaxis])
 
   def check_observed(self, observed):
@@ -62,7 +62,7 @@ def test_a_new_participation_is_a_class_and_a_line(tmp_path, monkeypatch):
   claim = registry.create_participation(
     "halves", num_users=6, users_per_round=3
   )
-  rounds = [claim.sample(number, seed=0) for number in range(10)]
+  rounds = [claim.sample(number, key=0) for number in range(10)]
   report = _report(claim, rounds, tmp_path / "trace")
   # Five of the ten rounds are a user's.
   accountant = dp_accounting.rdp.RdpAccountant(
@@ -88,6 +88,7 @@ def test_a_class_that_is_not_registered_cannot_be_stored():
   [
     poisson.Poisson(1_000, 9.5),
     fixed_size.FixedSize(1_000, 10, users_per_client=5),
+    poisson.Poisson(50, 5, known_schedule=True, max_participations=3),
     min_separation.MinSeparation(
       50, 5, min_separation=10, max_participations=3, regroup_clients=False
     ),
@@ -122,7 +123,11 @@ def test_ledgers_of_earlier_versions_are_read(kind):
   [
     ("uniform", {}, "participation must be one of fixed_size, min_sep.*'uni"),
     ("poisson", {"min_separation": 2}, "min_separation must not be given"),
-    ("fixed_size", {"max_participations": 2}, "no use for it, found 2"),
+    (
+      "fixed_size",
+      {"max_participations": 2},
+      "unless its schedule is known: .* 2",
+    ),
     ("fixed_size", {"regroup_clients": False}, "regroup_clients must not be"),
     ("min_separation", {"min_separation": 6}, "at most 5, the rounds in wh"),
     ("min_separation", {"min_separation": 0}, "at least 1, found 0"),

@@ -2,5 +2,5 @@
 
 `participation` is the base class: a participation says how it draws, what may
 be claimed for it, and how the trace of a run is checked against the claim.
-`registry` has them by name; `sampling_checks` is what those that sample share.
+`registry` has them by name; `sampled` is what those that sample share.
 """

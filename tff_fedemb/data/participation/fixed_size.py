@@ -9,13 +9,13 @@ from scipy import stats
 from tff_fedemb import checks
 from tff_fedemb.data import participation_check
 from tff_fedemb.data.participation import participation
-from tff_fedemb.data.participation import sampling_checks
+from tff_fedemb.data.participation import sampled
 
 _DRAW = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedSize(participation.Participation):
+class FixedSize(sampled.Sampled):
   """Exactly `users_per_round` users, drawn anew in every round.
 
   Whoever sits in a drawn slot takes part, in that slot's virtual client.
@@ -30,12 +30,15 @@ class FixedSize(participation.Participation):
   """
 
   name = "fixed_size"
-  accountants = ("rdp",)
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_ONE
 
   def __post_init__(self):
     super().__post_init__()
     checks.check_integer("users_per_round", self.users_per_round, minimum=1)
+
+  @property
+  def accountants(self) -> tuple[str, ...]:
+    return sampled.OF_KNOWN_SCHEDULE if self.known_schedule else ("rdp",)
 
   @property
   def sensitivity_in_clip_norms(self) -> float:
@@ -59,9 +62,9 @@ class FixedSize(participation.Participation):
       self.num_users, self.users_per_round, event
     )
 
-  def sample(self, round_num: int, *, seed: int) -> list[np.ndarray]:
+  def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     # Linear in the users of the round, not in those of the population.
-    slots = participation.create_generator(seed, round_num, _DRAW).choice(
+    slots = participation.create_generator(key, round_num, _DRAW).choice(
       self.num_users,
       size=int(self.users_per_round),
       replace=False,
@@ -79,8 +82,8 @@ class FixedSize(participation.Participation):
         "fixed_size participation was assumed, in which every round has "
         f"exactly {users:,} users; the trace has rounds of {low:,} to {high:,}."
       )
-    sampling_checks.check_frequency(self, observed)
-    sampling_checks.check_overlap(
+    sampled.check_frequency(self, observed)
+    sampled.check_overlap(
       self,
       observed,
       stats.hypergeom(self.num_users, users, users),

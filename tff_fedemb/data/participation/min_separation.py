@@ -25,11 +25,11 @@ _ORDER, _SHUFFLE, _GROUPS = 3, 4, 5
 
 # One integer per user, held from the first round of a run on.
 @functools.lru_cache(maxsize=1)
-def _draw_order(num_users: int, seed: int) -> np.ndarray:
+def _draw_order(num_users: int, key: int) -> np.ndarray:
   """The users in the order in which they are dealt into windows."""
   dtype = np.int32 if num_users <= 2**31 else np.int64
   order = np.arange(num_users, dtype=dtype)
-  participation.create_generator(seed, 0, _ORDER).shuffle(order)
+  participation.create_generator(key, 0, _ORDER).shuffle(order)
   return order
 
 
@@ -74,7 +74,6 @@ class MinSeparation(participation.Participation):
   name = "min_separation"
   accountants = ("rdp", "pld", "gaussian")
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
-  is_sampled = False
 
   _: dataclasses.KW_ONLY
   min_separation: int | None = config.field(None, minimum=1)
@@ -148,14 +147,14 @@ class MinSeparation(participation.Participation):
       return "regrouped in every pass"
     return "in the same groups for the whole run"
 
-  def sample(self, round_num: int, *, seed: int) -> list[np.ndarray]:
+  def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     place = round_num % self.rounds_per_pass
     window_size = self.rounds_per_pass - self.min_separation + 1
     first = place - place % window_size
     last = min(first + window_size, self.rounds_per_pass)
     # Round j of a pass begins at place j N / P of the order, rounded down.
     starts = np.arange(first, last + 1) * self.num_users // self.rounds_per_pass
-    users = _draw_order(self.num_users, seed)[starts[0] : starts[-1]]
+    users = _draw_order(self.num_users, key)[starts[0] : starts[-1]]
     # Which round of the window each user is in. Shuffling these small numbers
     # is faster than shuffling the users, of whom one round's are needed.
     rounds = np.repeat(
@@ -163,12 +162,12 @@ class MinSeparation(participation.Participation):
       np.diff(starts),
     )
     first_round_num = round_num - place + first
-    participation.create_generator(seed, first_round_num, _SHUFFLE).shuffle(
+    participation.create_generator(key, first_round_num, _SHUFFLE).shuffle(
       rounds
     )
     users = users[rounds == place - first].astype(np.int64)
     if self.regroup_clients:
-      participation.create_generator(seed, round_num, _GROUPS).shuffle(users)
+      participation.create_generator(key, round_num, _GROUPS).shuffle(users)
     clients = np.array_split(users, self.clients_per_round)
     return [client for client in clients if client.size]
 

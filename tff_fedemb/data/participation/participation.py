@@ -8,14 +8,17 @@ A virtual client merges `users_per_client` users, so one user may move the sum
 by more than C; a participation states by how much.
 
 Users are slots 0 ... N - 1 of a population: a slot is a person's place in it,
-whatever the identifier says. Everything drawn in a round is a function of the
-seed, the round and the slot alone, so a run resumes from its round number, and
-the guarantee's neighbours can be compared slot by slot.
+whatever the identifier says. Everything drawn in a round is a function of a
+key, the round and the slot alone, so a run resumes from its round number, and
+the guarantee's neighbours can be compared slot by slot. Where sampling is said
+to amplify privacy the key must be secret: see `create_generator`.
 """
 
 import abc
 from collections.abc import Iterable
 import dataclasses
+import hashlib
+import struct
 from typing import ClassVar
 
 import dp_accounting
@@ -31,18 +34,33 @@ class ClaimError(errors.DataError):
   """What was run is not what the epsilon assumes."""
 
 
+KEY_BYTES = 16
+
+
 def create_generator(
-  seed: int, round_num: int, stream: int
+  key: int, round_num: int, stream: int
 ) -> np.random.Generator:
   """Returns the generator of one stream of random numbers of a round.
 
+  Every stream is that of the block function Philox4x64-10, counting, under a
+  key of 128 bits of its own, which is BLAKE2b, keyed by the run's key, of the
+  round and the stream. Whoever does not know a run's key of 128 bits from the
+  operating system is assumed not to tell any of these streams from chance, nor
+  to find one from another: BLAKE2b is built for that. Philox is not, but only
+  ever shows through what the noise leaves of a cohort.
+
   Args:
-    seed: Non-negative seed of all rounds.
+    key: Of all rounds, 0 ... 2**128 - 1.
     round_num: Non-negative number of the round.
     stream: Streams of one participation must not share their numbers.
   """
+  digest = hashlib.blake2b(
+    struct.pack("<QQ", round_num, stream),
+    key=key.to_bytes(KEY_BYTES, "little"),
+    digest_size=KEY_BYTES,
+  ).digest()
   return np.random.Generator(
-    np.random.Philox(np.random.SeedSequence([seed, round_num, stream]))
+    np.random.Philox(key=np.frombuffer(digest, np.dtype("<u8")))
   )
 
 
@@ -89,20 +107,12 @@ class Participation(config.Config, abc.ABC):
 
   Attributes:
     name: What it is called in a ledger and on a command line.
-    accountants: Names of those that give a valid epsilon, cheapest first.
-    neighboring_relation: Relation between the two populations that must look
-      alike.
-    is_sampled: Whether each round's users are drawn anew, which amplifies
-      privacy.
     num_users: Users.
     users_per_round: Users of a round: exact, expected or at most.
     users_per_client: Users merged in a virtual client.
   """
 
   name: ClassVar[str]
-  accountants: ClassVar[tuple[str, ...]]
-  neighboring_relation: ClassVar[dp_accounting.NeighboringRelation]
-  is_sampled: ClassVar[bool] = True
 
   num_users: int = config.field(minimum=1)
   users_per_round: float = config.field(above=0)
@@ -121,6 +131,21 @@ class Participation(config.Config, abc.ABC):
         f" num_users ({self.num_users})",
         self.users_per_round,
       )
+
+  @property
+  @abc.abstractmethod
+  def accountants(self) -> tuple[str, ...]:
+    """Names of those that give a valid epsilon, cheapest first."""
+
+  @property
+  @abc.abstractmethod
+  def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
+    """Relation between the two populations that must look alike."""
+
+  @property
+  def is_sampled(self) -> bool:
+    """Whether users are drawn anew and in secret, which amplifies privacy."""
+    return False
 
   @property
   def clients_per_round(self) -> int:
@@ -232,13 +257,34 @@ class Participation(config.Config, abc.ABC):
       )
     return tuple(name for name in self.accountants if name in names)
 
+  @property
+  def amplification(self) -> str:
+    """Whether sampling amplifies privacy, and why, in words."""
+    return "none: users are not sampled"
+
+  def with_known_schedule(
+    self, max_participations: int | None = None
+  ) -> "Participation":
+    """The same for a run in which anyone may know who takes part when.
+
+    Args:
+      max_participations: Most rounds of a user in the schedule, which is drawn
+        from no data; None if it is not known.
+    """
+    del max_participations  # Nothing is claimed that rests on a secret.
+    return self
+
+  def with_secret_schedule(self) -> "Participation":
+    """The same for a run in which nobody may know who takes part when."""
+    return self
+
   @abc.abstractmethod
-  def sample(self, round_num: int, *, seed: int) -> list[np.ndarray]:
+  def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Draws the virtual clients of a round.
 
     Args:
       round_num: Non-negative number of the round.
-      seed: Non-negative seed of all rounds.
+      key: Of all rounds, as in `create_generator`.
 
     Returns:
       One int64 array of slots per virtual client, none of them empty. A slot

@@ -11,13 +11,13 @@ from scipy import stats
 from tff_fedemb import checks
 from tff_fedemb.data import participation_check
 from tff_fedemb.data.participation import participation
-from tff_fedemb.data.participation import sampling_checks
+from tff_fedemb.data.participation import sampled
 
 _COINS, _ASSIGNMENT = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Poisson(participation.Participation):
+class Poisson(sampled.Sampled):
   """Each user takes part with probability `users_per_round / num_users`.
 
   Users are drawn independently of each other and of earlier rounds. With
@@ -37,8 +37,18 @@ class Poisson(participation.Participation):
   """
 
   name = "poisson"
-  accountants = ("rdp", "pld")
-  neighboring_relation = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+  @property
+  def accountants(self) -> tuple[str, ...]:
+    if self.known_schedule:
+      return sampled.OF_KNOWN_SCHEDULE
+    return ("rdp", "pld")
+
+  @property
+  def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
+    if self.known_schedule:
+      return dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+    return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
 
   @property
   def sensitivity_in_clip_norms(self) -> float:
@@ -46,6 +56,8 @@ class Poisson(participation.Participation):
 
   @property
   def neighboring_relation_in_words(self) -> str:
+    if self.known_schedule:
+      return "add or remove one user, whose place in the schedule stays empty"
     return "add or remove one user"
 
   @property
@@ -65,16 +77,16 @@ class Poisson(participation.Participation):
   ) -> dp_accounting.DpEvent:
     return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
 
-  def sample(self, round_num: int, *, seed: int) -> list[np.ndarray]:
-    coins = participation.create_generator(seed, round_num, _COINS).random(
+  def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
+    coins = participation.create_generator(key, round_num, _COINS).random(
       self.num_users
     )
     slots = np.flatnonzero(coins < self.sampling_probability)
     if self.users_per_client == 1:
       return [slots[i : i + 1] for i in range(slots.size)]
-    places = participation.create_generator(
-      seed, round_num, _ASSIGNMENT
-    ).random(self.num_users)
+    places = participation.create_generator(key, round_num, _ASSIGNMENT).random(
+      self.num_users
+    )
     clients = np.floor(places[slots] * self.clients_per_round).astype(np.int64)
     # One sort, not one search of the round for every virtual client.
     order = np.argsort(clients, kind="stable")
@@ -88,7 +100,7 @@ class Poisson(participation.Participation):
     n, probability = self.num_users, self.sampling_probability
     rounds = observed.num_rounds
     low, high = observed.min_users_per_round, observed.max_users_per_round
-    unlikely = sampling_checks.FALSE_ALARM_RATE / (2 * rounds)
+    unlikely = sampled.FALSE_ALARM_RATE / (2 * rounds)
     if (
       special.bdtr(low, n, probability) < unlikely
       or special.bdtrc(high - 1, n, probability) < unlikely
@@ -104,15 +116,15 @@ class Poisson(participation.Participation):
     if (
       low == high
       and probability < 1
-      and alike < math.log(sampling_checks.FALSE_ALARM_RATE)
+      and alike < math.log(sampled.FALSE_ALARM_RATE)
     ):
       raise participation.ClaimError(
         "poisson participation was assumed, in which the number of users "
         f"varies; every one of {rounds:,} rounds in the trace has exactly "
         f"{low:,}: that is fixed_size."
       )
-    sampling_checks.check_frequency(self, observed)
-    sampling_checks.check_overlap(
+    sampled.check_frequency(self, observed)
+    sampled.check_overlap(
       self,
       observed,
       stats.binom(n, probability**2),

@@ -1,0 +1,78 @@
+"""The key that decides who takes part in which round of a run.
+
+128 bits from the operating system, drawn once for each run, in a file that is
+its owner's alone, beside the checkpoints: amplification by sampling holds for
+those who cannot read it. It is written nowhere else.
+"""
+
+import os
+import pathlib
+import secrets
+
+from tff_fedemb import errors
+from tff_fedemb.data.participation import participation
+
+NAME = "sampling_key"
+
+_BITS = 8 * participation.KEY_BYTES
+
+
+def read(directory: str | os.PathLike[str]) -> int | None:
+  """Reads the key of a run, `None` if there is none.
+
+  Args:
+    directory: Of its checkpoints.
+
+  Raises:
+    errors.FieldError: If the file holds something else.
+  """
+  path = pathlib.Path(directory) / NAME
+  try:
+    text = path.read_text(encoding="ascii").strip()
+    if len(text) != _BITS // 4:
+      raise ValueError(f"{len(text)} characters")
+    return int(text, 16)
+  except FileNotFoundError:
+    return None
+  except (OSError, ValueError) as error:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold a sampling key of {_BITS // 4} hexadecimal digits",
+      # The text itself is a secret.
+      f"{path} that cannot be read as one ({type(error).__name__})",
+    ) from None
+
+
+def read_or_create(directory: str | os.PathLike[str], *, is_new: bool) -> int:
+  """Reads the key of a run, or draws it for a new one.
+
+  Args:
+    directory: Of its checkpoints; made, for its owner alone, if need be.
+    is_new: Whether no round of the run has begun.
+
+  Raises:
+    errors.FieldError: As `read`, or if there is none and rounds have begun.
+  """
+  path = pathlib.Path(directory) / NAME
+  key = read(directory)
+  if key is not None:
+    return key
+  if not is_new:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold the key {path} from which the users of its rounds were drawn",
+      "none: it was lost, or the run is of an earlier version, which drew them"
+      " from a seed that anyone may know; take another one to start again",
+    )
+  key = secrets.randbits(_BITS)
+  path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+  partial = path.with_name(f".{NAME}.partial")
+  partial.unlink(missing_ok=True)
+  descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+  with open(descriptor, "w", encoding="ascii") as file:
+    file.write(f"{key:0{_BITS // 4}x}\n")
+    file.flush()
+    # Users drawn from a key that a loss of power forgets cannot be drawn again.
+    os.fsync(file.fileno())
+  os.replace(partial, path)
+  return key
