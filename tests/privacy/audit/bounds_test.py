@@ -1,0 +1,234 @@
+"""All methods: bounds that are bounds, with power, and what they refuse."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tff_fedemb import errors
+from tff_fedemb.privacy.audit import clopper_pearson
+from tff_fedemb.privacy.audit import fdp_one_run
+from tff_fedemb.privacy.audit import gdp_clopper_pearson
+from tff_fedemb.privacy.audit import one_run
+from tff_fedemb.privacy.audit import registry
+from tff_fedemb.privacy.audit import scores as scores_lib
+
+_DELTA = 1e-5
+_REPEATS = 200
+_METHODS = sorted(registry.METHODS)
+# Trying several numbers of guesses takes longer; their own test does.
+_QUICK = {
+  name: {"num_guesses": 100} if "one_run" in name else {} for name in _METHODS
+}
+
+
+def _normal(rng, number, distance):
+  """Scores of a Gaussian mechanism with noise multiplier 1 / distance."""
+  return scores_lib.Scores(
+    rng.normal(distance, size=number), rng.normal(size=number)
+  )
+
+
+def _most_failures(probability):
+  """Failures of `_REPEATS` that chance explains but once in a million."""
+  return stats.binom.ppf(1 - 1e-6, _REPEATS, probability)
+
+
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize("distance", [0.1, 1.0])
+def test_two_gaussians_are_bounded_from_below(method, distance):
+  rng = np.random.default_rng(5)
+  truth = fdp_one_run.epsilon_of_mu(distance, _DELTA)
+  significance = 0.1
+  bounds = [
+    registry.METHODS[method](
+      _normal(rng, 200, distance),
+      delta=_DELTA,
+      significance=significance,
+      **_QUICK[method],
+    ).epsilon_lower
+    for _ in range(_REPEATS)
+  ]
+  assert sum(bound > truth for bound in bounds) <= _most_failures(significance)
+
+
+@pytest.mark.parametrize(
+  ("method", "share"),
+  [
+    ("clopper_pearson", 0.3),
+    ("fdp_one_run", 0.45),
+    ("gdp_clopper_pearson", 0.75),
+    ("one_run", 0.35),
+  ],
+)
+def test_many_canaries_show_a_good_part_of_the_truth(method, share):
+  truth = fdp_one_run.epsilon_of_mu(1.5, _DELTA)
+  found = registry.bound_epsilon(
+    method,
+    _normal(np.random.default_rng(6), 5_000, 1.5),
+    delta=_DELTA,
+    significance=0.05,
+  )
+  assert share * truth < found.epsilon_lower < truth
+  assert found.method == method
+  assert (found.num_in, found.num_out) == (5_000, 5_000)
+
+
+@pytest.mark.parametrize("method", _METHODS)
+def test_equal_scores_show_nothing(method):
+  ties = scores_lib.Scores(np.ones(400), np.ones(400))
+  found = registry.bound_epsilon(method, ties, delta=_DELTA, significance=0.05)
+  assert found.epsilon_lower == 0.0
+
+
+@pytest.mark.parametrize("method", _METHODS)
+def test_the_order_of_scores_makes_no_difference(method):
+  rng = np.random.default_rng(7)
+  scores = scores_lib.Scores(
+    rng.integers(3, 9, 300).astype(float), rng.integers(0, 6, 300).astype(float)
+  )
+  turned = scores_lib.Scores(scores.in_scores[::-1], scores.out_scores[::-1])
+  first, second = (
+    registry.bound_epsilon(method, some, delta=_DELTA, significance=0.05)
+    for some in (scores, turned)
+  )
+  assert first == second
+  assert first.epsilon_lower > 0
+
+
+@pytest.mark.parametrize("method", _METHODS)
+def test_delta_counts(method):
+  # A mechanism that publishes a user with probability 0.01, and else nothing.
+  rng = np.random.default_rng(8)
+  published = (rng.random(20_000) < 0.01).astype(float)
+  scores = scores_lib.Scores(published, np.zeros(20_000))
+
+  def bound(delta):
+    return registry.bound_epsilon(
+      method, scores, delta=delta, significance=0.05
+    ).epsilon_lower
+
+  # Of a Gaussian claim such a curve refutes more than one point of it does.
+  if method not in registry.OF_GAUSSIAN_CLAIMS:
+    assert bound(0.02) == 0.0
+  assert bound(1e-6) > 1.5
+
+
+@pytest.mark.parametrize(
+  ("in_scores", "requirement"),
+  [
+    ([1.0, math.nan], "be numbers"),
+    ([1.0], "be at least 2"),
+    ([[1.0, 2.0]], "be real numbers"),
+    (["a", "b"], "be real numbers"),
+  ],
+)
+def test_scores_that_are_none_are_refused(in_scores, requirement):
+  with pytest.raises(errors.FieldError, match=requirement) as caught:
+    scores_lib.Scores(np.array(in_scores), np.zeros(3))
+  assert caught.value.name == "in_scores"
+
+
+def test_too_few_scores_to_halve_are_refused():
+  scores = scores_lib.Scores(np.zeros(3), np.zeros(3))
+  with pytest.raises(errors.FieldError, match="be at least 2, found 1"):
+    clopper_pearson.bound_epsilon(scores, delta=0.0, significance=0.05)
+
+
+@pytest.mark.parametrize("method", _METHODS)
+@pytest.mark.parametrize(
+  ("name", "levels"),
+  [("delta", (1.0, 0.05)), ("significance", (0.1, 0.0))],
+)
+def test_levels_out_of_range_are_refused(method, name, levels):
+  scores = scores_lib.Scores(np.zeros(9), np.zeros(9))
+  with pytest.raises(errors.FieldError) as caught:
+    registry.bound_epsilon(
+      method, scores, delta=levels[0], significance=levels[1]
+    )
+  assert caught.value.name == name
+
+
+def test_a_gaussian_has_no_epsilon_at_delta_0():
+  scores = scores_lib.Scores(np.zeros(9), np.zeros(9))
+  for bound in (fdp_one_run.bound_epsilon, gdp_clopper_pearson.bound_epsilon):
+    with pytest.raises(errors.FieldError, match="delta"):
+      bound(scores, delta=0.0, significance=0.05)
+
+
+def test_limits_of_a_probability_by_hand():
+  # None of n at probability p: (1 - p)^n = 0.05; all of them: p^n = 0.05.
+  assert clopper_pearson.upper_limit(0, 10, 0.05) == pytest.approx(
+    1 - 0.05**0.1
+  )
+  assert clopper_pearson.lower_limit(10, 10, 0.05) == pytest.approx(0.05**0.1)
+  assert clopper_pearson.lower_limit(0, 10, 0.05) == 0.0
+  assert clopper_pearson.upper_limit(10, 10, 0.05) == 1.0
+  # Clopper and Pearson: P[Binomial(20, limit) >= 7] = 0.025.
+  limit = float(clopper_pearson.lower_limit(7, 20, 0.025))
+  assert stats.binom.sf(6, 20, limit) == pytest.approx(0.025)
+
+
+def test_clopper_pearson_by_hand():
+  scores = scores_lib.Scores(np.ones(40), np.zeros(60))
+  found = clopper_pearson.bound_epsilon(scores, delta=0.01, significance=0.1)
+  # Halves of 20 and 30, which are told apart without a mistake.
+  true_positives, false_positives = 0.05 ** (1 / 20), 1 - 0.05 ** (1 / 30)
+  true_negatives, false_negatives = 0.05 ** (1 / 30), 1 - 0.05 ** (1 / 20)
+  assert found.epsilon_lower == pytest.approx(
+    max(
+      math.log((true_positives - 0.01) / false_positives),
+      math.log((true_negatives - 0.01) / false_negatives),
+    )
+  )
+
+
+def test_one_run_by_hand():
+  # Without delta: all of 10 right guesses have chance (e / (1 + e))^10.
+  assert one_run.p_value(
+    correct=10, guesses=10, num_canaries=40, epsilon=1.0, delta=0.0
+  ) == pytest.approx((math.e / (1 + math.e)) ** 10)
+  # With: 2 m delta max_i P[v > W >= v - i] / i, here the 10 ways to miss one
+  # of 10 at epsilon 0, more than ((10 + 45) / 2, ...) / 2^10 of further ones?
+  shares = [
+    sum(math.comb(10, 10 - j) for j in range(1, i + 1)) / i
+    for i in range(1, 11)
+  ]
+  assert one_run.p_value(
+    correct=10, guesses=10, num_canaries=40, epsilon=0.0, delta=1e-3
+  ) == pytest.approx((1 + 2 * 40 * 1e-3 * max(shares)) / 2**10)
+
+
+def test_fdp_one_run_by_hand():
+  # Two guesses about two canaries, both right with chance p_2: at mu = 0 it is
+  # p_2 <= p_1 / 2 by the first inequality and p_1 / 2 <= p_0 by the next one.
+  def is_refuted(level):
+    return fdp_one_run.is_refuted(
+      correct=2, guesses=2, num_canaries=2, mu=0.0, level=level
+    )
+
+  assert is_refuted(0.251)
+  assert not is_refuted(0.249)
+
+
+def test_fdp_one_run_agrees_with_what_a_gaussian_does_to_one_canary():
+  # A single guess is right with at most Phi(mu / 2).
+  chance = float(stats.norm.cdf(0.4))
+
+  def is_refuted(level):
+    return fdp_one_run.is_refuted(
+      correct=1, guesses=1, num_canaries=1, mu=0.8, level=level
+    )
+
+  assert is_refuted(chance + 1e-6)
+  assert not is_refuted(chance - 1e-6)
+
+
+def test_epsilon_of_mu_is_that_of_the_gaussian_mechanism():
+  epsilon = fdp_one_run.epsilon_of_mu(1.5, _DELTA)
+  # Balle and Wang 2018, theorem 8.
+  delta = stats.norm.cdf(0.75 - epsilon / 1.5) - math.exp(
+    epsilon
+  ) * stats.norm.cdf(-0.75 - epsilon / 1.5)
+  assert delta == pytest.approx(_DELTA, rel=1e-6)

@@ -1,0 +1,15 @@
+"""Attacks on a guarantee: how much privacy is lost at least, measured.
+
+An epsilon that is claimed is an upper bound that rests on proofs and on code.
+Here canaries are included in a computation or not, by a fair coin each, and are
+scored by what it publishes. How well the scores tell both kinds apart bounds
+epsilon from below; a lower bound above the claim refutes it.
+
+* `scores` holds the scores of both kinds, and the bound that comes out.
+* `clopper_pearson`, `gdp_clopper_pearson`, `one_run` and `fdp_one_run` are
+  methods that bound, each with what it assumes; `registry` has them by name.
+* `gaussian_estimate` estimates: what it returns is no bound.
+* `membership` says how well an attacker tells members from others.
+* `canary_updates` makes clients who send a direction of their own in place of
+  an update, and scores what a model released of them.
+"""

@@ -1,0 +1,213 @@
+"""Scores of canaries, and the lower bound of epsilon that they give."""
+
+from collections.abc import Callable
+import dataclasses
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+from scipy import optimize
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+
+MIN_SCORES = 2
+
+
+def _check(name: str, values: Any) -> np.ndarray:
+  values = np.asarray(values)
+  if values.ndim != 1 or values.dtype.kind not in "biuf":
+    raise errors.FieldError(
+      name, "be real numbers [n]", f"{values.dtype} {list(values.shape)}"
+    )
+  if len(values) < MIN_SCORES:
+    raise errors.FieldError(name, f"be at least {MIN_SCORES}", len(values))
+  values = values.astype(np.float64)
+  if np.isnan(values).any():
+    raise errors.FieldError(
+      name,
+      "be numbers",
+      f"NaN in {np.isnan(values).sum():,} of {len(values):,}",
+    )
+  return values
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+  """What an attack says of each canary: the higher, the more likely included.
+
+  Attributes:
+    in_scores: Float64 `[n]`, of the canaries that were included.
+    out_scores: Float64 `[m]`, of those that were not.
+
+  Raises:
+    errors.FieldError: If they are too few, not numbers or NaN.
+  """
+
+  in_scores: np.ndarray
+  out_scores: np.ndarray
+
+  def __post_init__(self):
+    for name in ("in_scores", "out_scores"):
+      object.__setattr__(self, name, _check(name, getattr(self, name)))
+
+  @classmethod
+  def of_coins(cls, values: np.ndarray, included: np.ndarray) -> "Scores":
+    """Scores `[n]` of canaries, and whether each was included, bool `[n]`."""
+    return cls(values[included], values[~included])
+
+  def __len__(self) -> int:
+    return len(self.in_scores) + len(self.out_scores)
+
+  def _create_generator(self) -> np.random.Generator:
+    """A generator that depends on the values alone.
+
+    Not on their order in a file, nor on which of them were included, so that
+    the same scores always give the same bound.
+    """
+    pooled = np.sort(np.concatenate([self.in_scores, self.out_scores]))
+    # The sum makes 0 of -0, which is another number of the same value.
+    digest = hashlib.sha256((pooled + 0.0).tobytes()).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+  def halves(self) -> tuple["Scores", "Scores"]:
+    """Two random halves, of as many of either kind.
+
+    Raises:
+      errors.FieldError: If a half would have too few.
+    """
+    rng = self._create_generator()
+    parts = []
+    for values in (self.in_scores, self.out_scores):
+      values = rng.permutation(np.sort(values))
+      parts.append((values[: len(values) // 2], values[len(values) // 2 :]))
+    (in_first, in_second), (out_first, out_second) = parts
+    return Scores(in_first, out_first), Scores(in_second, out_second)
+
+  def ranked(self) -> np.ndarray:
+    """Whether each canary was included, the highest score first.
+
+    Among equal scores the order is random: anything else could tell who was
+    included.
+    """
+    values = np.concatenate([self.in_scores, self.out_scores])
+    included = np.arange(len(values)) < len(self.in_scores)
+    ties = self._create_generator().random(len(values))
+    return included[np.lexsort((ties, -values))]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LowerBound:
+  """With probability 1 - significance epsilon is at least this.
+
+  Attributes:
+    epsilon_lower: The bound; 0 says nothing.
+    method: Its name.
+    delta: At which epsilon is bounded.
+    significance: Probability that the bound is wrong, at most.
+    num_in: Canaries that were included.
+    num_out: Canaries that were not.
+    assumes: What has to be true for the bound.
+    details: What the method found, by name.
+  """
+
+  epsilon_lower: float
+  method: str
+  delta: float
+  significance: float
+  num_in: int
+  num_out: int
+  assumes: str
+  details: dict[str, float]
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns a dictionary that JSON can hold."""
+    return dataclasses.asdict(self)
+
+
+def check_levels(delta: float, significance: float) -> None:
+  """Refuses a delta outside [0, 1) or a significance outside (0, 1)."""
+  checks.check_number("delta", delta, minimum=0, below=1)
+  checks.check_number("significance", significance, above=0, below=1)
+
+
+def largest_refuted(is_refuted: Callable[[float], bool]) -> float:
+  """The largest value that is refuted, if all those below it are as well.
+
+  Args:
+    is_refuted: True up to some value, false above it.
+
+  Returns:
+    The value, or slightly less; 0 if not even 0 is refuted.
+  """
+  if not is_refuted(0.0):
+    return 0.0
+  high = 1.0
+  while is_refuted(high):
+    high *= 2.0
+  root = optimize.bisect(
+    lambda value: 0.5 - is_refuted(value), 0.0, high, xtol=1e-4
+  )
+  while not is_refuted(root):
+    root = max(root - 1e-4, 0.0)
+  return float(root)
+
+
+def guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
+  """How many canaries to call included and how many not, each a way to guess.
+
+  Fixed before scores are looked at. Half of the guesses go to either end, or
+  all to the high scores: with sampling most of those who were included look
+  like those who were not.
+
+  Args:
+    num_scores: All canaries.
+  """
+  sizes = {math.ceil(num_scores * 0.5**i) for i in range(1, 11)}
+  pairs = {(size, 0) for size in sizes}
+  pairs |= {(size - size // 2, size // 2) for size in sizes if size > 1}
+  return sorted(pairs | {(num_scores - num_scores // 2, num_scores // 2)})
+
+
+def best_guess(
+  scores: Scores,
+  num_guesses: int | None,
+  significance: float,
+  bound: Callable[[int, int, float], float],
+) -> tuple[float, dict[str, float]]:
+  """Bounds by the best of several numbers of guesses.
+
+  Args:
+    scores: Of all canaries.
+    num_guesses: How many canaries to guess, half of them included; None to try
+      several numbers, at a significance that is divided among them
+      (Bonferroni).
+    significance: That of the result.
+    bound: From guesses, those that are right, and a significance to a bound.
+
+  Returns:
+    The largest bound, and what it was found with.
+
+  Raises:
+    errors.FieldError: If there are fewer canaries than guesses.
+  """
+  if num_guesses is None:
+    tried = guesses_to_try(len(scores))
+  else:
+    checks.check_integer(
+      "num_guesses", num_guesses, minimum=1, maximum=len(scores)
+    )
+    tried = [(num_guesses - num_guesses // 2, num_guesses // 2)]
+  ranked = scores.ranked()
+  best = (-1.0, {})
+  for num_in, num_out in tried:
+    total = num_in + num_out
+    correct = int(
+      ranked[:num_in].sum() + (~ranked[len(ranked) - num_out :]).sum()
+    )
+    found = bound(total, correct, significance / len(tried))
+    if found > best[0]:
+      details = {"guessed_in": num_in, "guessed_out": num_out}
+      best = (found, details | {"correct": correct, "tried": len(tried)})
+  return best
