@@ -188,13 +188,35 @@ def _build_process(
   return fedemb.build_fedemb(create_backbone, settings.head, **parts)
 
 
-def main() -> None:
-  """Builds the experiment that the flags describe, and runs it."""
-  settings = training_flags.read("run_federated", *_OWN)
+def read_settings(**run: Any) -> training_flags.Settings:
+  """Reads the flags, but for those of the experiment itself.
+
+  Args:
+    **run: Fields of the run's configuration in place of their flags.
+  """
+  settings = training_flags.read("run_federated", *_OWN, **run)
+  # Refused now, not after the data have been read.
+  _FEDERATED.create()
+  _SERVER_OPTIMIZER.create()
+  _EXTRAPOLATION.create()
+  return settings
+
+
+def create_experiment(
+  settings: training_flags.Settings,
+  task: task_lib.Task,
+  **parts: Any,
+) -> experiment_lib.Experiment:
+  """Creates the experiment that the flags describe.
+
+  Args:
+    settings: What both training programs are set by.
+    task: On which data.
+    **parts: Of the learning process, beside those that the flags describe.
+  """
   config = _FEDERATED.create()
   server_optimizer = _SERVER_OPTIMIZER.create().build()
   extrapolation = _EXTRAPOLATION.create()
-  task = training_run.create_task(settings)
   create_backbone = training_run.create_backbone_fn(settings, task)
   rounds = settings.training.rounds
   participation = _create_participation(config, task, rounds)
@@ -202,26 +224,31 @@ def main() -> None:
   delta = config.delta
   if delta is None:
     delta = planning.default_delta(len(task.train_users))
-  training_run.execute(
-    experiment_lib.Experiment(
-      name=config.algorithm,
-      task=task,
-      create_backbone=create_backbone,
-      build_process=lambda: _build_process(
-        config.algorithm,
-        settings,
-        task,
-        create_backbone,
-        aggregator=mechanism.factory,
-        server_optimizer=server_optimizer,
-      ),
-      participation=participation,
-      mechanism=mechanism,
-      delta=delta,
-      extrapolation=extrapolation,
+  return experiment_lib.Experiment(
+    name=config.algorithm,
+    task=task,
+    create_backbone=create_backbone,
+    build_process=lambda: _build_process(
+      config.algorithm,
+      settings,
+      task,
+      create_backbone,
+      aggregator=mechanism.factory,
+      server_optimizer=server_optimizer,
+      **parts,
     ),
-    settings,
+    participation=participation,
+    mechanism=mechanism,
+    delta=delta,
+    extrapolation=extrapolation,
   )
+
+
+def main() -> None:
+  """Builds the experiment that the flags describe, and runs it."""
+  settings = read_settings()
+  task = training_run.create_task(settings)
+  training_run.execute(create_experiment(settings, task), settings)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 from absl import flags
 
@@ -140,17 +141,19 @@ class Settings:
 def read(
   program: str,
   *own: config_flags.ConfigFlags | config_flags.ChoiceFlags,
+  **fields: Any,
 ) -> Settings:
   """Reads the flags that both programs have.
 
   Args:
     program: The program's name.
     *own: Flags of the program itself, which decide its result as well.
+    **fields: Of the run, in place of their flags.
 
   Raises:
     errors.FieldError: If one of them is out of its range.
   """
-  run, rounds = _RUN.create(), _TRAINING.create()
+  run, rounds = _RUN.create(**fields), _TRAINING.create()
   data = _DATA.create()
   record: dict[str, object] = {"program": program}
   for some in (*_ALL, *own):

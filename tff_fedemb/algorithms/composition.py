@@ -41,6 +41,7 @@ ClientUpdateFn = Callable[
   [tff.learning.models.ModelWeights, tf.data.Dataset, tf.Tensor],
   ClientUpdate,
 ]
+WrapFn = Callable[[ClientUpdateFn], ClientUpdateFn]
 
 
 def build_example_type(

@@ -27,6 +27,7 @@ def build_fedavg(
   server_optimizer: tff.learning.optimizers.Optimizer,
   config: local_training.LocalTrainingConfig,
   seed: int = 0,
+  wrap_client_update_fn: composition.WrapFn = lambda update: update,
 ) -> tff.learning.templates.LearningProcess:
   """Builds the DP-FedAvg learning process.
 
@@ -50,6 +51,7 @@ def build_fedavg(
     server_optimizer: For instance SGD with momentum 0.9.
     config: Hyperparameters of local training.
     seed: Seed of head initialisation and of the order of the examples.
+    wrap_client_update_fn: Puts something around what a client does.
 
   Returns:
     A learning process whose model weights are the backbone's followed by the
@@ -76,8 +78,10 @@ def build_fedavg(
 
   return composition.build_learning_process(
     create_weights,
-    composition.build_client_update(
-      create_backbone_fn, head, start_head, config=config, seed=seed
+    wrap_client_update_fn(
+      composition.build_client_update(
+        create_backbone_fn, head, start_head, config=config, seed=seed
+      )
     ),
     example_type=example_type,
     aggregator=aggregator,

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 import dataclasses
 import hashlib
-import math
 from typing import Any
 
 import numpy as np
@@ -164,10 +163,11 @@ def guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
   Args:
     num_scores: All canaries.
   """
-  sizes = {math.ceil(num_scores * 0.5**i) for i in range(1, 11)}
-  pairs = {(size, 0) for size in sizes}
-  pairs |= {(size - size // 2, size // 2) for size in sizes if size > 1}
-  return sorted(pairs | {(num_scores - num_scores // 2, num_scores // 2)})
+  either = {-(-num_scores // share) for share in (1, 4, 16)}
+  high = {-(-num_scores // share) for share in (8, 32, 128, 512)}
+  return [(size - size // 2, size // 2) for size in sorted(either)] + [
+    (size, 0) for size in sorted(high)
+  ]
 
 
 def best_guess(

@@ -1,0 +1,68 @@
+r"""Attacks a claimed epsilon: bounds it from below, with confidence.
+
+  python -m binaries.audit scores --in_scores=A.npy --out_scores=B.npy \
+    --delta=1e-5 --method=one_run --output_json=bound.json
+  python -m binaries.audit run --data_dir=data --output_dir=audits/first \
+    --flagfile=binaries/flagfiles/audit_emnist.flags
+
+scores: from scores of canaries that were included in a computation, and of
+others that were not, whatever made them. run: trains as run_federated does,
+whose flags these are but for --run_dir, with canaries among the users, attacks
+the models that are released and writes audit.json and audit.png. A lower bound
+above the claim refutes it; one below proves nothing.
+"""
+
+from experiments import command_line  # isort: skip
+
+from absl import flags
+
+from binaries import run_federated
+from experiments import account_output
+from experiments import audit_run
+from experiments import audit_settings
+from experiments import config_flags
+from experiments import smoke
+from experiments import training_run
+from tff_fedemb import errors
+
+_CONFIG = config_flags.ConfigFlags(audit_settings.AuditConfig)
+
+flags.adopt_module_key_flags(run_federated)
+
+
+def _scores(config: audit_settings.AuditConfig) -> None:
+  delta = flags.FLAGS.delta
+  if delta is None:
+    raise errors.FieldError("delta", "be given", "nothing")
+  account_output.check_output(config.output_json)
+  values, text = audit_settings.bound_files(config, delta)
+  account_output.write(config.output_json, values)
+  print(text)
+
+
+def _run(config: audit_settings.AuditConfig) -> None:
+  config.require("output_dir")
+  settings = run_federated.read_settings(run_dir=config.output_dir)
+  is_sgd = flags.FLAGS.server_optimizer == "sgd"
+  result = audit_run.execute(
+    config,
+    settings,
+    training_run.create_task(settings),
+    run_federated.create_experiment,
+    clip_norm=flags.FLAGS.clip_norm,
+    momentum=flags.FLAGS.server_momentum if is_sgd else 0.0,
+  )
+  print(audit_run.to_text(result))
+  print(f"Written to {config.output_dir}: audit.json, audit.png.")
+
+
+_COMMANDS = {"scores": _scores, "run": _run}
+
+
+def main(command: str) -> None:
+  """Does what the command is for."""
+  _COMMANDS[command](_CONFIG.create())
+
+
+if __name__ == "__main__":
+  command_line.run(main, commands=tuple(_COMMANDS), expand=smoke.expand)

@@ -1,0 +1,88 @@
+"""What an audit is set by, and audits of scores from anywhere."""
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.privacy.audit import registry
+from tff_fedemb.privacy.audit import scores as scores_lib
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AuditConfig(config_lib.Config):
+  """What to attack, and how to bound epsilon from below.
+
+  Attributes:
+    significance: Probability that a lower bound is wrong, at most.
+    in_scores: File .npy [n], scores of canaries that were included (scores).
+    out_scores: File .npy [m], scores of canaries that were not (scores).
+    method: How to bound (scores).
+    output_json: File for the bound (scores).
+    num_canaries: Clients that send a random direction in place of an update,
+      half of them included (run); memory for so many models is needed.
+    num_canary_users: Users whose labels are made up, half of them included
+      (run) [half of the users].
+    output_dir: Directory for audit.json and audit.png (run).
+  """
+
+  significance: float = config_lib.field(0.05, above=0, below=1)
+  in_scores: str | None = None
+  out_scores: str | None = None
+  method: str = config_lib.field("clopper_pearson", choices=registry.METHODS)
+  output_json: str | None = None
+  num_canaries: int = config_lib.field(500, minimum=4)
+  num_canary_users: int | None = config_lib.field(None, minimum=0)
+  output_dir: str | None = None
+
+  def require(self, *names: str) -> None:
+    """Refuses a configuration in which one of these fields is not given."""
+    for name in names:
+      if getattr(self, name) is None:
+        raise errors.FieldError(name, "be given", "nothing")
+
+
+def _load(name: str, path: str) -> np.ndarray:
+  try:
+    with open(path, "rb") as file:
+      return np.load(file, allow_pickle=False)
+  except (OSError, ValueError, EOFError) as error:
+    raise errors.FieldError(
+      name,
+      "be a .npy file of numbers",
+      f"{os.fspath(path)}: {errors.first_line(error)}",
+    ) from error
+
+
+def bound_files(
+  config: AuditConfig, delta: float
+) -> tuple[dict[str, Any], str]:
+  """Bounds epsilon by scores in files.
+
+  Args:
+    config: Files, method and significance.
+    delta: At which epsilon is bounded.
+
+  Returns:
+    The bound, for a file and in words.
+
+  Raises:
+    errors.FieldError: If a file cannot be used, or as the method says.
+  """
+  config.require("in_scores", "out_scores")
+  scores = scores_lib.Scores(
+    _load("in_scores", config.in_scores), _load("out_scores", config.out_scores)
+  )
+  bound = registry.bound_epsilon(
+    config.method, scores, delta=delta, significance=config.significance
+  )
+  text = (
+    f"epsilon >= {bound.epsilon_lower:.4f} at delta = {delta:g}, with"
+    f" confidence {1 - bound.significance:g} ({bound.method}, {bound.num_in:,}"
+    f" canaries in and {bound.num_out:,} out)\nAssumed: {bound.assumes}."
+  )
+  return report_lib.json_safe(bound.to_json()), text
