@@ -89,6 +89,12 @@ class _Slots:
     user_id = self._task.train_users.user_id(slot)
     return users_lib.canary_id(user_id) if self._is_crafted[slot] else user_id
 
+  def are_enough(self, attack: str) -> bool:
+    """Whether enough were included, and enough not, to bound anything."""
+    included = int(self.included[self.of[attack]].sum())
+    left_out = len(self.of[attack]) - included
+    return min(included, left_out) >= 2 * scores_lib.MIN_SCORES
+
   def create_task(self) -> task_lib.Task:
     """The task in which every slot is a user."""
     return dataclasses.replace(
@@ -138,7 +144,7 @@ class _Attacks:
     self._images = {
       attack: slots.read_images(attack)
       for attack in (_CANARY_USERS, _USERS)
-      if len(slots.of[attack])
+      if slots.are_enough(attack)
     }
 
   def add_round(self, drawn: np.ndarray, weights: Any) -> None:

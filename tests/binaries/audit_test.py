@@ -1,0 +1,164 @@
+"""Tests of the program that audits: as a user calls it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tasks.synthetic import emnist
+from tests.binaries import programs
+
+_DELTA = "--delta=1e-5"
+
+
+@pytest.fixture(name="files")
+def _files(tmp_path):
+  rng = np.random.default_rng(1)
+  np.save(tmp_path / "in.npy", rng.normal(3.0, size=400))
+  np.save(tmp_path / "out.npy", rng.normal(size=500))
+  return (
+    f"--in_scores={tmp_path / 'in.npy'}",
+    f"--out_scores={tmp_path / 'out.npy'}",
+  )
+
+
+@pytest.mark.parametrize(
+  "method", ["clopper_pearson", "one_run", "fdp_one_run"]
+)
+def test_scores_from_anywhere_are_bounded(files, tmp_path, method):
+  output = tmp_path / "bound.json"
+  ended = programs.call(
+    "audit",
+    "scores",
+    *files,
+    _DELTA,
+    f"--method={method}",
+    "--significance=0.01",
+    f"--output_json={output}",
+  )
+  assert ended.status == 0, ended.errors
+  values = json.loads(output.read_text(), parse_constant=pytest.fail)
+  assert 1 < values["epsilon_lower"] < 16.7
+  assert values["method"] == method
+  assert values["significance"] == 0.01
+  assert values["delta"] == 1e-5
+  assert (values["num_in"], values["num_out"]) == (400, 500)
+  assert "Assumed: " in ended.output
+
+
+def test_mistakes_are_one_line(files, tmp_path):
+  np.save(tmp_path / "nan.npy", np.array([1.0, math.nan]))
+  (tmp_path / "text.npy").write_text("1, 2")
+  for arguments, message in (
+    (files, "--delta must be given"),
+    ((files[0], _DELTA), "--out_scores must be given"),
+    ((*files, _DELTA, "--method=best"), "--method must be one of"),
+    (
+      (files[0], f"--out_scores={tmp_path / 'nan.npy'}", _DELTA),
+      "--out_scores must be numbers, found NaN in 1 of 2",
+    ),
+    (
+      (files[0], f"--out_scores={tmp_path / 'text.npy'}", _DELTA),
+      "--out_scores must be a .npy file",
+    ),
+  ):
+    ended = programs.call("audit", "scores", *arguments)
+    assert ended.status == 1
+    assert ended.errors.startswith(f"error: {message}")
+    assert ended.errors.count("\n") == 1
+
+
+_TINY = (
+  "--task=emnist",
+  "--embedding_dim=4",
+  "--users_per_client=1",
+  "--batch_size=64",
+  _DELTA,
+  "--rounds=4",
+  "--evaluate_every=2",
+  "--server_momentum=0",
+  "--num_canaries=60",
+)
+
+
+def _run(tmp_path, *arguments):
+  emnist.write_emnist(
+    tmp_path / "data", num_users=40, seed=2, examples_per_user=16
+  )
+  ended = programs.call(
+    "audit",
+    "run",
+    *_TINY,
+    f"--data_dir={tmp_path / 'data'}",
+    f"--output_dir={tmp_path / 'audit'}",
+    *arguments,
+  )
+  assert ended.status == 0, ended.errors
+  assert (tmp_path / "audit" / "audit.png").stat().st_size > 10_000
+  text = (tmp_path / "audit" / "audit.json").read_text()
+  return ended, json.loads(text, parse_constant=pytest.fail)
+
+
+def test_training_without_noise_is_seen_through(tmp_path):
+  ended, found = _run(
+    tmp_path,
+    "--noise_multiplier=0",
+    "--participation=min_separation",
+    "--clients_per_round=50",
+  )
+  assert found["epsilon_claimed"] == "inf"
+  attack = found["attacks"]["canary_updates"]
+  bounds = {
+    (bound["statistic"], bound["method"]): bound["epsilon_lower"]
+    for bound in attack["bounds"]
+  }
+  # What 60 canaries can show, with the attacker's knowledge and without.
+  assert bounds["known_schedule", "gdp_clopper_pearson"] > 2
+  assert bounds["final_cosine", "one_run"] > 0.5
+  assert attack["epsilon_lower"] == max(bounds.values())
+  assert not attack["is_refuted"]
+  assert "REFUTED" not in ended.output
+  assert found["over_rounds"]["round"] == [2, 4]
+
+
+@pytest.mark.slow
+def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path):
+  _, found = _run(
+    tmp_path,
+    "--noise_multiplier=1",
+    "--participation=poisson",
+    "--clients_per_round=30",
+    "--algorithm=fedavg",
+    "--server_momentum=0.9",
+    "--num_canary_users=0",
+  )
+  attacks = found["attacks"]
+  assert set(attacks) == {"canary_updates", "users"}
+  assert 0 < found["epsilon_claimed"] < 40
+  for attack in attacks.values():
+    assert attack["epsilon_lower"] <= found["epsilon_claimed"]
+    assert attack["epsilon_claimed"] == found["epsilon_claimed"]
+    methods = {bound["method"] for bound in attack["bounds"]}
+    assert methods == {"clopper_pearson", "one_run"}
+  assert attacks["users"]["membership"]["auc"] >= 0
+
+
+def test_canaries_want_clients_of_their_own(tmp_path):
+  emnist.write_emnist(
+    tmp_path / "data", num_users=10, seed=2, examples_per_user=20
+  )
+  for arguments, message in (
+    (("--users_per_client=2",), "--users_per_client must be 1"),
+    (("--num_canary_users=11",), "--num_canary_users must be at most 10"),
+  ):
+    ended = programs.call(
+      "audit",
+      "run",
+      *_TINY,
+      f"--data_dir={tmp_path / 'data'}",
+      f"--output_dir={tmp_path / 'audit'}",
+      *arguments,
+    )
+    assert ended.status == 1
+    assert ended.errors.startswith(f"error: {message}")
