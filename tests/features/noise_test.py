@@ -3,6 +3,7 @@
 import dp_accounting
 import numpy as np
 import pytest
+from scipy import stats
 
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import noise
@@ -34,6 +35,50 @@ def test_standard_deviation():
   assert abs(drawn.std() / 6.0 - 1) < 0.009
   # And of the mean 0.25 %.
   assert abs(drawn.mean() / 6.0) < 0.0125
+
+
+def test_numbers_are_normal_to_the_tails(monkeypatch):
+  """False alarms: once in 10^6 runs."""
+  generator = noise.create_generator(np.random.SeedSequence())
+  drawn = noise.standard_normal(generator, (401, 501))
+  assert drawn.shape == (401, 501)
+  assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-6
+
+  class Bits:
+    """Words of the radius and of the angle."""
+
+    def __init__(self, *words):
+      self._words = np.array(words, np.uint64)
+
+    def integers(self, low, high, shape, dtype):
+      return np.broadcast_to(self._words[:, np.newaxis], shape)
+
+  # sqrt(-2 ln 2^-129), and of what is missing to 1: sqrt(2 (2^20 + 1/2) 2^-128).
+  largest = noise.standard_normal(Bits(0, 0, 0), (2,))
+  np.testing.assert_allclose(largest, [(258 * np.log(2)) ** 0.5, 0], atol=1e-12)
+  last = 2**64 - 1
+  smallest = noise.standard_normal(Bits(last, last - 2**20, 0), (1,))
+  np.testing.assert_allclose(smallest, (2 * (2**20 + 0.5)) ** 0.5 * 2.0**-64)
+
+
+def test_sum_and_noise_are_on_a_common_grid():
+  # The largest power of two up to 3 x 2^-10 / sqrt(2 x 5) is 2^-11.
+  for value in (0.1, 0.3, 1e6 + 0.3):
+    release = _releases(sums=1.5, seed=None).open(
+      "sums", sensitivity=3.0, parts=2
+    )
+    for _ in range(2):
+      steps = release.add_noise(np.full(5, value)) * 2.0**11
+      np.testing.assert_array_equal(steps, np.round(steps))
+
+
+def test_noise_is_secret_without_a_seed():
+  # Equal with a seed, of which one should beware; else of 128 bits' entropy.
+  drawn = [
+    _draw(_releases(sums=1.0, seed=seed), "sums") for seed in (1, 1, None, None)
+  ]
+  np.testing.assert_array_equal(drawn[0], drawn[1])
+  assert np.abs(np.corrcoef(drawn[1:]) - np.eye(3)).max() < 0.19
 
 
 def test_symmetric_noise():

@@ -232,13 +232,11 @@ class FeatureClassifier(LinearClassifier):
   )
   not_covered = (
     "accuracies measured on the training data",
-    "pseudo-randomness: noise from a seed protects from nobody who knows it,"
-    " and the generator, PCG64, is no cryptographic one",
+    "a known seed: noise from it protects from nobody",
     "fits that share a seed, taken together: they share their noise, for"
     " example folds of a cross-validation",
-    "floating-point arithmetic: sums are rounded, and noise is made of"
-    ' floating-point numbers (Mironov 2012, "On significance of the least'
-    ' significant bits for differential privacy")',
+    "floating-point arithmetic in the sums, before they are rounded to the grid"
+    " of their noise",
   )
 
   seed: int | None = None
@@ -271,7 +269,7 @@ class FeatureClassifier(LinearClassifier):
     # Two streams: how many numbers sampling takes must not move the noise.
     for_noise, for_others = np.random.SeedSequence(self.seed).spawn(2)
     releases = noise.Releases(budget, for_noise)
-    weights = method.fit(examples, releases, np.random.default_rng(for_others))
+    weights = method.fit(examples, releases, noise.create_generator(for_others))
     self._publish(
       weights, method, releases, budget, num_protected=len(examples.labels)
     )

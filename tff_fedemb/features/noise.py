@@ -1,7 +1,10 @@
 """Gaussian releases of sums: the only door through which a fit sees data.
 
 Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
-Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss".
+Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss". Noise is made as
+`aggregators.secret_noise` makes it: from 128 bits of the operating system by
+Philox (here with a key of 128 bits), with tails to 13.3 standard deviations, on
+a common grid with the sum.
 """
 
 import collections
@@ -13,6 +16,39 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
+
+# Share by which rounding to the grid may raise the sensitivity, and by which the
+# standard deviation is raised for it.
+_ROUNDING = 2.0**-10
+_UNIT = 2.0**-64
+
+
+def create_generator(seed: np.random.SeedSequence) -> np.random.Generator:
+  """Creates a counter-based generator with a key of 128 bits."""
+  return np.random.Generator(np.random.Philox(seed))
+
+
+def standard_normal(
+  generator: np.random.Generator, shape: tuple[int, ...]
+) -> np.ndarray:
+  """Draws independent standard normal numbers, by Box and Muller 1958.
+
+  Args:
+    generator: Where random bits come from.
+    shape: Of the numbers.
+  """
+  size = math.prod(shape)
+  words = generator.integers(0, 2**64, [3, (size + 1) // 2], dtype=np.uint64)
+  # 128 bits: near 0, and near 1 as what is missing to it, with all digits.
+  uniform, missing = (
+    (high + (rest + 0.5) * _UNIT) * _UNIT
+    for high, rest in (words[:2], ~words[:2])
+  )
+  with np.errstate(divide="ignore"):
+    logarithm = np.where(uniform < 0.5, np.log(uniform), np.log1p(-missing))
+  radius, angle = np.sqrt(-2.0 * logarithm), words[2] * (2.0 * np.pi * _UNIT)
+  numbers = [radius * np.cos(angle), radius * np.sin(angle)]
+  return np.concatenate(numbers)[:size].reshape(shape)
 
 
 class Release:
@@ -31,19 +67,26 @@ class Release:
   """
 
   def __init__(
-    self, name: str, stddev: float, parts: int, rng: np.random.Generator
+    self,
+    name: str,
+    stddev: float,
+    sensitivity: float,
+    parts: int,
+    rng: np.random.Generator,
   ):
     """Initialises a release; `Releases.open` does.
 
     Args:
       name: What is released.
       stddev: Standard deviation of the noise.
+      sensitivity: L2 norm that the grid is made for.
       parts: Number of parts.
       rng: Source of the noise.
     """
     self._name = name
     self._stddev = stddev
-    self._parts_left = parts
+    self._sensitivity = sensitivity
+    self._parts = self._parts_left = parts
     self._rng = rng
 
   def add_noise(self, total: np.ndarray) -> np.ndarray:
@@ -63,7 +106,11 @@ class Release:
     self._parts_left -= 1
     if not self._stddev:
       return np.array(total, np.float64)
-    return total + self._stddev * self._rng.standard_normal(total.shape)
+    share = _ROUNDING / math.sqrt(max(self._parts * total.size, 1))
+    grid = 2.0 ** math.floor(math.log2(self._sensitivity * share))
+    stddev = self._stddev * (1.0 + _ROUNDING)
+    drawn = stddev * standard_normal(self._rng, np.shape(total))
+    return (np.round(total / grid) + np.round(drawn / grid)) * grid
 
   def add_symmetric_noise(self, total: np.ndarray) -> np.ndarray:
     """Returns a symmetric part with fresh, symmetric noise.
@@ -105,14 +152,14 @@ class Releases:
 
     Args:
       budget: Which releases there may be, and their noise.
-      seed: Of the noise; `None` for the operating system's entropy.
+      seed: Of the noise; `None` for 128 bits of the operating system.
     """
     self._budget = budget
     if not isinstance(seed, np.random.SeedSequence):
       seed = np.random.SeedSequence(seed)
     self._planned = {release.name: release for release in budget.releases}
     self._rngs = {
-      name: np.random.default_rng(
+      name: create_generator(
         np.random.SeedSequence(
           seed.entropy, spawn_key=(*seed.spawn_key, *name.encode())
         )
@@ -157,7 +204,7 @@ class Releases:
         f" number, found {noise_multiplier!r} times {sensitivity!r}."
       )
     self._counts[name] += 1
-    return Release(name, stddev, parts, self._rngs[name])
+    return Release(name, stddev, sensitivity, parts, self._rngs[name])
 
   @property
   def event(self) -> dp_accounting.DpEvent:
