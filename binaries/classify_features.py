@@ -1,7 +1,7 @@
 r"""Fits a private linear classifier on files of features, and tests it.
 
   python -m binaries.classify_features --train=train.npz --test=test.npz \
-    --method=feature_covariance --epsilon=2 --delta=1e-6 --seed=1 \
+    --method=feature_covariance --epsilon=2 --delta=1e-6 \
     --output_json=result.json
 
 Files are .npz or .tfrecord with features and labels of examples. One example is

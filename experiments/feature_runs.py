@@ -179,7 +179,7 @@ def fit(
     method: How to fit.
     epsilon: Target, positive; infinity for no noise.
     split: Shares of the budget by name of release, instead of the method's.
-    seed: Of noise and sampling; `None` for the operating system's entropy.
+    seed: Of noise and sampling, for experiments; `None` for secret ones.
 
   Raises:
     errors.FieldError: If a value is out of its range, or does not fit the
@@ -375,11 +375,17 @@ def _describe(report: Mapping[str, Any]) -> str:
   else:
     fitted = f"{report['train_size']:,} examples"
   cost = "epsilon = inf: no noise, no privacy"
-  if report["epsilon"] != "inf":
+  epsilon = report["epsilon_with_secret_noise"]
+  if epsilon != "inf":
     cost = (
-      f"epsilon = {report['epsilon']:.4f} at delta = {report['delta']:g}"
+      f"epsilon = {epsilon:.4f} at delta = {report['delta']:g}"
       f" ({report['accountant']}), {report['neighboring_relation']}"
     )
+    if report["epsilon"] == "inf":
+      cost = (
+        "epsilon = inf: the noise is from --seed, which may be known (with"
+        f" secret noise: {cost})"
+      )
   releases = []
   for release in report["releases"]:
     count, probability = release["count"], release["sampling_probability"]

@@ -21,8 +21,8 @@ class ExampleSettings(config.Config):
   """How examples are protected.
 
   Attributes:
-    seed: Of noise and sampling, for experiments: who knows it can take the
-      noise away [entropy of the operating system].
+    seed: Of noise and sampling, for experiments that are to be repeated: who
+      knows it can take the noise away, and no epsilon is claimed [secret].
   """
 
   seed: int | None = config.field(None, minimum=0)

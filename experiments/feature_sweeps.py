@@ -20,6 +20,7 @@ from experiments import feature_runs
 from experiments import feature_settings
 from experiments import output_files
 from tff_fedemb import checks
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
@@ -33,7 +34,13 @@ NOT_COVERED = (
 
 
 # What is said of the fits of a method and epsilon, one for each pair of files.
-_OF_EACH_FIT = ("epsilon", "accountant", "releases", "hyperparameters")
+_OF_EACH_FIT = (
+  "epsilon",
+  "epsilon_with_secret_noise",
+  "accountant",
+  "releases",
+  "hyperparameters",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,8 +54,9 @@ class SweepConfig(feature_settings.CommonConfig):
       they are not to be the defaults, where None depends on size and noise [all
       that can protect the --unit].
     epsilons: Epsilons to stay within; inf: no noise.
-    seeds: Of noise and sampling. With --unit=user there are as many fits, and
-      none has a seed.
+    num_fits: Fits of a method, epsilon and pair of files.
+    seeds: Of noise and sampling, one for each fit, for experiments that are to
+      be repeated: who knows them can take the noise away [secret].
     output_png: File for the picture [none].
     title: Of the picture.
     caption: Below the picture [what was fitted].
@@ -61,7 +69,8 @@ class SweepConfig(feature_settings.CommonConfig):
   test: tuple[str, ...] = ()
   methods: tuple[str, ...] | None = None
   epsilons: tuple[str, ...] = ("0.1", "0.5", "1", "2", "4", "8", "inf")
-  seeds: tuple[str, ...] = ("1", "2", "3", "4", "5")
+  num_fits: int = config_lib.field(5, minimum=1)
+  seeds: tuple[str, ...] = ()
   output_png: str | None = None
   title: str = "Accuracy against epsilon"
   caption: str | None = None
@@ -76,8 +85,13 @@ class SweepConfig(feature_settings.CommonConfig):
       )
     feature_settings.check_once("methods", self.entries)
     figures.check_count("methods", len(self.entries))
+    if self.seeds and self.users:
+      raise errors.FieldError(
+        "seeds", "not be given with unit user", self.seeds
+      )
     for seed in self.parsed_seeds:
-      checks.check_integer("seeds", seed, minimum=0)
+      if seed is not None:
+        checks.check_integer("seeds", seed, minimum=0)
 
   @property
   def entries(self) -> tuple[str, ...]:
@@ -94,8 +108,10 @@ class SweepConfig(feature_settings.CommonConfig):
     )
 
   @property
-  def parsed_seeds(self) -> tuple[int, ...]:
-    """One for each fit of a method, epsilon and pair of files."""
+  def parsed_seeds(self) -> tuple[int | None, ...]:
+    """One for each fit of a method, epsilon and pair; `None`: secret."""
+    if not self.seeds:
+      return (None,) * self.num_fits
     return feature_settings.parse_numbers("seeds", self.seeds, int)
 
 
@@ -161,7 +177,7 @@ def execute(config: SweepConfig) -> None:
         else config.caption,
         chance=values["accuracy_of_guessing"],
         # The noise of users' fits is drawn anew each time.
-        repetition="fit" if config.users else "seed",
+        repetition="seed" if config.seeds else "fit",
       )
     },
     _to_table(cells),
@@ -243,9 +259,8 @@ def _to_json(
     "methods": config.entries,
     "epsilons": config.parsed_epsilons,
     "delta": config.delta,
-    # A fit for each; nothing makes the same noise for users again.
-    "seeds": None if config.users else config.parsed_seeds,
-    "num_fits": len(config.seeds),
+    "seeds": config.parsed_seeds if config.seeds else None,
+    "num_fits": len(config.parsed_seeds),
     "clip_norm": config.clip_norm,
     "scaling": config.scaling,
     "runtime": config.users.runtime if config.users else None,
@@ -260,7 +275,7 @@ def _to_json(
         "method": entry,
         "target_epsilon": cell.epsilon,
         "mean": cell.point.mean,
-        "stdev": cell.point.stdev if len(config.seeds) > 1 else None,
+        "stdev": cell.point.stdev if len(config.parsed_seeds) > 1 else None,
         "accuracies": cell.accuracies,
         "fits": [
           {name: getattr(report, name) for name in _OF_EACH_FIT}
@@ -303,7 +318,7 @@ def _describe(
   )
   if len(problems) > 1:
     text += f" Means over {len(problems)} pairs of data sets."
-  if len(config.seeds) > 1:
+  if len(config.parsed_seeds) > 1:
     text += " Bars: standard deviations over fits."
   return (
     f"{text} One {unit} is protected; each ε is of one fit alone. Guessing:"

@@ -25,7 +25,7 @@ def _file_flags(directory):
 
 
 def test_program(files):
-  accuracy, epsilon, releases, written = feature_examples.run_program(
+  accuracy, epsilon, releases, warning, written = feature_examples.run_program(
     "classify_features",
     *_file_flags(files),
     "--method=feature_covariance",
@@ -42,7 +42,12 @@ def test_program(files):
     f"test accuracy {result['test_accuracy']:.4f} (60 examples, 3 classes),"
     " feature_covariance fitted to 60 examples"
   )
-  assert epsilon.startswith(f"epsilon = {result['epsilon']:.4f} at delta =")
+  assert result["epsilon"] == "inf"
+  assert epsilon.startswith(
+    "epsilon = inf: the noise is from --seed, which may be known (with secret"
+    f" noise: epsilon = {result['epsilon_with_secret_noise']:.4f} at delta ="
+  )
+  assert warning.startswith("warning: the noise is from a seed")
   assert releases.startswith("releases: covariance once, noise multiplier ")
   assert "; gradient 5 times, noise multiplier " in releases
   assert written.count(str(files)) == 3

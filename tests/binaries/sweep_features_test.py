@@ -18,7 +18,7 @@ def test_program(tmp_path):
     "--methods=least_squares,least_squares:covariance=per_class",
     "--epsilons=inf,1",
     "--delta=0.1",
-    "--seeds=1,2",
+    "--num_fits=2",
     f"--output_json={files}/sweep.json",
     f"--output_png={files}/sweep.png",
   )

@@ -63,7 +63,9 @@ def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
     assert found["mean"] == pytest.approx(statistics.mean(means))
     assert found["stdev"] == pytest.approx(statistics.stdev(means))
     assert len(found["fits"]) == 2
-    assert float(found["fits"][0]["epsilon"]) <= epsilon
+    # From seeds, which the file has.
+    assert found["fits"][0]["epsilon"] == "inf"
+    assert float(found["fits"][0]["epsilon_with_secret_noise"]) <= epsilon
   # A deterministic method without noise is the same for every seed.
   assert result["results"][3]["stdev"] == 0
   assert result["pairs"][1]["train"].endswith("train1.npz")
@@ -72,7 +74,8 @@ def test_every_accuracy_is_that_of_its_own_fit(files, capsys):
   assert feature_runs.CLASSES_FROM_LABELS in result["assumptions"]
   # Of 60 examples each of 3 classes has a third.
   assert result["accuracy_of_guessing"] == pytest.approx(1 / 3)
-  assert result["warnings"] == []
+  (warning,) = result["warnings"]
+  assert "from a seed" in warning
   assert "sgd:steps=3" in capsys.readouterr().out
 
 
@@ -84,7 +87,8 @@ def test_users(files):
     "test": (f"{files}/test0.npz",),
     "methods": ("least_squares",),
     "epsilons": ("inf",),
-    "seeds": ("1",),
+    "seeds": (),
+    "num_fits": 1,
     "delta": None,
   }
   expected = execute(files, **options)
@@ -103,6 +107,15 @@ def test_users(files):
   assert (result["num_fits"], expected["num_fits"]) == (1, 1)
   assert result["pairs"][0]["num_users"] == 60
   assert "train_size" not in result["pairs"][0]
+
+
+def test_fits_have_secret_noise_unless_they_are_given_seeds(files):
+  options = {"methods": ("sgd:steps=3",), "epsilons": ("1",), "seeds": ()}
+  result = execute(files, num_fits=2, **options)
+  assert (result["seeds"], result["num_fits"]) == (None, 2)
+  (found,) = result["results"]
+  assert 0.99 < found["fits"][0]["epsilon"] <= 1
+  assert result["warnings"] == []
 
 
 def test_a_single_seed_has_no_deviation(files, capsys):
@@ -129,14 +142,18 @@ def test_a_single_seed_has_no_deviation(files, capsys):
     ),
     ({"epsilons": ("-1",)}, "epsilon must be in"),
     (
-      {"methods": ("newton",), "protection": _USERS},
+      {"methods": ("newton",), "protection": _USERS, "seeds": ()},
       "methods must be among sgd, .*, each .* 'newton'",
     ),
     (
-      {"methods": ("sgd:batch_size=6",), "protection": _USERS},
+      {"methods": ("sgd:batch_size=6",), "protection": _USERS, "seeds": ()},
       "found 'sgd:batch_size=6': batch_size must not be given",
     ),
-    ({"protection": _USERS}, "train must hold user, .* in .*train0.npz"),
+    ({"protection": _USERS}, "seeds must not be given with unit user"),
+    (
+      {"protection": _USERS, "seeds": ()},
+      "train must hold user, .* in .*train0.npz",
+    ),
     ({"output_png": "no/such/directory.png"}, "output_png must be in"),
   ],
 )

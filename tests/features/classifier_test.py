@@ -77,11 +77,15 @@ def test_report_is_of_what_was_released(monkeypatch, name, epsilon):
     multipliers += [release["noise_multiplier"]] * release["count"]
     events += [event] * release["count"]
   exact = gaussian.exact_epsilon(multipliers, _DELTA)
-  assert report.epsilon == pytest.approx(exact, rel=1e-6)
+  assert report.epsilon_with_secret_noise == pytest.approx(exact, rel=1e-6)
   assert epsilon * (1 - 1e-3) < exact <= epsilon * (1 + 1e-9)
   rdp = dp_accounting.rdp.RdpAccountant()
   bound = rdp.compose(dp_accounting.ComposedDpEvent(events)).get_epsilon(_DELTA)
-  assert report.epsilon < bound < 1.5 * report.epsilon
+  assert (
+    report.epsilon_with_secret_noise
+    < bound
+    < 1.5 * report.epsilon_with_secret_noise
+  )
   assert report.accountant == "gaussian"
   assert report.delta == _DELTA
   assert report.unit == "example"
@@ -103,7 +107,7 @@ def test_report_is_json_with_all_hyperparameters(name):
   for key, value in restored["hyperparameters"].items():
     assert value is not None or key == "batch_size"
   assert restored["assumptions"]
-  for words in ("training data", "pseudo-random", "share a seed", "Mironov"):
+  for words in ("training data", "floating-point"):
     assert sum(words in text for text in restored["not_covered"]) == 1
 
 
@@ -140,7 +144,7 @@ def test_report_of_sampled_steps_and_numbers_of_numpy():
   )
   pld = dp_accounting.pld.PLDAccountant().compose(event)
   epsilon = pld.get_epsilon(report.delta)
-  assert report.epsilon == pytest.approx(epsilon, rel=1e-9)
+  assert report.epsilon_with_secret_noise == pytest.approx(epsilon, rel=1e-9)
   assert 0.05 * (1 - 5e-3) < epsilon <= np.float32(0.05)
   assert report.accountant == "pld"
 
@@ -158,7 +162,9 @@ def test_epsilon_is_of_releases_alone():
     )
   ]
   for report in reports[1:]:
-    assert report.epsilon == reports[0].epsilon
+    assert (
+      report.epsilon_with_secret_noise == reports[0].epsilon_with_secret_noise
+    )
     assert report.releases == reports[0].releases
 
 
@@ -227,6 +233,19 @@ def test_seeds(name):
   assert (first != second).all()
 
 
+def test_epsilon_is_claimed_for_secret_noise_alone():
+  secret, known, no_noise = (
+    _create(**options).fit(*_problem()).report_
+    for options in ({"seed": None}, {"seed": 1}, {"epsilon": math.inf})
+  )
+  assert 0.99 < secret.epsilon == secret.epsilon_with_secret_noise <= 1
+  assert known.epsilon == math.inf
+  assert known.epsilon_with_secret_noise == secret.epsilon
+  (warning,) = known.warnings
+  assert "the noise is from a seed" in warning
+  assert not secret.warnings and not no_noise.warnings
+
+
 def test_sampling_does_not_move_the_noise(monkeypatch):
   # Of the same size, whatever the cost.
   def calibrate(releases, **_):
@@ -242,6 +261,8 @@ def test_sampling_does_not_move_the_noise(monkeypatch):
     return released
 
   monkeypatch.setattr(budget_lib, "calibrate", calibrate)
+  # On no grid: the sums differ.
+  monkeypatch.setattr(noise, "_ROUNDING", 2.0**-60)
   monkeypatch.setattr(budget_lib, "epsilon_of", lambda *_, **__: 1.0)
   monkeypatch.setattr(noise.Release, "add_noise", record)
   for batch_size, seed in ((None, 3), (7, 3), (7, 4)):
@@ -262,7 +283,8 @@ def test_report_warns_of_a_delta_that_protects_nobody():
     (0.017, math.inf, 0),
     (None, math.inf, 0),
   ):
-    report = _create(delta=delta, epsilon=epsilon).fit(features, labels).report_
+    estimator = _create(delta=delta, epsilon=epsilon, seed=None)
+    report = estimator.fit(features, labels).report_
     assert len(report.warnings) == num_warnings
     assert len(report.to_json()["warnings"]) == num_warnings
 

@@ -53,7 +53,7 @@ def test_numbers_are_normal_to_the_tails(monkeypatch):
     def integers(self, low, high, shape, dtype):
       return np.broadcast_to(self._words[:, np.newaxis], shape)
 
-  # sqrt(-2 ln 2^-129), and of what is missing to 1: sqrt(2 (2^20 + 1/2) 2^-128).
+  # sqrt(-2 ln 2^-129); 1 less (2^20 + 1/2) 2^-128 has twice that as its square.
   largest = noise.standard_normal(Bits(0, 0, 0), (2,))
   np.testing.assert_allclose(largest, [(258 * np.log(2)) ** 0.5, 0], atol=1e-12)
   last = 2**64 - 1
@@ -139,7 +139,9 @@ def test_names_have_noise_of_their_own(seed):
   assert np.abs(correlations).max() < 0.19
 
 
-def test_a_seed_and_a_name_are_a_noise():
+def test_a_seed_and_a_name_are_a_noise(monkeypatch):
+  # Before it is rounded to the grid, which is as coarse as there are numbers.
+  monkeypatch.setattr(noise, "_ROUNDING", 2.0**-60)
   # Whatever else there is, in which order, and how large it is.
   shared = budget_lib.PlannedRelease("shared", count=2)
   first = _releases(budget_lib.PlannedRelease("a"), shared, a=1.0, shared=2.0)

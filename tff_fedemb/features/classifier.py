@@ -42,7 +42,9 @@ class FitReport:
     DpEvent: spelled out in `releases`.
 
   Attributes:
-    epsilon: Of the releases that were made; infinity without noise.
+    epsilon: Of the releases that were made; infinity without noise, and with
+      noise from a seed, which protects from nobody who may know it.
+    epsilon_with_secret_noise: What epsilon is, or would be without a seed.
     delta: At which epsilon holds.
     accountant: Whose epsilon it is.
     releases: JSON values for each kind of release that was made.
@@ -55,6 +57,7 @@ class FitReport:
   """
 
   epsilon: float
+  epsilon_with_secret_noise: float
   delta: float | None
   accountant: str
   releases: tuple[dict[str, Any], ...]
@@ -170,6 +173,7 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
     budget: budget_lib.Budget,
     *,
     num_protected: int,
+    noise_is_secret: bool = True,
     **hyperparameters: Any,
   ) -> None:
     """Sets what a fit leaves behind, unless weights are not finite."""
@@ -194,10 +198,16 @@ class LinearClassifier(base.ClassifierMixin, base.BaseEstimator):
         f" number of {counted}: a fit that publishes {some} as they are could"
         " have it",
       )
+    if epsilon < math.inf and not noise_is_secret:
+      warnings += (
+        "the noise is from a seed, and whoever may know that can take it away:"
+        " no epsilon is claimed but that of secret noise, as it would be",
+      )
     self.coef_ = weights
     self.classes_ = np.arange(self.num_classes)
     self.n_features_in_ = weights.shape[1]
     self.report_ = FitReport(
+      epsilon if noise_is_secret else math.inf,
       epsilon,
       delta,
       budget.accountant,
@@ -221,8 +231,9 @@ class FeatureClassifier(LinearClassifier):
     Sensitivity, DpEvent: those of the method; `report_` has what happened.
 
   Attributes:
-    seed: Of noise and sampling; `None` for the operating system's entropy,
-      which alone is secret. The others are those of `LinearClassifier`.
+    seed: Of noise and sampling, for experiments; `None` for 128 bits of the
+      operating system, which alone are secret. The others are those of
+      `LinearClassifier`.
   """
 
   unit = "example"
@@ -232,9 +243,6 @@ class FeatureClassifier(LinearClassifier):
   )
   not_covered = (
     "accuracies measured on the training data",
-    "a known seed: noise from it protects from nobody",
-    "fits that share a seed, taken together: they share their noise, for"
-    " example folds of a cross-validation",
     "floating-point arithmetic in the sums, before they are rounded to the grid"
     " of their noise",
   )
@@ -271,6 +279,11 @@ class FeatureClassifier(LinearClassifier):
     releases = noise.Releases(budget, for_noise)
     weights = method.fit(examples, releases, noise.create_generator(for_others))
     self._publish(
-      weights, method, releases, budget, num_protected=len(examples.labels)
+      weights,
+      method,
+      releases,
+      budget,
+      num_protected=len(examples.labels),
+      noise_is_secret=self.seed is None,
     )
     return self

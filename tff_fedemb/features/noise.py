@@ -17,8 +17,8 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb.features import budget as budget_lib
 
-# Share by which rounding to the grid may raise the sensitivity, and by which the
-# standard deviation is raised for it.
+# Share by which rounding to the grid may raise the sensitivity; the standard
+# deviation is raised by as much.
 _ROUNDING = 2.0**-10
 _UNIT = 2.0**-64
 

@@ -151,11 +151,8 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
   not_covered = (
     "accuracies measured on the training data",
     "what aggregators and runtimes measure in a round",
-    "pseudo-randomness: noise is of TensorFlow's generator, which is not"
-    " cryptographic and was given no seed",
-    "floating-point arithmetic: sums are rounded, and noise is made of"
-    ' floating-point numbers, of single precision (Mironov 2012, "On'
-    ' significance of the least significant bits for differential privacy")',
+    "floating-point arithmetic in the sums, of single precision, before they"
+    " are rounded to the grid of their noise",
   )
 
   settings: settings_lib.UserSettings = dataclasses.field(
