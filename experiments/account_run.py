@@ -1,4 +1,10 @@
-"""The privacy of a run, recomputed from what it left in its directory."""
+"""The privacy of a run, recomputed from what it left in its directory.
+
+The ledger has to be that of the run's settings, the trace has to bear out what
+the ledger assumes and to be what the run's key draws, and the summary has to
+say the same. Whoever writes all these files anew makes another run of them: no
+file can prove that this is not what happened.
+"""
 
 from collections.abc import Sequence
 import dataclasses
@@ -8,13 +14,16 @@ import os
 import pathlib
 from typing import Any
 
+from experiments import run_claim
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
+from tff_fedemb.data.participation import replay
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import run_directory
+from tff_fedemb.program import sampling_key
 
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6
@@ -48,10 +57,12 @@ def read_ledger(
     accountants: Names of those to ask in place of the ledger's own.
 
   Raises:
-    errors.FieldError: If there is no ledger or it is damaged, or an accountant
-      is not valid for its participation.
+    errors.FieldError: If there is no ledger or it is damaged, it is not that
+      of the run's settings, or an accountant is not valid for its
+      participation.
   """
-  path = pathlib.Path(run_dir) / run_directory.LEDGER
+  run_dir = pathlib.Path(run_dir)
+  path = run_dir / run_directory.LEDGER
   values = _read_json(path)
   if values is None:
     raise errors.FieldError(
@@ -63,9 +74,58 @@ def read_ledger(
     ledger = ledger_lib.Ledger.from_json(json.dumps(values))
   except _DAMAGES as error:
     raise _damaged(path, error) from error
+  run_claim.check(
+    ledger,
+    _read_claim(run_dir, ledger.participation.num_users),
+    is_finished=(run_dir / run_directory.SUMMARY).exists(),
+  )
   if accountants is not None:
     ledger = dataclasses.replace(ledger, accountants=tuple(accountants))
   return ledger
+
+
+def _read_settings(run_dir: pathlib.Path) -> Any:
+  path = run_dir / run_directory.SETTINGS
+  settings = _read_json(path)
+  if settings is None:
+    raise errors.FieldError(
+      "run_dir",
+      f"hold the {run_directory.SETTINGS} of its run",
+      f"{run_dir} without",
+    )
+  return settings
+
+
+def _read_claim(run_dir: pathlib.Path, num_users: int) -> run_claim.Claim:
+  try:
+    return run_claim.create_claim(_read_settings(run_dir), num_users)
+  except errors.FieldError:
+    raise
+  except _DAMAGES as error:
+    raise _damaged(run_dir / run_directory.SETTINGS, error) from error
+
+
+def _replay(
+  run_dir: pathlib.Path,
+  ledger: ledger_lib.Ledger,
+  trace: participation_trace.TraceReader,
+) -> str:
+  """Draws the users of all rounds once more; returns what came of it."""
+  key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
+  source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"
+  seed = _read_settings(run_dir).get(run_claim.SAMPLING_SEED)
+  if seed is not None:
+    key, source = seed, run_claim.SAMPLING_SEED
+  if key is None:
+    return (
+      f"there is no {source}: that the users of the trace were drawn from the"
+      " run's key was not replayed"
+    )
+  replay.check_draw(ledger.participation, trace, key=key)
+  return (
+    f"the draw of all {trace.num_rounds:,} rounds was replayed from {source}:"
+    " the same users, in the same virtual clients"
+  )
 
 
 def recompute(
@@ -81,9 +141,11 @@ def recompute(
     accountants: As in `read_ledger`.
 
   Raises:
-    errors.FieldError: If a file is missing or damaged, the trace refutes what
-      the ledger assumes, the run's own summary says something else, or PLD
+    errors.FieldError: If a file is missing or damaged, the ledger is not that
+      of the run's settings, the run's own summary says something else, or PLD
       alone would take minutes.
+    errors.DataError: If the trace refutes what the ledger assumes, or is not
+      what the run's key draws.
   """
   ledger = read_ledger(run_dir, accountants)
   epsilon_lib.check_pld(
@@ -97,6 +159,7 @@ def recompute(
   notes = []
   with participation_trace.TraceReader(run_dir / run_directory.TRACE) as trace:
     report = ledger.report(trace)
+    notes.append(_replay(run_dir, ledger, trace))
     more = trace.num_rounds - ledger.rounds
   if summary is None:
     notes.append(
@@ -116,18 +179,29 @@ def recompute(
       " run; not accounted for, so nothing of them may be released"
     )
   if summary is not None:
-    _compare(run_dir / run_directory.SUMMARY, summary, report)
+    path = run_dir / run_directory.SUMMARY
+    notes += _compare(path, summary, ledger, report)
   return Recomputed(ledger, report, tuple(notes))
 
 
 def _compare(
-  path: pathlib.Path, summary: Any, report: report_lib.PrivacyReport
-) -> None:
-  """Refuses a summary that says something else than the report."""
+  path: pathlib.Path,
+  summary: Any,
+  ledger: ledger_lib.Ledger,
+  report: report_lib.PrivacyReport,
+) -> list[str]:
+  """Refuses a summary that says something else than the report; notes."""
   try:
     claimed = report_lib.PrivacyReport.from_json(summary["privacy"])
   except _DAMAGES as error:
     raise _damaged(path, error) from error
+  secret = ledger.participation.with_secret_schedule()
+  if not claimed.amplification and secret != ledger.participation:
+    return [
+      f"{path.name} is of an earlier version, whose epsilon"
+      f" {claimed.epsilon:.4g} assumed that nobody knew who was drawn when:"
+      " from a seed that anyone may know, it does not hold"
+    ]
   found, there = (
     {name: getattr(r, name) for name in _COMPARED}
     | {f"epsilon by {name}": x for name, x in r.epsilon_by_accountant.items()}
@@ -142,6 +216,7 @@ def _compare(
         f"hold a {path.name} that agrees with its ledger",
         f"{name} {there[name]:.6g} there and {found[name]:.6g} by the ledger",
       )
+  return []
 
 
 def _read_json(path: pathlib.Path) -> Any:

@@ -27,7 +27,6 @@ from tff_fedemb.program import checkpoints
 from tff_fedemb.program import run_directory
 
 SAVED_MODEL = "saved_model"
-CHECKPOINTS = "checkpoints"
 
 _RECORD = "pretrained.json"
 _ASSUMPTION = (
@@ -74,7 +73,7 @@ def load_start(
     return None
   root = pathlib.Path(run_dir)
   record = run_directory.read_json(root / _RECORD)
-  if record and checkpoints.has_any(root / CHECKPOINTS):
+  if record and checkpoints.has_any(root / run_directory.CHECKPOINTS):
     return Start(None, record)
   # A backbone of its own: one made before the process would be disowned.
   backbone = create_backbone()

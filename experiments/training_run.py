@@ -196,7 +196,7 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
   trace = participation_trace.TraceWriter(
     directory.path / run_directory.TRACE, len(task.train_users)
   )
-  checkpoint_dir = directory.path / backbone_files.CHECKPOINTS
+  checkpoint_dir = directory.path / run_directory.CHECKPOINTS
   key = run.settings.run.sampling_seed
   if key is None:
     key = sampling_key.read_or_create(

@@ -136,7 +136,7 @@ def _check_key(run_dir, output):
     return [np.sort(np.concatenate(clients)).tolist() for clients in rounds]
 
   with participation_trace.TraceReader(run_dir / "participation.trace") as read:
-    trace = [slots.tolist() for _, _, slots in read]
+    trace = [recorded.slots.tolist() for recorded in read]
   assert draws(key) == trace
 
 

@@ -35,6 +35,14 @@ def _check_against_definitions(observed, num_users, rounds):
     assert observed.min_separation == later - earlier
   else:
     assert observed.closest_pair is observed.min_separation is None
+  assert observed.min_participations == min(map(len, when))
+  groups = [[client.size for client in clients] for clients in rounds]
+  assert observed.groups_known
+  assert observed.even_rounds == tuple(
+    (sum(group), len(group))
+    for group in groups
+    if group and max(group) - min(group) <= 1
+  )
   sizes = [len(present) for present in users]
   common = [len(a & b) for a, b in itertools.pairwise(users)]
   assert (observed.num_users, observed.num_rounds) == (num_users, len(rounds))
@@ -92,6 +100,7 @@ def test_observations_by_hand(trace):
     max_users_per_round=3,
     max_clients_per_round=3,
     users_alone=False,
+    even_rounds=((3, 2), (3, 3), (3, 1)),
     common_users=(0, 1),
   )
   assert first.min_separation is None

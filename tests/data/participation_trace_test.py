@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests.data import traces
@@ -11,12 +12,12 @@ from tff_fedemb.data import participation_trace
 
 # Bytes before the payload, as the format is described.
 _HEADER_SIZE = 24
-_RECORD_SIZE = 28
+_RECORD_SIZE = 32
 
 
 def _read(path):
   with participation_trace.TraceReader(path) as reader:
-    return [(r, m, slots.tolist()) for r, m, slots in reader]
+    return [(r.number, r.num_clients, r.slots.tolist()) for r in reader]
 
 
 _ROUNDS_READ = [
@@ -31,7 +32,53 @@ def test_what_is_written_is_read(trace):
   assert _read(trace) == _ROUNDS_READ
   with participation_trace.TraceReader(trace) as reader:
     assert (reader.num_users, reader.num_rounds) == (100, 4)
-    assert [r for r, _, _ in reader.read(1, 3)] == [1, 2]
+    assert [r.number for r in reader.read(1, 3)] == [1, 2]
+
+
+def test_who_was_with_whom_is_read(trace):
+  with participation_trace.TraceReader(trace) as reader:
+    places = [recorded.places.tolist() for recorded in reader]
+  # In the order of the slots, virtual clients by their first users.
+  assert places == [[0, 0, 1], [], [0, 1, 2], [0, 0, 0]]
+
+
+def test_the_order_of_virtual_clients_is_not_recorded():
+  of = participation_trace.RecordedRound.of
+  one = of(0, traces.group([7, 2], [5], [1, 9]))
+  assert one.slots.tolist() == [1, 2, 5, 7, 9]
+  assert one.places.tolist() == [0, 1, 2, 1, 0]
+  assert one.is_as(of(0, traces.group([9, 1], [2, 7], [5])))
+  assert not one.is_as(of(0, traces.group([7, 5], [2], [1, 9])))
+  assert not one.is_as(of(0, traces.group([7, 2, 5], [1, 9])))
+
+
+def test_many_virtual_clients_have_places_of_many_bytes(tmp_path):
+  clients = np.random.default_rng(0).permutation(2**18).reshape(-1, 2)
+  traces.write(tmp_path / "trace", 2**18, [[*clients]])
+  with participation_trace.TraceReader(tmp_path / "trace") as reader:
+    (recorded,) = reader
+  # Place by place, from the definition.
+  place_of, expected = {}, []
+  client_of = dict(
+    zip(clients.ravel(), np.repeat(range(2**17), 2), strict=True)
+  )
+  for slot in recorded.slots:
+    expected.append(place_of.setdefault(client_of[slot], len(place_of)))
+  assert recorded.places.tolist() == expected
+
+
+def test_a_trace_of_the_first_version_has_no_groups(tmp_path):
+  path = tmp_path / "trace"
+  traces.write_first_version(path, 100, traces.ROUNDS)
+  assert _read(path) == _ROUNDS_READ
+  with participation_trace.TraceReader(path) as reader:
+    known = [recorded.places is not None for recorded in reader]
+  # Users who are all on their own have no groups to know of.
+  assert known == [False, True, True, False]
+  with pytest.raises(
+    participation_trace.TraceError, match="of version 2, found 1"
+  ):
+    participation_trace.TraceWriter(path, 100)
 
 
 @pytest.mark.parametrize("num_users", [2, 300, 70_000, 5_000_000_000])
@@ -61,7 +108,7 @@ def test_a_killed_process_loses_nothing(tmp_path):
       writer.record(3, traces.group([4]))
       assert _read(path) == [*((r, 1, [r, 9]) for r in range(3)), (3, 1, [4])]
     # As it was when it was opened.
-    assert [r for r, _, _ in early] == [0, 1, 2]
+    assert [r.number for r in early] == [0, 1, 2]
 
 
 def test_a_resumed_run_repeats_rounds_and_goes_on(trace):
@@ -77,6 +124,7 @@ def test_a_resumed_run_repeats_rounds_and_goes_on(trace):
   ("clients", "message"),
   [
     (traces.group([0], [3], [97]), "2 users in one of them only.*slot 97"),
+    (traces.group([0, 98], [3]), "3 in 2, with 0 users in one of them only"),
     (traces.group([0], [3]), "1 users in one of them only.*slot 98"),
     (traces.group([0, 3], [98]), "3 virtual clients, found 3 in 2"),
     ([], "must be as recorded"),

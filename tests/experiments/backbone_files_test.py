@@ -90,7 +90,7 @@ class TestLoadStart:
     for path in (weights_file, copy):
       np.testing.assert_array_equal(_load(path, run_dir).weights[0], _KERNEL)
     # Part of a checkpoint, of a program that was killed, is none.
-    (run_dir / backbone_files.CHECKPOINTS / "round_0_temp1").mkdir(parents=True)
+    (run_dir / "checkpoints" / "round_0_temp1").mkdir(parents=True)
     _write_weights(weights_file, _KERNEL, _BIAS + 1)
     with pytest.raises(
       errors.FieldError, match=r"what the run in .* has begun"
@@ -101,7 +101,7 @@ class TestLoadStart:
   def test_with_a_checkpoint_the_file_is_not_read(
     self, run_dir, weights_file, begun, file
   ):
-    (run_dir / backbone_files.CHECKPOINTS / "round_3").mkdir(parents=True)
+    (run_dir / "checkpoints" / "round_3").mkdir(parents=True)
     if file == "changed":
       _write_weights(weights_file, _KERNEL, _BIAS + 1)
     if file == "gone":

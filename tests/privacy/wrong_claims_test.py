@@ -9,7 +9,9 @@ import math
 import dp_accounting
 import numpy as np
 import pytest
+from scipy import stats
 
+from tests.data import traces
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import participation as participation_lib
@@ -67,7 +69,7 @@ def _report(claim, rounds, path, *, num_users=_NUM_USERS, num_recorded=None):
 def test_what_was_run_may_be_claimed(kind, tmp_path):
   report = _report(_claim(kind), _sampled(kind), tmp_path / "trace")
   assert 0 < report.epsilon < math.inf
-  assert "checked against the trace" in report.statement
+  assert "trace of the run does not refute" in report.statement
   assert f"trace of {_ROUNDS} rounds" in report.participation_checked
 
 
@@ -97,8 +99,7 @@ def _as_read(claim, num_rounds, seed):
   """Rounds as a trace has them."""
   for number in range(num_rounds):
     clients = claim.sample(number, key=seed)
-    slots = np.sort(np.concatenate([np.empty(0, np.int64), *clients]))
-    yield number, len(clients), slots
+    yield participation_trace.RecordedRound.of(number, clients)
 
 
 def _too_frequent(kind):
@@ -109,6 +110,29 @@ def _too_frequent(kind):
     size = sum(map(len, clients))
     rounds.append(_alone(np.append(others[: size - 1], 3)))
   return rounds
+
+
+def _shuffled_and_cut(every=1):
+  """As large as they should be; groups of equal size in every n-th round."""
+  rounds = _sampled("poisson", users_per_client=10)
+  generator = np.random.default_rng(1)
+  for clients in rounds[::every]:
+    users = generator.permutation(np.concatenate(clients))
+    clients[:] = np.array_split(users, 5)
+  return rounds
+
+
+def _likelier(probability, rounds=30):
+  """User 3 with a probability of their own, in place of nobody."""
+  generator = np.random.default_rng(2)
+  claim = _claim("poisson", users_per_round=32)
+  drawn = []
+  for number in range(rounds):
+    users = np.setdiff1d(np.concatenate(claim.sample(number, key=5)), [3])
+    if generator.random() < probability:
+      users = np.append(users, 3)
+    drawn.append(_alone(users))
+  return drawn
 
 
 def _one_larger():
@@ -198,6 +222,30 @@ _REFUSED = {
     {},
   ),
 }
+for _every in (1, 3):
+  _REFUSED[f"shuffled and cut in one of {_every} rounds"] = (
+    _claim("poisson", users_per_client=10),
+    functools.partial(_shuffled_and_cut, _every),
+    "poisson participation was assumed, in which every user joins a virtual"
+    " client independently of the others; in the trace .* of 40 rounds have"
+    " virtual clients of equal size: its users were shuffled and cut",
+    {},
+  )
+_REFUSED["a user with probability 0.5 instead of 0.032"] = (
+  _claim("poisson", users_per_round=32),
+  lambda: _likelier(0.5),
+  "with probability 0.032; in the trace user 3 is in 1[0-9] of 30 rounds",
+  {},
+)
+_REFUSED["a user who is never drawn"] = (
+  _claim("poisson", users_per_round=600),
+  lambda: [
+    _alone(np.setdiff1d(np.concatenate(clients), [3]))
+    for clients in _sampled("poisson", users_per_round=600)
+  ],
+  "with probability 0.6; in the trace a user is in no more than 0 of 40",
+  {},
+)
 for _kind in _KINDS:
   _REFUSED[f"groups under a claim of users on their own, {_kind}"] = (
     _claim(_kind),
@@ -235,6 +283,47 @@ def test_a_trace_that_refutes_the_claim(case, tmp_path):
   claim, create_rounds, message, options = _REFUSED[case]
   with pytest.raises(participation_lib.ClaimError, match=message):
     _report(claim, create_rounds(), tmp_path / "trace", **options)
+
+
+def test_a_trace_that_does_not_say_who_was_with_whom(tmp_path):
+  """Of an earlier version; enough under a known schedule: nobody moves."""
+  claim = _claim("poisson", users_per_client=10)
+  rounds = _sampled("poisson", users_per_client=10)
+  traces.write_first_version(tmp_path / "trace", _NUM_USERS, rounds)
+  for known in (False, True):
+    if known:
+      claim = claim.with_known_schedule()
+    ledger = ledger_lib.Ledger(claim, delta=1e-5).with_rounds(_GAUSSIAN, 40)
+    with participation_trace.TraceReader(tmp_path / "trace") as reader:
+      if known:
+        assert ledger.report(reader).max_participations < 15
+      else:
+        with pytest.raises(
+          participation_lib.ClaimError, match="does not say who was in one with"
+        ):
+          ledger.report(reader)
+
+
+def test_evidence_against_independent_groups_is_fair():
+  """Its expectation is 1: the law of even rounds is exact."""
+  claim, seen = _claim("poisson", users_per_client=10), []
+  rounds = 4_000
+  chances = []
+  for number in range(rounds):
+    sizes = [client.size for client in claim.sample(number, key=11)]
+    even = len(sizes) == 5 and max(sizes) - min(sizes) <= 1
+    seen.append(even)
+    # All ways to share the users out, from the definition for few of them.
+    chances.append(stats.multinomial(sum(sizes), [0.2] * 5))
+  expected = []
+  for law in chances:
+    size, larger = divmod(law.n, 5)
+    shape = [size + 1] * larger + [size] * (5 - larger)
+    expected.append(math.comb(5, larger) * law.pmf(shape))
+  variance = sum(p * (1 - p) for p in expected)
+  # Five standard deviations.
+  assert abs(sum(seen) - sum(expected)) < 5 * math.sqrt(variance)
+  assert sum(expected) > 3
 
 
 @pytest.mark.parametrize("mechanism", ["tree", "blt", "banded"])

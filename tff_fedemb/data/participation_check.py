@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb.data import participation_trace
+
 
 @dataclasses.dataclass(frozen=True)
 class ObservedParticipation:
@@ -18,6 +20,7 @@ class ObservedParticipation:
     max_participations: Largest number of rounds of one user.
     most_frequent_user: Slot of the first user who reached it; None if nobody
       took part.
+    min_participations: Smallest number of rounds of one user.
     min_separation: Smallest difference between the numbers of two rounds of one
       user; None if nobody took part twice.
     closest_pair: Slot, earlier and later round of the first user with this
@@ -26,6 +29,9 @@ class ObservedParticipation:
     max_users_per_round: Largest number of users in a round, 0 without rounds.
     max_clients_per_round: Largest number of virtual clients in a round.
     users_alone: Whether in every round each user was a virtual client.
+    groups_known: Whether the trace says who was in a virtual client with whom.
+    even_rounds: Of the rounds whose virtual clients have the same number of
+      users, or one more, the numbers of users and of virtual clients.
     common_users: Smallest and largest number of users that two consecutive
       rounds have in common; None for less than two rounds.
   """
@@ -34,17 +40,20 @@ class ObservedParticipation:
   num_rounds: int = 0
   max_participations: int = 0
   most_frequent_user: int | None = None
+  min_participations: int = 0
   min_separation: int | None = None
   closest_pair: tuple[int, int, int] | None = None
   min_users_per_round: int = 0
   max_users_per_round: int = 0
   max_clients_per_round: int = 0
   users_alone: bool = True
+  groups_known: bool = True
+  even_rounds: tuple[tuple[int, int], ...] = ()
   common_users: tuple[int, int] | None = None
 
 
 def observe(
-  num_users: int, rounds: Iterable[tuple[int, int, np.ndarray]]
+  num_users: int, rounds: Iterable[participation_trace.RecordedRound]
 ) -> ObservedParticipation:
   """Derives from a trace how often and how far apart its users took part.
 
@@ -58,7 +67,11 @@ def observe(
   seen = ObservedParticipation(num_users)
   last_round = np.full(num_users, -1, np.int32)
   counts = np.zeros(num_users, np.int32)
-  for round_num, num_clients, slots in rounds:
+  even_rounds = []
+  for recorded in rounds:
+    round_num, slots = recorded.number, recorded.slots
+    if _is_even(recorded):
+      even_rounds.append((slots.size, recorded.num_clients))
     previous = last_round[slots]
     last_round[slots] = round_num
     counts[slots] += 1
@@ -66,8 +79,11 @@ def observe(
       "num_rounds": round_num + 1,
       "min_users_per_round": slots.size,
       "max_users_per_round": max(seen.max_users_per_round, slots.size),
-      "max_clients_per_round": max(seen.max_clients_per_round, num_clients),
-      "users_alone": seen.users_alone and num_clients == slots.size,
+      "max_clients_per_round": max(
+        seen.max_clients_per_round, recorded.num_clients
+      ),
+      "users_alone": seen.users_alone and recorded.users_alone,
+      "groups_known": seen.groups_known and recorded.places is not None,
     }
     if seen.num_rounds:
       changes["min_users_per_round"] = min(seen.min_users_per_round, slots.size)
@@ -86,4 +102,15 @@ def observe(
         changes["min_separation"] = separation
         changes["closest_pair"] = (int(slots[latest]), earlier, round_num)
     seen = dataclasses.replace(seen, **changes)
-  return seen
+  return dataclasses.replace(
+    seen,
+    min_participations=int(counts.min()),
+    even_rounds=tuple(even_rounds),
+  )
+
+
+def _is_even(recorded: participation_trace.RecordedRound) -> bool:
+  if recorded.places is None or not recorded.slots.size:
+    return False
+  sizes = np.bincount(recorded.places, minlength=recorded.num_clients)
+  return sizes.max() - sizes.min() <= 1

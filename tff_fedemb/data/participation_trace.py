@@ -13,15 +13,20 @@ A file is a header and one record per round, integers little-endian:
 
 * header: magic, version, number of users, CRC-32 of these;
 * record: number of the round, of its virtual clients and of its users, bytes
-  per gap, bytes of the payload, CRC-32 of the payload, CRC-32 of these; then
-  the payload: the numbers of slots left out before each user of the round, in
-  the order of the slots, compressed by zlib. Such gaps cannot say that a user
-  took part twice in a round.
+  per gap, bytes per place, bytes of the payload, CRC-32 of the payload, CRC-32
+  of these; then the payload: the numbers of slots left out before each user of
+  the round, in the order of the slots, and each user's place, which is the
+  number of their virtual client in the order of its first user, compressed by
+  zlib. Such gaps cannot say that a user took part twice in a round. Users who
+  are all on their own need no places.
+
+Version 1 has no places, nor their bytes. It can be read.
 """
 
 from collections.abc import Iterator
 from collections.abc import Sequence
 import contextlib
+import dataclasses
 import os
 import struct
 from typing import BinaryIO
@@ -33,12 +38,72 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 
 _MAGIC = b"FEMBWHO\n"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<8sIQ")
-_RECORD = struct.Struct("<6I")
+# By version.
+_RECORDS = {1: struct.Struct("<6I"), _VERSION: struct.Struct("<7I")}
 _CRC = struct.Struct("<I")
 _HEADER_SIZE = _HEADER.size + _CRC.size
-_RECORD_SIZE = _RECORD.size + _CRC.size
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedRound:
+  """Who took part in a round.
+
+  Attributes:
+    number: Of the round, from 0.
+    num_clients: Number of its virtual clients.
+    slots: `[n]` int64 slots of its users, sorted.
+    places: `[n]` virtual client of each of them, numbered in the order of
+      `slots`; None if the trace does not say who was in one with whom.
+  """
+
+  number: int
+  num_clients: int
+  slots: np.ndarray
+  places: np.ndarray | None
+
+  @classmethod
+  def of(cls, number: int, clients: Sequence[np.ndarray]) -> "RecordedRound":
+    """Creates what is recorded of a round.
+
+    Args:
+      number: Of the round.
+      clients: Integer slots of the users of each virtual client, in any order.
+    """
+    slots = np.concatenate(
+      [np.empty(0, np.int64), *clients], dtype=np.int64, casting="same_kind"
+    )
+    places = np.repeat(np.arange(len(clients)), [len(c) for c in clients])
+    order = np.argsort(slots, kind="stable")
+    _, first, places = np.unique(
+      places[order], return_index=True, return_inverse=True
+    )
+    # From the order of the list to that of the first users.
+    places = np.argsort(np.argsort(first))[places]
+    return cls(number, len(clients), slots[order], places)
+
+  @property
+  def users_alone(self) -> bool:
+    """Whether each user was a virtual client."""
+    return self.num_clients == self.slots.size
+
+  def is_as(self, other: "RecordedRound") -> bool:
+    """Whether the same users took part, in the same virtual clients.
+
+    Args:
+      other: The same round of another trace, or of none. Where one of the two
+        does not say who was with whom, that is not compared.
+    """
+    return (
+      self.num_clients == other.num_clients
+      and np.array_equal(self.slots, other.slots)
+      and (
+        self.places is None
+        or other.places is None
+        or np.array_equal(self.places, other.places)
+      )
+    )
 
 
 class TraceError(errors.DataError):
@@ -49,6 +114,12 @@ def _seal(packed: bytes) -> bytes:
   return packed + _CRC.pack(zlib.crc32(packed))
 
 
+def _shorten(values: np.ndarray) -> np.ndarray:
+  """Non-negative integers in as few bytes as the largest needs."""
+  dtype = np.min_scalar_type(values.max(initial=0)).newbyteorder("<")
+  return values.astype(dtype)
+
+
 def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
   """The fields of what `_seal` returned, `None` if it is incomplete or bad."""
   packed = data[: layout.size]
@@ -57,6 +128,8 @@ def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
 
 class _Trace(contextlib.AbstractContextManager):
   """An open trace and where its rounds are."""
+
+  _versions = (*_RECORDS,)
 
   def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
     self._path = os.fspath(path)
@@ -75,9 +148,11 @@ class _Trace(contextlib.AbstractContextManager):
     header = _unseal(_HEADER, self._file.read(_HEADER_SIZE))
     if header is None or header[0] != _MAGIC:
       raise self._error("a trace of participation", "another file or damage")
-    _, version, self._num_users = header
-    if version != _VERSION:
-      raise self._error(f"a trace of version {_VERSION}", version)
+    _, self._version, self._num_users = header
+    if self._version not in self._versions:
+      raise self._error(f"a trace of version {_VERSION}", self._version)
+    self._record = _RECORDS[self._version]
+    self._record_size = self._record.size + _CRC.size
     self._find_rounds()
 
   def _error(self, requirement: str, found: object) -> TraceError:
@@ -86,12 +161,12 @@ class _Trace(contextlib.AbstractContextManager):
   def _find_rounds(self) -> None:
     """Finds all rounds but a last one that was not written to its end."""
     file_size = os.fstat(self._file.fileno()).st_size
-    while self._end + _RECORD_SIZE <= file_size:
+    while self._end + self._record_size <= file_size:
       self._file.seek(self._end)
-      record = _unseal(_RECORD, self._file.read(_RECORD_SIZE))
+      record = _unseal(self._record, self._file.read(self._record_size))
       if record is None or record[0] != self.num_rounds:
         raise self._damage(self.num_rounds, self._end)
-      end = self._end + _RECORD_SIZE + record[4]
+      end = self._end + self._record_size + record[-2]
       if end > file_size:
         break
       self._records.append((self._end, record))
@@ -103,22 +178,28 @@ class _Trace(contextlib.AbstractContextManager):
 
   def _read_payload(self, round_num: int) -> bytes | None:
     offset, (*_, size, crc) = self._records[round_num]
-    self._file.seek(offset + _RECORD_SIZE)
+    self._file.seek(offset + self._record_size)
     payload = self._file.read(size)
     return payload if zlib.crc32(payload) == crc else None
 
-  def _read_round(self, round_num: int) -> tuple[int, np.ndarray]:
-    """Number of virtual clients and sorted slots of a round in the trace."""
-    offset, (_, num_clients, num_slots, item_size, *_) = self._records[
-      round_num
-    ]
+  def _read_round(self, round_num: int) -> RecordedRound:
+    offset, (_, num_clients, num_slots, gap_size, *place_size, _, _) = (
+      self._records[round_num]
+    )
     payload = self._read_payload(round_num)
     if payload is None:
       raise self._damage(round_num, offset)
-    gaps = np.frombuffer(
-      zlib.decompress(payload), dtype=f"<u{item_size}", count=num_slots
-    )
-    return num_clients, np.cumsum(gaps.astype(np.int64) + 1) - 1
+    data = zlib.decompress(payload)
+    gaps = np.frombuffer(data, dtype=f"<u{gap_size}", count=num_slots)
+    places = None
+    if num_clients == num_slots:
+      places = np.arange(num_slots)
+    elif place_size:
+      places = np.frombuffer(
+        data, f"<u{place_size[0]}", num_slots, offset=gaps.nbytes
+      ).astype(np.int64)
+    slots = np.cumsum(gaps.astype(np.int64) + 1) - 1
+    return RecordedRound(round_num, num_clients, slots, places)
 
   def _damage(self, round_num: int, offset: int) -> TraceError:
     return self._error(
@@ -145,11 +226,13 @@ class _Trace(contextlib.AbstractContextManager):
 
 
 class TraceWriter(_Trace):
-  """Records who took part, round by round.
+  """Records who took part, and with whom, round by round.
 
   What a call of `record` has written survives the end of the process, however
   it ends; it is the system's to bring it to the disk.
   """
+
+  _versions = (_VERSION,)
 
   def __init__(self, path: str | os.PathLike[str], num_users: int):
     """Creates a trace for its owner only, or opens one to go on with it.
@@ -207,30 +290,31 @@ class TraceWriter(_Trace):
         f"round_num must be at least 0 and at most {self.num_rounds}, the"
         f" first round that is not recorded, found {round_num}."
       )
-    slots = self._sort(clients)
+    found = RecordedRound.of(round_num, clients)
+    self._check_slots(found.slots)
     if round_num < self.num_rounds:
-      self._check_as_recorded(round_num, len(clients), slots)
+      self._check_as_recorded(found)
       return
-    gaps = np.diff(slots, prepend=-1) - 1
-    dtype = np.min_scalar_type(gaps.max(initial=0)).newbyteorder("<")
+    gaps = _shorten(np.diff(found.slots, prepend=-1) - 1)
+    places = _shorten(found.places)
     # Gaps at random repeat no strings: looking for them takes ten times as
     # long, for a larger file.
     compressor = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
-    payload = compressor.compress(gaps.astype(dtype).tobytes())
+    payload = compressor.compress(gaps.tobytes())
+    if not found.users_alone:
+      payload += compressor.compress(places.tobytes())
     payload += compressor.flush()
-    counts = (len(clients), slots.size, dtype.itemsize, len(payload))
-    record = (round_num, *counts, zlib.crc32(payload))
+    record = (
+      *(round_num, found.num_clients, found.slots.size),
+      *(gaps.itemsize, places.itemsize, len(payload), zlib.crc32(payload)),
+    )
     self._file.seek(self._end)
-    self._file.write(_seal(_RECORD.pack(*record)) + payload)
+    self._file.write(_seal(self._record.pack(*record)) + payload)
     self._file.flush()
     self._records.append((self._end, record))
     self._end = self._file.tell()
 
-  def _sort(self, clients: Sequence[np.ndarray]) -> np.ndarray:
-    slots = np.concatenate(
-      [np.empty(0, np.int64), *clients], dtype=np.int64, casting="same_kind"
-    )
-    slots.sort()
+  def _check_slots(self, slots: np.ndarray) -> None:
     if slots.size and not 0 <= slots[0] <= slots[-1] < self.num_users:
       raise ValueError(
         f"slots must be at least 0 and below {self.num_users}, found"
@@ -242,21 +326,18 @@ class TraceWriter(_Trace):
         "a slot must be in one virtual client of a round at most, found slot"
         f" {slots[repeated[0]]} repeated."
       )
-    return slots
 
-  def _check_as_recorded(
-    self, round_num: int, num_clients: int, slots: np.ndarray
-  ) -> None:
-    recorded_clients, recorded = self._read_round(round_num)
-    differing = np.setxor1d(slots, recorded, assume_unique=True)
-    if num_clients == recorded_clients and not differing.size:
+  def _check_as_recorded(self, found: RecordedRound) -> None:
+    recorded = self._read_round(found.number)
+    if found.is_as(recorded):
       return
+    differing = np.setxor1d(found.slots, recorded.slots, assume_unique=True)
     example = f", such as slot {differing[0]}" if differing.size else ""
     raise TraceError(
-      f"the participation of round {round_num} must be as recorded in"
-      f" {self._path}, {recorded.size} users in {recorded_clients} virtual"
-      f" clients, found {slots.size} in {num_clients}, with {differing.size}"
-      f" users in one of them only{example}."
+      f"the participation of round {found.number} must be as recorded in"
+      f" {self._path}, {recorded.slots.size} users in {recorded.num_clients}"
+      f" virtual clients, found {found.slots.size} in {found.num_clients}, with"
+      f" {differing.size} users in one of them only{example}."
     )
 
 
@@ -283,7 +364,7 @@ class TraceReader(_Trace):
 
   def read(
     self, start: int = 0, stop: int | None = None
-  ) -> Iterator[tuple[int, int, np.ndarray]]:
+  ) -> Iterator[RecordedRound]:
     """Reads rounds `start` ... `stop` - 1, all from `start` on if None.
 
     Args:
@@ -291,14 +372,13 @@ class TraceReader(_Trace):
       stop: One past the last round, at most `num_rounds`.
 
     Yields:
-      Number of the round, number of its virtual clients, and the slots of its
-      users, sorted, int64.
+      One round after the other.
 
     Raises:
       TraceError: If a record is damaged.
     """
     for round_num in range(self.num_rounds)[start:stop]:
-      yield round_num, *self._read_round(round_num)
+      yield self._read_round(round_num)
 
-  def __iter__(self) -> Iterator[tuple[int, int, np.ndarray]]:
+  def __iter__(self) -> Iterator[RecordedRound]:
     return self.read()

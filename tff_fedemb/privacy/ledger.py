@@ -76,13 +76,18 @@ class Ledger:
     return sum(count for _, count in self.history)
 
   @property
+  def noises(self) -> set[composition.Noise]:
+    """What rounds added, each time that they ran."""
+    return {composition.noise_of(event) for event, _ in self.history}
+
+  @property
   def noise(self) -> composition.Noise:
     """What every round added.
 
     Raises:
       errors.DataError: If there was no round, or not the same in all rounds.
     """
-    noises = {composition.noise_of(event) for event, _ in self.history}
+    noises = self.noises
     if len(noises) != 1:
       raise errors.DataError(
         "runs must have had the same noise in all rounds, found "

@@ -38,7 +38,7 @@ _ACCOUNTANT_IN_WORDS = {
   "pld": "PLD",
   "gaussian": "the exact privacy loss of the Gaussian mechanism",
 }
-_CHECKED = "This was checked against the trace of the run."
+_CHECKED = "The trace of the run does not refute this."
 _UNCHECKED = "No trace of a run was checked for this."
 
 
@@ -79,8 +79,8 @@ class PrivacyReport:
       drawn when; None where it rests on that, or nothing was drawn.
     strategy_sensitivity: Sensitivity over the run of correlated noise's
       strategy matrix, in rounds' sensitivities; None for independent noise.
-    participation_checked: What the trace of the run was checked for, in words;
-      None if there was no trace.
+    participation_checked: What the trace of the run shows, which does not
+      refute the claim; None if there was no trace.
     released: What may be published.
     not_covered: What the guarantee says nothing about.
     statement: The whole in words that a reader can check by hand.
@@ -118,7 +118,12 @@ class PrivacyReport:
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
-    """Inverse of `to_json`."""
+    """Inverse of `to_json`, also of versions that knew no `amplification`."""
+    values = {
+      "amplification": "",
+      "epsilon_with_secret_sampling": None,
+      **values,
+    }
     changed: dict[str, Any] = {
       name: None if values[name] is None else float(values[name])
       for name in (

@@ -19,6 +19,7 @@ SETTINGS = "flags.json"
 SUMMARY = "summary.json"
 LEDGER = "ledger.json"
 TRACE = "participation.trace"
+CHECKPOINTS = "checkpoints"
 
 _CODE_VERSION = "code_version.json"
 _LOCK = ".lock"

@@ -302,7 +302,7 @@ class Participation(config.Config, abc.ABC):
     A guarantee is worth as much as its assumptions. What can be seen in the
     trace is checked exactly (population, rounds, sizes, separation, number of
     participations); that users were drawn at random can only be refuted, when
-    what was seen had next to no chance.
+    what was seen had next to no chance. A claim that passes is not refuted.
 
     Args:
       observed: What the trace shows of the first rounds.

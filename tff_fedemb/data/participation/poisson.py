@@ -100,7 +100,7 @@ class Poisson(sampled.Sampled):
     n, probability = self.num_users, self.sampling_probability
     rounds = observed.num_rounds
     low, high = observed.min_users_per_round, observed.max_users_per_round
-    unlikely = sampled.FALSE_ALARM_RATE / (2 * rounds)
+    unlikely = sampled.FALSE_ALARM_RATE_OF_CHECK / (2 * rounds)
     if (
       special.bdtr(low, n, probability) < unlikely
       or special.bdtrc(high - 1, n, probability) < unlikely
@@ -116,13 +116,16 @@ class Poisson(sampled.Sampled):
     if (
       low == high
       and probability < 1
-      and alike < math.log(sampled.FALSE_ALARM_RATE)
+      and alike < math.log(sampled.FALSE_ALARM_RATE_OF_CHECK)
     ):
       raise participation.ClaimError(
         "poisson participation was assumed, in which the number of users "
         f"varies; every one of {rounds:,} rounds in the trace has exactly "
         f"{low:,}: that is fixed_size."
       )
+    # Under a known schedule nobody else moves, however groups were made.
+    if self.users_per_client > 1 and not self.known_schedule:
+      sampled.check_groups(self, observed)
     sampled.check_frequency(self, observed)
     sampled.check_overlap(
       self,

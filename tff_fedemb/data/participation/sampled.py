@@ -1,12 +1,14 @@
 """Users who are drawn anew in every round: what a secret draw is worth.
 
-And what can refute that the users of a trace were drawn at random. Honest
-sampling is refused with a chance of `FALSE_ALARM_RATE` for each check.
+And what can refute that the users of a trace were drawn at random. All checks
+together refuse a run that drew them honestly with a chance of at most
+`FALSE_ALARM_RATE`; a trace that passes is not refuted, which is no proof.
 """
 
 import dataclasses
 import math
 
+import numpy as np
 from scipy import special
 from scipy import stats
 
@@ -15,9 +17,11 @@ from tff_fedemb import errors
 from tff_fedemb.data import participation_check
 from tff_fedemb.data.participation import participation
 
-# Chance that one of the checks refuses honest sampling. Far below any delta
-# that is in use.
-FALSE_ALARM_RATE = 1e-12
+FALSE_ALARM_RATE = 1e-6
+# Each of at most so many checks gets the same share of it: sizes of rounds, all
+# of one size, most and fewest rounds of a user, users in common, groups.
+_NUM_CHECKS = 6
+FALSE_ALARM_RATE_OF_CHECK = FALSE_ALARM_RATE / _NUM_CHECKS
 
 # Accountants of rounds that nothing amplifies.
 OF_KNOWN_SCHEDULE = ("rdp", "gaussian")
@@ -89,7 +93,10 @@ def check_frequency(
   claim: participation.Participation,
   observed: participation_check.ObservedParticipation,
 ) -> None:
-  """Nobody takes part far more often than sampling would have them.
+  """Nobody takes part far more, or less, often than sampling would have them.
+
+  A user's rounds are binomial; that all N users are within their bounds is
+  tested at 1 / N of the rate for each of them.
 
   Args:
     claim: What is assumed.
@@ -100,13 +107,76 @@ def check_frequency(
   """
   probability = claim.sampling_probability
   rounds, most = observed.num_rounds, observed.max_participations
-  tail = special.bdtrc(most - 1, rounds, probability)
-  if tail * claim.num_users < FALSE_ALARM_RATE:
+  least = observed.min_participations
+  unlikely = FALSE_ALARM_RATE_OF_CHECK / claim.num_users
+  found = None
+  if special.bdtrc(most - 1, rounds, probability) < unlikely:
+    found = f"user {observed.most_frequent_user:,} is in {most:,}"
+  elif special.bdtr(least, rounds, probability) < unlikely:
+    found = f"a user is in no more than {least:,}"
+  if found is not None:
     raise participation.ClaimError(
       f"{claim.name} participation was assumed, in which a user is in a round"
-      f" with probability {probability:.4g}; in the trace user"
-      f" {observed.most_frequent_user:,} is in {most:,} of {rounds:,} rounds."
+      f" with probability {probability:.4g}; in the trace {found} of"
+      f" {rounds:,} rounds."
     )
+
+
+def check_groups(
+  claim: participation.Participation,
+  observed: participation_check.ObservedParticipation,
+) -> None:
+  """Users joined virtual clients independently of each other.
+
+  Who shuffles the users of a round and cuts them into groups makes virtual
+  clients of the same size, or one more, every time; a user who is absent then
+  moves others as well. Each round multiplies the evidence by 1/2, and by 1/2 +
+  1 / (2 p) if it is even, where p is the chance of that for as many users. Its
+  expectation is 1 if they are independent, so that it exceeds 1 / a with a
+  chance of at most a (Ville's inequality).
+
+  Args:
+    claim: What is assumed.
+    observed: What the trace shows.
+
+  Raises:
+    participation.ClaimError: If they did not, or the trace does not say.
+  """
+  if not observed.groups_known:
+    raise participation.ClaimError(
+      f"{claim.name} participation was assumed, in which every user joins a"
+      " virtual client independently of the others; the trace, of an earlier"
+      " version, does not say who was in one with whom."
+    )
+  clients = claim.clients_per_round
+  evidence = observed.num_rounds * math.log(0.5)
+  for users, num_clients in observed.even_rounds:
+    if num_clients == min(users, clients):
+      log_chance = min(0.0, _log_chance_of_even(users, clients))
+      evidence += np.logaddexp(0.0, -log_chance)
+  if evidence > -math.log(FALSE_ALARM_RATE_OF_CHECK):
+    raise participation.ClaimError(
+      f"{claim.name} participation was assumed, in which every user joins a"
+      f" virtual client independently of the others; in the trace"
+      f" {len(observed.even_rounds):,} of {observed.num_rounds:,} rounds have"
+      " virtual clients of equal size: its users were shuffled and cut into"
+      " groups."
+    )
+
+
+def _log_chance_of_even(users: int, clients: int) -> float:
+  """Of as equal groups as can be, if each user joins one independently."""
+  size, larger = divmod(users, clients)
+  smaller = clients - larger
+  return (
+    special.gammaln(clients + 1)
+    - special.gammaln(larger + 1)
+    - special.gammaln(smaller + 1)
+    + special.gammaln(users + 1)
+    - larger * special.gammaln(size + 2)
+    - smaller * special.gammaln(size + 1)
+    - users * math.log(clients)
+  )
 
 
 def check_overlap(
@@ -138,7 +208,9 @@ def check_overlap(
   pairs = observed.num_rounds - 1
   of_one = pairs * min(common.cdf(low), common.sf(high - 1))
   of_all = independent * min(common.logcdf(high), common.logsf(low - 1))
-  if of_one < FALSE_ALARM_RATE or of_all < math.log(FALSE_ALARM_RATE):
+  # Four bounds, each of which may raise the alarm.
+  unlikely = FALSE_ALARM_RATE_OF_CHECK / 4
+  if of_one < unlikely or of_all < math.log(unlikely):
     raise participation.ClaimError(
       f"{claim.name} participation was assumed, in which two consecutive rounds"
       f" have {common.mean():.4g} users in common on average; in the trace of"
