@@ -76,3 +76,15 @@ def test_run_is_not_started_again_when_none_can_be_read(tmp_path):
   with pytest.raises(errors.FieldError, match="found none among 2"):
     manager.load_latest(_STRUCTURE)
   assert sorted(p.name for p in tmp_path.iterdir()) == ["round_0", "round_5"]
+
+
+def test_arrays_of_other_shapes_are_not_read(tmp_path):
+  # Such as the seeds of noise that was made in another way.
+  manager = checkpoints.Checkpoints(tmp_path)
+  manager.save(_state(1), 1)
+  other = {**_STRUCTURE, "weights": (np.zeros(4), np.int32(0))}
+  with pytest.raises(
+    errors.FieldError, match=r"can read, found none .* shape \(2,\) where"
+  ):
+    manager.load_latest(other)
+  _check(manager.load_latest(_STRUCTURE), 1)

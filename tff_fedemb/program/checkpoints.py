@@ -15,7 +15,9 @@ import re
 import shutil
 from typing import Any
 
+import numpy as np
 import tensorflow_federated as tff
+import tree
 
 from tff_fedemb import errors
 
@@ -85,6 +87,7 @@ class Checkpoints:
       path = self._directory / f"{_PREFIX}{version}"
       try:
         program_state = asyncio.run(self._manager.load(version, structure))
+        _check_shapes(program_state, structure)
       # A damaged SavedModel fails in as many ways as it has files.
       except Exception as error:
         cause = (str(error).splitlines() or [type(error).__name__])[0][:120]
@@ -111,3 +114,15 @@ class Checkpoints:
         "Take another one to start again.",
       )
     return None
+
+
+def _check_shapes(found: Any, expected: Any) -> None:
+  """Refuses what another version of the code has saved."""
+  for left, right in zip(
+    tree.flatten(found), tree.flatten(expected), strict=True
+  ):
+    if np.shape(left) != np.shape(right):
+      raise ValueError(
+        f"an array of shape {np.shape(left)} where this code has one of"
+        f" {np.shape(right)}"
+      )
