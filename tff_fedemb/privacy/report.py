@@ -31,6 +31,8 @@ _NOT_COVERED = (
   "from keys of the operating system; whoever reads the key of the sampling, "
   "the trace of who took part or a checkpoint where noise keeps its key sees "
   "through them",
+  "floating-point arithmetic in clipping and sums, of single precision, before "
+  "they are rounded to the grid of their noise",
 )
 
 _ACCOUNTANT_IN_WORDS = {
