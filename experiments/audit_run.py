@@ -140,7 +140,7 @@ class _Attacks:
     )
     self._drawn: list[np.ndarray] = []
     self._backbone = experiment.create_backbone()
-    self._embedder = embedding.Embedder(self._backbone)
+    self._embed = embedding.create_embedder(self._backbone)
     self._images = {
       attack: slots.read_images(attack)
       for attack in (_CANARY_USERS, _USERS)
@@ -164,7 +164,7 @@ class _Attacks:
       )
       return {
         "label_similarity": users_lib.score(
-          self._embedder.embed,
+          self._embed,
           self._images[attack],
           len(self._slots.of[attack]),
         )
@@ -271,11 +271,17 @@ def execute(
     slots.create_task(),
     wrap_client_update_fn=canaries.wrap_client_update,
   )
-  if experiment.participation.users_per_client != 1:
+  participation = experiment.participation
+  if participation.users_per_client != 1:
     raise errors.FieldError(
       "users_per_client",
       "be 1 in an audit, whose canaries are clients of their own",
-      experiment.participation.users_per_client,
+      participation.users_per_client,
+    )
+  if settings.run.sampling_seed is not None:
+    # Nothing is amplified then, and the attacker knows it as well.
+    experiment = dataclasses.replace(
+      experiment, participation=participation.with_known_schedule()
     )
   ledger, points = _train(
     settings,
@@ -318,7 +324,9 @@ def _train(
   process = tff.simulation.compose_dataset_computation_with_learning_process(
     experiment.task.build_dataset_computation(), experiment.build_process()
   )
-  ledger, seed = experiment.create_ledger(), secrets.randbits(128)
+  ledger, key = experiment.create_ledger(), settings.run.sampling_seed
+  if key is None:
+    key = secrets.randbits(128)
   points: dict[int, dict[str, Any]] = {}
   rounds, every = settings.training.rounds, settings.training.evaluate_every
   with settings.runtime.create() as runtime:
@@ -327,7 +335,7 @@ def _train(
       runtime.structured_state(state).global_model_weights
     )
     for number in tqdm.trange(1, rounds + 1, unit="round", disable=None):
-      clients = experiment.participation.sample(number - 1, seed=seed)
+      clients = experiment.participation.sample(number - 1, key=key)
       drawn = np.concatenate([np.zeros(0, np.int64), *clients])
       taking_part = drawn[slots.included[drawn], np.newaxis]
       state, _ = runtime.next(

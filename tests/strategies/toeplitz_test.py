@@ -45,6 +45,9 @@ def test_noise_is_that_of_explicit_matrices(strategy, rounds):
     strategy.inverse_first_column(rounds), inverse[:, 0], atol=1e-12
   )
   np.testing.assert_allclose(
+    strategy.round_noise_matrix(rounds), inverse, atol=1e-12
+  )
+  np.testing.assert_allclose(
     strategy.round_stddevs(rounds), np.linalg.norm(inverse, axis=1)
   )
   np.testing.assert_allclose(

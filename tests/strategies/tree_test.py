@@ -211,6 +211,8 @@ def test_noise_is_that_of_tensorflow_privacy(rounds, restarts):
 def test_noise_is_that_of_the_matrix(rounds, restarts):
   strategy = tree.TreeStrategy(**restarts)
   matrix = noise_theory.noise_matrix(strategy, rounds)
+  own = strategy.round_noise_matrix(rounds)
+  np.testing.assert_allclose(own @ own.T, matrix @ matrix.T, atol=1e-12)
   np.testing.assert_allclose(
     strategy.round_stddevs(rounds), np.linalg.norm(matrix, axis=1)
   )

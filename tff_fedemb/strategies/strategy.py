@@ -77,6 +77,20 @@ class Strategy(abc.ABC):
   def round_stddevs(self, rounds: int) -> np.ndarray:
     """Noise added to each round's own sum, as `prefix_sum_stddevs`."""
 
+  @abc.abstractmethod
+  def round_noise_matrix(self, rounds: int) -> np.ndarray:
+    """The linear map from independent noise to the noise of the rounds' sums.
+
+    Dense: for audits, whose attackers know how noise is tied together.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+
+    Returns:
+      Float64 R [rounds, m]: the noise of the rounds' sums is R Z, where the m
+      rows of Z are independent. C^-1 if C is square.
+    """
+
   def prefix_sum_rmse(
     self,
     rounds: int,

@@ -8,6 +8,7 @@ make the noise of the prefix sums, that of the running sums of 1 / c.
 import abc
 
 import numpy as np
+from scipy import linalg
 from scipy import signal
 
 from tff_fedemb.strategies import strategy
@@ -88,3 +89,6 @@ class ToeplitzStrategy(strategy.Strategy):
 
   def round_stddevs(self, rounds: int) -> np.ndarray:
     return np.sqrt(np.cumsum(np.square(self.inverse_first_column(rounds))))
+
+  def round_noise_matrix(self, rounds: int) -> np.ndarray:
+    return linalg.toeplitz(self.inverse_first_column(rounds), np.zeros(rounds))

@@ -13,6 +13,7 @@ import math
 from typing import ClassVar
 
 import numpy as np
+from scipy import linalg
 
 from tff_fedemb import checks
 from tff_fedemb import errors
@@ -111,6 +112,14 @@ class TreeStrategy(strategy.Strategy):
     completed = np.log2(ages & -ages).astype(np.int64)
     return np.sqrt(changes[completed])
 
+  def round_noise_matrix(self, rounds: int) -> np.ndarray:
+    return linalg.block_diag(
+      *(
+        np.diff(_prefix_noise_matrix(size), axis=0, prepend=0.0)
+        for size in self._tree_sizes(rounds)
+      )
+    )
+
   def _tree_sizes(self, rounds: int) -> Iterator[int]:
     """Yields the rounds of each tree, the last one's only up to `rounds`."""
     start = 0
@@ -124,3 +133,22 @@ class TreeStrategy(strategy.Strategy):
 def _node_variances(heights: np.ndarray) -> np.ndarray:
   """Variance of the efficient estimate of a node with complete nodes below."""
   return 1.0 / (2.0 - 0.5**heights)
+
+
+def _prefix_noise_matrix(size: int) -> np.ndarray:
+  """Noise of a tree's prefix sums by node, [size, number of nodes]."""
+  counts = [size >> height for height in range(size.bit_length())]
+  own_noise = np.split(np.eye(sum(counts)), np.cumsum(counts)[:-1])
+  ages = np.arange(1, size + 1)
+  prefixes = np.zeros((size, sum(counts)))
+  halves = np.zeros((0, sum(counts)))
+  for height, nodes in enumerate(own_noise):
+    if height:
+      pairs = halves[: 2 * len(nodes)]
+      nodes = nodes + (pairs[::2] + pairs[1::2]) / 2.0
+    # The last node of this height that a prefix holds, if its length has it.
+    used = np.flatnonzero(ages >> height & 1)
+    weight = _node_variances(np.array(height))
+    prefixes[used] += weight * nodes[(ages[used] >> height) - 1]
+    halves = nodes
+  return prefixes
