@@ -63,17 +63,18 @@ def read_ledger(
   """
   run_dir = pathlib.Path(run_dir)
   path = run_dir / run_directory.LEDGER
-  values = _read_json(path)
-  if values is None:
+  values, ledger = _read_json(path), None
+  try:
+    if values is not None:
+      ledger = ledger_lib.Ledger.from_json(json.dumps(values))
+  except _DAMAGES as error:
+    raise _damaged(path, error) from error
+  if ledger is None or not ledger.rounds:
     raise errors.FieldError(
       "run_dir",
       f"hold the {run_directory.LEDGER} of a run of at least one round",
       f"{os.fspath(run_dir)} without",
     )
-  try:
-    ledger = ledger_lib.Ledger.from_json(json.dumps(values))
-  except _DAMAGES as error:
-    raise _damaged(path, error) from error
   run_claim.check(
     ledger,
     _read_claim(run_dir, ledger.participation.num_users),

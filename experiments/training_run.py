@@ -202,6 +202,7 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
     key = sampling_key.read_or_create(
       checkpoint_dir, is_new=not trace.num_rounds
     )
+  published = directory.read_json(run_directory.LEDGER)
   loop = training.TrainingLoop(
     process=run.process,
     runtime=run.runtime,
@@ -217,6 +218,9 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
     config=run.settings.training,
     publish_ledger=lambda ledger: directory.write_json(
       run_directory.LEDGER, json.loads(ledger.to_json())
+    ),
+    published=(
+      published and ledger_lib.Ledger.from_json(json.dumps(published))
     ),
     name_skipped=lambda clients: _find_bad_examples(task, clients),
     say=_say,

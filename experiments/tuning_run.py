@@ -29,6 +29,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.evaluation import verification
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.program import run_directory
@@ -347,8 +348,10 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
     (run_dir / run_directory.LEDGER).read_text()
   )
   rounds = json.loads((run_dir / run_directory.SETTINGS).read_text())["rounds"]
+  # Nothing of a trial is used but its end: rounds run again release nothing.
+  events = {composition.runs_of(event)[0] for event, _ in ledger.history}
   if (
-    len(ledger.history) != 1
+    len(events) != 1
     or ledger.rounds > rounds
     or (is_complete and ledger.rounds < rounds)
   ):
@@ -356,7 +359,7 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
       f"the ledger of a trial must have {rounds} rounds of one event, found"
       f" {ledger.history} in {run_dir}."
     )
-  return _Cost(ledger.history[0][0], rounds, ledger.participation, ledger.delta)
+  return _Cost(events.pop(), rounds, ledger.participation, ledger.delta)
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:

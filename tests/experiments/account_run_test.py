@@ -1,5 +1,6 @@
 """Tests of the account of a run, from what it left in its directory."""
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -299,6 +300,23 @@ def test_the_ledger_of_the_settings_themselves(tmp_path, changes):
   schedule = (12, claim.min_separation or 1, claim.max_participations)
   mechanism = config_class(**options).create(mechanism_lib.Schedule(*schedule))
   assert {event for event, _ in ledger.history} == {mechanism.round_event}
+
+
+def test_rounds_that_ran_again(tmp_path):
+  once = _write_run(tmp_path / "run", **_POISSON_FLAGS)
+  event, _ = once.history[0]
+  empty = dataclasses.replace(once, history=())
+  again = empty.with_rounds(event, 10).with_rounds(event, 2, times=2)
+  (tmp_path / "run" / "ledger.json").write_text(again.to_json())
+  run = account_run.recompute(tmp_path / "run")
+  assert any("2 of 12 rounds ran again" in text for text in run.report.warnings)
+  assert run.report.epsilon > once.report().epsilon
+
+
+def test_a_run_that_has_not_done_a_round(tmp_path):
+  _write_run(tmp_path / "run", rounds=0)
+  with pytest.raises(errors.FieldError, match="run of at least one round"):
+    account_run.recompute(tmp_path / "run")
 
 
 def test_a_centralized_run(tmp_path):

@@ -56,7 +56,7 @@ def test_no_noise_is_not_private(event, participation):
     dp_accounting.LaplaceDpEvent(1.0),
     dp_accounting.NoOpDpEvent(),
     dp_accounting.PoissonSampledDpEvent(0.1, _GAUSSIAN),
-    dp_accounting.SelfComposedDpEvent(_GAUSSIAN, 2),
+    dp_accounting.SelfComposedDpEvent(dp_accounting.LaplaceDpEvent(1.0), 2),
     dp_accounting.GaussianDpEvent(-1.0),
     dp_accounting.GaussianDpEvent(math.nan),
     dp_accounting.GaussianDpEvent(math.inf),

@@ -47,6 +47,35 @@ def test_a_ledger_of_a_seed_that_anyone_may_know(participation):
   assert ledger_lib.Ledger.from_json(ledger.to_json()) == ledger
 
 
+@pytest.mark.parametrize("participation", [_POISSON_GROUPS, _FIXED_SIZE])
+def test_a_round_that_ran_again_costs_more_than_another_one(participation):
+  """The same users twice: the composition is amplified, not each by itself."""
+  once, empty = (
+    _ledger(_ONE, participation=participation),
+    _ledger(participation=participation),
+  )
+  twice = empty.with_rounds(_ONE, times=2)
+  accountant = dp_accounting.rdp.RdpAccountant(
+    neighboring_relation=participation.neighboring_relation
+  )
+  composed = dp_accounting.GaussianDpEvent(1 / 2 / math.sqrt(2))
+  accountant.compose(participation.sampled_event(composed))
+  assert twice.epsilon() == pytest.approx(accountant.get_epsilon(1e-5))
+  assert twice.epsilon() > once.with_rounds(_ONE).epsilon() > once.epsilon()
+  assert (twice.rounds, twice.runs_of_rounds) == (1, [2])
+  assert twice.noise == once.noise
+  assert ledger_lib.Ledger.from_json(twice.to_json()) == twice
+
+
+def test_what_cannot_run_again_with_other_noise():
+  noiseless = dp_accounting.NonPrivateDpEvent()
+  assert _ledger().with_rounds(noiseless, times=2) == _ledger(noiseless)
+  with pytest.raises(
+    ValueError, match="times must be an integer of at least 1"
+  ):
+    _ledger().with_rounds(_ONE, times=0)
+
+
 def test_runs_are_encoded_by_length():
   ledger = _ledger(*[_ONE] * 3, *[_TWO] * 2, _ONE)
   assert ledger.history == ((_ONE, 3), (_TWO, 2), (_ONE, 1))

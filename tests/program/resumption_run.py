@@ -4,6 +4,7 @@ Run as a program: directory, aggregator. Goes on from where it was killed.
 """
 
 import collections
+import itertools
 import json
 import pathlib
 import sys
@@ -103,13 +104,10 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
   def record(weights):
     # One file for each time that a round ran, whoever was killed afterwards.
     trained = np.asarray(weights.trainable[0])
-    np.save(weights_of_rounds / f"{len(ledgers)}_{time.time_ns()}", trained)
+    np.save(weights_of_rounds / f"{next(numbers)}_{time.time_ns()}", trained)
     return {}
 
-  ledgers = []
-
   def publish(ledger):
-    ledgers[:] = [None] * ledger.rounds
     temporary = directory / "ledger.partial"
     temporary.write_text(ledger.to_json())
     temporary.replace(directory / "ledger.json")
@@ -132,7 +130,9 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
       ),
       publish_ledger=publish,
     )
-    state = loop.run(loop.start(lambda weights: weights))
+    state = loop.start(lambda weights: weights)
+    numbers = itertools.count(state.rounds_done + 1)
+    state = loop.run(state)
   with participation_trace.TraceReader(directory / "trace") as trace:
     report = state.ledger.report(trace)
   (directory / "report.json").write_text(json.dumps(report.to_json()))

@@ -1,6 +1,8 @@
 """Tests of the training loop with a runtime that does arithmetic."""
 
 import collections
+import dataclasses
+import math
 import shutil
 import stat
 
@@ -13,11 +15,14 @@ from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import min_separation
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
 from tff_fedemb.program import training
 from tff_fedemb.runtime import base
+from tff_fedemb.strategies import tree
 
 _NUM_USERS = 20
 
@@ -66,15 +71,20 @@ class _Sums(base.Runtime):
     pass
 
 
-def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
+def _create_loop(
+  directory, runtime, said=None, *, num_users=_NUM_USERS, strategy=None
+):
   claim = fixed_size.FixedSize(num_users, 6, users_per_client=2)
+  if strategy is not None:
+    claim = min_separation.MinSeparation(num_users, 6, users_per_client=2)
+  path = directory / "ledger.json"
   return training.TrainingLoop(
     process=None,
     runtime=runtime,
     users=population.Population(_NUM_USERS),
-    participation=fixed_size.FixedSize(_NUM_USERS, 6, users_per_client=2),
+    participation=dataclasses.replace(claim, num_users=_NUM_USERS),
     sampling_key=8,
-    round_event=dp_accounting.GaussianDpEvent(2.0),
+    round_event=composition.mechanism_event(2.0, strategy),
     ledger=ledger_lib.Ledger(claim, delta=1e-3),
     trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
     evaluate_fn=lambda w: {training.RECALL_PREFIX + "0.001": float(w) / 1000},
@@ -83,20 +93,24 @@ def _create_loop(directory, runtime, said=None, *, num_users=_NUM_USERS):
     config=training.TrainingConfig(
       rounds=10, evaluate_every=5, checkpoint_every=3
     ),
+    publish_ledger=lambda ledger: path.write_text(ledger.to_json()),
+    published=(
+      ledger_lib.Ledger.from_json(path.read_text()) if path.exists() else None
+    ),
     say=(said if said is not None else []).append,
   )
 
 
-def _train(directory, runtime, said=None):
+def _train(directory, runtime, said=None, **options):
   """Weights, state, metrics by round."""
-  loop = _create_loop(directory, runtime, said)
+  loop = _create_loop(directory, runtime, said, **options)
   state = loop.run(loop.start(lambda weights: weights + 1.0))
   return loop.weights(state), state, metrics.MetricsLog(directory).read()
 
 
-def _train_until(directory, round_num, error=RuntimeError):
+def _train_until(directory, round_num, error=RuntimeError, **options):
   with pytest.raises(error):
-    _train(directory, _Sums(fail_in_round=round_num, error=error))
+    _train(directory, _Sums(fail_in_round=round_num, error=error), **options)
 
 
 @pytest.fixture(name="whole", scope="module")
@@ -109,7 +123,7 @@ def _whole(tmp_path_factory):
 def _check_same(found, whole):
   weights, state, frame = found
   assert weights == whole[0]
-  assert state.ledger == whole[1].ledger
+  assert state.ledger.rounds == whole[1].ledger.rounds
   assert list(frame.index) == list(whole[2].index)
   for column in ("participants/checksum", "client_work/loss"):
     assert list(frame[column]) == list(whole[2][column])
@@ -155,19 +169,98 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
 def test_failed_run_resumes_with_the_same_rounds(tmp_path, whole, error):
   _train_until(tmp_path, 7, error)
   said = []
-  _check_same(_train(tmp_path, _Sums(), said), whole)
+  found = _train(tmp_path, _Sums(), said)
+  _check_same(found, whole)
+  # The round that did not end has released nothing.
+  assert found[1].ledger == whole[1].ledger
   assert said[0] == "Resuming after round 7."
   mode = (tmp_path / "checkpoints").stat().st_mode
   assert stat.S_IMODE(mode) == 0o700
 
 
+def _lose(directory, *names):
+  """As after SIGKILL, or of a disk that forgets."""
+  for name in names:
+    (directory / "checkpoints" / name / "saved_model.pb").unlink()
+
+
+def _read_ledger(directory):
+  return ledger_lib.Ledger.from_json((directory / "ledger.json").read_text())
+
+
 def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
+  """Rounds 4 to 8 are released once more, with other noise."""
   _train_until(tmp_path, 8)
-  # As after SIGKILL: the checkpoint of round 8 was never written, and that of
-  # round 6 is damaged.
-  for name in ("round_8", "round_6"):
-    (tmp_path / "checkpoints" / name / "saved_model.pb").unlink()
-  _check_same(_train(tmp_path, _Sums()), whole)
+  _lose(tmp_path, "round_8", "round_6")
+  said = []
+  found = _train(tmp_path, _Sums(), said)
+  _check_same(found, whole)
+  again = "Running rounds 4 to 8 again, with other noise, which is accounted"
+  assert any(line.startswith(again) for line in said)
+  ledger = found[1].ledger
+  assert ledger.runs_of_rounds == [1, 1, 1, 2, 2, 2, 2, 2, 1, 1]
+  assert _read_ledger(tmp_path) == ledger
+  # Twice on the same users: half the variance, not ten rounds and five more.
+  event = dp_accounting.GaussianDpEvent
+  expected = ledger_lib.Ledger(ledger.participation, delta=1e-3)
+  expected = expected.with_rounds(event(2.0), 5)
+  expected = expected.with_rounds(event(2.0 / math.sqrt(2)), 5)
+  assert ledger.epsilon() == pytest.approx(expected.epsilon())
+  assert ledger.epsilon() > whole[1].ledger.with_rounds(event(2.0), 5).epsilon()
+  with participation_trace.TraceReader(tmp_path / "trace") as trace:
+    report = ledger.report(trace)
+  assert any("5 of 10 rounds ran again" in text for text in report.warnings)
+  assert ledger_lib.Ledger.from_json(ledger.to_json()) == ledger
+
+
+def test_what_was_lost_stays_accounted_for_while_it_runs_again(tmp_path):
+  _train_until(tmp_path, 8)
+  _lose(tmp_path, "round_8", "round_6")
+  _train_until(tmp_path, 5)
+  # Rounds 4 and 5 have run twice, rounds 6 to 8 once and are to run again.
+  assert _read_ledger(tmp_path).runs_of_rounds == [1, 1, 1, 2, 2, 1, 1, 1]
+  _lose(tmp_path, "round_5")
+  _, state, _ = _train(tmp_path, _Sums())
+  assert state.ledger.runs_of_rounds == [1, 1, 1, 3, 3, 2, 2, 2, 1, 1]
+
+
+@pytest.mark.parametrize("rounds", [None, 5])
+def test_a_ledger_that_was_lost_counts_what_the_trace_has(tmp_path, rounds):
+  _train_until(tmp_path, 8)
+  _lose(tmp_path, "round_8", "round_6")
+  path = tmp_path / "ledger.json"
+  if rounds is None:
+    path.unlink()
+  else:
+    ledger = _read_ledger(tmp_path)
+    path.write_text(
+      dataclasses.replace(
+        ledger, history=((ledger.history[0][0], rounds),)
+      ).to_json()
+    )
+  _, state, _ = _train(tmp_path, _Sums())
+  # Round 9 was begun, and may have come to its end.
+  assert state.ledger.runs_of_rounds == [1, 1, 1, *[2] * 6, 1]
+
+
+def test_correlated_noise_is_the_same_again_and_costs_nothing(tmp_path):
+  strategy = tree.TreeStrategy()
+  _train_until(tmp_path, 8, strategy=strategy)
+  _lose(tmp_path, "round_8", "round_6")
+  said = []
+  _, state, _ = _train(tmp_path, _Sums(), said, strategy=strategy)
+  assert state.ledger.runs_of_rounds == [1] * 10
+  again = (
+    "Running rounds 4 to 8 again, with the same noise, at no further cost."
+  )
+  assert again in said
+
+
+def test_an_interrupted_first_round_costs_nothing(tmp_path, whole):
+  _train_until(tmp_path, 0, KeyboardInterrupt)
+  assert _read_ledger(tmp_path).rounds == 0
+  _, state, _ = _train(tmp_path, _Sums())
+  assert state.ledger == whole[1].ledger
 
 
 def test_ledger_of_other_users_is_not_continued(tmp_path):

@@ -10,6 +10,7 @@ is that of its strategy matrix (`strategies.strategy`).
 import collections
 from collections.abc import Sequence
 import dataclasses
+import math
 
 import dp_accounting
 
@@ -37,23 +38,59 @@ class Noise:
   strategy: strategy_lib.Strategy | None = None
 
 
+def run_again(
+  mechanism_event: dp_accounting.DpEvent, times: int
+) -> dp_accounting.DpEvent:
+  """Returns what a round releases that ran several times, on the same users.
+
+  Privacy:
+    As the event, composed with itself. The users were drawn once: where
+    sampling amplifies, it amplifies the composition, which costs more than as
+    many rounds with users of their own. Rounds in between change nothing: each
+    round's draw is independent of the others, so that the privacy loss of its
+    runs is that of one Gaussian mechanism of `noise multiplier / sqrt(times)`.
+
+  Args:
+    mechanism_event: What one run releases, with noise of its own.
+    times: Runs, at least 1.
+  """
+  checks.check_integer("times", times, minimum=1)
+  if times == 1 or not noise_of(mechanism_event).multiplier:
+    return mechanism_event
+  return dp_accounting.SelfComposedDpEvent(mechanism_event, times)
+
+
+def runs_of(
+  mechanism_event: dp_accounting.DpEvent,
+) -> tuple[dp_accounting.DpEvent, int]:
+  """Inverse of `run_again`: what one run of a round releases, and how many.
+
+  Args:
+    mechanism_event: What a round releases.
+  """
+  if isinstance(mechanism_event, dp_accounting.SelfComposedDpEvent):
+    return mechanism_event.event, mechanism_event.count
+  return mechanism_event, 1
+
+
 def noise_of(mechanism_event: dp_accounting.DpEvent) -> Noise:
   """Returns the noise of what a mechanism releases in one round.
 
   Args:
-    mechanism_event: At a sensitivity of one clip norm.
+    mechanism_event: At a sensitivity of one clip norm; as `run_again` for a
+      round that ran several times, whose noise is that of all runs together.
 
   Raises:
     ValueError: If it is of an unknown class.
   """
-  match mechanism_event:
+  event, times = runs_of(mechanism_event)
+  match event:
     case dp_accounting.NonPrivateDpEvent():
       return Noise(None, 0.0)
     case dp_accounting.GaussianDpEvent():
-      return Noise("gaussian", mechanism_event.noise_multiplier)
-    case strategy_lib.CorrelatedGaussianDpEvent():
-      strategy = mechanism_event.strategy
-      return Noise(strategy.name, mechanism_event.noise_multiplier, strategy)
+      return Noise("gaussian", event.noise_multiplier / math.sqrt(times))
+    case strategy_lib.CorrelatedGaussianDpEvent() if times == 1:
+      return Noise(event.strategy.name, event.noise_multiplier, event.strategy)
   raise ValueError(
     "mechanism_event must be a GaussianDpEvent, a CorrelatedGaussianDpEvent or"
     f" a NonPrivateDpEvent, found {mechanism_event!r}."

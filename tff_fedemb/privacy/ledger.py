@@ -78,7 +78,17 @@ class Ledger:
   @property
   def noises(self) -> set[composition.Noise]:
     """What rounds added, each time that they ran."""
-    return {composition.noise_of(event) for event, _ in self.history}
+    events = (composition.runs_of(event)[0] for event, _ in self.history)
+    return {composition.noise_of(event) for event in events}
+
+  @property
+  def runs_of_rounds(self) -> list[int]:
+    """How many times each round ran, all of which are accounted for."""
+    return [
+      composition.runs_of(event)[1]
+      for event, count in self.history
+      for _ in range(count)
+    ]
 
   @property
   def noise(self) -> composition.Noise:
@@ -96,7 +106,11 @@ class Ledger:
     return noises.pop()
 
   def with_rounds(
-    self, mechanism_event: dp_accounting.DpEvent, count: int = 1
+    self,
+    mechanism_event: dp_accounting.DpEvent,
+    count: int = 1,
+    *,
+    times: int = 1,
   ) -> "Ledger":
     """Returns the ledger with rounds added at its end.
 
@@ -106,10 +120,13 @@ class Ledger:
     Args:
       mechanism_event: What each of them released.
       count: Their number, at least 1.
+      times: How often each ran on the same users, with noise of its own every
+        time, as `composition.run_again`.
 
     Raises:
       ValueError: If the event is not supported, or not after those before it.
     """
+    mechanism_event = composition.run_again(mechanism_event, times)
     before = self.history
     if before and before[-1][0] == mechanism_event:
       before, count = before[:-1], before[-1][1] + count
@@ -251,17 +268,23 @@ class Ledger:
 
 
 def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
+  event, times = composition.runs_of(event)
   noise = composition.noise_of(event)
   values: dict[str, Any] = {"class": type(event).__name__}
   if noise.mechanism is not None:
     values["noise_multiplier"] = noise.multiplier
   if noise.strategy is not None:
     values["strategy"] = strategies.to_json(noise.strategy)
+  if times > 1:
+    values["times"] = times
   return values
 
 
 def _event_from_json(values: dict[str, Any]) -> dp_accounting.DpEvent:
   parameters = dict(values)
+  times = parameters.pop("times", 1)
+  if times != 1:
+    return composition.run_again(_event_from_json(parameters), times)
   match parameters.pop("class", None), sorted(parameters):
     case "NonPrivateDpEvent", []:
       return dp_accounting.NonPrivateDpEvent()

@@ -69,7 +69,8 @@ class PrivacyReport:
       round was not private, None where the two readings are the same.
     rounds: Number of rounds.
     noise_multiplier: Smallest of all rounds, before division by the
-      sensitivity; 0 if a round was not private, None without rounds.
+      sensitivity; 0 if a round was not private, None without rounds. Of a
+      round that ran n times, 1 / sqrt(n) of it.
     num_users: Size of the population.
     users_per_round: (Expected) users in a round.
     users_per_client: Users per virtual client.
@@ -202,6 +203,17 @@ def create_report(
     warnings.append(
       f"{', '.join(skipped)} not run: rdp epsilon exceeds "
       f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
+    )
+  again = sum(
+    count
+    for event, count in mechanism_counts
+    if composition.runs_of(event)[1] > 1
+  )
+  if again:
+    warnings.append(
+      f"{again:,} of {rounds:,} rounds ran again, with other noise, after a"
+      " program was killed or a checkpoint was lost: every time is accounted"
+      " for"
     )
   if not mechanism_counts:
     warnings.append("no round was recorded")

@@ -1,10 +1,11 @@
 """The training loop: rounds, evaluation, ledger, checkpoints, resume.
 
 A round depends on its number, the key and the last checkpoint alone, so a
-program that was killed goes on as if it had not been. Independent noise is
-drawn afresh; correlated noise is a function of a seed in the checkpoint and
-goes on, and a round that is run again must have the users that the trace says
-it had: the same noise on another sum would give both away.
+program that was killed goes on as if it had not been, and a round that is run
+again must have the users that the trace says it had. Correlated noise is a
+function of a seed in the checkpoint and goes on: the same noise on another sum
+would give both away. Independent noise is drawn afresh: if the first model was
+seen, the second is another release, so both are accounted for.
 """
 
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints as checkpoints_lib
 from tff_fedemb.program import metrics as metrics_lib
@@ -86,7 +88,9 @@ class TrainingLoop:
     metrics: Where to report.
     config: Rounds and intervals.
     publish_ledger: Receives the ledger after each round, before the round's
-      model is used for anything.
+      model is used for anything. It includes rounds that are to run again.
+    published: What it has received last, from whatever program; None if that
+      is not known: all rounds in the trace are taken to have run.
     name_skipped: From virtual clients to a line for each of their examples that
       cannot be used; asked once, when the first ones were left out.
     say: Receives a line for the reader from time to time.
@@ -105,11 +109,14 @@ class TrainingLoop:
   metrics: metrics_lib.MetricsLog
   config: TrainingConfig
   publish_ledger: Callable[[ledger_lib.Ledger], None] = lambda ledger: None
+  published: ledger_lib.Ledger | None = None
   name_skipped: Callable[[list[str]], list[str]] = lambda clients: []
   say: Callable[[str], None] = print
 
   def __post_init__(self):
     self._has_named_skipped = False
+    # How often rounds ran of which no checkpoint is left.
+    self._lost: dict[int, int] = {}
     self._shown: dict[str, str] = {}
 
   def start(
@@ -147,6 +154,8 @@ class TrainingLoop:
           "none: doing them again, with other noise, would cost more than is"
           " accounted; take another one to start again",
         )
+      # Whoever goes on can tell a round that was begun from one that ended.
+      self.publish_ledger(state.ledger)
       self.checkpoints.save(self._program_state(state), 0)
       return state
     saved, rounds_done = found
@@ -170,12 +179,49 @@ class TrainingLoop:
       )
     if rounds_done:
       self.say(f"Resuming after round {rounds_done}.")
+    self._find_lost(ledger)
     return TrainingState(
       self.runtime.load_state(saved["process_state"]),
       ledger,
       rounds_done,
       float(saved["wall_seconds"]),
     )
+
+  @property
+  def _noise_is_fresh(self) -> bool:
+    return composition.noise_of(self.round_event).strategy is None
+
+  def _find_lost(self, ledger: ledger_lib.Ledger) -> None:
+    """Finds the rounds that ran after those of a checkpoint's ledger."""
+    runs: list[int] = []
+    if self.published and self.published.participation == ledger.participation:
+      runs = self.published.runs_of_rounds
+    # The last round of the trace may not have come to its end: it is published
+    # if it has. More of them say that what was published is lost, too.
+    missing = self.trace.num_rounds - len(runs)
+    if self.published is None or missing > 1:
+      runs += [1] * missing
+    self._lost = dict(list(enumerate(runs))[ledger.rounds :])
+    if not self._lost:
+      return
+    first, last = min(self._lost) + 1, max(self._lost) + 1
+    rounds = f"round {first}" if first == last else f"rounds {first} to {last}"
+    again = "with the same noise, at no further cost"
+    if self._noise_is_fresh:
+      again = "with other noise, which is accounted for as another release"
+    self.say(f"Running {rounds} again, {again}.")
+
+  def _charge(self, ledger: ledger_lib.Ledger) -> ledger_lib.Ledger:
+    """The ledger with a round more, each of its runs with noise of its own."""
+    lost = self._lost.get(ledger.rounds, 0) if self._noise_is_fresh else 0
+    return ledger.with_rounds(self.round_event, times=1 + lost)
+
+  def _with_lost(self, ledger: ledger_lib.Ledger) -> ledger_lib.Ledger:
+    """The ledger with the rounds that ran, and are to run again, as well."""
+    for number, times in sorted(self._lost.items()):
+      if number >= ledger.rounds:
+        ledger = ledger.with_rounds(self.round_event, times=times)
+    return ledger
 
   def run(self, state: TrainingState) -> TrainingState:
     """Runs the rounds that are left.
@@ -233,8 +279,9 @@ class TrainingLoop:
     self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
     process_state, measured = self.runtime.next(state.process_state, client_ids)
-    ledger = state.ledger.with_rounds(self.round_event)
-    self.publish_ledger(ledger)
+    ledger = self._charge(state.ledger)
+    so_far = self._with_lost(ledger)
+    self.publish_ledger(so_far)
     report = metrics_lib.flatten(measured)
     report["participants/num_users"] = sum(map(len, clients))
     # Two runs had the same virtual clients if they had the same numbers here.
@@ -256,7 +303,7 @@ class TrainingLoop:
     if rounds_done == self.config.rounds or (
       every and rounds_done % every == 0
     ):
-      report[EPSILON_PREFIX + ledger.accountants[0]] = ledger.epsilon()
+      report[EPSILON_PREFIX + ledger.accountants[0]] = so_far.epsilon()
       report.update(self.evaluate_fn(self.weights(new_state)))
     self.metrics.release(report, rounds_done)
     new_state.wall_seconds = state.wall_seconds + time.perf_counter() - start
