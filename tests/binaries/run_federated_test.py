@@ -169,6 +169,10 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   assert privacy["max_participations"] in (1, 2)
   assert f"epsilon = {privacy['epsilon']:.4g} at delta" in ended[0].output
   assert found["ledger"]["participation"]["known_schedule"]
+  account = programs.call("account", "epsilon", f"--run_dir={runs[0]}")
+  assert (account.status, account.errors) == (0, "")
+  assert f"epsilon = {privacy['epsilon']:.4f}" in account.output
+  assert "replayed from sampling_seed" in " ".join(account.output.split())
   # The same directory without the flag is another run.
   refused = _call(data_dir, runs[0], *arguments)
   assert "sampling_seed=7 (now None)" in refused.errors
@@ -219,6 +223,11 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
     "summary.json",
     "tensorboard",
   ]
+  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  assert (account.status, account.errors) == (0, "")
+  words = " ".join(account.output.split())
+  assert f"epsilon = {found['privacy']['epsilon']:.4f}" in words
+  assert "the draw of all 2 rounds was replayed from checkpoints/samp" in words
   # As a run that was not finished, of a version whose seed anyone may know.
   (run_dir / "summary.json").unlink()
   (run_dir / "checkpoints" / sampling_key.NAME).unlink()

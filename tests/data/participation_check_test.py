@@ -46,6 +46,7 @@ def _check_against_definitions(observed, num_users, rounds):
   sizes = [len(present) for present in users]
   common = [len(a & b) for a, b in itertools.pairwise(users)]
   assert (observed.num_users, observed.num_rounds) == (num_users, len(rounds))
+  assert observed.num_participations == sum(sizes)
   assert observed.min_users_per_round == min(sizes, default=0)
   assert observed.max_users_per_round == max(sizes, default=0)
   assert observed.max_clients_per_round == max(map(len, rounds), default=0)
@@ -96,6 +97,7 @@ def test_observations_by_hand(trace):
     most_frequent_user=3,
     min_separation=1,
     closest_pair=(3, 2, 3),
+    num_participations=9,
     min_users_per_round=0,
     max_users_per_round=3,
     max_clients_per_round=3,

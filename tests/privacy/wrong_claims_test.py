@@ -179,7 +179,7 @@ _REFUSED = {
     _claim("poisson"),
     _one_larger,
     "poisson participation was assumed, in which a round has 50 users on "
-    "average; .* to 150, too far from that to be chance",
+    "average; .* to 150, 54.5 on average, too far from that to be chance",
     {},
   ),
   "sampling under a separation claim": (

@@ -25,6 +25,7 @@ class ObservedParticipation:
       user; None if nobody took part twice.
     closest_pair: Slot, earlier and later round of the first user with this
       difference; None if nobody took part twice.
+    num_participations: Users of all rounds together.
     min_users_per_round: Smallest number of users in a round, 0 without rounds.
     max_users_per_round: Largest number of users in a round, 0 without rounds.
     max_clients_per_round: Largest number of virtual clients in a round.
@@ -43,6 +44,7 @@ class ObservedParticipation:
   min_participations: int = 0
   min_separation: int | None = None
   closest_pair: tuple[int, int, int] | None = None
+  num_participations: int = 0
   min_users_per_round: int = 0
   max_users_per_round: int = 0
   max_clients_per_round: int = 0
@@ -77,6 +79,7 @@ def observe(
     counts[slots] += 1
     changes: dict[str, Any] = {
       "num_rounds": round_num + 1,
+      "num_participations": seen.num_participations + slots.size,
       "min_users_per_round": slots.size,
       "max_users_per_round": max(seen.max_users_per_round, slots.size),
       "max_clients_per_round": max(

@@ -19,11 +19,13 @@ import tensorflow_federated as tff
 ROUND = "round_num"
 NOT_COVERED_NOTE = (
   "metrics.csv and tensorboard/ hold training metrics (loss, accuracy, update"
-  " norms, clipped share, counts, participants). They are computed from"
-  " unprotected client updates and are NOT covered by the differential"
-  " privacy guarantee of the model. Nor is recall, here and in summary.json,"
-  " where evaluation_on_training_users is true. Do not publish them for real"
-  " users.\n"
+  " norms, clipped share, counts, participants); plots/loss.png and"
+  " plots/overview.png show them. They are computed from unprotected client"
+  " updates and are NOT covered by the differential privacy guarantee of the"
+  " model. Nor is recall, here, in summary.json, plots/recall.png and"
+  " plots/roc.png, where evaluation_on_training_users is true. Nor are"
+  " participation.trace and checkpoints/, which say who took part. Do not"
+  " publish them for real users.\n"
 )
 
 

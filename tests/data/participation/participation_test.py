@@ -7,6 +7,8 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from tff_fedemb.data import participation_check
+from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
@@ -192,6 +194,37 @@ def test_without_sampling_no_schedule_is_a_secret():
   claim = min_separation.MinSeparation(1_000, 10)
   assert claim.with_known_schedule(3) == claim.with_secret_schedule() == claim
   assert "not sampled" in claim.amplification
+
+
+def test_poisson_accounts_for_the_probability_it_draws_with():
+  """Also if a class of one's own has another one."""
+
+  class Half(poisson.Poisson):
+    """Half of all users take part, whatever `users_per_round` says."""
+
+    sampling_probability = 0.5
+
+  event = dp_accounting.GaussianDpEvent(1.0)
+  for claim, probability in (
+    (poisson.Poisson(200, 2), 0.01),
+    (poisson.Poisson(200, 100), 0.5),
+    (Half(200, 2), 0.5),
+  ):
+    ((composed, count),) = composition.composed_events([(event, 30)], claim)
+    assert (composed.sampling_probability, count) == (probability, 30)
+    drawn = [len(claim.sample(r, key=1)) for r in range(100)]
+    # Binomial(20,000, p), five standard deviations.
+    bound = 5 * math.sqrt(20_000 * probability * (1 - probability))
+    assert abs(sum(drawn) - 20_000 * probability) < bound
+    rounds = [
+      participation_trace.RecordedRound.of(r, claim.sample(r, key=1))
+      for r in range(100)
+    ]
+    observed = participation_check.observe(200, rounds)
+    claim.check_trace(observed, rounds=100)
+    for other in (0.02, 0.45):
+      with pytest.raises(participation.ClaimError, match="too far from that"):
+        poisson.Poisson(200, 200 * other).check_trace(observed, rounds=100)
 
 
 def test_poisson_sizes_are_binomial_with_the_probability_accounted_for():

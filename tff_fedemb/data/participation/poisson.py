@@ -100,16 +100,19 @@ class Poisson(sampled.Sampled):
     n, probability = self.num_users, self.sampling_probability
     rounds = observed.num_rounds
     low, high = observed.min_users_per_round, observed.max_users_per_round
-    unlikely = sampled.FALSE_ALARM_RATE_OF_CHECK / (2 * rounds)
+    unlikely = sampled.FALSE_ALARM_RATE_OF_CHECK / 2
+    total = observed.num_participations
     if (
-      special.bdtr(low, n, probability) < unlikely
-      or special.bdtrc(high - 1, n, probability) < unlikely
+      special.bdtr(low, n, probability) < unlikely / rounds
+      or special.bdtrc(high - 1, n, probability) < unlikely / rounds
+      or special.bdtr(total, n * rounds, probability) < unlikely
+      or special.bdtrc(total - 1, n * rounds, probability) < unlikely
     ):
       raise participation.ClaimError(
         "poisson participation was assumed, in which a round has "
         f"{checks.count_in_words(self.users_per_round)} users on average; the "
-        f"trace has rounds of {low:,} to {high:,}, too far from that to be "
-        "chance."
+        f"trace has rounds of {low:,} to {high:,}, {total / rounds:,.4g} on "
+        "average, too far from that to be chance."
       )
     # The chance that all rounds are as the first one, whatever its size.
     alike = (rounds - 1) * stats.binom.logpmf(low, n, probability)
