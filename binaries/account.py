@@ -108,9 +108,11 @@ _ACCOUNT = {*_PLAN, "delta", "accountant"}
 _FLAGS_OF = {
   "epsilon": {*_ACCOUNT, "run_dir"},
   "calibrate": {*_ACCOUNT, "target_epsilon", "solve_for"},
+  # Of users who are drawn in secret, whatever was known of the simulation's.
   "extrapolate": {
     *(*_ACCOUNT, "run_dir", "extrapolated_num_users", "cohort_factor")
-  },
+  }
+  - {"known_schedule"},
   "table": set(),
 }
 # What each search must not be given, with why, and what it needs besides.
@@ -257,7 +259,13 @@ def _extrapolate(config: AccountConfig) -> _Answer:
     num_users=num_users,
     cohort_factor=config.cohort_factor,
     delta=delta,
-    accountants=simulated.accountants,
+    accountants=(
+      # Those of a known schedule are not those of a secret one.
+      simulated.accountants
+      if simulated.participation.with_secret_schedule()
+      == simulated.participation
+      else None
+    ),
   )
   return found.to_json(), found.to_text()
 

@@ -183,8 +183,15 @@ class Outcome:
     done = self.state.rounds_done
     points = np.linspace(1, done, min(done, _NUM_EPSILON_POINTS), dtype=int)
     rounds = sorted(set(points.tolist()))
+    ledger = self.state.ledger
+    if not ledger.participation.is_sampled:
+      # As the report has it: what the schedule says of its users.
+      participation = ledger.participation.with_known_schedule(
+        max(self.privacy.max_participations, 1)
+      )
+      ledger = dataclasses.replace(ledger, participation=participation)
     curves = {
-      "this run": self.state.ledger.epsilon_curve(
+      "this run": ledger.epsilon_curve(
         rounds, accountant=self.privacy.accountant
       )
     }

@@ -140,7 +140,8 @@ def _prepare(
   )
   for warning in task.warnings:
     _say(f"warning: {warning}")
-  if settings.run.sampling_seed is not None:
+  claim = experiment.participation
+  if claim != claim.with_secret_schedule():
     _say(
       "WARNING: --sampling_seed makes it known who takes part when. Sampling"
       " amplifies nothing in this run; leave the flag out for a secret draw."

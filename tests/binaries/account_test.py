@@ -126,6 +126,42 @@ def test_exact_accounting_without_sampling(account, mechanism, option):
   assert delta == pytest.approx(values["delta"], rel=1e-6)
 
 
+@pytest.mark.parametrize(
+  ("participations", "expected"), [(10, 38.97), (31, 85.65)]
+)
+def test_a_known_schedule(account, participations, expected):
+  _, values = account(
+    "epsilon --mechanism=gaussian --participation=poisson --accountant=rdp",
+    f"{_AUTHORS} --noise_multiplier=1.28 --known_schedule",
+    f"--max_participations={participations}",
+  )
+  assert values["epsilon"] == pytest.approx(expected, abs=0.05)
+  assert 9 < values["epsilon_with_secret_sampling"] < 10.59
+  assert values["amplification"].startswith("none: who is drawn when is taken")
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    ("epsilon --max_participations=3", "unless its schedule is known: anyone"),
+    ("extrapolate --known_schedule", "--known_schedule must not be given with"),
+    (
+      "calibrate --solve_for=num_users --known_schedule --target_epsilon=3"
+      " --delta=1e-5",
+      "with which the number of users changes nothing",
+    ),
+  ],
+)
+def test_where_a_schedule_cannot_be_known(tmp_path, arguments, message):
+  small = _SMALL
+  if "num_users" in arguments:
+    small = small.replace("--num_users=1000", "")
+  ended, values = accounting.call(
+    tmp_path, *arguments.split()[:1], *small.split(), *arguments.split()[1:]
+  )
+  accounting.check_refused(ended, values, message)
+
+
 def test_no_noise_is_infinite(account):
   output, values = account("epsilon", _SMALL, "--noise_multiplier=0")
   assert values["epsilon"] == "inf"

@@ -17,6 +17,7 @@ from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
+from tff_fedemb.program import sampling_key
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TRIAL = (sys.executable, "-m", "binaries.run_federated")
@@ -213,6 +214,10 @@ def test_tuning_of_real_trials(data_dir, tmp_path, monkeypatch):
   best = summaries[recalls.index(max(recalls))]
   assert report["best"]["test"] == best["recall_at_far"]["0.001"]
   assert (directory / "best/saved_model/saved_model.pb").exists()
+  keys = {
+    sampling_key.read(directory / f"trials/00{i}/checkpoints") for i in range(2)
+  }
+  assert len(keys - {None}) == 2
   ledger = ledger_lib.Ledger.from_json(
     (directory / "trials/000/ledger.json").read_text()
   )

@@ -191,6 +191,24 @@ def test_files_that_are_damaged(tmp_path, name, text):
     account_run.recompute(tmp_path / "run")
 
 
+@pytest.mark.parametrize("sampling_seed", [None, 4])
+def test_extrapolation_is_to_users_who_are_drawn_in_secret(
+  account, tmp_path, sampling_seed
+):
+  flags = _POISSON_FLAGS | {"sampling_seed": sampling_seed}
+  _write_run(tmp_path / "run", **flags)
+  process, values = account(
+    "extrapolate",
+    f"--run_dir={tmp_path / 'run'}",
+    "--extrapolated_num_users=100000",
+    "--cohort_factor=10",
+  )
+  assert process.status == 0, process.errors
+  assert not values["participation"]["known_schedule"]
+  assert "amplification by sampling, from a secret key" in process.output
+  assert values["user_level"]["epsilon"] < 0.1
+
+
 def test_extrapolation_of_a_run(account, tmp_path):
   _write_run(tmp_path / "run")
   process, values = account(
