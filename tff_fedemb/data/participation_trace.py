@@ -150,7 +150,10 @@ class _Trace(contextlib.AbstractContextManager):
       raise self._error("a trace of participation", "another file or damage")
     _, self._version, self._num_users = header
     if self._version not in self._versions:
-      raise self._error(f"a trace of version {_VERSION}", self._version)
+      raise self._error(
+        f"a trace of version {_VERSION}",
+        f"{self._version}; runs of earlier versions can be read, not resumed",
+      )
     self._record = _RECORDS[self._version]
     self._record_size = self._record.size + _CRC.size
     self._find_rounds()
