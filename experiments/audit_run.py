@@ -1,14 +1,8 @@
-"""One audited training: canaries take part, or not, and are looked for.
-
-Every canary, and every user, has a slot of the participation and a fair coin. A
-slot whose coin says no is drawn as the others and sends nothing: this is the
-neighbour that each of the participations names (with fixed-size sampling, that
-in which the user is replaced by one who sends nothing). The epsilon that a
-lower bound is compared with is therefore the run's own, of all slots.
-"""
+"""One audited training: canaries take part, or not, and are looked for."""
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import json
 import pathlib
 import secrets
@@ -20,12 +14,12 @@ import tensorflow_federated as tff
 import tqdm
 
 from experiments import audit_settings
+from experiments import audit_slots
 from experiments import experiment as experiment_lib
 from experiments import training_flags
 from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
-from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import audit_plots
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -37,8 +31,6 @@ from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 from tff_fedemb.privacy.audit import users as users_lib
 
-_UPDATES, _CANARY_USERS, _USERS = "canary_updates", "canary_users", "users"
-_MAX_MADE_UP_LABELS = 4
 _ASSUMES = (
   "a slot whose coin said no is drawn as the others and sends nothing; half of"
   " the users are left out so, and half of each user's images held out",
@@ -52,80 +44,13 @@ _ASSUMES = (
 CreateExperimentFn = Callable[..., experiment_lib.Experiment]
 
 
-class _Slots:
-  """Who has which slot, and whose coin says yes: users, then canary updates."""
-
-  def __init__(
-    self,
-    task: task_lib.Task,
-    config: audit_settings.AuditConfig,
-    canaries: canary_updates.CanaryUpdates,
-  ):
-    rng = np.random.default_rng(secrets.randbits(128))
-    num_users = len(task.train_users)
-    num_crafted = config.num_canary_users
-    if num_crafted is None:
-      num_crafted = num_users // 2
-    if num_crafted > num_users:
-      raise errors.FieldError(
-        "num_canary_users", f"be at most {num_users:,}, all users", num_crafted
-      )
-    crafted = rng.permutation(num_users)[:num_crafted]
-    size = num_users + canaries.number
-    self._task, self._canaries = task, canaries
-    self._is_crafted = np.isin(np.arange(num_users), crafted)
-    self.included = rng.random(size) < 0.5
-    self.of = {
-      _UPDATES: np.arange(num_users, size),
-      _CANARY_USERS: np.flatnonzero(self._is_crafted),
-      _USERS: np.flatnonzero(~self._is_crafted),
-    }
-    self.num_labels = min(_MAX_MADE_UP_LABELS, task.num_train_classes)
-
-  def _user_id(self, slot: int) -> str:
-    num_users = len(self._is_crafted)
-    if slot >= num_users:
-      return self._canaries.client_id(slot - num_users)
-    user_id = self._task.train_users.user_id(slot)
-    return users_lib.canary_id(user_id) if self._is_crafted[slot] else user_id
-
-  def are_enough(self, attack: str) -> bool:
-    """Whether enough were included, and enough not, to bound anything."""
-    included = int(self.included[self.of[attack]].sum())
-    left_out = len(self.of[attack]) - included
-    return min(included, left_out) >= 2 * scores_lib.MIN_SCORES
-
-  def create_task(self) -> task_lib.Task:
-    """The task in which every slot is a user."""
-    return dataclasses.replace(
-      self._task,
-      train_users=population.Population(len(self.included), self._user_id),
-      create_client_dataset=self._canaries.wrap_dataset(
-        users_lib.wrap_dataset(
-          self._task.create_client_dataset, self.num_labels
-        ),
-        self._task.train_users.user_id(0),
-      ),
-      find_bad_examples=None,
-    )
-
-  def read_images(self, attack: str) -> users_lib.UserImages:
-    """What the attacker has of the users that an attack looks for."""
-    return users_lib.read_images(
-      self._task.create_client_dataset,
-      [self._task.train_users.user_id(slot) for slot in self.of[attack]],
-      num_labels=self.num_labels if attack == _CANARY_USERS else None,
-      decode_images=self._task.decode_images,
-    )
-
-
 class _Attacks:
   """Looks at the models that are released."""
 
   def __init__(
     self,
     experiment: experiment_lib.Experiment,
-    slots: _Slots,
+    slots: audit_slots.Slots,
     canaries: canary_updates.CanaryUpdates,
     *,
     weights: Any,
@@ -143,19 +68,19 @@ class _Attacks:
     self._embed = embedding.create_embedder(self._backbone)
     self._images = {
       attack: slots.read_images(attack)
-      for attack in (_CANARY_USERS, _USERS)
+      for attack in (audit_slots.CANARY_USERS, audit_slots.USERS)
       if slots.are_enough(attack)
     }
 
   def add_round(self, drawn: np.ndarray, weights: Any) -> None:
     """Adds a round: the slots that were drawn, and the model it released."""
-    self._drawn.append(np.isin(self._slots.of[_UPDATES], drawn))
+    self._drawn.append(np.isin(self._slots.of[audit_slots.UPDATES], drawn))
     self._updates.add(weights.trainable)
     self._weights = weights
 
   def _statistics(self, attack: str) -> dict[str, np.ndarray]:
     """Scores by statistic, of the models so far."""
-    if attack != _UPDATES:
+    if attack != audit_slots.UPDATES:
       trainable = tuple(self._weights.trainable)
       composition.assign_weights(
         self._backbone,
@@ -176,7 +101,8 @@ class _Attacks:
     if not self._experiment.participation.is_sampled:
       rounds = len(self._drawn)
       strategy = self._experiment.mechanism.strategy
-      found["known_schedule"] = self._updates.matched(
+      found["known_schedule"] = canary_updates.match(
+        np.array(self._updates.projections),
         np.array(self._drawn),
         np.eye(rounds)
         if strategy is None
@@ -215,7 +141,7 @@ class _Attacks:
         for name, some in scores.items()
       },
     }
-    if attack != _UPDATES:
+    if attack != audit_slots.UPDATES:
       (some,) = scores.values()
       found["membership"] = membership.measure(
         some, significance=self._significance
@@ -225,7 +151,8 @@ class _Attacks:
   def run(self) -> dict[str, dict[str, Any]]:
     """What each attack finds in the models so far."""
     return {
-      attack: self._attack(attack) for attack in (_UPDATES, *self._images)
+      attack: self._attack(attack)
+      for attack in (audit_slots.UPDATES, *self._images)
     }
 
 
@@ -265,7 +192,7 @@ def execute(
   canaries = canary_updates.CanaryUpdates(
     config.num_canaries, clip_norm, secrets.randbits(62)
   )
-  slots = _Slots(task, config, canaries)
+  slots = audit_slots.Slots(task, config, canaries)
   experiment = create_experiment(
     settings,
     slots.create_task(),
@@ -283,19 +210,15 @@ def execute(
     experiment = dataclasses.replace(
       experiment, participation=participation.with_known_schedule()
     )
-  ledger, points = _train(
-    settings,
+  create_attacks = functools.partial(
+    _Attacks,
     experiment,
     slots,
-    lambda weights: _Attacks(
-      experiment,
-      slots,
-      canaries,
-      weights=weights,
-      momentum=momentum,
-      significance=config.significance,
-    ),
+    canaries,
+    momentum=momentum,
+    significance=config.significance,
   )
+  ledger, points = _train(settings, experiment, slots, create_attacks)
   result = _summarize(ledger, points, config.significance)
   (directory / "audit.json").write_text(
     json.dumps(report_lib.json_safe(result), indent=2, allow_nan=False) + "\n"
@@ -316,8 +239,8 @@ def execute(
 def _train(
   settings: training_flags.Settings,
   experiment: experiment_lib.Experiment,
-  slots: _Slots,
-  create_attacks: Callable[[Any], _Attacks],
+  slots: audit_slots.Slots,
+  create_attacks: Callable[..., _Attacks],
 ) -> tuple[ledger_lib.Ledger, dict[int, dict[str, Any]]]:
   """Runs all rounds; returns what they cost, and findings by round."""
   tf.keras.utils.set_random_seed(settings.run.seed)
@@ -332,7 +255,7 @@ def _train(
   with settings.runtime.create() as runtime:
     state = runtime.initialize(process)
     attacks = create_attacks(
-      runtime.structured_state(state).global_model_weights
+      weights=runtime.structured_state(state).global_model_weights
     )
     for number in tqdm.trange(1, rounds + 1, unit="round", disable=None):
       clients = experiment.participation.sample(number - 1, key=key)

@@ -82,7 +82,8 @@ _MECHANISMS = {
 
 
 def _bound(method, scores, included, significance):
-  return registry.METHODS[method](
+  return registry.bound_epsilon(
+    method,
     scores_lib.Scores.of_coins(scores, included),
     delta=_DELTA,
     significance=significance,

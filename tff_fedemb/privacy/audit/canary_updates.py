@@ -195,27 +195,21 @@ class UpdateScores:
       axis=0,
     )
 
-  def matched(
-    self, takes_part: np.ndarray, noise_matrix: np.ndarray
-  ) -> np.ndarray:
-    """Likelihood-ratio statistic of an attacker who knows the schedule.
-
-    The rounds' noise has covariance R R^T; the best linear statistic for a
-    signal a is a^T (R R^T)^-1 y (Neyman and Pearson). Where nobody is sampled
-    the schedule is no secret; it would not be fair where the claim rests on
-    the sampling.
-
-    Args:
-      takes_part: Bool `[rounds, number]`.
-      noise_matrix: R, as of `strategies.strategy.Strategy.round_noise_matrix`.
-    """
-    return match(np.array(self.projections), takes_part, noise_matrix)
-
 
 def match(
   projections: np.ndarray, takes_part: np.ndarray, noise_matrix: np.ndarray
 ) -> np.ndarray:
-  """As `UpdateScores.matched`, of projections `[rounds, number]`."""
+  """Likelihood-ratio statistics `[number]` of who knows the schedule.
+
+  The rounds' noise has covariance R R^T; the best linear statistic for a signal
+  a is a^T (R R^T)^-1 y (Neyman and Pearson). Where nobody is sampled the
+  schedule is no secret; it would not be fair where the claim rests on sampling.
+
+  Args:
+    projections: `[rounds, number]`, as in `UpdateScores`.
+    takes_part: Bool `[rounds, number]`.
+    noise_matrix: R, as of `strategies.strategy.Strategy.round_noise_matrix`.
+  """
   signals = takes_part.astype(np.float64)
   weights = np.linalg.solve(noise_matrix @ noise_matrix.T, signals)
   # All with the same noise; who is in no round tells nothing.

@@ -109,7 +109,7 @@ def bound_loss(
 
 def bound_epsilon(
   scores: scores_lib.Scores, *, delta: float, significance: float
-) -> scores_lib.LowerBound:
+) -> scores_lib.Found:
   """Bounds epsilon from below.
 
   With (epsilon, delta)-differential privacy no test for inclusion has a power
@@ -121,23 +121,16 @@ def bound_epsilon(
     delta: In [0, 1).
     significance: Probability that the bound is wrong, at most.
 
+  Returns:
+    Epsilon, and what it was found with.
+
   Raises:
-    errors.FieldError: If there are too few scores, or a level is out of range.
+    errors.FieldError: If there are too few scores.
   """
-  scores_lib.check_levels(delta, significance)
   epsilon, details = bound_loss(
     scores,
     significance,
     # Smaller than any size, so that a power below delta bounds nothing.
     lambda power, size: np.log(np.maximum(power - delta, 1e-300) / size),
   )
-  return scores_lib.LowerBound(
-    epsilon_lower=max(0.0, epsilon),
-    method=NAME,
-    delta=delta,
-    significance=significance,
-    num_in=len(scores.in_scores),
-    num_out=len(scores.out_scores),
-    assumes=ASSUMES,
-    details=details,
-  )
+  return max(0.0, epsilon), details

@@ -75,7 +75,7 @@ def bound_epsilon(
   delta: float,
   significance: float,
   num_guesses: int | None = None,
-) -> scores_lib.LowerBound:
+) -> scores_lib.Found:
   """Bounds epsilon from below, by way of mu; canaries may depend on each other.
 
   A curve says more than a single point of it, so the bound is larger than that
@@ -87,12 +87,13 @@ def bound_epsilon(
     significance: Probability that the bound is wrong, at most.
     num_guesses: As in `scores.best_guess`.
 
+  Returns:
+    Epsilon, and what it was found with.
+
   Raises:
-    errors.FieldError: If there are more guesses than canaries, or a level is
-      out of range.
+    errors.FieldError: If there are more guesses than canaries, or delta is 0.
   """
   checks.check_delta(delta)
-  scores_lib.check_levels(delta, significance)
   mu, details = scores_lib.best_guess(
     scores,
     num_guesses,
@@ -107,13 +108,4 @@ def bound_epsilon(
       )
     ),
   )
-  return scores_lib.LowerBound(
-    epsilon_lower=epsilon_of_mu(mu, delta),
-    method=NAME,
-    delta=delta,
-    significance=significance,
-    num_in=len(scores.in_scores),
-    num_out=len(scores.out_scores),
-    assumes=ASSUMES,
-    details=details | {"mu_lower": mu},
-  )
+  return epsilon_of_mu(mu, delta), details | {"mu_lower": mu}

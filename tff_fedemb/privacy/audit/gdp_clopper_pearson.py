@@ -17,7 +17,7 @@ ASSUMES = f"{clopper_pearson.ASSUMES}; {fdp_one_run.GAUSSIAN_CLAIM}"
 
 def bound_epsilon(
   scores: scores_lib.Scores, *, delta: float, significance: float
-) -> scores_lib.LowerBound:
+) -> scores_lib.Found:
   """Bounds epsilon from below, by way of mu.
 
   With mu-Gaussian differential privacy no test has a power above
@@ -29,11 +29,13 @@ def bound_epsilon(
     delta: In (0, 1).
     significance: Probability that the bound is wrong, at most.
 
+  Returns:
+    Epsilon, and what it was found with.
+
   Raises:
-    errors.FieldError: If there are too few scores, or a level is out of range.
+    errors.FieldError: If there are too few scores.
   """
   checks.check_delta(delta)
-  scores_lib.check_levels(delta, significance)
   mu, details = clopper_pearson.bound_loss(
     scores,
     significance,
@@ -42,13 +44,4 @@ def bound_epsilon(
     lambda power, size: special.ndtri(power) - special.ndtri(size),
   )
   mu = max(0.0, mu)
-  return scores_lib.LowerBound(
-    epsilon_lower=fdp_one_run.epsilon_of_mu(mu, delta),
-    method=NAME,
-    delta=delta,
-    significance=significance,
-    num_in=len(scores.in_scores),
-    num_out=len(scores.out_scores),
-    assumes=ASSUMES,
-    details=details | {"mu_lower": mu},
-  )
+  return fdp_one_run.epsilon_of_mu(mu, delta), details | {"mu_lower": mu}

@@ -96,11 +96,7 @@ def measure(
     scores: Of members and of others.
     significance: Probability that an interval is wrong.
     false_positive_rates: At which the true positive rate is wanted, in [0, 1).
-
-  Raises:
-    errors.FieldError: If the significance is out of range.
   """
-  scores_lib.check_levels(0.0, significance)
   members, others = np.sort(scores.in_scores), np.sort(scores.out_scores)
 
   def placements(values, among):

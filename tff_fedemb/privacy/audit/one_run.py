@@ -54,7 +54,7 @@ def bound_epsilon(
   delta: float,
   significance: float,
   num_guesses: int | None = None,
-) -> scores_lib.LowerBound:
+) -> scores_lib.Found:
   """Bounds epsilon from below; canaries may depend on each other.
 
   The highest scores are guessed to be of canaries that were included, the
@@ -67,11 +67,12 @@ def bound_epsilon(
     significance: Probability that the bound is wrong, at most.
     num_guesses: As in `scores.best_guess`.
 
+  Returns:
+    Epsilon, and what it was found with.
+
   Raises:
-    errors.FieldError: If there are more guesses than canaries, or a level is
-      out of range.
+    errors.FieldError: If there are more guesses than canaries.
   """
-  scores_lib.check_levels(delta, significance)
 
   def bound(guesses, correct, level):
     return scores_lib.largest_refuted(
@@ -87,16 +88,4 @@ def bound_epsilon(
       )
     )
 
-  epsilon, details = scores_lib.best_guess(
-    scores, num_guesses, significance, bound
-  )
-  return scores_lib.LowerBound(
-    epsilon_lower=epsilon,
-    method=NAME,
-    delta=delta,
-    significance=significance,
-    num_in=len(scores.in_scores),
-    num_out=len(scores.out_scores),
-    assumes=ASSUMES,
-    details=details,
-  )
+  return scores_lib.best_guess(scores, num_guesses, significance, bound)

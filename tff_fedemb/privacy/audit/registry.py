@@ -1,5 +1,7 @@
 """Methods that bound epsilon from below, by name."""
 
+from typing import Any
+
 from tff_fedemb import checks
 from tff_fedemb.privacy.audit import clopper_pearson
 from tff_fedemb.privacy.audit import fdp_one_run
@@ -9,7 +11,7 @@ from tff_fedemb.privacy.audit import scores as scores_lib
 
 # A new method is one file and one line here.
 METHODS = {
-  module.NAME: module.bound_epsilon
+  module.NAME: module
   for module in (
     clopper_pearson,
     fdp_one_run,
@@ -28,17 +30,34 @@ def bound_epsilon(
   *,
   delta: float,
   significance: float,
+  **options: Any,
 ) -> scores_lib.LowerBound:
   """Bounds epsilon from below by the method of this name.
 
   Args:
     method: A key of `METHODS`.
     scores: Of canaries.
-    delta: At which epsilon is bounded.
-    significance: Probability that the bound is wrong, at most.
+    delta: At which epsilon is bounded, in [0, 1).
+    significance: Probability that the bound is wrong, at most; in (0, 1).
+    **options: Of the method.
 
   Raises:
-    errors.FieldError: If the method is unknown, or as that method says.
+    errors.FieldError: If the method is unknown, a level out of its range, or
+      as that method says.
   """
   checks.check_choice("method", method, METHODS)
-  return METHODS[method](scores, delta=delta, significance=significance)
+  checks.check_number("delta", delta, minimum=0, below=1)
+  checks.check_number("significance", significance, above=0, below=1)
+  epsilon, details = METHODS[method].bound_epsilon(
+    scores, delta=delta, significance=significance, **options
+  )
+  return scores_lib.LowerBound(
+    epsilon_lower=epsilon,
+    method=method,
+    delta=delta,
+    significance=significance,
+    num_in=len(scores.in_scores),
+    num_out=len(scores.out_scores),
+    assumes=METHODS[method].ASSUMES,
+    details=details,
+  )

@@ -12,6 +12,8 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 
 MIN_SCORES = 2
+# A lower bound of epsilon, and what it was found with.
+Found = tuple[float, dict[str, float]]
 
 
 def _check(name: str, values: Any) -> np.ndarray:
@@ -125,12 +127,6 @@ class LowerBound:
     return dataclasses.asdict(self)
 
 
-def check_levels(delta: float, significance: float) -> None:
-  """Refuses a delta outside [0, 1) or a significance outside (0, 1)."""
-  checks.check_number("delta", delta, minimum=0, below=1)
-  checks.check_number("significance", significance, above=0, below=1)
-
-
 def largest_refuted(is_refuted: Callable[[float], bool]) -> float:
   """The largest value that is refuted, if all those below it are as well.
 
@@ -175,7 +171,7 @@ def best_guess(
   num_guesses: int | None,
   significance: float,
   bound: Callable[[int, int, float], float],
-) -> tuple[float, dict[str, float]]:
+) -> Found:
   """Bounds by the best of several numbers of guesses.
 
   Args:
@@ -187,7 +183,7 @@ def best_guess(
     bound: From guesses, those that are right, and a significance to a bound.
 
   Returns:
-    The largest bound, and what it was found with.
+    The largest bound.
 
   Raises:
     errors.FieldError: If there are fewer canaries than guesses.
