@@ -104,16 +104,11 @@ def test_broken_accounting_is_not_epsilon_zero():
     epsilon_lib.current_epsilon(Broken(), 1e-5)
 
 
-@pytest.mark.parametrize(
-  ("num_users", "noise_multiplier"),
-  # Divergences below 0, and of exactly 0 at some orders: an epsilon of 0.
-  [(10**6, 1e3), (10**10, 4.0)],
-)
-def test_a_divergence_lost_in_rounding_is_refused(num_users, noise_multiplier):
+def test_a_divergence_lost_in_rounding_is_refused():
   with pytest.raises(
     epsilon_lib.RoundingError, match="noise_multiplier must be smaller"
   ):
-    _epsilon(_poisson(num_users, 1.0), noise_multiplier, 10)
+    _epsilon(_poisson(10**6, 1.0), 1e3, 10)
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "gaussian"])

@@ -52,10 +52,7 @@ def current_epsilon(
   """
   broken = False
   if isinstance(accountant, dp_accounting.rdp.RdpAccountant):
-    # Without rounds all of them are 0.
-    if min(accountant.rdp) < 0 or min(accountant.rdp) == 0 < max(
-      accountant.rdp
-    ):
+    if any(value < 0 for value in accountant.rdp):
       raise RoundingError(
         "noise_multiplier must be smaller for the arithmetic of the rdp "
         "accountant, to which the divergence is lost in rounding, found "
