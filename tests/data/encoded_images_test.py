@@ -142,13 +142,6 @@ class TestDecoder:
     with pytest.raises(tf.errors.InvalidArgumentError):
       _decode([_encode(_draw(30, 30)), _UNREADABLE[name]])
 
-  @pytest.mark.parametrize(
-    "shape", [(24, 24), (24, 24, 2), (0, 24, 3), (24, 24, 4)], ids=str
-  )
-  def test_refuses_a_wrong_shape(self, shape):
-    with pytest.raises(ValueError, match="image_shape must be"):
-      encoded_images.build_decoder(shape)
-
   def test_runs_in_a_session_of_one_thread(self):
     contents = [_encode(_draw(50, 60)), _encode(_draw(24, 24), "PNG")]
     with tf.Graph().as_default():

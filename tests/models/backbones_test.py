@@ -287,11 +287,3 @@ def test_mistakes_are_named(names, shape, options, message):
   for name in names:
     with pytest.raises(errors.FieldError, match=message):
       backbones.create_backbone(name, shape, **options)
-
-
-@pytest.mark.parametrize("width_multiplier", [0.0, -1.0, 2.1, float("nan")])
-def test_impossible_widths_are_named(width_multiplier):
-  with pytest.raises(
-    errors.FieldError, match=f"width_multiplier must be .* {width_multiplier}"
-  ):
-    mobilenet_v2.create_mobilenet_v2(_SHAPE, width_multiplier=width_multiplier)

@@ -62,12 +62,6 @@ def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
   Images are the files `*.png`, `*.jpg`, `*.jpeg`, `*.bmp` and `*.pgm` (in upper
   or lower case) that lie in a sub-folder themselves, not deeper.
 
-  Args:
-    folder: The folder.
-
-  Returns:
-    The images in it.
-
   Raises:
     FieldError: If there is no such folder, or it has fewer than two classes or
       no class of two images.

@@ -20,6 +20,7 @@ from tff_fedemb import errors
 from tff_fedemb.data import population
 
 _READING_BATCH = 512
+_Splits = Mapping[str, Iterable[tuple[str, Iterable[bytes]]]]
 
 _SCHEMA = """
 CREATE TABLE examples (
@@ -39,10 +40,6 @@ class SqliteExamples:
 
   def __init__(self, path: str | os.PathLike[str], split_name: str):
     """Opens the database and checks that it is whole.
-
-    Args:
-      path: The sqlite file.
-      split_name: The split.
 
     Raises:
       DataError: If the file is no such database, is damaged, or has no user in
@@ -139,10 +136,7 @@ def _identify(path: pathlib.Path) -> tuple[int, int] | None:
   return facts.st_ino, facts.st_mtime_ns
 
 
-def write_examples(
-  path: str | os.PathLike[str],
-  splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
-) -> None:
+def write_examples(path: str | os.PathLike[str], splits: _Splits) -> None:
   """Writes a database, whole or not at all.
 
   One program writes to a folder at a time. Another one waits; if the database
@@ -150,8 +144,7 @@ def write_examples(
 
   Args:
     path: Where to write; an existing file is replaced.
-    splits: For each split, its users with their serialised examples, or with
-      none.
+    splits: For each split, its users with their serialised examples, if any.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,10 +172,7 @@ def write_examples(
     os.close(descriptor)
 
 
-def _write(
-  path: pathlib.Path,
-  splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
-) -> None:
+def _write(path: pathlib.Path, splits: _Splits) -> None:
   with contextlib.closing(sqlite3.connect(path)) as connection, connection:
     connection.executescript(_SCHEMA)
     for split_name, users in splits.items():

@@ -31,14 +31,7 @@ RECORD_OVERHEAD = 80
 
 
 def read_generator(folder: str | os.PathLike[str]) -> Mapping[str, object]:
-  """Reads what a folder of synthetic data says about its making.
-
-  Args:
-    folder: A variant's folder.
-
-  Returns:
-    Its parameters by name; nothing if it was not made by a generator.
-  """
+  """Reads with which parameters a variant's folder was generated, if it was."""
   try:
     content = (pathlib.Path(folder) / GENERATOR_FILE_NAME).read_text()
     found = json.loads(content)
@@ -48,15 +41,7 @@ def read_generator(folder: str | os.PathLike[str]) -> Mapping[str, object]:
 
 
 def serialize_image(content: bytes, label: int) -> bytes:
-  """Serialises an encoded image and its class, always to the same bytes.
-
-  Args:
-    content: The image as it was downloaded (JPEG).
-    label: Its class, int64.
-
-  Returns:
-    A serialised `tf.train.Example`.
-  """
+  """Serialises an encoded image and its class, always to the same bytes."""
   # TensorFlow takes seconds to load; a program's help does without it.
   import tensorflow as tf
 
@@ -78,7 +63,7 @@ def write_records(
 
   Args:
     path: Where to write, in a folder that exists.
-    records: Serialised examples; they are taken one at a time.
+    records: They are taken one at a time.
 
   Raises:
     OSError: If the disk is full.

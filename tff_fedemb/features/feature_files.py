@@ -73,15 +73,7 @@ class FeatureSet:
 
 
 def check_suffix(path: str | os.PathLike[str], *, name: str = "path") -> str:
-  """Returns the suffix by which a file's format is known, in lower case.
-
-  Args:
-    path: Of the file.
-    name: What an error calls the path.
-
-  Raises:
-    errors.FieldError: If it is none of `SUFFIXES`.
-  """
+  """Returns the suffix in lower case; FieldError of `name` for another."""
   suffix = pathlib.Path(path).suffix.lower()
   if suffix not in SUFFIXES:
     raise errors.FieldError(
@@ -97,15 +89,12 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
   read-only: its pages are read as they are used, and its checksum is not
   verified. A TFRecord is read into memory.
 
-  Args:
-    path: A file whose name ends with one of `SUFFIXES`.
-
   Returns:
     What it holds; features have the file's type of numbers in an .npz, and are
     float32 in a TFRecord.
 
   Raises:
-    errors.FieldError: If the name ends with something else.
+    errors.FieldError: If the name ends with none of `SUFFIXES`.
     errors.DataError: If there is no such file, or it is damaged or holds
       something else.
   """
@@ -137,14 +126,15 @@ def write_features(
 ) -> None:
   """Writes a file of features, whole or not at all.
 
+  An .npz keeps the features' type of numbers, and is not compressed; a TFRecord
+  has float32.
+
   Args:
-    path: A file whose name ends with one of `SUFFIXES`, in a directory that
-      exists; it is replaced if there is one.
-    feature_set: What to write. An .npz keeps the features' type of numbers, and
-      is not compressed; a TFRecord has float32.
+    path: In a directory that exists; it is replaced if there is one.
+    feature_set: What to write.
 
   Raises:
-    errors.FieldError: If the name ends with something else.
+    errors.FieldError: If the name ends with none of `SUFFIXES`.
     OSError: If the file cannot be written.
   """
   path = pathlib.Path(path)

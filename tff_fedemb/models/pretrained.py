@@ -64,8 +64,7 @@ class PretrainedReport:
 
   Attributes:
     kind: What the file is.
-    num_loaded: Number of scalar weights loaded.
-    num_initialized: Number of scalar weights left as initialised.
+    num_loaded, num_initialized: Scalar weights loaded, and left as initialised.
     text: All of it in one line.
   """
 
@@ -78,21 +77,17 @@ class PretrainedReport:
 def load_pretrained(
   backbone: tf.keras.Model, path: str | os.PathLike[str]
 ) -> PretrainedReport:
-  """Sets a backbone's weights from a file.
+  """Sets a backbone's weights from a file, see above.
 
-  Everything must fit: same names (or no name known and the same order), same
-  shapes, nothing missing and nothing left over. The exception are the files of
-  image classifiers, see above. Optimizers and metrics in a file are passed
-  over. What is frozen stays frozen and is loaded all the same.
+  Everything must fit: same shapes, nothing missing and nothing left over, but
+  for the files of image classifiers. Optimizers and metrics in a file are
+  passed over. What is frozen stays frozen and is loaded all the same.
 
   Args:
     backbone: A flat Keras model. Untouched if anything fails.
     path: A SavedModel's directory (of `export.export_backbone` or any other);
       a Keras file .h5, .hdf5 or .keras; a TensorFlow checkpoint, with or
       without its .index.
-
-  Returns:
-    What was loaded and what was not.
 
   Raises:
     errors.FieldError: If the file is missing, damaged, of another kind, or does
