@@ -10,7 +10,6 @@ their values are drawn from:
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import json
 import math
 import os
@@ -62,62 +61,54 @@ SEARCHABLE_FLAGS = frozenset(
 _TYPES = {"bool": (bool,), "float": (int, float), "int": (int,)}
 
 
-@dataclasses.dataclass(frozen=True)
-class SearchSpace:
-  """Independent distributions of hyperparameters.
+# Independent distributions: from the name of a flag to the kind of its own, one
+# of `KINDS`, and its values or bounds.
+SearchSpace = Mapping[str, tuple[str, tuple[Any, ...]]]
 
-  Attributes:
-    choices: From the name of a flag to the kind of its distribution, one of
-      `KINDS`, and its values or bounds.
+
+def draw(space: SearchSpace, generator: np.random.Generator) -> dict[str, Any]:
+  """Draws a value of each flag."""
+  drawn = {}
+  # Whatever the order in the file, the same seed draws the same values.
+  for name, (kind, values) in sorted(space.items()):
+    if kind == "values":
+      drawn[name] = values[generator.integers(len(values))]
+    elif kind == "uniform":
+      drawn[name] = float(generator.uniform(*values))
+    else:
+      low, high = map(math.log, values)
+      drawn[name] = math.exp(generator.uniform(low, high))
+  return drawn
+
+
+def read(
+  path: str | os.PathLike[str], flag_types: Mapping[str, str]
+) -> SearchSpace:
+  """Reads a search space.
+
+  Args:
+    path: Of a JSON file in the format above.
+    flag_types: Names of the trials' flags, with absl's name of their type.
+
+  Raises:
+    errors.FieldError: If it has another format, names a flag that does not
+      exist or may not be searched, or has values that the flag does not take.
   """
-
-  choices: Mapping[str, tuple[str, tuple[Any, ...]]]
-
-  def draw(self, generator: np.random.Generator) -> dict[str, Any]:
-    """Draws a value of each flag."""
-    drawn = {}
-    # Whatever the order in the file, the same seed draws the same values.
-    for name, (kind, values) in sorted(self.choices.items()):
-      if kind == "values":
-        drawn[name] = values[generator.integers(len(values))]
-      elif kind == "uniform":
-        drawn[name] = float(generator.uniform(*values))
-      else:
-        low, high = map(math.log, values)
-        drawn[name] = math.exp(generator.uniform(low, high))
-    return drawn
-
-  @classmethod
-  def read(
-    cls, path: str | os.PathLike[str], flag_types: Mapping[str, str]
-  ) -> "SearchSpace":
-    """Reads a search space.
-
-    Args:
-      path: Of a JSON file in the format above.
-      flag_types: Names of the trials' flags, with absl's name of their type.
-
-    Raises:
-      errors.FieldError: If it has another format, names a flag that does not
-        exist or may not be searched, or has values that the flag does not take.
-    """
-    try:
-      text = pathlib.Path(path).read_text()
-      space = json.loads(text, object_pairs_hook=_unique)
-    except errors.FieldError:
-      raise
-    except (OSError, ValueError) as error:
-      raise _error("be a JSON file", error) from error
-    if not isinstance(space, dict) or not space:
-      raise _error(
-        "be an object of flags and what to draw their values from", repr(space)
-      )
-    return cls(
-      {
-        name: _check_choice(name, choice, flag_types)
-        for name, choice in space.items()
-      }
+  try:
+    text = pathlib.Path(path).read_text()
+    space = json.loads(text, object_pairs_hook=_unique)
+  except errors.FieldError:
+    raise
+  except (OSError, ValueError) as error:
+    raise _error("be a JSON file", error) from error
+  if not isinstance(space, dict) or not space:
+    raise _error(
+      "be an object of flags and what to draw their values from", repr(space)
     )
+  return {
+    name: _check_choice(name, choice, flag_types)
+    for name, choice in space.items()
+  }
 
 
 def _error(requirement: str, found: object) -> errors.FieldError:

@@ -153,8 +153,7 @@ class TuningRun:
       "mean_trials": config.mean_trials,
       "shape": str(config.shape),
       "search_space": {
-        name: {kind: list(values)}
-        for name, (kind, values) in space.choices.items()
+        name: {kind: list(values)} for name, (kind, values) in space.items()
       },
       "trial_flags": list(trial_flags),
       "metric": config.metric,
@@ -215,7 +214,9 @@ class TuningRun:
     """Runs a trial, or reads it; `None` if it refused its flags."""
     run_dir = self._path / _TRIALS / f"{index:03d}"
     # Both depend on nothing else.
-    drawn = self._space.draw(np.random.default_rng([self._seed, index]))
+    drawn = search_space_lib.draw(
+      self._space, np.random.default_rng([self._seed, index])
+    )
     # Different for all trials: the same users in two of them would not be
     # two independent runs.
     first = int(np.random.default_rng([self._seed]).integers(2**32))

@@ -3,13 +3,13 @@
 Each is a panel, which can be drawn alone or with others in an overview.
 """
 
+import abc
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import os
 import textwrap
 from typing import Any
-from typing import Protocol
 
 from matplotlib import axes as mpl_axes
 from matplotlib import ticker
@@ -33,13 +33,12 @@ _LEGEND = {
 }
 
 
-class Panel(Protocol):
-  """Something to draw."""
+class Panel(abc.ABC):
+  """Something to draw; a statement is to be read below the picture."""
 
-  @property
-  def statement(self) -> str:
-    """What is to be read below the picture, if anything."""
+  statement: str = ""
 
+  @abc.abstractmethod
   def draw(self, axes: mpl_axes.Axes) -> None:
     """Draws it."""
 
@@ -81,20 +80,16 @@ def plot_overview(
 
 
 @dataclasses.dataclass(frozen=True)
-class LossPanel:
+class LossPanel(Panel):
   """The training loss over rounds; values that are not finite are gaps.
 
   Attributes:
     rounds: `[n]` rounds.
     losses: `[n]` mean losses of the round's clients.
-    note: Line below the title.
-    statement: As of any panel.
   """
 
   rounds: Sequence[int]
   losses: Sequence[float]
-  note: str = TRAINING_NOTE
-  statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     rounds, losses = self.rounds, np.asarray(self.losses, float)
@@ -110,28 +105,24 @@ class LossPanel:
     elif not np.all(finite):
       missing = len(losses) - int(np.sum(finite))
       _say(axes, f"not finite in {missing:,} of {len(losses):,} rounds", y=0.9)
-    if self.note:
-      note = textwrap.fill(self.note, 40)
-      style = {"ha": "right", "va": "top", "fontsize": 9, "style": "italic"}
-      style |= {"transform": axes.transAxes, "color": figures.GREY}
-      axes.text(1.0, 0.99, note, **style)
+    style = {"ha": "right", "va": "top", "fontsize": 9, "style": "italic"}
+    style |= {"transform": axes.transAxes, "color": figures.GREY}
+    axes.text(1.0, 0.99, textwrap.fill(TRAINING_NOTE, 40), **style)
 
 
 @dataclasses.dataclass(frozen=True)
-class RecallPanel:
+class RecallPanel(Panel):
   """Recall over training rounds, one line for each false accept rate.
 
   Attributes:
     rounds: `[n]` rounds of evaluation.
     recall_by_far: `[n]` recalls in [0, 1] by false accept rate.
     untrained: Recall before training by false accept rate, drawn as a level.
-    statement: As of any panel.
   """
 
   rounds: Sequence[int]
   recall_by_far: Mapping[float, Sequence[float]]
   untrained: Mapping[float, float] = dataclasses.field(default_factory=dict)
-  statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     handles = []
@@ -166,16 +157,14 @@ class RecallPanel:
 
 
 @dataclasses.dataclass(frozen=True)
-class RocPanel:
+class RocPanel(Panel):
   """ROC curves, with FAR = 0.001 marked.
 
   Attributes:
     curves: Results by name; the one named `UNTRAINED` is drawn in grey.
-    statement: As of any panel.
   """
 
   curves: Mapping[str, verification.VerificationResult]
-  statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     mark = [_MARKED_RATE] * 2
@@ -225,7 +214,7 @@ class RocPanel:
 
 
 @dataclasses.dataclass(frozen=True)
-class EpsilonPanel:
+class EpsilonPanel(Panel):
   """The privacy spent over rounds on a logarithmic axis.
 
   Attributes:
