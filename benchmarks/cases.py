@@ -183,9 +183,6 @@ def _commands(
 def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
   """Returns what the flags ask for, in the order of measuring.
 
-  Args:
-    config: What the flags say.
-
   Raises:
     errors.FieldError: If no case begins like that, or the Python is of no use.
   """

@@ -80,13 +80,7 @@ class FeatureBenchmarkConfig(results.BenchmarkConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-  """The size of a file of features.
-
-  Attributes:
-    num_examples: n, at least 1.
-    dim: d, at least 1.
-    num_classes: K, at least 2.
-  """
+  """The size of a file: n examples of d numbers in K classes."""
 
   num_examples: int
   dim: int
@@ -124,10 +118,7 @@ def parse(name: str) -> tuple[str, Examples]:
 def write(path: str | os.PathLike[str], examples: Examples) -> None:
   """Writes an .npz that can be mapped into memory, a chunk at a time.
 
-  Args:
-    path: The file.
-    examples: Their number and size; features are float32, a mean for each
-      class and normal noise.
+  Features are float32, a mean for each class and normal noise.
   """
   generator = np.random.default_rng(0)
   dim = examples.dim
@@ -157,9 +148,6 @@ def write(path: str | os.PathLike[str], examples: Examples) -> None:
 
 def check(config: FeatureBenchmarkConfig) -> None:
   """Checks the cases, and that there is room for their files.
-
-  Args:
-    config: What the flags say.
 
   Raises:
     errors.FieldError: If there is no case, one is none, or there is no room.

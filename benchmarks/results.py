@@ -257,9 +257,7 @@ def read_goals() -> pd.DataFrame:
 def evaluate(goals: pd.DataFrame, rows: dict[Entry, dict[str, Any]]) -> list:
   """Puts the ratios into their rows; returns lines that tell of all goals.
 
-  Args:
-    goals: Those whose rows are missing are left out.
-    rows: By entry; each gets its `ratios`.
+  Goals whose rows are missing are left out.
   """
   lines = []
   for goal in goals.itertuples():

@@ -151,9 +151,7 @@ def check_export(path: str | None, run_dir: str) -> None:
 def export(directory: run_directory.RunDirectory, path: str | None) -> None:
   """Copies the backbone of a complete run, whole or not at all.
 
-  Args:
-    directory: The run's.
-    path: Where to, `None` for nowhere; what is there is left as it is.
+  Without a path there is nothing to do; what is there is left as it is.
   """
   if path is None:
     return

@@ -55,9 +55,6 @@ class EvaluationConfig(image_sources.ImageConfig):
 def execute(config: EvaluationConfig) -> None:
   """Embeds the images, compares all pairs, and writes and prints the result.
 
-  Args:
-    config: What to do.
-
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If data cannot be used; neither then.

@@ -216,7 +216,7 @@ def read_files(
   *,
   on_bad_example: str,
 ) -> Batches:
-  """Reads images one at a time.
+  """Reads images one at a time; yields rows and images of a batch.
 
   Args:
     rows: Which ones.
@@ -225,9 +225,6 @@ def read_files(
     image_shape: Of the images.
     skipped: Takes the names of those that cannot be read.
     on_bad_example: One of `bad_examples.POLICIES`.
-
-  Yields:
-    Rows and images of a batch.
 
   Raises:
     DataError: If one cannot be read and is not to be skipped.

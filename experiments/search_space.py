@@ -179,14 +179,7 @@ def _is_of_type(value: Any, expected: str) -> bool:
 
 
 def read_flag_types(command: Sequence[str]) -> dict[str, str]:
-  """Asks a program for its flags.
-
-  Args:
-    command: What starts it.
-
-  Returns:
-    Absl's name of a flag's type, by the flag's name.
-  """
+  """Asks a program, by what starts it, for absl's types of its flags."""
   text = subprocess.run(
     [*command, "--helpxml"], stdout=subprocess.PIPE, check=False
   ).stdout

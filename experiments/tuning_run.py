@@ -361,12 +361,7 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
-  """Makes a report's table for readers.
-
-  Args:
-    report: What `TuningRun.run` returned.
-    output_dir: Where it lies.
-  """
+  """Makes the table of a report, which lies in a directory, for readers."""
   rows = []
   best, privacy = report["best"], report["privacy"]
   if best is not None:

@@ -39,9 +39,8 @@ _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
 class Variant(NamedTuple):
   """One of a task's data sets.
 
-  Attributes:
-    num_classes: Labels are in [0, num_classes) as it is published.
-    user_meaning: As in `task.Task`.
+  Labels are in [0, num_classes) as it is published; for the other, see
+  `task.Task`.
   """
 
   num_classes: int
@@ -89,12 +88,9 @@ class Photos:
   def create_task(
     self, *, side: int, user_ids: Sequence[str], **facts: Any
   ) -> task.Task:
-    """Creates the task on these photos.
+    """Creates the task on these photos, from its other `facts`.
 
-    Args:
-      side: Of the images, in pixels.
-      user_ids: Users in the order of their slots.
-      **facts: Other fields of `task.Task`.
+    Images have this side in pixels; users are in the order of their slots.
     """
     image_shape = (side, side, _CHANNELS)
     return task.Task(
@@ -167,15 +163,12 @@ def _is_variant_folder(folder: pathlib.Path) -> bool:
 def find_folder(
   config: task.TaskConfig, variant: str, variants: Collection[str]
 ) -> pathlib.Path | None:
-  """The folder of a variant: in `data_dir`, or `data_dir` itself.
+  """The folder of a variant: in `data_dir`, or `data_dir` itself, or None.
 
   Args:
     config: The task's; `data_dir` is given.
     variant: The variant.
     variants: All of the task.
-
-  Returns:
-    It, or None if there is none.
 
   Raises:
     FieldError: If it cannot be told which variant's `data_dir` is.

@@ -27,9 +27,6 @@ _GAMMA_OF_DIM = 16.0
 def execute(config: settings.ExtractionConfig) -> None:
   """Embeds the images, and writes and says what came of them.
 
-  Args:
-    config: What to do.
-
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If data cannot be used; neither then.
@@ -251,13 +248,8 @@ def split_test(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class, but at least one and not all.
 
-  Args:
-    labels: int64 `[n]`, each at least twice.
-    test_share: In (0, 1).
-    generator: Draws them.
-
-  Returns:
-    Rows to train on and rows to test on, ascending.
+  Every label is there at least twice. Returns rows to train on and rows to test
+  on, ascending.
   """
   rows_of_test = []
   for label in np.unique(labels):

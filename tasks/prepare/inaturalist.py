@@ -28,15 +28,10 @@ _BYTES_PER_IMAGE = 300_000
 def create_jobs(
   source_dir: pathlib.Path, variant: str | None = None
 ) -> list[photo_jobs.PhotoJob]:
-  """Finds what was downloaded.
+  """Finds what was downloaded of one of `VARIANTS`, None for the first.
 
-  Args:
-    source_dir: Folder with the two tables, and the archives or unpacked images
-      in any of its sub-folders.
-    variant: One of `VARIANTS`; None for the first.
-
-  Returns:
-    What to prepare, one.
+  The folder has the two tables, and the archives or unpacked images in any of
+  its sub-folders. There is one job.
 
   Raises:
     FieldError: If a table is missing.

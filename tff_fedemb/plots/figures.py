@@ -172,8 +172,7 @@ def set_epsilons(
     axis: Its `xaxis` or `yaxis`.
     epsilons: All to be shown; 0 and infinity have no place there.
     num_ticks: Numbers at most.
-    margin: Factor between the outermost epsilons and the ends of the axis
-      [little].
+    margin: From the outermost epsilons to the ends, a factor [little].
   """
   is_x = axis is axes.xaxis
   (axes.set_xscale if is_x else axes.set_yscale)("log")

@@ -44,12 +44,7 @@ class Panel(abc.ABC):
 
 
 def plot(path: str | os.PathLike[str], panel: Panel) -> None:
-  """Writes the picture of one panel.
-
-  Args:
-    path: PNG file to write, in a directory that exists.
-    panel: What it shows.
-  """
+  """Writes the picture of one panel to a PNG file."""
   has_statement = bool(panel.statement)
   figure, panels = figures.create_figure(6.8, 4.6 if has_statement else 4.2)
   panel.draw(panels[0, 0])
@@ -60,13 +55,7 @@ def plot(path: str | os.PathLike[str], panel: Panel) -> None:
 def plot_overview(
   path: str | os.PathLike[str], four: Sequence[Panel], *, title: str = ""
 ) -> None:
-  """Writes four panels in a single picture.
-
-  Args:
-    path: PNG file to write, in a directory that exists.
-    four: The panels, by rows.
-    title: Heading of the picture.
-  """
+  """Writes four panels, by rows, and a heading to a single PNG file."""
   figure, panels = figures.create_figure(
     11, 8, (2, 2), padding={"w_pad": 0.1, "h_pad": 0.06}
   )
