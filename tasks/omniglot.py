@@ -32,6 +32,7 @@ from tff_fedemb.data import image_folder
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
 from tff_fedemb.data import sqlite_examples
+from tff_fedemb.data import tfrecord_files
 from tff_fedemb.evaluation import embedding
 
 _SIDE = 28
@@ -265,7 +266,7 @@ def _convert(sources: dict[str, pathlib.Path], database: pathlib.Path) -> None:
           (
             _user_id(character),
             [
-              sqlite_examples.serialize_example(
+              tfrecord_files.serialize_example(
                 {"image": image.tobytes(), "label": label}
               )
               for image in images

@@ -24,6 +24,7 @@ import tqdm
 from tasks.synthetic import glyphs
 from tasks.synthetic import store
 from tff_fedemb import config
+from tff_fedemb.data import tfrecord_files
 
 FILE_NAME = "emnist_all.sqlite"
 
@@ -60,17 +61,6 @@ class Config(store.Config):
   examples_per_user: int = config.field(112, minimum=16)
 
 
-def _serialize(label: int, image: np.ndarray) -> bytes:
-  """The bytes of a `tf.train.Example` as TFF writes them."""
-  import tensorflow as tf  # Takes seconds to load; the help does without it.
-
-  example = tf.train.Example()
-  feature = example.features.feature
-  feature["label"].int64_list.value.append(label)
-  feature["pixels"].float_list.value.extend(image.ravel())
-  return example.SerializeToString(deterministic=True)
-
-
 def _insert_writer(
   connection: sqlite3.Connection, given: Config, user: int
 ) -> None:
@@ -87,7 +77,11 @@ def _insert_writer(
     members = generator.permutation(np.flatnonzero(group))
     if len(members) >= 2:
       is_test[members[: max(1, round(_TEST_FRACTION * len(members)))]] = True
-  protos = [*map(_serialize, labels, glyphs.draw_images(generator, labels))]
+  images = glyphs.draw_images(generator, labels)
+  protos = [
+    tfrecord_files.serialize_example({"label": label, "pixels": image})
+    for label, image in zip(labels, images, strict=True)
+  ]
   for split_name, chosen in (
     ("all_train", ~is_test),
     ("all_test", is_test),

@@ -20,14 +20,11 @@ _NORMALIZATIONS = (
 )
 
 
-# Of large backbones: parameters in convolutions and in normalisation, number of
-# convolutions, Keras' model and treatment of pixels, a shape (maps of odd and
-# of even sides are padded in different ways), and a backbone and options of
+# Of large backbones: Keras' model and treatment of pixels, a shape (maps of odd
+# and of even sides are padded in different ways), and a backbone and options of
 # Keras' model to compare in that shape.
 _LARGE = {
   "mobilenet_v2": (
-    (2_189_760, 34_112),
-    52,
     tf.keras.applications.MobileNetV2,
     tf.keras.applications.mobilenet_v2.preprocess_input,
     (45, 64, 3),
@@ -35,8 +32,6 @@ _LARGE = {
     {"alpha": 0.35},
   ),
   "resnet50": (
-    (23_481_472, 53_120),
-    53,
     tf.keras.applications.ResNet50,
     tf.keras.applications.resnet.preprocess_input,
     (33, 48, 3),
@@ -72,38 +67,10 @@ def _count(variables):
   return sum(int(np.prod(variable.shape)) for variable in variables)
 
 
-def _count_layers(layers):
-  return _count(v for layer in layers for v in layer.trainable_variables)
-
-
-def _kernel_shapes(model):
-  return [
-    (layer.name, [tuple(v.shape) for v in layer.weights])
-    for layer in _layers(model, _CONVOLUTIONS)
-  ]
-
-
-@pytest.mark.parametrize("name", sorted(_LARGE))
-def test_weights_are_those_of_keras(name):
-  kinds, num_kernels, create_theirs, *_ = _LARGE[name]
-  backbone = _create(name)
-  theirs = create_theirs(
-    input_shape=_SHAPE, weights=None, include_top=False, pooling="avg"
-  )
-  for model in (backbone, theirs):
-    assert kinds == (
-      _count_layers(_layers(model, _CONVOLUTIONS)),
-      _count_layers(_layers(model, _NORMALIZATIONS)),
-    )
-  assert not backbone.non_trainable_variables
-  assert _kernel_shapes(backbone) == _kernel_shapes(theirs)
-  assert len(_kernel_shapes(backbone)) == num_kernels
-
-
 @pytest.mark.parametrize("name", sorted(_LARGE))
 def test_is_keras_with_another_normalization(name, monkeypatch):
   """Compares features on random images with random weights."""
-  *_, create_theirs, preprocess, shape, create, options = _LARGE[name]
+  create_theirs, preprocess, shape, create, options = _LARGE[name]
   theirs = create_theirs(
     input_shape=shape, weights=None, include_top=False, pooling="avg", **options
   )

@@ -13,7 +13,6 @@ import os
 import pathlib
 import sqlite3
 
-import numpy as np
 import tensorflow as tf
 
 from tff_fedemb import errors
@@ -184,19 +183,3 @@ def _write(path: pathlib.Path, splits: _Splits) -> None:
           (user_id, split_name, len(rows)),
         )
     connection.executescript(_INDEX)
-
-
-def serialize_example(
-  features: Mapping[str, bytes | int | np.ndarray],
-) -> bytes:
-  """Serialises bytes, integers and float arrays as a `tf.train.Example`."""
-  example = tf.train.Example()
-  for name, value in features.items():
-    feature = example.features.feature[name]
-    if isinstance(value, bytes):
-      feature.bytes_list.value.append(value)
-    elif isinstance(value, int | np.integer):
-      feature.int64_list.value.append(value)
-    else:
-      feature.float_list.value.extend(np.asarray(value).reshape(-1))
-  return example.SerializeToString()

@@ -164,8 +164,11 @@ def evaluate_pairs(
       for i, f in enumerate(rates)
     },
     threshold_interval_at_far={
-      f: (steps.threshold(outer[f][1]), _upper_end(steps, outer[f][0]))
-      for f in rates
+      f: (
+        steps.threshold(high),
+        1.0 + pairs.GRID_STEP if low < 0 else steps.threshold(low),
+      )
+      for f, (low, high) in outer.items()
     },
     confidence=float(confidence),
     auc=steps.auc(),
@@ -243,10 +246,6 @@ def _threshold_rates(num_negatives, rate, error) -> tuple[float, float]:
   low, high = stats.binom.ppf([error / 2, 1 - error / 2], num_negatives, rate)
   low_rate = (low - 1) / num_negatives if low >= 1 else -1.0
   return float(low_rate), float(high / num_negatives)
-
-
-def _upper_end(steps: pairs.Steps, rate: float) -> float:
-  return 1.0 + pairs.GRID_STEP if rate < 0 else steps.threshold(rate)
 
 
 def _recall_interval(steps, rates, error) -> tuple[float, float]:

@@ -18,6 +18,7 @@ import zipfile
 import numpy as np
 
 from tff_fedemb import errors
+from tff_fedemb.data import tfrecord_files
 from tff_fedemb.features import examples as examples_lib
 
 SUFFIXES = (".npz", ".tfrecord")
@@ -141,9 +142,6 @@ def write_features(
   if check_suffix(path) == ".npz":
     _write_npz(path, feature_set)
   else:
-    # TensorFlow takes seconds to import, and an .npz does without it.
-    from tff_fedemb.data import tfrecord_files
-
     tfrecord_files.write_records(path, _serialize(feature_set))
 
 
@@ -238,20 +236,12 @@ def _to_users(users: np.ndarray) -> np.ndarray:
 
 
 def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
-  # TensorFlow takes seconds to import, and an .npz does without it.
-  import tensorflow as tf
-
-  users = feature_set.users
-  for row, label in enumerate(feature_set.labels.tolist()):
-    example = tf.train.Example()
-    feature = example.features.feature
-    feature["repr"].float_list.value.extend(
-      feature_set.features[row].astype(np.float32)
-    )
-    feature["label"].int64_list.value.append(label)
+  features, users = feature_set.features, feature_set.users
+  for row, label in enumerate(feature_set.labels):
+    example = {"repr": features[row].astype(np.float32), "label": label}
     if users is not None:
-      feature["user"].bytes_list.value.append(users[row].encode())
-    yield example.SerializeToString(deterministic=True)
+      example["user"] = users[row].encode()
+    yield tfrecord_files.serialize_example(example)
 
 
 def _read_tfrecord(

@@ -190,26 +190,6 @@ def _read_weights(
   path: pathlib.Path, backbone: tf.keras.Model
 ) -> tuple[str, Weights]:
   """The kind of a file, and the weights of the model in its order."""
-  kind, read = _find_reader(path, backbone)
-  try:
-    weights = read()
-  except _DAMAGES as error:
-    raise errors.DataError(
-      f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
-    ) from error
-  if not weights:
-    raise errors.DataError(f"{path}, a {kind} without weights")
-  return kind, weights
-
-
-def _last_part(name: str) -> str:
-  return name.removesuffix(":0").rpartition("/")[2]
-
-
-def _find_reader(
-  path: pathlib.Path, backbone: tf.keras.Model
-) -> tuple[str, Callable[[], Weights]]:
-  """What a path holds, and what reads it."""
   prefix = path.with_suffix("") if path.suffix == ".index" else path
   read: Callable[[pathlib.Path, Any], Weights]
   if path.is_dir():
@@ -230,7 +210,19 @@ def _find_reader(
       f"{path}, which is none of these: a SavedModel's directory, a .h5, .hdf5"
       " or .keras file, the .index of a TensorFlow checkpoint"
     )
-  return kind, lambda: read(prefix, backbone)
+  try:
+    weights = read(prefix, backbone)
+  except _DAMAGES as error:
+    raise errors.DataError(
+      f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
+    ) from error
+  if not weights:
+    raise errors.DataError(f"{path}, a {kind} without weights")
+  return kind, weights
+
+
+def _last_part(name: str) -> str:
+  return name.removesuffix(":0").rpartition("/")[2]
 
 
 def _add(weights: Weights, name: str, value) -> None:
