@@ -8,14 +8,13 @@ import pytest
 from tff_fedemb.evaluation import pairs
 
 
-def sorted_images(num_classes=12, images_per_class=6):
+def sorted_images():
   rng = np.random.default_rng(3)
-  classes = np.repeat(np.arange(num_classes), images_per_class)
-  embeddings = rng.normal(size=(num_classes, 8))[classes]
+  classes = np.repeat(np.arange(12), 6)
+  embeddings = rng.normal(size=(12, 8))[classes]
   embeddings += rng.normal(size=embeddings.shape)
   embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-  sizes = np.full(num_classes, images_per_class)
-  return pairs.Images(embeddings, classes, sizes)
+  return pairs.Images(embeddings, classes, np.full(12, 6))
 
 
 @mock.patch.object(pairs, "_BLOCK_ROWS", 9)

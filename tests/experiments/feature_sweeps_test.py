@@ -88,16 +88,10 @@ def test_users(files):
     "delta": None,
   }
   expected = execute(files, **options)
-  result = execute(
-    files,
-    **options,
-    output_png=f"{files}/sweep.png",
-    protection=_USERS,
-    overwrite=True,
-  )
-  assert result["results"][0]["mean"] == pytest.approx(
-    expected["results"][0]["mean"]
-  )
+  options |= {"output_png": f"{files}/sweep.png", "overwrite": True}
+  result = execute(files, **options, protection=_USERS)
+  mean = expected["results"][0]["mean"]
+  assert result["results"][0]["mean"] == pytest.approx(mean)
   assert result["unit"] == "user"
   assert result["seeds"] is None
   assert (result["num_fits"], expected["num_fits"]) == (1, 1)

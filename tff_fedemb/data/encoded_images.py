@@ -116,7 +116,7 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
     decode: What `build_decoder` returned.
 
   Returns:
-    Their rows in `contents`, int64 `[m]`, in order.
+    Their rows, int64 `[m]`, in order.
   """
 
   def try_row(row, content):
@@ -183,8 +183,8 @@ class EncodedImages:
     Args:
       read: From rows, int64 `[m]`, to those encoded images.
       names: From a row to what to call it in an error.
-      num_images: Number of rows, n.
-      image_shape: Height, width and channels to make of each.
+      num_images: Number of rows.
+      image_shape: As of `build_decoder`.
     """
     self._read = read
     self._names = names

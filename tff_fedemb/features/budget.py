@@ -165,13 +165,10 @@ def compose(
 def epsilon_of(
   event: dp_accounting.DpEvent, delta: float, *, accountant: str
 ) -> float:
-  """Returns the epsilon of an event at `delta`.
+  """Returns the epsilon of composed Gaussian mechanisms at `delta`.
 
-  Args:
-    event: Composed of Gaussian mechanisms, sampled or not.
-    delta: In (0, 1).
-    accountant: 'gaussian', exact, where nothing is sampled, or 'pld', of a grid
-      of 1e-4 or finer: of at most a hundredth of the epsilon.
+  The accountant is 'gaussian', exact, where nothing is sampled, or 'pld', of a
+  grid of 1e-4 or finer: of at most a hundredth of the epsilon.
   """
   if accountant == "gaussian":
     exact = gaussian_accountant.GaussianAccountant()

@@ -176,12 +176,7 @@ class BackboneConfig(config.Config):
   def create(
     self, image_shape: tuple[int, int, int], *, default: str
   ) -> tf.keras.Model:
-    """Creates the backbone, as `create_backbone`.
-
-    Args:
-      image_shape: Height, width and channels of an image.
-      default: The task's backbone.
-    """
+    """Creates the backbone, as `create_backbone`, or the task's default one."""
     return create_backbone(
       self.backbone or default,
       image_shape,

@@ -54,23 +54,16 @@ class ClientConfig(abc.ABC):
   def add_up(
     self, features: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
   ) -> tuple[tf.Tensor, ...]:
-    """Returns what a client sends.
+    """Returns what a client sends of features `[n, d]` and labels `[n]`.
 
-    Args:
-      features: `[n, d]`.
-      labels: `[n]`.
-      weights: What it was sent.
+    `weights` is what it was sent.
     """
 
   def scale(self, features: tf.Tensor) -> tf.Tensor:
-    """Scales features `[n, d]` to at most, or exactly, norm 1.
+    """Returns x / C for each clipped x of features `[n, d]`.
 
-    Args:
-      features: Finite. Others make the client's statistics not finite, and the
-        process sends zeros in their place.
-
-    Returns:
-      x / C for each clipped x, float32 `[n, d]`.
+    Features that are not finite make the client's statistics so, and the
+    process sends zeros in their place.
     """
     # The square of a large number is infinite in single precision, and what is
     # left of one over it may be zero.
