@@ -148,12 +148,8 @@ def measure(
 ) -> list[pd.DataFrame]:
   """Runs the rounds of several processes in turn, one at a time.
 
-  Taking turns spreads a machine's change of speed over all of them.
-
-  Args:
-    commands: Programs that answer as in `worker`, with their arguments.
-    rounds: Measured rounds of each, at least 1.
-    warmup_rounds: Rounds of each before those, at least 0.
+  Taking turns spreads a machine's change of speed over all of them. They answer
+  as in `worker`.
 
   Returns:
     For each command a row a measured round: `wall_seconds`; `cpu_seconds`,

@@ -195,10 +195,7 @@ def read_trial_flags(
 ) -> tuple[str, ...]:
   """Reads the flags of all trials, those of a file first.
 
-  Args:
-    flagfile: Path of the file, if there is one.
-    text: Further flags, as in a shell.
-    flag_types: As `read_flag_types` returns them.
+  The text has further flags, as in a shell.
 
   Raises:
     errors.FieldError: If one cannot be read, or is no flag of a trial.

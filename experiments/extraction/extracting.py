@@ -99,17 +99,12 @@ def choose_classes(
   *,
   min_images: int,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-  """Draws classes at random from all that the source has.
+  """Draws classes at random, 0 for all, from all that the source has.
 
   Their numbers, by the order of their labels, do not depend on the images that
-  a run takes, so that files of several runs agree.
-
-  Args:
-    source: Whose images.
-    num_classes: How many, 0 for all.
-    generator: Draws them.
-    min_images: Those with fewer images in the source are not drawn; with 0,
-      two sources of the same classes give the same.
+  a run takes, so that files of several runs agree. Those with fewer images than
+  `min_images` are not drawn; with 0, two sources of the same classes give the
+  same.
 
   Returns:
     Labels of the classes, ascending, int64 `[K]`, and warnings.

@@ -340,15 +340,12 @@ class Job(output.Job):
 def find_jobs(
   root: pathlib.Path, variant: str | None, *, field: str
 ) -> Iterator[Job]:
-  """Looks for what there is to convert.
+  """Looks for what there is to convert: one job or more.
 
   Args:
     root: Folder of the zips or of what they unpack to.
     variant: One of `VARIANTS`; None for each of the two parts that there is.
     field: What the folder is called in errors.
-
-  Returns:
-    One or more, each of which is listed when it is taken.
 
   Raises:
     DataError: If a folder cannot be listed.

@@ -68,7 +68,7 @@ def check_md5(
 
   Args:
     path: The file.
-    expected: Its MD5; that of `KNOWN_MD5` by default, if there is one.
+    expected: Its MD5 [that of `KNOWN_MD5`, if there is one].
     found: What its MD5 is, if that is known already.
 
   Raises:

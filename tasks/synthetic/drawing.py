@@ -108,8 +108,7 @@ def noise(
     shape: Height and width.
     extent: Width of the patch, as a part of the noise's period, in (0, 1]; the
       smaller, the larger the blobs.
-    exponent: Of the amplitude spectrum 1 / f^exponent: the higher, the
-      smoother.
+    exponent: Of the amplitude spectrum: the higher, the smoother.
     stretch: How many times wider than high the blobs are.
   """
   height, width = shape

@@ -112,18 +112,11 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
   `tff.simulation.datasets.emnist.load_data(cache_dir=output_dir)` reads it. The
   splits are `all_train` and `all_test` (about one example in nine), and
   `digits_only_train` and `digits_only_test`, the digits among them. A writer is
-  the same for a given seed however many others there are. The file takes about
-  0.5 MB a writer.
-
-  Args:
-    output_dir: Directory of the file, created if missing.
-    **fields: `num_users`, `seed` and `examples_per_user`, see `Config`.
-
-  Returns:
-    The path of the file.
+  the same for a given seed however many others there are. The file, whose path
+  is returned, takes about 0.5 MB a writer. Fields are those of `Config`.
 
   Raises:
-    errors.FieldError: If an argument is out of range.
+    errors.FieldError: If one of them is out of range.
     errors.DataError: If there is a file of another making.
   """
   given = Config(**fields)

@@ -265,14 +265,8 @@ def _say(axes, text, *, y=0.5) -> None:
 
 
 def _style(index: int, num_points: int) -> dict[str, Any]:
-  index %= figures.MAX_CURVES
-  return {
-    "color": figures.COLORS[index],
-    "linestyle": figures.STYLES[index],
-    "marker": figures.MARKERS[index] if num_points <= _FEW_POINTS else "",
-    "markersize": 5,
-    "linewidth": 2,
-  }
+  changes = {} if num_points <= _FEW_POINTS else {"marker": ""}
+  return figures.style_of(index, linewidth=2, **changes)
 
 
 def _set_recalls(axes) -> None:
