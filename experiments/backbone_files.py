@@ -60,11 +60,8 @@ def load_start(
 
   Args:
     create_backbone: Makes a backbone.
-    path: A SavedModel or Keras weights; `None` for random weights.
+    path: A SavedModel or Keras weights; `None` for random ones: no start.
     run_dir: The run's directory, which need not be there.
-
-  Returns:
-    The start, `None` for random weights.
 
   Raises:
     FieldError: If the weights do not fit, or are not those that the run in
@@ -117,10 +114,6 @@ def record_start(
 
 def check_export(path: str | None, run_dir: str) -> None:
   """Refuses, before a run begins, a place where its backbone cannot be put.
-
-  Args:
-    path: Where to put it, `None` for nowhere.
-    run_dir: The run's directory.
 
   Raises:
     FieldError: If there is something already, unless the run is complete; if

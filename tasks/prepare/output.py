@@ -142,7 +142,7 @@ def prepare(
   dry_run: bool = False,
   wait: bool = False,
 ) -> bool:
-  """Prepares a data set, from where an earlier run was ended.
+  """Prepares a data set; returns whether anything was done.
 
   Args:
     job: What to prepare.
@@ -152,9 +152,6 @@ def prepare(
     dry_run: Whether to stop after telling what was found, what is missing and
       how much disk it takes; nothing is written.
     wait: Whether to wait for another program at work, rather than to refuse.
-
-  Returns:
-    Whether anything was prepared.
 
   Raises:
     DataError: If something of the source is bad, the output folder holds

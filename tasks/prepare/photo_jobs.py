@@ -54,11 +54,8 @@ _ARCHIVE_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 def compute_md5(path: pathlib.Path, size: int, time: int) -> str:
   """The MD5 of a file of a size and time, computed once a program."""
   del size, time  # With them, another file of the same name is not the same.
-  digest = hashlib.md5()
   with path.open("rb") as file:
-    while chunk := file.read(_CHUNK):
-      digest.update(chunk)
-  return digest.hexdigest()
+    return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def check_md5(
@@ -259,8 +256,7 @@ class PhotoJob(output.Job):
       source_dir: Folder of all that was downloaded.
       tables: That of the users and that of the test set.
       archives: Where images may be, beside folders of unpacked ones: tars,
-        plain or compressed, and what the publisher says their MD5 is if that is
-        known.
+        plain or compressed, and their MD5 if the publisher says it.
       user_column: Name of the column of users.
       notes: Lines to tell the user about what was found and what is missing.
       bytes_per_image: Average size of an image, for those in compressed

@@ -72,7 +72,7 @@ def plot_accuracy_by_epsilon(
   Points of one epsilon are drawn side by side, so that no bar hides another.
 
   Args:
-    path: PNG file to write, in a directory that exists.
+    path: PNG file to write.
     curves: At most `figures.MAX_CURVES`.
     delta: At which all epsilons hold; `None` if there is noise nowhere.
     caption: What all curves have in common, printed below the axes.
