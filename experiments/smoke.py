@@ -60,11 +60,8 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
     errors.DataError: If there are data that were made otherwise.
   """
   checks.check_choice("task", task, _NUM_USERS)
-  directory = os.path.join(
-    cache_dir or task_lib.default_cache_dir(),
-    "smoke",
-    f"{task}_{_NUM_USERS[task]}_{_SEED}",
-  )
+  cache = task_lib.TaskConfig(cache_dir=cache_dir).cache
+  directory = os.fspath(cache / "smoke" / f"{task}_{_NUM_USERS[task]}_{_SEED}")
   try:
     synthetic.WRITERS[task](directory, num_users=_NUM_USERS[task], seed=_SEED)
   except errors.DataError as error:

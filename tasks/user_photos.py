@@ -15,7 +15,6 @@ import dataclasses
 import os
 import pathlib
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,17 +33,6 @@ _CHANNELS = 3
 # Of the classes of the test set, every fifth is for validation.
 _VALIDATION_STRIDE, _VALIDATION_START = 5, 4
 _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
-
-
-class Variant(NamedTuple):
-  """One of a task's data sets.
-
-  Labels are in [0, num_classes) as it is published; for the other, see
-  `task.Task`.
-  """
-
-  num_classes: int
-  user_meaning: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,7 +216,7 @@ def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
 
 
 def create_task(
-  config: task.TaskConfig, *, name: str, variants: Mapping[str, Variant]
+  config: task.TaskConfig, *, name: str, variants: Mapping[str, tuple[int, str]]
 ) -> task.Task:
   """Creates a task on photos whose users and held-out images share classes.
 
@@ -243,7 +231,8 @@ def create_task(
       `tasks.synthetic` writes, gives its own number of classes. `image_size` is
       224 by default.
     name: The task's name.
-    variants: Its data sets by name, the default first.
+    variants: Its data sets by name, the default first: the number of classes as
+      it is published, and what a user is.
   """
   variant = config.choose_variant(name, tuple(variants))
   advice = (
@@ -259,7 +248,8 @@ def create_task(
       f"{root} without",
       advice,
     )
-  num_classes = _find_num_classes(folder, variants[variant].num_classes)
+  published, user_meaning = variants[variant]
+  num_classes = _find_num_classes(folder, published)
   photos = open_photos(
     folder,
     config,
@@ -282,7 +272,7 @@ def create_task(
       missing,
     ),
     name=name,
-    user_meaning=variants[variant].user_meaning,
+    user_meaning=user_meaning,
     num_train_classes=num_classes,
     split_description=(
       f"{variant}; train: {train.labels.size} images by user; held out"

@@ -54,7 +54,11 @@ def execute(config: settings.ExtractionConfig) -> None:
     np.searchsorted(classes, source.labels[rows]).astype(np.int64),
     None if source.users is None else source.users[rows],
   )
-  parts = _split(config, examples.labels)
+  parts: dict[str, np.ndarray | slice] = {"output": slice(None)}
+  if config.test_output:
+    parts["output"], parts["test_output"] = split_test(
+      examples.labels, config.test_share, _generator(config, _TEST)
+    )
   _write(config, examples, parts)
   print(f"Features of {source.description}:")
   for name, part in parts.items():
@@ -253,16 +257,6 @@ def split_test(
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))
   return np.setdiff1d(np.arange(len(labels)), test), test
-
-
-def _split(
-  config: settings.ExtractionConfig, labels: np.ndarray
-) -> dict[str, np.ndarray | slice]:
-  """Which examples are of which flag's file."""
-  if not config.test_output:
-    return {"output": slice(None)}
-  train, test = split_test(labels, config.test_share, _generator(config, _TEST))
-  return {"output": train, "test_output": test}
 
 
 def _write(

@@ -89,4 +89,4 @@ def test_mistakes_are_named(changes, message):
 
 def test_cache_directory_follows_the_desktop_convention(monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-  assert task_lib.default_cache_dir() == "/somewhere/tff_fedemb"
+  assert str(task_lib.TaskConfig().cache) == "/somewhere/tff_fedemb"
