@@ -207,14 +207,6 @@ def _fingerprint(sources: dict[str, pathlib.Path]) -> str:
   return digest.hexdigest()[:16]
 
 
-def _user_id(character: str) -> str:
-  """A character's name without what cannot stand in a virtual client's.
-
-  Different names stay different; those of the official files stay as they are.
-  """
-  return urllib.parse.quote(character, safe="/ ()")
-
-
 def _read_splits(
   sources: dict[str, pathlib.Path],
 ) -> dict[str, list[tuple[str, list[np.ndarray]]]]:
@@ -264,7 +256,9 @@ def _convert(sources: dict[str, pathlib.Path], database: pathlib.Path) -> None:
       {
         split: (
           (
-            _user_id(character),
+            # Without what cannot stand in a virtual client's name; those of
+            # the official files stay as they are.
+            urllib.parse.quote(character, safe="/ ()"),
             [
               tfrecord_files.serialize_example(
                 {"image": image.tobytes(), "label": label}

@@ -54,8 +54,11 @@ _ARCHIVE_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 def compute_md5(path: pathlib.Path, size: int, time: int) -> str:
   """The MD5 of a file of a size and time, computed once a program."""
   del size, time  # With them, another file of the same name is not the same.
+  digest = hashlib.md5()
   with path.open("rb") as file:
-    return hashlib.file_digest(file, "md5").hexdigest()
+    while chunk := file.read(_CHUNK):
+      digest.update(chunk)
+  return digest.hexdigest()
 
 
 def check_md5(
