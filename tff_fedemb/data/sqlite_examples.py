@@ -87,11 +87,7 @@ class SqliteExamples:
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.
 
-    Args:
-      client_id: Identifier of the virtual client, a string scalar.
-
-    Returns:
-      Batches of strings `[b]`, user by user.
+    They come in batches of strings `[b]`, user by user.
     """
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
     query = tf.strings.join(

@@ -161,9 +161,6 @@ class TfRecordExamples:
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Examples of a virtual client, in TensorFlow operations only.
 
-    Args:
-      client_id: Identifier of the virtual client, a string scalar.
-
     Returns:
       Batches `OrderedDict(x=string [b] (encoded images), y=int64 [b])`, user by
       user; b may be 0.

@@ -182,12 +182,8 @@ def clip_rows(
 ) -> np.ndarray:
   """Scales rows so that their L2 norm is at most, or exactly, a bound.
 
-  Args:
-    features: `[b, d]`, finite.
-    clip_norm: The bound.
-    scaling: One of `SCALINGS`; rows of zeros, or of nothing above 1e-154, stay
-      what they are.
-    dtype: Of the result, float32 or float64; by default that of the features.
+  Rows of zeros, or of nothing above 1e-154, stay what they are. The result is
+  of `dtype`, by default that of the features.
 
   Raises:
     errors.FieldError: If a number is not finite, or a norm above 1e154.

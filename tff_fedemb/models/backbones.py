@@ -78,12 +78,9 @@ def freeze(
   """Freezes all of a backbone but what is to be trained.
 
   What is frozen is in `backbone.non_trainable_variables` from then on. The
-  order of `backbone.get_weights()` stays what it was.
-
-  Args:
-    backbone: A flat Keras model: its layers hold no models. Changed in place.
-    trainable: As of `create_backbone`.
-    middle: As of `Backbone`.
+  order of `backbone.get_weights()` stays what it was. The model is flat: its
+  layers hold no models. What to train is as of `create_backbone`, the middle as
+  of `Backbone`.
 
   Raises:
     errors.FieldError: If the choice is unknown, or makes no sense for this

@@ -114,11 +114,8 @@ class ClientExamples:
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Examples of a client, in TensorFlow operations only.
 
-    Args:
-      client_id: A string scalar; of no client, the computation fails.
-
-    Returns:
-      Batches `OrderedDict(x=float32 [b, d], y=int64 [b])`.
+    They are batches `OrderedDict(x=float32 [b, d], y=int64 [b])`. Of no client,
+    the computation fails.
     """
     table = tf.lookup.StaticHashTable(
       tf.lookup.KeyValueTensorInitializer(
