@@ -84,11 +84,9 @@ def draw(space: SearchSpace, generator: np.random.Generator) -> dict[str, Any]:
 def read(
   path: str | os.PathLike[str], flag_types: Mapping[str, str]
 ) -> SearchSpace:
-  """Reads a search space.
+  """Reads a search space, a JSON file in the format above.
 
-  Args:
-    path: Of a JSON file in the format above.
-    flag_types: Names of the trials' flags, with absl's name of their type.
+  The trials' flags are given with absl's name of their type.
 
   Raises:
     errors.FieldError: If it has another format, names a flag that does not

@@ -175,10 +175,7 @@ class TuningRun:
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
 
   def run(self) -> dict[str, Any]:
-    """Runs the trials that are left and reports the best.
-
-    Returns:
-      The report, JSON values by name, as in tuning.json.
+    """Runs the trials that are left and reports the best, as in tuning.json.
 
     Raises:
       errors.DataError: If a trial fails other than by diverging or by refusing

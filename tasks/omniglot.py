@@ -302,9 +302,6 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
 
   Variants: all training alphabets, or every other one of them, `public_half`
   and `private_half`; what is held out is the same.
-
-  Args:
-    config: `data_dir` with the images; `cache_dir` for the converted copy.
   """
   variant = config.choose_variant("omniglot", _VARIANTS)
   config.check_no_photo_options("omniglot", _SIDE)

@@ -161,15 +161,11 @@ class Easel:
   """
 
   def __init__(self, shape, *, middle, radius, tilt, squeeze, colours):
-    """Creates an empty easel for a picture of this height and width.
+    """Creates an empty easel for a picture of a shape, height and width.
 
-    Args:
-      shape: Height and width of the picture.
-      middle: Where the subject's middle appears: x and y in pixels.
-      radius: Pixels in a unit.
-      tilt: Angle by which the subject is turned in the picture.
-      squeeze: How much narrower it appears.
-      colours: Of body, mark, dark and bright: `[4, 3]`.
+    The subject's middle appears at x and y in pixels, of which `radius` are in
+    a unit; it is turned by an angle, `tilt`, and `squeeze` times narrower.
+    Colours are those of body, mark, dark and bright: `[4, 3]`.
     """
     rows, columns = (np.arange(length, dtype=np.float32) for length in shape)
     x = (columns - middle[0]) / radius
