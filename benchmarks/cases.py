@@ -147,18 +147,6 @@ class TrainingBenchmarkConfig(results.BenchmarkConfig):
   pfl_python: str | None = None
 
 
-def _pfl_command(python: str) -> Sequence[str]:
-  """Does the work of the first case."""
-  launcher = (
-    "-m",
-    "torch.distributed.run",
-    # As many as `runtime.base` counts, which takes TFF to import.
-    f"--nproc_per_node={len(os.sched_getaffinity(0))}",
-  )
-  script = pathlib.Path(__file__).with_name("pfl_round.py")
-  return (python, *launcher, os.fspath(script), "10", "20", "20")
-
-
 def _commands(
   pfl_python: str | None,
 ) -> Iterator[dict[results.Entry, Sequence]]:
@@ -176,15 +164,19 @@ def _commands(
           command = (*worker, _LENET, "in_process", name)
           commands[f"{_LENET}_{name}", "in_process"] = command
       if pfl_python:
-        commands[_LENET, PFL_RESEARCH] = _pfl_command(pfl_python)
+        # As many processes as `runtime.base` counts, which takes TFF to import.
+        num_processes = len(os.sched_getaffinity(0))
+        script = pathlib.Path(__file__).with_name("pfl_round.py")
+        commands[_LENET, PFL_RESEARCH] = (
+          *(pfl_python, "-m", "torch.distributed.run"),
+          f"--nproc_per_node={num_processes}",
+          *(os.fspath(script), "10", "20", "20"),
+        )
     yield commands
 
 
 def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
   """Returns what the flags ask for, in the order of measuring.
-
-  Args:
-    config: What the flags say.
 
   Raises:
     errors.FieldError: If no case begins like that, or the Python is of no use.

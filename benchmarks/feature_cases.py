@@ -15,7 +15,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from typing import Any
@@ -58,7 +57,7 @@ _LABEL_BYTES, _HEADER_BYTES = 8, 4096
 # Room that is left on the disk.
 _SPARE_BYTES = 2**28
 EPSILON, DELTA = 1.0, 1e-7
-_REGULARIZATION, _LEARNING_RATE = 100.0, 4.0
+_REGULARIZATION, _LEARNING_RATE, _MOMENTUM = 100.0, 4.0, 0.9
 _CHUNK = 4096
 
 
@@ -81,13 +80,7 @@ class FeatureBenchmarkConfig(results.BenchmarkConfig):
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-  """The size of a file of features.
-
-  Attributes:
-    num_examples: n, at least 1.
-    dim: d, at least 1.
-    num_classes: K, at least 2.
-  """
+  """The size of a file: n examples of d numbers in K classes."""
 
   num_examples: int
   dim: int
@@ -125,10 +118,7 @@ def parse(name: str) -> tuple[str, Examples]:
 def write(path: str | os.PathLike[str], examples: Examples) -> None:
   """Writes an .npz that can be mapped into memory, a chunk at a time.
 
-  Args:
-    path: The file.
-    examples: Their number and size; features are float32, a mean for each
-      class and normal noise.
+  Features are float32, a mean for each class and normal noise.
   """
   generator = np.random.default_rng(0)
   dim = examples.dim
@@ -159,9 +149,6 @@ def write(path: str | os.PathLike[str], examples: Examples) -> None:
 def check(config: FeatureBenchmarkConfig) -> None:
   """Checks the cases, and that there is room for their files.
 
-  Args:
-    config: What the flags say.
-
   Raises:
     errors.FieldError: If there is no case, one is none, or there is no room.
   """
@@ -182,21 +169,13 @@ def check(config: FeatureBenchmarkConfig) -> None:
     )
 
 
-def _write_apart(path: str, name: str) -> None:
-  """Writes a case's file in a process whose memory is free afterwards."""
-  command = (sys.executable, "-m", "benchmarks.feature_cases", path, name)
-  ended = subprocess.run(command, stderr=subprocess.PIPE, text=True)
-  if ended.returncode:
-    reason = "".join(ended.stderr.strip().splitlines()[-1:])
-    raise errors.DataError(f"{path} must be writable, found {reason}")
-
-
 def create_groups(
   config: FeatureBenchmarkConfig,
 ) -> Iterator[results.Group]:
   """Yields a group for each case, whose file exists until the next one."""
   worker = (sys.executable, "-m", "benchmarks.worker", "feature_cases")
   for name in dict.fromkeys(config.cases):
+    examples = parse(name)[1]
     with tempfile.TemporaryDirectory(dir=config.data_dir or None) as directory:
       path = os.path.join(directory, "features.npz")
       yield results.Group(
@@ -204,8 +183,8 @@ def create_groups(
           (name, runtime): (*worker, name, runtime, path)
           for runtime in ("private", "bare")
         },
-        prepare=functools.partial(_write_apart, path, name),
-        columns=dataclasses.asdict(parse(name)[1]),
+        prepare=functools.partial(write, path, examples),
+        columns=dataclasses.asdict(examples),
         tells_anonymous_memory=True,
       )
 
@@ -255,7 +234,6 @@ def fit_gradients(
   steps: int,
   learning_rate: float,
   regularization: float | None = None,
-  momentum: float = 0.9,
 ) -> np.ndarray:
   """Returns weights of softmax regression after steps on all examples.
 
@@ -284,7 +262,7 @@ def fit_gradients(
     gradient /= num_examples
     if factor is not None:
       gradient = linalg.cho_solve(factor, gradient.T).T
-    velocity = momentum * velocity + gradient
+    velocity = _MOMENTUM * velocity + gradient
     weights = weights - learning_rate * velocity
   return weights
 
@@ -322,7 +300,3 @@ def create_round(name: str, runtime: str, path: str) -> Callable[[int], object]:
   if runtime == "bare":
     return lambda round_num: fit_bare(name, path)
   return lambda round_num: fit(name, path, round_num)
-
-
-if __name__ == "__main__":
-  write(sys.argv[1], parse(sys.argv[2])[1])

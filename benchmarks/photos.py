@@ -122,14 +122,13 @@ def create_task(
   """Writes photos and creates the task of Google Landmarks v2 on them.
 
   Args:
-    directory: An empty folder to write to, which holds some megabytes of each
-      user.
+    directory: An empty folder, which gets some megabytes of each user.
     case: Whose photos to write; the same photos with the same labels for the
       same sizes and numbers, whether they are decoded or not.
 
   Returns:
-    The task, whose users are "0", "1" and so on. If the photos are decoded it
-    has no `decode_images`.
+    The task of users "0", "1" and so on, with no `decode_images` if the
+    photos are decoded.
   """
   directory = pathlib.Path(directory)
   _write_gld(directory, case)

@@ -43,26 +43,6 @@ _SAMPLING_SECONDS = 0.02
 _ENDED = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
-@dataclasses.dataclass(frozen=True)
-class Measurement:
-  """What the rounds of one process took.
-
-  Attributes:
-    rounds: A row for each measured round: `wall_seconds`; `cpu_seconds`, user
-      and system time in steps of 0.01 s; and `resident_memory_bytes` after it.
-      The last two are sums over the process and its descendants.
-    peak_memory_bytes: Sum over the process and its descendants of the most
-      resident memory that each ever had.
-    peak_anonymous_memory_bytes: Most memory of the process that is no page of
-      a file, which the system takes back when it needs it.
-      A peak between two looks may be missed.
-  """
-
-  rounds: pd.DataFrame
-  peak_memory_bytes: int
-  peak_anonymous_memory_bytes: int
-
-
 def _cpu_seconds(process: psutil.Process) -> float:
   times = process.cpu_times()
   return times.user + times.system
@@ -93,8 +73,7 @@ class _Worker:
     self._name = " ".join(command)
     self._root = psutil.Process(self._process.pid)
     self.rounds: list[dict[str, float]] = []
-    self.peak_memory_bytes = 0
-    self.peak_anonymous_memory_bytes = 0
+    self._anonymous_memory_bytes = 0
 
   def _sum(self, figure: Callable[[psutil.Process], Any]) -> Any:
     """Adds up a figure of the process and its descendants."""
@@ -124,8 +103,9 @@ class _Worker:
     """Notes the memory of the process as it is now."""
     with contextlib.suppress(*_ENDED):
       memory = self._root.memory_info()
-      self.peak_anonymous_memory_bytes = max(
-        self.peak_anonymous_memory_bytes, memory.rss - memory.shared
+      anonymous = memory.rss - memory.shared
+      self._anonymous_memory_bytes = max(
+        self._anonymous_memory_bytes, anonymous
       )
 
   def run_round(self) -> None:
@@ -135,12 +115,11 @@ class _Worker:
     self._process.stdin.write("\n")
     self._process.stdin.flush()
     self.expect("done")
-    wall = time.perf_counter() - start
-    peak = self._sum(_peak_memory_bytes)
-    self.peak_memory_bytes = max(self.peak_memory_bytes, peak)
     self.rounds.append(
       {
-        "wall_seconds": wall,
+        WALL: time.perf_counter() - start,
+        MEMORY: self._sum(_peak_memory_bytes),
+        ANONYMOUS_MEMORY: self._anonymous_memory_bytes,
         "resident_memory_bytes": self._sum(lambda p: p.memory_info().rss),
         "cpu_seconds": self._sum(_cpu_seconds) - cpu,
       }
@@ -166,18 +145,20 @@ def measure(
   *,
   rounds: int,
   warmup_rounds: int,
-) -> list[Measurement]:
+) -> list[pd.DataFrame]:
   """Runs the rounds of several processes in turn, one at a time.
 
-  Taking turns spreads a machine's change of speed over all of them.
-
-  Args:
-    commands: Programs that answer as in `worker`, with their arguments.
-    rounds: Measured rounds of each, at least 1.
-    warmup_rounds: Rounds of each before those, at least 0.
+  Taking turns spreads a machine's change of speed over all of them. They answer
+  as in `worker`.
 
   Returns:
-    A measurement for each command.
+    For each command a row a measured round: `wall_seconds`; `cpu_seconds`,
+    user and system time in steps of 0.01 s; `resident_memory_bytes` after it;
+    `peak_memory_bytes`, the most that was resident until then, each of these
+    three the sum over the process and its descendants; and
+    `peak_anonymous_memory_bytes`, the most memory of the process until then
+    that is no page of a file, which the system takes back when it needs it. Of
+    this a peak between two looks may be missed.
 
   Raises:
     errors.DataError: If one of the processes ends, or says something else.
@@ -192,14 +173,7 @@ def measure(
     for _ in range(warmup_rounds + rounds):
       for worker in workers:
         worker.run_round()
-    return [
-      Measurement(
-        pd.DataFrame(worker.rounds[warmup_rounds:]),
-        worker.peak_memory_bytes,
-        worker.peak_anonymous_memory_bytes,
-      )
-      for worker in workers
-    ]
+    return [pd.DataFrame(worker.rounds[warmup_rounds:]) for worker in workers]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,20 +223,20 @@ class Group:
     pairs = zip(self.commands, measurements, strict=True)
     return {entry: self._row(entry, found) for entry, found in pairs}
 
-  def _row(self, entry: Entry, found: Measurement) -> dict[str, Any]:
+  def _row(self, entry: Entry, found: pd.DataFrame) -> dict[str, Any]:
     row = {
       **dict(zip(("case", "runtime"), entry, strict=True)),
       **self.columns,
-      WALL: found.rounds.wall_seconds.median(),
-      "cpu_seconds": found.rounds.cpu_seconds.median(),
-      MEMORY: found.peak_memory_bytes,
+      WALL: found[WALL].median(),
+      "cpu_seconds": found.cpu_seconds.median(),
+      MEMORY: int(found[MEMORY].max()),
     }
     if self.tells_anonymous_memory:
-      row[ANONYMOUS_MEMORY] = found.peak_anonymous_memory_bytes
-    row["wall_seconds_of_rounds"] = found.rounds.wall_seconds.tolist()
+      row[ANONYMOUS_MEMORY] = int(found[ANONYMOUS_MEMORY].max())
+    row["wall_seconds_of_rounds"] = found[WALL].tolist()
     row["ratios"] = {}
     if self.resident_after:
-      resident = found.rounds.resident_memory_bytes.tolist()
+      resident = found.resident_memory_bytes.tolist()
       for number in self.resident_after:
         name = f"resident_memory_bytes_after_{number}_rounds"
         row[name] = resident[number - 1]
@@ -279,9 +253,7 @@ def read_goals() -> pd.DataFrame:
 def evaluate(goals: pd.DataFrame, rows: dict[Entry, dict[str, Any]]) -> list:
   """Puts the ratios into their rows; returns lines that tell of all goals.
 
-  Args:
-    goals: Those whose rows are missing are left out.
-    rows: By entry; each gets its `ratios`.
+  Goals whose rows are missing are left out.
   """
   lines = []
   for goal in goals.itertuples():
@@ -325,7 +297,7 @@ def execute(
   for group in groups:
     try:
       found = group.measure(config)
-    except errors.DataError as error:
+    except (errors.DataError, OSError) as error:
       # What else can be measured is worth having.
       print(f"FAILED: {error}", file=sys.stderr, flush=True)
       has_failed = True

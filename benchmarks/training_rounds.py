@@ -66,12 +66,8 @@ def create_examples(
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Makes a client's data: the same random images for the same id.
 
-  Args:
-    client_id: A number as a string, scalar.
-    case: How many.
-
-  Returns:
-    Images `[n, height, width, channels]` uint8 and labels `[n]` int64.
+  Returns images `[n, height, width, channels]` uint8 and labels `[n]` int64; an
+  id is a number as a string, scalar.
   """
   num_examples = case.steps * case.batch_size
   seed = tf.stack([tf.strings.to_number(client_id, tf.int64), tf.int64.max])
@@ -100,15 +96,7 @@ def _create_aggregator(
 def build_process(
   case: cases.Case, task: task_lib.Task | None = None
 ) -> tff.learning.templates.LearningProcess:
-  """Builds DP-FedEmb on a case, from client ids.
-
-  Args:
-    case: What is measured.
-    task: The photos that it is trained on, if there are any.
-
-  Returns:
-    The process.
-  """
+  """Builds DP-FedEmb on a case, from client ids; a task has its photos."""
   process = fedemb.build_fedemb(
     lambda: create_backbone(case),
     heads.LinearHead(),
@@ -273,10 +261,7 @@ def create_round(
 ) -> Callable[[int], object]:
   """Gets ready to train on a case; returns what runs the round of a number.
 
-  Args:
-    case_name: A key of `cases.CASES`.
-    runtime_name: A key of `runtimes.RUNTIMES`, 'bare' or 'keras'.
-    compute_precision: Of the runtime.
+  The runtime is one of `runtimes.RUNTIMES`, 'bare' or 'keras'.
   """
   worker_process.end_worker_on_exit()
   case = cases.CASES[case_name]

@@ -13,10 +13,8 @@ import sys
 def answer(create_round: Callable[[], Callable[[int], object]]) -> None:
   """Runs rounds on request, until the input ends.
 
-  It says "ready", then runs a round for each line it reads and answers "done".
-
-  Args:
-    create_round: Gets ready; returns what runs the round of a number.
+  It says "ready", then runs a round for each line it reads and answers "done";
+  `create_round` gets ready, and returns what runs the round of a number.
   """
   # Libraries print; the answers must stay alone on the pipe.
   answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")

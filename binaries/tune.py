@@ -38,7 +38,7 @@ def main() -> None:
   flag_types = search_space.read_flag_types(_TRIAL)
   run = tuning_run.TuningRun(
     config,
-    search_space.SearchSpace.read(config.search_space, flag_types),
+    search_space.read(config.search_space, flag_types),
     search_space.read_trial_flags(
       config.trial_flagfile, config.trial_flags, flag_types
     ),

@@ -26,11 +26,7 @@ def tell_epsilon(
 ) -> tuple[dict[str, Any], str]:
   """Returns the whole account of a plan or a run, for a file and in words.
 
-  Args:
-    report: What it costs.
-    counts: What its rounds release.
-    participation: Who takes part.
-    notes: What else a reader should know.
+  It is of what the rounds release; notes are what else a reader should know.
   """
   values = report.to_json()
   if report.unit_is_virtual_client_epsilon is None:
@@ -74,10 +70,7 @@ def tell_calibration(
 ) -> tuple[dict[str, Any], str]:
   """Returns what was found for a target epsilon, for a file and in words.
 
-  Args:
-    found: The solutions.
-    plan: What the search began with.
-    notes: What else a reader should know.
+  The plan is what the search began with.
   """
   solve_for = found.solve_for
   is_noise = solve_for == "noise_multiplier"

@@ -59,11 +59,8 @@ def load_start(
 
   Args:
     create_backbone: Makes a backbone.
-    path: A SavedModel or Keras weights; `None` for random weights.
+    path: A SavedModel or Keras weights; `None` for random ones: no start.
     run_dir: The run's directory, which need not be there.
-
-  Returns:
-    The start, `None` for random weights.
 
   Raises:
     FieldError: If the weights do not fit, or are not those that the run in
@@ -117,10 +114,6 @@ def record_start(
 def check_export(path: str | None, run_dir: str) -> None:
   """Refuses, before a run begins, a place where its backbone cannot be put.
 
-  Args:
-    path: Where to put it, `None` for nowhere.
-    run_dir: The run's directory.
-
   Raises:
     FieldError: If there is something already, unless the run is complete; if
       the place is around or in the run's directory, or cannot be written.
@@ -150,9 +143,7 @@ def check_export(path: str | None, run_dir: str) -> None:
 def export(directory: run_directory.RunDirectory, path: str | None) -> None:
   """Copies the backbone of a complete run, whole or not at all.
 
-  Args:
-    directory: The run's.
-    path: Where to, `None` for nowhere; what is there is left as it is.
+  Without a path there is nothing to do; what is there is left as it is.
   """
   if path is None:
     return

@@ -67,7 +67,7 @@ def _create(config_class, values, flag_of):
 
 
 class ConfigFlags(Generic[_ConfigT]):
-  """The flags of one configuration."""
+  """The flags of one configuration, and their names."""
 
   def __init__(
     self,
@@ -99,17 +99,12 @@ class ConfigFlags(Generic[_ConfigT]):
       if spec.name in details:
         text += f"\n{details[spec.name]}"
       _define(spec, name, default, text)
-
-  @property
-  def names(self) -> tuple[str, ...]:
-    """Names of the flags."""
-    return tuple(self._specs)
+    self.names = tuple(self._specs)
 
   def create(self, **others: Any) -> _ConfigT:
     """Creates the configuration that the flags describe.
 
-    Args:
-      **others: Fields that are not flags, or that are to be set in their place.
+    Others are fields that are not flags, or are to be set in their place.
 
     Raises:
       errors.FieldError: If a field is out of its range.
@@ -156,18 +151,12 @@ class ChoiceFlags(Generic[_ConfigT]):
       if spec.default not in (None, dataclasses.MISSING):
         text += f" [{spec.default}]"
       _define(spec, flag, None, text + ".")
-
-  @property
-  def names(self) -> tuple[str, ...]:
-    """Names of the flags."""
-    return tuple(self._specs)
+    self.names = tuple(self._specs)
 
   def create(self, name: str, **others: Any) -> _ConfigT:
     """Creates the configuration of this name from the flags that were given.
 
-    Args:
-      name: A key of the configurations.
-      **others: Fields that are not flags, or that are to be set in their place.
+    Others are fields that are not flags, or are to be set in their place.
 
     Raises:
       errors.FieldError: If the name is unknown, a flag was given that the

@@ -3,8 +3,8 @@
 What `evaluate` does once its flags are read.
 """
 
+from collections.abc import Callable
 import dataclasses
-import functools
 import json
 import pathlib
 from typing import Any
@@ -55,9 +55,6 @@ class EvaluationConfig(image_sources.ImageConfig):
 def execute(config: EvaluationConfig) -> None:
   """Embeds the images, compares all pairs, and writes and prints the result.
 
-  Args:
-    config: What to do.
-
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If data cannot be used; neither then.
@@ -107,19 +104,12 @@ def _write(
     "source": about,
   }
   text = json.dumps(report, indent=2, allow_nan=False) + "\n"
-  writers = {
-    "output_json": (
-      config.output_json,
-      functools.partial(pathlib.Path.write_text, data=text, encoding="utf-8"),
-    )
+  panel = plots.RocPanel({"this model": result})
+  writers: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
+    "output_json": (config.output_json, lambda path: path.write_text(text))
   }
   if config.roc_png:
-    writers["roc_png"] = (
-      config.roc_png,
-      functools.partial(
-        plots.plot, panel=plots.RocPanel({"this model": result})
-      ),
-    )
+    writers["roc_png"] = config.roc_png, lambda path: plots.plot(path, panel)
   output_files.write(writers)
 
 

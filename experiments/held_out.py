@@ -16,14 +16,10 @@ from tff_fedemb.program import training
 def load_images(
   task: task_lib.Task, max_validation_images: int
 ) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
-  """Loads the held-out images.
+  """Loads the held-out images of a task.
 
-  Args:
-    task: Whose.
-    max_validation_images: Images of an evaluation during training, 0 for all.
-
-  Returns:
-    All images by split, and those for evaluations during training.
+  Returns all of them by split, and those for evaluations during training, which
+  are at most `max_validation_images`; 0 for all.
 
   Raises:
     DataError: If they are damaged, or have no two images of one class or no

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 import dataclasses
+import itertools
 import os
 from typing import Any
 
@@ -216,7 +217,7 @@ def read_files(
   *,
   on_bad_example: str,
 ) -> Batches:
-  """Reads images one at a time.
+  """Reads images one at a time; yields rows and images of a batch.
 
   Args:
     rows: Which ones.
@@ -225,9 +226,6 @@ def read_files(
     image_shape: Of the images.
     skipped: Takes the names of those that cannot be read.
     on_bad_example: One of `bad_examples.POLICIES`.
-
-  Yields:
-    Rows and images of a batch.
 
   Raises:
     DataError: If one cannot be read and is not to be skipped.
@@ -304,9 +302,10 @@ def _open_train(task: task_lib.Task) -> ImageSource:
 
   def decode(images, rows):
     if task.decode_images is None:
-      return images
+      return np.stack(images)
+    encoded = np.array(images, object)
     return encoded_images.EncodedImages(
-      lambda some: images[some],
+      lambda some: encoded[some],
       lambda row: f"a training image of user {users[rows[row]]}",
       len(images),
       task.image_shape,
@@ -316,19 +315,12 @@ def _open_train(task: task_lib.Task) -> ImageSource:
     chosen = np.unique(slots[rows])
     # Of what the chosen users have, which rows are asked for.
     wanted = np.isin(np.flatnonzero(np.isin(slots, chosen)), rows)
-    pending: list[np.ndarray] = []
-    num_seen = num_read = 0
-    for _, images, label in _walk(task, user_ids, chosen):
-      pending.append(images[wanted[num_seen : num_seen + len(label)]])
-      num_seen += len(label)
-      # Users have few images each; a model is fastest on many.
-      num_pending = sum(map(len, pending))
-      if num_pending >= size or num_seen == len(wanted):
-        some = rows[num_read : num_read + num_pending]
-        num_read += num_pending
-        if num_pending:
-          yield some, decode(np.concatenate(pending), some)
-        pending = []
+    walk = (images for _, images, _ in _walk(task, user_ids, chosen))
+    images = itertools.compress(itertools.chain.from_iterable(walk), wanted)
+    # Users have few images each; a model is fastest on many.
+    for start in range(0, len(rows), size):
+      some = rows[start : start + size]
+      yield some, decode(list(itertools.islice(images, len(some))), some)
 
   return ImageSource(
     f"training images of task {task.name}",

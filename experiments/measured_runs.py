@@ -242,7 +242,7 @@ def create_curves(
 
   Raises:
     errors.FieldError: If no run has noise, or an algorithm has several settings
-      without noise: it would not be clear which one to compare with.
+      without noise, of which none is the one to compare with.
   """
   is_noisy = runs.noise_multiplier > 0
   if not is_noisy.any():

@@ -67,9 +67,8 @@ def write(
 ) -> None:
   """Writes files beside their places, and then moves them there.
 
-  Args:
-    writers: By flag: path, and what writes the file at another path of the same
-      suffix; they are called in their order.
+  By flag, these are path and what writes the file at another path of the same
+  suffix; they are called in their order.
 
   Raises:
     FieldError: If a file cannot be written; none is then.

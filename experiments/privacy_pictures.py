@@ -74,9 +74,6 @@ class PictureConfig(config_lib.Config):
   def numbers(self, name: str) -> list[float]:
     """Returns the numbers in a field of several, ascending.
 
-    Args:
-      name: 'noise_multipliers' or 'cohort_factors'.
-
     Raises:
       errors.FieldError: If they are not a few positive numbers.
     """
@@ -121,12 +118,8 @@ _Point = tuple[int, participation_lib.Participation, int]
 def draw(config: PictureConfig) -> list[pathlib.Path]:
   """Computes all, and then draws: a mistake leaves no picture behind.
 
-  Args:
-    config: What to draw.
-
-  Returns:
-    The pictures: epsilon by users and by rounds, and measured utility by
-    epsilon if there are runs.
+  Returns the pictures: epsilon by users and by rounds, and measured utility by
+  epsilon if there are runs.
 
   Raises:
     errors.FieldError: If a value is out of its range, or the directory of no

@@ -27,10 +27,7 @@ class Model:
 
 
 def load(path: str) -> Model:
-  """Loads a model.
-
-  Args:
-    path: Directory of the SavedModel.
+  """Loads a model from the directory of a SavedModel.
 
   Raises:
     FieldError: If there is none, or its signature is another.

@@ -10,7 +10,6 @@ their values are drawn from:
 
 from collections.abc import Mapping
 from collections.abc import Sequence
-import dataclasses
 import json
 import math
 import os
@@ -62,62 +61,52 @@ SEARCHABLE_FLAGS = frozenset(
 _TYPES = {"bool": (bool,), "float": (int, float), "int": (int,)}
 
 
-@dataclasses.dataclass(frozen=True)
-class SearchSpace:
-  """Independent distributions of hyperparameters.
+# Independent distributions: from the name of a flag to the kind of its own, one
+# of `KINDS`, and its values or bounds.
+SearchSpace = Mapping[str, tuple[str, tuple[Any, ...]]]
 
-  Attributes:
-    choices: From the name of a flag to the kind of its distribution, one of
-      `KINDS`, and its values or bounds.
+
+def draw(space: SearchSpace, generator: np.random.Generator) -> dict[str, Any]:
+  """Draws a value of each flag."""
+  drawn = {}
+  # Whatever the order in the file, the same seed draws the same values.
+  for name, (kind, values) in sorted(space.items()):
+    if kind == "values":
+      drawn[name] = values[generator.integers(len(values))]
+    elif kind == "uniform":
+      drawn[name] = float(generator.uniform(*values))
+    else:
+      low, high = map(math.log, values)
+      drawn[name] = math.exp(generator.uniform(low, high))
+  return drawn
+
+
+def read(
+  path: str | os.PathLike[str], flag_types: Mapping[str, str]
+) -> SearchSpace:
+  """Reads a search space, a JSON file in the format above.
+
+  The trials' flags are given with absl's name of their type.
+
+  Raises:
+    errors.FieldError: If it has another format, names a flag that does not
+      exist or may not be searched, or has values that the flag does not take.
   """
-
-  choices: Mapping[str, tuple[str, tuple[Any, ...]]]
-
-  def draw(self, generator: np.random.Generator) -> dict[str, Any]:
-    """Draws a value of each flag."""
-    drawn = {}
-    # Whatever the order in the file, the same seed draws the same values.
-    for name, (kind, values) in sorted(self.choices.items()):
-      if kind == "values":
-        drawn[name] = values[generator.integers(len(values))]
-      elif kind == "uniform":
-        drawn[name] = float(generator.uniform(*values))
-      else:
-        low, high = map(math.log, values)
-        drawn[name] = math.exp(generator.uniform(low, high))
-    return drawn
-
-  @classmethod
-  def read(
-    cls, path: str | os.PathLike[str], flag_types: Mapping[str, str]
-  ) -> "SearchSpace":
-    """Reads a search space.
-
-    Args:
-      path: Of a JSON file in the format above.
-      flag_types: Names of the trials' flags, with absl's name of their type.
-
-    Raises:
-      errors.FieldError: If it has another format, names a flag that does not
-        exist or may not be searched, or has values that the flag does not take.
-    """
-    try:
-      text = pathlib.Path(path).read_text()
-      space = json.loads(text, object_pairs_hook=_unique)
-    except errors.FieldError:
-      raise
-    except (OSError, ValueError) as error:
-      raise _error("be a JSON file", error) from error
-    if not isinstance(space, dict) or not space:
-      raise _error(
-        "be an object of flags and what to draw their values from", repr(space)
-      )
-    return cls(
-      {
-        name: _check_choice(name, choice, flag_types)
-        for name, choice in space.items()
-      }
+  try:
+    text = pathlib.Path(path).read_text()
+    space = json.loads(text, object_pairs_hook=_unique)
+  except errors.FieldError:
+    raise
+  except (OSError, ValueError) as error:
+    raise _error("be a JSON file", error) from error
+  if not isinstance(space, dict) or not space:
+    raise _error(
+      "be an object of flags and what to draw their values from", repr(space)
     )
+  return {
+    name: _check_choice(name, choice, flag_types)
+    for name, choice in space.items()
+  }
 
 
 def _error(requirement: str, found: object) -> errors.FieldError:
@@ -188,14 +177,7 @@ def _is_of_type(value: Any, expected: str) -> bool:
 
 
 def read_flag_types(command: Sequence[str]) -> dict[str, str]:
-  """Asks a program for its flags.
-
-  Args:
-    command: What starts it.
-
-  Returns:
-    Absl's name of a flag's type, by the flag's name.
-  """
+  """Asks a program, by what starts it, for absl's types of its flags."""
   text = subprocess.run(
     [*command, "--helpxml"], stdout=subprocess.PIPE, check=False
   ).stdout
@@ -211,10 +193,7 @@ def read_trial_flags(
 ) -> tuple[str, ...]:
   """Reads the flags of all trials, those of a file first.
 
-  Args:
-    flagfile: Path of the file, if there is one.
-    text: Further flags, as in a shell.
-    flag_types: As `read_flag_types` returns them.
+  The text has further flags, as in a shell.
 
   Raises:
     errors.FieldError: If one cannot be read, or is no flag of a trial.

@@ -25,11 +25,7 @@ _NUM_USERS = {"emnist": 200, "gld": 100, "inaturalist": 100, "digiface": 100}
 def expand(arguments: Sequence[str]) -> list[str]:
   """Puts small flagfiles in the place of whole ones if `--smoke` is given.
 
-  Args:
-    arguments: Of the command line, without the program's name.
-
-  Returns:
-    The arguments, the same if `--smoke` is not among them.
+  Takes the arguments of the command line, without the program's name.
 
   Raises:
     errors.FieldError: If there is no flagfile of ours.
@@ -57,23 +53,15 @@ def expand(arguments: Sequence[str]) -> list[str]:
 def prepare_data(task: str, cache_dir: str | None) -> str:
   """Writes the synthetic data of a task, unless they are there.
 
-  Args:
-    task: Name of the task.
-    cache_dir: Where to keep them, or `None` for the default.
-
-  Returns:
-    The directory.
+  They lie in the cache directory, or its default. Returns their own.
 
   Raises:
     errors.FieldError: If there are none for that task, or they cannot be kept.
     errors.DataError: If there are data that were made otherwise.
   """
   checks.check_choice("task", task, _NUM_USERS)
-  directory = os.path.join(
-    cache_dir or task_lib.default_cache_dir(),
-    "smoke",
-    f"{task}_{_NUM_USERS[task]}_{_SEED}",
-  )
+  cache = task_lib.TaskConfig(cache_dir=cache_dir).cache
+  directory = os.fspath(cache / "smoke" / f"{task}_{_NUM_USERS[task]}_{_SEED}")
   try:
     synthetic.WRITERS[task](directory, num_users=_NUM_USERS[task], seed=_SEED)
   except errors.DataError as error:

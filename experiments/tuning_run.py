@@ -154,8 +154,7 @@ class TuningRun:
       "mean_trials": config.mean_trials,
       "shape": str(config.shape),
       "search_space": {
-        name: {kind: list(values)}
-        for name, (kind, values) in space.choices.items()
+        name: {kind: list(values)} for name, (kind, values) in space.items()
       },
       "trial_flags": list(trial_flags),
       "metric": config.metric,
@@ -177,10 +176,7 @@ class TuningRun:
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
 
   def run(self) -> dict[str, Any]:
-    """Runs the trials that are left and reports the best.
-
-    Returns:
-      The report, JSON values by name, as in tuning.json.
+    """Runs the trials that are left and reports the best, as in tuning.json.
 
     Raises:
       errors.DataError: If a trial fails other than by diverging or by refusing
@@ -216,7 +212,9 @@ class TuningRun:
     """Runs a trial, or reads it; `None` if it refused its flags."""
     run_dir = self._path / _TRIALS / f"{index:03d}"
     # Both depend on nothing else.
-    drawn = self._space.draw(np.random.default_rng([self._seed, index]))
+    drawn = search_space_lib.draw(
+      self._space, np.random.default_rng([self._seed, index])
+    )
     # Different for all trials, as is the key that each draws its users from:
     # the same users in two of them would not be two independent runs.
     first = int(np.random.default_rng([self._seed]).integers(2**32))
@@ -363,12 +361,7 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
-  """Makes a report's table for readers.
-
-  Args:
-    report: What `TuningRun.run` returned.
-    output_dir: Where it lies.
-  """
+  """Makes the table of a report, which lies in a directory, for readers."""
   rows = []
   best, privacy = report["best"], report["privacy"]
   if best is not None:

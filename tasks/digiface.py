@@ -68,11 +68,6 @@ def _find_folder(config: task.TaskConfig) -> tuple[pathlib.Path, str, bool]:
   return _convert(job, config), job.variant, True
 
 
-def _is_validation(subjects: np.ndarray) -> np.ndarray:
-  splits = [preparation.split_of_subject(subject) for subject in subjects]
-  return np.array(splits) == "validation"
-
-
 def create_digiface_task(config: task.TaskConfig) -> task.Task:
   """Creates the DigiFace task.
 
@@ -106,7 +101,10 @@ def create_digiface_task(config: task.TaskConfig) -> task.Task:
     folder,
     config,
     name=f"digiface_{variant}",
-    is_validation=_is_validation,
+    is_validation=lambda subjects: np.isin(
+      [preparation.split_of_subject(subject) for subject in subjects],
+      "validation",
+    ),
     known_bad=bad,
   )
   num_users = len(photos.train.user_ids)

@@ -114,11 +114,7 @@ def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _parse_checked(
   path: pathlib.Path, serialized: list[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Does what `_parse` does, eagerly.
-
-  Raises:
-    DataError: If an example lacks a feature or a label is none of EMNIST's.
-  """
+  """Does what `_parse` does, eagerly, and refuses what is not EMNIST's."""
   expected = (
     f"hold a {_FILE_NAME} with pixels float32 [{_SIDE},"
     f" {_SIDE}] and label int64 in [0, {_NUM_LABELS})"

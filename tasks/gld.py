@@ -12,8 +12,8 @@ from tasks import user_photos
 # The published numbers of classes. gld160k: 1,262 authors, 164,172 images;
 # gld23k, a part of it: 233 authors, 23,080 images.
 _VARIANTS = {
-  "gld160k": user_photos.Variant(2028, "an author of photos"),
-  "gld23k": user_photos.Variant(203, "an author of photos"),
+  "gld160k": (2028, "an author of photos"),
+  "gld23k": (203, "an author of photos"),
 }
 
 

@@ -15,10 +15,10 @@ _NUM_CLASSES = 1203
 # of classes. TFF writes those photos only whose cell is known (not "NA") in the
 # grid, so that a split by place may hold fewer.
 _PLACE = "a geographic cell (photos of many people, not one person's)"
-_VARIANTS = {
-  "user_120k": user_photos.Variant(_NUM_CLASSES, "an observer who took photos"),
+VARIANTS = {
+  "user_120k": (_NUM_CLASSES, "an observer who took photos"),
   **{
-    f"geo_{size}": user_photos.Variant(_NUM_CLASSES, _PLACE)
+    f"geo_{size}": (_NUM_CLASSES, _PLACE)
     for size in ("100", "300", "1k", "3k", "10k", "30k")
   },
 }
@@ -34,4 +34,4 @@ def create_inaturalist_task(config: task.TaskConfig) -> task.Task:
   `user_photos.create_task`; the variants are "user_120k", "geo_100", "geo_300",
   "geo_1k", "geo_3k", "geo_10k" and "geo_30k".
   """
-  return user_photos.create_task(config, name="inaturalist", variants=_VARIANTS)
+  return user_photos.create_task(config, name="inaturalist", variants=VARIANTS)

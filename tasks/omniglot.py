@@ -32,6 +32,7 @@ from tff_fedemb.data import image_folder
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
 from tff_fedemb.data import sqlite_examples
+from tff_fedemb.data import tfrecord_files
 from tff_fedemb.evaluation import embedding
 
 _SIDE = 28
@@ -206,14 +207,6 @@ def _fingerprint(sources: dict[str, pathlib.Path]) -> str:
   return digest.hexdigest()[:16]
 
 
-def _user_id(character: str) -> str:
-  """A character's name without what cannot stand in a virtual client's.
-
-  Different names stay different; those of the official files stay as they are.
-  """
-  return urllib.parse.quote(character, safe="/ ()")
-
-
 def _read_splits(
   sources: dict[str, pathlib.Path],
 ) -> dict[str, list[tuple[str, list[np.ndarray]]]]:
@@ -263,9 +256,11 @@ def _convert(sources: dict[str, pathlib.Path], database: pathlib.Path) -> None:
       {
         split: (
           (
-            _user_id(character),
+            # Without what cannot stand in a virtual client's name; those of
+            # the official files stay as they are.
+            urllib.parse.quote(character, safe="/ ()"),
             [
-              sqlite_examples.serialize_example(
+              tfrecord_files.serialize_example(
                 {"image": image.tobytes(), "label": label}
               )
               for image in images
@@ -307,9 +302,6 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
 
   Variants: all training alphabets, or every other one of them, `public_half`
   and `private_half`; what is held out is the same.
-
-  Args:
-    config: `data_dir` with the images; `cache_dir` for the converted copy.
   """
   variant = config.choose_variant("omniglot", _VARIANTS)
   config.check_no_photo_options("omniglot", _SIDE)

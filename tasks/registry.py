@@ -21,14 +21,7 @@ TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
 
 
 def create_task(name: str, config: task.TaskConfig) -> task.Task:
-  """Creates a task by name.
-
-  Args:
-    name: A key of `TASKS`.
-    config: Where the data are.
-
-  Returns:
-    The task.
+  """Creates the task of a name, a key of `TASKS`.
 
   Raises:
     FieldError: If the name, or a value of the configuration, is none that there

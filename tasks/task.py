@@ -146,7 +146,8 @@ class TaskConfig(config_lib.Config):
   @property
   def cache(self) -> pathlib.Path:
     """Where to keep converted copies."""
-    return pathlib.Path(self.cache_dir or default_cache_dir())
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(self.cache_dir or os.path.join(base, "tff_fedemb"))
 
   def require_data_dir(self, task: str, advice: str) -> pathlib.Path:
     """The directory of the data, of a task that cannot fetch them.
@@ -203,9 +204,3 @@ def advise_synthetic(name: str, **options: object) -> str:
     "tasks.synthetic", task=name, output_dir="DIR", **options
   )
   return f"To make synthetic data: {command}, then use DIR as data_dir."
-
-
-def default_cache_dir() -> str:
-  """Where converted copies of data sets are kept unless told otherwise."""
-  base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-  return os.path.join(base, "tff_fedemb")

@@ -15,7 +15,6 @@ import dataclasses
 import os
 import pathlib
 from typing import Any
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,18 +33,6 @@ _CHANNELS = 3
 # Of the classes of the test set, every fifth is for validation.
 _VALIDATION_STRIDE, _VALIDATION_START = 5, 4
 _FILES = (f"{tfrecord_files.TRAIN_FOLDER}/", tfrecord_files.TEST_FILE_NAME)
-
-
-class Variant(NamedTuple):
-  """One of a task's data sets.
-
-  Attributes:
-    num_classes: Labels are in [0, num_classes) as it is published.
-    user_meaning: As in `task.Task`.
-  """
-
-  num_classes: int
-  user_meaning: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +76,9 @@ class Photos:
   def create_task(
     self, *, side: int, user_ids: Sequence[str], **facts: Any
   ) -> task.Task:
-    """Creates the task on these photos.
+    """Creates the task on these photos, from its other `facts`.
 
-    Args:
-      side: Of the images, in pixels.
-      user_ids: Users in the order of their slots.
-      **facts: Other fields of `task.Task`.
+    Images have this side in pixels; users are in the order of their slots.
     """
     image_shape = (side, side, _CHANNELS)
     return task.Task(
@@ -167,15 +151,12 @@ def _is_variant_folder(folder: pathlib.Path) -> bool:
 def find_folder(
   config: task.TaskConfig, variant: str, variants: Collection[str]
 ) -> pathlib.Path | None:
-  """The folder of a variant: in `data_dir`, or `data_dir` itself.
+  """The folder of a variant: in `data_dir`, or `data_dir` itself, or None.
 
   Args:
     config: The task's; `data_dir` is given.
     variant: The variant.
     variants: All of the task.
-
-  Returns:
-    It, or None if there is none.
 
   Raises:
     FieldError: If it cannot be told which variant's `data_dir` is.
@@ -235,7 +216,7 @@ def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
 
 
 def create_task(
-  config: task.TaskConfig, *, name: str, variants: Mapping[str, Variant]
+  config: task.TaskConfig, *, name: str, variants: Mapping[str, tuple[int, str]]
 ) -> task.Task:
   """Creates a task on photos whose users and held-out images share classes.
 
@@ -250,7 +231,8 @@ def create_task(
       `tasks.synthetic` writes, gives its own number of classes. `image_size` is
       224 by default.
     name: The task's name.
-    variants: Its data sets by name, the default first.
+    variants: Its data sets by name, the default first: the number of classes as
+      it is published, and what a user is.
   """
   variant = config.choose_variant(name, tuple(variants))
   advice = (
@@ -266,7 +248,8 @@ def create_task(
       f"{root} without",
       advice,
     )
-  num_classes = _find_num_classes(folder, variants[variant].num_classes)
+  published, user_meaning = variants[variant]
+  num_classes = _find_num_classes(folder, published)
   photos = open_photos(
     folder,
     config,
@@ -289,7 +272,7 @@ def create_task(
       missing,
     ),
     name=name,
-    user_meaning=variants[variant].user_meaning,
+    user_meaning=user_meaning,
     num_train_classes=num_classes,
     split_description=(
       f"{variant}; train: {train.labels.size} images by user; held out"

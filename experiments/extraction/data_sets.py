@@ -34,9 +34,6 @@ def open_digits(
   Args:
     image_shape: Height, width and channels to make of each, with pixels of 0 to
       255; `None` to leave them as they are.
-
-  Returns:
-    The images.
   """
   digits = datasets.load_digits()
   images = digits.images.astype(np.uint8)[..., np.newaxis]
@@ -98,11 +95,7 @@ def open_tfds(
     split: As TensorFlow Datasets writes it: "train", "test[:50%]".
     image_shape: Height, width and channels to make of each image; `None` to
       leave them as they are.
-    on_bad_example: Whether an image that cannot be read is refused or skipped,
-      one of `bad_examples.POLICIES`.
-
-  Returns:
-    The images.
+    on_bad_example: One of `bad_examples.POLICIES`.
 
   Raises:
     errors.FieldError: If it is not there, is damaged, has images without a

@@ -27,9 +27,6 @@ _GAMMA_OF_DIM = 16.0
 def execute(config: settings.ExtractionConfig) -> None:
   """Embeds the images, and writes and says what came of them.
 
-  Args:
-    config: What to do.
-
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
     errors.DataError: If data cannot be used; neither then.
@@ -57,7 +54,11 @@ def execute(config: settings.ExtractionConfig) -> None:
     np.searchsorted(classes, source.labels[rows]).astype(np.int64),
     None if source.users is None else source.users[rows],
   )
-  parts = _split(config, examples.labels)
+  parts: dict[str, np.ndarray | slice] = {"output": slice(None)}
+  if config.test_output:
+    parts["output"], parts["test_output"] = split_test(
+      examples.labels, config.test_share, _generator(config, _TEST)
+    )
   _write(config, examples, parts)
   print(f"Features of {source.description}:")
   for name, part in parts.items():
@@ -102,17 +103,12 @@ def choose_classes(
   *,
   min_images: int,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-  """Draws classes at random from all that the source has.
+  """Draws classes at random, 0 for all, from all that the source has.
 
   Their numbers, by the order of their labels, do not depend on the images that
-  a run takes, so that files of several runs agree.
-
-  Args:
-    source: Whose images.
-    num_classes: How many, 0 for all.
-    generator: Draws them.
-    min_images: Those with fewer images in the source are not drawn; with 0,
-      two sources of the same classes give the same.
+  a run takes, so that files of several runs agree. Those with fewer images than
+  `min_images` are not drawn; with 0, two sources of the same classes give the
+  same.
 
   Returns:
     Labels of the classes, ascending, int64 `[K]`, and warnings.
@@ -251,13 +247,8 @@ def split_test(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draws the same share of each class, but at least one and not all.
 
-  Args:
-    labels: int64 `[n]`, each at least twice.
-    test_share: In (0, 1).
-    generator: Draws them.
-
-  Returns:
-    Rows to train on and rows to test on, ascending.
+  Every label is there at least twice. Returns rows to train on and rows to test
+  on, ascending.
   """
   rows_of_test = []
   for label in np.unique(labels):
@@ -266,16 +257,6 @@ def split_test(
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))
   return np.setdiff1d(np.arange(len(labels)), test), test
-
-
-def _split(
-  config: settings.ExtractionConfig, labels: np.ndarray
-) -> dict[str, np.ndarray | slice]:
-  """Which examples are of which flag's file."""
-  if not config.test_output:
-    return {"output": slice(None)}
-  train, test = split_test(labels, config.test_share, _generator(config, _TEST))
-  return {"output": train, "test_output": test}
 
 
 def _write(

@@ -68,11 +68,8 @@ _FORMAT_ERRNOS = (errno.EINVAL, None)
 def split_of_subject(subject: int) -> str:
   """The split that an identity is in, for everybody and whatever others are.
 
-  Args:
-    subject: The number of the subject.
-
-  Returns:
-    "test" or "validation" with a probability of 1/10 each, else "train".
+  By the number of the subject, "test" or "validation" with a probability of
+  1/10 each, else "train".
   """
   digest = hashlib.blake2b(str(subject).encode(), key=_SPLIT_KEY, digest_size=8)
   share = int.from_bytes(digest.digest(), "big") / 2**64
@@ -80,11 +77,7 @@ def split_of_subject(subject: int) -> str:
 
 
 def require_identities(field: str, numbers: Mapping[str, int]) -> None:
-  """Refuses data of too few identities.
-
-  Args:
-    field: What the folder of the data is called in the error.
-    numbers: Identities of each split.
+  """Refuses splits of too few identities; `field` is their folder's name.
 
   Raises:
     FieldError: If a split has too few.
@@ -347,15 +340,12 @@ class Job(output.Job):
 def find_jobs(
   root: pathlib.Path, variant: str | None, *, field: str
 ) -> Iterator[Job]:
-  """Looks for what there is to convert.
+  """Looks for what there is to convert: one job or more.
 
   Args:
     root: Folder of the zips or of what they unpack to.
     variant: One of `VARIANTS`; None for each of the two parts that there is.
     field: What the folder is called in errors.
-
-  Returns:
-    One or more, each of which is listed when it is taken.
 
   Raises:
     DataError: If a folder cannot be listed.

@@ -122,15 +122,10 @@ def _find_archives(source_dir: pathlib.Path) -> dict[pathlib.Path, str | None]:
 def create_jobs(
   source_dir: pathlib.Path, variant: str | None = None
 ) -> list[photo_jobs.PhotoJob]:
-  """Finds what was downloaded of one or of all variants.
+  """Finds what was downloaded of one of `VARIANTS`, or of all that are there.
 
-  Args:
-    source_dir: Folder with tars (or a folder of them, such as `train/`, or
-      unpacked images) and the tables, unpacked or zipped.
-    variant: One of `VARIANTS`, or None for all whose tables are there.
-
-  Returns:
-    What to prepare, one or more.
+  The folder has tars (or a folder of them, such as `train/`, or unpacked
+  images) and the tables, unpacked or zipped. There are one job or more.
 
   Raises:
     FieldError: If no tables are there.

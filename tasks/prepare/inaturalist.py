@@ -9,14 +9,12 @@ of TensorFlow Federated (0.87), whose training table has a column for each.
 
 import pathlib
 
+from tasks import inaturalist
 from tasks.prepare import photo_jobs
 from tff_fedemb import errors
 
 # Each is the name of a column of users and of a folder of the result.
-VARIANTS = (
-  "user_120k",
-  *(f"geo_{size}" for size in ("100", "300", "1k", "3k", "10k", "30k")),
-)
+VARIANTS = tuple(inaturalist.VARIANTS)
 _TABLES = ("iNaturalist_train.csv", "iNaturalist_test.csv")
 _ARCHIVES = ("train_val_images.tar.gz", "test2017.tar.gz")
 _TABLES_URL = "https://storage.googleapis.com/tff-datasets-public/"
@@ -28,15 +26,10 @@ _BYTES_PER_IMAGE = 300_000
 def create_jobs(
   source_dir: pathlib.Path, variant: str | None = None
 ) -> list[photo_jobs.PhotoJob]:
-  """Finds what was downloaded.
+  """Finds what was downloaded of one of `VARIANTS`, None for the first.
 
-  Args:
-    source_dir: Folder with the two tables, and the archives or unpacked images
-      in any of its sub-folders.
-    variant: One of `VARIANTS`; None for the first.
-
-  Returns:
-    What to prepare, one.
+  The folder has the two tables, and the archives or unpacked images in any of
+  its sub-folders. There is one job.
 
   Raises:
     FieldError: If a table is missing.

@@ -91,26 +91,17 @@ class Job(abc.ABC):
   def look(self, work: pathlib.Path) -> Plan:
     """Finds what there is, and says so; nothing is written.
 
-    Args:
-      work: Where an earlier run may have fetched something to.
+    An earlier run may have fetched something to the folder.
     """
 
   def fetch(self, work: pathlib.Path) -> Collection[str]:
-    """Makes what was found ready to be read, and returns what is missing.
-
-    Args:
-      work: Folder to write to.
-    """
+    """Makes what was found ready to be read, and returns what is missing."""
     del work  # Unused: most have nothing to do.
     return ()
 
   @abc.abstractmethod
   def read(self, image_id: str) -> bytes:
-    """The content of an image; raises `BadImageError` if it is to be left out.
-
-    Args:
-      image_id: As in the rows of the plan.
-    """
+    """The content of an image; a `BadImageError` tells that it is left out."""
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
@@ -151,7 +142,7 @@ def prepare(
   dry_run: bool = False,
   wait: bool = False,
 ) -> bool:
-  """Prepares a data set, from where an earlier run was ended.
+  """Prepares a data set; returns whether anything was done.
 
   Args:
     job: What to prepare.
@@ -161,9 +152,6 @@ def prepare(
     dry_run: Whether to stop after telling what was found, what is missing and
       how much disk it takes; nothing is written.
     wait: Whether to wait for another program at work, rather than to refuse.
-
-  Returns:
-    Whether anything was prepared.
 
   Raises:
     DataError: If something of the source is bad, the output folder holds

@@ -68,7 +68,7 @@ def check_md5(
 
   Args:
     path: The file.
-    expected: Its MD5; that of `KNOWN_MD5` by default, if there is one.
+    expected: Its MD5 [that of `KNOWN_MD5`, if there is one].
     found: What its MD5 is, if that is known already.
 
   Raises:
@@ -259,8 +259,7 @@ class PhotoJob(output.Job):
       source_dir: Folder of all that was downloaded.
       tables: That of the users and that of the test set.
       archives: Where images may be, beside folders of unpacked ones: tars,
-        plain or compressed, and what the publisher says their MD5 is if that is
-        known.
+        plain or compressed, and their MD5 if the publisher says it.
       user_column: Name of the column of users.
       notes: Lines to tell the user about what was found and what is missing.
       bytes_per_image: Average size of an image, for those in compressed

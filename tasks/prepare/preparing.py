@@ -39,22 +39,20 @@ class PreparationConfig(config_lib.Config):
   """
 
   task: str = config_lib.field(choices=_PUBLISHERS)
-  source_dir: str | None = None
-  output_dir: str | None = None
+  source_dir: str
+  output_dir: str
   variant: str | None = None
   dry_run: bool = False
   on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
 
   def __post_init__(self):
     super().__post_init__()
-    if not self.source_dir or not pathlib.Path(self.source_dir).is_dir():
+    if not pathlib.Path(self.source_dir).is_dir():
       raise errors.FieldError(
         "source_dir",
         "be the folder of what was downloaded",
         repr(self.source_dir),
       )
-    if not self.output_dir:
-      raise errors.FieldError("output_dir", "be given", repr(self.output_dir))
     if pathlib.Path(self.output_dir).is_file():
       raise errors.FieldError(
         "output_dir", "be a folder", f"the file {self.output_dir}"
@@ -67,9 +65,6 @@ class PreparationConfig(config_lib.Config):
 
 def execute(config: PreparationConfig) -> None:
   """Prepares the data; killed at any time and started again, it goes on.
-
-  Args:
-    config: What to prepare.
 
   Raises:
     DataError: If something is missing or damaged.

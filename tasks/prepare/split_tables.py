@@ -1,9 +1,9 @@
 """The tables that say which user holds which image, and what is in it.
 
-The federated splits of Google Landmarks v2 and iNaturalist 2017 (Hsu et al.,
-2020, ECCV, https://arxiv.org/abs/2003.08082) are published as CSV files: the
-training table has a column of users, `image_id` and `class`; the test table has
-`image_id` and `class`. The images are published elsewhere.
+The federated splits of Google Landmarks v2 and iNaturalist 2017, see
+`tasks.user_photos`, are published as CSV files: the training table has a column
+of users, `image_id` and `class`; the test table has `image_id` and `class`. The
+images are published elsewhere.
 """
 
 from collections.abc import Sequence
@@ -72,12 +72,7 @@ def _is_file_name(user_id: str) -> bool:
 def read_tables(
   train: Table, test: Table, *, user_column: str
 ) -> tuple[dict[str, list[output.Row]], dict[str, str]]:
-  """Reads the two tables of a split.
-
-  Args:
-    train: Table of the users.
-    test: Table of the test set.
-    user_column: Name of the column of users.
+  """Reads the tables of the users and of the test set of a split.
 
   Returns:
     Rows of each file, by its name below the folder of the variant: users and

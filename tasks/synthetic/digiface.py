@@ -72,23 +72,16 @@ def _write_zip(path: pathlib.Path, parameters, subjects, num_images) -> None:
 
 
 def write_digiface(output_dir: store.Path, **fields: Any) -> list[str]:
-  """Writes faces as DigiFace-1M's zips.
+  """Writes faces as DigiFace-1M's zips, and returns their paths.
 
   About three quarters of the people are in `subjects_0-<last>_72_imgs.zip`, the
   others in `subjects_100000-<last>_5_imgs.zip`; with fewer than 16, all are in
   the first. A person is the same for a given seed and number however many
   others there are. A person of 72 images takes about a quarter of a second and
-  1 MB.
-
-  Args:
-    output_dir: Directory of the zips, created if missing.
-    **fields: `num_users`, `seed` and `images_per_user`, see `Config`.
-
-  Returns:
-    The paths of the zips.
+  1 MB. Fields are those of `Config`.
 
   Raises:
-    errors.FieldError: If an argument is out of range.
+    errors.FieldError: If one of them is out of range.
     errors.DataError: If there are zips or subjects' folders of another making.
   """
   given = Config(**fields)

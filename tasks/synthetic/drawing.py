@@ -46,26 +46,16 @@ def paint(image: np.ndarray, cover: np.ndarray, colour: npt.ArrayLike) -> None:
 def ellipse(across, down, wide, tall) -> np.ndarray:
   """About the distance to the edge of an ellipse around the origin.
 
-  Args:
-    across: Of each pixel.
-    down: The same.
-    wide: Half width of the ellipse.
-    tall: Half height, of all or of each image.
+  Its half width and half height may be those of all or of each image.
   """
   reach = np.sqrt((across / wide) ** 2 + (down / tall) ** 2)
   return (reach - 1.0) * np.minimum(wide, tall)
 
 
 def stroke(x, y, start, end, thick, thin=None) -> np.ndarray:
-  """Distance to the edge of a line that narrows evenly.
+  """Distance to the edge of a line from a start to an end, `(x, y)` each.
 
-  Args:
-    x: Of each pixel.
-    y: The same.
-    start: Where the line starts, as x and y.
-    end: Where it ends.
-    thick: Half its width at the start.
-    thin: Half its width at the end; the same by default.
+  It narrows evenly from half its width at the start to that at the end.
   """
   across, up = end[0] - start[0], end[1] - start[1]
   x, y = x - start[0], y - start[1]
@@ -118,8 +108,7 @@ def noise(
     shape: Height and width.
     extent: Width of the patch, as a part of the noise's period, in (0, 1]; the
       smaller, the larger the blobs.
-    exponent: Of the amplitude spectrum 1 / f^exponent: the higher, the
-      smoother.
+    exponent: Of the amplitude spectrum: the higher, the smoother.
     stretch: How many times wider than high the blobs are.
   """
   height, width = shape
@@ -139,13 +128,8 @@ def periodic(value: np.ndarray) -> np.ndarray:
 def marks(g: np.random.Generator, a: np.ndarray, b: np.ndarray) -> np.ndarray:
   """A pattern at places in the unit square: spots, a border or stripes.
 
-  Args:
-    g: Of the subject.
-    a: Of each pixel, 0 in the middle.
-    b: The same, 0 at one end.
-
-  Returns:
-    How strongly the pattern shows, in [0, 1].
+  `a` is 0 in the middle, `b` at one end. Returns how strongly the pattern of
+  this subject's generator shows, in [0, 1].
   """
   kind, number = g.integers(4), int(g.integers(2, 6))
   phase, width = g.random(), g.uniform(0.14, 0.3)
@@ -177,15 +161,11 @@ class Easel:
   """
 
   def __init__(self, shape, *, middle, radius, tilt, squeeze, colours):
-    """Creates an empty easel.
+    """Creates an empty easel for a picture of a shape, height and width.
 
-    Args:
-      shape: Height and width of the picture.
-      middle: Where the subject's middle appears: x and y in pixels.
-      radius: Pixels in a unit.
-      tilt: Angle by which the subject is turned in the picture.
-      squeeze: How much narrower it appears.
-      colours: Of body, mark, dark and bright: `[4, 3]`.
+    The subject's middle appears at x and y in pixels, of which `radius` are in
+    a unit; it is turned by an angle, `tilt`, and `squeeze` times narrower.
+    Colours are those of body, mark, dark and bright: `[4, 3]`.
     """
     rows, columns = (np.arange(length, dtype=np.float32) for length in shape)
     x = (columns - middle[0]) / radius
@@ -262,12 +242,8 @@ class Camera:
   def take(self, generator: np.random.Generator, picture: np.ndarray) -> bytes:
     """Exposes a picture, with the marks that a lens and a sensor leave.
 
-    Args:
-      generator: Source of randomness.
-      picture: float32 `[3, height, width]`, about 0 to 1.
-
-    Returns:
-      A JPEG; one in a hundred has no colour.
+    The picture is float32 `[3, height, width]`, about 0 to 1. Returns a JPEG;
+    one in a hundred has no colour.
     """
     _, height, width = picture.shape
     # Bright pictures get dark and dark ones bright: an automatic exposure.

@@ -24,6 +24,7 @@ import tqdm
 from tasks.synthetic import glyphs
 from tasks.synthetic import store
 from tff_fedemb import config
+from tff_fedemb.data import tfrecord_files
 
 FILE_NAME = "emnist_all.sqlite"
 
@@ -60,17 +61,6 @@ class Config(store.Config):
   examples_per_user: int = config.field(112, minimum=16)
 
 
-def _serialize(label: int, image: np.ndarray) -> bytes:
-  """The bytes of a `tf.train.Example` as TFF writes them."""
-  import tensorflow as tf  # Takes seconds to load; the help does without it.
-
-  example = tf.train.Example()
-  feature = example.features.feature
-  feature["label"].int64_list.value.append(label)
-  feature["pixels"].float_list.value.extend(image.ravel())
-  return example.SerializeToString(deterministic=True)
-
-
 def _insert_writer(
   connection: sqlite3.Connection, given: Config, user: int
 ) -> None:
@@ -87,7 +77,11 @@ def _insert_writer(
     members = generator.permutation(np.flatnonzero(group))
     if len(members) >= 2:
       is_test[members[: max(1, round(_TEST_FRACTION * len(members)))]] = True
-  protos = [*map(_serialize, labels, glyphs.draw_images(generator, labels))]
+  images = glyphs.draw_images(generator, labels)
+  protos = [
+    tfrecord_files.serialize_example({"label": label, "pixels": image})
+    for label, image in zip(labels, images, strict=True)
+  ]
   for split_name, chosen in (
     ("all_train", ~is_test),
     ("all_test", is_test),
@@ -118,18 +112,11 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
   `tff.simulation.datasets.emnist.load_data(cache_dir=output_dir)` reads it. The
   splits are `all_train` and `all_test` (about one example in nine), and
   `digits_only_train` and `digits_only_test`, the digits among them. A writer is
-  the same for a given seed however many others there are. The file takes about
-  0.5 MB a writer.
-
-  Args:
-    output_dir: Directory of the file, created if missing.
-    **fields: `num_users`, `seed` and `examples_per_user`, see `Config`.
-
-  Returns:
-    The path of the file.
+  the same for a given seed however many others there are. The file, whose path
+  is returned, takes about 0.5 MB a writer. Fields are those of `Config`.
 
   Raises:
-    errors.FieldError: If an argument is out of range.
+    errors.FieldError: If one of them is out of range.
     errors.DataError: If there is a file of another making.
   """
   given = Config(**fields)

@@ -163,13 +163,8 @@ def draw_images(
 ) -> np.ndarray:
   """Draws a person in different poses, expressions, lights and places.
 
-  Args:
-    person: Who.
-    generator: Source of randomness for everything but the person.
-    num_images: How many images, n.
-
-  Returns:
-    uint8 `[n, 112, 112, 3]`, RGB.
+  The generator is the source of randomness for everything but the person.
+  Returns uint8 `[num_images, 112, 112, 3]`, RGB.
   """
   images = np.empty((num_images, IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
   for start in range(0, num_images, _CHUNK):

@@ -161,14 +161,10 @@ def _choose_fonts(generator: np.random.Generator) -> np.ndarray:
 def draw_images(
   generator: np.random.Generator, labels: np.ndarray
 ) -> np.ndarray:
-  """Draws characters in the hand of one writer.
+  """Draws characters in the hand of the writer whose generator it is.
 
-  Args:
-    generator: The writer's source of randomness.
-    labels: int64 `[num]`, in 0..61.
-
-  Returns:
-    float32 `[num, 28, 28]`, paper 1.0 and ink towards 0.0.
+  Labels are int64 `[num]`, in 0..61. Returns float32 `[num, 28, 28]`, paper 1.0
+  and ink towards 0.0.
   """
   num, num_classes = len(labels), len(CHARACTERS)
   distances, half_extents = _font_atlas()

@@ -1,12 +1,9 @@
 """The registry of generators of synthetic data, those of photos among them.
 
-Google Landmarks v2 (Weyand et al., 2020, "Google Landmarks Dataset v2", CVPR)
-and iNaturalist 2017 (Van Horn et al., 2018, "The iNaturalist Species
-Classification and Detection Dataset", CVPR) were grouped by user by Hsu et al.,
-2020, "Federated Visual Classification with Real-World Data Distribution", ECCV.
-TensorFlow Federated 0.87 writes iNaturalist's users to `user_120k/` (and looks
-for them in `USER_120K/`, so that it does not find its own files on most
-systems).
+Those are of Google Landmarks v2 and iNaturalist 2017 by user, see `tasks.gld`
+and `tasks.inaturalist`. TensorFlow Federated 0.87 writes iNaturalist's users to
+`user_120k/` (and looks for them in `USER_120K/`, so that it does not find its
+own files on most systems).
 """
 
 from collections.abc import Callable

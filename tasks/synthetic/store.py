@@ -93,13 +93,7 @@ def write_missing(
 def save_sheet(
   rows: Sequence[Sequence[bytes]], output_png: Path, *, side: int
 ) -> None:
-  """Draws a contact sheet.
-
-  Args:
-    rows: Encoded images of each row.
-    output_png: Where to write the picture.
-    side: Pixels of an image in the picture, at most.
-  """
+  """Draws rows of encoded images, of at most `side` pixels, to a picture."""
   cell = side + 2
   width = max(len(row) for row in rows) * cell
   sheet = Image.new("RGB", (width, len(rows) * cell), "white")

@@ -1,11 +1,9 @@
 """Writes users and a test set in the files that TFF keeps of image data.
 
-Those are the folders of federated Google Landmarks v2 and federated iNaturalist
-(Hsu et al., 2020, "Federated Visual Classification with Real-World Data
-Distribution", ECCV), see `tfrecord_files`. A twin declares such folders and a
-function that draws a picture of a class. Each folder says in its
-`generator.json` how it was made and how many classes it has, which follows from
-the number of users alone.
+Those are the folders of `tasks.user_photos`, see `tfrecord_files`. A twin
+declares such folders and a function that draws a picture of a class. Each
+folder says in its `generator.json` how it was made and how many classes it has,
+which follows from the number of users alone.
 """
 
 from collections.abc import Callable
@@ -78,17 +76,10 @@ class Twin:
     40 images, about 20 on average, of several classes. The test set has other
     images of all classes, 5 to 11 of each, from cameras of their own. A folder
     that holds a part has the first of the classes, and the users with most
-    images of them.
-
-    Args:
-      output_dir: Directory of the folders, created if missing.
-      **fields: `num_users` and `seed`, see `store.Config`.
-
-    Returns:
-      The paths of the folders.
+    images of them. Fields are those of `store.Config`; paths are returned.
 
     Raises:
-      errors.FieldError: If an argument is out of range.
+      errors.FieldError: If one of them is out of range.
       errors.DataError: If there is a folder of another making.
     """
     given = store.Config(**fields)

@@ -151,7 +151,7 @@ def _run_trials(directory, choices, *more):
     tuning_run.TuningConfig(
       run_dir=directory, search_space="unread", mean_trials=1.0
     ),
-    search_space.SearchSpace(choices),
+    choices,
     (*_TINY, *more),
     command=_TRIAL,
     generator=None,
@@ -187,7 +187,7 @@ def test_published_search_spaces_are_of_real_flags(flag_types):
   paths = list((_REPOSITORY / "binaries/flagfiles").glob("*_search.json"))
   assert paths
   for path in paths:
-    search_space.SearchSpace.read(path, flag_types)
+    search_space.read(path, flag_types)
 
 
 @pytest.mark.slow

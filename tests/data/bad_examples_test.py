@@ -28,6 +28,7 @@ def test_fail_names_the_first_in_one_message():
   assert "train/4: empty; and 7 more" in message
   assert "train/5" not in message
   assert bad_examples.summarize(["a: cut"]) == "1 bad example: a: cut"
+  assert bad_examples.name_first("abcdef") == "a, b, c, d, e, ..."
 
 
 def test_skip_counts_and_lets_pass():
@@ -36,8 +37,3 @@ def test_skip_counts_and_lets_pass():
   assert bad.skips
   assert len(bad) == 12
   assert bad.lines[11] == "train/11: empty"
-
-
-def test_refuses_another_policy():
-  with pytest.raises(ValueError, match=r"on_bad_example must be .*'ignore'"):
-    bad_examples.BadExamples("ignore")

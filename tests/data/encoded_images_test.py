@@ -8,7 +8,6 @@ from PIL import Image
 import pytest
 import tensorflow as tf
 
-from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
 
 _SHAPE = (24, 24, 3)
@@ -142,26 +141,6 @@ class TestDecoder:
     with pytest.raises(tf.errors.InvalidArgumentError):
       _decode([_encode(_draw(30, 30)), _UNREADABLE[name]])
 
-  @pytest.mark.parametrize(
-    "shape", [(24, 24), (24, 24, 2), (0, 24, 3), (24, 24, 4)], ids=str
-  )
-  def test_refuses_a_wrong_shape(self, shape):
-    with pytest.raises(ValueError, match="image_shape must be"):
-      encoded_images.build_decoder(shape)
-
-  def test_runs_in_a_session_of_one_thread(self):
-    contents = [_encode(_draw(50, 60)), _encode(_draw(24, 24), "PNG")]
-    with tf.Graph().as_default():
-      placeholder = tf.compat.v1.placeholder(tf.string, [None])
-      images = encoded_images.build_decoder(_SHAPE)(placeholder)
-      assert images.shape.as_list() == [None, *_SHAPE]
-      config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
-      )
-      with tf.compat.v1.Session(config=config) as session:
-        found = session.run(images, {placeholder: contents})
-    np.testing.assert_array_equal(found, _decode(contents))
-
 
 class TestUnreadable:
   def test_finds_them(self):
@@ -249,14 +228,3 @@ class TestEncodedImages:
     asked.clear()
     assert images[590:592].shape == (2, *_SHAPE)
     assert asked == [[590, 591]]
-
-  @pytest.mark.parametrize("name", ["empty", "truncated PNG"])
-  def test_names_what_cannot_be_decoded(self, name):
-    fine = _encode(_draw(30, 30))
-    images = self._build([fine, fine, _UNREADABLE[name], b"no image"])
-    assert len(images[:2]) == 2
-    with pytest.raises(
-      errors.DataError,
-      match=r"^file record 2 must be an image.* on_bad_example=skip",
-    ):
-      images[1:]

@@ -6,6 +6,8 @@ import numpy as np
 from PIL import Image
 import tensorflow as tf
 
+from tff_fedemb.data import tfrecord_files
+
 
 def encode(seed, form="JPEG", mode="RGB", size=(20, 16)):
   """A picture of its own for each seed, encoded."""
@@ -17,18 +19,10 @@ def encode(seed, form="JPEG", mode="RGB", size=(20, 16)):
 
 def example(content, label):
   """A serialised example; a feature that is `None` is left out."""
-  features = {}
-  if content is not None:
-    features["image/encoded_jpeg"] = tf.train.Feature(
-      bytes_list=tf.train.BytesList(value=[content])
-    )
-  if label is not None:
-    features["class"] = tf.train.Feature(
-      int64_list=tf.train.Int64List(value=[label])
-    )
-  return tf.train.Example(
-    features=tf.train.Features(feature=features)
-  ).SerializeToString()
+  features = {"image/encoded_jpeg": content, "class": label}
+  return tfrecord_files.serialize_example(
+    {name: value for name, value in features.items() if value is not None}
+  )
 
 
 def write(path, records):

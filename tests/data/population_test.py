@@ -6,13 +6,6 @@ import pytest
 from tff_fedemb.data import population
 
 
-def test_client_id_names_its_users():
-  people = population.Population.from_ids(["ann", "bob", "cyd"])
-  client_id = people.client_id(np.array([2, 0]))
-  assert population.user_ids_of(client_id) == ["cyd", "ann"]
-  assert len(people) == 3
-
-
 def test_default_identifiers_are_slots():
   assert population.Population(5).client_ids(
     [np.array([4]), np.array([0, 1])]

@@ -6,7 +6,6 @@ import tensorflow as tf
 from tests.data import photo_files
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.data import tfrecord_examples
 
@@ -73,67 +72,7 @@ def test_a_virtual_client_has_its_users_one_after_the_other(create):
   }
 
 
-@pytest.mark.parametrize("damaged", [False, True])
-def test_runs_in_a_session_of_one_thread(directory, create, damaged):
-  if damaged:
-    photo_files.cut(directory / "2")
-    photo_files.write(directory / "3", [(_WHOLE, 4), b"no example"])
-  examples = create(bad_examples.BadExamples("skip"))
-  with tf.Graph().as_default():
-    client_id = tf.compat.v1.placeholder(tf.string, [])
-    found = pipelines.gather(examples.create_dataset(client_id))
-    config = tf.compat.v1.ConfigProto(
-      intra_op_parallelism_threads=1, inter_op_parallelism_threads=1
-    )
-    with tf.compat.v1.Session(config=config) as session:
-      for users, labels in (
-        ("2\n10", [0, 1, 3, 5] if damaged else [0, 1, 2, 3, 5]),
-        ("3", [] if damaged else [4, 4]),
-      ):
-        read = session.run(found, {client_id: users})
-        assert read["y"].tolist() == labels
-        assert len(read["x"]) == len(labels)
-
-
 class TestBad:
-  def test_a_cut_file_gives_its_whole_records(self, directory, create):
-    photo_files.cut(directory / "2")
-    bad = bad_examples.BadExamples("skip")
-    examples = create(bad)
-    (line,) = bad.lines
-    assert line.startswith("train/2: cut or damaged at byte ")
-    assert line.endswith("after 2 whole records")
-    assert "2" in examples.user_ids
-    assert _read_client(examples, "3", "2", "10")[1] == [4, 4, 0, 1, 3, 5]
-    assert examples.labels.tolist() == [3, 5, 0, 1, 4, 4] + [7] * 70
-
-  def test_skip_empties_a_user_of_too_few_examples(self, directory, create):
-    (directory / "2").write_bytes(b"")
-    photo_files.write(directory / "3", [(_WHOLE, 1)])
-    photo_files.cut(directory / "10")
-    photo_files.write(directory / "y", [(_WHOLE, 1), (_WHOLE[:-2], 1)])
-    photo_files.write(directory / "z", [(b"", 1), (_WHOLE, None)])
-    bad = bad_examples.BadExamples("skip")
-    examples = create(bad)
-    lines = bad.lines
-    assert lines[0].startswith("train/10: cut or damaged")
-    assert lines[-2].startswith("train/z record 1: not a tf.train.Example")
-    single = "left out, one image, and two are needed"
-    assert (*lines[1:-2], lines[-1]) == (
-      f"train/10: {single}",
-      "train/2: left out, empty",
-      f"train/3: {single}",
-      "train/y record 1: not an image that can be decoded",
-      f"train/y: {single}",
-      "train/z record 0: not an image that can be decoded",
-      "train/z: left out, no image",
-    )
-    assert not examples.warnings
-    assert examples.labels.tolist() == [7] * 70
-    for user in ("2", "3", "10", "y", "z"):
-      assert _read_client(examples, user) == ([], [])
-    assert _read_client(examples, *examples.user_ids)[1] == [7] * 70
-
   def test_one_users_data_do_not_change_who_the_users_are(
     self, directory, create
   ):
@@ -149,24 +88,6 @@ class TestBad:
       damage(directory / "2")
       for policy in bad_examples.POLICIES:
         assert create(bad_examples.BadExamples(policy)).user_ids == users
-
-  def test_fail_keeps_users_of_one_image_and_warns(self, directory, create):
-    photo_files.write(directory / "3", [(_WHOLE, 1)])
-    bad = bad_examples.BadExamples("fail")
-    examples = create(bad)
-    bad.check()
-    assert not bad.lines
-    assert examples.warnings == (
-      "1 of 4 users have one image only, with nothing to compare it with:"
-      " train/3.",
-    )
-    assert _read_client(examples, "3") == ([_WHOLE], [1])
-    assert examples.labels.tolist() == [3, 5, 0, 1, 2, 1] + [7] * 70
-    for user in "abcdef":
-      photo_files.write(directory / user, [(_WHOLE, 1)])
-    (line,) = create().warnings
-    assert line.startswith("7 of 10 users")
-    assert line.endswith(": train/3, train/a, train/b, train/c, train/d, ....")
 
   @pytest.mark.parametrize(
     ("record", "what"),

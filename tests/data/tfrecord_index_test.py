@@ -125,17 +125,6 @@ def test_finds_damage(paths, damage):
   assert index.describe_faults(0, "train/1") == []
 
 
-def test_an_empty_file_and_one_of_another_kind(tmp_path):
-  (tmp_path / "1").write_bytes(b"")
-  (tmp_path / "2").write_bytes(b"no records here" * 10)
-  index = tfrecord_index.build_index([tmp_path / "1", tmp_path / "2"])
-  np.testing.assert_array_equal(index.firsts, [0, 0, 0])
-  assert index.describe_faults(0, "1") == []
-  assert index.describe_faults(1, "2")[0][1].startswith(
-    "cut or damaged at byte 0 of 150"
-  )
-
-
 class TestOpenIndex:
   def test_reads_the_files_once(self, paths, tmp_path, monkeypatch):
     built = _open(paths, tmp_path / "new" / "cache")

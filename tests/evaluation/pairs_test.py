@@ -4,39 +4,20 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from sklearn import metrics
 
 from tff_fedemb.evaluation import pairs
 
 
-def sorted_images(num_classes=12, images_per_class=6, block_size=9):
+def sorted_images():
   rng = np.random.default_rng(3)
-  classes = np.repeat(np.arange(num_classes), images_per_class)
-  embeddings = rng.normal(size=(num_classes, 8))[classes]
+  classes = np.repeat(np.arange(12), 6)
+  embeddings = rng.normal(size=(12, 8))[classes]
   embeddings += rng.normal(size=embeddings.shape)
   embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-  sizes = np.full(num_classes, images_per_class)
-  return pairs.Images(embeddings, classes, sizes, block_size)
+  return pairs.Images(embeddings, classes, np.full(12, 6))
 
 
-class TestBlocks:
-  @pytest.mark.parametrize("block_size", [1, 5, 6, 9, 100])
-  def test_each_pair_occurs_once(self, block_size):
-    images = sorted_images(block_size=block_size)
-    num_images = len(images.classes)
-    seen = np.zeros((2, num_images, num_images), int)
-    for rows, columns, levels, negative, positive in images.blocks():
-      if negative is None:
-        negative, positive = np.ones(levels.shape), np.zeros(levels.shape)
-      seen[0, rows, columns] += negative.astype(int)
-      seen[1, rows, columns] += positive.astype(int)
-    upper = np.triu(np.ones((num_images, num_images), int), k=1)
-    same = images.classes[:, None] == images.classes
-    np.testing.assert_array_equal(seen, [upper * ~same, upper * same])
-    assert images.num_negatives == np.sum(seen[0])
-    assert images.num_positives == np.sum(seen[1])
-
-
+@mock.patch.object(pairs, "_BLOCK_ROWS", 9)
 class TestCountPairs:
   @pytest.mark.parametrize("num_bins", [2, 64, 1024])
   @pytest.mark.parametrize("range_sample", [5, 1000])
@@ -93,24 +74,3 @@ class TestCountPairs:
       assert counts.class_false_accepts[0, index] == np.sum(
         (accepted & ~same)[of_class]
       )
-
-
-class TestSteps:
-  def test_against_hand_computed_numbers(self):
-    # Similarities 4, 2, 1 with (negatives, positives) (0, 2), (1, 1), (3, 1).
-    steps = pairs.Steps.from_counts(
-      np.array([1.0, 4.0, 2.0]), np.array([3, 0, 1]), np.array([1, 2, 1])
-    )
-    np.testing.assert_array_equal(steps.levels, [4, 2, 1])
-    np.testing.assert_array_equal(steps.accepted_negatives, [0, 1, 4])
-    np.testing.assert_array_equal(steps.accepted_positives, [2, 3, 4])
-    recalls = [steps.recall(rate) for rate in (0, 0.24, 0.25, 1)]
-    assert recalls == [0.5, 0.5, 0.75, 1]
-    assert steps.threshold(0.24) == 3 * pairs.GRID_STEP
-    assert steps.threshold(0.25) == 2 * pairs.GRID_STEP
-    assert steps.threshold(1) == -1.0
-    # (2 * 4 + 1 * 3.5 + 1 * 1.5) of 16 couples.
-    assert steps.auc() == 13 / 16
-    scores = np.repeat([4, 2, 1, 2, 1], [2, 1, 1, 1, 3])
-    answers = np.repeat([1, 0], 4)
-    assert steps.auc() == metrics.roc_auc_score(answers, scores)

@@ -14,14 +14,14 @@ pytestmark = pytest.mark.slow
 # Runs one trial of a script, as `tune` does.
 _PROGRAM = """
 import sys
-from experiments import command_line, search_space, tuning_run
+from experiments import command_line, tuning_run
 import numpy as np
 
 def main():
   tuning_run.TuningRun(
       tuning_run.TuningConfig(
           run_dir=OUTPUT_DIR, search_space="unread", mean_trials=1.0),
-      search_space.SearchSpace({"x": ("values", (1,))}),
+      {"x": ("values", (1,))},
       (), command=(sys.executable, SCRIPT),
       generator=np.random.default_rng(0)).run()
 

@@ -11,7 +11,6 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from experiments import search_space
 from experiments import tuning_run
 from tff_fedemb import errors
 from tff_fedemb.data.participation import fixed_size
@@ -109,9 +108,7 @@ def _create(tmp_path, rates, generator, **options):
         **options,
       }
     ),
-    search_space.SearchSpace(
-      {"server_learning_rate": ("values", tuple(rates))}
-    ),
+    {"server_learning_rate": ("values", tuple(rates))},
     ("--seed=1", "--clip_norm=0.3"),
     command=(sys.executable, os.fspath(script), empty),
     generator=generator,

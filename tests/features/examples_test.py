@@ -114,13 +114,6 @@ def test_dtype(dtype, expected):
   np.testing.assert_array_equal(features, np.ones([4, 2]))
 
 
-def test_size():
-  size = _examples(np.ones([8, 4]), num_classes=5, clip_norm=3).size
-  assert size == examples_lib.ProblemSize(8, 4, 5, 3.0)
-  # 8 examples of norm 3: the trace is 72.
-  assert size.mean_eigenvalue == 18.0
-
-
 @pytest.mark.parametrize(
   ("changes", "message"),
   [

@@ -16,7 +16,9 @@ _COVARIANCE = np.array([[1.36, 0.48], [0.48, 1.64]])
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("loss", losses.LOSSES)
-def test_steps_with_momentum(loss, dtype):
+def test_steps_with_momentum(monkeypatch, loss, dtype):
+  # Chunks of 2 of 3 examples.
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 2 * (2 + 2))
   expected, velocity = np.zeros([2, 2]), np.zeros([2, 2])
   clipped = examples_lib.clip_rows(_FEATURES, 1.0)
   for _ in range(4):

@@ -162,13 +162,9 @@ class TestNpz:
     [
       ({"repr": None}, r"must hold repr and label, .* found \['label'"),
       ({"label": None}, r"found \['repr', 'user'\]"),
-      ({"repr": np.ones(4)}, r"features must be real .* float64 \[4\]"),
       ({"repr": np.ones([4, 0])}, r"n and d at least 1, found"),
-      ({"repr": np.ones([4, 1], complex)}, "found complex128"),
-      ({"repr": np.full([4, 1], "a")}, "features must be real numbers"),
       ({"repr": np.full([4, 1], None)}, "repr.npy holds pickled objects"),
       ({"label": np.ones(4)}, r"labels must be integers \[4\].* float64"),
-      ({"label": np.ones(3, int)}, r"one for each example, .* \[3\]"),
       ({"label": np.array([0, 1, -1, 0])}, "labels must be at least 0"),
       (
         {"label": np.array([0, 1, 2**63, 0], np.uint64)},

@@ -8,7 +8,6 @@ import pytest
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
-from tff_fedemb.features import losses
 from tff_fedemb.features import noise
 from tff_fedemb.features import sgd
 
@@ -28,33 +27,6 @@ def _releases(planned, noise_multiplier):
 
 def _gradient(clip_norm=1.0, **options):
   return sgd.Sgd(**{"steps": 1, "gradient_clip_norm": clip_norm, **options})
-
-
-@pytest.mark.parametrize("loss", losses.LOSSES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_mean_gradient(monkeypatch, dtype, loss):
-  # Chunks of 3 of 10 examples.
-  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 3 * (6 + 4))
-  rng = np.random.default_rng(2)
-  features = rng.standard_normal([10, 6]) / 4
-  weights, labels = rng.standard_normal([4, 6]), rng.integers(4, size=10)
-  examples = _examples(features.astype(dtype), labels, 4)
-  release = _gradient(loss=loss, clip_norm=0.4)
-  mean = release.mean_gradient(
-    weights,
-    examples,
-    _releases(release.plan_gradients(examples.size, 1.0), 0.0),
-    rng,
-  )
-  clipped = examples_lib.clip_rows(features, 1.0)
-  expected = sum(
-    losses.clipped_gradient(
-      weights, clipped[[i]], labels[[i]], loss=loss, clip_norm=0.4
-    )
-    for i in range(10)
-  )
-  tolerance = 1e-6 if dtype == np.float32 else 1e-14
-  np.testing.assert_allclose(mean, expected / 10, atol=tolerance)
 
 
 def test_poisson_sampling():
@@ -121,17 +93,6 @@ def test_logit_noise_of_steps_of_noise(steps, momentum):
   # About: with more steps than momentum remembers.
   if steps * (1 - momentum) >= 3:
     assert share > 0.7
-
-
-def test_momentum_by_hand():
-  optimizer = gradient_steps.Optimizer(
-    "momentum", learning_rate=0.1, momentum=0.5
-  )
-  weights = optimizer.step(np.array([[0.0]]), np.array([[1.0]]))
-  np.testing.assert_allclose(weights, [[-0.1]])
-  # The velocity is 2 + 1 / 2.
-  weights = optimizer.step(weights, np.array([[2.0]]))
-  np.testing.assert_allclose(weights, [[-0.35]])
 
 
 def test_adam_by_hand():

@@ -39,19 +39,6 @@ def _gradient(weights, example, label, loss, step=1e-6):
   return gradient
 
 
-@pytest.mark.parametrize("loss", losses.LOSSES)
-def test_gradient_is_the_derivative_of_the_loss(loss):
-  weights, features, labels = _problem()
-  expected = sum(
-    _gradient(weights, x, y, loss)
-    for x, y in zip(features, labels, strict=True)
-  )
-  gradient = losses.clipped_gradient(
-    weights, features, labels, loss=loss, clip_norm=1e6
-  )
-  np.testing.assert_allclose(gradient, expected, atol=1e-8)
-
-
 @pytest.mark.parametrize("clip_norm", [0.1, 1.5])
 @pytest.mark.parametrize("loss", losses.LOSSES)
 def test_each_gradient_is_clipped_as_a_whole(loss, clip_norm):

@@ -42,7 +42,12 @@ def test_it_ends_where_scikit_learn_does(
 
 @pytest.mark.parametrize("hessian_clip_norm", [0.2, 10.0])
 @pytest.mark.parametrize("gradient_clip_norm", [0.4, 10.0])
-def test_steps_example_by_example(hessian_clip_norm, gradient_clip_norm):
+def test_steps_example_by_example(
+  monkeypatch, hessian_clip_norm, gradient_clip_norm
+):
+  # Two classes at once of three, and chunks of few examples.
+  monkeypatch.setattr(newton, "_NUMBERS_OF_HESSIANS", 2 * 4**2)
+  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 3 * (4 + 3))
   # The Hessians of all classes are clipped together, and so are the gradients.
   features, labels = fits.problem(10, 4)
   clipped = examples_lib.clip_rows(features, 1.0)
@@ -74,18 +79,6 @@ def test_steps_example_by_example(hessian_clip_norm, gradient_clip_norm):
   )
   weights = fits.fit(method, features, labels)
   np.testing.assert_allclose(weights, expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("classes_at_once", [1, 2])
-def test_classes_in_groups_are_the_same(monkeypatch, classes_at_once):
-  features, labels = fits.problem(80, 5)
-  method = newton.Newton(steps=3, hessian_clip_norm=0.2)
-  expected = fits.fit(method, features, labels)
-  monkeypatch.setattr(newton, "_NUMBERS_OF_HESSIANS", classes_at_once * 5**2)
-  monkeypatch.setattr(examples_lib, "_NUMBERS_OF_CHUNK", 7 * 5)
-  np.testing.assert_allclose(
-    fits.fit(method, features, labels), expected, rtol=1e-10, atol=1e-12
-  )
 
 
 def test_damping_grows_with_the_noise():

@@ -162,11 +162,6 @@ _DAMAGE = {
     ["train/0 record 1: not an image that can be decoded"],
     (0, 2),
   ),
-  "held_out": (
-    {"2/2.png": b""},
-    ["test.tfRecord record 2: not an image that can be decoded"],
-    (0, 1, 2),
-  ),
   "empty": (
     {f"0/{k}.png": None for k in range(faces.IMAGES)},
     ["train/0: empty"],

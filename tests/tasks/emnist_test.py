@@ -17,6 +17,7 @@ from tasks import task as task_lib
 from tasks.synthetic import emnist as synthetic
 from tests.tasks import clients
 from tff_fedemb.data import sqlite_examples
+from tff_fedemb.data import tfrecord_files
 
 _NUM_USERS = 4
 _ADVICE = "python -m tasks.synthetic --task=emnist --output_dir=DIR"
@@ -153,7 +154,7 @@ class TestMistakes:
   )
   def test_wrong_features(self, tmp_path, features, found):
     path = tmp_path / "emnist_all.sqlite"
-    example = sqlite_examples.serialize_example(features)
+    example = tfrecord_files.serialize_example(features)
     sqlite_examples.write_examples(
       path,
       {name: [("ann", [example])] for name in ("all_train", "all_test")},
@@ -168,7 +169,7 @@ class TestMistakes:
   def test_wrong_features_further_on_are_found_when_they_are_read(
     self, tmp_path, damaged
   ):
-    good = sqlite_examples.serialize_example(
+    good = tfrecord_files.serialize_example(
       {"pixels": np.ones([28, 28]), "label": 40}
     )
     path = tmp_path / "emnist_all.sqlite"

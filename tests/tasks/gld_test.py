@@ -176,6 +176,7 @@ class TestBadInput:
     train = folder / "train"
     photo_files.cut(train / "11")
     (train / "empty").write_bytes(b"")
+    photo_files.write(train / "none", [(b"", 1)])
     whole = photo_files.encode(50)
     photo_files.write(train / "single", [(whole, 1)])
     photo_files.write(train / "30", [(whole, 1), (whole[:-30], 1), (whole, 2)])
@@ -189,26 +190,29 @@ class TestBadInput:
   def test_all_are_named_or_left_out(self, write, create):
     self._damage(write())
     message = clients.read_error(create)
-    assert "found 4 bad examples: train/11: cut or damaged at byte" in message
+    assert "found 5 bad examples: train/11: cut or damaged at byte" in message
     for part in (
       "train/30 record 1: not an image that can be decoded; ",
-      "train/empty: empty; ",
+      "train/empty: empty; train/none record 0: not an image",
       "test.tfRecord record 3: not an image that can be decoded.",
       " on_bad_example=skip",
     ):
       assert part in message
     task = create(on_bad_example="skip")
-    assert len(task.bad_examples) == 6
-    assert task.bad_examples.lines[2:4] == (
+    assert len(task.bad_examples) == 8
+    assert task.bad_examples.lines[2:6] == (
       "train/empty: left out, empty",
+      "train/none record 0: not an image that can be decoded",
+      "train/none: left out, no image",
       "train/single: left out, one image, and two are needed",
     )
     assert task.bad_examples.lines[-1] == (
       "test.tfRecord record 4: not an image that can be decoded"
     )
-    users = ["11", "20", "30", "7", "empty", "single"]
+    users = ["11", "20", "30", "7", "empty", "none", "single"]
     assert clients.user_ids(task) == users
-    assert _read_client(task, "single", "30", "empty")[1].tolist() == [1, 2]
+    few = ("single", "30", "empty", "none")
+    assert _read_client(task, *few)[1].tolist() == [1, 2]
     np.testing.assert_array_equal(
       _read_client(task, "11", "7")[1], [0, 4, 4, 1, 2, 9]
     )
@@ -226,7 +230,8 @@ class TestBadInput:
     )
     images = create().load_images("validation").images
     with pytest.raises(
-      errors.DataError, match=r"test.tfRecord record 2 must be"
+      errors.DataError,
+      match=r"test.tfRecord record 2 must be .* on_bad_example=skip",
     ):
       images[:]
 

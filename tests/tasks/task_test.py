@@ -64,15 +64,6 @@ def test_configuration_mistakes_are_named(options, message):
     task_lib.TaskConfig(**options)
 
 
-def test_the_first_variant_is_the_default():
-  assert task_lib.TaskConfig().choose_variant("t", ("a", "b")) == "a"
-  assert (
-    task_lib.TaskConfig(task_variant="b").choose_variant("t", ("a", "b")) == "b"
-  )
-  with pytest.raises(ValueError, match="task_variant must be one of"):
-    task_lib.TaskConfig(task_variant="c").choose_variant("t", ("a", "b"))
-
-
 @pytest.mark.parametrize(
   ("changes", "message"),
   [
@@ -98,4 +89,4 @@ def test_mistakes_are_named(changes, message):
 
 def test_cache_directory_follows_the_desktop_convention(monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-  assert task_lib.default_cache_dir() == "/somewhere/tff_fedemb"
+  assert str(task_lib.TaskConfig().cache) == "/somewhere/tff_fedemb"

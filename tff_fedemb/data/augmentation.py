@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+# From images `[batch, height, width, channels]` of any numeric type and a seed
+# of two integers, `[2]`, to float32 images of the same shape; the same seed
+# makes the same changes.
 Augmentation = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 _MAX_ROTATION = 0.25
@@ -20,18 +23,11 @@ _MAX_SHIFT = 0.08
 _MAX_CROP = 0.2
 
 
-def random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def _random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Turns, scales, shears and shifts each image by itself.
 
   Up to 0.25 radians, 15 %, 0.15 and 8 % of a side, each uniform; pixels from
   outside of an image are those at its edge.
-
-  Args:
-    images: `[batch, height, width, channels]`, any numeric type.
-    seed: Two integers `[2]`; the same seed makes the same changes.
-
-  Returns:
-    float32 `[batch, height, width, channels]`.
   """
   images = tf.cast(images, tf.float32)
   height, width = images.shape[1], images.shape[2]
@@ -45,24 +41,14 @@ def random_affine(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   # Rows of the map from output to input, about the centre of the image.
   xx, xy = cosine, shear * cosine - sine
   yx, yy = sine, shear * sine + cosine
-  return _transform(
-    images,
-    ((xx, xy, shift_x), (yx, yy, shift_y)),
-  )
+  return _transform(images, ((xx, xy, shift_x), (yx, yy, shift_y)))
 
 
-def random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
   """Cuts a piece out of each image, makes it as large, and mirrors half.
 
   The piece has between 80 % and 100 % of each side, with the proportions of the
   image, and lies anywhere in it, uniformly.
-
-  Args:
-    images: `[batch, height, width, channels]`, any numeric type.
-    seed: Two integers `[2]`; the same seed makes the same changes.
-
-  Returns:
-    float32 `[batch, height, width, channels]`.
   """
   images = tf.cast(images, tf.float32)
   height, width = images.shape[1], images.shape[2]
@@ -89,12 +75,10 @@ def _transform(
   and y: factors of x and y and what is added, `[batch]` each.
   """
   height, width = images.shape[1], images.shape[2]
-  centre_x, centre_y = (width - 1) / 2.0, (height - 1) / 2.0
+  centre = ((width - 1) / 2.0, (height - 1) / 2.0)
   transforms = []
-  for (by_x, by_y, added), centre in zip(
-    rows, (centre_x, centre_y), strict=True
-  ):
-    offset = centre + added - by_x * centre_x - by_y * centre_y
+  for side, (by_x, by_y, added) in zip(centre, rows, strict=True):
+    offset = side + added - by_x * centre[0] - by_y * centre[1]
     transforms += [by_x, by_y, offset]
   zero = tf.zeros_like(transforms[0])
   return tf.raw_ops.ImageProjectiveTransformV3(
@@ -110,6 +94,6 @@ def _transform(
 # A new augmentation is one function and one line here.
 AUGMENTATIONS: dict[str, Augmentation | None] = {
   "none": None,
-  "affine": random_affine,
-  "crop_flip": random_crop_and_flip,
+  "affine": _random_affine,
+  "crop_flip": _random_crop_and_flip,
 }

@@ -18,10 +18,8 @@ class BadExamples:
     """Initialises the collection.
 
     Args:
-      policy: "fail" has `check` raise, "skip" has it let pass what was noted.
-
-    Raises:
-      FieldError: If the policy is unknown.
+      policy: One of `POLICIES`: "fail" has `check` raise, "skip" has it let
+        pass what was noted.
     """
     checks.check_choice("on_bad_example", policy, POLICIES)
     self._policy = policy
@@ -41,20 +39,11 @@ class BadExamples:
     return tuple(self._lines)
 
   def add(self, where: str, what: str) -> None:
-    """Notes that something is bad.
-
-    Args:
-      where: The file, and the user or the record in it.
-      what: What is wrong with it.
-    """
+    """Notes what is wrong with a file, or with a user or a record in it."""
     self._lines.append(f"{where}: {what}")
 
   def check(self) -> None:
-    """Refuses what was noted, unless it is to be skipped.
-
-    Raises:
-      DataError: If the policy is "fail" and anything was noted.
-    """
+    """Raises DataError of what was noted, unless it is to be skipped."""
     if self._lines and not self.skips:
       raise errors.DataError(
         f"data must be readable, found {summarize(self._lines)}."
@@ -63,14 +52,7 @@ class BadExamples:
 
 
 def summarize(lines: Sequence[str]) -> str:
-  """The number of bad examples, and the first ones, in one line.
-
-  Args:
-    lines: One for each, at least one.
-
-  Returns:
-    For instance "2 bad examples: a: empty; b: not an image".
-  """
+  """The number of bad examples and the first: "1 bad example: a: empty"."""
   named = "; ".join(lines[:_NUM_NAMED])
   more = len(lines) - _NUM_NAMED
   return f"{len(lines)} bad example{'s' if len(lines) > 1 else ''}: {named}" + (
@@ -86,11 +68,6 @@ def name_first(names: Iterable[object]) -> str:
 
 
 def warn_of(text: str, names: Iterable[object]) -> tuple[str, ...]:
-  """A warning that ends with the first few names; none if there are no names.
-
-  Args:
-    text: The warning, up to a colon.
-    names: Of what it is about.
-  """
+  """A warning of text and the first few names; none if there are no names."""
   named = name_first(names)
   return (f"{text}: {named}.",) if named else ()

@@ -72,14 +72,9 @@ def _decode_one(
     resized = tf.image.resize(piece, [height, width], antialias=True)
     return tf.cast(tf.clip_by_value(tf.round(resized), 0.0, 255.0), tf.uint8)
 
-  return tf.ensure_shape(
-    tf.cond(
-      tf.reduce_all(tf.equal(found[:2], [height, width])),
-      lambda: image,
-      crop_and_resize,
-    ),
-    image_shape,
-  )
+  is_fine = tf.reduce_all(tf.equal(found[:2], [height, width]))
+  fitted = tf.cond(is_fine, lambda: image, crop_and_resize)
+  return tf.ensure_shape(fitted, image_shape)
 
 
 def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
@@ -98,19 +93,7 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   Returns:
     From encoded images, string `[b]`, to uint8 `[b, height, width, channels]`,
     in TensorFlow operations only; it fails on an image that cannot be decoded.
-
-  Raises:
-    ValueError: If the shape is not of positive sides and 1 or 3 channels.
   """
-  if (
-    len(image_shape) != 3
-    or min(image_shape) < 1
-    or image_shape[2] not in (1, 3)
-  ):
-    raise ValueError(
-      "image_shape must be height, width and 1 or 3 channels, found"
-      f" {tuple(image_shape)}."
-    )
 
   def decode(contents):
     return tf.map_fn(
@@ -133,7 +116,7 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
     decode: What `build_decoder` returned.
 
   Returns:
-    int64 `[m]`, rows of `contents` in order.
+    Their rows, int64 `[m]`, in order.
   """
 
   def try_row(row, content):
@@ -162,14 +145,7 @@ def _trace_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
 def find_unreadable(
   contents: Sequence[bytes], image_shape: tuple[int, int, int]
 ) -> list[int]:
-  """Finds the images that cannot be decoded, eagerly.
-
-  Args:
-    contents: Encoded images.
-    image_shape: As of `build_decoder`.
-
-  Returns:
-    Their places in `contents`, in order.
+  """Finds the rows of images that cannot be decoded, eagerly, in order.
 
   Raises:
     tf.errors.OpError: If the decoding fails for want of something else than a
@@ -207,8 +183,8 @@ class EncodedImages:
     Args:
       read: From rows, int64 `[m]`, to those encoded images.
       names: From a row to what to call it in an error.
-      num_images: Number of rows, n.
-      image_shape: Height, width and channels to make of each.
+      num_images: Number of rows.
+      image_shape: As of `build_decoder`.
     """
     self._read = read
     self._names = names
@@ -229,13 +205,7 @@ class EncodedImages:
     )
 
   def __getitem__(self, index: slice | np.ndarray) -> np.ndarray:
-    """Reads and decodes rows.
-
-    Args:
-      index: A slice, or rows int `[m]`.
-
-    Returns:
-      uint8 `[m, height, width, channels]`.
+    """Reads and decodes a slice, or rows int `[m]`.
 
     Raises:
       DataError: If one cannot be decoded; it names the first.

@@ -62,12 +62,6 @@ def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
   Images are the files `*.png`, `*.jpg`, `*.jpeg`, `*.bmp` and `*.pgm` (in upper
   or lower case) that lie in a sub-folder themselves, not deeper.
 
-  Args:
-    folder: The folder.
-
-  Returns:
-    The images in it.
-
   Raises:
     FieldError: If there is no such folder, or it has fewer than two classes or
       no class of two images.
@@ -138,11 +132,8 @@ def read_image(
 
   Raises:
     ImageFolderError: If the file is no image or is damaged.
-    ValueError: If the number of channels is neither 1 nor 3.
   """
   height, width, channels = image_shape
-  if channels not in _MODES:
-    raise ValueError(f"channels must be 1 or 3, found {channels}.")
   try:
     file = path if content is None else io.BytesIO(content)
     with Image.open(file, formats=_FORMATS) as image:

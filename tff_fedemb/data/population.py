@@ -34,9 +34,6 @@ class Population:
     Args:
       size: Number of users, positive.
       user_id_fn: Identifier of a slot; the slot's decimal number by default.
-
-    Raises:
-      ValueError: If the size is not positive.
     """
     self._size = checks.check_integer("num_users", size, minimum=1)
     self._user_id_fn = user_id_fn or str
@@ -45,14 +42,8 @@ class Population:
   def from_ids(cls, user_ids: Sequence[str]) -> "Population":
     """A population of given identifiers, in the given order.
 
-    Args:
-      user_ids: Distinct identifiers without line breaks, quotes or NULs.
-
-    Returns:
-      The population.
-
     Raises:
-      ValueError: If there are none, or one is repeated or has such characters.
+      DataError: If one is empty, repeated, or has line breaks, quotes or NULs.
     """
     ids = list(user_ids)
     if len(set(ids)) != len(ids):

@@ -29,13 +29,7 @@ open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
 def create_error(
   path: str | os.PathLike[str], error: OSError, kind: str = "file"
 ) -> errors.DataError:
-  """The error of a file or folder that the disk does not give.
-
-  Args:
-    path: Which, unless the error knows better.
-    error: What the disk said.
-    kind: "file" or "folder".
-  """
+  """The error of a path, unless the disk knows better which path it was of."""
   return errors.DataError(
     f"{error.filename or path} must be a {kind} that can be read, found:"
     f" {error.strerror}."

@@ -13,13 +13,13 @@ import os
 import pathlib
 import sqlite3
 
-import numpy as np
 import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.data import population
 
 _READING_BATCH = 512
+_Splits = Mapping[str, Iterable[tuple[str, Iterable[bytes]]]]
 
 _SCHEMA = """
 CREATE TABLE examples (
@@ -39,10 +39,6 @@ class SqliteExamples:
 
   def __init__(self, path: str | os.PathLike[str], split_name: str):
     """Opens the database and checks that it is whole.
-
-    Args:
-      path: The sqlite file.
-      split_name: The split.
 
     Raises:
       DataError: If the file is no such database, is damaged, or has no user in
@@ -91,11 +87,7 @@ class SqliteExamples:
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Serialised examples of a virtual client, in TensorFlow operations only.
 
-    Args:
-      client_id: Identifier of the virtual client, a string scalar.
-
-    Returns:
-      Batches of strings `[b]`, user by user.
+    They come in batches of strings `[b]`, user by user.
     """
     users = tf.strings.regex_replace(client_id, population.SEPARATOR, "','")
     query = tf.strings.join(
@@ -139,10 +131,7 @@ def _identify(path: pathlib.Path) -> tuple[int, int] | None:
   return facts.st_ino, facts.st_mtime_ns
 
 
-def write_examples(
-  path: str | os.PathLike[str],
-  splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
-) -> None:
+def write_examples(path: str | os.PathLike[str], splits: _Splits) -> None:
   """Writes a database, whole or not at all.
 
   One program writes to a folder at a time. Another one waits; if the database
@@ -150,8 +139,7 @@ def write_examples(
 
   Args:
     path: Where to write; an existing file is replaced.
-    splits: For each split, its users with their serialised examples, or with
-      none.
+    splits: For each split, its users with their serialised examples, if any.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,10 +167,7 @@ def write_examples(
     os.close(descriptor)
 
 
-def _write(
-  path: pathlib.Path,
-  splits: Mapping[str, Iterable[tuple[str, Iterable[bytes]]]],
-) -> None:
+def _write(path: pathlib.Path, splits: _Splits) -> None:
   with contextlib.closing(sqlite3.connect(path)) as connection, connection:
     connection.executescript(_SCHEMA)
     for split_name, users in splits.items():
@@ -194,19 +179,3 @@ def _write(
           (user_id, split_name, len(rows)),
         )
     connection.executescript(_INDEX)
-
-
-def serialize_example(
-  features: Mapping[str, bytes | int | np.ndarray],
-) -> bytes:
-  """Serialises bytes, integers and float arrays as a `tf.train.Example`."""
-  example = tf.train.Example()
-  for name, value in features.items():
-    feature = example.features.feature[name]
-    if isinstance(value, bytes):
-      feature.bytes_list.value.append(value)
-    elif isinstance(value, int | np.integer):
-      feature.int64_list.value.append(value)
-    else:
-      feature.float_list.value.extend(np.asarray(value).reshape(-1))
-  return example.SerializeToString()

@@ -28,17 +28,15 @@ _MIN_EXAMPLES = 2
 
 
 def _parse(serialized: tf.Tensor) -> collections.OrderedDict[str, tf.Tensor]:
+  image, label = tfrecord_files.IMAGE_FEATURE, tfrecord_files.CLASS_FEATURE
   features = tf.io.parse_example(
     serialized,
     {
-      tfrecord_files.IMAGE_FEATURE: tf.io.FixedLenFeature([], tf.string),
-      tfrecord_files.CLASS_FEATURE: tf.io.FixedLenFeature([], tf.int64),
+      image: tf.io.FixedLenFeature([], tf.string),
+      label: tf.io.FixedLenFeature([], tf.int64),
     },
   )
-  return collections.OrderedDict(
-    x=features[tfrecord_files.IMAGE_FEATURE],
-    y=features[tfrecord_files.CLASS_FEATURE],
-  )
+  return collections.OrderedDict(x=features[image], y=features[label])
 
 
 class TfRecordExamples:
@@ -65,8 +63,7 @@ class TfRecordExamples:
     Args:
       directory: The folder; the name of a file is a user's identifier. Hidden
         files and sub-folders are ignored.
-      cache_dir: Where the index is kept.
-      name: As of `open_index`.
+      cache_dir, name: As of `open_index`.
       bad: Takes what is wrong.
 
     Raises:
@@ -164,9 +161,6 @@ class TfRecordExamples:
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Examples of a virtual client, in TensorFlow operations only.
 
-    Args:
-      client_id: Identifier of the virtual client, a string scalar.
-
     Returns:
       Batches `OrderedDict(x=string [b] (encoded images), y=int64 [b])`, user by
       user; b may be 0.
@@ -215,9 +209,6 @@ class TfRecordExamples:
 
   def find_bad_examples(self, client_id: str) -> list[str]:
     """Reads the files of a virtual client anew and decodes every image.
-
-    Args:
-      client_id: Identifier of the virtual client.
 
     Returns:
       A line for each file or record that cannot be used and is not left out.

@@ -14,6 +14,8 @@ import json
 import os
 import pathlib
 
+import numpy as np
+
 TRAIN_FOLDER = "train"
 TEST_FILE_NAME = "test.tfRecord"
 # In a folder of synthetic data, says how it was made; TFF does not look at it.
@@ -31,14 +33,7 @@ RECORD_OVERHEAD = 80
 
 
 def read_generator(folder: str | os.PathLike[str]) -> Mapping[str, object]:
-  """Reads what a folder of synthetic data says about its making.
-
-  Args:
-    folder: A variant's folder.
-
-  Returns:
-    Its parameters by name; nothing if it was not made by a generator.
-  """
+  """Reads with which parameters a variant's folder was generated, if it was."""
   try:
     content = (pathlib.Path(folder) / GENERATOR_FILE_NAME).read_text()
     found = json.loads(content)
@@ -47,24 +42,32 @@ def read_generator(folder: str | os.PathLike[str]) -> Mapping[str, object]:
   return found if isinstance(found, dict) else {}
 
 
-def serialize_image(content: bytes, label: int) -> bytes:
-  """Serialises an encoded image and its class, always to the same bytes.
+def serialize_example(
+  features: Mapping[str, bytes | int | np.ndarray],
+) -> bytes:
+  """Serialises a `tf.train.Example`, always to the same bytes.
 
   Args:
-    content: The image as it was downloaded (JPEG).
-    label: Its class, int64.
-
-  Returns:
-    A serialised `tf.train.Example`.
+    features: Bytes, integers and float arrays by name.
   """
   # TensorFlow takes seconds to load; a program's help does without it.
   import tensorflow as tf
 
   example = tf.train.Example()
-  feature = example.features.feature
-  feature[IMAGE_FEATURE].bytes_list.value.append(content)
-  feature[CLASS_FEATURE].int64_list.value.append(label)
+  for name, value in features.items():
+    feature = example.features.feature[name]
+    if isinstance(value, bytes):
+      feature.bytes_list.value.append(value)
+    elif isinstance(value, int | np.integer):
+      feature.int64_list.value.append(value)
+    else:
+      feature.float_list.value.extend(np.asarray(value).reshape(-1))
   return example.SerializeToString(deterministic=True)
+
+
+def serialize_image(content: bytes, label: int) -> bytes:
+  """Serialises an encoded image and its class."""
+  return serialize_example({IMAGE_FEATURE: content, CLASS_FEATURE: label})
 
 
 def write_records(
@@ -78,7 +81,7 @@ def write_records(
 
   Args:
     path: Where to write, in a folder that exists.
-    records: Serialised examples; they are taken one at a time.
+    records: They are taken one at a time.
 
   Raises:
     OSError: If the disk is full.

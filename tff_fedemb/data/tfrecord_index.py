@@ -32,13 +32,13 @@ _FRAME_SIZE = _HEADER_SIZE + 4
 # Photos of 100 kB: a batch is some megabytes.
 READING_BATCH = 64
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
-FINE, NO_EXAMPLE, NO_IMAGE = range(3)
+_FINE, _NO_EXAMPLE, _NO_IMAGE = range(3)
 _FAULTS = {
-  NO_EXAMPLE: (
+  _NO_EXAMPLE: (
     f"not a tf.train.Example with one {tfrecord_files.IMAGE_FEATURE} and"
     f" one {tfrecord_files.CLASS_FEATURE}"
   ),
-  NO_IMAGE: "not an image that can be decoded",
+  _NO_IMAGE: "not an image that can be decoded",
 }
 # Any size will do to find out whether an image can be decoded.
 _TRIAL_SHAPE = (8, 8, 3)
@@ -72,7 +72,7 @@ class RecordIndex:
   @property
   def fine(self) -> np.ndarray:
     """bool `[records]`, which can be used."""
-    return self.faults == FINE
+    return self.faults == _FINE
 
   @functools.cached_property
   def firsts(self) -> np.ndarray:
@@ -80,20 +80,17 @@ class RecordIndex:
     return np.searchsorted(self.files, np.arange(self.ends.size + 1))
 
   def describe_faults(self, file: int, name: str) -> list[tuple[str, str]]:
-    """What is wrong with a file: where, and what.
-
-    Args:
-      file: Its number.
-      name: What to call it.
+    """What is wrong with the file of a number, here called `name`.
 
     Returns:
-      A pair for each fault; none for an empty file. Records count from 0.
+      For each fault where it is, records counted from 0, and what; none for an
+      empty file.
     """
     first, last = self.firsts[file : file + 2]
     faults = [
       (f"{name} record {row - first}", _FAULTS[self.faults[row]])
       for row in range(first, last)
-      if self.faults[row] != FINE
+      if self.faults[row] != _FINE
     ]
     if self.ends[file] != self.sizes[file]:
       faults.append(
@@ -109,15 +106,7 @@ class RecordIndex:
 def read_images(
   path: pathlib.Path, index: RecordIndex, rows: np.ndarray
 ) -> list[bytes]:
-  """Reads the encoded images of some records of a file.
-
-  Args:
-    path: The file.
-    index: An index with it.
-    rows: int64 `[m]`, records of the index, all of this file.
-
-  Returns:
-    m images.
+  """Reads the encoded images of some records of the index, all of one file.
 
   Raises:
     DataError: If the file cannot be read, or has become shorter.
@@ -146,15 +135,15 @@ def _inspect(serialized: bytes) -> tuple[int, int, bool]:
   try:
     features = tf.train.Example.FromString(serialized).features.feature
   except message.DecodeError:
-    return -1, NO_EXAMPLE, False
+    return -1, _NO_EXAMPLE, False
   # A feature that is missing has no value.
   images = features[tfrecord_files.IMAGE_FEATURE].bytes_list.value
   labels = features[tfrecord_files.CLASS_FEATURE].int64_list.value
   if len(images) != 1 or len(labels) != 1:
-    return -1, NO_EXAMPLE, False
+    return -1, _NO_EXAMPLE, False
   image = images[0]
   is_jpeg = image.startswith(_JPEG_START) and image.endswith(_JPEG_END)
-  return labels[0], FINE, not is_jpeg
+  return labels[0], _FINE, not is_jpeg
 
 
 def _create_progress_bar(description: str | None, **options) -> tqdm.tqdm:
@@ -198,14 +187,9 @@ def _scan(
   files, offsets, lengths, labels, faults, odd = (
     np.array(records, np.int64).reshape(-1, 6).T
   )
+  faults = faults.astype(np.uint8)
   index = RecordIndex(
-    ends=ends,
-    sizes=np.array(sizes, np.int64),
-    files=files,
-    offsets=offsets,
-    lengths=lengths,
-    labels=labels,
-    faults=faults.astype(np.uint8),
+    ends, np.array(sizes, np.int64), files, offsets, lengths, labels, faults
   )
   return index, np.flatnonzero(odd)
 
@@ -231,7 +215,7 @@ def _decode(
         bad = encoded_images.find_unreadable(
           read_images(paths[file], index, batch), _TRIAL_SHAPE
         )
-        faults[batch[bad]] = NO_IMAGE
+        faults[batch[bad]] = _NO_IMAGE
         progress.update(batch.size)
   return dataclasses.replace(index, faults=faults, all_decoded=rows is None)
 
@@ -247,11 +231,7 @@ def build_index(
   Args:
     paths: The files.
     description: What to call this in progress bars; `None` for no bars.
-    decode_all: Whether to decode every image, at some milliseconds each, rather
-      than only those that do not begin and end as a JPEG does.
-
-  Returns:
-    The index.
+    decode_all: Whether to decode every image, at some milliseconds each.
 
   Raises:
     DataError: If a file cannot be read at all.
@@ -313,9 +293,6 @@ def open_index(
     cache_dir: Where indices are kept.
     name: Beginning of the name of the index, also told in the progress bars.
     decode_all: As of `build_index`.
-
-  Returns:
-    The index.
 
   Raises:
     DataError: If a file cannot be read, or the index not be written.

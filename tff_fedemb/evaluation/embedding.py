@@ -47,13 +47,9 @@ class LabelledImages:
 
 
 def batch_size(image_shape: tuple[int, int, int]) -> int:
-  """How many images to embed at once: fewer large ones, to bound the memory.
+  """How many images to embed at once, to bound the memory.
 
-  Args:
-    image_shape: Height, width and channels.
-
-  Returns:
-    256 for images of up to 79 pixels a side, 32 for 224.
+  256 of up to 79 pixels a side, 32 of 224.
   """
   height, width, _ = image_shape
   return max(1, min(256, _PIXELS_OF_BATCH // (height * width)))

@@ -17,9 +17,11 @@ import numpy as np
 # order a matrix product sums in.
 GRID_STEP = 2.0**-40
 
+# Rows of a block, and columns for each: memory grows with the square.
+_BLOCK_ROWS = 512
+_COLUMNS_PER_ROW = 4
 _NUM_BINS = 2**20
 _RANGE_SAMPLE = 1024
-_COLUMNS_PER_ROW = 4
 # Up to this many pairs in bins that hold both kinds are counted one by one.
 _MAX_REFINED_PAIRS = 2**23
 
@@ -32,13 +34,11 @@ class Images:
     embeddings: `[n, dim]` float64 vectors of length 1, or 0.
     classes: `[n]` ascending class indices, each of 0 .. num_classes - 1.
     sizes: `[num_classes]` images of each class.
-    block_size: Rows of a block.
   """
 
   embeddings: np.ndarray
   classes: np.ndarray
   sizes: np.ndarray
-  block_size: int
 
   @property
   def num_positives(self) -> int:
@@ -63,10 +63,10 @@ class Images:
     num_images = len(self.classes)
     class_ends = np.cumsum(self.sizes)[self.classes]
     index = np.arange(num_images)
-    width = _COLUMNS_PER_ROW * self.block_size
+    width = _COLUMNS_PER_ROW * _BLOCK_ROWS
     scaled = self.embeddings / GRID_STEP
-    for start in range(0, num_images, self.block_size):
-      rows = slice(start, min(start + self.block_size, num_images))
+    for start in range(0, num_images, _BLOCK_ROWS):
+      rows = slice(start, min(start + _BLOCK_ROWS, num_images))
       # Sorted by class, all columns from here on are of later classes.
       edge = class_ends[rows.stop - 1]
       for first, last in ((start, edge), (edge, num_images)):
@@ -99,9 +99,7 @@ class Steps:
   accepted_positives: np.ndarray
 
   @classmethod
-  def from_counts(
-    cls, levels: np.ndarray, negatives: np.ndarray, positives: np.ndarray
-  ) -> "Steps":
+  def from_counts(cls, levels, negatives, positives) -> "Steps":
     """Returns the steps for pairs counted by level, in any order."""
     order = np.argsort(-levels)
     return cls(

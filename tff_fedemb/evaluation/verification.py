@@ -27,13 +27,8 @@ _MIN_CLASSES = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class RocCurve:
-  """Points of the ROC curve, by ascending false accept rate.
-
-  Attributes:
-    false_accept_rates: Shares of negative pairs accepted, from 0 to 1.
-    recalls: Shares of positive pairs accepted at the same thresholds.
-  """
+class _RocCurve:
+  """Shares of negative and of positive pairs accepted, both ascending to 1."""
 
   false_accept_rates: tuple[float, ...]
   recalls: tuple[float, ...]
@@ -74,7 +69,7 @@ class VerificationResult:
   num_classes: int
   num_positive_pairs: int
   num_negative_pairs: int
-  roc: RocCurve
+  roc: _RocCurve
   warnings: tuple[str, ...]
 
   def to_json(self) -> dict[str, Any]:
@@ -100,7 +95,6 @@ def evaluate_pairs(
   labels: np.ndarray,
   *,
   false_accept_rates: Sequence[float] = DEFAULT_FALSE_ACCEPT_RATES,
-  block_size: int = 512,
   confidence: float = 0.95,
 ) -> VerificationResult:
   """Computes the verification metrics over all pairs of embeddings.
@@ -132,8 +126,6 @@ def evaluate_pairs(
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding, integers or strings.
     false_accept_rates: Rates f to report, each in (0, 1).
-    block_size: Rows compared at a time, each with four times as many columns.
-      Memory grows with its square; results do not depend on it.
     confidence: Of the intervals, in (0, 1).
 
   Returns:
@@ -143,8 +135,14 @@ def evaluate_pairs(
     errors.FieldError: If a shape or a value is out of range, or if there is
       no positive or no negative pair.
   """
-  rates = _check_settings(false_accept_rates, block_size, confidence)
-  images, num_zero = _prepare(embeddings, labels, block_size)
+  rates = tuple(
+    checks.check_number("false_accept_rates", float(rate), above=0, below=1)
+    for rate in false_accept_rates
+  )
+  if not rates:
+    raise errors.FieldError("false_accept_rates", "be at least one", "none")
+  checks.check_number("confidence", confidence, above=0, below=1)
+  images, num_zero = _prepare(embeddings, labels)
   num_negatives = images.num_negatives
   error = 1 - confidence
   outer = {f: _threshold_rates(num_negatives, f, error) for f in rates}
@@ -166,8 +164,11 @@ def evaluate_pairs(
       for i, f in enumerate(rates)
     },
     threshold_interval_at_far={
-      f: (steps.threshold(outer[f][1]), _upper_end(steps, outer[f][0]))
-      for f in rates
+      f: (
+        steps.threshold(high),
+        1.0 + pairs.GRID_STEP if low < 0 else steps.threshold(low),
+      )
+      for f, (low, high) in outer.items()
     },
     confidence=float(confidence),
     auc=steps.auc(),
@@ -181,19 +182,7 @@ def evaluate_pairs(
   )
 
 
-def _check_settings(false_accept_rates, block_size, confidence):
-  rates = tuple(
-    checks.check_number("false_accept_rates", float(rate), above=0, below=1)
-    for rate in false_accept_rates
-  )
-  if not rates:
-    raise errors.FieldError("false_accept_rates", "be at least one", "none")
-  checks.check_integer("block_size", block_size, minimum=1)
-  checks.check_number("confidence", confidence, above=0, below=1)
-  return rates
-
-
-def _prepare(embeddings, labels, block_size) -> tuple[pairs.Images, int]:
+def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
   """Returns the checked images and how many embeddings are all zeros."""
   embeddings = np.asarray(embeddings)
   labels = np.asarray(labels)
@@ -235,18 +224,18 @@ def _prepare(embeddings, labels, block_size) -> tuple[pairs.Images, int]:
   embeddings /= np.where(largest > 0, largest, 1.0)
   norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
   embeddings /= np.where(norms > 0, norms, 1.0)
-  images = pairs.Images(embeddings, classes[order], sizes, int(block_size))
+  images = pairs.Images(embeddings, classes[order], sizes)
   return images, int(np.sum(largest == 0))
 
 
-def _roc(steps: pairs.Steps) -> RocCurve:
+def _roc(steps: pairs.Steps) -> _RocCurve:
   num_negatives = steps.accepted_negatives[-1]
   asked = np.append(0.0, np.geomspace(1 / num_negatives, 1.0, _ROC_POINTS))
   chosen = np.unique(steps.num_within(asked))
   rates = np.append(0, steps.accepted_negatives)[chosen] / num_negatives
   recalls = np.append(0, steps.accepted_positives)[chosen]
   recalls = recalls / steps.accepted_positives[-1]
-  return RocCurve(tuple(rates.tolist()), tuple(recalls.tolist()))
+  return _RocCurve(tuple(rates.tolist()), tuple(recalls.tolist()))
 
 
 def _threshold_rates(num_negatives, rate, error) -> tuple[float, float]:
@@ -257,10 +246,6 @@ def _threshold_rates(num_negatives, rate, error) -> tuple[float, float]:
   low, high = stats.binom.ppf([error / 2, 1 - error / 2], num_negatives, rate)
   low_rate = (low - 1) / num_negatives if low >= 1 else -1.0
   return float(low_rate), float(high / num_negatives)
-
-
-def _upper_end(steps: pairs.Steps, rate: float) -> float:
-  return 1.0 + pairs.GRID_STEP if rate < 0 else steps.threshold(rate)
 
 
 def _recall_interval(steps, rates, error) -> tuple[float, float]:

@@ -67,11 +67,7 @@ class PlannedRelease(config.Config):
     return self.sampling_probability < 1
 
   def event(self, noise_multiplier: float) -> dp_accounting.DpEvent:
-    """Returns what releasing it once costs.
-
-    Args:
-      noise_multiplier: Standard deviation of the noise over the sensitivity.
-    """
+    """Returns what releasing it once at this noise multiplier costs."""
     if noise_multiplier == 0:
       return dp_accounting.NonPrivateDpEvent()
     event = dp_accounting.GaussianDpEvent(noise_multiplier)
@@ -83,7 +79,7 @@ class PlannedRelease(config.Config):
     """Returns what many of it come close to: unsampled ones of more noise.
 
     Dong et al. 2022, "Gaussian Differential Privacy", corollary 5.4. No bound:
-    it says where to look for one. The argument is that of `event`.
+    it says where to look for one.
     """
     if not self.is_sampled:
       return self.event(noise_multiplier)
@@ -169,13 +165,10 @@ def compose(
 def epsilon_of(
   event: dp_accounting.DpEvent, delta: float, *, accountant: str
 ) -> float:
-  """Returns the epsilon of an event at `delta`.
+  """Returns the epsilon of composed Gaussian mechanisms at `delta`.
 
-  Args:
-    event: Composed of Gaussian mechanisms, sampled or not.
-    delta: In (0, 1).
-    accountant: 'gaussian', exact, where nothing is sampled, or 'pld', of a grid
-      of 1e-4 or finer: of at most a hundredth of the epsilon.
+  The accountant is 'gaussian', exact, where nothing is sampled, or 'pld', of a
+  grid of 1e-4 or finer: of at most a hundredth of the epsilon.
   """
   if accountant == "gaussian":
     exact = gaussian_accountant.GaussianAccountant()
@@ -193,11 +186,7 @@ def epsilon_of(
 def with_shares(
   releases: Sequence[PlannedRelease], split: Mapping[str, float]
 ) -> tuple[PlannedRelease, ...]:
-  """Returns releases with the shares of the budget that are named.
-
-  Args:
-    releases: All kinds of release of a fit.
-    split: Shares by name; the others stay what they are.
+  """Returns a fit's releases with the shares of the budget named in `split`.
 
   Raises:
     errors.FieldError: If there is no such release, or a share is out of range.

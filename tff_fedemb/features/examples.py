@@ -78,10 +78,6 @@ class ClippedExamples:
       clip_norm: C, in [1e-10, 1e10]: longer vectors are scaled down to this
         L2 norm.
       scaling: 'clip', or 'unit_norm' to scale shorter ones up as well.
-
-    Raises:
-      errors.FieldError: If a value is out of its range, or the arrays do not
-        match.
     """
     checks.check_integer("num_classes", num_classes, minimum=2)
     checks.check_number("clip_norm", clip_norm, **BOUND_RANGE)
@@ -146,11 +142,7 @@ class ClippedExamples:
 
 
 def check_features(features: np.ndarray) -> np.ndarray:
-  """Returns features `[n, d]`, refusing other shapes and kinds.
-
-  Raises:
-    errors.FieldError: If it is no matrix of real numbers, or an empty one.
-  """
+  """Returns features `[n, d]`; FieldError of no numbers or another shape."""
   is_matrix = features.ndim == 2 and features.size
   if not is_matrix or features.dtype.kind not in "fiub":
     raise errors.FieldError(
@@ -164,7 +156,7 @@ def check_features(features: np.ndarray) -> np.ndarray:
 def check_of_each(
   name: str, values: np.ndarray, num_examples: int, *, kinds: str, words: str
 ) -> None:
-  """Refuses what is not one value for each example.
+  """Raises FieldError of what is not one value for each example.
 
   Args:
     name: What the error calls the values.
@@ -172,9 +164,6 @@ def check_of_each(
     num_examples: n.
     kinds: Which kinds of NumPy's types they may be of.
     words: What these are called.
-
-  Raises:
-    errors.FieldError: If they are of another shape or kind.
   """
   if values.shape != (num_examples,) or values.dtype.kind not in kinds:
     raise errors.FieldError(
@@ -193,12 +182,8 @@ def clip_rows(
 ) -> np.ndarray:
   """Scales rows so that their L2 norm is at most, or exactly, a bound.
 
-  Args:
-    features: `[b, d]`, finite.
-    clip_norm: The bound.
-    scaling: One of `SCALINGS`; rows of zeros, or of nothing above 1e-154, stay
-      what they are.
-    dtype: Of the result, float32 or float64; by default that of the features.
+  Rows of zeros, or of nothing above 1e-154, stay what they are. The result is
+  of `dtype`, by default that of the features.
 
   Raises:
     errors.FieldError: If a number is not finite, or a norm above 1e154.

@@ -4,17 +4,14 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-FC.
 """
 
-from collections.abc import Mapping
 import dataclasses
 import functools
-from typing import Any
 from typing import ClassVar
 
 import numpy as np
 
 from tff_fedemb import config
 from tff_fedemb.features import budget as budget_lib
-from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
 from tff_fedemb.features import least_squares
 from tff_fedemb.features import noise
@@ -53,21 +50,13 @@ class FeatureCovariance(gradient_steps.GradientMethod):
 
   name: ClassVar[str] = "feature_covariance"
 
-  def plan_releases(
-    self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.PlannedRelease, ...]:
-    """See base class."""
+  def plan_releases(self, size):
     return (
       budget_lib.PlannedRelease("covariance", self.covariance_share),
       self.plan_gradients(size, share=1.0 - self.covariance_share),
     )
 
-  def find_defaults(
-    self,
-    size: examples_lib.ProblemSize,
-    noise_multipliers: Mapping[str, float],
-  ) -> dict[str, Any]:
-    """See base class."""
+  def find_defaults(self, size, noise_multipliers):
     of_covariance = noise.noise_norm(
       size.clip_norm**2 * noise_multipliers["covariance"], size.dim
     )
@@ -85,13 +74,7 @@ class FeatureCovariance(gradient_steps.GradientMethod):
       "regularization": max(relative, of_covariance, of_steps),
     }
 
-  def fit(
-    self,
-    examples: examples_lib.ClippedExamples,
-    releases: noise.Releases,
-    rng: np.random.Generator,
-  ) -> np.ndarray:
-    """See base class."""
+  def fit(self, examples, releases, rng):
     size = examples.size
     covariance, _ = least_squares.add_up(examples)
     covariance = releases.open(
@@ -104,15 +87,7 @@ class FeatureCovariance(gradient_steps.GradientMethod):
     return self.descend(mean_gradient, size, preconditioner)
 
   def invert(self, covariance: np.ndarray, num_examples: float) -> np.ndarray:
-    """Returns n (PSD(covariance) + lambda I)^-1.
-
-    Args:
-      covariance: `[d, d]`, noised sum.
-      num_examples: n, (expected) number of examples in the sum.
-
-    Raises:
-      errors.FieldError: If the matrix is singular, but for rounding.
-    """
+    """Returns n (PSD(covariance) + lambda I)^-1, as `least_squares.solve`."""
     identity = np.eye(len(covariance))
     return num_examples * least_squares.solve(
       covariance, identity, self.regularization

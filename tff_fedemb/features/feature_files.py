@@ -18,6 +18,7 @@ import zipfile
 import numpy as np
 
 from tff_fedemb import errors
+from tff_fedemb.data import tfrecord_files
 from tff_fedemb.features import examples as examples_lib
 
 SUFFIXES = (".npz", ".tfrecord")
@@ -73,15 +74,7 @@ class FeatureSet:
 
 
 def check_suffix(path: str | os.PathLike[str], *, name: str = "path") -> str:
-  """Returns the suffix by which a file's format is known, in lower case.
-
-  Args:
-    path: Of the file.
-    name: What an error calls the path.
-
-  Raises:
-    errors.FieldError: If it is none of `SUFFIXES`.
-  """
+  """Returns the suffix in lower case; FieldError of `name` for another."""
   suffix = pathlib.Path(path).suffix.lower()
   if suffix not in SUFFIXES:
     raise errors.FieldError(
@@ -97,15 +90,12 @@ def read_features(path: str | os.PathLike[str]) -> FeatureSet:
   read-only: its pages are read as they are used, and its checksum is not
   verified. A TFRecord is read into memory.
 
-  Args:
-    path: A file whose name ends with one of `SUFFIXES`.
-
   Returns:
     What it holds; features have the file's type of numbers in an .npz, and are
     float32 in a TFRecord.
 
   Raises:
-    errors.FieldError: If the name ends with something else.
+    errors.FieldError: If the name ends with none of `SUFFIXES`.
     errors.DataError: If there is no such file, or it is damaged or holds
       something else.
   """
@@ -137,23 +127,21 @@ def write_features(
 ) -> None:
   """Writes a file of features, whole or not at all.
 
+  An .npz keeps the features' type of numbers, and is not compressed; a TFRecord
+  has float32.
+
   Args:
-    path: A file whose name ends with one of `SUFFIXES`, in a directory that
-      exists; it is replaced if there is one.
-    feature_set: What to write. An .npz keeps the features' type of numbers, and
-      is not compressed; a TFRecord has float32.
+    path: In a directory that exists; it is replaced if there is one.
+    feature_set: What to write.
 
   Raises:
-    errors.FieldError: If the name ends with something else.
+    errors.FieldError: If the name ends with none of `SUFFIXES`.
     OSError: If the file cannot be written.
   """
   path = pathlib.Path(path)
   if check_suffix(path) == ".npz":
     _write_npz(path, feature_set)
   else:
-    # TensorFlow takes seconds to import, and an .npz does without it.
-    from tff_fedemb.data import tfrecord_files
-
     tfrecord_files.write_records(path, _serialize(feature_set))
 
 
@@ -248,20 +236,12 @@ def _to_users(users: np.ndarray) -> np.ndarray:
 
 
 def _serialize(feature_set: FeatureSet) -> Iterator[bytes]:
-  # TensorFlow takes seconds to import, and an .npz does without it.
-  import tensorflow as tf
-
-  users = feature_set.users
-  for row, label in enumerate(feature_set.labels.tolist()):
-    example = tf.train.Example()
-    feature = example.features.feature
-    feature["repr"].float_list.value.extend(
-      feature_set.features[row].astype(np.float32)
-    )
-    feature["label"].int64_list.value.append(label)
+  features, users = feature_set.features, feature_set.users
+  for row, label in enumerate(feature_set.labels):
+    example = {"repr": features[row].astype(np.float32), "label": label}
     if users is not None:
-      feature["user"].bytes_list.value.append(users[row].encode())
-    yield example.SerializeToString(deterministic=True)
+      example["user"] = users[row].encode()
+    yield tfrecord_files.serialize_example(example)
 
 
 def _read_tfrecord(

@@ -1,11 +1,9 @@
 """What methods of many noised gradients share: batches, steps, optimizers."""
 
 from collections.abc import Callable
-from collections.abc import Mapping
 import dataclasses
 import functools
 import math
-from typing import Any
 
 import numpy as np
 
@@ -67,12 +65,7 @@ class GradientMethod(method.Method):
     """One of `OPTIMIZERS`."""
     return "momentum"
 
-  def find_defaults(
-    self,
-    size: examples_lib.ProblemSize,
-    noise_multipliers: Mapping[str, float],
-  ) -> dict[str, Any]:
-    """See base class."""
+  def find_defaults(self, size, noise_multipliers):
     del noise_multipliers
     return {"gradient_clip_norm": size.clip_norm}
 
@@ -95,13 +88,7 @@ class GradientMethod(method.Method):
       probability = self.batch_size / size.num_examples
     return budget_lib.PlannedRelease(GRADIENT, share, self.steps, probability)
 
-  def fit(
-    self,
-    examples: examples_lib.ClippedExamples,
-    releases: noise.Releases,
-    rng: np.random.Generator,
-  ) -> np.ndarray:
-    """See base class."""
+  def fit(self, examples, releases, rng):
     mean_gradient = functools.partial(
       self.mean_gradient, examples=examples, releases=releases, rng=rng
     )
@@ -143,10 +130,6 @@ class GradientMethod(method.Method):
     and close to that but in the last steps. A default learning rate that keeps
     this in bounds is large where there is little noise, and depends on no data.
 
-    Args:
-      size: Of the problem.
-      noise_multiplier: Of each gradient.
-
     Returns:
       About the standard deviation, which is never above it, for features of
       the largest norm.
@@ -163,16 +146,13 @@ class GradientMethod(method.Method):
     releases: noise.Releases,
     rng: np.random.Generator,
   ) -> np.ndarray:
-    """Releases one gradient.
+    """Releases a gradient's noised sum `[K, d]` over the expected batch size.
 
     Args:
       weights: `[K, d]`.
       examples: The data.
       releases: Makes the release.
       rng: Draws the batch.
-
-    Returns:
-      The noised sum `[K, d]` over the expected number of examples.
     """
     clip_norm, size = self.gradient_clip_norm, examples.size
     expected = self.batch_size or size.num_examples

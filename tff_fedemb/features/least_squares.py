@@ -4,10 +4,8 @@ Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, "Differentially Private
 Image Classification from Features" (arXiv 2211.13403), DP-LS.
 """
 
-from collections.abc import Mapping
 import dataclasses
 import math
-from typing import Any
 from typing import ClassVar
 
 import numpy as np
@@ -68,10 +66,7 @@ class LeastSquares(method.Method):
   def _has_background(self) -> bool:
     return self.covariance == "shared" or self.background_weight > 0
 
-  def plan_releases(
-    self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.PlannedRelease, ...]:
-    """See base class."""
+  def plan_releases(self, size):
     names = ["class_sum"]
     if self._has_background:
       names.append("covariance")
@@ -81,12 +76,7 @@ class LeastSquares(method.Method):
       budget_lib.PlannedRelease(name, _SHARES[name]) for name in names
     )
 
-  def find_defaults(
-    self,
-    size: examples_lib.ProblemSize,
-    noise_multipliers: Mapping[str, float],
-  ) -> dict[str, Any]:
-    """See base class."""
+  def find_defaults(self, size, noise_multipliers):
     relative = self.relative_regularization * size.mean_eigenvalue
     noise_norm = (
       _NOISE_FACTOR
@@ -101,13 +91,7 @@ class LeastSquares(method.Method):
       )
     return {"regularization": max(relative, noise_norm)}
 
-  def fit(
-    self,
-    examples: examples_lib.ClippedExamples,
-    releases: noise.Releases,
-    rng: np.random.Generator,
-  ) -> np.ndarray:
-    """See base class."""
+  def fit(self, examples, releases, rng):
     del rng  # Nothing is random but the noise.
     size = examples.size
     background, class_sums = add_up(
@@ -147,12 +131,7 @@ class LeastSquares(method.Method):
 def solve(
   matrix: np.ndarray, class_sums: np.ndarray, regularization: float
 ) -> np.ndarray:
-  """Returns (PSD(matrix) + regularization I)^-1 applied to each row.
-
-  Args:
-    matrix: `[d, d]`, noised.
-    class_sums: `[K, d]` or `[d]`, noised.
-    regularization: Positive.
+  """Returns (PSD(matrix) + regularization I)^-1 applied to each row of sums.
 
   Raises:
     errors.FieldError: If the matrix is singular, but for rounding.

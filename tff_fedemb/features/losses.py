@@ -32,15 +32,14 @@ def clipped_gradient(
 ) -> np.ndarray:
   """Sum over examples of gradients `[K, d]`, each clipped as a whole.
 
+  It is finite: an example whose logits overflow adds nothing to it.
+
   Args:
     weights: `[K, d]`.
     features: `[b, d]`.
     labels: `[b]`.
     loss: One of `LOSSES`.
     clip_norm: Bound of the Frobenius norm of one example's gradient.
-
-  Returns:
-    The sum, finite: an example whose logits overflow adds nothing to it.
   """
   with np.errstate(over="ignore", invalid="ignore"):
     logits = features @ weights.T.astype(features.dtype)
@@ -62,11 +61,9 @@ def row_norms(matrix: np.ndarray) -> np.ndarray:
 
 
 def clip_scales(norms: np.ndarray, clip_norm: float) -> np.ndarray:
-  """Returns what contributions of these norms `[b]` are multiplied by.
+  """Returns what contributions of norms `[b]` are multiplied by to be clipped.
 
-  Args:
-    norms: Of the contributions; one that is not a finite number gets 0.
-    clip_norm: Their bound, positive.
+  One whose norm is not a finite number gets 0.
   """
   with np.errstate(divide="ignore", invalid="ignore"):
     scales = np.minimum(clip_norm / norms, 1.0)

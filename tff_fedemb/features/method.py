@@ -44,12 +44,7 @@ class Method(config.Config, abc.ABC):
     size: examples_lib.ProblemSize,
     noise_multipliers: Mapping[str, float],
   ) -> dict[str, Any]:
-    """Returns by name what hyperparameters are if they are `None`.
-
-    Args:
-      size: Of the problem.
-      noise_multipliers: Of the planned releases, by name.
-    """
+    """Returns by name what hyperparameters are if they are `None`."""
 
   @abc.abstractmethod
   def fit(

@@ -5,10 +5,8 @@ Image Classification from Features" (arXiv 2211.13403), DP-Newton.
 """
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 import dataclasses
 import math
-from typing import Any
 from typing import ClassVar
 
 import numpy as np
@@ -77,22 +75,14 @@ class Newton(method.Method):
 
   name: ClassVar[str] = "newton"
 
-  def plan_releases(
-    self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.PlannedRelease, ...]:
-    """See base class."""
+  def plan_releases(self, size):
     del size  # As many for every problem.
     return (
       budget_lib.PlannedRelease("hessian", self.hessian_share, self.steps),
       budget_lib.PlannedRelease("gradient", 1 - self.hessian_share, self.steps),
     )
 
-  def find_defaults(
-    self,
-    size: examples_lib.ProblemSize,
-    noise_multipliers: Mapping[str, float],
-  ) -> dict[str, Any]:
-    """See base class."""
+  def find_defaults(self, size, noise_multipliers):
     root = math.sqrt(size.num_classes)
     hessian_clip_norm = self.hessian_clip_norm or root / 4 * size.clip_norm**2
     return {
@@ -104,13 +94,7 @@ class Newton(method.Method):
       "gradient_clip_norm": root * size.clip_norm,
     }
 
-  def fit(
-    self,
-    examples: examples_lib.ClippedExamples,
-    releases: noise.Releases,
-    rng: np.random.Generator,
-  ) -> np.ndarray:
-    """See base class."""
+  def fit(self, examples, releases, rng):
     del rng  # Nothing is random but the noise.
     size = examples.size
     weights = np.zeros([size.num_classes, size.dim])

@@ -6,14 +6,10 @@ Cutkosky 2022, "Large Scale Transfer Learning for Differentially Private Image
 Classification" (arXiv 2205.02973).
 """
 
-from collections.abc import Mapping
 import dataclasses
-from typing import Any
 from typing import ClassVar
 
 from tff_fedemb import config
-from tff_fedemb.features import budget as budget_lib
-from tff_fedemb.features import examples as examples_lib
 from tff_fedemb.features import gradient_steps
 
 _LARGEST_RATE = 4.0
@@ -39,22 +35,13 @@ class Sgd(gradient_steps.GradientMethod):
   name: ClassVar[str] = "sgd"
 
   @property
-  def optimizer_name(self) -> str:
-    """See base class."""
+  def optimizer_name(self):
     return self.optimizer
 
-  def plan_releases(
-    self, size: examples_lib.ProblemSize
-  ) -> tuple[budget_lib.PlannedRelease, ...]:
-    """See base class."""
+  def plan_releases(self, size):
     return (self.plan_gradients(size, share=1.0),)
 
-  def find_defaults(
-    self,
-    size: examples_lib.ProblemSize,
-    noise_multipliers: Mapping[str, float],
-  ) -> dict[str, Any]:
-    """See base class."""
+  def find_defaults(self, size, noise_multipliers):
     learning_rate = _LARGEST_RATE / size.clip_norm**2
     noise = self.noise_on_logit(size, noise_multipliers["gradient"])
     if self.optimizer == "adam":

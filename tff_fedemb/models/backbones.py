@@ -72,43 +72,30 @@ def is_embedding(layer: tf.keras.layers.Layer) -> bool:
   return layer.name == _EMBEDDING
 
 
-def _choices(backbone: tf.keras.Model, middle: str | None) -> tuple[str, ...]:
-  """What of a backbone can be trained."""
-  has_norm = any(
-    is_normalization(layer) and layer.weights for layer in backbone.layers
-  )
-  makes_sense = {"outer": middle is not None, "norm": has_norm}
-  return tuple(name for name in TRAINABLE if makes_sense.get(name, True))
-
-
 def freeze(
   backbone: tf.keras.Model, trainable: str, *, middle: str | None = None
 ) -> None:
   """Freezes all of a backbone but what is to be trained.
 
   What is frozen is in `backbone.non_trainable_variables` from then on. The
-  order of `backbone.get_weights()` stays what it was.
-
-  Args:
-    backbone: A fully trainable Keras model, flat: its layers hold no models;
-      the last layer is named "embedding". Changed in place.
-    trainable: What to train. "all": everything. "outer": everything but the
-      weights of the middle stages that are not normalisation. "norm":
-      normalisation and embedding layers. "embedding": the embedding layer.
-    middle: Regular expression that the names of the layers in the middle
-      stages begin with; `None` for a backbone that has no middle.
+  order of `backbone.get_weights()` stays what it was. The model is flat: its
+  layers hold no models. What to train is as of `create_backbone`, the middle as
+  of `Backbone`.
 
   Raises:
     errors.FieldError: If the choice is unknown, or makes no sense for this
       backbone.
-    ValueError: If the backbone's last layer is not its embedding.
   """
   if not is_embedding(backbone.layers[-1]):
     raise ValueError(
       f"backbone {backbone.name} must have a last layer named {_EMBEDDING!r},"
       f" found {backbone.layers[-1].name!r}."
     )
-  choices = _choices(backbone, middle)
+  has_norm = any(
+    is_normalization(layer) and layer.weights for layer in backbone.layers
+  )
+  makes_sense = {"outer": middle is not None, "norm": has_norm}
+  choices = [name for name in TRAINABLE if makes_sense.get(name, True)]
   if trainable not in choices:
     raise errors.FieldError(
       "trainable",
@@ -186,12 +173,7 @@ class BackboneConfig(config.Config):
   def create(
     self, image_shape: tuple[int, int, int], *, default: str
   ) -> tf.keras.Model:
-    """Creates the backbone, as `create_backbone`.
-
-    Args:
-      image_shape: Height, width and channels of an image.
-      default: The task's backbone.
-    """
+    """Creates the backbone, as `create_backbone`, or the task's default one."""
     return create_backbone(
       self.backbone or default,
       image_shape,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tff_fedemb import checks
 from tff_fedemb import errors
 
-MIN_SIDE, MAX_SIDE = 28, 224
+_MIN_SIDE, _MAX_SIDE = 28, 224
 _MAX_GROUPS = 32
 _MIN_CHANNELS_PER_GROUP = 8
 
@@ -18,21 +18,17 @@ _MIN_CHANNELS_PER_GROUP = 8
 def check_arguments(
   image_shape: tuple[int, int, int], embedding_dim: int
 ) -> None:
-  """Checks what a convolutional backbone is created with.
-
-  Raises:
-    errors.FieldError: If one is out of its range.
-  """
+  """Raises FieldError of what no convolutional backbone is created with."""
   if (
     len(image_shape) != 3
-    or min(image_shape[:2]) < MIN_SIDE
-    or max(image_shape[:2]) > MAX_SIDE
+    or min(image_shape[:2]) < _MIN_SIDE
+    or max(image_shape[:2]) > _MAX_SIDE
     or image_shape[2] not in (1, 3)
   ):
     raise errors.FieldError(
       "image_shape",
       "be (height, width, channels) with height and width from"
-      f" {MIN_SIDE} to {MAX_SIDE} and 1 or 3 channels",
+      f" {_MIN_SIDE} to {_MAX_SIDE} and 1 or 3 channels",
       tuple(image_shape),
     )
   checks.check_integer("embedding_dim", embedding_dim, minimum=1)
@@ -55,14 +51,7 @@ class GroupNormalization(tf.keras.layers.GroupNormalization):
   """
 
   def call(self, inputs: tf.Tensor) -> tf.Tensor:
-    """Normalises each group of channels of each image.
-
-    Args:
-      inputs: Maps `[batch, height, width, channels]`.
-
-    Returns:
-      Maps of the same shape.
-    """
+    """Normalises maps `[batch, height, width, channels]`."""
     if None in inputs.shape[1:] or inputs.shape.rank != 4:
       raise ValueError(
         "inputs must be [batch, height, width, channels], the last three"

@@ -37,15 +37,12 @@ class Head(config.Config, abc.ABC):
   def initialize(
     self, num_classes: int | tf.Tensor, embedding_dim: int, *, seed
   ) -> Weights:
-    """Makes fresh weights.
+    """Makes fresh weights, float32.
 
     Args:
       num_classes: Number of classes K, a Python integer or a scalar tensor.
       embedding_dim: Size of an embedding.
       seed: Two integers `[2]`; the same seed gives the same weights.
-
-    Returns:
-      A tuple of float32 tensors.
     """
 
   @abc.abstractmethod
@@ -56,16 +53,13 @@ class Head(config.Config, abc.ABC):
     *,
     labels: tf.Tensor | None = None,
   ) -> tf.Tensor:
-    """Scores every class.
+    """Returns the logits of every class, `[batch, K]`.
 
     Args:
       weights: What `initialize` made.
       embeddings: `[batch, dim]`, not normalised.
       labels: The true classes `[batch]` in training, `None` at inference. Only
         margin heads look at them.
-
-    Returns:
-      Logits `[batch, K]`.
     """
 
 

@@ -21,15 +21,8 @@ def create_lenet(
   64 activations.
 
   Args:
-    image_shape: Height, width and channels of an image; height and width at
-      least 4.
-    embedding_dim: Size of the embedding.
-
-  Returns:
-    As `backbones.create_backbone`.
-
-  Raises:
-    errors.FieldError: If an argument is out of its range.
+    image_shape, embedding_dim: As of `backbones.create_backbone`; height and
+      width at least 4.
   """
   if len(image_shape) != 3 or min(image_shape[:2]) < 4:
     raise errors.FieldError(

@@ -10,7 +10,6 @@ the pixels its range and the maps its padding: its ImageNet weights fit.
 
 import tensorflow as tf
 
-from tff_fedemb import checks
 from tff_fedemb.models import blocks
 
 # Channels, number of blocks, stride of the first block; table 2 of the paper.
@@ -61,11 +60,7 @@ def _apply_inverted_residual(
       relu=f"{name}_expand_relu",
     )
   x = layers.DepthwiseConv2D(
-    3,
-    strides=stride,
-    padding="same",
-    use_bias=False,
-    name=f"{name}_depthwise",
+    3, stride, padding="same", use_bias=False, name=f"{name}_depthwise"
   )(x)
   x = _normalize(x, name=f"{name}_depthwise", relu=f"{name}_depthwise_relu")
   x = _convolve(x, num_channels, kernel_size=1, name=f"{name}_project")
@@ -90,21 +85,14 @@ def create_mobilenet_v2(
   embedding layer. Grey images make it 576 fewer.
 
   Args:
-    image_shape: Height and width in [28, 224], 1 or 3 channels.
-    embedding_dim: Size of the embedding.
+    image_shape, embedding_dim: As of `backbones.create_backbone`; height and
+      width in [28, 224], 1 or 3 channels.
     width_multiplier: Factor of the numbers of channels, in (0, 2].
     stages: As table 2 of the paper.
     last_channels: Channels of the last convolution.
     name: Of the model.
-
-  Returns:
-    As `backbones.create_backbone`.
-
-  Raises:
-    errors.FieldError: If an argument is out of its range.
   """
   blocks.check_arguments(image_shape, embedding_dim)
-  checks.check_number("width_multiplier", width_multiplier, above=0, maximum=2)
   layers = tf.keras.layers
   inputs = layers.Input(tuple(image_shape))
   x = layers.Rescaling(1.0 / 127.5, offset=-1.0)(inputs)

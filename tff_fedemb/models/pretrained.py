@@ -64,8 +64,7 @@ class PretrainedReport:
 
   Attributes:
     kind: What the file is.
-    num_loaded: Number of scalar weights loaded.
-    num_initialized: Number of scalar weights left as initialised.
+    num_loaded, num_initialized: Scalar weights loaded, and left as initialised.
     text: All of it in one line.
   """
 
@@ -78,21 +77,17 @@ class PretrainedReport:
 def load_pretrained(
   backbone: tf.keras.Model, path: str | os.PathLike[str]
 ) -> PretrainedReport:
-  """Sets a backbone's weights from a file.
+  """Sets a backbone's weights from a file, see above.
 
-  Everything must fit: same names (or no name known and the same order), same
-  shapes, nothing missing and nothing left over. The exception are the files of
-  image classifiers, see above. Optimizers and metrics in a file are passed
-  over. What is frozen stays frozen and is loaded all the same.
+  Everything must fit: same shapes, nothing missing and nothing left over, but
+  for the files of image classifiers. Optimizers and metrics in a file are
+  passed over. What is frozen stays frozen and is loaded all the same.
 
   Args:
     backbone: A flat Keras model. Untouched if anything fails.
     path: A SavedModel's directory (of `export.export_backbone` or any other);
       a Keras file .h5, .hdf5 or .keras; a TensorFlow checkpoint, with or
       without its .index.
-
-  Returns:
-    What was loaded and what was not.
 
   Raises:
     errors.FieldError: If the file is missing, damaged, of another kind, or does
@@ -195,26 +190,6 @@ def _read_weights(
   path: pathlib.Path, backbone: tf.keras.Model
 ) -> tuple[str, Weights]:
   """The kind of a file, and the weights of the model in its order."""
-  kind, read = _find_reader(path, backbone)
-  try:
-    weights = read()
-  except _DAMAGES as error:
-    raise errors.DataError(
-      f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
-    ) from error
-  if not weights:
-    raise errors.DataError(f"{path}, a {kind} without weights")
-  return kind, weights
-
-
-def _last_part(name: str) -> str:
-  return name.removesuffix(":0").rpartition("/")[2]
-
-
-def _find_reader(
-  path: pathlib.Path, backbone: tf.keras.Model
-) -> tuple[str, Callable[[], Weights]]:
-  """What a path holds, and what reads it."""
   prefix = path.with_suffix("") if path.suffix == ".index" else path
   read: Callable[[pathlib.Path, Any], Weights]
   if path.is_dir():
@@ -235,7 +210,19 @@ def _find_reader(
       f"{path}, which is none of these: a SavedModel's directory, a .h5, .hdf5"
       " or .keras file, the .index of a TensorFlow checkpoint"
     )
-  return kind, lambda: read(prefix, backbone)
+  try:
+    weights = read(prefix, backbone)
+  except _DAMAGES as error:
+    raise errors.DataError(
+      f"{path}, which cannot be read as a {kind} ({errors.first_line(error)})"
+    ) from error
+  if not weights:
+    raise errors.DataError(f"{path}, a {kind} without weights")
+  return kind, weights
+
+
+def _last_part(name: str) -> str:
+  return name.removesuffix(":0").rpartition("/")[2]
 
 
 def _add(weights: Weights, name: str, value) -> None:

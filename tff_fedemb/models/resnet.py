@@ -64,17 +64,11 @@ def create_resnet50(
   Grey images make it 6,272 fewer.
 
   Args:
-    image_shape: Height and width in [28, 224], 1 or 3 channels.
-    embedding_dim: Size of the embedding.
+    image_shape, embedding_dim: As of `backbones.create_backbone`; height and
+      width in [28, 224], 1 or 3 channels.
     width: Channels of the first convolution.
     num_blocks: Of each stage.
     name: Of the model.
-
-  Returns:
-    As `backbones.create_backbone`.
-
-  Raises:
-    errors.FieldError: If an argument is out of its range.
   """
   blocks.check_arguments(image_shape, embedding_dim)
   layers = tf.keras.layers

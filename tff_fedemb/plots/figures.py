@@ -77,6 +77,17 @@ def check_count(name: str, count: int) -> None:
     raise errors.FieldError(name, f"be 1 to {MAX_CURVES}", count)
 
 
+def style_of(index: int, **changes: Any) -> dict[str, Any]:
+  """Returns what tells the curve of an index apart, with some changes."""
+  index %= MAX_CURVES
+  return {
+    "color": COLORS[index],
+    "linestyle": STYLES[index],
+    "marker": MARKERS[index],
+    "markersize": 5,
+  } | changes
+
+
 def create_figure(
   width: float,
   height: float,
@@ -172,8 +183,7 @@ def set_epsilons(
     axis: Its `xaxis` or `yaxis`.
     epsilons: All to be shown; 0 and infinity have no place there.
     num_ticks: Numbers at most.
-    margin: Factor between the outermost epsilons and the ends of the axis
-      [little].
+    margin: From the outermost epsilons to the ends, a factor [little].
   """
   is_x = axis is axes.xaxis
   (axes.set_xscale if is_x else axes.set_yscale)("log")

@@ -1,9 +1,9 @@
 """Pictures of what privacy costs: epsilon against users and against rounds.
 
 In the manner of figure 3 of Xu et al. 2023, "Learning to Generate Image
-Embeddings with User-level Differential Privacy". Each curve says which of two
-readings of the sensitivity it has: the user-level one, or one clip norm
-(Delta = C), which protects a whole virtual client only.
+Embeddings with User-level Differential Privacy". A curve has one of two
+readings of the sensitivity: the user-level one, or one clip norm (Delta = C),
+which protects a whole virtual client only.
 """
 
 from collections.abc import Sequence

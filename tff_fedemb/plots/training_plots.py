@@ -3,13 +3,13 @@
 Each is a panel, which can be drawn alone or with others in an overview.
 """
 
+import abc
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import os
 import textwrap
 from typing import Any
-from typing import Protocol
 
 from matplotlib import axes as mpl_axes
 from matplotlib import ticker
@@ -33,24 +33,18 @@ _LEGEND = {
 }
 
 
-class Panel(Protocol):
-  """Something to draw."""
+class Panel(abc.ABC):
+  """Something to draw; a statement is to be read below the picture."""
 
-  @property
-  def statement(self) -> str:
-    """What is to be read below the picture, if anything."""
+  statement: str = ""
 
+  @abc.abstractmethod
   def draw(self, axes: mpl_axes.Axes) -> None:
     """Draws it."""
 
 
 def plot(path: str | os.PathLike[str], panel: Panel) -> None:
-  """Writes the picture of one panel.
-
-  Args:
-    path: PNG file to write, in a directory that exists.
-    panel: What it shows.
-  """
+  """Writes the picture of one panel to a PNG file."""
   has_statement = bool(panel.statement)
   figure, panels = figures.create_figure(6.8, 4.6 if has_statement else 4.2)
   panel.draw(panels[0, 0])
@@ -61,13 +55,7 @@ def plot(path: str | os.PathLike[str], panel: Panel) -> None:
 def plot_overview(
   path: str | os.PathLike[str], four: Sequence[Panel], *, title: str = ""
 ) -> None:
-  """Writes four panels in a single picture.
-
-  Args:
-    path: PNG file to write, in a directory that exists.
-    four: The panels, by rows.
-    title: Heading of the picture.
-  """
+  """Writes four panels, by rows, and a heading to a single PNG file."""
   figure, panels = figures.create_figure(
     11, 8, (2, 2), padding={"w_pad": 0.1, "h_pad": 0.06}
   )
@@ -81,20 +69,16 @@ def plot_overview(
 
 
 @dataclasses.dataclass(frozen=True)
-class LossPanel:
+class LossPanel(Panel):
   """The training loss over rounds; values that are not finite are gaps.
 
   Attributes:
     rounds: `[n]` rounds.
     losses: `[n]` mean losses of the round's clients.
-    note: Line below the title.
-    statement: As of any panel.
   """
 
   rounds: Sequence[int]
   losses: Sequence[float]
-  note: str = TRAINING_NOTE
-  statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     rounds, losses = self.rounds, np.asarray(self.losses, float)
@@ -110,28 +94,24 @@ class LossPanel:
     elif not np.all(finite):
       missing = len(losses) - int(np.sum(finite))
       _say(axes, f"not finite in {missing:,} of {len(losses):,} rounds", y=0.9)
-    if self.note:
-      note = textwrap.fill(self.note, 40)
-      style = {"ha": "right", "va": "top", "fontsize": 9, "style": "italic"}
-      style |= {"transform": axes.transAxes, "color": figures.GREY}
-      axes.text(1.0, 0.99, note, **style)
+    style = {"ha": "right", "va": "top", "fontsize": 9, "style": "italic"}
+    style |= {"transform": axes.transAxes, "color": figures.GREY}
+    axes.text(1.0, 0.99, textwrap.fill(TRAINING_NOTE, 40), **style)
 
 
 @dataclasses.dataclass(frozen=True)
-class RecallPanel:
+class RecallPanel(Panel):
   """Recall over training rounds, one line for each false accept rate.
 
   Attributes:
     rounds: `[n]` rounds of evaluation.
     recall_by_far: `[n]` recalls in [0, 1] by false accept rate.
     untrained: Recall before training by false accept rate, drawn as a level.
-    statement: As of any panel.
   """
 
   rounds: Sequence[int]
   recall_by_far: Mapping[float, Sequence[float]]
   untrained: Mapping[float, float] = dataclasses.field(default_factory=dict)
-  statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     handles = []
@@ -166,16 +146,14 @@ class RecallPanel:
 
 
 @dataclasses.dataclass(frozen=True)
-class RocPanel:
+class RocPanel(Panel):
   """ROC curves, with FAR = 0.001 marked.
 
   Attributes:
     curves: Results by name; the one named `UNTRAINED` is drawn in grey.
-    statement: As of any panel.
   """
 
   curves: Mapping[str, verification.VerificationResult]
-  statement: str = ""
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     mark = [_MARKED_RATE] * 2
@@ -225,7 +203,7 @@ class RocPanel:
 
 
 @dataclasses.dataclass(frozen=True)
-class EpsilonPanel:
+class EpsilonPanel(Panel):
   """The privacy spent over rounds on a logarithmic axis.
 
   Attributes:
@@ -287,14 +265,8 @@ def _say(axes, text, *, y=0.5) -> None:
 
 
 def _style(index: int, num_points: int) -> dict[str, Any]:
-  index %= figures.MAX_CURVES
-  return {
-    "color": figures.COLORS[index],
-    "linestyle": figures.STYLES[index],
-    "marker": figures.MARKERS[index] if num_points <= _FEW_POINTS else "",
-    "markersize": 5,
-    "linewidth": 2,
-  }
+  changes = {} if num_points <= _FEW_POINTS else {"marker": ""}
+  return figures.style_of(index, linewidth=2, **changes)
 
 
 def _set_recalls(axes) -> None:

@@ -72,7 +72,7 @@ def plot_accuracy_by_epsilon(
   Points of one epsilon are drawn side by side, so that no bar hides another.
 
   Args:
-    path: PNG file to write, in a directory that exists.
+    path: PNG file to write.
     curves: At most `figures.MAX_CURVES`.
     delta: At which all epsilons hold; `None` if there is noise nowhere.
     caption: What all curves have in common, printed below the axes.
@@ -115,7 +115,7 @@ def plot_accuracy_by_epsilon(
   count = figures.count_seeds(points, repetition)
   keys = {
     f"method ({count})": [
-      figures.create_key(curve.name, linewidth=1.6, **_style(index))
+      figures.create_key(curve.name, linewidth=1.6, **figures.style_of(index))
       for index, curve in enumerate(curves)
     ]
   }
@@ -124,15 +124,6 @@ def plot_accuracy_by_epsilon(
   figures.set_legend(figure, keys)
   figures.set_statement(figure, caption, width=108)
   figures.write(figure, path)
-
-
-def _style(index: int, **changes: Any) -> dict[str, Any]:
-  return {
-    "color": figures.COLORS[index],
-    "linestyle": figures.STYLES[index],
-    "marker": figures.MARKERS[index],
-    "markersize": 5,
-  } | changes
 
 
 def _draw_finite(
@@ -152,7 +143,7 @@ def _draw_finite(
       (point.epsilon * shift, point.mean, point.stdev)
       for point in curve.at(is_noiseless=False)
     ]
-    figures.draw_bars(axes, points, **_style(index))
+    figures.draw_bars(axes, points, **figures.style_of(index))
 
 
 def _draw_noiseless(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
@@ -160,7 +151,7 @@ def _draw_noiseless(axes: mpl_axes.Axes, curves: Sequence[Curve]) -> None:
     points = [
       (index, point.mean, point.stdev) for point in curve.at(is_noiseless=True)
     ]
-    figures.draw_bars(axes, points, **_style(index))
+    figures.draw_bars(axes, points, **figures.style_of(index))
   axes.set_xlim(-1.0, len(curves))
   axes.set_xticks([(len(curves) - 1) / 2], ["no noise"])
   axes.grid(False, axis="x")
@@ -239,7 +230,7 @@ def plot_utility_by_epsilon(
     "runs": [
       figures.create_key(
         f"{curve.name}\n({figures.count_seeds(curve.at(is_noiseless=False))})",
-        **_style(index, linestyle="", markersize=6),
+        **figures.style_of(index, linestyle="", markersize=6),
       )
       for index, curve in enumerate(curves)
     ],
@@ -271,7 +262,7 @@ def _draw_column(
     for index, curve in enumerate(curves):
       for linestyle, factor in zip(figures.STYLES, factors, strict=False):
         points = _points(curve, factor, is_drop=axes is not panels[0])
-        style = _style(index, markersize=6)
+        style = figures.style_of(index, markersize=6)
         style["linestyle"] = "" if factor is None else linestyle
         figures.draw_bars(axes, points, **style)
     x_label = "ε" if axes is panels[-1] else ""

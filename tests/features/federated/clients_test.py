@@ -15,10 +15,11 @@ _USERS = np.array(["b", "a", "d'é\n", "b2", "b", "a"] + ["large"] * 1_694)
 
 @pytest.mark.parametrize("bytes_of_file", [1, 48, 2**20])
 def test_clients_have_their_examples_of_any_place_in_order(
-  tmp_path, bytes_of_file
+  tmp_path, monkeypatch, bytes_of_file
 ):
+  monkeypatch.setattr(federated_clients, "_BYTES_OF_FILE", bytes_of_file)
   clients = federated_clients.ClientExamples(
-    tmp_path, _FEATURES, _LABELS, _USERS, bytes_of_file=bytes_of_file
+    tmp_path, _FEATURES, _LABELS, _USERS
   )
   assert clients.client_ids == ["a", "b", "b2", "d'é\n", "large"]
   num_files = {1: 5, 48: 3, 2**20: 1}[bytes_of_file]

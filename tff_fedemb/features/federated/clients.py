@@ -17,7 +17,8 @@ from tff_fedemb import errors
 from tff_fedemb.data import pipelines
 from tff_fedemb.features import examples as examples_lib
 
-# TensorFlow reads a file from its beginning to get to a record in it.
+# TensorFlow reads a file from its beginning to get to a record in it: one that
+# is as long as this gets no further client.
 _BYTES_OF_FILE = 2**22
 _ROWS_OF_CHUNK = 2**14
 _READING_BATCH = 512
@@ -25,11 +26,7 @@ _WORD = 4
 
 
 def check_users(users: np.ndarray | Sequence, num_examples: int) -> np.ndarray:
-  """Returns the examples' users as an array of strings `[n]`.
-
-  Args:
-    users: Strings or integers `[n]`.
-    num_examples: n.
+  """Returns the examples' users, strings or integers, as strings `[n]`.
 
   Raises:
     errors.FieldError: If they are anything else, or one has no name.
@@ -59,8 +56,6 @@ class ClientExamples:
     features: np.ndarray,
     labels: np.ndarray,
     users: np.ndarray,
-    *,
-    bytes_of_file: int = _BYTES_OF_FILE,
   ):
     """Writes the files; they are read as long as the object is in use.
 
@@ -69,7 +64,6 @@ class ClientExamples:
       features: `[n, d]`, numbers that are finite in float32.
       labels: int64 `[n]`, in [0, 2^31).
       users: Strings `[n]`, whose example each is.
-      bytes_of_file: A file that is as long as this gets no further client.
 
     Raises:
       errors.FieldError: If a number is not finite.
@@ -84,7 +78,7 @@ class ClientExamples:
     ends = np.append(firsts[1:], len(users) * self._record_bytes)
     # Whose first bytes are in the same stretch of all bytes share a file.
     _, starters, files = np.unique(
-      firsts // bytes_of_file, return_index=True, return_inverse=True
+      firsts // _BYTES_OF_FILE, return_index=True, return_inverse=True
     )
     file_starts = firsts[starters]
     file_ends = np.append(file_starts[1:], ends[-1])
@@ -120,11 +114,8 @@ class ClientExamples:
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Examples of a client, in TensorFlow operations only.
 
-    Args:
-      client_id: A string scalar; of no client, the computation fails.
-
-    Returns:
-      Batches `OrderedDict(x=float32 [b, d], y=int64 [b])`.
+    They are batches `OrderedDict(x=float32 [b, d], y=int64 [b])`. Of no client,
+    the computation fails.
     """
     table = tf.lookup.StaticHashTable(
       tf.lookup.KeyValueTensorInitializer(

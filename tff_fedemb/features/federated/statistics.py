@@ -54,23 +54,16 @@ class ClientConfig(abc.ABC):
   def add_up(
     self, features: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
   ) -> tuple[tf.Tensor, ...]:
-    """Returns what a client sends.
+    """Returns what a client sends of features `[n, d]` and labels `[n]`.
 
-    Args:
-      features: `[n, d]`.
-      labels: `[n]`.
-      weights: What it was sent.
+    `weights` is what it was sent.
     """
 
   def scale(self, features: tf.Tensor) -> tf.Tensor:
-    """Scales features `[n, d]` to at most, or exactly, norm 1.
+    """Returns x / C for each clipped x of features `[n, d]`.
 
-    Args:
-      features: Finite. Others make the client's statistics not finite, and the
-        process sends zeros in their place.
-
-    Returns:
-      x / C for each clipped x, float32 `[n, d]`.
+    Features that are not finite make the client's statistics so, and the
+    process sends zeros in their place.
     """
     # The square of a large number is infinite in single precision, and what is
     # left of one over it may be zero.
@@ -106,41 +99,32 @@ class StatisticsConfig(ClientConfig):
   covariance_share: float = 1.0
 
   @property
-  def _covariance_weight(self) -> float:
-    return math.sqrt(self.covariance_share)
-
-  @property
-  def _class_sum_weight(self) -> float:
-    return math.sqrt(1.0 - self.covariance_share)
+  def _factors(self) -> tuple[float, float]:
+    """Of the second moments, and of the sums by class."""
+    share = self.covariance_share
+    return math.sqrt(share), math.sqrt(1.0 - share)
 
   @property
   def shapes(self) -> tuple[tuple[int, ...], ...]:
     """Packed second moments `[d (d + 1) / 2]`, and sums `[K, d]` if wanted."""
     moments = (packed_size(self.size.dim),)
-    if not self._class_sum_weight:
+    if self.covariance_share == 1:
       return (moments,)
     return (moments, (self.size.num_classes, self.size.dim))
 
-  def add_up(
-    self,
-    features: tf.Tensor,
-    labels: tf.Tensor,
-    weights: Sequence[tf.Tensor] = (),
-  ) -> tuple[tf.Tensor, ...]:
-    """See base class."""
+  def add_up(self, features, labels, weights=()):
     del weights  # The same for all.
     scaled = self.scale(features)
     moments = tf.matmul(scaled, scaled, transpose_a=True)
-    sums = [
-      self._covariance_weight
-      * pack(tf.ensure_shape(moments, [self.size.dim, self.size.dim]))
-    ]
-    if self._class_sum_weight:
-      sums.append(
-        self._class_sum_weight
+    moments = tf.ensure_shape(moments, [self.size.dim, self.size.dim])
+    of_moments, of_sums = self._factors
+    sent = [of_moments * pack(moments)]
+    if of_sums:
+      sent.append(
+        of_sums
         * tf.math.unsorted_segment_sum(scaled, labels, self.size.num_classes)
       )
-    return tuple(self.weigh(total, labels) for total in sums)
+    return tuple(self.weigh(total, labels) for total in sent)
 
   def restore(
     self, released: Sequence[np.ndarray], num_clients: float
@@ -148,20 +132,18 @@ class StatisticsConfig(ClientConfig):
     """Makes of a release the sums that central fits work with.
 
     Args:
-      released: The aggregator's result: sums over clients, noised, divided by
-        `num_clients`.
-      num_clients: The divisor.
+      released: The aggregator's result: noised sums over clients.
+      num_clients: What they were divided by.
 
     Returns:
       The sum of x x', float64 `[d, d]`, and by class of x, `[K, d]`, or `None`.
     """
+    of_moments, of_sums = self._factors
     moments = unpack(np.asarray(released[0], np.float64), self.size.dim)
-    covariance = moments * (
-      num_clients * self.size.clip_norm**2 / self._covariance_weight
-    )
-    if not self._class_sum_weight:
+    covariance = moments * (num_clients * self.size.clip_norm**2 / of_moments)
+    if not of_sums:
       return covariance, None
-    scale = num_clients * self.size.clip_norm / self._class_sum_weight
+    scale = num_clients * self.size.clip_norm / of_sums
     return covariance, np.asarray(released[1], np.float64) * scale
 
 
@@ -186,10 +168,7 @@ class GradientConfig(ClientConfig):
     """The gradient, and the weights that it is of, are `[K, d]`."""
     return ((self.size.num_classes, self.size.dim),)
 
-  def add_up(
-    self, features: tf.Tensor, labels: tf.Tensor, weights: Sequence[tf.Tensor]
-  ) -> tuple[tf.Tensor, ...]:
-    """See base class."""
+  def add_up(self, features, labels, weights):
     clipped = self.size.clip_norm * self.scale(features)
     logits = tf.matmul(clipped, weights[0], transpose_b=True)
     activation = tf.nn.softmax if self.loss == "softmax" else tf.sigmoid
@@ -280,14 +259,9 @@ def packed_size(dim: int) -> int:
 
 
 def pack(matrix: tf.Tensor) -> tf.Tensor:
-  """Packs a symmetric matrix.
+  """Packs a symmetric matrix `[d, d]` to `[d (d + 1) / 2]`.
 
-  Args:
-    matrix: `[d, d]`, d known when tracing; what is below the diagonal is not
-      read.
-
-  Returns:
-    `[d (d + 1) / 2]`.
+  d is known when tracing; what is below the diagonal is not read.
   """
   dim = matrix.shape[0]
   scaled = tf.linalg.set_diag(
