@@ -88,3 +88,33 @@ def test_arrays_of_other_shapes_are_not_read(tmp_path):
   ):
     manager.load_latest(other)
   _check(manager.load_latest(_STRUCTURE), 1)
+
+
+@pytest.mark.parametrize(
+  ("shape", "is_read"),
+  [
+    ((1, 5), True),
+    # The buffers of a tree that has grown.
+    ((4, 5), True),
+    ((4, 6), False),
+    ((5,), False),
+    ((1, 5, 1), False),
+  ],
+)
+def test_an_array_may_have_grown_since_the_run_began(tmp_path, shape, is_read):
+  manager = checkpoints.Checkpoints(tmp_path)
+  manager.save({"buffers": np.ones(shape), "round": np.int32(3)}, 3)
+  structure = {"buffers": np.zeros((1, 5)), "round": np.int32(0)}
+  if is_read:
+    found, _ = manager.load_latest(structure)
+    assert found["buffers"].shape == shape
+  else:
+    with pytest.raises(errors.FieldError, match="found none among 1"):
+      manager.load_latest(structure)
+
+
+def test_a_number_has_not_grown_to_an_array(tmp_path):
+  manager = checkpoints.Checkpoints(tmp_path)
+  manager.save({"round": np.zeros(2)}, 3)
+  with pytest.raises(errors.FieldError, match="found none among 1"):
+    manager.load_latest({"round": np.float64(0)})

@@ -126,4 +126,7 @@ def test_kills_leave_no_mark(aggregator, tmp_path):
       ledger = ledger_lib.Ledger.from_json((killed / "ledger.json").read_text())
       assert [ledger.epsilon()] == curve.epsilon_curve([ledger.rounds])
   assert _start(killed, aggregator).wait() == 0
+  log = pathlib.Path(f"{killed}.log").read_text()
+  assert "Resuming after round" in log
+  assert "cannot be read" not in log
   _check_as_one_run(killed, whole, aggregator)
