@@ -3,12 +3,18 @@
 import json
 import math
 
+from absl import flags
+from absl.testing import flagsaver
+import dp_accounting
 import numpy as np
 import pytest
 
 from tasks.synthetic import emnist
 from tests.binaries import programs
+from tff_fedemb.data.participation import min_separation
+from tff_fedemb.privacy import ledger as ledger_lib
 
+_FLAGFILE = "binaries/flagfiles/audit_emnist.flags"
 _DELTA = "--delta=1e-5"
 
 
@@ -67,6 +73,21 @@ def test_mistakes_are_one_line(files, tmp_path):
     assert ended.status == 1
     assert ended.errors.startswith(f"error: {message}")
     assert ended.errors.count("\n") == 1
+
+
+def test_the_flagfile_claims_an_epsilon_where_audits_have_power():
+  with programs.flags_of("audit"), flagsaver.flagsaver():
+    rest = flags.FLAGS(["audit", f"--flagfile={_FLAGFILE}"])
+    values = flags.FLAGS.flag_values_dict()
+  assert rest == ["audit"]
+  num_slots = 200 + values["num_canaries"]
+  claim = min_separation.MinSeparation(num_slots, values["clients_per_round"])
+  ledger = ledger_lib.Ledger(
+    claim.for_rounds(values["rounds"]), delta=values["delta"]
+  ).with_rounds(
+    dp_accounting.GaussianDpEvent(values["noise_multiplier"]), values["rounds"]
+  )
+  assert ledger.epsilon("gaussian") == pytest.approx(5.98, abs=0.01)
 
 
 _TINY = (

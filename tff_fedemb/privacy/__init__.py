@@ -12,6 +12,7 @@ Who takes part, and what may be claimed for it, is `data.participation`.
   many users it takes, and `extrapolation` what a simulated run would cost with
   a larger population and cohort; `published` is the authors' table.
 * `tuning` accounts for choosing among many runs.
+* `audit` attacks what is claimed, and bounds epsilon from below.
 
 Every epsilon is computed by `dp_accounting`, that of plain Gaussian mechanisms
 also from its exact privacy loss; nothing here derives a privacy bound of its
