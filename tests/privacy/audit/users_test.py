@@ -12,7 +12,7 @@ _NUM_LABELS = 3
 
 
 def _create_dataset(client_id):
-  seed = tf.stack([tf.strings.to_hash_bucket_fast(client_id, 1000), 1])
+  seed = tf.stack([tf.strings.to_hash_bucket_fast(client_id, 2**31), 1])
   labels = tf.cast(tf.range(60) % 5, tf.int64)
   return builders.create_dataset(
     builders.draw_images(seed, [60, 4, 4, 1]), labels
@@ -80,3 +80,33 @@ def test_scores_by_hand():
   )
   scores = users.score(lambda images: embeddings, some, 3)
   assert scores == pytest.approx([1.0, -np.sqrt(0.5), 0.0])
+
+
+def test_a_model_that_was_fitted_to_made_up_labels_shows_whose_they_are():
+  names = [f"user {number}" for number in range(20)]
+  found = users.read_images(_create_dataset, names, num_labels=_NUM_LABELS)
+  included = np.arange(20) % 2 == 0
+  rows = included[found.users]
+  tf.keras.utils.set_random_seed(1)
+  backbone = tf.keras.Sequential(
+    [
+      tf.keras.layers.InputLayer(input_shape=(4, 4, 1)),
+      tf.keras.layers.Rescaling(1 / 128, offset=-1),
+      tf.keras.layers.Flatten(),
+      tf.keras.layers.Dense(256, "relu"),
+      tf.keras.layers.Dense(8),
+    ]
+  )
+  model = tf.keras.Sequential([backbone, tf.keras.layers.Dense(_NUM_LABELS)])
+  model.compile(
+    tf.keras.optimizers.Adam(0.01),
+    tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+  )
+  images = found.images.astype(np.float32)
+  model.fit(
+    images[rows], found.labels[rows], epochs=60, batch_size=100, verbose=0
+  )
+  scores = users.score(
+    lambda x: backbone(x.astype(np.float32)).numpy(), found, 20
+  )
+  assert scores[included].min() > scores[~included].max()
