@@ -96,8 +96,16 @@ _TREE = [tree.TreeStrategy().sensitivity]
   [
     (_BANDED + _BLT, {"rounds": 0}, "rounds must be .* at least 1, found 0"),
     (_TREE, {"rounds": -1}, "rounds must be"),
-    (_BANDED + _BLT + _TREE, {"min_separation": 0}, "min_separation must be"),
-    (_BANDED + _TREE, {"max_participations": 0}, "max_participations must be"),
+    (
+      _BANDED + _BLT + _TREE,
+      {"min_separation": 0},
+      "separation must .* found 0",
+    ),
+    (
+      _BANDED + _TREE,
+      {"max_participations": 0},
+      "participations must .* found 0",
+    ),
     (_BANDED, {"num_bands": 0}, r"num_bands must be .* \[1, 3\], found 0"),
     (_BANDED, {"num_bands": 4}, r"num_bands must be .* \[1, 3\], found 4"),
     (_BANDED, {"rounds": 2, "num_bands": 3}, r"\[1, 2\], found 3"),
