@@ -101,7 +101,7 @@ def test_what_comes_from_elsewhere_is_refused(task, content, tmp_path):
 def test_arguments_out_of_range_are_refused(task, arguments, tmp_path):
   (name,) = arguments
   with pytest.raises(
-    errors.FieldError, match=rf"{name} must be a.* \d+, found -?\d"
+    errors.FieldError, match=rf"{name} must be a.*\d, found -?\d"
   ):
     _write(task, tmp_path / "new", **arguments)
   assert not list(tmp_path.iterdir())
