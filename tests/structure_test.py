@@ -40,6 +40,7 @@ _TESTED_THROUGH = {
   ),
   # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",
+  "benchmarks.worker": "tests/benchmarks/results_test.py",
   "binaries.benchmark_features": "tests/binaries/benchmark_test.py",
   "binaries.evaluate": "tests/experiments/evaluation_run_test.py",
   "experiments.account_output": "tests/binaries/account_test.py",

@@ -1,22 +1,13 @@
 """What the tests of algorithms and runtimes build: backbone, data, process."""
 
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 
-def create_backbone(
-  image_shape: Sequence[int],
-  dim: int = 3,
-  *,
-  scale: float = 1.0 / 255.0,
-  use_bias: bool = True,
-) -> tf.keras.Model:
+def create_backbone(image_shape, dim=3, *, scale=1.0 / 255.0, use_bias=True):
   """A dense layer on scaled pixels, the same in every call."""
   return tf.keras.Sequential(
     [
@@ -32,24 +23,21 @@ def create_backbone(
   )
 
 
-def create_dataset(images: Any, labels: Any) -> tf.data.Dataset:
+def create_dataset(images, labels):
   """Examples as the learning processes take them, one by one."""
   return tf.data.Dataset.from_tensor_slices(
     collections.OrderedDict(x=images, y=labels)
   )
 
 
-def draw_images(seed: Any, shape: Sequence[int]) -> tf.Tensor:
+def draw_images(seed, shape):
   """Random images, uint8."""
   return tf.cast(
     tf.random.stateless_uniform(shape, seed, 0, 256, tf.int32), tf.uint8
   )
 
 
-def compose(
-  dataset_fn: Callable[[tf.Tensor], tf.data.Dataset],
-  process: tff.learning.templates.LearningProcess,
-) -> tff.templates.IterativeProcess:
+def compose(dataset_fn, process):
   """The process on client ids, which a function makes data sets of."""
 
   @tff.tensorflow.computation(np.str_)

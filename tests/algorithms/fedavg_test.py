@@ -3,7 +3,6 @@
 import functools
 
 import numpy as np
-import pytest
 import tensorflow_federated as tff
 
 from tests.algorithms import builders
@@ -100,10 +99,3 @@ def test_centralized_takes_the_step_as_it_is():
   before, after, _ = _run(process, ["everyone"])
   for end, full in zip(after, _one_gradient_step(before), strict=True):
     np.testing.assert_allclose(end, full, atol=1e-5)
-
-
-def test_number_of_classes_is_checked():
-  with pytest.raises(ValueError, match="num_classes must be an integer of"):
-    fedavg.build_fedavg(
-      *_ARGUMENTS, num_classes=0, **_OPTIONS, **_SERVER_OPTIONS
-    )

@@ -1,11 +1,9 @@
 """Tests of what a client does; its steps are derived again in `fedemb_test`."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests.algorithms import builders
-from tff_fedemb import errors
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import schedules
 from tff_fedemb.models import heads
@@ -70,18 +68,3 @@ def test_augmented_images_are_those_that_train():
   )
   assert kernel == 0.0
   assert bias > 1e-4
-
-
-@pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"client_learning_rate": -1.0}, "client_learning_rate must be"),
-    ({"batch_size": 0}, "batch_size must be an integer of at least 1, found 0"),
-    ({"local_epochs": 0}, "local_epochs must be an integer of at least 1"),
-    ({"client_optimizer": "lion"}, "client_optimizer must be one of"),
-    ({"client_momentum": 1.0}, "client_momentum must be in"),
-  ],
-)
-def test_mistakes_are_named(options, message):
-  with pytest.raises(errors.FieldError, match=message):
-    local_training.LocalTrainingConfig(**options)

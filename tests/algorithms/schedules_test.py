@@ -1,10 +1,11 @@
-"""Tests of learning-rate schedules and server optimizers by name."""
+"""Tests of schedules, server optimizers, and what all settings refuse."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tff_fedemb import errors
+from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import schedules
 from tff_fedemb.algorithms import server_optimizers
 
@@ -19,13 +20,8 @@ def test_factor_falls_from_one_to_zero(name, expected):
   np.testing.assert_allclose(factors, expected, atol=1e-6)
 
 
-def test_constant_is_no_schedule():
+def test_number_of_rounds():
   assert schedules.ScheduleConfig().build(4) is None
-
-
-def test_schedule_mistakes_are_named():
-  with pytest.raises(ValueError, match="client_lr_schedule must be one of"):
-    schedules.ScheduleConfig(client_lr_schedule="step")
   with pytest.raises(ValueError, match=r"rounds must be .* at least 1"):
     schedules.ScheduleConfig(client_lr_schedule="linear").build(0)
 
@@ -44,14 +40,24 @@ def test_server_optimizer_goes_downhill(name):
     np.testing.assert_allclose(weights, [0.8, 1.2])
 
 
+_TRAINING = local_training.LocalTrainingConfig
+_OPTIMIZER = server_optimizers.ServerOptimizerConfig
+
+
 @pytest.mark.parametrize(
-  ("options", "message"),
+  ("config", "name", "value", "requirement"),
   [
-    ({"server_optimizer": "lamb"}, "server_optimizer must be one of"),
-    ({"server_learning_rate": -1.0}, "server_learning_rate must be at"),
-    ({"server_momentum": 1.0}, "server_momentum must be in"),
+    (_TRAINING, "client_learning_rate", -1.0, ""),
+    (_TRAINING, "batch_size", 0, "an integer of at least 1, found 0"),
+    (_TRAINING, "local_epochs", 0, "an integer of at least 1"),
+    (_TRAINING, "client_optimizer", "lion", "one of"),
+    (_TRAINING, "client_momentum", 1.0, "in"),
+    (_OPTIMIZER, "server_optimizer", "lamb", "one of"),
+    (_OPTIMIZER, "server_learning_rate", -1.0, "at"),
+    (_OPTIMIZER, "server_momentum", 1.0, "in"),
+    (schedules.ScheduleConfig, "client_lr_schedule", "step", "one of"),
   ],
 )
-def test_server_optimizer_mistakes_are_named(options, message):
-  with pytest.raises(errors.FieldError, match=message):
-    server_optimizers.ServerOptimizerConfig(**options)
+def test_mistakes_are_named(config, name, value, requirement):
+  with pytest.raises(errors.FieldError, match=f"{name} must be {requirement}"):
+    config(**{name: value})

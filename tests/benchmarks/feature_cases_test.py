@@ -41,20 +41,6 @@ def test_file_is_mapped_and_has_what_was_asked_for(monkeypatch, tmp_path):
   assert np.mean(nearest == data.labels) > 0.3
 
 
-@pytest.mark.parametrize(
-  ("name", "message"),
-  [
-    ("sgd_5x5", "cases must be METHOD_NxDxK"),
-    ("newton_5x5x5", "found 'newton_5x5x5'"),
-    ("sgd_0x5x5", "cases must have at least 1 example"),
-    ("sgd_5x5x1", "cases must have at least 1 example"),
-  ],
-)
-def test_refuses(name, message):
-  with pytest.raises(ValueError, match=message):
-    feature_cases.parse(name)
-
-
 def test_all_but_the_largest_are_compared_with_the_loop_without_a_bound():
   names = ["least_squares_1000000x768x1000", "sgd_5x5x5"]
   goals = feature_cases.read_goals(names).set_index(["name", "case"]).bound

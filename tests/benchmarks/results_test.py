@@ -1,6 +1,7 @@
 """Tests of the rows of a benchmark, and of measuring known amounts of work."""
 
 import json
+import subprocess
 import sys
 
 import pandas as pd
@@ -10,19 +11,13 @@ import pytest
 from benchmarks import results
 from tff_fedemb import errors
 
-_IDLE = """
-import sys
-print('ready', flush=True)
-for line in sys.stdin:
-  print('done', flush=True)
-"""
 _IN_PROCESS, _BARE, _BROKEN = (
   ("case", name) for name in ("in_process", "bare", "broken")
 )
 
 
-def _command(script):
-  return (sys.executable, "-c", script)
+def _command(script, *arguments):
+  return (sys.executable, "-c", script, *arguments)
 
 
 _GOALS = pd.DataFrame(
@@ -46,7 +41,7 @@ def _config(tmp_path):
 
 def test_rows_and_goals(config, capsys):
   group = results.Group(
-    {_IN_PROCESS: _command(_IDLE), _BARE: _command(_IDLE)},
+    {_IN_PROCESS: _work(), _BARE: _work()},
     columns={"num_examples": 7},
   )
   results.execute(config, [group], _GOALS)
@@ -69,7 +64,7 @@ def test_rows_and_goals(config, capsys):
 
 def test_figures_that_a_group_asks_for(config):
   group = results.Group(
-    {_BARE: _command(_IDLE)},
+    {_BARE: _work()},
     rounds=2,
     resident_after=(1, 2),
     tells_anonymous_memory=True,
@@ -88,9 +83,9 @@ def test_what_fails_does_not_stop_the_rest(config, capsys):
 
   failing = [
     results.Group({_BROKEN: _command("raise ValueError('no')")}),
-    results.Group({_BROKEN: _command(_IDLE)}, prepare=prepare),
+    results.Group({_BROKEN: _work()}, prepare=prepare),
   ]
-  working = results.Group({_BARE: _command(_IDLE)})
+  working = results.Group({_BARE: _work()})
   with pytest.raises(SystemExit) as end:
     results.execute(config, [*failing, working], _GOALS)
   assert end.value.code == 1
@@ -118,8 +113,7 @@ for line in sys.stdin:
 
 
 def _work(*, sleep=0.0, compute=0.0, megabytes=0):
-  work = (str(sleep), str(compute), str(megabytes))
-  return (sys.executable, "-c", _SCRIPT, *work)
+  return _command(_SCRIPT, str(sleep), str(compute), str(megabytes))
 
 
 def _measure(*commands, rounds=1, warmup_rounds=0):
@@ -147,7 +141,7 @@ def test_counts_the_processes_behind_a_process():
   # The outer process does nothing but pass the lines on.
   inner = _work(compute=0.2, megabytes=150)
   outer = "import subprocess, sys; subprocess.call(sys.argv[1:])"
-  (found,) = _measure((sys.executable, "-c", outer, *inner))
+  (found,) = _measure(_command(outer, *inner))
   assert found.cpu_seconds.median() >= 0.17
   assert found.peak_memory_bytes.max() > 150 * _MEGABYTE
 
@@ -163,7 +157,7 @@ for megabytes in (0, 100, 0):
   print('done', flush=True)
 sys.stdin.read()
 """
-  (found,) = _measure((sys.executable, "-c", script), rounds=3)
+  (found,) = _measure(_command(script), rounds=3)
   before, during, after = found.resident_memory_bytes
   assert 95 * _MEGABYTE < during - before < 105 * _MEGABYTE
   assert abs(after - before) < 5 * _MEGABYTE
@@ -185,7 +179,7 @@ for line in sys.stdin:
   time.sleep(0.3)
   print('done', flush=True)
 """
-  (found,) = _measure((sys.executable, "-c", script, str(path)))
+  (found,) = _measure(_command(script, str(path)))
   anonymous = found.peak_anonymous_memory_bytes.max()
   assert 100 * _MEGABYTE < anonymous < 150 * _MEGABYTE
   assert found.peak_memory_bytes.max() > 200 * _MEGABYTE
@@ -199,18 +193,28 @@ for line in sys.stdin:
   ],
 )
 def test_failing_process_is_an_error_that_says_why(script):
-  command = (sys.executable, "-c", script)
   with pytest.raises(errors.DataError, match="ValueError: no such case"):
-    _measure(command)
+    _measure(_command(script))
 
 
 def test_leaves_no_process():
-  failing = (sys.executable, "-c", "pass")
   with pytest.raises(errors.DataError):
-    _measure(_work(), failing)
+    _measure(_work(), _command("pass"))
   _measure(_work())
   assert not [
     child
     for child in psutil.Process().children(recursive=True)
     if _SCRIPT in child.cmdline()
   ]
+
+
+def test_a_worker_answers_each_line_and_nothing_else():
+  script = (
+    "from benchmarks import worker\n"
+    "worker.answer(lambda: lambda round_num: print('noise', round_num))"
+  )
+  found = subprocess.run(
+    _command(script), input="\n\n", capture_output=True, text=True, check=True
+  )
+  assert found.stdout.split() == ["ready", "done", "done"]
+  assert found.stderr.splitlines() == ["noise 0", "noise 1"]

@@ -1,34 +1,20 @@
 """Tests of the program that extracts features."""
 
 import os
-import pathlib
-import subprocess
-import sys
 
 from tests.binaries import programs
 
-_ROOT = pathlib.Path(__file__).parents[2]
-
 
 def test_command_line(tmp_path):
-  finished = subprocess.run(
-    [
-      sys.executable,
-      "-m",
-      "binaries.extract_features",
-      "--digits",
-      "--embedding=pixels",
-      f"--output={tmp_path / 'o.npz'}",
-    ],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+  ended = programs.start(
+    "binaries.extract_features",
+    "--digits",
+    "--embedding=pixels",
+    f"--output={tmp_path / 'o.npz'}",
   )
-  assert finished.returncode == 0
-  assert not finished.stderr
-  assert "1,797 examples of 10 classes, 64 numbers each" in finished.stdout
+  assert ended.status == 0
+  assert not ended.errors
+  assert "1,797 examples of 10 classes, 64 numbers each" in ended.output
 
 
 def test_refuses_in_one_line(tmp_path):
@@ -42,7 +28,5 @@ def test_refuses_in_one_line(tmp_path):
     ),
   ):
     ended = programs.call("extract_features", *arguments)
-    assert ended.status == 1
-    assert ended.errors.startswith(f"error: {message}")
-    assert ended.errors.count("\n") == 1
+    programs.check_refused(ended, message)
   assert not os.listdir(tmp_path)

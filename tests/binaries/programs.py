@@ -1,4 +1,4 @@
-"""Calls programs in this process, which has TensorFlow loaded already.
+"""Starts programs, or calls them in this process, which has TensorFlow loaded.
 
 Programs have flags of the same names, so each call begins without any flags of
 ours: the program, and what programs share, are imported anew.
@@ -9,13 +9,17 @@ import dataclasses
 import gc
 import importlib
 import io
+import os
+import pathlib
 import runpy
+import subprocess
 import sys
 from unittest import mock
 
 from absl import app
 from absl import flags
 
+_ROOT = pathlib.Path(__file__).parents[2]
 _PACKAGES = ("binaries", "experiments")
 
 
@@ -68,6 +72,28 @@ def flags_of(program: str):
     flags.FLAGS.unparse_flags()
     importlib.import_module(f"binaries.{program}")
     yield
+
+
+def start(module: str, *arguments: str, options=()) -> Ended:
+  """Runs `python -m MODULE` from the repository, as users do."""
+  process = subprocess.run(
+    [sys.executable, *options, "-m", module, *arguments],
+    cwd=_ROOT,
+    stdin=subprocess.DEVNULL,
+    capture_output=True,
+    text=True,
+    check=False,
+    # TensorFlow sets it in this process, and the program would inherit it.
+    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+  )
+  return Ended(process.returncode, process.stdout, process.stderr)
+
+
+def check_refused(ended: Ended, message: str) -> None:
+  """Checks that a program ended with one line, which begins so."""
+  assert ended.status == 1
+  assert ended.errors.startswith(f"error: {message}"), ended.errors
+  assert ended.errors.count("\n") == 1
 
 
 def call(program: str, *arguments: str) -> Ended:

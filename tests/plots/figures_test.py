@@ -27,12 +27,6 @@ def test_seeds_in_words(counts, words):
   assert figures.count_seeds(measured, "fit") == words
 
 
-@pytest.mark.parametrize("count", [0, 7])
-def test_number_of_curves(count):
-  with pytest.raises(ValueError, match=f"curves must be 1 to 6, found {count}"):
-    figures.check_count("curves", count)
-
-
 def test_same_data_same_file_and_settings_and_backend_left_alone(tmp_path):
   before = dict(matplotlib.rcParams)
   paths = [tmp_path / name for name in ("a.png", "b.png")]

@@ -36,11 +36,15 @@ def only(*epsilons):
   return points(1.0, readings={"user_level": (x, epsilons)})
 
 
+def figure_of(table, by="users", caption="", **options):
+  return drawn.figure_of(
+    privacy_plots.plot_epsilon, table, by=by, caption=caption, **options
+  )
+
+
 def test_users_draw_each_reading_and_accountant():
-  figure = drawn.figure_of(
-    privacy_plots.plot_epsilon,
+  figure = figure_of(
     points(1.0, 0.5),
-    by="users",
     delta=1e-3,
     tighter_accountant="PLD",
     caption="800 rounds",
@@ -72,13 +76,7 @@ def test_users_draw_each_reading_and_accountant():
 
 
 def test_what_is_not_there_is_not_in_the_legend():
-  figure = drawn.figure_of(
-    privacy_plots.plot_epsilon,
-    only(8.0, 4.0, 2.0),
-    by="users",
-    delta=1e-6,
-    caption="",
-  )
+  figure = figure_of(only(8.0, 4.0, 2.0), delta=1e-6)
   assert drawn.legend_of(figure)[-1] == "user-level, RDP"
   assert len(figure.axes[0].lines) == 1
   # No population here is too large for delta: nothing is shaded.
@@ -87,13 +85,7 @@ def test_what_is_not_there_is_not_in_the_legend():
 
 @pytest.mark.parametrize("delta,start", [(1e-3, 1000.0), (0.1, 100 / 1.12)])
 def test_shades_where_delta_is_too_large(delta, start):
-  figure = drawn.figure_of(
-    privacy_plots.plot_epsilon,
-    points(1.0),
-    by="users",
-    delta=delta,
-    caption="",
-  )
+  figure = figure_of(points(1.0), delta=delta)
   (patch,) = figure.axes[0].patches
   assert patch.get_extents().transformed(
     figure.axes[0].transData.inverted()
@@ -101,8 +93,7 @@ def test_shades_where_delta_is_too_large(delta, start):
 
 
 def test_rounds():
-  figure = drawn.figure_of(
-    privacy_plots.plot_epsilon,
+  figure = figure_of(
     points(1.0),
     by="rounds",
     delta=1e-7,
@@ -128,11 +119,7 @@ def test_rounds():
 def test_any_epsilons(tmp_path, epsilons):
   path = tmp_path / "picture.png"
   privacy_plots.plot_epsilon(
-    path,
-    only(*epsilons),
-    by="users",
-    delta=1e-7,
-    caption="costs $1 or $2",
+    path, only(*epsilons), by="users", delta=1e-7, caption="costs $1 or $2"
   )
   with Image.open(path) as image:
     assert image.format == "PNG"

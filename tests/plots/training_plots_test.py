@@ -97,9 +97,6 @@ def test_loss_and_its_note():
   axes = axes_of(plots.LossPanel([1, 2, 3], [2.0, 1.5, 1.2]))
   np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2.0, 1.5, 1.2])
   assert texts_of(axes) == [plots.TRAINING_NOTE]
-
-
-def test_loss_says_that_values_are_not_finite():
   axes = axes_of(plots.LossPanel([1, 2, 3], [2.0, np.nan, INFINITY]))
   np.testing.assert_array_equal(
     axes.lines[0].get_ydata(), [2.0, np.nan, np.nan]
@@ -111,11 +108,7 @@ def test_loss_says_that_values_are_not_finite():
   "curves,labels,texts",
   [
     ({"none": [INFINITY, INFINITY]}, [], ["none: ε = ∞"]),
-    (
-      {"late": [1.0, INFINITY]},
-      ["late"],
-      ["late: ε = ∞ in 1 of 2 rounds"],
-    ),
+    ({"late": [1.0, INFINITY]}, ["late"], ["late: ε = ∞ in 1 of 2 rounds"]),
     (
       {"dp": [1.0, 2.0], "none": [INFINITY, INFINITY]},
       ["dp: ε = 2"],
@@ -132,12 +125,6 @@ def test_epsilon(curves, labels, texts):
   assert len(axes.lines) == len(labels)
   assert texts_of(axes) == texts
   assert axes.get_ylabel() == "ε (δ = 1e-5 unless named)"
-
-
-def test_statement_is_below():
-  panel = plots.EpsilonPanel([1, 2], {"dp": [1.0, 2.0]}, 1e-7, "for $1 or $2")
-  figure = drawn.figure_of(plots.plot, panel)
-  assert figure.get_supxlabel() == r"for \$1 or \$2"
 
 
 @pytest.mark.parametrize("num_rounds", [0, 1, 200])
@@ -165,7 +152,7 @@ def test_overview():
     plots.LossPanel(rounds, values),
     plots.RecallPanel(rounds, {1e-3: values}, {1e-3: 0.1}),
     plots.RocPanel({"trained": result()}),
-    plots.EpsilonPanel(rounds, {"dp": values}, 1e-5, "one user"),
+    plots.EpsilonPanel(rounds, {"dp": values}, 1e-5, "for $1 or $2"),
   )
   figure = drawn.figure_of(plots.plot_overview, four, title="A run")
   assert [axes.get_title(loc="left").split()[0] for axes in figure.axes] == [
@@ -180,7 +167,7 @@ def test_overview():
       for line in axes.lines
     )
   assert figure.get_suptitle() == "A run"
-  assert figure.get_supxlabel() == "one user"
+  assert figure.get_supxlabel() == r"for \$1 or \$2"
 
 
 def test_more_curves_than_colors():

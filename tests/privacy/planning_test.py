@@ -76,7 +76,6 @@ def test_options_reach_the_strategy():
     ("secret", {}, "mechanism must be one of .* found 'secret'"),
     ("tree", {"num_bands": 3}, "num_bands must not be given"),
     ("blt", {"restart_every": 3}, "restart_every must not be given"),
-    ("banded", {"num_buffers": 3}, "num_buffers must not be given"),
     ("gaussian", {"num_buffers": 3}, "no use for it, found 3"),
     ("tree", {"rounds": 0}, "rounds must be an integer of at least 1"),
     ("tree", {"rounds": 10**23}, "rounds must be at most 1,000,000,000"),
@@ -101,14 +100,6 @@ def test_rounds_of_one_mechanism():
   )
   none = dp_accounting.NonPrivateDpEvent()
   assert composition.noise_of(none) == composition.Noise(None, 0.0)
-
-
-def test_json_holds_the_strategy():
-  values = _plan("tree", "min_separation", restart_every=10).to_json()
-  assert values["strategy"]["name"] == "tree"
-  assert values["strategy"]["restart_every"] == 10
-  assert _plan().to_json()["strategy"] is None
-  assert _plan().event == dp_accounting.GaussianDpEvent(1.28)
 
 
 def test_planning_does_not_wait_for_tensorflow():

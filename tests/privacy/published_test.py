@@ -1,7 +1,5 @@
 """Tests of the authors' table: every printed digit, and the strict reading."""
 
-import json
-
 import pytest
 
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -48,13 +46,3 @@ def test_readings_are_named(rows):
   assert "Delta = 2 C: protects a user" in ftrl.published_reading
   assert ftrl.published_epsilon == ftrl.report.epsilon
   assert ftrl.report.max_participations == 11
-
-
-def test_text_and_json(rows):
-  text = published.to_text(list(rows.values()))
-  assert all(len(line) <= 80 for line in text.splitlines())
-  for figure in ("3.90", "5.62", "9.67", "1.28", "14.50", "35.55"):
-    assert figure in text
-  values = [row.to_json() for row in rows.values()]
-  assert json.loads(json.dumps(values, allow_nan=False)) == values
-  assert values[0]["report"]["statement"]

@@ -164,6 +164,14 @@ def test_rejects_the_state_of_another(started_and_state):
     ({"concurrent_clients": 0}, "concurrent_clients must be .* at least 1"),
     ({"on_client_error": "ignore"}, "one of fail, skip, found 'ignore'"),
     ({"compute_precision": "half"}, "compute_precision must be one .*'half'"),
+    (
+      {"name": "tff", "on_client_error": "skip"},
+      "on_client_error must be 'fail' in TFF's",
+    ),
+    (
+      {"name": "tff", "compute_precision": "mixed_bfloat16"},
+      "must be another in TFF's own",
+    ),
   ],
 )
 def test_mistakes_are_named(options, message):

@@ -2,10 +2,8 @@
 
 import os
 import pathlib
-import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import psutil
@@ -14,7 +12,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.runtime import builders
-from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import tff_native
 
@@ -77,84 +74,46 @@ def test_worker_computes_with_one_thread_an_operation(
   assert os.environ.get(name) == chosen
 
 
-@pytest.mark.parametrize(
-  ("option", "message"),
-  [
-    ({"on_client_error": "skip"}, "on_client_error must be 'fail' in TFF's"),
-    ({"compute_precision": "mixed_bfloat16"}, "must be another in TFF's own"),
-  ],
-)
-def test_what_tff_cannot_do_is_refused(option, message):
-  with pytest.raises(errors.FieldError, match=message):
-    runtime.create_runtime("tff", **option)
-
-
 # A program with two workers, TFF's default one and a runtime's that nobody
-# closes, which says so in a file and then ends in some way.
+# closes.
 _PROGRAM = """
-import os, pathlib, signal, sys, time
-if sys.argv[3] == 'SIGINT':
-  signal.signal(signal.SIGINT, signal.default_int_handler)
+import sys
 from tff_fedemb.runtime import worker_process
 worker_process.end_worker_on_exit()
 import numpy as np
 import psutil
 import tensorflow_federated as tff
-sys.path.insert(0, os.path.dirname(sys.argv[1]))
-import tff_native_test
+from tests.runtime import tff_native_test
 from tff_fedemb import runtime
 
 started = runtime.create_runtime('tff')
 started.initialize(tff_native_test._build_process())
 tff.tensorflow.computation(lambda x: x + 1, np.int32)(1)
-workers = tff_native_test._workers(psutil.Process())
-temporary = pathlib.Path(sys.argv[2] + '.part')
-temporary.write_text(' '.join(str(worker.pid) for worker in workers))
-temporary.rename(sys.argv[2])
-if sys.argv[3] == 'exception':
+for worker in tff_native_test._workers(psutil.Process()):
+  print(worker.pid)
+if sys.argv[1] == 'exception':
   raise ValueError('on purpose')
-if sys.argv[3].startswith('SIG'):
-  time.sleep(600)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  ("ending", "return_code"),
-  [
-    ("normal", 0),
-    ("exception", 1),
-    # Python ends itself by the signal that it was interrupted by.
-    ("SIGINT", -signal.SIGINT),
-    ("SIGTERM", 128 + signal.SIGTERM),
-  ],
+  ("ending", "return_code"), [("normal", 0), ("exception", 1)]
 )
 def test_no_worker_outlives_a_program(ending, return_code, tmp_path):
-  """Nor where a shell has started it in the background, SIGINT ignored."""
-  ready = tmp_path / "ready"
-  script = tmp_path / "program.py"
-  script.write_text(_PROGRAM)
+  """Of signals tells `binaries/ending_test`."""
   with open(tmp_path / "output", "w") as output:
-    program = subprocess.Popen(
-      [sys.executable, str(script), __file__, str(ready), ending],
+    program = subprocess.run(
+      [sys.executable, "-c", _PROGRAM, ending],
       stdout=output,
       stderr=subprocess.STDOUT,
       cwd=pathlib.Path(__file__).parents[2],
-      env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+      timeout=_TIMEOUT_SECONDS,
+      check=False,
     )
-  try:
-    if ending.startswith("SIG"):
-      deadline = time.monotonic() + _TIMEOUT_SECONDS
-      while not ready.exists() and program.poll() is None:
-        assert time.monotonic() < deadline, "the program must get ready"
-        time.sleep(0.1)
-      program.send_signal(getattr(signal, ending))
-    assert program.wait(timeout=_TIMEOUT_SECONDS) == return_code
-  finally:
-    program.kill()
   text = (tmp_path / "output").read_text()
-  workers = [int(process_id) for process_id in ready.read_text().split()]
+  assert program.returncode == return_code, text
+  workers = [int(line) for line in text.splitlines() if line.isdigit()]
   assert len(workers) == 2, text
   assert not any(psutil.pid_exists(process_id) for process_id in workers)
   assert "Exception ignored" not in text

@@ -1,14 +1,9 @@
 """What the tests of sensitivities share: every way to take part."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-
 import pytest
 
 
-def _all_participations(
-  rounds: int, min_separation: int, most: int, first: int = 0
-) -> Iterator[list[int]]:
+def _all_participations(rounds, min_separation, most, first=0):
   yield []
   if most:
     for start in range(first, rounds):
@@ -19,6 +14,6 @@ def _all_participations(
 
 
 @pytest.fixture(scope="session")
-def all_participations() -> Callable[[int, int, int], Iterator[list[int]]]:
+def all_participations():
   """Yields lists of rounds; takes their number, separation and the most."""
   return _all_participations

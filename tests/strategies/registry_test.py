@@ -1,5 +1,7 @@
-"""Tests of the registry of strategies."""
+"""Tests of all strategies: their names, their gains, what is refused."""
 
+import dataclasses
+import functools
 import json
 
 import pytest
@@ -27,15 +29,92 @@ def test_json_brings_the_strategy_back(strategy):
 
 
 @pytest.mark.parametrize(
+  ("optimize", "least", "most"),
+  [
+    (banded.optimize_banded, 1.84, 1.86),
+    (functools.partial(blt.optimize_blt, num_buffers=1), 1.70, 1.76),
+    (functools.partial(blt.optimize_blt, num_buffers=2), 1.74, 1.76),
+  ],
+)
+def test_gain_over_the_tree_at_the_published_setting(optimize, least, most):
+  schedule = {"min_separation": 77, "max_participations": 11}
+  strategy = optimize(rounds=800, **schedule)
+  assert len(getattr(strategy, "coefficients", (0,) * 77)) == 77
+  ratio = tree.TreeStrategy().prefix_sum_rmse(
+    800, **schedule
+  ) / strategy.prefix_sum_rmse(800, **schedule)
+  assert least < ratio < most
+
+
+def _values(name, *parameters):
+  fields = dataclasses.fields(registry.STRATEGIES[name])
+  return {
+    "name": name,
+    **{f.name: p for f, p in zip(fields, parameters, strict=True)},
+  }
+
+
+_NAN = float("nan")
+
+
+@pytest.mark.parametrize(
   ("values", "message"),
   [
     ({"name": "oak"}, r"must be one of \['banded', 'blt', 'tree'\], found"),
     ({}, "must be one of .* found None"),
     ({"name": "blt"}, r"must be those of BltStrategy, found \[\]"),
     ({"name": "tree", "bands": 3}, r"must be those .* found \['bands'\]"),
-    ({"name": "tree", "restart_every": 0}, "restart_every must be"),
+    (_values("banded", ()), r"must start with 1, found \(\)"),
+    (_values("banded", (0.5, 0.1)), r"must start with 1, found \(0.5,\)"),
+    (_values("banded", (1.0, float("inf"))), "must be finite, found"),
+    (_values("blt", (), ()), "number of decays must be .* found 0"),
+    (_values("blt", (0.5,) * 5, (0.1,) * 5), "at most 4, found 5"),
+    (_values("blt", (0.5,), (0.1, 0.1)), r"as many as decays \(1\), found 2"),
+    (_values("blt", (1.0,), (0.1,)), r"decays must be in \(0, 1\), found"),
+    (_values("blt", (_NAN,), (0.1,)), "decays must be .* found"),
+    (_values("blt", (0.5,), (0.0,)), "weights must be positive .* found"),
+    (_values("blt", (0.5, 0.4), (0.6, 0.5)), "sum of at most 1, found"),
+    (_values("blt", (0.5,), (_NAN,)), "weights must be .* found"),
+    (_values("tree", 0, None), "restart_every must be .* found 0"),
+    (_values("tree", 2.5, None), "restart_every must be .* found 2.5"),
+    (_values("tree", None, 3), r"less than restart_every \(None\)"),
+    (_values("tree", 3, 3), r"less than restart_every \(3\), found 3"),
+    (_values("tree", 3, 0), "first_restart_after must be .* found 0"),
   ],
 )
-def test_unknown_values(values, message):
+def test_values_out_of_range(values, message):
   with pytest.raises(ValueError, match=message):
     registry.from_json(values)
+
+
+_BANDED, _BLT = [banded.optimize_banded], [blt.optimize_blt]
+_TREE = [tree.TreeStrategy().sensitivity]
+
+
+@pytest.mark.parametrize(
+  ("functions", "schedule", "message"),
+  [
+    (_BANDED + _BLT, {"rounds": 0}, "rounds must be .* at least 1, found 0"),
+    (_TREE, {"rounds": -1}, "rounds must be"),
+    (
+      _BANDED + _BLT + _TREE,
+      {"min_separation": 0},
+      "separation must .* found 0",
+    ),
+    (
+      _BANDED + _TREE,
+      {"max_participations": 0},
+      "participations must .* found 0",
+    ),
+    (_BANDED, {"num_bands": 0}, r"num_bands must be .* \[1, 3\], found 0"),
+    (_BANDED, {"num_bands": 4}, r"num_bands must be .* \[1, 3\], found 4"),
+    (_BANDED, {"rounds": 2, "num_bands": 3}, r"\[1, 2\], found 3"),
+    (_BLT, {"num_buffers": 0}, "num_buffers must be .* found 0"),
+    (_BLT, {"num_buffers": 5}, "num_buffers must be at most 4, found 5"),
+  ],
+)
+def test_schedules_out_of_range(functions, schedule, message):
+  schedule = {"rounds": 9, "min_separation": 3} | schedule
+  for function in functions:
+    with pytest.raises(ValueError, match=message):
+      function(**schedule)

@@ -1,9 +1,27 @@
 """What the tests of tasks ask of one: its users, their data, its errors."""
 
+import os
+
 import pytest
 import tensorflow as tf
 
+from tasks import task as task_lib
 from tff_fedemb.data import pipelines
+
+
+def creator(create_task, directory, **defaults):
+  """Makes a function that creates a task of data below a directory."""
+
+  def create(data="data", **options):
+    return create_task(
+      task_lib.TaskConfig(
+        os.fspath(directory / data),
+        os.fspath(directory / "cache"),
+        **{**defaults, **options},
+      )
+    )
+
+  return create
 
 
 def user_ids(task):

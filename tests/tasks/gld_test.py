@@ -45,16 +45,7 @@ def _write(tmp_path):
 
 @pytest.fixture(name="create")
 def _create(tmp_path):
-  def create(directory="data", **options):
-    return gld.create_gld_task(
-      task_lib.TaskConfig(
-        os.fspath(tmp_path / directory),
-        os.fspath(tmp_path / "cache"),
-        **{"image_size": _SIDE, **options},
-      )
-    )
-
-  return create
+  return clients.creator(gld.create_gld_task, tmp_path, image_size=_SIDE)
 
 
 def _read_client(task, *users):
@@ -289,7 +280,7 @@ def test_what_is_missing_is_told(write, create):
   check("gld160k/train/", "gld160k/test.tfRecord", "data")
   write("gld23k")
   check("gld160k/train/")
-  check("gld160k/train/", directory="data/gld23k")
+  check("gld160k/train/", data="data/gld23k")
   (write() / "test.tfRecord").unlink()
   check("gld160k/test.tfRecord")
   with pytest.raises(ValueError, match=r"gld160k.*gld23k.*found 'gld1k'"):

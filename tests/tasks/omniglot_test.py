@@ -10,7 +10,6 @@ from PIL import Image
 import pytest
 
 from tasks import omniglot
-from tasks import task as task_lib
 from tests.tasks import clients
 from tff_fedemb import errors
 
@@ -92,14 +91,7 @@ def _write(kind, directory, drawings):
 
 @pytest.fixture
 def create(tmp_path):
-  def create_task(name="data", **options):
-    return omniglot.create_omniglot_task(
-      task_lib.TaskConfig(
-        os.fspath(tmp_path / name), os.fspath(tmp_path / "cache"), **options
-      )
-    )
-
-  return create_task
+  return clients.creator(omniglot.create_omniglot_task, tmp_path)
 
 
 def _expected(drawings, *alphabets):

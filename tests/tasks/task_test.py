@@ -53,18 +53,6 @@ def test_encoded_images_are_strings_to_the_algorithms():
 
 
 @pytest.mark.parametrize(
-  ("options", "message"),
-  [
-    ({"image_size": 0}, "image_size must be an integer of at least 1"),
-    ({"on_bad_example": "hide"}, "on_bad_example must be one of"),
-  ],
-)
-def test_configuration_mistakes_are_named(options, message):
-  with pytest.raises(ValueError, match=message):
-    task_lib.TaskConfig(**options)
-
-
-@pytest.mark.parametrize(
   ("changes", "message"),
   [
     ({"image_shape": (2, 2)}, "image_shape must be three positive numbers"),

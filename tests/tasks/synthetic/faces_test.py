@@ -35,13 +35,8 @@ def test_images_are_rgb_and_bright_enough(people):
   assert len(np.unique(spread, axis=0)) == _NUM_PEOPLE * _NUM_IMAGES
 
 
-def test_drawing_depends_on_nothing_but_the_generator():
-  first, again, other = (
-    faces.draw_images(_person(1), np.random.default_rng(seed), 7)
-    for seed in (3, 3, 4)
-  )
-  np.testing.assert_array_equal(first, again)
-  assert not np.any(np.all(first == other, axis=(1, 2, 3)))
+def test_strangers_take_the_same_poses():
+  first = faces.draw_images(_person(1), np.random.default_rng(3), 7)
   stranger = faces.draw_images(_person(2), np.random.default_rng(3), 7)
   # The same poses before the same backgrounds: the corners are alike.
   np.testing.assert_array_equal(first[:, :3, :3], stranger[:, :3, :3])

@@ -1,17 +1,13 @@
 """Tests of the command line: every benchmark, the contact sheet, mistakes."""
 
 import os
-import pathlib
-import subprocess
-import sys
 
 from absl import flags
 from PIL import Image
 import pytest
 
 from tasks.synthetic import __main__ as command_line
-
-_ROOT = pathlib.Path(__file__).parents[3]
+from tests.binaries import programs
 
 
 def _call_main(*arguments):
@@ -69,13 +65,7 @@ def test_mistakes_get_one_line(tmp_path, arguments, expected):
 
 
 def test_as_a_user_runs_it(tmp_path):
-  result = subprocess.run(
-    [sys.executable, "-m", "tasks.synthetic", f"--output_dir={tmp_path}", "y"],
-    cwd=_ROOT,
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert result.returncode == 1
-  assert "found 'y'" in result.stderr
-  assert result.stderr.count("\n") == 1
+  ended = programs.start("tasks.synthetic", f"--output_dir={tmp_path}", "y")
+  assert ended.status == 1
+  assert "found 'y'" in ended.errors
+  assert ended.errors.count("\n") == 1

@@ -1,5 +1,6 @@
 """Tests of what all generators do alike: files kept, refused, shown."""
 
+import itertools
 import pathlib
 
 import numpy as np
@@ -88,10 +89,20 @@ def test_what_comes_from_elsewhere_is_refused(task, content, tmp_path):
   assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("arguments", [{"num_users": 0}, {"seed": -1}])
-@pytest.mark.parametrize("task", _NAMES)
+@pytest.mark.parametrize(
+  ("task", "arguments"),
+  [
+    *itertools.product(_NAMES, ({"num_users": 0}, {"seed": -1})),
+    ("emnist", {"examples_per_user": 15}),
+    ("digiface", {"images_per_user": 1}),
+    ("digiface", {"num_users": 100_001}),
+  ],
+)
 def test_arguments_out_of_range_are_refused(task, arguments, tmp_path):
-  with pytest.raises(errors.FieldError, match=r"at least \d, found -?\d"):
+  (name,) = arguments
+  with pytest.raises(
+    errors.FieldError, match=rf"{name} must be a.*\d, found -?\d"
+  ):
     _write(task, tmp_path / "new", **arguments)
   assert not list(tmp_path.iterdir())
 
