@@ -96,7 +96,7 @@ def test_sampling_seeds_are_one_measurement_of_their_own(tmp_path):
     write_run(tmp_path / "b", sampling_seed=1, recall=0.3),
     write_run(tmp_path / "c", sampling_seed=2, recall=0.4),
   )
-  values = [m.values for curve in curves for m in curve.measurements]
+  values = [m.values for curve in curves for m in curve.points]
   assert sorted(values) == [(0.3, 0.4), (0.5,)]
 
 
