@@ -99,7 +99,7 @@ _TINY = (
   "--rounds=4",
   "--evaluate_every=2",
   "--server_momentum=0",
-  "--num_canaries=60",
+  "--num_canaries=200",
 )
 
 
@@ -126,7 +126,7 @@ def test_training_without_noise_is_seen_through(tmp_path):
     tmp_path,
     "--noise_multiplier=0",
     "--participation=min_separation",
-    "--clients_per_round=50",
+    "--clients_per_round=120",
   )
   assert found["epsilon_claimed"] == "inf"
   attack = found["attacks"]["canary_updates"]
@@ -134,7 +134,7 @@ def test_training_without_noise_is_seen_through(tmp_path):
     (bound["statistic"], bound["method"]): bound["epsilon_lower"]
     for bound in attack["bounds"]
   }
-  # What 60 canaries can show, with the attacker's knowledge and without.
+  # What 200 canaries can show, with the attacker's knowledge and without.
   assert bounds["known_schedule", "gdp_clopper_pearson"] > 2
   assert bounds["final_cosine", "one_run"] > 0.5
   assert attack["epsilon_lower"] == max(bounds.values())
@@ -149,7 +149,7 @@ def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path):
     tmp_path,
     "--noise_multiplier=1",
     "--participation=poisson",
-    "--clients_per_round=30",
+    "--clients_per_round=60",
     "--algorithm=fedavg",
     "--server_momentum=0.9",
     "--num_canary_users=0",
