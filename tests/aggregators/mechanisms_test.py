@@ -284,7 +284,7 @@ def test_no_seed_is_used_twice(create_noisy, name, options):
   aggregation = create_noisy(name, **options)
   states = [aggregation.first_state, *aggregation.run_on_zeros(_ROUNDS).states]
   seeds = [aggregation.seeds(state) for state in states]
-  assert all(len(found) == 1 and found[0].shape == (4,) for found in seeds)
+  assert all(len(found) == 1 and found[0].shape == (2,) for found in seeds)
   period = options.get("restart_every") or 2 * _ROUNDS
   for t in range(1, _ROUNDS + 1):
     drawn = 1

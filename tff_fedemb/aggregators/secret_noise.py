@@ -1,14 +1,15 @@
 """Gaussian noise whose secret, tails and last digits deserve its epsilon.
 
-Secret: the bits are those of two Philox generators (Salmon et al. 2011,
-"Parallel Random Numbers: As Easy as 1, 2, 3"), added without carry. Each has a
-key and an offset of 64 bits, 256 bits together, all from the operating system;
-TensorFlow's own operations have 32 bits for a whole process. Philox is no
-cipher: that nobody can tell its numbers from random ones without its key is
-assumed, not proven.
+Secret: the bits are those of a Philox generator (Salmon et al. 2011, "Parallel
+Random Numbers: As Easy as 1, 2, 3") with a key and an offset of 64 bits each
+from the operating system; TensorFlow's own operations have 32 bits for a whole
+process. Who knew a block of it, 128 bits, could look for the key alone; two
+numbers are made of a block, of which the grid below shows some 27 bits each.
+Philox is no cipher: that nobody can tell its numbers from random ones without
+its key is assumed, not proven.
 
-Tails: Box and Muller 1958 in double precision, from 128 bits for the radius.
-It reaches 13.3 standard deviations, TensorFlow's own 5.68.
+Tails: Box and Muller 1958 in double precision, from 73 bits for the radius. It
+reaches 10.1 standard deviations, TensorFlow's own 5.68.
 
 Last digits: floating-point numbers near the sum and far from it differ in their
 last bits, which gives a sum away (Mironov 2012, "On Significance of the Least
@@ -37,6 +38,8 @@ _UNIT = 2.0**-64
 _CHUNK = 2**16
 _EXPONENT_BITS = 0x7FF0000000000000
 _PHILOX = 1
+# Of a number of 62 bits that becomes one of 53.
+_SPARE_BITS = 9
 
 
 def draw_words(shape: list[int]) -> tf.Tensor:
@@ -58,60 +61,66 @@ def draw_words(shape: list[int]) -> tf.Tensor:
 
 
 def draw_key() -> list[int]:
-  """Draws 256 secret bits from the operating system, as four int64 numbers."""
-  return [secrets.randbits(64) - 2**63 for _ in range(4)]
+  """Draws 128 secret bits from the operating system, as two int64 numbers."""
+  return [secrets.randbits(64) - 2**63 for _ in range(2)]
 
 
 def _random_words(
-  seeds: tf.Tensor, word: int, chunk: tf.Tensor, shape: list[int]
+  seeds: tf.Tensor, chunk: tf.Tensor, num_pairs: int
 ) -> tf.Tensor:
-  """One Philox generator's uint64 numbers of a chunk."""
-  # A chunk takes less than 2^32 numbers of the generator.
-  counter = tf.stack([tf.bitwise.left_shift(chunk, 32), seeds[word + 1]])
+  """The generator's numbers of a chunk, uint64 `[2, num_pairs]`."""
+  # A chunk takes less than 2^32 blocks of the generator.
+  counter = tf.stack([tf.bitwise.left_shift(chunk, 32), seeds[1]])
   return tf.raw_ops.StatelessRandomUniformFullIntV2(
-    shape=shape,
-    key=tf.bitcast(seeds[word : word + 1], tf.uint64),
+    shape=[2, num_pairs],
+    key=tf.bitcast(seeds[:1], tf.uint64),
     counter=tf.bitcast(counter, tf.uint64),
     alg=_PHILOX,
     dtype=tf.uint64,
   )
 
 
-def standard_normal(seeds: tf.Tensor, chunk: tf.Tensor, size: int) -> tf.Tensor:
-  """Draws independent standard normal numbers, a function of the seeds.
+def draw_normal(
+  seeds: tf.Tensor, chunk: tf.Tensor, size: int, stddev: Any = 1.0
+) -> tf.Tensor:
+  """Draws independent normal numbers of mean 0, a function of the seeds.
 
   Args:
-    seeds: Key and offset of either generator, int64 `[4]`.
+    seeds: Key and offset of the generator, int64 `[2]`.
     chunk: Number of the chunk, int64; each has other numbers.
     size: Numbers of the chunk, at most 2^32.
+    stddev: Standard deviation, scalar float64.
 
   Returns:
-    float64 `[size]`. Each is within 2^-49 of what exact arithmetic would make
-    of the bits, up to 9, and within 2^-48 beyond.
+    float64 `[size]`. Each is within 2^-49 standard deviations of what exact
+    arithmetic would make of the bits up to 9, and within 2^-48 beyond; but for
+    radii below 2^-26, which one pair in 2^53 has, and which may become 0.
   """
-  shape = [2, (size + 1) // 2]
-  low = _random_words(seeds, 2, chunk, shape)
-  words = tf.bitwise.bitwise_xor(_random_words(seeds, 0, chunk, shape), low)
-  # 128 bits: the radius has no last value, nor gaps between its values that
-  # could be seen on the grid.
+  stddev = tf.cast(stddev, tf.float64)
+  words = _random_words(seeds, chunk, (size + 1) // 2)
+  high, angle = tf.unstack(words)
+  # Bits that the angle's double precision leaves over, and half of the next:
+  # the radius has no gaps between its values that could be seen on the grid.
+  low = tf.bitwise.left_shift(angle, 64 - _SPARE_BITS)
+  low = tf.bitwise.bitwise_or(low, 2 ** (63 - _SPARE_BITS))
   uniform, missing = (
-    (tf.cast(high, tf.float64) + (tf.cast(rest, tf.float64) + 0.5) * _UNIT)
+    (tf.cast(word, tf.float64) + (tf.cast(rest, tf.float64) + 0.5) * _UNIT)
     * _UNIT
-    for high, rest in (
-      (words[0], low[0]),
-      (tf.bitwise.invert(words[0]), tf.bitwise.invert(low[0])),
+    for word, rest in (
+      (high, low),
+      (tf.bitwise.invert(high), tf.bitwise.invert(low)),
     )
   )
   # Near 1 the digits are those of what is missing to it (Kahan's logarithm).
-  logarithm = tf.where(
-    uniform < 1.0,
-    tf.math.log(uniform) * (missing / (1.0 - uniform)),
-    -missing,
-  )
-  radius = tf.sqrt(-2.0 * logarithm)
+  rounded = tf.maximum(1.0 - uniform, _UNIT)
+  logarithm = tf.math.log(uniform) * (missing / rounded)
+  radius = tf.sqrt(logarithm * (-2.0 * tf.square(stddev)))
   # Two bits choose one of four arcs, the others a place on it.
-  angle = tf.bitcast(words[1], tf.int64)
-  radius = tf.where(angle < 0, -radius, radius)
+  angle = tf.bitcast(angle, tf.int64)
+  sign = tf.bitwise.bitwise_and(angle, tf.int64.min)
+  radius = tf.bitcast(
+    tf.bitwise.bitwise_xor(tf.bitcast(radius, tf.int64), sign), tf.float64
+  )
   is_upright = tf.bitwise.left_shift(angle, 1) < 0
   place = tf.cast(tf.bitwise.left_shift(angle, 2), tf.float64)
   sine, cosine = _sine_and_cosine(place * (math.pi / 2.0 * _UNIT))
@@ -128,8 +137,8 @@ def _sine_and_cosine(angle: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   square = tf.square(angle)
   series = []
   for first in (0, 1):
-    total = tf.zeros_like(angle)
-    for power in range(16 + first, -1, -2):
+    total = 1.0 / math.factorial(16 + first)
+    for power in range(14 + first, -1, -2):
       total = total * square + (-1) ** (power // 2) / math.factorial(power)
     series.append(total)
   cosine, sine = series
@@ -189,11 +198,12 @@ def _add_fresh_noise(
   """As `add_on_grid`, with noise drawn here and all in double precision."""
   flat = tf.reshape(total, [-1])
   scale = tf.cast(stddev, tf.float64) * (1.0 + ROUNDING) / grid
+  steps_of_one = 1.0 / grid
 
   def add(chunk, size):
     part = tf.slice(flat, [chunk * _CHUNK], [size])
-    steps = tf.round(tf.cast(part, tf.float64) / grid)
-    steps += tf.round(standard_normal(seeds, chunk, size) * scale)
+    steps = tf.round(tf.cast(part, tf.float64) * steps_of_one)
+    steps += tf.round(draw_normal(seeds, chunk, size, scale))
     return tf.cast(steps * grid, tf.float32)
 
   return _by_chunks(add, total.shape)
@@ -211,7 +221,7 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
 
   The key is drawn when the query is made and is in no state and no checkpoint:
   a program that goes on after another one was killed draws other noise. Each
-  draw has numbers of its own in the place of the generators' offsets.
+  draw has numbers of its own mixed into the generator's offset.
   """
 
   def __init__(self, l2_norm_clip: float, stddev: float):
@@ -231,11 +241,11 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
       return sample_state, state, event
     grid = _grid_of(global_state.l2_norm_clip, sample_state)
     tensors = tf.nest.flatten(sample_state)
-    calls = draw_words([len(tensors), 4])
+    calls = draw_words([len(tensors), 2])
     noised = [
       _add_fresh_noise(
         tensor,
-        tf.bitwise.bitwise_xor(self._key, call * [0, 1, 0, 1]),
+        tf.bitwise.bitwise_xor(self._key, call * [0, 1]),
         global_state.stddev,
         grid,
       )
@@ -254,7 +264,7 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
   every tensor of every call counts up by one.
 
   Privacy:
-    Key and offsets are drawn from the operating system when the generator is
+    Key and offset are drawn from the operating system when the generator is
     made. Each `initialize` mixes in other words, so that two runs of one
     process do not share their noise: the difference of two releases with the
     same noise would have none.
@@ -277,13 +287,13 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
       seed: For tests: makes all runs share their noise, which voids privacy.
     """
     super().__init__(noise_std, specs, seed)
-    self._key = draw_key() if seed is None else [seed, 0, seed, 1]
+    self._key = draw_key() if seed is None else [seed, 0]
 
   def initialize(self):
-    """Returns the state (seeds `[4]`, stddev) of a new run."""
+    """Returns the state (seeds `[2]`, stddev) of a new run."""
     seeds = tf.constant(self._key, tf.int64)
     if self._seed is None:
-      seeds = tf.bitwise.bitwise_xor(seeds, draw_words([4]))
+      seeds = tf.bitwise.bitwise_xor(seeds, draw_words([2]))
     return self._GlobalState(seeds, tf.constant(self._noise_std, tf.float32))
 
   def next(self, state):
@@ -294,7 +304,7 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     def draw(index, spec):
       return _by_chunks(
         lambda chunk, size: tf.cast(
-          stddev * standard_normal(state.seeds + index, chunk, size), tf.float32
+          draw_normal(state.seeds + index, chunk, size, stddev), tf.float32
         ),
         spec.shape,
       )
@@ -303,11 +313,4 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     return (
       tf.nest.pack_sequence_as(self._specs, noise),
       self._GlobalState(state.seeds + len(specs), state.stddev),
-    )
-
-  def make_state(self, seeds: tf.Tensor, stddev: tf.Tensor):
-    """Returns the state of given seeds and standard deviation."""
-    return self._GlobalState(
-      tf.cast(tf.ensure_shape(seeds, [4]), tf.int64),
-      tf.cast(stddev, tf.float32),
     )

@@ -3,8 +3,8 @@
 Balle and Wang 2018, "Improving the Gaussian Mechanism for Differential
 Privacy"; for matrices Dwork et al. 2014, "Analyze Gauss". Noise is made as
 `aggregators.secret_noise` makes it: from 128 bits of the operating system by
-Philox (here with a key of 128 bits), with tails to 13.3 standard deviations, on
-a common grid with the sum.
+Philox (here with a key of 128 bits), with tails (here to 13.3 standard
+deviations), on a common grid with the sum.
 """
 
 import collections
