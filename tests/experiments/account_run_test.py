@@ -191,19 +191,25 @@ def test_files_that_are_damaged(tmp_path, name, text):
     account_run.recompute(tmp_path / "run")
 
 
+def _extrapolate(account, run_dir):
+  """To a hundred thousand users in cohorts ten times as large."""
+  process, values = account(
+    "extrapolate",
+    f"--run_dir={run_dir}",
+    "--extrapolated_num_users=100000",
+    "--cohort_factor=10",
+  )
+  assert process.status == 0, process.errors
+  return process, values
+
+
 @pytest.mark.parametrize("sampling_seed", [None, 4])
 def test_extrapolation_is_to_users_who_are_drawn_in_secret(
   account, tmp_path, sampling_seed
 ):
   flags = _POISSON_FLAGS | {"sampling_seed": sampling_seed}
   _write_run(tmp_path / "run", **flags)
-  process, values = account(
-    "extrapolate",
-    f"--run_dir={tmp_path / 'run'}",
-    "--extrapolated_num_users=100000",
-    "--cohort_factor=10",
-  )
-  assert process.status == 0, process.errors
+  process, values = _extrapolate(account, tmp_path / "run")
   assert not values["participation"]["known_schedule"]
   assert "amplification by sampling, from a secret key" in process.output
   assert values["user_level"]["epsilon"] < 0.1
@@ -211,13 +217,7 @@ def test_extrapolation_is_to_users_who_are_drawn_in_secret(
 
 def test_extrapolation_of_a_run(account, tmp_path):
   _write_run(tmp_path / "run")
-  process, values = account(
-    "extrapolate",
-    f"--run_dir={tmp_path / 'run'}",
-    "--extrapolated_num_users=100000",
-    "--cohort_factor=10",
-  )
-  assert process.status == 0, process.errors
+  _, values = _extrapolate(account, tmp_path / "run")
   assert values["noise_multiplier"] == 60
   assert values["rounds"] == 12
   assert values["participation"]["min_separation"] == 1_000

@@ -236,22 +236,20 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
 
   def get_noised_result(self, sample_state, global_state):
     """Adds the noise of the round to the sum of its records."""
+    # Of nothing: the state and the event are the parent's, the noise is not.
+    _, state, event = super().get_noised_result((), global_state)
     if not self._stddev:
-      _, state, event = super().get_noised_result((), global_state)
       return sample_state, state, event
     grid = _grid_of(global_state.l2_norm_clip, sample_state)
     tensors = tf.nest.flatten(sample_state)
-    calls = draw_words([len(tensors), 2])
+    key, offset = self._key
+    offsets = tf.bitwise.bitwise_xor(draw_words([len(tensors)]), offset)
     noised = [
       _add_fresh_noise(
-        tensor,
-        tf.bitwise.bitwise_xor(self._key, call * [0, 1]),
-        global_state.stddev,
-        grid,
+        tensor, tf.stack([key, offsets[index]]), global_state.stddev, grid
       )
-      for tensor, call in zip(tensors, tf.unstack(calls), strict=True)
+      for index, tensor in enumerate(tensors)
     ]
-    _, state, event = super().get_noised_result((), global_state)
     return tf.nest.pack_sequence_as(sample_state, noised), state, event
 
 
