@@ -116,7 +116,7 @@ class ImageConfig(task_lib.TaskConfig):
         on_bad_example=self.on_bad_example,
       )
     task = self._create_task(model_shape)
-    source = _open_train(task) if split == "train" else _open_split(task, split)
+    source = _open_train(task) if split == "train" else open_split(task, split)
     left_out = task.bad_examples.lines
     notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []
     facts = {
@@ -274,7 +274,8 @@ def _open_folder(
   )
 
 
-def _open_split(task: task_lib.Task, split: str) -> ImageSource:
+def open_split(task: task_lib.Task, split: str) -> ImageSource:
+  """Opens the held-out images of a task, those of a split."""
   images = task.load_images(split)
   size = embedding.batch_size(task.image_shape)
 
@@ -284,7 +285,12 @@ def _open_split(task: task_lib.Task, split: str) -> ImageSource:
       # Images may be decoded, and found to be damaged, where they are indexed.
       yield some, images.images[some]
 
-  return ImageSource(f"{split} images of task {task.name}", images.labels, read)
+  return ImageSource(
+    f"{split} images of task {task.name}",
+    images.labels,
+    read,
+    class_names=task.class_names,
+  )
 
 
 def _open_train(task: task_lib.Task) -> ImageSource:

@@ -12,6 +12,7 @@ import lzma
 import os
 import pathlib
 import sqlite3
+import string
 import tempfile
 
 import numpy as np
@@ -199,5 +200,8 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
       " validation and test: lower case"
       f" ({_NUM_LABELS - _FIRST_HELD_OUT_LABEL} classes), from different"
       " images"
+    ),
+    class_names=dict(
+      enumerate(string.ascii_lowercase, start=_FIRST_HELD_OUT_LABEL)
     ),
   )

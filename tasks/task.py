@@ -4,6 +4,7 @@ Validated when it is built, in the manner of TFF's baseline tasks.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import os
@@ -57,6 +58,8 @@ class Task:
     find_bad_examples: From a virtual client's identifier to a line for each
       example of its users that cannot be used; asked when a client failed.
     warnings: What a user should know about the data, a line each.
+    class_names: What the user calls a held-out class, by its label; others by
+      their label.
   """
 
   name: str
@@ -77,6 +80,7 @@ class Task:
   )
   find_bad_examples: Callable[[str], list[str]] | None = None
   warnings: tuple[str, ...] = ()
+  class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
     if len(self.image_shape) != 3 or min(self.image_shape) < 1:
