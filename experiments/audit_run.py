@@ -113,9 +113,8 @@ class _Attacks:
   def _attack(self, attack: str) -> dict[str, Any]:
     methods = [
       name
-      for name in registry.METHODS
-      if not self._experiment.participation.is_sampled
-      or name not in registry.OF_GAUSSIAN_CLAIMS
+      for name, method in registry.METHODS.items()
+      if not (method.is_of_mu and self._experiment.participation.is_sampled)
     ]
     included = self._slots.included[self._slots.of[attack]]
     scores = {

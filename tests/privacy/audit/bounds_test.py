@@ -8,8 +8,6 @@ from scipy import stats
 
 from tff_fedemb import errors
 from tff_fedemb.privacy.audit import clopper_pearson
-from tff_fedemb.privacy.audit import fdp_one_run
-from tff_fedemb.privacy.audit import gdp_clopper_pearson
 from tff_fedemb.privacy.audit import one_run
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
@@ -39,7 +37,7 @@ def _most_failures(probability):
 @pytest.mark.parametrize("distance", [0.1, 1.0])
 def test_two_gaussians_are_bounded_from_below(method, distance):
   rng = np.random.default_rng(5)
-  truth = fdp_one_run.epsilon_of_mu(distance, _DELTA)
+  truth = registry.epsilon_of_mu(distance, _DELTA)
   significance = 0.1
   bounds = [
     registry.bound_epsilon(
@@ -64,7 +62,7 @@ def test_two_gaussians_are_bounded_from_below(method, distance):
   ],
 )
 def test_many_canaries_show_a_good_part_of_the_truth(method, share):
-  truth = fdp_one_run.epsilon_of_mu(1.5, _DELTA)
+  truth = registry.epsilon_of_mu(1.5, _DELTA)
   found = registry.bound_epsilon(
     method,
     _normal(np.random.default_rng(6), 5_000, 1.5),
@@ -111,7 +109,7 @@ def test_delta_counts(method):
     ).epsilon_lower
 
   # Of a Gaussian claim such a curve refutes more than one point of it does.
-  if method not in registry.OF_GAUSSIAN_CLAIMS:
+  if not registry.METHODS[method].is_of_mu:
     assert bound(0.02) == 0.0
   assert bound(1e-6) > 1.5
 
@@ -153,9 +151,9 @@ def test_levels_out_of_range_are_refused(method, name, levels):
 
 def test_a_gaussian_has_no_epsilon_at_delta_0():
   scores = scores_lib.Scores(np.zeros(9), np.zeros(9))
-  for bound in (fdp_one_run.bound_epsilon, gdp_clopper_pearson.bound_epsilon):
+  for method in ("fdp_one_run", "gdp_clopper_pearson"):
     with pytest.raises(errors.FieldError, match="delta"):
-      bound(scores, delta=0.0, significance=0.05)
+      registry.bound_epsilon(method, scores, delta=0.0, significance=0.05)
 
 
 def test_limits_of_a_probability_by_hand():
@@ -205,7 +203,7 @@ def test_fdp_one_run_by_hand():
   # Two guesses about two canaries, both right with chance p_2: at mu = 0 it is
   # p_2 <= p_1 / 2 by the first inequality and p_1 / 2 <= p_0 by the next one.
   def is_refuted(level):
-    return fdp_one_run.is_refuted(
+    return one_run.is_refuted(
       correct=2, guesses=2, num_canaries=2, mu=0.0, level=level
     )
 
@@ -218,7 +216,7 @@ def test_fdp_one_run_agrees_with_what_a_gaussian_does_to_one_canary():
   chance = float(stats.norm.cdf(0.4))
 
   def is_refuted(level):
-    return fdp_one_run.is_refuted(
+    return one_run.is_refuted(
       correct=1, guesses=1, num_canaries=1, mu=0.8, level=level
     )
 
@@ -227,7 +225,7 @@ def test_fdp_one_run_agrees_with_what_a_gaussian_does_to_one_canary():
 
 
 def test_epsilon_of_mu_is_that_of_the_gaussian_mechanism():
-  epsilon = fdp_one_run.epsilon_of_mu(1.5, _DELTA)
+  epsilon = registry.epsilon_of_mu(1.5, _DELTA)
   # Balle and Wang 2018, theorem 8.
   delta = stats.norm.cdf(0.75 - epsilon / 1.5) - math.exp(
     epsilon

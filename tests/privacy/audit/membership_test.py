@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tff_fedemb import errors
-from tff_fedemb.privacy.audit import fdp_one_run
 from tff_fedemb.privacy.audit import gaussian_estimate
 from tff_fedemb.privacy.audit import membership
+from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 
 
@@ -62,7 +62,7 @@ def test_the_estimate_finds_the_epsilon_of_a_gaussian(mu):
   scores = scores_lib.Scores(0.1 * values + 0.1 * mu, 0.1 * values)
   assert gaussian_estimate.estimate_epsilon(
     scores, delta=1e-5
-  ) == pytest.approx(fdp_one_run.epsilon_of_mu(mu, 1e-5), rel=1e-4)
+  ) == pytest.approx(registry.epsilon_of_mu(mu, 1e-5), rel=1e-4)
 
 
 def test_the_estimate_of_scores_that_tell_all():

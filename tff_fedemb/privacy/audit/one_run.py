@@ -1,15 +1,34 @@
-"""A lower bound from many canaries in one computation.
+"""Lower bounds from many canaries in one computation.
 
 Steinke, Nasr and Jagielski 2023, "Privacy Auditing with One (1) Training Run",
-theorem 5.2.
+theorem 5.2; Mahloujifar, Melis and Chaudhuri 2024, "Auditing f-Differential
+Privacy in One Run", for mechanisms that lose as a Gaussian (Dong, Roth and Su
+2022, "Gaussian Differential Privacy").
+
+What is used of the latter, for r guesses about m canaries of which i are right
+with probability p_i, and a symmetric trade-off function f: flipping one
+canary's coin turns a right guess among i right ones into a wrong one among
+i - 1, and f-differential privacy bounds the probability of the first event by
+1 - f of that of the second one. Averaged over the canaries (1 - f is concave),
+
+  sum_{i >= c} i / m p_i  <=  1 - f(sum_{i >= c - 1} (r - i) / m p_i)
+
+for every c. Starting from P[at least c right] = tau and going down from c, both
+sums have to grow at least so fast, each in proportion to p_i. If they exceed
+together what all p_i, which sum to one, allow (r / m), then c right guesses
+have a probability below tau.
 """
 
+from collections.abc import Callable
+
 import numpy as np
+from scipy import optimize
+from scipy import special
 from scipy import stats
 
+from tff_fedemb import checks
 from tff_fedemb.privacy.audit import scores as scores_lib
 
-NAME = "one_run"
 ASSUMES = (
   "each canary was included or not by a fair coin of its own, and scores are"
   " made from what was published, without the coins"
@@ -48,6 +67,98 @@ def p_value(
   return float(min(chance, 1.0))
 
 
+def is_refuted(
+  *, correct: int, guesses: int, num_canaries: int, mu: float, level: float
+) -> bool:
+  """Whether so many right guesses had a chance below `level` with mu-GDP.
+
+  Args:
+    correct: Right guesses.
+    guesses: All guesses, as many whatever was published.
+    num_canaries: All canaries, each included by a fair coin.
+    mu: Of Gaussian differential privacy: f tells apart two normal
+      distributions of unit variance mu apart.
+    level: Between 0 and 1.
+  """
+  right = level * correct / num_canaries
+  wrong = level * (guesses - correct) / num_canaries
+  limit = guesses / num_canaries
+  for i in range(correct - 1, -1, -1):
+    # The inverse of 1 - f: what wrong guesses have at least.
+    needed = float(special.ndtr(special.ndtri(right) - mu))
+    if needed <= wrong:
+      return False  # Nothing grows any more.
+    right += i / (guesses - i) * (needed - wrong)
+    wrong = needed
+    if right + wrong > limit:
+      return True
+  return False
+
+
+def _largest_refuted(is_refuted: Callable[[float], bool]) -> float:
+  """The largest value that is refuted, if all those below it are as well.
+
+  Or slightly less; 0 if not even 0 is refuted.
+  """
+  if not is_refuted(0.0):
+    return 0.0
+  high = 1.0
+  while is_refuted(high):
+    high *= 2.0
+  root = optimize.bisect(
+    lambda value: 0.5 - is_refuted(value), 0.0, high, xtol=1e-4
+  )
+  while not is_refuted(root):
+    root = max(root - 1e-4, 0.0)
+  return float(root)
+
+
+def _guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
+  """How many canaries to call included and how many not, each a way to guess.
+
+  Fixed before scores are looked at. Half of the guesses go to either end, or
+  all to the high scores: with sampling most of those who were included look
+  like those who were not.
+  """
+  either = {-(-num_scores // share) for share in (1, 4, 16)}
+  high = {-(-num_scores // share) for share in (8, 32, 128, 512)}
+  return [(size - size // 2, size // 2) for size in sorted(either)] + [
+    (size, 0) for size in sorted(high)
+  ]
+
+
+def _best_guess(
+  scores: scores_lib.Scores,
+  num_guesses: int | None,
+  significance: float,
+  bound: Callable[[int, int, float], float],
+) -> scores_lib.Found:
+  """The largest bound of several numbers of guesses, or by the one given.
+
+  `bound` is from guesses, those that are right, and a significance, which is
+  divided among the numbers that are tried (Bonferroni).
+  """
+  if num_guesses is None:
+    tried = _guesses_to_try(len(scores))
+  else:
+    checks.check_integer(
+      "num_guesses", num_guesses, minimum=1, maximum=len(scores)
+    )
+    tried = [(num_guesses - num_guesses // 2, num_guesses // 2)]
+  ranked = scores.ranked()
+  best = (-1.0, {})
+  for num_in, num_out in tried:
+    total = num_in + num_out
+    correct = int(
+      ranked[:num_in].sum() + (~ranked[len(ranked) - num_out :]).sum()
+    )
+    found = bound(total, correct, significance / len(tried))
+    if found > best[0]:
+      details = {"guessed_in": num_in, "guessed_out": num_out}
+      best = (found, details | {"correct": correct, "tried": len(tried)})
+  return best
+
+
 def bound_epsilon(
   scores: scores_lib.Scores,
   *,
@@ -65,7 +176,8 @@ def bound_epsilon(
     scores: Of canaries.
     delta: In [0, 1).
     significance: Probability that the bound is wrong, at most.
-    num_guesses: As in `scores.best_guess`.
+    num_guesses: How many canaries to guess, half of them included; None to try
+      several numbers.
 
   Returns:
     Epsilon, and what it was found with.
@@ -75,17 +187,30 @@ def bound_epsilon(
   """
 
   def bound(guesses, correct, level):
-    return scores_lib.largest_refuted(
-      lambda epsilon: (
-        p_value(
-          correct=correct,
-          guesses=guesses,
-          num_canaries=len(scores),
-          epsilon=epsilon,
-          delta=delta,
-        )
-        < level
-      )
+    numbers = {"guesses": guesses, "correct": correct}
+    numbers |= {"num_canaries": len(scores)}
+    return _largest_refuted(
+      lambda epsilon: p_value(epsilon=epsilon, delta=delta, **numbers) < level
     )
 
-  return scores_lib.best_guess(scores, num_guesses, significance, bound)
+  return _best_guess(scores, num_guesses, significance, bound)
+
+
+def bound_mu(
+  scores: scores_lib.Scores,
+  *,
+  significance: float,
+  num_guesses: int | None = None,
+) -> scores_lib.Found:
+  """As `bound_epsilon`, the mu of Gaussian differential privacy.
+
+  A curve says more than a single point of it, so the epsilon of this mu is
+  larger than that of `bound_epsilon`.
+  """
+
+  def bound(guesses, correct, level):
+    numbers = {"guesses": guesses, "correct": correct}
+    numbers |= {"num_canaries": len(scores), "level": level}
+    return _largest_refuted(lambda mu: is_refuted(mu=mu, **numbers))
+
+  return _best_guess(scores, num_guesses, significance, bound)

@@ -1,14 +1,11 @@
 """Scores of canaries, and the lower bound of epsilon that they give."""
 
-from collections.abc import Callable
 import dataclasses
 import hashlib
 from typing import Any
 
 import numpy as np
-from scipy import optimize
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 
 MIN_SCORES = 2
@@ -125,85 +122,3 @@ class LowerBound:
   def to_json(self) -> dict[str, Any]:
     """Returns a dictionary that JSON can hold."""
     return dataclasses.asdict(self)
-
-
-def largest_refuted(is_refuted: Callable[[float], bool]) -> float:
-  """The largest value that is refuted, if all those below it are as well.
-
-  Args:
-    is_refuted: True up to some value, false above it.
-
-  Returns:
-    The value, or slightly less; 0 if not even 0 is refuted.
-  """
-  if not is_refuted(0.0):
-    return 0.0
-  high = 1.0
-  while is_refuted(high):
-    high *= 2.0
-  root = optimize.bisect(
-    lambda value: 0.5 - is_refuted(value), 0.0, high, xtol=1e-4
-  )
-  while not is_refuted(root):
-    root = max(root - 1e-4, 0.0)
-  return float(root)
-
-
-def guesses_to_try(num_scores: int) -> list[tuple[int, int]]:
-  """How many canaries to call included and how many not, each a way to guess.
-
-  Fixed before scores are looked at. Half of the guesses go to either end, or
-  all to the high scores: with sampling most of those who were included look
-  like those who were not.
-
-  Args:
-    num_scores: All canaries.
-  """
-  either = {-(-num_scores // share) for share in (1, 4, 16)}
-  high = {-(-num_scores // share) for share in (8, 32, 128, 512)}
-  return [(size - size // 2, size // 2) for size in sorted(either)] + [
-    (size, 0) for size in sorted(high)
-  ]
-
-
-def best_guess(
-  scores: Scores,
-  num_guesses: int | None,
-  significance: float,
-  bound: Callable[[int, int, float], float],
-) -> Found:
-  """Bounds by the best of several numbers of guesses.
-
-  Args:
-    scores: Of all canaries.
-    num_guesses: How many canaries to guess, half of them included; None to try
-      several numbers, at a significance that is divided among them
-      (Bonferroni).
-    significance: That of the result.
-    bound: From guesses, those that are right, and a significance to a bound.
-
-  Returns:
-    The largest bound.
-
-  Raises:
-    errors.FieldError: If there are fewer canaries than guesses.
-  """
-  if num_guesses is None:
-    tried = guesses_to_try(len(scores))
-  else:
-    checks.check_integer(
-      "num_guesses", num_guesses, minimum=1, maximum=len(scores)
-    )
-    tried = [(num_guesses - num_guesses // 2, num_guesses // 2)]
-  ranked = scores.ranked()
-  best = (-1.0, {})
-  for num_in, num_out in tried:
-    total = num_in + num_out
-    correct = int(
-      ranked[:num_in].sum() + (~ranked[len(ranked) - num_out :]).sum()
-    )
-    found = bound(total, correct, significance / len(tried))
-    if found > best[0]:
-      details = {"guessed_in": num_in, "guessed_out": num_out}
-      best = (found, details | {"correct": correct, "tried": len(tried)})
-  return best
