@@ -249,28 +249,24 @@ def _read_splits(
 
 def _convert(sources: dict[str, pathlib.Path], database: pathlib.Path) -> None:
   """Writes all splits, one user per character, as TFF's sqlite format."""
-  splits = _read_splits(sources)
-  try:
-    sqlite_examples.write_examples(
-      database,
-      {
-        split: (
-          (
-            # Without what cannot stand in a virtual client's name; those of
-            # the official files stay as they are.
-            urllib.parse.quote(character, safe="/ ()"),
-            [
-              tfrecord_files.serialize_example(
-                {"image": image.tobytes(), "label": label}
-              )
-              for image in images
-            ],
-          )
-          for label, (character, images) in enumerate(users)
+  rows = (
+    (
+      split,
+      # Without what cannot stand in a virtual client's name; those of the
+      # official files stay as they are.
+      urllib.parse.quote(character, safe="/ ()"),
+      [
+        tfrecord_files.serialize_example(
+          {"image": image.tobytes(), "label": label}
         )
-        for split, users in splits.items()
-      },
+        for image in images
+      ],
     )
+    for split, users in _read_splits(sources).items()
+    for label, (character, images) in enumerate(users)
+  )
+  try:
+    sqlite_examples.write_examples(database, rows)
   except (OSError, sqlite3.Error) as error:
     raise errors.FieldError(
       "cache_dir", "be writable", f"{database.parent}: {error}"

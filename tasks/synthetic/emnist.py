@@ -7,6 +7,7 @@ the person who wrote them. TensorFlow Federated reads it from one SQLite file,
 `emnist_all.sqlite`. This module writes such a file without any real data.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import dataclasses
@@ -61,10 +62,10 @@ class Config(store.Config):
   examples_per_user: int = config.field(112, minimum=16)
 
 
-def _insert_writer(
-  connection: sqlite3.Connection, given: Config, user: int
-) -> None:
-  """Adds a writer to all splits; they depend on the seed and number alone."""
+def _draw_writer(
+  given: Config, user: int
+) -> Iterator[tuple[str, str, list[bytes]]]:
+  """Yields splits, the writer and examples, by the seed and number alone."""
   generator = np.random.default_rng(np.random.SeedSequence([given.seed, user]))
   client_id = f"f{user:04d}_{generator.integers(100):02d}"
   spread = generator.uniform(0.5, 1.5)
@@ -88,13 +89,8 @@ def _insert_writer(
     ("digits_only_train", ~is_test & is_digit),
     ("digits_only_test", is_test & is_digit),
   ):
-    rows = [(split_name, client_id, protos[i]) for i in np.flatnonzero(chosen)]
-    connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
-    if rows:
-      connection.execute(
-        "INSERT INTO client_metadata VALUES (?, ?, ?)",
-        (client_id, split_name, len(rows)),
-      )
+    if chosen.any():
+      yield split_name, client_id, list(itertools.compress(protos, chosen))
 
 
 def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
@@ -125,30 +121,22 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
   parameters = {name: str(value) for name, value in fields.items()}
 
   def write(partial, missing):
+    # TensorFlow takes seconds to load; a program's help does without it.
+    from tff_fedemb.data import sqlite_examples
+
     (name,) = missing
-    with contextlib.closing(sqlite3.connect(partial / name)) as connection:
-      # A file that nobody sees before it is complete needs no journal.
-      connection.executescript(
-        """
-          PRAGMA journal_mode = OFF;
-          PRAGMA synchronous = OFF;
-          CREATE TABLE examples (
-              split_name TEXT, client_id TEXT, serialized_example_proto BLOB);
-          CREATE TABLE client_metadata (
-              client_id TEXT, split_name TEXT, num_examples INTEGER);
-          CREATE TABLE generator (key TEXT, value TEXT);
-          """
-      )
+    progress = {"desc": "writers", "unit": "writer", "disable": None}
+    users = tqdm.trange(given.num_users, **progress)
+    sqlite_examples.write_examples(
+      partial / name,
+      itertools.chain.from_iterable(_draw_writer(given, u) for u in users),
+    )
+    opened = contextlib.closing(sqlite3.connect(partial / name))
+    with opened as connection, connection:
+      connection.execute("CREATE TABLE generator (key TEXT, value TEXT)")
       connection.executemany(
         "INSERT INTO generator VALUES (?, ?)", parameters.items()
       )
-      progress = {"desc": "writers", "unit": "writer", "disable": None}
-      for user in tqdm.trange(given.num_users, **progress):
-        _insert_writer(connection, given, user)
-      connection.execute(
-        "CREATE INDEX examples_by_client ON examples (split_name, client_id)"
-      )
-      connection.commit()
 
   (path,) = store.write_missing(
     output_dir, {FILE_NAME: parameters}, _read_generator, write

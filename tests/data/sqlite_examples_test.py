@@ -14,14 +14,14 @@ _USERS = {
   "bob": [b"b0"],
   "cyd": [b"c0", b"c1", b"c2"],
 }
+_TRAIN = [("train", *user) for user in _USERS.items()]
 
 
 @pytest.fixture(name="path")
 def _path(tmp_path):
   path = tmp_path / "data.sqlite"
   sqlite_examples.write_examples(
-    path,
-    {"train": _USERS.items(), "test": [("dan", [b"d0"]), ("eve", [])]},
+    path, [*_TRAIN, ("test", "dan", [b"d0"]), ("test", "eve", [])]
   )
   return path
 
@@ -66,16 +66,16 @@ def test_other_files_are_refused(tmp_path, path):
 
 def test_interrupted_or_killed_write_leaves_nothing(tmp_path):
   def users():
-    yield "ann", [b"a0"]
+    yield "train", "ann", [b"a0"]
     raise RuntimeError("interrupted")
 
   path = tmp_path / "d.sqlite"
   with pytest.raises(RuntimeError, match="interrupted"):
-    sqlite_examples.write_examples(path, {"train": users()})
+    sqlite_examples.write_examples(path, users())
   assert not list(tmp_path.iterdir())
   for name in (".d.sqlite.partial", ".d.sqlite.partial-journal"):
     (tmp_path / name).write_bytes(b"half a database" * 1000)
-  sqlite_examples.write_examples(path, {"train": _USERS.items()})
+  sqlite_examples.write_examples(path, _TRAIN)
   assert list(tmp_path.iterdir()) == [path]
   examples = sqlite_examples.SqliteExamples(path, "train")
   assert examples.user_ids == list(_USERS)
@@ -96,7 +96,7 @@ def test_one_program_writes_at_a_time(tmp_path, monkeypatch, is_interrupted):
   monkeypatch.setattr(sqlite_examples.fcntl, "flock", observe)
 
   def first_users():
-    yield "first", [b"1"]
+    yield "train", "first", [b"1"]
     started.set()
     assert waiting.wait(10)
     if is_interrupted:
@@ -104,14 +104,14 @@ def test_one_program_writes_at_a_time(tmp_path, monkeypatch, is_interrupted):
 
   def write_first():
     try:
-      sqlite_examples.write_examples(path, {"train": first_users()})
+      sqlite_examples.write_examples(path, first_users())
     except RuntimeError as error:
       errors.append(error)
 
   first = threading.Thread(target=write_first)
   first.start()
   assert started.wait(10)
-  sqlite_examples.write_examples(path, {"train": [("second", [b"2"])]})
+  sqlite_examples.write_examples(path, [("train", "second", [b"2"])])
   first.join()
   # The second writes only where the first has not.
   found = sqlite_examples.SqliteExamples(path, "train").user_ids

@@ -6,7 +6,6 @@ query, whatever the number of users that it merges.
 """
 
 from collections.abc import Iterable
-from collections.abc import Mapping
 import contextlib
 import fcntl
 import os
@@ -19,7 +18,8 @@ from tff_fedemb import errors
 from tff_fedemb.data import population
 
 _READING_BATCH = 512
-_Splits = Mapping[str, Iterable[tuple[str, Iterable[bytes]]]]
+# Split, user, and the user's serialised examples, if any.
+_Rows = Iterable[tuple[str, str, Iterable[bytes]]]
 
 _SCHEMA = """
 CREATE TABLE examples (
@@ -131,7 +131,7 @@ def _identify(path: pathlib.Path) -> tuple[int, int] | None:
   return facts.st_ino, facts.st_mtime_ns
 
 
-def write_examples(path: str | os.PathLike[str], splits: _Splits) -> None:
+def write_examples(path: str | os.PathLike[str], rows: _Rows) -> None:
   """Writes a database, whole or not at all.
 
   One program writes to a folder at a time. Another one waits; if the database
@@ -139,7 +139,7 @@ def write_examples(path: str | os.PathLike[str], splits: _Splits) -> None:
 
   Args:
     path: Where to write; an existing file is replaced.
-    splits: For each split, its users with their serialised examples, if any.
+    rows: Users of splits with their serialised examples, taken one at a time.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def write_examples(path: str | os.PathLike[str], splits: _Splits) -> None:
     # What a program that was killed has left.
     remove_partial()
     try:
-      _write(partial, splits)
+      _write(partial, rows)
       os.replace(partial, path)
     finally:
       remove_partial()
@@ -167,15 +167,14 @@ def write_examples(path: str | os.PathLike[str], splits: _Splits) -> None:
     os.close(descriptor)
 
 
-def _write(path: pathlib.Path, splits: _Splits) -> None:
+def _write(path: pathlib.Path, rows: _Rows) -> None:
   with contextlib.closing(sqlite3.connect(path)) as connection, connection:
     connection.executescript(_SCHEMA)
-    for split_name, users in splits.items():
-      for user_id, examples in users:
-        rows = [(split_name, user_id, example) for example in examples]
-        connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", rows)
-        connection.execute(
-          "INSERT INTO client_metadata VALUES (?, ?, ?)",
-          (user_id, split_name, len(rows)),
-        )
+    for split_name, user_id, found in rows:
+      examples = [(split_name, user_id, example) for example in found]
+      connection.executemany("INSERT INTO examples VALUES (?, ?, ?)", examples)
+      connection.execute(
+        "INSERT INTO client_metadata VALUES (?, ?, ?)",
+        (user_id, split_name, len(examples)),
+      )
     connection.executescript(_INDEX)
