@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
-import json
 import pathlib
 import re
 import select
@@ -323,6 +322,4 @@ def _row_in_words(row: Mapping[str, Any]) -> str:
 
 
 def _write(path: str, rows: list[dict[str, Any]]) -> None:
-  text = json.dumps(rows, indent=2) + "\n"
-  # At once, so that a reader never sees half of it.
-  output_files.write({"output_json": (path, lambda p: p.write_text(text))})
+  output_files.write({"output_json": (path, output_files.json_writer(rows))})

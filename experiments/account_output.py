@@ -1,7 +1,6 @@
 """What `account` prints and writes."""
 
 from collections.abc import Sequence
-import json
 import os
 import pathlib
 import textwrap
@@ -148,8 +147,8 @@ def write(path: str | None, values: dict[str, Any]) -> None:
   Raises:
     errors.FieldError: If it cannot be written.
   """
-  text = json.dumps(values, indent=2, allow_nan=False) + "\n"
+  writer = output_files.json_writer(values)
   if path is not None and _is_device(path):
-    pathlib.Path(path).write_text(text)
+    writer(pathlib.Path(path))
   elif path is not None:
-    output_files.write({"output_json": (path, lambda p: p.write_text(text))})
+    output_files.write({"output_json": (path, writer)})

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 import dataclasses
 import functools
-import json
 import pathlib
 import secrets
 from typing import Any
@@ -16,6 +15,7 @@ import tqdm
 from experiments import audit_settings
 from experiments import audit_slots
 from experiments import experiment as experiment_lib
+from experiments import output_files
 from experiments import training_flags
 from tasks import task as task_lib
 from tff_fedemb import errors
@@ -23,7 +23,6 @@ from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.plots import audit_plots
 from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.privacy.audit import canary_updates
 from tff_fedemb.privacy.audit import gaussian_estimate
 from tff_fedemb.privacy.audit import membership
@@ -219,9 +218,7 @@ def execute(
   )
   ledger, points = _train(settings, experiment, slots, create_attacks)
   result = _summarize(ledger, points, config.significance)
-  (directory / "audit.json").write_text(
-    json.dumps(report_lib.json_safe(result), indent=2, allow_nan=False) + "\n"
-  )
+  output_files.json_writer(result)(directory / "audit.json")
   over_rounds = result["over_rounds"]
   audit_plots.plot_audit(
     directory / "audit.png",

@@ -5,7 +5,6 @@ What `evaluate` does once its flags are read.
 
 from collections.abc import Callable
 import dataclasses
-import json
 import pathlib
 from typing import Any
 
@@ -103,10 +102,9 @@ def _write(
     "saved_model": config.saved_model,
     "source": about,
   }
-  text = json.dumps(report, indent=2, allow_nan=False) + "\n"
   panel = plots.RocPanel({"this model": result})
   writers: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
-    "output_json": (config.output_json, lambda path: path.write_text(text))
+    "output_json": (config.output_json, output_files.json_writer(report))
   }
   if config.roc_png:
     writers["roc_png"] = config.roc_png, lambda path: plots.plot(path, panel)

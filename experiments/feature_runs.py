@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import importlib.metadata
-import json
 import math
 import pathlib
 from typing import Any
@@ -26,7 +25,6 @@ from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
-from tff_fedemb.privacy import report as report_lib
 
 CLASSES_FROM_LABELS = (
   "the number of classes was taken from the labels of the files and is"
@@ -291,8 +289,29 @@ def execute(config: ClassificationConfig) -> None:
       split=split,
       seed=config.seed,
     )
+  report = _to_json(config, split, problem, result)
+  predictions = result.logits.argmax(axis=1)
+  write(
+    config,
+    report,
+    {
+      "predictions": functools.partial(
+        _write_arrays, predictions=predictions, logits=result.logits
+      ),
+      "output_weights": functools.partial(_write_arrays, coef=result.weights),
+    },
+    _describe(report),
+  )
+
+
+def _to_json(
+  config: ClassificationConfig,
+  split: Mapping[str, float],
+  problem: Problem,
+  result: Fit,
+) -> dict[str, Any]:
   rounds = sum(release["count"] for release in result.report.releases)
-  report = {
+  return {
     "test_accuracy": result.test_accuracy,
     **problem.size,
     "method": config.method,
@@ -308,18 +327,6 @@ def execute(config: ClassificationConfig) -> None:
     "test": config.test,
     "versions": versions(config),
   }
-  predictions = result.logits.argmax(axis=1)
-  write(
-    config,
-    report,
-    {
-      "predictions": functools.partial(
-        _write_arrays, predictions=predictions, logits=result.logits
-      ),
-      "output_weights": functools.partial(_write_arrays, coef=result.weights),
-    },
-    _describe(report),
-  )
 
 
 def versions(config: feature_settings.CommonConfig) -> dict[str, str]:
@@ -344,7 +351,7 @@ def write(
     text: What to print before the warnings.
   """
   writers = {
-    "output_json": functools.partial(_write_json, values=values),
+    "output_json": output_files.json_writer(values),
     **writers,
   }
   paths = {name: getattr(config, name) for name in writers}
@@ -355,11 +362,6 @@ def write(
   for warning in values["warnings"]:
     print(f"warning: {warning}")
   print(f"Written to {' and '.join(filter(None, paths.values()))}.")
-
-
-def _write_json(path: pathlib.Path, *, values: Mapping[str, Any]) -> None:
-  text = json.dumps(report_lib.json_safe(values), indent=2, allow_nan=False)
-  path.write_text(text + "\n", encoding="utf-8")
 
 
 def _write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:

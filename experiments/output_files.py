@@ -3,11 +3,14 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+import json
 import os
 import pathlib
 import tempfile
+from typing import Any
 
 from tff_fedemb import errors
+from tff_fedemb.privacy import report as report_lib
 
 
 def check(
@@ -60,6 +63,12 @@ def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
       "be in a directory that can be written",
       f"{path}: {error.strerror}",
     ) from error
+
+
+def json_writer(values: Any) -> Callable[[pathlib.Path], object]:
+  """Returns what writes values as JSON to a path, infinity as "inf"."""
+  text = json.dumps(report_lib.json_safe(values), indent=2, allow_nan=False)
+  return lambda path: path.write_text(f"{text}\n", encoding="utf-8")
 
 
 def write(
