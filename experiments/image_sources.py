@@ -132,13 +132,15 @@ class ImageConfig(task_lib.TaskConfig):
     )
 
   def _create_task(self, model_shape: ImageShape | None) -> task_lib.Task:
-    config = task_lib.TaskConfig(
-      self.data_dir,
-      self.cache_dir,
-      task_variant=self.task_variant,
-      image_size=self.image_size or None,
-      on_bad_example=self.on_bad_example,
-    )
+    values = {
+      field.name: getattr(self, field.name)
+      for field in dataclasses.fields(task_lib.TaskConfig)
+    }
+    # Photos come in the colours that the model takes.
+    if self.task == "photos" and model_shape is not None:
+      values["color_mode"] = "grayscale" if model_shape[2] == 1 else "rgb"
+    values["image_size"] = self.image_size or None
+    config = task_lib.TaskConfig(**values)
     task = task_registry.create_task(self.task, config)
     if model_shape is None:
       return task

@@ -7,6 +7,7 @@ from tasks import emnist
 from tasks import gld
 from tasks import inaturalist
 from tasks import omniglot
+from tasks import photos
 from tasks import task
 from tff_fedemb import checks
 
@@ -17,6 +18,7 @@ TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
   "gld": gld.create_gld_task,
   "inaturalist": inaturalist.create_inaturalist_task,
   "omniglot": omniglot.create_omniglot_task,
+  "photos": photos.create_photos_task,
 }
 
 
@@ -29,4 +31,6 @@ def create_task(name: str, config: task.TaskConfig) -> task.Task:
     DataError: If the data are damaged and that is not to be skipped.
   """
   checks.check_choice("task", name, TASKS)
+  if name != "photos":
+    config.check_no_own_photos(name)
   return TASKS[name](config)

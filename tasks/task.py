@@ -20,6 +20,7 @@ from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
 from tff_fedemb.data import bad_examples as bad_examples_lib
 from tff_fedemb.data import encoded_images
+from tff_fedemb.data import photo_splits
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
@@ -137,6 +138,12 @@ class TaskConfig(config_lib.Config):
     image_size: Side of the images in pixels [the task's].
     on_bad_example: What to do about images, users and files that cannot be
       used, skip leaves them out and counts them.
+    table: Of task photos, instead of data_dir, a CSV or Parquet file with
+      columns image (a path relative to the file), user and label, and split
+      (train, validation or test) if it has it.
+    hold_out: What task photos evaluates on [split_column if the table has one,
+      else classes].
+    color_mode: Whether task photos takes images in colour or in grey [rgb].
   """
 
   data_dir: str | None = None
@@ -146,6 +153,9 @@ class TaskConfig(config_lib.Config):
   on_bad_example: str = config_lib.field(
     "fail", choices=bad_examples_lib.POLICIES
   )
+  table: str | None = None
+  hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
+  color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))
 
   @property
   def cache(self) -> pathlib.Path:
@@ -180,6 +190,20 @@ class TaskConfig(config_lib.Config):
         repr(self.task_variant),
       )
     return self.task_variant
+
+  def check_no_own_photos(self, task: str) -> None:
+    """Refuses what only photos of one's own can be asked.
+
+    Raises:
+      FieldError: If a table, what to hold out or colours are given.
+    """
+    for name in ("table", "hold_out", "color_mode"):
+      if getattr(self, name) is not None:
+        raise errors.FieldError(
+          name,
+          "be given for task photos alone",
+          f"{getattr(self, name)!r} for task {task}",
+        )
 
   def check_no_photo_options(self, task: str, side: int) -> None:
     """Refuses what only tasks of photos, files by the thousand, can do.

@@ -59,6 +59,10 @@ _TESTED_THROUGH = {
     f"tff_fedemb.aggregators.{name}": "tests/aggregators/mechanisms_test.py"
     for name in ("adaptive_tree", "clip_only", "gaussian", "tree")
   },
+  **{
+    f"tff_fedemb.data.photo_{name}": "tests/tasks/photos_test.py"
+    for name in ("folder", "index", "splits", "table")
+  },
   "tff_fedemb.features.method": "tests/features/registry_test.py",
 }
 

@@ -1,0 +1,200 @@
+"""Lists photos that lie in folders, `<user>/<class>/<image>`."""
+
+from collections.abc import Iterator
+import dataclasses
+import os
+import pathlib
+import unicodedata
+
+import tqdm
+
+from tff_fedemb.data import photo_index
+
+# By the name's ending, in upper or lower case; the content decides how a file
+# is read.
+SUFFIXES = frozenset(
+  (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp"),
+    *(".pgm", ".ppm", ".tif", ".tiff"),
+  )
+)
+# What other programs leave in folders.
+_LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
+_CHUNK = 10_000
+# Seconds before a progress bar is shown.
+PROGRESS_DELAY = 5.0
+
+
+@dataclasses.dataclass
+class Findings:
+  """What is noticed while photos are listed.
+
+  Attributes:
+    sources: Paths, sizes and times of what was looked at.
+    bad: What cannot be used and where, other than photos.
+    odd: Names by what is odd about them; a sentence with {number} in it.
+  """
+
+  sources: list[tuple[bytes, int, int]] = dataclasses.field(
+    default_factory=list
+  )
+  bad: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+  odd: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+  def add_source(self, path: bytes | str | os.PathLike[str]) -> None:
+    """Takes down size and time of a file, or the time of a folder."""
+    self.sources.append(
+      (os.fsencode(path), *photo_index.find_facts(os.fsencode(path)))
+    )
+
+  def add_odd(self, what: str, name: str) -> None:
+    """Takes down something odd."""
+    self.odd.setdefault(what, []).append(name)
+
+
+def show_name(name: str) -> str:
+  """A name as text: one form of each letter, no bytes that are no text."""
+  shown = name.encode("utf-8", "surrogateescape").decode(
+    "utf-8", "backslashreplace"
+  )
+  return unicodedata.normalize("NFC", shown)
+
+
+class FolderListing:
+  """Photos below a folder."""
+
+  def __init__(self, root: pathlib.Path):
+    self.root = root.absolute()
+    self.findings = Findings()
+    # Device and number of folders that were listed: one that a link leads to
+    # again is not.
+    self._visited: set[tuple[int, int]] = set()
+    self._names: dict[str, dict[str, str]] = {"users": {}, "classes": {}}
+
+  def list_photos(self) -> Iterator[list[photo_index.Photo]]:
+    """Yields photos, some thousands at a time; notes what is odd or bad."""
+    photos: list[photo_index.Photo] = []
+    with tqdm.tqdm(
+      desc="Listing photos",
+      unit=" photos",
+      disable=None,
+      delay=PROGRESS_DELAY,
+    ) as progress:
+      for user in self._list_folders(self.root, ""):
+        for folder in self._list_folders(self.root / user, user):
+          before = len(photos)
+          photos.extend(self._list_class(user, folder))
+          progress.update(len(photos) - before)
+          if len(photos) >= _CHUNK:
+            yield photos
+            photos = []
+    yield photos
+
+  def _scan(self, path: pathlib.Path, name: str) -> list[os.DirEntry[str]]:
+    """Entries that are not hidden, folders that are no links first."""
+    self.findings.add_source(path)
+    try:
+      with os.scandir(path) as entries:
+        visible = [
+          entry
+          for entry in entries
+          if not entry.name.startswith(".")
+          and entry.name.lower() not in _LITTER
+        ]
+    except OSError as error:
+      self.findings.bad.append(
+        (name or str(path), f"folder that cannot be read: {error.strerror}")
+      )
+      return []
+    return sorted(visible, key=lambda entry: (entry.is_symlink(), entry.name))
+
+  def _list_folders(self, path: pathlib.Path, name: str) -> list[str]:
+    """Names of the folders in a folder; what else lies there is odd."""
+    folders = []
+    for entry in self._scan(path, name):
+      shown = os.path.join(show_name(name), show_name(entry.name))
+      try:
+        is_folder = entry.is_dir()
+        facts = entry.stat() if is_folder else None
+      except OSError as error:
+        self.findings.bad.append((shown, f"cannot be read: {error.strerror}"))
+        continue
+      if facts is None:
+        self._note_file(entry, shown)
+        continue
+      place = facts.st_dev, facts.st_ino
+      if place in self._visited:
+        self.findings.add_odd(
+          "{number} links lead to folders that are listed already and are not"
+          " followed again",
+          shown,
+        )
+        continue
+      self._visited.add(place)
+      self._check_twin("classes" if name else "users", entry.name, shown)
+      folders.append(entry.name)
+    if not folders and name:
+      self.findings.add_odd("{number} folders of users are empty", name)
+    return folders
+
+  def _note_file(self, entry: os.DirEntry[str], shown: str) -> None:
+    if os.path.splitext(entry.name)[1].lower() in SUFFIXES:
+      self.findings.add_odd(
+        "{number} images lie beside folders and are not used; move them to"
+        " <user>/<class>/<image>",
+        shown,
+      )
+    else:
+      self._note_other(shown)
+
+  def _note_other(self, shown: str) -> None:
+    self.findings.add_odd(
+      "{number} files are no images by their names and are not used; save"
+      " those that are images as JPEG or PNG",
+      shown,
+    )
+
+  def _check_twin(self, kind: str, name: str, shown: str) -> None:
+    first = self._names[kind].setdefault(show_name(name), name)
+    if first != name:
+      self.findings.add_odd(
+        "{number} names are written with other Unicode characters than the"
+        " same names elsewhere; they are taken for one",
+        shown,
+      )
+
+  def _list_class(self, user: str, folder: str) -> Iterator[photo_index.Photo]:
+    below = os.path.join(user, folder)
+    owner, label = show_name(user), show_name(folder)
+    is_empty = True
+    for entry in self._scan(self.root / below, show_name(below)):
+      path = os.path.join(below, entry.name)
+      fault, size = None, 0
+      try:
+        if entry.is_dir():
+          self.findings.add_source(entry.path)
+          self.findings.add_odd(
+            "{number} folders lie deeper than <user>/<class> and are not looked"
+            " into; move their images up, or list them in a table",
+            show_name(path),
+          )
+          continue
+        if os.path.splitext(entry.name)[1].lower() not in SUFFIXES:
+          self._note_other(show_name(path))
+          continue
+        size = entry.stat().st_size
+        fault = None if size else "empty"
+      except OSError as error:
+        fault = (
+          "a link that leads nowhere"
+          if isinstance(error, FileNotFoundError)
+          else f"cannot be read: {error.strerror}"
+        )
+      is_empty = False
+      yield photo_index.Photo(
+        owner, label, os.fsencode(path), size, None, fault
+      )
+    if is_empty:
+      self.findings.add_odd(
+        "{number} folders of classes hold no image", show_name(below)
+      )
