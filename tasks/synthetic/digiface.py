@@ -17,7 +17,6 @@ import zipfile
 
 import numpy as np
 from PIL import Image
-import tqdm
 
 from tasks.synthetic import faces
 from tasks.synthetic import store
@@ -26,6 +25,7 @@ from tff_fedemb import config
 _FIRST_OF_5_IMAGES = 100_000
 # With so many subjects a part can be split into three; see `tasks.digiface`.
 _MIN_SUBJECTS = 8
+_IMAGE_BYTES = 13_500
 # Raised whenever the same parameters start to give other data.
 _GENERATOR_VERSION = 1
 # Of all files in the zips, so that the same parameters give the same bytes.
@@ -57,8 +57,7 @@ def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
 def _write_zip(path: pathlib.Path, parameters, subjects, num_images) -> None:
   with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
     archive.comment = json.dumps(parameters).encode()
-    progress = {"desc": path.name, "unit": "person", "disable": None}
-    for subject in tqdm.tqdm(subjects, **progress):
+    for subject in store.progress(subjects, desc=path.name, unit="person"):
       generator = np.random.default_rng([parameters["seed"], subject])
       person = faces.create_person(generator)
       images = faces.draw_images(person, generator, num_images)
@@ -110,6 +109,7 @@ def write_digiface(output_dir: store.Path, **fields: Any) -> list[str]:
     dict.fromkeys([*plan, *others], parameters),
     _read_generator,
     write,
+    num_bytes=sum(len(s) * number for s, number in parts) * _IMAGE_BYTES,
   )
 
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-import tqdm
 
 from tasks.synthetic import glyphs
 from tasks.synthetic import store
@@ -31,6 +30,8 @@ FILE_NAME = "emnist_all.sqlite"
 
 _NUM_DIGITS = 10
 _TEST_FRACTION = 0.11
+# Of a character in the file, and again the share of it that is digits.
+_EXAMPLE_BYTES = 5_000
 # Raised whenever the same parameters start to give other data.
 _GENERATOR_VERSION = 1
 
@@ -125,8 +126,9 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
     from tff_fedemb.data import sqlite_examples
 
     (name,) = missing
-    progress = {"desc": "writers", "unit": "writer", "disable": None}
-    users = tqdm.trange(given.num_users, **progress)
+    users = store.progress(
+      range(given.num_users), desc="writers", unit="writer"
+    )
     sqlite_examples.write_examples(
       partial / name,
       itertools.chain.from_iterable(_draw_writer(given, u) for u in users),
@@ -139,7 +141,11 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
       )
 
   (path,) = store.write_missing(
-    output_dir, {FILE_NAME: parameters}, _read_generator, write
+    output_dir,
+    {FILE_NAME: parameters},
+    _read_generator,
+    write,
+    num_bytes=given.num_users * given.examples_per_user * _EXAMPLE_BYTES,
   )
   return path
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tasks.synthetic import digiface
 from tasks.synthetic import emnist
 from tasks.synthetic import landmarks
+from tasks.synthetic import photos
 from tasks.synthetic import species
 from tasks.synthetic import tfrecord_twin
 
@@ -29,6 +30,10 @@ WRITERS: dict[str, Callable[..., object]] = {
   "emnist": emnist.write_emnist,
   "gld": GLD.write,
   "inaturalist": INATURALIST.write,
+  "photos": photos.PEOPLE.write,
+  "photos_match": photos.PEOPLE.write_match,
+  "photos_writers": photos.WRITERS.write,
+  "photos_writers_match": photos.WRITERS.write_match,
 }
 
 # Each is called as `contact_sheet(output_dir, output_png)` on what was written,
@@ -38,4 +43,8 @@ CONTACT_SHEETS: dict[str, Callable[..., None]] = {
   "emnist": emnist.contact_sheet,
   "gld": GLD.contact_sheet,
   "inaturalist": INATURALIST.contact_sheet,
+  "photos": photos.PEOPLE.contact_sheet,
+  "photos_match": photos.PEOPLE.contact_sheet,
+  "photos_writers": photos.WRITERS.contact_sheet,
+  "photos_writers_match": photos.WRITERS.contact_sheet,
 }

@@ -5,6 +5,8 @@ same arguments is kept, anything else is refused.
 """
 
 from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -12,13 +14,21 @@ import io
 import os
 import pathlib
 import shutil
+import sys
+from typing import TypeVar
 
 from PIL import Image
+import tqdm
 
 from tff_fedemb import config
 from tff_fedemb import errors
 
 Path = str | os.PathLike[str]
+
+# Less is not worth a word before the work starts.
+_LARGE = 50_000_000
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,6 +44,18 @@ class Config(config.Config):
   seed: int = config.field(0, minimum=0)
 
 
+def progress(items: Collection[_T], *, desc: str, unit: str) -> Iterator[_T]:
+  """The items, while a bar on standard error shows the time that is left.
+
+  What takes less than five seconds shows none. A file or a pipe gets the bar
+  too, but seldom: there it is not overwritten.
+  """
+  interval = 0.1 if sys.stderr.isatty() else 20.0
+  yield from tqdm.tqdm(
+    items, desc=desc, unit=unit, delay=5.0, mininterval=interval, smoothing=0.05
+  )
+
+
 def _in_words(parameters: Mapping[str, object]) -> str:
   return ", ".join(f"{key}={value}" for key, value in parameters.items())
 
@@ -43,6 +65,8 @@ def write_missing(
   wanted: Mapping[str, Mapping[str, object]],
   read_generator: Callable[[pathlib.Path], Mapping[str, object]],
   write: Callable[[pathlib.Path, Sequence[str]], None],
+  *,
+  num_bytes: int,
 ) -> list[str]:
   """Writes those of some files or folders that are not there yet.
 
@@ -58,7 +82,8 @@ def write_missing(
     The paths of all.
 
   Raises:
-    errors.DataError: If one is there, but made otherwise.
+    errors.DataError: If one is there, but made otherwise, or the disk has less
+      than `num_bytes` left.
     OSError: If `output_dir` is a file, or cannot be created or written.
   """
   output_dir = pathlib.Path(output_dir)
@@ -76,6 +101,8 @@ def write_missing(
         " changed."
       )
     print(f"{path} is there already, made with the same parameters; kept")
+  if missing:
+    _check_space(output_dir, num_bytes)
   partial = output_dir / f".{os.getpid()}.partial"
   shutil.rmtree(partial, ignore_errors=True)
   try:
@@ -88,6 +115,22 @@ def write_missing(
   finally:
     shutil.rmtree(partial, ignore_errors=True)
   return [str(path) for path in paths.values()]
+
+
+def _check_space(output_dir: pathlib.Path, num_bytes: int) -> None:
+  """Says how much will be written where that is much; refuses too much."""
+  if num_bytes < _LARGE:
+    return
+  free = shutil.disk_usage(output_dir).free
+  wanted, left = (
+    f"{tqdm.tqdm.format_sizeof(value)}B" for value in (num_bytes, free)
+  )
+  if num_bytes > free:
+    raise errors.DataError(
+      f"{output_dir} must have room for about {wanted}, found {left}; nothing"
+      " was changed."
+    )
+  print(f"Writing about {wanted} to {output_dir}, which has {left} left")
 
 
 def save_sheet(

@@ -14,7 +14,6 @@ import pathlib
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from tasks.synthetic import drawing
 from tasks.synthetic import store
@@ -22,6 +21,8 @@ from tff_fedemb.data import tfrecord_files
 
 _MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
 _TEST_IMAGES = (5, 12)
+
+_USER_BYTES = 150_000
 
 _Records = list[tuple[int, bytes]]
 
@@ -102,7 +103,13 @@ class Twin:
         _write_folder(partial / name, wanted[name], users, test, num_kept)
 
     return store.write_missing(
-      output_dir, wanted, tfrecord_files.read_generator, write
+      output_dir,
+      wanted,
+      tfrecord_files.read_generator,
+      write,
+      num_bytes=round(
+        given.num_users * sum(self.folders.values()) * _USER_BYTES
+      ),
     )
 
   def _draw_all(
@@ -116,8 +123,8 @@ class Twin:
       return int(label), owned.take(generator, picture)
 
     users = []
-    progress = {"desc": self.name, "unit": "user", "disable": None}
-    for user in tqdm.trange(given.num_users, **progress):
+    numbers = range(given.num_users)
+    for user in store.progress(numbers, desc=self.name, unit="user"):
       generator = np.random.default_rng([given.seed, 0, user])
       labels = draw_labels(generator, classes)
       owned = drawing.Camera(generator)

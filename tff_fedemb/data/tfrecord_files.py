@@ -32,10 +32,12 @@ PARTIAL_SUFFIX = ".partial"
 RECORD_OVERHEAD = 80
 
 
-def read_generator(folder: str | os.PathLike[str]) -> Mapping[str, object]:
-  """Reads with which parameters a variant's folder was generated, if it was."""
+def read_generator(
+  folder: str | os.PathLike[str], name: str = GENERATOR_FILE_NAME
+) -> Mapping[str, object]:
+  """Reads with which parameters a folder was generated, if it was."""
   try:
-    content = (pathlib.Path(folder) / GENERATOR_FILE_NAME).read_text()
+    content = (pathlib.Path(folder) / name).read_text()
     found = json.loads(content)
   except (OSError, ValueError):
     return {}
