@@ -69,9 +69,12 @@ def execute(config: EvaluationConfig) -> None:
     config.max_images,
     np.random.default_rng(0),
   )
+  num_found = len(source.labels) if len(rows) < len(source.labels) else None
   embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
   try:
-    result = verification.evaluate_pairs(embeddings, source.labels[rows])
+    result = verification.evaluate_pairs(
+      embeddings, source.labels[rows], num_found=num_found
+    )
   except errors.FieldError as error:
     raise errors.DataError(
       f"{source.description} and the model in {config.saved_model} give no"

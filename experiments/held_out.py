@@ -14,12 +14,18 @@ from tff_fedemb.program import training
 
 
 def load_images(
-  task: task_lib.Task, max_validation_images: int
+  task: task_lib.Task, max_validation_images: int, max_images: int = 0
 ) -> tuple[dict[str, embedding.LabelledImages], embedding.LabelledImages]:
   """Loads the held-out images of a task.
 
-  Returns all of them by split, and those for evaluations during training, which
-  are at most `max_validation_images`; 0 for all.
+  Args:
+    task: The task.
+    max_validation_images: For evaluations during training; 0 for all.
+    max_images: Of each split, for those before and after it; 0 for all. Of more
+      a sample is drawn, the same each time.
+
+  Returns:
+    The images by split, and those for evaluations during training.
 
   Raises:
     DataError: If they are damaged, or have no two images of one class or no
@@ -28,6 +34,10 @@ def load_images(
   by_split = {
     split: task.load_images(split) for split in task_lib.EVALUATION_SPLITS
   }
+  if max_images:
+    by_split = {
+      split: images.subsample(max_images) for split, images in by_split.items()
+    }
   sample = by_split["validation"]
   if max_validation_images:
     sample = sample.subsample(max_validation_images)
@@ -38,7 +48,8 @@ def load_images(
         f"task {task.name} must have two classes and two images of one class"
         f" to evaluate on, found {counts.size} classes of at most"
         f" {counts.max(initial=0)} images in its {name}"
-        f" (--max_evaluation_images={max_validation_images})."
+        f" (--max_evaluation_images={max_validation_images},"
+        f" --max_held_out_images={max_images})."
       )
   return by_split, sample
 
@@ -75,7 +86,9 @@ class Evaluator:
         "the model diverged: its embeddings are not finite; a lower"
         " --client_learning_rate or --server_learning_rate may help."
       )
-    return verification.evaluate_pairs(embeddings, images.labels)
+    return verification.evaluate_pairs(
+      embeddings, images.labels, num_found=images.num_found
+    )
 
   def evaluate_all(self) -> dict[str, verification.VerificationResult]:
     return {

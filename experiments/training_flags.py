@@ -39,6 +39,8 @@ _RECORDED_DEFAULTS = {
   "head_scale": 16.0,
   "regroup_clients": True,
 }
+# Minutes for small images, and 200 million pairs.
+_MAX_HELD_OUT_IMAGES = 20_000
 # They mean the same wherever the program is started.
 _PATHS = ("data_dir", "pretrained_backbone")
 
@@ -57,8 +59,11 @@ class RunConfig(config_lib.Config):
     pretrained_backbone: Where the backbone's weights start: a SavedModel or a
       Keras weights file, made from public data. Nothing is accounted for it.
     augmentation: Random changes of training images.
-    max_evaluation_images: Validation images of an evaluation during training;
-      at the end all are used. 0: all.
+    max_evaluation_images: Validation images of an evaluation during training.
+      0: all.
+    max_held_out_images: Images of each held-out split on which the model is
+      evaluated before training and after it; of more a random sample is drawn,
+      always the same, and what it leaves open is told. 0: all [20,000].
     seed: Seed of initial weights and client work, less than 2**32. Neither who
       takes part nor differentially private noise comes from it.
     sampling_seed: For experiments alone: who takes part is drawn from this
@@ -76,10 +81,19 @@ class RunConfig(config_lib.Config):
     "none", choices=augmentation.AUGMENTATIONS
   )
   max_evaluation_images: int = config_lib.field(2000, minimum=0)
+  # A default would tell a run of an earlier version from this one.
+  max_held_out_images: int | None = config_lib.field(None, minimum=0)
   seed: int = config_lib.field(0, minimum=0, maximum=2**32 - 1)
   sampling_seed: int | None = config_lib.field(
     None, minimum=0, maximum=2**63 - 1
   )
+
+  @property
+  def num_held_out_images(self) -> int:
+    """`max_held_out_images`, or its default."""
+    if self.max_held_out_images is None:
+      return _MAX_HELD_OUT_IMAGES
+    return self.max_held_out_images
 
 
 _RUN = config_flags.ConfigFlags(RunConfig)

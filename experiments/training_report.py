@@ -226,6 +226,13 @@ class Outcome:
       f" ({trained.confidence:.0%} interval over classes {low:.4f} to"
       f" {high:.4f}); {before}."
     )
+    if trained.recall_sample_interval_at_far is not None:
+      low, high = trained.recall_sample_interval_at_far[rate]
+      yield (
+        f"That is on a random sample of {trained.num_found:,} images; all of"
+        f" them would give {low:.4f} to {high:.4f} ({trained.confidence:.0%}"
+        " interval)."
+      )
     if task.evaluation_on_training_users and privacy.epsilon < math.inf:
       yield (
         "This recall is of images that may be of the users who trained:"

@@ -121,7 +121,9 @@ def _prepare(
   experiment.extrapolate(settings.training.rounds)
   runtime = settings.runtime.create()
   by_split, sample = held_out.load_images(
-    task, settings.run.max_evaluation_images
+    task,
+    settings.run.max_evaluation_images,
+    settings.run.num_held_out_images,
   )
   tf.keras.utils.set_random_seed(settings.run.seed)
   start_point = backbone_files.load_start(
@@ -140,6 +142,13 @@ def _prepare(
   )
   for warning in task.warnings:
     _say(f"warning: {warning}")
+  for split, images in by_split.items():
+    if images.num_found is not None:
+      _say(
+        f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
+        " images, drawn at random and always the same;"
+        " --max_held_out_images=0 takes all."
+      )
   claim = experiment.participation
   if claim != claim.with_secret_schedule():
     _say(

@@ -247,6 +247,39 @@ class TestIntervals:
       result.recall_at_far[rate], abs=0.5e-7
     )
 
+  def test_sample_interval_holds_what_all_images_have(self):
+    embeddings, labels = clustered(30, 20, dim=4)
+    rng = np.random.default_rng(5)
+    whole = verification.evaluate_pairs(
+      embeddings, labels, false_accept_rates=(0.1,)
+    )
+    assert whole.recall_sample_interval_at_far is None
+    assert whole.to_json()["num_found"] is None
+    errors, reaches = [], []
+    for _ in range(200):
+      rows = rng.choice(600, size=200, replace=False)
+      sample = verification.evaluate_pairs(
+        embeddings[rows],
+        labels[rows],
+        false_accept_rates=(0.1,),
+        num_found=600,
+      )
+      low, high = sample.recall_sample_interval_at_far[0.1]
+      reaches.append((high - low) / 2)
+      errors.append(sample.recall_at_far[0.1] - whole.recall_at_far[0.1])
+    covered = np.mean(np.abs(errors) <= reaches)
+    # The jackknife errs to the safe side for pairs.
+    assert 0.92 <= covered <= 1.0
+    np.testing.assert_allclose(
+      np.mean(reaches), 1.96 * np.std(errors), rtol=0.25
+    )
+    assert sample.to_json()["num_found"] == 600
+
+  def test_sample_of_all_images_leaves_nothing_open(self):
+    result = verification.evaluate_pairs(*clustered(10, 10), num_found=100)
+    for rate, recall in result.recall_at_far.items():
+      assert result.recall_sample_interval_at_far[rate] == (recall, recall)
+
   def test_intervals_without_expected_false_accepts_or_classes_are_open(self):
     result = verification.evaluate_pairs(*clustered(2, 4))
     assert result.threshold_interval_at_far[1e-3][1] == 1 + 2.0**-40

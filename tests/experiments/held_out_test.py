@@ -29,6 +29,18 @@ def test_all_images_or_a_sample():
   assert len(sample.labels) == 12
 
 
+def test_of_many_images_the_same_sample_each_time():
+  labels = np.random.default_rng(0).integers(0, 4, size=60)
+  by_split, sample = held_out.load_images(_Task(labels), 12, 40)
+  again, _ = held_out.load_images(_Task(labels), 12, 40)
+  for split, images in by_split.items():
+    assert (len(images.labels), images.num_found) == (40, 60)
+    np.testing.assert_array_equal(images.labels, again[split].labels)
+  assert (len(sample.labels), sample.num_found) == (12, 60)
+  by_split, _ = held_out.load_images(_Task(labels), 0, 60)
+  assert by_split["test"].num_found is None
+
+
 @pytest.mark.parametrize(
   ("labels", "max_images", "message"),
   [

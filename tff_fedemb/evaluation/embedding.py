@@ -5,6 +5,7 @@ import dataclasses
 
 import numpy as np
 import tensorflow as tf
+import tqdm
 
 from tff_fedemb.data import encoded_images
 
@@ -19,10 +20,12 @@ class LabelledImages:
     images: uint8 `[n, height, width, channels]`; an array, or one that is read
       and decoded where it is indexed.
     labels: int64 `[n]`.
+    num_found: Images that these are a random sample of; None if they are all.
   """
 
   images: np.ndarray | encoded_images.EncodedImages
   labels: np.ndarray
+  num_found: int | None = None
 
   def __post_init__(self):
     if self.images.ndim != 4 or self.images.dtype != np.uint8:
@@ -43,7 +46,11 @@ class LabelledImages:
       len(self.labels), size=max_images, replace=False
     )
     rows.sort()
-    return LabelledImages(self.images.take(rows, axis=0), self.labels[rows])
+    return LabelledImages(
+      self.images.take(rows, axis=0),
+      self.labels[rows],
+      num_found=self.num_found or len(self.labels),
+    )
 
 
 def batch_size(image_shape: tuple[int, int, int]) -> int:
@@ -76,9 +83,19 @@ def create_embedder(
   )
 
   def embed(images):
-    starts = range(0, len(images), size)
-    return np.concatenate(
-      [embed_batch(images[start : start + size]).numpy() for start in starts]
-    )
+    embedded = []
+    with tqdm.tqdm(
+      total=len(images),
+      desc="Embedding",
+      unit=" images",
+      disable=None,
+      delay=1,
+      leave=False,
+    ) as progress:
+      for start in range(0, len(images), size):
+        batch = images[start : start + size]
+        embedded.append(embed_batch(batch).numpy())
+        progress.update(len(batch))
+    return np.concatenate(embedded)
 
   return embed

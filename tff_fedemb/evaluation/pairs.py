@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import dataclasses
 
 import numpy as np
+import tqdm
 
 # Rounding error of a double precision dot product is near 1e-16: on a grid of
 # 2^-40 (1e-12) pairs that tie in exact arithmetic tie here as well, whatever
@@ -60,6 +61,22 @@ class Images:
     the block, or None and None where every pair of the block is negative. All
     pairs i < j occur exactly once, in the same blocks on every call.
     """
+    num_pairs = self.num_positives + self.num_negatives
+    with tqdm.tqdm(
+      total=num_pairs,
+      desc="Comparing",
+      unit=" pairs",
+      unit_scale=True,
+      disable=None,
+      delay=1,
+      leave=False,
+    ) as progress:
+      for block in self._blocks():
+        yield block
+        # Blocks on the diagonal hold some pairs twice.
+        progress.update(min(block[2].size, num_pairs - progress.n))
+
+  def _blocks(self):
     num_images = len(self.classes)
     class_ends = np.cumsum(self.sizes)[self.classes]
     index = np.arange(num_images)
@@ -142,23 +159,23 @@ class PairCounts:
   Attributes:
     steps: Accepted pairs by threshold; exact at each of its steps.
     auc_error_bound: Largest possible error of `steps.auc()`.
-    class_false_accepts: `[rates, num_classes]` negative pairs accepted that
-      involve the class, at about the rate's threshold.
-    class_true_accepts: `[rates, num_classes]` positive pairs of the class
-      accepted at the same thresholds.
+    false_accepts: `[rates, n]` negative pairs accepted that involve the image,
+      at about the rate's threshold.
+    true_accepts: `[rates, n]` positive pairs accepted that involve the image,
+      at the same thresholds.
   """
 
   steps: Steps
   auc_error_bound: float
-  class_false_accepts: np.ndarray
-  class_true_accepts: np.ndarray
+  false_accepts: np.ndarray
+  true_accepts: np.ndarray
 
 
 def count_pairs(
   images: Images,
   false_accept_rates: Sequence[float],
   *,
-  class_rates: Sequence[float] = (),
+  image_rates: Sequence[float] = (),
 ) -> PairCounts:
   """Counts negative and positive pairs by similarity.
 
@@ -166,7 +183,7 @@ def count_pairs(
     images: At least one positive and one negative pair.
     false_accept_rates: Rates at which recall and threshold must be exact. A
       negative rate means that no negative pair is accepted.
-    class_rates: Rates at which accepts are counted for each class, at the
+    image_rates: Rates at which accepts are counted for each image, at the
       histogram's bin edge next above the threshold.
   """
   bins = _Bins.spanning(images.embeddings)
@@ -188,7 +205,7 @@ def count_pairs(
   if np.sum(counts[:, mixed]) <= _MAX_REFINED_PAIRS:
     refined |= mixed
 
-  cuts = [_threshold_bin(coarse, bins, rate) for rate in class_rates]
+  cuts = [_threshold_bin(coarse, bins, rate) for rate in image_rates]
   levels, fine, accepts = _second_pass(images, bins, refined, cuts)
   rest = filled & ~refined
   steps = Steps.from_counts(
@@ -241,11 +258,11 @@ def _threshold_bin(coarse: Steps, bins: _Bins, rate: float) -> int:
 
 
 def _second_pass(images, bins, refined, cuts):
-  """Counts single similarities in some bins, and accepts for each class.
+  """Counts single similarities in some bins, and accepts for each image.
 
   The counts are of negatives and of positives, `[2, levels]`; the accepts,
-  `[cuts, 2, num_classes]`, are false and true ones, of pairs in bins above the
-  cut, that involve the class.
+  `[cuts, 2, n]`, are false and true ones, of pairs in bins above the cut, that
+  involve the image.
   """
   found = ([], [])
   accepts = np.zeros((len(cuts), 2, len(images.classes)), np.int64)
@@ -272,8 +289,4 @@ def _second_pass(images, bins, refined, cuts):
     np.bincount(place, weights=repeat, minlength=len(levels)).astype(np.int64)
     for place, repeat in zip(places, repeats, strict=True)
   ]
-  starts = np.cumsum(images.sizes) - images.sizes
-  accepts = np.add.reduceat(accepts, starts, axis=2)
-  # A positive pair was counted at both its images, both of one class.
-  accepts[:, 1] //= 2
   return levels, counts, accepts

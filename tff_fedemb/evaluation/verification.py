@@ -55,6 +55,10 @@ class VerificationResult:
     num_negative_pairs: Pairs of two classes.
     roc: The curve in some 500 points down to one false accept.
     warnings: What a reader of the figures has to know, in sentences.
+    num_found: Images that those evaluated are a random sample of; None if they
+      are all.
+    recall_sample_interval_at_far: (low, high) for the recall of all images
+      found, of which only the sample is known; None without one.
   """
 
   recall_at_far: Mapping[float, float]
@@ -71,12 +75,16 @@ class VerificationResult:
   num_negative_pairs: int
   roc: _RocCurve
   warnings: tuple[str, ...]
+  num_found: int | None = None
+  recall_sample_interval_at_far: Mapping[float, tuple[float, float]] | None = (
+    None
+  )
 
   def to_json(self) -> dict[str, Any]:
     """Returns the result for `json.dump`: FARs as strings ("0.001"), no NaN."""
     result = dataclasses.asdict(self)
     for name, value in result.items():
-      if name.endswith("_at_far"):
+      if name.endswith("_at_far") and value is not None:
         result[name] = {
           format_false_accept_rate(far): list(x) if isinstance(x, tuple) else x
           for far, x in value.items()
@@ -96,6 +104,7 @@ def evaluate_pairs(
   *,
   false_accept_rates: Sequence[float] = DEFAULT_FALSE_ACCEPT_RATES,
   confidence: float = 0.95,
+  num_found: int | None = None,
 ) -> VerificationResult:
   """Computes the verification metrics over all pairs of embeddings.
 
@@ -127,6 +136,11 @@ def evaluate_pairs(
     labels: `[n]` class of each embedding, integers or strings.
     false_accept_rates: Rates f to report, each in (0, 1).
     confidence: Of the intervals, in (0, 1).
+    num_found: Number of images of which these are a random sample, drawn
+      without replacement; None if they are all. `recall_sample_interval_at_far`
+      says what recall the others leave open: a normal interval with the
+      delete-one-image jackknife's standard error, threshold and all, which
+      shrinks to nothing as the sample grows to them all.
 
   Returns:
     The metrics, with a warning for each rate too small for the data.
@@ -150,7 +164,7 @@ def evaluate_pairs(
   counts = pairs.count_pairs(
     images,
     [x for f in rates for x in (f, *outer[f], *inner[f])],
-    class_rates=rates,
+    image_rates=rates,
   )
   steps = counts.steps
   return VerificationResult(
@@ -179,6 +193,13 @@ def evaluate_pairs(
     num_negative_pairs=num_negatives,
     roc=_roc(steps),
     warnings=_warnings(images, rates, num_zero),
+    num_found=num_found,
+    recall_sample_interval_at_far=None
+    if num_found is None
+    else {
+      f: _sample_interval(images, counts, i, f, error, num_found)
+      for i, f in enumerate(rates)
+    },
   )
 
 
@@ -262,24 +283,93 @@ def _recall_interval(steps, rates, error) -> tuple[float, float]:
 def _class_interval(images, counts, index, rate, error) -> tuple[float, float]:
   """Returns the delete-one-class jackknife's interval for the recall."""
   sizes, num_classes = images.sizes, len(images.sizes)
-  positives_left = images.num_positives - sizes * (sizes - 1) // 2
-  negatives_left = images.num_negatives - sizes * (np.sum(sizes) - sizes)
-  if np.min(positives_left) < 1 or np.min(negatives_left) < 1:
+  starts = np.cumsum(sizes) - sizes
+  deviation = _delete_one(
+    images,
+    counts.steps,
+    rate,
+    positives=sizes * (sizes - 1) // 2,
+    negatives=sizes * (len(images.classes) - sizes),
+    # A positive pair was counted at both its images, both of one class.
+    true_accepts=np.add.reduceat(counts.true_accepts[index], starts) // 2,
+    false_accepts=np.add.reduceat(counts.false_accepts[index], starts),
+    pairs_of_true=1,
+  )
+  if deviation is None:
     return 0.0, 1.0
-  false_accepts = counts.class_false_accepts[index]
-  true_accepts = counts.class_true_accepts[index]
-  # A negative pair involves two classes.
+  reach = stats.t.ppf(1 - error / 2, num_classes - 1) * deviation
+  recall = counts.steps.recall(rate)
+  return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
+
+
+def _sample_interval(
+  images, counts, index, rate, error, num_found
+) -> tuple[float, float]:
+  """Returns the delete-one-image jackknife's interval for all that were found.
+
+  Of a sample without replacement, which has less to leave open the more of them
+  it has.
+  """
+  num_images = len(images.classes)
+  sizes = images.sizes[images.classes]
+  deviation = _delete_one(
+    images,
+    counts.steps,
+    rate,
+    positives=sizes - 1,
+    negatives=num_images - sizes,
+    true_accepts=counts.true_accepts[index],
+    false_accepts=counts.false_accepts[index],
+    pairs_of_true=2,
+  )
+  if deviation is None:
+    return 0.0, 1.0
+  left_open = np.sqrt(max(1 - num_images / num_found, 0.0))
+  reach = stats.norm.ppf(1 - error / 2) * deviation * left_open
+  recall = counts.steps.recall(rate)
+  return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
+
+
+def _delete_one(
+  images,
+  steps,
+  rate,
+  *,
+  positives,
+  negatives,
+  true_accepts,
+  false_accepts,
+  pairs_of_true,
+) -> float | None:
+  """Returns the delete-one jackknife's standard error of a recall.
+
+  Args:
+    images: All of them.
+    steps: Of all pairs.
+    rate: False accept rate.
+    positives: Positive pairs that go with each class or image, `[m]`.
+    negatives: Negative pairs that go with it.
+    true_accepts: Those of the positive pairs that are accepted.
+    false_accepts: Those of the negative pairs that are accepted.
+    pairs_of_true: In how many of the m a positive pair is counted; a negative
+      one is counted in two.
+
+  Returns:
+    The standard error; None if without one of them no pairs are left.
+  """
+  positives_left = images.num_positives - positives
+  negatives_left = images.num_negatives - negatives
+  if np.min(positives_left) < 1 or np.min(negatives_left) < 1:
+    return None
   total = np.sum(false_accepts) // 2
   shifts = (total - false_accepts) / negatives_left
   shifts -= total / images.num_negatives
-  recalls = (np.sum(true_accepts) - true_accepts) / positives_left
-  steps = counts.steps
+  accepted = np.sum(true_accepts) // pairs_of_true
+  recalls = (accepted - true_accepts) / positives_left
   low, high = rate / 1.25, min(rate * 1.25, 1.0)
   slope = (steps.recall(high) - steps.recall(low)) / (high - low)
-  deviation = np.sqrt((num_classes - 1) * np.var(recalls - slope * shifts))
-  reach = stats.t.ppf(1 - error / 2, num_classes - 1) * deviation
-  recall = steps.recall(rate)
-  return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
+  variance = np.var(recalls - slope * shifts)
+  return float(np.sqrt((len(recalls) - 1) * variance))
 
 
 def _warnings(images, rates, num_zero) -> tuple[str, ...]:
