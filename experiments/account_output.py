@@ -45,18 +45,18 @@ def tell_epsilon(
     "notes": list(notes),
   }
   lines = [
-    f"epsilon = {report.epsilon:.4f} at delta = {report.delta:g}"
+    f"epsilon = {_figure(report.epsilon)} at delta = {report.delta:g}"
     f" ({report.accountant}), {report.rounds:,} rounds",
   ]
   if report.zcdp is not None:
-    lines.append(f"zCDP    = {report.zcdp:.4f}")
+    lines.append(f"zCDP    = {_figure(report.zcdp)}")
   virtual = report.unit_is_virtual_client_epsilon
   relation = f"one user: {report.neighboring_relation}"
   sensitivity = report.sensitivity_in_clip_norms
-  rows = [("user-level", sensitivity, f"{report.epsilon:.4f}", relation)]
+  rows = [("user-level", sensitivity, _figure(report.epsilon), relation)]
   if virtual is not None:
     unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
-    rows.append(("authors", 1.0, f"{virtual:.4f}", unit))
+    rows.append(("authors", 1.0, _figure(virtual), unit))
   lines += ["", *_readings(*rows), "", _wrapped(report.statement)]
   lines += _listed("Not covered", report.not_covered)
   lines += _listed("Notes", notes)
@@ -79,7 +79,7 @@ def tell_calibration(
       solution.name,
       solution.sensitivity_in_clip_norms,
       f"{solution.value:,{digits}}",
-      f"{solution.protects} (epsilon {solution.epsilon:.4f}"
+      f"{solution.protects} (epsilon {_figure(solution.epsilon)}"
       f", z {solution.plan.noise_multiplier:.5g})",
     )
     for solution in (found.user_level, found.authors)
@@ -96,6 +96,11 @@ def tell_calibration(
     *(f"warning: {warning}" for warning in found.report.warnings),
   ]
   return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
+
+
+def _figure(value: float) -> str:
+  """Four decimals, or digits where those would be 0."""
+  return f"{value:.4f}" if value >= 0.1 or not value else f"{value:.4g}"
 
 
 def _wrapped(text: str, first: str = "", others: str = "") -> str:

@@ -135,3 +135,13 @@ def test_report_of_little_noise_leaves_pld_out():
   report = report_lib.create_report([(event, 1)], _POISSON, 1e-5)
   assert report.accountant == "rdp"
   assert any("pld not run" in text for text in report.warnings)
+
+
+def test_an_epsilon_of_zero_is_remarked():
+  claim = poisson.Poisson(10**6, 1.0, users_per_client=1)
+  event = dp_accounting.GaussianDpEvent(1e3)
+  report = report_lib.create_report(
+    [(event, 10)], claim, 1e-7, accountants=("rdp", "pld")
+  )
+  assert report.epsilon == 0
+  assert any("epsilon is 0" in warning for warning in report.warnings)

@@ -17,7 +17,6 @@ import math
 from typing import Any
 
 import dp_accounting
-import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
@@ -37,7 +36,6 @@ _NOISE_UNITS = 10**8
 _SMALLEST_NOISE = 1e-3
 _MAX_NUM_USERS = 10**12
 
-_ALL_ORDERS = tuple(dp_accounting.rdp.rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
 # Integers: the divergence of sampling costs several times more in between, and
 # more still at high orders.
 _LOW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63)
@@ -151,23 +149,14 @@ def calibrate(
     (epsilon,) = solved.epsilons(sensitivity).values()
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 
-  try:
-    user_level, authors = epsilon_lib.in_both_readings(
-      plan.participation, solve
-    )
-    solved = user_level.plan
-    report = report_lib.create_report(
-      [(solved.event, solved.rounds)],
-      solved.participation,
-      solved.delta,
-      accountants=solved.accountants,
-    )
-  except epsilon_lib.RoundingError as error:
-    raise errors.FieldError(
-      "target_epsilon",
-      "be larger for the arithmetic of the rdp accountant",
-      repr(target_epsilon),
-    ) from error
+  user_level, authors = epsilon_lib.in_both_readings(plan.participation, solve)
+  solved = user_level.plan
+  report = report_lib.create_report(
+    [(solved.event, solved.rounds)],
+    solved.participation,
+    solved.delta,
+    accountants=solved.accountants,
+  )
   return Calibration(
     solve_for=solve_for,
     target_epsilon=target_epsilon,
@@ -378,20 +367,24 @@ class _Search:
       if found == low:
         return found
       high = found - 1
-      epsilon, best = self._rdp(_ALL_ORDERS, high)
+      epsilon, best = self._rdp(epsilon_lib.RDP_ORDERS, high)
       if epsilon > self.target:
         return found
-      position = _ALL_ORDERS.index(best)
-      orders = _ALL_ORDERS[max(position - _REACH, 0) : position + _REACH + 1]
+      position = epsilon_lib.RDP_ORDERS.index(best)
+      orders = epsilon_lib.RDP_ORDERS[
+        max(position - _REACH, 0) : position + _REACH + 1
+      ]
 
   def _rdp(self, orders: Sequence[float], number: int) -> tuple[float, float]:
     """An upper bound of RDP's epsilon, and the best of the orders."""
     create = functools.partial(dp_accounting.rdp.RdpAccountant, orders)
     accountant = self._composed(number, create)
-    # Rounding makes tiny divergences negative on the way to the value; whether
-    # that one can be trusted is for the whole account to say.
-    return dp_accounting.rdp.compute_epsilon(
-      orders, np.maximum(accountant.rdp, 0.0), self.plan.delta
+    events = self._at(number).composed_events(self.sensitivity)
+    return epsilon_lib.rdp_epsilon(
+      accountant.rdp,
+      orders,
+      self.plan.delta,
+      sampled_rounds=epsilon_lib.sampled_rounds(events),
     )
 
   def _solve_by_pld(self) -> int:

@@ -190,21 +190,13 @@ def extrapolate(
   )
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:
-    def ask(names: Sequence[str] | None) -> dict[str, float]:
-      return epsilon_lib.epsilon_by_accountant(
-        counts,
-        larger,
-        delta,
-        accountants=names,
-        sensitivity_in_clip_norms=sensitivity,
-      )
-
-    try:
-      epsilons = ask(accountants)
-    except epsilon_lib.RoundingError:
-      # Of so much noise, which a simulation need not have, PLD still gives an
-      # upper bound. RDP breaks down under Poisson sampling alone.
-      epsilons = ask(("pld",))
+    epsilons = epsilon_lib.epsilon_by_accountant(
+      counts,
+      larger,
+      delta,
+      accountants=accountants,
+      sensitivity_in_clip_norms=sensitivity,
+    )
     accountant, epsilon = epsilon_lib.leading(epsilons)
     return Reading(name, protects, sensitivity, epsilon, accountant, epsilons)
 

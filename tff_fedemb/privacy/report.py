@@ -215,6 +215,11 @@ def create_report(
       " program was killed or a checkpoint was lost: every time is accounted"
       " for"
     )
+  if not epsilon and mechanism_counts:
+    warnings.append(
+      f"delta {delta:g} alone covers all that one user changes: epsilon is 0,"
+      " and a smaller delta says more"
+    )
   if not mechanism_counts:
     warnings.append("no round was recorded")
   report = PrivacyReport(
