@@ -80,7 +80,7 @@ def _bits_to_normal(high, low):
   "high", [0, 1, 2, 2**18, 2**40, 2**63, 2**64 - 2**20, 2**64 - 1]
 )
 def test_numbers_are_those_of_the_bits(high, spare, monkeypatch):
-  """To 2^-49 of the standard deviation; to 2^-48 where it is beyond 9."""
+  """To 2^-49 of the standard deviation; to 2^-48 for the largest."""
   lows = [(i << 64) // 50 >> 9 << 9 | spare for i in range(50)]
   words = np.array([[high] * 50, lows], np.uint64)
   monkeypatch.setattr(
@@ -94,8 +94,7 @@ def test_numbers_are_those_of_the_bits(high, spare, monkeypatch):
     found / 3.0,
     expected.T.reshape(-1).astype(np.float64),
     rtol=0,
-    # A radius below 2^-26 may become 0.
-    atol={0: 2.0**-48, 2**64 - 1: 2.0**-26}.get(high, 2.0**-49),
+    atol=2.0**-49 if high else 2.0**-48,
   )
   if high == 0 and spare == 0:
     # The largest number; TensorFlow's own is 5.68.
@@ -219,8 +218,6 @@ def test_no_noise_changes_nothing():
   total = (tf.constant([0.1, 0.3]),)
   query = secret_noise.SecretGaussianSumQuery(1.0, 0.0)
   np.testing.assert_array_equal(_draw(query, total)[0], total[0])
-  unchanged = secret_noise.add_on_grid(total, (tf.zeros([2]),), 0)
-  np.testing.assert_array_equal(unchanged[0], total[0])
 
 
 def test_shapes_and_scale():

@@ -124,10 +124,12 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
       tf.nest.pack_sequence_as(self._specs, part)
       for part in zip(*pairs, strict=True)
     )
+    if self._noise_multiplier:
+      sample_state = secret_noise.add_on_grid(
+        sample_state, noise, self._clip_norm
+      )
     return (
-      secret_noise.add_on_grid(
-        sample_state, noise, self._noise_multiplier and self._clip_norm
-      ),
+      sample_state,
       self.GlobalState(buffers, generator_state),
       dp_accounting.UnsupportedDpEvent(),
     )

@@ -93,16 +93,15 @@ def draw_normal(
 
   Returns:
     float64 `[size]`. Each is within 2^-49 standard deviations of what exact
-    arithmetic would make of the bits up to 9, and within 2^-48 beyond; but for
-    radii below 2^-26, which one pair in 2^53 has, and which may become 0.
+    arithmetic would make of the bits up to 8, and within 2^-48 beyond.
   """
   stddev = tf.cast(stddev, tf.float64)
   words = _random_words(seeds, chunk, (size + 1) // 2)
   high, angle = tf.unstack(words)
   # Bits that the angle's double precision leaves over, and half of the next:
   # the radius has no gaps between its values that could be seen on the grid.
-  low = tf.bitwise.left_shift(angle, 64 - _SPARE_BITS)
-  low = tf.bitwise.bitwise_or(low, 2 ** (63 - _SPARE_BITS))
+  # To multiply takes a tenth of the time of a shift.
+  low = angle * 2 ** (64 - _SPARE_BITS) + 2 ** (63 - _SPARE_BITS)
   uniform, missing = (
     (tf.cast(word, tf.float64) + (tf.cast(rest, tf.float64) + 0.5) * _UNIT)
     * _UNIT
@@ -111,18 +110,14 @@ def draw_normal(
       (tf.bitwise.invert(high), tf.bitwise.invert(low)),
     )
   )
-  # Near 1 the digits are those of what is missing to it (Kahan's logarithm).
-  rounded = tf.maximum(1.0 - uniform, _UNIT)
-  logarithm = tf.math.log(uniform) * (missing / rounded)
+  # What rounding has added is taken away: near 1 it is a part of what counts.
+  logarithm = tf.math.log(uniform) + ((1.0 - uniform) - missing)
   radius = tf.sqrt(logarithm * (-2.0 * tf.square(stddev)))
   # Two bits choose one of four arcs, the others a place on it.
   angle = tf.bitcast(angle, tf.int64)
-  sign = tf.bitwise.bitwise_and(angle, tf.int64.min)
-  radius = tf.bitcast(
-    tf.bitwise.bitwise_xor(tf.bitcast(radius, tf.int64), sign), tf.float64
-  )
-  is_upright = tf.bitwise.left_shift(angle, 1) < 0
-  place = tf.cast(tf.bitwise.left_shift(angle, 2), tf.float64)
+  radius *= tf.sign(tf.cast(angle, tf.float64) + 0.5)
+  is_upright = tf.cast(tf.bitwise.bitwise_and(angle, 2**62), tf.bool)
+  place = tf.cast(angle * 4, tf.float64)
   sine, cosine = _sine_and_cosine(place * (math.pi / 2.0 * _UNIT))
   near, far = radius * cosine, radius * sine
   pairs = [
@@ -136,9 +131,9 @@ def _sine_and_cosine(angle: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   """Taylor's series, to double precision up to pi / 4; TensorFlow's is slow."""
   square = tf.square(angle)
   series = []
-  for first in (0, 1):
-    total = 1.0 / math.factorial(16 + first)
-    for power in range(14 + first, -1, -2):
+  for last in (16, 15):
+    total = (-1) ** (last // 2) / math.factorial(last)
+    for power in range(last - 2, -1, -2):
       total = total * square + (-1) ** (power // 2) / math.factorial(power)
     series.append(total)
   cosine, sine = series
@@ -180,10 +175,8 @@ def add_on_grid(total: Any, noise: Any, clip_norm: Any) -> Any:
   Args:
     total: Nested float32 tensors.
     noise: The same structure.
-    clip_norm: Scalar; the Python number 0 if there is no noise, nor rounding.
+    clip_norm: Scalar, not 0.
   """
-  if isinstance(clip_norm, (int, float)) and not clip_norm:
-    return tf.nest.map_structure(tf.add, total, noise)
   grid = tf.cast(_grid_of(clip_norm, total), tf.float32)
 
   def add(total, noise):
