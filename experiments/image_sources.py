@@ -84,8 +84,8 @@ class ImageConfig(task_lib.TaskConfig):
   """Which images to embed, of a folder or a task.
 
   Attributes:
-    image_folder: Folder with one sub-folder of PNG, JPEG, BMP or PGM images a
-      class, instead of a task.
+    image_folder: Folder with one sub-folder of PNG, JPEG, BMP, GIF, PGM or
+      WebP images a class, instead of a task.
     task: Benchmark whose images to embed.
     max_images: Images drawn at random; 0: all.
     overwrite: Whether to replace files that exist.

@@ -61,7 +61,7 @@ _TESTED_THROUGH = {
   },
   **{
     f"tff_fedemb.data.photo_{name}": "tests/tasks/photos_test.py"
-    for name in ("folder", "index", "splits", "table")
+    for name in ("checks", "folder", "index", "listing", "splits", "table")
   },
   "tff_fedemb.features.method": "tests/features/registry_test.py",
 }

@@ -62,7 +62,7 @@ class TestListImages:
       ((), "found 0 with 0 images"),
       (("a/1.png", "a/2.png"), "found 1 with 2 images"),
       (("a/1.png", "b/1.png", "c/1.png"), "found 3 with 3 images"),
-      (("a/1.png", "a/2.png", "b/1.gif"), "found 1 with 2 images"),
+      (("a/1.png", "a/2.png", "b/1.svg"), "found 1 with 2 images"),
     ],
   )
   def test_too_few_classes_are_refused(self, tmp_path, names, found):
@@ -168,7 +168,7 @@ class TestReadImage:
       assert "BytesIO" not in str(error.value)
 
   def test_other_formats_and_missing_files_are_named(self, tmp_path):
-    path = _save(tmp_path / "x.png", _GREY, format="GIF")
+    path = _save(tmp_path / "x.png", _GREY, format="TIFF")
     with pytest.raises(image_folder.ImageFolderError, match="something else"):
       image_folder.read_image(path, (28, 28, 1))
     path = tmp_path / "gone.png"

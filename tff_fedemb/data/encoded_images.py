@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_fedemb import errors
+from tff_fedemb.data import image_headers
 from tff_fedemb.data import pipelines
 
 ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
@@ -22,6 +23,9 @@ ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 # at least by half, is left to the resizing, which does it better.
 _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
+_PNG_START = b"\x89PNG"
+# Of EXIF's orientations, from this on height and width change places.
+_FIRST_ON_ITS_SIDE = 5
 # Held-out images that are in memory twice, encoded and decoded.
 _DECODING_BATCH = 256
 
@@ -30,7 +34,10 @@ def _decode_jpeg(
   content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
+  orientation = image_headers.find_jpeg_orientation(content)
   size = tf.image.extract_jpeg_shape(content)
+  if height != width:
+    size = tf.where(orientation >= _FIRST_ON_ITS_SIDE, size[1::-1], size[:2])
   spare = tf.minimum(size[0] // height, size[1] // width) // _MIN_RESIZING
   largest = tf.math.count_nonzero(spare >= _JPEG_RATIOS[1:], dtype=tf.int32)
 
@@ -40,19 +47,47 @@ def _decode_jpeg(
       content, channels=channels, ratio=ratio, dct_method="INTEGER_ACCURATE"
     )
 
-  return tf.switch_case(largest, [decode_at(r) for r in _JPEG_RATIOS])
+  image = tf.switch_case(largest, [decode_at(r) for r in _JPEG_RATIOS])
+  return image_headers.turn(image, orientation)
+
+
+def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
+  orientation, is_transparent = image_headers.find_png_header(content)
+
+  def lay_on_white():
+    image = tf.cast(tf.io.decode_png(content, channels=4), tf.float32)
+    colors = image[..., :3]
+    if channels == 1:
+      colors = tf.image.rgb_to_grayscale(colors)
+    white = 255.0 + (colors - 255.0) * image[..., 3:] / 255.0
+    return tf.cast(tf.round(white), tf.uint8)
+
+  image = tf.cond(
+    is_transparent,
+    lay_on_white,
+    lambda: tf.io.decode_png(content, channels=channels),
+  )
+  return image_headers.turn(image, orientation)
 
 
 def _decode_one(
   content: tf.Tensor, image_shape: tuple[int, int, int]
 ) -> tf.Tensor:
   height, width, channels = image_shape
+
+  def decode_other():
+    return tf.cond(
+      tf.equal(tf.strings.substr(content, 0, 4), _PNG_START),
+      lambda: _decode_png(content, channels),
+      lambda: tf.io.decode_image(
+        content, channels=channels, expand_animations=False
+      ),
+    )
+
   image = tf.cond(
     tf.io.is_jpeg(content),
     lambda: _decode_jpeg(content, image_shape),
-    lambda: tf.io.decode_image(
-      content, channels=channels, expand_animations=False
-    ),
+    decode_other,
   )
   image = tf.ensure_shape(image, [None, None, channels])
   found = tf.shape(image)
@@ -83,9 +118,10 @@ def build_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
   It takes JPEG, PNG, BMP and GIF (its first picture), forces the number of
   channels (to grey only from JPEG that is not CMYK, and from PNG), crops the
   middle to the proportions wanted and resizes it (bilinear, smoothed when it is
-  made smaller). An image of the size wanted is left as it is. Transparency and
-  the EXIF orientation are ignored. A JPEG that is complete but changed inside
-  may decode to a damaged picture.
+  made smaller). An image of the size wanted is left as it is. JPEG and PNG are
+  turned as their EXIF orientation says, and PNG is laid on white where it is
+  transparent. A JPEG that is complete but changed inside may decode to a
+  damaged picture.
 
   Args:
     image_shape: Height, width and channels (1: grey; 3: RGB) to make of each.

@@ -4,6 +4,8 @@ The layout that most image data sets unpack to. Files are listed first and read
 one at a time, so that a folder may hold more images than memory.
 """
 
+from collections.abc import Iterator
+import contextlib
 import dataclasses
 import io
 import os
@@ -24,9 +26,12 @@ DAMAGES = (
   Image.DecompressionBombError,
 )
 # By the name's ending; the content decides how a file is read.
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".pgm")
-_FORMATS = ("PNG", "JPEG", "BMP", "PPM")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".webp")
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP")
+_CONVERTIBLE_FORMATS = (*_FORMATS, "TIFF")
 _MODES = {1: "L", 3: "RGB"}
+# Of a copy's shorter side, in pixels: models take less.
+_MAX_COPIED_SIDE = 1024
 
 
 class ImageFolderError(errors.DataError):
@@ -59,8 +64,8 @@ class ImageFolder:
 def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
   """Lists a folder with one sub-folder a class.
 
-  Images are the files `*.png`, `*.jpg`, `*.jpeg`, `*.bmp` and `*.pgm` (in upper
-  or lower case) that lie in a sub-folder themselves, not deeper.
+  Images are the files whose names end as `SUFFIXES` say (in upper or lower
+  case) that lie in a sub-folder themselves, not deeper.
 
   Raises:
     FieldError: If there is no such folder, or it has fewer than two classes or
@@ -123,7 +128,8 @@ def read_image(
   the size and the colours is left as it is.
 
   Args:
-    path: A PNG, JPEG, BMP or PGM file, or what errors call the content.
+    path: A PNG, JPEG, BMP, GIF (its first picture), PGM or WebP file, or what
+      errors call the content.
     image_shape: Height, width and channels (1: grey; 3: RGB) to make it.
     content: Of such a file, if it is not to be read from a disk.
 
@@ -134,21 +140,59 @@ def read_image(
     ImageFolderError: If the file is no image or is damaged.
   """
   height, width, channels = image_shape
+  with _open(path, content, _FORMATS) as image:
+    picture = _to_mode(image, _MODES[channels])
+  if picture.size != (width, height):
+    picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+  return np.asarray(picture).reshape(image_shape)
+
+
+def convert_to_png(path: str | os.PathLike[str]) -> bytes:
+  """Makes a PNG of a file, as `read_image` turns it and lays it on white.
+
+  Of a large one, the copy is of 1,024 pixels on its shorter side.
+
+  Args:
+    path: A file as of `read_image`, or TIFF (its first page).
+
+  Returns:
+    Its content, grey or RGB.
+
+  Raises:
+    ImageFolderError: If the file is no image or is damaged.
+  """
+  with _open(path, None, _CONVERTIBLE_FORMATS) as image:
+    is_grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
+    picture = _to_mode(image, _MODES[1 if is_grey else 3])
+  scale = _MAX_COPIED_SIDE / min(picture.size)
+  if scale < 1:
+    width, height = (round(scale * side) for side in picture.size)
+    picture = picture.resize((width, height), Image.Resampling.LANCZOS)
+  content = io.BytesIO()
+  picture.save(content, "PNG", compress_level=1)
+  return content.getvalue()
+
+
+@contextlib.contextmanager
+def _open(
+  path: str | os.PathLike[str],
+  content: bytes | None,
+  formats: tuple[str, ...],
+) -> Iterator[Image.Image]:
+  """Opens an image, turned as EXIF says; what goes wrong inside is told too."""
   try:
     file = path if content is None else io.BytesIO(content)
-    with Image.open(file, formats=_FORMATS) as image:
-      picture = _to_mode(ImageOps.exif_transpose(image), _MODES[channels])
+    with Image.open(file, formats=formats) as image:
+      yield ImageOps.exif_transpose(image)
   except Image.UnidentifiedImageError as error:
     raise ImageFolderError(
-      path, "a PNG, JPEG, BMP or PGM image, found something else"
+      path,
+      "a PNG, JPEG, BMP, GIF, PGM or WebP image, found something else",
     ) from error
   except DAMAGES as error:
     raise ImageFolderError(
       path, f"an image that can be read, found: {error}"
     ) from error
-  if picture.size != (width, height):
-    picture = picture.resize((width, height), Image.Resampling.BILINEAR)
-  return np.asarray(picture).reshape(image_shape)
 
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:

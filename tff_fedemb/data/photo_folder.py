@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 import dataclasses
+import functools
 import os
 import pathlib
+import stat
 import unicodedata
 
 import tqdm
 
+from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_index
 
 # By the name's ending, in upper or lower case; the content decides how a file
@@ -47,11 +50,27 @@ class Findings:
       (os.fsencode(path), *photo_index.find_facts(os.fsencode(path)))
     )
 
+  def describe(self) -> list[str]:
+    """A line for each that is odd."""
+    return [
+      line
+      for text, names in self.odd.items()
+      for line in bad_examples.warn_of(
+        text.format(number=f"{len(names):,}"), names
+      )
+    ]
+
   def add_odd(self, what: str, name: str) -> None:
     """Takes down something odd."""
     self.odd.setdefault(what, []).append(name)
 
 
+def is_file(facts: os.stat_result) -> bool:
+  """Whether it is an ordinary file, and no folder or device."""
+  return stat.S_ISREG(facts.st_mode)
+
+
+@functools.lru_cache(100_000)
 def show_name(name: str) -> str:
   """A name as text: one form of each letter, no bytes that are no text."""
   shown = name.encode("utf-8", "surrogateescape").decode(
@@ -61,10 +80,19 @@ def show_name(name: str) -> str:
 
 
 class FolderListing:
-  """Photos below a folder."""
+  """Photos below a folder.
+
+  Attributes:
+    field: What the user gives it by.
+    root: What paths begin at.
+    place: The folder.
+    findings: What is odd or bad; known once the photos are listed.
+  """
+
+  field = "data_dir"
 
   def __init__(self, root: pathlib.Path):
-    self.root = root.absolute()
+    self.root = self.place = root.absolute()
     self.findings = Findings()
     # Device and number of folders that were listed: one that a link leads to
     # again is not.
@@ -105,6 +133,8 @@ class FolderListing:
       self.findings.bad.append(
         (name or str(path), f"folder that cannot be read: {error.strerror}")
       )
+      # It may be readable the next time, although it looks the same.
+      self.findings.sources.append((os.fsencode(path), -2, -2))
       return []
     return sorted(visible, key=lambda entry: (entry.is_symlink(), entry.name))
 
@@ -182,8 +212,12 @@ class FolderListing:
         if os.path.splitext(entry.name)[1].lower() not in SUFFIXES:
           self._note_other(show_name(path))
           continue
-        size = entry.stat().st_size
-        fault = None if size else "empty"
+        facts = entry.stat()
+        size = facts.st_size
+        if not is_file(facts):
+          fault = "no file"
+        elif not size:
+          fault = "empty"
       except OSError as error:
         fault = (
           "a link that leads nowhere"

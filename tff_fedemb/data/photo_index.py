@@ -31,6 +31,8 @@ from tff_fedemb.data import reading
 
 SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
+# The split of photos that are in none.
+LEFT_OUT = 3
 UNREADABLE = "not an image that can be decoded"
 
 # To be raised when the same photos would give another index.
@@ -111,10 +113,13 @@ class Writer:
     self._root = root
     self._numbers: dict[str, dict[str, int]] = {"users": {}, "classes": {}}
     self._num_photos = 0
-    # Of each photo, int `[n]`; the paths are in the database alone.
-    self._columns: list[np.ndarray] = []
+    # Of each photo, int `[n, 5]`; the paths are in the database alone.
+    self._numbers_of_photos: list[np.ndarray] = []
 
-  def close(self) -> None:
+  def __enter__(self) -> "Writer":
+    return self
+
+  def __exit__(self, *_: object) -> None:
     self._connection.close()
 
   def add(self, photos: Iterable[Photo]) -> None:
@@ -143,9 +148,13 @@ class Writer:
     )
     self.add_faults(faults)
     self._num_photos += len(rows)
-    self._columns.append(
+    self._numbers_of_photos.append(
       np.array(
-        [(u, c, -1 if s is None else s) for _, u, c, s, _, _ in rows], np.int32
+        [
+          (user, label, -1 if split is None else split, size, hash(path))
+          for _, user, label, split, size, path in rows
+        ],
+        np.int64,
       )
     )
 
@@ -170,13 +179,34 @@ class Writer:
     """Names of users and of classes, by number."""
     return list(self._numbers["users"]), list(self._numbers["classes"])
 
+  def _column(self, places: int | slice) -> np.ndarray:
+    if len(self._numbers_of_photos) != 1:
+      none = np.zeros([0, 5], np.int64)
+      joined = np.concatenate([none, *self._numbers_of_photos])
+      self._numbers_of_photos = [joined]
+    return self._numbers_of_photos[0][:, places]
+
   @property
   def columns(self) -> np.ndarray:
-    """int32 `[photos, 3]`: user, class and the list's own split, or -1."""
-    if len(self._columns) != 1:
-      none = np.zeros([0, 3], np.int32)
-      self._columns = [np.concatenate([none, *self._columns])]
-    return self._columns[0]
+    """int64 `[photos, 3]`: user, class and the list's own split, or -1."""
+    return self._column(slice(3))
+
+  @property
+  def sizes(self) -> np.ndarray:
+    """int64 `[photos]`, bytes."""
+    return self._column(3)
+
+  @property
+  def path_hashes(self) -> np.ndarray:
+    """int64 `[photos]`, of this process alone."""
+    return self._column(4)
+
+  def leave_out(self, photo: int) -> None:
+    """Has a photo be in no split."""
+    self._connection.execute(
+      f"UPDATE photos SET split = {LEFT_OUT} WHERE id = ?", (photo,)
+    )
+    self.columns[photo, 2] = LEFT_OUT
 
   def finish(
     self,
@@ -213,7 +243,7 @@ class Writer:
           )
         ),
       )
-    held_out = np.flatnonzero(split_of_photo)
+    held_out = np.flatnonzero(np.isin(split_of_photo, (VALIDATION, TEST)))
     execute_all(
       "INSERT INTO held_out VALUES (?, ?, ?)",
       zip(
@@ -276,6 +306,11 @@ class PhotoIndex:
       find_facts(path) == tuple(facts)
       for statement in (seen, at_fault)
       for path, *facts in self._query(statement)
+    ) and all(
+      os.path.exists(path)
+      for (path,) in self._query(
+        "SELECT converted FROM photos WHERE converted IS NOT NULL"
+      )
     )
 
   def faults(self) -> list[tuple[str, str]]:

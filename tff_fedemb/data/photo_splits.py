@@ -52,7 +52,8 @@ class Assignment:
   """What follows from who and what is held out.
 
   Attributes:
-    split_of_photo: int8 `[photos]`, indices into `photo_index.SPLITS`.
+    split_of_photo: int8 `[photos]`, indices into `photo_index.SPLITS`, or
+      `photo_index.LEFT_OUT`.
     splits: The same of "classes" or "users", whichever are held out whole.
     slots: int64 `[users]`, places among those who train by name, or -1.
     labels: int64 `[classes]`: those that train by name, then the others.
@@ -105,7 +106,11 @@ def assign(
     splits["users"] = draw(users, np.ones(len(users), bool), 1)
     split_of_photo = splits["users"][columns[:, 0]]
   else:
-    split_of_photo = columns[:, 2].astype(np.int8)
+    split_of_photo = columns[:, 2]
+  is_left_out = columns[:, 2] == photo_index.LEFT_OUT
+  split_of_photo = np.where(
+    is_left_out, photo_index.LEFT_OUT, split_of_photo
+  ).astype(np.int8)
   _check(columns, split_of_photo, len(classes), hold_out)
   trains = split_of_photo == photo_index.TRAIN
   is_user, is_class = np.zeros(len(users), bool), np.zeros(len(classes), bool)

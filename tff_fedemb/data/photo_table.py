@@ -1,0 +1,309 @@
+"""Lists photos from a table with columns image, user, label and maybe split.
+
+Of values separated by commas, semicolons or tabulators, in UTF-8, or Parquet.
+An image is named relative to the table's folder and lies below it: a table that
+somebody sent cannot have other files of the disk read.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+import csv
+import os
+import pathlib
+import re
+from typing import Any
+import unicodedata
+
+import pandas as pd
+import tqdm
+
+from tff_fedemb import errors
+from tff_fedemb.data import photo_folder
+from tff_fedemb.data import photo_index
+
+_REQUIRED = ("image", "user", "label")
+_SPLIT = "split"
+_SPLITS = {name: i for i, name in enumerate(photo_index.SPLITS)}
+_PARQUET = (".parquet", ".pq")
+_CHUNK = 50_000
+_HEAD = 1 << 16
+_DRIVE = re.compile(r"[A-Za-z]:/")
+_UNUSUAL = re.compile(r"(^|/)\.|//")
+# As they are in the table; a column that it lacks is not there.
+_Columns = Mapping[str, Sequence[str]]
+
+
+def is_table(path: pathlib.Path) -> bool:
+  """Whether a file looks like one by its name."""
+  return path.is_file() and path.suffix.lower() in (".csv", ".tsv", *_PARQUET)
+
+
+def _error(path: pathlib.Path, requirement: str, found: object, advice=""):
+  return errors.FieldError("table", requirement, f"{found} in {path}", advice)
+
+
+def _choose_columns(path: pathlib.Path, names: Sequence[str]) -> dict[str, int]:
+  """Where the columns are; they may be written in capitals."""
+  wanted = (*_REQUIRED, _SPLIT)
+  plain = [name.strip().casefold() for name in names]
+  for name in wanted:
+    if plain.count(name) > 1:
+      raise _error(path, f"have one column {name}", plain.count(name))
+  missing = [name for name in _REQUIRED if name not in plain]
+  if missing:
+    raise _error(
+      path,
+      "have columns image (a path relative to the table), user and label",
+      f"no {' and no '.join(missing)} among {', '.join(names)[:200] or 'none'}",
+    )
+  return {name: plain.index(name) for name in wanted if name in plain}
+
+
+class _Csv:
+  """Values between separators."""
+
+  def __init__(self, path: pathlib.Path):
+    self._path = path
+    with open(path, "rb") as file:
+      head = file.read(_HEAD)
+    try:
+      line = head.splitlines()[0].decode("utf-8-sig") if head.strip() else ""
+    except UnicodeDecodeError as error:
+      raise self._refuse_encoding() from error
+    names = [next(csv.reader([line], delimiter=s), []) for s in ",;\t"]
+    # Of a table that has none of the columns, the one that splits most.
+    best = max(
+      range(len(names)),
+      key=lambda i: (
+        sum(n.strip().casefold() in _REQUIRED for n in names[i]),
+        len(names[i]),
+      ),
+    )
+    self._separator = ",;\t"[best]
+    self.columns = _choose_columns(path, names[best])
+
+  def _refuse_encoding(self) -> errors.FieldError:
+    return _error(
+      self._path,
+      "be text in UTF-8",
+      "another encoding",
+      "Save it as CSV UTF-8.",
+    )
+
+  def read(self) -> Iterator[_Columns]:
+    try:
+      with pd.read_csv(
+        self._path,
+        sep=self._separator,
+        dtype=str,
+        keep_default_na=False,
+        na_filter=False,
+        usecols=list(self.columns.values()),
+        chunksize=_CHUNK,
+        encoding="utf-8-sig",
+        index_col=False,
+      ) as chunks:
+        places = sorted(self.columns.values())
+        for chunk in chunks:
+          yield {
+            name: chunk.iloc[:, places.index(place)].tolist()
+            for name, place in self.columns.items()
+          }
+    except UnicodeDecodeError as error:
+      raise self._refuse_encoding() from error
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+      raise _error(
+        self._path,
+        "have as many values in each line as in the first",
+        errors.first_line(error),
+        "Put quotation marks around values with separators in them.",
+      ) from error
+
+
+class _Parquet:
+  """A file of Apache Parquet."""
+
+  def __init__(self, path: pathlib.Path):
+    try:
+      # No other kind of table needs it.
+      from pyarrow import parquet
+    except ImportError as error:
+      raise _error(
+        path,
+        "be CSV where pyarrow is not installed",
+        "Parquet",
+        "pip install pyarrow, or save it as CSV.",
+      ) from error
+    self._path = path
+    try:
+      self._file: Any = parquet.ParquetFile(path)
+    except (ValueError, OSError) as error:
+      raise _error(
+        path, "be a Parquet file", errors.first_line(error)
+      ) from error
+    self._names = self._file.schema_arrow.names
+    self.columns = _choose_columns(path, self._names)
+
+  def read(self) -> Iterator[_Columns]:
+    names = [self._names[place] for place in self.columns.values()]
+    for batch in self._file.iter_batches(batch_size=_CHUNK, columns=names):
+      yield {
+        name: self._to_texts(name, batch.column(self._names[place]))
+        for name, place in self.columns.items()
+      }
+
+  def _to_texts(self, name: str, column: Any) -> list[str]:
+    values = column.to_pylist()
+    for value in values:
+      if not isinstance(value, str | int | float | None):
+        raise _error(
+          self._path,
+          f"have texts or numbers in column {name}",
+          type(value).__name__,
+        )
+    return ["" if value is None else _to_text(value) for value in values]
+
+
+def _to_text(value: str | int | float) -> str:
+  """A number without a point if it is whole: pandas makes 3 to 3.0."""
+  if isinstance(value, float):
+    if value != value:  # It is not a number, which pandas writes for none.
+      return ""
+    return str(int(value)) if value.is_integer() else repr(value)
+  return str(value)
+
+
+class TableListing:
+  """Photos of a table.
+
+  Attributes:
+    field: What the user gives it by.
+    root: The table's folder.
+    place: The table.
+    findings: What is odd or bad; known once the photos are listed.
+    has_splits: Whether it has a column split.
+  """
+
+  field = "table"
+
+  def __init__(self, path: pathlib.Path):
+    """Opens a table, CSV unless its name ends in .parquet.
+
+    Raises:
+      FieldError: If it cannot be read, or lacks a column.
+    """
+    self.place = path.absolute()
+    self.root = self.place.parent
+    if self.place.is_dir():
+      raise errors.FieldError("table", "be a file", f"the folder {path}")
+    self.findings = photo_folder.Findings()
+    self.findings.add_source(self.place)
+    self._table: _Parquet | _Csv
+    is_parquet = path.suffix.lower() in _PARQUET
+    try:
+      self._table = _Parquet(self.place) if is_parquet else _Csv(self.place)
+    except OSError as error:
+      raise errors.FieldError(
+        "table", "be a file that can be read", f"{path}: {error.strerror}"
+      ) from error
+    self.has_splits = _SPLIT in self._table.columns
+    self._first_line = 1 if is_parquet else 2
+    self._word = "row" if is_parquet else "line"
+
+  def list_photos(self) -> Iterator[list[photo_index.Photo]]:
+    """Yields photos, some thousands at a time; notes what is odd or bad."""
+    line = self._first_line
+    folder = os.open(self.root, os.O_RDONLY)
+    try:
+      with tqdm.tqdm(
+        desc="Listing photos",
+        unit=" photos",
+        disable=None,
+        delay=photo_folder.PROGRESS_DELAY,
+      ) as progress:
+        for columns in self._table.read():
+          number = len(columns["image"])
+          yield list(self._list_rows(columns, line, folder))
+          line += number
+          progress.update(number)
+    finally:
+      os.close(folder)
+
+  def _list_rows(
+    self, columns: _Columns, line: int, folder: int
+  ) -> Iterator[photo_index.Photo]:
+    texts = {
+      name: [
+        photo_folder.show_name(value.strip()) if value else ""
+        for value in columns[name]
+      ]
+      for name in columns
+      if name != "image"
+    }
+    splits = texts.get(_SPLIT, [None] * len(columns["image"]))
+    for number, (image, user, label, split) in enumerate(
+      zip(columns["image"], texts["user"], texts["label"], splits, strict=True),
+      line,
+    ):
+      what = self._find_gap(image, user, label, split)
+      if what:
+        self.findings.bad.append((f"{self._word} {number}", what))
+        continue
+      path, size, fault = _look_at(image, folder)
+      yield photo_index.Photo(
+        user,
+        label,
+        os.fsencode(path),
+        size,
+        None if split is None else _SPLITS[split.lower()],
+        fault,
+      )
+
+  def _find_gap(self, image, user, label, split) -> str | None:
+    for name, value in zip(_REQUIRED, (image, user, label), strict=True):
+      if not value or value.isspace():
+        return f"no {name}"
+      if "\0" in value:
+        return f"a {name} with a NUL character"
+    if split is not None and split.lower() not in _SPLITS:
+      words = ", ".join(photo_index.SPLITS)
+      return f"split {split!r}, which is none of {words}"
+    return None
+
+
+def _look_at(image: str, folder: int) -> tuple[str, int, str | None]:
+  """A path, its size, and what is wrong with it."""
+  path = image
+  if "\\" in path and not _exists(path, folder):
+    path = path.replace("\\", "/")
+  if path.startswith("/") or _DRIVE.match(path):
+    return path, 0, "an absolute path, and it must be relative to the table"
+  if _UNUSUAL.search(path):
+    path = os.path.normpath(path)
+    if path.split("/")[0] == "..":
+      return path, 0, "outside the table's folder"
+  candidates = [path]
+  if not path.isascii():
+    candidates += [unicodedata.normalize(form, path) for form in ("NFC", "NFD")]
+  candidates += [path.strip()] * (path != path.strip())
+  for candidate in candidates:
+    try:
+      facts = os.stat(candidate, dir_fd=folder)
+    except OSError as error:
+      what = f"cannot be read: {error.strerror}"
+      if isinstance(error, FileNotFoundError | NotADirectoryError):
+        what = "missing"
+      continue
+    if not photo_folder.is_file(facts):
+      return candidate, 0, "no file"
+    return candidate, facts.st_size, None if facts.st_size else "empty"
+  return path, 0, what
+
+
+def _exists(path: str, folder: int) -> bool:
+  try:
+    os.stat(path, dir_fd=folder)
+  except OSError:
+    return False
+  return True
