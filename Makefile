@@ -15,7 +15,17 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: setup demo features smoke test slow-test lint bazel docs clean
 
-setup: $(STAMP)
+# `make setup GPU=1` also installs what TensorFlow needs of CUDA. It is to be
+# said again when the environment was made anew.
+GPU_STAMP := $(VENV)/.installed_gpu
+
+setup: $(STAMP) $(if $(filter 1,$(GPU)),$(GPU_STAMP))
+
+$(GPU_STAMP): requirements-gpu.txt $(STAMP)
+	@echo "Installing CUDA 11.8 and cuDNN 8.7 into $(VENV) (about 3 GB) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
+	  --requirement requirements-gpu.txt
+	@touch $(GPU_STAMP)
 
 $(STAMP): requirements.txt setup.py pyproject.toml
 	@test -n "$(PYTHON)" && $(PYTHON) -c \

@@ -27,9 +27,11 @@ _NOT_SETTINGS = (
   "run_dir",
   "cache_dir",
   "concurrent_clients",
+  "dry_run",
   "export_backbone",
   "on_bad_example",
   "on_client_error",
+  "require_gpu",
 )
 # What earlier versions have recorded where these were not given.
 _RECORDED_DEFAULTS = {
@@ -51,7 +53,11 @@ class RunConfig(config_lib.Config):
 
   Attributes:
     task: Benchmark.
-    run_dir: Directory of the run: new, or to resume the run in it.
+    run_dir: Directory of the run: new, or to resume the run in it; not needed
+      for a dry_run.
+    dry_run: Tells users, classes and images, what a round takes in time and
+      memory, measured on images made up, and what the run would cost; trains
+      and writes nothing.
     smoke: Small: two minutes on synthetic data in the format of the real ones.
       To be given with a --flagfile of binaries/flagfiles; other flags behind
       that one override it.
@@ -74,6 +80,7 @@ class RunConfig(config_lib.Config):
 
   task: str = config_lib.field(choices=tasks.TASKS)
   run_dir: str
+  dry_run: bool = False
   smoke: bool | None = None
   head: str = config_lib.field("linear", choices=heads.HEADS)
   pretrained_backbone: str | None = None
@@ -167,6 +174,9 @@ def read(
   Raises:
     errors.FieldError: If one of them is out of its range.
   """
+  if flags.FLAGS["dry_run"].value and flags.FLAGS["run_dir"].value is None:
+    # Nothing is written there.
+    fields = {"run_dir": os.devnull} | fields
   run, rounds = _RUN.create(**fields), _TRAINING.create()
   data = _DATA.create()
   record: dict[str, object] = {"program": program}

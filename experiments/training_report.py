@@ -40,6 +40,14 @@ def without_curves(
   }
 
 
+def peak_memory_bytes() -> int:
+  """Most memory that this process, or one that it has ended, ever held."""
+  return 1024 * max(
+    resource.getrusage(who).ru_maxrss
+    for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+  )
+
+
 def _count(weights) -> int:
   return sum(np.size(value) for value in weights)
 
@@ -97,10 +105,6 @@ class Outcome:
         "recall_at_far_pretrained": test["recall_at_far"],
         "pretrained": dict(self.pretrained),
       }
-    peak_kilobytes = max(
-      resource.getrusage(who).ru_maxrss
-      for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
     return report_lib.json_safe(
       {
         "recall_at_far": _recall(self.trained),
@@ -113,7 +117,7 @@ class Outcome:
         "rounds": self.state.rounds_done,
         "wall_seconds": wall_seconds,
         "wall_seconds_of_rounds": self.state.wall_seconds,
-        "peak_memory_bytes": 1024 * peak_kilobytes,
+        "peak_memory_bytes": peak_memory_bytes(),
         "num_private_parameters": _count(self.model_weights.trainable),
         "algorithm": self.experiment.name,
         "task": task.name,

@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 import tqdm
 
 from experiments import backbone_files
+from experiments import dry_run
 from experiments import experiment as experiment_lib
 from experiments import held_out
 from experiments import smoke
@@ -90,13 +91,16 @@ def create_backbone_fn(
 def execute(
   experiment: experiment_lib.Experiment, settings: training_flags.Settings
 ) -> None:
-  """Trains, evaluates, exports and reports.
+  """Trains, evaluates, exports and reports, or tells what that would take.
 
   Args:
     experiment: What to run.
     settings: What both programs are set by.
   """
   start = time.perf_counter()
+  if settings.run.dry_run:
+    dry_run.execute(experiment, settings)
+    return
   if settings.run.sampling_seed is not None:
     experiment = dataclasses.replace(
       experiment, participation=experiment.participation.with_known_schedule()

@@ -30,7 +30,6 @@ _SIDE = 28
 # 0-9 digits, 10-35 upper case, 36-61 lower case.
 _FIRST_HELD_OUT_LABEL = 36
 _NUM_LABELS = 62
-_PARSING_BATCH = 512
 _ADVICE = (
   f"Put TFF's {_FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
   f"{_FILE_NAME}.lzma, unpacked) there. {task.advise_synthetic('emnist')}"
@@ -112,6 +111,12 @@ def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   return pixels[..., tf.newaxis], features["label"]
 
 
+def _parse_labels(serialized: tf.Tensor) -> tf.Tensor:
+  """Labels `[b]` alone."""
+  label = {"label": tf.io.FixedLenFeature([], tf.int64)}
+  return tf.io.parse_example(serialized, label)["label"]
+
+
 def _parse_checked(
   path: pathlib.Path, serialized: list[bytes]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -174,18 +179,25 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     return examples.create_dataset(client_id).map(keep_training_classes)
 
   def load_images(split):
-    serialized = splits[split].read_serialized()
     images, labels = [], []
-    for start in range(0, len(serialized), _PARSING_BATCH):
-      batch_images, batch_labels = _parse_checked(
-        path, serialized[start : start + _PARSING_BATCH]
-      )
+    for serialized in splits[split].read_batches(f"Reading {split} images"):
+      batch_images, batch_labels = _parse_checked(path, serialized)
       keep = batch_labels >= _FIRST_HELD_OUT_LABEL
       images.append(batch_images[keep])
       labels.append(batch_labels[keep])
     return embedding.LabelledImages(
       np.concatenate(images), np.concatenate(labels)
     )
+
+  def count_images(split):
+    held_out = 0
+    total = 0
+    source = splits["validation" if split == "train" else split]
+    for serialized in source.read_batches(f"Counting {split} images"):
+      labels = _parse_labels(tf.constant(serialized)).numpy()
+      held_out += int(np.sum(labels >= _FIRST_HELD_OUT_LABEL))
+      total += len(labels)
+    return total - held_out if split == "train" else held_out
 
   return task.Task(
     name="emnist",
@@ -195,6 +207,7 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     image_shape=(_SIDE, _SIDE, 1),
     num_train_classes=_FIRST_HELD_OUT_LABEL,
     load_images=load_images,
+    count_images=count_images,
     split_description=(
       f"train: digits and upper case ({_FIRST_HELD_OUT_LABEL} classes);"
       " validation and test: lower case"

@@ -328,6 +328,14 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
     image_shape=(_SIDE, _SIDE, 1),
     num_train_classes=len(examples.user_ids),
     load_images=lambda split: _load_images(database, parts[split]),
+    count_images=lambda split: (
+      examples.num_examples
+      if split == "train"
+      else sum(
+        sqlite_examples.SqliteExamples(database, part).num_examples
+        for part in parts[split]
+      )
+    ),
     split_description=_describe_splits(variant, has_evaluation),
     # A user is a character, and those of other alphabets are held out.
     evaluation_on_training_users=False,

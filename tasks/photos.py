@@ -136,6 +136,11 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
     decode_images=encoded_images.build_decoder(image_shape),
     bad_examples=bad,
     find_bad_examples=index.find_bad_examples,
+    count_images=lambda split: (
+      facts["num_train_photos"]
+      if split == "train"
+      else index.held_out(photo_index.SPLITS.index(split))[1].size
+    ),
     warnings=tuple(facts["warnings"]),
     class_names=names,
     one_class_per_user=facts["one_class_per_user"],

@@ -59,6 +59,8 @@ class Task:
     find_bad_examples: From a virtual client's identifier to a line for each
       example of its users that cannot be used; asked when a client failed.
     warnings: What a user should know about the data, a line each.
+    count_images: From "train" or a name in `EVALUATION_SPLITS` to the number of
+      its images, none of which is decoded; `None` if it is not known.
     class_names: What the user calls a held-out class, by its label; others by
       their label.
   """
@@ -81,6 +83,7 @@ class Task:
   )
   find_bad_examples: Callable[[str], list[str]] | None = None
   warnings: tuple[str, ...] = ()
+  count_images: Callable[[str], int] | None = None
   class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):

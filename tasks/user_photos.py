@@ -89,6 +89,9 @@ class Photos:
       decode_images=encoded_images.build_decoder(image_shape),
       bad_examples=self.bad,
       find_bad_examples=self.train.find_bad_examples,
+      count_images=lambda split: (
+        (self.train.labels if split == "train" else self.splits[split]).size
+      ),
       **facts,
     )
 

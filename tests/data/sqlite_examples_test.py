@@ -36,6 +36,7 @@ def test_virtual_client_holds_its_users_examples(path):
   assert examples.read_serialized() == [
     example for examples in _USERS.values() for example in examples
   ]
+  assert list(examples.read_batches("Reading")) == [examples.read_serialized()]
   # A user without examples stays.
   examples = sqlite_examples.SqliteExamples(path, "test")
   assert examples.user_ids == ["dan", "eve"]

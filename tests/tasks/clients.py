@@ -34,6 +34,14 @@ def read_client(task, client_id):
   return batch["x"].numpy(), batch["y"].numpy()
 
 
+def check_counts(task):
+  """Checks that what is counted is what is read."""
+  users = [read_client(task, user_id)[1] for user_id in user_ids(task)]
+  assert task.count_images("train") == sum(map(len, users))
+  for split in task_lib.EVALUATION_SPLITS:
+    assert task.count_images(split) == len(task.load_images(split).labels)
+
+
 def read_error(create, *arguments, **options):
   """What a user is told, in one line, who cannot have a task."""
   with pytest.raises(ValueError) as error:

@@ -91,6 +91,10 @@ def test_held_out_are_the_small_letters_of_all_users(task, published, split):
   assert held_out.labels.max() < 62
 
 
+def test_images_are_counted(task):
+  clients.check_counts(task)
+
+
 def test_virtual_client_is_the_union_of_its_users(task):
   slots = np.array([3, 0, 2])
   images, labels = clients.read_client(task, task.train_users.client_id(slots))

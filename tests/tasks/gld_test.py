@@ -99,6 +99,7 @@ def test_held_out_images(write, create):
     )
     some = held_out.subsample(2)
     assert some.images[:].shape == (2, _SIDE, _SIDE, 3)
+  clients.check_counts(task)
 
 
 def test_pngs_and_224_pixels_by_default(write, create):

@@ -134,6 +134,7 @@ def test_every_source_gives_the_same_images(tmp_path, create, kind):
       held_out.images, _expected(drawings, alphabet)
     )
     assert _classes(held_out.labels) == [_DRAWINGS] * _CHARACTERS
+  clients.check_counts(task)
 
 
 def test_names_that_differ_in_a_quote_are_different_users(tmp_path, create):

@@ -6,6 +6,7 @@ query, whatever the number of users that it merges.
 """
 
 from collections.abc import Iterable
+from collections.abc import Iterator
 import contextlib
 import fcntl
 import os
@@ -13,6 +14,7 @@ import pathlib
 import sqlite3
 
 import tensorflow as tf
+import tqdm
 
 from tff_fedemb import errors
 from tff_fedemb.data import population
@@ -60,8 +62,8 @@ class SqliteExamples:
             f" {size}. Fetch it again."
           )
         rows = connection.execute(
-          "SELECT client_id FROM client_metadata WHERE split_name = ?"
-          " ORDER BY client_id",
+          "SELECT client_id, num_examples FROM client_metadata WHERE split_name"
+          " = ? ORDER BY client_id",
           (split_name,),
         ).fetchall()
         connection.execute(
@@ -78,7 +80,8 @@ class SqliteExamples:
         f"{self._path} has no client in split {split_name!r}."
       )
     # Users of the split, sorted; also those without examples.
-    self.user_ids = [user_id for (user_id,) in rows]
+    self.user_ids = [user_id for user_id, _ in rows]
+    self.num_examples = sum(number for _, number in rows)
 
   def _connect(self) -> contextlib.closing[sqlite3.Connection]:
     uri = f"{self._path.resolve().as_uri()}?mode=ro"
@@ -116,6 +119,38 @@ class SqliteExamples:
             (self._split_name, limit),
           )
         ]
+    except sqlite3.Error as error:
+      raise errors.DataError(
+        f"{self._path} must be a whole sqlite database, found: {error}."
+      ) from error
+
+  def read_batches(self, description: str) -> Iterator[list[bytes]]:
+    """Yields what `read_serialized` returns, some examples at a time.
+
+    Args:
+      description: What a progress bar calls it.
+
+    Raises:
+      DataError: If the database is damaged.
+    """
+    try:
+      with self._connect() as connection:
+        rows = connection.execute(
+          "SELECT serialized_example_proto FROM examples WHERE split_name = ?"
+          " ORDER BY client_id, rowid",
+          (self._split_name,),
+        )
+        with tqdm.tqdm(
+          total=self.num_examples,
+          desc=description,
+          unit=" examples",
+          disable=None,
+          delay=1,
+          leave=False,
+        ) as progress:
+          while batch := rows.fetchmany(_READING_BATCH):
+            yield [example for (example,) in batch]
+            progress.update(len(batch))
     except sqlite3.Error as error:
       raise errors.DataError(
         f"{self._path} must be a whole sqlite database, found: {error}."

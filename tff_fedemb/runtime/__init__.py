@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from typing import Any
 
 from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.runtime import precision
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class RuntimeConfig(config_lib.Config):
     compute_precision: How clients multiply on a CPU; the latter two of float32,
       bfloat16_math and mixed_bfloat16 are less precise, and faster on
       processors that have them; bfloat16_math also evaluates so.
+    require_gpu: Whether to end the program, and say why, where no GPU can be
+      used. One that can be is used without this as well (by runtime
+      in_process).
   """
 
   runtime: str = config_lib.field("in_process", choices=RUNTIMES)
@@ -56,6 +60,21 @@ class RuntimeConfig(config_lib.Config):
   compute_precision: str = config_lib.field(
     precision.FLOAT32, choices=precision.PRECISIONS
   )
+  require_gpu: bool = False
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not self.require_gpu:
+      return
+    if self.runtime != "in_process":
+      raise errors.FieldError(
+        "require_gpu", "be given with runtime in_process", self.runtime
+      )
+    # TensorFlow is not to be imported before it is needed.
+    devices = importlib.import_module("tff_fedemb.runtime.devices")
+    reason = devices.explain_missing_gpu()
+    if reason is not None:
+      raise errors.FieldError("require_gpu", "find a GPU to use", reason)
 
   def create(self) -> "base.Runtime":
     """Creates the runtime; close it, or use it as a context manager.
