@@ -49,9 +49,11 @@ flags.adopt_module_key_flags(training_flags)
 
 def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
-  settings = training_flags.read("run_centralized", _CENTRALIZED)
+  settings, task = training_run.open_task(
+    lambda: training_flags.read("run_centralized", _CENTRALIZED),
+    federated=False,
+  )
   config = _CENTRALIZED.create()
-  task = training_run.create_task(settings)
   create_backbone = training_run.create_backbone_fn(settings, task)
   num_users = len(task.train_users)
   checks.check_integer(

@@ -246,8 +246,7 @@ def create_experiment(
 
 def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
-  settings = read_settings()
-  task = training_run.create_task(settings)
+  settings, task = training_run.open_task(read_settings, federated=True)
   training_run.execute(create_experiment(settings, task), settings)
 
 

@@ -138,6 +138,9 @@ def _tell_privacy(
   own = experiment.mechanism.noise_multiplier
   participation = experiment.participation
   clients = participation.clients_per_round
+  if experiment.name == "centralized":
+    yield "Training on pooled data adds no noise and protects nobody."
+    return
   yield (
     f"Privacy of {rounds:,} rounds for {participation.num_users:,} users, at"
     f" delta = {experiment.delta:g} ({participation.sampling}):"
@@ -277,7 +280,7 @@ def _tell_round(
   rounds = settings.training.rounds
   yield (
     f"A round of {num_clients:,} virtual clients with"
-    f" {participation.users_per_client} users of {images_per_user} images"
+    f" {participation.users_per_client} users of {images_per_user} images each"
     f" ({height}x{width}x{channels}), measured on {len(measured)} of them with"
     " images made up:"
   )

@@ -1,5 +1,6 @@
 """What federated and centralized training are set by, and its flags."""
 
+from collections.abc import Mapping
 import dataclasses
 import os
 from typing import Any
@@ -157,6 +158,21 @@ class Settings:
   ) -> local_training_lib.LocalTrainingConfig:
     """What clients do with the data of the task whose decoder this is."""
     return dataclasses.replace(self.local_training, decode_images=decode_images)
+
+
+def given() -> dict[str, Any]:
+  """Returns the values of the flags that the user has given."""
+  return {
+    name: flags.FLAGS[name].value
+    for name in flags.FLAGS
+    if flags.FLAGS[name].present
+  }
+
+
+def set_defaults(values: Mapping[str, Any]) -> None:
+  """Sets flags that the user has not given, from then on."""
+  for name, value in values.items():
+    flags.FLAGS.set_default(name, value)
 
 
 def read(

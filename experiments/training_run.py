@@ -20,6 +20,7 @@ from experiments import backbone_files
 from experiments import dry_run
 from experiments import experiment as experiment_lib
 from experiments import held_out
+from experiments import plan
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_report
@@ -76,6 +77,30 @@ def create_task(settings: training_flags.Settings) -> task_lib.Task:
   return task_registry.create_task(name, config)
 
 
+def open_task(
+  read_settings: Callable[[], training_flags.Settings], *, federated: bool
+) -> tuple[training_flags.Settings, task_lib.Task]:
+  """Reads the flags and creates the task, whose size may decide on others.
+
+  Args:
+    read_settings: Reads the flags.
+    federated: Whether the training is.
+
+  Returns:
+    The settings, with what was chosen for the task, and the task.
+  """
+  settings = read_settings()
+  task = create_task(settings)
+  if settings.run.task not in plan.TASKS:
+    return settings, task
+  chosen = plan.choose(task, training_flags.given(), federated=federated)
+  _say(plan.tell(task, chosen))
+  training_flags.set_defaults(
+    {name: choice.value for name, choice in chosen.items()}
+  )
+  return read_settings(), task
+
+
 def create_backbone_fn(
   settings: training_flags.Settings, task: task_lib.Task
 ) -> Callable[[], tf.keras.Model]:
@@ -105,6 +130,8 @@ def execute(
     experiment = dataclasses.replace(
       experiment, participation=experiment.participation.with_known_schedule()
     )
+  if settings.run.task in plan.TASKS:
+    _say(dry_run.tell_cost(experiment, settings.training.rounds))
   run = _prepare(experiment, settings)
   if run is not None:
     with contextlib.closing(run.directory):

@@ -47,6 +47,7 @@ _TESTED_THROUGH = {
   "experiments.audit_run": "tests/binaries/audit_test.py",
   "experiments.audit_settings": "tests/binaries/audit_test.py",
   "experiments.audit_slots": "tests/binaries/audit_test.py",
+  "experiments.dry_run": "tests/binaries/run_federated_test.py",
   "experiments.experiment": "tests/binaries/run_federated_test.py",
   "experiments.saved_models": "tests/experiments/evaluation_run_test.py",
   "experiments.training_flags": "tests/binaries/run_centralized_test.py",

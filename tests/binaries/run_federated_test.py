@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import stat
 import subprocess
@@ -18,9 +19,11 @@ import tensorflow as tf
 
 from tasks.synthetic import emnist
 from tests.binaries import programs
+from tests.data import photo_files
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import planning
 from tff_fedemb.program import sampling_key
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -322,3 +325,81 @@ def test_program_ends_with_one_line_and_status_one(data_dir, tmp_path):
   assert _start(data_dir, run_dir, "--clip_norm=-1").wait() == 1
   lines = pathlib.Path(f"{run_dir}.log").read_text().splitlines()
   assert lines == ["error: --clip_norm must be positive, found -1.0."]
+
+
+@pytest.mark.parametrize("program", ["run_federated", "run_centralized"])
+def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, program):
+  before = sorted(data_dir.parent.rglob("*"))
+  options = {
+    "run_federated": (*_TINY[1:4], "--noise_multiplier=0.5"),
+    "run_centralized": ("--users_per_round=3", "--rounds=2"),
+  }[program]
+  ended = programs.call(
+    program,
+    "--task=emnist",
+    f"--data_dir={data_dir}",
+    f"--cache_dir={tmp_path}",
+    "--dry_run",
+    *options,
+  )
+  assert (ended.status, ended.errors) == (0, "")
+  output = ended.output
+  assert "emnist: 6 users (a writer), 36 training classes" in output
+  # Of 180 images of each split.
+  found = re.search(
+    r"Images: (\d+) of users who train \(.* each\); (\d+) for validation, \d+"
+    r" for test\.",
+    output,
+  )
+  assert int(found[1]) + int(found[2]) == 180
+  assert re.search(r"\n  time    [\d.]+ s; ", output)
+  assert re.search(r"\n  memory  [\d.]+ GB", output)
+  assert "held-out images of an evaluation" in output
+  if program == "run_centralized":
+    assert "adds no noise and protects nobody" in output
+  else:
+    delta = planning.default_delta(6)
+    for noise in (0.5, 1.0, 4.0):
+      ledger = ledger_lib.Ledger(
+        fixed_size.FixedSize(6, 4, users_per_client=2),
+        delta=delta,
+        accountants=("rdp",),
+      ).with_rounds(dp_accounting.GaussianDpEvent(noise), 10)
+      assert f" {ledger.epsilon():.3g}" in output
+    needed = re.search(
+      r"costs epsilon = ([\d.]+) with ([\d,]+) users, [\d,]+ of them a round",
+      output,
+    )
+    assert 8 < float(needed[1]) <= 9
+    assert 6 < int(needed[2].replace(",", "")) < 1000
+  assert sorted(data_dir.parent.rglob("*")) == before
+  assert not list(tmp_path.iterdir())
+
+
+def test_photos_need_nothing_but_a_directory(tmp_path):
+  for user in range(6):
+    for label in "abcdefghij":
+      folder = tmp_path / "data" / f"user {user}" / label
+      folder.mkdir(parents=True)
+      for number in range(2):
+        content = photo_files.encode(100 * user + ord(label) + number)
+        (folder / f"{number}.jpg").write_bytes(content)
+  ended = programs.call(
+    "run_federated",
+    "--task=photos",
+    f"--data_dir={tmp_path / 'data'}",
+    f"--cache_dir={tmp_path / 'cache'}",
+    f"--run_dir={tmp_path / 'run'}",
+    # Less than what is chosen, for a test.
+    "--rounds=1",
+    "--image_size=28",
+  )
+  assert (ended.status, ended.errors) == (0, "")
+  assert "Chosen for 6 users, 6 classes, by counting alone" in ended.output
+  assert "--clients_per_round=6  (so that" in ended.output
+  assert "--rounds=" not in ended.output
+  assert "These settings cost epsilon = " in ended.output
+  settings = json.loads((tmp_path / "run" / "flags.json").read_text())
+  assert settings["users_per_client"] == 1
+  assert settings["noise_multiplier"] == 0.0075
+  assert settings["rounds"] == 1
