@@ -20,13 +20,17 @@ setuptools.setup(
   packages=setuptools.find_packages(
     include=["tff_fedemb*", "tasks*", "experiments*", "binaries*"]
   ),
-  package_data={"binaries": ["flagfiles/*.flags", "flagfiles/*/*.flags"]},
+  package_data={
+    "binaries": ["flagfiles/*.flags", "flagfiles/*/*.flags"],
+    "experiments.report": ["template/*"],
+  },
   # tensorflow-federated 0.87.0 pins a jaxlib that is no longer published, so
   # no resolver can satisfy it unaided: requirements.txt is the complete set
   # that works, and [tool.uv] in pyproject.toml repairs the pin for uv.
   install_requires=[
     "absl-py>=1.4,<2",
     "dp-accounting==0.4.3",
+    "jinja2>=3.1",
     "matplotlib>=3.8",
     "numpy>=1.25,<2",
     "pandas>=2.1",

@@ -31,6 +31,41 @@ class ExtrapolationConfig(config_lib.Config):
   extrapolated_num_users: int = config_lib.field(10_000_000, minimum=0)
   cohort_factor: float = config_lib.field(64.0, above=0)
 
+  def extrapolate(
+    self,
+    rounds: int,
+    *,
+    noise: composition.Noise,
+    participation: participation_lib.Participation,
+    accountants: tuple[str, ...] | None = None,
+  ) -> extrapolation_lib.Extrapolation | None:
+    """Cost of the same noise on the mean with more users.
+
+    Args:
+      rounds: Number of rounds.
+      noise: Of each of them.
+      participation: Who takes part.
+      accountants: As `extrapolation.extrapolate`.
+
+    Returns:
+      The extrapolation; `None` without noise, or if there is to be none.
+
+    Raises:
+      errors.FieldError: As `extrapolation.extrapolate`.
+    """
+    if not self.extrapolated_num_users or not noise.multiplier:
+      return None
+    return extrapolation_lib.extrapolate(
+      rounds=rounds,
+      noise_multiplier=noise.multiplier,
+      participation=participation,
+      strategy=noise.strategy,
+      num_users=self.extrapolated_num_users,
+      cohort_factor=self.cohort_factor,
+      delta=planning.default_delta(self.extrapolated_num_users),
+      accountants=accountants,
+    )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -91,16 +126,9 @@ class Experiment:
     Raises:
       errors.FieldError: As `extrapolation.extrapolate`.
     """
-    num_users = self.extrapolation.extrapolated_num_users
-    if not num_users or not self.mechanism.noise_multiplier:
-      return None
-    return extrapolation_lib.extrapolate(
-      rounds=rounds,
-      noise_multiplier=self.mechanism.noise_multiplier,
+    return self.extrapolation.extrapolate(
+      rounds,
+      noise=composition.noise_of(self.mechanism.round_event),
       participation=self.participation,
-      strategy=self.mechanism.strategy,
-      num_users=num_users,
-      cohort_factor=self.extrapolation.cohort_factor,
-      delta=planning.default_delta(num_users),
       accountants=accountants,
     )

@@ -32,6 +32,7 @@ _NOT_SETTINGS = (
   "export_backbone",
   "on_bad_example",
   "on_client_error",
+  "report",
   "require_gpu",
 )
 # What earlier versions have recorded where these were not given.
@@ -62,6 +63,9 @@ class RunConfig(config_lib.Config):
     smoke: Small: two minutes on synthetic data in the format of the real ones.
       To be given with a --flagfile of binaries/flagfiles; other flags behind
       that one override it.
+    report: Whether to write report.html into run_dir at the end, of a run that
+      is complete, too. It shows no images that may be of users who train;
+      binaries.report can.
     head: Head.
     pretrained_backbone: Where the backbone's weights start: a SavedModel or a
       Keras weights file, made from public data. Nothing is accounted for it.
@@ -83,6 +87,7 @@ class RunConfig(config_lib.Config):
   run_dir: str
   dry_run: bool = False
   smoke: bool | None = None
+  report: bool = False
   head: str = config_lib.field("linear", choices=heads.HEADS)
   pretrained_backbone: str | None = None
   augmentation: str = config_lib.field(

@@ -17,11 +17,13 @@ from experiments import experiment as experiment_lib
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots as plots
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import training
 
-# Of the curves of epsilon.
-_NUM_EPSILON_POINTS = 12
+# What the result of a trained model is called beside that of an untrained one.
+TRAINED = "trained"
+
 # Of the examples that were left out, in summary.json.
 _NUM_LISTED = 100
 # At which recall is told.
@@ -59,6 +61,87 @@ def _recall(
     verification.format_false_accept_rate(rate): value
     for rate, value in results["test"].recall_at_far.items()
   }
+
+
+def create_loss_panel(metrics: pd.DataFrame) -> plots.LossPanel:
+  """The training loss of a run, by its rows of rounds."""
+  return plots.LossPanel(metrics.index, metrics["client_work/loss"])
+
+
+def create_recall_panel(
+  metrics: pd.DataFrame, untrained: Mapping[float, float]
+) -> plots.RecallPanel:
+  """The recall of validation images, by a run's rows of rounds.
+
+  Args:
+    metrics: As `MetricsLog.read` returns them.
+    untrained: Recall before training by false accept rate.
+  """
+  names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
+  evaluated = metrics[names].dropna()
+  return plots.RecallPanel(
+    evaluated.index,
+    {
+      float(name.removeprefix(training.RECALL_PREFIX)): evaluated[name]
+      for name in names
+    },
+    untrained,
+  )
+
+
+def create_epsilon_panel(
+  ledger: ledger_lib.Ledger,
+  privacy: report_lib.PrivacyReport,
+  extrapolation: experiment_lib.ExtrapolationConfig | None = None,
+  *,
+  num_points: int = 12,
+) -> plots.EpsilonPanel:
+  """Epsilon over the rounds of a run, and that of its extrapolation if any.
+
+  Args:
+    ledger: Of the run, with at least one round.
+    privacy: Its report, checked against the trace.
+    extrapolation: For whom else to work out the cost, if for anyone.
+    num_points: Of a curve, at most.
+  """
+  points = np.linspace(
+    1, ledger.rounds, min(ledger.rounds, num_points), dtype=int
+  )
+  rounds = sorted(set(points.tolist()))
+  known = ledger
+  if not ledger.participation.is_sampled:
+    # As the report has it: what the schedule says of its users.
+    participation = ledger.participation.with_known_schedule(
+      max(privacy.max_participations, 1)
+    )
+    known = dataclasses.replace(ledger, participation=participation)
+  curves = {
+    "this run": known.epsilon_curve(rounds, accountant=privacy.accountant)
+  }
+  if extrapolation is not None:
+    # PLD would take seconds for each point.
+    larger = [
+      extrapolation.extrapolate(
+        number,
+        noise=ledger.noise,
+        participation=ledger.participation,
+        accountants=("rdp",),
+      )
+      for number in rounds
+    ]
+    if larger[0] is not None:
+      name = (
+        f"extrapolated to {extrapolation.extrapolated_num_users:,} users,\n"
+        f"{extrapolation.cohort_factor:g} x the cohort,"
+        f" δ = {larger[0].delta:g}, RDP"
+      )
+      curves[name] = [x.user_level.epsilon for x in larger]
+  return plots.EpsilonPanel(
+    rounds,
+    curves,
+    ledger.delta,
+    f"unit: {privacy.unit}; {privacy.neighboring_relation}; {privacy.sampling}",
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,10 +205,12 @@ class Outcome:
         "algorithm": self.experiment.name,
         "task": task.name,
         "num_users": len(task.train_users),
+        "user_meaning": task.user_meaning,
         "num_frozen_parameters": _count(self.model_weights.non_trainable),
         "num_skipped_clients": int(metrics[training.NUM_SKIPPED_CLIENTS].sum()),
         "split": task.split_description,
         "evaluation_on_training_users": task.evaluation_on_training_users,
+        "held_out_classes_are_new": task.held_out_classes_are_new,
         "data": {
           "warnings": list(task.warnings),
           "num_bad_examples": len(task.bad_examples),
@@ -141,6 +226,13 @@ class Outcome:
       }
     )
 
+  def evaluation_to_json(self) -> dict[str, Any]:
+    """The contents of evaluation.json: test results with their ROC curves."""
+    return {
+      TRAINED: self.trained["test"].to_json(),
+      plots.UNTRAINED: self.untrained["test"].to_json(),
+    }
+
   def draw_plots(self, directory: str | os.PathLike[str]) -> None:
     """Draws loss, recall, ROC and epsilon, one by one and in one overview.
 
@@ -150,28 +242,17 @@ class Outcome:
     """
     directory = pathlib.Path(directory)
     directory.mkdir(exist_ok=True)
-    metrics, privacy = self.metrics, self.privacy
-    recall_names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
-    evaluated = metrics[recall_names].dropna()
     untrained = self.untrained
     panels: dict[str, plots.Panel] = {
-      "loss": plots.LossPanel(metrics.index, metrics["client_work/loss"]),
-      "recall": plots.RecallPanel(
-        evaluated.index,
-        {
-          float(name.removeprefix(training.RECALL_PREFIX)): evaluated[name]
-          for name in recall_names
-        },
-        untrained["validation"].recall_at_far,
+      "loss": create_loss_panel(self.metrics),
+      "recall": create_recall_panel(
+        self.metrics, untrained["validation"].recall_at_far
       ),
       "roc": plots.RocPanel(
-        {"trained": self.trained["test"], plots.UNTRAINED: untrained["test"]}
+        {TRAINED: self.trained["test"], plots.UNTRAINED: untrained["test"]}
       ),
-      "epsilon": plots.EpsilonPanel(
-        *self._epsilon_curves(),
-        self.state.ledger.delta,
-        f"unit: {privacy.unit}; {privacy.neighboring_relation};"
-        f" {privacy.sampling}",
+      "epsilon": create_epsilon_panel(
+        self.state.ledger, self.privacy, self.experiment.extrapolation
       ),
     }
     for name, panel in panels.items():
@@ -181,37 +262,6 @@ class Outcome:
       list(panels.values()),
       title=f"{self.experiment.task.name}, {self.experiment.name}",
     )
-
-  def _epsilon_curves(self) -> tuple[list[int], dict[str, list[float]]]:
-    """Rounds, and epsilon there: the run's, and its extrapolation if any."""
-    done = self.state.rounds_done
-    points = np.linspace(1, done, min(done, _NUM_EPSILON_POINTS), dtype=int)
-    rounds = sorted(set(points.tolist()))
-    ledger = self.state.ledger
-    if not ledger.participation.is_sampled:
-      # As the report has it: what the schedule says of its users.
-      participation = ledger.participation.with_known_schedule(
-        max(self.privacy.max_participations, 1)
-      )
-      ledger = dataclasses.replace(ledger, participation=participation)
-    curves = {
-      "this run": ledger.epsilon_curve(
-        rounds, accountant=self.privacy.accountant
-      )
-    }
-    if self.extrapolation is not None:
-      config = self.experiment.extrapolation
-      name = (
-        f"extrapolated to {config.extrapolated_num_users:,} users,\n"
-        f"{config.cohort_factor:g} x the cohort,"
-        f" δ = {self.extrapolation.delta:g}, RDP"
-      )
-      # PLD would take seconds for each point.
-      extrapolate = self.experiment.extrapolate
-      curves[name] = [
-        extrapolate(r, accountants=("rdp",)).user_level.epsilon for r in rounds
-      ]
-    return rounds, curves
 
   def to_lines(self) -> Iterator[str]:
     """The outcome in words, a paragraph each."""

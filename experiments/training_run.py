@@ -24,6 +24,7 @@ from experiments import plan
 from experiments import smoke
 from experiments import training_flags
 from experiments import training_report
+from experiments.report import page as report_page
 from tasks import registry as task_registry
 from tasks import task as task_lib
 from tff_fedemb import errors
@@ -136,6 +137,9 @@ def execute(
   if run is not None:
     with contextlib.closing(run.directory):
       _report(run, *_train(run), start)
+  if settings.run.report:
+    path = report_page.write_for_run(settings.run.run_dir, experiment.task)
+    _say(f"Written to {path}: the report, for a browser.")
 
 
 def _prepare(
@@ -328,6 +332,7 @@ def _report(
     extrapolation=experiment.extrapolate(run.settings.training.rounds),
   )
   outcome.draw_plots(directory.path / "plots")
+  directory.write_json(run_directory.EVALUATION, outcome.evaluation_to_json())
   summary = outcome.to_json(
     wall_seconds=seconds_before + time.perf_counter() - start
   )

@@ -204,6 +204,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
     *("privacy_extrapolated", "rounds", "wall_seconds", "task", "split"),
     *("wall_seconds_of_rounds", "peak_memory_bytes", "algorithm", "data"),
     *("num_private_parameters", "num_users", "num_frozen_parameters"),
+    *("user_meaning", "held_out_classes_are_new"),
     *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
     "evaluation_untrained",
   }
@@ -217,6 +218,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
     "METRICS_ARE_NOT_PRIVATE.txt",
     "checkpoints",
     "code_version.json",
+    "evaluation.json",
     "flags.json",
     "ledger.json",
     "metrics.csv",

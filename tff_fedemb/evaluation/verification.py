@@ -92,6 +92,21 @@ class VerificationResult:
     result["roc"] = {name: list(x) for name, x in result["roc"].items()}
     return result | {"warnings": list(self.warnings)}
 
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> "VerificationResult":
+    """Inverse of `to_json`."""
+    restored = dict(values)
+    for name, value in values.items():
+      if name.endswith("_at_far"):
+        restored[name] = {
+          float(far): tuple(x) if isinstance(x, list) else x
+          for far, x in value.items()
+        }
+    restored["roc"] = _RocCurve(
+      *(tuple(values["roc"][x]) for x in ("false_accept_rates", "recalls"))
+    )
+    return cls(**restored | {"warnings": tuple(values["warnings"])})
+
 
 def format_false_accept_rate(false_accept_rate: float) -> str:
   """Returns the rate as a plain decimal number, such as "0.001"."""

@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import io
 import math
 import os
 import statistics
 import textwrap
 from typing import Any
 
+import matplotlib
 from matplotlib import axes as mpl_axes
 from matplotlib import axis as mpl_axis
 from matplotlib import figure as mpl_figure
@@ -116,6 +118,17 @@ def write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
   backend_agg.FigureCanvasAgg(figure)
   # Without the version in it the file depends on the data only.
   figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
+
+
+def to_svg(figure: mpl_figure.Figure) -> str:
+  """Returns a figure as SVG, letters as shapes: it needs no font."""
+  buffer = io.StringIO()
+  # Without a salt of its own each picture would have other identifiers.
+  with matplotlib.rc_context({"svg.hashsalt": "tff_fedemb"}):
+    figure.savefig(
+      buffer, format="svg", metadata={"Date": None, "Creator": None}
+    )
+  return buffer.getvalue()
 
 
 def set_statement(

@@ -52,6 +52,13 @@ def plot(path: str | os.PathLike[str], panel: Panel) -> None:
   figures.write(figure, path)
 
 
+def draw_svg(panel: Panel, *, width: float = 5.2, height: float = 3.7) -> str:
+  """Returns the picture of one panel, its size in inches, without statement."""
+  figure, panels = figures.create_figure(width, height)
+  panel.draw(panels[0, 0])
+  return figures.to_svg(figure)
+
+
 def plot_overview(
   path: str | os.PathLike[str], four: Sequence[Panel], *, title: str = ""
 ) -> None:

@@ -17,15 +17,16 @@ import pandas as pd
 import tensorflow_federated as tff
 
 ROUND = "round_num"
+_FILE_NAME = "metrics.csv"
 NOT_COVERED_NOTE = (
   "metrics.csv and tensorboard/ hold training metrics (loss, accuracy, update"
   " norms, clipped share, counts, participants); plots/loss.png and"
   " plots/overview.png show them. They are computed from unprotected client"
   " updates and are NOT covered by the differential privacy guarantee of the"
-  " model. Nor is recall, here, in summary.json, plots/recall.png and"
-  " plots/roc.png, where evaluation_on_training_users is true. Nor are"
-  " participation.trace and checkpoints/, which say who took part. Do not"
-  " publish them for real users.\n"
+  " model. Nor is recall, here, in summary.json, evaluation.json,"
+  " plots/recall.png and plots/roc.png, where evaluation_on_training_users is"
+  " true. Nor are participation.trace and checkpoints/, which say who took"
+  " part. Do not publish them for real users.\n"
 )
 
 
@@ -42,6 +43,15 @@ def flatten(metrics: Any, prefix: str = "") -> dict[str, float]:
   return {}
 
 
+def read(directory: str | os.PathLike[str]) -> pd.DataFrame:
+  """All rounds on file in a run's directory, indexed by the round from 1.
+
+  Raises:
+    FileNotFoundError: If there is no such file.
+  """
+  return pd.read_csv(pathlib.Path(directory) / _FILE_NAME).set_index(ROUND)
+
+
 class MetricsLog:
   """Releases each round's metrics to a CSV file and to TensorBoard."""
 
@@ -53,12 +63,12 @@ class MetricsLog:
     """
     directory = pathlib.Path(directory)
     (directory / "METRICS_ARE_NOT_PRIVATE.txt").write_text(NOT_COVERED_NOTE)
-    self._path = directory / "metrics.csv"
+    self._directory = directory
     self._managers = [
       # Write mode replaces the file as a whole: a program that is killed
       # leaves no half row.
       tff.program.CSVFileReleaseManager(
-        os.fspath(self._path),
+        os.fspath(directory / _FILE_NAME),
         save_mode=tff.program.CSVSaveMode.WRITE,
         key_fieldname=ROUND,
       ),
@@ -85,4 +95,4 @@ class MetricsLog:
 
   def read(self) -> pd.DataFrame:
     """All rounds on file, one row each, indexed by the round from 1."""
-    return pd.read_csv(self._path).set_index(ROUND)
+    return read(self._directory)

@@ -19,9 +19,11 @@ SETTINGS = "flags.json"
 SUMMARY = "summary.json"
 LEDGER = "ledger.json"
 TRACE = "participation.trace"
+CODE_VERSION = "code_version.json"
+# What the test images gave before and after training, ROC curves and all.
+EVALUATION = "evaluation.json"
 CHECKPOINTS = "checkpoints"
 
-_CODE_VERSION = "code_version.json"
 _LOCK = ".lock"
 
 
@@ -98,7 +100,7 @@ class RunDirectory:
         "not be in use", f"{self.path} held by another process"
       ) from error
     if found is None:
-      self.write_json(_CODE_VERSION, _find_code_version())
+      self.write_json(CODE_VERSION, _find_code_version())
       self.write_json(SETTINGS, settings)
 
   def _read_settings(self) -> dict[str, Any] | None:
@@ -114,8 +116,8 @@ class RunDirectory:
       # A run that ended before its settings were written left nothing else.
       if entries - {
         _LOCK,
-        _CODE_VERSION,
-        _partial(_CODE_VERSION),
+        CODE_VERSION,
+        _partial(CODE_VERSION),
         _partial(SETTINGS),
       }:
         raise _error("be new or hold a run", f"{self.path} with other files")

@@ -1,0 +1,26 @@
+r"""Writes a report on finished runs: one HTML file, to be opened from disk.
+
+  python -m binaries.report --run_dirs=runs/first,runs/second \
+    --output=report.html
+
+It says what is guaranteed to users, how well the models recognise what they
+were not trained on, and shows held-out images with their neighbours, unless
+those may be of users who trained. The guarantee is worked out anew from each
+run's ledger and its record of who took part.
+"""
+
+from experiments import command_line  # isort: skip
+
+from experiments import config_flags
+from experiments.report import page
+
+_CONFIG = config_flags.ConfigFlags(page.ReportConfig)
+
+
+def main() -> None:
+  """Writes the report that the flags describe."""
+  page.execute(_CONFIG.create())
+
+
+if __name__ == "__main__":
+  command_line.run(main)

@@ -1,0 +1,132 @@
+"""What a report says in words: the guarantee, what it rests on, its strength.
+
+The strengths are those of Ponomareva et al., "How to DP-fy ML", 2023: epsilon
+up to 1 is strong, up to 10 reasonable, above 10 weak to none.
+"""
+
+import dataclasses
+import math
+
+from experiments.report import run_files
+
+_STRENGTHS = (
+  (1.0, "strong", "a strong guarantee"),
+  (10.0, "reasonable", "a reasonable guarantee"),
+  (math.inf, "weak", "a weak guarantee, or none in practice"),
+)
+# Above it the share has no more digits to show.
+_CERTAIN = 0.9995
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarantee:
+  """What one run protects.
+
+  Attributes:
+    strength: "strong", "reasonable", "weak" or "none".
+    verdict: The same in a few words.
+    sentences: Two: what holds, and why.
+    assumptions: What has to be true for it.
+  """
+
+  strength: str
+  verdict: str
+  sentences: tuple[str, str]
+  assumptions: tuple[str, ...]
+
+
+def format_epsilon(epsilon: float) -> str:
+  """An epsilon in four digits, without an exponent where it can be."""
+  if epsilon == math.inf:
+    return "∞"
+  if epsilon >= 1e7 or 0 < epsilon < 1e-4:
+    return f"{epsilon:.3e}"
+  return f"{float(f'{epsilon:.4g}'):,.10g}"
+
+
+def count(number: float, one: str, many: str | None = None) -> str:
+  """A number and what is counted, for example '1,000 users'."""
+  return f"{number:,.6g} {one if number == 1 else many or one + 's'}"
+
+
+def guess_share(epsilon: float, delta: float) -> float:
+  """How often the best guess between two neighbouring training sets is right.
+
+  Privacy:
+    Of an (epsilon, delta)-differentially private release, where both training
+    sets are equally likely: (e^epsilon + delta) / (e^epsilon + 1).
+  """
+  if epsilon > 700:
+    return 1.0
+  return (math.exp(epsilon) + delta) / (math.exp(epsilon) + 1)
+
+
+def create_guarantee(run: run_files.Run) -> Guarantee:
+  """Says what a run protects, by its account.
+
+  Privacy:
+    As `account_run.recompute`, whose report this puts in words.
+  """
+  privacy, user = run.account.report, _describe_user(run)
+  if privacy.epsilon == math.inf:
+    first = (
+      "Nothing is guaranteed: in at least one round no noise was added, and"
+      " the model may give away anything about anyone it was trained on."
+    )
+    second = (
+      f"It was trained for {count(privacy.rounds, 'round')} on the images of"
+      f" {count(privacy.num_users, 'user')}, {user}."
+    )
+    return Guarantee("none", "no guarantee", (first, second), ())
+  strength, verdict = next(
+    (name, text) for limit, name, text in _STRENGTHS if privacy.epsilon <= limit
+  )
+  return Guarantee(
+    strength,
+    f"{verdict} (ε = {format_epsilon(privacy.epsilon)})",
+    (_say_what_holds(run), _say_why(run)),
+    (
+      f"The unit is one user ({user}) with all their images. Whoever counts as"
+      " several users is protected less.",
+      f"{privacy.sampling}.",
+      "The training program and the machine that it ran on did what they say:"
+      " whoever ran them saw the images themselves.",
+      *(f"Checked for this page: {note}." for note in run.account.notes),
+    ),
+  )
+
+
+def _describe_user(run: run_files.Run) -> str:
+  return str(run.summary.get("user_meaning", "as the task defines them"))
+
+
+def _say_what_holds(run: run_files.Run) -> str:
+  privacy = run.account.report
+  share = guess_share(privacy.epsilon, privacy.delta)
+  often = f"is right at most {math.ceil(share * 1000) / 10:.1f} % of the time"
+  if share > _CERTAIN:
+    often = "may be right practically every time, for all that is proven"
+  return (
+    f"Whoever sees this model, or its versions after each of the"
+    f" {count(privacy.rounds, 'round')} of training, and guesses which of two"
+    " equally likely sets of users it was trained on, where the two differ in"
+    f" one single user ({privacy.neighboring_relation}), {often},"
+    " whatever else they know (50 % is blind guessing): (ε, δ) ="
+    f" ({format_epsilon(privacy.epsilon)}, {privacy.delta:.3g})."
+  )
+
+
+def _say_why(run: run_files.Run) -> str:
+  privacy, clip_norm = run.account.report, run.settings.get("clip_norm")
+  clip = "a fixed length" if clip_norm is None else f"length {clip_norm:g}"
+  sensitivity = privacy.sensitivity_in_clip_norms
+  times = "that" if sensitivity == 1 else f"{sensitivity:g} times that"
+  return (
+    "It holds because what a user contributes to a round was cut to"
+    f" {clip}, so that one user changes a round's sum by {times} at most, and"
+    f" Gaussian noise of {privacy.noise_multiplier:g} times the length was"
+    f" added to each sum over {count(privacy.users_per_round, 'user')} a round"
+    f" out of {privacy.num_users:,}; ε was worked out anew for this page from"
+    " the run's ledger, which neither its settings nor its record of who took"
+    " part refute."
+  )

@@ -1,0 +1,156 @@
+"""Tests of the report in a real browser."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from tasks.synthetic import emnist
+from tests.binaries import browser
+from tests.binaries import programs
+
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.skipif(
+    browser.find() is None,
+    reason=f"needs one of {', '.join(browser.NAMES)} (apt install chromium)",
+  ),
+]
+# Whatever is wider than the window, by its tag and class.
+_TOO_WIDE = """
+[...document.querySelectorAll("body *")].filter(e =>
+  !e.closest(".scroll, .store") &&
+  e.getBoundingClientRect().right > innerWidth + 1
+).map(e => `${e.tagName}.${e.getAttribute("class")}`)
+"""
+
+
+@pytest.fixture(name="report", scope="module")
+def _report(tmp_path_factory):
+  """A report on two runs with all its pictures."""
+  directory = tmp_path_factory.mktemp("report")
+  emnist.write_emnist(directory, num_users=8, seed=2, examples_per_user=100)
+  runs = [directory / "one", directory / "two"]
+  ended = programs.call(
+    "run_federated",
+    "--task=emnist",
+    f"--data_dir={directory}",
+    f"--run_dir={runs[0]}",
+    "--clients_per_round=4",
+    "--noise_multiplier=4",
+    "--rounds=3",
+    "--evaluate_every=1",
+    "--extrapolated_num_users=1000",
+  )
+  assert ended.status == 0, ended.errors
+  shutil.copytree(*runs)
+  output = directory / "report.html"
+  ended = programs.call(
+    "report",
+    f"--run_dirs={runs[0]},{runs[1]}",
+    f"--output={output}",
+    "--show_images_of_training_users",
+  )
+  assert ended.status == 0, ended.errors
+  return output
+
+
+@pytest.fixture(name="page")
+def _page():
+  with browser.start() as page:
+    yield page
+
+
+@pytest.mark.parametrize("width", [320, 400, 1400])
+def test_nothing_is_fetched_or_complained_of_and_all_fits(report, page, width):
+  page.open(report, width)
+  assert page.requests == [report.resolve().as_uri()]
+  assert page.complaints == []
+  assert page.evaluate("document.documentElement.scrollWidth") == width
+  assert page.evaluate(_TOO_WIDE) == []
+  assert page.evaluate(
+    "[...document.images].every(i => i.complete && i.naturalWidth > 0)"
+  )
+  # The other half of what can be seen is folded.
+  page.evaluate("document.querySelectorAll('details').forEach(d => d.open = 1)")
+  assert page.evaluate("document.documentElement.scrollWidth") == width
+  assert page.evaluate(_TOO_WIDE) == []
+
+
+def test_a_page_that_fetches_is_found(tmp_path, page):
+  bad = tmp_path / "bad.html"
+  bad.write_text("<script src='http://127.0.0.1:9/x.js'></script><p id=p>")
+  page.open(bad, 400)
+  assert "http://127.0.0.1:9/x.js" in page.requests
+  assert page.complaints
+
+
+def test_the_policy_forbids_what_the_page_does_not_need(report, page):
+  page.open(report, 400)
+  page.evaluate(
+    "new Promise(done => { const i = new Image(); i.onerror = done;"
+    " i.src = 'http://127.0.0.1:9/x.png'; })"
+  )
+  assert not any("127.0.0.1" in address for address in page.requests)
+  assert "Content Security Policy" in str(page.complaints)
+
+
+def test_the_map_can_be_played_with(report, page):
+  page.open(report, 1000)
+  first = "document.querySelector('[data-map] .point')"
+  place = f"{first}.getAttribute('transform')"
+  by_tsne = page.evaluate(place)
+  press = "document.querySelector('[data-map] [data-projection=%s]').click()"
+  page.evaluate(press % "pca")
+  assert page.evaluate(place) != by_tsne
+  assert page.evaluate("document.querySelector('.tsne-only').hidden")
+  page.evaluate(press % "tsne")
+  assert page.evaluate(place) == by_tsne
+  page.evaluate(
+    "document.querySelector('[data-map] [data-group=\"1\"]').click()"
+  )
+  faint = page.evaluate("document.querySelectorAll('.point.faint').length")
+  assert 0 < faint < page.evaluate("document.querySelectorAll('.point').length")
+  page.evaluate(f"{first}.dispatchEvent(new MouseEvent('click'))")
+  assert page.evaluate("document.querySelectorAll('.point.up').length") == 1
+  assert page.complaints == []
+
+
+def test_folded_parts_are_printed(report, page, tmp_path):
+  page.open(report, 1000)
+  page.print(tmp_path / "report.pdf")
+  text = (tmp_path / "report.pdf").read_bytes()
+  assert text.startswith(b"%PDF")
+  page.evaluate("dispatchEvent(new Event('beforeprint'))")
+  closed = "document.querySelectorAll('details:not([open])').length"
+  assert page.evaluate(closed) == 0
+  page.evaluate("dispatchEvent(new Event('afterprint'))")
+  assert page.evaluate(closed) > 0
+
+
+def test_without_scripts_nothing_is_missing(report, page):
+  page.call("Emulation.setScriptExecutionDisabled", value=True)
+  page.open(report, 400)
+  root = page.call("DOM.getDocument")["root"]["nodeId"]
+  found = page.call("DOM.querySelectorAll", nodeId=root, selector=".point use")
+  assert len(found["nodeIds"]) > 20
+
+
+def test_the_command_line_of_the_documentation(report, tmp_path):
+  """A screenshot, as anyone may take it."""
+  picture = tmp_path / "page.png"
+  subprocess.run(
+    [
+      browser.find(),
+      "--headless",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--window-size=1000,800",
+      f"--screenshot={picture}",
+      report.as_uri(),
+    ],
+    check=True,
+    capture_output=True,
+    timeout=120,
+  )
+  assert picture.stat().st_size > 20_000

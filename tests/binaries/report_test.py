@@ -1,0 +1,308 @@
+"""Tests of the report on runs: what is in the file, and what is not."""
+
+import html.parser
+import json
+import re
+import shutil
+
+import pytest
+
+from experiments.report import held_out_pictures
+from experiments.report import page
+from experiments.report import run_files
+from experiments.report import words
+from tasks import emnist
+from tasks import task as task_lib
+from tasks.synthetic import emnist as synthetic
+from tests.binaries import programs
+
+_VOID = {"meta", "link", "img", "br", "wbr"}
+# What makes a browser fetch something.
+_FETCHING = {"src", "href", "srcset", "poster", "data", "action", "background"}
+_NASTY = "<script>alert(1)</script>&\"'"
+
+
+class _Parsed(html.parser.HTMLParser):
+  """A page's elements, if they are nested as they should be."""
+
+  def __init__(self, text):
+    super().__init__()
+    self.elements, self._open, self._texts = [], [], []
+    self.feed(text)
+    self.close()
+    assert not self._open
+
+  def handle_starttag(self, tag, attributes):
+    self.elements.append((tag, dict(attributes)))
+    names = [name for name, _ in attributes]
+    assert len(names) == len(set(names))
+    if tag not in _VOID:
+      self._open.append(tag)
+
+  def handle_startendtag(self, tag, attributes):
+    self.elements.append((tag, dict(attributes)))
+
+  def handle_endtag(self, tag):
+    assert self._open.pop() == tag
+
+  def handle_data(self, data):
+    if self._open and self._open[-1] not in ("script", "style"):
+      self._texts.append(data)
+
+  @property
+  def text(self):
+    return " ".join(" ".join(self._texts).split())
+
+  def all(self, tag):
+    return [attributes for name, attributes in self.elements if name == tag]
+
+
+def _check(text):
+  """The page is whole in itself; returns it parsed."""
+  parsed = _Parsed(text)
+  for tag, attributes in parsed.elements:
+    for name, value in attributes.items():
+      assert not name.startswith("on"), (tag, name)
+      if name in _FETCHING:
+        assert value.startswith(("data:", "#")), (tag, value[:80])
+  assert not re.search(r"url\(|@import|fetch\(|XMLHttp|import ", text)
+  (policy,) = [m["content"] for m in parsed.all("meta") if "http-equiv" in m]
+  assert policy.startswith("default-src 'none'; img-src data:;")
+  identifiers = [a["id"] for _, a in parsed.elements if "id" in a]
+  assert len(identifiers) == len(set(identifiers))
+  targets = {a["href"].removeprefix("#") for a in parsed.all("use")}
+  assert targets <= {a["id"] for a in parsed.all("symbol")}
+  for attributes in parsed.all("img"):
+    assert len(attributes["alt"]) > 20
+  for _, attributes in parsed.elements:
+    if attributes.get("role") in ("img", "region"):
+      assert attributes["aria-label"]
+  assert len(text.encode()) < 3e6
+  return parsed
+
+
+@pytest.fixture(name="data_dir", scope="module")
+def _data_dir(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("data")
+  synthetic.write_emnist(directory, num_users=8, seed=2, examples_per_user=30)
+  return directory
+
+
+@pytest.fixture(name="run_dir", scope="module")
+def _run_dir(data_dir, tmp_path_factory):
+  run_dir = tmp_path_factory.mktemp("runs") / "first"
+  ended = programs.call(
+    "run_federated",
+    "--task=emnist",
+    f"--data_dir={data_dir}",
+    f"--run_dir={run_dir}",
+    "--clients_per_round=4",
+    "--noise_multiplier=4",
+    "--participation=poisson",
+    "--rounds=2",
+    "--evaluate_every=1",
+    "--delta=0.01",
+    "--extrapolated_num_users=1000",
+    "--report",
+  )
+  assert (ended.status, ended.errors) == (0, "")
+  assert f"Written to {run_dir / 'report.html'}" in ended.output
+  return run_dir
+
+
+@pytest.fixture(name="summary", scope="module")
+def _summary(run_dir):
+  return json.loads((run_dir / "summary.json").read_text())
+
+
+@pytest.fixture(name="copy")
+def _copy(run_dir, tmp_path):
+  """Another directory with the same run, to be damaged."""
+  return shutil.copytree(run_dir, tmp_path / "copy")
+
+
+def _call(tmp_path, *run_dirs, arguments=()):
+  output = tmp_path / "report.html"
+  ended = programs.call(
+    "report",
+    f"--run_dirs={','.join(map(str, run_dirs))}",
+    f"--output={output}",
+    *arguments,
+  )
+  return ended, output
+
+
+def _write(tmp_path, *run_dirs, arguments=()):
+  ended, output = _call(tmp_path, *run_dirs, arguments=arguments)
+  assert (ended.status, ended.errors) == (0, "")
+  return _check(output.read_text(encoding="utf-8"))
+
+
+def _change(path, **values):
+  path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
+  text = (run_dir / "report.html").read_text(encoding="utf-8")
+  parsed = _check(text)
+  privacy, test = summary["privacy"], summary["evaluation"]["test"]
+  epsilon = f"ε = {privacy['epsilon']:.4g}"
+  assert parsed.text.count(epsilon) >= 2
+  assert "add or remove one user" in parsed.text
+  assert "a writer" in parsed.text
+  for rate, recall in summary["recall_at_far"].items():
+    low, high = test["recall_class_interval_at_far"][rate]
+    untrained = summary["recall_at_far_untrained"][rate]
+    assert (
+      f"{recall:.4f} {low:.4f}\u2013{high:.4f} {untrained:.4f}"
+      f" {test['threshold_at_far'][rate]:.4f}"
+    ) in parsed.text
+  recall = summary["recall_at_far"]["0.001"]
+  assert f"saved_model/ gives recall {recall:.4f}" in parsed.text
+  extrapolated = summary["privacy_extrapolated"]["user_level"]["epsilon"]
+  assert f"would cost ε = {extrapolated:.4g}" in parsed.text
+  assert "Extrapolation, not a guarantee of this run" in parsed.text
+  for line in privacy["not_covered"]:
+    assert line in parsed.text
+  assert "not covered by the guarantee" in parsed.text
+  commit = json.loads((run_dir / "code_version.json").read_text())["commit"]
+  assert (commit or "not recorded") in parsed.text
+  charts = [a["src"] for a in parsed.all("img")]
+  assert len(charts) == 5
+  assert all(x.startswith("data:image/svg+xml;base64,") for x in charts)
+  # Who took part is what amplification keeps secret.
+  assert privacy["participation_checked"] not in parsed.text
+
+
+def test_images_of_training_users_are_shown_if_asked_for(run_dir, tmp_path):
+  own = _check((run_dir / "report.html").read_text(encoding="utf-8"))
+  assert "No images are shown." in own.text
+  assert not own.all("symbol")
+  assert len(own.all("circle")) > 10
+  # Names of classes may be those of people.
+  assert "class 1" in own.text and "class a" not in own.text
+  shown = _write(
+    tmp_path, run_dir, arguments=["--show_images_of_training_users"]
+  )
+  assert "shows images of users who may have trained" in shown.text
+  assert len(shown.all("symbol")) > 30
+  assert "class a" in shown.text
+  assert not shown.all("circle")
+
+
+def test_images_of_other_users_are_shown(copy, tmp_path):
+  _change(copy / "summary.json", evaluation_on_training_users=False)
+  shown = _write(tmp_path, copy)
+  assert "of users who took no part in training" in shown.text
+  assert "Not covered by ε" not in shown.text
+  assert len(shown.all("symbol")) > 30
+
+
+def test_two_runs_are_compared(run_dir, copy, summary, tmp_path):
+  _change(copy / "summary.json", algorithm=_NASTY)
+  parsed = _write(tmp_path, run_dir, copy)
+  recalls = " ".join(
+    f"{summary['recall_at_far'][rate]:.4f}" for rate in ("0.001", "0.01", "0.1")
+  )
+  assert f"first fedemb 2 {recalls}" in parsed.text
+  assert f"copy {_NASTY} 2 {recalls}" in parsed.text
+  assert len(parsed.all("script")) == 1
+  assert len(parsed.all("img")) == 11
+
+
+def test_names_are_escaped(run_dir, data_dir):
+  task = emnist.create_emnist_task(task_lib.TaskConfig(str(data_dir)))
+  object.__setattr__(task, "class_names", dict.fromkeys(range(62), _NASTY))
+  (run,) = run_files.read_all([str(run_dir)])
+  options = held_out_pictures.Options(50, True, task=task)
+  text = page.render([run], options)
+  parsed = _check(text)
+  assert len(parsed.all("script")) == 1
+  assert parsed.text.count(_NASTY) > 20
+  assert "a random sample of 50 of the" in parsed.text
+
+
+def test_without_the_data_there_is_no_gallery(copy, tmp_path):
+  (copy / "metrics.csv").unlink()
+  (copy / "evaluation.json").unlink()
+  parsed = _write(tmp_path, copy, arguments=[f"--data_dir={tmp_path}/<b>"])
+  assert (
+    "No gallery, no map and no similarities: data_dir must hold"
+    " emnist_all.sqlite, found no file" in parsed.text
+  )
+  assert "There is no metrics.csv" in parsed.text
+  assert "kept no ROC curve" in parsed.text
+  assert not parsed.all("b") or "/<b>" in parsed.text
+  assert len(parsed.all("img")) == 1
+
+
+def test_other_data_give_no_gallery(run_dir, tmp_path):
+  synthetic.write_emnist(tmp_path, num_users=2, seed=3, examples_per_user=20)
+  parsed = _write(tmp_path, run_dir, arguments=[f"--data_dir={tmp_path}"])
+  assert "the data must be those of the run, with" in parsed.text
+
+
+@pytest.mark.parametrize(
+  ("name", "values", "message"),
+  [
+    ("flags.json", {"noise_multiplier": 8.0}, "hold a ledger.json of the run"),
+    ("ledger.json", {"delta": 0.001}, "hold a ledger.json of the run"),
+    ("evaluation.json", {}, "hold an evaluation.json that agrees with"),
+  ],
+)
+def test_what_does_not_fit_together_is_refused(
+  copy, tmp_path, name, values, message
+):
+  if not values:
+    evaluation = json.loads((copy / name).read_text())
+    values = {"trained": evaluation["untrained"]}
+    values["trained"]["recall_at_far"]["0.1"] = 0.99
+  _change(copy / name, **values)
+  ended, output = _call(tmp_path, copy)
+  programs.check_refused(ended, f"--run_dirs must {message}")
+  assert not output.exists()
+
+
+def test_mistakes_are_one_line(run_dir, copy, tmp_path):
+  (copy / "summary.json").unlink()
+  ended, output = _call(tmp_path, run_dir, copy)
+  programs.check_refused(ended, "--run_dirs must hold finished runs")
+  for run_dirs, message in (
+    ((run_dir, run_dir), "--run_dirs must be different directories"),
+    ((tmp_path / "none",), "--run_dirs must hold finished runs"),
+    ((), "number of run_dirs must be 1 to 6"),
+  ):
+    ended, _ = _call(tmp_path, *run_dirs)
+    programs.check_refused(ended, message)
+  assert not output.exists()
+  output.write_text("mine")
+  ended, _ = _call(tmp_path, run_dir)
+  programs.check_refused(ended, "--output must be a new file unless")
+  assert output.read_text() == "mine"
+
+
+def test_runs_of_two_tasks_are_refused(run_dir, copy, tmp_path):
+  _change(copy / "summary.json", task="gld")
+  ended, _ = _call(tmp_path, run_dir, copy)
+  programs.check_refused(ended, "--run_dirs must be of one task")
+
+
+def test_how_often_a_guess_is_right():
+  # By hand: e^0 = 1, and e^ln(3) = 3.
+  assert words.guess_share(0.0, 0.0) == 0.5
+  assert words.guess_share(1.0986122886681098, 0.1) == pytest.approx(3.1 / 4)
+  assert words.guess_share(1e6, 0.0) == 1.0
+
+
+@pytest.mark.parametrize(
+  ("epsilon", "text"),
+  [
+    (float("inf"), "∞"),
+    (0.0, "0"),
+    (2.43456, "2.435"),
+    (599_912.3, "599,900"),
+    (3.21e8, "3.210e+08"),
+  ],
+)
+def test_epsilon_in_words(epsilon, text):
+  assert words.format_epsilon(epsilon) == text

@@ -1,0 +1,65 @@
+"""Tests of neighbours and hardest pairs, by hand."""
+
+import numpy as np
+import pytest
+
+from tff_fedemb import errors
+from tff_fedemb.evaluation import similarities
+
+# On the circle at 0, 10, 80, 90 and 30 degrees; lengths do not matter.
+_DEGREES = np.array([0, 10, 80, 90, 30])
+_LENGTHS = np.array([1.0, 2.0, 0.5, 3.0, 1.0])
+_EMBEDDINGS = _LENGTHS[:, None] * np.stack(
+  [np.cos(np.radians(_DEGREES)), np.sin(np.radians(_DEGREES))], axis=1
+)
+_LABELS = np.array([7, 7, 9, 9, 9])
+
+
+@pytest.fixture(name="near")
+def _near():
+  return similarities.Similarities(_EMBEDDINGS, _LABELS)
+
+
+def _cosine(degrees):
+  return pytest.approx(np.cos(np.radians(degrees)), abs=1e-6)
+
+
+def test_nearest_leave_the_image_itself_out(near):
+  found = near.nearest(0, 2)
+  assert [(pair.first, pair.second) for pair in found] == [(0, 1), (0, 4)]
+  assert [pair.similarity for pair in found] == [_cosine(10), _cosine(30)]
+  assert len(near.nearest(0, 99)) == 4
+
+
+def test_pairs_by_class(near):
+  same = sorted(near.same.tolist())
+  assert same == [_cosine(60), _cosine(50), _cosine(10), _cosine(10)]
+  assert len(near.different) == 6
+
+
+def test_nearest_is_right_unless_the_class_has_one_image():
+  near = similarities.Similarities(_EMBEDDINGS, np.array([7, 7, 9, 8, 9]))
+  # The image at 80 degrees is next to that at 90, that at 30 to that at 10.
+  assert near.is_nearest_right().tolist() == [True, True, False, False]
+
+
+def test_hardest_pairs_have_an_image_once(near):
+  accepts = near.hardest_false_accepts(5)
+  # 1 and 4 are 20 degrees apart; then 0 has 2 at 80 degrees left, not 4.
+  assert [(p.first, p.second) for p in accepts] == [(1, 4), (0, 2)]
+  assert accepts[0].similarity == _cosine(20)
+  rejects = near.hardest_false_rejects(1)
+  assert [(p.first, p.second) for p in rejects] == [(3, 4)]
+  assert rejects[0].similarity == _cosine(60)
+  rejects = near.hardest_false_rejects(9)
+  assert [(p.first, p.second) for p in rejects] == [(3, 4), (0, 1)]
+
+
+def test_an_embedding_of_zeros_is_like_no_other():
+  near = similarities.Similarities(np.array([[0.0], [1.0]]), np.array([1, 1]))
+  assert near.same.tolist() == [0.0]
+
+
+def test_shapes_that_do_not_fit():
+  with pytest.raises(errors.FieldError, match="labels must be one for each"):
+    similarities.Similarities(_EMBEDDINGS, _LABELS[1:])

@@ -1,0 +1,103 @@
+"""Which images a model takes for alike: neighbours, and the hardest pairs.
+
+For looking at, on a sample: the figures over all pairs are those of
+`verification`.
+"""
+
+from collections.abc import Callable
+import dataclasses
+
+import numpy as np
+
+from tff_fedemb import errors
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+  """Two images, by their rows, and the cosine of their embeddings."""
+
+  first: int
+  second: int
+  similarity: float
+
+
+class Similarities:
+  """Cosine similarities of all pairs of some images, held in memory."""
+
+  def __init__(self, embeddings: np.ndarray, labels: np.ndarray):
+    """Computes them.
+
+    Args:
+      embeddings: `[n, dim]` finite numbers, of any length; n at least 2. The
+        memory is some 10 n^2 bytes.
+      labels: `[n]` class of each image.
+
+    Raises:
+      errors.FieldError: If the shapes do not fit.
+    """
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+      raise errors.FieldError(
+        "labels", "be one for each embedding", list(labels.shape)
+      )
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    unit = (embeddings / np.where(norms > 0, norms, 1.0)).astype(np.float32)
+    self._labels = labels
+    self._cosines = np.clip(unit @ unit.T, -1.0, 1.0)
+    # An image is not its own neighbour.
+    np.fill_diagonal(self._cosines, -np.inf)
+    upper = np.triu(np.ones(self._cosines.shape, bool), k=1)
+    self._same = upper & (labels[:, None] == labels[None])
+    self._different = upper & ~self._same
+
+  @property
+  def same(self) -> np.ndarray:
+    """Of the pairs of one class, float32 `[p]`."""
+    return self._cosines[self._same]
+
+  @property
+  def different(self) -> np.ndarray:
+    """Of the pairs of two classes, float32 `[m]`."""
+    return self._cosines[self._different]
+
+  def nearest(self, row: int, count: int) -> list[Pair]:
+    """The images most similar to one, the nearest first; itself is left out."""
+    cosines = self._cosines[row]
+    order = np.argsort(-cosines, kind="stable")[: min(count, len(cosines) - 1)]
+    return [Pair(row, int(other), float(cosines[other])) for other in order]
+
+  def is_nearest_right(self) -> np.ndarray:
+    """Whether the nearest image is of the same class, bool `[n]`.
+
+    Of the images whose class has another one; `n` counts these alone.
+    """
+    _, inverse, counts = np.unique(
+      self._labels, return_inverse=True, return_counts=True
+    )
+    nearest = self._labels[np.argmax(self._cosines, axis=1)]
+    return (nearest == self._labels)[counts[inverse] > 1]
+
+  def hardest_false_accepts(self, count: int) -> list[Pair]:
+    """Pairs of two classes that are most alike; an image is in one at most."""
+    return self._greedy(self._different, count, np.argmax, -np.inf)
+
+  def hardest_false_rejects(self, count: int) -> list[Pair]:
+    """Pairs of one class that are least alike; an image is in one at most."""
+    return self._greedy(self._same, count, np.argmin, np.inf)
+
+  def _greedy(
+    self,
+    wanted: np.ndarray,
+    count: int,
+    choose: Callable[[np.ndarray], np.intp],
+    worst: float,
+  ) -> list[Pair]:
+    cosines = np.where(wanted, self._cosines, worst)
+    pairs: list[Pair] = []
+    while len(pairs) < count:
+      first, second = map(int, divmod(int(choose(cosines)), len(cosines)))
+      if not np.isfinite(cosines[first, second]):
+        break
+      pairs.append(Pair(first, second, float(cosines[first, second])))
+      cosines[[first, second], :] = worst
+      cosines[:, [first, second]] = worst
+    return pairs
