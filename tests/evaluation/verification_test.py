@@ -181,6 +181,7 @@ class TestEvaluatePairs:
     assert interval == [*result.recall_interval_at_far[0.01]]
     assert found["roc"]["recalls"] == list(result.roc.recalls)
     assert found.keys() == vars(result).keys()
+    assert verification.VerificationResult.from_json(found) == result
 
   def test_roc_is_compact_and_reaches_one_false_accept(self):
     result = verification.evaluate_pairs(*clustered(60, 10))
