@@ -301,9 +301,18 @@ def _open_train(task: task_lib.Task) -> ImageSource:
   user_ids = np.array([population.user_id(i) for i in range(len(population))])
   none = np.zeros([0], np.int64)
   slots_of_users, labels = [none], [none]
-  for slot, _, label in _walk(task, user_ids, np.arange(len(user_ids))):
-    labels.append(label)
-    slots_of_users.append(np.full(len(label), slot))
+  with tqdm.tqdm(
+    total=len(user_ids),
+    desc="Listing images",
+    unit=" users",
+    disable=None,
+    delay=1,
+    leave=False,
+  ) as progress:
+    for slot, _, label in _walk(task, user_ids, np.arange(len(user_ids))):
+      labels.append(label)
+      slots_of_users.append(np.full(len(label), slot))
+      progress.update(int(slot) + 1 - progress.n)
   slots = np.concatenate(slots_of_users)
   users = user_ids[slots]
   size = embedding.batch_size(task.image_shape)

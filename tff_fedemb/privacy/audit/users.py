@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+import tqdm
 
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import pipelines
@@ -104,7 +105,15 @@ def read_images(
     decode_images: From encoded images, if that is what clients hold.
   """
   found = []
-  for number, user_id in enumerate(user_ids):
+  progress = tqdm.tqdm(
+    user_ids,
+    desc="Reading what an attacker has",
+    unit=" users",
+    disable=None,
+    delay=1,
+    leave=False,
+  )
+  for number, user_id in enumerate(progress):
     batch = pipelines.gather(create_client_dataset(tf.constant(user_id)))
     if num_labels is None:
       batch = _half(batch, 1)
