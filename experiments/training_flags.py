@@ -46,7 +46,7 @@ _RECORDED_DEFAULTS = {
 # Minutes for small images, and 200 million pairs.
 _MAX_HELD_OUT_IMAGES = 20_000
 # They mean the same wherever the program is started.
-_PATHS = ("data_dir", "pretrained_backbone")
+_PATHS = ("data_dir", "pretrained_backbone", "table")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -147,8 +147,14 @@ def create(
     errors.DataError: If they are damaged, or are not those of the run.
   """
   model = saved_models.load(str(run.path / "saved_model"))
-  source = image_sources.open_split(_open_task(run, options), _SPLIT)
-  expected = run.trained["num_images"]
+  task = _open_task(run, options)
+  if task.image_shape != model.image_shape:
+    raise errors.DataError(
+      f"the data must be images of {list(model.image_shape)}, which the model"
+      f" takes, found {list(task.image_shape)}."
+    )
+  source = image_sources.open_split(task, _SPLIT)
+  expected = run.trained.get("num_found") or run.trained["num_images"]
   if len(source.labels) != expected:
     raise errors.DataError(
       f"the data must be those of the run, with {expected:,} held-out images,"
@@ -169,7 +175,10 @@ def create(
   images = dict.fromkeys(chosen.rows, None)
   if has_images:
     images = _read(source, rows, chosen.rows, shown.add)
-  names = _name_classes(source, labels, has_images)
+  names = {
+    label: str(source.class_names.get(label, label))
+    for label in np.unique(labels).tolist()
+  }
   threshold = run.trained["threshold_at_far"][
     verification.format_false_accept_rate(_FIGURE_RATE)
   ]
@@ -238,16 +247,6 @@ def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
   if run.settings.get("smoke") and values.get("data_dir") is None:
     values["data_dir"] = smoke.prepare_data(name, values.get("cache_dir"))
   return task_registry.create_task(name, task_lib.TaskConfig(**values))
-
-
-def _name_classes(
-  source: image_sources.ImageSource, labels: np.ndarray, has_images: bool
-) -> dict[int, str]:
-  """What the page calls classes; a name can tell who somebody is."""
-  present = np.unique(labels).tolist()
-  if not has_images:
-    return {label: str(n) for n, label in enumerate(present, start=1)}
-  return {label: str(source.class_names.get(label, label)) for label in present}
 
 
 def _read(

@@ -50,10 +50,10 @@ class ReportConfig(config_lib.Config):
     output: HTML file.
     overwrite: Whether to replace a file that exists.
     show_images_of_training_users: Whether to show images that may be of users
-      who trained, and the names of their classes, where the task evaluates on
-      such. No guarantee covers them.
+      who trained, where the task evaluates on such. No guarantee covers them.
     max_images: Held-out images to choose pictures from, a random sample.
     data_dir: Where the data are now [as the runs recorded].
+    table: As data_dir, of runs on a table.
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
     on_bad_example: What to do about images that cannot be used.
   """
@@ -64,6 +64,7 @@ class ReportConfig(config_lib.Config):
   show_images_of_training_users: bool = False
   max_images: int = config_lib.field(_MAX_IMAGES, minimum=50, maximum=10_000)
   data_dir: str | None = None
+  table: str | None = None
   cache_dir: str | None = None
   on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
 
@@ -81,7 +82,7 @@ def execute(config: ReportConfig) -> None:
   output_files.check({"output": config.output}, overwrite=config.overwrite)
   data = {
     name: value
-    for name in ("data_dir", "cache_dir", "on_bad_example")
+    for name in ("data_dir", "table", "cache_dir", "on_bad_example")
     if (value := getattr(config, name)) is not None
   }
   options = held_out_pictures.Options(

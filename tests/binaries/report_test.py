@@ -179,15 +179,11 @@ def test_images_of_training_users_are_shown_if_asked_for(run_dir, tmp_path):
   assert "No images are shown." in own.text
   assert not own.all("symbol")
   assert len(own.all("circle")) > 10
-  # Names of classes may be those of people.
-  assert re.search(r"\bclass \d", own.text)
-  assert not re.search(r"\bclass [b-z]\b", own.text)
   shown = _write(
     tmp_path, run_dir, arguments=["--show_images_of_training_users"]
   )
   assert "shows images of users who may have trained" in shown.text
   assert len(shown.all("symbol")) > 30
-  assert re.search(r"\bclass [b-z]\b", shown.text)
   assert not shown.all("circle")
 
 

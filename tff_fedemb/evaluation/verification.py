@@ -97,7 +97,7 @@ class VerificationResult:
     """Inverse of `to_json`."""
     restored = dict(values)
     for name, value in values.items():
-      if name.endswith("_at_far"):
+      if name.endswith("_at_far") and value is not None:
         restored[name] = {
           float(far): tuple(x) if isinstance(x, list) else x
           for far, x in value.items()
