@@ -6,7 +6,6 @@ somebody sent cannot have other files of the disk read.
 """
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 import csv
 import os
@@ -15,7 +14,6 @@ import re
 from typing import Any
 import unicodedata
 
-import pandas as pd
 import tqdm
 
 from tff_fedemb import errors
@@ -30,8 +28,9 @@ _CHUNK = 50_000
 _HEAD = 1 << 16
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _UNUSUAL = re.compile(r"(^|/)\.|//")
-# As they are in the table; a column that it lacks is not there.
-_Columns = Mapping[str, Sequence[str]]
+# The number of a line, and its values in the order of the columns asked for, or
+# what is wrong with it.
+_Row = tuple[int, list[str] | str]
 
 
 def is_table(path: pathlib.Path) -> bool:
@@ -91,34 +90,29 @@ class _Csv:
       "Save it as CSV UTF-8.",
     )
 
-  def read(self) -> Iterator[_Columns]:
+  def read(self) -> Iterator[list[_Row]]:
+    columns = list(self.columns.values())
+    rows: list[_Row] = []
     try:
-      with pd.read_csv(
-        self._path,
-        sep=self._separator,
-        dtype=str,
-        keep_default_na=False,
-        na_filter=False,
-        usecols=list(self.columns.values()),
-        chunksize=_CHUNK,
-        encoding="utf-8-sig",
-        index_col=False,
-      ) as chunks:
-        places = sorted(self.columns.values())
-        for chunk in chunks:
-          yield {
-            name: chunk.iloc[:, places.index(place)].tolist()
-            for name, place in self.columns.items()
-          }
+      with open(self._path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=self._separator)
+        number = len(next(reader, []))
+        for values in reader:
+          if len(values) == number:
+            rows.append((reader.line_num, [values[i] for i in columns]))
+          elif values:  # It is no blank line.
+            what = f"{len(values)} values, and the first line has {number}"
+            rows.append((reader.line_num, what))
+          if len(rows) >= _CHUNK:
+            yield rows
+            rows = []
     except UnicodeDecodeError as error:
       raise self._refuse_encoding() from error
-    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+    except csv.Error as error:
       raise _error(
-        self._path,
-        "have as many values in each line as in the first",
-        errors.first_line(error),
-        "Put quotation marks around values with separators in them.",
+        self._path, "be CSV", f"line {reader.line_num}: {error}"
       ) from error
+    yield rows
 
 
 class _Parquet:
@@ -145,13 +139,13 @@ class _Parquet:
     self._names = self._file.schema_arrow.names
     self.columns = _choose_columns(path, self._names)
 
-  def read(self) -> Iterator[_Columns]:
+  def read(self) -> Iterator[list[_Row]]:
     names = [self._names[place] for place in self.columns.values()]
+    number = 1
     for batch in self._file.iter_batches(batch_size=_CHUNK, columns=names):
-      yield {
-        name: self._to_texts(name, batch.column(self._names[place]))
-        for name, place in self.columns.items()
-      }
+      texts = [self._to_texts(name, batch.column(name)) for name in names]
+      yield list(enumerate(map(list, zip(*texts, strict=True)), number))
+      number += batch.num_rows
 
   def _to_texts(self, name: str, column: Any) -> list[str]:
     values = column.to_pylist()
@@ -208,12 +202,10 @@ class TableListing:
         "table", "be a file that can be read", f"{path}: {error.strerror}"
       ) from error
     self.has_splits = _SPLIT in self._table.columns
-    self._first_line = 1 if is_parquet else 2
     self._word = "row" if is_parquet else "line"
 
   def list_photos(self) -> Iterator[list[photo_index.Photo]]:
     """Yields photos, some thousands at a time; notes what is odd or bad."""
-    line = self._first_line
     folder = os.open(self.root, os.O_RDONLY)
     try:
       with tqdm.tqdm(
@@ -222,54 +214,46 @@ class TableListing:
         disable=None,
         delay=photo_folder.PROGRESS_DELAY,
       ) as progress:
-        for columns in self._table.read():
-          number = len(columns["image"])
-          yield list(self._list_rows(columns, line, folder))
-          line += number
-          progress.update(number)
+        for rows in self._table.read():
+          yield list(self._list_rows(rows, folder))
+          progress.update(len(rows))
     finally:
       os.close(folder)
 
   def _list_rows(
-    self, columns: _Columns, line: int, folder: int
+    self, rows: list[_Row], folder: int
   ) -> Iterator[photo_index.Photo]:
-    texts = {
-      name: [
-        photo_folder.show_name(value.strip()) if value else ""
-        for value in columns[name]
-      ]
-      for name in columns
-      if name != "image"
-    }
-    splits = texts.get(_SPLIT, [None] * len(columns["image"]))
-    for number, (image, user, label, split) in enumerate(
-      zip(columns["image"], texts["user"], texts["label"], splits, strict=True),
-      line,
-    ):
-      what = self._find_gap(image, user, label, split)
-      if what:
-        self.findings.bad.append((f"{self._word} {number}", what))
+    show = photo_folder.show_name
+    for number, values in rows:
+      what = values if isinstance(values, str) else _find_gap(*values)
+      if what or isinstance(values, str):
+        self.findings.bad.append((f"{self._word} {number:,}", str(what)))
         continue
+      image, user, label, *split = values
       path, size, fault = _look_at(image, folder)
       yield photo_index.Photo(
-        user,
-        label,
+        show(user.strip()),
+        show(label.strip()),
         os.fsencode(path),
         size,
-        None if split is None else _SPLITS[split.lower()],
+        _SPLITS[split[0].strip().lower()] if split else None,
         fault,
       )
 
-  def _find_gap(self, image, user, label, split) -> str | None:
-    for name, value in zip(_REQUIRED, (image, user, label), strict=True):
-      if not value or value.isspace():
-        return f"no {name}"
-      if "\0" in value:
-        return f"a {name} with a NUL character"
-    if split is not None and split.lower() not in _SPLITS:
-      words = ", ".join(photo_index.SPLITS)
-      return f"split {split!r}, which is none of {words}"
-    return None
+
+def _find_gap(
+  image: str, user: str, label: str, split: str = "train"
+) -> str | None:
+  """What is wrong with the values of a row."""
+  for name, value in zip(_REQUIRED, (image, user, label), strict=True):
+    if not value or value.isspace():
+      return f"no {name}"
+    if "\0" in value:
+      return f"a {name} with a NUL character"
+  if split.strip().lower() not in _SPLITS:
+    words = ", ".join(photo_index.SPLITS)
+    return f"split {split!r}, which is none of {words}"
+  return None
 
 
 def _look_at(image: str, folder: int) -> tuple[str, int, str | None]:
