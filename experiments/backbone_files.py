@@ -19,11 +19,13 @@ import tensorflow as tf
 import tqdm
 
 from experiments import training_report
+from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import checkpoints
+from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 
 SAVED_MODEL = "saved_model"
@@ -109,6 +111,44 @@ def record_start(
     training_report.without_curves(results)
   )
   directory.write_json(_RECORD, start.record)
+
+
+def create_card(
+  backbone: tf.keras.Model,
+  result: verification.VerificationResult,
+  privacy: report_lib.PrivacyReport,
+  *,
+  task: task_lib.Task,
+  command: str,
+  directory: run_directory.RunDirectory,
+) -> model_card.ModelCard:
+  """Creates what goes along with the model of a complete run.
+
+  Args:
+    backbone: The model.
+    result: Of the test images, at `model_card.FALSE_ACCEPT_RATES`.
+    privacy: What the rounds cost.
+    task: On which data.
+    command: That made it.
+    directory: Of the run.
+  """
+  return model_card.ModelCard(
+    image_shape=tuple(backbone.input_shape[1:]),
+    embedding_dim=backbone.output_shape[1],
+    verification=model_card.describe_verification(
+      result,
+      source=f"test images of task {task.name}; {task.split_description}",
+      on_training_users=task.evaluation_on_training_users,
+    ),
+    privacy=model_card.describe_privacy(privacy),
+    training={
+      "task": task.name,
+      "unit_of_privacy": task.user_meaning,
+      "command": command,
+      "code_version": directory.read_json(run_directory.CODE_VERSION),
+      "tensorflow": tf.__version__,
+    },
+  )
 
 
 def check_export(path: str | None, run_dir: str) -> None:

@@ -1,5 +1,7 @@
 """The held-out images of a task, and what a model makes of them."""
 
+from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,34 @@ def load_images(
   return by_split, sample
 
 
+@dataclasses.dataclass(frozen=True)
+class Embedded:
+  """Embeddings of held-out images.
+
+  Attributes:
+    embeddings: `[n, dim]`, finite.
+    labels, num_found: As of `embedding.LabelledImages`.
+  """
+
+  embeddings: np.ndarray
+  labels: np.ndarray
+  num_found: int | None
+
+  def evaluate(
+    self,
+    false_accept_rates: Sequence[float] = (
+      verification.DEFAULT_FALSE_ACCEPT_RATES
+    ),
+  ) -> verification.VerificationResult:
+    """Compares all pairs."""
+    return verification.evaluate_pairs(
+      self.embeddings,
+      self.labels,
+      false_accept_rates=false_accept_rates,
+      num_found=self.num_found,
+    )
+
+
 class Evaluator:
   """Evaluates model weights with one backbone."""
 
@@ -77,29 +107,33 @@ class Evaluator:
       model_weights.non_trainable,
     )
 
-  def _evaluate(
-    self, images: embedding.LabelledImages
-  ) -> verification.VerificationResult:
+  def _embed_images(self, images: embedding.LabelledImages) -> Embedded:
     embeddings = self._embed(images.images)
     if not np.all(np.isfinite(embeddings)):
       raise errors.DivergedError(
         "the model diverged: its embeddings are not finite; a lower"
         " --client_learning_rate or --server_learning_rate may help."
       )
-    return verification.evaluate_pairs(
-      embeddings, images.labels, num_found=images.num_found
-    )
+    return Embedded(embeddings, images.labels, images.num_found)
+
+  def embed_all(self) -> dict[str, Embedded]:
+    """Embeds the images of every split."""
+    return {
+      split: self._embed_images(images)
+      for split, images in self._by_split.items()
+    }
 
   def evaluate_all(self) -> dict[str, verification.VerificationResult]:
     return {
-      split: self._evaluate(images) for split, images in self._by_split.items()
+      split: embedded.evaluate() for split, embedded in self.embed_all().items()
     }
 
   def validate(self, model_weights: Any) -> dict[str, float]:
     """Recall on a fixed sample of the validation images."""
     self.set_weights(model_weights)
+    result = self._embed_images(self._sample).evaluate()
     return {
       training.RECALL_PREFIX
       + verification.format_false_accept_rate(rate): recall
-      for rate, recall in self._evaluate(self._sample).recall_at_far.items()
+      for rate, recall in result.recall_at_far.items()
     }

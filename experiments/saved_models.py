@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import pathlib
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tff_fedemb import errors
+from tff_fedemb.program import model_card
+from tff_fedemb.program import tflite
 
 _SIGNATURE = "serving_default"
 
@@ -20,18 +24,24 @@ class Model:
     image_shape: Height, width and channels.
     embed: From uint8 images `[batch, height, width, channels]` to embeddings
       `[batch, dim]`.
+    card: What goes along with the model; `None` with those of earlier versions
+      or from elsewhere.
   """
 
   image_shape: tuple[int, int, int]
   embed: Callable[[np.ndarray], np.ndarray]
+  card: model_card.ModelCard | None = None
 
 
 def load(path: str) -> Model:
-  """Loads a model from the directory of a SavedModel.
+  """Loads a model from the directory of a SavedModel, or a .tflite file.
 
   Raises:
+    DataError: If its card is damaged.
     FieldError: If there is none, or its signature is another.
   """
+  if pathlib.Path(path).suffix == tflite.SUFFIX:
+    return _load_tflite(path)
   try:
     module = tf.saved_model.load(path)
   # TensorFlow raises whatever comes of the part that is damaged.
@@ -59,7 +69,33 @@ def load(path: str) -> Model:
     batch = tf.constant(images, tf.float32)
     return module.signatures[_SIGNATURE](images=batch)["embeddings"].numpy()
 
-  return Model(tuple(inputs["images"].shape[1:].as_list()), embed)
+  return Model(
+    tuple(inputs["images"].shape[1:].as_list()),
+    embed,
+    model_card.read(pathlib.Path(path) / model_card.PATH),
+  )
+
+
+def _load_tflite(path: str) -> Model:
+  """Loads a .tflite file, and the card beside it."""
+  try:
+    embedder = tflite.Embedder(pathlib.Path(path).read_bytes())
+  # So does its interpreter.
+  except Exception as error:
+    raise errors.FieldError(
+      "saved_model",
+      "be the directory of a SavedModel or a .tflite file that"
+      " binaries.export wrote",
+      f"{path}: {errors.first_line(error)}",
+    ) from error
+  return Model(
+    embedder.image_shape, embedder.embed, model_card.read(card_path(path))
+  )
+
+
+def card_path(path: str | pathlib.Path) -> pathlib.Path:
+  """Where the card of a .tflite file lies: beside it."""
+  return pathlib.Path(path).with_suffix(".json")
 
 
 def _has_right_form(
@@ -78,7 +114,7 @@ def _has_right_form(
   )
 
 
-def _describe(specs: Mapping[str, tf.TensorSpec]) -> str:
+def _describe(specs: Mapping[str, Any]) -> str:
   return ", ".join(
     f"{name} {spec.dtype.name} {spec.shape}"
     for name, spec in sorted(specs.items())

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import os
+import shlex
 from typing import Any
 
 from absl import flags
@@ -157,6 +158,25 @@ class Settings:
   training: training.TrainingConfig
   runtime: runtimes.RuntimeConfig
   record: dict[str, object]
+
+  def show_command(self) -> str:
+    """What a user types for this run, all flags spelled out.
+
+    Of places only the last part: a model that is given away does not tell of
+    the machine it is from.
+    """
+    words = ["python", "-m", f"binaries.{self.record['program']}"]
+    for name, value in self.record.items():
+      if name == "program" or flags.FLAGS[name].value is None:
+        continue
+      if isinstance(value, bool):
+        words.append(f"--{name}" if value else f"--no{name}")
+        continue
+      text = ",".join(value) if isinstance(value, list) else str(value)
+      if name in _PATHS:
+        text = os.path.basename(text)
+      words.append(f"--{name}={text}")
+    return shlex.join(words)
 
   def create_local_training(
     self, decode_images: encoded_images.ImageDecoder | None

@@ -36,6 +36,7 @@ from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
+from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
@@ -316,9 +317,20 @@ def _report(
   """Evaluates and exports the model, and writes and prints what came out."""
   experiment, directory = run.experiment, run.directory
   run.evaluator.set_weights(model_weights)
-  trained = run.evaluator.evaluate_all()
+  embedded = run.evaluator.embed_all()
+  trained = {split: some.evaluate() for split, some in embedded.items()}
+  privacy = _account(state.ledger, directory)
   export.export_backbone(
-    run.evaluator.backbone, directory.path / backbone_files.SAVED_MODEL
+    run.evaluator.backbone,
+    directory.path / backbone_files.SAVED_MODEL,
+    backbone_files.create_card(
+      run.evaluator.backbone,
+      embedded["test"].evaluate(model_card.FALSE_ACCEPT_RATES),
+      privacy,
+      task=experiment.task,
+      command=run.settings.show_command(),
+      directory=directory,
+    ),
   )
   outcome = training_report.Outcome(
     experiment=experiment,
@@ -328,7 +340,7 @@ def _report(
     trained=trained,
     untrained=run.untrained,
     pretrained=run.start_point.record if run.start_point else None,
-    privacy=_account(state.ledger, directory),
+    privacy=privacy,
     extrapolation=experiment.extrapolate(run.settings.training.rounds),
   )
   outcome.draw_plots(directory.path / "plots")

@@ -24,6 +24,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.program import model_card
 from tff_fedemb.program import sampling_key
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -143,6 +144,27 @@ def _check_key(run_dir, output):
   assert draws(key) == trace
 
 
+def _check_card(run_dir, summary):
+  """The model takes along what the summary says."""
+  path = run_dir / "saved_model" / model_card.PATH
+  card = model_card.read(path)
+  assert card.image_shape == (28, 28, 1)
+  privacy = dict(summary["privacy"])
+  # The model is given away; who took part is not.
+  del privacy["participation_checked"]
+  assert card.privacy == privacy
+  test = summary["evaluation"]["test"]
+  for rate, found in card.verification["at_far"].items():
+    if rate in test["threshold_at_far"]:
+      assert found["threshold"] == test["threshold_at_far"][rate]
+      assert found["recall"] == test["recall_at_far"][rate]
+  listed = [*card.verification["at_far"], *card.verification["left_out"]]
+  assert sorted(listed) == ["0.0001", "0.001", "0.01"]
+  assert card.verification["images_of_training_users"]
+  assert "--noise_multiplier=1" in card.training["command"]
+  assert os.fspath(run_dir.parent) not in path.read_text()
+
+
 def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   arguments = ("--noise_multiplier=1", "--rounds=2", "--delta=0.01")
   runs = [tmp_path / "one", tmp_path / "two"]
@@ -228,6 +250,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
     "summary.json",
     "tensorboard",
   ]
+  _check_card(run_dir, found)
   account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
   assert (account.status, account.errors) == (0, "")
   words = " ".join(account.output.split())

@@ -5,8 +5,11 @@ import os
 import numpy as np
 from PIL import Image
 import pytest
+import tensorflow as tf
 
+from tests.data import photo_files
 from tff_fedemb import errors
+from tff_fedemb.data import encoded_images
 from tff_fedemb.data import image_folder
 
 _GREY = np.array([[0, 50, 100], [150, 200, 255]], np.uint8)
@@ -78,6 +81,33 @@ class TestListImages:
     with pytest.raises(errors.FieldError, match="Not a directory"):
       image_folder.list_images(_touch(tmp_path / "file"))
 
+  def test_a_gallery_may_have_one_image(self, tmp_path):
+    _touch(tmp_path / "ann" / "1.png")
+    folder = image_folder.list_images(tmp_path, name="gallery", for_pairs=False)
+    assert folder.class_names == ("ann",)
+    with pytest.raises(errors.FieldError, match="gallery must hold sub-fold"):
+      image_folder.list_images(
+        tmp_path / "ann", name="gallery", for_pairs=False
+      )
+
+
+class TestListAllImages:
+  def test_folders_may_be_nested(self, tmp_path):
+    for name in ("b.PNG", "a/deep/er/x y.jpg", "a/é.heic", "a/.b.png"):
+      _touch(tmp_path / name)
+    for name in ("a/notes.txt", ".git/x.png"):
+      _touch(tmp_path / name)
+    (tmp_path / "folder.png").mkdir()
+    found = image_folder.list_all_images(tmp_path, name="query")
+    names = ("b.PNG", "a/é.heic", "a/deep/er/x y.jpg")
+    assert found == tuple(tmp_path / name for name in names)
+
+  def test_missing_and_empty_folders_are_refused(self, tmp_path):
+    with pytest.raises(errors.FieldError, match=r"query must hold images"):
+      image_folder.list_all_images(tmp_path, name="query")
+    with pytest.raises(errors.FieldError, match=r"query must be .* No such"):
+      image_folder.list_all_images(tmp_path / "missing", name="query")
+
 
 class TestReadImage:
   # The last ones: orientation 6, which a viewer turns clockwise, transparency
@@ -89,6 +119,9 @@ class TestReadImage:
       ("x.png", _GREY, {}, _GREY[..., np.newaxis]),
       ("x.bmp", _GREY, {}, _GREY[..., np.newaxis]),
       ("x.pgm", _GREY, {}, _GREY[..., np.newaxis]),
+      ("x.gif", _GREY, {}, _GREY[..., np.newaxis]),
+      ("x.tif", _COLOUR, {}, _COLOUR),
+      ("x.webp", _COLOUR, {"lossless": True}, _COLOUR),
       # The content counts, not the name.
       ("x.png", _GREY, {"format": "BMP"}, _GREY[..., np.newaxis]),
       ("x.png", _GREY, {}, np.stack([_GREY] * 3, axis=-1)),
@@ -136,6 +169,33 @@ class TestReadImage:
     assert np.all(image[:, :7] == 0)
     assert np.all(image[:, -7:] == 240)
 
+  @pytest.mark.parametrize("size", [(4, 8), (8, 4), (10, 4)])
+  def test_the_middle_is_cut_out(self, tmp_path, size):
+    # Numbers grow along the longer side; the shorter one is 4.
+    along = np.arange(size[0])[:, np.newaxis] + 10 * np.arange(size[1])
+    path = _save(tmp_path / "x.png", along.astype(np.uint8))
+    image = image_folder.read_image(path, (4, 4, 1))[..., 0]
+    top, left = (size[0] - 4) // 2, (size[1] - 4) // 2
+    np.testing.assert_array_equal(image, along[top : top + 4, left : left + 4])
+
+  @pytest.mark.parametrize(
+    ("form", "mode", "size"),
+    [
+      ("JPEG", "RGB", (100, 60)),
+      ("JPEG", "L", (300, 200)),
+      ("PNG", "RGB", (30, 90)),
+    ],
+  )
+  @pytest.mark.parametrize("channels", [1, 3])
+  def test_photos_are_read_as_in_training(
+    self, tmp_path, form, mode, size, channels
+  ):
+    shape = (28, 28, channels)
+    content = photo_files.encode(5, form, mode, size)
+    image = image_folder.read_image(_touch(tmp_path / "x", content), shape)
+    decode = encoded_images.build_decoder(shape)
+    np.testing.assert_array_equal(image, decode(tf.constant([content]))[0])
+
   def test_shrinking_averages(self, tmp_path):
     # Every other pixel of a fine chequerboard would be all black or all white.
     pixels = np.uint8(255) * (np.indices((64, 64)).sum(axis=0) % 2 == 0)
@@ -168,8 +228,11 @@ class TestReadImage:
       assert "BytesIO" not in str(error.value)
 
   def test_other_formats_and_missing_files_are_named(self, tmp_path):
-    path = _save(tmp_path / "x.png", _GREY, format="TIFF")
+    path = _save(tmp_path / "x.png", _GREY, format="TGA")
     with pytest.raises(image_folder.ImageFolderError, match="something else"):
+      image_folder.read_image(path, (28, 28, 1))
+    path = _touch(tmp_path / "x.heic", b"\0\0\0\x18ftypheic\0\0\0\0")
+    with pytest.raises(image_folder.ImageFolderError, match="WEBP, TIFF image"):
       image_folder.read_image(path, (28, 28, 1))
     path = tmp_path / "gone.png"
     with pytest.raises(image_folder.ImageFolderError, match=os.fspath(path)):

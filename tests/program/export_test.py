@@ -1,6 +1,7 @@
 """Tests of the exported SavedModel."""
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 
 from tff_fedemb.models import lenet
 from tff_fedemb.program import export
+from tff_fedemb.program import model_card
 
 _LOAD_WITHOUT_THIS_PROJECT = """
 import sys
@@ -54,3 +56,16 @@ def test_plain_tensorflow_loads_it(tmp_path):
   expected = backbone(images).numpy()
   expected /= np.linalg.norm(expected, axis=1, keepdims=True)
   np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_its_card_goes_where_the_directory_goes(tmp_path):
+  backbone = lenet.create_lenet((12, 10, 1), embedding_dim=7)
+  card = model_card.ModelCard(image_shape=(12, 10, 1), embedding_dim=7)
+  export.export_backbone(backbone, tmp_path / "model", card)
+  shutil.copytree(tmp_path / "model", tmp_path / "copy")
+  assert model_card.read(tmp_path / "copy" / model_card.PATH) == card
+  # Plain TensorFlow takes no notice of it.
+  assert tf.saved_model.load(tmp_path / "copy").signatures
+  # One without a card leaves none behind.
+  export.export_backbone(backbone, tmp_path / "model")
+  assert model_card.read(tmp_path / "model" / model_card.PATH) is None

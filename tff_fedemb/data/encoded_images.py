@@ -24,6 +24,8 @@ ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
 _PNG_START = b"\x89PNG"
+# Where a PNG's colour type is, and those of colours and of a palette.
+_PNG_COLOR_TYPE, _PNG_COLORS = 25, (b"\2", b"\3")
 # Of EXIF's orientations, from this on height and width change places.
 _FIRST_ON_ITS_SIDE = 5
 # Held-out images that are in memory twice, encoded and decoded.
@@ -62,8 +64,14 @@ def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
     white = 255.0 + (colors - 255.0) * image[..., 3:] / 255.0
     return tf.cast(tf.round(white), tf.uint8)
 
+  needs_care = is_transparent
+  if channels == 1:
+    # libpng rounds the grey of colours off.
+    place = tf.minimum(_PNG_COLOR_TYPE, tf.strings.length(content))
+    has_colors = tf.equal(tf.strings.substr(content, place, 1), _PNG_COLORS)
+    needs_care = tf.logical_or(is_transparent, tf.reduce_any(has_colors))
   image = tf.cond(
-    is_transparent,
+    needs_care,
     lay_on_white,
     lambda: tf.io.decode_png(content, channels=channels),
   )
@@ -170,7 +178,8 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
 
 
 @functools.lru_cache
-def _trace_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
+def create_eager_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
+  """Creates what `build_decoder` builds, traced once for all of a shape."""
   return tf.function(
     build_decoder(image_shape),
     input_signature=[tf.TensorSpec([None], tf.string)],
@@ -187,7 +196,7 @@ def find_unreadable(
     tf.errors.OpError: If the decoding fails for want of something else than a
       valid image, such as `ResourceExhaustedError` for want of memory.
   """
-  decode = _trace_decoder(tuple(image_shape))
+  decode = create_eager_decoder(tuple(image_shape))
 
   def is_unreadable(some):
     try:
@@ -224,7 +233,7 @@ class EncodedImages:
     """
     self._read = read
     self._names = names
-    self._decode = _trace_decoder(tuple(image_shape))
+    self._decode = create_eager_decoder(tuple(image_shape))
     self.shape = (num_images, *image_shape)
 
   def __len__(self) -> int:

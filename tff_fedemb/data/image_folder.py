@@ -14,8 +14,10 @@ import pathlib
 import numpy as np
 from PIL import Image
 from PIL import ImageOps
+import tensorflow as tf
 
 from tff_fedemb import errors
+from tff_fedemb.data import encoded_images
 
 # Pillow's readers raise all of these on damaged files.
 DAMAGES = (
@@ -26,9 +28,15 @@ DAMAGES = (
   Image.DecompressionBombError,
 )
 # By the name's ending; the content decides how a file is read.
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".pgm", ".webp")
-_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP")
-_CONVERTIBLE_FORMATS = (*_FORMATS, "TIFF")
+# Phones' own formats are among them, so that they are missed by nobody: what
+# Pillow does not read is refused or skipped, and told.
+SUFFIXES = (
+  *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
+  *(".pgm", ".ppm", ".heic", ".heif", ".avif"),
+)
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
+# Others are made a PNG of before TensorFlow decodes them, here and in training.
+_NATIVE_STARTS = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"GIF8")
 _MODES = {1: "L", 3: "RGB"}
 # Of a copy's shorter side, in pixels: models take less.
 _MAX_COPIED_SIDE = 1024
@@ -61,15 +69,24 @@ class ImageFolder:
   ignored: tuple[pathlib.Path, ...] = ()
 
 
-def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
+def list_images(
+  folder: str | os.PathLike[str],
+  *,
+  name: str = "image_folder",
+  for_pairs: bool = True,
+) -> ImageFolder:
   """Lists a folder with one sub-folder a class.
 
-  Images are the files whose names end as `SUFFIXES` say (in upper or lower
-  case) that lie in a sub-folder themselves, not deeper.
+  Images are the files with one of `SUFFIXES` (in upper or lower case) that lie
+  in a sub-folder themselves, not deeper.
+
+  Args:
+    folder: The folder.
+    name: What the user calls it, for errors.
+    for_pairs: Whether there must be two classes and one of two images.
 
   Raises:
-    FieldError: If there is no such folder, or it has fewer than two classes or
-      no class of two images.
+    FieldError: If there is no such folder, or too little in it.
   """
   folder = pathlib.Path(folder)
   paths, labels, class_names, ignored = [], [], [], []
@@ -79,25 +96,27 @@ def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
         ignored.append(entry)
         continue
       for path in _visible_entries(entry):
-        if path.suffix.lower() in SUFFIXES and not path.is_dir():
+        if _is_image(path):
           labels.append(len(class_names))
           paths.append(path)
         else:
           ignored.append(path)
       class_names.append(entry.name)
   except OSError as error:
-    raise errors.FieldError(
-      "image_folder",
-      "be a folder that can be read",
-      f"{error.filename}: {error.strerror}",
-    ) from error
+    raise _create_error(name, error) from error
   _, sizes = np.unique(labels, return_counts=True)
-  if len(sizes) < 2 or max(sizes) < 2:
+  if for_pairs and (len(sizes) < 2 or max(sizes) < 2):
     raise errors.FieldError(
-      "image_folder",
+      name,
       f"hold two or more sub-folders, one a class, with {', '.join(SUFFIXES)}"
       " images, and two images or more in one of them",
       f"{len(sizes)} with {len(paths)} images in {folder}",
+    )
+  if not paths:
+    raise errors.FieldError(
+      name,
+      f"hold sub-folders, one a class, with {', '.join(SUFFIXES)} images",
+      f"none in {folder}",
     )
   return ImageFolder(
     tuple(paths),
@@ -105,6 +124,43 @@ def list_images(folder: str | os.PathLike[str]) -> ImageFolder:
     tuple(class_names),
     tuple(ignored),
   )
+
+
+def list_all_images(
+  folder: str | os.PathLike[str], *, name: str
+) -> tuple[pathlib.Path, ...]:
+  """Lists the images in a folder and in all folders below it, sorted.
+
+  Raises:
+    FieldError: If there is no such folder, or no image in it; `name` is what
+      the user calls it.
+  """
+  paths: list[pathlib.Path] = []
+
+  def fail(error):
+    raise _create_error(name, error) from error
+
+  for root, folders, files in os.walk(folder, onerror=fail):
+    folders[:] = sorted(f for f in folders if not f.startswith("."))
+    entries = (pathlib.Path(root, file) for file in sorted(files))
+    paths += [p for p in entries if not p.name.startswith(".") and _is_image(p)]
+  if not paths:
+    raise errors.FieldError(
+      name, f"hold images ({', '.join(SUFFIXES)})", f"none in {folder}"
+    )
+  return tuple(paths)
+
+
+def _create_error(name: str, error: OSError) -> errors.FieldError:
+  return errors.FieldError(
+    name,
+    "be a folder that can be read",
+    f"{error.filename}: {error.strerror}",
+  )
+
+
+def _is_image(path: pathlib.Path) -> bool:
+  return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
 
 def _visible_entries(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -119,17 +175,16 @@ def read_image(
   *,
   content: bytes | None = None,
 ) -> np.ndarray:
-  """Reads an image as a model takes it.
+  """Reads an image as a model takes it, just as photos are read that train it.
 
   The picture is turned as its EXIF orientation says, laid on white where it is
-  transparent, converted to grey (ITU-R 601 luma) or RGB, and resized to the
-  height and width, whatever its own proportions (bilinear, smoothed when it is
-  made smaller). Samples of 16 bits are scaled to 8. An image that is already of
-  the size and the colours is left as it is.
+  transparent, converted to grey (ITU-R 601 luma) or RGB, cut to the wanted
+  proportions in its middle and resized, by `encoded_images.build_decoder`.
+  What that cannot decode is made a PNG of first. Samples of 16 bits are scaled
+  to 8. An image that is already of the size and the colours is left as it is.
 
   Args:
-    path: A PNG, JPEG, BMP, GIF (its first picture), PGM or WebP file, or what
-      errors call the content.
+    path: A file of one of `SUFFIXES`, or what errors call the content.
     image_shape: Height, width and channels (1: grey; 3: RGB) to make it.
     content: Of such a file, if it is not to be read from a disk.
 
@@ -139,21 +194,33 @@ def read_image(
   Raises:
     ImageFolderError: If the file is no image or is damaged.
   """
-  height, width, channels = image_shape
-  with _open(path, content, _FORMATS) as image:
-    picture = _to_mode(image, _MODES[channels])
-  if picture.size != (width, height):
-    picture = picture.resize((width, height), Image.Resampling.BILINEAR)
-  return np.asarray(picture).reshape(image_shape)
+  try:
+    if content is None:
+      content = pathlib.Path(path).read_bytes()
+  except OSError as error:
+    raise ImageFolderError(
+      path, f"an image that can be read, found: {error}"
+    ) from error
+  decode = encoded_images.create_eager_decoder(tuple(image_shape))
+  if content.startswith(_NATIVE_STARTS):
+    try:
+      return decode(tf.constant([content]))[0].numpy()
+    except tf.errors.InvalidArgumentError:
+      # Damaged, or in colours that TensorFlow does not know.
+      pass
+  return decode(tf.constant([convert_to_png(path, content)]))[0].numpy()
 
 
-def convert_to_png(path: str | os.PathLike[str]) -> bytes:
-  """Makes a PNG of a file, as `read_image` turns it and lays it on white.
+def convert_to_png(
+  path: str | os.PathLike[str], content: bytes | None = None
+) -> bytes:
+  """Makes a PNG of a file, turned and laid on white as by `read_image`.
 
   Of a large one, the copy is of 1,024 pixels on its shorter side.
 
   Args:
-    path: A file as of `read_image`, or TIFF (its first page).
+    path: A file as of `read_image`, or what errors call the content.
+    content: Of such a file, if it is not to be read from a disk.
 
   Returns:
     Its content, grey or RGB.
@@ -161,37 +228,34 @@ def convert_to_png(path: str | os.PathLike[str]) -> bytes:
   Raises:
     ImageFolderError: If the file is no image or is damaged.
   """
-  with _open(path, None, _CONVERTIBLE_FORMATS) as image:
+  with _open(path, content) as image:
     is_grey = image.mode in ("1", "L", "LA") or image.mode.startswith("I")
     picture = _to_mode(image, _MODES[1 if is_grey else 3])
   scale = _MAX_COPIED_SIDE / min(picture.size)
   if scale < 1:
     width, height = (round(scale * side) for side in picture.size)
     picture = picture.resize((width, height), Image.Resampling.LANCZOS)
-  content = io.BytesIO()
-  picture.save(content, "PNG", compress_level=1)
-  return content.getvalue()
+  encoded = io.BytesIO()
+  picture.save(encoded, "PNG", compress_level=1)
+  return encoded.getvalue()
 
 
 @contextlib.contextmanager
 def _open(
-  path: str | os.PathLike[str],
-  content: bytes | None,
-  formats: tuple[str, ...],
+  path: str | os.PathLike[str], content: bytes | None
 ) -> Iterator[Image.Image]:
   """Opens an image, turned as EXIF says; what goes wrong inside is told too."""
   try:
     file = path if content is None else io.BytesIO(content)
-    with Image.open(file, formats=formats) as image:
+    with Image.open(file, formats=_FORMATS) as image:
       yield ImageOps.exif_transpose(image)
   except Image.UnidentifiedImageError as error:
     raise ImageFolderError(
-      path,
-      "a PNG, JPEG, BMP, GIF, PGM or WebP image, found something else",
+      path, f"a {', '.join(_FORMATS)} image, found something else"
     ) from error
   except DAMAGES as error:
     raise ImageFolderError(
-      path, f"an image that can be read, found: {error}"
+      path, f"an image that can be read, found: {errors.first_line(error)}"
     ) from error
 
 

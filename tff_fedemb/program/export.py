@@ -6,6 +6,8 @@ import shutil
 
 import tensorflow as tf
 
+from tff_fedemb.program import model_card
+
 
 class _EmbeddingModel(tf.Module):
   """A backbone with unit-norm embeddings."""
@@ -21,7 +23,9 @@ class _EmbeddingModel(tf.Module):
 
 
 def export_backbone(
-  backbone: tf.keras.Model, path: str | os.PathLike[str]
+  backbone: tf.keras.Model,
+  path: str | os.PathLike[str],
+  card: model_card.ModelCard | None = None,
 ) -> None:
   """Writes a SavedModel, whole or not at all, in place of an earlier one.
 
@@ -31,6 +35,7 @@ def export_backbone(
   Args:
     backbone: A Keras model from images to embeddings.
     path: The SavedModel's directory.
+    card: What goes along with it, as `assets.extra/model_card.json`.
   """
   path = pathlib.Path(path)
   temporary = path.with_name(f".{path.name}.partial")
@@ -44,5 +49,7 @@ def export_backbone(
     os.fspath(temporary),
     signatures={"serving_default": model.embed.get_concrete_function(images)},
   )
+  if card is not None:
+    model_card.write(card, temporary / model_card.PATH)
   shutil.rmtree(path, ignore_errors=True)
   os.replace(temporary, path)

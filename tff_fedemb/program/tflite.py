@@ -1,0 +1,161 @@
+"""Converts a SavedModel to TensorFlow Lite, for phones, and runs the outcome.
+
+Weights as float32, as float16, or weights and activations as int8 (Jacob et
+al., "Quantization and Training of Neural Networks for Efficient
+Integer-Arithmetic-Only Inference", CVPR 2018). In all of them a picture goes in
+and its embedding comes out as float32, one at a time.
+"""
+
+from collections.abc import Callable
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+
+FORMATS = ("float32", "float16", "int8")
+SUFFIX = ".tflite"
+
+_SIGNATURE = "serving_default"
+_MAX_SAID = 200
+_OCTAVES = (2, 4, 8, 16, 32)
+
+
+class _OneImage(tf.Module):
+  """A model that takes one image: delegates of phones want fixed shapes."""
+
+  def __init__(self, module: Any):
+    super().__init__()
+    self._module = module
+
+  @tf.function
+  def embed(self, images):
+    embed = self._module.signatures[_SIGNATURE]
+    return {"embeddings": embed(images=images)["embeddings"]}
+
+
+def convert(
+  saved_model: str | os.PathLike[str],
+  number_format: str,
+  *,
+  calibration: np.ndarray | None = None,
+) -> bytes:
+  """Converts a SavedModel.
+
+  Privacy:
+    The int8 format takes the ranges of activations from `calibration`, without
+    noise: those must not be images of users who are to be protected.
+
+  Args:
+    saved_model: Its directory, with a default signature from `images` float32
+      `[batch, height, width, channels]` to `embeddings`.
+    number_format: One of `FORMATS`.
+    calibration: Public or made-up images, uint8 `[n, height, width,
+      channels]`, of int8.
+
+  Returns:
+    The contents of a .tflite file.
+
+  Raises:
+    FieldError: If the format is unknown, or there are operations in the model
+      that TensorFlow Lite has not.
+  """
+  checks.check_choice("formats", number_format, FORMATS)
+  module = tf.saved_model.load(os.fspath(saved_model))
+  signature = module.signatures[_SIGNATURE]
+  shape = signature.structured_input_signature[1]["images"].shape[1:]
+  one = _OneImage(module)
+  spec = tf.TensorSpec([1, *shape], tf.float32, name="images")
+  with tempfile.TemporaryDirectory() as directory:
+    # Only a SavedModel's signature keeps its names.
+    tf.saved_model.save(
+      one,
+      directory,
+      signatures={_SIGNATURE: one.embed.get_concrete_function(spec)},
+    )
+    converter = tf.lite.TFLiteConverter.from_saved_model(directory)
+    if number_format != "float32":
+      converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if number_format == "float16":
+      converter.target_spec.supported_types = [tf.float16]
+    if number_format == "int8":
+      if calibration is None:
+        raise ValueError("int8 must have images for its calibration.")
+      images = calibration.astype(np.float32)
+      converter.representative_dataset = lambda: (
+        [image[np.newaxis]] for image in images
+      )
+    try:
+      return converter.convert()
+    # The converter has no type of its own for what it cannot convert.
+    except Exception as error:
+      said = " ".join(str(error).split())[:_MAX_SAID]
+      raise errors.FieldError(
+        "formats",
+        "be what the model can be converted to",
+        f"{number_format}, of which TensorFlow Lite says: {said}",
+      ) from error
+
+
+class Embedder:
+  """Embeds images with a .tflite file, on one thread."""
+
+  def __init__(self, content: bytes):
+    """Initialises the interpreter.
+
+    Args:
+      content: What `convert` returned.
+
+    Raises:
+      ValueError: If it is something else.
+    """
+    interpreter = tf.lite.Interpreter(model_content=content, num_threads=1)
+    if _SIGNATURE not in interpreter.get_signature_list():
+      raise ValueError(f"there is no signature {_SIGNATURE!r} in it")
+    # It holds the interpreter.
+    self._run: Callable[..., dict[str, np.ndarray]] = (
+      interpreter.get_signature_runner(_SIGNATURE)
+    )
+    inputs = self._run.get_input_details()  # type: ignore[attr-defined]
+    outputs = self._run.get_output_details()  # type: ignore[attr-defined]
+    if set(inputs) != {"images"} or set(outputs) != {"embeddings"}:
+      raise ValueError("it does not take images and give embeddings")
+    _, height, width, channels = map(int, inputs["images"]["shape"])
+    self.image_shape = height, width, channels
+
+  def embed(self, images: np.ndarray) -> np.ndarray:
+    """From images `[n, height, width, channels]` to embeddings `[n, dim]`."""
+    return np.concatenate(
+      [
+        self._run(images=image[np.newaxis].astype(np.float32))["embeddings"]
+        for image in images
+      ]
+    )
+
+
+def make_up_images(
+  image_shape: tuple[int, int, int], num_images: int, *, seed: int = 0
+) -> np.ndarray:
+  """Makes up images to calibrate with, of nobody and nothing.
+
+  Clouds of all sizes in a range of values of their own; every other one has two
+  tones only, like ink on paper.
+
+  Returns:
+    uint8 `[num_images, height, width, channels]`.
+  """
+  generator = np.random.default_rng(seed)
+  height, width, channels = image_shape
+  images = np.zeros([num_images, *image_shape], np.float32)
+  for octave in (o for o in _OCTAVES if o <= max(height, width)):
+    grid = generator.normal(size=(num_images, octave, octave, channels))
+    images += tf.image.resize(grid / octave**0.5, (height, width)).numpy()
+  images /= np.abs(images).max(axis=(1, 2, 3), keepdims=True)
+  images[1::2] = np.sign(images[1::2])
+  ends = generator.uniform(0, 255, (2, num_images, 1, 1, 1))
+  low, high = ends
+  return np.rint(low + (high - low) * (images + 1) / 2).astype(np.uint8)
