@@ -283,9 +283,9 @@ class Outcome:
     if trained.recall_sample_interval_at_far is not None:
       low, high = trained.recall_sample_interval_at_far[rate]
       yield (
-        f"That is on a random sample of {trained.num_found:,} images; all of"
-        f" them would give {low:.4f} to {high:.4f} ({trained.confidence:.0%}"
-        " interval)."
+        f"That is a random sample of the {trained.num_found:,} images held out;"
+        f" all of them would give {low:.4f} to {high:.4f}"
+        f" ({trained.confidence:.0%} interval)."
       )
     if task.evaluation_on_training_users and privacy.epsilon < math.inf:
       yield (

@@ -12,6 +12,7 @@ cache directory, because client data sets are read by user in TensorFlow.
 import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
+import functools
 import hashlib
 import io
 import os
@@ -95,8 +96,11 @@ def _list_folder(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
   """Yields names and contents of the PNG files of a zip or a folder."""
+  progress = functools.partial(
+    tqdm.tqdm, desc=f"Reading {source.name}", unit=" images", disable=None
+  )
   if source.is_dir():
-    for path in _list_folder(source):
+    for path in progress(list(_list_folder(source))):
       try:
         yield path.as_posix(), path.read_bytes()
       except OSError as error:
@@ -104,9 +108,9 @@ def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
     return
   try:
     with zipfile.ZipFile(source) as archive:
-      for name in sorted(archive.namelist()):
-        if name.endswith(".png"):
-          yield f"{source}/{name}", archive.read(name)
+      names = [name for name in archive.namelist() if name.endswith(".png")]
+      for name in progress(sorted(names)):
+        yield f"{source}/{name}", archive.read(name)
   except _ZIP_ERRORS as error:
     raise errors.DataError(
       f"{source} must be a zip archive, found: {error}. Fetch it again."
@@ -115,12 +119,7 @@ def _iterate_files(source: pathlib.Path) -> Iterator[tuple[str, bytes]]:
 
 def _read_images(source: pathlib.Path) -> list[_Drawing]:
   drawings = []
-  for name, content in tqdm.tqdm(
-    _iterate_files(source),
-    desc=f"Reading {source.name}",
-    unit=" images",
-    disable=None,
-  ):
+  for name, content in _iterate_files(source):
     if match := _IMAGE_NAME.search(name):
       character = f"{match[1]}/character{match[2]}"
       drawings.append((match[1], character, _decode(name, content)))

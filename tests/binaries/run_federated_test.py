@@ -418,12 +418,15 @@ def test_photos_need_nothing_but_a_directory(tmp_path):
     # Less than what is chosen, for a test.
     "--rounds=1",
     "--image_size=28",
+    "--max_held_out_images=20",
   )
   assert (ended.status, ended.errors) == (0, "")
   assert "Chosen for 6 users, 6 classes, by counting alone" in ended.output
   assert "--clients_per_round=6  (so that" in ended.output
   assert "--rounds=" not in ended.output
   assert "These settings cost epsilon = " in ended.output
+  assert "Evaluating on 20 of 24 test images, drawn at rand" in ended.output
+  assert "That is a random sample of the 24 images held" in ended.output
   settings = json.loads((tmp_path / "run" / "flags.json").read_text())
   assert settings["users_per_client"] == 1
   assert settings["noise_multiplier"] == 0.0075
