@@ -21,7 +21,7 @@ from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import embedding
-from tff_fedemb.plots import audit_plots
+from tff_fedemb.plots import privacy_plots
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import canary_updates
 from tff_fedemb.privacy.audit import gaussian_estimate
@@ -220,7 +220,7 @@ def execute(
   result = _summarize(ledger, points, config.significance)
   output_files.json_writer(result)(directory / "audit.json")
   over_rounds = result["over_rounds"]
-  audit_plots.plot_audit(
+  privacy_plots.plot_audit(
     directory / "audit.png",
     over_rounds["round"],
     over_rounds["epsilon_claimed"],

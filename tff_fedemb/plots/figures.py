@@ -95,6 +95,8 @@ def create_figure(
   height: float,
   shape: tuple[int, int] = (1, 1),
   *,
+  statement: str,
+  letters: int,
   padding: Mapping[str, float] | None = None,
   **options: Any,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:
@@ -104,12 +106,18 @@ def create_figure(
     width: Of the figure.
     height: Of the figure.
     shape: Rows and columns of panels.
+    statement: What is printed below the panels.
+    letters: Of a line of it, at most.
     padding: Around panels, where it is not 0.08 inches.
     **options: Of `Figure.subplots`.
   """
   figure = mpl_figure.Figure(figsize=(width, height), layout="constrained")
   padding = {"w_pad": 0.08, "h_pad": 0.08} | dict(padding or {})
   figure.get_layout_engine().set(**padding)
+  # Dollar signs would start a formula.
+  text = textwrap.fill(statement, letters).replace("$", r"\$")
+  if text:
+    figure.supxlabel(text, fontsize=9, color=GREY)
   return figure, figure.subplots(*shape, squeeze=False, **options)
 
 
@@ -129,16 +137,6 @@ def to_svg(figure: mpl_figure.Figure) -> str:
       buffer, format="svg", metadata={"Date": None, "Creator": None}
     )
   return buffer.getvalue()
-
-
-def set_statement(
-  figure: mpl_figure.Figure, statement: str, width: int
-) -> None:
-  """Puts a text below a figure, in lines of so many letters."""
-  # Dollar signs would start a formula.
-  text = textwrap.fill(statement, width).replace("$", r"\$")
-  if text:
-    figure.supxlabel(text, fontsize=9, color=GREY)
 
 
 def decorate(

@@ -3,9 +3,11 @@
 In the manner of figure 3 of Xu et al. 2023, "Learning to Generate Image
 Embeddings with User-level Differential Privacy". A curve has one of two
 readings of the sensitivity: the user-level one, or one clip norm (Delta = C),
-which protects a whole virtual client only.
+which protects a whole virtual client only. Beside those of plans, that of an
+audit: what is claimed, and what attacks have found.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence
 import math
 import os
@@ -63,33 +65,12 @@ def plot_epsilon(
   Raises:
     errors.FieldError: If there are too many curves, or none.
   """
-  curves = points.groupby("noise_multiplier", sort=False)
-  figures.check_count("curves", curves.ngroups)
-  figure, ((axes,),) = figures.create_figure(8.4, 5.0)
+  figures.check_count("curves", points.noise_multiplier.nunique())
+  figure, ((axes,),) = figures.create_figure(
+    *(8.4, 5.0), statement=caption, letters=108
+  )
   axes.set_yscale("log")
-  noise = []
-  for index, (multiplier, curve) in enumerate(curves):
-    color, marker = figures.COLORS[index], figures.MARKERS[index]
-    lines = dict(iter(curve.groupby("reading")))
-    for reading, style in _STYLES.items():
-      if reading in lines:
-        line = lines[reading]
-        if reading == "tighter":
-          every = math.ceil(len(line) / _MAX_MARKERS)
-          style = style | {"marker": marker, "markevery": every}
-        axes.plot(
-          line.x, figures.only_drawable(line.epsilon), color=color, **style
-        )
-    noise.append(
-      figures.create_key(
-        f"z = {multiplier:g}",
-        color=color,
-        marker=marker if "tighter" in lines else "",
-        markerfacecolor="white",
-        markersize=5,
-        linewidth=2,
-      )
-    )
+  noise = _draw_curves(axes, points)
   figures.decorate(
     axes,
     title=f"Privacy against the number of {by}",
@@ -119,8 +100,37 @@ def plot_epsilon(
   figures.set_legend(
     figure, {"noise multiplier": noise, "how to read it": keys}
   )
-  figures.set_statement(figure, caption, width=108)
   figures.write(figure, path)
+
+
+def _draw_curves(
+  axes: mpl_axes.Axes, points: pd.DataFrame
+) -> list[mpl_lines.Line2D]:
+  """Draws the curves of all noise multipliers; returns their keys."""
+  keys = []
+  curves = points.groupby("noise_multiplier", sort=False)
+  for index, (multiplier, curve) in enumerate(curves):
+    color, marker = figures.COLORS[index], figures.MARKERS[index]
+    lines = dict(iter(curve.groupby("reading")))
+    for reading, style in _STYLES.items():
+      if reading in lines:
+        line = lines[reading]
+        if reading == "tighter":
+          every = math.ceil(len(line) / _MAX_MARKERS)
+          style = style | {"marker": marker, "markevery": every}
+        shown = figures.only_drawable(line.epsilon)
+        axes.plot(line.x, shown, color=color, **style)
+    keys.append(
+      figures.create_key(
+        f"z = {multiplier:g}",
+        color=color,
+        marker=marker if "tighter" in lines else "",
+        markerfacecolor="white",
+        markersize=5,
+        linewidth=2,
+      )
+    )
+  return keys
 
 
 def _set_users(
@@ -149,3 +159,46 @@ def _set_users(
     axes.axvline(num_users, **style)
     keys.append(figures.create_key(f"N = {num_users:,}", **style))
   return keys
+
+
+def plot_audit(
+  path: str | os.PathLike[str],
+  rounds: Sequence[int],
+  claimed: Sequence[float],
+  lower_bounds: Mapping[str, Sequence[float]],
+  *,
+  delta: float,
+  caption: str,
+) -> None:
+  """Writes the epsilon that is claimed and the lower bounds of some attacks.
+
+  Args:
+    path: PNG file to write, in a directory that exists.
+    rounds: `[n]` numbers of rounds, ascending.
+    claimed: `[n]` epsilons; those that are infinite are left out.
+    lower_bounds: `[n]` lower bounds of epsilon by attack.
+    delta: At which all of them hold.
+    caption: What they assume, in words, printed below the axes.
+
+  Raises:
+    errors.FieldError: If there are too many attacks, or none.
+  """
+  figures.check_count("lower_bounds", len(lower_bounds))
+  figure, ((axes,),) = figures.create_figure(
+    *(6.8, 4.6), statement=caption, letters=88
+  )
+  finite = [math.nan if value == math.inf else value for value in claimed]
+  axes.plot(rounds, finite, color="black", linewidth=2, label="claimed")
+  for index, (name, values) in enumerate(lower_bounds.items()):
+    label = f"at least, by {name.replace('_', ' ')}"
+    axes.plot(rounds, values, label=label, **figures.style_of(index))
+  axes.set_ylim(bottom=0)
+  figures.decorate(
+    axes,
+    title="Epsilon: claimed, and found by attacks",
+    x_label="round",
+    y_label=figures.epsilon_label(delta),
+  )
+  figures.set_rounds(axes, rounds)
+  axes.legend(fontsize=9, frameon=False)
+  figures.write(figure, path)

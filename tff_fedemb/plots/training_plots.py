@@ -45,10 +45,12 @@ class Panel(abc.ABC):
 
 def plot(path: str | os.PathLike[str], panel: Panel) -> None:
   """Writes the picture of one panel to a PNG file."""
-  has_statement = bool(panel.statement)
-  figure, panels = figures.create_figure(6.8, 4.6 if has_statement else 4.2)
+  figure, panels = figures.create_figure(
+    *(6.8, 4.6 if panel.statement else 4.2),
+    statement=panel.statement,
+    letters=88,
+  )
   panel.draw(panels[0, 0])
-  figures.set_statement(figure, panel.statement, width=88)
   figures.write(figure, path)
 
 
@@ -64,14 +66,15 @@ def plot_overview(
 ) -> None:
   """Writes four panels, by rows, and a heading to a single PNG file."""
   figure, panels = figures.create_figure(
-    11, 8, (2, 2), padding={"w_pad": 0.1, "h_pad": 0.06}
+    *(11, 8, (2, 2)),
+    statement=" ".join(panel.statement for panel in four).strip(),
+    letters=150,
+    padding={"w_pad": 0.1, "h_pad": 0.06},
   )
   for panel, axes in zip(four, panels.flat, strict=True):
     panel.draw(axes)
   if title:
     figure.suptitle(title, fontsize=15, fontweight="bold")
-  statement = " ".join(panel.statement for panel in four).strip()
-  figures.set_statement(figure, statement, width=150)
   figures.write(figure, path)
 
 

@@ -92,6 +92,8 @@ def plot_accuracy_by_epsilon(
   widths = (5.5, 1) if has_both else (1,)
   figure, ((*panels,),) = figures.create_figure(
     *(8.4, 5.0, (1, len(widths))),
+    statement=caption,
+    letters=108,
     padding={"wspace": 0.0},
     sharey=True,
     width_ratios=widths,
@@ -122,7 +124,6 @@ def plot_accuracy_by_epsilon(
   if chance is not None:
     keys["for comparison"] = [figures.create_key("guessing", **_LEVEL_STYLE)]
   figures.set_legend(figure, keys)
-  figures.set_statement(figure, caption, width=108)
   figures.write(figure, path)
 
 
@@ -197,6 +198,8 @@ def plot_utility_by_epsilon(
   num_rows = 1 + any(curve.at(is_noiseless=True) for curve in curves)
   figure, panels = figures.create_figure(
     *(10, 1.8 + 3.4 * num_rows, (num_rows, 2)),
+    statement=caption,
+    letters=125,
     sharex="col",
     sharey="row",
     width_ratios=(2.2, 1),
@@ -245,7 +248,6 @@ def plot_utility_by_epsilon(
       for name, style in zip(levels, level_styles, strict=True)
     ]
   figures.set_legend(figure, keys)
-  figures.set_statement(figure, caption, width=125)
   figures.write(figure, path)
 
 
