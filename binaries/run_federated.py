@@ -38,6 +38,7 @@ from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import planning
 
 
@@ -157,13 +158,7 @@ def _create_mechanism(
     clip_norm=config.clip_norm,
     noise_multiplier=config.noise_multiplier,
     **restarts,
-  ).create(
-    mechanism_lib.Schedule(
-      rounds,
-      participation.min_separation or 1,
-      participation.max_participations,
-    )
-  )
+  ).create(composition.schedule_of(participation, rounds))
 
 
 def _build_process(

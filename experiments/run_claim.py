@@ -115,13 +115,8 @@ def _create_event(
       noise_multiplier,
       tree.TreeStrategy(every, settings.get("restart_warmup")),
     )
-  option, create = planning.MECHANISMS[mechanism]
-  value = option and settings.get(option)
-  strategy = create(
-    rounds=settings["rounds"],
-    min_separation=participation.min_separation,
-    max_participations=participation.max_participations,
-    **({} if value is None else {option: value}),
+  strategy = planning.create_strategy(
+    mechanism, participation, settings["rounds"], settings
   )
   return composition.mechanism_event(noise_multiplier, strategy)
 

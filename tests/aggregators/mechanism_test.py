@@ -57,11 +57,3 @@ def test_mistakes_are_named(name, options, message):
     registry.AGGREGATORS[name](**{"clients_per_round": 100, **options}).create(
       mechanism.Schedule(rounds=9, min_separation=4)
     )
-
-
-@pytest.mark.parametrize(
-  "name", ["rounds", "min_separation", "max_participations"]
-)
-def test_schedules_are_at_least_1(name):
-  with pytest.raises(errors.FieldError, match=f"{name} must .* 1, found 0"):
-    mechanism.Schedule(**{name: 0})

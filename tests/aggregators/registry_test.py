@@ -24,7 +24,6 @@ from tff_fedemb.strategies import tree
 _SCHEDULE = mechanism.Schedule(
   rounds=20, min_separation=5, max_participations=3
 )
-_OPTIMISED_FOR = dataclasses.asdict(_SCHEDULE)
 # Options of every aggregator, and the strategy of its noise.
 _EXAMPLES = {
   "adaptive_gaussian": (
@@ -43,11 +42,11 @@ _EXAMPLES = {
   ),
   "banded": (
     {"num_bands": 3, "noise_seed": 0},
-    banded.optimize_banded(num_bands=3, **_OPTIMISED_FOR),
+    banded.optimize_banded(_SCHEDULE, num_bands=3),
   ),
   "blt": (
     {"num_buffers": 3, "noise_seed": 0},
-    blt.optimize_blt(num_buffers=3, **_OPTIMISED_FOR),
+    blt.optimize_blt(_SCHEDULE, num_buffers=3),
   ),
   "clip_only": ({}, None),
   "gaussian": ({}, None),

@@ -107,7 +107,7 @@ def test_extrapolates_from_the_ledger(tmp_path):
   )
   # 1,000 of 10,000 users: as in the simulation each user is in 2 of 20 rounds,
   # 10 apart, now at noise multiplier 10.
-  sensitivity = tree.TreeStrategy().sensitivity(20, min_separation=10)
+  sensitivity = tree.TreeStrategy().sensitivity(strategy_lib.Schedule(20, 10))
   rho = 0.5 * (sensitivity / 10) ** 2
   # Bun and Steinke 2016, Proposition 1.3, an upper bound on epsilon.
   upper_bound = rho + 2 * math.sqrt(rho * math.log(1e6))

@@ -243,9 +243,9 @@ def test_cutting_into_groups_would_be_caught():
 
 def _strategies(min_separation):
   """Strategies, and their matrices worked out another way."""
-  schedule = {"rounds": _ROUNDS, "min_separation": min_separation}
-  blt_strategy = blt.optimize_blt(**schedule)
-  banded_strategy = banded.optimize_banded(**schedule)
+  schedule = strategy_lib.Schedule(_ROUNDS, min_separation)
+  blt_strategy = blt.optimize_blt(schedule)
+  banded_strategy = banded.optimize_banded(schedule)
   return {
     "tree": (tree.TreeStrategy(), noise_theory.node_matrix(_ROUNDS)),
     "restarts": (
@@ -301,7 +301,7 @@ def test_one_user_changes_a_run_by_the_sensitivity(
         moves.append(np.linalg.norm(matrix @ differences))
   claim = neighbors.claim
   delta = _sensitivity(claim) * strategy.sensitivity(
-    _ROUNDS, min_separation=min_separation
+    strategy_lib.Schedule(_ROUNDS, min_separation)
   )
   assert max(moves) <= delta * (1.0 + 1e-9)
   # What is accounted for is just that.

@@ -227,7 +227,7 @@ def test_correlated_noise_is_one_gaussian_mechanism():
   participation = min_separation.MinSeparation(
     1_000, 100, users_per_client=2, min_separation=10
   )
-  of_strategy = strategy.sensitivity(40, min_separation=10)
+  of_strategy = strategy.sensitivity(strategy_lib.Schedule(40, 10))
   selection = tuning.RepeatAndSelect(10)
   # One round of a mechanism that is in the schedule once, at half the noise.
   once = dataclasses.replace(participation, max_participations=1)

@@ -5,6 +5,7 @@ import pytest
 from scipy import optimize
 
 from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import strategy as strategy_lib
 
 
 def test_columns():
@@ -19,58 +20,50 @@ def test_columns():
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
-  ("rounds", "min_separation", "max_participations", "num_bands"),
+  ("numbers", "num_bands"),
   [
-    (2, 2, None, None),
-    (40, 4, None, 2),
-    (40, 4, 3, None),
-    (60, 5, None, None),
-    (30, 50, None, 4),
-    (800, 77, 11, 2),
+    ((2, 2), None),
+    ((40, 4), 2),
+    ((40, 4, 3), None),
+    ((60, 5), None),
+    ((30, 50), 4),
+    ((800, 77, 11), 2),
   ],
 )
-def test_optimum_is_that_of_a_search_without_gradients(
-  rounds, min_separation, max_participations, num_bands
-):
-  schedule = {
-    "min_separation": min_separation,
-    "max_participations": max_participations,
-  }
-  strategy = banded.optimize_banded(
-    rounds=rounds, num_bands=num_bands, **schedule
-  )
+def test_optimum_is_that_of_a_search_without_gradients(numbers, num_bands):
+  schedule = strategy_lib.Schedule(*numbers)
+  strategy = banded.optimize_banded(schedule, num_bands=num_bands)
   expected = optimize.minimize(
     lambda free: banded.BandedToeplitzStrategy((1.0, *free)).prefix_sum_rmse(
-      rounds, **schedule
+      schedule
     ),
     np.full(len(strategy.coefficients) - 1, 0.4),
     method="Nelder-Mead",
     bounds=[(-0.9, 0.9)] * (len(strategy.coefficients) - 1),
     options={"xatol": 1e-8, "fatol": 1e-10, "maxiter": 5_000},
   )
-  assert strategy.prefix_sum_rmse(rounds, **schedule) == pytest.approx(
+  assert strategy.prefix_sum_rmse(schedule) == pytest.approx(
     expected.fun, rel=1e-8
   )
 
 
 def test_optimum_for_one_participation_is_near_the_square_root():
-  strategy = banded.optimize_banded(rounds=500, min_separation=500)
+  strategy = banded.optimize_banded(strategy_lib.Schedule(500, 500))
   np.testing.assert_allclose(
     strategy.coefficients[:4], [1, 1 / 2, 3 / 8, 5 / 16], rtol=1e-2
   )
 
 
 def test_one_band_is_independent_noise():
-  strategy = banded.optimize_banded(rounds=9, min_separation=3, num_bands=1)
+  schedule = strategy_lib.Schedule(9, 3)
+  strategy = banded.optimize_banded(schedule, num_bands=1)
   assert strategy.coefficients == (1.0,)
   np.testing.assert_array_equal(strategy.round_stddevs(9), np.ones(9))
   # Three participations; prefix sums of 1 ... 9 rounds.
-  assert strategy.prefix_sum_rmse(9, min_separation=3) == pytest.approx(
-    np.sqrt(5.0 * 3.0)
-  )
+  assert strategy.prefix_sum_rmse(schedule) == pytest.approx(np.sqrt(5.0 * 3.0))
 
 
 def test_bands_that_overlap_are_refused():
   strategy = banded.BandedToeplitzStrategy((1.0, 0.1, 0.2))
   with pytest.raises(ValueError, match="found 3"):
-    strategy.sensitivity(9, min_separation=2)
+    strategy.sensitivity(strategy_lib.Schedule(9, 2))

@@ -6,9 +6,11 @@ import json
 
 import pytest
 
+from tff_fedemb import errors
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt
 from tff_fedemb.strategies import registry
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 
@@ -19,7 +21,7 @@ from tff_fedemb.strategies import tree
     tree.TreeStrategy(restart_every=8, first_restart_after=3),
     blt.BltStrategy(decays=(0.9, 0.1), weights=(0.3, 0.2)),
     banded.BandedToeplitzStrategy((1.0, 1 / 3)),
-    banded.optimize_banded(rounds=9, min_separation=4),
+    banded.optimize_banded(strategy_lib.Schedule(9, 4)),
   ],
 )
 def test_json_brings_the_strategy_back(strategy):
@@ -37,13 +39,11 @@ def test_json_brings_the_strategy_back(strategy):
   ],
 )
 def test_gain_over_the_tree_at_the_published_setting(optimize, least, most):
-  schedule = {"min_separation": 77, "max_participations": 11}
-  strategy = optimize(rounds=800, **schedule)
+  schedule = strategy_lib.Schedule(800, 77, 11)
+  strategy = optimize(schedule)
   assert len(getattr(strategy, "coefficients", (0,) * 77)) == 77
-  ratio = tree.TreeStrategy().prefix_sum_rmse(
-    800, **schedule
-  ) / strategy.prefix_sum_rmse(800, **schedule)
-  assert least < ratio < most
+  of_tree = tree.TreeStrategy().prefix_sum_rmse(schedule)
+  assert least < of_tree / strategy.prefix_sum_rmse(schedule) < most
 
 
 def _values(name, *parameters):
@@ -87,34 +87,39 @@ def test_values_out_of_range(values, message):
     registry.from_json(values)
 
 
-_BANDED, _BLT = [banded.optimize_banded], [blt.optimize_blt]
-_TREE = [tree.TreeStrategy().sensitivity]
+@pytest.mark.parametrize(
+  ("numbers", "message"),
+  [
+    ((0,), "rounds must be .* at least 1, found 0"),
+    ((9, 0), "min_separation must .* found 0"),
+    ((9, 3, 0), "max_participations must .* found 0"),
+  ],
+)
+def test_schedules_out_of_range(numbers, message):
+  with pytest.raises(errors.FieldError, match=message):
+    strategy_lib.Schedule(*numbers)
 
 
 @pytest.mark.parametrize(
-  ("functions", "schedule", "message"),
+  ("optimize", "rounds", "options", "message"),
   [
-    (_BANDED + _BLT, {"rounds": 0}, "rounds must be .* at least 1, found 0"),
-    (_TREE, {"rounds": -1}, "rounds must be"),
     (
-      _BANDED + _BLT + _TREE,
-      {"min_separation": 0},
-      "separation must .* found 0",
+      banded.optimize_banded,
+      9,
+      {"num_bands": 0},
+      r"be in .* \[1, 3\], found 0",
     ),
     (
-      _BANDED + _TREE,
-      {"max_participations": 0},
-      "participations must .* found 0",
+      banded.optimize_banded,
+      9,
+      {"num_bands": 4},
+      r"be in .* \[1, 3\], found 4",
     ),
-    (_BANDED, {"num_bands": 0}, r"num_bands must be .* \[1, 3\], found 0"),
-    (_BANDED, {"num_bands": 4}, r"num_bands must be .* \[1, 3\], found 4"),
-    (_BANDED, {"rounds": 2, "num_bands": 3}, r"\[1, 2\], found 3"),
-    (_BLT, {"num_buffers": 0}, "num_buffers must be .* found 0"),
-    (_BLT, {"num_buffers": 5}, "num_buffers must be at most 4, found 5"),
+    (banded.optimize_banded, 2, {"num_bands": 3}, r"\[1, 2\], found 3"),
+    (blt.optimize_blt, 9, {"num_buffers": 0}, "num_buffers must .* found 0"),
+    (blt.optimize_blt, 9, {"num_buffers": 5}, "be at most 4, found 5"),
   ],
 )
-def test_schedules_out_of_range(functions, schedule, message):
-  schedule = {"rounds": 9, "min_separation": 3} | schedule
-  for function in functions:
-    with pytest.raises(ValueError, match=message):
-      function(**schedule)
+def test_bands_and_buffers_out_of_range(optimize, rounds, options, message):
+  with pytest.raises(errors.FieldError, match=message):
+    optimize(strategy_lib.Schedule(rounds, 3), **options)

@@ -8,6 +8,7 @@ import pytest
 from tests.aggregators import noise_theory
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import toeplitz
 
 _STRATEGIES = [
@@ -72,29 +73,28 @@ def test_sensitivity_is_that_of_all_participations(
     matrix = noise_theory.toeplitz_matrix(column, rounds)
     for participations in (1, 2, 3, rounds):
       actual = strategy.sensitivity(
-        rounds, min_separation=separation, max_participations=participations
+        strategy_lib.Schedule(rounds, separation, participations)
       )
       expected = _brute_force(
         matrix, all_participations(rounds, separation, participations)
       )
       assert actual == pytest.approx(expected, rel=1e-12)
-    unlimited = strategy.sensitivity(rounds, min_separation=separation)
+    unlimited = strategy.sensitivity(strategy_lib.Schedule(rounds, separation))
     assert unlimited == pytest.approx(actual, rel=1e-12)
 
 
 def test_sensitivity_by_hand():
   # Columns (1, 1/2, 1/4, 0) and (0, 0, 1, 1/2).
   column = np.array([1.0, 0.5, 0.25])
-  actual = _Column(column).sensitivity(4, min_separation=2)
+  actual = _Column(column).sensitivity(strategy_lib.Schedule(4, 2))
   assert actual**2 == pytest.approx(1.0 + 0.25 + 1.25**2 + 0.25)
-  assert _Column(column).sensitivity(0, min_separation=2) == 0.0
 
 
 @pytest.mark.parametrize("column", [[1.0, -0.5, 0.1], [1.0, 0.2, 0.5]])
 def test_sensitivity_that_is_not_known_is_refused(column):
   strategy = _Column(np.array(column))
   with pytest.raises(ValueError, match=r"must be at least 0 .* found 3"):
-    strategy.sensitivity(5, min_separation=2)
+    strategy.sensitivity(strategy_lib.Schedule(5, 2))
   # One participation, or too few rounds to overlap.
-  strategy.sensitivity(5, min_separation=2, max_participations=1)
-  strategy.sensitivity(2, min_separation=2)
+  strategy.sensitivity(strategy_lib.Schedule(5, 2, 1))
+  strategy.sensitivity(strategy_lib.Schedule(2, 2))

@@ -9,44 +9,31 @@ from tensorflow_privacy.privacy.dp_query import tree_aggregation
 from tensorflow_privacy.privacy.dp_query import tree_aggregation_query
 
 from tests.aggregators import noise_theory
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 from tff_fedemb.strategies import tree_sensitivity
 
 
-def _squared_sensitivity(
-  rounds, min_separation, max_participations=None, **restarts
-):
-  return round(
-    tree.TreeStrategy(**restarts).sensitivity(
-      rounds,
-      min_separation=min_separation,
-      max_participations=max_participations,
-    )
-    ** 2,
-    9,
-  )
+def _squared_sensitivity(*schedule, **restarts):
+  strategy = tree.TreeStrategy(**restarts)
+  return round(strategy.sensitivity(strategy_lib.Schedule(*schedule)) ** 2, 9)
 
 
 @pytest.mark.parametrize(
-  ("rounds", "min_separation", "max_participations", "expected"),
+  ("schedule", "expected"),
   [
     # A leaf alone; a leaf and its root; both leaves and the root.
-    (1, 1, None, 1),
-    (2, 2, None, 2),
-    (2, 1, None, 2 + 4),
+    ((1, 1), 1),
+    ((2, 2), 2),
+    ((2, 1), 2 + 4),
     # A path of 10 nodes up a tree of 512.
-    (800, 800, None, 10),
-    (800, 1_000_000_000, None, 10),
-    (800, 77, 11, 177),
-    (0, 1, None, 0),
+    ((800, 800), 10),
+    ((800, 1_000_000_000), 10),
+    ((800, 77, 11), 177),
   ],
 )
-def test_sensitivity_by_hand(
-  rounds, min_separation, max_participations, expected
-):
-  assert (
-    _squared_sensitivity(rounds, min_separation, max_participations) == expected
-  )
+def test_sensitivity_by_hand(schedule, expected):
+  assert _squared_sensitivity(*schedule) == expected
 
 
 @pytest.mark.parametrize(

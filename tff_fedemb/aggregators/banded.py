@@ -67,9 +67,7 @@ class BandedConfig(correlated.CorrelatedConfig):
     self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
   ) -> mechanism.Mechanism:
     """Creates the mechanism; as in the base class."""
-    strategy = banded.optimize_banded(
-      **dataclasses.asdict(schedule), num_bands=self.num_bands
-    )
+    strategy = banded.optimize_banded(schedule, num_bands=self.num_bands)
     return self.measure_recurrence(
       BandedRecurrence(strategy), schedule, strategy
     )

@@ -67,7 +67,5 @@ class BltConfig(correlated.CorrelatedConfig):
     self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
   ) -> mechanism.Mechanism:
     """Creates the mechanism; as in the base class."""
-    strategy = blt.optimize_blt(
-      **dataclasses.asdict(schedule), num_buffers=self.num_buffers
-    )
+    strategy = blt.optimize_blt(schedule, num_buffers=self.num_buffers)
     return self.measure_recurrence(BltRecurrence(strategy), schedule, strategy)

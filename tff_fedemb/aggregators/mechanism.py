@@ -48,23 +48,8 @@ class Mechanism:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule(config.Config):
-  """What correlated noise is made for, and a run decides.
-
-  Attributes:
-    rounds: Rounds of the run.
-    min_separation: Rounds from one participation of a user to the next: what
-      the correlation is optimised for.
-    max_participations: Rounds that a user is in at most; None for as many as
-      the separation allows.
-  """
-
-  rounds: int = config.field(1, minimum=1)
-  min_separation: int = config.field(1, minimum=1)
-  max_participations: int | None = config.field(None, minimum=1)
-
-
+# What correlated noise is made for, and a run decides.
+Schedule = strategy_lib.Schedule
 ONE_ROUND = Schedule()
 
 

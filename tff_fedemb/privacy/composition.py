@@ -239,6 +239,18 @@ def composed_events(
   return events
 
 
+def schedule_of(
+  participation: participation_lib.Participation, rounds: int
+) -> strategy_lib.Schedule:
+  """Returns which of some rounds, at least one, a user may be in."""
+  return strategy_lib.Schedule(
+    rounds,
+    # Whoever is drawn anew may be drawn in the next round.
+    participation.min_separation or 1,
+    participation.max_participations,
+  )
+
+
 def strategy_sensitivity(
   mechanism_counts: RoundCounts,
   participation: participation_lib.Participation,
@@ -253,9 +265,7 @@ def strategy_sensitivity(
   for event, _ in mechanism_counts:
     strategy = noise_of(event).strategy
     if strategy is not None:
-      return strategy.sensitivity(
-        rounds,
-        min_separation=participation.min_separation,
-        max_participations=participation.max_participations,
-      )
+      if not rounds:
+        return 0.0
+      return strategy.sensitivity(schedule_of(participation, rounds))
   return None

@@ -5,6 +5,7 @@ cost is computed by what accounts for the run itself, so the two cannot differ.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 import dataclasses
 import functools
 from typing import Any
@@ -91,13 +92,8 @@ class Plan:
   @functools.cached_property
   def strategy(self) -> strategy_lib.Strategy | None:
     """How noise is correlated over the rounds; None if it is not."""
-    option, create = MECHANISMS[self.mechanism]
-    value = option and getattr(self, option)
-    return create(
-      rounds=self.rounds,
-      min_separation=self.participation.min_separation,
-      max_participations=self.participation.max_participations,
-      **({} if value is None else {option: value}),
+    return create_strategy(
+      self.mechanism, self.participation, self.rounds, vars(self)
     )
 
   @property
@@ -165,15 +161,37 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   )
 
 
+def create_strategy(
+  mechanism: str,
+  participation: participation_lib.Participation,
+  rounds: int,
+  options: Mapping[str, Any],
+) -> strategy_lib.Strategy | None:
+  """Creates a mechanism's strategy; None if its noise is independent.
+
+  Args:
+    mechanism: Key of `MECHANISMS`.
+    participation: Who takes part.
+    rounds: Number of rounds.
+    options: Has what the mechanism needs, if it is to be no default, by name.
+  """
+  option, create = MECHANISMS[mechanism]
+  value = option and options.get(option)
+  return create(
+    composition.schedule_of(participation, rounds),
+    **({} if value is None else {option: value}),
+  )
+
+
 # By mechanism, the attribute of a plan that is for it alone, and what makes its
 # strategy. A new mechanism is one more entry here.
 MECHANISMS: dict[
   str, tuple[str | None, Callable[..., strategy_lib.Strategy | None]]
 ] = {
-  "gaussian": (None, lambda **schedule: None),
+  "gaussian": (None, lambda schedule: None),
   "tree": (
     "restart_every",
-    lambda restart_every=None, **schedule: tree.TreeStrategy(restart_every),
+    lambda schedule, restart_every=None: tree.TreeStrategy(restart_every),
   ),
   "blt": ("num_buffers", blt.optimize_blt),
   "banded": ("num_bands", banded.optimize_banded),

@@ -15,7 +15,6 @@ import numpy as np
 from scipy import optimize
 from scipy import signal
 
-from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import toeplitz
@@ -57,28 +56,19 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
 
 @functools.cache
 def optimize_banded(
-  *,
-  rounds: int,
-  min_separation: int,
-  max_participations: int | None = None,
-  num_bands: int | None = None,
+  schedule: strategy.Schedule, *, num_bands: int | None = None
 ) -> BandedToeplitzStrategy:
   """Returns the strategy of least noise of the prefix sums at equal zCDP.
 
   Args:
-    rounds: Number of rounds, at least 1.
-    min_separation: As in `Strategy.sensitivity`.
-    max_participations: As in `Strategy.sensitivity`.
+    schedule: As in `Strategy.sensitivity`.
     num_bands: Number of diagonals, in [1, min(min_separation, rounds)]; the
       largest possible if None.
 
   Raises:
-    ValueError: If a number is out of its range.
+    errors.FieldError: If there are not so many.
   """
-  participations = strategy.check_schedule(
-    rounds, min_separation, max_participations
-  )
-  checks.check_integer("rounds", rounds, minimum=1)
+  rounds, min_separation = schedule.rounds, schedule.min_separation
   most_bands = min(min_separation, rounds)
   if num_bands is None:
     num_bands = most_bands
@@ -92,7 +82,7 @@ def optimize_banded(
     return BandedToeplitzStrategy((1.0,))
 
   # How often each coefficient appears in the columns 0, b, 2 b, ...
-  starts = np.arange(participations) * min_separation
+  starts = np.arange(schedule.participations) * min_separation
   appearances = np.sum(
     starts[:, np.newaxis] + np.arange(num_bands) < rounds, axis=0
   )

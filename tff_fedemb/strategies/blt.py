@@ -20,6 +20,7 @@ from scipy import special
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.strategies import strategy
 from tff_fedemb.strategies import toeplitz
 
 MAX_BUFFERS = 4
@@ -87,11 +88,7 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
 
 @functools.cache
 def optimize_blt(
-  *,
-  rounds: int,
-  min_separation: int,
-  max_participations: int | None = None,
-  num_buffers: int = 2,
+  schedule: strategy.Schedule, *, num_buffers: int = 2
 ) -> BltStrategy:
   """Returns the strategy of least noise of the prefix sums at equal zCDP.
 
@@ -99,28 +96,19 @@ def optimize_blt(
   always the same ones.
 
   Args:
-    rounds: Number of rounds, at least 1.
-    min_separation: As in `Strategy.sensitivity`.
-    max_participations: As in `Strategy.sensitivity`.
+    schedule: As in `Strategy.sensitivity`.
     num_buffers: Model-sized buffers that the noise takes, in
       [1, `MAX_BUFFERS`].
 
   Raises:
-    ValueError: If a number is out of its range.
+    errors.FieldError: If they are more or fewer.
   """
   checks.check_integer(
     "num_buffers", num_buffers, minimum=1, maximum=MAX_BUFFERS
   )
-  checks.check_integer("rounds", rounds, minimum=1)
 
   def loss(logits: np.ndarray) -> float:
-    return math.log(
-      _from_logits(logits).prefix_sum_rmse(
-        rounds,
-        min_separation=min_separation,
-        max_participations=max_participations,
-      )
-    )
+    return math.log(_from_logits(logits).prefix_sum_rmse(schedule))
 
   results = [
     optimize.minimize(
@@ -130,7 +118,7 @@ def optimize_blt(
       bounds=[_DECAY_LOGITS] * num_buffers + [_WEIGHT_LOGITS] * num_buffers,
       options={"maxiter": 500, "maxfun": 5_000, "ftol": 1e-10},
     )
-    for start in _starts(rounds, num_buffers)
+    for start in _starts(schedule.rounds, num_buffers)
   ]
   return _from_logits(min(results, key=lambda result: result.fun).x)
 

@@ -18,7 +18,30 @@ from typing import ClassVar
 import dp_accounting
 import numpy as np
 
-from tff_fedemb import checks
+from tff_fedemb import config
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule(config.Config):
+  """How many rounds there are, and which of them a user may be in.
+
+  Attributes:
+    rounds: Number of rounds.
+    min_separation: A user who takes part in round t does not before round
+      t + min_separation.
+    max_participations: Rounds that a user takes part in at most; None for as
+      many as the separation allows.
+  """
+
+  rounds: int = config.field(1, minimum=1)
+  min_separation: int = config.field(1, minimum=1)
+  max_participations: int | None = config.field(None, minimum=1)
+
+  @property
+  def participations(self) -> int:
+    """Largest number of rounds that a user is in."""
+    possible = -(-self.rounds // self.min_separation)
+    return min(possible, self.max_participations or possible)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,28 +61,17 @@ class Strategy(abc.ABC):
   name: ClassVar[str]
 
   @abc.abstractmethod
-  def sensitivity(
-    self,
-    rounds: int,
-    *,
-    min_separation: int,
-    max_participations: int | None = None,
-  ) -> float:
+  def sensitivity(self, schedule: Schedule) -> float:
     """Largest L2 change of C x if each row of x that a user is in changes by 1.
 
     Args:
-      rounds: Number of rounds, at least 0; then the sensitivity is 0.
-      min_separation: A user who takes part in round t does not before round
-        t + min_separation; at least 1.
-      max_participations: Rounds that a user takes part in at most; as many as
-        `min_separation` allows if None.
+      schedule: Which rounds these may be.
 
     Returns:
       The sensitivity, or an upper bound on it where its docstring says so.
 
     Raises:
-      ValueError: If a number is out of its range, or the sensitivity is not
-        known for such participation.
+      ValueError: If it is not known for such a schedule.
     """
 
   @abc.abstractmethod
@@ -91,13 +103,7 @@ class Strategy(abc.ABC):
       rows of Z are independent. C^-1 if C is square.
     """
 
-  def prefix_sum_rmse(
-    self,
-    rounds: int,
-    *,
-    min_separation: int,
-    max_participations: int | None = None,
-  ) -> float:
+  def prefix_sum_rmse(self, schedule: Schedule) -> float:
     """Root mean square noise of the prefix sums at unit total zCDP cost.
 
     The noise multiplier that a zCDP budget asks for is proportional to the
@@ -105,16 +111,10 @@ class Strategy(abc.ABC):
     compared by.
 
     Args:
-      rounds: Number of rounds, at least 1.
-      min_separation: As in `sensitivity`.
-      max_participations: As in `sensitivity`.
+      schedule: As in `sensitivity`.
     """
-    noise = math.sqrt(np.mean(np.square(self.prefix_sum_stddevs(rounds))))
-    return noise * self.sensitivity(
-      rounds,
-      min_separation=min_separation,
-      max_participations=max_participations,
-    )
+    stddevs = self.prefix_sum_stddevs(schedule.rounds)
+    return math.sqrt(np.mean(stddevs**2)) * self.sensitivity(schedule)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,25 +136,3 @@ class CorrelatedGaussianDpEvent(dp_accounting.DpEvent):
 
   noise_multiplier: float
   strategy: Strategy
-
-
-def check_schedule(
-  rounds: int, min_separation: int, max_participations: int | None
-) -> int:
-  """Returns the number of participations that a schedule allows.
-
-  Args:
-    rounds: Number of rounds, at least 0.
-    min_separation: At least 1.
-    max_participations: At least 1, or None.
-
-  Raises:
-    ValueError: If a number is out of its range.
-  """
-  checks.check_integer("rounds", rounds, minimum=0)
-  checks.check_integer("min_separation", min_separation, minimum=1)
-  possible = -(-rounds // min_separation)
-  if max_participations is None:
-    return possible
-  checks.check_integer("max_participations", max_participations, minimum=1)
-  return min(possible, max_participations)

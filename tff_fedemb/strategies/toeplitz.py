@@ -43,13 +43,7 @@ class ToeplitzStrategy(strategy.Strategy):
     """Returns the first column of C^-1, float64 [rounds]."""
     return inverse_column(self.first_column(rounds), rounds)
 
-  def sensitivity(
-    self,
-    rounds: int,
-    *,
-    min_separation: int,
-    max_participations: int | None = None,
-  ) -> float:
+  def sensitivity(self, schedule: strategy.Schedule) -> float:
     """Exact, as `Strategy.sensitivity`.
 
     The worst participation is 0, b, 2 b, ... for the separation b if no entry
@@ -59,10 +53,8 @@ class ToeplitzStrategy(strategy.Strategy):
     a participation do not overlap, since then their squared norms add up and no
     column has a smaller norm than a later one. Anything else is refused.
     """
-    participations = strategy.check_schedule(
-      rounds, min_separation, max_participations
-    )
-    separation = min(min_separation, max(rounds, 1))
+    rounds, participations = schedule.rounds, schedule.participations
+    separation = min(schedule.min_separation, rounds)
     column = np.trim_zeros(self.first_column(rounds), "b")
     disjoint = participations <= 1 or column.size <= separation
     if not disjoint and (
@@ -70,7 +62,7 @@ class ToeplitzStrategy(strategy.Strategy):
     ):
       raise ValueError(
         "coefficients must be at least 0 and not increase, or be at most"
-        f" min_separation ({min_separation}) in number, found"
+        f" min_separation ({schedule.min_separation}) in number, found"
         f" {column.size} of which some are negative or increase."
       )
     padded = np.zeros(-(-rounds // separation) * separation)

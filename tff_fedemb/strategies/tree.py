@@ -58,30 +58,19 @@ class TreeStrategy(strategy.Strategy):
         self.first_restart_after,
       )
 
-  def sensitivity(
-    self,
-    rounds: int,
-    *,
-    min_separation: int,
-    max_participations: int | None = None,
-  ) -> float:
+  def sensitivity(self, schedule: strategy.Schedule) -> float:
     """Exact, as `Strategy.sensitivity`, over the restarts too."""
-    participations = strategy.check_schedule(
-      rounds, min_separation, max_participations
-    )
-    if rounds == 0:
-      return 0.0
     heights = [
       height
-      for size in self._tree_sizes(rounds)
+      for size in self._tree_sizes(schedule.rounds)
       for height in reversed(range(size.bit_length()))
       if size >> height & 1
     ]
     return math.sqrt(
       tree_sensitivity.max_squared_sensitivity(
         heights,
-        min_separation=min(min_separation, rounds),
-        max_participations=participations,
+        min_separation=min(schedule.min_separation, schedule.rounds),
+        max_participations=schedule.participations,
       )
     )
 
