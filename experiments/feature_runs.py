@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 import contextlib
 import dataclasses
-import functools
 import importlib.metadata
 import math
 import pathlib
@@ -290,18 +289,13 @@ def execute(config: ClassificationConfig) -> None:
       seed=config.seed,
     )
   report = _to_json(config, split, problem, result)
-  predictions = result.logits.argmax(axis=1)
-  write(
-    config,
-    report,
-    {
-      "predictions": functools.partial(
-        _write_arrays, predictions=predictions, logits=result.logits
-      ),
-      "output_weights": functools.partial(_write_arrays, coef=result.weights),
-    },
-    _describe(report),
-  )
+  writers = {
+    "predictions": _arrays_writer(
+      predictions=result.logits.argmax(axis=1), logits=result.logits
+    ),
+    "output_weights": _arrays_writer(coef=result.weights),
+  }
+  write(config, report, writers, _describe(report))
 
 
 def _to_json(
@@ -350,10 +344,7 @@ def write(
       which may have none.
     text: What to print before the warnings.
   """
-  writers = {
-    "output_json": output_files.json_writer(values),
-    **writers,
-  }
+  writers = {"output_json": output_files.json_writer(values), **writers}
   paths = {name: getattr(config, name) for name in writers}
   output_files.write(
     {name: (path, writers[name]) for name, path in paths.items() if path}
@@ -364,10 +355,14 @@ def write(
   print(f"Written to {' and '.join(filter(None, paths.values()))}.")
 
 
-def _write_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
-  """Writes arrays by name as .npz, whatever the path's suffix is."""
-  with path.open("wb") as file:
-    np.savez(file, **arrays)
+def _arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
+  """Returns what writes arrays by name, as .npz whatever the suffix is."""
+
+  def write_arrays(path: pathlib.Path) -> None:
+    with path.open("wb") as file:
+      np.savez(file, **arrays)
+
+  return write_arrays
 
 
 def _describe(report: Mapping[str, Any]) -> str:

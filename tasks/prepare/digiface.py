@@ -16,11 +16,9 @@ class of a training image is the place of its user among the users, that of a
 held-out image is its subject's number. Images are copied as they are.
 """
 
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-import contextlib
 import dataclasses
 import errno
 import functools
@@ -63,6 +61,7 @@ _MEMBER_NAME = re.compile(r"((?:[^/]+/)?(\d+))/([^/]*)")
 # Of a zip that is damaged, not of the disk: a place before its start, and what
 # bz2 cannot unpack.
 _FORMAT_ERRNOS = (errno.EINVAL, None)
+_READ_ERRORS = (*reading.ARCHIVE_ERRORS, OSError)
 
 
 def split_of_subject(subject: int) -> str:
@@ -102,27 +101,20 @@ def _is_image(name: str) -> bool:
   return name.lower().endswith(".png") and not name.startswith(".")
 
 
-@contextlib.contextmanager
-def _reading(
-  path: pathlib.Path, damaged: Callable[[Exception], Exception]
-) -> Iterator[None]:
-  """Tells a zip that is damaged from a disk that is."""
-  try:
-    yield
-  except (*reading.ARCHIVE_ERRORS, OSError) as error:
-    if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
-      raise reading.create_error(path, error) from error
-    raise damaged(error) from error
+def _check_disk(path: pathlib.Path, error: Exception) -> None:
+  """Raises what is the fault of the disk, and not of a damaged zip."""
+  if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
+    raise reading.create_error(path, error) from error
 
 
 def _open_zip(path: pathlib.Path) -> zipfile.ZipFile:
-  def damaged(error):
-    return errors.DataError(
-      f"{path} must be a whole zip archive, found: {error}. Fetch it again."
-    )
-
-  with _reading(path, damaged):
+  try:
     return zipfile.ZipFile(path)
+  except _READ_ERRORS as error:
+    _check_disk(path, error)
+    raise errors.DataError(
+      f"{path} must be a whole zip archive, found: {error}. Fetch it again."
+    ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -323,18 +315,15 @@ class Job(output.Job):
     Raises:
       DataError: If the disk cannot be read, which may work another time.
     """
-
-    def damaged(error):
-      return output.BadImageError(f"cannot be read: {error}")
-
     head, _, member = image_id.partition("/")
     path = self._paths[head] if head in self._paths else self._paths[""] / head
-    is_folder = path.is_dir()
-    archive = None if is_folder else self._open_zip(path)
-    with _reading(path / member if is_folder else path, damaged):
-      if archive is None:
-        return (path / member).read_bytes()
-      return archive.read(member)
+    archive = None if path.is_dir() else self._open_zip(path)
+    place = path if archive else path / member
+    try:
+      return archive.read(member) if archive else place.read_bytes()
+    except _READ_ERRORS as error:
+      _check_disk(place, error)
+      raise output.BadImageError(f"cannot be read: {error}") from error
 
 
 def find_jobs(

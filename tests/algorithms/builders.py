@@ -1,10 +1,16 @@
 """What the tests of algorithms and runtimes build: backbone, data, process."""
 
 import collections
+import functools
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.models import heads
 
 
 def create_backbone(image_shape, dim=3, *, scale=1.0 / 255.0, use_bias=True):
@@ -20,6 +26,27 @@ def create_backbone(image_shape, dim=3, *, scale=1.0 / 255.0, use_bias=True):
         kernel_initializer=tf.keras.initializers.GlorotUniform(seed=1),
       ),
     ]
+  )
+
+
+def build_process(shape, *, build=fedemb.build_fedemb, **options):
+  """A process with a linear head and half of the server's usual step.
+
+  Args:
+    shape: Of the images.
+    build: Of the algorithm.
+    **options: Of the algorithm, or instead of what is said above.
+  """
+  return build(
+    **{
+      "create_backbone_fn": functools.partial(create_backbone, shape),
+      "head": heads.LinearHead(),
+      "example_type": composition.build_example_type(shape),
+      "server_optimizer": server_optimizers.ServerOptimizerConfig(
+        server_learning_rate=0.5
+      ).build(),
+      **options,
+    }
   )
 
 

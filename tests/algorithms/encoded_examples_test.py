@@ -13,9 +13,7 @@ from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data import encoded_images
-from tff_fedemb.models import heads
 from tff_fedemb.runtime import base
 
 _SHAPE = (6, 5, 3)
@@ -53,18 +51,15 @@ def _build_process(encoded, *, skips=False, global_head=False):
     build = functools.partial(fedavg.build_fedavg, num_classes=3)
   return builders.compose(
     functools.partial(_data_of, encoded=encoded),
-    build(
-      functools.partial(builders.create_backbone, _SHAPE),
-      heads.LinearHead(),
+    builders.build_process(
+      _SHAPE,
+      build=build,
       example_type=(
         composition.build_example_type((), tf.string)
         if encoded
         else composition.build_example_type(_SHAPE)
       ),
       aggregator=none.build_none_factory(clients_per_round=2),
-      server_optimizer=server_optimizers.ServerOptimizerConfig(
-        server_learning_rate=0.5
-      ).build(),
       config=local_training.LocalTrainingConfig(
         batch_size=4,
         local_epochs=2,

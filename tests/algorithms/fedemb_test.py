@@ -12,9 +12,7 @@ from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
-from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.models import heads
 
 _SHAPE = (4, 4, 1)
@@ -40,18 +38,13 @@ def _build_process(config, *, aggregator="none", **mechanism_options):
   return builders.compose(
     # Batches that have nothing to do with those of training.
     lambda client_id: _examples_of(client_id).batch(3),
-    fedemb.build_fedemb(
-      functools.partial(builders.create_backbone, _SHAPE, _DIM),
-      heads.LinearHead(),
-      example_type=composition.build_example_type(_SHAPE),
+    builders.build_process(
+      _SHAPE,
       aggregator=registry.AGGREGATORS[aggregator](
         clients_per_round=2, **mechanism_options
       )
       .create()
       .factory,
-      server_optimizer=server_optimizers.ServerOptimizerConfig(
-        server_learning_rate=0.5
-      ).build(),
       config=config,
       seed=_SEED,
     ),

@@ -1,8 +1,6 @@
 """Tests of the program that accounts: as a user calls it."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 from scipy import stats
@@ -34,20 +32,14 @@ def _account(tmp_path):
 
 
 def test_help_tells_of_the_commands_without_tensorflow():
-  process = subprocess.run(
-    [
-      *(sys.executable, "-X", "importtime"),
-      *("-m", "binaries.account", "--helpshort"),
-    ],
-    capture_output=True,
-    text=True,
-    check=False,
+  process = programs.start(
+    "binaries.account", "--helpshort", options=("-X", "importtime")
   )
   for command in ("epsilon", "calibrate", "extrapolate", "table"):
-    assert f"\n{command}" in process.stdout or f" {command}" in process.stdout
-  assert "--users_per_client" in process.stdout
-  assert " dp_accounting\n" in process.stderr
-  assert "tensorflow" not in process.stderr
+    assert f"\n{command}" in process.output or f" {command}" in process.output
+  assert "--users_per_client" in process.output
+  assert " dp_accounting\n" in process.errors
+  assert "tensorflow" not in process.errors
 
 
 def test_the_tree_of_the_authors(account):

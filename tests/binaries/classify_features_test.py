@@ -102,7 +102,5 @@ def test_program(files):
 )
 def test_refuses_in_one_line(files, arguments, message):
   ended = programs.call("classify_features", *_file_flags(files), *arguments)
-  assert ended.status == 1
-  assert ended.errors.startswith(f"error: {message}")
-  assert ended.errors.count("\n") == 1
+  programs.check_refused(ended, message)
   assert not (files / "result.json").exists()

@@ -5,11 +5,8 @@ Of SIGKILL, which leaves no time to save anything, tells `run_federated_test`.
 
 import json
 import os
-import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import pandas as pd
@@ -17,10 +14,10 @@ import psutil
 import pytest
 
 from tasks.synthetic import emnist
+from tests.binaries import programs
 
 pytestmark = pytest.mark.slow
 
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TIMEOUT_SECONDS = 240.0
 _ROUNDS = 60
 _FLAGS = (
@@ -61,33 +58,20 @@ _TERMINATE = (_terminate, 128 + signal.SIGTERM, "Interrupted after round")
 _DAMAGE = (_damage, 1, "Traceback")
 
 
-@pytest.fixture(name="whole_file", scope="module")
-def _whole_file(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("data")
-  emnist.write_emnist(directory, num_users=6, seed=2, examples_per_user=30)
-  return directory / emnist.FILE_NAME
-
-
 def _start(directory, log, *more):
   """Starts the program in a session of its own, as in a terminal."""
-  with open(log, "w") as output:
-    return subprocess.Popen(
-      [
-        sys.executable,
-        "-m",
-        "binaries.run_federated",
-        *_FLAGS,
-        f"--data_dir={directory}",
-        f"--run_dir={directory / 'run'}",
-        *more,
-      ],
-      cwd=_REPOSITORY,
-      stdout=output,
-      stderr=output,
-      start_new_session=True,
-      # Background jobs of a shell ignore it, and so do their children.
-      preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+  log.unlink(missing_ok=True)
+  return programs.launch(
+    "binaries.run_federated",
+    *_FLAGS,
+    f"--data_dir={directory}",
+    f"--run_dir={directory / 'run'}",
+    *more,
+    log=log,
+    start_new_session=True,
+    # Background jobs of a shell ignore it, and so do their children.
+    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+  )
 
 
 def _processes(session_id):
@@ -139,14 +123,14 @@ def _name(endings):
   ids=lambda value: value if isinstance(value, str) else _name(value),
 )
 def test_ended_run_is_saved_and_leaves_no_process(
-  whole_file, tmp_path, runtime, endings
+  data_dir, tmp_path, runtime, endings
 ):
-  data_file = tmp_path / whole_file.name
+  data_file = tmp_path / emnist.FILE_NAME
   log = tmp_path / "log"
   rounds_done = 0
   # None stands for the program that nothing ends.
   for ending in [*endings, None]:
-    shutil.copyfile(whole_file, data_file)
+    shutil.copyfile(data_dir / data_file.name, data_file)
     process = _start(tmp_path, log, f"--runtime={runtime}")
     try:
       if ending is None:

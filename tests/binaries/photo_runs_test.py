@@ -291,7 +291,5 @@ def test_mistake_is_one_line_and_nothing_is_written(
     run_dir,
     *(argument.format(**places) for argument in arguments),
   )
-  assert ended.status == 1
-  assert f"error: {message.format(**places)}" in ended.errors
-  assert ended.errors.count("\n") == 1
+  programs.check_refused(ended, message.format(**places))
   assert not run_dir.exists()

@@ -74,19 +74,41 @@ def flags_of(program: str):
     yield
 
 
+def launch(module: str, *arguments: str, log, options=(), **settings):
+  """Begins `python -m MODULE` from the repository, as users do.
+
+  Args:
+    module: Of the program.
+    *arguments: Of the program.
+    log: Path of a file that takes what the program says, after what it has.
+    options: Of Python.
+    **settings: Of `subprocess.Popen`.
+  """
+  with open(log, "a") as output:
+    return subprocess.Popen(
+      [sys.executable, *options, "-m", module, *arguments],
+      cwd=_ROOT,
+      # TensorFlow sets it in this process, and the program would inherit it.
+      env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+      **{"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+      | settings,
+    )
+
+
 def start(module: str, *arguments: str, options=()) -> Ended:
-  """Runs `python -m MODULE` from the repository, as users do."""
-  process = subprocess.run(
-    [sys.executable, *options, "-m", module, *arguments],
-    cwd=_ROOT,
-    stdin=subprocess.DEVNULL,
-    capture_output=True,
+  """Runs `python -m MODULE` to its end."""
+  pipe = subprocess.PIPE
+  with launch(
+    module,
+    *arguments,
+    log=os.devnull,
+    options=options,
+    stdout=pipe,
+    stderr=pipe,
     text=True,
-    check=False,
-    # TensorFlow sets it in this process, and the program would inherit it.
-    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
-  )
-  return Ended(process.returncode, process.stdout, process.stderr)
+  ) as process:
+    output, errors = process.communicate()
+  return Ended(process.returncode, output, errors)
 
 
 def check_refused(ended: Ended, message: str) -> None:

@@ -4,20 +4,16 @@ import json
 
 import pytest
 
-from tasks.synthetic import emnist
 from tests.binaries import programs
 
 
 @pytest.fixture(name="call", scope="module")
-def _call(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("data")
-  emnist.write_emnist(directory, num_users=5, seed=2, examples_per_user=30)
-
+def _call(data_dir):
   def call(run_dir, *more):
     return programs.call(
       "run_centralized",
       "--task=emnist",
-      f"--data_dir={directory}",
+      f"--data_dir={data_dir}",
       f"--run_dir={run_dir}",
       "--users_per_round=3",
       "--rounds=2",
@@ -58,10 +54,9 @@ def test_trains_without_privacy_and_says_so(call, tmp_path):
   assert not {"run_dir", "cache_dir", "on_client_error"} & set(settings)
 
 
-@pytest.mark.parametrize(("number", "found"), [("0", "0"), ("6", "6")])
-def test_number_of_users_is_checked(call, tmp_path, number, found):
+@pytest.mark.parametrize("number", ["0", "7"])
+def test_number_of_users_is_checked(call, tmp_path, number):
   ended = call(tmp_path / "run", f"--users_per_round={number}")
-  assert ended.status == 1
-  assert ended.errors.startswith("error: --users_per_round must be")
-  assert ended.errors.endswith(f"found {found}.\n")
+  programs.check_refused(ended, "--users_per_round must be")
+  assert ended.errors.endswith(f"found {number}.\n")
   assert not (tmp_path / "run").exists()

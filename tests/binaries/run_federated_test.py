@@ -7,8 +7,6 @@ import pathlib
 import re
 import signal
 import stat
-import subprocess
-import sys
 import time
 
 import dp_accounting
@@ -27,7 +25,6 @@ from tff_fedemb.privacy import planning
 from tff_fedemb.program import model_card
 from tff_fedemb.program import sampling_key
 
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TINY = (
   "--task=emnist",
   "--clients_per_round=2",
@@ -41,30 +38,15 @@ _TINY = (
 )
 
 
-@pytest.fixture(name="data_dir", scope="module")
-def _data_dir(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("data")
-  emnist.write_emnist(directory, num_users=6, seed=2, examples_per_user=30)
-  return directory
-
-
 def _start(data_dir, run_dir, *more):
   """Starts the program; its output goes to a file beside the run."""
-  log = open(f"{run_dir}.log", "a")  # noqa: SIM115
-  return subprocess.Popen(
-    [
-      sys.executable,
-      "-m",
-      "binaries.run_federated",
-      *_TINY,
-      f"--data_dir={data_dir}",
-      f"--run_dir={run_dir}",
-      *more,
-    ],
-    cwd=_REPOSITORY,
-    stdout=log,
-    stderr=log,
-    env={k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"},
+  return programs.launch(
+    "binaries.run_federated",
+    *_TINY,
+    f"--data_dir={data_dir}",
+    f"--run_dir={run_dir}",
+    *more,
+    log=f"{run_dir}.log",
   )
 
 
@@ -260,9 +242,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
   (run_dir / "summary.json").unlink()
   (run_dir / "checkpoints" / sampling_key.NAME).unlink()
   refused = _call(data_dir, run_dir, *noisy, "--rounds=2", "--delta=0.01")
-  assert refused.status == 1
-  assert refused.errors.count("\n") == 1
-  assert "--run_dir must hold the key" in refused.errors
+  programs.check_refused(refused, "--run_dir must hold the key")
 
 
 @pytest.mark.parametrize(
@@ -319,10 +299,9 @@ def test_mistake_is_one_line_and_nothing_is_written(
   data_dir, tmp_path, arguments, message
 ):
   ended = _call(data_dir, tmp_path / "run", *arguments.split())
-  assert (ended.status, ended.output) == (1, "")
-  assert ended.errors.startswith("error: ")
+  programs.check_refused(ended, "")
+  assert not ended.output
   assert message in ended.errors
-  assert ended.errors.count("\n") == 1
   assert not (tmp_path / "run").exists()
 
 
@@ -338,17 +317,15 @@ def test_truncated_data(data_dir, tmp_path):
 def test_directory_of_another_run(data_dir, tmp_path):
   (tmp_path / "flags.json").write_text('{"rounds": 3}')
   ended = _call(data_dir, tmp_path)
-  assert ended.status == 1
-  assert ended.errors.startswith(
-    "error: --run_dir must be new or of a run with the same settings, found"
+  programs.check_refused(
+    ended, "--run_dir must be new or of a run with the same settings, found"
   )
   assert os.listdir(tmp_path) == ["flags.json"]
 
 
 def test_program_ends_with_one_line_and_status_one(data_dir, tmp_path):
-  run_dir = tmp_path / "run"
-  assert _start(data_dir, run_dir, "--clip_norm=-1").wait() == 1
-  lines = pathlib.Path(f"{run_dir}.log").read_text().splitlines()
+  assert _start(data_dir, tmp_path / "run", "--clip_norm=-1").wait() == 1
+  lines = (tmp_path / "run.log").read_text().splitlines()
   assert lines == ["error: --clip_norm must be positive, found -1.0."]
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from experiments import search_space
 from experiments import tuning_run
-from tasks.synthetic import emnist
 from tests.binaries import programs
 from tff_fedemb import errors
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -34,13 +33,6 @@ _TINY = (
   "--delta=0.01",
   "--extrapolated_num_users=0",
 )
-
-
-@pytest.fixture(name="data_dir", scope="module")
-def _data_dir(tmp_path_factory):
-  directory = tmp_path_factory.mktemp("data")
-  emnist.write_emnist(directory, num_users=6, seed=2, examples_per_user=30)
-  return directory
 
 
 @pytest.fixture(name="flag_types", scope="module")
@@ -114,29 +106,28 @@ def test_directory_of_something_else_is_refused(tune, tmp_path):
 
 
 def test_program_of_its_own_process(tmp_path):
-  command = [sys.executable, "-m", "binaries.tune", "--mean_trials=0"]
-  ended = subprocess.run(
-    [*command, f"--output_dir={tmp_path / 'tuning'}", "--search_space=x"],
-    cwd=_REPOSITORY,
-    capture_output=True,
-    text=True,
-    check=False,
+  ended = programs.start(
+    "binaries.tune",
+    "--mean_trials=0",
+    f"--output_dir={tmp_path / 'tuning'}",
+    "--search_space=x",
   )
-  assert ended.returncode == 1
-  assert ended.stderr.splitlines()[-1].startswith("error: --mean_trials must")
+  assert ended.status == 1
+  assert ended.errors.splitlines()[-1].startswith("error: --mean_trials must")
 
 
 def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
   # Does a flag change what a trial costs, its data, what it releases or how it
   # is judged? Then it is fixed, and searchable if only the model depends on it.
   fixed = """
-    aggregator algorithm cache_dir checkpoint_every clients_per_round
+    aggregator algorithm cache_dir checkpoint_every clients_per_round color_mode
     compute_precision concurrent_clients data_dir delta evaluate_every
-    extrapolated_cohort_factor extrapolated_num_users image_size
+    extrapolated_cohort_factor extrapolated_num_users hold_out image_size
     max_evaluation_images min_separation noise_multiplier num_bands num_buffers
     on_bad_example on_client_error participation pretrained_backbone
     regroup_clients restart_every restart_every_passes restart_warmup rounds
-    run_dir runtime sampling_seed seed smoke task task_variant users_per_client
+    run_dir runtime sampling_seed seed smoke table task task_variant
+    users_per_client
   """
   assert set(flag_types) - search_space.SEARCHABLE_FLAGS == set(fixed.split())
   assert set(flag_types) >= search_space.SEARCHABLE_FLAGS

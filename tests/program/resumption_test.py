@@ -7,34 +7,25 @@ import json
 import os
 import pathlib
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
 from tests.aggregators import noise_theory
+from tests.binaries import programs
 from tests.program import resumption_run as run
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _NUM_KILLS = 20
-_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
 def _start(directory, aggregator):
-  log = open(f"{directory}.log", "a")  # noqa: SIM115
-  return subprocess.Popen(
-    [
-      sys.executable,
-      "-m",
-      "tests.program.resumption_run",
-      os.fspath(directory),
-      aggregator,
-    ],
-    cwd=_REPOSITORY,
-    stdout=log,
-    stderr=log,
+  return programs.launch(
+    "tests.program.resumption_run",
+    os.fspath(directory),
+    aggregator,
+    log=f"{directory}.log",
   )
 
 

@@ -17,13 +17,10 @@ import tree
 from tests.algorithms import builders
 from tff_fedemb import runtime
 from tff_fedemb.aggregators import gaussian
-from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data import pipelines
-from tff_fedemb.models import heads
 
 # The models have it for their weights that are not trained.
 pytestmark = pytest.mark.filterwarnings("ignore:Batch Normalization")
@@ -106,18 +103,12 @@ def _create_model():
 
 
 def _build_own(build, client_optimizer, clip_norm, **options):
-  return build(
-    create_backbone_fn=functools.partial(
-      builders.create_backbone, _IMAGE_SHAPE
-    ),
-    head=heads.LinearHead(),
-    example_type=composition.build_example_type(_IMAGE_SHAPE),
+  return builders.build_process(
+    _IMAGE_SHAPE,
+    build=build,
     aggregator=gaussian.GaussianConfig(clients_per_round=3, clip_norm=clip_norm)
     .create()
     .factory,
-    server_optimizer=server_optimizers.ServerOptimizerConfig(
-      server_learning_rate=0.5
-    ).build(),
     config=local_training.LocalTrainingConfig(
       client_learning_rate=0.1,
       head_lr_scale=3.0,

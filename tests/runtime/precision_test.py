@@ -11,11 +11,7 @@ import tensorflow_federated as tff
 from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import clip_only
-from tff_fedemb.algorithms import composition
-from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import server_optimizers
-from tff_fedemb.models import heads
 from tff_fedemb.models import lenet
 from tff_fedemb.runtime import precision
 
@@ -88,18 +84,17 @@ def _create_dataset(client_id):
 def _build_process(clip_norm, client_optimizer="sgd"):
   return builders.compose(
     _create_dataset,
-    fedemb.build_fedemb(
-      functools.partial(lenet.create_lenet, _SHAPE, embedding_dim=16),
-      heads.LinearHead(),
-      example_type=composition.build_example_type(_SHAPE),
+    builders.build_process(
+      _SHAPE,
+      create_backbone_fn=functools.partial(
+        lenet.create_lenet, _SHAPE, embedding_dim=16
+      ),
       aggregator=clip_only.ClipOnlyConfig(
         clients_per_round=1, clip_norm=clip_norm
       )
       .create()
       .factory,
-      server_optimizer=server_optimizers.ServerOptimizerConfig(
-        server_momentum=0.0
-      ).build(),
+      server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
       config=local_training.LocalTrainingConfig(
         batch_size=16, client_optimizer=client_optimizer
       ),

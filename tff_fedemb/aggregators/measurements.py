@@ -125,25 +125,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       measurements_type,
     )
     def summarise(sums, mean, schedule, inner):
-      num_clients = tf.reduce_sum(sums["histogram"])
-      noise = tf.constant(self._noise_per_clip_norm, tf.float32)
-      # Rounds beyond those that were planned have about the last one's noise.
-      position = tf.minimum(schedule["round_num"], noise.shape[0] - 1)
-      noise_stddev = tf.math.multiply_no_nan(
-        schedule["clip_norm"], noise[position]
-      )
-      return collections.OrderedDict(
-        **inner,
-        num_clients=num_clients,
-        clipped_share=tf.math.divide_no_nan(
-          tf.cast(sums["clipped"], tf.float32),
-          tf.cast(num_clients, tf.float32),
-        ),
-        median_update_norm=_median(sums["histogram"]),
-        clip_norm=schedule["clip_norm"],
-        noise_stddev_of_mean=noise_stddev,
-        signal_to_noise=_signal_to_noise(mean, noise_stddev),
-      )
+      return inner | self._summarise(sums, mean, schedule)
 
     @tff.tensorflow.computation(schedule_type, measurements_type)
     def advance(schedule, inner):
@@ -191,3 +173,24 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       )
 
     return tff.templates.AggregationProcess(initialize, next_round)
+
+  def _summarise(self, sums, mean, schedule) -> dict[str, tf.Tensor]:
+    """The measurements of a round, after the factory's own."""
+    num_clients = tf.reduce_sum(sums["histogram"])
+    noise = tf.constant(self._noise_per_clip_norm, tf.float32)
+    # Rounds beyond those that were planned have about the last one's noise.
+    position = tf.minimum(schedule["round_num"], noise.shape[0] - 1)
+    noise_stddev = tf.math.multiply_no_nan(
+      schedule["clip_norm"], noise[position]
+    )
+    return collections.OrderedDict(
+      num_clients=num_clients,
+      clipped_share=tf.math.divide_no_nan(
+        tf.cast(sums["clipped"], tf.float32),
+        tf.cast(num_clients, tf.float32),
+      ),
+      median_update_norm=_median(sums["histogram"]),
+      clip_norm=schedule["clip_norm"],
+      noise_stddev_of_mean=noise_stddev,
+      signal_to_noise=_signal_to_noise(mean, noise_stddev),
+    )

@@ -18,6 +18,7 @@ import os
 from typing import Any
 
 from matplotlib import axes as mpl_axes
+from matplotlib import lines as mpl_lines
 from matplotlib import ticker
 import numpy as np
 
@@ -210,17 +211,9 @@ def plot_utility_by_epsilon(
     panels[:, 1], curves, [None], [p.epsilon for p in points], num_ticks=4
   )
   titles = "Extrapolated: recall measured, ε accounted", "As run: honest ε"
-  black = {"color": "black", "linewidth": 0.9}
-  level_styles = [
-    _LEVEL_STYLE
-    if name == training_plots.UNTRAINED
-    else black | {"linestyle": figures.STYLES[index]}
-    for index, name in enumerate(levels)
-  ]
   for axes, title in zip(panels[0], titles, strict=True):
     axes.set_title(title, fontsize=12, loc="left", fontweight="bold")
-    for level, style in zip(levels.values(), level_styles, strict=True):
-      axes.axhline(level, **style)
+  level_keys = _draw_levels(panels[0], levels)
   panels[0, 0].set_ylabel(f"recall at FAR {false_accept_rate:g}", fontsize=11)
   panels[0, 0].yaxis.set_major_formatter(ticker.PercentFormatter(1.0, 0))
   panels[0, 0].set_ylim(bottom=0)
@@ -242,13 +235,27 @@ def plot_utility_by_epsilon(
       for factor, style in zip(factors, figures.STYLES, strict=False)
     ],
   }
-  if levels:
-    keys["recall"] = [
-      figures.create_key(name, **style)
-      for name, style in zip(levels, level_styles, strict=True)
-    ]
+  if level_keys:
+    keys["recall"] = level_keys
   figures.set_legend(figure, keys)
   figures.write(figure, path)
+
+
+def _draw_levels(
+  panels: Sequence[mpl_axes.Axes], levels: Mapping[str, float]
+) -> list[mpl_lines.Line2D]:
+  """Draws recalls without an epsilon, and returns what the legend has."""
+  keys = []
+  for (name, level), linestyle in zip(
+    levels.items(), figures.STYLES, strict=False
+  ):
+    style: dict[str, Any] = _LEVEL_STYLE
+    if name != training_plots.UNTRAINED:
+      style = {"color": "black", "linewidth": 0.9, "linestyle": linestyle}
+    for axes in panels:
+      axes.axhline(level, **style)
+    keys.append(figures.create_key(name, **style))
+  return keys
 
 
 def _draw_column(

@@ -167,18 +167,7 @@ def extrapolate(
   noise_multiplier = checks.check_noise_multiplier(noise_multiplier)
   delta = checks.check_delta(delta)
   cohort_factor = checks.check_number("cohort_factor", cohort_factor, above=0)
-  users_per_round = cohort_factor * participation.users_per_round
-  if users_per_round > num_users:
-    raise errors.FieldError(
-      "cohort_factor x users_per_round",
-      f"be at most num_users ({num_users:,})",
-      checks.count_in_words(users_per_round),
-    )
-  larger = participation.resized(
-    num_users=num_users, users_per_round=users_per_round
-  )
-  # Whoever has so many users draws them anew.
-  larger = larger.with_secret_schedule().for_rounds(None)
+  larger = _enlarge(participation, num_users, cohort_factor)
   larger_noise_multiplier = cohort_factor * noise_multiplier
   event = composition.mechanism_event(larger_noise_multiplier, strategy)
   counts = [(event, rounds)]
@@ -217,6 +206,26 @@ def extrapolate(
     ),
     zcdp=epsilon_lib.zcdp(counts, larger),
   )
+
+
+def _enlarge(
+  simulated: participation_lib.Participation,
+  num_users: int,
+  cohort_factor: float,
+) -> participation_lib.Participation:
+  """The participation of so many users, in cohorts so many times as large."""
+  users_per_round = cohort_factor * simulated.users_per_round
+  if users_per_round > num_users:
+    raise errors.FieldError(
+      "cohort_factor x users_per_round",
+      f"be at most num_users ({num_users:,})",
+      checks.count_in_words(users_per_round),
+    )
+  larger = simulated.resized(
+    num_users=num_users, users_per_round=users_per_round
+  )
+  # Whoever has so many users draws them anew.
+  return larger.with_secret_schedule().for_rounds(None)
 
 
 def _assumptions(

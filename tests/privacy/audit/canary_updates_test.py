@@ -8,11 +8,9 @@ import tensorflow_federated as tff
 from tests.algorithms import builders
 from tff_fedemb import runtime
 from tff_fedemb.aggregators import gaussian
-from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.models import heads
 from tff_fedemb.privacy.audit import canary_updates
 from tff_fedemb.strategies import tree
 
@@ -33,10 +31,9 @@ def _build_process(build, **options):
   mechanism = gaussian.GaussianConfig(
     clients_per_round=1, clip_norm=_CLIP_NORM
   ).create()
-  return build(
-    lambda: builders.create_backbone(_SHAPE),
-    heads.HEADS["linear"](),
-    example_type=composition.build_example_type(_SHAPE),
+  return builders.build_process(
+    _SHAPE,
+    build=build,
     aggregator=mechanism.factory,
     server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
     config=local_training.LocalTrainingConfig(),
