@@ -114,18 +114,7 @@ class Experiment:
   def extrapolate(
     self, rounds: int, *, accountants: tuple[str, ...] | None = None
   ) -> extrapolation_lib.Extrapolation | None:
-    """Cost of the same noise on the mean with more users.
-
-    Args:
-      rounds: Number of rounds.
-      accountants: As `extrapolation.extrapolate`.
-
-    Returns:
-      The extrapolation; `None` without noise, or if there is to be none.
-
-    Raises:
-      errors.FieldError: As `extrapolation.extrapolate`.
-    """
+    """As `ExtrapolationConfig.extrapolate`, of this experiment."""
     return self.extrapolation.extrapolate(
       rounds,
       noise=composition.noise_of(self.mechanism.round_event),

@@ -95,8 +95,8 @@ def create_figure(
   height: float,
   shape: tuple[int, int] = (1, 1),
   *,
-  statement: str,
-  letters: int,
+  statement: str = "",
+  letters: int = 88,
   padding: Mapping[str, float] | None = None,
   **options: Any,
 ) -> tuple[mpl_figure.Figure, np.ndarray]:

@@ -48,7 +48,6 @@ def plot(path: str | os.PathLike[str], panel: Panel) -> None:
   figure, panels = figures.create_figure(
     *(6.8, 4.6 if panel.statement else 4.2),
     statement=panel.statement,
-    letters=88,
   )
   panel.draw(panels[0, 0])
   figures.write(figure, path)
