@@ -7,6 +7,7 @@ chosen by them.
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 import itertools
 import os
@@ -110,11 +111,12 @@ class ImageConfig(task_lib.TaskConfig):
     if self.image_folder:
       # Grey images are taken as colours where nothing says what they are.
       side = self.image_size or 0
-      return _open_folder(
+      _, source = open_folder(
         self.image_folder,
         model_shape or (side, side, 3),
         on_bad_example=self.on_bad_example,
       )
+      return source
     task = self._create_task(model_shape)
     source = _open_train(task) if split == "train" else open_split(task, split)
     left_out = task.bad_examples.lines
@@ -249,22 +251,61 @@ def read_files(
       yield np.array(kept), np.stack(images)
 
 
-def _open_folder(
-  folder: str, image_shape: ImageShape, *, on_bad_example: str
+def open_files(
+  description: str,
+  paths: Sequence[str | os.PathLike[str]],
+  labels: np.ndarray,
+  image_shape: ImageShape,
+  *,
+  on_bad_example: str,
+  **facts: Any,
 ) -> ImageSource:
-  listed = image_folder_lib.list_images(folder)
+  """Opens image files.
+
+  Args:
+    description: What they are.
+    paths: The files.
+    labels: Their classes, int64 `[n]`.
+    image_shape: What they are to be made.
+    on_bad_example: One of `bad_examples.POLICIES`.
+    **facts: Of the source, beside those.
+  """
   skipped: list[str] = []
-  return ImageSource(
-    f"images in {folder}",
-    listed.labels,
-    lambda rows: read_files(
+
+  def read(rows):
+    return read_files(
       rows,
-      lambda row: image_folder_lib.read_image(listed.paths[row], image_shape),
+      lambda row: image_folder_lib.read_image(paths[row], image_shape),
       image_shape,
       skipped,
       on_bad_example=on_bad_example,
-    ),
-    skipped=skipped,
+    )
+
+  return ImageSource(description, labels, read, skipped=skipped, **facts)
+
+
+def open_folder(
+  folder: str,
+  image_shape: ImageShape,
+  *,
+  on_bad_example: str,
+  name: str = "image_folder",
+  for_pairs: bool = True,
+) -> tuple[image_folder_lib.ImageFolder, ImageSource]:
+  """Opens a folder with one sub-folder a class, and says what is in it.
+
+  Args:
+    folder: The folder.
+    image_shape, on_bad_example: As of `open_files`.
+    name, for_pairs: As of `image_folder.list_images`.
+  """
+  listed = image_folder_lib.list_images(folder, name=name, for_pairs=for_pairs)
+  return listed, open_files(
+    f"images in {folder}",
+    listed.paths,
+    listed.labels,
+    image_shape,
+    on_bad_example=on_bad_example,
     notes=_count_files(
       list(map(os.fspath, listed.ignored)),
       "file in the folder is no image by its name",

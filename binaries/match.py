@@ -1,0 +1,27 @@
+r"""Tells who is in the picture, with an exported model.
+
+  python -m binaries.match --saved_model=runs/first/saved_model \
+    --gallery=known --query=new --far=0.001 --output_csv=matches.csv
+
+The gallery has one sub-folder of images for each class; queries are the images
+in a folder and below it. For each of them the file gets the nearest class, the
+similarity, whether it is accepted at the threshold that the model carries for
+this false accept rate, and the runner-up. Where queries lie in folders named
+like classes of the gallery, it is also told how many are right.
+"""
+
+from experiments import command_line  # isort: skip
+
+from experiments import config_flags
+from experiments import match_run
+
+_CONFIG = config_flags.ConfigFlags(match_run.MatchConfig)
+
+
+def main() -> None:
+  """Runs the match that the flags describe."""
+  match_run.execute(_CONFIG.create())
+
+
+if __name__ == "__main__":
+  command_line.run(main)

@@ -1,0 +1,297 @@
+"""Who is in the picture: nearest class of a gallery, accepted or not.
+
+What `match` does once its flags are read. A query is compared with every image
+of the gallery, by the cosine similarity of their embeddings; its class is that
+of the most similar one, and it is accepted from the threshold on that the model
+carries for the false accept rate.
+"""
+
+from collections.abc import Mapping
+import csv
+import dataclasses
+import os
+import pathlib
+from typing import Any
+import unicodedata
+
+import numpy as np
+
+from experiments import image_sources
+from experiments import output_files
+from experiments import saved_models
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.data import bad_examples
+from tff_fedemb.data import image_folder
+
+# Of queries at a time, against the whole gallery.
+_BLOCK_ROWS = 512
+_COLUMNS = (
+  *("path", "nearest_class", "similarity", "accepted"),
+  *("nearest_image", "runner_up", "runner_up_similarity", "folder_class"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MatchConfig(config_lib.Config):
+  """What to match with what, how strictly, and where to write.
+
+  Attributes:
+    saved_model: Directory of the SavedModel, such as saved_model/ of a run, or
+      a .tflite file.
+    gallery: Folder with one sub-folder of images a class, of whoever is known.
+    query: Folder of images to tell, in it or in folders below it.
+    far: False accept rate, of which the model must carry a threshold: the share
+      of pairs of two classes that are taken for one.
+    threshold: Cosine similarity from which on a query is accepted, in place of
+      the one that the model carries.
+    output_csv: File for the result, in a directory that exists.
+    on_bad_example: What to do about images that cannot be read, skip leaves
+      them out and counts them.
+    overwrite: Whether to replace a file that exists.
+  """
+
+  saved_model: str
+  gallery: str
+  query: str
+  far: float = config_lib.field(1e-3, above=0, below=1)
+  threshold: float | None = config_lib.field(None, minimum=-1, maximum=1)
+  output_csv: str
+  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
+  overwrite: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Embedded:
+  """Images with unit-norm embeddings float64 `[n, dim]`, and their classes."""
+
+  paths: list[str]
+  embeddings: np.ndarray
+  labels: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class _Match:
+  """What was found for one query; classes are names."""
+
+  path: str
+  nearest_class: str
+  similarity: float
+  accepted: bool
+  nearest_image: str
+  runner_up: str | None
+  runner_up_similarity: float | None
+  folder_class: str | None
+
+  @property
+  def is_right(self) -> bool:
+    return self.nearest_class == self.folder_class
+
+
+def execute(config: MatchConfig) -> None:
+  """Matches every query, and writes and prints the result.
+
+  Raises:
+    errors.FieldError: If it cannot be done; nothing is written then.
+    errors.DataError: If an image cannot be used; neither then.
+  """
+  output_files.check(
+    {"output_csv": config.output_csv}, overwrite=config.overwrite
+  )
+  model = saved_models.load(config.saved_model)
+  threshold, promise = _find_threshold(config, model)
+  listed, source = image_sources.open_folder(
+    config.gallery,
+    model.image_shape,
+    on_bad_example=config.on_bad_example,
+    name="gallery",
+    for_pairs=False,
+  )
+  gallery = _embed(model, source, listed.paths)
+  paths = image_folder.list_all_images(config.query, name="query")
+  found = {_plain(name): i for i, name in enumerate(listed.class_names)}
+  labels = [_find_class(path, config.query, found) for path in paths]
+  queries_source = image_sources.open_files(
+    f"images in {config.query}",
+    paths,
+    np.array(labels, np.int64),
+    model.image_shape,
+    on_bad_example=config.on_bad_example,
+  )
+  queries = _embed(model, queries_source, paths)
+  matches = _match(gallery, queries, listed.class_names, threshold)
+  output_files.write(
+    {"output_csv": (config.output_csv, lambda path: _write(path, matches))}
+  )
+  _tell(config, matches, gallery, threshold, promise)
+  for warning in (*source.warnings, *queries_source.warnings):
+    print(f"warning: {warning}")
+  print(f"Written to {config.output_csv}.")
+
+
+def _find_threshold(
+  config: MatchConfig, model: saved_models.Model
+) -> tuple[float, Mapping[str, Any]]:
+  """The threshold to use, and what the model says of it."""
+  if config.threshold is not None:
+    return config.threshold, {}
+  if model.card is None:
+    raise errors.FieldError(
+      "threshold",
+      "be given for a model that carries none, which earlier versions exported",
+      "none",
+      "binaries.evaluate finds thresholds on a folder of images.",
+    )
+  promise = model.card.threshold(config.far)
+  return promise["threshold"], promise
+
+
+def _plain(name: str) -> str:
+  """A name in one form of each letter: file systems differ in them."""
+  return unicodedata.normalize("NFC", name)
+
+
+def _find_class(path: pathlib.Path, root: str, known: Mapping[str, int]) -> int:
+  """The class that a folder on the way to a query is named like, or -1."""
+  for part in path.relative_to(root).parts[:-1]:
+    if _plain(part) in known:
+      return known[_plain(part)]
+  return -1
+
+
+def _embed(
+  model: saved_models.Model,
+  source: image_sources.ImageSource,
+  paths: tuple[pathlib.Path, ...],
+) -> _Embedded:
+  embeddings, rows = image_sources.embed_rows(
+    model.embed, source, np.arange(len(paths))
+  )
+  if not rows.size:
+    raise errors.DataError(
+      f"{source.description} must have one that can be read, found none of"
+      f" {len(paths):,}."
+    )
+  embeddings = embeddings.astype(np.float64)
+  norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+  embeddings /= np.where(norms > 0, norms, 1.0)
+  return _Embedded(
+    [os.fspath(paths[row]) for row in rows], embeddings, source.labels[rows]
+  )
+
+
+def _match(
+  gallery: _Embedded,
+  queries: _Embedded,
+  class_names: tuple[str, ...],
+  threshold: float,
+) -> list[_Match]:
+  """Finds the nearest image of the gallery for each query."""
+  # An image is not compared with itself.
+  places: dict[str, list[int]] = {}
+  for column, path in enumerate(gallery.paths):
+    places.setdefault(os.path.realpath(path), []).append(column)
+  # The gallery is listed class by class.
+  classes, starts = np.unique(gallery.labels, return_index=True)
+  names = [class_names[label] for label in classes]
+  matches = []
+  for start in range(0, len(queries.paths), _BLOCK_ROWS):
+    rows = range(start, min(start + _BLOCK_ROWS, len(queries.paths)))
+    block = queries.embeddings[rows.start : rows.stop] @ gallery.embeddings.T
+    for row, similarities in zip(rows, block, strict=True):
+      similarities[places.get(os.path.realpath(queries.paths[row]), [])] = -2.0
+    best = np.maximum.reduceat(block, starts, axis=1)
+    for row, similarities, of_class in zip(rows, block, best, strict=True):
+      if of_class.max() < -1.5:
+        raise errors.FieldError(
+          "gallery", "have other images than the query", queries.paths[row]
+        )
+      label = queries.labels[row]
+      first, second = _two_largest(of_class)
+      matches.append(
+        _Match(
+          path=queries.paths[row],
+          nearest_class=names[first],
+          similarity=float(of_class[first]),
+          accepted=bool(of_class[first] >= threshold),
+          nearest_image=gallery.paths[int(np.argmax(similarities))],
+          runner_up=None if second is None else names[second],
+          runner_up_similarity=(
+            None if second is None else float(of_class[second])
+          ),
+          folder_class=None if label < 0 else class_names[label],
+        )
+      )
+  return matches
+
+
+def _two_largest(values: np.ndarray) -> tuple[int, int | None]:
+  """Indices of the largest value and of the next; None if there is no next."""
+  first = int(np.argmax(values))
+  others = values.copy()
+  others[first] = -2.0
+  second = int(np.argmax(others))
+  return first, None if others[second] < -1.5 else second
+
+
+def _write(path: pathlib.Path, matches: list[_Match]) -> None:
+  # Names that are no text are written as they are.
+  with open(
+    path, "w", newline="", encoding="utf-8", errors="surrogateescape"
+  ) as file:
+    writer = csv.DictWriter(file, _COLUMNS)
+    writer.writeheader()
+    for match in matches:
+      values = dataclasses.asdict(match)
+      for name in ("similarity", "runner_up_similarity"):
+        if values[name] is not None:
+          values[name] = f"{values[name]:.6f}"
+      writer.writerow({**values, "accepted": str(match.accepted).lower()})
+
+
+def _tell(
+  config: MatchConfig,
+  matches: list[_Match],
+  gallery: _Embedded,
+  threshold: float,
+  promise: Mapping[str, Any],
+) -> None:
+  """Prints the outcome in a few lines."""
+  accepted = sum(match.accepted for match in matches)
+  rate = "given" if not promise else f"false accept rate {config.far:g}"
+  print(
+    f"{len(matches):,} queries against {len(gallery.paths):,} images of"
+    f" {len(np.unique(gallery.labels)):,} classes: {accepted:,} accepted,"
+    f" {len(matches) - accepted:,} rejected (threshold {threshold:.4f},"
+    f" {rate})."
+  )
+  if promise:
+    at_most = min(config.far * len(gallery.paths), 1.0)
+    print(
+      "The false accept rate is that of one pair of images: a stranger, who is"
+      f" compared with {len(gallery.paths):,}, is accepted with a probability"
+      f" of up to {at_most:.2g}."
+    )
+    if promise["warning"]:
+      print(f"warning: the threshold is uncertain: {promise['warning']}")
+  known = [match for match in matches if match.folder_class is not None]
+  if not known:
+    return
+  right = sum(match.is_right for match in known)
+  both = sum(match.is_right and match.accepted for match in known)
+  recall = (
+    f"; the model's recall at this rate is {promise['recall']:.4f}"
+    if promise
+    else ""
+  )
+  print(
+    f"Of {len(known):,} queries in folders named like classes the nearest class"
+    f" is right for {right:,} ({right / len(known):.4f}); right and accepted"
+    f" {both:,} ({both / len(known):.4f}{recall})."
+  )
+  strangers = [match for match in matches if match.folder_class is None]
+  if strangers:
+    print(
+      f"Of {len(strangers):,} others"
+      f" {sum(match.accepted for match in strangers):,} are accepted."
+    )

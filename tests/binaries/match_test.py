@@ -1,0 +1,133 @@
+"""Tests of the program that tells who is in the picture."""
+
+import csv
+import os
+
+import numpy as np
+from PIL import Image
+import pytest
+
+from tests.binaries import programs
+from tests.experiments.extraction import extractions
+from tff_fedemb.program import model_card
+
+_SHAPE = (2, 2, 1)
+# Pixels are embeddings: the cosine of (1, 0) and (3, 4) is 3 / 5.
+_PIXELS = {
+  "gallery/ann/1.png": (100, 0, 0, 0),
+  "gallery/ann/2.png": (0, 100, 0, 0),
+  "gallery/bö b/1.PNG": (0, 0, 100, 0),
+  "query/ann/deep/er.png": (96, 0, 28, 0),
+  "query/bö b/1.png": (0, 120, 90, 0),
+  "query/loose.png": (0, 0, 30, 40),
+}
+
+
+def _write(path, pixels):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  Image.fromarray(np.array(pixels, np.uint8).reshape(2, 2)).save(path)
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path):
+  for name, pixels in _PIXELS.items():
+    _write(tmp_path / name, pixels)
+  (tmp_path / "gallery" / "nobody").mkdir()
+  extractions.export(tmp_path / "model", _SHAPE, 1.0)
+  card = model_card.ModelCard(
+    image_shape=_SHAPE,
+    embedding_dim=4,
+    verification={
+      "at_far": {
+        "0.001": {"threshold": 0.8, "recall": 0.25, "warning": "few pairs"},
+        "0.01": {"threshold": 0.6, "recall": 0.5, "warning": None},
+      },
+      "left_out": {"0.0001": "few pairs"},
+    },
+  )
+  model_card.write(card, tmp_path / "model" / model_card.PATH)
+  return tmp_path
+
+
+def _call(folder, *more, query="query"):
+  ended = programs.call(
+    "match",
+    f"--saved_model={folder / 'model'}",
+    f"--gallery={folder / 'gallery'}",
+    f"--query={folder / query}",
+    f"--output_csv={folder / 'out.csv'}",
+    *more,
+  )
+  if ended.status:
+    assert not (folder / "out.csv").exists()
+    return ended, []
+  with open(folder / "out.csv", encoding="utf-8") as file:
+    return ended, list(csv.DictReader(file))
+
+
+def test_nearest_class_and_threshold(folder):
+  ended, rows = _call(folder)
+  assert (ended.status, ended.errors) == (0, "")
+  expected = [
+    # (96, 0, 28, 0) / 100 and (0, 4, 3, 0) / 5.
+    ("loose.png", "bö b", 0.6, "false", "bö b/1.PNG", "ann", 0.0, ""),
+    ("ann/deep/er.png", "ann", 0.96, "true", "ann/1.png", "bö b", 0.28, "ann"),
+    ("bö b/1.png", "ann", 0.8, "true", "ann/2.png", "bö b", 0.6, "bö b"),
+  ]
+  for row, values in zip(rows, expected, strict=True):
+    path, name, similarity, accepted, image, second, its, of_folder = values
+    assert row["path"] == os.fspath(folder / "query" / path)
+    assert row["nearest_class"] == name
+    assert float(row["similarity"]) == pytest.approx(similarity, abs=1e-6)
+    assert row["accepted"] == accepted
+    assert row["nearest_image"] == os.fspath(folder / "gallery" / image)
+    assert row["runner_up"] == second
+    assert float(row["runner_up_similarity"]) == pytest.approx(its, abs=1e-6)
+    assert row["folder_class"] == of_folder
+  words = " ".join(ended.output.split())
+  assert "3 queries against 3 images of 2 classes: 2 accepted, 1 rej" in words
+  assert "with a probability of up to 0.003." in words
+  assert "threshold is uncertain: few pairs" in words
+  assert "right for 1 (0.5000); right and accepted 1 (0.5000; " in words
+  assert "recall at this rate is 0.2500" in words
+  assert "Of 1 others 0 are accepted." in words
+
+
+def test_another_rate_and_a_threshold_of_ones_own(folder):
+  _, rows = _call(folder, "--far=0.01")
+  assert [row["accepted"] for row in rows] == ["true"] * 3
+  _, rows = _call(folder, "--threshold=0.9", "--overwrite")
+  assert [row["accepted"] for row in rows] == ["false", "true", "false"]
+
+
+def test_an_image_is_not_compared_with_itself(folder):
+  _, rows = _call(folder, query="gallery")
+  assert [row["similarity"] for row in rows] == ["0.000000"] * 3
+  assert [row["folder_class"] for row in rows] == ["ann", "ann", "bö b"]
+
+
+def test_what_cannot_be_read_is_refused_or_skipped(folder):
+  (folder / "query" / "x.HEIC").write_bytes(b"\0\0\0\x18ftypheic")
+  ended, _ = _call(folder)
+  programs.check_refused(ended, f"{folder / 'query' / 'x.HEIC'} must be a PNG")
+  ended, rows = _call(folder, "--on_bad_example=skip")
+  assert len(rows) == 3
+  assert "warning: 1 file could not be read and was skipped" in ended.output
+
+
+def test_mistakes_are_one_line(folder):
+  ended, _ = _call(folder, "--far=0.0001")
+  programs.check_refused(
+    ended,
+    "--far must be a rate of which the model has a threshold: 0.001, 0.01,"
+    " found 0.0001 (few pairs)",
+  )
+  ended, _ = _call(folder, query="missing")
+  programs.check_refused(ended, "--query must be a folder that can be read")
+  ended, _ = _call(folder, f"--gallery={folder / 'gallery' / 'ann'}")
+  programs.check_refused(ended, "--gallery must hold sub-folders")
+  (folder / "model" / model_card.PATH).unlink()
+  ended, _ = _call(folder)
+  programs.check_refused(ended, "--threshold must be given for a model that")
+  _, rows = _call(folder, "--threshold=-1")
+  assert [row["accepted"] for row in rows] == ["true"] * 3
