@@ -89,6 +89,7 @@ def execute(config: ReportConfig) -> None:
     config.max_images, config.show_images_of_training_users, data
   )
   _write(config.run_dirs, config.output, options)
+  print(f"Written to {config.output}.")
 
 
 def write_for_run(

@@ -119,14 +119,20 @@ def _say_what_holds(run: run_files.Run) -> str:
 def _say_why(run: run_files.Run) -> str:
   privacy, clip_norm = run.account.report, run.settings.get("clip_norm")
   clip = "a fixed length" if clip_norm is None else f"length {clip_norm:g}"
+  who = "a user contributes"
+  if privacy.users_per_client > 1:
+    who = f"a group of {privacy.users_per_client:,} users contributes together"
   sensitivity = privacy.sensitivity_in_clip_norms
   times = "that" if sensitivity == 1 else f"{sensitivity:g} times that"
+  noise = "Gaussian noise"
+  if privacy.strategy_sensitivity is not None:
+    noise += ", correlated from round to round,"
   return (
-    "It holds because what a user contributes to a round was cut to"
-    f" {clip}, so that one user changes a round's sum by {times} at most, and"
-    f" Gaussian noise of {privacy.noise_multiplier:g} times the length was"
-    f" added to each sum over {count(privacy.users_per_round, 'user')} a round"
-    f" out of {privacy.num_users:,}; ε was worked out anew for this page from"
-    " the run's ledger, which neither its settings nor its record of who took"
-    " part refute."
+    f"It holds because what {who} to a round was cut to {clip}, so that one"
+    f" user changes a round's sum by at most {times}, and {noise} of"
+    f" {privacy.noise_multiplier:g} times the length was added to each sum over"
+    f" {count(privacy.users_per_round, 'user')} a round out of"
+    f" {privacy.num_users:,}; ε was worked out anew for this page from the"
+    " run's ledger, which neither its settings nor its record of who took part"
+    " refute."
   )
