@@ -33,6 +33,12 @@ _CONVERTIBLE = re.compile(
   rb"GIF8|BM|RIFF....WEBP|P[1-6]\s|II\*\0|MM\0\*", re.DOTALL
 )
 _NATIVE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png")
+_CONVERTIBLE_BY_NAME = "({})".format(
+  " OR ".join(
+    f"CAST(path AS TEXT) LIKE '%{suffix}'"
+    for suffix in sorted(photo_folder.SUFFIXES.difference(_NATIVE_SUFFIXES))
+  )
+)
 # Of labels, from which on they are said to be almost users.
 _ALMOST_ALL = 0.9
 _CHUNK = 1024
@@ -78,16 +84,18 @@ class Checker:
   def convert(self, folder: pathlib.Path) -> None:
     """Converts to PNG, once, what TensorFlow does not decode."""
     total = len(self._writer.columns)
-    sniffs = total <= MAX_SNIFFED
     found, faults = [], []
-    for photo, path in _show_progress(
-      self._paths(), "Looking at photos", total
-    ):
-      kind = _sniff(path) if sniffs else _guess(path)
-      if kind is None:
-        found.append((photo, path))
-      elif kind:
-        faults.append((photo, path, kind))
+    if total > MAX_SNIFFED:
+      found = list(self._paths(_CONVERTIBLE_BY_NAME))
+    else:
+      for photo, path in _show_progress(
+        self._paths(), "Looking at photos", total
+      ):
+        kind = _sniff(path)
+        if kind is None:
+          found.append((photo, path))
+        elif kind:
+          faults.append((photo, path, kind))
     for fault in faults:
       self._add_fault(*fault)
     if not found:
@@ -204,13 +212,6 @@ def _sniff(path: bytes) -> str | None:
   if head.startswith(_NATIVE):
     return ""
   return None if _CONVERTIBLE.match(head) else _FAULT
-
-
-def _guess(path: bytes) -> str | None:
-  """As `_sniff`, by the name alone."""
-  suffix = os.path.splitext(os.fsdecode(path))[1].lower()
-  others = photo_folder.SUFFIXES.difference(_NATIVE_SUFFIXES)
-  return None if suffix in others else ""
 
 
 def _convert(

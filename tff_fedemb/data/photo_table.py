@@ -8,6 +8,7 @@ somebody sent cannot have other files of the disk read.
 from collections.abc import Iterator
 from collections.abc import Sequence
 import csv
+import operator
 import os
 import pathlib
 import re
@@ -24,13 +25,14 @@ _REQUIRED = ("image", "user", "label")
 _SPLIT = "split"
 _SPLITS = {name: i for i, name in enumerate(photo_index.SPLITS)}
 _PARQUET = (".parquet", ".pq")
-_CHUNK = 50_000
+_CHUNK = 10_000
 _HEAD = 1 << 16
 _DRIVE = re.compile(r"[A-Za-z]:/")
-_UNUSUAL = re.compile(r"(^|/)\.|//")
+# Most paths are without these, and looked at no further.
+_UNUSUAL = re.compile(r"^[/.]|/\.|//|\\|:")
 # The number of a line, and its values in the order of the columns asked for, or
 # what is wrong with it.
-_Row = tuple[int, list[str] | str]
+_Row = tuple[int, tuple[str, ...] | str]
 
 
 def is_table(path: pathlib.Path) -> bool:
@@ -91,7 +93,7 @@ class _Csv:
     )
 
   def read(self) -> Iterator[list[_Row]]:
-    columns = list(self.columns.values())
+    choose = operator.itemgetter(*self.columns.values())
     rows: list[_Row] = []
     try:
       with open(self._path, encoding="utf-8-sig", newline="") as file:
@@ -99,7 +101,7 @@ class _Csv:
         number = len(next(reader, []))
         for values in reader:
           if len(values) == number:
-            rows.append((reader.line_num, [values[i] for i in columns]))
+            rows.append((reader.line_num, choose(values)))
           elif values:  # It is no blank line.
             what = f"{len(values)} values, and the first line has {number}"
             rows.append((reader.line_num, what))
@@ -144,7 +146,7 @@ class _Parquet:
     number = 1
     for batch in self._file.iter_batches(batch_size=_CHUNK, columns=names):
       texts = [self._to_texts(name, batch.column(name)) for name in names]
-      yield list(enumerate(map(list, zip(*texts, strict=True)), number))
+      yield list(enumerate(zip(*texts, strict=True), number))
       number += batch.num_rows
 
   def _to_texts(self, name: str, column: Any) -> list[str]:
@@ -225,6 +227,8 @@ class TableListing:
   ) -> Iterator[photo_index.Photo]:
     show = photo_folder.show_name
     for number, values in rows:
+      if not isinstance(values, str):
+        values = tuple(value.strip() for value in values)
       what = values if isinstance(values, str) else _find_gap(*values)
       if what or isinstance(values, str):
         self.findings.bad.append((f"{self._word} {number:,}", str(what)))
@@ -232,11 +236,11 @@ class TableListing:
       image, user, label, *split = values
       path, size, fault = _look_at(image, folder)
       yield photo_index.Photo(
-        show(user.strip()),
-        show(label.strip()),
+        show(user),
+        show(label),
         os.fsencode(path),
         size,
-        _SPLITS[split[0].strip().lower()] if split else None,
+        _SPLITS[split[0].lower()] if split else None,
         fault,
       )
 
@@ -245,12 +249,13 @@ def _find_gap(
   image: str, user: str, label: str, split: str = "train"
 ) -> str | None:
   """What is wrong with the values of a row."""
-  for name, value in zip(_REQUIRED, (image, user, label), strict=True):
-    if not value or value.isspace():
-      return f"no {name}"
-    if "\0" in value:
-      return f"a {name} with a NUL character"
-  if split.strip().lower() not in _SPLITS:
+  if not (image and user and label and "\0" not in image + user + label):
+    for name, value in zip(_REQUIRED, (image, user, label), strict=True):
+      if not value:
+        return f"no {name}"
+      if "\0" in value:
+        return f"a {name} with a NUL character"
+  if split.lower() not in _SPLITS:
     words = ", ".join(photo_index.SPLITS)
     return f"split {split!r}, which is none of {words}"
   return None
@@ -259,29 +264,28 @@ def _find_gap(
 def _look_at(image: str, folder: int) -> tuple[str, int, str | None]:
   """A path, its size, and what is wrong with it."""
   path = image
-  if "\\" in path and not _exists(path, folder):
-    path = path.replace("\\", "/")
-  if path.startswith("/") or _DRIVE.match(path):
-    return path, 0, "an absolute path, and it must be relative to the table"
   if _UNUSUAL.search(path):
+    if "\\" in path and not _exists(path, folder):
+      path = path.replace("\\", "/")
+    if path.startswith("/") or _DRIVE.match(path):
+      return path, 0, "an absolute path, and it must be relative to the table"
     path = os.path.normpath(path)
     if path.split("/")[0] == "..":
       return path, 0, "outside the table's folder"
-  candidates = [path]
+  what, forms = "missing", [path]
   if not path.isascii():
-    candidates += [unicodedata.normalize(form, path) for form in ("NFC", "NFD")]
-  candidates += [path.strip()] * (path != path.strip())
-  for candidate in candidates:
+    forms += [unicodedata.normalize(form, path) for form in ("NFC", "NFD")]
+  for form in forms:
     try:
-      facts = os.stat(candidate, dir_fd=folder)
+      facts = os.stat(form, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+      continue
     except OSError as error:
       what = f"cannot be read: {error.strerror}"
-      if isinstance(error, FileNotFoundError | NotADirectoryError):
-        what = "missing"
       continue
     if not photo_folder.is_file(facts):
-      return candidate, 0, "no file"
-    return candidate, facts.st_size, None if facts.st_size else "empty"
+      return form, 0, "no file"
+    return form, facts.st_size, None if facts.st_size else "empty"
   return path, 0, what
 
 
