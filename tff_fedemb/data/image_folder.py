@@ -36,7 +36,7 @@ SUFFIXES = (
 )
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 # Others are made a PNG of before TensorFlow decodes them, here and in training.
-_NATIVE_STARTS = (b"\x89PNG", b"\xff\xd8\xff", b"BM", b"GIF8")
+_NATIVE_STARTS = (b"\x89PNG", b"\xff\xd8\xff")
 _MODES = {1: "L", 3: "RGB"}
 # Of a copy's shorter side, in pixels: models take less.
 _MAX_COPIED_SIDE = 1024

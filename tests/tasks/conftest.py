@@ -1,0 +1,48 @@
+"""What the tests of photos of one's own start from."""
+
+import os
+
+import pandas as pd
+import pytest
+
+from tasks import photos
+from tasks import task as task_lib
+from tests.tasks import clients
+from tests.tasks import trees
+
+
+@pytest.fixture(name="root")
+def _root(tmp_path):
+  """Photos of four users and eight classes."""
+  trees.write_all(tmp_path / "data")
+  return tmp_path / "data"
+
+
+@pytest.fixture(name="create")
+def _create(tmp_path):
+  return clients.creator(
+    photos.create_photos_task, tmp_path, image_size=trees.SIDE
+  )
+
+
+@pytest.fixture(name="create_from_table")
+def _create_from_table(root, tmp_path):
+  """Makes a task of a table: rows, or the bytes of a file."""
+
+  def create(table, name="table.csv", **options):
+    path = root / name
+    if isinstance(table, bytes):
+      path.write_bytes(table)
+    elif name.endswith("parquet"):
+      pd.DataFrame(table).to_parquet(path)
+    else:
+      pd.DataFrame(table).to_csv(path, index=False)
+    return photos.create_photos_task(
+      task_lib.TaskConfig(
+        table=os.fspath(path),
+        cache_dir=os.fspath(tmp_path / "cache"),
+        **{"image_size": trees.SIDE, **options},
+      )
+    )
+
+  return create

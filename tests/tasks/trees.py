@@ -1,0 +1,67 @@
+"""Small folders of photos by user, and tables of them."""
+
+import functools
+import io
+import os
+import zlib
+
+import numpy as np
+from PIL import Image
+
+from tests.tasks import clients
+from tff_fedemb.data import photo_splits
+
+SIDE = 8
+CLASSES = tuple("abcdefgh")
+USERS = ("ann", "bob", "cyd", "dan")
+
+
+@functools.cache
+def encode(seed, form="JPEG"):
+  pixels = np.random.default_rng(seed).integers(0, 256, (2, 2, 3), np.uint8)
+  content = io.BytesIO()
+  Image.fromarray(pixels).resize((SIDE, SIDE)).save(content, form)
+  return content.getvalue()
+
+
+def write(root, path, form="JPEG"):
+  """Writes an image of its own for each path."""
+  file = root / path
+  file.parent.mkdir(parents=True, exist_ok=True)
+  file.write_bytes(encode(zlib.crc32(os.fsencode(path)), form))
+  return file
+
+
+def write_all(root):
+  """Each user has two images of each class."""
+  for user in USERS:
+    for label in CLASSES:
+      for number in range(2):
+        write(root, f"{user}/{label}/{number}.jpg")
+
+
+def rows(*, split=None):
+  """The rows of a table of all images, as texts."""
+  return [
+    {
+      "image": f"{user}/{label}/{number}.jpg",
+      "user": user,
+      "label": label,
+      **({} if split is None else {"split": split(user, label)}),
+    }
+    for user in USERS
+    for label in CLASSES
+    for number in range(2)
+  ]
+
+
+def train_labels():
+  """Names of the classes that are not held out."""
+  splits = photo_splits.draw(CLASSES, np.ones(len(CLASSES), bool), 2)
+  return [c for c, s in zip(CLASSES, splits, strict=True) if s == 0]
+
+
+def read_labels(task):
+  """Labels of the images of all training users."""
+  ids = "\n".join(clients.user_ids(task))
+  return clients.read_client(task, ids)[1].tolist()
