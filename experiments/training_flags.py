@@ -30,6 +30,7 @@ _NOT_SETTINGS = (
   "cache_dir",
   "concurrent_clients",
   "dry_run",
+  "export",
   "export_backbone",
   "on_bad_example",
   "on_client_error",
@@ -67,6 +68,8 @@ class RunConfig(config_lib.Config):
     report: Whether to write report.html into run_dir at the end, of a run that
       is complete, too. It shows no images that may be of users who train;
       binaries.report can.
+    export: Whether to convert the model for phones at the end, of a run that is
+      complete, too, into tflite/ of run_dir.
     head: Head.
     pretrained_backbone: Where the backbone's weights start: a SavedModel or a
       Keras weights file, made from public data. Nothing is accounted for it.
@@ -89,6 +92,7 @@ class RunConfig(config_lib.Config):
   dry_run: bool = False
   smoke: bool | None = None
   report: bool = False
+  export: str | None = config_lib.field(None, choices=("tflite",))
   head: str = config_lib.field("linear", choices=heads.HEADS)
   pretrained_backbone: str | None = None
   augmentation: str = config_lib.field(

@@ -20,6 +20,7 @@ from experiments import backbone_files
 from experiments import dry_run
 from experiments import experiment as experiment_lib
 from experiments import held_out
+from experiments import lite_export
 from experiments import plan
 from experiments import smoke
 from experiments import training_flags
@@ -138,6 +139,8 @@ def execute(
   if run is not None:
     with contextlib.closing(run.directory):
       _report(run, *_train(run), start)
+  if settings.run.export:
+    lite_export.export_run(settings.run.run_dir, experiment.task)
   if settings.run.report:
     path = report_page.write_for_run(settings.run.run_dir, experiment.task)
     _say(f"Written to {path}: the report, for a browser.")

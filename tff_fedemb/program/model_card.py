@@ -58,6 +58,8 @@ class ModelCard:
       the trace; `None` if nothing is known.
     training: What the model was trained with, JSON values by name.
     preprocessing: How images are made ready.
+    conversion: Of a file that was converted, to what and with which difference,
+      JSON values by name.
   """
 
   image_shape: tuple[int, int, int]
@@ -66,6 +68,7 @@ class ModelCard:
   privacy: Mapping[str, Any] | None = None
   training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   preprocessing: str = MIDDLE_CROP
+  conversion: Mapping[str, Any] | None = None
 
   def to_json(self) -> dict[str, Any]:
     """Returns the card as JSON values by name."""
@@ -80,6 +83,7 @@ class ModelCard:
       "verification": self.verification and dict(self.verification),
       "privacy": self.privacy and dict(self.privacy),
       "training": dict(self.training),
+      "conversion": self.conversion and dict(self.conversion),
     }
 
   @classmethod
@@ -97,6 +101,7 @@ class ModelCard:
         privacy=values["privacy"],
         training=values["training"],
         preprocessing=values["preprocessing"]["name"],
+        conversion=values.get("conversion"),
       )
     except (KeyError, TypeError) as error:
       raise errors.DataError(

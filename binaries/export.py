@@ -1,0 +1,30 @@
+r"""Converts an exported model to TensorFlow Lite, for phones.
+
+  python -m binaries.export --saved_model=runs/first/saved_model \
+    --output_dir=phone --image_folder=faces
+
+Each file is told with its size, its time for one image on one core, and the
+difference in recall on the same held-out images, beside the SavedModel's. Its
+thresholds and its guarantee go along, in a .json file beside it. int8 takes the
+ranges of its numbers from images that are made up, or from public ones that
+--calibration_folder has: never from the users' own.
+"""
+
+from experiments import command_line  # isort: skip
+
+from experiments import config_flags
+from experiments import lite_export
+
+# The model says what size images are to be.
+_CONFIG = config_flags.ConfigFlags(
+  lite_export.ExportConfig, skip=("image_size",)
+)
+
+
+def main() -> None:
+  """Runs the export that the flags describe."""
+  lite_export.execute(_CONFIG.create())
+
+
+if __name__ == "__main__":
+  command_line.run(main)
