@@ -109,7 +109,8 @@ def _epsilon(
   """Epsilon at another noise, or of a larger population and cohort."""
   participation = experiment.participation
   if growth != 1.0:
-    participation = participation.resized(
+    # Whoever has so many users draws them anew.
+    participation = participation.with_secret_schedule().resized(
       num_users=math.ceil(growth * participation.num_users),
       users_per_round=math.floor(growth * participation.users_per_round),
     )
@@ -186,8 +187,8 @@ def _tell_users_needed(
   growth = math.exp(found)
   epsilon = _epsilon(experiment, rounds, growth * own, growth=growth)
   yield (
-    f"The same noise on the mean, and so about the same accuracy, costs epsilon"
-    f" = {_format(epsilon)} with {_round(growth * participation.num_users)}"
+    "The same noise on the mean, with about the same accuracy as is assumed,"
+    f" costs epsilon = {_format(epsilon)} with {_round(growth * participation.num_users)}"
     f" users, {_round(growth * participation.users_per_round)} of them a round,"
     f" and noise multiplier {growth * own:.2g}."
   )
@@ -261,8 +262,8 @@ def _tell_round(
   ):
     state = runtime.initialize(process)
     # Of one user each: what is measured next has all sessions ready.
-    warm_up = [task.train_users.user_id(slot) for slot in range(cores)]
-    warm_up = warm_up[: len(task.train_users)]
+    slots = range(min(cores, len(task.train_users)))
+    warm_up = [task.train_users.user_id(slot) for slot in slots]
     state, _ = runtime.next(state, warm_up)
     progress.update()
     seconds = []

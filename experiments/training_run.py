@@ -126,13 +126,13 @@ def execute(
     settings: What both programs are set by.
   """
   start = time.perf_counter()
-  if settings.run.dry_run:
-    dry_run.execute(experiment, settings)
-    return
   if settings.run.sampling_seed is not None:
     experiment = dataclasses.replace(
       experiment, participation=experiment.participation.with_known_schedule()
     )
+  if settings.run.dry_run:
+    dry_run.execute(experiment, settings)
+    return
   if settings.run.task in plan.TASKS:
     _say(dry_run.tell_cost(experiment, settings.training.rounds))
   run = _prepare(experiment, settings)
