@@ -29,7 +29,7 @@ from tff_fedemb.program import run_directory
 FALSE_ACCEPT_RATE = 1e-3
 
 # What comes of values that are not those of a run.
-_DAMAGES = (ValueError, TypeError, KeyError, AttributeError)
+DAMAGES = (ValueError, TypeError, KeyError, AttributeError)
 _RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
 # What a curve has in common does not depend on these.
 _VARYING = (
@@ -101,8 +101,8 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
       f"runs must be directories of finished runs, found {error.filename}:"
       f" {error.strerror}."
     ) from error
-  except _DAMAGES as error:
-    raise _not_a_run(path, error) from error
+  except DAMAGES as error:
+    raise not_a_run(path, error) from error
 
 
 def _epsilon(summary: Mapping[str, Any]) -> float:
@@ -120,7 +120,8 @@ def _epsilon(summary: Mapping[str, Any]) -> float:
   return ledger.epsilon()
 
 
-def _not_a_run(path: pathlib.Path, error: Exception) -> errors.DataError:
+def not_a_run(path: pathlib.Path, error: Exception) -> errors.DataError:
+  """Returns what to say of a directory whose files led to one of `DAMAGES`."""
   return errors.DataError(
     f"runs must be directories that training wrote, found {path}:"
     f" {type(error).__name__}: {error}"
@@ -189,8 +190,8 @@ def _read_ledger(run: Any) -> ledger_lib.Ledger:
     ledger.noise  # noqa: B018
   except errors.DataError as error:
     raise errors.DataError(f"{error} ({run.path})") from error
-  except _DAMAGES as error:
-    raise _not_a_run(run.path, error) from error
+  except DAMAGES as error:
+    raise not_a_run(run.path, error) from error
   return ledger
 
 

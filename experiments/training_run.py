@@ -4,6 +4,8 @@ What `run_federated` and `run_centralized` have in common.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 import contextlib
 import dataclasses
@@ -31,6 +33,7 @@ from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
+from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
@@ -175,27 +178,8 @@ def _prepare(
     backbone_files.export(directory, experiment.export_backbone)
     directory.close()
     return None
-  _say(
-    f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
-    f" {task.num_train_classes} training classes; {task.split_description}."
-  )
-  for warning in task.warnings:
-    _say(f"warning: {warning}")
-  for split, images in by_split.items():
-    if images.num_found is not None:
-      _say(
-        f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
-        " images, drawn at random and always the same;"
-        " --max_held_out_images=0 takes all."
-      )
-  claim = experiment.participation
-  if claim != claim.with_secret_schedule():
-    _say(
-      "WARNING: --sampling_seed makes it known who takes part when. Sampling"
-      " amplifies nothing in this run; leave the flag out for a secret draw."
-    )
-  if task.bad_examples.lines:
-    _say(f"left out {bad_examples.summarize(task.bad_examples.lines)}.")
+  for line in _describe(experiment, by_split):
+    _say(line)
   # Keras disowns layers made before others are made inside a TFF computation:
   # the process comes first.
   process = tff.simulation.compose_dataset_computation_with_learning_process(
@@ -221,6 +205,33 @@ def _prepare(
     start_point,
     metrics.MetricsLog(directory.path),
   )
+
+
+def _describe(
+  experiment: experiment_lib.Experiment,
+  held_out_images: Mapping[str, embedding.LabelledImages],
+) -> Iterator[str]:
+  """What is trained and evaluated on, and what is odd about that."""
+  task, claim = experiment.task, experiment.participation
+  yield (
+    f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
+    f" {task.num_train_classes} training classes; {task.split_description}."
+  )
+  yield from (f"warning: {warning}" for warning in task.warnings)
+  for split, images in held_out_images.items():
+    if images.num_found is not None:
+      yield (
+        f"Evaluating on {len(images.labels):,} of {images.num_found:,} {split}"
+        " images, drawn at random and always the same;"
+        " --max_held_out_images=0 takes all."
+      )
+  if claim != claim.with_secret_schedule():
+    yield (
+      "WARNING: --sampling_seed makes it known who takes part when. Sampling"
+      " amplifies nothing in this run; leave the flag out for a secret draw."
+    )
+  if task.bad_examples.lines:
+    yield f"left out {bad_examples.summarize(task.bad_examples.lines)}."
 
 
 def _find_bad_examples(

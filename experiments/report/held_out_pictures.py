@@ -147,21 +147,9 @@ def create(
     errors.DataError: If they are damaged, or are not those of the run.
   """
   model = saved_models.load(str(run.path / "saved_model"))
-  task = _open_task(run, options)
-  if task.image_shape != model.image_shape:
-    raise errors.DataError(
-      f"the data must be images of {list(model.image_shape)}, which the model"
-      f" takes, found {list(task.image_shape)}."
-    )
-  source = image_sources.open_split(task, _SPLIT)
-  expected = run.trained.get("num_found") or run.trained["num_images"]
-  if len(source.labels) != expected:
-    raise errors.DataError(
-      f"the data must be those of the run, with {expected:,} held-out images,"
-      f" found {len(source.labels):,}."
-    )
+  source = _open_source(run, options, model.image_shape)
   rows = image_sources.draw_rows(
-    np.arange(expected), options.max_images, np.random.default_rng(0)
+    np.arange(len(source.labels)), options.max_images, np.random.default_rng(0)
   )
   embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
   labels = source.labels[rows]
@@ -186,10 +174,18 @@ def create(
   def show(row: int) -> Shown:
     return Shown(names[int(labels[row])], images[row])
 
+  def show_pairs(pairs, is_error: Callable[[float], bool]) -> list[HardPair]:
+    return [
+      HardPair(
+        show(x.first), show(x.second), x.similarity, is_error(x.similarity)
+      )
+      for x in pairs
+    ]
+
   return Pictures(
     num_images=len(rows),
     num_classes=len(names),
-    num_found=expected,
+    num_found=len(source.labels),
     has_images=has_images,
     nearest_is_right=float(np.mean(near.is_nearest_right())),
     recall_again=result.recall_at_far[_FIGURE_RATE],
@@ -209,18 +205,12 @@ def create(
       )
       for query, found in chosen.gallery
     ],
-    false_accepts=[
-      HardPair(
-        show(x.first), show(x.second), x.similarity, x.similarity >= threshold
-      )
-      for x in chosen.false_accepts
-    ],
-    false_rejects=[
-      HardPair(
-        show(x.first), show(x.second), x.similarity, x.similarity < threshold
-      )
-      for x in chosen.false_rejects
-    ],
+    false_accepts=show_pairs(
+      chosen.false_accepts, lambda similarity: similarity >= threshold
+    ),
+    false_rejects=show_pairs(
+      chosen.false_rejects, lambda similarity: similarity < threshold
+    ),
     points=[
       MapPoint(show(row), group, tuple(tsne), tuple(pca))
       for row, group, tsne, pca in zip(
@@ -234,6 +224,26 @@ def create(
     groups=[names[int(label)] for label in chosen.map_classes],
     explained=chosen.explained,
   )
+
+
+def _open_source(
+  run: run_files.Run, options: Options, image_shape: tuple[int, ...]
+) -> image_sources.ImageSource:
+  """The held-out images of a run, for a model of images of a shape."""
+  task = _open_task(run, options)
+  if task.image_shape != image_shape:
+    raise errors.DataError(
+      f"the data must be images of {list(image_shape)}, which the model"
+      f" takes, found {list(task.image_shape)}."
+    )
+  source = image_sources.open_split(task, _SPLIT)
+  expected = run.trained.get("num_found") or run.trained["num_images"]
+  if len(source.labels) != expected:
+    raise errors.DataError(
+      f"the data must be those of the run, with {expected:,} held-out images,"
+      f" found {len(source.labels):,}."
+    )
+  return source
 
 
 def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from experiments import account_run
 from experiments import experiment as experiment_lib
+from experiments import measured_runs
 from experiments import training_report
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
@@ -20,8 +21,6 @@ from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.program import run_directory
 
-# What comes of values that are not those of the file.
-_DAMAGES = (ValueError, KeyError, TypeError, AttributeError)
 _TEST = "test"
 
 
@@ -121,13 +120,10 @@ def _read(path: pathlib.Path, name: str) -> Run:
     raise error.renamed("run_dirs") from error
   try:
     return _parse(path, name, account)
-  except _DAMAGES as error:
-    if isinstance(error, errors.FieldError | errors.DataError):
-      raise
-    raise errors.DataError(
-      f"runs must be directories that training wrote, found {path}:"
-      f" {type(error).__name__}: {error}."
-    ) from error
+  except (errors.FieldError, errors.DataError):
+    raise
+  except measured_runs.DAMAGES as error:
+    raise measured_runs.not_a_run(path, error) from error
 
 
 def _parse(

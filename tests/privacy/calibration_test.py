@@ -159,7 +159,7 @@ def test_nothing_less_would_do(
     assert value % 5 == 0
     assert solved.noise_multiplier / value == pytest.approx(1.0 / 1_000)
     less = value - 5
-  worse = calibration.with_value(plan, solve_for, less)
+  worse = plan.with_value(solve_for, less)
   assert _epsilon(worse) > target
   if solve_for == "num_users" and not plan.participation.is_sampled:
     # One user fewer makes a pass one round shorter.
@@ -177,7 +177,7 @@ def test_smallest_cohort_in_passes_is_found_among_all():
     noise_multiplier=4.0,
   )
   costs = {
-    users: _epsilon(calibration.with_value(plan, "users_per_round", users))
+    users: _epsilon(plan.with_value("users_per_round", users))
     for users in range(5, 301, 5)
   }
   # More users cost more where they make room for one more participation.

@@ -145,7 +145,7 @@ def calibrate(
 
   def solve(name: str, protects: str, sensitivity: float) -> Solution:
     value = _Search(plan, solve_for, target_epsilon, sensitivity).solve()
-    solved = with_value(plan, solve_for, value)
+    solved = plan.with_value(solve_for, value)
     (epsilon,) = solved.epsilons(sensitivity).values()
     return Solution(name, protects, sensitivity, value, epsilon, solved)
 
@@ -208,33 +208,6 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
       f"The smallest value to {PLD_TOLERANCE:.1%}, as PLD takes seconds."
     )
   return tuple(assumptions)
-
-
-def with_value(
-  plan: planning.Plan, solve_for: str, value: float
-) -> planning.Plan:
-  """Returns a plan with another value of one of `SOLVE_FOR`.
-
-  Args:
-    plan: The plan.
-    solve_for: As in `calibrate`.
-    value: Of that quantity; the noise goes with the cohort, the separation
-      with the number of users and the cohort.
-  """
-  if solve_for == "noise_multiplier":
-    return dataclasses.replace(plan, noise_multiplier=float(value))
-  claim = plan.participation
-  sizes: dict[str, Any] = {
-    "num_users": claim.num_users,
-    "users_per_round": claim.users_per_round,
-    solve_for: value,
-  }
-  growth = sizes["users_per_round"] / claim.users_per_round
-  return dataclasses.replace(
-    plan,
-    noise_multiplier=plan.noise_multiplier * growth,
-    participation=claim.resized(**sizes),
-  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -423,4 +396,4 @@ class _Search:
     return epsilon
 
   def _at(self, number: int) -> planning.Plan:
-    return with_value(self.plan, self.solve_for, self._value(number))
+    return self.plan.with_value(self.solve_for, self._value(number))

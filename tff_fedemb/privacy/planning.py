@@ -123,6 +123,29 @@ class Plan:
       sensitivity_in_clip_norms=sensitivity_in_clip_norms,
     )
 
+  def with_value(self, name: str, value: float) -> "Plan":
+    """Returns a plan with another number of users, cohort or noise.
+
+    Args:
+      name: 'noise_multiplier', 'num_users' or 'users_per_round'.
+      value: Of that; the noise goes with the cohort, the separation with the
+        number of users and the cohort.
+    """
+    if name == "noise_multiplier":
+      return dataclasses.replace(self, noise_multiplier=float(value))
+    claim = self.participation
+    sizes: dict[str, Any] = {
+      "num_users": claim.num_users,
+      "users_per_round": claim.users_per_round,
+      name: value,
+    }
+    growth = sizes["users_per_round"] / claim.users_per_round
+    return dataclasses.replace(
+      self,
+      noise_multiplier=self.noise_multiplier * growth,
+      participation=claim.resized(**sizes),
+    )
+
   def to_json(self) -> dict[str, Any]:
     """Returns what is planned as a dictionary that JSON can hold."""
     return {

@@ -5,6 +5,7 @@ neighbouring relation, the sampler, the sensitivity and the events that the
 accountant was given.
 """
 
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
@@ -183,45 +184,19 @@ def create_report(
   if participation.sensitivity_in_clip_norms != 1:
     _, virtual = epsilon_lib.leading(ask(1.0))
   rounds = sum(count for _, count in mechanism_counts)
-  multipliers = [
-    float(composition.noise_of(event).multiplier)
-    for event, _ in mechanism_counts
-  ]
+  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
+  smallest = min((float(noise.multiplier) for noise in noises), default=None)
   secret, if_secret = participation.with_secret_schedule(), None
-  if secret != participation and mechanism_counts:
+  if secret != participation and smallest is not None:
     _, if_secret = epsilon_lib.leading(
       epsilon_lib.epsilon_by_accountant(
         mechanism_counts,
         secret,
         delta,
-        accountants=epsilon_lib.accountants_of_run(secret, min(multipliers)),
+        accountants=epsilon_lib.accountants_of_run(secret, smallest),
       )
     )
-  warnings = [*warnings_of_all(participation, delta, epsilon)]
   skipped = [name for name in accountants if name not in epsilons]
-  if skipped:
-    warnings.append(
-      f"{', '.join(skipped)} not run: rdp epsilon exceeds "
-      f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
-    )
-  again = sum(
-    count
-    for event, count in mechanism_counts
-    if composition.runs_of(event)[1] > 1
-  )
-  if again:
-    warnings.append(
-      f"{again:,} of {rounds:,} rounds ran again, with other noise, after a"
-      " program was killed or a checkpoint was lost: every time is accounted"
-      " for"
-    )
-  if not epsilon and mechanism_counts:
-    warnings.append(
-      f"delta {delta:g} alone covers all that one user changes: epsilon is 0,"
-      " and a smaller delta says more"
-    )
-  if not mechanism_counts:
-    warnings.append("no round was recorded")
   report = PrivacyReport(
     epsilon=epsilon,
     delta=delta,
@@ -233,7 +208,7 @@ def create_report(
     sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
     unit_is_virtual_client_epsilon=virtual,
     rounds=rounds,
-    noise_multiplier=min(multipliers, default=None),
+    noise_multiplier=smallest,
     num_users=participation.num_users,
     users_per_round=participation.users_per_round,
     users_per_client=participation.users_per_client,
@@ -248,16 +223,51 @@ def create_report(
     released=_RELEASED,
     not_covered=_NOT_COVERED,
     statement="",
-    warnings=tuple(warnings),
+    warnings=(
+      *warnings_of_all(participation, delta, epsilon),
+      *_warnings_of_run(mechanism_counts, delta, epsilon, skipped),
+    ),
   )
   events = composition.composed_events(mechanism_counts, participation)
-  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
   return dataclasses.replace(
     report,
     statement=_statement(report)
     + _mechanism_in_words(report, noises, events, participation.is_sampled)
     + _comparisons(report),
   )
+
+
+def _warnings_of_run(
+  mechanism_counts: composition.RoundCounts,
+  delta: float,
+  epsilon: float,
+  skipped: Sequence[str],
+) -> Iterator[str]:
+  """Yields what deserves a second look; skipped are accountants."""
+  if skipped:
+    yield (
+      f"{', '.join(skipped)} not run: rdp epsilon exceeds "
+      f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
+    )
+  again = sum(
+    count
+    for event, count in mechanism_counts
+    if composition.runs_of(event)[1] > 1
+  )
+  if again:
+    rounds = sum(count for _, count in mechanism_counts)
+    yield (
+      f"{again:,} of {rounds:,} rounds ran again, with other noise, after a"
+      " program was killed or a checkpoint was lost: every time is accounted"
+      " for"
+    )
+  if not mechanism_counts:
+    yield "no round was recorded"
+  elif not epsilon:
+    yield (
+      f"delta {delta:g} alone covers all that one user changes: epsilon is 0,"
+      " and a smaller delta says more"
+    )
 
 
 def _statement(report: PrivacyReport) -> str:
