@@ -6,8 +6,11 @@ import dp_accounting
 import pytest
 
 from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import composition
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
 
 _GAUSSIAN = dp_accounting.GaussianDpEvent(1.0)
 _POISSON = poisson.Poisson(1_000, 10)
@@ -96,3 +99,14 @@ def test_what_the_accountants_support(relation, accountant, supported):
     neighboring_relation=dp_accounting.NeighboringRelation[relation]
   )
   assert {k for k, v in events.items() if ledger.supports(v)} == supported
+
+
+def test_sensitivity_of_a_strategy_over_the_rounds_that_there_were():
+  # Once in two rounds: the leaf of a round, and the root above it.
+  claim = min_separation.MinSeparation(10, 5)
+  event = strategy_lib.CorrelatedGaussianDpEvent(1.0, tree.TreeStrategy())
+  for rounds, expected in ((2, math.sqrt(2)), (0, 0.0)):
+    assert composition.strategy_sensitivity(
+      [(event, rounds)], claim
+    ) == pytest.approx(expected)
+  assert composition.strategy_sensitivity([(_GAUSSIAN, 2)], claim) is None
