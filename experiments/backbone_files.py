@@ -137,7 +137,8 @@ def create_card(
     embedding_dim=backbone.output_shape[1],
     verification=model_card.describe_verification(
       result,
-      source=f"test images of task {task.name}; {task.split_description}",
+      # Its split may name people.
+      source=f"test images of task {task.name}",
       on_training_users=task.evaluation_on_training_users,
     ),
     privacy=model_card.describe_privacy(privacy),

@@ -306,6 +306,14 @@ def _time_one_image(
   return 1e3 * statistics.median(seconds[_NUM_WARM_UPS:])
 
 
+def _name(source: image_sources.ImageSource) -> str:
+  """What the images are; of a folder no more than its own name."""
+  folder = source.facts.get("image_folder")
+  if folder is None:
+    return source.description
+  return f"images in {os.path.basename(os.path.abspath(folder))}"
+
+
 def _compare(
   measured: _Measured,
   original: _Measured,
@@ -321,7 +329,7 @@ def _compare(
   before, after = original.result.recall_at_far, measured.result.recall_at_far
   return {
     "recall": {
-      "source": source.description,
+      "source": _name(source),
       "num_images": measured.result.num_images,
       "at_far": {
         verification.format_false_accept_rate(rate): {
@@ -354,7 +362,7 @@ def _create_card(
   if source is not None and measured.result is not None:
     found = model_card.describe_verification(
       measured.result,
-      source=f"{source.description}, embedded by this file",
+      source=f"{_name(source)}, embedded by this file",
       on_training_users=on_training_users,
     )
     if found["at_far"]:
