@@ -25,7 +25,7 @@ from tff_fedemb.evaluation import embedding
 _CHANNELS = {"rgb": 3, "grayscale": 1}
 # Sides by the number of training images from which they are the default, and
 # what is then the default backbone.
-_SIDES = ((100_000, 224), (10_000, 112), (0, 64))
+_SIDES = ((1_000_000, 224), (100_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
 _MEANING = {
   True: "a value of the table's column user",

@@ -73,7 +73,7 @@ def test_people_are_users_and_classes(tmp_path, create):
 
 def test_size_and_backbone_follow_from_the_number_of_images(root, create):
   task = create(image_size=None)
-  assert task.image_shape == (64, 64, 3)
+  assert task.image_shape == (48, 48, 3)
   assert task.default_backbone == "lenet"
 
 
