@@ -12,6 +12,7 @@ _BUILDERS = [
         "experiments",
         "models",
         "plots",
+        "privacy",
         "tasks",
         "tasks/prepare",
     ]

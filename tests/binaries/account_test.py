@@ -3,10 +3,10 @@
 import math
 
 import pytest
-from scipy import stats
 
 from tests.binaries import accounting
 from tests.binaries import programs
+from tests.privacy import gaussian
 from tff_fedemb.privacy import planning
 
 _AUTHORS = (
@@ -108,13 +108,8 @@ def test_exact_accounting_without_sampling(account, mechanism, option):
     "--participation=min_separation --min_separation=15",
     f"--accountant=gaussian --mechanism={mechanism} {option}",
   )
-  # Balle and Wang 2018, theorem 8.
   mu = math.sqrt(2 * values["zcdp"])
-  epsilon = values["epsilon"]
-  cdf = stats.norm.cdf
-  delta = cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * cdf(
-    -mu / 2 - epsilon / mu
-  )
+  delta = gaussian.exact_delta(values["epsilon"], mu)
   assert delta == pytest.approx(values["delta"], rel=1e-6)
 
 

@@ -5,7 +5,7 @@ import math
 import dp_accounting
 import pytest
 
-from tests.features import gaussian
+from tests.privacy import gaussian
 from tff_fedemb.features import budget as budget_lib
 
 _DELTA = 1e-5

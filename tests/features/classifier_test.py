@@ -10,7 +10,7 @@ from sklearn import base
 from sklearn import exceptions
 from sklearn import model_selection
 
-from tests.features import gaussian
+from tests.privacy import gaussian
 from tff_fedemb import errors
 from tff_fedemb.features import budget as budget_lib
 from tff_fedemb.features import classifier

@@ -7,6 +7,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from tests.privacy import gaussian
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import poisson
@@ -37,17 +38,6 @@ def _epsilon(participation, noise_multiplier, rounds, accountant="rdp"):
     1e-5,
     accountants=(accountant,),
   )[accountant]
-
-
-def _gaussian_delta(epsilon, mu):
-  """Balle and Wang 2018, theorem 8: exact delta of the Gaussian mechanism."""
-
-  def cdf(x):
-    return 0.5 * math.erfc(-x / math.sqrt(2))
-
-  return cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * cdf(
-    -mu / 2 - epsilon / mu
-  )
 
 
 def test_replace_one_does_not_double_by_itself():
@@ -159,7 +149,7 @@ def test_pld_of_the_plain_gaussian_is_exact(noise_multiplier, rounds):
   """T rounds at z are one at z / sqrt(T), whose delta is known exactly."""
   epsilon = _epsilon(_poisson(100, 100), noise_multiplier, rounds, "pld")
   mu = math.sqrt(rounds) / noise_multiplier
-  assert _gaussian_delta(epsilon, mu) == pytest.approx(1e-5, rel=2e-3)
+  assert gaussian.exact_delta(epsilon, mu) == pytest.approx(1e-5, rel=2e-3)
 
 
 def test_fixed_size_of_everybody_is_the_gaussian_at_half_the_noise():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.privacy import gaussian
 from tff_fedemb import errors
 from tff_fedemb.privacy.audit import clopper_pearson
 from tff_fedemb.privacy.audit import one_run
@@ -226,8 +227,5 @@ def test_fdp_one_run_agrees_with_what_a_gaussian_does_to_one_canary():
 
 def test_epsilon_of_mu_is_that_of_the_gaussian_mechanism():
   epsilon = registry.epsilon_of_mu(1.5, _DELTA)
-  # Balle and Wang 2018, theorem 8.
-  delta = stats.norm.cdf(0.75 - epsilon / 1.5) - math.exp(
-    epsilon
-  ) * stats.norm.cdf(-0.75 - epsilon / 1.5)
+  delta = gaussian.exact_delta(epsilon, 1.5)
   assert delta == pytest.approx(_DELTA, rel=1e-6)
