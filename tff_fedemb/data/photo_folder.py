@@ -36,6 +36,7 @@ class Findings:
     sources: Paths, sizes and times of what was looked at.
     bad: What cannot be used and where, other than photos.
     odd: Names by what is odd about them; a sentence with {number} in it.
+    remarks: Whole sentences.
   """
 
   sources: list[tuple[bytes, int, int]] = dataclasses.field(
@@ -43,6 +44,7 @@ class Findings:
   )
   bad: list[tuple[str, str]] = dataclasses.field(default_factory=list)
   odd: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+  remarks: list[str] = dataclasses.field(default_factory=list)
 
   def add_source(self, path: bytes | str | os.PathLike[str]) -> None:
     """Takes down size and time of a file, or the time of a folder."""
@@ -53,11 +55,14 @@ class Findings:
   def describe(self) -> list[str]:
     """A line for each that is odd."""
     return [
-      line
-      for text, names in self.odd.items()
-      for line in bad_examples.warn_of(
-        text.format(number=f"{len(names):,}"), names
-      )
+      *self.remarks,
+      *(
+        line
+        for text, names in self.odd.items()
+        for line in bad_examples.warn_of(
+          text.format(number=f"{len(names):,}"), names
+        )
+      ),
     ]
 
   def add_odd(self, what: str, name: str) -> None:

@@ -12,6 +12,7 @@ that a disk lets it.
 import collections
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 import contextlib
 import json
 import os
@@ -38,7 +39,9 @@ UNREADABLE = "not an image that can be decoded"
 # To be raised when the same photos would give another index.
 VERSION = 1
 # Photos of 100 kB: a batch is some megabytes.
-_READING_BATCH = 64
+READING_BATCH = 64
+# Any size will do to find out whether an image can be decoded.
+_TRIAL_SHAPE = (8, 8, 3)
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -358,7 +361,7 @@ class PhotoIndex:
       lambda path, label: collections.OrderedDict(
         x=tf.io.read_file(path), y=label
       )
-    ).batch(_READING_BATCH)
+    ).batch(READING_BATCH)
 
   def find_bad_examples(self, client_id: str) -> list[str]:
     """Reads the photos of a virtual client anew and decodes each.
@@ -367,15 +370,14 @@ class PhotoIndex:
       A line for each that cannot be used and is not left out.
     """
     slots = ",".join(population.user_ids_of(client_id))
-    lines = []
-    for path, name in self._query(
+    rows = self._query(
       f"SELECT CAST({self._path_of_photo} AS BLOB), photos.path{_OF_CLIENT}"
       f"{slots}{_USED_TO_TRAIN}"
-    ):
-      what = find_fault(path)
-      if what is not None:
-        lines.append(f"{os.fsdecode(name)}: {what}")
-    return lines
+    )
+    return [
+      f"{os.fsdecode(rows[row][1])}: {what}"
+      for row, what in find_faults([path for path, _ in rows])
+    ]
 
   def held_out(self, split: int) -> tuple[np.ndarray, np.ndarray]:
     """Photos of a split and their labels, int64 `[n]` both."""
@@ -409,16 +411,25 @@ class PhotoIndex:
     return contents
 
 
-def find_fault(path: bytes | str) -> str | None:
-  """What is wrong with a file that should be an image TensorFlow decodes."""
-  try:
-    with open(path, "rb") as file:
-      content = file.read()
-  except FileNotFoundError:
-    return "missing"
-  except OSError as error:
-    return f"cannot be read: {error.strerror}"
-  if not content:
-    return "empty"
-  bad = encoded_images.find_unreadable([content], (8, 8, 3))
-  return UNREADABLE if bad else None
+def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
+  """What is wrong with files that should be images TensorFlow decodes.
+
+  Returns:
+    Places in `paths`, and what is wrong there.
+  """
+  faults, contents, rows = [], [], []
+  for row, path in enumerate(paths):
+    try:
+      content = pathlib.Path(os.fsdecode(path)).read_bytes()
+    except FileNotFoundError:
+      faults.append((row, "missing"))
+    except OSError as error:
+      faults.append((row, f"cannot be read: {error.strerror}"))
+    else:
+      if content:
+        contents.append(content)
+        rows.append(row)
+      else:
+        faults.append((row, "empty"))
+  bad = encoded_images.find_unreadable(contents, _TRIAL_SHAPE)
+  return sorted(faults + [(rows[i], UNREADABLE) for i in bad])
