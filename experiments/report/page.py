@@ -62,7 +62,7 @@ class ReportConfig(config_lib.Config):
   output: str
   overwrite: bool = False
   show_images_of_training_users: bool = False
-  max_images: int = config_lib.field(_MAX_IMAGES, minimum=50, maximum=10_000)
+  max_images: int = config_lib.field(_MAX_IMAGES, minimum=50, maximum=6_000)
   data_dir: str | None = None
   table: str | None = None
   cache_dir: str | None = None

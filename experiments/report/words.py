@@ -75,7 +75,7 @@ def create_guarantee(run: run_files.Run) -> Guarantee:
     )
     second = (
       f"It was trained for {count(privacy.rounds, 'round')} on the images of"
-      f" {count(privacy.num_users, 'user')}, {user}."
+      f" {count(privacy.num_users, 'user')} (a user: {user})."
     )
     return Guarantee("none", "no guarantee", (first, second), ())
   strength, verdict = next(

@@ -10,7 +10,6 @@ import pytest
 from experiments.report import held_out_pictures
 from experiments.report import page
 from experiments.report import run_files
-from experiments.report import words
 from tasks import emnist
 from tasks import task as task_lib
 from tasks.synthetic import emnist as synthetic
@@ -289,24 +288,3 @@ def test_runs_of_two_tasks_are_refused(run_dir, copy, tmp_path):
   _change(copy / "summary.json", task="gld")
   ended, _ = _call(tmp_path, run_dir, copy)
   programs.check_refused(ended, "--run_dirs must be of one task")
-
-
-def test_how_often_a_guess_is_right():
-  # By hand: e^0 = 1, and e^ln(3) = 3.
-  assert words.guess_share(0.0, 0.0) == 0.5
-  assert words.guess_share(1.0986122886681098, 0.1) == pytest.approx(3.1 / 4)
-  assert words.guess_share(1e6, 0.0) == 1.0
-
-
-@pytest.mark.parametrize(
-  ("epsilon", "text"),
-  [
-    (float("inf"), "∞"),
-    (0.0, "0"),
-    (2.43456, "2.435"),
-    (599_912.3, "599,900"),
-    (3.21e8, "3.210e+08"),
-  ],
-)
-def test_epsilon_in_words(epsilon, text):
-  assert words.format_epsilon(epsilon) == text
