@@ -10,6 +10,7 @@ from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
@@ -94,8 +95,13 @@ class Experiment:
   extrapolation: ExtrapolationConfig = ExtrapolationConfig()
   export_backbone: str | None = None
 
-  def create_ledger(self) -> ledger_lib.Ledger:
+  def create_ledger(
+    self, num_parameters: int | None = None
+  ) -> ledger_lib.Ledger:
     """Creates the empty ledger of a run.
+
+    Args:
+      num_parameters: Numbers of an update; None if that does not matter.
 
     Raises:
       errors.FieldError: If the mechanism cannot be accounted for.
@@ -103,12 +109,18 @@ class Experiment:
     composition.check_noise(
       [(self.mechanism.round_event, 1)], self.participation
     )
+    mechanism, round_sum = self.mechanism, None
+    if num_parameters is not None and mechanism.clip_norm is not None:
+      round_sum = arithmetic.RoundSum(
+        mechanism.clip_norm, mechanism.noise_multiplier_of_sum, num_parameters
+      )
     return ledger_lib.Ledger(
       self.participation,
       delta=self.delta,
       accountants=epsilon_lib.accountants_of_run(
         self.participation, self.mechanism.noise_multiplier
       ),
+      round_sum=round_sum,
     )
 
   def extrapolate(

@@ -43,12 +43,14 @@ class Claim:
     event: What a round releases, at a sensitivity of one clip norm.
     rounds: Number of rounds.
     delta: At which epsilon is stated.
+    clip_norm: L2 norm to which an update is clipped; None if it is not.
   """
 
   participation: participation_lib.Participation
   event: dp_accounting.DpEvent
   rounds: int
   delta: float
+  clip_norm: float | None
 
 
 def create_claim(settings: Mapping[str, Any], num_users: int) -> Claim:
@@ -71,7 +73,11 @@ def create_claim(settings: Mapping[str, Any], num_users: int) -> Claim:
   if settings.get(SAMPLING_SEED, "unknown") is not None:
     participation = participation.with_known_schedule()
   return Claim(
-    participation, _create_event(settings, participation), rounds, delta
+    participation,
+    _create_event(settings, participation),
+    rounds,
+    delta,
+    settings.get("clip_norm"),
   )
 
 
@@ -141,6 +147,8 @@ def check(
   for name in {**asked, **found}:
     _compare(f"{name} of users", asked.get(name), found.get(name))
   _compare("delta", claim.delta, ledger.delta)
+  if ledger.round_sum is not None:
+    _compare("clip norm", claim.clip_norm, ledger.round_sum.clip_norm)
   expected = composition.noise_of(claim.event)
   for noise in ledger.noises:
     _compare("mechanism", expected.mechanism, noise.mechanism)

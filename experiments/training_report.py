@@ -16,6 +16,7 @@ import pandas as pd
 from experiments import experiment as experiment_lib
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots as plots
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
@@ -198,6 +199,7 @@ class Outcome:
           self.extrapolation and self.extrapolation.to_json()
         ),
         "rounds": self.state.rounds_done,
+        "rounds_by_runs": composition.rounds_by_runs(self.state.ledger.history),
         "wall_seconds": wall_seconds,
         "wall_seconds_of_rounds": self.state.wall_seconds,
         "peak_memory_bytes": peak_memory_bytes(),

@@ -159,7 +159,7 @@ def _prepare(
   """
   task, run_dir = experiment.task, settings.run.run_dir
   # Refused now, not after the first round or the last one.
-  ledger = experiment.create_ledger()
+  experiment.create_ledger()
   experiment.extrapolate(settings.training.rounds)
   runtime = settings.runtime.create()
   by_split, sample = held_out.load_images(
@@ -197,7 +197,7 @@ def _prepare(
     experiment,
     settings,
     directory,
-    ledger,
+    experiment.create_ledger(_count_parameters(process)),
     runtime,
     process,
     evaluator,
@@ -232,6 +232,15 @@ def _describe(
     )
   if task.bad_examples.lines:
     yield f"left out {bad_examples.summarize(task.bad_examples.lines)}."
+
+
+def _count_parameters(process: tff.learning.templates.LearningProcess) -> int:
+  """Numbers of an update, and so of the sum that gets the noise."""
+  state = process.initialize.type_signature.result.member
+  shapes = tff.types.type_to_tf_tensor_specs(
+    state.global_model_weights.trainable
+  )
+  return sum(spec.shape.num_elements() for spec in tf.nest.flatten(shapes))
 
 
 def _find_bad_examples(

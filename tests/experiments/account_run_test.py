@@ -20,6 +20,7 @@ from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import poisson
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _KEY = 2**127 + 5
@@ -32,6 +33,7 @@ _TREE_FLAGS = {
   "clients_per_round": 5,
   "users_per_client": 2,
   "aggregator": "tree",
+  "clip_norm": 0.3,
   "noise_multiplier": 6.0,
   "restart_every": None,
   "restart_every_passes": None,
@@ -68,6 +70,7 @@ def _write_run(
     claim.participation,
     delta=claim.delta,
     accountants=None if claim.participation.is_sampled else ("rdp", "gaussian"),
+    round_sum=arithmetic.RoundSum(0.3, flags["noise_multiplier"], 1_000),
   )
   if rounds:
     ledger = ledger.with_rounds(claim.event, rounds)
@@ -266,6 +269,8 @@ def test_a_ledger_of_more_noise_than_the_run_had(account, tmp_path):
     ({"delta": None}, "delta 0.001 there and 0.006 by the settings"),
     ({"aggregator": "tree"}, "mechanism 'gaussian' there and 'tree' by the"),
     ({"aggregator": "none", "noise_multiplier": 0.0}, "mechanism 'gaussian'"),
+    ({"clip_norm": 3.0}, "clip norm 0.3 there and 3.0 by the settings"),
+    ({"clip_norm": None}, "clip norm 0.3 there and None by the settings"),
     ({"rounds": 11}, "number of rounds 12 there and 11 by the settings"),
     (
       {"sampling_seed": 3},

@@ -209,7 +209,9 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   assert ledger.epsilon() > whole[1].ledger.with_rounds(event(2.0), 5).epsilon()
   with participation_trace.TraceReader(tmp_path / "trace") as trace:
     report = ledger.report(trace)
-  assert any("5 of 10 rounds ran again" in text for text in report.warnings)
+  (warning,) = (text for text in report.warnings if "again" in text)
+  assert warning.startswith("5 of 10 rounds ran again, with other noise")
+  assert "(5 ran 2 times)" in warning
   assert ledger_lib.Ledger.from_json(ledger.to_json()) == ledger
 
 
@@ -254,6 +256,26 @@ def test_correlated_noise_is_the_same_again_and_costs_nothing(tmp_path):
     "Running rounds 4 to 8 again, with the same noise, at no further cost."
   )
   assert again in said
+
+
+@pytest.mark.parametrize("strategy", [None, tree.TreeStrategy()])
+def test_the_same_noise_is_not_put_on_another_sum(tmp_path, strategy):
+  _train_until(tmp_path, 8, strategy=strategy)
+  _lose(tmp_path, "round_8", "round_6")
+  # A client that took part in round 5 is left out when it runs again.
+  again = _Sums(skipped={4: ["a client"]})
+  if strategy is None:
+    _train(tmp_path, again)
+    return
+  with pytest.raises(
+    errors.FieldError,
+    match=r"on_client_error must leave round 5 as it was .* 0, found 1",
+  ):
+    _train(tmp_path, again, strategy=strategy)
+  assert _read_ledger(tmp_path).rounds == 8
+  # Nothing was released: as it was, the run goes on.
+  _, state, _ = _train(tmp_path, _Sums(), strategy=strategy)
+  assert state.rounds_done == 10
 
 
 def test_an_interrupted_first_round_costs_nothing(tmp_path, whole):

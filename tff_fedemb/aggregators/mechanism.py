@@ -26,11 +26,17 @@ class Mechanism:
     noise_multiplier: Noise that is accounted for, over the clip norm; 0 for
       none.
     strategy: Ties the noise of the rounds together; None for independent noise.
+    clip_norm: L2 norm to which an update is clipped, of an adaptive one at the
+      start; None if it is not.
+    noise_multiplier_of_sum: Noise on the sum, over the clip norm; more than
+      what is accounted for where a part is on a count.
   """
 
   factory: tff.aggregators.UnweightedAggregationFactory
   noise_multiplier: float = 0.0
   strategy: strategy_lib.Strategy | None = None
+  clip_norm: float | None = None
+  noise_multiplier_of_sum: float = 0.0
 
   @property
   def round_event(self) -> dp_accounting.DpEvent:
@@ -121,6 +127,8 @@ class MechanismConfig(config.Config, abc.ABC):
       ),
       self.noise_multiplier,
       strategy,
+      self.clip_norm,
+      noise_multiplier_of_sum,
     )
 
 

@@ -53,6 +53,21 @@ class ObservedParticipation:
   even_rounds: tuple[tuple[int, int], ...] = ()
   common_users: tuple[int, int] | None = None
 
+  @property
+  def in_words(self) -> str:
+    """What a reader may want to know of it."""
+    separation = (
+      ""
+      if self.min_separation is None
+      else f", never less than {self.min_separation:,} rounds apart"
+    )
+    return (
+      f"In the trace of {self.num_rounds:,} rounds: "
+      f"{self.min_users_per_round:,} to {self.max_users_per_round:,} "
+      "users a round, nobody twice in a round, nobody more than "
+      f"{self.max_participations:,} times{separation}."
+    )
+
 
 def observe(
   num_users: int, rounds: Iterable[participation_trace.RecordedRound]

@@ -5,6 +5,7 @@ Who takes part, and what may be claimed for it, is `data.participation`.
 * `composition` turns a mechanism's events and the participation into the events
   that an accountant is given; `epsilon` reads off epsilon and zCDP, and says
   where PLD is too slow. `gaussian_accountant` is the exact one.
+* `arithmetic` bounds what the noise's distance from a true Gaussian costs.
 * `report` says what a run protects and what it cost, in numbers and words.
 * `ledger` is the rounds as they happened, and travels in the checkpoint; its
   report refuses an epsilon that the trace of who took part refutes.
@@ -16,5 +17,6 @@ Who takes part, and what may be claimed for it, is `data.participation`.
 
 Every epsilon is computed by `dp_accounting`, that of plain Gaussian mechanisms
 also from its exact privacy loss; nothing here derives a privacy bound of its
-own but the sensitivities (`data.participation`, `strategies`).
+own but the sensitivities (`data.participation`, `strategies`) and that of
+`arithmetic`.
 """

@@ -73,6 +73,18 @@ def runs_of(
   return mechanism_event, 1
 
 
+def rounds_by_runs(mechanism_counts: RoundCounts) -> dict[int, int]:
+  """Returns the number of rounds by how often they ran, in that order.
+
+  Args:
+    mechanism_counts: As in `composed_events`.
+  """
+  counts: collections.Counter[int] = collections.Counter()
+  for event, count in mechanism_counts:
+    counts[runs_of(event)[1]] += count
+  return dict(sorted(counts.items()))
+
+
 def noise_of(mechanism_event: dp_accounting.DpEvent) -> Noise:
   """Returns the noise of what a mechanism releases in one round.
 

@@ -20,6 +20,7 @@ from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
@@ -49,6 +50,8 @@ class Ledger:
     history: Pairs of a mechanism's event, at a sensitivity of one clip norm
       and as in `composition.composed_events`, and how many rounds in a row it
       ran.
+    round_sum: What is clipped and summed up in every round; None if that is not
+      known, as of runs of earlier versions.
 
   Raises:
     ValueError: If delta is out of range, an accountant or an event not
@@ -60,6 +63,7 @@ class Ledger:
   delta: float
   accountants: tuple[str, ...] | None = None
   history: tuple[tuple[dp_accounting.DpEvent, int], ...] = ()
+  round_sum: arithmetic.RoundSum | None = None
 
   def __post_init__(self):
     object.__setattr__(self, "delta", checks.check_delta(self.delta))
@@ -213,6 +217,7 @@ class Ledger:
       self.delta,
       accountants=self.accountants,
       observed=observed,
+      round_sum=self.round_sum,
     )
 
   def to_json(self) -> str:
@@ -227,6 +232,7 @@ class Ledger:
         "history": [
           [_event_to_json(event), count] for event, count in self.history
         ],
+        "round_sum": self.round_sum and dataclasses.asdict(self.round_sum),
       },
       allow_nan=False,
     )
@@ -257,6 +263,7 @@ class Ledger:
       known = participation.with_known_schedule()
       if known != participation:
         participation, accountants = known, known.accountants
+    round_sum = values.get("round_sum")
     return cls(
       participation,
       delta=values["delta"],
@@ -264,6 +271,7 @@ class Ledger:
       history=tuple(
         (_event_from_json(event), count) for event, count in values["history"]
       ),
+      round_sum=round_sum and arithmetic.RoundSum(**round_sum),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from tff_fedemb.data import participation_check
 from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
@@ -32,8 +33,8 @@ _NOT_COVERED = (
   "from keys of the operating system; whoever reads the key of the sampling, "
   "the trace of who took part or a checkpoint where noise keeps its key sees "
   "through them",
-  "floating-point arithmetic in clipping and sums, of single precision, before "
-  "they are rounded to the grid of their noise",
+  "single-precision arithmetic in clipping, sums and correlated noise, before "
+  "they are rounded to a grid",
 )
 
 _ACCOUNTANT_IN_WORDS = {
@@ -63,7 +64,11 @@ class PrivacyReport:
     neighboring_relation: For example 'add or remove one user'.
     sampling: The sampler that was run, in words.
     accountant: Whose epsilon leads: the smallest of the valid ones.
-    epsilon_by_accountant: Epsilon of each accountant that was run.
+    epsilon_by_accountant: Epsilon of each accountant that was run, of noise
+      that is exactly Gaussian.
+    arithmetic_epsilon: Part of `epsilon` for what the noise's arithmetic leaves
+      (`arithmetic.add_to_epsilon`); None where that is not bounded: of a plan,
+      and of correlated noise.
     sensitivity_in_clip_norms: Change of a round's sum for one user.
     unit_is_virtual_client_epsilon: Epsilon if the sum changed by one clip norm
       only, for comparison: see `epsilon.VIRTUAL_CLIENT_UNIT`. Infinity if a
@@ -98,6 +103,7 @@ class PrivacyReport:
   sampling: str
   accountant: str
   epsilon_by_accountant: Mapping[str, float]
+  arithmetic_epsilon: float | None
   sensitivity_in_clip_norms: float
   unit_is_virtual_client_epsilon: float | None
   rounds: int
@@ -122,17 +128,18 @@ class PrivacyReport:
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
-    """Inverse of `to_json`, also of versions that knew no `amplification`."""
+    """Inverse of `to_json`, also of versions that knew less."""
     values = {
       "amplification": "",
       "epsilon_with_secret_sampling": None,
+      "arithmetic_epsilon": None,
       **values,
     }
     changed: dict[str, Any] = {
       name: None if values[name] is None else float(values[name])
       for name in (
         *("epsilon", "unit_is_virtual_client_epsilon", "zcdp"),
-        "epsilon_with_secret_sampling",
+        *("epsilon_with_secret_sampling", "arithmetic_epsilon"),
       )
     }
     for name in ("not_covered", "warnings"):
@@ -151,6 +158,7 @@ def create_report(
   *,
   accountants: Sequence[str] | None = None,
   observed: participation_check.ObservedParticipation | None = None,
+  round_sum: arithmetic.RoundSum | None = None,
 ) -> PrivacyReport:
   """Returns the whole account of a run.
 
@@ -163,6 +171,8 @@ def create_report(
     delta: In (0, 1).
     accountants: Their names; all that the participation supports if None.
     observed: What the trace of the run shows, already checked.
+    round_sum: What had noise in a round; None for a plan, in which the noise is
+      taken for a Gaussian.
 
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.
@@ -180,6 +190,14 @@ def create_report(
 
   epsilons = ask(None)
   name, epsilon = epsilon_lib.leading(epsilons)
+  of_arithmetic = arithmetic.added_epsilon(
+    mechanism_counts,
+    participation,
+    delta,
+    accountant=name,
+    round_sum=round_sum,
+  )
+  epsilon += of_arithmetic or 0.0
   virtual = None
   if participation.sensitivity_in_clip_norms != 1:
     _, virtual = epsilon_lib.leading(ask(1.0))
@@ -205,6 +223,7 @@ def create_report(
     sampling=participation.sampling,
     accountant=name,
     epsilon_by_accountant=epsilons,
+    arithmetic_epsilon=of_arithmetic,
     sensitivity_in_clip_norms=participation.sensitivity_in_clip_norms,
     unit_is_virtual_client_epsilon=virtual,
     rounds=rounds,
@@ -219,7 +238,7 @@ def create_report(
     strategy_sensitivity=composition.strategy_sensitivity(
       mechanism_counts, participation
     ),
-    participation_checked=None if observed is None else _checked(observed),
+    participation_checked=None if observed is None else observed.in_words,
     released=_RELEASED,
     not_covered=_NOT_COVERED,
     statement="",
@@ -249,17 +268,14 @@ def _warnings_of_run(
       f"{', '.join(skipped)} not run: rdp epsilon exceeds "
       f"{epsilon_lib.PLD_EPSILON_LIMIT:g}"
     )
-  again = sum(
-    count
-    for event, count in mechanism_counts
-    if composition.runs_of(event)[1] > 1
-  )
-  if again:
-    rounds = sum(count for _, count in mechanism_counts)
+  by_runs = composition.rounds_by_runs(mechanism_counts)
+  rounds, once = sum(by_runs.values()), by_runs.pop(1, 0)
+  if by_runs:
+    often = [f"{n:,} ran {times} times" for times, n in by_runs.items()]
     yield (
-      f"{again:,} of {rounds:,} rounds ran again, with other noise, after a"
-      " program was killed or a checkpoint was lost: every time is accounted"
-      " for"
+      f"{rounds - once:,} of {rounds:,} rounds ran again, with other noise,"
+      " after a program was killed or a checkpoint was lost"
+      f" ({', '.join(often)}): every time is accounted for"
     )
   if not mechanism_counts:
     yield "no round was recorded"
@@ -328,6 +344,11 @@ def _mechanism_in_words(
 
 def _comparisons(report: PrivacyReport) -> str:
   text = ""
+  if report.arithmetic_epsilon is not None:
+    text += (
+      f" Epsilon includes {report.arithmetic_epsilon:.2g} by which the computed"
+      " noise may differ from a true Gaussian."
+    )
   if report.epsilon_with_secret_sampling is not None:
     text += (
       " For comparison only, if nobody could know who was drawn when, it would "
@@ -340,20 +361,6 @@ def _comparisons(report: PrivacyReport) -> str:
       f"that reading {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
     )
   return text
-
-
-def _checked(observed: participation_check.ObservedParticipation) -> str:
-  separation = (
-    ""
-    if observed.min_separation is None
-    else f", never less than {observed.min_separation:,} rounds apart"
-  )
-  return (
-    f"In the trace of {observed.num_rounds:,} rounds: "
-    f"{observed.min_users_per_round:,} to {observed.max_users_per_round:,} "
-    "users a round, nobody twice in a round, nobody more than "
-    f"{observed.max_participations:,} times{separation}."
-  )
 
 
 def warnings_of_all(

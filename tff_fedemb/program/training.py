@@ -10,6 +10,7 @@ seen, the second is another release, so both are accounted for.
 
 from collections.abc import Callable
 import dataclasses
+import math
 import time
 from typing import Any
 import zlib
@@ -33,6 +34,14 @@ from tff_fedemb.runtime import base
 RECALL_PREFIX = "validation/recall_at_far_"
 NUM_SKIPPED_CLIENTS = "participants/num_skipped_clients"
 NUM_SKIPPED_EXAMPLES = "client_work/num_skipped_examples"
+# What a round measures again if it is run again on the same data with the same
+# clients and examples left out, but for rounding, and the field to look at.
+_SAME_AGAIN = {
+  NUM_SKIPPED_CLIENTS: "on_client_error",
+  NUM_SKIPPED_EXAMPLES: "on_bad_example",
+  "client_work/loss": "data_dir",
+}
+_RELATIVE_ROUNDING = 1e-3
 # The name of the accountant follows.
 EPSILON_PREFIX = "privacy/epsilon_"
 
@@ -117,6 +126,8 @@ class TrainingLoop:
     self._has_named_skipped = False
     # How often rounds ran of which no checkpoint is left.
     self._lost: dict[int, int] = {}
+    # What the rounds measured that are to have the same noise again.
+    self._before: dict[int, dict[str, float]] = {}
     self._shown: dict[str, str] = {}
 
   def start(
@@ -182,7 +193,8 @@ class TrainingLoop:
     self._find_lost(ledger)
     return TrainingState(
       self.runtime.load_state(saved["process_state"]),
-      ledger,
+      # Which earlier versions did not record.
+      dataclasses.replace(ledger, round_sum=self.ledger.round_sum),
       rounds_done,
       float(saved["wall_seconds"]),
     )
@@ -209,6 +221,8 @@ class TrainingLoop:
     again = "with the same noise, at no further cost"
     if self._noise_is_fresh:
       again = "with other noise, which is accounted for as another release"
+    else:
+      self._before = self.metrics.read().to_dict("index")
     self.say(f"Running {rounds} again, {again}.")
 
   def _charge(self, ledger: ledger_lib.Ledger) -> ledger_lib.Ledger:
@@ -279,15 +293,16 @@ class TrainingLoop:
     self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
     process_state, measured = self.runtime.next(state.process_state, client_ids)
+    skipped = self.runtime.skipped_clients
+    report = metrics_lib.flatten(measured)
+    report[NUM_SKIPPED_CLIENTS] = len(skipped)
+    self._check_same_again(report, state.rounds_done + 1)
     ledger = self._charge(state.ledger)
     so_far = self._with_lost(ledger)
     self.publish_ledger(so_far)
-    report = metrics_lib.flatten(measured)
     report["participants/num_users"] = sum(map(len, clients))
     # Two runs had the same virtual clients if they had the same numbers here.
     report["participants/checksum"] = zlib.crc32("\0".join(client_ids).encode())
-    skipped = self.runtime.skipped_clients
-    report[NUM_SKIPPED_CLIENTS] = len(skipped)
     report["seconds"] = time.perf_counter() - start
     rounds_done = state.rounds_done + 1
     if skipped:
@@ -308,6 +323,21 @@ class TrainingLoop:
     self.metrics.release(report, rounds_done)
     new_state.wall_seconds = state.wall_seconds + time.perf_counter() - start
     return new_state, report
+
+  def _check_same_again(self, report: dict[str, float], round_num: int) -> None:
+    """Refuses the same noise on another sum, from which it could be told."""
+    before = self._before.get(round_num, {})
+    for name, field in _SAME_AGAIN.items():
+      was, now = before.get(name, math.nan), report.get(name, math.nan)
+      if not math.isnan(was) and not math.isclose(
+        was, now, rel_tol=_RELATIVE_ROUNDING
+      ):
+        raise errors.FieldError(
+          field,
+          f"leave round {round_num} as it was when it ran before, now that it"
+          f" runs again with the same noise, of {name} {was:g}",
+          f"{now:g}",
+        )
 
   def _tell_skipped_examples(
     self, number: int, rounds_done: int, client_ids: list[str]

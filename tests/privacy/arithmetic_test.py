@@ -1,0 +1,125 @@
+"""Tests of what the arithmetic of noise costs, against coins that err."""
+
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import stats
+
+from tff_fedemb.data.participation import min_separation
+from tff_fedemb.data.participation import poisson
+from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+_SUM = arithmetic.RoundSum(0.5, 1.0, 97_000)
+
+
+def _hockey_stick(p, q, epsilon):
+  return float(np.maximum(p - math.exp(epsilon) * q, 0).sum())
+
+
+@pytest.mark.parametrize(
+  ("num_numbers", "error"), [(10, 0.2), (1_000, 0.01), (100_000, 1e-3)]
+)
+def test_coins_that_err_are_within_the_bound(num_numbers, error):
+  """All coins err as far as they may, to the worst side."""
+  counts = np.arange(num_numbers + 1)
+  fair, biased = (
+    stats.binom.pmf(counts, num_numbers, chance)
+    for chance in (0.5, 0.5 * (1 + error))
+  )
+  failure = 1e-6
+  bound = arithmetic.log_ratio_bound(num_numbers, error, math.log(failure))
+  for one, other in ((fair, biased), (biased, fair)):
+    assert _hockey_stick(one, other, bound) <= failure
+    # No less by much would do.
+    assert _hockey_stick(one, other, bound / 4) > failure
+
+
+def test_the_figures_of_the_documentation():
+  # a = 1.25 z sqrt(d) 2^-37; twice T d a^2 + a sqrt(2 T d log(1 / failure)).
+  for multiplier, size, runs, printed in (
+    (1.0, 97_000, 100, "0.00014"),
+    (1.0, 3_000_000, 150, "0.005"),
+    (1.0, 25_000_000, 800, "0.1"),
+    (8.0, 25_000_000, 800, "0.83"),
+  ):
+    epsilon = arithmetic.add_to_epsilon(
+      lambda delta: 0.0,
+      1e-7,
+      round_sum=arithmetic.RoundSum(1.0, multiplier, size),
+      runs=runs,
+    )
+    assert epsilon == pytest.approx(float(printed), rel=0.08)
+  number, error = 100 * 97_000, 1.25 * math.sqrt(97_000) * 2.0**-37
+  deviation = math.sqrt(2 * number * math.log(2**22 * math.e / 1e-7))
+  expected = 2 * (number * error**2 + error * deviation)
+  found = arithmetic.add_to_epsilon(
+    lambda delta: 0.0, 1e-7, round_sum=_SUM, runs=100
+  )
+  assert found == pytest.approx(expected)
+
+
+def test_delta_is_what_is_left_of_it():
+  """Of a mechanism whose epsilon is log(1 / delta), a tenth of it."""
+  asked = []
+
+  def epsilon_at(delta):
+    asked.append(delta)
+    return -math.log(delta) / 10
+
+  total = arithmetic.add_to_epsilon(epsilon_at, 1e-5, round_sum=_SUM, runs=100)
+  bound = (total - epsilon_at(asked[1])) / 2
+  assert asked[0] == 1e-5
+  assert asked[1] == pytest.approx(1e-5 * (1 - 2**-20) * math.exp(-bound))
+  failure = 1e-5 * 2**-22 * math.exp(-epsilon_at(1e-5) - 1)
+  spent = math.exp(bound) * asked[1]
+  spent += failure * (1 + math.exp(epsilon_at(asked[1]) + bound))
+  assert spent <= 1e-5
+
+
+@pytest.mark.parametrize(
+  ("exact", "multiplier", "size"), [(math.inf, 1.0, 10), (1.0, 1e-6, 10)]
+)
+def test_where_nothing_is_known(exact, multiplier, size):
+  assert math.inf == arithmetic.add_to_epsilon(
+    lambda delta: exact,
+    1e-5,
+    round_sum=arithmetic.RoundSum(1.0, multiplier, size),
+    runs=1,
+  )
+
+
+@pytest.mark.parametrize("accountants", [("rdp",), ("rdp", "pld")])
+def test_a_run_reports_it_in_its_epsilon(accountants):
+  event = dp_accounting.GaussianDpEvent(1.0)
+  exact = ledger_lib.Ledger(
+    poisson.Poisson(1_000, 10.0), delta=1e-5, accountants=accountants
+  ).with_rounds(event, 100)
+  computed = ledger_lib.Ledger(
+    exact.participation,
+    delta=1e-5,
+    accountants=accountants,
+    history=exact.history,
+    round_sum=_SUM,
+  )
+  before, after = exact.report(), computed.report()
+  assert before.arithmetic_epsilon is None
+  assert 1.3e-4 < after.arithmetic_epsilon < 2e-4
+  assert after.epsilon == before.epsilon + after.arithmetic_epsilon
+  assert after.epsilon_by_accountant == before.epsilon_by_accountant
+  assert f"{after.arithmetic_epsilon:.2g} by which" in after.statement
+  assert ledger_lib.Ledger.from_json(computed.to_json()) == computed
+
+
+def test_correlated_noise_has_no_bound():
+  event = strategy_lib.CorrelatedGaussianDpEvent(8.0, tree.TreeStrategy())
+  ledger = ledger_lib.Ledger(
+    min_separation.MinSeparation(100, 10), delta=1e-5, round_sum=_SUM
+  ).with_rounds(event, 10)
+  report = ledger.report()
+  assert report.arithmetic_epsilon is None
+  assert any("correlated noise" in text for text in report.not_covered)

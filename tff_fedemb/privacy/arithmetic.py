@@ -1,0 +1,146 @@
+"""What the arithmetic of the noise costs beyond a true Gaussian's.
+
+The derivation is in docs/privacy.md, "What arithmetic leaves"; Hoeffding 1963,
+"Probability Inequalities for Sums of Bounded Random Variables", is its core.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import math
+
+from tff_fedemb import config
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
+
+# Error of a number of noise, in standard deviations, at both ends of a step of
+# the grid (`aggregators.secret_noise`), which is at least 2^-11 clip norms over
+# the square root of the size; a quarter more for what is of second order.
+_ERROR_PER_STEP = 1.25 * 2.0 * 2.0**-49 / 2.0**-11
+# With less noise than so many steps, a step is no small part of it.
+_SMALLEST_NOISE = 2.0**-8
+# Logarithm of the share of delta that a deviation beyond the bound may have, in
+# which epsilon may grow by the first of these margins that is enough.
+_LOG_SHARE = -22.0 * math.log(2.0)
+_DELTA_LEFT = 1.0 - 2.0**-20
+_MARGINS = (1.0, 10.0, 100.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundSum(config.Config):
+  """What is clipped, summed up and noised in every round.
+
+  Attributes:
+    clip_norm: L2 norm to which an update is clipped; of an adaptive one, in the
+      first round.
+    noise_multiplier: Standard deviation of the noise on the sum over the clip
+      norm; more than what is accounted for where a part is on a count.
+    num_parameters: Numbers of the sum.
+  """
+
+  clip_norm: float = config.field(above=0)
+  noise_multiplier: float = config.field(minimum=0)
+  num_parameters: int = config.field(minimum=1)
+
+
+def log_ratio_bound(
+  num_numbers: float, relative_error: float, log_failure: float
+) -> float:
+  """Bounds how much likelier than by exact noise a run's releases are.
+
+  Args:
+    num_numbers: Numbers of noise in the run.
+    relative_error: Largest of the probability of a number, below 1 / 2.
+    log_failure: Logarithm of the probability that it is more.
+
+  Returns:
+    The logarithm of the ratio; it bounds the inverse ratio as well, under exact
+    noise.
+  """
+  return num_numbers * relative_error**2 + relative_error * math.sqrt(
+    -2.0 * num_numbers * log_failure
+  )
+
+
+def added_epsilon(
+  mechanism_counts: composition.RoundCounts,
+  participation: participation_lib.Participation,
+  delta: float,
+  *,
+  accountant: str,
+  round_sum: RoundSum | None,
+) -> float | None:
+  """Returns what is to be added to an accountant's epsilon of a run.
+
+  Privacy:
+    As `add_to_epsilon`.
+
+  Args:
+    mechanism_counts: As in `composition.composed_events`.
+    participation: Who took part.
+    delta: In (0, 1).
+    accountant: Its name.
+    round_sum: What had noise in every round; None if that is not known.
+
+  Returns:
+    What is to be added; None where it is not known: so of correlated noise,
+    which is put together in single precision.
+  """
+
+  def epsilon_at(delta: float) -> float:
+    (epsilon,) = epsilon_lib.epsilon_by_accountant(
+      mechanism_counts, participation, delta, accountants=(accountant,)
+    ).values()
+    return epsilon
+
+  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
+  if not (round_sum and noises) or any(
+    n.strategy or not n.multiplier for n in noises
+  ):
+    return None
+  by_runs = composition.rounds_by_runs(mechanism_counts)
+  return add_to_epsilon(
+    epsilon_at,
+    delta,
+    round_sum=round_sum,
+    runs=sum(times * count for times, count in by_runs.items()),
+  ) - epsilon_at(delta)
+
+
+def add_to_epsilon(
+  epsilon_at: Callable[[float], float],
+  delta: float,
+  *,
+  round_sum: RoundSum,
+  runs: int,
+) -> float:
+  """Returns epsilon of the noise as it is computed.
+
+  Privacy:
+    From exact noise to the computed one, and back for the neighbour, each at
+    the cost of `log_ratio_bound`; whatever the sampling, the participation and
+    what earlier rounds have released.
+
+  Args:
+    epsilon_at: From delta to the epsilon of exact noise; does not grow with it.
+    delta: At which epsilon is wanted.
+    round_sum: What had independent noise in every round.
+    runs: How often rounds ran.
+
+  Returns:
+    Epsilon; infinity where nothing is known.
+  """
+  exact = epsilon_at(delta)
+  size = round_sum.num_parameters
+  steps = round_sum.noise_multiplier * math.sqrt(size)
+  relative_error = _ERROR_PER_STEP * steps
+  if steps < _SMALLEST_NOISE or relative_error > 0.5 or exact == math.inf:
+    return math.inf
+  for margin in _MARGINS:
+    log_failure = math.log(delta) + _LOG_SHARE - exact - margin
+    bound = log_ratio_bound(float(runs) * size, relative_error, log_failure)
+    epsilon = epsilon_at(delta * _DELTA_LEFT * math.exp(-bound))
+    # What is left of delta has to do for both deviations.
+    if epsilon - exact + bound <= margin:
+      return epsilon + 2.0 * bound
+  return math.inf
