@@ -14,7 +14,6 @@ from collections.abc import Iterator
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 from typing import Any
 
@@ -171,7 +170,9 @@ class Kind:
     """Writes photos of some users to where `place` puts each."""
     # It gets its place in its parent when all is complete, and an empty one
     # makes room.
-    output_dir = pathlib.Path(os.path.abspath(output_dir))
+    output_dir = pathlib.Path(output_dir)
+    if output_dir.name in ("", ".."):
+      output_dir = output_dir.resolve()
     with contextlib.suppress(OSError):
       output_dir.rmdir()
     parameters = {

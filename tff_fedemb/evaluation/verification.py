@@ -358,9 +358,19 @@ def _delete_one(
 ) -> float | None:
   """Returns the delete-one jackknife's standard error of a recall.
 
-  Of each class or image: the positive and negative pairs that go with it, and
-  those of them that are accepted. A negative pair goes with two, a positive one
-  with `pairs_of_true`. None if without one of them no pairs are left.
+  Args:
+    images: All of them.
+    steps: Of all pairs.
+    rate: False accept rate.
+    positives: Positive pairs that go with each class or image, `[m]`.
+    negatives: Negative pairs that go with it.
+    true_accepts: Those of the positive pairs that are accepted.
+    false_accepts: Those of the negative pairs that are accepted.
+    pairs_of_true: In how many of the m a positive pair is counted; a negative
+      one is counted in two.
+
+  Returns:
+    The standard error; None if without one of them no pairs are left.
   """
   positives_left = images.num_positives - positives
   negatives_left = images.num_negatives - negatives
