@@ -25,8 +25,8 @@ _BASH = "%%bash\n"
 
 def _as_terminal(text: str) -> str:
   """What remains to be seen where a progress bar overwrites its line."""
-  lines = (line.rsplit("\r", 1)[-1] for line in text.splitlines())
-  return "".join(f"{line}\n" for line in lines)
+  lines = text.removesuffix("\n").split("\n") if text else []
+  return "".join(f"{line.rsplit(chr(13), 1)[-1]}\n" for line in lines)
 
 
 def _stream(name: str, text: str) -> list[dict[str, Any]]:
@@ -40,12 +40,13 @@ def _run_bash(script: str) -> list[dict[str, Any]]:
   ended = subprocess.run(
     ["bash", "-e", "-o", "pipefail", "-c", script],
     capture_output=True,
-    text=True,
     check=False,
   )
+  # Not as text, which takes the return of a progress bar for a new line.
+  printed, errors = ended.stdout.decode(), ended.stderr.decode()
   if ended.returncode:
-    raise RuntimeError(f"{script}\n{ended.stdout}\n{ended.stderr}")
-  return _stream("stdout", ended.stdout) + _stream("stderr", ended.stderr)
+    raise RuntimeError(f"{script}\n{printed}\n{errors}")
+  return _stream("stdout", printed) + _stream("stderr", errors)
 
 
 def _show(value: Any) -> dict[str, Any]:
