@@ -31,6 +31,7 @@ setuptools.setup(
     "absl-py>=1.4,<2",
     "dp-accounting==0.4.3",
     "jinja2>=3.1",
+    "markupsafe>=2",
     "matplotlib>=3.8",
     "numpy>=1.25,<2",
     "pandas>=2.1",

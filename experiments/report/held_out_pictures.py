@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Mapping
+from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
@@ -205,22 +206,9 @@ def create(
       )
       for query, found in chosen.gallery
     ],
-    false_accepts=show_pairs(
-      chosen.false_accepts, lambda similarity: similarity >= threshold
-    ),
-    false_rejects=show_pairs(
-      chosen.false_rejects, lambda similarity: similarity < threshold
-    ),
-    points=[
-      MapPoint(show(row), group, tuple(tsne), tuple(pca))
-      for row, group, tsne, pca in zip(
-        chosen.map_rows,
-        chosen.map_groups,
-        chosen.tsne.tolist(),
-        chosen.pca.tolist(),
-        strict=True,
-      )
-    ],
+    false_accepts=_describe_pairs(chosen.false_accepts, show, threshold, True),
+    false_rejects=_describe_pairs(chosen.false_rejects, show, threshold, False),
+    points=chosen.place(show),
     groups=[names[int(label)] for label in chosen.map_classes],
     explained=chosen.explained,
   )
@@ -244,6 +232,23 @@ def _open_source(
       f" found {len(source.labels):,}."
     )
   return source
+
+
+def _describe_pairs(
+  pairs: Sequence[similarities.Pair],
+  show: Callable[[int], Shown],
+  threshold: float,
+  accepting_is_wrong: bool,
+) -> list[HardPair]:
+  return [
+    HardPair(
+      show(pair.first),
+      show(pair.second),
+      pair.similarity,
+      (pair.similarity >= threshold) == accepting_is_wrong,
+    )
+    for pair in pairs
+  ]
 
 
 def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
@@ -298,6 +303,20 @@ class _Chosen:
       np.arange(len(groups)), [len(group) for group in groups]
     ).tolist()
     self.tsne, self.pca, self.explained = _project(embeddings[self.map_rows])
+
+  def place(self, show: Callable[[int], Shown]) -> list[MapPoint]:
+    """The images of the map."""
+    places = zip(
+      self.map_rows,
+      self.map_groups,
+      self.tsne.tolist(),
+      self.pca.tolist(),
+      strict=True,
+    )
+    return [
+      MapPoint(show(row), group, tuple(tsne), tuple(pca))
+      for row, group, tsne, pca in places
+    ]
 
   @property
   def rows(self) -> list[int]:
