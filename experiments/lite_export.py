@@ -128,18 +128,19 @@ def execute(config: ExportConfig) -> None:
 def export_run(run_dir: str, task: task_lib.Task) -> None:
   """Converts the model of a complete run to all formats, in its directory.
 
-  What is there already is left as it is.
+  Files that are all there already are left as they are.
   """
   saved_model = os.path.join(run_dir, backbone_files.SAVED_MODEL)
   folder = os.path.join(run_dir, FOLDER)
-  if os.path.exists(folder):
-    _say(f"There is something at {folder} already; left as it is.")
+  paths = _prepare(folder, tflite.FORMATS, True)
+  if all(path.exists() for path in paths.values()):
+    _say(f"The files for phones are in {folder} already; left as they are.")
     return
   model = _load(saved_model)
   _export(
     saved_model,
     model,
-    _prepare(folder, tflite.FORMATS, False),
+    paths,
     tflite.make_up_images(model.image_shape, _NUM_CALIBRATION_IMAGES),
     _MADE_UP,
     image_sources.open_split(task, "test"),

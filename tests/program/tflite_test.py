@@ -57,9 +57,9 @@ def test_every_format_gives_the_embeddings_of_the_backbone(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "name", [name for name in backbones.BACKBONES if name != "lenet"]
+  "name", [name for name in backbones.BACKBONES if name.endswith("_small")]
 )
-def test_every_backbone_is_converted(tmp_path, name):
+def test_every_kind_of_backbone_is_converted(tmp_path, name):
   backbone, path = _export(tmp_path, name, (32, 32, 3))
   _check(backbone, path, "float16", 0.9999)
 
