@@ -60,7 +60,7 @@ def test_the_tutorial_runs(tmp_path):
   )
   assert recall > 3 * untrained
   assert (folder / "run" / "report.html").stat().st_size > 100_000
-  # The thousands of queries that recall asks for have one photo to be like.
+  # Recall asks for every pair; a query has ten photos of its person to be like.
   matches = pd.read_csv(folder / "matches.csv")
   known = matches["folder_class"].isin(
     path.name for path in (folder / "visitors" / "gallery").iterdir()
