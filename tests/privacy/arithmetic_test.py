@@ -123,3 +123,14 @@ def test_correlated_noise_has_no_bound():
   report = ledger.report()
   assert report.arithmetic_epsilon is None
   assert any("correlated noise" in text for text in report.not_covered)
+
+
+def test_tails_of_noise_that_ends():
+  # Table of the normal distribution: beyond 5 standard deviations 2.8665e-7.
+  reach = arithmetic.NOISE_REACH
+  tail = arithmetic.tail_probability(2.0 / (reach - 5.0), 2.0, 3)
+  assert tail == pytest.approx(3 * 2.8665e-7, rel=1e-4)
+  assert arithmetic.tail_probability(1.28, 2.0, 800) < 1e-12
+  # Releases with and without the user have nothing in common.
+  assert arithmetic.tail_probability(0.02, 2.0, 1) == 1.0
+  assert arithmetic.tail_probability(0.0, 2.0, 1) == 1.0

@@ -145,3 +145,13 @@ def test_an_epsilon_of_zero_is_remarked():
   )
   assert report.epsilon == 0
   assert any("epsilon is 0" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize("multiplier, is_told", [(0.02, True), (1.28, False)])
+def test_it_is_told_where_the_noise_ends(multiplier, is_told):
+  event = dp_accounting.GaussianDpEvent(multiplier)
+  report = report_lib.create_report(
+    [(event, 10)], _POISSON, 1e-5, accountants=("rdp",)
+  )
+  told = [line for line in report.warnings if "computed noise ends" in line]
+  assert len(told) == is_told

@@ -24,6 +24,8 @@ _SMALLEST_NOISE = 2.0**-8
 _LOG_SHARE = -22.0 * math.log(2.0)
 _DELTA_LEFT = 1.0 - 2.0**-20
 _MARGINS = (1.0, 10.0, 100.0)
+# The largest number of noise in standard deviations: of 74 bits.
+NOISE_REACH = math.sqrt(2.0 * 74.0 * math.log(2.0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,25 @@ class RoundSum(config.Config):
   clip_norm: float = config.field(above=0)
   noise_multiplier: float = config.field(minimum=0)
   num_parameters: int = config.field(minimum=1)
+
+
+def tail_probability(
+  noise_multiplier: float, sensitivity: float, rounds: int
+) -> float:
+  """Bounds how likely noise that ends makes a run impossible for a neighbour.
+
+  A true Gaussian has no end. One user moves a single number of a round by all
+  that they may, which gives the most away.
+
+  Args:
+    noise_multiplier: Smallest of a round.
+    sensitivity: What one user changes in a round, in clip norms.
+    rounds: That they may be in.
+  """
+  if not noise_multiplier:
+    return 1.0
+  left = NOISE_REACH - sensitivity / noise_multiplier
+  return min(1.0, rounds * 0.5 * math.erfc(left / math.sqrt(2.0)))
 
 
 def log_ratio_bound(

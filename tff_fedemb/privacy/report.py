@@ -37,6 +37,9 @@ _NOT_COVERED = (
   "they are rounded to a grid",
 )
 
+# Of delta, that the end of the noise may take without a word.
+_TAIL_SHARE = 1e-3
+
 _ACCOUNTANT_IN_WORDS = {
   "rdp": "RDP",
   "pld": "PLD",
@@ -245,6 +248,7 @@ def create_report(
     warnings=(
       *warnings_of_all(participation, delta, epsilon),
       *_warnings_of_run(mechanism_counts, delta, epsilon, skipped),
+      *_warnings_of_tails(participation, smallest, rounds, delta),
     ),
   )
   events = composition.composed_events(mechanism_counts, participation)
@@ -283,6 +287,29 @@ def _warnings_of_run(
     yield (
       f"delta {delta:g} alone covers all that one user changes: epsilon is 0,"
       " and a smaller delta says more"
+    )
+
+
+def _warnings_of_tails(
+  participation: participation_lib.Participation,
+  noise_multiplier: float | None,
+  rounds: int,
+  delta: float,
+) -> Iterator[str]:
+  """Yields a line where delta does not cover that the noise has an end."""
+  if not noise_multiplier:
+    return
+  sensitivity = participation.sensitivity_in_clip_norms
+  tail = arithmetic.tail_probability(
+    noise_multiplier, sensitivity, participation.participations(rounds)
+  )
+  if tail > _TAIL_SHARE * delta:
+    yield (
+      "computed noise ends at"
+      f" {arithmetic.NOISE_REACH:.1f} standard deviations, and one user may"
+      f" move a number by {sensitivity / noise_multiplier:.3g}: a run is"
+      f" impossible without them with a probability of up to {tail:.2g}, which"
+      f" epsilon at delta {delta:.2g}, of a true Gaussian, does not cover"
     )
 
 
