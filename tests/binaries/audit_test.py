@@ -122,6 +122,7 @@ def _run(tmp_path, *arguments):
   return ended, json.loads(text, parse_constant=pytest.fail)
 
 
+@pytest.mark.slow
 def test_training_without_noise_is_seen_through(tmp_path):
   ended, found = _run(
     tmp_path,

@@ -204,6 +204,7 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   }
 
 
+@pytest.mark.slow
 def test_damaged_photo_is_named_and_then_skipped(directory):
   run_dir = directory / "damaged_run"
   ended = _call("run_federated", directory, "damaged", run_dir, *_FEDERATED)

@@ -148,6 +148,7 @@ def _check_card(run_dir, summary):
   assert os.fspath(run_dir.parent) not in path.read_text()
 
 
+@pytest.mark.slow
 def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   arguments = ("--noise_multiplier=1", "--rounds=2", "--delta=0.01")
   runs = [tmp_path / "one", tmp_path / "two"]

@@ -122,7 +122,7 @@ def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
   fixed = """
     aggregator algorithm cache_dir checkpoint_every clients_per_round color_mode
     compute_precision concurrent_clients data_dir delta dry_run evaluate_every
-    extrapolated_cohort_factor extrapolated_num_users hold_out image_size
+    export extrapolated_cohort_factor extrapolated_num_users hold_out image_size
     max_evaluation_images max_held_out_images min_separation noise_multiplier
     num_bands num_buffers on_bad_example on_client_error participation
     pretrained_backbone regroup_clients report require_gpu restart_every

@@ -248,6 +248,7 @@ class TestIntervals:
       result.recall_at_far[rate], abs=0.5e-7
     )
 
+  @pytest.mark.slow
   def test_sample_interval_holds_what_all_images_have(self):
     embeddings, labels = clustered(30, 20, dim=4)
     rng = np.random.default_rng(5)

@@ -325,6 +325,7 @@ def test_the_ledger_of_the_settings_themselves(tmp_path, changes):
   assert {event for event, _ in ledger.history} == {mechanism.round_event}
 
 
+@pytest.mark.slow
 def test_rounds_that_ran_again(tmp_path):
   once = _write_run(tmp_path / "run", **_POISSON_FLAGS)
   event, _ = once.history[0]

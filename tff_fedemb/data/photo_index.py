@@ -331,11 +331,6 @@ class PhotoIndex:
     names = dict(self._query("SELECT label, name FROM classes"))
     return [names[int(label)] for label in labels]
 
-  def user_name(self, slot: int) -> str:
-    """What the user in a slot is called."""
-    found = self._query("SELECT name FROM users WHERE slot = ?", (int(slot),))
-    return found[0][0]
-
   def create_dataset(self, client_id: tf.Tensor) -> tf.data.Dataset:
     """Photos of a virtual client, in TensorFlow operations only.
 
