@@ -185,7 +185,7 @@ class TuningRun:
     (self._path / _TRIALS).mkdir(exist_ok=True)
     metric = self._config.metric
     best = None
-    for index in tqdm.trange(self._num_trials, unit="trial"):
+    for index in tqdm.trange(self._num_trials, unit=" trials", disable=None):
       trial = self._run_trial(index)
       if trial is None:
         # Worse than any: the tuning must not end, nor draw others instead.
