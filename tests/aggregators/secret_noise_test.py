@@ -36,16 +36,16 @@ def _drawn(monkeypatch):
 
 
 def test_every_draw_has_numbers_of_its_own(drawn, monkeypatch):
-  # Three chunks of the first tensor; in forty rounds.
+  # Three chunks of the first tensor and a rest; in forty rounds.
   monkeypatch.setattr(secret_noise, "_CHUNK", 2)
-  generator = secret_noise.SecretNoiseGenerator(1.0, _SPECS[:2])
+  specs = (tf.TensorSpec([7]), tf.TensorSpec([]))
+  generator = secret_noise.SecretNoiseGenerator(1.0, specs)
   state = generator.initialize()
   for _ in range(40):
     _, state = generator.next(state)
   query = secret_noise.SecretGaussianSumQuery(1.0, 1.0)
   for _ in range(40):
-    _draw(query, (tf.zeros([2, 3]), tf.zeros([])))
-  # The last chunk may be empty.
+    _draw(query, (tf.zeros([7]), tf.zeros([])))
   assert len(drawn) == 40 * 2 * 5
   assert len(set(drawn)) == len(drawn)
 

@@ -24,7 +24,7 @@ class _GridTreeQuery(tfp.TreeResidualSumQuery):
   def get_noised_result(self, sample_state, global_state):
     """Adds the noise of the round to the sum of its records."""
     noise, new_state, event = super().get_noised_result(
-      tf.nest.map_structure(tf.zeros_like, sample_state), global_state
+      tf.nest.map_structure(lambda _: tf.zeros([]), sample_state), global_state
     )
     noised = secret_noise.add_on_grid(
       sample_state, noise, global_state.clip_value
