@@ -60,6 +60,7 @@ def test_noise_of_the_count(create_aggregation):
     assert stats.pearsonr(scaled, count_noise)[1] > 1e-6 / 2
 
 
+@pytest.mark.slow
 def test_noise_of_the_count_in_trees(create_aggregation):
   """As above, tree by tree; sum, count and tensors share no noise.
 

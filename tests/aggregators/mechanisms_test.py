@@ -67,7 +67,7 @@ _NOISY = [
   _case("tree", _SLOW, restart_every=1),
 ]
 _SEEDED = [
-  _case("adaptive_tree", restart_every=5),
+  _case("adaptive_tree", _SLOW, restart_every=5),
   _case("banded"),
   _case("blt"),
   _case("tree", restart_every=5),

@@ -109,6 +109,7 @@ def test_unreadable_images_are_left_out_and_counted(runtime):
   assert metrics["num_examples"] == 2 * (2 * _NUM_EXAMPLES - 2)
 
 
+@pytest.mark.slow
 def test_unreadable_images_fail_their_client_unless_told_otherwise():
   with pytest.raises(base.ClientError, match="client 'broken' failed"):
     _run(_build_process(True), ["a", "broken"], rounds=1)

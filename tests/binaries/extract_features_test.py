@@ -2,9 +2,12 @@
 
 import os
 
+import pytest
+
 from tests.binaries import programs
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path):
   ended = programs.start(
     "binaries.extract_features",

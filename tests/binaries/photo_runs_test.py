@@ -129,6 +129,7 @@ def _load_weights(path):
   }
 
 
+@pytest.mark.slow
 def test_pretraining_exports_its_backbone(directory, public):
   assert public.status == 0, public.errors
   exported, run_dir = directory / "backbone", directory / "public"
@@ -160,6 +161,7 @@ def test_pretraining_exports_its_backbone(directory, public):
   assert (again / "saved_model.pb").exists()
 
 
+@pytest.mark.slow
 def test_private_training_starts_where_pretraining_ended(directory, private):
   assert private.status == 0, private.errors
   before = _read_summary(directory / "public")

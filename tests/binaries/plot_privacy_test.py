@@ -65,6 +65,7 @@ def test_pictures_of_accounting(
       assert image.format == "PNG"
 
 
+@pytest.mark.slow
 def test_picture_of_measured_runs_without_tensorflow(tmp_path):
   measured_runs_test.write_run(tmp_path / "runs" / "a")
   measured_runs_test.write_run(tmp_path / "runs" / "b", noise=0.0)

@@ -194,6 +194,7 @@ def test_images_of_other_users_are_shown(copy, tmp_path):
   assert len(shown.all("symbol")) > 30
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared(run_dir, copy, summary, tmp_path):
   _change(copy / "summary.json", algorithm=_NASTY)
   parsed = _write(tmp_path, run_dir, copy)

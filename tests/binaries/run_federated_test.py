@@ -393,6 +393,7 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, program):
   assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_photos_need_nothing_but_a_directory(tmp_path):
   for user in range(6):
     for label in "abcdefghij":

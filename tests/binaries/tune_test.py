@@ -149,6 +149,7 @@ def _run_trials(directory, choices, *more):
   ).run()
 
 
+@pytest.mark.slow
 def test_trial_refuses_hyperparameters_as_expected(data_dir, tmp_path):
   report = _run_trials(
     tmp_path / "tuning",

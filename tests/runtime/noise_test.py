@@ -62,6 +62,7 @@ def _noise():
   return noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime_name", ["in_process", "tff"])
 def test_release_has_the_stated_distribution(runtime_name, noise):
   """Every number released is of N(true mean, (z C / m)^2).

@@ -202,6 +202,7 @@ def test_noise_of_gradients():
   )
 
 
+@pytest.mark.slow
 def test_runtime_of_tff():
   """Also several examples a user: their sums, if not clipped, are pooled."""
   method = _METHODS["feature_covariance"]
