@@ -107,15 +107,15 @@ def _epsilon(
   growth: float = 1.0,
 ) -> float:
   """Epsilon at another noise, or of a larger population and cohort."""
-  participation = experiment.participation
+  participation, delta = experiment.participation, experiment.delta
   if growth != 1.0:
     # Whoever has so many users draws them anew.
     participation = participation.with_secret_schedule().resized(
       num_users=math.ceil(growth * participation.num_users),
       users_per_round=math.floor(growth * participation.users_per_round),
     )
-  # A user who gives it means it; any other is to be below 1 / num_users.
-  delta = min(experiment.delta, planning.default_delta(participation.num_users))
+    # A user who gives it means it; any other is to be below 1 / num_users.
+    delta = min(delta, planning.default_delta(participation.num_users))
   epsilons = epsilon_lib.epsilon_by_accountant(
     [
       (
@@ -126,7 +126,7 @@ def _epsilon(
       )
     ],
     participation,
-    experiment.delta if growth == 1.0 else delta,
+    delta,
     # Without PLD, which takes seconds more to say about the same.
     accountants=epsilon_lib.accountants_of_run(participation, 0.0),
   )
