@@ -13,6 +13,8 @@ from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import resnet
 
 _SHAPE = (32, 32, 3)
+# Those for small grey images.
+_SMALL = {"convnet", "lenet"}
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
 _NORMALIZATIONS = (
   tf.keras.layers.BatchNormalization,
@@ -41,6 +43,7 @@ _LARGE = {
 }
 # Trainable weights by choice, as `TRAINABLE`; `None` for one without sense.
 _NUM_TRAINABLE = {
+  "convnet": (97_408, None, None, 73_856),
   "lenet": (453_632, None, None, 401_536),
   "mobilenet_v2": (2_387_840, 1_876_016, 198_080, 163_968),
   "mobilenet_v2_small": (161_760, 146_112, 37_440, 32_896),
@@ -54,7 +57,7 @@ def _create(name):
   """The backbone, left fully trainable by whoever uses it."""
   tf.keras.utils.set_random_seed(3)
   return backbones.create_backbone(
-    name, (28, 28, 1) if name == "lenet" else _SHAPE
+    name, (28, 28, 1) if name in _SMALL else _SHAPE
   )
 
 
@@ -107,6 +110,8 @@ def test_is_keras_with_another_normalization(name, monkeypatch):
 @pytest.mark.parametrize(
   ("name", "shape", "num_parameters"),
   [
+    ("convnet", (28, 28, 1), 97_408),
+    ("convnet", (9, 11, 3), None),
     ("lenet", (28, 28, 1), 453_632),
     ("lenet", (32, 40, 3), None),
     ("lenet", (5, 5, 1), None),
@@ -171,13 +176,14 @@ def test_numbers_of_private_parameters_are_the_documented_ones(name):
         assert layer.trainable == (not is_middle), layer.name
 
 
-_CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - {"lenet"})
+_CONVOLUTIONAL = sorted(set(backbones.BACKBONES) - _SMALL)
 
 
 @pytest.mark.parametrize(
   ("names", "shape", "options", "message"),
   [
     (["alexnet"], (28, 28, 1), {}, "backbone must be one of"),
+    (["convnet"], (7, 28, 1), {}, "image_shape must be"),
     (["lenet"], (3, 28, 1), {}, "image_shape must be"),
     (
       sorted(backbones.BACKBONES),

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb.models import convnet
 from tff_fedemb.models import lenet
 from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import resnet
@@ -50,6 +51,7 @@ class Backbone:
 
 # A new backbone is one file and one entry here.
 BACKBONES: dict[str, Backbone] = {
+  "convnet": Backbone(convnet.create_convnet),
   "lenet": Backbone(lenet.create_lenet),
   "mobilenet_v2": Backbone(
     mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
@@ -124,6 +126,7 @@ def create_backbone(
 
   | backbone           |        all |      outer |    norm | embedding |
   |--------------------|------------|------------|---------|-----------|
+  | convnet at 28x28x1 |     97,408 |          - |       - |    73,856 |
   | lenet at 28x28x1   |    453,632 |          - |       - |   401,536 |
   | mobilenet_v2       |  2,387,840 |  1,876,016 | 198,080 |   163,968 |
   | mobilenet_v2_small |    161,760 |    146,112 |  37,440 |    32,896 |
