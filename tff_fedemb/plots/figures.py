@@ -153,12 +153,15 @@ def decorate(
 
 
 def set_rounds(
-  axes: mpl_axes.Axes, rounds: Sequence[float] | np.ndarray
+  axes: mpl_axes.Axes,
+  rounds: Sequence[float] | np.ndarray,
+  *,
+  whole: bool = True,
 ) -> None:
-  """Makes the horizontal axis one of rounds."""
+  """Makes the horizontal axis one of rounds, or of days if not whole."""
   steps = [1, 2, 5, 10]
   axes.xaxis.set_major_locator(
-    ticker.MaxNLocator(nbins=7, steps=steps, integer=True, min_n_ticks=1)
+    ticker.MaxNLocator(nbins=7, steps=steps, integer=whole, min_n_ticks=1)
   )
   if len(rounds):
     low, high = min(rounds), max(rounds)

@@ -19,6 +19,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import figures
 
 UNTRAINED = "untrained"
+ROUND = "round"
 TRAINING_NOTE = "training metrics are not covered by the privacy guarantee"
 
 _MARKED_RATE = 1e-3
@@ -95,7 +96,7 @@ class LossPanel(Panel):
     style = _style(0, len(rounds)) | {"linewidth": 1.3}
     axes.plot(rounds, np.where(finite, losses, np.nan), **style)
     figures.decorate(
-      axes, title="Training loss", x_label="round", y_label="mean client loss"
+      axes, title="Training loss", x_label=ROUND, y_label="mean client loss"
     )
     figures.set_rounds(axes, rounds)
     if not len(rounds):
@@ -113,14 +114,16 @@ class RecallPanel(Panel):
   """Recall over training rounds, one line for each false accept rate.
 
   Attributes:
-    rounds: `[n]` rounds of evaluation.
+    rounds: `[n]` rounds of evaluation, or when they were.
     recall_by_far: `[n]` recalls in [0, 1] by false accept rate.
     untrained: Recall before training by false accept rate, drawn as a level.
+    x_label: `ROUND`, or what else `rounds` are, such as days.
   """
 
   rounds: Sequence[int]
   recall_by_far: Mapping[float, Sequence[float]]
   untrained: Mapping[float, float] = dataclasses.field(default_factory=dict)
+  x_label: str = ROUND
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     handles = []
@@ -143,11 +146,11 @@ class RecallPanel(Panel):
     figures.decorate(
       axes,
       title="Recall on held-out classes",
-      x_label="round",
+      x_label=self.x_label,
       y_label="recall (same-class pairs accepted)",
     )
     _set_recalls(axes)
-    figures.set_rounds(axes, self.rounds)
+    figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
     if handles:
       axes.legend(handles=handles, **_LEGEND)
     if not len(self.rounds) or not self.recall_by_far:
@@ -216,16 +219,18 @@ class EpsilonPanel(Panel):
   """The privacy spent over rounds on a logarithmic axis.
 
   Attributes:
-    rounds: `[n]` rounds.
+    rounds: `[n]` rounds, or when they ended.
     curves: `[n]` epsilons by name. Infinite ones are said in words.
     delta: The delta that all of them hold at.
     statement: What is protected and against whom.
+    x_label: As in `RecallPanel`.
   """
 
   rounds: Sequence[int]
   curves: Mapping[str, Sequence[float]]
   delta: float
   statement: str
+  x_label: str = ROUND
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     infinite, drawn = [], []
@@ -250,10 +255,10 @@ class EpsilonPanel(Panel):
     figures.decorate(
       axes,
       title="Privacy spent",
-      x_label="round",
+      x_label=self.x_label,
       y_label=figures.epsilon_label(self.delta, " unless named"),
     )
-    figures.set_rounds(axes, self.rounds)
+    figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
     # Room for the legend below or between, and for what is said above.
     figures.set_epsilons(axes, axes.yaxis, drawn, margin=4.0)
     if drawn:
