@@ -139,17 +139,23 @@ class ChoiceFlags(Generic[_ConfigT]):
     self._rename = dict(rename or {})
     self._specs: dict[str, config_lib.FieldSpec] = {}
     users: dict[str, list[str]] = {}
+    defaults: dict[str, dict[str, Any]] = {}
     for name, config_class in sorted(self._configs.items()):
       for spec in config_lib.specs(config_class):
         if spec.name not in skip and spec.type is not object:
           flag = self._rename.get(spec.name, spec.name)
           self._specs.setdefault(flag, spec)
           users.setdefault(flag, []).append(name)
+          if spec.default not in (None, dataclasses.MISSING):
+            defaults.setdefault(flag, {})[name] = spec.default
     for flag, spec in self._specs.items():
       text = f"{spec.documentation.rstrip('.')} ({choice}"
       text += f" {', '.join(users[flag])})"
-      if spec.default not in (None, dataclasses.MISSING):
+      found = defaults.get(flag, {})
+      if len(set(found.values())) == 1:
         text += f" [{spec.default}]"
+      elif found:
+        text += f" [{', '.join(f'{name} {x}' for name, x in found.items())}]"
       _define(spec, flag, None, text + ".")
     self.names = tuple(self._specs)
 

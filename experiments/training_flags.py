@@ -227,7 +227,11 @@ def read(
   record: dict[str, object] = {"program": program}
   for some in (*_ALL, *own):
     record |= {name: flags.FLAGS[name].value for name in some.names}
-  for name, value in _RECORDED_DEFAULTS.items():
+  head = _HEAD.create(run.head)
+  defaults = _RECORDED_DEFAULTS | {
+    f"head_{name}": value for name, value in dataclasses.asdict(head).items()
+  }
+  for name, value in defaults.items():
     if record.get(name, value) is None:
       record[name] = value
   for name in _PATHS:
@@ -237,7 +241,7 @@ def read(
     run=run,
     data=data,
     backbone=_BACKBONE.create(),
-    head=_HEAD.create(run.head),
+    head=head,
     local_training=_LOCAL_TRAINING.create(
       augmentation=augmentation.AUGMENTATIONS[run.augmentation],
       skip_unreadable=data.on_bad_example == "skip",

@@ -3,6 +3,7 @@
 import functools
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.algorithms import builders
@@ -90,6 +91,26 @@ def test_fedavg_sends_backbone_and_global_head():
   ):
     np.testing.assert_allclose(end, (start + full) / 2, atol=1e-5)
   assert report["client_work"]["classes_per_client"] == 4
+
+
+def test_fixed_head_is_neither_broadcast_nor_trained():
+  head = heads.ClassCodesHead(scale=2.0)
+  process = fedavg.build_fedavg(
+    _ARGUMENTS[0], head, num_classes=_NUM_CLASSES, **_OPTIONS, **_SERVER_OPTIONS
+  )
+  before, after, report = _run(process, ["a", "b", "c", "d"])
+  assert [np.shape(w) for w in before] == [(4, _DIM)]
+  rows = heads.draw_class_codes(tf.range(_NUM_CLASSES, dtype=tf.int64), _DIM)
+  kernel = tf.Variable(before[0])
+  with tf.GradientTape() as tape:
+    embeddings = tf.reshape(_IMAGES, [8, -1]).numpy().astype("f4") @ kernel
+    logits = 2.0 * tf.math.l2_normalize(embeddings, 1) @ tf.transpose(rows)
+    loss = tf.reduce_mean(
+      tf.nn.sparse_softmax_cross_entropy_with_logits(_LABELS, logits)
+    )
+  expected = before[0] - 0.1 * tape.gradient(loss, kernel)
+  np.testing.assert_allclose(after[0], expected, atol=1e-5)
+  np.testing.assert_allclose(report["client_work"]["loss"], loss, rtol=1e-5)
 
 
 def test_centralized_takes_the_step_as_it_is():

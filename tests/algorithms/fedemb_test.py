@@ -34,7 +34,9 @@ def _examples_of(client_id):
 
 # TFF takes seconds to build a process.
 @functools.cache
-def _build_process(config, *, aggregator="none", **mechanism_options):
+def _build_process(
+  config, *, aggregator="none", head=None, **mechanism_options
+):
   return builders.compose(
     # Batches that have nothing to do with those of training.
     lambda client_id: _examples_of(client_id).batch(3),
@@ -47,6 +49,7 @@ def _build_process(config, *, aggregator="none", **mechanism_options):
       .factory,
       config=config,
       seed=_SEED,
+      head=head or heads.LinearHead(),
     ),
   )
 
@@ -70,11 +73,14 @@ def _reference_delta(weights, client_id, round_num, config, head):
   seed = local_training.client_seed(
     _SEED, tf.constant(round_num), tf.constant(labels)
   )
-  _, local_labels = tf.unique(labels)
+  classes, local_labels = tf.unique(labels)
   num_classes = len(set(labels))
   kernel, bias = (tf.Variable(w) for w in weights)
   head_weights = [
-    tf.Variable(w) for w in head.initialize(num_classes, _DIM, seed=seed)
+    tf.Variable(w)
+    for w in head.initialize(
+      num_classes, _DIM, seed=seed, class_ids=tf.constant(classes)
+    )
   ]
 
   def create_optimizer(rate):
@@ -113,9 +119,10 @@ def _reference_delta(weights, client_id, round_num, config, head):
       backbone_optimizer.apply_gradients(
         zip(backbone_gradients, [kernel, bias], strict=True)
       )
-    head_optimizer.apply_gradients(
-      zip(head_gradients, head_weights, strict=True)
-    )
+    if head.is_trained:
+      head_optimizer.apply_gradients(
+        zip(head_gradients, head_weights, strict=True)
+      )
 
   size = config.batch_size
   steps_per_epoch = math.ceil(10 / size)
@@ -138,14 +145,19 @@ _CONFIG = local_training.LocalTrainingConfig(
 
 
 @pytest.mark.parametrize(
-  "optimizer",
-  [pytest.param("sgd", marks=pytest.mark.slow), "sgdm", "adam"],
+  ("optimizer", "head"),
+  [
+    pytest.param("sgd", heads.LinearHead(), marks=pytest.mark.slow),
+    ("sgdm", heads.LinearHead()),
+    ("adam", heads.LinearHead()),
+    # Its codes, which all three clients draw from the labels, stay as they are.
+    ("sgdm", heads.ClassCodesHead()),
+  ],
 )
-def test_rounds_equal_a_plain_tensorflow_derivation(optimizer):
-  head = heads.LinearHead()
+def test_rounds_equal_a_plain_tensorflow_derivation(optimizer, head):
   config = dataclasses.replace(_CONFIG, client_optimizer=optimizer)
   rounds = [["1", "2"], ["3"]]
-  states, reports = _run(_build_process(config), rounds)
+  states, reports = _run(_build_process(config, head=head), rounds)
   weights = [np.array(w) for w in states[0].global_model_weights.trainable]
   velocity = [np.zeros_like(w) for w in weights]
   for round_num, client_ids in enumerate(rounds):

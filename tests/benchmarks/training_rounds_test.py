@@ -17,8 +17,8 @@ _BATCH_SIZE = 2 * cases.NUM_CLASSES
 class _HeadOfBareLoop(heads.LinearHead):
   """A linear head that starts where that of the bare loop does."""
 
-  def initialize(self, num_classes, embedding_dim, *, seed):
-    del seed
+  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+    del seed, class_ids
     shape = [num_classes, embedding_dim]
     rows = tf.random.stateless_normal(shape, [_CLIENT_ID, 0], stddev=0.01)
     return rows, tf.zeros([num_classes])

@@ -18,6 +18,7 @@ class _Config(config.Config):
 
   Attributes:
     of_test_rounds: Rounds of training.
+    of_test_length: How long.
     of_test_kind: What kind.
     scale: How large.
     of_test_names: Which ones.
@@ -25,6 +26,7 @@ class _Config(config.Config):
   """
 
   of_test_rounds: int = config.field(10, minimum=1)
+  of_test_length: int = 3
   of_test_kind: str = config.field("a", choices=("b", "a"))
   scale: float | None = config.field(None, above=0)
   of_test_names: tuple[str, ...] = ("a", "b")
@@ -37,14 +39,18 @@ class _Other(config.Config):
 
   Attributes:
     of_test_bands: Number of bands.
+    of_test_length: How long.
     scale: How large.
   """
 
   of_test_bands: int = config.field(2, minimum=1)
+  of_test_length: int = 4
   scale: float | None = config.field(None, above=0)
 
 
-_FLAGS = config_flags.ConfigFlags(_Config, rename={"scale": "of_test_scale"})
+_FLAGS = config_flags.ConfigFlags(
+  _Config, rename={"scale": "of_test_scale"}, skip=("of_test_length",)
+)
 _CHOICE = config_flags.ChoiceFlags(
   "aggregator",
   {"one": _Other, "two": _Config},
@@ -79,6 +85,9 @@ def test_help_is_the_documentation():
   assert flags.FLAGS["of_test_kind"].help == "What kind: a, b."
   assert flags.FLAGS["of_test_bands"].help == (
     "Number of bands (aggregator one) [2]."
+  )
+  assert flags.FLAGS["of_test_length"].help == (
+    "How long (aggregator one, two) [one 4, two 3]."
   )
   assert flags.FLAGS["of_test_size"].help == "How large (aggregator one, two)."
 

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 import tensorflow as tf
 
 from tff_fedemb.models import heads
@@ -11,7 +12,10 @@ from tff_fedemb.models import heads
 _SEED = (1, 2)
 
 
-@pytest.mark.parametrize("name", sorted(heads.HEADS))
+_TRAINED = sorted(name for name in heads.HEADS if heads.HEADS[name].is_trained)
+
+
+@pytest.mark.parametrize("name", _TRAINED)
 def test_weights_depend_on_the_seed_and_classes_only(name):
   head = heads.HEADS[name]()
   first = head.initialize(3, 4, seed=_SEED)
@@ -115,3 +119,69 @@ def test_arcface_gradient_is_finite_at_angle_zero():
 def test_mistakes_are_named(name, options, message):
   with pytest.raises(ValueError, match=message):
     heads.HEADS[name](**options)
+
+
+def _reference_code(class_id, dim):
+  """A class's code in Python's integers and floats."""
+
+  def scramble(number):
+    number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    number = (number ^ (number >> 27)) * 0x94D049BB133111EB % 2**64
+    return number ^ (number >> 31)
+
+  start, code = scramble(class_id % 2**64), []
+  for step in range(1, dim + 1):
+    bits = scramble((start + step * 0x9E3779B97F4A7C15) % 2**64)
+    radius = math.sqrt(-2 * math.log(((bits >> 32) + 1) / 2**32))
+    code.append(radius * math.cos(2 * math.pi * (bits % 2**32) / 2**32))
+  return np.array(code) / np.linalg.norm(code)
+
+
+def test_class_codes_are_those_of_plain_arithmetic():
+  ids = [0, 1, 61, -17, 2**40, -(2**63)]
+  codes = heads.draw_class_codes(tf.constant(ids, tf.int64), 6)
+  expected = [_reference_code(class_id, 6) for class_id in ids]
+  np.testing.assert_allclose(codes, expected, atol=1e-5)
+  np.testing.assert_allclose(np.linalg.norm(codes, axis=1), 1, rtol=1e-6)
+
+
+def test_class_codes_depend_on_the_class_alone():
+  head = heads.ClassCodesHead()
+  one = head.initialize(
+    3, 8, seed=_SEED, class_ids=tf.constant([5, 900, 7], tf.int64)
+  )
+  other = head.initialize(
+    tf.constant(2), 8, seed=(8, 8), class_ids=tf.constant([7, 5], tf.int64)
+  )
+  np.testing.assert_array_equal(one[0][0], other[0][1])
+  np.testing.assert_array_equal(one[0][2], other[0][0])
+  # Without numbers of the classes, those are their rows.
+  rows = head.initialize(8, 8, seed=_SEED)[0]
+  np.testing.assert_array_equal(rows[5], one[0][0])
+
+
+def test_angles_between_class_codes_are_those_of_random_directions():
+  """A cosine of independent directions has mean 0 and variance 1 / dim."""
+  num_classes, dim = 1000, 32
+  codes = heads.draw_class_codes(tf.range(num_classes, dtype=tf.int64), dim)
+  cosines = (codes.numpy() @ codes.numpy().T)[np.triu_indices(num_classes, 1)]
+  # 499,500 cosines that are uncorrelated: six standard errors.
+  deviation = 1 / math.sqrt(dim)
+  assert abs(cosines.mean()) < 6 * deviation / math.sqrt(cosines.size)
+  np.testing.assert_allclose(cosines.std(), deviation, rtol=0.01)
+  # (1 + cosine) / 2 is Beta((dim - 1) / 2, (dim - 1) / 2).
+  fit = stats.kstest(
+    (1 + cosines[::50]) / 2, stats.beta((dim - 1) / 2, (dim - 1) / 2).cdf
+  )
+  assert fit.pvalue > 1e-3
+  # No coordinate, and no class, is special.
+  np.testing.assert_allclose(
+    np.square(codes).mean(axis=0), 1 / dim, atol=6 * math.sqrt(2 / 1e3) / dim
+  )
+
+
+def test_class_codes_score_by_cosine():
+  logits = heads.ClassCodesHead().logits(
+    (tf.constant([[1.0, 0.0], [0.0, 1.0]]),), tf.constant([[30.0, 40.0]])
+  )
+  np.testing.assert_allclose(logits, [[6.0, 8.0]], rtol=1e-6)

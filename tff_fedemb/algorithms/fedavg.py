@@ -44,7 +44,8 @@ def build_fedavg(
   Args:
     create_backbone_fn: Makes a fresh Keras model from images to embeddings
       `[batch, dim]`; called while tracing.
-    head: The global head.
+    head: The global head. One that is not trained is neither broadcast nor
+      part of an update: each client makes it, over all classes.
     num_classes: Number of classes K of the population; labels are in [0, K).
     example_type: Type of a client's data set, `composition.build_example_type`.
     aggregator: Turns the clients' updates into the server's.
@@ -55,7 +56,7 @@ def build_fedavg(
 
   Returns:
     A learning process whose model weights are the backbone's followed by the
-    head's.
+    head's if that is trained.
 
   Raises:
     errors.FieldError: If `num_classes` is not positive.
@@ -64,16 +65,20 @@ def build_fedavg(
 
   def create_weights():
     backbone = create_backbone_fn()
-    head_weights = head.initialize(
-      num_classes, backbone.output_shape[-1], seed=(seed, 0)
-    )
+    head_weights = ()
+    if head.is_trained:
+      head_weights = head.initialize(
+        num_classes, backbone.output_shape[-1], seed=(seed, 0)
+      )
     return tff.learning.models.ModelWeights(
       (*backbone.trainable_variables, *head_weights),
       tuple(backbone.non_trainable_variables),
     )
 
   def start_head(received, labels, embedding_dim, client_seed):
-    del embedding_dim, client_seed  # The head goes on from the server's.
+    if not head.is_trained:
+      received = head.initialize(num_classes, embedding_dim, seed=client_seed)
+    # Otherwise the head goes on from the server's.
     return received, labels, tf.size(tf.unique(labels).y)
 
   return composition.build_learning_process(

@@ -45,7 +45,7 @@ def build_fedemb(
   Args:
     create_backbone_fn: Makes a fresh Keras model from images to embeddings
       `[batch, dim]`; called while tracing.
-    head: The head that each client trains and throws away.
+    head: The head that each client makes and throws away.
     example_type: Type of a client's data set, `composition.build_example_type`.
     aggregator: Turns the clients' backbone updates into the server's.
     server_optimizer: For instance SGD with momentum 0.9.
@@ -61,7 +61,9 @@ def build_fedemb(
     del received  # Nothing.
     classes, rows = tf.unique(labels)
     num_classes = tf.size(classes)
-    weights = head.initialize(num_classes, embedding_dim, seed=client_seed)
+    weights = head.initialize(
+      num_classes, embedding_dim, seed=client_seed, class_ids=classes
+    )
     return weights, rows, num_classes
 
   return composition.build_learning_process(

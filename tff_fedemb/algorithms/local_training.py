@@ -295,14 +295,14 @@ def train_locally(
     config,
     [_DynamicSpec(weight) for weight in head_weights],
     learning_rate_factor,
-    rate_scale=config.head_lr_scale,
+    rate_scale=config.head_lr_scale if head.is_trained else 0.0,
   )
   backbone_optimizer, backbone_state = _start_optimizer(
     config,
     [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables],
     learning_rate_factor,
   )
-  if config.head_warmup_steps:
+  if config.head_warmup_steps and head.is_trained:
     head_weights, head_state = _warm_up(
       backbone,
       head,

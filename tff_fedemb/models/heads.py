@@ -6,12 +6,15 @@ client learns only from its own data how many classes it holds.
 
 Sources: cosine softmax, Wang et al. 2018 ("CosFace", section 3.1, without
 margin); ArcFace, Deng et al. 2019 ("ArcFace: Additive Angular Margin Loss for
-Deep Face Recognition", section 3.1).
+Deep Face Recognition", section 3.1); class codes in the manner of the fixed
+classifiers of Hoffer et al. 2018 ("Fix your classifier") and Li et al. 2023
+("No Fear of Classifier Biases", FedETF).
 """
 
 import abc
 import dataclasses
 import math
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -33,9 +36,18 @@ def _random_rows(num_classes, embedding_dim: int, seed) -> tf.Tensor:
 class Head(config.Config, abc.ABC):
   """How to make and apply the weights of a classification head."""
 
+  # Whether clients train the weights. If not, nobody sends them either: who
+  # needs them makes them.
+  is_trained: ClassVar[bool] = True
+
   @abc.abstractmethod
   def initialize(
-    self, num_classes: int | tf.Tensor, embedding_dim: int, *, seed
+    self,
+    num_classes: int | tf.Tensor,
+    embedding_dim: int,
+    *,
+    seed,
+    class_ids: tf.Tensor | None = None,
   ) -> Weights:
     """Makes fresh weights, float32.
 
@@ -43,6 +55,9 @@ class Head(config.Config, abc.ABC):
       num_classes: Number of classes K, a Python integer or a scalar tensor.
       embedding_dim: Size of an embedding.
       seed: Two integers `[2]`; the same seed gives the same weights.
+      class_ids: The labels that the K rows are for, as the task has them, int64
+        `[K]`; 0 to K - 1 if `None`. Only heads that are not trained look at
+        them.
     """
 
   @abc.abstractmethod
@@ -76,7 +91,8 @@ class LinearHead(Head):
   # out of it.
   initial_scale: float = config.field(0.1, minimum=0)
 
-  def initialize(self, num_classes, embedding_dim, *, seed):
+  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+    del class_ids
     return (
       self.initial_scale * _random_rows(num_classes, embedding_dim, seed),
       tf.zeros([num_classes]),
@@ -109,7 +125,8 @@ class CosineHead(Head):
   scale: float = config.field(16.0, above=0)
   learned_scale: bool = False
 
-  def initialize(self, num_classes, embedding_dim, *, seed):
+  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+    del class_ids
     rows = _random_rows(num_classes, embedding_dim, seed)
     if not self.learned_scale:
       return (rows,)
@@ -139,7 +156,8 @@ class ArcFaceHead(Head):
   scale: float = config.field(16.0, above=0)
   margin: float = config.field(0.3, minimum=0, below=math.pi / 2)
 
-  def initialize(self, num_classes, embedding_dim, *, seed):
+  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+    del class_ids
     return (_random_rows(num_classes, embedding_dim, seed),)
 
   def logits(self, weights, embeddings, *, labels=None):
@@ -160,9 +178,81 @@ class ArcFaceHead(Head):
     return self.scale * tf.where(is_true, with_margin, cosines)
 
 
+def _scramble(numbers: tf.Tensor) -> tf.Tensor:
+  """The mixing function of SplitMix64 (Steele et al. 2014), uint64."""
+  for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+    numbers = _xor_shifted(numbers, shift) * tf.constant(factor, tf.uint64)
+  return _xor_shifted(numbers, 31)
+
+
+def _xor_shifted(numbers: tf.Tensor, shift: int) -> tf.Tensor:
+  shifted = tf.bitwise.right_shift(numbers, tf.constant(shift, tf.uint64))
+  return tf.bitwise.bitwise_xor(numbers, shifted)
+
+
+def draw_class_codes(class_ids: tf.Tensor, embedding_dim: int) -> tf.Tensor:
+  """Draws a random direction for each class, from its number alone.
+
+  It is made of integer arithmetic, because random operations of TensorFlow take
+  one seed for all rows, and may differ between devices.
+
+  Args:
+    class_ids: Any int64 `[K]`.
+    embedding_dim: Size of an embedding.
+
+  Returns:
+    Unit vectors `[K, embedding_dim]`, float32: normalised Gaussian ones.
+  """
+  # A stream of SplitMix64 for each class.
+  steps = tf.range(1, embedding_dim + 1, dtype=tf.int64)
+  steps = tf.bitcast(steps, tf.uint64) * tf.constant(
+    0x9E3779B97F4A7C15, tf.uint64
+  )
+  starts = _scramble(tf.bitcast(class_ids, tf.uint64))
+  bits = _scramble(starts[:, tf.newaxis] + steps)
+  # Two uniform numbers of 32 bits, by Box and Muller to a Gaussian one.
+  first = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))
+  second = tf.bitwise.bitwise_and(bits, tf.constant(2**32 - 1, tf.uint64))
+  radii = tf.sqrt(-2.0 * tf.math.log((tf.cast(first, tf.float32) + 1) / 2**32))
+  angles = 2.0 * math.pi * tf.cast(second, tf.float32) / 2**32
+  return tf.math.l2_normalize(radii * tf.cos(angles), axis=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassCodesHead(Head):
+  """Cosine head whose rows are fixed: a random direction for each class.
+
+  A row is drawn from the class's number alone. It is the same on every client
+  and in every round, and is neither trained nor sent, so that all clients pull
+  the images of a class towards one place, where heads of their own would pull
+  them anywhere. Learning rate and warm-up of heads have no effect.
+
+  It assumes that a class has the same number everywhere, and that numbers say
+  nothing about data: no number may be made from what a user holds.
+
+  Attributes:
+    scale: Factor of the cosines.
+  """
+
+  is_trained: ClassVar[bool] = False
+
+  scale: float = config.field(10.0, above=0)
+
+  def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
+    del seed
+    if class_ids is None:
+      class_ids = tf.range(tf.cast(num_classes, tf.int64))
+    return (draw_class_codes(class_ids, embedding_dim),)
+
+  def logits(self, weights, embeddings, *, labels=None):
+    del labels
+    return self.scale * _cosines(weights[0], embeddings)
+
+
 # A new head is one class and one line here; its fields become flags.
 HEADS: dict[str, type[Head]] = {
   "linear": LinearHead,
   "cosine": CosineHead,
   "arcface": ArcFaceHead,
+  "class_codes": ClassCodesHead,
 }
