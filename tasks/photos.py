@@ -1,8 +1,8 @@
 """Photos of one's own users, in folders or listed in a table.
 
-`DIR/<user>/<class>/<image>`, or a table of images, users and labels. The other
-tasks are published benchmarks; these are photos that nobody here has seen, so
-it is said what is odd about them.
+`DIR/<user>/<class>/<image>`, `DIR/<person>/<image>`, or a table of images,
+users and labels. The other tasks are published benchmarks; these are photos
+that nobody here has seen, so it is said what is odd about them.
 """
 
 import os
@@ -27,13 +27,9 @@ _CHANNELS = {"rgb": 3, "grayscale": 1}
 # what is then the default backbone.
 _SIDES = ((1_000_000, 224), (100_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
-_MEANING = {
-  True: "a value of the table's column user",
-  False: "the owner of a folder of photos",
-}
 _LAYOUT = (
-  "It must hold <user>/<class>/<image>; a table lists images that lie"
-  f" otherwise. {task.advise_synthetic('photos')}"
+  "It must hold <user>/<class>/<image> or <person>/<image>; a table lists"
+  f" images that lie otherwise. {task.advise_synthetic('photos')}"
 )
 
 
@@ -74,9 +70,9 @@ def _choose_hold_out(
 def create_photos_task(config: task.TaskConfig) -> task.Task:
   """Creates the task of one's own photos.
 
-  Of their classes 20 % are held out for test and 10 % for validation, two each
-  at least, drawn by a public key from their names among those of two images or
-  more; or so many users; or what the table says.
+  Of their classes with two images or more 20 % are held out for test and 10 %
+  for validation, two each at least, drawn by a public key from their names; or
+  so many users; or what the table says.
 
   The first time all files are listed, which takes seconds for a million; where
   bad examples are skipped, each is decoded, too.
@@ -116,7 +112,7 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
   names = dict(zip(labels.tolist(), index.class_names(labels), strict=True))
   return task.Task(
     name="photos",
-    user_meaning=_MEANING[config.table is not None],
+    user_meaning=_find_meaning(config, of_people=facts["of_people"]),
     train_users=population.Population(facts["num_users"]),
     create_client_dataset=index.create_dataset,
     image_shape=image_shape,
@@ -147,6 +143,14 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
     evaluation_on_training_users=facts["evaluation_on_training_users"],
     held_out_classes_are_new=facts["held_out_classes_are_new"],
   )
+
+
+def _find_meaning(config: task.TaskConfig, *, of_people: bool) -> str:
+  if config.table is not None:
+    return "a value of the table's column user"
+  if of_people:
+    return "a person with a folder of images, who is a class as well"
+  return "the owner of a folder of photos"
 
 
 def _describe(

@@ -85,7 +85,7 @@ _ODD_FOLDERS = {
   ),
   "an image of no class": (
     lambda root: trees.write(root, "ann/1.jpg"),
-    "1 images lie beside folders .* move them to .*: ann/1.jpg.",
+    "1 images lie beside folders .* move them into .*: ann/1.jpg.",
   ),
   "an image of no user": (
     lambda root: trees.write(root, "1.PNG"),
@@ -112,6 +112,48 @@ _ODD_FOLDERS = {
     "1 classes differ from another in capitals alone .*: ",
   ),
 }
+
+
+_ODD_PEOPLE = {
+  "a folder in a person's": (
+    lambda root: trees.write(root, "p1/originals/1.jpg"),
+    "1 folders lie deeper than <person> and are .* move.*: p1/originals.",
+  ),
+  "an empty person": (
+    lambda root: (root / "p99").mkdir(),
+    "1 folders of users hold no image: p99.",
+  ),
+  "a person without images": (
+    lambda root: [(root / "p99").mkdir(), (root / "p99/a.txt").write_text("")],
+    "1 folders of users hold no image: p99.",
+  ),
+  "an image of nobody": (
+    lambda root: trees.write(root, "1.jpg"),
+    "1 images lie beside folders .* move them into .*: 1.jpg.",
+  ),
+  "a person with one image": (
+    lambda root: trees.write(root, "p99/1.jpg"),
+    "1 of 13 classes have one image, .*: p99.",
+  ),
+  "a link to a person": (
+    lambda root: _link(root, "p99", "p1"),
+    "1 links lead to folders that are listed already .*: p99.",
+  ),
+  "a file of two people": (
+    lambda root: _copy(root, "p1/1.jpg", "p2/9.jpg"),
+    "1 images are files that two users have; .*: p1/1.jpg",
+  ),
+}
+
+
+@pytest.mark.parametrize("name", _ODD_PEOPLE)
+def test_odd_folders_of_people_are_told(tmp_path, create, name):
+  root = trees.write_people(tmp_path / "data")
+  change, expected = _ODD_PEOPLE[name]
+  change(root)
+  task = create()
+  assert any(re.search(expected, w) for w in task.warnings), task.warnings
+  assert task.one_class_per_user
 
 
 @pytest.mark.parametrize("name", _ODD_FOLDERS)

@@ -15,6 +15,7 @@ from tests.tasks import trees
 from tff_fedemb import errors
 from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
+from tff_fedemb.data import photo_index
 from tff_fedemb.data import photo_splits
 
 
@@ -60,15 +61,36 @@ def test_users_are_held_out(root, create):
   )
 
 
-def test_people_are_users_and_classes(tmp_path, create):
-  for person in range(12):
-    for number in range(3):
-      trees.write(tmp_path / "data", f"p{person}/p{person}/{number}.JPG")
+@pytest.mark.parametrize("hold_out", ["classes", "users"])
+def test_people_are_users_and_classes(tmp_path, create, hold_out):
+  root = trees.write_people(tmp_path / "data")
+
+  def check():
+    task = create(hold_out=hold_out)
+    assert task.one_class_per_user
+    assert not task.evaluation_on_training_users
+    assert len(task.train_users) == task.num_train_classes == 8
+    assert task.warnings == ()
+    assert clients.read_client(task, "1\n0")[1].tolist() == [0] * 3 + [1] * 3
+    return task.user_meaning, task.split_description
+
+  meaning, description = check()
+  assert meaning == "a person with a folder of images, who is a class as well"
+  # The same with a folder of a class within each.
+  for person in list(root.iterdir()):
+    person.rename(tmp_path / person.name)
+    person.mkdir()
+    (tmp_path / person.name).rename(person / person.name)
+  assert check() == ("the owner of a folder of photos", description)
+
+
+def test_people_of_one_image_are_trained_on(tmp_path, create):
+  root = trees.write_people(tmp_path / "data")
+  for person in range(30):
+    trees.write(root, f"single {person}/1.jpg")
   task = create()
-  assert task.one_class_per_user
-  assert not task.evaluation_on_training_users
-  assert len(task.train_users) == task.num_train_classes == 8
-  assert task.warnings == ()
+  # Of the 12 that could be held out, 2 and 2 are.
+  assert len(task.train_users) == 38
 
 
 def test_size_and_backbone_follow_from_the_number_of_images(root, create):
@@ -106,6 +128,25 @@ class TestIndex:
     assert "ann/a/0.jpg: empty" in clients.read_error(create)
     (root / "ann" / "a" / "0.jpg").write_bytes(trees.encode(0))
     assert not create().bad_examples.lines
+
+  def test_a_photo_under_an_old_name_is_seen(self, root, create, monkeypatch):
+    create()
+    photo = root / "ann" / "a" / "0.jpg"
+    # Written where it lies, so that its folder does not change.
+    photo.write_bytes(b"no image")
+    with monkeypatch.context() as patch:
+      patch.setattr(photo_index, "MAX_WATCHED", 63)
+      assert not create().bad_examples.lines
+    assert "ann/a/0.jpg: not an image" in clients.read_error(create)
+    photo.write_bytes((root / "bob" / "b" / "1.jpg").read_bytes())
+    assert any("that two users have" in line for line in create().warnings)
+    # Of the same size.
+    facts = photo.stat()
+    os.utime(photo, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
+    with monkeypatch.context() as patch:
+      patch.setattr(photo_folder.FolderListing, "list_photos", None)
+      with pytest.raises(TypeError):
+        create()
 
   def test_names_may_hold_anything(self, tmp_path, create):
     names = ["o'hara", 'a "b"', "x;y", "ü", "\xa0", "a\nb", "%s", "{x}", "-"]
@@ -218,10 +259,16 @@ class TestRefused:
     )
 
   def test_no_photos(self, tmp_path, create):
-    trees.write(tmp_path / "data", "a/1.jpg")
+    trees.write(tmp_path / "data", "1.jpg")
     message = clients.read_error(create)
     assert "<user>/<class>/<image>" in message
     assert "1 images lie beside folders" in message
+
+  def test_people_beside_users(self, root, create):
+    trees.write(root, "eve/1.jpg")
+    message = clients.read_error(create)
+    assert "data_dir must hold <user>/<class>/<image> for all users" in message
+    assert "1 with images in their own folder (eve) and 4 with" in message
 
   def test_a_file(self, tmp_path, create):
     (tmp_path / "data").write_text("x")

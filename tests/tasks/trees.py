@@ -40,6 +40,14 @@ def write_all(root):
         write(root, f"{user}/{label}/{number}.jpg")
 
 
+def write_people(root):
+  """Twelve people, three images each, in a folder a person."""
+  for person in range(12):
+    for number in range(3):
+      write(root, f"p{person}/{number}.jpg")
+  return root
+
+
 def rows(*, split=None):
   """The rows of a table of all images, as texts."""
   return [

@@ -76,10 +76,6 @@ class Checker:
     ):
       yield photo, os.path.join(self._root, path)
 
-  def _add_fault(self, photo: int, path: bytes, what: str) -> None:
-    facts = photo_index.find_facts(path)
-    self._writer.add_faults([(photo, what, *facts)])
-
   def convert(self, folder: pathlib.Path) -> None:
     """Converts to PNG, once, what TensorFlow does not decode."""
     total = len(self._writer.columns)
@@ -94,22 +90,20 @@ class Checker:
         if kind is None:
           found.append((photo, path))
         elif kind:
-          faults.append((photo, path, kind))
-    for fault in faults:
-      self._add_fault(*fault)
+          faults.append((photo, kind))
+    self._writer.add_faults(faults)
     if not found:
       return
     folder.mkdir(parents=True, exist_ok=True)
     with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
       converted = pool.map(lambda item: _convert(item[1], folder), found)
-      for (photo, path), (copy, what) in zip(
+      for (photo, _), (copy, what) in zip(
         found,
         _show_progress(converted, "Converting to PNG", len(found)),
         strict=True,
       ):
-        self._findings.add_source(path)
         if copy is None:
-          self._add_fault(photo, path, what)
+          self._writer.add_faults([(photo, what)])
         else:
           self._writer.set_converted(photo, os.fsencode(copy.absolute()))
 
@@ -120,7 +114,7 @@ class Checker:
       for start in range(0, len(photos), photo_index.READING_BATCH):
         some = photos[start : start + photo_index.READING_BATCH]
         for row, what in photo_index.find_faults([path for _, path in some]):
-          self._add_fault(*some[row], what)
+          self._writer.add_faults([(some[row][0], what)])
         progress.update(len(some))
 
   def leave_out_repeated(self) -> None:
@@ -144,11 +138,7 @@ class Checker:
           os.fsdecode(path),
         )
       else:
-        self._add_fault(
-          photo,
-          os.path.join(self._root, path),
-          "listed with another label before",
-        )
+        self._writer.add_faults([(photo, "listed with another label before")])
 
   def find_shared(self) -> None:
     """Finds files that two users have, by size and then by content."""

@@ -1,6 +1,11 @@
-"""Lists photos that lie in folders, `<user>/<class>/<image>`."""
+"""Lists photos that lie in folders, `<user>/<class>/<image>`.
+
+Or `<person>/<image>`, as faces do: a person is a user and a class then. Which
+of the two it is holds for all folders alike.
+"""
 
 from collections.abc import Iterator
+import contextlib
 import dataclasses
 import functools
 import os
@@ -10,6 +15,7 @@ import unicodedata
 
 import tqdm
 
+from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_index
 
@@ -84,6 +90,14 @@ def show_name(name: str) -> str:
   return unicodedata.normalize("NFC", shown)
 
 
+def _is_visible(entry: os.DirEntry[str]) -> bool:
+  return not entry.name.startswith(".") and entry.name.lower() not in _LITTER
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+  return os.path.splitext(entry.name)[1].lower() in SUFFIXES
+
+
 class FolderListing:
   """Photos below a folder.
 
@@ -92,6 +106,8 @@ class FolderListing:
     root: What paths begin at.
     place: The folder.
     findings: What is odd or bad; known once the photos are listed.
+    of_people: Whether images lie in folders of users themselves, who are their
+      own classes; known once the photos are listed.
   """
 
   field = "data_dir"
@@ -99,13 +115,18 @@ class FolderListing:
   def __init__(self, root: pathlib.Path):
     self.root = self.place = root.absolute()
     self.findings = Findings()
+    self.of_people = False
     # Device and number of folders that were listed: one that a link leads to
     # again is not.
     self._visited: set[tuple[int, int]] = set()
     self._names: dict[str, dict[str, str]] = {"users": {}, "classes": {}}
 
   def list_photos(self) -> Iterator[list[photo_index.Photo]]:
-    """Yields photos, some thousands at a time; notes what is odd or bad."""
+    """Yields photos, some thousands at a time; notes what is odd or bad.
+
+    Raises:
+      FieldError: If some users have folders of classes and others have none.
+    """
     photos: list[photo_index.Photo] = []
     with tqdm.tqdm(
       desc="Listing photos",
@@ -113,27 +134,53 @@ class FolderListing:
       disable=None,
       delay=PROGRESS_DELAY,
     ) as progress:
-      for user in self._list_folders(self.root, ""):
-        for folder in self._list_folders(self.root / user, user):
+      users = self._list_folders(self.root, "")
+      self.of_people = self._find_people(users)
+      for user in users:
+        folders = (
+          [""] if self.of_people else self._list_folders(self.root / user, user)
+        )
+        for folder in folders:
           before = len(photos)
-          photos.extend(self._list_class(user, folder))
+          photos.extend(self._list_images(user, folder))
           progress.update(len(photos) - before)
           if len(photos) >= _CHUNK:
             yield photos
             photos = []
     yield photos
 
+  def _find_people(self, users: list[str]) -> bool:
+    """Whether the folders of users hold images, rather than classes."""
+    names: dict[bool, list[str]] = {True: [], False: []}
+    for user in users:
+      kinds = set()
+      # What cannot be read is noted when it is listed.
+      with contextlib.suppress(OSError), os.scandir(self.root / user) as found:
+        for entry in filter(_is_visible, found):
+          if entry.is_dir():
+            kinds.add("folder")
+          elif _is_image(entry):
+            kinds.add("image")
+      # Of one with both, the others say what it is.
+      if len(kinds) == 1:
+        names["image" in kinds].append(show_name(user))
+    with_images, with_classes = names[True], names[False]
+    if with_images and with_classes:
+      raise errors.FieldError(
+        self.field,
+        "hold <user>/<class>/<image> for all users, or <person>/<image>",
+        f"{len(with_images):,} with images in their own folder"
+        f" ({bad_examples.name_first(with_images)}) and {len(with_classes):,}"
+        f" with folders in it ({bad_examples.name_first(with_classes)})",
+      )
+    return bool(with_images)
+
   def _scan(self, path: pathlib.Path, name: str) -> list[os.DirEntry[str]]:
     """Entries that are not hidden, folders that are no links first."""
     self.findings.add_source(path)
     try:
       with os.scandir(path) as entries:
-        visible = [
-          entry
-          for entry in entries
-          if not entry.name.startswith(".")
-          and entry.name.lower() not in _LITTER
-        ]
+        visible = list(filter(_is_visible, entries))
     except OSError as error:
       self.findings.bad.append(
         (name or str(path), f"folder that cannot be read: {error.strerror}")
@@ -173,10 +220,10 @@ class FolderListing:
     return folders
 
   def _note_file(self, entry: os.DirEntry[str], shown: str) -> None:
-    if os.path.splitext(entry.name)[1].lower() in SUFFIXES:
+    if _is_image(entry):
       self.findings.add_odd(
-        "{number} images lie beside folders and are not used; move them to"
-        " <user>/<class>/<image>",
+        "{number} images lie beside folders and are not used; move them into"
+        " the folder of their class",
         shown,
       )
     else:
@@ -198,27 +245,29 @@ class FolderListing:
         shown,
       )
 
-  def _list_class(self, user: str, folder: str) -> Iterator[photo_index.Photo]:
-    below = os.path.join(user, folder)
-    owner, label = show_name(user), show_name(folder)
+  def _list_images(self, user: str, folder: str) -> Iterator[photo_index.Photo]:
+    """Images of a class of a user, or of a user who has no folders of them."""
+    below = os.path.join(user, folder) if folder else user
+    owner, label = show_name(user), show_name(folder or user)
+    depth = "<person>" if self.of_people else "<user>/<class>"
     is_empty = True
     for entry in self._scan(self.root / below, show_name(below)):
       path = os.path.join(below, entry.name)
-      fault, size = None, 0
+      fault, size, mtime_ns = None, -1, -1
       try:
         if entry.is_dir():
           self.findings.add_source(entry.path)
           self.findings.add_odd(
-            "{number} folders lie deeper than <user>/<class> and are not looked"
-            " into; move their images up, or list them in a table",
+            f"{{number}} folders lie deeper than {depth} and are not"
+            " looked into; move their images up, or list them in a table",
             show_name(path),
           )
           continue
-        if os.path.splitext(entry.name)[1].lower() not in SUFFIXES:
+        if not _is_image(entry):
           self._note_other(show_name(path))
           continue
         facts = entry.stat()
-        size = facts.st_size
+        size, mtime_ns = facts.st_size, facts.st_mtime_ns
         if not is_file(facts):
           fault = "no file"
         elif not size:
@@ -231,9 +280,12 @@ class FolderListing:
         )
       is_empty = False
       yield photo_index.Photo(
-        owner, label, os.fsencode(path), size, None, fault
+        owner, label, os.fsencode(path), size, mtime_ns, None, fault
       )
     if is_empty:
       self.findings.add_odd(
-        "{number} folders of classes hold no image", show_name(below)
+        "{number} folders of users hold no image"
+        if self.of_people
+        else "{number} folders of classes hold no image",
+        show_name(below),
       )

@@ -37,7 +37,9 @@ LEFT_OUT = 3
 UNREADABLE = "not an image that can be decoded"
 
 # To be raised when the same photos would give another index.
-VERSION = 1
+VERSION = 2
+# Of more photos it is not noticed that one stands in another's place.
+MAX_WATCHED = 100_000
 # Photos of 100 kB: a batch is some megabytes.
 READING_BATCH = 64
 # Any size will do to find out whether an image can be decoded.
@@ -53,9 +55,8 @@ CREATE TABLE classes (
     id INTEGER PRIMARY KEY, name TEXT, label INTEGER, split INTEGER);
 CREATE TABLE photos (
     id INTEGER PRIMARY KEY, user INTEGER, class INTEGER, split INTEGER,
-    size INTEGER, path BLOB, converted BLOB);
-CREATE TABLE faults (
-    photo INTEGER PRIMARY KEY, what TEXT, size INTEGER, mtime_ns INTEGER);
+    size INTEGER, mtime_ns INTEGER, path BLOB, converted BLOB);
+CREATE TABLE faults (photo INTEGER PRIMARY KEY, what TEXT);
 CREATE TABLE held_out (photo INTEGER PRIMARY KEY, label INTEGER, split INTEGER);
 """
 _INDICES = """
@@ -81,7 +82,8 @@ class Photo(NamedTuple):
     user: Whose it is.
     label: What it shows.
     path: Below the root, as the disk has it.
-    size: Bytes.
+    size: Bytes, or -1 if there is no file.
+    mtime_ns: When it was changed last, or -1.
     split: Index into `SPLITS`, if the list says so.
     fault: What is wrong with it, if anything.
   """
@@ -90,6 +92,7 @@ class Photo(NamedTuple):
   label: str
   path: bytes
   size: int
+  mtime_ns: int
   split: int | None = None
   fault: str | None = None
 
@@ -97,23 +100,24 @@ class Photo(NamedTuple):
 def find_facts(path: bytes | str | os.PathLike[str]) -> tuple[int, int]:
   """Size and time of a file, (-1, time) of a folder; (-1, -1) if it is gone."""
   try:
-    facts = os.stat(path)
+    return facts_of(os.stat(path))
   except OSError:
     return -1, -1
-  return (
-    -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size,
-    facts.st_mtime_ns,
-  )
+
+
+def facts_of(facts: os.stat_result) -> tuple[int, int]:
+  """Size and time of a file, (-1, time) of a folder."""
+  size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
+  return size, facts.st_mtime_ns
 
 
 class Writer:
   """Writes an index, photo by photo."""
 
-  def __init__(self, path: pathlib.Path, root: bytes):
+  def __init__(self, path: pathlib.Path):
     self._connection = sqlite3.connect(path, isolation_level=None)
     self._connection.executescript(_SCHEMA)
     self._connection.execute("BEGIN")
-    self._root = root
     self._numbers: dict[str, dict[str, int]] = {"users": {}, "classes": {}}
     self._num_photos = 0
     # Of each photo, int `[n, 5]`; the paths are in the database alone.
@@ -138,16 +142,16 @@ class Writer:
           classes.setdefault(photo.label, len(classes)),
           photo.split,
           photo.size,
+          photo.mtime_ns,
           photo.path,
         )
       )
       if photo.fault:
-        path = os.path.join(self._root, photo.path)
-        faults.append((number, photo.fault, *find_facts(path)))
+        faults.append((number, photo.fault))
     if not rows:
       return
     self._connection.executemany(
-      "INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?, NULL)", rows
+      "INSERT INTO photos VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", rows
     )
     self.add_faults(faults)
     self._num_photos += len(rows)
@@ -155,16 +159,16 @@ class Writer:
       np.array(
         [
           (user, label, -1 if split is None else split, size, hash(path))
-          for _, user, label, split, size, path in rows
+          for _, user, label, split, size, _, path in rows
         ],
         np.int64,
       )
     )
 
-  def add_faults(self, faults: Iterable[tuple[int, str, int, int]]) -> None:
-    """Notes photos, what is wrong, and the sizes and times of their files."""
+  def add_faults(self, faults: Iterable[tuple[int, str]]) -> None:
+    """Notes photos and what is wrong with them."""
     self._connection.executemany(
-      "INSERT OR IGNORE INTO faults VALUES (?, ?, ?, ?)", faults
+      "INSERT OR IGNORE INTO faults VALUES (?, ?)", faults
     )
 
   def set_converted(self, photo: int, path: bytes) -> None:
@@ -299,15 +303,18 @@ class PhotoIndex:
       ) from error
 
   def is_fresh(self) -> bool:
-    """Whether folders, table and photos at fault are what they were."""
-    seen = "SELECT path, size, mtime_ns FROM sources"
-    at_fault = (
-      f"SELECT {_quote(os.path.join(self._root, b''))} || path, faults.size,"
-      " mtime_ns FROM faults JOIN photos ON photos.id = photo"
+    """Whether folders, table and photos are what they were.
+
+    Of photos beyond `MAX_WATCHED`, those that are at fault or converted.
+    """
+    photos = (
+      "SELECT path, size, mtime_ns FROM photos WHERE"
+      f" (SELECT max(id) FROM photos) < {MAX_WATCHED} OR converted IS NOT NULL"
+      " OR id IN (SELECT photo FROM faults)"
     )
     return all(
-      find_facts(path) == tuple(facts)
-      for statement in (seen, at_fault)
+      find_facts(os.path.join(self._root, path)) == tuple(facts)
+      for statement in ("SELECT path, size, mtime_ns FROM sources", photos)
       for path, *facts in self._query(statement)
     ) and all(
       os.path.exists(path)

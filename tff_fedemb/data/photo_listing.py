@@ -21,7 +21,9 @@ from tff_fedemb.data import photo_table
 
 Listing = photo_folder.FolderListing | photo_table.TableListing
 _MIN_USERS = 2
-_LAYOUT = "hold <user>/<class>/<image>, or there be a table of them"
+_LAYOUT = (
+  "hold <user>/<class>/<image> or <person>/<image>, or there be a table of them"
+)
 
 
 def _refuse_empty(listing: Listing) -> errors.FieldError:
@@ -87,7 +89,7 @@ def _write(
 ) -> None:
   """Lists the photos, looks into them and decides what is held out."""
   findings = listing.findings
-  with photo_index.Writer(path, os.fsencode(listing.root)) as writer:
+  with photo_index.Writer(path) as writer:
     for photos in listing.list_photos():
       writer.add(photos)
     users, classes = writer.names
@@ -116,6 +118,8 @@ def _write(
       facts=_find_facts(columns, assigned)
       | {
         "bad": findings.bad,
+        "of_people": isinstance(listing, photo_folder.FolderListing)
+        and listing.of_people,
         "warnings": [
           *findings.describe(),
           *photo_checks.describe(users, classes, columns, assigned, hold_out),
@@ -134,8 +138,8 @@ def open_index(
   """Opens the index of a folder or a table, made before if nothing changed.
 
   What is looked at are size and time of a table, the times of folders, and
-  files that were at fault. That another image stands in the place of one of the
-  same name is not noticed.
+  sizes and times of photos: of up to `photo_index.MAX_WATCHED` all, of more
+  those that were at fault or converted.
 
   Args:
     listing: What is to be listed; it is, at most once.

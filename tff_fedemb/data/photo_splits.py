@@ -29,7 +29,8 @@ def draw(
 
   Args:
     names: Of classes or of users.
-    eligible: bool `[n]`, which of them may be held out.
+    eligible: bool `[n]`, which of them may be held out; the shares are of
+      these.
     minimum: How many are held out of each split at least.
 
   Returns:
@@ -40,10 +41,12 @@ def draw(
     np.flatnonzero(eligible).tolist(),
     key=lambda i: hashlib.blake2b(names[i].encode(), key=_KEY).digest(),
   )
-  test = max(minimum, math.floor(TEST_SHARE * len(names) + 0.5))
-  both = test + max(minimum, math.floor(VALIDATION_SHARE * len(names) + 0.5))
+  test, validation = (
+    max(minimum, math.floor(share * len(order) + 0.5))
+    for share in (TEST_SHARE, VALIDATION_SHARE)
+  )
   splits[order[:test]] = photo_index.TEST
-  splits[order[test:both]] = photo_index.VALIDATION
+  splits[order[test : test + validation]] = photo_index.VALIDATION
   return splits
 
 
@@ -103,7 +106,13 @@ def assign(
     splits["classes"] = draw(classes, sizes > 1, _MIN_CLASSES)
     split_of_photo = splits["classes"][columns[:, 1]]
   elif hold_out == "users":
-    splits["users"] = draw(users, np.ones(len(users), bool), 1)
+    one_class = len(np.unique(columns[:, :2], axis=0)) == len(users)
+    if one_class:
+      # To be compared with each other, as classes are.
+      sizes = np.bincount(columns[:, 0], minlength=len(users))
+      splits["users"] = draw(users, sizes > 1, _MIN_CLASSES)
+    else:
+      splits["users"] = draw(users, np.ones(len(users), bool), 1)
     split_of_photo = splits["users"][columns[:, 0]]
   else:
     split_of_photo = columns[:, 2]

@@ -234,12 +234,13 @@ class TableListing:
         self.findings.bad.append((f"{self._word} {number:,}", str(what)))
         continue
       image, user, label, *split = values
-      path, size, fault = _look_at(image, folder)
+      path, size, mtime_ns, fault = _look_at(image, folder)
       yield photo_index.Photo(
         show(user),
         show(label),
         os.fsencode(path),
         size,
+        mtime_ns,
         _SPLITS[split[0].lower()] if split else None,
         fault,
       )
@@ -261,17 +262,22 @@ def _find_gap(
   return None
 
 
-def _look_at(image: str, folder: int) -> tuple[str, int, str | None]:
-  """A path, its size, and what is wrong with it."""
+def _look_at(image: str, folder: int) -> tuple[str, int, int, str | None]:
+  """A path, its size and time, and what is wrong with it."""
   path = image
   if _UNUSUAL.search(path):
     if "\\" in path and not _exists(path, folder):
       path = path.replace("\\", "/")
     if path.startswith("/") or _DRIVE.match(path):
-      return path, 0, "an absolute path, and it must be relative to the table"
+      return (
+        path,
+        -1,
+        -1,
+        "an absolute path, and it must be relative to the table",
+      )
     path = os.path.normpath(path)
     if path.split("/")[0] == "..":
-      return path, 0, "outside the table's folder"
+      return path, -1, -1, "outside the table's folder"
   what, forms = "missing", [path]
   if not path.isascii():
     forms += [unicodedata.normalize(form, path) for form in ("NFC", "NFD")]
@@ -283,10 +289,11 @@ def _look_at(image: str, folder: int) -> tuple[str, int, str | None]:
     except OSError as error:
       what = f"cannot be read: {error.strerror}"
       continue
+    found = photo_index.facts_of(facts)
     if not photo_folder.is_file(facts):
-      return form, 0, "no file"
-    return form, facts.st_size, None if facts.st_size else "empty"
-  return path, 0, what
+      return form, *found, "no file"
+    return form, *found, None if facts.st_size else "empty"
+  return path, -1, -1, what
 
 
 def _exists(path: str, folder: int) -> bool:
