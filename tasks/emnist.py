@@ -28,8 +28,16 @@ from tff_fedemb.evaluation import embedding
 _FILE_NAME = "emnist_all.sqlite"
 _SIDE = 28
 # 0-9 digits, 10-35 upper case, 36-61 lower case.
-_FIRST_HELD_OUT_LABEL = 36
-_NUM_LABELS = 62
+FIRST_HELD_OUT_LABEL = 36
+NUM_LABELS = 62
+CLASS_NAMES = dict(
+  enumerate(string.ascii_lowercase, start=FIRST_HELD_OUT_LABEL)
+)
+SPLIT_DESCRIPTION = (
+  f"train: digits and upper case ({FIRST_HELD_OUT_LABEL} classes); validation"
+  f" and test: lower case ({NUM_LABELS - FIRST_HELD_OUT_LABEL} classes), from"
+  " different images"
+)
 _ADVICE = (
   f"Put TFF's {_FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
   f"{_FILE_NAME}.lzma, unpacked) there. {task.advise_synthetic('emnist')}"
@@ -123,7 +131,7 @@ def _parse_checked(
   """Does what `_parse` does, eagerly, and refuses what is not EMNIST's."""
   expected = (
     f"hold a {_FILE_NAME} with pixels float32 [{_SIDE},"
-    f" {_SIDE}] and label int64 in [0, {_NUM_LABELS})"
+    f" {_SIDE}] and label int64 in [0, {NUM_LABELS})"
   )
   try:
     images, labels = (part.numpy() for part in _parse(tf.constant(serialized)))
@@ -135,7 +143,7 @@ def _parse_checked(
     raise errors.FieldError(
       "data_dir", expected, f"in {path}: {reason}", _ADVICE
     ) from error
-  unknown = labels[(labels < 0) | (labels >= _NUM_LABELS)]
+  unknown = labels[(labels < 0) | (labels >= NUM_LABELS)]
   if unknown.size:
     raise errors.FieldError(
       "data_dir", expected, f"in {path} label {unknown[0]}", _ADVICE
@@ -171,7 +179,7 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
   def create_client_dataset(client_id):
     def keep_training_classes(serialized):
       images, labels = _parse(serialized)
-      keep = tf.less(labels, _FIRST_HELD_OUT_LABEL)
+      keep = tf.less(labels, FIRST_HELD_OUT_LABEL)
       return collections.OrderedDict(
         x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
       )
@@ -182,7 +190,7 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     images, labels = [], []
     for serialized in splits[split].read_batches(f"Reading {split} images"):
       batch_images, batch_labels = _parse_checked(path, serialized)
-      keep = batch_labels >= _FIRST_HELD_OUT_LABEL
+      keep = batch_labels >= FIRST_HELD_OUT_LABEL
       images.append(batch_images[keep])
       labels.append(batch_labels[keep])
     return embedding.LabelledImages(
@@ -195,7 +203,7 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     source = splits["validation" if split == "train" else split]
     for serialized in source.read_batches(f"Counting {split} images"):
       labels = _parse_labels(tf.constant(serialized)).numpy()
-      held_out += int(np.sum(labels >= _FIRST_HELD_OUT_LABEL))
+      held_out += int(np.sum(labels >= FIRST_HELD_OUT_LABEL))
       total += len(labels)
     return total - held_out if split == "train" else held_out
 
@@ -205,16 +213,9 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     train_users=population.Population.from_ids(examples.user_ids),
     create_client_dataset=create_client_dataset,
     image_shape=(_SIDE, _SIDE, 1),
-    num_train_classes=_FIRST_HELD_OUT_LABEL,
+    num_train_classes=FIRST_HELD_OUT_LABEL,
     load_images=load_images,
     count_images=count_images,
-    split_description=(
-      f"train: digits and upper case ({_FIRST_HELD_OUT_LABEL} classes);"
-      " validation and test: lower case"
-      f" ({_NUM_LABELS - _FIRST_HELD_OUT_LABEL} classes), from different"
-      " images"
-    ),
-    class_names=dict(
-      enumerate(string.ascii_lowercase, start=_FIRST_HELD_OUT_LABEL)
-    ),
+    split_description=SPLIT_DESCRIPTION,
+    class_names=CLASS_NAMES,
   )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tasks import digiface
 from tasks import emnist
 from tasks import gld
+from tasks import handwriting
 from tasks import inaturalist
 from tasks import omniglot
 from tasks import photos
@@ -16,6 +17,7 @@ TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
   "digiface": digiface.create_digiface_task,
   "emnist": emnist.create_emnist_task,
   "gld": gld.create_gld_task,
+  "handwriting": handwriting.create_handwriting_task,
   "inaturalist": inaturalist.create_inaturalist_task,
   "omniglot": omniglot.create_omniglot_task,
   "photos": photos.create_photos_task,
@@ -31,6 +33,5 @@ def create_task(name: str, config: task.TaskConfig) -> task.Task:
     DataError: If the data are damaged and that is not to be skipped.
   """
   checks.check_choice("task", name, TASKS)
-  if name != "photos":
-    config.check_no_own_photos(name)
+  config.check_options(name)
   return TASKS[name](config)

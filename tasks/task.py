@@ -26,6 +26,11 @@ from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 
 EVALUATION_SPLITS = ("validation", "test")
+# Options that one task alone has.
+_OPTIONS_OF = {
+  "photos": ("table", "hold_out", "color_mode"),
+  "handwriting": ("num_users", "population_seed", "max_images_per_user"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,6 +152,10 @@ class TaskConfig(config_lib.Config):
     hold_out: What task photos evaluates on [split_column if the table has one,
       else classes].
     color_mode: Whether task photos takes images in colour or in grey [rgb].
+    num_users: Users of task handwriting [20000].
+    population_seed: Which users task handwriting has [0].
+    max_images_per_user: Images that a user of task handwriting has at most for
+      training [32].
   """
 
   data_dir: str | None = None
@@ -159,6 +168,11 @@ class TaskConfig(config_lib.Config):
   table: str | None = None
   hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
   color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))
+  num_users: int | None = config_lib.field(None, minimum=1)
+  population_seed: int | None = config_lib.field(
+    None, minimum=0, maximum=2**63 - 1
+  )
+  max_images_per_user: int | None = config_lib.field(None, minimum=1)
 
   @property
   def cache(self) -> pathlib.Path:
@@ -194,19 +208,20 @@ class TaskConfig(config_lib.Config):
       )
     return self.task_variant
 
-  def check_no_own_photos(self, task: str) -> None:
-    """Refuses what only photos of one's own can be asked.
+  def check_options(self, task: str) -> None:
+    """Refuses what only another task can be asked.
 
     Raises:
-      FieldError: If a table, what to hold out or colours are given.
+      FieldError: If a table is given for other data than photos, for instance.
     """
-    for name in ("table", "hold_out", "color_mode"):
-      if getattr(self, name) is not None:
-        raise errors.FieldError(
-          name,
-          "be given for task photos alone",
-          f"{getattr(self, name)!r} for task {task}",
-        )
+    for other, names in _OPTIONS_OF.items():
+      for name in names:
+        if task != other and getattr(self, name) is not None:
+          raise errors.FieldError(
+            name,
+            f"be given for task {other} alone",
+            f"{getattr(self, name)!r} for task {task}",
+          )
 
   def check_no_photo_options(self, task: str, side: int) -> None:
     """Refuses what only tasks of photos, files by the thousand, can do.

@@ -9,6 +9,7 @@ little. The warps are smooth random displacement fields (Simard et al., 2003,
 Analysis", section 2).
 """
 
+import dataclasses
 import functools
 import pathlib
 import string
@@ -51,7 +52,7 @@ _FONTS = tuple(_FONT_WEIGHTS)
 _MAP_SIZE = 88
 _CAPITAL_HEIGHT = 44
 # Random displacement fields are given on a coarse grid of this side.
-_GRID_SIZE = 4
+GRID_SIZE = 4
 
 
 def _thin(masks: np.ndarray) -> np.ndarray:
@@ -128,20 +129,71 @@ def _font_atlas() -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.cache
-def _upsampling() -> np.ndarray:
-  """Matrix `[28, _GRID_SIZE]` from a coarse grid to pixels (cubic splines)."""
-  at = np.linspace(0, _GRID_SIZE - 1, IMAGE_SIZE)[np.newaxis]
-  units = np.eye(_GRID_SIZE)
+def upsampling() -> np.ndarray:
+  """Matrix `[28, GRID_SIZE]` from a coarse grid to pixels (cubic splines)."""
+  at = np.linspace(0, GRID_SIZE - 1, IMAGE_SIZE)[np.newaxis]
+  units = np.eye(GRID_SIZE)
   splines = [
     ndimage.map_coordinates(unit, at, mode="nearest") for unit in units
   ]
   return np.stack(splines, axis=1)
 
 
+@dataclasses.dataclass(frozen=True)
+class FontMaps:
+  """Centre lines of all characters in all fonts, each as large as the others.
+
+  Attributes:
+    distances: To the centre line, in pixels of the map, float32 `[62, fonts,
+      side, side]`.
+    half_extents: Half the height and width of the centre lines, of which the
+      larger is 1 (less for small letters without ascender or descender, which
+      stay smaller than the rest), float32 `[62, fonts, 2]`.
+    fonts: Fonts by the uniform number that chooses one for a character: int32
+      `[62, numbers]`.
+  """
+
+  distances: np.ndarray
+  half_extents: np.ndarray
+  fonts: np.ndarray
+
+
+@functools.cache
+def font_maps(side: int, unit: float) -> FontMaps:
+  """Makes maps of some side on which the larger half extent is `unit`."""
+  distances, half_extents = _font_atlas()
+  larger = np.maximum(half_extents.max(axis=1), 1.0)
+  pixels = (np.arange(side) - (side - 1) / 2) / unit
+  maps = np.empty((len(distances), side, side), np.float32)
+  for index, (source, half) in enumerate(zip(distances, larger, strict=True)):
+    at = np.clip(pixels * half + (_MAP_SIZE - 1) / 2, 0, _MAP_SIZE - 1)
+    places = np.broadcast_arrays(at[:, np.newaxis], at)
+    maps[index] = ndimage.map_coordinates(source, places, order=1)
+    maps[index] *= unit / half
+  low = np.clip(half_extents[:, :1] / (_CAPITAL_HEIGHT / 2), 0.0, 1.0)
+  relative = half_extents / larger[:, np.newaxis] / (0.87 + 0.13 * low)
+  # Fonts that are chosen more often have more of the numbers.
+  small = np.array([character.islower() for character in CHARACTERS])
+  shares = np.cumsum(list(_FONT_WEIGHTS.values()), axis=0)
+  numbers = (np.arange(256) + 0.5) / 256
+  chosen = [np.searchsorted(s / s[-1], numbers) for s in shares.T]
+  fonts = np.where(small[:, np.newaxis], chosen[1], chosen[0])
+
+  def by_character(array):
+    grouped = array.reshape(len(_FONTS), len(CHARACTERS), *array.shape[1:])
+    return np.swapaxes(grouped, 0, 1).astype(np.float32)
+
+  return FontMaps(
+    by_character(maps),
+    by_character(relative),
+    fonts.astype(np.int32),
+  )
+
+
 def _smooth_fields(generator: np.random.Generator, *shape: int) -> np.ndarray:
   """Smooth random fields `[*shape, 28, 28]` of about unit variance."""
-  grid = generator.standard_normal((*shape, _GRID_SIZE, _GRID_SIZE))
-  return _upsampling() @ grid @ _upsampling().T
+  grid = generator.standard_normal((*shape, GRID_SIZE, GRID_SIZE))
+  return upsampling() @ grid @ upsampling().T
 
 
 def _choose_fonts(generator: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,129 @@
+"""Handwriting of as many writers as one likes, made where it is needed.
+
+A user is a number: a client's images are made by TensorFlow operations in the
+client's own computation (`tasks.synthetic.handwriting`), the same ones in every
+round. Nothing lies on a disk and nothing is kept for a user, so ten million
+users are as quick to start with as a thousand. Classes are those of EMNIST by
+writer (`tasks.emnist`).
+"""
+
+import collections
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tasks import emnist
+from tasks import task
+from tasks.synthetic import glyphs
+from tasks.synthetic import handwriting
+from tff_fedemb import errors
+from tff_fedemb.data import population
+from tff_fedemb.evaluation import embedding
+
+_SIDE = glyphs.IMAGE_SIZE
+_NUM_USERS = 20_000
+_MAX_IMAGES = 32
+# Held out are images of writers who never train: behind all others.
+_FIRST_HELD_OUT_WRITER = 2**40
+_HELD_OUT_WRITERS = 1_000
+_HELD_OUT_IMAGES = 20
+# Users and writers that are counted or drawn at once.
+_COUNTED = 500_000
+_DRAWN = 100
+
+
+@functools.cache
+def _load_images(seed: int, split: str) -> embedding.LabelledImages:
+  """Small letters of the writers who are kept for a split."""
+  writers = handwriting.Handwriting(
+    seed, range(emnist.FIRST_HELD_OUT_LABEL, emnist.NUM_LABELS)
+  )
+  first = _FIRST_HELD_OUT_WRITER
+  first += _HELD_OUT_WRITERS * task.EVALUATION_SPLITS.index(split)
+  images, labels = [], []
+  for start in range(first, first + _HELD_OUT_WRITERS, _DRAWN):
+    users = tf.range(start, start + _DRAWN, dtype=tf.int64)
+    drawn = writers.draw(users, tf.fill([_DRAWN], _HELD_OUT_IMAGES))
+    images.append(drawn[0].numpy())
+    labels.append(drawn[1].numpy())
+  return embedding.LabelledImages(
+    np.concatenate(images), np.concatenate(labels)
+  )
+
+
+def create_handwriting_task(config: task.TaskConfig) -> task.Task:
+  """Creates the handwriting task.
+
+  A user is a writer. Training: digits and upper case (36 classes). Held out:
+  the 26 lower-case classes of two times 1,000 writers who never train, 20
+  images of each, the same ones whatever the number of users.
+
+  Args:
+    config: `num_users` is the size of the population, `population_seed` says
+      which one, and `max_images_per_user` cuts off those who have many images.
+
+  Raises:
+    FieldError: If files are given, or options that other tasks have.
+  """
+  config.choose_variant("handwriting", ("all",))
+  config.check_no_photo_options("handwriting", _SIDE)
+  if config.data_dir is not None:
+    raise errors.FieldError(
+      "data_dir",
+      "not be given for task handwriting",
+      repr(config.data_dir),
+      "It makes its images itself.",
+    )
+  num_users = config.num_users or _NUM_USERS
+  max_images = config.max_images_per_user or _MAX_IMAGES
+  seed = config.population_seed or 0
+  writers = handwriting.Handwriting(seed, range(emnist.FIRST_HELD_OUT_LABEL))
+
+  def create_client_dataset(client_id):
+    # A graphics card may round otherwise, and would be asked for little.
+    with tf.device("/CPU:0"):
+      users = tf.strings.to_number(
+        tf.raw_ops.StringSplit(
+          input=client_id[tf.newaxis], delimiter=population.SEPARATOR
+        ).values,
+        tf.int64,
+      )
+      images, labels = writers.draw(
+        users, writers.count_images(users, max_images)
+      )
+    # Batches are of unknown size to TensorFlow, as of other tasks.
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(x=images, y=labels)
+    )
+
+  def count_images(split):
+    if split != "train":
+      return _HELD_OUT_WRITERS * _HELD_OUT_IMAGES
+    return sum(
+      int(
+        tf.reduce_sum(
+          writers.count_images(
+            tf.range(start, min(start + _COUNTED, num_users), dtype=tf.int64),
+            max_images,
+          )
+        )
+      )
+      for start in range(0, num_users, _COUNTED)
+    )
+
+  return task.Task(
+    name="handwriting",
+    user_meaning="a writer",
+    train_users=population.Population(num_users),
+    create_client_dataset=create_client_dataset,
+    image_shape=(_SIDE, _SIDE, 1),
+    num_train_classes=emnist.FIRST_HELD_OUT_LABEL,
+    load_images=functools.partial(_load_images, seed),
+    count_images=count_images,
+    split_description=(
+      f"{emnist.SPLIT_DESCRIPTION} of writers who never train"
+    ),
+    evaluation_on_training_users=False,
+    class_names=emnist.CLASS_NAMES,
+  )

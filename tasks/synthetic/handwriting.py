@@ -1,0 +1,280 @@
+"""Handwriting of any number of writers, from their numbers alone.
+
+What a writer's images look like follows from a seed, the writer's number and
+the image's number, by TensorFlow operations that know no state: they may run
+anywhere, in any order and as often as one likes. Nothing is kept for a writer.
+
+A printed character, thinned to its centre line (`glyphs`), is bent, slanted and
+traced with a pen. How much of that is the writer's habit, the writer's way with
+one character and the chance of one image is a table, `_SPREADS`. All of it is
+linear in the drawn numbers, so that the places on a distance map to which the
+pixels of all images belong are two matrix products. The bends are smooth random
+displacement fields (Simard et al., 2003, "Best Practices for Convolutional
+Neural Networks Applied to Visual Document Analysis", section 2).
+"""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from tasks.synthetic import glyphs
+
+NUM_LABELS = len(glyphs.CHARACTERS)
+_SIDE = glyphs.IMAGE_SIZE
+# A map's side, and a character's half height or width on it, if that is larger.
+_MAP_SIDE = 56
+_MAP_UNIT = 20.0
+# Steps of a map's distances in one of its pixels.
+_LEVELS = 16.0
+# Displacement fields are given on a coarse grid of this side.
+_GRID_SIDE = glyphs.GRID_SIZE
+_GRID = _GRID_SIDE**2
+
+# Standard deviations: of writers, of a writer's characters, of their images.
+# Logarithms but for slant, rotation and the ink's shade; places in pixels.
+_SPREADS = {
+  "slant": (0.2, 0.0, 0.06),
+  "aspect": (0.15, 0.08, 0.07),
+  "rotation": (0.05, 0.05, 0.05),
+  "size": (0.065, 0.0, 0.05),
+  "down": (0.0, 0.0, 0.4),
+  "right": (0.0, 0.0, 0.4),
+  "thickness": (0.22, 0.0, 0.08),
+  "softness": (0.13, 0.0, 0.0),
+  "shade": (0.12, 0.0, 0.04),
+}
+_MEANS = {
+  "aspect": -0.05,
+  "size": np.log(8.5),
+  "thickness": np.log(2.25),
+  "softness": np.log(1.15),
+}
+_BEND = (0.6, 0.9, 0.55)
+_PRESSURE = (0.0, 0.0, 0.15)
+_NUM_SHAPE = len(_SPREADS) + 3 * _GRID
+
+# Of SplitMix64 (Steele, Lea and Flood, 2014, "Fast Splittable Pseudorandom
+# Number Generators").
+_GAMMA = 0x9E3779B97F4A7C15
+_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_SHIFTS = (30, 27)
+_WORD = 2**64
+
+
+def _mix(words: tf.Tensor) -> tf.Tensor:
+  """Scrambles uint64 numbers, one to one."""
+  for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
+    shifted = tf.bitwise.right_shift(words, tf.constant(shift, tf.uint64))
+    words = tf.bitwise.bitwise_xor(words, shifted)
+    words *= tf.constant(multiplier, tf.uint64)
+  shifted = tf.bitwise.right_shift(words, tf.constant(31, tf.uint64))
+  return tf.bitwise.bitwise_xor(words, shifted)
+
+
+def _derive(keys: tf.Tensor, numbers: tf.Tensor, purpose: int) -> tf.Tensor:
+  """Keys of parts of something from its own keys: uint64, as `keys`."""
+  salt = tf.constant(purpose * _GAMMA % _WORD, tf.uint64)
+  return _mix(tf.bitwise.bitwise_xor(keys, salt) + tf.cast(numbers, tf.uint64))
+
+
+def _uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
+  """Uniform numbers in (0, 1), float32 `[n, count, 4]`, of keys `[n]`.
+
+  TensorFlow's stateless operations take one key, so that those of several users
+  would be a loop; these are SplitMix64's numbers of all keys at once.
+  """
+  steps = [(step + 1) * _GAMMA % _WORD for step in range(count)]
+  words = _mix(keys[:, tf.newaxis] + tf.constant(steps, tf.uint64))
+  numbers = tf.cast(tf.bitcast(words, tf.uint16), tf.float32)
+  return (numbers + 0.5) / 2.0**16
+
+
+def _normals(uniforms: tf.Tensor) -> tf.Tensor:
+  """About standard normal numbers `[n, count]`: sums of four uniform ones."""
+  return (tf.reduce_sum(uniforms, -1) - 2.0) * 3.0**0.5
+
+
+@functools.cache
+def _basis() -> np.ndarray:
+  """What coordinates are made of: float32 `[3 + _GRID, pixels]`.
+
+  One, down, right, and the fields of the points of the coarse grid, which move
+  no character as a whole out of the middle.
+  """
+  at = np.arange(_SIDE) - (_SIDE - 1) / 2
+  down, right = np.meshgrid(at, at, indexing="ij")
+  up = glyphs.upsampling()
+  fields = np.einsum("yi,xj->ijyx", up, up).reshape(_GRID, -1)
+  fields -= fields.mean(axis=1, keepdims=True)
+  planes = np.stack([np.ones(_SIDE**2), down.ravel(), right.ravel()])
+  return np.concatenate([planes, fields]).astype(np.float32)
+
+
+class Handwriting:
+  """Writers who are numbers."""
+
+  def __init__(self, seed: int, labels: range = range(NUM_LABELS)):
+    """Initialises the writers.
+
+    Args:
+      seed: Which population; other seeds have nothing in common with it.
+      labels: The characters that they may write, of `glyphs.CHARACTERS`.
+    """
+    self._seed = seed
+    self._labels = labels
+    fonts = glyphs.font_maps(_MAP_SIDE, _MAP_UNIT)
+    chosen = slice(labels.start, labels.stop)
+    # The rows are characters, then fonts.
+    maps = np.clip(np.round(_LEVELS * fonts.distances[chosen]), 0, 255)
+    # What lies beyond a map is paper.
+    inside = np.pad(np.ones([_MAP_SIDE - 2] * 2, bool), 1)
+    maps = np.where(inside, maps, 255)
+    self._num_fonts = maps.shape[1]
+    self._maps = maps.astype(np.uint8).reshape(-1)
+    self._extents = fonts.half_extents[chosen].reshape(-1, 2)
+    self._fonts = fonts.fonts[chosen]
+    means = np.zeros(_NUM_SHAPE, np.float32)
+    for index, name in enumerate(_SPREADS):
+      means[index] = _MEANS.get(name, 0.0)
+    self._means = means
+    bends = [_BEND] * (2 * _GRID) + [_PRESSURE] * _GRID
+    self._spreads = np.array([*_SPREADS.values(), *bends], np.float32).T
+    self._repeats = np.array(
+      [2.0 if glyphs.CHARACTERS[label].isdigit() else 1.0 for label in labels],
+      np.float32,
+    )
+
+  def _keys(self, users: tf.Tensor) -> tf.Tensor:
+    seed = tf.constant(self._seed % _WORD, tf.uint64)
+    return _derive(_mix(seed)[tf.newaxis], users, 1)
+
+  def count_images(self, users: tf.Tensor, maximum: int) -> tf.Tensor:
+    """How many images writers have: int32 `[k]`.
+
+    The number is lognormal about 64 with a spread of 0.6, and at least 8.
+
+    Args:
+      users: Their numbers, int64 `[k]`.
+      maximum: Whoever has more has that many, the first ones.
+    """
+    drawn = _normals(_uniforms(_derive(self._keys(users), users, 2), 1))[:, 0]
+    number = tf.clip_by_value(64.0 * tf.exp(0.6 * drawn), 8.0, float(maximum))
+    return tf.cast(tf.round(number), tf.int32)
+
+  def draw(
+    self,
+    users: tf.Tensor,
+    counts: tf.Tensor,
+    *,
+    part: int = 0,
+    labels: tf.Tensor | None = None,
+  ) -> tuple[tf.Tensor, tf.Tensor]:
+    """Draws images, writer by writer.
+
+    Args:
+      users: The writers' numbers, int64 `[k]`.
+      counts: How many images of each, int32 `[k]`, n in all.
+      part: Images of another part are others, by the same hands.
+      labels: What they write, int64 `[n]`; by default each holds most
+        characters, unevenly often, and digits twice as often as letters.
+
+    Returns:
+      Images uint8 `[n, 28, 28, 1]`, paper 255 and ink towards 0, and labels
+      int64 `[n]`.
+    """
+    keys = self._keys(users)
+    rows = tf.repeat(tf.range(tf.size(counts)), counts)
+    number = tf.range(tf.size(rows))
+    number -= tf.gather(tf.cumsum(counts, exclusive=True), rows)
+    keys_of_images = tf.gather(keys, rows)
+    example = _uniforms(
+      _derive(keys_of_images, number, 3 + part), _NUM_SHAPE + 1
+    )
+    if labels is None:
+      shares = tf.gather(self._draw_shares(keys), rows)
+      below = shares < example[:, -1, :1]
+      label = tf.reduce_sum(tf.cast(below, tf.int32), -1)
+    else:
+      label = tf.cast(labels, tf.int32) - self._labels.start
+    character = _uniforms(_derive(keys_of_images, label, 0), _NUM_SHAPE + 1)
+    writer = _uniforms(keys, _NUM_SHAPE + 1)
+
+    # Two of three characters are of the writer's usual font.
+    usual = character[:, -1, 0] < 0.65
+    quantile = tf.where(
+      usual, tf.gather(writer[:, -1, 1], rows), character[:, -1, 1]
+    )
+    resolution = self._fonts.shape[1]
+    place = label * resolution + tf.cast(quantile * resolution, tf.int32)
+    font = tf.gather(tf.constant(self._fonts.reshape(-1)), place)
+    glyph = label * self._num_fonts + font
+
+    by_writer, by_character, by_example = self._spreads
+    shape = (
+      tf.gather(_normals(writer)[:, :-1] * by_writer + self._means, rows)
+      + _normals(character)[:, :-1] * by_character
+      + _normals(example)[:, :-1] * by_example
+    )
+    images = self._trace(shape, glyph)
+    return images, tf.cast(label + self._labels.start, tf.int64)
+
+  def _draw_shares(self, keys: tf.Tensor) -> tf.Tensor:
+    """Of each writer's labels the shares, summed up: float32 `[k, labels]`."""
+    uniforms = _uniforms(
+      _derive(keys, tf.zeros_like(keys), 2), len(self._labels)
+    )
+    held = tf.cast(uniforms[..., 0] < 0.93, tf.float32)
+    # An Erlang distribution of two steps.
+    often = -tf.math.log(uniforms[..., 1] * uniforms[..., 2])
+    sums = tf.cumsum(held * often * self._repeats, axis=-1)
+    return sums[:, :-1] / sums[:, -1:]
+
+  def _trace(self, shape: tf.Tensor, glyph: tf.Tensor) -> tf.Tensor:
+    """Traces characters with a pen.
+
+    Args:
+      shape: Float32 `[n, _NUM_SHAPE]`.
+      glyph: Rows of the maps, int32 `[n]`.
+
+    Returns:
+      Uint8 `[n, 28, 28, 1]`.
+    """
+    columns = tf.split(shape, [1] * len(_SPREADS) + [_GRID] * 3, axis=1)
+    slant, aspect, rotation, size, down, right = columns[:6]
+    thickness, softness, shade, bend_down, bend_right, pressure = columns[6:]
+    aspect = tf.exp(aspect)
+    extents = tf.gather(tf.constant(self._extents), glyph)
+    tall, wide = extents[:, :1], extents[:, 1:]
+    # Wide and slanted characters shrink until they fit.
+    reach = tf.maximum(tall, aspect * (wide + tf.abs(slant) * tall))
+    # Of a map, for a pixel.
+    scale = _MAP_UNIT * reach * tf.exp(-size)
+    narrow = scale / aspect
+    lean = slant * scale + rotation * narrow
+    middle = (_MAP_SIDE - 1) / 2 + 0.5  # Half a pixel, as floors are taken.
+    basis = tf.constant(_basis())
+    y = tf.concat(
+      [middle + scale * down, scale, -rotation * scale, scale * bend_down], 1
+    )
+    x = tf.concat(
+      [middle + narrow * right, lean, narrow, narrow * bend_right], 1
+    )
+    y, x = (
+      tf.floor(tf.clip_by_value(tf.matmul(part, basis), 0.0, _MAP_SIDE - 0.5))
+      for part in (y, x)
+    )
+    first = tf.cast(glyph, tf.float32)[:, tf.newaxis] * float(_MAP_SIDE**2)
+    place = tf.cast(y * float(_MAP_SIDE) + (x + first), tf.int32)
+    to_line = tf.cast(tf.gather(tf.constant(self._maps), place), tf.float32)
+
+    dark = 255.0 * (1.0 - tf.abs(shade))
+    steep = tf.exp(-softness)
+    half_width = dark * steep * tf.exp(thickness) / 2
+    none = tf.zeros_like(steep)
+    ink = tf.concat(
+      [0.5 * dark + half_width, none, none, half_width * pressure], 1
+    )
+    ink = tf.matmul(ink, basis) - dark * steep / (_LEVELS * scale) * to_line
+    paper = 255.5 - tf.clip_by_value(ink, 0.0, dark)
+    return tf.reshape(tf.cast(paper, tf.uint8), [-1, _SIDE, _SIDE, 1])
