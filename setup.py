@@ -23,6 +23,7 @@ setuptools.setup(
   package_data={
     "binaries": ["flagfiles/*.flags", "flagfiles/*/*.flags"],
     "experiments.report": ["template/*"],
+    "tff_fedemb.deployment": ["presets/*.yaml"],
   },
   # tensorflow-federated 0.87.0 pins a jaxlib that is no longer published, so
   # no resolver can satisfy it unaided: requirements.txt is the complete set
@@ -37,6 +38,7 @@ setuptools.setup(
     "pandas>=2.1",
     "pillow>=10",
     "psutil>=5.9",
+    "pyyaml>=6",
     "scikit-learn>=1.4",
     # TensorBoard 2.14 needs pkg_resources, which later ones lack.
     "setuptools<81",

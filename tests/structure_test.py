@@ -20,7 +20,7 @@ _LAYERS = ("tff_fedemb", "tasks", "experiments", "benchmarks", "binaries")
 # packages form no circle.
 _LIBRARY_LAYERS = (
   ("errors", "checks", "config"),
-  ("aggregators", "data", "models", "strategies"),
+  ("aggregators", "data", "deployment", "models", "strategies"),
   ("algorithms",),
   ("evaluation", "plots", "privacy", "runtime"),
   ("features", "program"),

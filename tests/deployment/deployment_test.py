@@ -1,0 +1,92 @@
+"""Tests of `deployment`: files that describe deployments."""
+
+import pytest
+
+from tff_fedemb import errors
+from tff_fedemb.deployment import deployment
+
+
+@pytest.mark.parametrize("name", deployment.PRESETS)
+def test_presets_can_be_read(name):
+  found = deployment.load(name)
+  assert found.description.endswith(".")
+  assert found.to_json()["server"]["deadline_minutes"] > 0
+
+
+def test_values_are_those_of_the_file(tmp_path):
+  path = tmp_path / "own.yaml"
+  path.write_text("""
+description: Two zones.
+availability:
+  time_zones: {-5: 3, 5.5: 1}
+  base: 0.5
+  amplitude: 0.25
+  session_minutes: .inf
+compute: {milliseconds_per_example: 7}
+server:
+  over_selection: 1.4
+  deadline_minutes: 5
+""")
+  found = deployment.load(path)
+  assert dict(found.availability.time_zones) == {-5: 3, 5.5: 1}
+  assert found.availability.amplitude == 0.25
+  assert found.compute.milliseconds_per_example == 7
+  assert found.compute.equal_work
+  assert found.network.upload_mbps == float("inf")
+  assert found.server.over_selection == 1.4
+  assert found.server.max_participations is None
+  assert found.to_json()["availability"]["session_minutes"] == "inf"
+
+
+_GOOD = {
+  "description": "Good.",
+  "availability": {"time_zones": {0: 1}, "base": 1, "amplitude": 0},
+  "compute": {"milliseconds_per_example": 0},
+  "server": {"deadline_minutes": 1},
+}
+
+
+@pytest.mark.parametrize(
+  ("changes", "name"),
+  [
+    ({"sever": {}}, "sever"),
+    ({"dropout_rate": 1.0}, "dropout_rate"),
+    ({"server": {}}, "server.deadline_minutes"),
+    ({"server": None}, "server"),
+    ({"server": 3}, "server"),
+    (
+      {"server": {"deadline_minutes": 1, "over_selection": 0.9}},
+      "server.over_selection",
+    ),
+    ({"network": {"download": 3}}, "network.download"),
+    ({"network": {"upload_mbps": 0}}, "network.upload_mbps"),
+    (
+      {"availability": {"time_zones": {20: 1}, "base": 1, "amplitude": 0}},
+      "availability.time_zones",
+    ),
+    (
+      {"availability": {"time_zones": {}, "base": 1, "amplitude": 0}},
+      "availability.time_zones",
+    ),
+    (
+      {"compute": {"milliseconds_per_example": 0, "examples_sigma": 1}},
+      "compute.examples_sigma",
+    ),
+  ],
+)
+def test_what_is_wrong_is_named_as_in_the_file(changes, name):
+  with pytest.raises(errors.FieldError) as error:
+    deployment.parse(_GOOD | changes)
+  assert error.value.name == name
+
+
+def test_files_that_are_none_are_refused(tmp_path):
+  with pytest.raises(errors.DataError, match="ideal, phones, harsh or a YAML"):
+    deployment.load(tmp_path / "none.yaml")
+  path = tmp_path / "bad.yaml"
+  path.write_text("{")
+  with pytest.raises(errors.DataError, match="must be a YAML file"):
+    deployment.load(path)
+  path.write_text("3")
+  with pytest.raises(errors.FieldError, match="have values by name"):
+    deployment.load(path)

@@ -1,0 +1,9 @@
+"""Deployments: devices that come and go, and a server that waits for them.
+
+* `deployment` is what a deployment is, as it is written in a file.
+* `devices` has the laws by which a user's device is there, fast or lost.
+* `simulation` plays the rounds on a simulated clock.
+
+What is simulated decides who takes part and when, never what is claimed for it:
+that is participation `check_ins`.
+"""

@@ -1,0 +1,282 @@
+"""What a deployment is: its devices, its network and its server, from a file.
+
+A deployment is a YAML file that reads like a description; `presets/` holds some
+by name, with the source of every value. Where laws are taken from:
+
+* FLGo: Wang et al. 2023, "FLGo: A Fully Customizable Federated Learning
+  Platform": diurnal availability.
+* FedScale: Lai et al. 2022, "FedScale: Benchmarking Model and System
+  Performance of Federated Learning at Scale": time of local training.
+* Bonawitz et al. 2019, "Towards Federated Learning at Scale: System Design":
+  the server, how many devices come by night, drop out and are aborted.
+* Xu et al. 2023, "Federated Learning of Gboard Language Models with
+  Differential Privacy": a minimum time between two participations.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import pathlib
+import types
+from typing import Any
+
+import yaml
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+
+PRESETS = ("ideal", "phones", "harsh")
+_FOLDER = pathlib.Path(__file__).parent / "presets"
+_INFINITE = float("inf")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Availability(config.Config):
+  """When devices are there: idle, charging and on an unmetered network.
+
+  A device is there at hour t of its user's own day, counted so that t = 6 is
+  the best one, with probability level x (amplitude sin(2 pi t / 24) + base),
+  at least 0 and at most 1 (FLGo). The level is lognormal over the devices.
+
+  Attributes:
+    time_zones: Weights by hours ahead of UTC, in [-12, 14]; any positive unit.
+    base: Probability at level 1, on average over a day.
+    amplitude: By how much a day swings around the base, at level 1.
+    peak_hour: Local hour at which most are there.
+    habit_sigma_hours: Standard deviation of a user's own hours around those of
+      the time zone.
+    level_median: Median of the levels.
+    level_sigma: Standard deviation of their logarithm.
+    session_minutes: Mean time for which a device that is there stays, which is
+      exponential; infinity for ever.
+  """
+
+  time_zones: Mapping[float, float]
+  base: float = config.field(minimum=0, maximum=1)
+  amplitude: float = config.field(minimum=0, maximum=1)
+  peak_hour: float = config.field(2.0, minimum=0, below=24)
+  habit_sigma_hours: float = config.field(0.0, minimum=0, maximum=24)
+  level_median: float = config.field(1.0, above=0)
+  level_sigma: float = config.field(0.0, minimum=0, maximum=5)
+  session_minutes: float = config.field(_INFINITE, above=0, maximum=_INFINITE)
+
+  def __post_init__(self):
+    super().__post_init__()
+    zones = self.time_zones
+    if not isinstance(zones, Mapping) or not zones:
+      raise errors.FieldError(
+        "time_zones", "be weights by hours ahead of UTC", repr(zones)
+      )
+    for hours, weight in zones.items():
+      checks.check_number("time_zones", hours, minimum=-12, maximum=14)
+      checks.check_number(f"time_zones.{hours}", weight, above=0)
+    # Nobody may change what has been checked.
+    object.__setattr__(self, "time_zones", types.MappingProxyType(dict(zones)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute(config.Config):
+  """How long local training takes (FedScale).
+
+  Seconds are 3 x examples x milliseconds_per_example / 1000, of which a forward
+  pass is one third and a backward pass two.
+
+  Attributes:
+    milliseconds_per_example: Median over the devices of a forward pass.
+    sigma: Standard deviation of its logarithm.
+    equal_work: Whether every device trains on as many examples, or pads its
+      time to that of the most: then a user's data do not decide on whether
+      their device is late or lost.
+    examples_sigma: Standard deviation of the logarithm of the examples of a
+      user, whose median is the round's; for equal_work false alone.
+  """
+
+  milliseconds_per_example: float = config.field(minimum=0)
+  sigma: float = config.field(0.0, minimum=0, maximum=5)
+  equal_work: bool = True
+  examples_sigma: float = config.field(0.0, minimum=0, maximum=5)
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.equal_work and self.examples_sigma:
+      raise errors.FieldError(
+        "examples_sigma", "be 0 with equal_work", self.examples_sigma
+      )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Network(config.Config):
+  """How fast a model travels.
+
+  Attributes:
+    download_mbps: Median over the devices, in Mbit/s; infinity takes no time.
+    download_sigma: Standard deviation of its logarithm.
+    upload_mbps: Median over the devices, in Mbit/s; infinity takes no time.
+    upload_sigma: Standard deviation of its logarithm.
+  """
+
+  download_mbps: float = config.field(_INFINITE, above=0, maximum=_INFINITE)
+  download_sigma: float = config.field(0.0, minimum=0, maximum=5)
+  upload_mbps: float = config.field(_INFINITE, above=0, maximum=_INFINITE)
+  upload_sigma: float = config.field(0.0, minimum=0, maximum=5)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Server(config.Config):
+  """How the server runs a round (Bonawitz et al. 2019).
+
+  It selects over_selection times the report goal of the devices that check in,
+  ends the round as soon as the goal has reported, or at the deadline, and
+  releases it if enough have. Whatever comes later is rejected.
+
+  Attributes:
+    over_selection: Devices selected / report goal.
+    deadline_minutes: From selection to the end of a round at the latest.
+    min_report_share: Of the report goal; with fewer reports a round is
+      abandoned, and nobody sees its sum.
+    check_in_minutes: Time between two check-ins that pace steering asks of a
+      device that is there.
+    selection_minutes: How long the server waits for enough check-ins before it
+      gives a round up.
+    min_round_minutes: From the beginning of a round to that of the next at
+      least.
+    min_separation_hours: From one participation of a user to the next at least,
+      on the clock.
+    min_separation: The same in rounds that are released [a quarter of those in
+      which the report goal uses up the users].
+    max_participations: Rounds of a user at most [as many as min_separation
+      allows].
+    start_hour: Of the day at which training starts, in UTC.
+  """
+
+  over_selection: float = config.field(1.0, minimum=1, maximum=10)
+  deadline_minutes: float = config.field(above=0)
+  min_report_share: float = config.field(1.0, above=0, maximum=1)
+  check_in_minutes: float = config.field(0.0, minimum=0)
+  selection_minutes: float = config.field(30.0, above=0)
+  min_round_minutes: float = config.field(0.0, minimum=0)
+  min_separation_hours: float = config.field(0.0, minimum=0)
+  min_separation: int | None = config.field(None, minimum=1)
+  max_participations: int | None = config.field(None, minimum=1)
+  start_hour: float = config.field(0.0, minimum=0, below=24)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deployment(config.Config):
+  """Devices, and the server that trains on them.
+
+  Attributes:
+    description: What it stands for, in a sentence.
+    availability: When devices are there.
+    compute: How long they train.
+    network: How fast they send and receive.
+    dropout_rate: Share of the selected devices that fail before they train, for
+      instance because the network does.
+    server: How rounds are run.
+  """
+
+  description: str
+  availability: Availability
+  compute: Compute
+  network: Network
+  dropout_rate: float = config.field(0.0, minimum=0, below=1)
+  server: Server
+
+  def to_json(self) -> dict[str, Any]:
+    """Returns all values, those of defaults too, as JSON can hold them."""
+    values = {
+      spec.name: getattr(self, spec.name) for spec in config.specs(type(self))
+    }
+    for name, part in values.items():
+      if isinstance(part, config.Config):
+        values[name] = {
+          spec.name: _plain(getattr(part, spec.name))
+          for spec in config.specs(type(part))
+        }
+    return values
+
+
+def _plain(value: Any) -> Any:
+  if isinstance(value, Mapping):
+    return {str(key): weight for key, weight in value.items()}
+  return str(value) if value == _INFINITE else value
+
+
+_PARTS: dict[str, type[config.Config]] = {
+  "availability": Availability,
+  "compute": Compute,
+  "network": Network,
+  "server": Server,
+}
+
+
+def load(name_or_path: str | os.PathLike[str]) -> Deployment:
+  """Reads a deployment.
+
+  Args:
+    name_or_path: One of `PRESETS`, or the path of a YAML file.
+
+  Raises:
+    errors.FieldError: If a value is unknown, missing or out of its range; its
+      name is that in the file, as `server.over_selection`.
+    errors.DataError: If there is no such file, or it is no YAML.
+  """
+  path = pathlib.Path(name_or_path)
+  if str(name_or_path) in PRESETS:
+    path = _FOLDER / f"{name_or_path}.yaml"
+  try:
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+  except OSError as error:
+    raise errors.DataError(
+      f"a deployment must be one of {', '.join(PRESETS)} or a YAML file that"
+      f" can be read, found {name_or_path}: {error.strerror}."
+    ) from error
+  except (yaml.YAMLError, UnicodeDecodeError) as error:
+    raise errors.DataError(
+      f"a deployment must be a YAML file, found {name_or_path}:"
+      f" {errors.first_line(error)}."
+    ) from error
+  return parse(values)
+
+
+def parse(values: Any) -> Deployment:
+  """Makes a deployment of values by name, as a file has them.
+
+  Args:
+    values: Nested as the classes are.
+
+  Raises:
+    errors.FieldError: As `load`.
+  """
+  _check_names("deployment", "", Deployment, values)
+  parts = {
+    name: _create(f"{name}.", part_class, values.get(name, {}))
+    for name, part_class in _PARTS.items()
+  }
+  return _create("", Deployment, {**values, **parts})
+
+
+def _check_names(
+  name: str, prefix: str, config_class: type[config.Config], values: Any
+) -> None:
+  if not isinstance(values, Mapping):
+    raise errors.FieldError(name, "have values by name", repr(values))
+  known = [spec.name for spec in config.specs(config_class)]
+  for key in values:
+    if key not in known:
+      raise errors.FieldError(
+        f"{prefix}{key}", f"be one of {', '.join(known)}", "another name"
+      )
+  for spec in config.specs(config_class):
+    is_needed = spec.default is dataclasses.MISSING and spec.name not in _PARTS
+    if is_needed and spec.name not in values:
+      raise errors.FieldError(f"{prefix}{spec.name}", "be given", "nothing")
+
+
+def _create(prefix: str, config_class: type[config.Config], values: Any) -> Any:
+  _check_names(prefix.rstrip("."), prefix, config_class, values)
+  try:
+    return config_class(**values)
+  except errors.FieldError as error:
+    raise error.renamed(f"{prefix}{error.name}") from error

@@ -1,0 +1,190 @@
+"""The laws of devices: when they are there, how fast they are, when lost.
+
+Whatever a device does is a function of the seed and its slot, and of the hour
+or the round where it changes; nothing is stored, so that a population of any
+size takes no memory. The random numbers are SplitMix64's of a counter (Steele
+et al. 2014, "Fast Splittable Pseudorandom Number Generators"): nothing private
+rests on them.
+"""
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from tff_fedemb.deployment import deployment as deployment_lib
+
+# Each of them a random number of its own.
+_ZONE, _HABIT, _LEVEL, _PRESENCE, _SPEED = range(5)
+_DOWNLOAD, _UPLOAD, _EXAMPLES, _DROPOUT, _SESSION = range(5, 10)
+# By how far the hour of the sine's top is behind its zero.
+_HOURS_TO_TOP = 6.0
+# Whoever is there is asked for no longer than this, whatever a session lasts.
+_LONGEST_PRESENCE_HOURS = 1.0
+# Parts of equal size that devices are told apart by, slowest first.
+CLASSES = ("slow", "middle", "fast")
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+def _mix(values: Any) -> Any:
+  """SplitMix64's finalizer, of NumPy's uint64."""
+  values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+  values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+  return values ^ (values >> np.uint64(31))
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _start_of_stream(seed: int, counters: tuple[int, ...]) -> np.ndarray:
+  start = np.array([seed & _MASK], np.uint64)
+  for counter in (0, *counters):
+    start = _mix(start + np.uint64((counter + 1) * _GOLDEN & _MASK))
+  return start
+
+
+def draw_bits(slots: np.ndarray, *counters: int, seed: int) -> np.ndarray:
+  """Returns 64 random bits for each slot, others for other counters.
+
+  Args:
+    slots: Integers of at least 0.
+    *counters: Integers of at least 0.
+    seed: Of all of them.
+
+  Returns:
+    uint64, of the shape of the slots.
+  """
+  start = _start_of_stream(seed, counters)
+  return _mix(slots.astype(np.uint64) * np.uint64(_GOLDEN) + start)
+
+
+class Devices:
+  """The devices of a population, one for each slot.
+
+  All methods take int64 slots, `[n]`, and return `[n]`.
+  """
+
+  def __init__(self, config: deployment_lib.Deployment, seed: int):
+    """Initialises the devices.
+
+    Args:
+      config: Their laws.
+      seed: Of all that is drawn for them, at least 0.
+    """
+    self.config = config
+    self._seed = seed
+    zones = config.availability.time_zones
+    self._zones = np.array(list(zones), float)
+    weights = np.cumsum(list(zones.values()))
+    self._zone_ends = weights / weights[-1]
+
+  def _uniform(self, slots: np.ndarray, *counters: int) -> np.ndarray:
+    """In (0, 1)."""
+    bits = draw_bits(slots, *counters, seed=self._seed)
+    return ((bits >> np.uint64(11)) + 0.5) * 2.0**-53
+
+  def _lognormal(
+    self, slots: np.ndarray, median: float, sigma: float, *counters: int
+  ) -> np.ndarray:
+    if not sigma or not median:
+      return np.full(np.shape(slots), median)
+    normal = special.ndtri(self._uniform(slots, *counters))
+    return median * np.exp(sigma * normal)
+
+  def time_zone(self, slots: np.ndarray) -> np.ndarray:
+    """Hours ahead of UTC."""
+    places = np.searchsorted(self._zone_ends, self._uniform(slots, _ZONE))
+    return self._zones[places]
+
+  def level(self, slots: np.ndarray) -> np.ndarray:
+    """How readily a device is there: q of FLGo."""
+    law = self.config.availability
+    return self._lognormal(slots, law.level_median, law.level_sigma, _LEVEL)
+
+  def availability(self, slots: np.ndarray, hours: float) -> np.ndarray:
+    """Probability that a device is there.
+
+    Args:
+      slots: Of the devices.
+      hours: Since a midnight in UTC.
+    """
+    law = self.config.availability
+    own_hours = hours + self.time_zone(slots) - law.peak_hour + _HOURS_TO_TOP
+    if law.habit_sigma_hours:
+      normal = special.ndtri(self._uniform(slots, _HABIT))
+      own_hours = own_hours + law.habit_sigma_hours * normal
+    wave = law.amplitude * np.sin(2 * math.pi / 24 * own_hours) + law.base
+    return np.clip(self.level(slots) * wave, 0.0, 1.0)
+
+  def is_there(self, slots: np.ndarray, hours: float) -> np.ndarray:
+    """Whether a device is there, bool.
+
+    It is drawn anew for every stretch of a session's mean length, or an hour if
+    that is shorter: whoever was there a minute ago mostly still is.
+
+    Args:
+      slots: Of the devices.
+      hours: Since a midnight in UTC.
+    """
+    session = self.config.availability.session_minutes / 60
+    stretch = int(hours / min(session, _LONGEST_PRESENCE_HOURS))
+    drawn = self._uniform(slots, _PRESENCE, stretch)
+    return drawn < self.availability(slots, hours)
+
+  def session_seconds(self, slots: np.ndarray, attempt: int) -> np.ndarray:
+    """For how long a device stays that is selected.
+
+    Args:
+      slots: Of the devices.
+      attempt: Number of the round, abandoned ones counted.
+    """
+    mean = 60 * self.config.availability.session_minutes
+    if math.isinf(mean):
+      return np.full(np.shape(slots), math.inf)
+    return -mean * np.log(self._uniform(slots, _SESSION, attempt))
+
+  def drops_out(self, slots: np.ndarray, attempt: int) -> np.ndarray:
+    """Whether a selected device fails before it trains, bool.
+
+    Args:
+      slots: Of the devices.
+      attempt: Number of the round, abandoned ones counted.
+    """
+    drawn = self._uniform(slots, _DROPOUT, attempt)
+    return drawn < self.config.dropout_rate
+
+  def milliseconds_per_example(self, slots: np.ndarray) -> np.ndarray:
+    """Time of a forward pass of one example."""
+    law = self.config.compute
+    return self._lognormal(
+      slots, law.milliseconds_per_example, law.sigma, _SPEED
+    )
+
+  def device_class(self, slots: np.ndarray) -> np.ndarray:
+    """Index in `CLASSES`, a third of the devices each, by compute speed."""
+    slowness = self._uniform(slots, _SPEED)
+    return np.floor((1 - slowness) * len(CLASSES)).astype(np.int64)
+
+  def examples(self, slots: np.ndarray, examples: float) -> np.ndarray:
+    """Examples that a device trains on.
+
+    Args:
+      slots: Of the devices.
+      examples: Their median, or of all with equal work.
+    """
+    sigma = self.config.compute.examples_sigma
+    return self._lognormal(slots, examples, sigma, _EXAMPLES)
+
+  def download_mbps(self, slots: np.ndarray) -> np.ndarray:
+    """Bandwidth to the device, in Mbit/s."""
+    law = self.config.network
+    return self._lognormal(
+      slots, law.download_mbps, law.download_sigma, _DOWNLOAD
+    )
+
+  def upload_mbps(self, slots: np.ndarray) -> np.ndarray:
+    """Bandwidth from the device, in Mbit/s."""
+    law = self.config.network
+    return self._lognormal(slots, law.upload_mbps, law.upload_sigma, _UPLOAD)

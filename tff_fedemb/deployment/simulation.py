@@ -1,0 +1,388 @@
+"""Rounds on a simulated clock: who is selected, who reports, what is released.
+
+The protocol is that of Bonawitz et al. 2019, "Towards Federated Learning at
+Scale: System Design": devices check in, the server selects more of them than
+it needs, ends the round with the goal's last report or at a deadline, and
+abandons it if too few have come by then.
+
+What a round does is a function of the seed and of the rounds before, so that a
+run that was ended goes on by playing them again, which takes milliseconds a
+round. Who is there is found by asking devices in a random order until enough
+are: the time of a round does not grow with the population, nor does memory,
+which only those take who took part.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.deployment import deployment as deployment_lib
+from tff_fedemb.deployment import devices as devices_lib
+
+# Of devices that are asked at a time.
+_MIN_ASKED = 2048
+# The server gives a round up when so few of those asked are there.
+_MAX_ASKED_FOR_ONE = 1000
+# If none is released in so long, none will be.
+_MAX_DAYS_WITHOUT_ROUND = 30
+# Beside those of the devices.
+_ORDER, _TABLE = 100, 101
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkOfRound(config.Config):
+  """What a device has to do in a round.
+
+  Attributes:
+    bytes_down: Size of what it receives.
+    bytes_up: Size of what it sends.
+    examples: Steps x batch size of its training.
+  """
+
+  bytes_down: int = config.field(minimum=0)
+  bytes_up: int = config.field(minimum=0)
+  examples: float = config.field(minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundOutcome:
+  """What came of a round; of the selected, each is counted once.
+
+  Attributes:
+    round_num: Number of the round among those released, from 0; an abandoned
+      one has that of the next one released.
+    abandoned: Whether too few reported: nobody sees their sum.
+    start_hours: When the server began to select, in simulated hours since
+      training started.
+    end_hours: When the round ended.
+    available_share: Of the devices that were asked, those that were there.
+    selected: Devices that were selected.
+    dropped: Failed before they trained.
+    interrupted: Ceased to be available before they were done.
+    late: Not done by the deadline, of a round that lasted until then.
+    aborted: Not done when the report goal was reached.
+    reported: int64 slots in the order of their reports, at most as many as the
+      goal.
+    bytes_down: Of all of them.
+    bytes_up: Of all of them.
+  """
+
+  round_num: int
+  abandoned: bool
+  start_hours: float
+  end_hours: float
+  available_share: float
+  selected: int
+  dropped: int
+  interrupted: int
+  late: int
+  aborted: int
+  reported: np.ndarray
+  bytes_down: int
+  bytes_up: int
+
+
+class _Participants:
+  """Who took part, how often and when last.
+
+  A hash table with linear probing: the time of a round does not grow with those
+  who took part before, as it would in sorted arrays.
+  """
+
+  def __init__(self):
+    self.size = 0
+    self._allocate(1 << 12)
+
+  def _allocate(self, capacity: int) -> None:
+    self.slots = np.full(capacity, -1, np.int64)
+    self.counts = np.zeros(capacity, np.int32)
+    self.last_rounds = np.zeros(capacity, np.int32)
+    self.last_hours = np.zeros(capacity, np.float64)
+
+  def find(self, slots: np.ndarray) -> np.ndarray:
+    """Places in the arrays, where new ones are free; of distinct slots."""
+    mask = self.slots.size - 1
+    hashes = devices_lib.draw_bits(slots, _TABLE, seed=0)
+    places = (hashes & np.uint64(mask)).astype(np.int64)
+    looking = np.arange(slots.size)
+    while looking.size:
+      there = self.slots[places[looking]]
+      looking = looking[(there != slots[looking]) & (there >= 0)]
+      places[looking] = (places[looking] + 1) & mask
+    return places
+
+  def add(self, slots: np.ndarray, round_num: int, hours: float) -> None:
+    """Records that distinct slots took part."""
+    if 2 * (self.size + slots.size) > self.slots.size:
+      self._grow(self.size + slots.size)
+    places = self._insert(slots)
+    self.counts[places] += 1
+    self.last_rounds[places] = round_num
+    self.last_hours[places] = hours
+
+  def _insert(self, slots: np.ndarray) -> np.ndarray:
+    places = np.zeros(slots.size, np.int64)
+    left = np.arange(slots.size)
+    while left.size:
+      places[left] = self.find(slots[left])
+      is_new = self.slots[places[left]] < 0
+      # Of several that want the same place, one gets it.
+      self.slots[places[left]] = slots[left]
+      has_place = self.slots[places[left]] == slots[left]
+      self.size += np.unique(places[left][is_new & has_place]).size
+      left = left[~has_place]
+    return places
+
+  def _grow(self, size: int) -> None:
+    old = self.slots, self.counts, self.last_rounds, self.last_hours
+    used = old[0] >= 0
+    self._allocate(1 << (4 * size).bit_length())
+    self.size = 0
+    places = self._insert(old[0][used])
+    self.counts[places] = old[1][used]
+    self.last_rounds[places] = old[2][used]
+    self.last_hours[places] = old[3][used]
+
+
+class Simulation:
+  """Plays the rounds of a deployment, one after another."""
+
+  def __init__(
+    self,
+    deployment: deployment_lib.Deployment,
+    num_users: int,
+    seed: int,
+    work: WorkOfRound,
+    *,
+    report_goal: int,
+    min_separation: int = 1,
+    max_participations: int | None = None,
+  ):
+    """Initialises the simulation, before its first round.
+
+    Args:
+      deployment: Devices and server.
+      num_users: Size of the population.
+      seed: Of the devices and of the server's draws, at least 0.
+      work: What a device has to do.
+      report_goal: Reports that the server wants of a round.
+      min_separation: Rounds from one participation of a user to the next at
+        least, which the server enforces. A participation is a report in a round
+        that was released.
+      max_participations: Of a user at most, which the server enforces; None for
+        no bound.
+
+    Raises:
+      errors.FieldError: If there are fewer users than the goal.
+    """
+    checks.check_integer("num_users", num_users, minimum=1)
+    checks.check_integer(
+      "report_goal", report_goal, minimum=1, maximum=num_users
+    )
+    self.deployment = deployment
+    self.devices = devices_lib.Devices(deployment, seed)
+    self.num_users = num_users
+    self.work = work
+    self.report_goal = report_goal
+    self.min_separation = min_separation
+    self.max_participations = max_participations
+    self._seed = seed
+    self._participants = _Participants()
+    self._attempt = 0
+    self._round_num = 0
+    self._hours = 0.0
+    self._last_release = 0.0
+    self._next_start = 0.0
+
+  def next_round(self) -> RoundOutcome:
+    """Plays the next round, which may come to be abandoned.
+
+    Raises:
+      errors.DataError: If no round could be released for a month.
+    """
+    server = self.deployment.server
+    start = max(self._hours, self._next_start)
+    self._next_start = start + server.min_round_minutes / 60
+    slots, share, wait = self._select(start)
+    minimum = math.ceil(server.min_report_share * self.report_goal)
+    if slots.size < minimum:
+      # Not enough to begin with: they are sent away again.
+      outcome = self._outcome(start, start + wait, share)
+    else:
+      outcome = self._play(start, start + wait, share, slots, minimum)
+    self._attempt += 1
+    self._hours = outcome.end_hours
+    if not outcome.abandoned:
+      self._participants.add(
+        outcome.reported, self._round_num, outcome.end_hours
+      )
+      self._round_num += 1
+      self._last_release = outcome.end_hours
+    elif self._hours - self._last_release > 24 * _MAX_DAYS_WITHOUT_ROUND:
+      raise errors.DataError(
+        f"a deployment must have {minimum:,} reports in a round at times, found"
+        f" no such round in {_MAX_DAYS_WITHOUT_ROUND} simulated days after"
+        f" {self._round_num:,} rounds: have fewer clients in a round, more"
+        " users, or let them take part sooner or more often."
+      )
+    return outcome
+
+  def participations(self) -> tuple[np.ndarray, np.ndarray]:
+    """Slots of those who took part so far, in order, and their rounds."""
+    people = self._participants
+    order = np.argsort(people.slots)[people.slots.size - people.size :]
+    return people.slots[order], people.counts[order]
+
+  def _outcome(
+    self, start: float, end: float, share: float, **counts
+  ) -> RoundOutcome:
+    """An abandoned round in which nothing happened, but for the counts."""
+    fields: dict[str, Any] = {
+      "abandoned": True,
+      **dict.fromkeys(("selected", "dropped", "interrupted"), 0),
+      **dict.fromkeys(("late", "aborted", "bytes_down", "bytes_up"), 0),
+      "reported": np.zeros(0, np.int64),
+    }
+    return RoundOutcome(
+      round_num=self._round_num,
+      start_hours=start,
+      end_hours=end,
+      available_share=share,
+      **(fields | counts),
+    )
+
+  def _may_take_part(self, slots: np.ndarray, hours: float) -> np.ndarray:
+    people = self._participants
+    places = people.find(slots)
+    known = people.slots[places] >= 0
+    allowed, places = ~known, places[known]
+    since = hours - people.last_hours[places]
+    again = since >= self.deployment.server.min_separation_hours
+    again &= self._round_num - people.last_rounds[places] >= self.min_separation
+    if self.max_participations is not None:
+      again &= people.counts[places] < self.max_participations
+    allowed[known] = again
+    return allowed
+
+  def _select(self, start: float) -> tuple[np.ndarray, float, float]:
+    """Those who are selected, the share that is there, hours of waiting."""
+    server, num_users = self.deployment.server, self.num_users
+    wanted = min(
+      math.ceil(server.over_selection * self.report_goal - 1e-9), num_users
+    )
+    clock = start + server.start_hour
+    limit = min(num_users, _MAX_ASKED_FOR_ONE * wanted)
+    asked = there = found = 0
+    chunks = []
+    while asked < limit and found < wanted:
+      chunk = min(max(2 * wanted, _MIN_ASKED), limit - asked)
+      slots = permute(
+        np.arange(asked, asked + chunk),
+        num_users,
+        seed=self._seed,
+        counter=self._attempt,
+      )
+      slots = slots[self.devices.is_there(slots, clock)]
+      asked, there = asked + chunk, there + slots.size
+      slots = slots[self._may_take_part(slots, start)]
+      chunks.append(slots)
+      found += slots.size
+    share = there / asked
+    if found < wanted:
+      wait = server.selection_minutes
+      if server.check_in_minutes < wait:
+        # Everyone who is there has been heard by then.
+        wait = server.check_in_minutes
+      if found < math.ceil(server.min_report_share * self.report_goal):
+        wait = server.selection_minutes
+    else:
+      # Check-ins are spread evenly: the last of those wanted is waited for.
+      wait = server.check_in_minutes * wanted * asked / (found * num_users)
+    return np.concatenate(chunks)[:wanted], share, wait / 60
+
+  def _play(
+    self,
+    start: float,
+    begin: float,
+    share: float,
+    slots: np.ndarray,
+    minimum: int,
+  ) -> RoundOutcome:
+    """A round of the selected devices, from when they have been selected."""
+    deadline = 60 * self.deployment.server.deadline_minutes
+    dropped = self.devices.drops_out(slots, self._attempt)
+    session = self.devices.session_seconds(slots, self._attempt)
+    seconds = self.seconds_of_work(slots)
+    finished = np.flatnonzero(~dropped & (seconds <= session))
+    finished = finished[np.argsort(seconds[finished], kind="stable")]
+    finished = finished[seconds[finished] <= deadline]
+    reported = finished[: self.report_goal]
+    is_full = reported.size == self.report_goal
+    end = float(seconds[reported[-1]]) if is_full else deadline
+    others = ~dropped
+    others[reported] = False
+    interrupted = others & (session < np.minimum(seconds, end))
+    left = int(others.sum() - interrupted.sum())
+    return self._outcome(
+      start,
+      begin + end / 3600,
+      share,
+      abandoned=reported.size < minimum,
+      selected=slots.size,
+      dropped=int(dropped.sum()),
+      interrupted=int(interrupted.sum()),
+      late=0 if is_full else left,
+      aborted=left if is_full else 0,
+      reported=slots[reported],
+      bytes_down=self.work.bytes_down * int((~dropped).sum()),
+      bytes_up=self.work.bytes_up * (reported.size + (0 if is_full else left)),
+    )
+
+  def seconds_of_work(self, slots: np.ndarray) -> np.ndarray:
+    """How long devices take for a round, from the first byte to the last.
+
+    Args:
+      slots: Of the devices, int64 `[n]`.
+    """
+    devices, work = self.devices, self.work
+    milliseconds = devices.milliseconds_per_example(slots)
+    return (
+      8e-6 * work.bytes_down / devices.download_mbps(slots)
+      + 3 * devices.examples(slots, work.examples) * milliseconds / 1000
+      + 8e-6 * work.bytes_up / devices.upload_mbps(slots)
+    )
+
+
+def permute(
+  places: np.ndarray, size: int, *, seed: int, counter: int
+) -> np.ndarray:
+  """Which of `size` slots have these places in a random order.
+
+  A Feistel cipher of the smallest even number of bits that holds them, applied
+  until the result is a slot (Black and Rogaway 2002, "Ciphers with Arbitrary
+  Finite Domains"): all places together are a permutation, of which none but
+  those asked for is computed.
+
+  Args:
+    places: In 0 ... size - 1.
+    size: At least 1.
+    seed: Of the order.
+    counter: Of the order as well.
+  """
+  half = max(math.ceil((size - 1).bit_length() / 2), 1)
+  low_bits = np.uint64((1 << half) - 1)
+  values = np.asarray(places).astype(np.uint64)
+  outside = np.ones(values.shape, bool)
+  while outside.any():
+    left, right = values[outside] >> np.uint64(half), values[outside] & low_bits
+    for step in range(4):
+      drawn = devices_lib.draw_bits(right, _ORDER, counter, step, seed=seed)
+      left, right = right, left ^ (drawn & low_bits)
+    values[outside] = (left << np.uint64(half)) | right
+    outside = values >= size
+  return values.astype(np.int64)
