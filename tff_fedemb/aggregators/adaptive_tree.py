@@ -41,14 +41,14 @@ class _SecretAdaptiveTreeQuery(tfp.QAdaClipTreeResSumQuery):
       geometric_update=True,
     )
     seed = config.noise_seed
-    self._sum_query = tree_aggregator.build_tree_query(
+    self._sum_query = tree_aggregator.TreeSumQuery(
       specs,
       clip_norm=config.clip_norm,
       stddev=config.clip_norm * config.noise_multiplier_of_sum,
       noise_seed=seed,
     )
     self._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
-      tree_aggregator.build_tree_query(
+      tree_aggregator.TreeSumQuery(
         tf.TensorSpec([]),
         # Each update counts for +-1/2, which bounds its norm.
         clip_norm=0.5,

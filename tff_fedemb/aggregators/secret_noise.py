@@ -147,9 +147,10 @@ def _sine_and_cosine(angle: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _by_chunks(
-  function: Callable[[tf.Tensor, tf.Tensor, int], tf.Tensor],
+  function: Callable[[tf.Tensor, tf.Tensor, int], tuple[tf.Tensor, ...]],
   shape: tf.TensorShape,
-) -> tf.Tensor:
+  num_outputs: int = 1,
+) -> list[tf.Tensor]:
   """Puts together what a function makes of a chunk's number, start and size."""
   num_elements = shape.num_elements()
   # Chunks of one size are not copied once more to where a smaller one follows.
@@ -161,14 +162,16 @@ def _by_chunks(
     whole = tf.map_fn(
       lambda chunk: function(chunk, chunk * size, size),
       tf.range(chunks, dtype=tf.int64),
-      fn_output_signature=tf.TensorSpec([size], tf.float32),
+      fn_output_signature=(tf.TensorSpec([size], tf.float32),) * num_outputs,
     )
-    parts.append(tf.reshape(whole, [-1]))
+    parts.append([tf.reshape(output, [-1]) for output in whole])
   if rest or not chunks:
     last = tf.constant(chunks, tf.int64)
-    parts.append(function(last, last * size, rest))
-  joined = tf.concat(parts, 0) if len(parts) > 1 else parts[0]
-  return tf.reshape(joined, shape)
+    parts.append([*function(last, last * size, rest)])
+  return [
+    tf.reshape(tf.concat(pieces, 0) if len(pieces) > 1 else pieces[0], shape)
+    for pieces in zip(*parts, strict=True)
+  ]
 
 
 def _power_of_two(value: tf.Tensor) -> tf.Tensor:
@@ -215,9 +218,9 @@ def _add_fresh_noise(
     part = tf.slice(flat, [start], [size])
     steps = tf.round(tf.cast(part, tf.float64) * steps_of_one)
     steps += tf.round(draw_normal(seeds, chunk, size, scale))
-    return tf.cast(steps * grid, tf.float32)
+    return (tf.cast(steps * grid, tf.float32),)
 
-  return _by_chunks(add, total.shape)
+  return _by_chunks(add, total.shape)[0]
 
 
 class SecretGaussianSumQuery(tfp.GaussianSumQuery):
@@ -311,15 +314,74 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
     specs = tf.nest.flatten(self._specs)
 
     def draw(index, spec):
-      return _by_chunks(
-        lambda chunk, _, size: draw_normal(
-          state.seeds + index, chunk, size, stddev, dtype=tf.float32
-        ),
-        spec.shape,
-      )
+      def draw_chunk(chunk, _, size):
+        return (
+          draw_normal(
+            state.seeds + index, chunk, size, stddev, dtype=tf.float32
+          ),
+        )
+
+      return _by_chunks(draw_chunk, spec.shape)[0]
 
     noise = [draw(index, spec) for index, spec in enumerate(specs)]
     return (
       tf.nest.pack_sequence_as(self._specs, noise),
       self._GlobalState(state.seeds + len(specs), state.stddev),
     )
+
+  def add_next(
+    self,
+    total: Any,
+    remembered: Any,
+    state: Any,
+    clip_norm: Any,
+    *,
+    correlate: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+  ) -> tuple[Any, Any, Any]:
+    """Adds a draw, correlated with earlier ones, to a sum on the grid.
+
+    All in one go, in double precision: numbers leave the processor's cache only
+    when they are done.
+
+    Args:
+      total: Nested float32 tensors of the specs.
+      remembered: Of the same structure, float32 `[rows, ...]`.
+      state: As of `next`.
+      clip_norm: Scalar, not 0.
+      correlate: From fresh numbers `[n]` and the rows `[rows, n]` of the same
+        places, float64, to the noise and what to remember, float64 `[n]`.
+
+    Returns:
+      The noised sum, what `correlate` would remember, and the next state.
+    """
+    grid = _grid_of(clip_norm, total)
+    steps_of_one = 1.0 / grid
+    stddev = tf.cast(state.stddev, tf.float64) * (1.0 + ROUNDING)
+
+    def add(index, total, rows):
+      flat = tf.reshape(total, [-1])
+      rows = tf.reshape(rows, [tf.shape(rows)[0], flat.shape[0]])
+
+      def add_chunk(chunk, start, size):
+        noise, kept = correlate(
+          draw_normal(state.seeds + index, chunk, size, stddev),
+          tf.cast(tf.slice(rows, [0, start], [-1, size]), tf.float64),
+        )
+        part = tf.cast(tf.slice(flat, [start], [size]), tf.float64)
+        steps = tf.round(part * steps_of_one) + tf.round(noise * steps_of_one)
+        return tf.cast(steps * grid, tf.float32), tf.cast(kept, tf.float32)
+
+      return _by_chunks(add_chunk, total.shape, num_outputs=2)
+
+    pairs = [
+      add(index, tensor, rows)
+      for index, (tensor, rows) in enumerate(
+        zip(tf.nest.flatten(total), tf.nest.flatten(remembered), strict=True)
+      )
+    ]
+    noised, kept = (
+      tf.nest.pack_sequence_as(self._specs, part)
+      for part in zip(*pairs, strict=True)
+    )
+    seeds = state.seeds + len(pairs)
+    return noised, kept, self._GlobalState(seeds, state.stddev)

@@ -1,0 +1,137 @@
+"""Tests of tree aggregation that draws once in a round."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_privacy as tfp
+
+from tests.aggregators import noise_theory
+from tff_fedemb import errors
+from tff_fedemb.aggregators import secret_noise
+from tff_fedemb.aggregators import tree
+from tff_fedemb.program import checkpoints
+from tff_fedemb.strategies import tree as tree_strategy
+
+_ROUNDS = 20
+
+
+def _own_matrix(rounds, restart_every):
+  """Noise of the rounds by draw: each has a coordinate of its own."""
+  nodes, matrix = [], []
+  for t, fresh in enumerate(np.eye(rounds)):
+    age = t % (restart_every or rounds) + 1
+    nodes = nodes if age > 1 else []
+    halves = (age & -age).bit_length() - 1
+    noise, node = tree.complete_node(
+      tf.constant(fresh),
+      tf.constant(np.array(nodes[:halves]).reshape(halves, rounds)),
+      tf.constant(age),
+    )
+    nodes = [node.numpy(), *nodes[halves:]]
+    matrix.append(noise.numpy())
+  return np.array(matrix)
+
+
+@pytest.mark.parametrize("restart_every", [None, 1, 5, 8])
+def test_law_is_that_of_the_tree_with_a_draw_for_each_node(restart_every):
+  # Of fewer rounds it is a corner of the same matrix, which is Gaussian with
+  # mean zero in both: the covariance says all.
+  own = _own_matrix(_ROUNDS, restart_every)
+  by_node = tree_strategy.TreeStrategy(restart_every).round_noise_matrix(
+    _ROUNDS
+  )
+  # Found without any recursion, as the best unbiased estimate.
+  best = noise_theory.tree_noise_matrix(_ROUNDS, restart_every)
+  for matrix in (by_node, best):
+    np.testing.assert_allclose(own @ own.T, matrix @ matrix.T, atol=1e-9)
+  # One draw a round, and each counts.
+  assert own.shape == (_ROUNDS, _ROUNDS)
+  assert np.all(np.diagonal(own) > 0.5)
+
+
+def _covariance(query, size, restart_every):
+  """Covariance of the rounds' noise of a query with a number for each draw."""
+  if restart_every:
+    query = tfp.RestartQuery(
+      query, tfp.restart_query.PeriodicRoundRestartIndicator(restart_every)
+    )
+  state = query.initial_global_state()
+  noise = []
+  for _ in range(_ROUNDS):
+    (noised,), state, _ = query.get_noised_result((tf.zeros([size]),), state)
+    noise.append(noised.numpy().astype(np.float64))
+  noise = np.array(noise)
+  return noise @ noise.T
+
+
+class _OneHot(tfp.tree_aggregation.ValueGenerator):
+  """Gives every draw of tensorflow-privacy's tree a number of its own."""
+
+  def __init__(self, size):
+    self._size = size
+
+  def initialize(self):
+    return tf.constant(0)
+
+  def next(self, state):
+    return (tf.one_hot(state, self._size),), state + 1
+
+
+@pytest.mark.parametrize("restart_every", [None, 6])
+def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
+  """In single precision, and with noise so large that the grid is fine."""
+  size = 4 * _ROUNDS
+  expected = _covariance(
+    tfp.TreeResidualSumQuery(
+      (tf.TensorSpec([size]),), _OneHot(size), lambda x, norm: x, 1.0
+    ),
+    size,
+    restart_every,
+  )
+  monkeypatch.setattr(
+    secret_noise,
+    "draw_normal",
+    lambda seeds, chunk, size, stddev: (
+      tf.one_hot(seeds[0], size, dtype=tf.float64) * stddev
+    ),
+  )
+  query = tree.TreeSumQuery(
+    (tf.TensorSpec([size]),), clip_norm=1.0, stddev=1e4, noise_seed=0
+  )
+  found = _covariance(query, size, restart_every)
+  raised = (1e4 * (1.0 + secret_noise.ROUNDING)) ** 2
+  np.testing.assert_allclose(found / raised, expected, atol=1e-5)
+
+
+def test_sum_and_noise_are_on_a_common_grid():
+  # As of independent noise: five numbers and clip norm 3 make it 2^-10.
+  query = tree.TreeSumQuery(
+    (tf.TensorSpec([2]), tf.TensorSpec([3])),
+    clip_norm=3.0,
+    stddev=4.5,
+    noise_seed=None,
+  )
+  state = query.initial_global_state()
+  for value in (0.1, 0.3, 1e3 + 0.3) * 5:
+    total = (tf.fill([2], value), tf.fill([3], -value))
+    noised, state, _ = query.get_noised_result(total, state)
+    steps = np.concatenate(noised) * 2.0**10
+    np.testing.assert_array_equal(steps, np.round(steps))
+  # What is remembered is noise alone, and not rounded.
+  assert state.leaves == 15
+  assert [rows.shape for rows in state.nodes] == [(4, 2), (4, 3)]
+  assert np.abs(np.concatenate([np.ravel(n) for n in state.nodes])).max() < 50
+
+
+def test_states_of_earlier_versions_are_not_read(tmp_path):
+  specs = (tf.TensorSpec([2]), tf.TensorSpec([3]))
+  before = tfp.TreeResidualSumQuery.build_l2_gaussian_query(1.0, 1.0, specs)
+  now = tree.TreeSumQuery(specs, clip_norm=1.0, stddev=1.0, noise_seed=None)
+  state = before.initial_global_state()
+  zeros = tuple(tf.zeros(spec.shape) for spec in specs)
+  for _ in range(3):
+    _, state, _ = before.get_noised_result(zeros, state)
+  manager = checkpoints.Checkpoints(tmp_path)
+  manager.save({"noise": state, "round": 3}, 3)
+  with pytest.raises(errors.FieldError, match="found none among 1"):
+    manager.load_latest({"noise": now.initial_global_state(), "round": 0})
