@@ -13,6 +13,7 @@ import pandas as pd
 import tqdm
 
 from experiments import measured_runs
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
@@ -71,26 +72,15 @@ class PictureConfig(config_lib.Config):
   delta: float | None = config_lib.field(None, above=0, below=1)
   cohort_factors: tuple[str, ...] = config_lib.field(("64", "256", "1024"))
 
-  def numbers(self, name: str) -> list[float]:
+  def numbers(self, name: str) -> tuple[float, ...]:
     """Returns the numbers in a field of several, ascending.
 
     Raises:
       errors.FieldError: If they are not a few positive numbers.
     """
-    words = getattr(self, name)
-    try:
-      numbers = sorted({float(word) for word in words})
-    except ValueError:
-      numbers = []
-    if not 1 <= len(numbers) <= figures.MAX_CURVES or not all(
-      0 < number < math.inf for number in numbers
-    ):
-      raise errors.FieldError(
-        name,
-        f"be 1 to {figures.MAX_CURVES} positive numbers with commas between",
-        repr(",".join(words)),
-      )
-    return numbers
+    return checks.check_numbers(
+      name, getattr(self, name), most=figures.MAX_CURVES
+    )
 
   @functools.cached_property
   def delta_or_default(self) -> float:

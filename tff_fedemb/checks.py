@@ -108,6 +108,33 @@ def _range_in_words(above, minimum, below, maximum) -> str:
   return "be a finite number"
 
 
+def check_numbers(
+  name: str, words: Iterable[str], *, most: int
+) -> tuple[float, ...]:
+  """Returns the positive numbers in some words, each once, ascending.
+
+  Args:
+    name: What the error calls them.
+    words: The numbers as texts.
+    most: So many different ones are allowed.
+
+  Raises:
+    errors.FieldError: If they are not 1 to so many positive numbers.
+  """
+  words = tuple(words)
+  try:
+    found = sorted({float(word) for word in words})
+  except ValueError:
+    found = []
+  if not 1 <= len(found) <= most or not all(0 < x < math.inf for x in found):
+    raise errors.FieldError(
+      name,
+      f"be 1 to {most} positive numbers with commas between",
+      repr(",".join(words)),
+    )
+  return tuple(found)
+
+
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
   """Raises `errors.FieldError` unless value is one of the choices."""
   choices = sorted(choices)
