@@ -48,6 +48,9 @@ _TESTED_THROUGH = {
   "experiments.audit_run": "tests/binaries/audit_test.py",
   "experiments.audit_settings": "tests/binaries/audit_test.py",
   "experiments.audit_slots": "tests/binaries/audit_test.py",
+  "experiments.deployment_plans_output": (
+    "tests/experiments/deployment_plans_test.py"
+  ),
   "experiments.dry_run": "tests/binaries/run_federated_test.py",
   "experiments.experiment": "tests/binaries/run_federated_test.py",
   "experiments.match_run": "tests/binaries/match_test.py",
