@@ -15,11 +15,13 @@ import sqlite3
 import string
 import tempfile
 
+from google.protobuf import message
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import task
+from tasks.synthetic import emnist as synthetic
 from tff_fedemb import errors
 from tff_fedemb.data import population
 from tff_fedemb.data import sqlite_examples
@@ -106,17 +108,35 @@ def _open_splits(
   return splits
 
 
-def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _is_compact(serialized: bytes) -> bool:
+  """Whether pixels are bytes, as `tasks.synthetic` may write them."""
+  try:
+    example = tf.train.Example.FromString(serialized)
+  except message.DecodeError:
+    return False  # Whoever parses it says what is wrong with it.
+  return synthetic.PIXEL_BYTES_FEATURE in example.features.feature
+
+
+def _parse(
+  serialized: tf.Tensor, *, compact: bool
+) -> tuple[tf.Tensor, tf.Tensor]:
   """From serialised examples `[b]` to uint8 images and int64 labels."""
-  features = tf.io.parse_example(
-    serialized,
-    {
-      "pixels": tf.io.FixedLenFeature([_SIDE, _SIDE], tf.float32),
-      "label": tf.io.FixedLenFeature([], tf.int64),
-    },
+  name = synthetic.PIXEL_BYTES_FEATURE if compact else "pixels"
+  pixels = (
+    tf.io.FixedLenFeature([], tf.string)
+    if compact
+    else tf.io.FixedLenFeature([_SIDE, _SIDE], tf.float32)
   )
-  pixels = tf.cast(tf.round(255.0 * features["pixels"]), tf.uint8)
-  return pixels[..., tf.newaxis], features["label"]
+  features = tf.io.parse_example(
+    serialized, {name: pixels, "label": tf.io.FixedLenFeature([], tf.int64)}
+  )
+  if compact:
+    images = tf.io.decode_raw(features[name], tf.uint8)
+    images = tf.ensure_shape(images, [None, _SIDE * _SIDE])
+    images = tf.reshape(images, [-1, _SIDE, _SIDE])
+  else:
+    images = tf.cast(tf.round(255.0 * features[name]), tf.uint8)
+  return images[..., tf.newaxis], features["label"]
 
 
 def _parse_labels(serialized: tf.Tensor) -> tf.Tensor:
@@ -126,7 +146,7 @@ def _parse_labels(serialized: tf.Tensor) -> tf.Tensor:
 
 
 def _parse_checked(
-  path: pathlib.Path, serialized: list[bytes]
+  path: pathlib.Path, serialized: list[bytes], *, compact: bool
 ) -> tuple[np.ndarray, np.ndarray]:
   """Does what `_parse` does, eagerly, and refuses what is not EMNIST's."""
   expected = (
@@ -134,7 +154,8 @@ def _parse_checked(
     f" {_SIDE}] and label int64 in [0, {NUM_LABELS})"
   )
   try:
-    images, labels = (part.numpy() for part in _parse(tf.constant(serialized)))
+    parsed = _parse(tf.constant(serialized), compact=compact)
+    images, labels = (part.numpy() for part in parsed)
   except (tf.errors.OpError, UnicodeDecodeError) as error:
     # TensorFlow quotes what it cannot parse, which need not be text.
     reason = "an example that cannot be parsed"
@@ -171,14 +192,18 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
     raise errors.FieldError(
       "data_dir", f"hold a whole {_FILE_NAME}", f"that {error}", _ADVICE
     ) from error
-  for split in splits.values():
-    _parse_checked(path, split.read_serialized(limit=1))
+  first = {
+    name: split.read_serialized(limit=1) for name, split in splits.items()
+  }
+  compact = _is_compact(first["validation"][0])
+  for serialized in first.values():
+    _parse_checked(path, serialized, compact=compact)
   # Training reads the split of validation too, but other classes.
   examples = splits["validation"]
 
   def create_client_dataset(client_id):
     def keep_training_classes(serialized):
-      images, labels = _parse(serialized)
+      images, labels = _parse(serialized, compact=compact)
       keep = tf.less(labels, FIRST_HELD_OUT_LABEL)
       return collections.OrderedDict(
         x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
@@ -189,7 +214,9 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
   def load_images(split):
     images, labels = [], []
     for serialized in splits[split].read_batches(f"Reading {split} images"):
-      batch_images, batch_labels = _parse_checked(path, serialized)
+      batch_images, batch_labels = _parse_checked(
+        path, serialized, compact=compact
+      )
       keep = batch_labels >= FIRST_HELD_OUT_LABEL
       images.append(batch_images[keep])
       labels.append(batch_labels[keep])

@@ -27,28 +27,20 @@ from tff_fedemb import config
 from tff_fedemb.data import tfrecord_files
 
 FILE_NAME = "emnist_all.sqlite"
+# Of a compact file: pixels as bytes, paper 255.
+PIXEL_BYTES_FEATURE = "pixels_uint8"
 
+_PIXELS = glyphs.IMAGE_SIZE**2
 _NUM_DIGITS = 10
-_TEST_FRACTION = 0.11
+# Every ninth digit and every ninth letter of a writer is for the test.
+_TEST_PERIOD = 9
 # Of a character in the file, and again the share of it that is digits.
 _EXAMPLE_BYTES = 5_000
+_COMPACT_EXAMPLE_BYTES = 1_000
 # Raised whenever the same parameters start to give other data.
-_GENERATOR_VERSION = 1
-
-
-def _draw_labels(
-  generator: np.random.Generator, num_examples: int
-) -> np.ndarray:
-  """Labels of one writer: most characters, unevenly often."""
-  held = np.flatnonzero(generator.random(len(glyphs.CHARACTERS)) < 0.93)
-  held = generator.permutation(held)[:num_examples]
-  # Half of the real characters are digits, from a sixth of the classes.
-  weights = generator.gamma(2.0, size=len(held))
-  weights *= np.where(held < _NUM_DIGITS, 2.0, 1.0)
-  repeats = generator.choice(
-    held, size=num_examples - len(held), p=weights / weights.sum()
-  )
-  return generator.permutation(np.concatenate([held, repeats]))
+_GENERATOR_VERSION = 2
+# Writers that are drawn at once.
+_DRAWN = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,40 +50,92 @@ class Config(store.Config):
   Attributes:
     examples_per_user: Expected number of characters a writer, both splits
       together; a writer has between half and one and a half times as many.
+    compact: Whether pixels are bytes, as `tasks.emnist` reads them but not
+      TensorFlow Federated, and digits have no splits of their own: a fifth of
+      the size.
   """
 
   examples_per_user: int = config.field(112, minimum=16)
+  compact: bool = False
 
 
-def _draw_writer(
-  given: Config, user: int
-) -> Iterator[tuple[str, str, list[bytes]]]:
-  """Yields splits, the writer and examples, by the seed and number alone."""
-  generator = np.random.default_rng(np.random.SeedSequence([given.seed, user]))
-  client_id = f"f{user:04d}_{generator.integers(100):02d}"
-  spread = generator.uniform(0.5, 1.5)
-  num_examples = max(8, round(given.examples_per_user * spread))
-  labels = _draw_labels(generator, num_examples)
+class _Serializer:
+  """Makes serialised examples, which differ in a few places only."""
+
+  def __init__(self, compact: bool):
+    # Anything that the rest of an example does not contain.
+    image = np.random.default_rng(0).random(_PIXELS, np.float32)
+    name, value = "pixels", image
+    if compact:
+      content = image.tobytes()[:_PIXELS]
+      name, value = PIXEL_BYTES_FEATURE, content
+    else:
+      content = value.tobytes()
+    examples = [
+      tfrecord_files.serialize_example({"label": label, name: value})
+      for label in (1, 2)
+    ]
+    self._dtype = np.uint8 if compact else np.float32
+    self._image_at = examples[0].index(content)
+    self._row, other = (np.frombuffer(one, np.uint8) for one in examples)
+    (self._label_at,) = np.flatnonzero(self._row != other)
+
+  def serialize(self, images: np.ndarray, labels: np.ndarray) -> list[bytes]:
+    """Serialises images uint8 `[n, ...]` with labels below 128."""
+    rows = np.repeat(self._row[np.newaxis], len(labels), axis=0)
+    rows[:, self._label_at] = labels
+    pixels = images.reshape(len(labels), -1)
+    if self._dtype == np.float32:
+      pixels = (pixels / np.float32(255)).view(np.uint8)
+    rows[:, self._image_at : self._image_at + pixels.shape[1]] = pixels
+    return [row.tobytes() for row in rows]
+
+
+def _split(labels: np.ndarray, compact: bool) -> dict[str, np.ndarray]:
+  """Which examples of a writer are in a split: bool `[n]`."""
   is_digit = labels < _NUM_DIGITS
   is_test = np.zeros(len(labels), bool)
   # Digits and letters are split apart so that either subset has both parts.
   for group in (is_digit, ~is_digit):
-    members = generator.permutation(np.flatnonzero(group))
-    if len(members) >= 2:
-      is_test[members[: max(1, round(_TEST_FRACTION * len(members)))]] = True
-  images = glyphs.draw_images(generator, labels)
-  protos = [
-    tfrecord_files.serialize_example({"label": label, "pixels": image})
-    for label, image in zip(labels, images, strict=True)
-  ]
-  for split_name, chosen in (
-    ("all_train", ~is_test),
-    ("all_test", is_test),
-    ("digits_only_train", ~is_test & is_digit),
-    ("digits_only_test", is_test & is_digit),
-  ):
-    if chosen.any():
-      yield split_name, client_id, list(itertools.compress(protos, chosen))
+    is_test[np.flatnonzero(group)[1::_TEST_PERIOD]] = True
+  splits = {"all_train": ~is_test, "all_test": is_test}
+  if not compact:
+    splits["digits_only_train"] = ~is_test & is_digit
+    splits["digits_only_test"] = is_test & is_digit
+  return splits
+
+
+def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+  """Yields images and labels of the writers, on all cores and ahead."""
+  # TensorFlow takes seconds to load; a program's help does without it.
+  import tensorflow as tf
+
+  from tasks.synthetic import handwriting
+
+  hands = handwriting.Handwriting(given.seed)
+
+  def draw(users):
+    counts = hands.spread_images(users, given.examples_per_user)
+    return (*hands.draw(users, counts), counts)
+
+  users = tf.data.Dataset.range(given.num_users).batch(_DRAWN)
+  drawn = users.map(draw, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)
+  for images, labels, counts in drawn.as_numpy_iterator():
+    ends = np.cumsum(counts)[:-1]
+    yield from zip(np.split(images, ends), np.split(labels, ends), strict=True)
+
+
+def _draw_rows(given: Config) -> Iterator[tuple[str, str, list[bytes]]]:
+  """Yields splits, the writer and examples, by the seed and number alone."""
+  serializer = _Serializer(given.compact)
+  users = store.progress(range(given.num_users), desc="writers", unit="writer")
+  for user, (images, labels) in zip(users, _draw_writers(given), strict=True):
+    suffix = np.random.default_rng([given.seed, user]).integers(100)
+    examples = serializer.serialize(images, labels)
+    for split_name, chosen in _split(labels, given.compact).items():
+      if chosen.any():
+        kept = list(itertools.compress(examples, chosen))
+        yield split_name, f"f{user:04d}_{suffix:02d}", kept
 
 
 def _read_generator(path: pathlib.Path) -> Mapping[str, object]:
@@ -109,8 +153,9 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
   `tff.simulation.datasets.emnist.load_data(cache_dir=output_dir)` reads it. The
   splits are `all_train` and `all_test` (about one example in nine), and
   `digits_only_train` and `digits_only_test`, the digits among them. A writer is
-  the same for a given seed however many others there are. The file, whose path
-  is returned, takes about 0.5 MB a writer. Fields are those of `Config`.
+  the same for a given seed however many others there are, and writes in the
+  hand of the same user of task handwriting. The file, whose path is returned,
+  takes about 0.5 MB a writer. Fields are those of `Config`.
 
   Raises:
     errors.FieldError: If one of them is out of range.
@@ -126,13 +171,7 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
     from tff_fedemb.data import sqlite_examples
 
     (name,) = missing
-    users = store.progress(
-      range(given.num_users), desc="writers", unit="writer"
-    )
-    sqlite_examples.write_examples(
-      partial / name,
-      itertools.chain.from_iterable(_draw_writer(given, u) for u in users),
-    )
+    sqlite_examples.write_examples(partial / name, _draw_rows(given))
     opened = contextlib.closing(sqlite3.connect(partial / name))
     with opened as connection, connection:
       connection.execute("CREATE TABLE generator (key TEXT, value TEXT)")
@@ -145,7 +184,9 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
     {FILE_NAME: parameters},
     _read_generator,
     write,
-    num_bytes=given.num_users * given.examples_per_user * _EXAMPLE_BYTES,
+    num_bytes=given.num_users
+    * given.examples_per_user
+    * (_COMPACT_EXAMPLE_BYTES if given.compact else _EXAMPLE_BYTES),
   )
   return path
 
@@ -168,8 +209,12 @@ def contact_sheet(output_dir: store.Path, output_png: store.Path) -> None:
       for _, proto in examples:
         feature = tf.train.Example.FromString(proto).features.feature
         left = feature["label"].int64_list.value[0] * cell + 1
-        pixels = np.reshape(feature["pixels"].float_list.value, (size, size))
-        row[1 : size + 1, left : left + size] = pixels
+        if PIXEL_BYTES_FEATURE in feature:
+          content = feature[PIXEL_BYTES_FEATURE].bytes_list.value[0]
+          pixels = np.frombuffer(content, np.uint8) / 255
+        else:
+          pixels = np.array(feature["pixels"].float_list.value)
+        row[1 : size + 1, left : left + size] = pixels.reshape(size, size)
       rows.append(row)
   sheet = np.round(np.concatenate(rows) * 255).astype(np.uint8)
   Image.fromarray(sheet).save(output_png)

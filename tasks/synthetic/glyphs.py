@@ -1,12 +1,7 @@
-"""Handwriting-like characters, drawn from printed ones in many hands.
+"""Centre lines of printed characters, of which handwriting is made.
 
-Handwriting comes from print in three steps. A printed glyph is thinned to its
-centre line and kept as a map of distances to that line, so that a pen of any
-width can trace it. A writer bends the lines: a habitual slant, width, size and
-pen, and a shape of their own for every character. Each example then wobbles a
-little. The warps are smooth random displacement fields (Simard et al., 2003,
-"Best Practices for Convolutional Neural Networks Applied to Visual Document
-Analysis", section 2).
+A printed glyph is thinned to its centre line and kept as a map of distances to
+that line, so that a pen of any width can trace it (`handwriting`).
 """
 
 import dataclasses
@@ -20,8 +15,6 @@ from PIL import Image
 from PIL import ImageDraw
 from PIL import ImageFont
 from scipy import ndimage
-
-from tasks.synthetic import drawing
 
 # Character of each label, in EMNIST's order.
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
@@ -188,93 +181,3 @@ def font_maps(side: int, unit: float) -> FontMaps:
     by_character(relative),
     fonts.astype(np.int32),
   )
-
-
-def _smooth_fields(generator: np.random.Generator, *shape: int) -> np.ndarray:
-  """Smooth random fields `[*shape, 28, 28]` of about unit variance."""
-  grid = generator.standard_normal((*shape, GRID_SIZE, GRID_SIZE))
-  return upsampling() @ grid @ upsampling().T
-
-
-def _choose_fonts(generator: np.random.Generator) -> np.ndarray:
-  """Index of the font that one writer uses for each character: int64 `[62]`."""
-  weights = np.array(list(_FONT_WEIGHTS.values()), float)
-  weights /= weights.sum(axis=0)
-  small = np.array([character.islower() for character in CHARACTERS])
-  fonts = np.empty(len(CHARACTERS), int)
-  for group, odds in zip((~small, small), weights.T, strict=True):
-    usual = generator.choice(len(_FONTS), p=odds)
-    other = generator.choice(len(_FONTS), size=group.sum(), p=odds)
-    is_usual = generator.random(group.sum()) < 0.65
-    fonts[group] = np.where(is_usual, usual, other)
-  return fonts
-
-
-def draw_images(
-  generator: np.random.Generator, labels: np.ndarray
-) -> np.ndarray:
-  """Draws characters in the hand of the writer whose generator it is.
-
-  Labels are int64 `[num]`, in 0..61. Returns float32 `[num, 28, 28]`, paper 1.0
-  and ink towards 0.0.
-  """
-  num, num_classes = len(labels), len(CHARACTERS)
-  distances, half_extents = _font_atlas()
-
-  # The writer: the letter forms, then how the hand holds and moves the pen.
-  fonts = _choose_fonts(generator)
-  slant = generator.normal(0.0, 0.2)
-  aspect = np.exp(generator.normal(-0.05, 0.15))
-  rotation = generator.normal(0.0, 0.05)
-  size = generator.uniform(7.6, 9.5)
-  small_size = generator.uniform(0.75, 1.0)
-  thickness = generator.uniform(1.5, 3.2)
-  softness = generator.uniform(0.9, 1.4)
-  habit = 0.6 * _smooth_fields(generator, 2)
-  habit_by_class = 0.9 * _smooth_fields(generator, num_classes, 2)
-  rotation_by_class = generator.normal(0.0, 0.05, num_classes)
-  aspect_by_class = np.exp(generator.normal(0.0, 0.08, num_classes))
-
-  # Each example: small deviations from all of that.
-  slants = slant + generator.normal(0.0, 0.06, num)
-  aspect = aspect * aspect_by_class[labels]
-  aspect *= np.exp(generator.normal(0.0, 0.07, num))
-  rotations = rotation + rotation_by_class[labels]
-  rotations += generator.normal(0.0, 0.05, num)
-  size = size * np.exp(generator.normal(0.0, 0.05, num))
-  shift = generator.normal(0.0, 0.4, (num, 2))
-  bend = habit + habit_by_class[labels]
-  bend += 0.55 * _smooth_fields(generator, num, 2)
-  # Bending moves no character as a whole out of the middle.
-  bend -= bend.mean(axis=(-2, -1), keepdims=True)
-  width = thickness * np.exp(generator.normal(0.0, 0.08, num))
-  pressure = np.exp(0.15 * _smooth_fields(generator, num))
-
-  glyphs = fonts[labels] * num_classes + labels
-  tall, wide = half_extents[glyphs].T
-  # Wide and slanted characters shrink until they fit; characters without
-  # ascender or descender stay somewhat smaller than the rest.
-  leaning = aspect * (wide + np.abs(slants) * tall)
-  low = np.clip(tall / (_CAPITAL_HEIGHT / 2), 0.0, 1.0)
-  size *= small_size + (1 - small_size) * low
-  scale = np.maximum(np.maximum(tall, leaning), 1.0) / size  # Map per pixel.
-
-  # From a pixel of the example back to a place on the distance map.
-  columns = (slants, aspect, rotations, scale, width, glyphs, *shift.T)
-  slants, aspect, rotations, scale, width, glyphs, down, right = (
-    column[:, np.newaxis, np.newaxis] for column in columns
-  )
-  pixels = np.arange(IMAGE_SIZE) - (IMAGE_SIZE - 1) / 2
-  y = pixels[:, np.newaxis] + down + bend[:, 0]
-  x = pixels + right + bend[:, 1]
-  x, y = drawing.rotate(x, y, -rotations)
-  x = x / aspect + slants * y
-  middle = (_MAP_SIZE - 1) / 2
-  y = np.clip(y * scale + middle, 0, _MAP_SIZE - 1)
-  x = np.clip(x * scale + middle, 0, _MAP_SIZE - 1)
-  # The maps lie below one another, as one tall image.
-  to_line = ndimage.map_coordinates(
-    distances.reshape(-1, _MAP_SIZE), (y + glyphs * _MAP_SIZE, x), order=1
-  )
-  ink = 0.5 + (width * pressure / 2 - to_line / scale) / softness
-  return (1.0 - np.clip(ink, 0.0, 1.0)).astype(np.float32)

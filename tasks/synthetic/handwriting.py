@@ -42,7 +42,7 @@ _SPREADS = {
   "right": (0.0, 0.0, 0.4),
   "thickness": (0.22, 0.0, 0.08),
   "softness": (0.13, 0.0, 0.0),
-  "shade": (0.12, 0.0, 0.04),
+  "shade": (0.1, 0.0, 0.03),
 }
 _MEANS = {
   "aspect": -0.05,
@@ -162,6 +162,19 @@ class Handwriting:
     number = tf.clip_by_value(64.0 * tf.exp(0.6 * drawn), 8.0, float(maximum))
     return tf.cast(tf.round(number), tf.int32)
 
+  def spread_images(self, users: tf.Tensor, mean: int) -> tf.Tensor:
+    """Numbers of images from half to one and a half times a mean, uniformly.
+
+    Args:
+      users: The writers' numbers, int64 `[k]`.
+      mean: Of the numbers, which are at least 8.
+
+    Returns:
+      Int32 `[k]`.
+    """
+    drawn = _uniforms(_derive(self._keys(users), users, 2), 1)[:, 0, 0]
+    return tf.cast(tf.maximum(8.0, tf.round(mean * (0.5 + drawn))), tf.int32)
+
   def draw(
     self,
     users: tf.Tensor,
@@ -197,7 +210,9 @@ class Handwriting:
       label = tf.reduce_sum(tf.cast(below, tf.int32), -1)
     else:
       label = tf.cast(labels, tf.int32) - self._labels.start
-    character = _uniforms(_derive(keys_of_images, label, 0), _NUM_SHAPE + 1)
+    character = _uniforms(
+      _derive(keys_of_images, label + self._labels.start, 0), _NUM_SHAPE + 1
+    )
     writer = _uniforms(keys, _NUM_SHAPE + 1)
 
     # Two of three characters are of the writer's usual font.

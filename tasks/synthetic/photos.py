@@ -13,6 +13,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 from typing import Any
@@ -29,7 +30,7 @@ from tff_fedemb.data import tfrecord_files
 # Hidden, so that a folder holds nothing but users to whoever lists it.
 _GENERATOR_FILE_NAME = ".generator.json"
 # Raised whenever the same parameters start to give other data.
-_GENERATOR_VERSION = 1
+_GENERATOR_VERSION = 2
 _IMAGES_OF_PERSON = (12, 29)
 _CLASSES_OF_WRITER = (8, 17)
 _IMAGES_OF_CLASS = (2, 6)
@@ -90,6 +91,20 @@ def _draw_note(generator, image, paper, ink, ruled) -> np.ndarray:
   return picture * (light * generator.uniform(0.5, 1.1))
 
 
+@functools.cache
+def _create_hands():
+  # TensorFlow takes seconds to load; a program's help does without it.
+  from tasks.synthetic import handwriting
+
+  return handwriting.Handwriting(0)
+
+
+def _draw_characters(writer: int, labels: np.ndarray) -> np.ndarray:
+  """Characters in the hand of a writer: float32 `[n, 28, 28]`, paper is 1."""
+  images, _ = _create_hands().draw([writer], [len(labels)], labels=labels)
+  return images.numpy()[..., 0] / np.float32(255)
+
+
 def _draw_writer(generator: np.random.Generator, name: str) -> _Photos:
   """Notes in one hand, with two pens on one kind of paper."""
   del name
@@ -106,7 +121,7 @@ def _draw_writer(generator: np.random.Generator, name: str) -> _Photos:
     for _ in range(2)
   ]
   labels = np.array([_CLASSES[index][0] for index in held])
-  images = glyphs.draw_images(generator, labels)
+  images = _draw_characters(int(generator.integers(2**62)), labels)
   for index, image in zip(held, images, strict=True):
     pen = pens[generator.integers(2)]
     note = _draw_note(generator, image, paper, pen, ruled)

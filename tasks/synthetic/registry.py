@@ -7,6 +7,7 @@ own files on most systems).
 """
 
 from collections.abc import Callable
+import functools
 
 from tasks.synthetic import digiface
 from tasks.synthetic import emnist
@@ -28,6 +29,7 @@ INATURALIST = tfrecord_twin.Twin(
 WRITERS: dict[str, Callable[..., object]] = {
   "digiface": digiface.write_digiface,
   "emnist": emnist.write_emnist,
+  "emnist_compact": functools.partial(emnist.write_emnist, compact=True),
   "gld": GLD.write,
   "inaturalist": INATURALIST.write,
   "photos": photos.PEOPLE.write,
@@ -41,6 +43,7 @@ WRITERS: dict[str, Callable[..., object]] = {
 CONTACT_SHEETS: dict[str, Callable[..., None]] = {
   "digiface": digiface.contact_sheet,
   "emnist": emnist.contact_sheet,
+  "emnist_compact": emnist.contact_sheet,
   "gld": GLD.contact_sheet,
   "inaturalist": INATURALIST.contact_sheet,
   "photos": photos.PEOPLE.contact_sheet,

@@ -111,6 +111,27 @@ def test_virtual_client_is_the_union_of_its_users(task):
   assert labels.shape == (0,)
 
 
+def test_pixels_may_be_bytes(task, data_dir, tmp_path):
+  fields = {"num_users": _NUM_USERS, "seed": 2, "examples_per_user": 80}
+  path = synthetic.write_emnist(tmp_path, compact=True, **fields)
+  compact = emnist.create_emnist_task(task_lib.TaskConfig(os.fspath(tmp_path)))
+  assert clients.user_ids(compact) == clients.user_ids(task)
+  user = clients.user_ids(task)[1]
+  for found, expected in zip(
+    clients.read_client(compact, user),
+    clients.read_client(task, user),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(found, expected)
+  clients.check_counts(compact)
+  np.testing.assert_array_equal(
+    compact.load_images("test").images, task.load_images("test").images
+  )
+  assert os.path.getsize(path) < 0.3 * os.path.getsize(
+    data_dir / "emnist_all.sqlite"
+  )
+
+
 class TestMistakes:
   def _create(self, directory):
     return emnist.create_emnist_task(task_lib.TaskConfig(os.fspath(directory)))
@@ -152,6 +173,7 @@ class TestMistakes:
       ({"pixels": np.ones([28, 28])}, "label"),
       ({"pixels": np.ones([32, 32]), "label": 3}, "pixels"),
       ({"pixels": b"\x00" * 784, "label": 3}, "pixels"),
+      ({"pixels_uint8": b"\x00" * 783, "label": 3}, "783"),
       ({"pixels": np.ones([28, 28]), "label": 62}, "label 62"),
       ({"pixels": np.ones([28, 28]), "label": -1}, "label -1"),
     ],

@@ -13,6 +13,7 @@ from tff_fedemb import errors
 _NAMES = {
   "digiface": ["subjects_0-0_72_imgs.zip"],
   "emnist": ["emnist_all.sqlite"],
+  "emnist_compact": ["emnist_all.sqlite"],
   "gld": ["gld160k", "gld23k"],
   "inaturalist": ["user_120k"],
   "photos": [".generator.json", "person_0000"],
@@ -26,6 +27,7 @@ _WHOLE = [task for task in _NAMES if task.startswith("photos")]
 _SHEET_SIZES = {
   "digiface": (12 * 86, 86),
   "emnist": (62 * 30, 30),
+  "emnist_compact": (62 * 30, 30),
   "gld": (12 * 72, 6 * 72),
   "inaturalist": (12 * 72, 6 * 72),
   "photos": (12 * 86, 86),
