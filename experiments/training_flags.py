@@ -36,6 +36,7 @@ _NOT_SETTINGS = (
   "on_client_error",
   "report",
   "require_gpu",
+  "secure_sum_threshold",
 )
 # What earlier versions have recorded where these were not given.
 _RECORDED_DEFAULTS = {

@@ -46,6 +46,9 @@ class RuntimeConfig(config_lib.Config):
       per core; with runtime tff two per core].
     on_client_error: What a round does when a client's data or training fails;
       fail ends the run, skip goes on without the client (not with runtime tff).
+    secure_sum_threshold: Share of a round's clients that have to last until its
+      end if the aggregator sums securely; with fewer the round fails (matters
+      to on_client_error skip).
     compute_precision: How clients multiply on a CPU; the latter two of float32,
       bfloat16_math and mixed_bfloat16 are less precise, and faster on
       processors that have them; bfloat16_math also evaluates so.
@@ -57,6 +60,8 @@ class RuntimeConfig(config_lib.Config):
   runtime: str = config_lib.field("in_process", choices=RUNTIMES)
   concurrent_clients: int | None = config_lib.field(None, minimum=1)
   on_client_error: str = config_lib.field("fail", choices=ON_CLIENT_ERROR)
+  # Bonawitz et al. 2017 need more than this against a server that cheats.
+  secure_sum_threshold: float = config_lib.field(2 / 3, above=0, maximum=1)
   compute_precision: str = config_lib.field(
     precision.FLOAT32, choices=precision.PRECISIONS
   )

@@ -270,11 +270,22 @@ class SessionPool:
       session.close()
 
 
+def leaf_types(type_spec: tff.Type) -> list[tff.TensorType]:
+  """Returns the types of a type's tensors, in the order of its leaves."""
+  if isinstance(type_spec, tff.FederatedType):
+    type_spec = type_spec.member
+  if isinstance(type_spec, tff.TensorType):
+    return [type_spec]
+  return [
+    leaf
+    for _, element in tff.structure.iter_elements(type_spec)
+    for leaf in leaf_types(element)
+  ]
+
+
 def count_leaves(type_spec: tff.Type) -> int:
   """Returns the number of tensors in a type."""
-  return tff.types.count(
-    type_spec, lambda inner: isinstance(inner, tff.TensorType)
-  )
+  return len(leaf_types(type_spec))
 
 
 def flatten(value: Any, type_spec: tff.Type, *, name: str) -> list[np.ndarray]:

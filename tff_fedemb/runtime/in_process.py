@@ -30,6 +30,7 @@ from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import precision
+from tff_fedemb.runtime import secure_sums
 
 # Clients beyond the number of threads that may have begun or ended while an
 # earlier one is not yet added up: some slack so that a slow client does not
@@ -72,6 +73,7 @@ class CompiledProcess:
     concurrent_clients: int,
     client_devices: Sequence[str] = ("",),
     compute_precision: str = precision.FLOAT32,
+    secure_sum_threshold: float = 0.0,
   ):
     """Compiles the process.
 
@@ -81,21 +83,19 @@ class CompiledProcess:
       client_devices: What the sessions are bound to in turn, as in
         `computation_graph.ComputationGraph`.
       compute_precision: Of the clients, one of `precision.PRECISIONS`.
+      secure_sum_threshold: Share of a round's clients that have to last for
+        its secure sums to be revealed.
 
     Raises:
       TypeError: If the process takes anything but client ids.
-      NotImplementedError: If the process aggregates securely.
+      ValueError: If a secure sum of it has no bounds that it can be kept to.
     """
     base.check_process(process)
     form = tff.backends.mapreduce.get_map_reduce_form_for_computation(
       process.next, _UNOPTIMIZED
     )
-    if form.securely_aggregates_tensors:
-      raise NotImplementedError(
-        "process must not use secure sums, found"
-        f" {form.work.type_signature.result[1:]}: they have no meaning inside"
-        " of one process."
-      )
+    self._secure_sums = secure_sums.SecureSums(form)
+    self._secure_sum_threshold = secure_sum_threshold
     self._initialize = computation_graph.ComputationGraph(
       "initialize",
       tff.backends.mapreduce.get_state_initialization_computation(
@@ -163,11 +163,17 @@ class CompiledProcess:
     Raises:
       base.ClientError: If a client's computation failed, and is not left out.
         Clients still at work are cancelled, also when Ctrl-C ends the call.
+      secure_sums.TooFewSurvivorsError: If the process sums securely and too
+        many clients were left out.
     """
+    total = self._secure_sums.start_round()
     accumulator = self._fold(
-      self._server["prepare"](state), client_ids, skip_fn
+      self._server["prepare"](state), client_ids, skip_fn, total
     )
-    aggregate = self._server["report"](accumulator)
+    revealed = total.reveal(
+      len(client_ids), threshold=self._secure_sum_threshold
+    )
+    aggregate = self._server["report"](accumulator) + revealed
     leaves = self._server["update"](state, aggregate)
     return leaves[: self._num_state_leaves], leaves[self._num_state_leaves :]
 
@@ -176,6 +182,7 @@ class CompiledProcess:
     prepared: Sequence[Any],
     client_ids: Sequence[str],
     skip_fn: Callable[[base.ClientError], None] | None,
+    total: secure_sums.RoundTotal,
   ) -> list[Any]:
     """Runs the clients and adds up their updates."""
     accumulator = self._server["zero"]()
@@ -185,17 +192,22 @@ class CompiledProcess:
       while True:
         room = self._max_pending - len(pending)
         for client_id in itertools.islice(remaining, room):
-          future = self._threads.submit(self._work, [client_id], prepared)
+          future = self._threads.submit(self._run_client, client_id, prepared)
           pending.append((client_id, future))
         if not pending:
           return accumulator
         # In the queue while it runs, for `_abandon` to find; in no name after
         # that, so that its update dies as soon as it is added.
         futures.wait([pending[0][1]])
-        accumulator = self._add(accumulator, *pending.popleft(), skip_fn)
+        accumulator = self._add(accumulator, *pending.popleft(), skip_fn, total)
     except BaseException:
       self._abandon([future for _, future in pending])
       raise
+
+  def _run_client(self, client_id: str, prepared: Sequence[Any]) -> list[Any]:
+    update = self._work([client_id], prepared)
+    self._secure_sums.check(update)
+    return update
 
   def _add(
     self,
@@ -203,11 +215,14 @@ class CompiledProcess:
     client_id: str,
     future: futures.Future,
     skip_fn: Callable[[base.ClientError], None] | None,
+    total: secure_sums.RoundTotal,
   ) -> list[Any]:
     """Adds the update of a client that has ended, if it has one."""
     error = future.exception()
     if error is None:
-      return self._server["accumulate"](accumulator, future.result())
+      update, summands = self._secure_sums.split(future.result())
+      total.add(summands)
+      return self._server["accumulate"](accumulator, update)
     if skip_fn is None or not isinstance(error, _ERRORS_OF_THE_CLIENT):
       raise base.ClientError(client_id, error) from error
     # Without the cause, whose traceback holds the model that was sent.
@@ -253,6 +268,9 @@ class InProcessRuntime(base.Runtime):
   are those of the clients that are left; `skipped_clients` tells of the others.
   Skipped are failures that the client itself brings about: neither memory that
   ran out, which may be another client's doing, nor errors in Python.
+
+  Secure sums are simulated, see `secure_sums`: of the clients that are left, if
+  they are as many as `secure_sum_threshold` asks for; else the round fails.
   """
 
   def __init__(
@@ -281,6 +299,7 @@ class InProcessRuntime(base.Runtime):
       "concurrent_clients": self.concurrent_clients,
       "client_devices": devices if num_gpus > 1 else [""],
       "compute_precision": config.compute_precision,
+      "secure_sum_threshold": config.secure_sum_threshold,
     }
     self._skips = config.on_client_error == "skip"
     self._skipped: list[base.ClientError] = []

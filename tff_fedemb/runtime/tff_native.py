@@ -55,7 +55,8 @@ class TffRuntime(base.Runtime):
   """TFF's local C++ execution context, see the module's docstring.
 
   The worker starts with the first computation. It does not say which client
-  failed: errors are TFF's, not `base.ClientError`.
+  failed: errors are TFF's, not `base.ClientError`. Secure sums are TFF's own
+  simulation of them.
   """
 
   def __init__(
@@ -88,7 +89,8 @@ class TffRuntime(base.Runtime):
     precision.set_environment(config.compute_precision)
     worker_process.let_workers_be_interrupted()
     self._contexts = [
-      tff.backends.native.create_sync_local_cpp_execution_context(
+      # The native one, and secure sums in the clear.
+      tff.backends.test.create_sync_test_cpp_execution_context(
         max_concurrent_computation_calls=(
           config.concurrent_clients or _CLIENTS_PER_CORE * base.count_cores()
         )

@@ -1,0 +1,315 @@
+"""Tests of simulated secure sums: by hand, and beside TFF's own simulation."""
+
+import collections
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+from tests.runtime import builders
+from tff_fedemb import runtime
+from tff_fedemb.runtime import base
+from tff_fedemb.runtime import secure_sums
+
+
+@tff.tensorflow.computation(np.str_)
+def _numbers(client_id):
+  number = tf.strings.to_number(client_id, tf.int32)
+  return collections.OrderedDict(a=number, b=tf.stack([number, number + 1]))
+
+
+@tff.tensorflow.computation(_numbers.type_signature.result)
+def _less_ten(numbers):
+  return tf.nest.map_structure(lambda number: number - 10, numbers)
+
+
+def _sum_all(value):
+  return tff.federated_zip(
+    collections.OrderedDict(
+      bitwidth=tff.federated_secure_sum_bitwidth(value, 5),
+      max_input=tff.federated_secure_sum(
+        value, collections.OrderedDict(a=20, b=30)
+      ),
+      modulus=tff.backends.mapreduce.federated_secure_modular_sum(
+        tff.federated_map(_less_ten, value), 7
+      ),
+      plain=tff.federated_sum(value),
+    )
+  )
+
+
+@pytest.fixture(scope="module")
+def process():
+  return builders.build_sums(_numbers, sum_fn=_sum_all)
+
+
+@pytest.fixture(scope="module")
+def skipping(process):
+  """A runtime that skips clients, and the initial state."""
+  with runtime.create_runtime(on_client_error="skip") as started:
+    yield started, started.initialize(process)
+
+
+def _round(skipping, client_ids):
+  """The sums of a round, and the ids of the clients that were left out."""
+  started, state = skipping
+  state, metrics = started.next(state, client_ids)
+  assert started.structured_state(state) == 1
+  return metrics, [error.client_id for error in started.skipped_clients]
+
+
+def _expected(numbers):
+  numbers = np.array([(n, n, n + 1) for n in numbers], int).reshape(-1, 3)
+  total = numbers.sum(0)
+  modular = (numbers - 10).sum(0) % 7
+  return {"bitwidth": total, "max_input": total, "modulus": modular} | {
+    "plain": total
+  }
+
+
+def _assert_sums(metrics, numbers):
+  for name, (a, b, c) in _expected(numbers).items():
+    assert metrics[name]["a"] == a, name
+    np.testing.assert_array_equal(metrics[name]["b"], [b, c], err_msg=name)
+    assert metrics[name]["b"].dtype == np.int32
+
+
+@pytest.mark.parametrize("numbers", [(3, 1, 4), (0,), (20, 20, 19, 17), ()])
+def test_sums_are_those_of_the_clients(skipping, numbers):
+  metrics, skipped = _round(skipping, [str(number) for number in numbers])
+  assert not skipped
+  _assert_sums(metrics, numbers)
+
+
+@pytest.mark.parametrize(
+  ("client_id", "message"),
+  [
+    ("x", "could not correctly convert"),
+    ("21", "must be from 0 to 20, found 21"),
+    ("31", "must be from 0 to 31, found 32"),
+    ("-1", "must be from 0 to 31, found -1"),
+  ],
+)
+def test_client_out_of_bounds_is_left_out(skipping, client_id, message):
+  metrics, skipped = _round(skipping, ["3", client_id, "4"])
+  assert skipped == [client_id]
+  _assert_sums(metrics, (3, 4))
+  assert message in str(skipping[0].skipped_clients[0])
+
+
+def test_too_few_survivors_fail_the_round(skipping):
+  started, state = skipping
+  before = started.structured_state(state)
+  with pytest.raises(
+    secure_sums.TooFewSurvivorsError,
+    match=r"secure_sum_threshold must be at most .* 3 of 5, found 0\.6667",
+  ) as caught:
+    started.next(state, ["1", "x", "2", "y", "3"])
+  assert (caught.value.num_survivors, caught.value.num_clients) == (3, 5)
+  assert started.structured_state(state) == before
+  # Four of six are enough, and nothing is left of the round before.
+  metrics, _ = _round(skipping, ["1", "x", "2", "y", "3", "4"])
+  _assert_sums(metrics, (1, 2, 3, 4))
+
+
+def test_threshold_can_be_set_and_is_for_secure_sums_alone(process):
+  with runtime.create_runtime(
+    on_client_error="skip", secure_sum_threshold=0.7
+  ) as started:
+    state = started.initialize(process)
+    tenths = ["x"] * 3 + ["1"] * 7
+    _, metrics = started.next(state, tenths)
+    _assert_sums(metrics, [1] * 7)
+    with pytest.raises(secure_sums.TooFewSurvivorsError):
+      started.next(state, [*tenths, "x"])
+    state = started.initialize(builders.build_sums(_numbers))
+    _, metrics = started.next(state, ["x", "x", "5"])
+    assert metrics["a"] == 5
+
+
+def test_client_out_of_bounds_ends_the_round(process):
+  for name, error in (("in_process", base.ClientError), ("tff", Exception)):
+    with runtime.create_runtime(name) as started:
+      state = started.initialize(process)
+      with pytest.raises(error, match="secure sum"):
+        started.next(state, ["1", "21", "2"])
+
+
+@pytest.mark.parametrize(
+  ("dtype", "modulus"),
+  [
+    (np.int32, 7),
+    (np.int32, 2**31 - 1),
+    (np.int64, 2**63 - 1),
+    (np.int64, 2**62 + 1),
+  ],
+)
+def test_modular_sums_are_exact(dtype, modulus):
+  generator = np.random.default_rng(1)
+  limits = np.iinfo(dtype)
+  values = generator.integers(limits.min, limits.max, [50, 3], dtype)
+  values[:2] = [[limits.max] * 3, [limits.min] * 3]
+  total = secure_sums.RoundTotal([np.zeros(3, dtype)], [modulus])
+  for value in values:
+    total.add([value])
+  (found,) = total.reveal(50, threshold=1.0)
+  # Python's integers have no end.
+  expected = [sum(map(int, column)) % modulus for column in values.T]
+  assert found.tolist() == expected
+  assert found.dtype == dtype
+
+
+def test_bounds_that_no_sum_can_have_are_refused():
+  too_wide = builders.build_sums(
+    _numbers, sum_fn=lambda v: tff.federated_secure_sum_bitwidth(v, 63)
+  )
+  with (
+    runtime.create_runtime() as started,
+    pytest.raises(ValueError, match="at most 62, found 63"),
+  ):
+    started.initialize(too_wide)
+
+
+@tff.tensorflow.computation(np.str_)
+def _vectors(client_id):
+  """Five numbers, of which some clients' are much larger than others'."""
+  seed = tf.stack([tf.strings.to_number(client_id, tf.int32), 0])
+  size = tf.cast(seed[0], tf.float32)
+  return [
+    size * tf.random.stateless_normal([2, 2], seed),
+    tf.random.stateless_normal([1], seed + 1),
+  ]
+
+
+@tff.tensorflow.computation(_vectors.type_signature.result)
+def _rounded(vectors):
+  return tf.nest.map_structure(
+    lambda vector: tf.cast(tf.round(10.0 * vector), tf.int32), vectors
+  )
+
+
+_FLOATS = _vectors.type_signature.result
+_FACTORIES = collections.OrderedDict(
+  secure=lambda: tff.learning.secure_aggregator(weighted=False),
+  fixed=lambda: tff.aggregators.SecureSumFactory(2.0, -1.0),
+  whole=lambda: tff.aggregators.SecureSumFactory(15, -15),
+  modular=lambda: tff.aggregators.SecureModularSumFactory(13),
+  symmetric=lambda: tff.aggregators.SecureModularSumFactory(13, True),
+  distributed=lambda: tff.learning.ddp_secure_aggregator(
+    noise_multiplier=0.0, expected_clients_per_round=3, zeroing=False
+  ),
+)
+# TFF cannot read one process of them all.
+_TOGETHER = (
+  ("secure",),
+  ("fixed", "whole", "modular", "symmetric"),
+  ("distributed",),
+)
+_OF_INTEGERS = ("whole", "modular", "symmetric")
+
+
+def _build_aggregations(names):
+  """Some of the factories, each of which aggregates what the clients draw."""
+  integers = _rounded.type_signature.result
+  made = collections.OrderedDict(
+    (
+      name,
+      _FACTORIES[name]().create(integers if name in _OF_INTEGERS else _FLOATS),
+    )
+    for name in names
+  )
+
+  @tff.federated_computation
+  def _initialize():
+    return tff.federated_zip(
+      collections.OrderedDict((k, v.initialize()) for k, v in made.items())
+    )
+
+  @tff.federated_computation(
+    _initialize.type_signature.result,
+    tff.FederatedType(np.str_, tff.CLIENTS),
+  )
+  def _next(state, client_ids):
+    vectors = tff.federated_map(_vectors, client_ids)
+    rounded = tff.federated_map(_rounded, vectors)
+    outputs = collections.OrderedDict(
+      (
+        name,
+        aggregation.next(
+          state[name], rounded if name in _OF_INTEGERS else vectors
+        ),
+      )
+      for name, aggregation in made.items()
+    )
+    return (
+      tff.federated_zip(
+        collections.OrderedDict((k, v.state) for k, v in outputs.items())
+      ),
+      tff.federated_zip(
+        collections.OrderedDict(
+          (k, (v.result, v.measurements)) for k, v in outputs.items()
+        )
+      ),
+    )
+
+  return tff.templates.IterativeProcess(_initialize, _next)
+
+
+@functools.cache
+def _histories(names):
+  """States and metrics of three rounds in both runtimes, from one state."""
+  process, found, start = _build_aggregations(names), {}, None
+  for runtime_name in ("in_process", "tff"):
+    with runtime.create_runtime(runtime_name, concurrent_clients=2) as started:
+      state = started.initialize(process)
+      # Rotations are drawn at the start.
+      start = started.structured_state(state) if start is None else start
+      state = started.load_state(start)
+      found[runtime_name] = []
+      for client_ids in (("3", "1", "4"), ("15", "9", "2"), ("6",)):
+        state, metrics = started.next(state, client_ids)
+        found[runtime_name].append((started.structured_state(state), metrics))
+  return found
+
+
+@pytest.mark.parametrize("name", _FACTORIES)
+def test_aggregators_of_tff_match_tff(name):
+  (names,) = (names for names in _TOGETHER if name in names)
+  histories = _histories(names)
+  for (state, metrics), (tff_state, tff_metrics) in zip(
+    histories["in_process"], histories["tff"], strict=True
+  ):
+    for found, expected in (
+      (state[name], tff_state[name]),
+      (metrics[name], tff_metrics[name]),
+    ):
+      tree.assert_same_structure(found, expected, check_types=True)
+      for one, other in zip(
+        tree.flatten(found), tree.flatten(expected), strict=True
+      ):
+        if name == "distributed":
+          # Rounds to one of two neighbours at random.
+          np.testing.assert_allclose(one, other, atol=1e-3)
+        else:
+          np.testing.assert_array_equal(one, other)
+
+
+def test_aggregators_of_tff_do_something():
+  histories = _histories(_TOGETHER[1])
+  numbers = [float(n) for n in (3, 1, 4)]
+  _, metrics = histories["in_process"][0]
+  drawn = [
+    np.round(
+      10.0
+      * np.ravel(n * tf.random.stateless_normal([2, 2], [int(n), 0]).numpy())
+    )
+    for n in numbers
+  ]
+  clipped = sum(np.clip(part, -15, 15) for part in drawn)
+  np.testing.assert_array_equal(np.ravel(metrics["whole"][0][0]), clipped)
+  np.testing.assert_array_equal(
+    np.ravel(metrics["modular"][0][0]), sum(drawn) % 13
+  )
