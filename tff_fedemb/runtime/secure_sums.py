@@ -9,6 +9,7 @@ secure sums does what it would do with them.
 """
 
 from collections.abc import Sequence
+import importlib
 import math
 from typing import Any
 
@@ -23,6 +24,18 @@ from tff_fedemb.runtime import computation_graph
 SIMULATED = "secure sums: simulated, not cryptographic"
 # TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
 _MAX_BITWIDTH = 62
+
+
+def allow_nested_aggregators() -> None:
+  """Lets TFF build and run processes whose aggregators are nested deeply.
+
+  To be called before `tff.learning.ddp_secure_aggregator` becomes a part of a
+  process: TFF's computations are messages of Protocol Buffers, which refuse to
+  read the hundredth level of nesting as a guard against hostile input. It is
+  lifted for this program, which reads its own.
+  """
+  # Where the implementation in use has its documented switch.
+  importlib.import_module("google._upb._message").SetAllowOversizeProtos(True)
 
 
 class TooFewSurvivorsError(errors.FieldError):
