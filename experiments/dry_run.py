@@ -20,6 +20,7 @@ import tqdm
 from experiments import experiment as experiment_lib
 from experiments import training_flags
 from experiments import training_report
+from experiments.report import words
 from tasks import task as task_lib
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
@@ -65,15 +66,11 @@ def tell_cost(experiment: experiment_lib.Experiment, rounds: int) -> str:
     return "These settings add no noise and protect nobody (epsilon = inf)."
   epsilon = _epsilon(experiment, rounds, noise)
   return (
-    f"These settings cost epsilon = {_format(epsilon)} at delta ="
+    f"These settings cost epsilon = {words.format_epsilon(epsilon)} at delta ="
     f" {experiment.delta:g} in {rounds:,} rounds, for"
     f" {len(experiment.task.train_users):,} users"
     f"{', which protects nobody' if epsilon > 100 else ''}."
   )
-
-
-def _format(epsilon: float) -> str:
-  return f"{epsilon:.3g}" if epsilon < 1000 else f"{epsilon:.1e}"
 
 
 def _count_images(task: task_lib.Task) -> dict[str, int]:
@@ -85,18 +82,13 @@ def _count_images(task: task_lib.Task) -> dict[str, int]:
 
 
 def _tell_data(task: task_lib.Task, counts: dict[str, int]) -> Iterator[str]:
-  num_users = len(task.train_users)
-  yield (
-    f"{task.name}: {num_users:,} users ({task.user_meaning}),"
-    f" {task.num_train_classes:,} training classes; {task.split_description}."
-  )
+  yield from task.describe()
   if counts:
     yield (
       f"Images: {counts['train']:,} of users who train"
-      f" ({counts['train'] / num_users:.3g} each);"
+      f" ({counts['train'] / len(task.train_users):.3g} each);"
       f" {counts['validation']:,} for validation, {counts['test']:,} for test."
     )
-  yield from (f"warning: {warning}" for warning in task.warnings)
 
 
 def _epsilon(
@@ -153,7 +145,7 @@ def _tell_privacy(
     mark = "  <- this run" if noise == own else ""
     yield (
       f"{noise:>18g}{noise / clients:>14.2g}"
-      f"{_format(_epsilon(experiment, rounds, noise)):>10}{mark}"
+      f"{words.format_epsilon(_epsilon(experiment, rounds, noise)):>10}{mark}"
     )
   yield from _tell_users_needed(experiment, rounds)
 
@@ -188,7 +180,7 @@ def _tell_users_needed(
   epsilon = _epsilon(experiment, rounds, growth * own, growth=growth)
   yield (
     "The same noise on the mean, with about the same accuracy as is assumed,"
-    f" costs epsilon = {_format(epsilon)} with"
+    f" costs epsilon = {words.format_epsilon(epsilon)} with"
     f" {_round(growth * participation.num_users)} users,"
     f" {_round(growth * participation.users_per_round)} of them a round, and"
     f" noise multiplier {growth * own:.2g}."

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from tasks import registry as task_registry
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import image_folder as image_folder_lib
@@ -194,8 +194,8 @@ def embed_rows(
   embeddings = np.zeros([0, 1], np.float32)
   num_embedded = 0
   read = [np.zeros([0], np.int64)]
-  with tqdm.tqdm(
-    total=len(rows), desc="Embedding", unit=" images", disable=None
+  with progress_lib.create_bar(
+    "Embedding", unit="images", total=len(rows)
   ) as progress:
     for some, images in source.read(rows):
       batch = embed(images)
@@ -342,13 +342,8 @@ def _open_train(task: task_lib.Task) -> ImageSource:
   user_ids = np.array([population.user_id(i) for i in range(len(population))])
   none = np.zeros([0], np.int64)
   slots_of_users, labels = [none], [none]
-  with tqdm.tqdm(
-    total=len(user_ids),
-    desc="Listing images",
-    unit=" users",
-    disable=None,
-    delay=1,
-    leave=False,
+  with progress_lib.create_bar(
+    "Listing images", unit="users", total=len(user_ids)
   ) as progress:
     for slot, _, label in _walk(task, user_ids, np.arange(len(user_ids))):
       labels.append(label)

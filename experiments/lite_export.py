@@ -161,16 +161,8 @@ def _prepare(
   output_dir: str, formats: tuple[str, ...], overwrite: bool
 ) -> dict[str, pathlib.Path]:
   """Paths of the files by format, once it is known that they can be written."""
-  folder = pathlib.Path(output_dir)
-  try:
-    folder.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise errors.FieldError(
-      "output_dir",
-      "be a directory that can be written",
-      f"{output_dir}: {error.strerror}",
-    ) from error
-  paths = {name: folder / f"model_{name}{tflite.SUFFIX}" for name in formats}
+  with output_files.directory(output_dir) as folder:
+    paths = {name: folder / f"model_{name}{tflite.SUFFIX}" for name in formats}
   for path in paths.values():
     for file in (path, saved_models.card_path(path)):
       output_files.check({"output_dir": os.fspath(file)}, overwrite=overwrite)

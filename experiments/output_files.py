@@ -1,8 +1,10 @@
 """Files that programs write: whole or not at all, and not over others."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+import contextlib
 import json
 import os
 import pathlib
@@ -61,6 +63,25 @@ def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
     raise errors.FieldError(
       name,
       "be in a directory that can be written",
+      f"{path}: {error.strerror}",
+    ) from error
+
+
+@contextlib.contextmanager
+def directory(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
+  """Makes the directory of flag output_dir, and yields it to write into.
+
+  Raises:
+    FieldError: If it cannot be made, or not be written within.
+  """
+  folder = pathlib.Path(path)
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    yield folder
+  except OSError as error:
+    raise errors.FieldError(
+      "output_dir",
+      "be a directory that can be written",
       f"{path}: {error.strerror}",
     ) from error
 

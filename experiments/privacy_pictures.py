@@ -7,15 +7,17 @@ import functools
 import math
 import pathlib
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import tqdm
 
 from experiments import measured_runs
+from experiments import output_files
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.plots import figures
@@ -141,16 +143,9 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
     plots["utility_by_epsilon.png"] = _prepare_utility(config)
   plots |= _prepare_accounting(config, plans)
   paths = [output_dir / name for name in sorted(plots)]
-  try:
-    output_dir.mkdir(parents=True, exist_ok=True)
+  with output_files.directory(output_dir):
     for path in paths:
       plots[path.name](path)
-  except OSError as error:
-    raise errors.FieldError(
-      "output_dir",
-      "be a directory that can be written",
-      f"{output_dir}: {error.strerror}",
-    ) from error
   return paths
 
 
@@ -165,7 +160,9 @@ def _prepare_accounting(
   num_points = len(plans) * (len(by_users) + len(by_rounds))
   if tighter == "pld":
     num_points += 2 * len(plans) * _NUM_PLD_POINTS
-  with _progress("Accounting", num_points) as progress:
+  with progress_lib.create_bar(
+    "Accounting", unit="points", total=num_points
+  ) as progress:
     of_users = _compute(plans, by_users, progress)
     of_rounds = _compute(plans, by_rounds, progress)
   plot = functools.partial(
@@ -229,7 +226,7 @@ def _tighter(claim: participation_lib.Participation) -> str | None:
 
 
 def _compute(
-  plans: Sequence[planning.Plan], points: Sequence[_Point], progress: tqdm.tqdm
+  plans: Sequence[planning.Plan], points: Sequence[_Point], progress: Any
 ) -> pd.DataFrame:
   """Computes epsilon at every point of an axis, PLD at a few."""
   rows = []
@@ -307,7 +304,9 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
 
   # Runs that differ in their seed alone have one cost.
   num_costs = runs.setting.nunique()
-  with _progress("Extrapolating", num_costs * len(factors)) as progress:
+  with progress_lib.create_bar(
+    "Extrapolating", unit="points", total=num_costs * len(factors)
+  ) as progress:
     curves, noiseless = measured_runs.create_curves(runs, extrapolate)
   # Refused now, while nothing is written yet.
   if len(curves) > figures.MAX_CURVES:
@@ -349,11 +348,4 @@ def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
     " then the same; that the recall is, too, is assumed. Right: what the"
     " simulations themselves cost, at their own δ. Bars: standard deviation"
     " over seeds."
-  )
-
-
-def _progress(description: str, total: int) -> tqdm.tqdm:
-  # It leaves no line behind, so that an error is the only one.
-  return tqdm.tqdm(
-    total=total, desc=description, unit=" points", leave=False, disable=None
   )

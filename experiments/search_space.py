@@ -219,4 +219,8 @@ def read_trial_flags(
       raise errors.FieldError(
         "trial_flags", "be flags of the trials (--name=value)", repr(word)
       )
+    if name == "dry_run":
+      raise errors.FieldError(
+        "trial_flags", "have trials that train", repr(word)
+      )
   return tuple(words)

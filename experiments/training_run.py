@@ -213,11 +213,7 @@ def _describe(
 ) -> Iterator[str]:
   """What is trained and evaluated on, and what is odd about that."""
   task, claim = experiment.task, experiment.participation
-  yield (
-    f"{task.name}: {len(task.train_users)} users ({task.user_meaning}),"
-    f" {task.num_train_classes} training classes; {task.split_description}."
-  )
-  yield from (f"warning: {warning}" for warning in task.warnings)
+  yield from task.describe()
   for split, images in held_out_images.items():
     if images.num_found is not None:
       yield (

@@ -114,6 +114,15 @@ class Task:
         f"create_client_dataset must yield {expected}, found {spec}."
       )
 
+  def describe(self) -> list[str]:
+    """What is trained on and held out, and what is odd about it, in lines."""
+    return [
+      f"{self.name}: {len(self.train_users):,} users ({self.user_meaning}),"
+      f" {self.num_train_classes:,} training classes;"
+      f" {self.split_description}.",
+      *(f"warning: {warning}" for warning in self.warnings),
+    ]
+
   @property
   def example_type(self) -> tff.types.SequenceType:
     """Type of a client's data set, for the algorithms."""

@@ -382,7 +382,7 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, program):
         delta=delta,
         accountants=("gaussian",),
       ).with_rounds(dp_accounting.GaussianDpEvent(noise), 10)
-      assert f" {ledger.epsilon():.3g}" in output
+      assert f" {ledger.epsilon():.4g}" in output
     needed = re.search(
       r"costs epsilon = ([\d.]+) with ([\d,]+) users, [\d,]+ of them a round",
       output,

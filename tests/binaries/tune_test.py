@@ -176,6 +176,13 @@ def test_what_is_no_flag_of_a_trial(flag_types, flag):
     search_space.read_trial_flags(None, shlex.join([*_TINY, flag]), flag_types)
 
 
+def test_trials_train(flag_types):
+  with pytest.raises(
+    errors.FieldError, match=r"have trials that train.*dry_run"
+  ):
+    search_space.read_trial_flags(None, "--dry_run", flag_types)
+
+
 def test_published_search_spaces_are_of_real_flags(flag_types):
   paths = list((_REPOSITORY / "binaries/flagfiles").glob("*_search.json"))
   assert paths

@@ -23,7 +23,8 @@ ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 # at least by half, is left to the resizing, which does it better.
 _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
-_PNG_START = b"\x89PNG"
+# How files begin that TensorFlow decodes as they should be: JPEG and PNG.
+STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 # Where a PNG's colour type is, and those of colours and of a palette.
 _PNG_COLOR_TYPE, _PNG_COLORS = 25, (b"\2", b"\3")
 # Of EXIF's orientations, from this on height and width change places.
@@ -85,7 +86,7 @@ def _decode_one(
 
   def decode_other():
     return tf.cond(
-      tf.equal(tf.strings.substr(content, 0, 4), _PNG_START),
+      tf.equal(tf.strings.substr(content, 0, len(STARTS[1])), STARTS[1]),
       lambda: _decode_png(content, channels),
       lambda: tf.io.decode_image(
         content, channels=channels, expand_animations=False

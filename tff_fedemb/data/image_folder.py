@@ -35,8 +35,6 @@ SUFFIXES = (
   *(".pgm", ".ppm", ".heic", ".heif", ".avif"),
 )
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
-# Others are made a PNG of before TensorFlow decodes them, here and in training.
-_NATIVE_STARTS = (b"\x89PNG", b"\xff\xd8\xff")
 _MODES = {1: "L", 3: "RGB"}
 # Of a copy's shorter side, in pixels: models take less.
 _MAX_COPIED_SIDE = 1024
@@ -202,7 +200,7 @@ def read_image(
       path, f"an image that can be read, found: {error}"
     ) from error
   decode = encoded_images.create_eager_decoder(tuple(image_shape))
-  if content.startswith(_NATIVE_STARTS):
+  if content.startswith(encoded_images.STARTS):
     try:
       return decode(tf.constant([content]))[0].numpy()
     except tf.errors.InvalidArgumentError:

@@ -10,12 +10,12 @@ import hashlib
 import os
 import pathlib
 import re
-from typing import Any
 
 import numpy as np
-import tqdm
 
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
+from tff_fedemb.data import encoded_images
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
@@ -26,8 +26,7 @@ from tff_fedemb.data import photo_splits
 MAX_SNIFFED, MAX_COMPARED = 100_000, 20_000
 _HEAD = 16
 _TAIL = 4096
-# How TensorFlow's own formats begin; others are converted.
-_NATIVE = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+# How formats begin that are converted.
 _CONVERTIBLE = re.compile(
   rb"GIF8|BM|RIFF....WEBP|P[1-6]\s|II\*\0|MM\0\*", re.DOTALL
 )
@@ -42,17 +41,6 @@ _CONVERTIBLE_BY_NAME = "({})".format(
 _ALMOST_ALL = 0.9
 _CHUNK = 1024
 _FAULT = photo_index.UNREADABLE
-
-
-def _show_progress(items: Any, description: str, total: int) -> Any:
-  return tqdm.tqdm(
-    items,
-    desc=description,
-    total=total,
-    unit=" photos",
-    disable=None,
-    delay=photo_folder.PROGRESS_DELAY,
-  )
 
 
 class Checker:
@@ -83,8 +71,8 @@ class Checker:
     if total > MAX_SNIFFED:
       found = list(self._paths(_CONVERTIBLE_BY_NAME))
     else:
-      for photo, path in _show_progress(
-        self._paths(), "Looking at photos", total
+      for photo, path in progress_lib.create_bar(
+        "Looking at photos", unit="photos", items=self._paths(), total=total
       ):
         kind = _sniff(path)
         if kind is None:
@@ -99,7 +87,12 @@ class Checker:
       converted = pool.map(lambda item: _convert(item[1], folder), found)
       for (photo, _), (copy, what) in zip(
         found,
-        _show_progress(converted, "Converting to PNG", len(found)),
+        progress_lib.create_bar(
+          "Converting to PNG",
+          unit="photos",
+          items=converted,
+          total=len(found),
+        ),
         strict=True,
       ):
         if copy is None:
@@ -110,7 +103,9 @@ class Checker:
   def decode_all(self) -> None:
     """Decodes every photo to find those that cannot be."""
     photos = list(self._paths("converted IS NULL"))
-    with _show_progress(None, "Decoding", len(photos)) as progress:
+    with progress_lib.create_bar(
+      "Decoding", unit="photos", total=len(photos)
+    ) as progress:
       for start in range(0, len(photos), photo_index.READING_BATCH):
         some = photos[start : start + photo_index.READING_BATCH]
         for row, what in photo_index.find_faults([path for _, path in some]):
@@ -171,7 +166,9 @@ class Checker:
 
   def _compare(self, photos: list[int]) -> None:
     groups: dict[bytes, list[tuple[int, bytes]]] = {}
-    with _show_progress(None, "Comparing", len(photos)) as progress:
+    with progress_lib.create_bar(
+      "Comparing", unit="photos", total=len(photos)
+    ) as progress:
       for start in range(0, len(photos), _CHUNK):
         numbers = ",".join(map(str, photos[start : start + _CHUNK]))
         for photo, path in list(self._paths(f"id IN ({numbers})")):
@@ -203,7 +200,7 @@ def _sniff(path: bytes) -> str | None:
       head = file.read(_HEAD)
   except OSError as error:
     return f"cannot be read: {error.strerror}"
-  if head.startswith(_NATIVE):
+  if head.startswith(encoded_images.STARTS):
     return ""
   return None if _CONVERTIBLE.match(head) else _FAULT
 

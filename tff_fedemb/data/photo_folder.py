@@ -13,9 +13,8 @@ import pathlib
 import stat
 import unicodedata
 
-import tqdm
-
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_index
 
@@ -30,8 +29,6 @@ SUFFIXES = frozenset(
 # What other programs leave in folders.
 _LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
 _CHUNK = 10_000
-# Seconds before a progress bar is shown.
-PROGRESS_DELAY = 5.0
 
 
 @dataclasses.dataclass
@@ -128,12 +125,7 @@ class FolderListing:
       FieldError: If some users have folders of classes and others have none.
     """
     photos: list[photo_index.Photo] = []
-    with tqdm.tqdm(
-      desc="Listing photos",
-      unit=" photos",
-      disable=None,
-      delay=PROGRESS_DELAY,
-    ) as progress:
+    with progress_lib.create_bar("Listing photos", unit="photos") as progress:
       users = self._list_folders(self.root, "")
       self.of_people = self._find_people(users)
       for user in users:

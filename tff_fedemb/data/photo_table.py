@@ -15,9 +15,8 @@ import re
 from typing import Any
 import unicodedata
 
-import tqdm
-
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
 
@@ -210,12 +209,7 @@ class TableListing:
     """Yields photos, some thousands at a time; notes what is odd or bad."""
     folder = os.open(self.root, os.O_RDONLY)
     try:
-      with tqdm.tqdm(
-        desc="Listing photos",
-        unit=" photos",
-        disable=None,
-        delay=photo_folder.PROGRESS_DELAY,
-      ) as progress:
+      with progress_lib.create_bar("Listing photos", unit="photos") as progress:
         for rows in self._table.read():
           yield list(self._list_rows(rows, folder))
           progress.update(len(rows))

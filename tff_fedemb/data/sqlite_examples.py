@@ -14,9 +14,9 @@ import pathlib
 import sqlite3
 
 import tensorflow as tf
-import tqdm
 
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import population
 
 _READING_BATCH = 512
@@ -140,13 +140,8 @@ class SqliteExamples:
           " ORDER BY client_id, rowid",
           (self._split_name,),
         )
-        with tqdm.tqdm(
-          total=self.num_examples,
-          desc=description,
-          unit=" examples",
-          disable=None,
-          delay=1,
-          leave=False,
+        with progress_lib.create_bar(
+          description, unit="examples", total=self.num_examples
         ) as progress:
           while batch := rows.fetchmany(_READING_BATCH):
             yield [example for (example,) in batch]

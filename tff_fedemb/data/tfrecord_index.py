@@ -16,9 +16,9 @@ from typing import Any
 from google.protobuf import message
 import numpy as np
 import tensorflow as tf
-import tqdm
 
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
@@ -146,12 +146,6 @@ def _inspect(serialized: bytes) -> tuple[int, int, bool]:
   return labels[0], _FINE, not is_jpeg
 
 
-def _create_progress_bar(description: str | None, **options) -> tqdm.tqdm:
-  # `None` shows it on a terminal only.
-  disable = True if description is None else None
-  return tqdm.tqdm(desc=description, disable=disable, **options)
-
-
 def _scan(
   paths: Sequence[pathlib.Path], description: str | None
 ) -> tuple[RecordIndex, np.ndarray]:
@@ -166,8 +160,8 @@ def _scan(
   # instead of 0.4 ms for a user of 13 photos.
   logger.setLevel("ERROR")
   try:
-    with _create_progress_bar(
-      description, total=sum(sizes), unit="B", unit_scale=True
+    with progress_lib.create_bar(
+      description, unit="B", total=sum(sizes), unit_scale=True
     ) as progress:
       for file, path in enumerate(paths):
         try:
@@ -205,8 +199,8 @@ def _decode(
     return index
   some = np.flatnonzero(index.fine) if rows is None else rows
   faults = index.faults.copy()
-  with _create_progress_bar(
-    description, total=some.size, unit=" images decoded"
+  with progress_lib.create_bar(
+    description, unit="images decoded", total=some.size
   ) as progress:
     for file in np.unique(index.files[some]):
       of_file = some[index.files[some] == file]

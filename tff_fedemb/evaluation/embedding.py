@@ -5,8 +5,8 @@ import dataclasses
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import encoded_images
 
 _PIXELS_OF_BATCH = 32 * 224 * 224
@@ -84,13 +84,8 @@ def create_embedder(
 
   def embed(images):
     embedded = []
-    with tqdm.tqdm(
-      total=len(images),
-      desc="Embedding",
-      unit=" images",
-      disable=None,
-      delay=1,
-      leave=False,
+    with progress_lib.create_bar(
+      "Embedding", unit="images", total=len(images)
     ) as progress:
       for start in range(0, len(images), size):
         batch = images[start : start + size]

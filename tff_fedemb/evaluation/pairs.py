@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import dataclasses
 
 import numpy as np
-import tqdm
+
+from tff_fedemb import progress as progress_lib
 
 # Rounding error of a double precision dot product is near 1e-16: on a grid of
 # 2^-40 (1e-12) pairs that tie in exact arithmetic tie here as well, whatever
@@ -62,14 +63,8 @@ class Images:
     pairs i < j occur exactly once, in the same blocks on every call.
     """
     num_pairs = self.num_positives + self.num_negatives
-    with tqdm.tqdm(
-      total=num_pairs,
-      desc="Comparing",
-      unit=" pairs",
-      unit_scale=True,
-      disable=None,
-      delay=1,
-      leave=False,
+    with progress_lib.create_bar(
+      "Comparing", unit="pairs", total=num_pairs, unit_scale=True
     ) as progress:
       for block in self._blocks():
         yield block

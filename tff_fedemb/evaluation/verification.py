@@ -172,6 +172,19 @@ def evaluate_pairs(
     raise errors.FieldError("false_accept_rates", "be at least one", "none")
   checks.check_number("confidence", confidence, above=0, below=1)
   images, num_zero = _prepare(embeddings, labels)
+  result = _evaluate(images, rates, float(confidence), num_found)
+  return dataclasses.replace(
+    result, warnings=_warnings(images, rates, num_zero)
+  )
+
+
+def _evaluate(
+  images: pairs.Images,
+  rates: Sequence[float],
+  confidence: float,
+  num_found: int | None,
+) -> VerificationResult:
+  """Computes the metrics of images that are checked, without warnings."""
   num_negatives = images.num_negatives
   error = 1 - confidence
   outer = {f: _threshold_rates(num_negatives, f, error) for f in rates}
@@ -199,7 +212,7 @@ def evaluate_pairs(
       )
       for f, (low, high) in outer.items()
     },
-    confidence=float(confidence),
+    confidence=confidence,
     auc=steps.auc(),
     auc_error_bound=counts.auc_error_bound,
     num_images=len(images.classes),
@@ -207,7 +220,7 @@ def evaluate_pairs(
     num_positive_pairs=images.num_positives,
     num_negative_pairs=num_negatives,
     roc=_roc(steps),
-    warnings=_warnings(images, rates, num_zero),
+    warnings=(),
     num_found=num_found,
     recall_sample_interval_at_far=None
     if num_found is None

@@ -205,18 +205,13 @@ def create_report(
   if participation.sensitivity_in_clip_norms != 1:
     _, virtual = epsilon_lib.leading(ask(1.0))
   rounds = sum(count for _, count in mechanism_counts)
-  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
-  smallest = min((float(noise.multiplier) for noise in noises), default=None)
-  secret, if_secret = participation.with_secret_schedule(), None
-  if secret != participation and smallest is not None:
-    _, if_secret = epsilon_lib.leading(
-      epsilon_lib.epsilon_by_accountant(
-        mechanism_counts,
-        secret,
-        delta,
-        accountants=epsilon_lib.accountants_of_run(secret, smallest),
-      )
-    )
+  smallest = min(
+    (
+      float(composition.noise_of(event).multiplier)
+      for event, _ in mechanism_counts
+    ),
+    default=None,
+  )
   skipped = [name for name in accountants if name not in epsilons]
   report = PrivacyReport(
     epsilon=epsilon,
@@ -237,7 +232,9 @@ def create_report(
     zcdp=epsilon_lib.zcdp(mechanism_counts, participation),
     max_participations=participation.participations(rounds),
     amplification=participation.amplification,
-    epsilon_with_secret_sampling=if_secret,
+    epsilon_with_secret_sampling=_epsilon_if_secret(
+      mechanism_counts, participation, delta, smallest
+    ),
     strategy_sensitivity=composition.strategy_sensitivity(
       mechanism_counts, participation
     ),
@@ -251,13 +248,34 @@ def create_report(
       *_warnings_of_tails(participation, smallest, rounds, delta),
     ),
   )
-  events = composition.composed_events(mechanism_counts, participation)
-  return dataclasses.replace(
+  mechanism = _mechanism_in_words(
     report,
-    statement=_statement(report)
-    + _mechanism_in_words(report, noises, events, participation.is_sampled)
-    + _comparisons(report),
+    [composition.noise_of(event) for event, _ in mechanism_counts],
+    composition.composed_events(mechanism_counts, participation),
+    participation.is_sampled,
   )
+  return dataclasses.replace(
+    report, statement=_statement(report) + mechanism + _comparisons(report)
+  )
+
+
+def _epsilon_if_secret(
+  mechanism_counts: composition.RoundCounts,
+  participation: participation_lib.Participation,
+  delta: float,
+  noise_multiplier: float | None,
+) -> float | None:
+  """Epsilon if nobody knew who was drawn when; None if that is so, or moot."""
+  secret = participation.with_secret_schedule()
+  if secret == participation or noise_multiplier is None:
+    return None
+  epsilons = epsilon_lib.epsilon_by_accountant(
+    mechanism_counts,
+    secret,
+    delta,
+    accountants=epsilon_lib.accountants_of_run(secret, noise_multiplier),
+  )
+  return epsilon_lib.leading(epsilons)[1]
 
 
 def _warnings_of_run(

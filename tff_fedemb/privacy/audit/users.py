@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import pipelines
 from tff_fedemb.privacy.audit import canary_updates
@@ -105,13 +105,8 @@ def read_images(
     decode_images: From encoded images, if that is what clients hold.
   """
   found = []
-  progress = tqdm.tqdm(
-    user_ids,
-    desc="Reading what an attacker has",
-    unit=" users",
-    disable=None,
-    delay=1,
-    leave=False,
+  progress = progress_lib.create_bar(
+    "Reading what an attacker has", unit="users", items=user_ids
   )
   for number, user_id in enumerate(progress):
     batch = pipelines.gather(create_client_dataset(tf.constant(user_id)))

@@ -1,0 +1,36 @@
+"""Progress bars of work inside the library: on terminals, where it lasts."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import tqdm
+
+
+def create_bar(
+  description: str | None,
+  *,
+  unit: str,
+  items: Iterable[Any] | None = None,
+  total: int | None = None,
+  delay: float = 1.0,
+  **options: Any,
+) -> tqdm.tqdm:
+  """Creates a bar that is shown on a terminal alone, and gone at the end.
+
+  Args:
+    description: What is being done; None shows nothing anywhere.
+    unit: What is counted, in the plural.
+    items: To go through, each of which counts as one.
+    total: How many there are, if the items do not say.
+    delay: Seconds before it is shown.
+    **options: Others of `tqdm.tqdm`.
+  """
+  return tqdm.tqdm(
+    items,
+    desc=description,
+    total=total,
+    unit=unit if unit == "B" else f" {unit}",
+    # None shows it on terminals.
+    disable=True if description is None else None,
+    **{"delay": delay, "leave": False} | options,
+  )
