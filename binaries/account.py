@@ -48,6 +48,8 @@ class AccountConfig(config_lib.Config):
     restart_every: Rounds of a tree (mechanism tree) [a single tree].
     num_buffers: Buffers, 1 to 4 (mechanism blt) [2].
     num_bands: Bands (mechanism banded) [as many as can be].
+    num_parameters: Numbers of an update: epsilon then includes what the
+      arithmetic of noise leaves (mechanism gaussian) [epsilon of exact noise].
     participation: How users take part.
     rounds: Rounds.
     noise_multiplier: Standard deviation of the noise on the sum of updates /
@@ -68,6 +70,7 @@ class AccountConfig(config_lib.Config):
   restart_every: int | None = None
   num_buffers: int | None = None
   num_bands: int | None = None
+  num_parameters: int | None = None
   participation: str | None = config_lib.field(
     None, choices=participations.PARTICIPATIONS
   )
@@ -106,7 +109,7 @@ _NEEDED = (
 _PLAN = {*_NEEDED, *_PARTICIPATION.names, *_OPTIONS}
 _ACCOUNT = {*_PLAN, "delta", "accountant"}
 _FLAGS_OF = {
-  "epsilon": {*_ACCOUNT, "run_dir"},
+  "epsilon": {*_ACCOUNT, "num_parameters", "run_dir"},
   "calibrate": {*_ACCOUNT, "target_epsilon", "solve_for"},
   # Of users who are drawn in secret, whatever was known of the simulation's.
   "extrapolate": {
@@ -161,7 +164,9 @@ def _check_flags(command: str, config: AccountConfig) -> None:
   if config.run_dir is not None:
     known = {"delta"} if command == "extrapolate" else set()
     _refuse(
-      (_PLAN | {"delta"}) - known, "with --run_dir", "whose ledger says it"
+      (_PLAN | {"num_parameters", "delta"}) - known,
+      "with --run_dir",
+      "whose ledger says it",
     )
 
 
@@ -178,6 +183,7 @@ def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
     noise_multiplier=config.noise_multiplier,
     delta=delta,
     accountants=config.accountants or ("rdp",),
+    num_parameters=config.num_parameters,
     **{name: getattr(config, name) for name in _OPTIONS},
   )
 

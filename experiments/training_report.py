@@ -20,6 +20,7 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import same_again
 from tff_fedemb.program import training
 
 # What the result of a trained model is called beside that of an untrained one.
@@ -209,7 +210,9 @@ class Outcome:
         "num_users": len(task.train_users),
         "user_meaning": task.user_meaning,
         "num_frozen_parameters": _count(self.model_weights.non_trainable),
-        "num_skipped_clients": int(metrics[training.NUM_SKIPPED_CLIENTS].sum()),
+        "num_skipped_clients": int(
+          metrics[same_again.NUM_SKIPPED_CLIENTS].sum()
+        ),
         "split": task.split_description,
         "evaluation_on_training_users": task.evaluation_on_training_users,
         "held_out_classes_are_new": task.held_out_classes_are_new,
@@ -219,7 +222,7 @@ class Outcome:
           "bad_examples": list(task.bad_examples.lines[:_NUM_LISTED]),
           # An example counts in every round that has met it.
           "num_skips_over_rounds": int(
-            metrics[training.NUM_SKIPPED_EXAMPLES].sum()
+            metrics[same_again.NUM_SKIPPED_EXAMPLES].sum()
           ),
         },
         "evaluation": without_curves(self.trained),

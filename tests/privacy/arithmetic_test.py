@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
@@ -126,11 +128,41 @@ def test_correlated_noise_has_no_bound():
 
 
 def test_tails_of_noise_that_ends():
+  def tail(*counts):
+    # A user moves two clip norms, in one of three rounds.
+    users = fixed_size.FixedSize(30, 10)
+    assert users.sensitivity_in_clip_norms == 2
+    return arithmetic.tail_probability(counts, users)
+
   # Table of the normal distribution: beyond 5 standard deviations 2.8665e-7.
-  reach = arithmetic.NOISE_REACH
-  tail = arithmetic.tail_probability(2.0 / (reach - 5.0), 2.0, 3)
-  assert tail == pytest.approx(3 * 2.8665e-7, rel=1e-4)
-  assert arithmetic.tail_probability(1.28, 2.0, 800) < 1e-12
+  event = dp_accounting.GaussianDpEvent(2.0 / (arithmetic.NOISE_REACH - 5.0))
+  assert tail((event, 3)) == pytest.approx(3 * 2.8665e-7, rel=1e-4)
+  assert tail((dp_accounting.GaussianDpEvent(1.28), 800)) < 1e-12
+  # A round that ran twice may be impossible twice.
+  twice = composition.run_again(event, 2)
+  assert tail((event, 2), (twice, 1)) == pytest.approx(4 * 2.8665e-7, rel=1e-4)
   # Releases with and without the user have nothing in common.
-  assert arithmetic.tail_probability(0.02, 2.0, 1) == 1.0
-  assert arithmetic.tail_probability(0.0, 2.0, 1) == 1.0
+  assert tail((dp_accounting.GaussianDpEvent(0.02), 1)) == 1.0
+
+
+def test_tails_of_those_rounds_that_a_user_may_be_in():
+  # Every second one of five, which are those that ran twice.
+  event = dp_accounting.GaussianDpEvent(1.0 / (arithmetic.NOISE_REACH - 5.0))
+  tail = arithmetic.tail_probability(
+    [(event, 3), (composition.run_again(event, 2), 2)],
+    min_separation.MinSeparation(20, 10),
+  )
+  assert tail == pytest.approx((2 + 2 + 1) * 2.8665e-7, rel=1e-4)
+
+
+def test_tails_of_correlated_noise():
+  # In a tree of two rounds a user of one of them moves two nodes: by sqrt(2)
+  # over the run, which any of the two draws may bear.
+  multiplier = math.sqrt(2.0) / (arithmetic.NOISE_REACH - 5.0)
+  event = strategy_lib.CorrelatedGaussianDpEvent(
+    multiplier, tree.TreeStrategy()
+  )
+  tail = arithmetic.tail_probability(
+    [(event, 2)], min_separation.MinSeparation(20, 10)
+  )
+  assert tail == pytest.approx(2 * 2.8665e-7, rel=1e-4)

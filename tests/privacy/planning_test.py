@@ -6,7 +6,9 @@ import sys
 import dp_accounting
 import pytest
 
+from tff_fedemb import errors
 from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
@@ -48,6 +50,28 @@ def test_independent_noise_without_sampling_in_closed_form():
   )
   # 11 participations of sensitivity 2: rho = 11 / 2 x (2 / 8)^2.
   assert report.zcdp == pytest.approx(11 / 32)
+
+
+def test_a_plan_of_a_model_costs_what_its_run_costs():
+  plan = _plan(rounds=20, num_parameters=97_000)
+  ledger = ledger_lib.Ledger(
+    plan.participation,
+    delta=1e-7,
+    accountants=("rdp",),
+    # Of another clip norm, which makes no difference.
+    round_sum=arithmetic.RoundSum(0.3, 1.28, 97_000),
+  ).with_rounds(plan.event, 20)
+  report = planning.create_report(plan)
+  assert report == ledger.report()
+  exact = planning.create_report(_plan(rounds=20))
+  assert exact.arithmetic_epsilon is None
+  assert report.arithmetic_epsilon > 0
+  assert report.epsilon == exact.epsilon + report.arithmetic_epsilon
+
+
+def test_no_bound_is_claimed_for_the_arithmetic_of_correlated_noise():
+  with pytest.raises(errors.FieldError, match="num_parameters must not be"):
+    _plan("tree", "min_separation", num_parameters=97_000)
 
 
 @pytest.mark.parametrize("mechanism", sorted(planning.MECHANISMS))

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import json
 import math
 import shutil
 import stat
@@ -20,6 +21,7 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
+from tff_fedemb.program import same_again
 from tff_fedemb.program import training
 from tff_fedemb.runtime import base
 from tff_fedemb.strategies import tree
@@ -151,7 +153,7 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
   said = []
   skipped = {3: failed, 6: failed[1:]}
   _, _, frame = _train(tmp_path, _Sums(skipped=skipped), said)
-  assert list(frame[training.NUM_SKIPPED_CLIENTS]) == (
+  assert list(frame[same_again.NUM_SKIPPED_CLIENTS]) == (
     [0, 0, 0, 2, 0, 0, 1, 0, 0, 0]
   )
   told = [line for line in said if "skipped" in line]
@@ -161,7 +163,7 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
   ]
   assert max(map(len, told)) < 500
   _, _, whole_frame, whole_said = whole
-  assert (whole_frame[training.NUM_SKIPPED_CLIENTS] == 0).all()
+  assert (whole_frame[same_again.NUM_SKIPPED_CLIENTS] == 0).all()
   assert not any("skipped" in line for line in whole_said)
 
 
@@ -274,6 +276,38 @@ def test_the_same_noise_is_not_put_on_another_sum(tmp_path, strategy):
     _train(tmp_path, again, strategy=strategy)
   assert _read_ledger(tmp_path).rounds == 8
   # Nothing was released: as it was, the run goes on.
+  _, state, _ = _train(tmp_path, _Sums(), strategy=strategy)
+  assert state.rounds_done == 10
+
+
+def test_what_rounds_measured_outlives_rounds_that_run_again(tmp_path):
+  strategy = tree.TreeStrategy()
+  _train_until(tmp_path, 8, strategy=strategy)
+  _lose(tmp_path, "round_8", "round_6")
+  # Round 4 runs again and the program is killed: of round 7 there is no row in
+  # the table of metrics any more.
+  _train_until(tmp_path, 4, strategy=strategy)
+  assert 7 not in metrics.MetricsLog(tmp_path).read().index
+  again = _Sums(skipped={6: ["a client"]})
+  with pytest.raises(errors.FieldError, match="leave round 7 as it was"):
+    _train(tmp_path, again, strategy=strategy)
+  _, state, _ = _train(tmp_path, _Sums(), strategy=strategy)
+  assert state.rounds_done == 10
+
+
+def test_rounds_of_which_nothing_is_known_do_not_run_again(tmp_path):
+  strategy = tree.TreeStrategy()
+  _train_until(tmp_path, 8, strategy=strategy)
+  measured = tmp_path / "checkpoints" / same_again.FILE_NAME
+  kept = measured.read_text()
+  measured.unlink()
+  _lose(tmp_path, "round_8", "round_6")
+  with pytest.raises(errors.FieldError, match=r"hold in .* what round 4 "):
+    _train(tmp_path, _Sums(), strategy=strategy)
+  # Round 9 was begun and did not come to its end.
+  assert "8" in json.loads(kept) and "9" not in json.loads(kept)
+  measured.write_text(kept)
+  (tmp_path / "ledger.json").unlink()
   _, state, _ = _train(tmp_path, _Sums(), strategy=strategy)
   assert state.rounds_done == 10
 

@@ -45,23 +45,79 @@ class RoundSum(config.Config):
   num_parameters: int = config.field(minimum=1)
 
 
+@dataclasses.dataclass(frozen=True)
+class Move:
+  """By how much one user may move the noise of some draws.
+
+  Attributes:
+    stddevs: In standard deviations, at most.
+    draws: In each round.
+    rounds: Of this kind.
+  """
+
+  stddevs: float
+  draws: int
+  rounds: int
+
+  @property
+  def tail(self) -> float:
+    """How likely a draw without the user is out of reach with them, at most."""
+    left = NOISE_REACH - self.stddevs
+    return 0.5 * math.erfc(left / math.sqrt(2.0))
+
+
+def moves(
+  mechanism_counts: composition.RoundCounts,
+  participation: participation_lib.Participation,
+) -> list[Move]:
+  """Returns by how much one user may move each kind of round.
+
+  One user moves a single number of a round by all that they may, which gives
+  the most away. Of correlated noise any draw may be the one that is moved, by
+  what they change over the whole run.
+
+  Args:
+    mechanism_counts: As in `composition.composed_events`, all with noise.
+    participation: Who takes part.
+  """
+  sensitivity = participation.sensitivity_in_clip_norms
+  of_strategy = composition.strategy_sensitivity(
+    mechanism_counts, participation
+  )
+  if of_strategy is not None:
+    sensitivity *= of_strategy
+  found = []
+  for event, count in mechanism_counts:
+    run, times = composition.runs_of(event)
+    multiplier = composition.noise_of(run).multiplier
+    found.append(Move(sensitivity / multiplier, times, count))
+  return found
+
+
 def tail_probability(
-  noise_multiplier: float, sensitivity: float, rounds: int
+  mechanism_counts: composition.RoundCounts,
+  participation: participation_lib.Participation,
 ) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
-  A true Gaussian has no end. One user moves a single number of a round by all
-  that they may, which gives the most away.
+  A true Gaussian has no end. A round that ran n times had n draws.
 
   Args:
-    noise_multiplier: Smallest of a round.
-    sensitivity: What one user changes in a round, in clip norms.
-    rounds: That they may be in.
+    mechanism_counts: As in `moves`.
+    participation: Who takes part.
   """
-  if not noise_multiplier:
-    return 1.0
-  left = NOISE_REACH - sensitivity / noise_multiplier
-  return min(1.0, rounds * 0.5 * math.erfc(left / math.sqrt(2.0)))
+  rounds = sum(count for _, count in mechanism_counts)
+  left = participation.participations(rounds)
+  if any(composition.noise_of(run).strategy for run, _ in mechanism_counts):
+    left = rounds
+  total = 0.0
+  # Those that give most away are the ones that a user may be in.
+  found = moves(mechanism_counts, participation)
+  for move in sorted(found, key=lambda move: -move.draws * move.tail):
+    used = min(move.rounds, left)
+    left -= used
+    total += used * move.draws * move.tail
+  return min(1.0, total)
 
 
 def log_ratio_bound(

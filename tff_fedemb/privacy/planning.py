@@ -16,6 +16,7 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
@@ -53,6 +54,8 @@ class Plan:
     restart_every: Rounds of a tree; None for one tree.
     num_buffers: Buffers of BLT; None for 2.
     num_bands: Bands of banded Toeplitz; None for as many as can be.
+    num_parameters: Numbers of an update, for what the arithmetic of independent
+      noise leaves (`arithmetic`); None leaves that out.
 
   Raises:
     errors.FieldError: If a value is out of its range, or is an option of
@@ -68,6 +71,7 @@ class Plan:
   restart_every: int | None = None
   num_buffers: int | None = None
   num_bands: int | None = None
+  num_parameters: int | None = None
 
   def __post_init__(self):
     checks.check_choice("mechanism", self.mechanism, MECHANISMS)
@@ -83,6 +87,15 @@ class Plan:
         )
     if own is not None:
       composition.check_correlated(self.mechanism, self.participation)
+    if self.num_parameters is not None:
+      checks.check_integer("num_parameters", self.num_parameters, minimum=1)
+      if own is not None:
+        raise errors.FieldError(
+          "num_parameters",
+          f"not be given with mechanism {self.mechanism}: what its arithmetic"
+          " leaves is not bounded",
+          self.num_parameters,
+        )
     checks.check_rounds(self.rounds, minimum=1)
     checks.check_noise_multiplier(self.noise_multiplier)
     checks.check_delta(self.delta)
@@ -100,6 +113,14 @@ class Plan:
   def event(self) -> dp_accounting.DpEvent:
     """What one round releases, at a sensitivity of one clip norm."""
     return composition.mechanism_event(self.noise_multiplier, self.strategy)
+
+  @property
+  def round_sum(self) -> arithmetic.RoundSum | None:
+    """What has noise in every round; None without a number of parameters."""
+    if self.num_parameters is None:
+      return None
+    # The bound is the same for every clip norm.
+    return arithmetic.RoundSum(1.0, self.noise_multiplier, self.num_parameters)
 
   def composed_events(
     self, sensitivity_in_clip_norms: float | None = None
@@ -181,6 +202,7 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
     plan.participation,
     plan.delta,
     accountants=plan.accountants,
+    round_sum=plan.round_sum,
   )
 
 

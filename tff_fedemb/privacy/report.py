@@ -70,8 +70,8 @@ class PrivacyReport:
     epsilon_by_accountant: Epsilon of each accountant that was run, of noise
       that is exactly Gaussian.
     arithmetic_epsilon: Part of `epsilon` for what the noise's arithmetic leaves
-      (`arithmetic.add_to_epsilon`); None where that is not bounded: of a plan,
-      and of correlated noise.
+      (`arithmetic.add_to_epsilon`); None where that is not bounded: of
+      correlated noise, and of a plan without a number of parameters.
     sensitivity_in_clip_norms: Change of a round's sum for one user.
     unit_is_virtual_client_epsilon: Epsilon if the sum changed by one clip norm
       only, for comparison: see `epsilon.VIRTUAL_CLIENT_UNIT`. Infinity if a
@@ -174,8 +174,8 @@ def create_report(
     delta: In (0, 1).
     accountants: Their names; all that the participation supports if None.
     observed: What the trace of the run shows, already checked.
-    round_sum: What had noise in a round; None for a plan, in which the noise is
-      taken for a Gaussian.
+    round_sum: What had noise in a round; None if that is not known, and the
+      noise taken for a Gaussian.
 
   Raises:
     ValueError: As `epsilon.epsilon_by_accountant`.
@@ -245,7 +245,7 @@ def create_report(
     warnings=(
       *warnings_of_all(participation, delta, epsilon),
       *_warnings_of_run(mechanism_counts, delta, epsilon, skipped),
-      *_warnings_of_tails(participation, smallest, rounds, delta),
+      *_warnings_of_tails(mechanism_counts, participation, delta),
     ),
   )
   mechanism = _mechanism_in_words(
@@ -309,23 +309,21 @@ def _warnings_of_run(
 
 
 def _warnings_of_tails(
+  mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
-  noise_multiplier: float | None,
-  rounds: int,
   delta: float,
 ) -> Iterator[str]:
   """Yields a line where delta does not cover that the noise has an end."""
-  if not noise_multiplier:
+  noises = [composition.noise_of(event) for event, _ in mechanism_counts]
+  if not noises or any(not noise.multiplier for noise in noises):
     return
-  sensitivity = participation.sensitivity_in_clip_norms
-  tail = arithmetic.tail_probability(
-    noise_multiplier, sensitivity, participation.participations(rounds)
-  )
+  tail = arithmetic.tail_probability(mechanism_counts, participation)
+  moves = arithmetic.moves(mechanism_counts, participation)
   if tail > _TAIL_SHARE * delta:
     yield (
       "computed noise ends at"
       f" {arithmetic.NOISE_REACH:.1f} standard deviations, and one user may"
-      f" move a number by {sensitivity / noise_multiplier:.3g}: a run is"
+      f" move a number by {max(move.stddevs for move in moves):.3g}: a run is"
       f" impossible without them with a probability of up to {tail:.2g}, which"
       f" epsilon at delta {delta:.2g}, of a true Gaussian, does not cover"
     )

@@ -61,6 +61,11 @@ class Checkpoints:
     for leftover in self._directory.glob(f"{_PREFIX}*_temp*"):
       shutil.rmtree(leftover, ignore_errors=True)
 
+  @property
+  def directory(self) -> pathlib.Path:
+    """Where they are, and what else only the owner may read."""
+    return self._directory
+
   def save(self, program_state: Any, rounds_done: int) -> None:
     """Saves what the next round depends on; nothing if it is saved already."""
     if rounds_done not in (asyncio.run(self._manager.get_versions()) or []):

@@ -10,7 +10,6 @@ seen, the second is another release, so both are accounted for.
 
 from collections.abc import Callable
 import dataclasses
-import math
 import time
 from typing import Any
 import zlib
@@ -29,19 +28,10 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints as checkpoints_lib
 from tff_fedemb.program import metrics as metrics_lib
+from tff_fedemb.program import same_again
 from tff_fedemb.runtime import base
 
 RECALL_PREFIX = "validation/recall_at_far_"
-NUM_SKIPPED_CLIENTS = "participants/num_skipped_clients"
-NUM_SKIPPED_EXAMPLES = "client_work/num_skipped_examples"
-# What a round measures again if it is run again on the same data with the same
-# clients and examples left out, but for rounding, and the field to look at.
-_SAME_AGAIN = {
-  NUM_SKIPPED_CLIENTS: "on_client_error",
-  NUM_SKIPPED_EXAMPLES: "on_bad_example",
-  "client_work/loss": "data_dir",
-}
-_RELATIVE_ROUNDING = 1e-3
 # The name of the accountant follows.
 EPSILON_PREFIX = "privacy/epsilon_"
 
@@ -126,8 +116,7 @@ class TrainingLoop:
     self._has_named_skipped = False
     # How often rounds ran of which no checkpoint is left.
     self._lost: dict[int, int] = {}
-    # What the rounds measured that are to have the same noise again.
-    self._before: dict[int, dict[str, float]] = {}
+    self._measured = same_again.MeasuredRounds(self.checkpoints.directory)
     self._shown: dict[str, str] = {}
 
   def start(
@@ -222,7 +211,9 @@ class TrainingLoop:
     if self._noise_is_fresh:
       again = "with other noise, which is accounted for as another release"
     else:
-      self._before = self.metrics.read().to_dict("index")
+      # What a round measured is kept before it is published.
+      ended = self.trace.num_rounds - (missing > 0)
+      self._measured.require(n + 1 for n in self._lost if n < ended)
     self.say(f"Running {rounds} again, {again}.")
 
   def _charge(self, ledger: ledger_lib.Ledger) -> ledger_lib.Ledger:
@@ -295,8 +286,9 @@ class TrainingLoop:
     process_state, measured = self.runtime.next(state.process_state, client_ids)
     skipped = self.runtime.skipped_clients
     report = metrics_lib.flatten(measured)
-    report[NUM_SKIPPED_CLIENTS] = len(skipped)
-    self._check_same_again(report, state.rounds_done + 1)
+    report[same_again.NUM_SKIPPED_CLIENTS] = len(skipped)
+    if not self._noise_is_fresh:
+      self._measured.check(report, state.rounds_done + 1)
     ledger = self._charge(state.ledger)
     so_far = self._with_lost(ledger)
     self.publish_ledger(so_far)
@@ -311,7 +303,9 @@ class TrainingLoop:
         f" {len(client_ids)} virtual clients; the first: {skipped[0]}"
       )
     self._tell_skipped_examples(
-      int(report.get(NUM_SKIPPED_EXAMPLES, 0)), rounds_done, client_ids
+      int(report.get(same_again.NUM_SKIPPED_EXAMPLES, 0)),
+      rounds_done,
+      client_ids,
     )
     every = self.config.evaluate_every
     new_state = TrainingState(process_state, ledger, rounds_done)
@@ -323,21 +317,6 @@ class TrainingLoop:
     self.metrics.release(report, rounds_done)
     new_state.wall_seconds = state.wall_seconds + time.perf_counter() - start
     return new_state, report
-
-  def _check_same_again(self, report: dict[str, float], round_num: int) -> None:
-    """Refuses the same noise on another sum, from which it could be told."""
-    before = self._before.get(round_num, {})
-    for name, field in _SAME_AGAIN.items():
-      was, now = before.get(name, math.nan), report.get(name, math.nan)
-      if not math.isnan(was) and not math.isclose(
-        was, now, rel_tol=_RELATIVE_ROUNDING
-      ):
-        raise errors.FieldError(
-          field,
-          f"leave round {round_num} as it was when it ran before, now that it"
-          f" runs again with the same noise, of {name} {was:g}",
-          f"{now:g}",
-        )
 
   def _tell_skipped_examples(
     self, number: int, rounds_done: int, client_ids: list[str]
