@@ -29,6 +29,7 @@ SAMPLING_SEED = "sampling_seed"
 _MECHANISMS = {name: name for name in planning.MECHANISMS} | {
   "adaptive_gaussian": "gaussian",
   "adaptive_tree": "tree",
+  "secure_gaussian": "gaussian",
 }
 # Optimisers of strategies end a little elsewhere on other machines.
 _RELATIVE_TOLERANCE = 1e-4

@@ -22,6 +22,7 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import same_again
 from tff_fedemb.program import training
+from tff_fedemb.runtime import secure_sums
 
 # What the result of a trained model is called beside that of an untrained one.
 TRAINED = "trained"
@@ -213,6 +214,12 @@ class Outcome:
         "num_skipped_clients": int(
           metrics[same_again.NUM_SKIPPED_CLIENTS].sum()
         ),
+        # None where updates were summed in the clear.
+        "secure_sums": (
+          secure_sums.SIMULATED
+          if self.experiment.mechanism.sums_securely
+          else None
+        ),
         "split": task.split_description,
         "evaluation_on_training_users": task.evaluation_on_training_users,
         "held_out_classes_are_new": task.held_out_classes_are_new,
@@ -307,6 +314,11 @@ class Outcome:
       f" users' data, {_count(self.model_weights.non_trainable):,} are frozen."
     )
     yield privacy.statement
+    if self.experiment.mechanism.sums_securely:
+      yield (
+        f"The sums of updates are secure sums, {secure_sums.SIMULATED}: epsilon"
+        " does not rest on them."
+      )
     yield from (f"warning: {warning}" for warning in privacy.warnings)
     if self.extrapolation is not None:
       yield self.extrapolation.to_text()

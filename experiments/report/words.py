@@ -25,7 +25,7 @@ class Guarantee:
   Attributes:
     strength: "strong", "reasonable", "weak" or "none".
     verdict: The same in a few words.
-    sentences: Two: what holds, and why.
+    sentences: Two: what holds, and why; the second one tells of secure sums.
     assumptions: What has to be true for it.
   """
 
@@ -76,6 +76,7 @@ def create_guarantee(run: run_files.Run) -> Guarantee:
     second = (
       f"It was trained for {count(privacy.rounds, 'round')} on the images of"
       f" {count(privacy.num_users, 'user')} (a user: {user})."
+      f"{_say_sums(run)}"
     )
     return Guarantee("none", "no guarantee", (first, second), ())
   strength, verdict = next(
@@ -84,7 +85,7 @@ def create_guarantee(run: run_files.Run) -> Guarantee:
   return Guarantee(
     strength,
     f"{verdict} (ε = {format_epsilon(privacy.epsilon)})",
-    (_say_what_holds(run), _say_why(run)),
+    (_say_what_holds(run), _say_why(run) + _say_sums(run)),
     (
       f"The unit is one user ({user}) with all their images. Whoever counts as"
       " several users is protected less.",
@@ -93,6 +94,17 @@ def create_guarantee(run: run_files.Run) -> Guarantee:
       " whoever ran them saw the images themselves.",
       *(f"Checked for this page: {note}." for note in run.account.notes),
     ),
+  )
+
+
+def _say_sums(run: run_files.Run) -> str:
+  """A sentence of the secure sums that a run had, if any."""
+  how = run.summary.get("secure_sums")
+  if not how:
+    return ""
+  return (
+    f" Its sums are secure sums, {how}: a server would have seen no single"
+    " update, this program computed with all of them; ε does not rest on it."
   )
 
 

@@ -44,6 +44,7 @@ _CLIPPING = [
   _case("banded"),
   _case("banded", num_bands=1),
   _case("blt"),
+  _case("secure_gaussian"),
   _case("tree"),
   _case("tree", restart_every=4),
 ]
@@ -60,6 +61,7 @@ _NOISY = [
   _case("blt", _SLOW, num_buffers=1),
   _case("blt"),
   _case("blt", _SLOW, num_buffers=3),
+  _case("secure_gaussian"),
   # One tree; several, the last of them incomplete; one for each round.
   _case("tree"),
   _case("tree", _SLOW, restart_every=4),
@@ -72,7 +74,12 @@ _SEEDED = [
   _case("blt"),
   _case("tree", restart_every=5),
 ]
-_ONE_EACH = [_case("gaussian"), _case("adaptive_gaussian"), *_SEEDED]
+_ONE_EACH = [
+  _case("gaussian"),
+  _case("adaptive_gaussian"),
+  _case("secure_gaussian", _SLOW),
+  *_SEEDED,
+]
 
 
 def test_every_aggregator_is_here():

@@ -51,6 +51,7 @@ _EXAMPLES = {
   "clip_only": ({}, None),
   "gaussian": ({}, None),
   "none": ({}, None),
+  "secure_gaussian": ({}, None),
   "tree": ({"restart_every": 4, "noise_seed": 0}, tree.TreeStrategy(4)),
 }
 _SHARED = {"clients_per_round", "clip_norm", "noise_multiplier"}

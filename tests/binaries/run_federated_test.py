@@ -206,6 +206,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
   assert found["rounds"] == 2
   assert found["rounds_by_runs"] == {"1": 2}
   assert found["num_skipped_clients"] == 0
+  assert found["secure_sums"] is None
   assert found["num_private_parameters"] == 453_632
   assert found["ledger"]["round_sum"] == {
     "clip_norm": 1.0,
@@ -221,7 +222,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
     *("num_private_parameters", "num_users", "num_frozen_parameters"),
     *("user_meaning", "held_out_classes_are_new"),
     *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
-    *("evaluation_untrained", "rounds_by_runs"),
+    *("evaluation_untrained", "rounds_by_runs", "secure_sums"),
   }
   for name in ("loss", "recall", "roc", "epsilon", "overview"):
     assert (run_dir / "plots" / f"{name}.png").stat().st_size > 5_000
@@ -314,6 +315,24 @@ def test_mistake_is_one_line_and_nothing_is_written(
   assert not ended.output
   assert message in ended.errors
   assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_secure_sums_are_told_as_simulated(data_dir, tmp_path):
+  run_dir = tmp_path / "run"
+  ended = _call(
+    *(data_dir, run_dir, "--rounds=1", "--noise_multiplier=1", "--report"),
+    *("--aggregator=secure_gaussian", "--extrapolated_num_users=0"),
+  )
+  assert (ended.status, ended.errors) == (0, "")
+  words = "simulated, not cryptographic"
+  assert f"secure sums, {words}: epsilon does not rest" in ended.output
+  assert f"secure sums, {words}:" in (run_dir / "report.html").read_text()
+  summary = json.loads((run_dir / "summary.json").read_text())
+  assert summary["secure_sums"] == words
+  # As of the aggregator gaussian: z = 1, two users of a client, one round.
+  assert summary["ledger"]["round_sum"]["noise_multiplier"] == 1.0
+  assert 0 < summary["privacy"]["epsilon"] < 10
 
 
 def test_truncated_data(data_dir, tmp_path):

@@ -301,6 +301,7 @@ def test_a_ledger_of_other_settings(tmp_path, changes, message):
     {"aggregator": "gaussian", "min_separation": 4},
     _POISSON_FLAGS,
     _POISSON_FLAGS | {"aggregator": "adaptive_gaussian"},
+    _POISSON_FLAGS | {"aggregator": "secure_gaussian"},
     _POISSON_FLAGS | {"participation": "fixed_size", "delta": None},
     _POISSON_FLAGS | {"sampling_seed": 8},
     {"aggregator": "clip_only", "noise_multiplier": 0.0},

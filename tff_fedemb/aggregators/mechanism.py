@@ -30,6 +30,8 @@ class Mechanism:
       start; None if it is not.
     noise_multiplier_of_sum: Noise on the sum, over the clip norm; more than
       what is accounted for where a part is on a count.
+    sums_securely: Whether updates are summed by what a deployment would run as
+      secure aggregation.
   """
 
   factory: tff.aggregators.UnweightedAggregationFactory
@@ -37,6 +39,7 @@ class Mechanism:
   strategy: strategy_lib.Strategy | None = None
   clip_norm: float | None = None
   noise_multiplier_of_sum: float = 0.0
+  sums_securely: bool = False
 
   @property
   def round_event(self) -> dp_accounting.DpEvent:

@@ -8,6 +8,7 @@ from tff_fedemb.aggregators import clip_only
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import none
+from tff_fedemb.aggregators import secure_gaussian
 from tff_fedemb.aggregators import tree
 
 # A new aggregator is one file and one line here; its fields become flags.
@@ -19,5 +20,6 @@ AGGREGATORS: dict[str, type[mechanism.MechanismConfig]] = {
   "clip_only": clip_only.ClipOnlyConfig,
   "gaussian": gaussian.GaussianConfig,
   "none": none.NoneConfig,
+  "secure_gaussian": secure_gaussian.SecureGaussianConfig,
   "tree": tree.TreeConfig,
 }

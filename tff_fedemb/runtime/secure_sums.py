@@ -21,7 +21,7 @@ from tff_fedemb import errors
 from tff_fedemb.runtime import computation_graph
 
 # For reports of whatever uses them.
-SIMULATED = "secure sums: simulated, not cryptographic"
+SIMULATED = "simulated, not cryptographic"
 # TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
 _MAX_BITWIDTH = 62
 

@@ -9,16 +9,17 @@ from experiments.report import words
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.runtime import secure_sums
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 
-def _guarantee(participation, event, rounds=4, delta=1e-3):
+def _guarantee(participation, event, rounds=4, delta=1e-3, **summary):
   ledger = ledger_lib.Ledger(participation, delta=delta)
   report = ledger.with_rounds(event, rounds).report()
   run = types.SimpleNamespace(
     account=types.SimpleNamespace(report=report, notes=("all is well",)),
-    summary={"user_meaning": "a writer"},
+    summary={"user_meaning": "a writer"} | summary,
     settings={"clip_norm": 0.5},
   )
   return words.create_guarantee(run), report
@@ -70,6 +71,20 @@ def test_no_noise_is_no_guarantee():
   assert found.sentences[0].startswith("Nothing is guaranteed")
   assert "100 users (a user: a writer)" in found.sentences[1]
   assert not found.assumptions
+
+
+@pytest.mark.parametrize(
+  "event",
+  [dp_accounting.GaussianDpEvent(1.0), dp_accounting.NonPrivateDpEvent()],
+)
+def test_secure_sums_are_called_simulated(event):
+  claim = fixed_size.FixedSize(100, 20)
+  found, _ = _guarantee(claim, event, secure_sums=secure_sums.SIMULATED)
+  told = "secure sums, simulated, not cryptographic"
+  assert told in found.sentences[1]
+  for summary in ({}, {"secure_sums": None}):
+    found, _ = _guarantee(claim, event, **summary)
+    assert "secure sums" not in found.sentences[1]
 
 
 def test_how_often_a_guess_is_right():

@@ -1,0 +1,66 @@
+"""Tests of the Gaussian mechanism on a secure sum: rounding and bounds."""
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tff_fedemb.aggregators import registry
+
+_CLIP_NORM = 2.0
+_CLIENTS = 4.0
+# What clipping leaves for rounding.
+_SMALLER = _CLIP_NORM * (1.0 - 2.0**-16)
+
+
+@pytest.fixture(name="aggregation", scope="module")
+def _aggregation(create_aggregation):
+  return create_aggregation(
+    "secure_gaussian",
+    shapes=((40,), (60,)),
+    clip_norm=_CLIP_NORM,
+    clients_per_round=_CLIENTS,
+  )
+
+
+def test_update_is_rounded_to_32_bits(aggregation):
+  step = 2.0 * _SMALLER / (2**32 - 1)
+  update = np.zeros(100)
+  # To 23 units of 2^-7 in all, which float32 holds exactly.
+  update[[0, 39, 40, 99]] = np.array([1.0, -3.0, 7.0, -12.0]) / 128.0
+  expected = np.round(update / step) * step / _CLIENTS
+  (found,) = aggregation.run([[update]]).means
+  np.testing.assert_array_equal(found, expected.astype(np.float32))
+  assert aggregation.mechanism.sums_securely
+
+
+def test_norm_after_rounding_is_at_most_the_clip_norm(aggregation):
+  generator = np.random.default_rng(3)
+  for spread in (0.0, 1.0):
+    update = 10.0 * np.exp(spread * generator.normal(size=100))
+    (found,) = aggregation.run([[update]]).means
+    norm = np.linalg.norm(found * _CLIENTS)
+    assert norm <= _CLIP_NORM
+    # Not one hundred-thousandth is lost to the margin.
+    assert norm == pytest.approx(_SMALLER, rel=1e-6)
+
+
+def test_margin_is_enough_for_the_largest_of_models():
+  assert np.sqrt(2.0**31) / (2**32 - 1) < 2.0**-16
+
+
+def test_updates_take_no_other_way_than_secure_sums(aggregation):
+  config = registry.AGGREGATORS["secure_gaussian"](clients_per_round=_CLIENTS)
+  value_type = tff.to_type([(np.float32, [7, 11])])
+  process = config.create().factory.create(value_type)
+
+  @tff.federated_computation(process.next.type_signature.parameter)
+  def next_round(state, value):
+    output = process.next(state, value)
+    return output.state, tff.federated_zip((output.result, output.measurements))
+
+  form = tff.backends.mapreduce.get_map_reduce_form_for_computation(next_round)
+  plain, secure, *others = form.work.type_signature.result
+  assert "[7,11]" in str(secure)
+  # Counts alone: of clipped updates, and of norms by size.
+  assert "float" not in str(plain)
+  assert "[7,11]" not in f"{plain}{others}"
