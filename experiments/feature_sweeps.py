@@ -14,7 +14,6 @@ import statistics
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from experiments import feature_runs
 from experiments import feature_settings
@@ -22,6 +21,7 @@ from experiments import output_files
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.plots import figures
@@ -212,13 +212,10 @@ def _fit_all(
   """Cells by method, of ascending epsilons."""
   epsilons, seeds = config.parsed_epsilons, config.parsed_seeds
   outcomes = []
-  for epsilon, entry, problem, seed in tqdm.tqdm(
-    list(itertools.product(epsilons, methods, problems, seeds)),
-    desc="Fitting",
-    unit=" fits",
-    # It leaves no line behind, so that an error is the only one.
-    leave=False,
-    disable=None,
+  for epsilon, entry, problem, seed in progress_lib.create_bar(
+    "Fitting",
+    unit="fits",
+    items=list(itertools.product(epsilons, methods, problems, seeds)),
   ):
     with _mistakes_in(entry):
       fit = feature_runs.fit(

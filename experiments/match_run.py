@@ -7,7 +7,6 @@ carries for the false accept rate.
 """
 
 from collections.abc import Mapping
-import csv
 import dataclasses
 import os
 import pathlib
@@ -15,6 +14,7 @@ from typing import Any
 import unicodedata
 
 import numpy as np
+import pandas as pd
 
 from experiments import image_sources
 from experiments import output_files
@@ -26,10 +26,8 @@ from tff_fedemb.data import image_folder
 
 # Of queries at a time, against the whole gallery.
 _BLOCK_ROWS = 512
-_COLUMNS = (
-  *("path", "nearest_class", "similarity", "accepted"),
-  *("nearest_image", "runner_up", "runner_up_similarity", "folder_class"),
-)
+# Below every cosine: of an image with itself.
+_NONE = -2.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,24 +66,6 @@ class _Embedded:
   paths: list[str]
   embeddings: np.ndarray
   labels: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True)
-class _Match:
-  """What was found for one query; classes are names."""
-
-  path: str
-  nearest_class: str
-  similarity: float
-  accepted: bool
-  nearest_image: str
-  runner_up: str | None
-  runner_up_similarity: float | None
-  folder_class: str | None
-
-  @property
-  def is_right(self) -> bool:
-    return self.nearest_class == self.folder_class
 
 
 def execute(config: MatchConfig) -> None:
@@ -185,79 +165,79 @@ def _match(
   queries: _Embedded,
   class_names: tuple[str, ...],
   threshold: float,
-) -> list[_Match]:
-  """Finds the nearest image of the gallery for each query."""
+) -> pd.DataFrame:
+  """Finds the nearest image of the gallery for each query, in its row.
+
+  Classes are names; there is no runner-up in a gallery of one class, and no
+  folder's class of a stranger.
+  """
   # An image is not compared with itself.
   places: dict[str, list[int]] = {}
   for column, path in enumerate(gallery.paths):
     places.setdefault(os.path.realpath(path), []).append(column)
   # The gallery is listed class by class.
   classes, starts = np.unique(gallery.labels, return_index=True)
-  names = [class_names[label] for label in classes]
-  matches = []
+  names = np.array([*class_names, None], object)
+  blocks = []
   for start in range(0, len(queries.paths), _BLOCK_ROWS):
-    rows = range(start, min(start + _BLOCK_ROWS, len(queries.paths)))
-    block = queries.embeddings[rows.start : rows.stop] @ gallery.embeddings.T
-    for row, similarities in zip(rows, block, strict=True):
-      similarities[places.get(os.path.realpath(queries.paths[row]), [])] = -2.0
-    best = np.maximum.reduceat(block, starts, axis=1)
-    for row, similarities, of_class in zip(rows, block, best, strict=True):
-      if of_class.max() < -1.5:
-        raise errors.FieldError(
-          "gallery", "have other images than the query", queries.paths[row]
-        )
-      label = queries.labels[row]
-      first, second = _two_largest(of_class)
-      matches.append(
-        _Match(
-          path=queries.paths[row],
-          nearest_class=names[first],
-          similarity=float(of_class[first]),
-          accepted=bool(of_class[first] >= threshold),
-          nearest_image=gallery.paths[int(np.argmax(similarities))],
-          runner_up=None if second is None else names[second],
-          runner_up_similarity=(
-            None if second is None else float(of_class[second])
-          ),
-          folder_class=None if label < 0 else class_names[label],
-        )
+    some = slice(start, start + _BLOCK_ROWS)
+    paths = queries.paths[some]
+    similarities = queries.embeddings[some] @ gallery.embeddings.T
+    for row, path in enumerate(paths):
+      similarities[row, places.get(os.path.realpath(path), [])] = _NONE
+    best = np.maximum.reduceat(similarities, starts, axis=1)
+    first, similarity = best.argmax(axis=1), best.max(axis=1)
+    if (similarity == _NONE).any():
+      raise errors.FieldError(
+        "gallery",
+        "have other images than the query",
+        paths[similarity.argmin()],
       )
-  return matches
+    np.put_along_axis(best, first[:, np.newaxis], _NONE, axis=1)
+    second, runner_up = best.argmax(axis=1), best.max(axis=1)
+    blocks.append(
+      pd.DataFrame(
+        {
+          "path": paths,
+          "nearest_class": names[classes[first]],
+          "similarity": similarity,
+          "accepted": similarity >= threshold,
+          "nearest_image": [
+            gallery.paths[column] for column in similarities.argmax(axis=1)
+          ],
+          "runner_up": names[np.where(runner_up > _NONE, classes[second], -1)],
+          "runner_up_similarity": np.where(
+            runner_up > _NONE, runner_up, np.nan
+          ),
+          # The last name is none.
+          "folder_class": names[queries.labels[some]],
+        }
+      )
+    )
+  return pd.concat(blocks)
 
 
-def _two_largest(values: np.ndarray) -> tuple[int, int | None]:
-  """Indices of the largest value and of the next; None if there is no next."""
-  first = int(np.argmax(values))
-  others = values.copy()
-  others[first] = -2.0
-  second = int(np.argmax(others))
-  return first, None if others[second] < -1.5 else second
-
-
-def _write(path: pathlib.Path, matches: list[_Match]) -> None:
+def _write(path: pathlib.Path, matches: pd.DataFrame) -> None:
+  accepted = matches.accepted.map({True: "true", False: "false"})
   # Names that are no text are written as they are.
-  with open(
-    path, "w", newline="", encoding="utf-8", errors="surrogateescape"
-  ) as file:
-    writer = csv.DictWriter(file, _COLUMNS)
-    writer.writeheader()
-    for match in matches:
-      values = dataclasses.asdict(match)
-      for name in ("similarity", "runner_up_similarity"):
-        if values[name] is not None:
-          values[name] = f"{values[name]:.6f}"
-      writer.writerow({**values, "accepted": str(match.accepted).lower()})
+  matches.assign(accepted=accepted).to_csv(
+    path,
+    index=False,
+    float_format="%.6f",
+    lineterminator="\r\n",
+    errors="surrogateescape",
+  )
 
 
 def _tell(
   config: MatchConfig,
-  matches: list[_Match],
+  matches: pd.DataFrame,
   gallery: _Embedded,
   threshold: float,
   promise: Mapping[str, Any],
 ) -> None:
   """Prints the outcome in a few lines."""
-  accepted = sum(match.accepted for match in matches)
+  accepted = matches.accepted.sum()
   rate = "given" if not promise else f"false accept rate {config.far:g}"
   print(
     f"{len(matches):,} queries against {len(gallery.paths):,} images of"
@@ -274,11 +254,11 @@ def _tell(
     )
     if promise["warning"]:
       print(f"warning: the threshold is uncertain: {promise['warning']}")
-  known = [match for match in matches if match.folder_class is not None]
-  if not known:
+  known = matches[matches.folder_class.notna()]
+  if known.empty:
     return
-  right = sum(match.is_right for match in known)
-  both = sum(match.is_right and match.accepted for match in known)
+  is_right = known.nearest_class == known.folder_class
+  right, both = is_right.sum(), (is_right & known.accepted).sum()
   recall = (
     f"; the model's recall at this rate is {promise['recall']:.4f}"
     if promise
@@ -289,9 +269,8 @@ def _tell(
     f" is right for {right:,} ({right / len(known):.4f}); right and accepted"
     f" {both:,} ({both / len(known):.4f}{recall})."
   )
-  strangers = [match for match in matches if match.folder_class is None]
-  if strangers:
+  strangers = matches[matches.folder_class.isna()]
+  if not strangers.empty:
     print(
-      f"Of {len(strangers):,} others"
-      f" {sum(match.accepted for match in strangers):,} are accepted."
+      f"Of {len(strangers):,} others {strangers.accepted.sum():,} are accepted."
     )

@@ -12,7 +12,6 @@ def create_bar(
   unit: str,
   items: Iterable[Any] | None = None,
   total: int | None = None,
-  delay: float = 1.0,
   **options: Any,
 ) -> tqdm.tqdm:
   """Creates a bar that is shown on a terminal alone, and gone at the end.
@@ -22,7 +21,6 @@ def create_bar(
     unit: What is counted, in the plural.
     items: To go through, each of which counts as one.
     total: How many there are, if the items do not say.
-    delay: Seconds before it is shown.
     **options: Others of `tqdm.tqdm`.
   """
   return tqdm.tqdm(
@@ -32,5 +30,7 @@ def create_bar(
     unit=unit if unit == "B" else f" {unit}",
     # None shows it on terminals.
     disable=True if description is None else None,
-    **{"delay": delay, "leave": False} | options,
+    delay=1,
+    leave=False,
+    **options,
   )
