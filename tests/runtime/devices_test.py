@@ -11,9 +11,9 @@ from tests.runtime import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import base
+from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import devices
-from tff_fedemb.runtime import in_process
 
 
 @tff.tensorflow.computation(np.str_)
@@ -101,7 +101,7 @@ def test_everything_runs_on_the_device(used, device, expected):
 
 
 def test_clients_are_bound_and_the_server_is_not(used):
-  compiled = in_process.CompiledProcess(
+  compiled = compiled_process.CompiledProcess(
     builders.build_sums(_work),
     concurrent_clients=2,
     client_devices=["/device:CPU:1", "/device:CPU:2"],

@@ -11,6 +11,7 @@ import tree
 from tests.runtime import builders
 from tff_fedemb import errors
 from tff_fedemb import runtime
+from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import in_process
 
 # Their sum depends on the order.
@@ -33,7 +34,7 @@ def started_and_state(process):
 
 @pytest.fixture(scope="module")
 def one_thread(process):
-  compiled = in_process.CompiledProcess(process, concurrent_clients=1)
+  compiled = compiled_process.CompiledProcess(process, concurrent_clients=1)
   yield compiled
   compiled.close()
 
@@ -49,6 +50,21 @@ def test_number_of_threads_changes_no_bit(started_and_state, one_thread):
     state, _ = three_threads.next(state, _CLIENT_IDS)
     found, _ = one_thread.next(found, _CLIENT_IDS)
   _assert_identical(found, list(state.leaves))
+
+
+@pytest.mark.parametrize("clients_per_call", [1, 2, 5, 16])
+def test_number_of_clients_in_a_call_changes_no_bit(
+  process, one_thread, clients_per_call
+):
+  state = one_thread.initialize()
+  expected = one_thread.next(state, _CLIENT_IDS)
+  compiled = compiled_process.CompiledProcess(
+    process, concurrent_clients=1, clients_per_call=clients_per_call
+  )
+  try:
+    _assert_identical(compiled.next(state, _CLIENT_IDS), expected)
+  finally:
+    compiled.close()
 
 
 def test_goes_on_from_a_structured_state(started_and_state):
@@ -85,7 +101,8 @@ def test_interrupt_frees_the_threads(one_thread):
   )
   timer.start()
   with pytest.raises(KeyboardInterrupt):
-    one_thread.next(state, ["1", builders.STUCK_CLIENT_ID, "2"])
+    # By a call that has others to run before and after it.
+    one_thread.next(state, ["1", builders.STUCK_CLIENT_ID, *"2345678"])
   timer.join()
   # There is one thread: were it still in its endless loop, this would hang.
   _assert_identical(one_thread.next(state, _CLIENT_IDS), expected)

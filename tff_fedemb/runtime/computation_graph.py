@@ -12,12 +12,15 @@ computation of a round; `flatten` and `unflatten` convert TFF's structures.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import threading
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_fedemb.runtime import graph_defs
 
 # Of TensorFlow's own memory, in bytes.
 _ALIGNMENT = 64
@@ -41,8 +44,29 @@ def _tensor_names(binding: Any, *, role: str) -> list[str]:
   )
 
 
-class ComputationGraph:
-  """The TensorFlow graph of one computation, imported once per device."""
+@dataclasses.dataclass(eq=False)
+class RunnableGraph:
+  """What sessions run: a graph that nobody adds to any more.
+
+  Attributes:
+    graph: The graph. Several threads run sessions of it.
+    arguments: Tensors to feed.
+    results: Tensors to fetch.
+  """
+
+  graph: tf.Graph
+  arguments: list[tf.Tensor]
+  results: list[tf.Tensor]
+
+  def __post_init__(self):
+    self.graph.finalize()
+
+
+class ComputationGraph(RunnableGraph):
+  """The TensorFlow graph of one computation, imported once per device.
+
+  Variables are initialized anew whenever it is run.
+  """
 
   def __init__(
     self, name: str, computation: tff.Computation, *, device: str = ""
@@ -71,12 +95,19 @@ class ComputationGraph:
     # would be given one example at a time.
     for node in graph_def.node:
       node.device = node.device or device
-    self.graph = tf.Graph()
-    with self.graph.as_default():
+    # Distinguishes the sessions of TFF's runtime; nothing of ours reads it.
+    token = proto.tensorflow.session_token_tensor_name
+    graph_defs.set_constant(graph_def, graph_defs.node_of(token), "")
+    if proto.tensorflow.initialize_op:
+      graph_defs.initialize_first(graph_def, proto.tensorflow.initialize_op)
+    self._graph_def = graph_def
+    self.device = device
+    graph = tf.Graph()
+    with graph.as_default():
       tf.graph_util.import_graph_def(graph_def, name="")
-    self.arguments, self.results = (
+    arguments, results = (
       [
-        self.graph.get_tensor_by_name(tensor)
+        graph.get_tensor_by_name(tensor)
         for tensor in _tensor_names(binding, role=f"the {role} of {name}")
       ]
       for role, binding in (
@@ -84,21 +115,29 @@ class ComputationGraph:
         ("result", proto.tensorflow.result),
       )
     )
-    initialize_op = proto.tensorflow.initialize_op
-    self.initialize_op = (
-      self.graph.get_operation_by_name(initialize_op) if initialize_op else None
+    super().__init__(graph, arguments, results)
+
+  def add_to_graph(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Adds the computation to the default graph; returns its results there.
+
+    Args:
+      arguments: What it is computed of, in that graph.
+    """
+    fed = {
+      # Has the body of a loop capture what is outside of it.
+      tensor.name: tf.identity(argument)
+      for tensor, argument in zip(self.arguments, arguments, strict=True)
+    }
+    names = [tensor.name for tensor in self.results]
+    results = tf.graph_util.import_graph_def(
+      # Of what it does not need, a loop would run what has side effects.
+      graph_defs.extract(self._graph_def, [*fed, *names]),
+      input_map=fed,
+      return_elements=names,
     )
-    # Distinguishes the sessions of TFF's runtime; nothing of ours reads it, but
-    # a placeholder has to be fed.
-    token = proto.tensorflow.session_token_tensor_name
-    nodes = {node.name for node in graph_def.node}
-    self.session_token = (
-      self.graph.get_tensor_by_name(token)
-      if token.partition(":")[0] in nodes
-      else None
-    )
-    # Several threads run sessions of it, which is safe while nobody adds to it.
-    self.graph.finalize()
+    return [
+      fed.get(name, result) for name, result in zip(names, results, strict=True)
+    ]
 
 
 def align(array: Any) -> Any:
@@ -134,12 +173,12 @@ class GraphSession:
   """One session of a graph, for one thread at a time.
 
   The state of unseeded random operations lives in the session, so that every
-  call draws fresh numbers; variables are initialized anew in every call.
+  call draws fresh numbers.
   """
 
   def __init__(
     self,
-    graph: ComputationGraph,
+    graph: RunnableGraph,
     *,
     num_threads: int = 1,
     mixed_bfloat16: bool = False,
@@ -196,10 +235,6 @@ class GraphSession:
     """
     values = [value for leaves in arguments for value in leaves]
     feeds = dict(zip(self._graph.arguments, values, strict=True))
-    if self._graph.session_token is not None:
-      feeds[self._graph.session_token] = ""
-    if self._graph.initialize_op is not None:
-      self._run(self._graph.initialize_op, feeds)
     fetched = iter(self._run(self._fetches, feeds) if self._fetches else ())
     return [
       next(fetched) if index is None else _as_fetched(values[index])
@@ -233,7 +268,7 @@ class SessionPool:
   clash.
   """
 
-  def __init__(self, graphs: Sequence[ComputationGraph], **options: Any):
+  def __init__(self, graphs: Sequence[RunnableGraph], **options: Any):
     """Remembers what to open.
 
     Args:

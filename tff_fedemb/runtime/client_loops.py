@@ -1,0 +1,132 @@
+"""Several clients by one call of a session.
+
+A call costs as much as a step of a small model on a few images. What a client
+does is put into a loop over clients, which hands out their updates one above
+the other, and adding up into a loop over updates, one after the other: the same
+numbers, bit by bit, as those of a call for each client.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tff_fedemb.runtime import computation_graph
+
+# Updates that one call hands out: few enough for memory, and of a model for
+# whose steps a call costs little, only one.
+_CLIENTS_AT_MOST = 16
+_BYTES_AT_MOST = 8e6
+
+
+def clients_per_call(work: computation_graph.RunnableGraph) -> int:
+  """How many clients to run by a call at most.
+
+  Args:
+    work: What one client does.
+  """
+  if not all(tensor.shape.is_fully_defined() for tensor in work.results):
+    return 1
+  num_bytes = sum(
+    tensor.dtype.size * int(np.prod(tensor.shape)) for tensor in work.results
+  )
+  return int(min(max(_BYTES_AT_MOST // max(num_bytes, 1), 1), _CLIENTS_AT_MOST))
+
+
+def _placeholders(
+  tensors: Sequence[tf.Tensor], *, leading: Sequence[None] = ()
+) -> list[tf.Tensor]:
+  return [
+    tf.compat.v1.placeholder(
+      tensor.dtype,
+      # Of an unknown rank nothing more is known with another dimension.
+      None if tensor.shape.rank is None else [*leading, *tensor.shape],
+    )
+    for tensor in tensors
+  ]
+
+
+def loop_over_clients(
+  work: computation_graph.ComputationGraph,
+) -> computation_graph.RunnableGraph:
+  """The graph that runs some clients, one after the other.
+
+  Args:
+    work: What one client does. Its first argument is the client's; each result
+      is of one known shape.
+
+  Returns:
+    A graph with a leading dimension, of the clients, in the first argument and
+    in all results.
+  """
+  graph = tf.Graph()
+  with graph.as_default(), tf.device(work.device or None):
+    clients = _placeholders(work.arguments[:1], leading=[None])
+    shared = _placeholders(work.arguments[1:])
+    num_clients = tf.shape(clients[0])[0]
+
+    def run_client(index, *arrays):
+      results = work.add_to_graph([clients[0][index], *shared])
+      return index + 1, *(
+        array.write(index, result)
+        for array, result in zip(arrays, results, strict=True)
+      )
+
+    _, *arrays = tf.while_loop(
+      lambda index, *_: tf.less(index, num_clients),
+      run_client,
+      (
+        tf.constant(0),
+        *(
+          tf.TensorArray(
+            tensor.dtype, size=num_clients, element_shape=tensor.shape
+          )
+          for tensor in work.results
+        ),
+      ),
+      parallel_iterations=1,
+    )
+    results = [array.stack() for array in arrays]
+  return computation_graph.RunnableGraph(graph, [*clients, *shared], results)
+
+
+def loop_over_updates(
+  accumulate: computation_graph.ComputationGraph,
+) -> computation_graph.RunnableGraph:
+  """The graph that adds some clients' updates to a sum, one after the other.
+
+  Args:
+    accumulate: From the leaves of a sum and of an update to those of the sum
+      with the update.
+
+  Returns:
+    A graph with a leading dimension, of the updates, in the leaves of these.
+  """
+  num_leaves = len(accumulate.results)
+  of_sum = accumulate.arguments[:num_leaves]
+  graph = tf.Graph()
+  with graph.as_default():
+    before = _placeholders(of_sum)
+    updates = _placeholders(accumulate.arguments[num_leaves:], leading=[None])
+    num_updates = tf.shape(updates[0])[0] if updates else tf.constant(0)
+
+    def add(index, *sums):
+      results = accumulate.add_to_graph(
+        [*sums, *(update[index] for update in updates)]
+      )
+      return index + 1, *(
+        tf.ensure_shape(result, tensor.shape)
+        for result, tensor in zip(results, of_sum, strict=True)
+      )
+
+    _, *after = tf.while_loop(
+      lambda index, *_: tf.less(index, num_updates),
+      add,
+      (tf.constant(0), *before),
+      shape_invariants=(
+        tf.TensorShape([]),
+        *(tensor.shape for tensor in of_sum),
+      ),
+      parallel_iterations=1,
+    )
+  return computation_graph.RunnableGraph(graph, [*before, *updates], after)
