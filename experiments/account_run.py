@@ -18,6 +18,7 @@ from experiments import run_claim
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import replay
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -159,7 +160,7 @@ def recompute(
   summary = _read_json(run_dir / run_directory.SUMMARY)
   notes = []
   with participation_trace.TraceReader(run_dir / run_directory.TRACE) as trace:
-    report = ledger.report(trace)
+    report = _with_age(ledger.report(trace), ledger)
     notes.append(_replay(run_dir, ledger, trace))
     more = trace.num_rounds - ledger.rounds
   if summary is None:
@@ -183,6 +184,28 @@ def recompute(
     path = run_dir / run_directory.SUMMARY
     notes += _compare(path, summary, ledger, report)
   return Recomputed(ledger, report, tuple(notes))
+
+
+def _with_age(
+  report: report_lib.PrivacyReport, ledger: ledger_lib.Ledger
+) -> report_lib.PrivacyReport:
+  """Adds a warning where noise may not have been what epsilon is of."""
+  has_noise = all(noise.multiplier for noise in ledger.noises)
+  if ledger.round_sum is not None or not has_noise:
+    return report
+  tail = arithmetic.tail_probability(
+    composition.merge_rounds(ledger.history),
+    ledger.participation,
+    reach=arithmetic.EARLIER_NOISE_REACH,
+  )
+  warning = (
+    "the run is of an earlier version, and epsilon of noise that it did not"
+    " have: its noise came from as few as 32 bits, which can all be tried, and"
+    f" ended at {arithmetic.EARLIER_NOISE_REACH} standard deviations, so that"
+    " it is impossible without a user with a probability of up to"
+    f" {tail:.2g}, where delta is {ledger.delta:.2g}"
+  )
+  return dataclasses.replace(report, warnings=(*report.warnings, warning))
 
 
 def _compare(

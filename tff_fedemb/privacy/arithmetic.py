@@ -26,6 +26,8 @@ _DELTA_LEFT = 1.0 - 2.0**-20
 _MARGINS = (1.0, 10.0, 100.0)
 # The largest number of noise in standard deviations: of 74 bits.
 NOISE_REACH = math.sqrt(2.0 * 74.0 * math.log(2.0))
+# That of TensorFlow's own, which earlier versions used.
+EARLIER_NOISE_REACH = 5.68
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +61,9 @@ class Move:
   draws: int
   rounds: int
 
-  @property
-  def tail(self) -> float:
+  def tail(self, reach: float) -> float:
     """How likely a draw without the user is out of reach with them, at most."""
-    left = NOISE_REACH - self.stddevs
+    left = reach - self.stddevs
     return 0.5 * math.erfc(left / math.sqrt(2.0))
 
 
@@ -97,6 +98,8 @@ def moves(
 def tail_probability(
   mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
+  *,
+  reach: float = NOISE_REACH,
 ) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
@@ -105,6 +108,7 @@ def tail_probability(
   Args:
     mechanism_counts: As in `moves`.
     participation: Who takes part.
+    reach: Where it ends, in standard deviations.
   """
   rounds = sum(count for _, count in mechanism_counts)
   left = participation.participations(rounds)
@@ -113,10 +117,10 @@ def tail_probability(
   total = 0.0
   # Those that give most away are the ones that a user may be in.
   found = moves(mechanism_counts, participation)
-  for move in sorted(found, key=lambda move: -move.draws * move.tail):
+  for move in sorted(found, key=lambda m: -m.draws * m.tail(reach)):
     used = min(move.rounds, left)
     left -= used
-    total += used * move.draws * move.tail
+    total += used * move.draws * move.tail(reach)
   return min(1.0, total)
 
 
