@@ -158,6 +158,16 @@ _BUILD = {
     ),
     _create_examples,
   ),
+  "secure": (
+    lambda: tff.learning.algorithms.build_weighted_fed_avg(
+      _create_model,
+      client_optimizer_fn=_sgdm(0.1),
+      server_optimizer_fn=_sgdm(1.0, 0.9),
+      model_aggregator=tff.learning.secure_aggregator(),
+      metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize,
+    ),
+    _create_examples,
+  ),
   "prox": (
     lambda: tff.learning.algorithms.build_unweighted_fed_prox(
       _create_model,
