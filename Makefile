@@ -47,11 +47,8 @@ $(STAMP): requirements.txt setup.py pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/python -m tasks.synthetic --task=emnist \
-	  --output_dir=runs/demo_data --num_users=200 --seed=1
 	$(BIN)/python -m binaries.run_federated \
-	  --flagfile=binaries/flagfiles/demo.flags \
-	  --data_dir=runs/demo_data --run_dir=runs/demo
+	  --flagfile=binaries/flagfiles/demo.flags --run_dir=runs/demo
 
 # Private classifiers on features of scikit-learn's digits, and a picture.
 features: $(STAMP)
@@ -116,7 +113,6 @@ docs: $(STAMP)
 	  --output-directory=build/docs tff_fedemb tasks experiments
 
 clean:
-	rm -rf $(VENV) build *.egg-info runs/demo runs/demo_data runs/features \
-	  runs/smoke
+	rm -rf $(VENV) build *.egg-info runs/demo runs/features runs/smoke
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf .pytest_cache .ruff_cache
