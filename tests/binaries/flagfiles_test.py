@@ -6,6 +6,8 @@ import re
 
 from absl import flags
 from absl.testing import flagsaver
+import dp_accounting
+from dp_accounting.pld import pld_privacy_accountant
 import pytest
 
 from experiments import smoke
@@ -187,6 +189,43 @@ def test_cohorts_can_be_drawn_from_the_users(parsed, task, algorithm, size):
   if task == "digiface":
     # A head of one class learns nothing.
     assert min(sizes) > 1
+
+
+@pytest.mark.parametrize(
+  ("name", "num_users", "largest_epsilon"),
+  [
+    ("demo", 20_000, 3.0),
+    ("handwriting_fedemb", 100_000, 4.0),
+    ("handwriting_fedavg", 100_000, 4.0),
+  ],
+)
+def test_runs_themselves_cost_little(name, num_users, largest_epsilon):
+  with programs.flags_of("run_federated"):
+    values = _parse([f"--flagfile={_FLAGFILES / name}.flags"])
+  assert not values["rest"]
+  _check(
+    values,
+    task="handwriting",
+    num_users=num_users,
+    participation="poisson",
+    users_per_client=1,
+    aggregator="gaussian",
+    delta=None,
+    extrapolated_num_users=0,
+  )
+  # One user a client, and flips of coins: adding a user moves the sum by the
+  # clip norm.
+  accountant = pld_privacy_accountant.PLDAccountant(
+    value_discretization_interval=1e-3
+  )
+  accountant.compose(
+    dp_accounting.PoissonSampledDpEvent(
+      values["clients_per_round"] / num_users,
+      dp_accounting.GaussianDpEvent(values["noise_multiplier"]),
+    ),
+    values["rounds"],
+  )
+  assert accountant.get_epsilon(num_users**-1.1) <= largest_epsilon
 
 
 def test_no_flag_is_set_twice_in_a_file():
