@@ -30,6 +30,7 @@ from experiments import command_line
 from experiments import config_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
@@ -192,7 +193,11 @@ def _notes(config: AccountConfig, plan: planning.Plan) -> tuple[str, ...]:
   """What the flags left open, and how it was decided."""
   notes = []
   separation = plan.participation.min_separation
-  if separation and flags.FLAGS.min_separation is None:
+  is_given = flags.FLAGS.min_separation is not None
+  if separation and plan.participation.name == check_ins.CheckIns.name:
+    if not is_given:
+      notes.append("min_separation 1: a user may be in every round")
+  elif separation and not is_given:
     notes.append(
       f"min_separation {separation:,} is that of whole passes: num_users /"
       " users_per_round, rounded up"

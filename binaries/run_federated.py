@@ -23,6 +23,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from experiments import config_flags
+from experiments import deployment_run
 from experiments import experiment as experiment_lib
 from experiments import smoke
 from experiments import training_flags
@@ -35,6 +36,7 @@ from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
@@ -56,7 +58,8 @@ class _FederatedConfig(config_lib.Config):
     restart_every_passes: As restart_every, in passes over all users, of
       participation min_separation.
     participation: How users are drawn.
-    clients_per_round: (Expected) virtual clients in a round.
+    clients_per_round: (Expected) virtual clients in a round; of a deployment,
+      the report goal.
     users_per_client: (Expected) users merged in a virtual client.
     delta: Delta of the guarantee [number of users ** -1.1].
   """
@@ -87,7 +90,7 @@ _PARTICIPATION = config_flags.ChoiceFlags(
   participations.PARTICIPATIONS,
   skip=(
     *("num_users", "users_per_round", "users_per_client"),
-    *("max_participations", "known_schedule"),
+    *("max_participations", "known_schedule", "equal_work"),
   ),
 )
 _SERVER_OPTIMIZER = config_flags.ConfigFlags(
@@ -97,16 +100,20 @@ _EXTRAPOLATION = config_flags.ConfigFlags(
   experiment_lib.ExtrapolationConfig,
   rename={"cohort_factor": "extrapolated_cohort_factor"},
 )
+_DEPLOYMENT = config_flags.ConfigFlags(deployment_run.DeploymentConfig)
 _OWN = (
   *(_FEDERATED, _MECHANISM, _PARTICIPATION),
-  *(_SERVER_OPTIMIZER, _EXTRAPOLATION),
+  *(_SERVER_OPTIMIZER, _EXTRAPOLATION, _DEPLOYMENT),
 )
 
 flags.adopt_module_key_flags(training_flags)
 
 
 def _create_participation(
-  config: _FederatedConfig, task: task_lib.Task, rounds: int
+  config: _FederatedConfig,
+  task: task_lib.Task,
+  rounds: int,
+  deployed: deployment_run.Deployed | None,
 ) -> participation_lib.Participation:
   if (
     task.one_class_per_user
@@ -120,6 +127,14 @@ def _create_participation(
       config.users_per_client,
     )
   num_users = len(task.train_users)
+  if deployed is not None:
+    return deployment_run.create_participation(
+      deployed.deployment,
+      num_users=num_users,
+      report_goal=config.clients_per_round,
+      users_per_client=config.users_per_client,
+      min_separation=flags.FLAGS.min_separation,
+    )
   return _PARTICIPATION.create(
     config.participation,
     num_users=num_users,
@@ -189,9 +204,15 @@ def read_settings(**run: Any) -> training_flags.Settings:
   Args:
     **run: Fields of the run's configuration in place of their flags.
   """
+  deployment = _DEPLOYMENT.create()
+  if deployment.deployment is not None:
+    training_flags.set_defaults({"participation": check_ins.CheckIns.name})
   settings = training_flags.read("run_federated", *_OWN, **run)
   # Refused now, not after the data have been read.
-  _FEDERATED.create()
+  deployment_run.check_participation(
+    _FEDERATED.create().participation, deployment
+  )
+  deployment.load()
   _SERVER_OPTIMIZER.create()
   _EXTRAPOLATION.create()
   return settings
@@ -214,7 +235,8 @@ def create_experiment(
   extrapolation = _EXTRAPOLATION.create()
   create_backbone = training_run.create_backbone_fn(settings, task)
   rounds = settings.training.rounds
-  participation = _create_participation(config, task, rounds)
+  deployed = _DEPLOYMENT.create().load()
+  participation = _create_participation(config, task, rounds, deployed)
   mechanism = _create_mechanism(config, participation, rounds)
   delta = config.delta
   if delta is None:
@@ -236,6 +258,7 @@ def create_experiment(
     mechanism=mechanism,
     delta=delta,
     extrapolation=extrapolation,
+    deployed=deployed,
   )
 
 

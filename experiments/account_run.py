@@ -8,6 +8,7 @@ file can prove that this is not what happened.
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -23,6 +24,7 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 
@@ -100,7 +102,11 @@ def _read_settings(run_dir: pathlib.Path) -> Any:
 
 def _read_claim(run_dir: pathlib.Path, num_users: int) -> run_claim.Claim:
   try:
-    return run_claim.create_claim(_read_settings(run_dir), num_users)
+    return run_claim.create_claim(
+      _read_settings(run_dir),
+      num_users,
+      _read_json(run_dir / run_directory.DEPLOYMENT),
+    )
   except errors.FieldError:
     raise
   except _DAMAGES as error:
@@ -113,6 +119,17 @@ def _replay(
   trace: participation_trace.TraceReader,
 ) -> str:
   """Draws the users of all rounds once more; returns what came of it."""
+  deployed = _read_json(run_dir / run_directory.DEPLOYMENT)
+  if deployed is not None:
+    rounds = deployed_rounds.DeployedRounds(
+      deployed_rounds.create_simulation(deployed), os.devnull
+    )
+    source = run_directory.DEPLOYMENT
+    replay.check_draw(rounds.draw, trace, source=f"{source} gives")
+    return (
+      f"the deployment of all {trace.num_rounds:,} rounds was played again from"
+      f" {source}: the same users"
+    )
   key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
   source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"
   seed = _read_settings(run_dir).get(run_claim.SAMPLING_SEED)
@@ -123,7 +140,11 @@ def _replay(
       f"there is no {source}: that the users of the trace were drawn from the"
       " run's key was not replayed"
     )
-  replay.check_draw(ledger.participation, trace, key=key)
+  replay.check_draw(
+    functools.partial(ledger.participation.sample, key=key),
+    trace,
+    source=f"{ledger.participation.name} draws from the run's key",
+  )
   return (
     f"the draw of all {trace.num_rounds:,} rounds was replayed from {source}:"
     " the same users, in the same virtual clients"

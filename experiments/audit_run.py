@@ -239,6 +239,10 @@ def _train(
   create_attacks: Callable[..., _Attacks],
 ) -> tuple[ledger_lib.Ledger, dict[int, dict[str, Any]]]:
   """Runs all rounds; returns what they cost, and findings by round."""
+  if experiment.deployed is not None:
+    raise errors.FieldError(
+      "deployment", "not be given for an audit, which draws its users", "one"
+    )
   tf.keras.utils.set_random_seed(settings.run.seed)
   process = tff.simulation.compose_dataset_computation_with_learning_process(
     experiment.task.build_dataset_computation(), experiment.build_process()

@@ -246,7 +246,10 @@ def _tell_round(
     made_up.build_dataset_computation(), experiment.build_process()
   )
   num_clients = participation.clients_per_round
-  clients = participation.sample(0, key=secrets.randbits(128))
+  if experiment.deployed is None:
+    clients = participation.sample(0, key=secrets.randbits(128))
+  else:
+    clients = [np.array([slot]) for slot in range(num_clients)]
   cores = base.count_cores()
   measured = task.train_users.client_ids(clients[: _CLIENTS_PER_CORE * cores])
   with (

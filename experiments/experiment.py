@@ -6,6 +6,7 @@ import dataclasses
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from experiments import deployment_run
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb.aggregators import mechanism as mechanism_lib
@@ -81,6 +82,8 @@ class Experiment:
     mechanism: Aggregator and what it costs.
     delta: At which epsilon is stated.
     extrapolation: For whom else to work out the cost.
+    deployed: Whose devices come and go, or `None`: then the participation draws
+      who takes part.
     export_backbone: Where to write the backbone beside the run's own
       SavedModel, or `None`.
   """
@@ -93,6 +96,7 @@ class Experiment:
   mechanism: mechanism_lib.Mechanism
   delta: float
   extrapolation: ExtrapolationConfig = ExtrapolationConfig()
+  deployed: deployment_run.Deployed | None = None
   export_backbone: str | None = None
 
   def create_ledger(

@@ -54,12 +54,17 @@ class Claim:
   clip_norm: float | None
 
 
-def create_claim(settings: Mapping[str, Any], num_users: int) -> Claim:
+def create_claim(
+  settings: Mapping[str, Any],
+  num_users: int,
+  deployed: Mapping[str, Any] | None = None,
+) -> Claim:
   """Makes the claim of a run of a training program.
 
   Args:
     settings: Its flags, as it recorded them.
     num_users: Size of the population, which the data decide.
+    deployed: Its deployment, if it was under one, as it recorded that.
 
   Raises:
     KeyError: If a setting is missing.
@@ -69,7 +74,9 @@ def create_claim(settings: Mapping[str, Any], num_users: int) -> Claim:
   delta = settings.get("delta")
   if delta is None:
     delta = planning.default_delta(num_users)
-  participation = _create_participation(settings, num_users).for_rounds(rounds)
+  participation = _create_participation(
+    settings, num_users, deployed
+  ).for_rounds(rounds)
   # Earlier versions drew users from a seed that anyone may know.
   if settings.get(SAMPLING_SEED, "unknown") is not None:
     participation = participation.with_known_schedule()
@@ -83,7 +90,9 @@ def create_claim(settings: Mapping[str, Any], num_users: int) -> Claim:
 
 
 def _create_participation(
-  settings: Mapping[str, Any], num_users: int
+  settings: Mapping[str, Any],
+  num_users: int,
+  deployed: Mapping[str, Any] | None,
 ) -> participation_lib.Participation:
   if settings["program"] == "run_centralized":
     users = settings["users_per_round"]
@@ -95,6 +104,12 @@ def _create_participation(
     options = {
       option: settings.get(option)
       for option in ("min_separation", "regroup_clients")
+    }
+  if deployed is not None:
+    options = {
+      "min_separation": deployed["min_separation"],
+      "max_participations": deployed["max_participations"],
+      "equal_work": deployed["deployment"]["compute"]["equal_work"],
     }
   return participations.create_participation(
     name,

@@ -11,14 +11,17 @@ import contextlib
 import dataclasses
 import functools
 import json
+import pathlib
 import time
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
 from experiments import backbone_files
+from experiments import deployment_run
 from experiments import dry_run
 from experiments import experiment as experiment_lib
 from experiments import held_out
@@ -38,6 +41,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import checkpoints
+from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
 from tff_fedemb.program import model_card
@@ -66,6 +70,8 @@ class _Run:
   untrained: dict[str, verification.VerificationResult]
   start_point: backbone_files.Start | None
   metrics: metrics.MetricsLog
+  # Who takes part, if the participation does not draw it.
+  deployed: deployed_rounds.DeployedRounds | None
 
 
 def create_task(settings: training_flags.Settings) -> task_lib.Task:
@@ -130,6 +136,13 @@ def execute(
   """
   start = time.perf_counter()
   if settings.run.sampling_seed is not None:
+    if experiment.deployed is not None:
+      raise errors.FieldError(
+        "sampling_seed",
+        "not be given with a deployment, whose users are not drawn",
+        settings.run.sampling_seed,
+        "deployment_seed is that of the devices.",
+      )
     experiment = dataclasses.replace(
       experiment, participation=experiment.participation.with_known_schedule()
     )
@@ -204,6 +217,12 @@ def _prepare(
     untrained,
     start_point,
     metrics.MetricsLog(directory.path),
+    deployment_run.open_rounds(
+      experiment.deployed,
+      experiment.participation,
+      lambda: deployment_run.find_work(task, settings.local_training, process),
+      directory,
+    ),
   )
 
 
@@ -262,18 +281,12 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
     directory.path / run_directory.TRACE, len(task.train_users)
   )
   checkpoint_dir = directory.path / run_directory.CHECKPOINTS
-  key = run.settings.run.sampling_seed
-  if key is None:
-    key = sampling_key.read_or_create(
-      checkpoint_dir, is_new=not trace.num_rounds
-    )
   published = directory.read_json(run_directory.LEDGER)
   loop = training.TrainingLoop(
     process=run.process,
     runtime=run.runtime,
     users=task.train_users,
-    participation=run.experiment.participation,
-    sampling_key=key,
+    draw=_open_draw(run, checkpoint_dir, is_new=not trace.num_rounds),
     round_event=run.experiment.mechanism.round_event,
     ledger=run.ledger,
     trace=trace,
@@ -307,6 +320,18 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
     model_weights = loop.weights(state)
   trace.close()
   return state, model_weights, seconds_before
+
+
+def _open_draw(
+  run: _Run, checkpoint_dir: pathlib.Path, *, is_new: bool
+) -> Callable[[int], list[np.ndarray]]:
+  """From a round's number to its virtual clients."""
+  if run.deployed is not None:
+    return run.deployed.draw
+  key = run.settings.run.sampling_seed
+  if key is None:
+    key = sampling_key.read_or_create(checkpoint_dir, is_new=is_new)
+  return functools.partial(run.experiment.participation.sample, key=key)
 
 
 def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
@@ -367,8 +392,13 @@ def _report(
   summary = outcome.to_json(
     wall_seconds=seconds_before + time.perf_counter() - start
   )
+  lines = [*outcome.to_lines()]
+  if run.deployed is not None:
+    deployed = deployment_run.summarize(run.deployed, state.ledger, directory)
+    summary["deployment"] = deployed
+    lines += deployment_run.to_lines(deployed)
   directory.write_json(run_directory.SUMMARY, summary)
-  for line in outcome.to_lines():
+  for line in lines:
     _say(line)
   _say(
     f"Written to {directory.path}: summary.json, saved_model/,"

@@ -1,5 +1,7 @@
 """Tests of `deployment`: files that describe deployments."""
 
+import json
+
 import pytest
 
 from tff_fedemb import errors
@@ -11,6 +13,8 @@ def test_presets_can_be_read(name):
   found = deployment.load(name)
   assert found.description.endswith(".")
   assert found.to_json()["server"]["deadline_minutes"] > 0
+  # As it comes back from a file.
+  assert deployment.parse(json.loads(json.dumps(found.to_json()))) == found
 
 
 def test_values_are_those_of_the_file(tmp_path):

@@ -16,16 +16,7 @@ _TOLERANCE = 3 * 0.5 / math.sqrt(_SLOTS.size)
 
 def _create(name="phones", seed=3, **availability):
   values = deployment.load(name).to_json()
-  zones = values["availability"]["time_zones"]
-  values["availability"]["time_zones"] = {
-    float(zone): weight for zone, weight in zones.items()
-  }
   values["availability"] |= availability
-  for part in ("availability", "network"):
-    values[part] = {
-      key: math.inf if value == "inf" else value
-      for key, value in values[part].items()
-    }
   return devices.Devices(deployment.parse(values), seed)
 
 

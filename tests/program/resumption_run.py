@@ -4,6 +4,7 @@ Run as a program: directory, aggregator. Goes on from where it was killed.
 """
 
 import collections
+import functools
 import itertools
 import json
 import pathlib
@@ -117,8 +118,7 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
       process=_build_process(aggregator),
       runtime=runtime,
       users=population.Population(NUM_USERS),
-      participation=create_participation(),
-      sampling_key=SEED,
+      draw=functools.partial(create_participation().sample, key=SEED),
       round_event=create_mechanism(aggregator).round_event,
       ledger=_create_ledger(),
       trace=participation_trace.TraceWriter(directory / "trace", NUM_USERS),

@@ -1,17 +1,16 @@
 """Tests of the training loop with a runtime that does arithmetic."""
 
-import collections
 import dataclasses
+import functools
 import json
 import math
 import shutil
 import stat
 
 import dp_accounting
-import numpy as np
 import pytest
-import tensorflow_federated as tff
 
+from tests.program import sums
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
@@ -29,50 +28,6 @@ from tff_fedemb.strategies import tree
 _NUM_USERS = 20
 
 
-class _Sums(base.Runtime):
-  """Its state depends on every client id of every round, in order."""
-
-  def __init__(self, fail_in_round=None, error=RuntimeError, skipped=None):
-    self._fail_in_round = fail_in_round
-    self._error = error
-    self._skipped_by_round = skipped or {}
-    self._skipped = ()
-
-  @property
-  def skipped_clients(self):
-    return self._skipped
-
-  def initialize(self, process):
-    del process
-    return (np.float64(1.0), np.int32(0))
-
-  def next(self, state, client_ids):
-    value, round_num = state
-    if round_num == self._fail_in_round:
-      raise self._error("stop")
-    self._skipped = self._skipped_by_round.get(int(round_num), ())
-    for client_id in client_ids:
-      value = (value * 1.7 + sum(map(int, client_id.split("\n")))) % 1000.0
-    report = collections.OrderedDict(
-      client_work=collections.OrderedDict(loss=np.float32(value))
-    )
-    return (value, np.int32(round_num + 1)), report
-
-  def structured_state(self, state):
-    return tff.learning.templates.LearningAlgorithmState(
-      state[0], (), state[1], (), ()
-    )
-
-  def load_state(self, structure):
-    return (
-      np.float64(structure.global_model_weights),
-      np.int32(structure.client_work),
-    )
-
-  def close(self):
-    pass
-
-
 def _create_loop(
   directory, runtime, said=None, *, num_users=_NUM_USERS, strategy=None
 ):
@@ -84,8 +39,9 @@ def _create_loop(
     process=None,
     runtime=runtime,
     users=population.Population(_NUM_USERS),
-    participation=dataclasses.replace(claim, num_users=_NUM_USERS),
-    sampling_key=8,
+    draw=functools.partial(
+      dataclasses.replace(claim, num_users=_NUM_USERS).sample, key=8
+    ),
     round_event=composition.mechanism_event(2.0, strategy),
     ledger=ledger_lib.Ledger(claim, delta=1e-3),
     trace=participation_trace.TraceWriter(directory / "trace", _NUM_USERS),
@@ -112,14 +68,16 @@ def _train(directory, runtime, said=None, **options):
 
 def _train_until(directory, round_num, error=RuntimeError, **options):
   with pytest.raises(error):
-    _train(directory, _Sums(fail_in_round=round_num, error=error), **options)
+    _train(
+      directory, sums.Sums(fail_in_round=round_num, error=error), **options
+    )
 
 
 @pytest.fixture(name="whole", scope="module")
 def _whole(tmp_path_factory):
   directory = tmp_path_factory.mktemp("whole")
   said = []
-  return *_train(directory, _Sums(), said), said
+  return *_train(directory, sums.Sums(), said), said
 
 
 def _check_same(found, whole):
@@ -152,7 +110,7 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
   )
   said = []
   skipped = {3: failed, 6: failed[1:]}
-  _, _, frame = _train(tmp_path, _Sums(skipped=skipped), said)
+  _, _, frame = _train(tmp_path, sums.Sums(skipped=skipped), said)
   assert list(frame[same_again.NUM_SKIPPED_CLIENTS]) == (
     [0, 0, 0, 2, 0, 0, 1, 0, 0, 0]
   )
@@ -171,7 +129,7 @@ def test_skipped_clients_are_counted_and_told(tmp_path, whole):
 def test_failed_run_resumes_with_the_same_rounds(tmp_path, whole, error):
   _train_until(tmp_path, 7, error)
   said = []
-  found = _train(tmp_path, _Sums(), said)
+  found = _train(tmp_path, sums.Sums(), said)
   _check_same(found, whole)
   # The round that did not end has released nothing.
   assert found[1].ledger == whole[1].ledger
@@ -195,7 +153,7 @@ def test_without_the_last_checkpoint_it_goes_back_further(tmp_path, whole):
   _train_until(tmp_path, 8)
   _lose(tmp_path, "round_8", "round_6")
   said = []
-  found = _train(tmp_path, _Sums(), said)
+  found = _train(tmp_path, sums.Sums(), said)
   _check_same(found, whole)
   again = "Running rounds 4 to 8 again, with other noise, which is accounted"
   assert any(line.startswith(again) for line in said)
@@ -224,7 +182,7 @@ def test_what_was_lost_stays_accounted_for_while_it_runs_again(tmp_path):
   # Rounds 4 and 5 have run twice, rounds 6 to 8 once and are to run again.
   assert _read_ledger(tmp_path).runs_of_rounds == [1, 1, 1, 2, 2, 1, 1, 1]
   _lose(tmp_path, "round_5")
-  _, state, _ = _train(tmp_path, _Sums())
+  _, state, _ = _train(tmp_path, sums.Sums())
   assert state.ledger.runs_of_rounds == [1, 1, 1, 3, 3, 2, 2, 2, 1, 1]
 
 
@@ -242,7 +200,7 @@ def test_a_ledger_that_was_lost_counts_what_the_trace_has(tmp_path, rounds):
         ledger, history=((ledger.history[0][0], rounds),)
       ).to_json()
     )
-  _, state, _ = _train(tmp_path, _Sums())
+  _, state, _ = _train(tmp_path, sums.Sums())
   # Round 9 was begun, and may have come to its end.
   assert state.ledger.runs_of_rounds == [1, 1, 1, *[2] * 6, 1]
 
@@ -252,7 +210,7 @@ def test_correlated_noise_is_the_same_again_and_costs_nothing(tmp_path):
   _train_until(tmp_path, 8, strategy=strategy)
   _lose(tmp_path, "round_8", "round_6")
   said = []
-  _, state, _ = _train(tmp_path, _Sums(), said, strategy=strategy)
+  _, state, _ = _train(tmp_path, sums.Sums(), said, strategy=strategy)
   assert state.ledger.runs_of_rounds == [1] * 10
   again = (
     "Running rounds 4 to 8 again, with the same noise, at no further cost."
@@ -265,7 +223,7 @@ def test_the_same_noise_is_not_put_on_another_sum(tmp_path, strategy):
   _train_until(tmp_path, 8, strategy=strategy)
   _lose(tmp_path, "round_8", "round_6")
   # A client that took part in round 5 is left out when it runs again.
-  again = _Sums(skipped={4: ["a client"]})
+  again = sums.Sums(skipped={4: ["a client"]})
   if strategy is None:
     _train(tmp_path, again)
     return
@@ -276,7 +234,7 @@ def test_the_same_noise_is_not_put_on_another_sum(tmp_path, strategy):
     _train(tmp_path, again, strategy=strategy)
   assert _read_ledger(tmp_path).rounds == 8
   # Nothing was released: as it was, the run goes on.
-  _, state, _ = _train(tmp_path, _Sums(), strategy=strategy)
+  _, state, _ = _train(tmp_path, sums.Sums(), strategy=strategy)
   assert state.rounds_done == 10
 
 
@@ -288,10 +246,10 @@ def test_what_rounds_measured_outlives_rounds_that_run_again(tmp_path):
   # the table of metrics any more.
   _train_until(tmp_path, 4, strategy=strategy)
   assert 7 not in metrics.MetricsLog(tmp_path).read().index
-  again = _Sums(skipped={6: ["a client"]})
+  again = sums.Sums(skipped={6: ["a client"]})
   with pytest.raises(errors.FieldError, match="leave round 7 as it was"):
     _train(tmp_path, again, strategy=strategy)
-  _, state, _ = _train(tmp_path, _Sums(), strategy=strategy)
+  _, state, _ = _train(tmp_path, sums.Sums(), strategy=strategy)
   assert state.rounds_done == 10
 
 
@@ -303,25 +261,25 @@ def test_rounds_of_which_nothing_is_known_do_not_run_again(tmp_path):
   measured.unlink()
   _lose(tmp_path, "round_8", "round_6")
   with pytest.raises(errors.FieldError, match=r"hold in .* what round 4 "):
-    _train(tmp_path, _Sums(), strategy=strategy)
+    _train(tmp_path, sums.Sums(), strategy=strategy)
   # Round 9 was begun and did not come to its end.
   assert "8" in json.loads(kept) and "9" not in json.loads(kept)
   measured.write_text(kept)
   (tmp_path / "ledger.json").unlink()
-  _, state, _ = _train(tmp_path, _Sums(), strategy=strategy)
+  _, state, _ = _train(tmp_path, sums.Sums(), strategy=strategy)
   assert state.rounds_done == 10
 
 
 def test_an_interrupted_first_round_costs_nothing(tmp_path, whole):
   _train_until(tmp_path, 0, KeyboardInterrupt)
   assert _read_ledger(tmp_path).rounds == 0
-  _, state, _ = _train(tmp_path, _Sums())
+  _, state, _ = _train(tmp_path, sums.Sums())
   assert state.ledger == whole[1].ledger
 
 
 def test_ledger_of_other_users_is_not_continued(tmp_path):
   _train_until(tmp_path, 4)
-  loop = _create_loop(tmp_path, _Sums(), num_users=_NUM_USERS + 1)
+  loop = _create_loop(tmp_path, sums.Sums(), num_users=_NUM_USERS + 1)
   with pytest.raises(errors.FieldError, match="of a run on the same users"):
     loop.start(lambda weights: weights)
 
@@ -330,4 +288,4 @@ def test_a_run_without_its_checkpoints_does_not_begin_again(tmp_path):
   _train_until(tmp_path, 5)
   shutil.rmtree(tmp_path / "checkpoints")
   with pytest.raises(errors.FieldError, match="of the 6 rounds in its trace"):
-    _train(tmp_path, _Sums())
+    _train(tmp_path, sums.Sums())

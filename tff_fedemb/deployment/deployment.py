@@ -31,6 +31,13 @@ _FOLDER = pathlib.Path(__file__).parent / "presets"
 _INFINITE = float("inf")
 
 
+def _number(text: Any) -> Any:
+  try:
+    return float(text) if isinstance(text, str) else text
+  except ValueError:
+    return text
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Availability(config.Config):
   """When devices are there: idle, charging and on an unmetered network.
@@ -68,11 +75,13 @@ class Availability(config.Config):
       raise errors.FieldError(
         "time_zones", "be weights by hours ahead of UTC", repr(zones)
       )
+    # JSON has texts for names.
+    zones = {_number(hours): weight for hours, weight in zones.items()}
     for hours, weight in zones.items():
       checks.check_number("time_zones", hours, minimum=-12, maximum=14)
       checks.check_number(f"time_zones.{hours}", weight, above=0)
     # Nobody may change what has been checked.
-    object.__setattr__(self, "time_zones", types.MappingProxyType(dict(zones)))
+    object.__setattr__(self, "time_zones", types.MappingProxyType(zones))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,10 +250,10 @@ def load(name_or_path: str | os.PathLike[str]) -> Deployment:
 
 
 def parse(values: Any) -> Deployment:
-  """Makes a deployment of values by name, as a file has them.
+  """Makes a deployment of values by name, as a file or `to_json` has them.
 
   Args:
-    values: Nested as the classes are.
+    values: Nested as the classes are; "inf" is infinity.
 
   Raises:
     errors.FieldError: As `load`.
@@ -276,6 +285,9 @@ def _check_names(
 
 def _create(prefix: str, config_class: type[config.Config], values: Any) -> Any:
   _check_names(prefix.rstrip("."), prefix, config_class, values)
+  values = {
+    key: _INFINITE if value == "inf" else value for key, value in values.items()
+  }
   try:
     return config_class(**values)
   except errors.FieldError as error:

@@ -191,7 +191,7 @@ class Simulation:
     self.report_goal = report_goal
     self.min_separation = min_separation
     self.max_participations = max_participations
-    self._seed = seed
+    self.seed = seed
     self._participants = _Participants()
     self._attempt = 0
     self._round_num = 0
@@ -284,7 +284,7 @@ class Simulation:
       slots = permute(
         np.arange(asked, asked + chunk),
         num_users,
-        seed=self._seed,
+        seed=self.seed,
         counter=self._attempt,
       )
       slots = slots[self.devices.is_there(slots, clock)]

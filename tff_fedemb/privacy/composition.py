@@ -181,7 +181,8 @@ def check_correlated(
   if participation.min_separation is None:
     raise errors.FieldError(
       "participation",
-      f"be min_separation with mechanism {mechanism}, whose noise is correlated"
+      f"be min_separation with mechanism {mechanism} (or check_ins, of a"
+      " deployment), whose noise is correlated"
       " over rounds: amplification by sampling assumes fresh noise in every"
       " round",
       participation.name,

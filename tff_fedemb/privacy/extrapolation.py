@@ -17,6 +17,7 @@ from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
@@ -247,7 +248,13 @@ def _assumptions(
     "The larger population exists, its users resemble the simulated ones, "
     "and they are sampled as stated.",
   ]
-  if not larger.is_sampled:
+  if not larger.is_sampled and larger.name == check_ins.CheckIns.name:
+    assumptions.append(
+      "The server of the larger population enforces the same:"
+      f" {larger.min_separation:,} rounds from one of a user's to the next, at"
+      f" most {larger.max_participations or 'as many as that allows'}."
+    )
+  elif not larger.is_sampled:
     assumptions.append(
       "Users of the larger population take part once in every pass over it, "
       f"{larger.min_separation:,} rounds apart instead of "

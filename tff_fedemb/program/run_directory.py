@@ -19,6 +19,9 @@ SETTINGS = "flags.json"
 SUMMARY = "summary.json"
 LEDGER = "ledger.json"
 TRACE = "participation.trace"
+# Under a deployment: what it is, and what became of each of its rounds.
+DEPLOYMENT = "deployment.json"
+DEPLOYED_ROUNDS = "deployment.csv"
 CODE_VERSION = "code_version.json"
 # What the test images gave before and after training, ROC curves and all.
 EVALUATION = "evaluation.json"

@@ -1,6 +1,6 @@
 """The training loop: rounds, evaluation, ledger, checkpoints, resume.
 
-A round depends on its number, the key and the last checkpoint alone, so a
+A round depends on its number, who is drawn and the last checkpoint alone, so a
 program that was killed goes on as if it had not been, and a round that is run
 again must have the users that the trace says it had. Correlated noise is a
 function of a seed in the checkpoint and goes on: the same noise on another sum
@@ -23,7 +23,6 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
-from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import checkpoints as checkpoints_lib
@@ -76,10 +75,10 @@ class TrainingLoop:
     process: Takes virtual clients' identifiers in place of client data.
     runtime: What executes it.
     users: Who the slots are.
-    participation: Draws the virtual clients of each round.
-    sampling_key: What it draws them from, in all rounds.
+    draw: From a round's number to the slots of its virtual clients, which are
+      the same whenever it is asked; asked in the order of the rounds.
     round_event: What each round releases, for a sensitivity of one clip norm.
-    ledger: An empty ledger of the same participation.
+    ledger: An empty ledger of the participation by which they are drawn.
     trace: Where to record who takes part. A round is recorded before it runs,
       and must be the same if it is run again.
     evaluate_fn: From the model's weights to validation metrics by name.
@@ -98,8 +97,7 @@ class TrainingLoop:
   process: tff.learning.templates.LearningProcess
   runtime: base.Runtime
   users: population.Population
-  participation: participation_lib.Participation
-  sampling_key: int
+  draw: Callable[[int], list[np.ndarray]]
   round_event: dp_accounting.DpEvent
   ledger: ledger_lib.Ledger
   trace: participation_trace.TraceWriter
@@ -278,9 +276,7 @@ class TrainingLoop:
     self, state: TrainingState
   ) -> tuple[TrainingState, dict[str, float]]:
     start = time.perf_counter()
-    clients = self.participation.sample(
-      state.rounds_done, key=self.sampling_key
-    )
+    clients = self.draw(state.rounds_done)
     self.trace.record(state.rounds_done, clients)
     client_ids = self.users.client_ids(clients)
     process_state, measured = self.runtime.next(state.process_state, client_ids)

@@ -17,7 +17,8 @@ from tff_fedemb.data.participation import poisson
 from tff_fedemb.data.participation import registry
 from tff_fedemb.privacy import composition
 
-_NAMES = sorted(registry.PARTICIPATIONS)
+# Of `check_ins` a deployment says who takes part.
+_NAMES = sorted({*registry.PARTICIPATIONS} - {"check_ins"})
 
 
 def _create(name, num_users, clients_per_round, users_per_client=1):

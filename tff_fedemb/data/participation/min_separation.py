@@ -174,23 +174,4 @@ class MinSeparation(participation.Participation):
   def check_observed(
     self, observed: participation_check.ObservedParticipation
   ) -> None:
-    allowed = self.participations(observed.num_rounds)
-    if observed.max_participations > allowed:
-      raise participation.ClaimError(
-        f"at most {allowed:,} participations of a user in "
-        f"{observed.num_rounds:,} rounds were assumed; in the trace user "
-        f"{observed.most_frequent_user:,} has {observed.max_participations:,}."
-      )
-    if (observed.min_separation or math.inf) < self.min_separation:
-      user, first, second = observed.closest_pair
-      raise participation.ClaimError(
-        f"a separation of at least {self.min_separation:,} rounds between two "
-        "participations of a user was assumed; in the trace user "
-        f"{user:,} is in rounds {first:,} and {second:,}."
-      )
-    if observed.max_users_per_round > self.users_per_round:
-      raise participation.ClaimError(
-        f"at most {checks.count_in_words(self.users_per_round)} users in a "
-        "round were assumed; the trace has a round of "
-        f"{observed.max_users_per_round:,}."
-      )
+    participation.check_bounds(self, observed)

@@ -6,6 +6,7 @@ from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import participation
@@ -13,11 +14,13 @@ from tff_fedemb.data.participation import poisson
 
 # A new way to take part is one class and one line here.
 PARTICIPATIONS: dict[str, type[participation.Participation]] = {
+  check_ins.CheckIns.name: check_ins.CheckIns,
   fixed_size.FixedSize.name: fixed_size.FixedSize,
   min_separation.MinSeparation.name: min_separation.MinSeparation,
   poisson.Poisson.name: poisson.Poisson,
 }
 
+_BOUNDED = (check_ins.CheckIns.name, min_separation.MinSeparation.name)
 # Ledgers of earlier versions name these for every participation.
 _OLD_OPTIONS = {
   "min_separation": None,
@@ -77,7 +80,7 @@ def from_json(values: Mapping[str, Any]) -> participation.Participation:
     errors.FieldError: As `create_participation`.
   """
   fields = {key: value for key, value in values.items() if key != "kind"}
-  if values["kind"] != min_separation.MinSeparation.name:
+  if values["kind"] not in _BOUNDED:
     for key, value in _OLD_OPTIONS.items():
       if fields.get(key, value) == value:
         fields.pop(key, None)

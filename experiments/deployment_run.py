@@ -1,0 +1,250 @@
+"""A training run under a deployment: flags, rounds, what came of them."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+import pandas as pd
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import task as task_lib
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.algorithms import local_training as local_training_lib
+from tff_fedemb.data import participation_check
+from tff_fedemb.data import participation_trace
+from tff_fedemb.data.participation import check_ins
+from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.deployment import deployment as deployment_lib
+from tff_fedemb.deployment import simulation as simulation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import deployed_rounds
+from tff_fedemb.program import run_directory
+
+# Of users about whose images nothing is known.
+_IMAGES_PER_USER = 20
+# A user who has not said otherwise may take part again after a quarter of the
+# rounds in which the report goal uses up the users: who is there by day must
+# suffice.
+_PARTS_OF_PASS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployed:
+  """The deployment of an experiment.
+
+  Attributes:
+    deployment: Devices and server.
+    seed: Of both.
+  """
+
+  deployment: deployment_lib.Deployment
+  seed: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeploymentConfig(config_lib.Config):
+  """Whose devices are there, and how the server waits for them.
+
+  Attributes:
+    deployment: Devices that come and go, and the server that waits for them:
+      ideal, phones, harsh or a YAML file. Who takes part then is participation
+      check_ins, with clients_per_round the report goal.
+    deployment_seed: Seed of the devices and of whom the server selects. Nothing
+      private rests on it.
+  """
+
+  deployment: str | None = None
+  deployment_seed: int = config_lib.field(0, minimum=0, maximum=2**63 - 1)
+
+  def load(self) -> Deployed | None:
+    """Reads the deployment, if there is to be one."""
+    if self.deployment is None:
+      return None
+    return Deployed(deployment_lib.load(self.deployment), self.deployment_seed)
+
+
+def check_participation(name: str, config: DeploymentConfig) -> None:
+  """Refuses who takes part if that is not what the deployment has.
+
+  Args:
+    name: Of the participation.
+    config: Whether there is a deployment.
+
+  Raises:
+    errors.FieldError: If it is not.
+  """
+  own = check_ins.CheckIns.name
+  if config.deployment is not None and name != own:
+    raise errors.FieldError(
+      "participation",
+      f"be {own} with a deployment, where who is there is no draw of the"
+      " server's",
+      name,
+    )
+  if config.deployment is None and name == own:
+    raise errors.FieldError(
+      "deployment", f"be given with participation {own}", "nothing"
+    )
+
+
+def create_participation(
+  deployment: deployment_lib.Deployment,
+  *,
+  num_users: int,
+  report_goal: int,
+  users_per_client: int = 1,
+  min_separation: int | None = None,
+) -> check_ins.CheckIns:
+  """Creates the participation whose bounds a deployment's server enforces.
+
+  Args:
+    deployment: Devices and server.
+    num_users: Size of the population.
+    report_goal: Users of a round at most.
+    users_per_client: Of which there can be 1 only.
+    min_separation: In place of the server's own if given.
+
+  Raises:
+    errors.FieldError: If a number is out of its range.
+  """
+  server = deployment.server
+  return check_ins.CheckIns(
+    num_users,
+    report_goal,
+    users_per_client=users_per_client,
+    min_separation=(
+      min_separation
+      or server.min_separation
+      or max(num_users // (_PARTS_OF_PASS * report_goal), 1)
+    ),
+    max_participations=server.max_participations,
+    equal_work=deployment.compute.equal_work,
+  )
+
+
+def find_work(
+  task: task_lib.Task,
+  config: local_training_lib.LocalTrainingConfig,
+  process: tff.learning.templates.LearningProcess,
+) -> simulation_lib.WorkOfRound:
+  """What a device has to do in a round of a run.
+
+  Args:
+    task: Whose users have how many images on average.
+    config: What they do with them.
+    process: Whose model is sent there, and its trainable part back.
+  """
+  images = float(_IMAGES_PER_USER)
+  if task.count_images is not None:
+    images = task.count_images("train") / len(task.train_users)
+  most = config.max_examples_per_client
+  if most:
+    # With equal work every device takes the time of the most.
+    images = float(most)
+  weights = process.initialize.type_signature.result.member.global_model_weights
+  up = _count_bytes(weights.trainable)
+  return simulation_lib.WorkOfRound(
+    bytes_down=up + _count_bytes(weights.non_trainable),
+    bytes_up=up,
+    examples=(
+      config.local_epochs * images
+      + config.head_warmup_steps * config.batch_size
+    ),
+  )
+
+
+def _count_bytes(weights: Any) -> int:
+  specs = tff.types.type_to_tf_tensor_specs(weights)
+  return sum(
+    spec.shape.num_elements() * spec.dtype.size
+    for spec in tf.nest.flatten(specs)
+  )
+
+
+def open_rounds(
+  deployed: Deployed | None,
+  participation: participation_lib.Participation,
+  work: Callable[[], simulation_lib.WorkOfRound],
+  directory: run_directory.RunDirectory,
+) -> deployed_rounds.DeployedRounds | None:
+  """Opens the rounds of a run, new or to be gone on with.
+
+  Args:
+    deployed: Devices and server; without, there are no such rounds.
+    participation: Bounds that the server enforces.
+    work: Of a device in a round.
+    directory: Of the run.
+
+  Raises:
+    errors.FieldError: If the run began under another deployment.
+  """
+  if deployed is None:
+    return None
+  simulation = simulation_lib.Simulation(
+    deployed.deployment,
+    participation.num_users,
+    deployed.seed,
+    work(),
+    report_goal=participation.clients_per_round,
+    min_separation=participation.min_separation,
+    max_participations=participation.max_participations,
+  )
+  values = deployed_rounds.describe(simulation)
+  found = directory.read_json(run_directory.DEPLOYMENT)
+  if found is None:
+    directory.write_json(run_directory.DEPLOYMENT, values)
+  else:
+    deployed_rounds.check_same(found, values)
+  return deployed_rounds.DeployedRounds(
+    simulation, directory.path / run_directory.DEPLOYED_ROUNDS
+  )
+
+
+def summarize(
+  rounds: deployed_rounds.DeployedRounds,
+  ledger: ledger_lib.Ledger,
+  directory: run_directory.RunDirectory,
+) -> dict[str, Any]:
+  """As `deployed_rounds.summarize`, of a run that has had all its rounds."""
+  # A program that has had nothing to train has not played them.
+  rounds.play(ledger.rounds)
+  with participation_trace.TraceReader(
+    directory.path / run_directory.TRACE
+  ) as trace:
+    observed = participation_check.observe(trace.num_users, trace)
+  return deployed_rounds.summarize(
+    pd.read_csv(directory.path / run_directory.DEPLOYED_ROUNDS),
+    rounds.simulation,
+    ledger,
+    observed,
+  )
+
+
+def to_lines(summary: Mapping[str, Any]) -> Iterator[str]:
+  """What came of a deployment, in words."""
+  yield (
+    f"Deployment: {summary['description']}"
+    f" {summary['rounds_released']:,} rounds in {summary['days']:.3g} simulated"
+    f" days, {summary['rounds_abandoned']:,} abandoned;"
+    f" {summary['dropout']:.1%} of the {summary['selected']:,} devices"
+    f" selected were lost, {summary['aborted']:,} aborted beyond the goal and"
+    f" {summary['late']:,} late; {summary['devices_never_reached']:,} devices"
+    " never took part."
+  )
+  enforced, measured = summary["enforced"], summary["measured"]
+  apart = "nobody twice"
+  if measured["min_separation"] is not None:
+    apart = f"{measured['min_separation']:,} rounds apart"
+  yield (
+    f"Enforced by the server: {enforced['min_separation']:,} rounds and"
+    f" {enforced['min_separation_hours']:g} hours from one participation of a"
+    f" user to the next, {enforced['max_participations'] or 'any number'} in"
+    " all. Measured after the fact, and no part of the guarantee:"
+    f" {apart}, at most {measured['max_participations']:,} participations,"
+    " which would cost"
+    f" epsilon = {float(measured['epsilon']):.4g} if they were enforced."
+  )

@@ -1,0 +1,208 @@
+"""Tests of training under a deployment: abandoned rounds, kills, figures."""
+
+import json
+import math
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.program import sums
+from tff_fedemb import errors
+from tff_fedemb.data import participation_check
+from tff_fedemb.data import participation_trace
+from tff_fedemb.data import population
+from tff_fedemb.data.participation import check_ins
+from tff_fedemb.deployment import deployment
+from tff_fedemb.deployment import simulation
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import checkpoints
+from tff_fedemb.program import deployed_rounds
+from tff_fedemb.program import metrics
+from tff_fedemb.program import training
+from tff_fedemb.strategies import tree
+
+_NUM_USERS = 200
+_GOAL = 6
+_ROUNDS = 12
+_CLAIM = check_ins.CheckIns(
+  _NUM_USERS, _GOAL, min_separation=4, max_participations=3
+)
+_EVENT = composition.mechanism_event(2.0, tree.TreeStrategy())
+# About every third round has too few reports by the deadline.
+_DEPLOYMENT = {
+  "description": "Of a test.",
+  "availability": {
+    "time_zones": {0: 1},
+    "base": 0.5,
+    "amplitude": 0.2,
+    "session_minutes": 3,
+  },
+  "compute": {"milliseconds_per_example": 0},
+  "network": {"download_mbps": 1, "download_sigma": 0.5},
+  "dropout_rate": 0.1,
+  "server": {
+    "over_selection": 1.3,
+    "deadline_minutes": 1.2,
+    "min_report_share": 0.8,
+  },
+}
+
+
+def _create_simulation(seed=3):
+  return simulation.Simulation(
+    deployment.parse(_DEPLOYMENT),
+    _NUM_USERS,
+    seed,
+    simulation.WorkOfRound(bytes_down=5_000_000, bytes_up=8, examples=0),
+    report_goal=_GOAL,
+    min_separation=_CLAIM.min_separation,
+    max_participations=_CLAIM.max_participations,
+  )
+
+
+def _train(directory, runtime, draw=None):
+  """Weights, ledger, ledgers as they were published, rounds."""
+  rounds = deployed_rounds.DeployedRounds(
+    _create_simulation(), directory / "deployment.csv"
+  )
+  published = []
+  with participation_trace.TraceWriter(
+    directory / "trace", _NUM_USERS
+  ) as trace:
+    loop = training.TrainingLoop(
+      process=None,
+      runtime=runtime,
+      users=population.Population(_NUM_USERS),
+      draw=draw or rounds.draw,
+      round_event=_EVENT,
+      ledger=ledger_lib.Ledger(_CLAIM, delta=1e-3),
+      trace=trace,
+      evaluate_fn=lambda weights: {},
+      checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
+      metrics=metrics.MetricsLog(directory),
+      config=training.TrainingConfig(rounds=_ROUNDS, checkpoint_every=3),
+      publish_ledger=published.append,
+      say=lambda line: None,
+    )
+    state = loop.run(loop.start(lambda weights: weights + 1.0))
+  return loop.weights(state), state.ledger, published, rounds
+
+
+@pytest.fixture(name="whole", scope="module")
+def _whole(tmp_path_factory):
+  directory = tmp_path_factory.mktemp("whole")
+  return *_train(directory, sums.Sums()), directory
+
+
+def _read_rows(directory):
+  return pd.read_csv(directory / "deployment.csv")
+
+
+def _observe(directory):
+  with participation_trace.TraceReader(directory / "trace") as trace:
+    return participation_check.observe(_NUM_USERS, trace)
+
+
+def test_every_round_has_a_row(whole):
+  rows = _read_rows(whole[-1])
+  released = rows[rows.abandoned == 0]
+  assert list(released.round_num) == list(range(_ROUNDS))
+  assert len(rows) - _ROUNDS >= 2
+  sums_of_rows = rows[["dropped", "interrupted", "late", "aborted", "reported"]]
+  assert list(sums_of_rows.sum(axis=1)) == list(rows.selected)
+  minimum = math.ceil(0.8 * _GOAL)
+  assert list(rows.abandoned == 0) == list(rows.reported >= minimum)
+  assert rows.start_hours.is_monotonic_increasing
+  assert (rows.end_hours > rows.start_hours).all()
+
+
+def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
+  """As a run that has never had them, on the same cohorts."""
+  weights, ledger, published, _, directory = whole
+  rounds = deployed_rounds.DeployedRounds(_create_simulation(), os.devnull)
+  cohorts = [rounds.draw(number) for number in range(_ROUNDS)]
+  plain = _train(tmp_path, sums.Sums(), draw=cohorts.__getitem__)
+  assert plain[0] == weights
+  assert plain[1] == ledger
+  assert ledger.history == ((_EVENT, _ROUNDS),)
+  # One round more each time, whatever was abandoned in between: also of the
+  # noise, whose number of rounds is that of the runtime.
+  assert [one.rounds for one in published] == list(range(_ROUNDS + 1))
+  # Nor does it use up one of the rounds that a user may be in.
+  rows = _read_rows(directory)
+  observed = _observe(directory)
+  assert observed.num_rounds == _ROUNDS
+  assert observed.num_participations == rows[rows.abandoned == 0].reported.sum()
+
+
+@pytest.mark.parametrize("round_num", [0, 4, 9])
+def test_a_killed_run_goes_on_with_the_same_devices(whole, tmp_path, round_num):
+  weights, ledger, _, _, directory = whole
+  with pytest.raises(KeyboardInterrupt):
+    _train(
+      tmp_path, sums.Sums(fail_in_round=round_num, error=KeyboardInterrupt)
+    )
+  assert _train(tmp_path, sums.Sums())[:2] == (weights, ledger)
+  # Clock, counts and cohorts.
+  for name in ("deployment.csv", "trace"):
+    assert (tmp_path / name).read_bytes() == (directory / name).read_bytes()
+
+
+def test_bounds_are_those_that_the_trace_shows(whole):
+  _, ledger, _, _, directory = whole
+  observed = _observe(directory)
+  assert observed.min_separation >= _CLAIM.min_separation
+  assert observed.max_participations <= _CLAIM.max_participations
+  with participation_trace.TraceReader(directory / "trace") as trace:
+    report = ledger.report(trace)
+  assert "The trace of the run does not refute this." in report.statement
+  assert report.max_participations == 3
+  # What came about is told beside, and changes nothing.
+  assert report.epsilon == pytest.approx(ledger.epsilon("gaussian"), rel=1e-3)
+
+
+def test_figures_are_those_of_the_rows(whole):
+  _, ledger, _, rounds, directory = whole
+  rows, observed = _read_rows(directory), _observe(directory)
+  found = deployed_rounds.summarize(rows, rounds.simulation, ledger, observed)
+  days = rows.end_hours.max() / 24
+  assert found["days"] == pytest.approx(days)
+  assert found["rounds_a_day"] == pytest.approx(_ROUNDS / days)
+  assert found["rounds_abandoned"] == rows.abandoned.sum()
+  began = rows.selected.sum() - rows.dropped.sum()
+  shapes = found["session_shapes"]
+  assert shapes["finished"] == pytest.approx(rows.reported.sum() / began)
+  assert sum(shapes.values()) == pytest.approx(1)
+  assert sum(found["participation_by_device_class"].values()) == (
+    pytest.approx(1)
+  )
+  with participation_trace.TraceReader(directory / "trace") as trace:
+    reached = set(np.concatenate([recorded.slots for recorded in trace]))
+  assert found["devices_never_reached"] == _NUM_USERS - len(reached)
+  assert found["enforced"]["max_participations"] == 3
+  measured = found["measured"]
+  assert measured["note"].startswith("measured after the fact: no part")
+  assert measured["max_participations"] == observed.max_participations
+  assert measured["epsilon"] <= ledger.report().epsilon
+  json.dumps(found, allow_nan=False)
+
+
+def test_a_run_is_played_again_from_its_file(whole, tmp_path):
+  rounds, directory = whole[-2:]
+  values = deployed_rounds.describe(rounds.simulation)
+  read = json.loads(json.dumps(values))
+  again = deployed_rounds.DeployedRounds(
+    deployed_rounds.create_simulation(read), tmp_path / "again.csv"
+  )
+  again.play(_ROUNDS)
+  again.play(3)  # Which it has had.
+  expected = (directory / "deployment.csv").read_bytes()
+  assert (tmp_path / "again.csv").read_bytes() == expected
+  with pytest.raises(ValueError, match="must not go back, found 3"):
+    again.draw(3)
+  deployed_rounds.check_same(read, values)
+  with pytest.raises(errors.FieldError, match="another seed: 3 now, 4 before"):
+    deployed_rounds.check_same(read | {"seed": 4}, values)
