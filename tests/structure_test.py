@@ -52,6 +52,7 @@ _TESTED_THROUGH = {
   "experiments.deployment_plans_output": (
     "tests/experiments/deployment_plans_test.py"
   ),
+  "experiments.deployment_run": "tests/binaries/deployment_test.py",
   "experiments.dry_run": "tests/binaries/run_federated_test.py",
   "experiments.experiment": "tests/binaries/run_federated_test.py",
   "experiments.match_run": "tests/binaries/match_test.py",

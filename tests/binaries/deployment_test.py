@@ -1,0 +1,171 @@
+"""Tests of training under a deployment from the command line."""
+
+import json
+import pathlib
+import signal
+import time
+
+import pandas as pd
+import pytest
+
+from tests.binaries import programs
+
+_TINY = (
+  "--task=emnist",
+  "--clients_per_round=2",
+  "--rounds=4",
+  "--batch_size=64",
+  "--evaluate_every=4",
+  "--max_evaluation_images=40",
+  "--max_held_out_images=40",
+  "--extrapolated_num_users=0",
+)
+# Devices that are there every other time, of which every fifth is lost.
+_OWN = """
+description: Six devices.
+availability: {time_zones: {0: 1}, base: 0.7, amplitude: 0.1}
+compute: {milliseconds_per_example: 5, sigma: 1, equal_work: false}
+dropout_rate: 0.2
+server:
+  over_selection: 1.5
+  deadline_minutes: 5
+  check_in_minutes: 30
+  min_separation: 2
+  max_participations: 3
+"""
+
+
+def _arguments(data_dir, run_dir, deployment, *more):
+  return (
+    *_TINY,
+    f"--data_dir={data_dir}",
+    f"--run_dir={run_dir}",
+    f"--deployment={deployment}",
+    *more,
+  )
+
+
+@pytest.fixture(name="own", scope="module")
+def _own(tmp_path_factory):
+  path = tmp_path_factory.mktemp("own") / "own.yaml"
+  path.write_text(_OWN)
+  return path
+
+
+def test_a_run_under_a_deployment(data_dir, own, tmp_path):
+  run_dir = tmp_path / "run"
+  ended = programs.call(
+    "run_federated",
+    *_arguments(data_dir, run_dir, own, "--noise_multiplier=2"),
+    "--aggregator=tree",
+  )
+  assert not ended.status, ended.errors
+  assert "Deployment: Six devices. 4 rounds in" in ended.output
+  assert "Measured after the fact, and no part of the guarantee" in ended.output
+  rows = pd.read_csv(run_dir / "deployment.csv")
+  assert (rows.abandoned == 0).sum() == 4
+  summary = json.loads((run_dir / "summary.json").read_text())
+  found = summary["deployment"]
+  assert found["rounds_released"] == 4
+  assert found["enforced"]["min_separation"] == 2
+  assert found["measured"]["max_participations"] <= 3
+  # What epsilon rests on, in the words of the report.
+  statement = summary["privacy"]["statement"]
+  assert "at most once in any 2 consecutive released rounds" in statement
+  assert "it is ASSUMED, and not enforced, that what data a user" in statement
+  assert summary["privacy"]["amplification"].startswith("none: who is there")
+  assert summary["privacy"]["max_participations"] == 2
+  # LeNet and back in single precision.
+  values = json.loads((run_dir / "deployment.json").read_text())
+  assert values["work"]["bytes_up"] == 4 * summary["num_private_parameters"]
+  assert values["work"]["examples"] == pytest.approx(70 / 6)
+  assert not (run_dir / "checkpoints" / "sampling_key").exists()
+
+  ended = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  assert not ended.status, ended.errors
+  assert "rounds was played again from deployment.json" in ended.output
+
+  values["seed"] += 1
+  (run_dir / "deployment.json").write_text(json.dumps(values))
+  ended = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  programs.check_refused(ended, "the users of every round must be those that")
+
+
+@pytest.mark.parametrize(
+  ("flags", "message"),
+  [
+    # The false claim: a coin that the server never flipped.
+    (
+      ["--deployment=phones", "--participation=poisson"],
+      "--participation must be check_ins with a deployment, where who is there"
+      " is no draw of the server's, found poisson.",
+    ),
+    (
+      ["--deployment=phones", "--participation=fixed_size"],
+      "--participation must be check_ins with a deployment",
+    ),
+    (
+      ["--deployment=phones", "--participation=min_separation"],
+      "--participation must be check_ins with a deployment",
+    ),
+    (
+      ["--participation=check_ins"],
+      "--deployment must be given with participation check_ins",
+    ),
+    (
+      ["--deployment=phones", "--users_per_client=2"],
+      "--users_per_client must be 1 with participation check_ins",
+    ),
+    (
+      ["--deployment=phones", "--sampling_seed=1"],
+      "--sampling_seed must not be given with a deployment",
+    ),
+    (
+      ["--deployment=phone"],
+      "a deployment must be one of ideal, phones, harsh",
+    ),
+  ],
+)
+def test_what_is_no_claim_under_a_deployment(
+  data_dir, tmp_path, flags, message
+):
+  ended = programs.call(
+    "run_federated",
+    *_TINY,
+    f"--data_dir={data_dir}",
+    f"--run_dir={tmp_path / 'run'}",
+    *flags,
+  )
+  programs.check_refused(ended, message)
+  assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_the_same_devices(data_dir, own, tmp_path):
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  more = ("--rounds=10", "--checkpoint_every=3", "--aggregator=clip_only")
+
+  def start(run_dir):
+    return programs.launch(
+      "binaries.run_federated",
+      *_arguments(data_dir, run_dir, own, *more),
+      log=f"{run_dir}.log",
+    )
+
+  process, victim = start(whole), start(killed)
+  while victim.poll() is None:
+    metrics = killed / "metrics.csv"
+    if metrics.exists() and len(metrics.read_text().splitlines()) > 7:
+      victim.send_signal(signal.SIGKILL)
+    time.sleep(0.02)
+  assert victim.wait() == -signal.SIGKILL, "it ended before it was killed"
+  assert start(killed).wait() == 0
+  assert process.wait() == 0
+  assert "Resuming after round" in pathlib.Path(f"{killed}.log").read_text()
+  for name in ("deployment.csv", "participation.trace", "deployment.json"):
+    assert (killed / name).read_bytes() == (whole / name).read_bytes()
+  first, second = (
+    json.loads((path / "summary.json").read_text()) for path in (whole, killed)
+  )
+  assert first["deployment"] == second["deployment"]
+  assert first["recall_at_far"] == second["recall_at_far"]
