@@ -100,6 +100,20 @@ def test_client_out_of_bounds_is_left_out(skipping, client_id, message):
   assert message in str(skipping[0].skipped_clients[0])
 
 
+def test_many_clients_by_one_call(process):
+  with runtime.create_runtime(
+    on_client_error="skip", concurrent_clients=1
+  ) as started:
+    state = started.initialize(process)
+    numbers = [n % 20 for n in range(60)]
+    client_ids = [str(n) for n in numbers]
+    client_ids[25:25] = ["31", "-1"]
+    _, metrics = started.next(state, client_ids)
+    _assert_sums(metrics, numbers)
+    skipped = [error.client_id for error in started.skipped_clients]
+    assert skipped == ["31", "-1"]
+
+
 def test_too_few_survivors_fail_the_round(skipping):
   started, state = skipping
   before = started.structured_state(state)

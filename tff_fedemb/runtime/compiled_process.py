@@ -106,9 +106,6 @@ class CompiledProcess:
     accumulate = computation_graph.ComputationGraph(
       "accumulate", form.accumulate
     )
-    if self._secure_sums:
-      # Each client's summands are checked and added by themselves.
-      clients_per_call = 1
     self._clients_per_call = clients_per_call or client_loops.clients_per_call(
       work[0]
     )
@@ -264,7 +261,10 @@ class CompiledProcess:
     """Adds the updates of clients, or tells of the one that failed."""
     if not isinstance(outcome, Exception):
       updates, summands = self._secure_sums.split(outcome)
-      total.add(summands)
+      for index in range(len(client_ids)):
+        # Results of a loop have a leading dimension.
+        has_loops = self._clients_per_call > 1
+        total.add([s[index] for s in summands] if has_loops else summands)
       return self._server["accumulate"](accumulator, updates)
     (client_id,) = client_ids
     if skip_fn is None or not isinstance(outcome, _ERRORS_OF_THE_CLIENT):

@@ -111,10 +111,10 @@ class SecureSums:
     return list(update[: self._num_simple]), list(update[self._num_simple :])
 
   def check(self, update: Sequence[Any]) -> None:
-    """Checks what a client is about to send.
+    """Checks what a client, or some of one call, are about to send.
 
     Args:
-      update: The leaves of its work.
+      update: The leaves of their work.
 
     Raises:
       tf.errors.InvalidArgumentError: If a number is below 0 or above the bound
