@@ -40,7 +40,8 @@ def build_fedemb(
     Sensitivity: whatever the aggregator enforces on the backbone's update; the
       head is neither sent nor aggregated.
     DpEvent: the aggregator's.
-    Not covered: the training metrics (loss, accuracy, counts).
+    Not covered: the training metrics (loss, accuracy, counts), and with class
+      codes which class has which number, which is public then.
 
   Args:
     create_backbone_fn: Makes a fresh Keras model from images to embeddings
