@@ -98,9 +98,9 @@ class Plans:
     best = rows[self.best]
     fitting = sum(row[limited] <= self.limit for row in rows)
     text = (
-      f"Recommended, of {fitting} among {len(rows)} plans that keep to"
-      f" {words[limited]}: the {_WORDS[sought][0]} one"
-      f" {self._describe(best)}, simulated to the last round."
+      f"Of {len(rows)} plans {fitting} keep to {words[limited]}. The"
+      f" {_WORDS[sought][0]} of them is recommended: simulated to its last"
+      f" round, it {self._describe(best)}."
     )
     others = [row for row in rows if row[sought] < best[sought]]
     if others:
@@ -112,9 +112,9 @@ class Plans:
     return (
       f"costs epsilon {row['epsilon']:.4g} at delta {self.delta:g} and takes"
       f" {row['days']:.3g} simulated days, with {row['clients_per_round']:,}"
-      f" reports a round from {row['over_selection']:.0%} as many devices, a"
-      f" deadline of {row['deadline_minutes']:g} minutes and a separation of"
-      f" {row['min_separation']:,} rounds"
+      f" reports a round, {row['over_selection']:.0%} as many devices selected,"
+      f" {row['deadline_minutes']:g} min for a round at most, and"
+      f" {row['min_separation']:,} rounds from one of a user's to the next"
     )
 
   def to_json(self) -> dict[str, Any]:

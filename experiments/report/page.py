@@ -5,6 +5,7 @@ page's own content security policy forbids it every request.
 """
 
 import base64
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import math
@@ -14,10 +15,12 @@ from typing import Any
 
 import jinja2
 import markupsafe
+import pandas as pd
 import tqdm
 
 from experiments import output_files
 from experiments import training_report
+from experiments.report import deployment
 from experiments.report import held_out_pictures
 from experiments.report import run_files
 from experiments.report import thumbnails
@@ -26,6 +29,7 @@ from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
+from tff_fedemb.plots import deployment_plots
 from tff_fedemb.plots import similarity_plots
 from tff_fedemb.plots import training_plots as plots
 
@@ -188,6 +192,13 @@ def _describe(
     "charts": _draw_all(run, found),
     "why_no_curves": None if run.results else _MISSING_CURVES,
     "why_no_metrics": None if run.metrics is not None else _MISSING_METRICS,
+    "deployment": run.deployment is not None
+    and deployment.describe(
+      run.summary,
+      run.deployment,
+      run.account.ledger.participation,
+      name=str(run.settings["deployment"]),
+    ),
     "pictures": found,
     "why_no_pictures": why_not,
     "check": _compare_recall(run, found),
@@ -223,11 +234,12 @@ def _draw_all(
   run: run_files.Run, pictures: held_out_pictures.Pictures | None
 ) -> dict[str, _Chart]:
   privacy = run.account.report
+  epsilon = training_report.create_epsilon_panel(
+    run.account.ledger, privacy, num_points=_NUM_EPSILON_POINTS
+  )
   charts = {
     "epsilon": _draw(
-      training_report.create_epsilon_panel(
-        run.account.ledger, privacy, num_points=_NUM_EPSILON_POINTS
-      ),
+      epsilon,
       "Line chart: epsilon after each round, on a logarithmic axis. At the end"
       f" of {privacy.rounds:,} rounds it is"
       f" {words.format_epsilon(privacy.epsilon)}.",
@@ -250,27 +262,64 @@ def _draw_all(
       "Two histograms of cosine similarities, of pairs of the same class and of"
       " different ones, and the thresholds of the false accept rates.",
     )
+  recall = None
   if run.metrics is not None and len(run.metrics):
-    charts |= _draw_training(run)
+    recall = _create_recall_panel(run.metrics, run.summary)
+    charts["recall"] = _draw(
+      recall,
+      "Line chart: recall of validation images over rounds, by false accept"
+      " rate, and that of the untrained model.",
+    )
+    charts["loss"] = _draw(
+      training_report.create_loss_panel(run.metrics),
+      "Line chart: mean loss of the clients of each round.",
+    )
+  if run.deployment is not None:
+    charts |= _draw_deployment(run.deployment, epsilon, recall)
   return charts
 
 
-def _draw_training(run: run_files.Run) -> dict[str, _Chart]:
-  validation = run.summary["evaluation_untrained"]["validation"]
-  untrained = {
-    float(rate): recall for rate, recall in validation["recall_at_far"].items()
-  }
-  return {
-    "loss": _draw(
-      training_report.create_loss_panel(run.metrics),
-      "Line chart: mean loss of the clients of each round.",
+def _create_recall_panel(
+  metrics: pd.DataFrame, summary: Mapping[str, Any]
+) -> plots.RecallPanel:
+  validation = summary["evaluation_untrained"]["validation"]
+  return training_report.create_recall_panel(
+    metrics,
+    {
+      float(rate): recall
+      for rate, recall in validation["recall_at_far"].items()
+    },
+  )
+
+
+def _draw_deployment(
+  rounds: pd.DataFrame,
+  epsilon: plots.EpsilonPanel,
+  recall: plots.RecallPanel | None,
+) -> dict[str, _Chart]:
+  """A week of devices, and what came of it over simulated days."""
+  charts = {
+    "available": _draw(
+      deployment_plots.AvailabilityPanel(rounds),
+      "Line chart: share of all devices that were there, over the simulated"
+      " days of a week.",
     ),
-    "recall": _draw(
-      training_report.create_recall_panel(run.metrics, untrained),
-      "Line chart: recall of validation images over rounds, by false accept"
-      " rate, and that of the untrained model.",
+    "reports": _draw(
+      deployment_plots.ReportsPanel(rounds),
+      "Stacked chart: what became of the devices selected in each round, over"
+      " the simulated days of a week. The table above has the shares.",
+    ),
+    "epsilon_by_days": _draw(
+      deployment_plots.in_days(epsilon, rounds),
+      "Line chart: epsilon so far, over simulated days.",
     ),
   }
+  if recall is not None:
+    charts["recall_by_days"] = _draw(
+      deployment_plots.in_days(recall, rounds),
+      "Line chart: recall of validation images over simulated days.",
+    )
+  return charts
 
 
 def _compare_recall(

@@ -37,6 +37,7 @@ class Run:
     untrained: The same before training.
     results: Both with their curves, by name; none of an earlier version.
     metrics: Rows of rounds; `None` if the file is not there.
+    deployment: Rows of rounds on a simulated clock; `None` without one.
     code_version: Commit, and whether it was modified.
     account: Its privacy, made again from its ledger and its trace.
     extrapolation: What the same noise on the mean would cost with more users.
@@ -50,6 +51,7 @@ class Run:
   untrained: Mapping[str, Any]
   results: Mapping[str, verification.VerificationResult]
   metrics: pd.DataFrame | None
+  deployment: pd.DataFrame | None
   code_version: Mapping[str, Any]
   account: account_run.Recomputed
   extrapolation: extrapolation_lib.Extrapolation | None
@@ -157,6 +159,11 @@ def _parse(
     untrained=summary["evaluation_untrained"][_TEST],
     results=results,
     metrics=metrics,
+    deployment=(
+      pd.read_csv(path / run_directory.DEPLOYED_ROUNDS)
+      if summary.get("deployment")
+      else None
+    ),
     code_version=run_directory.read_json(path / run_directory.CODE_VERSION)
     or {},
     account=account,

@@ -38,6 +38,7 @@ def _report(tmp_path_factory):
     f"--run_dir={runs[0]}",
     "--clients_per_round=4",
     "--noise_multiplier=4",
+    "--deployment=ideal",
     "--rounds=3",
     "--evaluate_every=1",
     "--extrapolated_num_users=1000",
@@ -68,6 +69,8 @@ def test_nothing_is_fetched_or_complained_of_and_all_fits(report, page, width):
   assert page.complaints == []
   assert page.evaluate("document.documentElement.scrollWidth") == width
   assert page.evaluate(_TOO_WIDE) == []
+  # Both runs have devices, on a simulated clock.
+  assert page.evaluate("document.querySelectorAll('[id^=deployment]').length")
   assert page.evaluate(
     "[...document.images].every(i => i.complete && i.naturalWidth > 0)"
   )

@@ -51,7 +51,7 @@ def test_a_plan_costs_what_its_participations_cost(tmp_path, capsys):
   assert found["recommended"] == large
   assert (tmp_path / "plans.png").read_bytes().startswith(b"\x89PNG")
   printed = capsys.readouterr().out
-  assert "of 2 among 2 plans that keep to 1 days: the cheapest" in printed
+  assert "Of 2 plans 2 keep to 1 days. The cheapest of them" in printed
   assert re.search(r"^ +10 .* <-$", printed, re.MULTILINE)
   assert "--clients_per_round=10 --noise_multiplier=5" in printed
 

@@ -94,6 +94,21 @@ def test_rounds_become_days_by_the_end_of_released_ones():
   np.testing.assert_allclose(plots.in_days(epsilon, table).rounds, [1.25])
 
 
+def test_a_week_in_four_panels():
+  recall = training_plots.RecallPanel([1, 3], {1e-3: [0.1, 0.3]})
+  epsilon = training_plots.EpsilonPanel([3], {"this run": [1.0]}, 1e-5, "s")
+  four = plots.create_week(rounds(), recall, epsilon)
+  figure = drawn.figure_of(training_plots.plot_overview, four, title="A run")
+  assert [axes.get_title(loc="left") for axes in figure.axes] == [
+    "Devices available",
+    "Recall on held-out classes",
+    "Selected devices",
+    "Privacy spent",
+  ]
+  assert {axes.get_xlabel() for axes in figure.axes} == {plots.DAYS}
+  assert figure.get_supxlabel() == "s"
+
+
 def test_plans():
   plans = pd.DataFrame(
     {

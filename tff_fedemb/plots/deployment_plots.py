@@ -165,6 +165,26 @@ def in_days(
   )
 
 
+def create_week(
+  rounds: pd.DataFrame,
+  recall: training_plots.RecallPanel,
+  epsilon: training_plots.EpsilonPanel,
+) -> list[training_plots.Panel]:
+  """Returns the four panels of a run with a deployment, by rows.
+
+  Args:
+    rounds: As in `ReportsPanel`.
+    recall: Over rounds that are done.
+    epsilon: As recall.
+  """
+  return [
+    AvailabilityPanel(rounds),
+    in_days(recall, rounds),
+    ReportsPanel(rounds),
+    in_days(epsilon, rounds),
+  ]
+
+
 def plot_plans(
   path: str | os.PathLike[str],
   plans: pd.DataFrame,
