@@ -22,14 +22,12 @@ from experiments import output_files
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.data.participation import check_ins
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import simulation as simulation_lib
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 
-# Devices come when they like: nothing that the server draws is claimed.
-_PARTICIPATION = "min_separation"
 # Bytes of a number of an update.
 _BYTES = 4
 _MAX_VALUES = 6
@@ -176,11 +174,11 @@ def _list_plans(config: PlansConfig) -> Iterator[_Plan]:
     for separation in sorted(separations):
       plan = planning.Plan(
         config.mechanism,
-        participations.create_participation(
-          _PARTICIPATION,
-          num_users=config.num_users,
-          users_per_round=clients,
+        check_ins.CheckIns(
+          config.num_users,
+          clients,
           min_separation=separation,
+          equal_work=base.compute.equal_work,
         ),
         config.rounds,
         config.noise_on_mean * clients,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import os
+import textwrap
 from typing import Any
 
 import pandas as pd
@@ -68,7 +69,7 @@ class Plans:
     if not all(row["is_complete"] for row in self.rows):
       yield "~ extrapolated from the first days"
     yield ""
-    yield self.reason
+    yield textwrap.fill(self.reason, 88)
     if self.best is not None:
       row = self.rows[self.best]
       yield ""

@@ -15,11 +15,13 @@ import pandas as pd
 
 from experiments import experiment as experiment_lib
 from tff_fedemb.evaluation import verification
+from tff_fedemb.plots import deployment_plots
 from tff_fedemb.plots import training_plots as plots
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import run_directory
 from tff_fedemb.program import same_again
 from tff_fedemb.program import training
 from tff_fedemb.runtime import secure_sums
@@ -273,6 +275,27 @@ class Outcome:
       directory / "overview.png",
       list(panels.values()),
       title=f"{self.experiment.task.name}, {self.experiment.name}",
+    )
+
+  def draw_deployment(self, run_dir: str | os.PathLike[str]) -> None:
+    """Draws devices, recall and epsilon over simulated days.
+
+    Args:
+      run_dir: Has the rounds, and gets `plots/deployment.png`.
+    """
+    run_dir = pathlib.Path(run_dir)
+    untrained = self.untrained["validation"].recall_at_far
+    plots.plot_overview(
+      run_dir / "plots" / "deployment.png",
+      deployment_plots.create_week(
+        pd.read_csv(run_dir / run_directory.DEPLOYED_ROUNDS),
+        create_recall_panel(self.metrics, untrained),
+        create_epsilon_panel(self.state.ledger, self.privacy),
+      ),
+      title=(
+        f"{self.experiment.task.name}, {self.experiment.name}: devices that"
+        " come and go (simulated)"
+      ),
     )
 
   def to_lines(self) -> Iterator[str]:

@@ -397,6 +397,7 @@ def _report(
     deployed = deployment_run.summarize(run.deployed, state.ledger, directory)
     summary["deployment"] = deployed
     lines += deployment_run.to_lines(deployed)
+    outcome.draw_deployment(directory.path)
   directory.write_json(run_directory.SUMMARY, summary)
   for line in lines:
     _say(line)

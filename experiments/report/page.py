@@ -29,6 +29,7 @@ from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
+from tff_fedemb.data.participation import check_ins
 from tff_fedemb.plots import deployment_plots
 from tff_fedemb.plots import similarity_plots
 from tff_fedemb.plots import training_plots as plots
@@ -192,13 +193,7 @@ def _describe(
     "charts": _draw_all(run, found),
     "why_no_curves": None if run.results else _MISSING_CURVES,
     "why_no_metrics": None if run.metrics is not None else _MISSING_METRICS,
-    "deployment": run.deployment is not None
-    and deployment.describe(
-      run.summary,
-      run.deployment,
-      run.account.ledger.participation,
-      name=str(run.settings["deployment"]),
-    ),
+    "deployment": _describe_deployment(run),
     "pictures": found,
     "why_no_pictures": why_not,
     "check": _compare_recall(run, found),
@@ -208,6 +203,20 @@ def _describe(
     ),
     "num_data_warnings": len(run.summary.get("data", {}).get("warnings", [])),
   }
+
+
+def _describe_deployment(run: run_files.Run) -> deployment.Deployment | None:
+  participation = run.account.ledger.participation
+  if run.deployment is None or not isinstance(
+    participation, check_ins.CheckIns
+  ):
+    return None
+  return deployment.describe(
+    run.summary,
+    run.deployment,
+    participation,
+    name=str(run.settings["deployment"]),
+  )
 
 
 def _list_recalls(run: run_files.Run) -> list[dict[str, Any]]:
