@@ -23,6 +23,7 @@ import tensorflow_federated as tff
 from tasks import task
 from tasks.synthetic import emnist as synthetic
 from tff_fedemb import errors
+from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.evaluation import embedding
@@ -202,14 +203,17 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
   examples = splits["validation"]
 
   def create_client_dataset(client_id):
-    def keep_training_classes(serialized):
-      images, labels = _parse(serialized, compact=compact)
-      keep = tf.less(labels, FIRST_HELD_OUT_LABEL)
-      return collections.OrderedDict(
+    # No `map`: see `pipelines.gather`.
+    (serialized,) = pipelines.gather(
+      examples.create_dataset(client_id).with_options(pipelines.build_options())
+    )
+    images, labels = _parse(serialized, compact=compact)
+    keep = tf.less(labels, FIRST_HELD_OUT_LABEL)
+    return tf.data.Dataset.from_tensors(
+      collections.OrderedDict(
         x=tf.boolean_mask(images, keep), y=tf.boolean_mask(labels, keep)
       )
-
-    return examples.create_dataset(client_id).map(keep_training_classes)
+    )
 
   def load_images(split):
     images, labels = [], []

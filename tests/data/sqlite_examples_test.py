@@ -19,7 +19,8 @@ _TRAIN = [("train", *user) for user in _USERS.items()]
 
 @pytest.fixture(name="path")
 def _path(tmp_path):
-  path = tmp_path / "data.sqlite"
+  # Of an address, a part of this would mean something else.
+  path = tmp_path / "50% of it? no#1" / "data.sqlite"
   sqlite_examples.write_examples(
     path, [*_TRAIN, ("test", "dan", [b"d0"]), ("test", "eve", [])]
   )

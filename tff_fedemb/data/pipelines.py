@@ -36,7 +36,8 @@ def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:
     lambda s: tf.zeros([0, *s.shape[1:]], s.dtype), spec
   )
   elements = (
-    dataset.rebatch(max_elements or tf.int64.max)
+    # More than memory holds, and few enough for TensorFlow to multiply.
+    dataset.rebatch(max_elements or tf.int32.max)
     .concatenate(tf.data.Dataset.from_tensors(none))
     .take(1)
     .get_single_element()

@@ -79,6 +79,10 @@ class SqliteExamples:
       raise errors.DataError(
         f"{self._path} has no client in split {split_name!r}."
       )
+    # To TensorFlow's reader an address as well: it neither locks the file nor
+    # asks again and again whether it has changed, which took half of the time
+    # of a client's query. Files are replaced whole, never written to.
+    self._address = f"{self._path.resolve().as_uri()}?mode=ro&immutable=1"
     # Users of the split, sorted; also those without examples.
     self.user_ids = [user_id for user_id, _ in rows]
     self.num_examples = sum(number for _, number in rows)
@@ -103,7 +107,7 @@ class SqliteExamples:
       ]
     )
     rows = tf.data.experimental.SqlDataset(
-      "sqlite", str(self._path), query, (tf.string,)
+      "sqlite", self._address, query, (tf.string,)
     )
     return rows.batch(_READING_BATCH)
 
