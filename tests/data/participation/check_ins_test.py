@@ -11,8 +11,11 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import participation
 from tff_fedemb.data.participation import registry
+from tff_fedemb.deployment import deployment
+from tff_fedemb.deployment import simulation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import planning
+from tff_fedemb.strategies import strategy as strategy_lib
 
 _CLAIM = check_ins.CheckIns(100, 4, min_separation=3, max_participations=2)
 
@@ -120,3 +123,65 @@ def test_without_bounds_every_round_counts():
   assert schedule.participations == rounds
   bounded = _plan("gaussian", rounds, max_participations=3)
   assert planning.create_report(bounded).zcdp == pytest.approx(3 / 2 / 49)
+
+
+@pytest.mark.parametrize("mechanism", ["tree", "blt", "banded"])
+def test_correlated_noise_is_that_of_the_enforced_bounds(mechanism):
+  plan = _plan(mechanism, 60, min_separation=20, max_participations=2)
+  strategy = composition.noise_of(plan.event).strategy
+  expected = strategy.sensitivity(strategy_lib.Schedule(60, 20, 2))
+  report = planning.create_report(plan)
+  assert report.strategy_sensitivity == expected
+  # One Gaussian mechanism for the whole run.
+  assert report.zcdp == pytest.approx(expected**2 / 2 / 49)
+
+
+def test_independent_noise_is_composed_for_the_enforced_number():
+  plan = _plan("gaussian", 60, min_separation=20, max_participations=2)
+  assert planning.create_report(plan).zcdp == pytest.approx(2 / 2 / 49)
+  # Three without the bound on the number: every 20th of 60 rounds.
+  plan = _plan("gaussian", 60, min_separation=20)
+  assert planning.create_report(plan).zcdp == pytest.approx(3 / 2 / 49)
+
+
+@pytest.fixture(name="played", scope="module")
+def _played():
+  """Thirty rounds of phones that may be back at once, as a trace has them."""
+  phones = deployment.load("phones")
+  server = dataclasses.replace(phones.server, min_separation_hours=0)
+  some = simulation.Simulation(
+    dataclasses.replace(phones, server=server),
+    2_500,
+    0,
+    simulation.WorkOfRound(bytes_down=10**6, bytes_up=10**6, examples=100),
+    report_goal=100,
+    min_separation=12,
+  )
+  rounds = []
+  while len(rounds) < 30:
+    outcome = some.next_round()
+    if not outcome.abandoned:
+      rounds.append(sorted(outcome.reported.tolist()))
+  return _observe(*rounds, num_users=2_500)
+
+
+def test_what_a_deployment_enforced_may_be_claimed(played):
+  claim = check_ins.CheckIns(2_500, 100, min_separation=12)
+  claim.check_trace(played, rounds=30)
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    ("poisson", {}),
+    ("fixed_size", {}),
+    ("min_separation", {}),
+    ("check_ins", {"min_separation": 25}),
+  ],
+)
+def test_a_false_claim_is_refuted_by_the_trace(played, name, options):
+  claim = registry.create_participation(
+    name, num_users=2_500, users_per_round=100, **options
+  )
+  with pytest.raises(participation.ClaimError):
+    claim.check_trace(played, rounds=30)
