@@ -64,13 +64,12 @@ class _Serializer:
 
   def __init__(self, compact: bool):
     # Anything that the rest of an example does not contain.
-    image = np.random.default_rng(0).random(_PIXELS, np.float32)
-    name, value = "pixels", image
+    content = np.random.default_rng(0).random(_PIXELS, np.float32).tobytes()
+    name = "pixels"
+    value: np.ndarray | bytes = np.frombuffer(content, np.float32)
     if compact:
-      content = image.tobytes()[:_PIXELS]
+      content = content[:_PIXELS]
       name, value = PIXEL_BYTES_FEATURE, content
-    else:
-      content = value.tobytes()
     examples = [
       tfrecord_files.serialize_example({"label": label, name: value})
       for label in (1, 2)
