@@ -124,6 +124,7 @@ def create_handwriting_task(config: task.TaskConfig) -> task.Task:
     split_description=(
       f"{emnist.SPLIT_DESCRIPTION} of writers who never train"
     ),
+    default_backbone="convnet",
     evaluation_on_training_users=False,
     class_names=emnist.CLASS_NAMES,
   )

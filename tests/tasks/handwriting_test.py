@@ -24,6 +24,7 @@ def test_facts_of_the_task(task):
   assert task.image_shape == (28, 28, 1)
   assert task.num_train_classes == 36
   assert len(task.train_users) == 24
+  assert task.default_backbone == "convnet"
   assert not task.evaluation_on_training_users
   assert len(_create().train_users) == 20_000
 
