@@ -1,11 +1,13 @@
 """Tests of the training program from the command line."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import re
 import signal
+import sqlite3
 import stat
 import time
 
@@ -381,13 +383,20 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, program):
   assert (ended.status, ended.errors) == (0, "")
   output = ended.output
   assert "emnist: 6 users (a writer), 36 training classes" in output
-  # Of 180 images of each split.
+  # Training and validation share a split of the file.
+  with contextlib.closing(
+    sqlite3.connect(data_dir / emnist.FILE_NAME)
+  ) as connection:
+    ((num_images,),) = connection.execute(
+      "SELECT SUM(num_examples) FROM client_metadata"
+      " WHERE split_name = 'all_train'"
+    )
   found = re.search(
     r"Images: (\d+) of users who train \(.* each\); (\d+) for validation, \d+"
     r" for test\.",
     output,
   )
-  assert int(found[1]) + int(found[2]) == 180
+  assert int(found[1]) + int(found[2]) == num_images
   assert re.search(r"\n  time    [\d.]+ s; ", output)
   assert re.search(r"\n  memory  [\d.]+ GB", output)
   assert "held-out images of an evaluation" in output
