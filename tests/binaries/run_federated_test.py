@@ -1,13 +1,11 @@
 """Tests of the training program from the command line."""
 
-import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import re
 import signal
-import sqlite3
 import stat
 import time
 
@@ -21,6 +19,7 @@ from tasks.synthetic import emnist
 from tests.binaries import programs
 from tests.data import photo_files
 from tff_fedemb.data import participation_trace
+from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
@@ -384,13 +383,8 @@ def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, program):
   output = ended.output
   assert "emnist: 6 users (a writer), 36 training classes" in output
   # Training and validation share a split of the file.
-  with contextlib.closing(
-    sqlite3.connect(data_dir / emnist.FILE_NAME)
-  ) as connection:
-    ((num_images,),) = connection.execute(
-      "SELECT SUM(num_examples) FROM client_metadata"
-      " WHERE split_name = 'all_train'"
-    )
+  path = data_dir / emnist.FILE_NAME
+  num_images = sqlite_examples.SqliteExamples(path, "all_train").num_examples
   found = re.search(
     r"Images: (\d+) of users who train \(.* each\); (\d+) for validation, \d+"
     r" for test\.",
