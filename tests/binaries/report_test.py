@@ -83,7 +83,7 @@ def _check(text):
 @pytest.fixture(name="data_dir", scope="module")
 def _data_dir(tmp_path_factory):
   directory = tmp_path_factory.mktemp("data")
-  synthetic.write_emnist(directory, num_users=8, seed=2, examples_per_user=100)
+  synthetic.write_emnist(directory, num_users=8, seed=2, examples_per_user=160)
   return directory
 
 
