@@ -141,7 +141,10 @@ def test_what_is_no_claim_under_a_deployment(
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_the_same_devices(data_dir, own, tmp_path):
+def test_a_killed_run_goes_on_with_the_same_devices(data_dir, tmp_path):
+  own = tmp_path / "own.yaml"
+  # Six users, two of them in each of ten rounds.
+  own.write_text(_OWN.replace("max_participations: 3", "max_participations: 9"))
   whole, killed = tmp_path / "whole", tmp_path / "killed"
   more = ("--rounds=10", "--checkpoint_every=3", "--aggregator=clip_only")
 
