@@ -26,6 +26,8 @@ NUM_CLASSES = 36
 PFL_RESEARCH = "pfl_research"
 
 _LENET = "lenet_10x20x20"
+# As a cohort of devices: many clients with little work, read from storage.
+_WRITERS = "convnet_512x2x16"
 _LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
 # Compiles and buffers for some rounds before it is what it stays.
 _SETTLED_ROUND = 50
@@ -64,6 +66,7 @@ class Case:
     aggregator: Its name in the registry.
     photos: What clients read from files; `None` for random pixels, which are
       made where they are used.
+    num_writers: Users of a database of handwriting, if clients read that.
   """
 
   num_clients: int
@@ -73,12 +76,14 @@ class Case:
   image_shape: tuple[int, int, int] = (28, 28, 1)
   aggregator: str = "gaussian"
   photos: Photos | None = None
+  num_writers: int | None = None
 
   def client_ids(self, round_num: int) -> list[str]:
     """The clients of a round, other ones than of the round before."""
     first = round_num * self.num_clients
     numbers = range(first, first + self.num_clients)
-    num_users = self.photos.num_users if self.photos else sys.maxsize
+    of_photos = self.photos.num_users if self.photos else None
+    num_users = self.num_writers or of_photos or sys.maxsize
     return [str(number % num_users) for number in numbers]
 
 
@@ -105,6 +110,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
   {
     _LENET: Case(10, 20, 20),
     "lenet_50x10x16": Case(50, 10, 16),
+    _WRITERS: Case(512, 2, 16, "convnet", num_writers=600),
     **_DENSE_CASES,
     **_GROWTH,
     **_LARGE,
@@ -121,6 +127,7 @@ _ALL = ("bare", "in_process", "tff")
 _TURNS: Sequence[tuple[Iterable[str], Sequence[str]]] = (
   ([_LENET], _ALL),
   (["lenet_50x10x16"], _ALL),
+  ([_WRITERS], _ALL),
   (["dense25m_4x1x16_gaussian"], _ALL),
   # The bare loop has no correlated noise.
   (["dense25m_4x1x16_tree"], _ALL[1:]),

@@ -20,7 +20,9 @@ import tensorflow_federated as tff
 
 from benchmarks import cases
 from benchmarks import photos
+from tasks import emnist
 from tasks import task as task_lib
+from tasks.synthetic import emnist as synthetic
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
@@ -40,6 +42,7 @@ SERVER_LEARNING_RATE = 1.0
 SERVER_MOMENTUM = 0.9
 CLIP_NORM = 1.0
 NOISE_MULTIPLIER = 0.1
+_WRITER_IMAGES = 160
 
 
 def create_backbone(case: cases.Case) -> tf.keras.Model:
@@ -61,15 +64,36 @@ def create_backbone(case: cases.Case) -> tf.keras.Model:
   )
 
 
+def create_task(directory: str, case: cases.Case) -> task_lib.Task | None:
+  """Writes what a case's clients read; returns the task, if there is one."""
+  if case.photos:
+    return photos.create_task(directory, case)
+  if case.num_writers:
+    # Everybody has a few images more than are used.
+    synthetic.write_emnist(
+      directory, num_users=case.num_writers, examples_per_user=_WRITER_IMAGES
+    )
+    return emnist.create_emnist_task(task_lib.TaskConfig(data_dir=directory))
+  return None
+
+
 def create_examples(
-  client_id: tf.Tensor, case: cases.Case
+  client_id: tf.Tensor, case: cases.Case, task: task_lib.Task | None = None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-  """Makes a client's data: the same random images for the same id.
+  """Makes or reads a client's data: the same images for the same id.
 
   Returns images `[n, height, width, channels]` uint8 and labels `[n]` int64; an
   id is a number as a string, scalar.
   """
   num_examples = case.steps * case.batch_size
+  if task:
+    examples = pipelines.gather(
+      task.create_client_dataset(client_id).with_options(
+        pipelines.build_options()
+      ),
+      max_elements=num_examples,
+    )
+    return examples["x"], examples["y"]
   seed = tf.stack([tf.strings.to_number(client_id, tf.int64), tf.int64.max])
   images = tf.random.stateless_uniform(
     [num_examples, *case.image_shape], seed, 0, 256, tf.int32
@@ -96,7 +120,7 @@ def _create_aggregator(
 def build_process(
   case: cases.Case, task: task_lib.Task | None = None
 ) -> tff.learning.templates.LearningProcess:
-  """Builds DP-FedEmb on a case, from client ids; a task has its photos."""
+  """Builds DP-FedEmb on a case, from client ids; a task has its images."""
   process = fedemb.build_fedemb(
     lambda: create_backbone(case),
     heads.LinearHead(),
@@ -114,6 +138,7 @@ def build_process(
       head_lr_scale=HEAD_LR_SCALE,
       batch_size=case.batch_size,
       decode_images=task.decode_images if task else None,
+      max_examples_per_client=case.steps * case.batch_size,
     ),
   )
 
@@ -132,10 +157,11 @@ def build_process(
 class _Client:
   """A model and the function that trains it, for one thread."""
 
-  def __init__(self, case: cases.Case):
+  def __init__(self, case: cases.Case, task: task_lib.Task | None):
     self.backbone = create_backbone(case)
     self._variables = self.backbone.trainable_variables
     self._case = case
+    self._task = task
     self._head = tf.Variable(
       tf.zeros([cases.NUM_CLASSES, EMBEDDING_DIM]),
       trainable=False,
@@ -147,12 +173,13 @@ class _Client:
     """Returns the clipped difference that a client's data make."""
     for variable, value in zip(self._variables, weights, strict=True):
       variable.assign(value)
-    seed = tf.stack([tf.strings.to_number(client_id, tf.int64), 0])
+    number = tf.strings.to_hash_bucket_fast(client_id, tf.int32.max)
+    seed = tf.stack([number, 0])
     self._head.assign(
       tf.random.stateless_normal(self._head.shape, seed, stddev=0.01)
     )
     self._bias.assign(tf.zeros_like(self._bias))
-    images, labels = create_examples(client_id, self._case)
+    images, labels = create_examples(client_id, self._case, self._task)
     size = self._case.batch_size
     for step in tf.range(self._case.steps):
       rows = slice(step * size, (step + 1) * size)
@@ -185,11 +212,17 @@ class _Client:
 class BareLoop:
   """The state of the training and its round."""
 
-  def __init__(self, case: cases.Case, *, num_threads: int):
+  def __init__(
+    self,
+    case: cases.Case,
+    *,
+    num_threads: int,
+    task: task_lib.Task | None = None,
+  ):
     self._case = case
     self._clients: queue.SimpleQueue[_Client] = queue.SimpleQueue()
     for _ in range(num_threads):
-      self._clients.put(_Client(case))
+      self._clients.put(_Client(case, task))
     self._threads = futures.ThreadPoolExecutor(num_threads)
     initial = create_backbone(case).trainable_variables
     self.weights = [tf.identity(variable) for variable in initial]
@@ -265,10 +298,20 @@ def create_round(
   """
   worker_process.end_worker_on_exit()
   case = cases.CASES[case_name]
+  directory = tempfile.TemporaryDirectory()
+  atexit.register(directory.cleanup)
+
+  def name_clients(task, round_num):
+    numbers = case.client_ids(round_num)
+    if task is None:
+      return numbers
+    return [task.train_users.user_id(int(number)) for number in numbers]
+
   if runtime_name == "bare":
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    bare = BareLoop(case, num_threads=base.count_cores())
-    return lambda round_num: bare.run_round(case.client_ids(round_num))
+    task = create_task(directory.name, case)
+    bare = BareLoop(case, num_threads=base.count_cores(), task=task)
+    return lambda round_num: bare.run_round(name_clients(task, round_num))
   if runtime_name == "keras":
     keras = KerasStep(case)
     return lambda round_num: keras.run_round(case.client_ids(round_num))
@@ -276,15 +319,11 @@ def create_round(
   runtime = runtimes.create_runtime(
     runtime_name, compute_precision=compute_precision
   )
-  task = None
-  if case.photos:
-    directory = tempfile.TemporaryDirectory()
-    atexit.register(directory.cleanup)
-    task = photos.create_task(directory.name, case)
+  task = create_task(directory.name, case)
   state = runtime.initialize(build_process(case, task))
 
   def run_round(round_num):
     nonlocal state
-    state, _ = runtime.next(state, case.client_ids(round_num))
+    state, _ = runtime.next(state, name_clients(task, round_num))
 
   return run_round
