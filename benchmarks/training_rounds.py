@@ -173,7 +173,12 @@ class _Client:
     """Returns the clipped difference that a client's data make."""
     for variable, value in zip(self._variables, weights, strict=True):
       variable.assign(value)
-    number = tf.strings.to_hash_bucket_fast(client_id, tf.int32.max)
+    # Writers have names.
+    number = (
+      tf.strings.to_hash_bucket_fast(client_id, tf.int32.max)
+      if self._task
+      else tf.strings.to_number(client_id, tf.int64)
+    )
     seed = tf.stack([number, 0])
     self._head.assign(
       tf.random.stateless_normal(self._head.shape, seed, stddev=0.01)

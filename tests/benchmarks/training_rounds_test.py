@@ -24,9 +24,9 @@ class _HeadOfBareLoop(heads.LinearHead):
     return rows, tf.zeros([num_classes])
 
 
-def _create_examples(client_id, case):
+def _create_examples(client_id, case, task=None):
   """Every class twice, so that both count the classes alike."""
-  del client_id
+  del client_id, task  # Unused.
   images = tf.random.stateless_uniform(
     [_BATCH_SIZE, *case.image_shape], [1, 2], 0, 256, tf.int32
   )
