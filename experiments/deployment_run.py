@@ -139,12 +139,11 @@ def find_work(
     process: Whose model is sent there, and its trainable part back.
   """
   images = float(_IMAGES_PER_USER)
-  if task.count_images is not None:
-    images = task.count_images("train") / len(task.train_users)
-  most = config.max_examples_per_client
-  if most:
+  if config.max_examples_per_client:
     # With equal work every device takes the time of the most.
-    images = float(most)
+    images = float(config.max_examples_per_client)
+  elif task.count_images is not None:
+    images = task.count_images("train") / len(task.train_users)
   weights = process.initialize.type_signature.result.member.global_model_weights
   up = _count_bytes(weights.trainable)
   return simulation_lib.WorkOfRound(
