@@ -195,10 +195,7 @@ def _list_plans(config: PlansConfig) -> Iterator[_Plan]:
           plan.noise_multiplier,
           plan.participation.participations(config.rounds),
           epsilon,
-          dataclasses.replace(
-            base,
-            server=dataclasses.replace(server, min_separation=separation),
-          ),
+          dataclasses.replace(base, server=server),
         )
 
 

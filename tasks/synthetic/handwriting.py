@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks.synthetic import glyphs
+from tff_fedemb import split_mix
 
 NUM_LABELS = len(glyphs.CHARACTERS)
 _SIDE = glyphs.IMAGE_SIZE
@@ -54,38 +55,21 @@ _BEND = (0.6, 0.9, 0.55)
 _PRESSURE = (0.0, 0.0, 0.15)
 _NUM_SHAPE = len(_SPREADS) + 3 * _GRID
 
-# Of SplitMix64 (Steele, Lea and Flood, 2014, "Fast Splittable Pseudorandom
-# Number Generators").
-_GAMMA = 0x9E3779B97F4A7C15
-_MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-_SHIFTS = (30, 27)
 _WORD = 2**64
-
-
-def _mix(words: tf.Tensor) -> tf.Tensor:
-  """Scrambles uint64 numbers, one to one."""
-  for shift, multiplier in zip(_SHIFTS, _MULTIPLIERS, strict=True):
-    shifted = tf.bitwise.right_shift(words, tf.constant(shift, tf.uint64))
-    words = tf.bitwise.bitwise_xor(words, shifted)
-    words *= tf.constant(multiplier, tf.uint64)
-  shifted = tf.bitwise.right_shift(words, tf.constant(31, tf.uint64))
-  return tf.bitwise.bitwise_xor(words, shifted)
 
 
 def _derive(keys: tf.Tensor, numbers: tf.Tensor, purpose: int) -> tf.Tensor:
   """Keys of parts of something from its own keys: uint64, as `keys`."""
-  salt = tf.constant(purpose * _GAMMA % _WORD, tf.uint64)
-  return _mix(tf.bitwise.bitwise_xor(keys, salt) + tf.cast(numbers, tf.uint64))
+  salt = tf.constant(purpose * split_mix.GAMMA % _WORD, tf.uint64)
+  return split_mix.mix(
+    tf.bitwise.bitwise_xor(keys, salt) + tf.cast(numbers, tf.uint64)
+  )
 
 
 def _uniforms(keys: tf.Tensor, count: int) -> tf.Tensor:
-  """Uniform numbers in (0, 1), float32 `[n, count, 4]`, of keys `[n]`.
-
-  TensorFlow's stateless operations take one key, so that those of several users
-  would be a loop; these are SplitMix64's numbers of all keys at once.
-  """
-  steps = [(step + 1) * _GAMMA % _WORD for step in range(count)]
-  words = _mix(keys[:, tf.newaxis] + tf.constant(steps, tf.uint64))
+  """Uniform numbers in (0, 1), float32 `[n, count, 4]`, of keys `[n]`."""
+  steps = [(step + 1) * split_mix.GAMMA % _WORD for step in range(count)]
+  words = split_mix.mix(keys[:, tf.newaxis] + tf.constant(steps, tf.uint64))
   numbers = tf.cast(tf.bitcast(words, tf.uint16), tf.float32)
   return (numbers + 0.5) / 2.0**16
 
@@ -147,7 +131,7 @@ class Handwriting:
 
   def _keys(self, users: tf.Tensor) -> tf.Tensor:
     seed = tf.constant(self._seed % _WORD, tf.uint64)
-    return _derive(_mix(seed)[tf.newaxis], users, 1)
+    return _derive(split_mix.mix(seed)[tf.newaxis], users, 1)
 
   def count_images(self, users: tf.Tensor, maximum: int) -> tf.Tensor:
     """How many images writers have: int32 `[k]`.

@@ -19,6 +19,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from tff_fedemb import config
+from tff_fedemb import split_mix
 
 Weights = tuple[tf.Tensor, ...]
 
@@ -178,23 +179,10 @@ class ArcFaceHead(Head):
     return self.scale * tf.where(is_true, with_margin, cosines)
 
 
-def _scramble(numbers: tf.Tensor) -> tf.Tensor:
-  """The mixing function of SplitMix64 (Steele et al. 2014), uint64."""
-  for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-    numbers = _xor_shifted(numbers, shift) * tf.constant(factor, tf.uint64)
-  return _xor_shifted(numbers, 31)
-
-
-def _xor_shifted(numbers: tf.Tensor, shift: int) -> tf.Tensor:
-  shifted = tf.bitwise.right_shift(numbers, tf.constant(shift, tf.uint64))
-  return tf.bitwise.bitwise_xor(numbers, shifted)
-
-
 def draw_class_codes(class_ids: tf.Tensor, embedding_dim: int) -> tf.Tensor:
   """Draws a random direction for each class, from its number alone.
 
-  It is made of integer arithmetic, because random operations of TensorFlow take
-  one seed for all rows, and may differ between devices.
+  Its numbers are a stream of SplitMix64, the same on every device.
 
   Args:
     class_ids: Any int64 `[K]`.
@@ -203,13 +191,10 @@ def draw_class_codes(class_ids: tf.Tensor, embedding_dim: int) -> tf.Tensor:
   Returns:
     Unit vectors `[K, embedding_dim]`, float32: normalised Gaussian ones.
   """
-  # A stream of SplitMix64 for each class.
   steps = tf.range(1, embedding_dim + 1, dtype=tf.int64)
-  steps = tf.bitcast(steps, tf.uint64) * tf.constant(
-    0x9E3779B97F4A7C15, tf.uint64
-  )
-  starts = _scramble(tf.bitcast(class_ids, tf.uint64))
-  bits = _scramble(starts[:, tf.newaxis] + steps)
+  steps = tf.bitcast(steps, tf.uint64) * tf.constant(split_mix.GAMMA, tf.uint64)
+  starts = split_mix.mix(tf.bitcast(class_ids, tf.uint64))
+  bits = split_mix.mix(starts[:, tf.newaxis] + steps)
   # Two uniform numbers of 32 bits, by Box and Muller to a Gaussian one.
   first = tf.bitwise.right_shift(bits, tf.constant(32, tf.uint64))
   second = tf.bitwise.bitwise_and(bits, tf.constant(2**32 - 1, tf.uint64))

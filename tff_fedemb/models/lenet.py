@@ -1,14 +1,11 @@
 """LeNet backbone for small grey images (LeCun et al. 1998; Xu et al. 2023).
 
-Each image is standardised by itself; then two convolutions, two max-poolings
-and a dense embedding layer. Between those there is no normalisation: at this
-depth none is needed, and group normalisation doubles the time of a step.
+Two convolutions, two max-poolings and a dense embedding layer.
 """
 
 import tensorflow as tf
 
-from tff_fedemb import checks
-from tff_fedemb import errors
+from tff_fedemb.models import blocks
 
 
 def create_lenet(
@@ -24,30 +21,6 @@ def create_lenet(
     image_shape, embedding_dim: As of `backbones.create_backbone`; height and
       width at least 4.
   """
-  if len(image_shape) != 3 or min(image_shape[:2]) < 4:
-    raise errors.FieldError(
-      "image_shape",
-      "be (height, width, channels) with height and width at least 4",
-      tuple(image_shape),
-    )
-  checks.check_integer("embedding_dim", embedding_dim, minimum=1)
-  layers = tf.keras.layers
-  return tf.keras.Sequential(
-    [
-      layers.InputLayer(input_shape=tuple(image_shape)),
-      layers.Rescaling(1.0 / 255.0),
-      # Each image to mean 0 and deviation 1: ink on white paper and white
-      # on black look alike, and the paper does not drown the ink.
-      layers.LayerNormalization(axis=[1, 2, 3], center=False, scale=False),
-      layers.Conv2D(32, 5, padding="same", name="conv1"),
-      # Pooling first is the same function on a quarter of the numbers.
-      layers.MaxPool2D(2),
-      layers.ReLU(),
-      layers.Conv2D(64, 5, padding="same", name="conv2"),
-      layers.MaxPool2D(2),
-      layers.ReLU(),
-      layers.Flatten(),
-      layers.Dense(embedding_dim, name="embedding"),
-    ],
-    name="lenet",
+  return blocks.create_pooled(
+    image_shape, embedding_dim, convolutions=[(32, 5), (64, 5)], name="lenet"
   )
