@@ -53,9 +53,11 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     task, algorithm, rounds: As in its summary.
     recall, recall_untrained: At `FALSE_ACCEPT_RATE`, after and before training.
     recall_pretrained: The same of the backbone that it began with, if any.
-    epsilon: What the run itself cost.
+    recall_validation: The same after training, of the validation split.
+    epsilon, zcdp: What the run itself cost; rho if sampling does not amplify.
     extrapolated: Epsilons of a larger population, user-level and the authors',
       if the run had noise.
+    extrapolated_zcdp: Rho of the former, likewise.
     ledger: As in its summary, if there is one.
     settings: All its flags.
     setting: All of them but the seed, as text that is the same where they are.
@@ -75,7 +77,8 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     if settings.get("sampling_seed") is not None:
       # Runs that were given one have another epsilon; whichever it was.
       compared["sampling_seed"] = "given"
-    extrapolated = summary.get("privacy_extrapolated")
+    extrapolated = summary.get("privacy_extrapolated") or {}
+    validation = summary.get("evaluation", {}).get("validation", {})
     return {
       "path": path,
       "task": str(summary["task"]),
@@ -86,11 +89,17 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
       "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(
         _RATE
       ),
+      "recall_validation": float(
+        validation.get("recall_at_far", {}).get(_RATE, math.nan)
+      ),
       "epsilon": _epsilon(summary),
-      "extrapolated": extrapolated
-      and [
-        float(extrapolated[x]["epsilon"]) for x in ("user_level", "authors")
+      "zcdp": summary["privacy"].get("zcdp"),
+      "extrapolated": [
+        float(extrapolated[name]["epsilon"])
+        for name in ("user_level", "authors")
+        if extrapolated
       ],
+      "extrapolated_zcdp": extrapolated.get("zcdp"),
       "ledger": summary.get("ledger"),
       "settings": settings,
       "setting": _without(compared, ["seed"]),

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import pathlib
 import sys
+from typing import Any
 
 import pandas as pd
 
@@ -114,7 +115,14 @@ def _caption(runs: pd.DataFrame) -> str:
   )
 
 
+def _figures(*values: Any) -> str:
+  """Figures of one quantity in one cell, or that there are none."""
+  return "; ".join(f"{x:.3g}" for x in values if not pd.isna(x)) or "-"
+
+
 def _spread(values: pd.Series) -> str:
+  if values.isna().all():
+    return "-"
   if len(values) == 1:
     return f"{values.iloc[0]:.4f}"
   return f"{values.mean():.4f} +- {values.std():.4f}"
@@ -142,7 +150,6 @@ def tabulate(runs: pd.DataFrame) -> str:
   rows = []
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
-    costs = [f"{epsilon:.3g}" for epsilon in run.extrapolated or ()]
     rows.append(
       {
         "task": run.task,
@@ -152,11 +159,14 @@ def tabulate(runs: pd.DataFrame) -> str:
         "noise multiplier": run.settings.get("noise_multiplier", 0.0),
         "clip norm": run.settings.get("clip_norm", "-"),
         "rounds": run.rounds,
+        "validation": _spread(same.recall_validation),
         _RECALL: _spread(same.recall),
         "untrained": _spread(same.recall_untrained),
         "seeds": len(same),
-        "epsilon (this run)": f"{run.epsilon:.3g}",
-        "epsilon (extrapolated; Delta = C)": "; ".join(costs) or "-",
+        "epsilon (this run)": _figures(run.epsilon),
+        "zCDP": _figures(run.zcdp),
+        "epsilon (extrapolated; Delta = C)": _figures(*run.extrapolated),
+        "zCDP (extrapolated)": _figures(run.extrapolated_zcdp),
       }
     )
   lines = [" | ".join(map(str, row.values())) for row in rows]

@@ -30,6 +30,7 @@ def _write(path, *, seed, recall, algorithm="fedemb", extrapolated=None):
     "recall_at_far_untrained": {"0.001": 0.25},
     "privacy": {"epsilon": "inf"},
     "privacy_extrapolated": extrapolated,
+    "evaluation": {"validation": {"recall_at_far": {"0.001": recall / 2}}},
   }
   (path / "summary.json").write_text(json.dumps(summary))
   return str(path)
@@ -47,6 +48,7 @@ def test_seeds_share_a_row(tmp_path):
       extrapolated={
         "user_level": {"epsilon": 12.345},
         "authors": {"epsilon": 3.9},
+        "zcdp": 1.2824,
       },
     ),
   ]
@@ -55,9 +57,13 @@ def test_seeds_share_a_row(tmp_path):
   lines = result.output.splitlines()
   assert len(lines) == 4
   # Deviation of 0.5 and 0.7 is 0.1 sqrt(2).
-  assert "| 0.6000 +- 0.1414 | 0.2500 +- 0.0000 | 2 | inf | - |" in lines[2]
+  assert lines[2].endswith(
+    "| 7 | 0.3000 +- 0.0707 | 0.6000 +- 0.1414 | 0.2500 +- 0.0000 | 2 | inf | -"
+    " | - | - |"
+  )
   assert lines[3].endswith(
-    "| fedavg | blt | - | 0.1 | - | 7 | 0.1250 | 0.2500 | 1 | inf | 12.3; 3.9 |"
+    "| fedavg | blt | - | 0.1 | - | 7 | 0.0625 | 0.1250 | 0.2500 | 1 | inf | -"
+    " | 12.3; 3.9 | 1.28 |"
   )
 
 

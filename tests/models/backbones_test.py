@@ -14,7 +14,7 @@ from tff_fedemb.models import resnet
 
 _SHAPE = (32, 32, 3)
 # Those for small grey images.
-_SMALL = {"conv4", "convnet", "convnet_tanh", "lenet"}
+_SMALL = {"conv4", "conv4_wide", "convnet", "convnet_tanh", "lenet"}
 _CONVOLUTIONS = (tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D)
 _NORMALIZATIONS = (
   tf.keras.layers.BatchNormalization,
@@ -44,6 +44,7 @@ _LARGE = {
 # Trainable weights by choice, as `TRAINABLE`; `None` for one without sense.
 _NUM_TRAINABLE = {
   "conv4": (250_912, None, 66_304, 65_664),
+  "conv4_wide": (487_040, None, 99_392, 98_432),
   "convnet": (97_408, None, None, 73_856),
   "convnet_tanh": (97_408, None, None, 73_856),
   "lenet": (453_632, None, None, 401_536),

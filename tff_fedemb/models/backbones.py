@@ -54,6 +54,7 @@ class Backbone:
 # A new backbone is one file and one entry here.
 BACKBONES: dict[str, Backbone] = {
   "conv4": Backbone(conv4.create_conv4),
+  "conv4_wide": Backbone(functools.partial(conv4.create_conv4, wide=True)),
   "convnet": Backbone(convnet.create_convnet),
   "convnet_tanh": Backbone(
     functools.partial(convnet.create_convnet, activation="tanh")
@@ -133,6 +134,7 @@ def create_backbone(
   | backbone           |        all |      outer |    norm | embedding |
   |--------------------|------------|------------|---------|-----------|
   | conv4 at 28x28x1   |    250,912 |          - |  66,304 |    65,664 |
+  | conv4_wide         |    487,040 |          - |  99,392 |    98,432 |
   | convnet at 28x28x1 |     97,408 |          - |       - |    73,856 |
   | convnet_tanh       | as convnet |            |         |           |
   | lenet at 28x28x1   |    453,632 |          - |       - |   401,536 |
