@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -87,6 +88,7 @@ class Case:
     return [str(number % num_users) for number in numbers]
 
 
+_LENET_50 = Case(50, 10, 16)
 _GROWTH = {
   f"lenet_{n}x2x16_growth": Case(n, 2, 16) for n in (10, 50, 200, 1000)
 }
@@ -97,6 +99,12 @@ _DENSE_CASES = {
 _LARGE = {
   "resnet50_4x2x16_112": Case(4, 2, 16, "resnet50", (112, 112, 3)),
   "mobilenet_v2_4x2x16_224": Case(4, 2, 16, "mobilenet_v2", (224, 224, 3)),
+}
+# The same work on a Ray of this machine.
+_RAY = {
+  "ray_lenet_50x10x16": _LENET_50,
+  "ray_dense25m_4x1x16": _DENSE_CASES["dense25m_4x1x16_gaussian"],
+  **{f"ray_lenet_{n}x2x16": Case(n, 2, 16) for n in (100, 1000)},
 }
 # Two rounds' users of photos as large as the smaller ones of Google Landmarks.
 _PHOTOS = {
@@ -109,12 +117,13 @@ _PHOTOS = {
 CASES: Mapping[str, Case] = types.MappingProxyType(
   {
     _LENET: Case(10, 20, 20),
-    "lenet_50x10x16": Case(50, 10, 16),
+    "lenet_50x10x16": _LENET_50,
     _WRITERS: Case(512, 2, 16, "convnet", num_writers=600),
     **_DENSE_CASES,
     **_GROWTH,
     **_LARGE,
     **_PHOTOS,
+    **_RAY,
     _LONG_RUN: Case(
       *(4, 1, 8, "mobilenet_v2_small", (32, 32, 3)),
       photos=Photos(40, (60, 80)),
@@ -123,6 +132,7 @@ CASES: Mapping[str, Case] = types.MappingProxyType(
 )
 
 _ALL = ("bare", "in_process", "tff")
+_WITH_RAY = ("in_process", "ray")
 # Cases and runtimes that take turns with each other, in the order of measuring.
 _TURNS: Sequence[tuple[Iterable[str], Sequence[str]]] = (
   ([_LENET], _ALL),
@@ -137,6 +147,7 @@ _TURNS: Sequence[tuple[Iterable[str], Sequence[str]]] = (
   *(([case], ["bare", "tff"]) for case in _GROWTH),
   *(([case], ["in_process", "keras"]) for case in _LARGE),
   (_PHOTOS, ["in_process"]),
+  *(([case], _WITH_RAY) for case in _RAY),
   ([_LONG_RUN], ["in_process"]),
 )
 
@@ -222,5 +233,10 @@ def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
       after = (_SETTLED_ROUND, _LONG_RUN_ROUNDS)
       selected.append(results.Group(commands, rounds, resident_after=after))
     elif commands:
-      selected.append(results.Group(commands))
+      on_ray = any(runtime == "ray" for _, runtime in commands)
+      # Who asks for it by name is told how to install it.
+      if on_ray and not config.cases and not importlib.util.find_spec("ray"):
+        continue
+      # Of the workers' memory the driver's is told apart.
+      selected.append(results.Group(commands, tells_anonymous_memory=on_ray))
   return selected

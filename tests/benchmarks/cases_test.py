@@ -65,14 +65,15 @@ def test_goals_are_those_ratios():
 def test_goals_are_of_cases_that_there_are():
   goals = results.read_goals()
   goals = goals[~goals.case.str.startswith("least_squares")]
-  assert len(goals) == 26
+  assert len(goals) == 33
   for name in {*goals.case, *goals.other_case} - {""}:
     assert re.sub("_(bfloat16_math|mixed_bfloat16)$", "", name) in cases.CASES
 
 
 def test_groups_are_of_cases_that_there_are_and_can_be_selected():
   config = cases.TrainingBenchmarkConfig(output_json="f.json")
-  groups = cases.select_groups(config)
+  with mock.patch.object(cases.importlib.util, "find_spec"):
+    groups = cases.select_groups(config)
   names = {
     command[4]
     for group in groups
@@ -89,6 +90,22 @@ def test_groups_are_of_cases_that_there_are_and_can_be_selected():
     ["in_process"],
     ["bare", "tff"],
   ]
+
+
+def test_ray_is_measured_where_it_is_or_if_it_is_asked_for():
+  def count(prefixes):
+    config = cases.TrainingBenchmarkConfig(output_json="f", cases=prefixes)
+    groups = cases.select_groups(config)
+    on_ray = [g for g in groups if any(r == "ray" for _, r in g.commands)]
+    assert all(group.tells_anonymous_memory for group in on_ray)
+    return len(groups), len(on_ray)
+
+  with mock.patch.object(cases.importlib.util, "find_spec", return_value=None):
+    number, on_ray = count(())
+    assert on_ray == 0
+    assert count(("ray",)) == (4, 4)
+  with mock.patch.object(cases.importlib.util, "find_spec"):
+    assert count(()) == (number + 4, 4)
 
 
 def test_another_framework_does_the_work_of_the_case():

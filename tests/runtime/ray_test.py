@@ -130,6 +130,8 @@ def test_neither_number_nor_death_of_workers_changes_a_bit(
   process, monkeypatch, workers, number
 ):
   expected = _reference(process)
+  put, objects = ray.put, []
+  monkeypatch.setattr(ray, "put", lambda v: objects.append(v) or put(v))
   trouble = _Trouble(monkeypatch, number) if number else None
   with runtime.create_runtime("ray", ray_workers=workers) as started:
     state = started.initialize(process)
@@ -138,6 +140,8 @@ def test_neither_number_nor_death_of_workers_changes_a_bit(
       state, metrics = started.next(state, client_ids)
       assert metrics[1] == len(client_ids)
       _assert_identical(state.leaves, expected_state)
+  # The graphs, and the model once a round, whatever becomes of it.
+  assert len(objects) == 1 + len(_ROUNDS)
   if trouble is not None:
     # In every round that has clients.
     assert len(trouble.victims) == 3
@@ -252,18 +256,13 @@ _PROGRAM = """
 import sys, time
 from tests.runtime import builders
 from tff_fedemb import runtime
-from tff_fedemb.runtime import ray_cluster
-started = runtime.create_runtime("ray", ray_workers=1)
-state = started.initialize(builders.build_private_means())
-started.next(state, ["1"])
-print("begun", flush=True)
-try:
+with runtime.create_runtime("ray", ray_workers=1) as started:
+  state = started.initialize(builders.build_private_means())
+  started.next(state, ["1"])
+  print("begun", flush=True)
   while sys.argv[1] == "head":
     started.next(state, ["1"] * 20)
-except ray_cluster.HeadLostError as error:
-  started.close()
-  sys.exit(repr(error))
-time.sleep(600)
+  time.sleep(600)
 """
 
 
@@ -296,7 +295,7 @@ def test_nothing_is_left_when_all_is_killed(tmp_path, victim):
       head.kill()
       assert process.wait(timeout=120) != 0
       assert (
-        "HeadLostError('the head of the Ray cluster"
+        "ray_cluster.HeadLostError: the head of the Ray cluster"
         in (tmp_path / "log").read_text()
       )
     _, alive = psutil.wait_procs(workers, timeout=60)
@@ -313,6 +312,11 @@ def test_chunks_depend_on_the_number_of_clients_alone():
     assert [c for chunk in chunks for c in chunk] == clients[:number]
     assert {len(chunk) for chunk in chunks[:-1]} <= {size}
   assert {len(chunk) for chunk in ray_runtime.deal(clients, 100)} == {100}
+  # Of a small model, as many as a call takes, if there are enough.
+  for number, size in ((11, 1), (50, 4), (1000, 15)):
+    chunks = ray_runtime.deal(clients[:number], clients_per_call=4)
+    assert [c for chunk in chunks for c in chunk] == clients[:number]
+    assert {len(chunk) for chunk in chunks[:-1]} == {size}
 
 
 @pytest.mark.parametrize(

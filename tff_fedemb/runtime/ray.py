@@ -3,8 +3,8 @@
 The server's part of a round, noise included, is computed in this process; the
 clients are dealt in chunks, by their order, to workers that add up a chunk's
 updates, and the sums of chunks are added up here, in the order of the chunks.
-A chunk's size depends on the number of clients alone, so the result does not
-depend on the workers.
+A chunk's size depends on the number of clients and on the model, so the result
+does not depend on the workers.
 """
 
 from collections.abc import Mapping
@@ -21,27 +21,37 @@ from tff_fedemb.runtime import ray_cluster
 from tff_fedemb.runtime import secure_sums
 
 # Enough for some dozens of workers to end at about the same time, and no more
-# sums to be sent and added up than needed.
+# sums to be sent and added up than needed: a chunk costs about 20 ms of a
+# processor beside its clients.
 _CHUNKS_AT_LEAST = 64
 _LARGEST_CHUNK = 16
+# Clients of a small model, whose chunks would cost as much as they do, are
+# dealt to fewer workers.
+_CHUNKS_OF_SMALL_AT_LEAST = 12
 
 
 def deal(
-  client_ids: Sequence[str], clients_per_chunk: int | None = None
+  client_ids: Sequence[str],
+  clients_per_chunk: int | None = None,
+  *,
+  clients_per_call: int = 1,
 ) -> list[Sequence[str]]:
   """Divides the clients of a round into chunks, in their order.
 
   Args:
     client_ids: The clients.
     clients_per_chunk: Clients of a chunk; the last one may have fewer [a 64th
-      of them, from 1 to 16].
+      of them, or as many as a call if there are 12 chunks then; 1 to 16].
+    clients_per_call: Clients that a worker trains by one call, see
+      `client_loops`: several of a model whose work is little beside a call.
   """
+  num_clients = len(client_ids)
+  of_call = min(clients_per_call, num_clients // _CHUNKS_OF_SMALL_AT_LEAST)
   size = clients_per_chunk or min(
-    max(len(client_ids) // _CHUNKS_AT_LEAST, 1), _LARGEST_CHUNK
+    max(num_clients // _CHUNKS_AT_LEAST, of_call, 1), _LARGEST_CHUNK
   )
   return [
-    client_ids[start : start + size]
-    for start in range(0, len(client_ids), size)
+    client_ids[start : start + size] for start in range(0, num_clients, size)
   ]
 
 
@@ -116,7 +126,11 @@ class RayRuntime(in_process.InProcessRuntime):
     pool = base.check_initialized(self._pool)
     accumulator: list[Any] | None = None
     total = compiled.client_graphs.sums.start_round()
-    chunks = deal(client_ids, self._config.ray_clients_per_chunk)
+    chunks = deal(
+      client_ids,
+      self._config.ray_clients_per_chunk,
+      clients_per_call=compiled.client_graphs.clients_per_call,
+    )
     for chunk in pool.fold(prepared, chunks, skips=skip_fn is not None):
       if chunk.error is not None:
         raise chunk.error

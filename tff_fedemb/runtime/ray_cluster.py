@@ -70,12 +70,17 @@ def import_ray() -> Any:
   os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
   # A worker without GPUs is to see none, which it says will change.
   warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
+  # Ray would tell the head of exceptions that nobody catches, and if it is the
+  # head that is gone, wait a minute before anyone sees them.
+  hook = sys.excepthook
   try:
     return importlib.import_module("ray")
   except ImportError as error:
     raise errors.FieldError(
       "runtime", "be another where Ray is not installed", "ray", _INSTALL
     ) from error
+  finally:
+    sys.excepthook = hook
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,124 @@
+"""Tests of a cluster of several machines: nodes of one, joined by address."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_fedemb import runtime
+from tff_fedemb.runtime import ray_chunks
+from tff_fedemb.runtime import ray_cluster
+
+ray = pytest.importorskip("ray")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+internal_api = pytest.importorskip("ray._private.internal_api")
+
+_MODEL_SIZE = 1_000_000
+_MODEL_BYTES = 4 * _MODEL_SIZE
+_NUM_CLIENTS = 30
+
+
+def _build_process() -> tff.templates.IterativeProcess:
+  """A large model that clients are sent; what they send is one number.
+
+  The order of the sum matters to it.
+  """
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_eval(
+      tff.tensorflow.computation(lambda: tf.zeros([_MODEL_SIZE])), tff.SERVER
+    )
+
+  model_type = tff.TensorType(np.float32, [_MODEL_SIZE])
+
+  @tff.tensorflow.computation(np.str_, model_type)
+  def work(client_id, model):
+    return tf.strings.to_number(client_id) / 3.0 + model[0] / 7.0
+
+  @tff.tensorflow.computation(model_type, np.float32)
+  def update(model, total):
+    return model + total
+
+  @tff.federated_computation(
+    tff.FederatedType(model_type, tff.SERVER),
+    tff.FederatedType(np.str_, tff.CLIENTS),
+  )
+  def next_round(model, client_ids):
+    updates = tff.federated_map(
+      work, (client_ids, tff.federated_broadcast(model))
+    )
+    total = tff.federated_sum(updates)
+    return tff.federated_map(update, (model, total)), total
+
+  return tff.templates.IterativeProcess(initialize, next_round)
+
+
+@pytest.fixture
+def cluster():
+  """A head with one core and two more nodes with as many."""
+  ray_cluster.import_ray()
+  started = cluster_utils.Cluster(
+    initialize_head=True,
+    head_node_args={"num_cpus": 1, "include_dashboard": False},
+  )
+  for _ in range(2):
+    started.add_node(num_cpus=1)
+  yield started
+  ray.shutdown()
+  started.shutdown()
+
+
+def _bytes_written(nodes):
+  """Bytes that were ever written into the object store of each node."""
+  return [
+    internal_api.node_stats(
+      node.node_ip_address, node.node_manager_port, include_memory_info=False
+    ).store_stats.cumulative_created_bytes
+    for node in nodes
+  ]
+
+
+@pytest.mark.slow
+def test_machines_are_sent_the_model_once_a_round_and_may_go(
+  cluster, monkeypatch
+):
+  process = _build_process()
+  client_ids = [str(1.3**i) for i in range(_NUM_CLIENTS)]
+  options = {"ray_address": cluster.address, "ray_clients_per_chunk": 1}
+  nodes = [cluster.head_node, *cluster.worker_nodes]
+  expected = []
+  with runtime.create_runtime() as started:
+    state = started.initialize(process)
+    for _ in range(5):
+      state, total = started.next(state, client_ids)
+      expected.append(total)
+  found = []
+  with runtime.create_runtime("ray", **options) as started:
+    state = started.initialize(process)
+    for round_num in range(5):
+      before = _bytes_written(nodes)
+      if round_num == 3:
+        _remove_in_round(monkeypatch, cluster, nodes.pop())
+      state, total = started.next(state, client_ids)
+      found.append(total)
+      # However many chunks a machine runs, whose results are small. After a
+      # death, another may have looked there for the model, and had no part.
+      least = _MODEL_BYTES if round_num < 3 else 0
+      for start, end in zip(before, _bytes_written(nodes), strict=True):
+        assert least <= end - start < 1.01 * _MODEL_BYTES
+  assert len(cluster.worker_nodes) == 1
+  # One client a chunk: the sums are those of one process, bit for bit.
+  np.testing.assert_array_equal(found, expected)
+
+
+def _remove_in_round(monkeypatch, cluster, node):
+  """Kills a node as soon as a chunk of the next round has come back."""
+  accept = ray_chunks.ChunkPool._accept
+
+  def accept_and_remove(*arguments):
+    accept(*arguments)
+    if node in cluster.worker_nodes:
+      cluster.remove_node(node, allow_graceful=False)
+
+  monkeypatch.setattr(ray_chunks.ChunkPool, "_accept", accept_and_remove)
