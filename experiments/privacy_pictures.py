@@ -100,8 +100,7 @@ class PictureConfig(config_lib.Config):
       num_users=num_users,
       users_per_round=self.users_per_round,
       users_per_client=self.users_per_client,
-      **{"period": self.period}
-      | planning.default_period(
+      **planning.default_period(
         self.participation,
         mechanism=self.mechanism,
         period=self.period,

@@ -107,12 +107,11 @@ def _create_participation(
       for option in ("min_separation", "regroup_clients")
     }
   if name == cyclic_poisson.CyclicPoisson.name:
-    period, num_bands = settings.get("period"), settings.get("num_bands")
-    options = {"period": period} | planning.default_period(
+    options = planning.default_period(
       name,
       mechanism=settings["aggregator"],
-      period=period,
-      num_bands=num_bands,
+      period=settings.get("period"),
+      num_bands=settings.get("num_bands"),
     )
   if deployed is not None:
     options = {

@@ -12,20 +12,20 @@ _DIRECTORY = pathlib.Path(__file__).parent
 # The files that take longest come first, lest one of them starts when the
 # others are done and all cores but one have no work.
 _LONGEST_FILES = (
-  "binaries/ending_test.py",
   "binaries/run_federated_test.py",
-  "binaries/photo_runs_test.py",
-  "program/resumption_test.py",
-  "privacy/calibration_test.py",
   "aggregators/mechanisms_test.py",
+  "runtime/ray_test.py",
+  "privacy/calibration_test.py",
+  "binaries/report_test.py",
+  "algorithms/fedemb_test.py",
   "runtime/parity_test.py",
   "binaries/account_test.py",
-  "binaries/tune_test.py",
-  "experiments/tuning_run_test.py",
+  "binaries/photo_runs_test.py",
   "algorithms/encoded_examples_test.py",
+  "experiments/tuning_run_test.py",
+  "binaries/deployment_test.py",
   "binaries/plot_privacy_test.py",
   "binaries/benchmark_test.py",
-  "algorithms/fedemb_test.py",
 )
 
 

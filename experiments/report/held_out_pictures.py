@@ -175,14 +175,6 @@ def create(
   def show(row: int) -> Shown:
     return Shown(names[int(labels[row])], images[row])
 
-  def show_pairs(pairs, is_error: Callable[[float], bool]) -> list[HardPair]:
-    return [
-      HardPair(
-        show(x.first), show(x.second), x.similarity, is_error(x.similarity)
-      )
-      for x in pairs
-    ]
-
   return Pictures(
     num_images=len(rows),
     num_classes=len(names),

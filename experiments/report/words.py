@@ -44,9 +44,9 @@ def format_epsilon(epsilon: float) -> str:
   return f"{float(f'{epsilon:.4g}'):,.10g}"
 
 
-def count(number: float, one: str, many: str | None = None) -> str:
+def count(number: float, one: str) -> str:
   """A number and what is counted, for example '1,000 users'."""
-  return f"{number:,.6g} {one if number == 1 else many or one + 's'}"
+  return f"{number:,.6g} {one if number == 1 else one + 's'}"
 
 
 def guess_share(epsilon: float, delta: float) -> float:

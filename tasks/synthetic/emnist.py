@@ -113,6 +113,8 @@ def _draw_writers(given: Config) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
   hands = handwriting.Handwriting(given.seed)
 
+  # There is nothing to convert, which TensorFlow would take long to find.
+  @tf.autograph.experimental.do_not_convert
   def draw(users):
     counts = hands.spread_images(users, given.examples_per_user)
     return (*hands.draw(users, counts), counts)

@@ -1,5 +1,6 @@
 """Tests of clients that hold their images encoded."""
 
+import contextlib
 import functools
 
 import numpy as np
@@ -43,8 +44,6 @@ def _data_of(client_id, *, encoded):
   return builders.create_dataset(images, labels).batch(4)
 
 
-# TFF takes seconds to build a process.
-@functools.cache
 def _build_process(encoded, *, skips=False, global_head=False):
   build = fedemb.build_fedemb
   if global_head:
@@ -73,23 +72,32 @@ def _build_process(encoded, *, skips=False, global_head=False):
   )
 
 
-def _run(process, client_ids, *, runtime="in_process", rounds=2):
-  with runtimes.create_runtime(runtime) as executor:
-    state = executor.initialize(process)
-    for _ in range(rounds):
-      state, metrics = executor.next(state, client_ids)
-    weights = executor.structured_state(state).global_model_weights
-  return [np.asarray(w) for w in weights.trainable], metrics["client_work"]
+@pytest.fixture(name="run", scope="module")
+def _run():
+  """Runs rounds of a process, which is compiled once for all tests."""
+  with contextlib.ExitStack() as stack:
+
+    @functools.cache
+    def start(runtime, encoded, **options):
+      executor = stack.enter_context(runtimes.create_runtime(runtime))
+      return executor, executor.initialize(_build_process(encoded, **options))
+
+    def run(client_ids, encoded, *, runtime="in_process", rounds=2, **options):
+      executor, state = start(runtime, encoded, **options)
+      for _ in range(rounds):
+        state, metrics = executor.next(state, client_ids)
+      weights = executor.structured_state(state).global_model_weights
+      return [np.asarray(w) for w in weights.trainable], metrics["client_work"]
+
+    yield run
 
 
 @pytest.mark.parametrize(
   "global_head", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
-def test_encoded_images_train_as_images_do(global_head):
-  expected, _ = _run(_build_process(False, global_head=global_head), ["a", "b"])
-  weights, metrics = _run(
-    _build_process(True, global_head=global_head), ["a", "b"]
-  )
+def test_encoded_images_train_as_images_do(run, global_head):
+  expected, _ = run(["a", "b"], False, global_head=global_head)
+  weights, metrics = run(["a", "b"], True, global_head=global_head)
   for found, wanted in zip(weights, expected, strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
   assert metrics["num_skipped_examples"] == 0
@@ -98,11 +106,9 @@ def test_encoded_images_train_as_images_do(global_head):
 @pytest.mark.parametrize(
   "runtime", ["in_process", pytest.param("tff", marks=pytest.mark.slow)]
 )
-def test_unreadable_images_are_left_out_and_counted(runtime):
-  expected, _ = _run(_build_process(False), ["a", "broken"])
-  weights, metrics = _run(
-    _build_process(True, skips=True), ["a", "broken"], runtime=runtime
-  )
+def test_unreadable_images_are_left_out_and_counted(run, runtime):
+  expected, _ = run(["a", "broken"], False, global_head=False)
+  weights, metrics = run(["a", "broken"], True, skips=True, runtime=runtime)
   for found, wanted in zip(weights, expected, strict=True):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
   assert metrics["num_skipped_examples"] == 2
@@ -110,6 +116,6 @@ def test_unreadable_images_are_left_out_and_counted(runtime):
 
 
 @pytest.mark.slow
-def test_unreadable_images_fail_their_client_unless_told_otherwise():
+def test_unreadable_images_fail_their_client_unless_told_otherwise(run):
   with pytest.raises(base.ClientError, match="client 'broken' failed"):
-    _run(_build_process(True), ["a", "broken"], rounds=1)
+    run(["a", "broken"], True, rounds=1)

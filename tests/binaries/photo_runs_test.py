@@ -11,6 +11,7 @@ from tests.binaries import programs
 from tests.data import photo_files
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
+from tff_fedemb.program import export
 
 _SIDE = 28
 _USERS = {f"author{number}": [0, 1, 4, 9] for number in range(6)}
@@ -115,6 +116,15 @@ def _private(directory, public):
     f"--pretrained_backbone={directory / 'backbone'}",
     "--trainable=embedding",
   )
+
+
+@pytest.fixture(name="untrained", scope="module")
+def _untrained(directory):
+  path = directory / "untrained"
+  export.export_backbone(
+    backbones.create_backbone("lenet", (_SIDE, _SIDE, 3)), path
+  )
+  return path
 
 
 def _load_weights(path):
@@ -281,12 +291,11 @@ def test_cut_file_is_named_before_anything_is_written(
     ),
   ],
 )
-@pytest.mark.usefixtures("public")
 def test_mistake_is_one_line_and_nothing_is_written(
-  directory, tmp_path, program, arguments, message
+  directory, untrained, tmp_path, program, arguments, message
 ):
   run_dir = tmp_path / "run"
-  places = {"backbone": directory / "backbone", "run": run_dir}
+  places = {"backbone": untrained, "run": run_dir}
   ended = _call(
     program,
     directory,

@@ -125,6 +125,7 @@ def call(program: str, *arguments: str) -> Ended:
   """
   output, errors = io.StringIO(), io.StringIO()
   status = 0
+  collections = gc.get_stats()[1]["collections"]
   # Absl defines them once a process.
   app.define_help_flags()
   with (
@@ -137,6 +138,8 @@ def call(program: str, *arguments: str) -> Ended:
       runpy.run_module(f"binaries.{program}", run_name="__main__")
     except SystemExit as end:
       status = end.code or 0
-  # What an error held, such as a lock, goes as with the end of a process.
-  gc.collect()
+  # What an error held, such as a lock, goes as with the end of a process. What
+  # a short program has made is still among the young, which are quickly seen.
+  is_young = gc.get_stats()[1]["collections"] == collections
+  gc.collect(1 if is_young else 2)
   return Ended(status, output.getvalue(), errors.getvalue())

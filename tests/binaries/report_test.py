@@ -1,10 +1,15 @@
-"""Tests of the report on runs: what is in the file, and what is not."""
+"""Tests of the report on runs: what is in the file, and what is not.
+
+The reported run has banded noise that cyclic Poisson sampling amplifies.
+"""
 
 import html.parser
 import json
 import re
 import shutil
 
+import dp_accounting
+import numpy as np
 import pytest
 
 from experiments.report import held_out_pictures
@@ -14,6 +19,9 @@ from tasks import emnist
 from tasks import task as task_lib
 from tasks.synthetic import emnist as synthetic
 from tests.binaries import programs
+from tff_fedemb.data import participation_trace
+from tff_fedemb.data.participation import cyclic_poisson
+from tff_fedemb.data.participation import registry
 
 _VOID = {"meta", "link", "img", "br", "wbr"}
 # What makes a browser fetch something.
@@ -95,11 +103,15 @@ def _run_dir(data_dir, tmp_path_factory):
     "--task=emnist",
     f"--data_dir={data_dir}",
     f"--run_dir={run_dir}",
-    "--clients_per_round=4",
-    "--noise_multiplier=4",
-    "--participation=poisson",
-    "--rounds=2",
+    "--clients_per_round=2",
+    "--users_per_client=1",
+    "--participation=cyclic_poisson",
+    "--aggregator=banded",
+    "--num_bands=2",
+    "--noise_multiplier=2",
+    "--rounds=3",
     "--evaluate_every=1",
+    "--backbone=convnet",
     "--delta=0.01",
     "--extrapolated_num_users=1000",
     "--report",
@@ -173,6 +185,37 @@ def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
   assert privacy["participation_checked"] not in parsed.text
 
 
+def test_the_banded_noise_is_amplified_by_cyclic_sampling(run_dir, summary):
+  # As many blocks as bands.
+  claim = cyclic_poisson.CyclicPoisson(8, 2, period=2)
+  assert registry.from_json(summary["ledger"]["participation"]) == claim
+  ((event, _),) = summary["ledger"]["history"]
+  coefficients = event["strategy"]["coefficients"]
+  assert len(coefficients) == 2
+  # Rounds 0 and 2 are those of the first block.
+  accountant = dp_accounting.pld.PLDAccountant().compose(
+    dp_accounting.PoissonSampledDpEvent(
+      2 * 2 / 8, dp_accounting.GaussianDpEvent(2 / np.hypot(*coefficients))
+    ),
+    2,
+  )
+  privacy = summary["privacy"]
+  assert privacy["epsilon"] == pytest.approx(accountant.get_epsilon(0.01))
+  assert privacy["amplification"].startswith("by sampling, from a secret key")
+  assert privacy["max_participations"] == 2
+  extrapolated = summary["privacy_extrapolated"]["participation"]
+  assert (extrapolated["num_users"], extrapolated["period"]) == (1_000, 2)
+  with participation_trace.TraceReader(run_dir / "participation.trace") as read:
+    first, second, third = (set(recorded.slots.tolist()) for recorded in read)
+  assert not second & (first | third)
+  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
+  assert (account.status, account.errors) == (0, "")
+  words = " ".join(account.output.split())
+  assert f"epsilon = {privacy['epsilon']:.4f}" in words
+  assert "the draw of all 3 rounds was replayed from checkpoints/samp" in words
+  assert "no two of which S mixes" in words
+
+
 def test_images_of_training_users_are_shown_if_asked_for(run_dir, tmp_path):
   own = _check((run_dir / "report.html").read_text(encoding="utf-8"))
   assert "No images are shown." in own.text
@@ -201,8 +244,8 @@ def test_two_runs_are_compared(run_dir, copy, summary, tmp_path):
   recalls = " ".join(
     f"{summary['recall_at_far'][rate]:.4f}" for rate in ("0.001", "0.01", "0.1")
   )
-  assert f"first fedemb 2 {recalls}" in parsed.text
-  assert f"copy {_NASTY} 2 {recalls}" in parsed.text
+  assert f"first fedemb 3 {recalls}" in parsed.text
+  assert f"copy {_NASTY} 3 {recalls}" in parsed.text
   assert len(parsed.all("script")) == 1
   assert len(parsed.all("img")) == 11
 

@@ -28,9 +28,10 @@ def _call(data_dir):
 
 
 def test_trains_without_privacy_and_says_so(call, tmp_path):
-  run_dir = tmp_path / "run"
-  ended = call(run_dir)
+  run_dir, exported = tmp_path / "run", tmp_path / "backbone"
+  ended = call(run_dir, f"--export_backbone={exported}")
   assert ended.status == 0
+  assert (exported / "saved_model.pb").exists()
   assert "epsilon = inf" in ended.output
   # The same command again finds nothing left to do.
   assert "This run is complete" in call(run_dir).output
@@ -62,6 +63,7 @@ def test_number_of_users_is_checked(call, tmp_path, number):
   assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_contrastive_objective_trains_the_backbone_alone(call, tmp_path):
   contrastive = "--objective=contrastive", "--rounds=1"
   ended = call(tmp_path / "refused", *contrastive)

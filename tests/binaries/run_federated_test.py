@@ -287,6 +287,18 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
       "--min_separation must not be set with participation fixed_size",
     ),
     (
+      "--participation=cyclic_poisson --aggregator=banded --noise_multiplier=1",
+      "--period must be given with participation cyclic_poisson",
+    ),
+    (
+      "--participation=cyclic_poisson --period=2",
+      "--period must be at most num_users / users_per_round = 1.5",
+    ),
+    (
+      "--participation=cyclic_poisson --aggregator=tree --noise_multiplier=1",
+      "mechanism must be banded or gaussian with participation cyclic_poisson",
+    ),
+    (
       "--participation=min_separation --min_separation=3",
       "--min_separation must be at most 2, the rounds in which 4 users",
     ),
@@ -355,13 +367,17 @@ def test_directory_of_another_run(data_dir, tmp_path):
   assert os.listdir(tmp_path) == ["flags.json"]
 
 
+@pytest.mark.slow
 def test_program_ends_with_one_line_and_status_one(data_dir, tmp_path):
   assert _start(data_dir, tmp_path / "run", "--clip_norm=-1").wait() == 1
   lines = (tmp_path / "run.log").read_text().splitlines()
   assert lines == ["error: --clip_norm must be positive, found -1.0."]
 
 
-@pytest.mark.parametrize("program", ["run_federated", "run_centralized"])
+@pytest.mark.parametrize(
+  "program",
+  ["run_federated", pytest.param("run_centralized", marks=pytest.mark.slow)],
+)
 def test_a_dry_run_tells_and_writes_nothing(data_dir, tmp_path, program):
   before = sorted(data_dir.parent.rglob("*"))
   options = {

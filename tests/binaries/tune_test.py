@@ -35,25 +35,26 @@ _TINY = (
 )
 
 
-@pytest.fixture(name="flag_types", scope="module")
-def _flag_types():
-  return search_space.read_flag_types(_TRIAL)
+@pytest.fixture(name="answer", scope="module")
+def _answer():
+  """What the training program tells of its flags, in no process of its own."""
+  return mock.Mock(stdout=programs.call("run_federated", "--helpxml").output)
+
+
+@pytest.fixture(name="flag_types")
+def _flag_types(answer, monkeypatch):
+  with monkeypatch.context() as patched:
+    patched.setattr(subprocess, "run", lambda *_, **__: answer)
+    return search_space.read_flag_types(_TRIAL)
 
 
 @pytest.fixture(name="tune")
-def _tune(tmp_path, flag_types, monkeypatch):
-  """Calls the program, which need not ask its trials for their flags again."""
-
+def _tune(tmp_path, answer, monkeypatch):
   def tune(*arguments):
     return programs.call(
       "tune", f"--output_dir={tmp_path / 'tuning'}", *arguments
     )
 
-  help_xml = "".join(
-    f"<flag><key>yes</key><name>{name}</name><type>{kind}</type></flag>"
-    for name, kind in flag_types.items()
-  )
-  answer = mock.Mock(stdout=f"<flags>{help_xml}</flags>")
   monkeypatch.setattr(subprocess, "run", lambda *_, **__: answer)
   return tune
 
@@ -150,6 +151,11 @@ def _run_trials(directory, choices, *more):
     command=_TRIAL,
     generator=None,
   ).run()
+
+
+@pytest.mark.slow
+def test_trials_tell_of_their_flags(flag_types):
+  assert search_space.read_flag_types(_TRIAL) == flag_types
 
 
 @pytest.mark.slow

@@ -146,6 +146,8 @@ def _sine_and_cosine(angle: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   return angle * sine, cosine
 
 
+# There is nothing to convert, which TensorFlow would take long to find.
+@tf.autograph.experimental.do_not_convert
 def _by_chunks(
   function: Callable[[tf.Tensor, tf.Tensor, int], tuple[tf.Tensor, ...]],
   shape: tf.TensorShape,

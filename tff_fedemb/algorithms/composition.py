@@ -286,7 +286,7 @@ def build_client_update(
     backbone = create_unset_backbone(create_backbone_fn)
     num_backbone = len(backbone.trainable_variables)
 
-    @tf.function
+    @tf.function(autograph=False)
     def update(weights, dataset, round_num):
       of_backbone = tuple(weights.trainable)[:num_backbone]
       received = tuple(weights.trainable)[num_backbone:]

@@ -13,6 +13,7 @@ the same round computes the same update on every runtime and after a resume.
 from collections.abc import Callable
 from collections.abc import Sequence
 import dataclasses
+import functools
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -260,6 +261,21 @@ def _start_optimizer(
   return optimizer, optimizer.set_hparams(state, hparams)
 
 
+def _convert_loops(function):
+  """Makes operations of a function's loops over tensors.
+
+  What it calls is left as it is: TensorFlow would take seconds to read it.
+  """
+
+  @tf.autograph.experimental.do_not_convert
+  @functools.wraps(function)
+  def converted(*arguments, **options):
+    convert = tf.autograph.to_graph(function, recursive=False)
+    return convert(*arguments, **options)
+
+  return converted
+
+
 def _score(head, head_weights, embeddings, labels):
   """Returns the logits and the loss of every example."""
   logits = head.logits(head_weights, embeddings, labels=labels)
@@ -267,6 +283,7 @@ def _score(head, head_weights, embeddings, labels):
   return logits, losses
 
 
+@_convert_loops
 def _imprint(backbone, rows, batches, num_steps):
   """Returns rows, each the mean direction of its class in some batches."""
   num_steps = tf.where(batches.num_examples > 0, num_steps, 0)
@@ -281,6 +298,7 @@ def _imprint(backbone, rows, batches, num_steps):
   return tf.where(norms > 0, tf.math.divide_no_nan(sums, norms), rows)
 
 
+@_convert_loops
 def _warm_up(
   backbone, head, head_weights, batches, num_steps, optimizer, state
 ):
@@ -321,6 +339,7 @@ def _differentiate(backbone, head, head_weights, images, labels):
   )
 
 
+@_convert_loops
 def train_locally(
   backbone: tf.keras.Model,
   head: heads.Head,

@@ -38,11 +38,11 @@ class LabelledImages:
         f"labels must be [{len(self.images)}], found {list(self.labels.shape)}."
       )
 
-  def subsample(self, max_images: int, *, seed: int = 0) -> "LabelledImages":
+  def subsample(self, max_images: int) -> "LabelledImages":
     """At most `max_images` of them, drawn without replacement, in order."""
     if len(self.labels) <= max_images:
       return self
-    rows = np.random.default_rng(seed).choice(
+    rows = np.random.default_rng(0).choice(
       len(self.labels), size=max_images, replace=False
     )
     rows.sort()

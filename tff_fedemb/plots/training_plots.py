@@ -54,9 +54,9 @@ def plot(path: str | os.PathLike[str], panel: Panel) -> None:
   figures.write(figure, path)
 
 
-def draw_svg(panel: Panel, *, width: float = 5.2, height: float = 3.7) -> str:
-  """Returns the picture of one panel, its size in inches, without statement."""
-  figure, panels = figures.create_figure(width, height)
+def draw_svg(panel: Panel) -> str:
+  """Returns the picture of one panel, without statement."""
+  figure, panels = figures.create_figure(5.2, 3.7)
   panel.draw(panels[0, 0])
   return figures.to_svg(figure)
 

@@ -214,7 +214,7 @@ def default_period(
   period: int | None,
   num_bands: int | None,
 ) -> dict[str, int]:
-  """Returns the options of a participation that follow from a mechanism's.
+  """Returns a participation's period, if any: a mechanism's bands have one.
 
   Args:
     participation: Its name.
@@ -226,7 +226,7 @@ def default_period(
     errors.FieldError: If nothing says how many bands there are to be.
   """
   if participation != cyclic_poisson.CyclicPoisson.name or period is not None:
-    return {}
+    return {} if period is None else {"period": period}
   if num_bands is None and mechanism == banded.BandedToeplitzStrategy.name:
     raise errors.FieldError(
       "period",

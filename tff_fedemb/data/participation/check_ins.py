@@ -66,7 +66,11 @@ class CheckIns(participation.Participation):
   name = "check_ins"
   accountants = ("rdp", "pld", "gaussian")
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+  neighboring_relation_in_words = (
+    "zero out one user, whose device comes and goes as before and sends zeros"
+  )
   sensitivity_in_clip_norms = 1.0
+  amplification = "none: who is there is not drawn by the server"
 
   _: dataclasses.KW_ONLY
   min_separation: int | None = config.field(None, minimum=1)
@@ -85,12 +89,6 @@ class CheckIns(participation.Participation):
       )
 
   @property
-  def neighboring_relation_in_words(self) -> str:
-    return (
-      "zero out one user, whose device comes and goes as before and sends zeros"
-    )
-
-  @property
   def users_in_words(self) -> str:
     at_most = ""
     if self.max_participations:
@@ -107,10 +105,6 @@ class CheckIns(participation.Participation):
   @property
   def cohort_in_words(self) -> str:
     return f"a goal of {self.users_per_round:,}"
-
-  @property
-  def amplification(self) -> str:
-    return "none: who is there is not drawn by the server"
 
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Refuses: a deployment says who is there, no key."""

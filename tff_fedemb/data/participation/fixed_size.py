@@ -31,6 +31,8 @@ class FixedSize(sampled.Sampled):
 
   name = "fixed_size"
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+  neighboring_relation_in_words = "replace one user"
+  sensitivity_in_clip_norms = 2.0
 
   def __post_init__(self):
     super().__post_init__()
@@ -39,14 +41,6 @@ class FixedSize(sampled.Sampled):
   @property
   def accountants(self) -> tuple[str, ...]:
     return sampled.OF_KNOWN_SCHEDULE if self.known_schedule else ("rdp",)
-
-  @property
-  def sensitivity_in_clip_norms(self) -> float:
-    return 2.0
-
-  @property
-  def neighboring_relation_in_words(self) -> str:
-    return "replace one user"
 
   @property
   def users_in_words(self) -> str:
