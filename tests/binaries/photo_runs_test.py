@@ -305,3 +305,36 @@ def test_mistake_is_one_line_and_nothing_is_written(
   )
   programs.check_refused(ended, message.format(**places))
   assert not run_dir.exists()
+
+
+@pytest.mark.slow
+def test_photos_need_nothing_but_a_directory(tmp_path):
+  for user in range(6):
+    for label in "abcdefghij":
+      folder = tmp_path / "data" / f"user {user}" / label
+      folder.mkdir(parents=True)
+      for number in range(2):
+        content = photo_files.encode(100 * user + ord(label) + number)
+        (folder / f"{number}.jpg").write_bytes(content)
+  ended = programs.call(
+    "run_federated",
+    "--task=photos",
+    f"--data_dir={tmp_path / 'data'}",
+    f"--cache_dir={tmp_path / 'cache'}",
+    f"--run_dir={tmp_path / 'run'}",
+    # Less than what is chosen, for a test.
+    "--rounds=1",
+    "--image_size=28",
+    "--max_held_out_images=20",
+  )
+  assert (ended.status, ended.errors) == (0, "")
+  assert "Chosen for 6 users, 6 classes, by counting alone" in ended.output
+  assert "--clients_per_round=6  (so that" in ended.output
+  assert "--rounds=" not in ended.output
+  assert "These settings cost epsilon = " in ended.output
+  assert "Evaluating on 20 of 24 test images, drawn at rand" in ended.output
+  assert "That is a random sample of the 24 images held" in ended.output
+  settings = json.loads((tmp_path / "run" / "flags.json").read_text())
+  assert settings["users_per_client"] == 1
+  assert settings["noise_multiplier"] == 0.0075
+  assert settings["rounds"] == 1
