@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import dataclasses
 import importlib.util
 import os
-import pathlib
 import subprocess
 import sys
 import types
@@ -24,17 +23,23 @@ from tff_fedemb.runtime import precision as precision_lib
 # a framework does with the weights.
 DENSE = "dense25m"
 NUM_CLASSES = 36
-PFL_RESEARCH = "pfl_research"
+PFL_RESEARCH, FLOWER = "pfl_research", "flower"
 
-_LENET = "lenet_10x20x20"
+_LENET, _LENET_ON_RAY = "lenet_10x20x20", "ray_lenet_50x10x16"
 # As a cohort of devices: many clients with little work, read from storage.
 _WRITERS = "convnet_512x2x16"
 _LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
 # Compiles and buffers for some rounds before it is what it stays.
 _SETTLED_ROUND = 50
-_PFL_CHECK = """
-import importlib.metadata, torch
-assert importlib.metadata.version('pfl') == '0.6.0'
+# Of other frameworks, by the setting that names a Python with one of them: what
+# they are there, and what checks that.
+_OTHERS = {
+  "pfl_python": ("torch and pfl 0.6.0", "pfl"),
+  "flower_python": ("torch and flwr[simulation] 1.41.0", "flwr"),
+}
+_CHECK = """
+import importlib.metadata, sys, torch
+assert importlib.metadata.version(sys.argv[1]) == sys.argv[2]
 """
 
 
@@ -102,7 +107,7 @@ _LARGE = {
 }
 # The same work on a Ray of this machine.
 _RAY = {
-  "ray_lenet_50x10x16": _LENET_50,
+  _LENET_ON_RAY: _LENET_50,
   "ray_dense25m_4x1x16": _DENSE_CASES["dense25m_4x1x16_gaussian"],
   **{f"ray_lenet_{n}x2x16": Case(n, 2, 16) for n in (100, 1000)},
 }
@@ -159,14 +164,17 @@ class TrainingBenchmarkConfig(results.BenchmarkConfig):
   Attributes:
     cases: Cases to measure, by the beginning of their names [all].
     pfl_python: Python with torch and pfl-research, to measure that as well.
+    flower_python: Python with torch and Flower, to measure its simulation on
+      Ray as well, beside ours.
   """
 
   cases: tuple[str, ...] = config_lib.field(())
   pfl_python: str | None = None
+  flower_python: str | None = None
 
 
 def _commands(
-  pfl_python: str | None,
+  config: TrainingBenchmarkConfig,
 ) -> Iterator[dict[results.Entry, Sequence]]:
   worker = (sys.executable, "-m", "benchmarks.worker", "training_rounds")
   for cases, runtimes in _TURNS:
@@ -182,21 +190,25 @@ def _commands(
           command = (*worker, _LENET, "in_process", name)
           commands[f"{_LENET}_{name}", "in_process"] = command
     for name in (_LENET, _WRITERS):
-      if pfl_python and (name, "tff") in commands:
-        commands[name, PFL_RESEARCH] = _pfl_command(pfl_python, CASES[name])
+      if config.pfl_python and (name, "tff") in commands:
+        # As many processes as `runtime.base` counts, which takes TFF to import.
+        commands[name, PFL_RESEARCH] = (
+          *(config.pfl_python, "-m", "torch.distributed.run"),
+          f"--nproc_per_node={len(os.sched_getaffinity(0))}",
+          *("-m", "benchmarks.pfl_round", *_sizes(CASES[name])),
+        )
+    if config.flower_python and (_LENET_ON_RAY, "ray") in commands:
+      commands[_LENET_ON_RAY, FLOWER] = (
+        *(config.flower_python, "-m", "benchmarks.flower_round"),
+        *_sizes(CASES[_LENET_ON_RAY]),
+      )
     yield commands
 
 
-def _pfl_command(python: str, case: Case) -> Sequence[str]:
-  # As many processes as `runtime.base` counts, which takes TFF to import.
-  num_processes = len(os.sched_getaffinity(0))
+def _sizes(case: Case) -> tuple[str, ...]:
+  """Arguments of other frameworks' programs."""
   sizes = (case.num_clients, case.steps, case.batch_size)
-  return (
-    *(python, "-m", "torch.distributed.run"),
-    f"--nproc_per_node={num_processes}",
-    os.fspath(pathlib.Path(__file__).with_name("pfl_round.py")),
-    *(case.backbone, *map(str, sizes)),
-  )
+  return case.backbone, *map(str, sizes)
 
 
 def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
@@ -205,16 +217,18 @@ def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
   Raises:
     errors.FieldError: If no case begins like that, or the Python is of no use.
   """
-  python = config.pfl_python
-  try:
-    if python:
-      check = [python, "-c", _PFL_CHECK]
+  for name, (what, package) in _OTHERS.items():
+    python = getattr(config, name)
+    if python is None:
+      continue
+    check = [python, "-c", _CHECK, package, what.split()[-1]]
+    try:
       subprocess.run(check, capture_output=True, check=True)
-  except (OSError, subprocess.CalledProcessError) as error:
-    raise errors.FieldError(
-      "pfl_python", "be a Python with torch and pfl 0.6.0", python
-    ) from error
-  groups = list(_commands(python))
+    except (OSError, subprocess.CalledProcessError) as error:
+      raise errors.FieldError(
+        name, f"be a Python with {what}", python
+      ) from error
+  groups = list(_commands(config))
   names = sorted({case for commands in groups for case, _ in commands})
   for prefix in config.cases:
     if not any(name.startswith(prefix) for name in names):

@@ -1,13 +1,11 @@
 """A round in pfl-research: `pfl_round BACKBONE CLIENTS STEPS BATCH_SIZE`.
 
 Granqvist et al., "pfl-research: simulation framework for accelerating research
-in Private Federated Learning", 2024; version 0.6.0. Needs nothing of this
-project: an environment of its own with `torch` and `pfl` runs it by `torchrun`,
-a process per core. It trains the same layers on as many images in as many
-steps, and clips and noises the same way; the head is part of the model, which
-is what the framework offers. Pooling comes before ReLU, as in our models: the
-same function in less time. Images are made from the user's number and not read,
-also where ours are.
+in Private Federated Learning", 2024; version 0.6.0. An environment of its own
+with `torch` and `pfl` runs it by `torchrun`, a process per core. It trains the
+layers of `torch_models` on as many images in as many steps, and clips and
+noises the same way; the head is part of the model, which is what the framework
+offers.
 
 Answers as in `worker`: rank 0 says "ready", then answers each line with "done".
 """
@@ -19,7 +17,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import sys
 
-import numpy as np
 from pfl import metrics
 from pfl.aggregate import simulate
 from pfl.algorithm import base
@@ -33,43 +30,13 @@ from pfl.privacy import gaussian_mechanism
 from pfl.privacy import privacy_mechanism
 import torch
 
-_NUM_CLASSES = 36
-# Channels and width of the convolutions.
-_BACKBONES = {
-  "lenet": [(32, 5), (64, 5)],
-  "convnet": [(16, 5), (32, 3), (64, 3)],
-}
+from benchmarks import torch_models
+
 _ROUNDS_AT_MOST = 1_000_000
 
 
-class _Model(torch.nn.Module):
-  """The same layers as `tff_fedemb.models.blocks`, with a linear head."""
-
-  def __init__(self, backbone: str):
-    super().__init__()
-    layers: list[torch.nn.Module] = []
-    size, channels = 28, 1
-    for filters, width in _BACKBONES[backbone]:
-      layers += [
-        torch.nn.Conv2d(channels, filters, width, padding=width // 2),
-        torch.nn.MaxPool2d(2),
-        torch.nn.ReLU(),
-      ]
-      size, channels = size // 2, filters
-    self.layers = torch.nn.Sequential(
-      *layers,
-      torch.nn.Flatten(),
-      torch.nn.Linear(size * size * channels, 128),
-      torch.nn.Linear(128, _NUM_CLASSES),
-    )
-
-  def forward(self, images):
-    images = images.float() / 255.0
-    return self.layers(torch.nn.functional.layer_norm(images, (1, 28, 28)))
-
-  def loss(self, images, labels):
-    self.train()
-    return torch.nn.functional.cross_entropy(self(images), labels.long())
+class _Model(torch_models.Model):
+  """As pfl asks for it."""
 
   def metrics(self, images, labels):
     # Asked for in round 0 alone, which warms up.
@@ -111,11 +78,8 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
   num_users = 10 * num_clients
 
   def make_dataset(user_id):
-    random = np.random.default_rng(int(user_id))
-    size = steps * batch_size
-    images = random.integers(0, 256, (size, 1, 28, 28), np.uint8)
-    labels = random.integers(0, _NUM_CLASSES, size)
-    return dataset.Dataset(raw_data=(images, labels), user_id=user_id)
+    examples = torch_models.make_examples(int(user_id), steps * batch_size)
+    return dataset.Dataset(raw_data=examples, user_id=user_id)
 
   next_user = 0
 
@@ -125,8 +89,7 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
     return str(next_user)
 
   users = federated_dataset.FederatedDataset(make_dataset, sample_user)
-  # Takes three quarters of the time of the default layout.
-  network = _Model(backbone).to(memory_format=torch.channels_last)
+  network = torch_models.create_model(backbone, _Model)
   model = pytorch.PyTorchModel(
     network,
     local_optimizer_create=torch.optim.SGD,

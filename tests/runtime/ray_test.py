@@ -167,6 +167,38 @@ def test_straggler_is_not_waited_for_and_counts_once(process, monkeypatch):
         victim.send_signal(signal.SIGCONT)
 
 
+def test_sums_that_are_lost_are_made_again(process, monkeypatch):
+  get, lost = ray.get, []
+
+  def lose_some(result):
+    value = get(result)
+    # As if the machine were gone that made it.
+    if isinstance(value, list) and len(lost) < 3:
+      lost.append(result)
+      raise ray.exceptions.ObjectLostError(result.hex(), None, "")
+    return value
+
+  with runtime.create_runtime("ray", ray_workers=1) as started:
+    state = started.initialize(process)
+    monkeypatch.setattr(ray, "get", lose_some)
+    state, metrics = started.next(state, _ROUNDS[0])
+    assert metrics[1] == len(_ROUNDS[0])
+    _assert_identical(state.leaves, _reference(process, _ROUNDS[:1])[1])
+  assert len(lost) == 3
+
+
+def test_few_sums_are_fetched_before_their_turn():
+  current = ray_chunks._Round(
+    number=1, prepared=None, chunks=[["x"]] * 9, skips=False, waiting=[0]
+  )
+  for chunk in range(1, 9):
+    task = ray_chunks._Task(0.0, 1, chunk, f"sum {chunk}")
+    current.done[chunk] = None, task
+  assert [task.chunk for task in current.find_wanted()] == [1, 2, 3]
+  current.fetched[2] = [1.0]
+  assert [task.chunk for task in current.find_wanted()] == [1, 3]
+
+
 @pytest.mark.slow
 def test_gives_up_a_chunk_that_takes_worker_after_worker(process, monkeypatch):
   monkeypatch.setattr(ray_chunks, "_ATTEMPTS", 1)

@@ -131,16 +131,14 @@ class RayRuntime(in_process.InProcessRuntime):
       self._config.ray_clients_per_chunk,
       clients_per_call=compiled.client_graphs.clients_per_call,
     )
-    for chunk in pool.fold(prepared, chunks, skips=skip_fn is not None):
+    for chunk, sums in pool.fold(prepared, chunks, skips=skip_fn is not None):
       if chunk.error is not None:
         raise chunk.error
       for error in chunk.skipped:
         skip_fn(error)
       total.merge(chunk.total)
       accumulator = (
-        chunk.accumulator
-        if accumulator is None
-        else compiled.merge(accumulator, chunk.accumulator)
+        sums if accumulator is None else compiled.merge(accumulator, sums)
       )
     if accumulator is None:
       return compiled.fold(prepared, [], skip_fn)

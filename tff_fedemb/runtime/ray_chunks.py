@@ -30,6 +30,9 @@ _START_SECONDS = 300.0
 # A chunk runs a second time elsewhere once it has taken as many times as long
 # as the middle one, and no less than some seconds.
 _STRAGGLING, _STRAGGLING_SECONDS = 4.0, 5.0
+# Chunks a thread that run before an earlier one has ended, and sums of theirs
+# that are fetched before their turn; the others stay with the workers.
+_CHUNKS_AHEAD, _SUMS_AHEAD = 4, 4
 # How often to look whether machines came or went.
 _LOOK_SECONDS = 2.0
 _WAIT_SECONDS = 0.5
@@ -43,16 +46,24 @@ class WorkerStartError(errors.DataError):
   """Workers do not start on the cluster."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Task:
+  """A chunk that was given to a worker: when, and what Ray calls its sum."""
+
+  start: float
+  round_number: int
+  chunk: int
+  accumulator: Any
+
+
 @dataclasses.dataclass(eq=False)
 class _Worker:
   """An actor, what it has been given, and whether it may be given any."""
 
   actor: Any
   ready: Any
-  # When and which chunk of which round, by what Ray calls its result.
-  running: dict[Any, tuple[float, int, int]] = dataclasses.field(
-    default_factory=dict
-  )
+  # By what Ray calls the result.
+  running: dict[Any, _Task] = dataclasses.field(default_factory=dict)
   is_ready: bool = False
 
 
@@ -65,9 +76,11 @@ class _Round:
   chunks: Sequence[Sequence[str]]
   skips: bool
   waiting: list[int]
-  done: dict[int, ray_worker.ChunkResult] = dataclasses.field(
+  done: dict[int, tuple[ray_worker.ChunkResult, _Task]] = dataclasses.field(
     default_factory=dict
   )
+  # Sums of some that are done.
+  fetched: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
   # Chunks before it have been handed on.
   next_chunk: int = 0
   losses: collections.Counter = dataclasses.field(
@@ -77,6 +90,15 @@ class _Round:
 
   def has(self, chunk: int) -> bool:
     return chunk < self.next_chunk or chunk in self.done
+
+  def find_wanted(self) -> list[_Task]:
+    """Those whose sums are to be fetched."""
+    some = range(self.next_chunk, self.next_chunk + _SUMS_AHEAD)
+    return [
+      self.done[chunk][1]
+      for chunk in some
+      if chunk in self.done and chunk not in self.fetched
+    ]
 
   def name(self, chunk: int) -> str:
     first, *others = self.chunks[chunk]
@@ -133,7 +155,7 @@ class ChunkPool:
 
   def fold(
     self, prepared: Any, chunks: Sequence[Sequence[str]], *, skips: bool
-  ) -> Iterator[ray_worker.ChunkResult]:
+  ) -> Iterator[tuple[ray_worker.ChunkResult, list[Any]]]:
     """Runs the chunks of a round.
 
     Args:
@@ -143,7 +165,7 @@ class ChunkPool:
       skips: Whether to leave out clients whose data or training fail.
 
     Yields:
-      The result of each chunk, in their order.
+      The result and the sum of each chunk, in their order.
 
     Raises:
       errors.DataError: If workers die again and again, or the head is gone.
@@ -162,10 +184,11 @@ class ChunkPool:
       self._look_at_cluster()
       self._deal(current)
       self._receive(current)
-      while current.next_chunk in current.done:
-        result = current.done.pop(current.next_chunk)
+      while current.next_chunk in current.fetched:
+        accumulator = current.fetched.pop(current.next_chunk)
+        result, _ = current.done.pop(current.next_chunk)
         current.next_chunk += 1
-        yield result
+        yield result, accumulator
     self._end_stragglers()
 
   def _wait_until(self, condition: Callable[[], bool]) -> None:
@@ -213,8 +236,8 @@ class ChunkPool:
     """Gives chunks to workers that have room for them."""
     ready = [worker for worker in self._workers if worker.is_ready]
     threads = self._threads * len(ready)
-    # Of what ends early little is to wait for what ends late.
-    last = current.next_chunk + 2 * threads + 2
+    # Of what ends early not all is to wait for what ends late.
+    last = current.next_chunk + _CHUNKS_AHEAD * threads + 2
     while current.waiting and current.waiting[0] < last:
       # One more than it has threads for, so that it need not wait for us, as
       # long as there are enough for the others.
@@ -228,10 +251,12 @@ class ChunkPool:
     self._give_again(ready, current)
 
   def _give(self, worker: _Worker, chunk: int, current: _Round) -> None:
-    result = worker.actor.fold.remote(
+    result, accumulator = worker.actor.fold.options(num_returns=2).remote(
       current.prepared, current.chunks[chunk], current.skips
     )
-    worker.running[result] = (time.monotonic(), current.number, chunk)
+    worker.running[result] = _Task(
+      time.monotonic(), current.number, chunk, accumulator
+    )
 
   def _give_again(self, ready: Sequence[_Worker], current: _Round) -> None:
     """Gives chunks that take too long to workers that have nothing to do."""
@@ -242,23 +267,23 @@ class ChunkPool:
     )
     now = time.monotonic()
     copies = collections.Counter(
-      chunk
+      task.chunk
       for worker in self._workers
-      for _, number, chunk in worker.running.values()
-      if number == current.number
+      for task in worker.running.values()
+      if task.round_number == current.number
     )
     for worker in ready:
-      for start, number, chunk in list(worker.running.values()):
+      for task in list(worker.running.values()):
         idle = [other for other in ready if not other.running]
         if (
           idle
-          and number == current.number
-          and copies[chunk] == 1
-          and not current.has(chunk)
-          and now - start > patience
+          and task.round_number == current.number
+          and copies[task.chunk] == 1
+          and not current.has(task.chunk)
+          and now - task.start > patience
         ):
-          copies[chunk] += 1
-          self._give(idle[0], chunk, current)
+          copies[task.chunk] += 1
+          self._give(idle[0], task.chunk, current)
 
   def _receive(self, current: _Round | None) -> None:
     """Waits for a moment for something to come, and takes it."""
@@ -267,11 +292,16 @@ class ChunkPool:
       for worker in self._workers
       for result in ([*worker.running] if worker.is_ready else [worker.ready])
     }
-    if not waited_for:
+    wanted = current.find_wanted() if current is not None else []
+    sums = {task.accumulator: task for task in wanted}
+    if not waited_for and not sums:
       time.sleep(_WAIT_SECONDS)
       return
-    found, _ = self._ray.wait([*waited_for], timeout=_WAIT_SECONDS)
+    found, _ = self._ray.wait([*sums, *waited_for], timeout=_WAIT_SECONDS)
     for result in found:
+      if current is not None and result in sums:
+        self._fetch(sums[result], current)
+        continue
       worker = waited_for[result]
       exceptions = self._ray.exceptions
       try:
@@ -290,20 +320,24 @@ class ChunkPool:
           if value is not None:
             raise value
 
+  def _fetch(self, task: _Task, current: _Round) -> None:
+    """Takes a sum, or has its chunk run again if its machine is gone."""
+    try:
+      current.fetched[task.chunk] = self._ray.get(task.accumulator)
+    except self._ray.exceptions.ObjectLostError as error:
+      del current.done[task.chunk]
+      self._lose(task, error, current)
+
   def _accept(
-    self,
-    task: tuple[float, int, int],
-    result: ray_worker.ChunkResult,
-    current: _Round | None,
+    self, task: _Task, result: ray_worker.ChunkResult, current: _Round | None
   ) -> None:
     """Keeps a result, unless it is of another round or there is one."""
-    _, number, chunk = task
     if (
       current is not None
-      and number == current.number
-      and not current.has(chunk)
+      and task.round_number == current.number
+      and not current.has(task.chunk)
     ):
-      current.done[chunk] = result
+      current.done[task.chunk] = result, task
       current.seconds.append(result.seconds)
 
   def _bury(
@@ -326,14 +360,15 @@ class ChunkPool:
       self._lose(task, error, current)
 
   def _lose(
-    self,
-    task: tuple[float, int, int],
-    error: Exception,
-    current: _Round | None,
+    self, task: _Task, error: Exception, current: _Round | None
   ) -> None:
     """Has a chunk run again that was lost, unless it is somewhere else."""
-    _, number, chunk = task
-    if current is None or number != current.number or current.has(chunk):
+    chunk = task.chunk
+    if (
+      current is None
+      or task.round_number != current.number
+      or current.has(chunk)
+    ):
       return
     current.losses[chunk] += 1
     if current.losses[chunk] >= _ATTEMPTS:
@@ -349,7 +384,8 @@ class ChunkPool:
   def _end_stragglers(self) -> None:
     """Ends workers that were still busy with an earlier round."""
     for worker in self._workers[:]:
-      if any(n < self._round_number for _, n, _ in worker.running.values()):
+      tasks = worker.running.values()
+      if any(task.round_number < self._round_number for task in tasks):
         self._drop(worker)
 
 

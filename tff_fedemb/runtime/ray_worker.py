@@ -23,17 +23,15 @@ from tff_fedemb.runtime import secure_sums
 
 @dataclasses.dataclass(frozen=True)
 class ChunkResult:
-  """What comes of a chunk.
+  """What comes of a chunk beside the sum of its clients.
 
   Attributes:
-    accumulator: Leaves of the sum of its clients; empty if one failed.
     total: Its secure sums.
     skipped: Clients that were left out, in their order.
     error: Why the first client that failed did, unless it was left out.
     seconds: How long it took.
   """
 
-  accumulator: list[Any]
   total: secure_sums.RoundTotal
   skipped: list[base.ClientError]
   error: base.ClientError | None
@@ -91,13 +89,17 @@ class ChunkWorker:
 
   def fold(
     self, prepared: Sequence[Any], client_ids: Sequence[str], skips: bool
-  ) -> ChunkResult:
+  ) -> tuple[ChunkResult, list[Any]]:
     """Trains the clients of a chunk and adds up their updates.
 
     Args:
       prepared: What the server sends to each client of the round.
       client_ids: The clients, in their order.
       skips: Whether to leave out clients whose data or training fail.
+
+    Returns:
+      What came of it, and the leaves of the sum, none if a client failed. They
+      are two, so that a sum can stay here until its turn.
     """
     start = time.perf_counter()
     fold = self._folds.get()
@@ -111,6 +113,5 @@ class ChunkWorker:
       error = found
     finally:
       self._folds.put(fold)
-    return ChunkResult(
-      accumulator, total, skipped, error, time.perf_counter() - start
-    )
+    seconds = time.perf_counter() - start
+    return ChunkResult(total, skipped, error, seconds), accumulator
