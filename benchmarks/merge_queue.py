@@ -27,6 +27,9 @@ _SECONDS_TO_DEATH, _AWAY_SECONDS = 86_400.0, 60.0
 # Of the logarithm of a client's time.
 _SPREAD = 0.75
 _CHUNKS_OF_WORKER = 4
+# 131,072 users in virtual clients of 32; 256 GPUs took 8 days for 800 rounds.
+_NUM_CLIENTS = 4_096
+_CLIENT_SECONDS = 54.0
 _CHUNKS_AHEAD = 4
 _FAN_IN = 16
 
@@ -165,48 +168,73 @@ def draw_seconds(
   return (mean_seconds * np.exp(normal)).tolist()
 
 
+def _print_largest_round() -> None:
+  """Prints rounds of the largest run of Xu et al. 2023."""
+  seconds = np.array(draw_seconds(_NUM_CLIENTS, _CLIENT_SECONDS))
+  for workers in (256, 1_000):
+    print(f"{workers} workers without limit: {seconds.sum() / workers:.0f} s")
+    for clients_per_chunk in (16, 8, 4, 2, 1):
+      chunks = seconds.reshape(-1, clients_per_chunk).sum(axis=1).tolist()
+      found = [
+        simulate(Cluster(workers=workers, levels=levels), chunks).seconds
+        for levels in (0, 1)
+      ]
+      print(
+        f"{workers} workers, {clients_per_chunk} clients a chunk:"
+        f" {found[0]:.0f} s, with a tree {found[1]:.0f} s"
+      )
+
+
 def main(path: str) -> None:
   """Prints and draws rounds of many sizes."""
+  _print_largest_round()
   figure, ((speed, memory),) = figures.create_figure(
     10,
     4.5,
     (1, 2),
     statement=(
       f"{_CHUNKS_OF_WORKER} chunks a worker, of log-normal times (sigma"
-      f" {_SPREAD}) with these means; sums of {GIGABYTES_OF_SUM:g} GB, received"
-      f" in {_TRANSFER_SECONDS} s and added up in {_MERGE_SECONDS} s; workers"
-      f" die once a day. Trees of {_FAN_IN}. Simulated."
+      f" {_SPREAD}; on the right mean 100 s); sums of {GIGABYTES_OF_SUM:g} GB,"
+      f" received in {_TRANSFER_SECONDS} s and added up in {_MERGE_SECONDS} s;"
+      f" workers die once a day. Trees of {_FAN_IN}. Simulated."
     ),
   )
-  for index, (mean_seconds, levels) in enumerate(
-    (seconds, levels) for seconds in (10, 100, 1000) for levels in (0, 1)
-  ):
-    sizes = (10, 30, 100, 300, 1_000, 3_000, 10_000)
-    shares, gigabytes = [], []
-    for workers in sizes:
-      seconds = draw_seconds(_CHUNKS_OF_WORKER * workers, mean_seconds)
-      # Without a program that adds up.
-      free = Cluster(workers=workers, transfer_seconds=0.0, merge_seconds=0.0)
-      found = simulate(Cluster(workers=workers, levels=levels), seconds)
-      shares.append(simulate(free, seconds).seconds / found.seconds)
-      gigabytes.append(found.most_waiting * GIGABYTES_OF_SUM)
-      print(
-        f"{mean_seconds} s a chunk, {workers} workers, {levels} levels:"
-        f" {found.seconds:.0f} s, {shares[-1]:.2f} of the speed without limit,"
-        f" {gigabytes[-1]:.1f} GB wait, {found.deaths} deaths"
-      )
-    style = figures.style_of(index // 2, linestyle="--" if levels else "-")
-    name = f"{mean_seconds:,} s a chunk{', tree' if levels else ''}"
-    speed.plot(sizes, shares, label=name, **style)
-    memory.plot(sizes, gigabytes, label=name, **style)
+  sizes = (10, 30, 100, 300, 1_000, 3_000, 10_000)
+  for index, mean_seconds in enumerate((10, 100, 1000)):
+    for levels in (0, 1):
+      shares = []
+      for workers in sizes:
+        seconds = draw_seconds(_CHUNKS_OF_WORKER * workers, mean_seconds)
+        # Without a program that adds up.
+        free = Cluster(workers=workers, transfer_seconds=0.0, merge_seconds=0.0)
+        found = simulate(Cluster(workers=workers, levels=levels), seconds)
+        shares.append(simulate(free, seconds).seconds / found.seconds)
+        print(
+          f"{mean_seconds} s a chunk, {workers} workers, {levels} levels:"
+          f" {found.seconds:.0f} s, {shares[-1]:.2f} of the speed without"
+          f" limit, {found.deaths} deaths"
+        )
+      style = figures.style_of(index, linestyle="--" if levels else "-")
+      name = f"{mean_seconds:,} s a chunk{', tree' if levels else ''}"
+      speed.plot(sizes, shares, label=name, **style)
+  for index, sums_ahead in enumerate((Cluster.sums_ahead, None)):
+    gigabytes = []
+    for workers in sizes[:5]:
+      seconds = draw_seconds(_CHUNKS_OF_WORKER * workers, 100.0)
+      cluster = Cluster(workers=workers, sums_ahead=sums_ahead or len(seconds))
+      most = simulate(cluster, seconds).most_waiting
+      gigabytes.append(most * GIGABYTES_OF_SUM)
+    name = f"{sums_ahead} before their turn" if sums_ahead else "as they come"
+    memory.plot(sizes[:5], gigabytes, label=name, **figures.style_of(index))
+  print("GB at the program, if fetched as they come:", gigabytes)
   for axes, title, label in (
     (speed, "Speed", "share of the speed without limit"),
-    (memory, "Memory", "GB of sums at the program, at most"),
+    (memory, "Memory", "GB of fetched sums, at most"),
   ):
     figures.decorate(axes, title=title, x_label="workers", y_label=label)
     axes.set_xscale("log")
+    axes.legend(fontsize=8)
   memory.set_yscale("log")
-  speed.legend(fontsize=8)
   figures.write(figure, path)
 
 

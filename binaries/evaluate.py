@@ -15,16 +15,20 @@ from experiments import command_line  # isort: skip
 
 from experiments import config_flags
 from experiments import evaluation_run
+from tff_fedemb import runtime as runtimes
 
 # The model says what size images are to be.
 _CONFIG = config_flags.ConfigFlags(
   evaluation_run.EvaluationConfig, skip=("image_size",)
 )
+_RUNTIME = config_flags.ConfigFlags(
+  runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS
+)
 
 
 def main() -> None:
   """Runs the evaluation that the flags describe."""
-  evaluation_run.execute(_CONFIG.create())
+  evaluation_run.execute(_CONFIG.create(), _RUNTIME.create())
 
 
 if __name__ == "__main__":

@@ -23,13 +23,17 @@ from experiments import command_line  # isort: skip
 from experiments import config_flags
 from experiments.extraction import extracting
 from experiments.extraction import settings
+from tff_fedemb import runtime as runtimes
 
 _CONFIG = config_flags.ConfigFlags(settings.ExtractionConfig)
+_RUNTIME = config_flags.ConfigFlags(
+  runtimes.RuntimeConfig, skip=runtimes.OF_ROUNDS
+)
 
 
 def main() -> None:
   """Runs the extraction that the flags describe."""
-  extracting.execute(_CONFIG.create())
+  extracting.execute(_CONFIG.create(), _RUNTIME.create())
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from experiments import saved_models
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import runtime as runtimes
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import training_plots as plots
 
@@ -51,8 +52,15 @@ class EvaluationConfig(image_sources.ImageConfig):
         )
 
 
-def execute(config: EvaluationConfig) -> None:
+def execute(
+  config: EvaluationConfig,
+  runtime: runtimes.RuntimeConfig = runtimes.RuntimeConfig(),  # noqa: B008
+) -> None:
   """Embeds the images, compares all pairs, and writes and prints the result.
+
+  Args:
+    config: What to evaluate.
+    runtime: Where images are embedded.
 
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
@@ -70,7 +78,10 @@ def execute(config: EvaluationConfig) -> None:
     np.random.default_rng(0),
   )
   num_found = len(source.labels) if len(rows) < len(source.labels) else None
-  embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
+  with runtime.open_map() as map_fn:
+    embeddings, rows = image_sources.embed_rows(
+      model, source, rows, map_fn=map_fn
+    )
   try:
     result = verification.evaluate_pairs(
       embeddings, source.labels[rows], num_found=num_found

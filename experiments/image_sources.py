@@ -175,6 +175,7 @@ def embed_rows(
   rows: np.ndarray,
   *,
   flag: str = "saved_model",
+  map_fn: Callable[..., Iterator[np.ndarray]] = map,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Embeds images.
 
@@ -183,6 +184,7 @@ def embed_rows(
     source: Whose images.
     rows: Which ones, int64 `[m]`, ascending.
     flag: What the user chose the embedding by.
+    map_fn: As `map`, what applies `embed` to batches of images.
 
   Returns:
     Embeddings `[k, dim]`, and the rows that could be read, `[k]`.
@@ -194,11 +196,16 @@ def embed_rows(
   embeddings = np.zeros([0, 1], np.float32)
   num_embedded = 0
   read = [np.zeros([0], np.int64)]
+
+  def read_images():
+    for some, images in source.read(rows):
+      read.append(some)
+      yield images
+
   with progress_lib.create_bar(
     "Embedding", unit="images", total=len(rows)
   ) as progress:
-    for some, images in source.read(rows):
-      batch = embed(images)
+    for batch in map_fn(embed, read_images()):
       if not np.isfinite(batch).all():
         raise errors.FieldError(
           flag, "give embeddings that are finite", "others"
@@ -208,7 +215,6 @@ def embed_rows(
         embeddings = np.empty([len(rows), batch.shape[1]], batch.dtype)
       embeddings[num_embedded : num_embedded + len(batch)] = batch
       num_embedded += len(batch)
-      read.append(some)
       progress.update(len(batch))
   return embeddings[:num_embedded], np.concatenate(read)
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from collections.abc import Mapping
 import dataclasses
+import functools
+import os
 import pathlib
 from typing import Any
 
@@ -26,11 +28,24 @@ class Model:
       `[batch, dim]`.
     card: What goes along with the model; `None` with those of earlier versions
       or from elsewhere.
+    path: Where it was loaded from, and is loaded again in another process.
   """
 
   image_shape: tuple[int, int, int]
   embed: Callable[[np.ndarray], np.ndarray]
   card: model_card.ModelCard | None = None
+  path: str | None = None
+
+  def __call__(self, images: np.ndarray) -> np.ndarray:
+    return self.embed(images)
+
+  def __reduce__(self):
+    return _load_once, (self.path,)
+
+
+@functools.cache
+def _load_once(path: str) -> Model:
+  return load(path)
 
 
 def load(path: str) -> Model:
@@ -73,6 +88,7 @@ def load(path: str) -> Model:
     tuple(inputs["images"].shape[1:].as_list()),
     embed,
     model_card.read(pathlib.Path(path) / model_card.PATH),
+    os.path.abspath(path),
   )
 
 
@@ -89,7 +105,10 @@ def _load_tflite(path: str) -> Model:
       f"{path}: {errors.first_line(error)}",
     ) from error
   return Model(
-    embedder.image_shape, embedder.embed, model_card.read(card_path(path))
+    embedder.image_shape,
+    embedder.embed,
+    model_card.read(card_path(path)),
+    os.path.abspath(path),
   )
 
 

@@ -4,6 +4,7 @@ What `extract_features` does once its flags are read.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
 import functools
 
@@ -15,6 +16,7 @@ from experiments import saved_models
 from experiments.extraction import data_sets
 from experiments.extraction import settings
 from tff_fedemb import errors
+from tff_fedemb import runtime as runtimes
 from tff_fedemb.data import bad_examples
 from tff_fedemb.features import feature_files
 
@@ -24,8 +26,15 @@ _CLASSES, _IMAGES, _TEST, _FREQUENCIES = range(4)
 _GAMMA_OF_DIM = 16.0
 
 
-def execute(config: settings.ExtractionConfig) -> None:
+def execute(
+  config: settings.ExtractionConfig,
+  runtime: runtimes.RuntimeConfig = runtimes.RuntimeConfig(),  # noqa: B008
+) -> None:
   """Embeds the images, and writes and says what came of them.
+
+  Args:
+    config: What to embed, and how.
+    runtime: Where a model embeds them.
 
   Raises:
     errors.FieldError: If it cannot be done; nothing is written then.
@@ -35,6 +44,10 @@ def execute(config: settings.ExtractionConfig) -> None:
     {"output": config.output, "test_output": config.test_output},
     overwrite=config.overwrite,
   )
+  if runtime.runtime == "ray" and not config.saved_model:
+    raise errors.FieldError(
+      "saved_model", "be given with --runtime=ray", config.embedding
+    )
   model = saved_models.load(config.saved_model) if config.saved_model else None
   source = _open_source(config, model.image_shape if model else None)
   classes, warnings = choose_classes(
@@ -44,8 +57,9 @@ def execute(config: settings.ExtractionConfig) -> None:
     min_images=2 if config.test_output else 0,
   )
   rows = _choose_rows(config, source, classes)
-  embed = model.embed if model else _create_map(config, source.largest_value)
-  embeddings, rows = _embed(config, embed, source, rows)
+  embed = model or _create_map(config, source.largest_value)
+  with runtime.open_map() as map_fn:
+    embeddings, rows = _embed(config, embed, source, rows, map_fn)
   if config.test_output:
     # Images that could not be read may have left one only.
     _check_testable(source, rows)
@@ -221,11 +235,14 @@ def _embed(
   embed: Callable[[np.ndarray], np.ndarray],
   source: image_sources.ImageSource,
   rows: np.ndarray,
+  map_fn: Callable[..., Iterator[np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
   """Embeddings, and the rows that could be read."""
   flag = "saved_model" if config.saved_model else "embedding"
   try:
-    embeddings, kept = image_sources.embed_rows(embed, source, rows, flag=flag)
+    embeddings, kept = image_sources.embed_rows(
+      embed, source, rows, flag=flag, map_fn=map_fn
+    )
   except MemoryError as error:
     raise errors.FieldError(
       flag,

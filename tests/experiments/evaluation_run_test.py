@@ -16,6 +16,7 @@ from tasks import task as task_lib
 from tests.binaries import programs
 from tests.experiments.extraction import extractions
 from tff_fedemb import errors
+from tff_fedemb import runtime as runtimes
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
@@ -69,17 +70,30 @@ def folder(tmp_path, pixels):
 def evaluate(models, folder, tmp_path):
   """Evaluates the identity on the folder unless the options say otherwise."""
 
-  def run(**options):
+  def run(runtime_name="in_process", **options):
     options = {
       "saved_model": models["identity"],
       "output_json": tmp_path / "result.json",
       **({} if "task" in options else {"image_folder": folder}),
       **options,
     }
-    evaluation_run.execute(evaluation_run.EvaluationConfig(**options))
+    evaluation_run.execute(
+      evaluation_run.EvaluationConfig(**options),
+      runtimes.RuntimeConfig(runtime=runtime_name),
+    )
     return json.loads((tmp_path / "result.json").read_text())
 
   return run
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_numbers(evaluate, models, tmp_path):
+  pytest.importorskip("ray")
+  found = []
+  for name in ("in_process", "ray"):
+    found.append(evaluate(name, saved_model=models["lenet"]))
+    (tmp_path / "result.json").unlink()
+  assert found[0] == found[1]
 
 
 class TestFolder:

@@ -1,5 +1,7 @@
 """Tests of a cluster of several machines: nodes of one, joined by address."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -80,26 +82,20 @@ def _bytes_written(nodes):
 
 
 @pytest.mark.slow
-def test_machines_are_sent_the_model_once_a_round_and_may_go(
+def test_machines_are_sent_the_model_once_a_round_and_come_and_go(
   cluster, monkeypatch
 ):
   process = _build_process()
   client_ids = [str(1.3**i) for i in range(_NUM_CLIENTS)]
   options = {"ray_address": cluster.address, "ray_clients_per_chunk": 1}
   nodes = [cluster.head_node, *cluster.worker_nodes]
-  expected = []
-  with runtime.create_runtime() as started:
-    state = started.initialize(process)
-    for _ in range(5):
-      state, total = started.next(state, client_ids)
-      expected.append(total)
   found = []
   with runtime.create_runtime("ray", **options) as started:
     state = started.initialize(process)
     for round_num in range(5):
-      before = _bytes_written(nodes)
       if round_num == 3:
         _remove_in_round(monkeypatch, cluster, nodes.pop())
+      before = _bytes_written(nodes)
       state, total = started.next(state, client_ids)
       found.append(total)
       # However many chunks a machine runs, whose results are small. After a
@@ -107,7 +103,20 @@ def test_machines_are_sent_the_model_once_a_round_and_may_go(
       least = _MODEL_BYTES if round_num < 3 else 0
       for start, end in zip(before, _bytes_written(nodes), strict=True):
         assert least <= end - start < 1.01 * _MODEL_BYTES
-  assert len(cluster.worker_nodes) == 1
+    assert len(cluster.worker_nodes) == 1
+    added = cluster.add_node(num_cpus=1)
+    deadline = time.monotonic() + 120.0
+    # It is sent the model as soon as it has chunks.
+    while _bytes_written([added])[0] < _MODEL_BYTES:
+      assert time.monotonic() < deadline
+      state, total = started.next(state, client_ids)
+      found.append(total)
+  expected = []
+  with runtime.create_runtime() as started:
+    state = started.initialize(process)
+    for _ in found:
+      state, total = started.next(state, client_ids)
+      expected.append(total)
   # One client a chunk: the sums are those of one process, bit for bit.
   np.testing.assert_array_equal(found, expected)
 

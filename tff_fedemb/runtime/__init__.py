@@ -10,7 +10,10 @@ A runtime's module is imported when the runtime is created, so that one with
 dependencies of its own costs nothing to those who do not ask for it.
 """
 
+from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import importlib
 import types
@@ -26,6 +29,13 @@ if TYPE_CHECKING:
 
 # What a round does about a client whose computation fails.
 ON_CLIENT_ERROR = ("fail", "skip")
+
+
+# Fields of a `RuntimeConfig` that `open_map` has no use for.
+OF_ROUNDS = (
+  *("concurrent_clients", "on_client_error", "secure_sum_threshold"),
+  *("compute_precision", "require_gpu", "ray_clients_per_chunk"),
+)
 
 
 # Module and class of each.
@@ -120,6 +130,29 @@ class RuntimeConfig(config_lib.Config):
     """
     module, name = RUNTIMES[self.runtime]
     return getattr(importlib.import_module(module), name)(self)
+
+  def open_map(
+    self,
+  ) -> contextlib.AbstractContextManager[Callable[..., Iterator[Any]]]:
+    """Opens what applies a function to chunks of work that is no round.
+
+    Returns:
+      A context with `map`, or with one that runs on the cluster, where the
+      function is pickled; results are in the order of the chunks either way.
+
+    Raises:
+      errors.FieldError: If the runtime cannot do that, or as of `create`.
+    """
+    if self.runtime == "ray":
+      ray_map = importlib.import_module("tff_fedemb.runtime.ray_map")
+      return ray_map.open_map(self)
+    if self.runtime != "in_process":
+      raise errors.FieldError(
+        "runtime",
+        "be in_process or ray where there are no rounds",
+        self.runtime,
+      )
+    return contextlib.nullcontext(map)
 
 
 def create_runtime(name: str = "in_process", **options: Any) -> "base.Runtime":
