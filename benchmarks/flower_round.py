@@ -98,7 +98,11 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
     _create_client(backbone, steps, batch_size),
     num_supernodes=num_clients,
     backend_config={
-      "init_args": {"num_cpus": len(os.sched_getaffinity(0))},
+      # Not one that happens to run on this machine.
+      "init_args": {
+        "address": "local",
+        "num_cpus": len(os.sched_getaffinity(0)),
+      },
       "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
     },
   )
