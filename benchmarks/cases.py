@@ -199,7 +199,7 @@ def _commands(
         )
     if config.flower_python and (_LENET_ON_RAY, "ray") in commands:
       commands[_LENET_ON_RAY, FLOWER] = (
-        *(config.flower_python, "-m", "benchmarks.flower_round"),
+        *(config.flower_python, "-m", "benchmarks.flower"),
         *_sizes(CASES[_LENET_ON_RAY]),
       )
     yield commands

@@ -35,8 +35,19 @@ from benchmarks import torch_models
 _ROUNDS_AT_MOST = 1_000_000
 
 
-class _Model(torch_models.Model):
+class _Model(torch.nn.Module):
   """As pfl asks for it."""
+
+  def __init__(self, backbone: str):
+    super().__init__()
+    self.layers = torch_models.create_layers(backbone)
+
+  def forward(self, images):
+    return self.layers(images.float() / 255.0)
+
+  def loss(self, images, labels):
+    self.train()
+    return torch.nn.functional.cross_entropy(self(images), labels.long())
 
   def metrics(self, images, labels):
     # Asked for in round 0 alone, which warms up.
@@ -89,7 +100,8 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
     return str(next_user)
 
   users = federated_dataset.FederatedDataset(make_dataset, sample_user)
-  network = torch_models.create_model(backbone, _Model)
+  # Takes three quarters of the time of the default layout.
+  network = _Model(backbone).to(memory_format=torch.channels_last)
   model = pytorch.PyTorchModel(
     network,
     local_optimizer_create=torch.optim.SGD,

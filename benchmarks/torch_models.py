@@ -1,13 +1,15 @@
 """The models of the benchmark in PyTorch, and their data.
 
 For frameworks that are measured beside this one, in environments of their own:
-imports nothing of this project. Pooling comes before ReLU, as in our models:
-the same function in less time. Images are made from the user's number and not
-read, also where ours are.
+imports nothing of this project, and PyTorch where it is used. Pooling comes
+before ReLU, as in our models: the same function in less time. Images are made
+from the user's number and not read, also where ours are.
 """
 
+import importlib
+from typing import Any
+
 import numpy as np
-import torch
 
 _NUM_CLASSES = 36
 # Channels and width of the convolutions.
@@ -17,39 +19,31 @@ _BACKBONES = {
 }
 
 
-class Model(torch.nn.Module):
-  """The same layers as `tff_fedemb.models.blocks`, with a linear head."""
+def create_layers(backbone: str) -> Any:
+  """Creates the layers of `tff_fedemb.models.blocks`, with a linear head.
 
-  def __init__(self, backbone: str):
-    super().__init__()
-    layers: list[torch.nn.Module] = []
-    size, channels = 28, 1
-    for filters, width in _BACKBONES[backbone]:
-      layers += [
-        torch.nn.Conv2d(channels, filters, width, padding=width // 2),
-        torch.nn.MaxPool2d(2),
-        torch.nn.ReLU(),
-      ]
-      size, channels = size // 2, filters
-    self.layers = torch.nn.Sequential(
-      *layers,
-      torch.nn.Flatten(),
-      torch.nn.Linear(size * size * channels, 128),
-      torch.nn.Linear(128, _NUM_CLASSES),
-    )
+  Args:
+    backbone: A key of `_BACKBONES`.
 
-  def forward(self, images):
-    images = images.float() / 255.0
-    return self.layers(torch.nn.functional.layer_norm(images, (1, 28, 28)))
-
-  def loss(self, images, labels):
-    self.train()
-    return torch.nn.functional.cross_entropy(self(images), labels.long())
-
-
-def create_model(backbone: str, model_class: type[Model] = Model) -> Model:
-  """Creates a model whose layout takes three quarters of the default's time."""
-  return model_class(backbone).to(memory_format=torch.channels_last)
+  Returns:
+    A `torch.nn.Sequential` from float32 images in [0, 1] to logits.
+  """
+  nn = importlib.import_module("torch").nn
+  layers = [nn.LayerNorm((1, 28, 28), elementwise_affine=False)]
+  size, channels = 28, 1
+  for filters, width in _BACKBONES[backbone]:
+    layers += [
+      nn.Conv2d(channels, filters, width, padding=width // 2),
+      nn.MaxPool2d(2),
+      nn.ReLU(),
+    ]
+    size, channels = size // 2, filters
+  return nn.Sequential(
+    *layers,
+    nn.Flatten(),
+    nn.Linear(size * size * channels, 128),
+    nn.Linear(128, _NUM_CLASSES),
+  )
 
 
 def make_examples(user: int, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -39,9 +39,8 @@ _TESTED_THROUGH = {
   "tff_fedemb.data.participation.sampled": (
     "tests/data/participation_check_test.py"
   ),
-  # Need torch, pfl and Flower, which are not installed here: no test runs them.
+  # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",
-  "benchmarks.flower_round": "tests/binaries/benchmark_test.py",
   "benchmarks.torch_models": "tests/binaries/benchmark_test.py",
   "benchmarks.worker": "tests/benchmarks/results_test.py",
   "binaries.benchmark_features": "tests/binaries/benchmark_test.py",

@@ -127,7 +127,7 @@ def test_another_framework_does_the_work_of_the_case():
     (_LENET, "pfl_research"): (*pfl, "lenet", "10", "20", "20"),
     ("convnet_512x2x16", "pfl_research"): (*pfl, "convnet", "512", "2", "16"),
     ("ray_lenet_50x10x16", "flower"): (
-      *("/another/python", "benchmarks.flower_round"),
+      *("/another/python", "benchmarks.flower"),
       *("lenet", "50", "10", "16"),
     ),
   }

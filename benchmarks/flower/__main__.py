@@ -1,4 +1,4 @@
-"""A round in Flower: `flower_round BACKBONE CLIENTS STEPS BATCH_SIZE`.
+"""A round in Flower: `flower BACKBONE CLIENTS STEPS BATCH_SIZE`.
 
 Beutel et al., "Flower: A Friendly Federated Learning Research Framework", 2020;
 version 1.41.0, whose simulation runs clients as actors of Ray, one a core. An
@@ -30,6 +30,12 @@ from benchmarks import torch_models
 from benchmarks import worker
 
 
+def _create_model(backbone: str) -> torch.nn.Module:
+  # Takes three quarters of the time of the default layout.
+  layers = torch_models.create_layers(backbone)
+  return layers.to(memory_format=torch.channels_last)
+
+
 def _create_client(
   backbone: str, steps: int, batch_size: int
 ) -> clientapp.ClientApp:
@@ -39,7 +45,7 @@ def _create_client(
   @app.train()
   def train(message, context):
     torch.set_num_threads(1)
-    model = torch_models.create_model(backbone)
+    model = _create_model(backbone)
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     images, labels = map(
       torch.from_numpy,
@@ -51,7 +57,8 @@ def _create_client(
     for start in range(0, len(images), batch_size):
       rows = slice(start, start + batch_size)
       optimizer.zero_grad()
-      model.loss(images[rows], labels[rows]).backward()
+      logits = model(images[rows].float() / 255.0)
+      torch.nn.functional.cross_entropy(logits, labels[rows]).backward()
       optimizer.step()
     content = flower.RecordDict(
       {
@@ -80,9 +87,7 @@ def main(backbone: str, num_clients: int, steps: int, batch_size: int) -> None:
     )
 
     def create_round():
-      arrays = flower.ArrayRecord(
-        torch_models.create_model(backbone).state_dict()
-      )
+      arrays = flower.ArrayRecord(_create_model(backbone).state_dict())
 
       def run_round(round_num):
         nonlocal arrays

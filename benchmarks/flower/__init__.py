@@ -1,0 +1,1 @@
+"""A round in Flower, in an environment of its own."""
