@@ -423,3 +423,13 @@ def test_file_for_clouds_is_of_rays_schema():
   jsonschema.validate(found, json.loads(schema.read_text()))
   pods = yaml.safe_load((root / "cluster/kuberay.yaml").read_text())
   assert pods["spec"]["rayVersion"] == ray.__version__
+  # Its schema is not at hand: names that have to agree.
+  (workers,) = pods["spec"]["workerGroupSpecs"]
+  assert workers["minReplicas"] <= workers["replicas"] <= workers["maxReplicas"]
+  for group in (pods["spec"]["headGroupSpec"], workers):
+    pod = group["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "IMAGE"
+    assert {mount["name"] for mount in container["volumeMounts"]} == {
+      volume["name"] for volume in pod["volumes"]
+    }

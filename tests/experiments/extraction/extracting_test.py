@@ -10,11 +10,13 @@ import tensorflow as tf
 
 from experiments import image_sources
 from experiments.extraction import extracting
+from experiments.extraction import settings
 from tasks import registry
 from tasks import task as task_lib
 from tests.data import photo_files
 from tests.experiments.extraction import extractions
 from tff_fedemb import errors
+from tff_fedemb import runtime as runtimes
 from tff_fedemb.features import feature_files
 
 
@@ -300,6 +302,16 @@ def test_folder_counts_sub_folders(extract, folder, tmp_path, capsys):
   ):
     extract(**options)
   assert (tmp_path / "o.npz").read_bytes() == before
+
+
+def test_only_models_embed_on_a_cluster(tmp_path):
+  config = settings.ExtractionConfig(
+    digits=True, embedding="pixels", output=str(tmp_path / "o.npz")
+  )
+  with pytest.raises(
+    errors.FieldError, match="saved_model must be given with --runtime=ray"
+  ):
+    extracting.execute(config, runtimes.RuntimeConfig(runtime="ray"))
 
 
 def test_what_max_images_leaves_is_checked_before(
