@@ -311,7 +311,7 @@ _MODEL = ((20, 10), (100,))
   ],
 )
 def test_size_of_the_state(create_noisy, name, options, copies):
-  aggregation = create_noisy(name, shapes=_MODEL, **options)
+  aggregation = create_noisy(name, shapes=released.LARGE, **options)
   for state in aggregation.run_on_zeros(5).states:
     # Scalars are not worth a model.
     assert copies <= aggregation.model_copies(state) < copies + 0.1

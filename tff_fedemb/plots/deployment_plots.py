@@ -38,13 +38,6 @@ _ABANDONED: dict[str, Any] = {
 }
 # Rounds of a week that can be told apart; more are drawn as means of several.
 _MAX_BLOCKS = 168
-_LEGEND: dict[str, Any] = {
-  "fontsize": 9,
-  "frameon": False,
-  "loc": "upper left",
-  "borderaxespad": 0.0,
-  "ncols": 2,
-}
 
 
 def _first_week(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -145,7 +138,7 @@ class ReportsPanel(training_plots.Panel):
     figures.set_rounds(axes, [0, *days], whole=False)
     # The legend goes above.
     axes.set_ylim(0, 1.45 * highest)
-    axes.legend(handles=keys, **_LEGEND)
+    axes.legend(handles=keys, **training_plots.LEGEND)
 
 
 def in_days(

@@ -25,7 +25,7 @@ TRAINING_NOTE = "training metrics are not covered by the privacy guarantee"
 _MARKED_RATE = 1e-3
 _LOWEST_RATE = 1e-4
 _FEW_POINTS = 25
-_LEGEND = {
+LEGEND: dict[str, Any] = {
   "fontsize": 9,
   "frameon": False,
   "loc": "upper left",
@@ -152,7 +152,7 @@ class RecallPanel(Panel):
     _set_recalls(axes)
     figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
     if handles:
-      axes.legend(handles=handles, **_LEGEND)
+      axes.legend(handles=handles, **LEGEND)
     if not len(self.rounds) or not self.recall_by_far:
       _say(axes, "no evaluation yet")
 
@@ -208,7 +208,7 @@ class RocPanel(Panel):
       title=f"recall at FAR {_MARKED_RATE:g}" if is_marked else None,
       title_fontsize=9,
       alignment="left",
-      **_LEGEND,
+      **LEGEND,
     )
     if not self.curves:
       _say(axes, "no evaluation yet")
