@@ -290,10 +290,9 @@ def _smallest_move(before, after):
   "name",
   [
     "fedemb",
-    "private",
     *(
       pytest.param(name, marks=pytest.mark.slow)
-      for name in sorted({*_BUILD} - {"fedemb", "private"})
+      for name in sorted({*_BUILD} - {"fedemb"})
     ),
   ],
 )

@@ -43,7 +43,12 @@ def _build_process(build, **options):
 
 @pytest.mark.parametrize(
   ("build", "options"),
-  [(fedemb.build_fedemb, {}), (fedavg.build_fedavg, {"num_classes": 3})],
+  [
+    (fedemb.build_fedemb, {}),
+    pytest.param(
+      *(fedavg.build_fedavg, {"num_classes": 3}), marks=pytest.mark.slow
+    ),
+  ],
 )
 def test_canaries_send_their_clipped_direction_and_others_train(build, options):
   plain = builders.compose(_create_dataset, _build_process(build, **options))
