@@ -69,7 +69,8 @@ class AccountConfig(config_lib.Config):
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
     accountants: By which; pld is tighter, but not for fixed_size; gaussian is
-      exact, for min_separation [rdp; with --run_dir the run's own].
+      exact, for min_separation; monte_carlo is for balls_in_bins, and its only
+      one [rdp, monte_carlo; with --run_dir the run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: What to find the least of; users_per_round at the noise on the
@@ -93,7 +94,7 @@ class AccountConfig(config_lib.Config):
   noise_multiplier: float | None = None
   delta: float | None = None
   accountants: tuple[str, ...] | None = config_lib.field(
-    None, choices=("rdp", "pld", "gaussian")
+    None, choices=("rdp", "pld", "gaussian", "monte_carlo")
   )
   run_dir: str | None = None
   target_epsilon: float | None = None
@@ -216,7 +217,7 @@ def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
     rounds=config.rounds,
     noise_multiplier=config.noise_multiplier,
     delta=delta,
-    accountants=config.accountants or ("rdp",),
+    accountants=config.accountants or participation.accountants[:1],
     num_parameters=config.num_parameters,
     **{name: getattr(config, name) for name in _OPTIONS},
   )

@@ -18,6 +18,7 @@ from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
+from tff_fedemb.data.participation import balls_in_bins
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.plots import figures
@@ -65,7 +66,13 @@ class PictureConfig(config_lib.Config):
   runs: tuple[str, ...] = config_lib.field(())
   mechanism: str = config_lib.field("gaussian", choices=planning.MECHANISMS)
   participation: str = config_lib.field(
-    "poisson", choices=participations.PARTICIPATIONS
+    "poisson",
+    # By RDP, which is not known of bins.
+    choices=tuple(
+      name
+      for name in participations.PARTICIPATIONS
+      if name != balls_in_bins.BallsInBins.name
+    ),
   )
   num_users: int = config_lib.field(10_000_000, minimum=1)
   users_per_round: float = config_lib.field(131_072.0, above=0)

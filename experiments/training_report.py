@@ -30,6 +30,7 @@ TRAINED = "trained"
 
 # Of the examples that were left out, in summary.json.
 _NUM_LISTED = 100
+_NUM_MONTE_CARLO_POINTS = 6
 # At which recall is told.
 _FALSE_ACCEPT_RATE = 1e-3
 
@@ -108,6 +109,9 @@ def create_epsilon_panel(
     extrapolation: For whom else to work out the cost, if for anyone.
     num_points: Of a curve, at most.
   """
+  if privacy.accountant == "monte_carlo":
+    # It takes seconds for each point.
+    num_points = min(num_points, _NUM_MONTE_CARLO_POINTS)
   points = np.linspace(
     1, ledger.rounds, min(ledger.rounds, num_points), dtype=int
   )
@@ -124,12 +128,13 @@ def create_epsilon_panel(
   }
   if extrapolation is not None:
     # PLD would take seconds for each point.
+    accountant = ledger.participation.with_secret_schedule().accountants[0]
     larger = [
       extrapolation.extrapolate(
         number,
         noise=ledger.noise,
         participation=ledger.participation,
-        accountants=("rdp",),
+        accountants=(accountant,),
       )
       for number in rounds
     ]
@@ -137,7 +142,8 @@ def create_epsilon_panel(
       name = (
         f"extrapolated to {extrapolation.extrapolated_num_users:,} users,\n"
         f"{extrapolation.cohort_factor:g} x the cohort,"
-        f" δ = {larger[0].delta:g}, RDP"
+        f" δ = {larger[0].delta:g},"
+        f" {report_lib.ACCOUNTANT_NAMES[accountant]}"
       )
       curves[name] = [x.user_level.epsilon for x in larger]
   return plots.EpsilonPanel(

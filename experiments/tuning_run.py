@@ -357,7 +357,11 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
       f"the ledger of a trial must have {rounds} rounds of one event, found"
       f" {ledger.history} in {run_dir}."
     )
-  return _Cost(events.pop(), rounds, ledger.participation, ledger.delta)
+  participation = ledger.participation
+  if participation.is_drawn_once:
+    # The selection needs RDP, which is known of users' bins if they are.
+    participation = participation.with_known_schedule()
+  return _Cost(events.pop(), rounds, participation, ledger.delta)
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:

@@ -42,6 +42,8 @@ _LOW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63)
 _HIGH_ORDERS = (128, 256, 512, 1024)
 # Orders at each side of the best one.
 _REACH = 3
+# By how much less noise than without amplification is tried.
+_MOST_AMPLIFIED = 20
 # Grids, and the factors by which to look around.
 _PLD_INTERVALS = ((1e-3, 1.1), (1e-4, 1.005))
 PLD_TOLERANCE = 1e-3
@@ -138,6 +140,13 @@ def calibrate(
   target_epsilon = checks.check_number(
     "target_epsilon", target_epsilon, above=0, maximum=limit
   )
+  if solve_for != "noise_multiplier" and plan.participation.is_drawn_once:
+    raise errors.FieldError(
+      "solve_for",
+      f"be noise_multiplier with participation {plan.participation.name}, whose"
+      " bins change with the users",
+      solve_for,
+    )
   if solve_for != "noise_multiplier" and not plan.noise_multiplier:
     raise errors.FieldError(
       "noise_multiplier", f"be positive to solve for {solve_for}", 0
@@ -203,9 +212,10 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
       "them exceeds the cost of all, so a smaller cohort might do that "
       "cannot be shown to."
     )
-  if plan.accountants == ("pld",):
+  if plan.accountants in (("pld",), ("monte_carlo",)):
+    name = "PLD" if plan.accountants == ("pld",) else "Monte Carlo"
     assumptions.append(
-      f"The smallest value to {PLD_TOLERANCE:.1%}, as PLD takes seconds."
+      f"The smallest value to {PLD_TOLERANCE:.1%}, as {name} takes seconds."
     )
   return tuple(assumptions)
 
@@ -268,6 +278,8 @@ class _Search:
     claim = self.plan.participation
     if self.solve_for == "users_per_round" and not claim.is_sampled:
       found = self._solve_cohort_in_passes()
+    elif accountant == "monte_carlo":
+      found = self._solve_by_monte_carlo()
     elif accountant == "pld":
       found = self._solve_by_pld()
     elif accountant == "rdp" and (is_noise or claim.is_sampled):
@@ -384,6 +396,18 @@ class _Search:
         lower = max(math.floor(lower / step), low)
       found = min(self._smallest(pld, lower, upper, PLD_TOLERANCE), upper)
     return found
+
+  def _solve_by_monte_carlo(self) -> int:
+    """Below the noise that does if everybody knows who takes part when."""
+    plan = dataclasses.replace(
+      self.plan,
+      participation=self.plan.participation.with_known_schedule(),
+      accountants=("gaussian",),
+    )
+    known = dataclasses.replace(self, plan=plan).solve()
+    high = math.ceil(known * _NOISE_UNITS)
+    low = max(high // _MOST_AMPLIFIED, self.limits[0])
+    return self._smallest(self._epsilon, low, high, PLD_TOLERANCE)
 
   def _composed(self, number: int, create: Callable[..., Any]) -> Any:
     plan = self._at(number)

@@ -6,7 +6,8 @@ correlated noise if the matrix has no more bands than there are rounds from one
 of these to the next. Where they are not, a user is in a bounded number of
 rounds: independent noise costs as many Gaussian mechanisms; correlated noise
 makes the whole run one Gaussian mechanism, whose sensitivity is that of its
-strategy matrix (`strategies.strategy`).
+strategy matrix (`strategies.strategy`). Between the two are rounds of a user
+that were drawn in secret once: the whole run is one event (`balls_in_bins`).
 """
 
 import collections
@@ -19,8 +20,10 @@ import dp_accounting
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import toeplitz
 
 # A mechanism's event of one round, and the number of such rounds.
 RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
@@ -194,6 +197,8 @@ def check_correlated(
       " round",
       participation.name,
     )
+  if participation.is_drawn_once:
+    return
   if participation.is_sampled and mechanism not in _BANDED:
     raise errors.FieldError(
       "mechanism",
@@ -215,9 +220,18 @@ def check_amplified(
     participation: Who takes part.
 
   Raises:
-    errors.FieldError: If it has more bands than there are rounds in between.
+    errors.FieldError: If it has more bands than there are rounds in between;
+      or, where these were drawn once, is not Toeplitz.
   """
   period = participation.min_separation
+  if participation.is_drawn_once:
+    if not isinstance(strategy, toeplitz.ToeplitzStrategy):
+      raise errors.FieldError(
+        "mechanism",
+        f"be banded, blt or gaussian with participation {participation.name}",
+        strategy.name,
+      )
+    return
   if (
     participation.is_sampled and not (strategy.num_bands or math.inf) <= period
   ):
@@ -243,13 +257,15 @@ def composed_events(
     Sensitivity: `participation.sensitivity_in_clip_norms` clip norms in each
       round that a user is in, by which the noise multiplier is divided here,
       once; with correlated noise times that of the strategy over the run, or,
-      where users are sampled, for one participation.
-    DpEvent: where users are sampled, `PoissonSampledDpEvent` or
-      `SampledWithoutReplacementDpEvent` of a `GaussianDpEvent` for each round
-      that may draw a user, those with the least noise if it differs;
-      `GaussianDpEvent` once for each round that a user may be in where they
-      are not, those with the least noise if it differs; a single
-      `GaussianDpEvent` for correlated noise; `NonPrivateDpEvent` if a round
+      where users are sampled anew, for one participation.
+    DpEvent: where users were drawn once, `BallsInBinsDpEvent` for the whole
+      run, with the least noise of a round; where they are sampled anew,
+      `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of a
+      `GaussianDpEvent` for each round that may draw a user, those with the
+      least noise if it differs; `GaussianDpEvent` once for each round that a
+      user may be in where they are not, those with the least noise if it
+      differs; a single `GaussianDpEvent` for correlated noise;
+      `NonPrivateDpEvent` if a round
       has no noise.
 
   Args:
@@ -271,9 +287,19 @@ def composed_events(
     sensitivity = checks.check_number(
       "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
     )
+  rounds = sum(count for _, count in noises)
+  if participation.is_drawn_once and rounds:
+    noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
+    event = balls_in_bins.BallsInBinsDpEvent(
+      noise.multiplier / sensitivity,
+      noise.strategy,
+      participation.min_separation,
+      rounds,
+    )
+    return [(event, 1)]
   of_strategy = strategy_sensitivity(mechanism_counts, participation)
-  left = participation.participations(sum(count for _, count in noises))
-  if left < sum(count for _, count in noises):
+  left = participation.participations(rounds)
+  if left < rounds:
     # Those that cost most are the ones that a user may be in.
     noises.sort(key=lambda noise_count: noise_count[0].multiplier)
   events = []
@@ -310,8 +336,8 @@ def strategy_sensitivity(
 ) -> float | None:
   """Sensitivity of the strategy over the run; None without correlated noise.
 
-  Of one participation where users are sampled, which are accounted for one by
-  one: the norm of the largest column.
+  Of one participation where users are sampled anew, which are accounted for one
+  by one: the norm of the largest column.
 
   Args:
     mechanism_counts: As in `composed_events`.
@@ -324,7 +350,7 @@ def strategy_sensitivity(
       if not rounds:
         return 0.0
       schedule = schedule_of(participation, rounds)
-      if participation.is_sampled:
+      if participation.is_sampled and not participation.is_drawn_once:
         schedule = dataclasses.replace(schedule, max_participations=1)
       return strategy.sensitivity(schedule)
   return None

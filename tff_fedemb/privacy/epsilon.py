@@ -18,6 +18,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 
@@ -45,6 +46,7 @@ _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "rdp": dp_accounting.rdp.RdpAccountant,
   "pld": dp_accounting.pld.PLDAccountant,
   "gaussian": gaussian_accountant.GaussianAccountant,
+  "monte_carlo": balls_in_bins.BallsInBinsAccountant,
 }
 
 
@@ -140,8 +142,9 @@ def epsilon_of(
   Args:
     event_counts: Pairs of a round's event and the number of such rounds.
     delta: In (0, 1).
-    accountant: 'rdp', 'pld' or 'gaussian'. PLD is tighter than RDP; it costs
-      about a second at noise multipliers near 1 and minutes below 0.05.
+    accountant: 'rdp', 'pld', 'gaussian' or 'monte_carlo'. PLD is tighter than
+      RDP; it costs about a second at noise multipliers near 1 and minutes below
+      0.05. Monte Carlo takes two seconds.
     neighboring_relation: The relation of the participation.
 
   Returns:

@@ -24,6 +24,7 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import planning
@@ -37,6 +38,8 @@ _BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 # Without sampling more are always better, but for the models to hold.
 _BANDS_UNSAMPLED = (4, 16, 64, 256)
 _BUFFERS = (2, 3, 4)
+# Of those, where each takes Monte Carlo ten seconds and more.
+_FEW_BUFFERS = (2,)
 # PLD's grid as a share of epsilon, no finer than that of a run's account: what
 # is found holds there too, and is at most a hundredth too large.
 _SHARE_OF_EPSILON = 1e-3
@@ -152,7 +155,7 @@ def list_candidates(
       option, _ = planning.MECHANISMS[mechanism]
       for size in sizes:
         claim = participation
-        if isinstance(claim, cyclic_poisson.CyclicPoisson):
+        if claim.name == cyclic_poisson.CyclicPoisson.name:
           claim = dataclasses.replace(claim, period=size)
         plan = planning.Plan(
           mechanism,
@@ -178,7 +181,10 @@ def _sizes(
   participation: participation_lib.Participation, rounds: int
 ) -> dict[str, Sequence[int | None]]:
   """Mechanisms for a participation, each with its sizes to try, ascending."""
-  if isinstance(participation, cyclic_poisson.CyclicPoisson):
+  if participation.is_drawn_once:
+    most = min(participation.min_separation, rounds)
+    return {"blt": _FEW_BUFFERS, "banded": _bands(_BANDS_UNSAMPLED[1:], most)}
+  if participation.name == cyclic_poisson.CyclicPoisson.name:
     # With a period of 1 it is Poisson sampling.
     possible = math.floor(
       participation.num_users / participation.users_per_round
@@ -205,7 +211,8 @@ def _bands(numbers: Sequence[int], most: int) -> list[int]:
 def _accountant(participation: participation_lib.Participation) -> str:
   """The tightest one."""
   names = participation.accountants
-  return next(name for name in ("gaussian", "pld", "rdp") if name in names)
+  best = ("gaussian", "monte_carlo", "pld", "rdp")
+  return next(name for name in best if name in names)
 
 
 def _noise_multiplier(plan: planning.Plan, target_epsilon: float) -> float:
@@ -219,6 +226,8 @@ def _noise_multiplier(plan: planning.Plan, target_epsilon: float) -> float:
     precision = sum(n / event.noise_multiplier**2 for event, n in events)
     return math.sqrt(precision) * _of_one_gaussian(target_epsilon, plan.delta)
   ((event, count),) = events
+  if isinstance(event, balls_in_bins.BallsInBinsDpEvent):
+    return _of_balls_in_bins(event, target_epsilon, plan.delta)
   inner = event.event.noise_multiplier
   needed = _of_sampled_gaussians(
     event.sampling_probability, count, target_epsilon, plan.delta
@@ -265,7 +274,42 @@ def _of_sampled_gaussians(
   mu = 1.0 / _of_one_gaussian(target_epsilon, delta)
   limit = 1.0 / math.sqrt(math.log1p((mu / probability) ** 2 / count))
   highest = math.log(math.sqrt(count) / mu) + _GRID_MARGIN
-  log_noise = min(math.log(limit), highest)
+  return math.exp(_solve(excess, math.log(limit), highest))
+
+
+@functools.cache
+def _of_balls_in_bins(
+  event: balls_in_bins.BallsInBinsDpEvent, target_epsilon: float, delta: float
+) -> float:
+  """Noise multiplier of a run of balls in bins for a target."""
+
+  @functools.cache
+  def excess(log_noise: float) -> float:
+    noisy = dataclasses.replace(event, noise_multiplier=math.exp(log_noise))
+    epsilon = balls_in_bins.bound_epsilon(noisy, delta)
+    return math.log(max(epsilon, 1e-12) / target_epsilon)
+
+  # As much noise as if everybody knew the bin that costs most will do.
+  (square,) = event.gram(np.array([0])).ravel()
+  highest = math.log(
+    event.noise_multiplier
+    * math.sqrt(square)
+    * _of_one_gaussian(target_epsilon, delta)
+  )
+  return math.exp(_solve(excess, highest - 0.3, highest + _TOLERANCE))
+
+
+def _solve(
+  excess: Callable[[float], float], log_noise: float, highest: float
+) -> float:
+  """Returns the logarithm of the least noise for which a target holds.
+
+  Args:
+    excess: From such a logarithm to that of epsilon over the target.
+    log_noise: A first guess.
+    highest: At which the target holds.
+  """
+  log_noise = min(log_noise, highest)
   # In logarithms epsilon falls nearly straight.
   points = [(log_noise, excess(log_noise))]
   slope = -1.2
@@ -281,7 +325,7 @@ def _of_sampled_gaussians(
     points.append((log_noise, excess(log_noise)))
     change = points[-1][1] - above
     slope = min(change / (log_noise - at), -0.3)
-  return math.exp(min(at for at, above in points if above <= 0))
+  return min([at for at, above in points if above <= 0] or [highest])
 
 
 def rank(

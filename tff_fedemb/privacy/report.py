@@ -16,6 +16,7 @@ from typing import Any
 from tff_fedemb.data import participation_check
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
@@ -40,10 +41,21 @@ _NOT_COVERED = (
 # Of delta, that the end of the noise may take without a word.
 _TAIL_SHARE = 1e-3
 
+# Short, for pictures.
+ACCOUNTANT_NAMES = {
+  "rdp": "RDP",
+  "pld": "PLD",
+  "gaussian": "exact",
+  "monte_carlo": "Monte Carlo",
+}
 _ACCOUNTANT_IN_WORDS = {
   "rdp": "RDP",
   "pld": "PLD",
   "gaussian": "the exact privacy loss of the Gaussian mechanism",
+  "monte_carlo": (
+    "Monte-Carlo bounds on the privacy loss (which fail with a probability of"
+    f" {balls_in_bins.FAILURE_SHARE:g} delta, a part of delta)"
+  ),
 }
 _CHECKED = "The trace of the run does not refute this."
 _UNCHECKED = "No trace of a run was checked for this."
@@ -245,7 +257,7 @@ def create_report(
     report,
     noises,
     composition.composed_events(mechanism_counts, participation),
-    participation.is_sampled,
+    participation,
   )
   return dataclasses.replace(
     report, statement=_statement(report) + mechanism + _comparisons(report)
@@ -326,7 +338,7 @@ def _mechanism_in_words(
   report: PrivacyReport,
   noises: Sequence[composition.Noise],
   events: composition.RoundCounts,
-  is_sampled: bool,
+  participation: participation_lib.Participation,
 ) -> str:
   """How the noise was made, what one user changes, what was accounted."""
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
@@ -339,10 +351,22 @@ def _mechanism_in_words(
     f"{sensitivity:g} C"
   )
   at_most = f", and is in at most {report.max_participations:,} rounds"
+  if participation.is_drawn_once:
+    noise = "The noise Z is fresh in every round"
+    if report.strategy_sensitivity is not None:
+      noise = (
+        "The noise of all rounds is S^-1 Z, where S is the"
+        f" {noises[0].strategy.name} strategy matrix"
+      )
+    return (
+      f"{noise}, of standard deviation z x C in a row of Z. {change}{at_most},"
+      " all those of one bin, drawn in secret: the whole run is a mixture over"
+      f" the bins, and the accountant is given z / {sensitivity:g}: {listed}."
+    )
   if report.strategy_sensitivity is not None:
     of_strategy = f"{report.strategy_sensitivity:.6g}"
     by_which, how_often = ", by which", "once for the whole run"
-    if is_sampled:
+    if participation.is_sampled:
       by_which = ", no two of which S mixes: by each of them"
       how_often = "amplified by the sampling, for each"
     return (
@@ -354,7 +378,7 @@ def _mechanism_in_words(
       f"{how_often}: {listed}."
     )
   how_often = f"{at_most}, each of which costs"
-  if is_sampled:
+  if participation.is_sampled:
     how_often = ", amplified by the sampling"
     if report.max_participations < report.rounds:
       how_often = f"{at_most}, each of them amplified by the sampling"

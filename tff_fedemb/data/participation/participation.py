@@ -145,7 +145,12 @@ class Participation(config.Config, abc.ABC):
 
   @property
   def is_sampled(self) -> bool:
-    """Whether users are drawn anew and in secret, which amplifies privacy."""
+    """Whether users are drawn in secret, which amplifies privacy."""
+    return False
+
+  @property
+  def is_drawn_once(self) -> bool:
+    """Whether they are so for the whole run, and not anew for every round."""
     return False
 
   @property

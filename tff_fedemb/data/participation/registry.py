@@ -6,6 +6,7 @@ from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data.participation import balls_in_bins
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import fixed_size
@@ -15,6 +16,7 @@ from tff_fedemb.data.participation import poisson
 
 # A new way to take part is one class and one line here.
 PARTICIPATIONS: dict[str, type[participation.Participation]] = {
+  balls_in_bins.BallsInBins.name: balls_in_bins.BallsInBins,
   check_ins.CheckIns.name: check_ins.CheckIns,
   cyclic_poisson.CyclicPoisson.name: cyclic_poisson.CyclicPoisson,
   fixed_size.FixedSize.name: fixed_size.FixedSize,

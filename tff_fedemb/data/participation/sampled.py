@@ -20,8 +20,8 @@ from tff_fedemb.data.participation import participation
 FALSE_ALARM_RATE = 1e-6
 # Each of at most so many checks gets the same share of it: sizes of rounds, of
 # all together, all of one size, most and fewest rounds of a user, users in
-# common, groups.
-_NUM_CHECKS = 7
+# common, groups, bins.
+_NUM_CHECKS = 8
 FALSE_ALARM_RATE_OF_CHECK = FALSE_ALARM_RATE / _NUM_CHECKS
 
 # Accountants of rounds that nothing amplifies.
