@@ -146,11 +146,18 @@ def test_training_without_noise_is_seen_through(tmp_path):
 
 
 @pytest.mark.slow
-def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path):
+@pytest.mark.parametrize(
+  "arguments",
+  [
+    ("--participation=poisson",),
+    ("--participation=cyclic_poisson", "--aggregator=banded", "--num_bands=2"),
+  ],
+)
+def test_sampled_claims_are_not_taken_for_gaussian_ones(tmp_path, arguments):
   _, found = _run(
     tmp_path,
     "--noise_multiplier=1",
-    "--participation=poisson",
+    *arguments,
     "--clients_per_round=60",
     "--algorithm=fedavg",
     "--server_momentum=0.9",

@@ -120,7 +120,7 @@ def test_two_rounds_by_integration(strategy, noise_multiplier, delta):
 
 @pytest.mark.parametrize(
   ("strategy", "num_bins", "rounds"),
-  [(None, 5, 12), (_BLT, 5, 12), (_BLT, 60, 90), (None, 3, 2)],
+  [(None, 5, 12), (_BLT, 5, 12), (_BLT, 50, 60), (None, 3, 2)],
 )
 def test_delta_by_plain_simulation(strategy, num_bins, rounds):
   """Releases as they are drawn, losses from their densities."""
@@ -131,37 +131,37 @@ def test_delta_by_plain_simulation(strategy, num_bins, rounds):
   generator = np.random.default_rng(1)
   deltas = []
   for with_user in (False, True):
-    noise = generator.standard_normal((100_000, rounds))
+    noise = generator.standard_normal((50_000, rounds))
     if with_user:
       noise += means[generator.integers(num_bins, size=len(noise))]
     exponents = noise @ means.T - 0.5 * np.sum(means**2, axis=1)
     loss = special.logsumexp(exponents, axis=1) - math.log(num_bins)
     loss = loss if with_user else -loss
     deltas.append(np.maximum(-np.expm1(found - loss), 0.0).mean())
-  # Five deviations of a mean of 100,000 numbers in [0, 1].
-  assert max(deltas) < delta + 5 * math.sqrt(delta / 100_000)
+  # Five deviations of a mean of 50,000 numbers in [0, 1].
+  assert max(deltas) < delta + 5 * math.sqrt(delta / 50_000)
   if num_bins == 5:
     assert max(deltas) > 0.9 * delta
 
 
 def test_bins_of_fresh_noise_are_nearly_poisson_sampling():
-  # One pass of 30 rounds, which nobody can be in more than once.
+  # One pass of 12 rounds, which nobody can be in more than once.
   accountant = dp_accounting.pld.PLDAccountant(
     value_discretization_interval=1e-3
   ).compose(
     dp_accounting.PoissonSampledDpEvent(
-      1 / 30, dp_accounting.GaussianDpEvent(1.0)
+      1 / 12, dp_accounting.GaussianDpEvent(1.0)
     ),
-    30,
+    12,
   )
-  for delta in (1e-2, 1e-3):
-    found = balls_in_bins.bound_epsilon(_event(1.0, None, 30, 30), delta)
-    assert 0.8 < found / accountant.get_epsilon(delta) < 1.0
+  for delta in (1e-2, 1e-4):
+    found = balls_in_bins.bound_epsilon(_event(1.0, None, 12, 12), delta)
+    assert 0.75 < found / accountant.get_epsilon(delta) < 1.0
 
 
 def test_what_samples_cannot_support_is_not_claimed():
   """Of a delta this small there is no sample; the bound says what is sure."""
-  event = _event(1.0, None, 30, 30)
+  event = _event(1.0, None, 8, 8)
   shares = [
     balls_in_bins.bound_epsilon(event, delta)
     / _bin_known(event).get_epsilon(delta)

@@ -155,7 +155,9 @@ def list_candidates(
       option, _ = planning.MECHANISMS[mechanism]
       for size in sizes:
         claim = participation
-        if claim.name == cyclic_poisson.CyclicPoisson.name:
+        if isinstance(claim, cyclic_poisson.CyclicPoisson) and (
+          not claim.is_drawn_once
+        ):
           claim = dataclasses.replace(claim, period=size)
         plan = planning.Plan(
           mechanism,
@@ -184,7 +186,7 @@ def _sizes(
   if participation.is_drawn_once:
     most = min(participation.min_separation, rounds)
     return {"blt": _FEW_BUFFERS, "banded": _bands(_BANDS_UNSAMPLED[1:], most)}
-  if participation.name == cyclic_poisson.CyclicPoisson.name:
+  if isinstance(participation, cyclic_poisson.CyclicPoisson):
     # With a period of 1 it is Poisson sampling.
     possible = math.floor(
       participation.num_users / participation.users_per_round

@@ -124,7 +124,7 @@ def test_ledgers_of_earlier_versions_are_read(kind):
     (
       "uniform",
       {},
-      "one of check_ins, cyclic_poisson, fixed_size, min_sep.*'uni",
+      "one of balls_in_bins, check_ins, cyclic_poisson, fixed_si.*'uni",
     ),
     ("poisson", {"min_separation": 2}, "min_separation must not be given"),
     (

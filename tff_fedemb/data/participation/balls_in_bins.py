@@ -60,12 +60,6 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
         f" participation {self.name}",
         self.period,
       )
-    if bins < 2:
-      raise errors.FieldError(
-        "users_per_round",
-        f"be at most num_users / 2 with participation {self.name}",
-        self.users_per_round,
-      )
 
   @property
   def is_drawn_once(self) -> bool:
