@@ -36,6 +36,7 @@ _NUM_SAMPLES = (2**14, 2**16, 2**20)
 # Losses of adding a user are bounded well with fewer.
 _FEWER = 16
 _BATCH = 2**14
+_REMOVALS, _ADDITIONS = 0, 1
 # Bins that are told apart; of more, every second or third ... one.
 _MAX_BINS = 48
 # Epsilons that are tried, as shares of that without amplification.
@@ -150,8 +151,8 @@ def bound_epsilon(event: BallsInBinsDpEvent, delta: float) -> float:
     The smallest that the samples support; at most that of the bin that costs
     most, known to everybody, which is exact.
   """
-  # What is known of the bin but for a multiple of this is no secret here: these
-  # bins are then apart by it, and cost most if the first one is among them.
+  # As if all knew a user's bin but for a multiple of this. What is left to
+  # guess are bins as far apart, of which those from the first on cost most.
   stride = -(-event.num_bins // _MAX_BINS)
   most, larger = divmod(event.num_bins, stride)
   gram = event.gram(np.arange(0, event.num_bins, stride))
@@ -181,7 +182,7 @@ def _bound(
     delta: In (0, 1).
     known: Epsilon without amplification.
     usual: Near the result; of the result's samples it must not be a function.
-    count: Number of samples, and the seed of them.
+    count: Number of samples, and the seed of them: another one each time.
   """
   epsilons = known * _SHARES
   sides = (
@@ -255,11 +256,12 @@ class _Samples:
 
 
 def _draw(
-  grams: _Grams, count: int
+  grams: _Grams, count: int, stream: int
 ) -> Iterator[tuple[int, np.ndarray, np.random.Generator]]:
   """Yields the number of a matrix and numbers `[n, b]` with its covariance."""
-  # Always the same, so that an account can be computed again.
-  generator = np.random.Generator(np.random.SFC64(count))
+  # Always the same, so that an account can be computed again, but not those by
+  # which it was decided where these are to be drawn.
+  generator = np.random.Generator(np.random.SFC64((count, stream)))
   counts = generator.multinomial(count, [share for _, share in grams])
   for number, left in enumerate(counts):
     # Bins may be so much alike that there is no Cholesky factor.
@@ -301,7 +303,7 @@ def _sample_removals(
     log_scales.append(special.logsumexp(logs) - math.log(len(logs)))
     weights.append(special.softmax(logs))
   losses, log_weights = [], []
-  for number, noise, generator in _draw(grams, count):
+  for number, noise, generator in _draw(grams, count, _REMOVALS):
     gram = grams[number][0]
     bins = generator.choice(len(gram), len(noise), p=weights[number])
     logs = noise + power * gram[bins] - 0.5 * np.diag(gram)
@@ -339,7 +341,7 @@ def _sample_additions(
     for gram, _ in grams
   ]
   losses, log_weights = [], []
-  for number, noise, _ in _draw(grams, count):
+  for number, noise, _ in _draw(grams, count, _ADDITIONS):
     gram = grams[number][0]
     logs = noise - power * gram.mean(axis=1) - 0.5 * np.diag(gram)
     loss = -_log_means(logs, 1.0)[0]
