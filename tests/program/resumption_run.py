@@ -1,6 +1,7 @@
 """A run to be killed: correlated noise, known updates, every round recorded.
 
-Run as a program: directory, aggregator. Goes on from where it was killed.
+Run as a program: directory, aggregator and, if it is not to be in process, the
+runtime. Goes on from where it was killed.
 """
 
 import collections
@@ -95,7 +96,9 @@ def _create_ledger() -> ledger_lib.Ledger:
   return ledger_lib.Ledger(create_participation(), delta=1e-3)
 
 
-def main(directory: pathlib.Path, aggregator: str) -> None:
+def main(
+  directory: pathlib.Path, aggregator: str, runtime_name: str = "in_process"
+) -> None:
   """Runs, or goes on with, the rounds in a directory."""
   worker_process.end_worker_on_exit()
   directory.mkdir(exist_ok=True)
@@ -113,7 +116,7 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
     temporary.write_text(ledger.to_json())
     temporary.replace(directory / "ledger.json")
 
-  with runtimes.create_runtime("in_process") as runtime:
+  with runtimes.create_runtime(runtime_name) as runtime:
     loop = training.TrainingLoop(
       process=_build_process(aggregator),
       runtime=runtime,
@@ -139,4 +142,4 @@ def main(directory: pathlib.Path, aggregator: str) -> None:
 
 
 if __name__ == "__main__":
-  main(pathlib.Path(sys.argv[1]), sys.argv[2])
+  main(pathlib.Path(sys.argv[1]), *sys.argv[2:])

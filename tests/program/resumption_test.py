@@ -10,6 +10,7 @@ import signal
 import time
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.aggregators import noise_theory
@@ -18,13 +19,16 @@ from tests.program import resumption_run as run
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _NUM_KILLS = 20
+# On a cluster, of workers before each of the program.
+_WORKER_KILLS, _PROGRAM_KILLS = 3, 1
 
 
-def _start(directory, aggregator):
+def _start(directory, aggregator, *runtime):
   return programs.launch(
     "tests.program.resumption_run",
     os.fspath(directory),
     aggregator,
+    *runtime,
     log=f"{directory}.log",
   )
 
@@ -121,3 +125,47 @@ def test_kills_leave_no_mark(aggregator, tmp_path):
   assert "Resuming after round" in log
   assert "cannot be read" not in log
   _check_as_one_run(killed, whole, aggregator)
+
+
+def _is_worker(process):
+  try:
+    return process.name().startswith("ray::Chunk")
+  except psutil.NoSuchProcess:
+    return False
+
+
+def _kill_workers(program, directory, generator):
+  """Kills workers of a program on Ray, each after some more rounds."""
+  for _ in range(_WORKER_KILLS):
+    wanted = _rounds_begun(directory) + int(generator.integers(1, 4))
+    while _rounds_begun(directory) < wanted:
+      assert program.poll() is None, "it ended before its time"
+      time.sleep(0.001)
+    time.sleep(generator.uniform(0.0, 0.05))
+    workers = []
+    while not workers:
+      children = psutil.Process(program.pid).children(recursive=True)
+      workers = [*filter(_is_worker, children)]
+    workers[generator.integers(len(workers))].kill()
+
+
+@pytest.mark.slow
+def test_kills_of_workers_and_program_leave_no_mark_on_a_cluster(tmp_path):
+  pytest.importorskip("ray")
+  aggregator = "blt"
+  generator = np.random.default_rng(7)
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  uninterrupted = _start(whole, aggregator)
+  processes = []
+  for _ in range(_PROGRAM_KILLS):
+    program = _start(killed, aggregator, "ray")
+    _kill_workers(program, killed, generator)
+    processes += psutil.Process(program.pid).children(recursive=True)
+    program.kill()
+    program.wait()
+  assert _start(killed, aggregator, "ray").wait() == 0
+  assert uninterrupted.wait() == 0
+  _check_as_one_run(killed, whole, aggregator)
+  _, alive = psutil.wait_procs(processes, timeout=60)
+  # Of orphans, who inherits them need not take notice.
+  assert all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
