@@ -66,7 +66,12 @@ class ClientFold:
   """Threads and sessions that fold clients."""
 
   def __init__(
-    self, graphs: ClientGraphs, *, num_threads: int, sum_threads: int = 0
+    self,
+    graphs: ClientGraphs,
+    *,
+    num_threads: int,
+    sum_threads: int = 0,
+    keeps_zero: bool = False,
   ):
     """Makes ready; sessions are opened as they are needed.
 
@@ -74,7 +79,11 @@ class ClientFold:
       graphs: What to run.
       num_threads: Threads, one client each; at least 1.
       sum_threads: Threads that add up; 0 leaves the choice to TensorFlow.
+      keeps_zero: Whether to keep the sum of no update, for a model's memory,
+        instead of computing it by each call.
     """
+    self._keeps_zero = keeps_zero
+    self._kept_zero: list[Any] | None = None
     self._secure_sums = graphs.sums
     self._clients_per_call = graphs.clients_per_call
     self._work = computation_graph.SessionPool(
@@ -123,7 +132,9 @@ class ClientFold:
     total: secure_sums.RoundTotal,
   ) -> list[Any]:
     """Runs the clients and adds up their updates."""
-    accumulator = self._zero()
+    accumulator = self._kept_zero or self._zero()
+    if self._keeps_zero:
+      self._kept_zero = accumulator
     calls = self._split(client_ids)
     pending: collections.deque[futures.Future] = collections.deque()
     try:

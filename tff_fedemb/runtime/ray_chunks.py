@@ -26,7 +26,8 @@ from tff_fedemb.runtime import ray_worker
 _ATTEMPTS = 4
 # Workers in a row that die before they are ready.
 _FAILED_STARTS = 3
-_START_SECONDS = 300.0
+# An environment may have to be installed first, and cores be busy.
+_START_SECONDS = 900.0
 # A chunk runs a second time elsewhere once it has taken as many times as long
 # as the middle one, and no less than some seconds.
 _STRAGGLING, _STRAGGLING_SECONDS = 4.0, 5.0

@@ -64,8 +64,11 @@ class ChunkWorker:
     self._folds: queue.SimpleQueue[client_fold.ClientFold] = queue.SimpleQueue()
     for _ in range(num_threads):
       # Sessions of their own, so that a failing chunk cancels no other.
+      # Chunks may be of one client, beside which a large zero takes long.
       self._folds.put(
-        client_fold.ClientFold(graphs, num_threads=1, sum_threads=1)
+        client_fold.ClientFold(
+          graphs, num_threads=1, sum_threads=1, keeps_zero=True
+        )
       )
 
   def check(self, paths: Mapping[str, str]) -> errors.FieldError | None:
