@@ -1,8 +1,8 @@
 r"""Tunes hyperparameters privately: the best of a random number of trials.
 
   python -m binaries.tune \
-    --trial_flagfile=binaries/flagfiles/omniglot_dp.flags \
-    --trial_flags='--algorithm=fedemb --data_dir=DIR' \
+    --trial_flagfile=binaries/flagfiles/omniglot_fedemb.flags \
+    --trial_flags='--data_dir=DIR' \
     --search_space=binaries/flagfiles/omniglot_search.json \
     --mean_trials=10 --shape=1 --output_dir=runs/tuning
 
