@@ -103,9 +103,8 @@ def test_encoded_images_train_as_images_do(run, global_head):
   assert metrics["num_skipped_examples"] == 0
 
 
-@pytest.mark.parametrize(
-  "runtime", ["in_process", pytest.param("tff", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime", ["in_process", "tff"])
 def test_unreadable_images_are_left_out_and_counted(run, runtime):
   expected, _ = run(["a", "broken"], False, global_head=False)
   weights, metrics = run(["a", "broken"], True, skips=True, runtime=runtime)

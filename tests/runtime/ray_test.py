@@ -170,6 +170,7 @@ def test_straggler_is_not_waited_for_and_counts_once(process, monkeypatch):
         victim.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_sums_that_are_lost_are_made_again(process, monkeypatch):
   get, lost = ray.get, []
 
