@@ -20,7 +20,7 @@ import numpy as np
 from tff_fedemb.plots import figures
 
 # 25 million float32, over 10 Gb/s; added up on a core of its own.
-GIGABYTES_OF_SUM = 0.1
+_GIGABYTES_OF_SUM = 0.1
 _TRANSFER_SECONDS, _MERGE_SECONDS = 0.08, 0.02
 # A machine is away for a minute once a day.
 _SECONDS_TO_DEATH, _AWAY_SECONDS = 86_400.0, 60.0
@@ -194,7 +194,7 @@ def main(path: str) -> None:
     (1, 2),
     statement=(
       f"{_CHUNKS_OF_WORKER} chunks a worker, of log-normal times (sigma"
-      f" {_SPREAD}; on the right mean 100 s); sums of {GIGABYTES_OF_SUM:g} GB,"
+      f" {_SPREAD}; on the right mean 100 s); sums of {_GIGABYTES_OF_SUM:g} GB,"
       f" received in {_TRANSFER_SECONDS} s and added up in {_MERGE_SECONDS} s;"
       f" workers die once a day. Trees of {_FAN_IN}. Simulated."
     ),
@@ -223,7 +223,7 @@ def main(path: str) -> None:
       seconds = draw_seconds(_CHUNKS_OF_WORKER * workers, 100.0)
       cluster = Cluster(workers=workers, sums_ahead=sums_ahead or len(seconds))
       most = simulate(cluster, seconds).most_waiting
-      gigabytes.append(most * GIGABYTES_OF_SUM)
+      gigabytes.append(most * _GIGABYTES_OF_SUM)
     name = f"{sums_ahead} before their turn" if sums_ahead else "as they come"
     memory.plot(sizes[:5], gigabytes, label=name, **figures.style_of(index))
   print("GB at the program, if fetched as they come:", gigabytes)

@@ -5,6 +5,7 @@ import zlib
 
 import numpy as np
 
+from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 
 
@@ -18,6 +19,18 @@ def write(path, num_users, rounds):
   with participation_trace.TraceWriter(path, num_users) as writer:
     for r, clients in enumerate(rounds):
       writer.record(r, clients)
+
+
+def check(claim, rounds):
+  """Checks a claim against the virtual clients of each round of a run."""
+  recorded = (
+    participation_trace.RecordedRound.of(number, clients)
+    for number, clients in enumerate(rounds)
+  )
+  observed = participation_check.observe(
+    claim.num_users, recorded, lag=claim.min_separation or 1
+  )
+  claim.check_trace(observed, rounds=len(rounds))
 
 
 NUM_USERS = 100

@@ -213,7 +213,7 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
       "cannot be shown to."
     )
   if plan.accountants in (("pld",), ("monte_carlo",)):
-    name = "PLD" if plan.accountants == ("pld",) else "Monte Carlo"
+    name = report_lib.ACCOUNTANT_NAMES[plan.accountants[0]]
     assumptions.append(
       f"The smallest value to {PLD_TOLERANCE:.1%}, as {name} takes seconds."
     )

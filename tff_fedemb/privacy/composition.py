@@ -265,8 +265,7 @@ def composed_events(
       least noise if it differs; `GaussianDpEvent` once for each round that a
       user may be in where they are not, those with the least noise if it
       differs; a single `GaussianDpEvent` for correlated noise;
-      `NonPrivateDpEvent` if a round
-      has no noise.
+      `NonPrivateDpEvent` if a round has no noise.
 
   Args:
     mechanism_counts: Pairs of a mechanism's event, at a sensitivity of one clip

@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from tests.data import traces
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
-from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import balls_in_bins
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import participation
@@ -19,17 +18,6 @@ _CLAIM = balls_in_bins.BallsInBins(1_000, 100)
 
 def _draw(claim, rounds, key=5):
   return [claim.sample(r, key=key) for r in range(rounds)]
-
-
-def _check(claim, rounds):
-  recorded = (
-    participation_trace.RecordedRound.of(number, clients)
-    for number, clients in enumerate(rounds)
-  )
-  observed = participation_check.observe(
-    claim.num_users, recorded, lag=claim.min_separation or 1
-  )
-  claim.check_trace(observed, rounds=len(rounds))
 
 
 def test_everybody_is_once_in_every_pass():
@@ -98,8 +86,8 @@ def test_honest_runs_are_not_refused(
   )
   for seed in range(12):
     rounds = _draw(claim, 1 + 5 * seed, key=seed)
-    _check(claim, rounds)
-    _check(claim.with_known_schedule(), rounds)
+    traces.check(claim, rounds)
+    traces.check(claim.with_known_schedule(), rounds)
 
 
 def _same_sizes():
@@ -127,4 +115,4 @@ def _same_sizes():
 )
 def test_a_trace_that_refutes_the_claim(create_rounds, message):
   with pytest.raises(participation.ClaimError, match=message):
-    _check(_CLAIM, create_rounds())
+    traces.check(_CLAIM, create_rounds())

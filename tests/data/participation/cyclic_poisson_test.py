@@ -8,9 +8,8 @@ import dp_accounting
 import numpy as np
 import pytest
 
+from tests.data import traces
 from tff_fedemb import errors
-from tff_fedemb.data import participation_check
-from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import participation
 from tff_fedemb.data.participation import poisson
@@ -30,17 +29,6 @@ def _users(clients):
 
 def _alone(slots):
   return [slots[i : i + 1] for i in range(len(slots))]
-
-
-def _check(claim, rounds):
-  recorded = (
-    participation_trace.RecordedRound.of(number, clients)
-    for number, clients in enumerate(rounds)
-  )
-  observed = participation_check.observe(
-    claim.num_users, recorded, lag=claim.min_separation or 1
-  )
-  claim.check_trace(observed, rounds=len(rounds))
 
 
 def test_what_is_claimed():
@@ -150,8 +138,8 @@ def test_honest_runs_are_not_refused(
   )
   for seed in range(40):
     rounds = _draw(claim, 1 + 2 * seed, key=seed)
-    _check(claim, rounds)
-    _check(claim.with_known_schedule(), rounds)
+    traces.check(claim, rounds)
+    traces.check(claim.with_known_schedule(), rounds)
 
 
 def _other_blocks():
@@ -243,7 +231,7 @@ _REFUSED = {
 def test_a_trace_that_refutes_the_claim(case):
   create_rounds, message = _REFUSED[case]
   with pytest.raises(participation.ClaimError, match=message):
-    _check(_CLAIM, create_rounds())
+    traces.check(_CLAIM, create_rounds())
 
 
 def test_users_who_were_shuffled_and_cut_into_groups():
@@ -254,7 +242,7 @@ def test_users_who_were_shuffled_and_cut_into_groups():
     for clients in _draw(claim)
   ]
   with pytest.raises(participation.ClaimError, match="shuffled and cut"):
-    _check(claim, rounds)
+    traces.check(claim, rounds)
 
 
 def test_claims_of_poisson_sampling_that_cyclic_rounds_refute():
@@ -264,7 +252,7 @@ def test_claims_of_poisson_sampling_that_cyclic_rounds_refute():
     (200, "a round has 200 users on average"),
   ):
     with pytest.raises(participation.ClaimError, match=message):
-      _check(poisson.Poisson(1_000, users_per_round), _draw(_CLAIM))
+      traces.check(poisson.Poisson(1_000, users_per_round), _draw(_CLAIM))
 
 
 def test_a_known_schedule_is_that_of_a_separation():
