@@ -247,9 +247,12 @@ def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
       after = (_SETTLED_ROUND, _LONG_RUN_ROUNDS)
       selected.append(results.Group(commands, rounds, resident_after=after))
     elif commands:
-      on_ray = any(runtime == "ray" for _, runtime in commands)
-      # Who asks for it by name is told how to install it.
-      if on_ray and not config.cases and not importlib.util.find_spec("ray"):
+      runtimes = {runtime for _, runtime in commands}
+      on_ray = "ray" in runtimes
+      # Who asks for it, by name or to be compared with, is told how to install
+      # it.
+      is_asked_for = config.cases or FLOWER in runtimes
+      if on_ray and not is_asked_for and not importlib.util.find_spec("ray"):
         continue
       # Of the workers' memory the driver's is told apart.
       selected.append(results.Group(commands, tells_anonymous_memory=on_ray))
