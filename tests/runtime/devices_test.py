@@ -168,6 +168,32 @@ def test_one_client_per_gpu_or_else_per_core(
   assert devices == expected_devices
 
 
+@pytest.mark.parametrize(
+  ("concurrent_clients", "expected"), [(None, 1), (1, 4), (2, 2), (3, 1)]
+)
+def test_cores_without_a_client_of_their_own_work_for_the_others(
+  monkeypatch, concurrent_clients, expected
+):
+  threads = []
+
+  class _Session(computation_graph.GraphSession):
+    def __init__(self, graph, *, num_threads=1, mixed_bfloat16=False):
+      super().__init__(
+        graph, num_threads=num_threads, mixed_bfloat16=mixed_bfloat16
+      )
+      threads.append(num_threads)
+
+  monkeypatch.setattr(base, "count_cores", lambda: 4)
+  monkeypatch.setattr(computation_graph, "GraphSession", _Session)
+  with runtime.create_runtime(
+    "in_process", concurrent_clients=concurrent_clients
+  ) as started:
+    state = started.initialize(builders.build_sums(_work))
+    _, total = started.next(state, ["3", "3"])
+  assert total == 2 * _RESULT_OF_CLIENT_3
+  assert max(threads) == expected
+
+
 class _Driver:
   """An NVIDIA driver that answers what a test wants."""
 

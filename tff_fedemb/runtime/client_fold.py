@@ -70,6 +70,7 @@ class ClientFold:
     graphs: ClientGraphs,
     *,
     num_threads: int,
+    threads_per_client: int = 1,
     sum_threads: int = 0,
     keeps_zero: bool = False,
   ):
@@ -78,6 +79,7 @@ class ClientFold:
     Args:
       graphs: What to run.
       num_threads: Threads, one client each; at least 1.
+      threads_per_client: Threads inside of a client's computations.
       sum_threads: Threads that add up; 0 leaves the choice to TensorFlow.
       keeps_zero: Whether to keep the sum of no update, for a model's memory,
         instead of computing it by each call.
@@ -87,7 +89,9 @@ class ClientFold:
     self._secure_sums = graphs.sums
     self._clients_per_call = graphs.clients_per_call
     self._work = computation_graph.SessionPool(
-      graphs.work, num_threads=1, mixed_bfloat16=graphs.mixed_bfloat16
+      graphs.work,
+      num_threads=threads_per_client,
+      mixed_bfloat16=graphs.mixed_bfloat16,
     )
     self._zero, self._accumulate = (
       computation_graph.SessionPool([graph], num_threads=sum_threads)

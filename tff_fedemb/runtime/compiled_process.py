@@ -49,6 +49,7 @@ class CompiledProcess:
     process: tff.templates.IterativeProcess,
     *,
     concurrent_clients: int,
+    threads_per_client: int = 1,
     client_devices: Sequence[str] = ("",),
     compute_precision: str = precision.FLOAT32,
     secure_sum_threshold: float = 0.0,
@@ -59,6 +60,8 @@ class CompiledProcess:
     Args:
       process: A process that takes client ids.
       concurrent_clients: Threads, one client each; at least 1.
+      threads_per_client: Threads inside of a client's computations. How it
+        rounds may depend on their number.
       client_devices: What the sessions are bound to in turn, as in
         `computation_graph.ComputationGraph`.
       compute_precision: Of the clients, one of `precision.PRECISIONS`.
@@ -106,7 +109,9 @@ class CompiledProcess:
     )
     # Trains clients in this process.
     self.fold = client_fold.ClientFold(
-      self.client_graphs, num_threads=concurrent_clients
+      self.client_graphs,
+      num_threads=concurrent_clients,
+      threads_per_client=threads_per_client,
     )
     graphs = {
       name: computation_graph.ComputationGraph(name, computation)

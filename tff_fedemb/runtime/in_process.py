@@ -59,7 +59,8 @@ class InProcessRuntime(base.Runtime):
     """Creates a runtime without a process.
 
     Args:
-      config: Each of `concurrent_clients` has a thread of its own.
+      config: Each of `concurrent_clients` has a thread of its own, and where
+        there are fewer of them than cores, as many threads as fit.
 
     Raises:
       errors.FieldError: If the processor lacks the precision.
@@ -76,6 +77,9 @@ class InProcessRuntime(base.Runtime):
     devices = [f"/device:GPU:{index}" for index in range(num_gpus)]
     self._options: dict[str, Any] = {
       "concurrent_clients": self.concurrent_clients,
+      "threads_per_client": (
+        1 if num_gpus else max(1, base.count_cores() // self.concurrent_clients)
+      ),
       "client_devices": devices if num_gpus > 1 else [""],
       "compute_precision": config.compute_precision,
       "secure_sum_threshold": config.secure_sum_threshold,
