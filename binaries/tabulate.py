@@ -1,11 +1,14 @@
-"""Prints a table of finished runs, mean and deviation over seeds.
+r"""Prints a table of finished runs, mean and deviation over seeds.
 
   python -m binaries.tabulate runs/fedemb_seed1 runs/fedemb_seed2 ...
   python -m binaries.tabulate runs/study/*/ --output_png=recall.png
+  python -m binaries.tabulate runs/changed/*/ --baseline=runs/changed/base \
+    --output_png=changes.png
 
 Runs that differ in nothing but --seed share a row. The picture has their recall
 over the epsilon that they themselves have cost, a curve for each setting with
 several noise multipliers; runs without noise stand behind a gap in the axis.
+With --baseline, it has a row for each change of that run's settings.
 """
 
 from experiments import command_line

@@ -1,12 +1,16 @@
-"""Finished runs as a table, and as a picture of recall over measured epsilon.
+"""Finished runs as a table, and as a picture.
 
-Runs that differ in nothing but --seed are one row, and one point.
+The picture has recall over measured epsilon or, with a baseline, what changing
+its settings gives and takes. Runs that differ in nothing but --seed are one
+row, and one point.
 """
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 import dataclasses
 import functools
+import math
 import pathlib
 import sys
 from typing import Any
@@ -17,6 +21,8 @@ from experiments import measured_runs
 from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.plots import ablation_plots
+from tff_fedemb.plots import figures
 from tff_fedemb.plots import training_plots
 from tff_fedemb.plots import utility_plots
 
@@ -30,10 +36,13 @@ class TabulateConfig(config_lib.Config):
   Attributes:
     output_png: File for a picture of recall over the epsilon that the runs
       themselves have cost; what is not finished is left out.
+    baseline: Directory of a run that the others changed: the table begins with
+      what they changed, and the picture has recall over that.
     overwrite: Whether to replace a file that exists.
   """
 
   output_png: str | None = None
+  baseline: str | None = None
   overwrite: bool = False
 
 
@@ -50,15 +59,81 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
     raise errors.FieldError("arguments", "be directories of runs", "none")
   outputs = {"output_png": config.output_png}
   output_files.check(outputs, overwrite=config.overwrite)
+  if config.baseline is not None:
+    run_dirs = [config.baseline, *run_dirs]
   if config.output_png is None:
-    print(tabulate(measured_runs.load(map(pathlib.Path, run_dirs))))
-    return
-  runs, unfinished = measured_runs.find(run_dirs)
-  if unfinished:
-    names = ", ".join(path.name for path in unfinished)
-    print(f"not finished, left out: {names}", file=sys.stderr)
-  output_files.write({"output_png": (config.output_png, prepare(runs))})
+    runs = measured_runs.load(map(pathlib.Path, dict.fromkeys(run_dirs)))
+  else:
+    runs, unfinished = measured_runs.find(run_dirs)
+    if unfinished:
+      names = ", ".join(path.name for path in unfinished)
+      print(f"not finished, left out: {names}", file=sys.stderr)
+  if config.baseline is not None:
+    runs = compare(runs, pathlib.Path(config.baseline))
+  if config.output_png is not None:
+    draw = (prepare if config.baseline is None else prepare_changes)(runs)
+    output_files.write({"output_png": (config.output_png, draw)})
   print(tabulate(runs))
+
+
+def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
+  """Tells what runs changed of one of them.
+
+  Args:
+    runs: What `measured_runs.load` returns.
+    baseline: Directory of one of them.
+
+  Returns:
+    The runs with another column `change`, those of the baseline's setting
+    first, where it is the empty text.
+
+  Raises:
+    errors.FieldError: If the baseline is not finished.
+  """
+  found = runs[runs.path == baseline]
+  if found.empty:
+    raise errors.FieldError(
+      "baseline", "be the directory of a finished run", f"{baseline}"
+    )
+  base = found.iloc[0].settings
+  changes = [_name_change(settings, base) for settings in runs.settings]
+  order = pd.Series(changes, runs.index).ne("").sort_values(kind="stable")
+  return runs.assign(change=changes).loc[order.index]
+
+
+def _name_change(
+  settings: Mapping[str, Any], baseline: Mapping[str, Any]
+) -> str:
+  return ", ".join(
+    # Of a path its name is enough.
+    f"{name}={str(settings.get(name)).rsplit('/', maxsplit=1)[-1]}"
+    for name in sorted({*settings, *baseline} - {"seed"})
+    if settings.get(name) != baseline.get(name)
+  )
+
+
+def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
+  """Returns what draws recall over what runs changed.
+
+  Args:
+    runs: What `compare` returns.
+  """
+  measured = {
+    change: figures.Measurement(tuple(same.recall), math.inf)
+    for change, same in runs.groupby("change", sort=False)
+  }
+  baseline = measured.pop("")
+  return functools.partial(
+    ablation_plots.plot_changes,
+    baseline=baseline,
+    changes=measured,
+    utility=_RECALL,
+    caption=(
+      f"Task {runs.task.iloc[0]}. Line and band: nothing changed, mean and"
+      f" standard deviation over {len(baseline.values)} seeds. Blue is better,"
+      " red is worse."
+    ),
+  )
 
 
 def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
@@ -142,7 +217,7 @@ def tabulate(runs: pd.DataFrame) -> str:
   """Makes a Markdown table of runs.
 
   Args:
-    runs: What `measured_runs.load` returns.
+    runs: What `measured_runs.load` or `compare` returns.
 
   Returns:
     The table, one row per setting in the order of the runs.
@@ -151,7 +226,8 @@ def tabulate(runs: pd.DataFrame) -> str:
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
     rows.append(
-      {
+      ({"change": run.change or "none"} if "change" in run else {})
+      | {
         "task": run.task,
         "algorithm": _name_algorithm(run),
         "mechanism": run.settings.get("aggregator", "-"),

@@ -137,3 +137,32 @@ def test_one_delta(tmp_path):
   runs, _ = measured_runs.find([f"{tmp_path}/*"])
   with pytest.raises(ValueError, match=r"one delta.*found 0.0001, 0.001"):
     tabulate_run.prepare(runs)
+
+
+def test_changes_of_a_baseline(tmp_path):
+  for name, recall, options in (
+    ("a_larger", 0.75, {"seed": 1, "rounds": 8}),
+    ("base_1", 0.25, {"seed": 1}),
+    ("base_2", 0.5, {"seed": 2}),
+    ("c_both", 0.125, {"seed": 3, "rounds": 8, "clip_norm": 1.0}),
+  ):
+    measured_runs_test.write_run(
+      tmp_path / name, noise=1.0, epsilon=2.0, recall=recall, **options
+    )
+  folders = sorted(map(str, tmp_path.iterdir()))
+  picture = tmp_path / "changes.png"
+  baseline = f"--baseline={tmp_path / 'base_1'}"
+  result = programs.call(
+    *("tabulate", f"--output_png={picture}", baseline, *folders)
+  )
+  assert result.status == 0, result.errors
+  header, _, *rows = result.output.splitlines()
+  assert header.startswith("| change | task |")
+  starts = [row.split(" | ")[0] for row in rows]
+  assert starts == ["| none", "| rounds=8", "| clip_norm=1.0, rounds=8"]
+  assert picture.exists()
+  (tmp_path / "base_1" / "summary.json").unlink()
+  programs.check_refused(
+    programs.call("tabulate", baseline, *folders),
+    "runs must be directories of finished runs",
+  )
