@@ -3,10 +3,7 @@
 It does not import TensorFlow, which who measures has no use for.
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dataclasses
 import importlib.util
 import os

@@ -6,9 +6,7 @@ NumPy who needs this one classifier of these features, with no clipping, no
 noise and no checks. Weights are `[K, d]`.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import os

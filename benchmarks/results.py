@@ -10,10 +10,7 @@ what they find and write it after every group. `goals.csv` says which figures
 are told, or compared with that of another row, and their bounds.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib
 import dataclasses
 import pathlib

@@ -22,8 +22,7 @@ costs, recomputed. One user is protected; beside that comes the reading in which
 a user moves a sum by one clip norm only.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import dataclasses
 import math
 from typing import Any

@@ -4,8 +4,7 @@
 what it has trained, beside its own directory.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import hashlib
 import os

@@ -4,8 +4,7 @@ A mistake (a flag, a file) is one line on standard error and exit status 1. A
 bug is a stack trace.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import json
 import os
 import pathlib

@@ -8,9 +8,7 @@ are not given unless the user gives them.
 
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
-from typing import Generic
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 from absl import flags
 

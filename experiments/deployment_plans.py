@@ -6,9 +6,7 @@ that their models are assumed to be as good; they differ in what they cost
 (epsilon) and in how long they take (simulated days).
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
 import itertools

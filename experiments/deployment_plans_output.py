@@ -1,8 +1,6 @@
 """What `plan_deployment` prints, writes and draws."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import os
 import textwrap

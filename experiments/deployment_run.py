@@ -1,8 +1,6 @@
 """A training run under a deployment: flags, rounds, what came of them."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import dataclasses
 from typing import Any
 

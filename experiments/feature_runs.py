@@ -4,9 +4,7 @@ What `classify_features` does once its flags are read, and what
 `sweep_features` does many times.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import importlib.metadata

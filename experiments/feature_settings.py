@@ -1,7 +1,6 @@
 """How to fit a private classifier on features, as it was typed."""
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 from typing import Any

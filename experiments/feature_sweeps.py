@@ -3,8 +3,7 @@
 What `sweep_features` does once its flags are read.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import contextlib
 import dataclasses
 import functools

@@ -4,10 +4,7 @@ Labels are known before an image is decoded, so that those to embed can be
 chosen by them.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import itertools
 import os

@@ -5,9 +5,7 @@ Each file is told with what it costs: the recall on the same held-out pairs, its
 size, and the time for one image on one core.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import os

@@ -6,10 +6,7 @@ measured; the epsilon is the run's own, and that of a larger population with a
 larger cohort and more noise, computed from the ledger that the run left.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import glob
 import json
 import math

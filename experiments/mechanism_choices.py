@@ -1,7 +1,6 @@
 """Which mechanism suits a population: a table, a recommendation, a picture."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import os

@@ -1,9 +1,6 @@
 """Files that programs write: whole or not at all, and not over others."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import json
 import os

@@ -1,7 +1,6 @@
 """Pictures of what privacy costs, from accounting and from finished runs."""
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math

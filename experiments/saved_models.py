@@ -1,7 +1,6 @@
 """Exported models, as the programs that embed images load them."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import os

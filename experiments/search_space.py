@@ -8,8 +8,7 @@ their values are drawn from:
    "batch_size": {"values": [16, 32]}}
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import json
 import math
 import os

@@ -5,9 +5,7 @@ its settings gives and takes. Runs that differ in nothing but --seed are one
 row, and one point.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import math

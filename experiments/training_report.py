@@ -1,7 +1,6 @@
 """What a finished training run leaves for readers: figures, pictures, lines."""
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import json
 import math

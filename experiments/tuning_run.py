@@ -6,8 +6,7 @@ of a tuning holds two kinds of files: `tuning.json` and `best/`, which may be
 released, and all the others, which may not.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import math
@@ -17,8 +16,7 @@ import secrets
 import shutil
 import subprocess
 import time
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
 
 import dp_accounting
 import numpy as np

@@ -10,8 +10,7 @@ cache directory, because client data sets are read by user in TensorFlow.
 """
 
 import collections
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import functools
 import hashlib
 import io

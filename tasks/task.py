@@ -3,9 +3,7 @@
 Validated when it is built, in the manner of TFF's baseline tasks.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import os
 import pathlib

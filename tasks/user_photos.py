@@ -6,11 +6,7 @@ user. They are read from the files that TFF (`tff.simulation.datasets.gldv2`,
 `inaturalist`) keeps of them; DigiFace is prepared to such files.
 """
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import dataclasses
 import os
 import pathlib

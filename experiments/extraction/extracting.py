@@ -3,9 +3,7 @@
 What `extract_features` does once its flags are read.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import functools
 
 import numpy as np

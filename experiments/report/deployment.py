@@ -1,7 +1,6 @@
 """What a report says of devices that came and went: figures and words."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import pathlib
 from typing import Any

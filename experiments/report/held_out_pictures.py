@@ -1,9 +1,6 @@
 """Held-out images as a run's model sees them: neighbours, errors, a map."""
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any
 

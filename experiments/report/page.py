@@ -5,8 +5,7 @@ page's own content security policy forbids it every request.
 """
 
 import base64
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 import os

@@ -1,7 +1,6 @@
 """A finished run as a report reads it: from its files, and accounted anew."""
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import os

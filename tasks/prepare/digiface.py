@@ -16,9 +16,7 @@ class of a training image is the place of its user among the users, that of a
 held-out image is its subject's number. Images are copied as they are.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import errno
 import functools

@@ -6,11 +6,7 @@ each image lies, and it is read from there. A compressed tar can only be read
 from its start, so the images that are needed are copied into a folder.
 """
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import functools
 import gzip
 import hashlib
@@ -19,8 +15,7 @@ import os
 import pathlib
 import shutil
 import tarfile
-from typing import IO
-from typing import cast
+from typing import IO, cast
 import zlib
 
 import tensorflow as tf

@@ -9,8 +9,7 @@ image of it is drawn by a shaky hand: all of that varies a little, and so do
 size, slant and the pen.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import json
 import math

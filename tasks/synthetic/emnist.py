@@ -7,8 +7,7 @@ the person who wrote them. TensorFlow Federated reads it from one SQLite file,
 `emnist_all.sqlite`. This module writes such a file without any real data.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
 import itertools

@@ -9,8 +9,7 @@ cameras of different habits and vary in light, place, format and size.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import functools

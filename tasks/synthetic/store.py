@@ -4,11 +4,7 @@ Files appear whole or not at all, and never over others: what was made with the
 same arguments is kept, anything else is refused.
 """
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import dataclasses
 import io
 import os

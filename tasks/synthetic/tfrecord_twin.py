@@ -6,8 +6,7 @@ folder says in its `generator.json` how it was made and how many classes it has,
 which follows from the number of users alone.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import json
 import pathlib

@@ -1,7 +1,6 @@
 """What the tests of the aggregators share."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import functools
 
 import pytest

@@ -6,8 +6,7 @@ whitened, with the Cholesky factor of R R^T; if it is as it should be, that
 leaves independent standard normal numbers, whatever R is.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import itertools
 
 import numpy as np

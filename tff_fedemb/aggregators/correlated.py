@@ -7,8 +7,7 @@ from a fresh row of Z and from buffers that sum up the noise so far.
 import abc
 from collections.abc import Callable
 import dataclasses
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dp_accounting
 import tensorflow as tf

@@ -6,8 +6,7 @@ Differentially Private Binary Trees", for the efficient estimate.
 """
 
 import dataclasses
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dp_accounting
 import tensorflow as tf

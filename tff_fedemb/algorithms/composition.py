@@ -5,8 +5,7 @@ aggregator, finalizer) around a function that trains one client.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np

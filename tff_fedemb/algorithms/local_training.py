@@ -10,8 +10,7 @@ All randomness is stateless and derived from a seed, so that the same client in
 the same round computes the same update on every runtime and after a resume.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 from typing import NamedTuple

@@ -1,7 +1,6 @@
 """Input that cannot be used: named in one message, or left out and counted."""
 
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tff_fedemb import checks
 from tff_fedemb import errors

@@ -5,8 +5,7 @@ inside its own computation; held-out images are read and decoded when they are
 asked for.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 
 import numpy as np

@@ -23,8 +23,7 @@ A file is a header and one record per round, integers little-endian:
 Version 1 has no places, nor their bytes. It can be read.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
 import os

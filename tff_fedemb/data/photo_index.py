@@ -10,17 +10,14 @@ that a disk lets it.
 """
 
 import collections
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import json
 import os
 import pathlib
 import sqlite3
 import stat
-from typing import Any
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf

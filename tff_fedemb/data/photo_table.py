@@ -5,8 +5,7 @@ An image is named relative to the table's folder and lies below it: a table that
 somebody sent cannot have other files of the disk read.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import csv
 import operator
 import os

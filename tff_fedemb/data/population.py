@@ -5,8 +5,7 @@ can build the client's data set from the identifier alone and the program sends
 identifiers, never data.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 

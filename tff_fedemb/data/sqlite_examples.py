@@ -5,8 +5,7 @@ Tables `examples(split_name, client_id, serialized_example_proto)` and
 query, whatever the number of users that it merges.
 """
 
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import contextlib
 import fcntl
 import os

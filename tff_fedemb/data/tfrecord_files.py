@@ -7,8 +7,7 @@ a user, and `test.tfRecord`. A record is a `tf.train.Example` of an encoded
 image and its class.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import errno
 import json
 import os

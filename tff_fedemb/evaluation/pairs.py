@@ -6,8 +6,7 @@ inside only those bins of the histogram that hold a wanted threshold and counts
 every grid value there. Memory does not grow with the number of pairs.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 
 import numpy as np

@@ -7,8 +7,7 @@ metric of the experiments in Xu et al., "Learning to Generate Image Embeddings
 with User-level Differential Privacy", CVPR 2023.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 from typing import Any
 

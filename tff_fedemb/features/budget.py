@@ -7,9 +7,7 @@ accountants of `dp_accounting`: one that is exact where nothing is sampled, PLD
 elsewhere.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import math

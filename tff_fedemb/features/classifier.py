@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import math
-from typing import Any
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn import base

@@ -8,9 +8,7 @@ It sees the data through `examples`, and may publish only what came out of
 import abc
 from collections.abc import Mapping
 import dataclasses
-from typing import Any
-from typing import ClassVar
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 

@@ -18,8 +18,7 @@ of a layer and of its weight, "block_3_expand/kernel". Two cases beside:
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 import dataclasses
 import io
 import json

@@ -5,8 +5,7 @@ et al. 2019, "Towards Federated Learning at Scale: System Design". Time is that
 of the simulation.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 from typing import Any

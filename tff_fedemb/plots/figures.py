@@ -6,9 +6,7 @@ those of Okabe and Ito (2008), which the colour-blind can tell apart; lines
 differ in style and marker as well.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import io
 import math

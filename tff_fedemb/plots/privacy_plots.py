@@ -8,8 +8,7 @@ audit: what is claimed, and what attacks have found; and that of mechanisms: how
 much noise each of them makes at the same epsilon.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import math
 import os
 from typing import Any

@@ -4,8 +4,7 @@ Each is a panel, which can be drawn alone or with others in an overview.
 """
 
 import abc
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import textwrap

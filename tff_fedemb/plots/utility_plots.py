@@ -11,8 +11,7 @@ recall is measured, and epsilon is accounted for more users than took part,
 marked as such, beside what the runs themselves cost.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 import os

@@ -12,8 +12,7 @@ how sure the estimate is.
 """
 
 import bisect
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import math
 

@@ -9,8 +9,7 @@ RDP, a coarse grid of PLD) until it is close.
 """
 
 import bisect
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math

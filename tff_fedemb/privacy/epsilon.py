@@ -4,9 +4,7 @@
 refuses what that one does not support, and catches numbers that broke down.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import math

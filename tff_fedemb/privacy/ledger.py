@@ -5,8 +5,7 @@ is a few numbers. It is stored in the checkpoint; a resumed run goes on as if
 it had never stopped.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 import functools
 import json

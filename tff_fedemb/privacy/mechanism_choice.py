@@ -9,9 +9,7 @@ more of it, and leave the sampling fewer users to hide among. Where the least is
 depends on the population, on the rounds and on epsilon.
 """
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 import dataclasses
 import functools
 import math

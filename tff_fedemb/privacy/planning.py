@@ -4,8 +4,7 @@ A plan names the mechanism, who takes part and how much noise there is. Its
 cost is computed by what accounts for the run itself, so the two cannot differ.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 from typing import Any

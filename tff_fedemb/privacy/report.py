@@ -5,9 +5,7 @@ neighbouring relation, the sampler, the sensitivity and the events that the
 accountant was given.
 """
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import importlib.metadata
 import math

@@ -8,8 +8,7 @@ of its own, which rounds that run again shorten in no way, and written before
 anybody can have seen the round's model.
 """
 
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import json
 import math
 import os

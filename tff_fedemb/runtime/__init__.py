@@ -10,15 +10,12 @@ A runtime's module is imported when the runtime is created, so that one with
 dependencies of its own costs nothing to those who do not ask for it.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import importlib
 import types
-from typing import TYPE_CHECKING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors

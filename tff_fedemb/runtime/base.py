@@ -8,12 +8,10 @@ computation that turns a client id into that client's dataset
 """
 
 import abc
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import os
 import re
-from typing import Any
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow_federated as tff

@@ -6,10 +6,7 @@ number of threads.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 import dataclasses
 import itertools

@@ -13,8 +13,7 @@ have to come from stateless operations for that, as the stream of a stateful one
 belongs to the thread that happens to run the client.
 """
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import contextlib
 from typing import Any
 

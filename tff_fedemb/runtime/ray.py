@@ -7,8 +7,7 @@ A chunk's size depends on the number of clients and on the model, so the result
 does not depend on the workers.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow_federated as tff

@@ -8,10 +8,7 @@ twice, which would double its sensitivity.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import heapq
 import statistics

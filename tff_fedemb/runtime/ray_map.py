@@ -5,13 +5,10 @@ chunk may run as often as it likes.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import os
-from typing import Any
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import ray_chunks

@@ -6,8 +6,7 @@ chunk for the next: a chunk comes out the same wherever, and however often, it
 runs.
 """
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import queue

@@ -5,8 +5,7 @@ sends it the computations, the state and the client ids. The worker belongs to
 the runtime and ends with it.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import gc
 import os

@@ -1,7 +1,6 @@
 """Tests of what clients add up, and of the process that adds up clients'."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import dataclasses
 from typing import Any
 

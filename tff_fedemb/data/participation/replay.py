@@ -4,8 +4,7 @@ What `Participation.check_trace` can refute with some power only, this decides:
 with the key at hand, who took part, and with whom, is what the code draws.
 """
 
-from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 

@@ -4,9 +4,7 @@ The statistics of Mehta et al. 2022 (arXiv 2211.13403) as aggregations over
 clients: least squares in one round, DP-FC in one and one for each step.
 """
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 import os

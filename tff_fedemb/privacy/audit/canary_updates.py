@@ -8,8 +8,7 @@ noised and divided as any update.
 """
 
 import collections
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 from typing import Any
 
