@@ -225,9 +225,7 @@ def read_settings(**run: Any) -> training_flags.Settings:
 
 
 def create_experiment(
-  settings: training_flags.Settings,
-  task: task_lib.Task,
-  **parts: Any,
+  settings: training_flags.Settings, task: task_lib.Task, **parts: Any
 ) -> experiment_lib.Experiment:
   """Creates the experiment that the flags describe.
 

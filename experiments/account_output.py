@@ -46,7 +46,7 @@ def tell_epsilon(
   }
   lines = [
     f"epsilon = {_figure(report.epsilon)} at delta = {report.delta:g}"
-    f" ({report.accountant}), {report.rounds:,} rounds",
+    f" ({report.accountant}), {report.rounds:,} rounds"
   ]
   if report.zcdp is not None:
     lines.append(f"zCDP    = {_figure(report.zcdp)}")

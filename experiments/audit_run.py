@@ -88,9 +88,7 @@ class _Attacks:
       )
       return {
         "label_similarity": users_lib.score(
-          self._embed,
-          self._images[attack],
-          len(self._slots.of[attack]),
+          self._embed, self._images[attack], len(self._slots.of[attack])
         )
       }
     found = {

@@ -52,9 +52,7 @@ class Start:
 
 
 def load_start(
-  create_backbone: Callable[[], tf.keras.Model],
-  path: str | None,
-  run_dir: str,
+  create_backbone: Callable[[], tf.keras.Model], path: str | None, run_dir: str
 ) -> Start | None:
   """Loads what a run starts from, before anything of it is written.
 

@@ -73,9 +73,7 @@ def execute(
   model = saved_models.load(config.saved_model)
   source = config.open(config.split, model.image_shape)
   rows = image_sources.draw_rows(
-    np.arange(len(source.labels)),
-    config.max_images,
-    np.random.default_rng(0),
+    np.arange(len(source.labels)), config.max_images, np.random.default_rng(0)
   )
   num_found = len(source.labels) if len(rows) < len(source.labels) else None
   with runtime.open_map() as map_fn:

@@ -28,10 +28,7 @@ class ExampleSettings(config.Config):
 
 
 # What is protected.
-UNITS = {
-  "example": ExampleSettings,
-  "user": federated_settings.UserSettings,
-}
+UNITS = {"example": ExampleSettings, "user": federated_settings.UserSettings}
 UNIT_HELP = (
   "What is protected: example, or user with all examples, by a federated fit on"
   " a --train with users. Its noise has no seed."

@@ -379,10 +379,7 @@ def _open_train(task: task_lib.Task) -> ImageSource:
       yield some, decode(list(itertools.islice(images, len(some))), some)
 
   return ImageSource(
-    f"training images of task {task.name}",
-    np.concatenate(labels),
-    read,
-    users,
+    f"training images of task {task.name}", np.concatenate(labels), read, users
   )
 
 

@@ -58,9 +58,7 @@ def _check_writable(name: str, path: str, *, overwrite: bool) -> None:
       pass
   except OSError as error:
     raise errors.FieldError(
-      name,
-      "be in a directory that can be written",
-      f"{path}: {error.strerror}",
+      name, "be in a directory that can be written", f"{path}: {error.strerror}"
     ) from error
 
 

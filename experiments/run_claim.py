@@ -142,8 +142,7 @@ def _create_event(
       users = participation.num_users / participation.users_per_round
       every = passes * math.ceil(users)
     return composition.mechanism_event(
-      noise_multiplier,
-      tree.TreeStrategy(every, settings.get("restart_warmup")),
+      noise_multiplier, tree.TreeStrategy(every, settings.get("restart_warmup"))
     )
   strategy = planning.create_strategy(
     mechanism, participation, settings["rounds"], settings

@@ -134,8 +134,7 @@ _HEAD = config_flags.ChoiceFlags(
   },
 )
 _LOCAL_TRAINING = config_flags.ConfigFlags(
-  local_training_lib.LocalTrainingConfig,
-  skip=("skip_unreadable", "two_views"),
+  local_training_lib.LocalTrainingConfig, skip=("skip_unreadable", "two_views")
 )
 _SCHEDULE = config_flags.ConfigFlags(schedules.ScheduleConfig)
 _TRAINING = config_flags.ConfigFlags(training.TrainingConfig)

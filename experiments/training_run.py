@@ -175,9 +175,7 @@ def _prepare(
   runtime = settings.runtime.create()
   runtime.require_paths(_find_paths(settings.data))
   by_split, sample = held_out.load_images(
-    task,
-    settings.run.max_evaluation_images,
-    settings.run.num_held_out_images,
+    task, settings.run.max_evaluation_images, settings.run.num_held_out_images
   )
   tf.keras.utils.set_random_seed(settings.run.seed)
   start_point = backbone_files.load_start(

@@ -116,9 +116,7 @@ def describe(
 
 
 def _bounds(
-  measured: Mapping[str, Any],
-  participation: check_ins.CheckIns,
-  released: int,
+  measured: Mapping[str, Any], participation: check_ins.CheckIns, released: int
 ) -> list[tuple[str, str, str]]:
   separation = measured["min_separation"]
   return [

@@ -316,9 +316,7 @@ class _Chosen:
     return sorted(rows | set(self.map_rows) | {row for row, _ in self.gallery})
 
 
-def _project(
-  embeddings: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, float]:
+def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
   """Places by t-SNE and by PCA, `[n, 2]` in [0, 1], and PCA's variance."""
   norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
   unit = embeddings / np.where(norms > 0, norms, 1.0)

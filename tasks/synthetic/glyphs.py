@@ -177,7 +177,5 @@ def font_maps(side: int, unit: float) -> FontMaps:
     return np.swapaxes(grouped, 0, 1).astype(np.float32)
 
   return FontMaps(
-    by_character(maps),
-    by_character(relative),
-    fonts.astype(np.int32),
+    by_character(maps), by_character(relative), fonts.astype(np.int32)
   )

@@ -55,11 +55,7 @@ def test_signal_to_noise_of_a_known_signal(create_aggregation):
 
 def test_noise_that_changes_over_rounds(create_aggregation):
   aggregation = create_aggregation(
-    "tree",
-    rounds=4,
-    clients_per_round=4.0,
-    clip_norm=2.0,
-    noise_multiplier=3.0,
+    "tree", rounds=4, clients_per_round=4.0, clip_norm=2.0, noise_multiplier=3.0
   )
   stated = aggregation.run_on_zeros(6).column("noise_stddev_of_mean")
   # The estimate of the root of four has variance 4/7, that of the three rounds

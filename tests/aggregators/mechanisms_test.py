@@ -18,10 +18,7 @@ _SLOW = pytest.mark.slow
 
 def _case(name, *marks, **options):
   return pytest.param(
-    name,
-    options,
-    id="-".join([name, *map(str, options.values())]),
-    marks=marks,
+    name, options, id="-".join([name, *map(str, options.values())]), marks=marks
   )
 
 

@@ -46,8 +46,7 @@ class Rounds:
 
 
 def _build_process(
-  aggregation: tff.templates.AggregationProcess,
-  shapes: Sequence[Sequence[int]],
+  aggregation: tff.templates.AggregationProcess, shapes: Sequence[Sequence[int]]
 ) -> tff.templates.IterativeProcess:
   """Rounds whose metrics are what is released; a client id is an update."""
   sizes = [int(np.prod(shape)) for shape in shapes]
@@ -134,9 +133,7 @@ class Aggregation:
     return self._runtime.initialize(self._process)
 
   def run(
-    self,
-    updates: Sequence[Sequence[np.ndarray]],
-    state: _State | None = None,
+    self, updates: Sequence[Sequence[np.ndarray]], state: _State | None = None
   ) -> Rounds:
     """Runs a round for each element of `updates`, a list of `[size]`.
 

@@ -142,9 +142,7 @@ def test_noise_is_secret_though_tensorflows_numbers_are_known(monkeypatch):
   # TensorFlow's operations draw from 32 bits of the process's start, and here
   # even the same numbers in every call and process.
   monkeypatch.setattr(
-    secret_noise,
-    "draw_words",
-    lambda shape: tf.ones(shape, tf.int64),
+    secret_noise, "draw_words", lambda shape: tf.ones(shape, tf.int64)
   )
   zeros = (tf.zeros([1000]),)
   makers = [

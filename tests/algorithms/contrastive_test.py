@@ -25,9 +25,7 @@ def _turn_second_views(images, seed):
 
 
 _CONFIG = local_training.LocalTrainingConfig(
-  batch_size=3,
-  client_learning_rate=0.1,
-  augmentation=_turn_second_views,
+  batch_size=3, client_learning_rate=0.1, augmentation=_turn_second_views
 )
 
 

@@ -32,9 +32,7 @@ def _data_of(client_id, *, encoded):
   images = builders.draw_images(seed, [_NUM_EXAMPLES, *_SHAPE])
   if encoded:
     images = tf.map_fn(
-      tf.io.encode_png,
-      images,
-      fn_output_signature=tf.TensorSpec([], tf.string),
+      tf.io.encode_png, images, fn_output_signature=tf.TensorSpec([], tf.string)
     )
     images = tf.where(broken & damaged, "no image", images)
   else:

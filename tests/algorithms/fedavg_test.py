@@ -128,7 +128,5 @@ def test_a_global_head_is_not_imprinted_over():
   config = local_training.LocalTrainingConfig(head_imprint_steps=1)
   with pytest.raises(errors.FieldError, match="head_imprint_steps"):
     centralized.build_centralized(
-      *_ARGUMENTS,
-      num_classes=_NUM_CLASSES,
-      **{**_OPTIONS, "config": config},
+      *_ARGUMENTS, num_classes=_NUM_CLASSES, **{**_OPTIONS, "config": config}
     )

@@ -181,9 +181,7 @@ def test_rounds_equal_a_plain_tensorflow_derivation(head, options):
     velocity = [0.9 * v + m for v, m in zip(velocity, means, strict=True)]
     weights = [w - 0.5 * v for w, v in zip(weights, velocity, strict=True)]
     for found, expected in zip(
-      states[round_num + 1].global_model_weights.trainable,
-      weights,
-      strict=True,
+      states[round_num + 1].global_model_weights.trainable, weights, strict=True
     ):
       np.testing.assert_allclose(found, expected, atol=1e-5)
   assert reports[0]["client_work"]["num_examples"] == 2 * 10 * 2

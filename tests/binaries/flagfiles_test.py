@@ -23,10 +23,7 @@ _BACKBONES = {
   "digiface": "resnet50",
 }
 _FEDERATED = ("fedemb", "fedavg", "ftrl")
-_PROGRAMS = {
-  "run_federated": _FEDERATED,
-  "run_centralized": ("centralized",),
-}
+_PROGRAMS = {"run_federated": _FEDERATED, "run_centralized": ("centralized",)}
 # Users as published, of DigiFace's identities those for training; and of the
 # data that --smoke makes.
 _NUM_USERS = {

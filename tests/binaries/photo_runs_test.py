@@ -65,8 +65,7 @@ def _damage_inside(folder):
   contents = [photo_files.encode(i) for i in range(4)]
   contents[2] = contents[2][:100] + contents[2][-2:]
   photo_files.write(
-    folder / "train" / "author3",
-    zip(contents, _USERS["author3"], strict=True),
+    folder / "train" / "author3", zip(contents, _USERS["author3"], strict=True)
   )
 
 
@@ -272,11 +271,7 @@ def test_cut_file_is_named_before_anything_is_written(
   [
     (
       "run_federated",
-      (
-        *_FEDERATED,
-        "--embedding_dim=64",
-        "--pretrained_backbone={backbone}",
-      ),
+      (*_FEDERATED, "--embedding_dim=64", "--pretrained_backbone={backbone}"),
       "--pretrained_backbone must fit backbone lenet, found {backbone}",
     ),
     (

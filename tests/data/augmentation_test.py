@@ -74,9 +74,7 @@ def test_runs_in_a_graph_with_an_unknown_batch():
   )
   images = np.stack([_cross()] * 2).astype(np.float32)
   np.testing.assert_allclose(
-    traced(images, (1, 2)),
-    _AFFINE(images, (1, 2)),
-    atol=1e-3,
+    traced(images, (1, 2)), _AFFINE(images, (1, 2)), atol=1e-3
   )
 
 

@@ -143,17 +143,9 @@ def test_a_round_repeated_with_others_is_refused(trace, clients, message):
   [
     (4, traces.group([1, 2], [2]), "found slot 2 repeated"),
     (4, traces.group([100]), "below 100, found 100"),
-    (
-      4,
-      traces.group([-1, 5]),
-      "must be at least 0 and below 100, found -1",
-    ),
+    (4, traces.group([-1, 5]), "must be at least 0 and below 100, found -1"),
     (2, traces.group([1, 1]), "found slot 1 repeated"),
-    (
-      5,
-      traces.group([1]),
-      "at most 4, the first round that is not recorded",
-    ),
+    (5, traces.group([1]), "at most 4, the first round that is not recorded"),
     (-1, traces.group([1]), "round_num must be at least 0"),
   ],
 )

@@ -13,8 +13,7 @@ def _count(stop, batch_size):
   numbers = tf.range(stop)
   return tf.data.Dataset.from_tensor_slices(
     collections.OrderedDict(
-      x=tf.stack([numbers, -numbers], axis=1),
-      y=tf.strings.as_string(numbers),
+      x=tf.stack([numbers, -numbers], axis=1), y=tf.strings.as_string(numbers)
     )
   ).batch(batch_size)
 

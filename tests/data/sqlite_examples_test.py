@@ -9,11 +9,7 @@ import tensorflow_federated as tff
 from tff_fedemb import errors
 from tff_fedemb.data import sqlite_examples
 
-_USERS = {
-  "ann": [b"a0", b"a1"],
-  "bob": [b"b0"],
-  "cyd": [b"c0", b"c1", b"c2"],
-}
+_USERS = {"ann": [b"a0", b"a1"], "bob": [b"b0"], "cyd": [b"c0", b"c1", b"c2"]}
 _TRAIN = [("train", *user) for user in _USERS.items()]
 
 

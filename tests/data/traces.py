@@ -34,12 +34,7 @@ def check(claim, rounds):
 
 
 NUM_USERS = 100
-ROUNDS = [
-  group([5, 3], [99]),
-  [],
-  group([0], [3], [98]),
-  group([3, 70, 1]),
-]
+ROUNDS = [group([5, 3], [99]), [], group([0], [3], [98]), group([3, 70, 1])]
 
 
 def write_first_version(path, num_users, rounds):

@@ -261,10 +261,7 @@ class TestIntervals:
     for _ in range(200):
       rows = rng.choice(600, size=200, replace=False)
       sample = verification.evaluate_pairs(
-        embeddings[rows],
-        labels[rows],
-        false_accept_rates=(0.1,),
-        num_found=600,
+        embeddings[rows], labels[rows], false_accept_rates=(0.1,), num_found=600
       )
       low, high = sample.recall_sample_interval_at_far[0.1]
       reaches.append((high - low) / 2)

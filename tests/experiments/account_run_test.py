@@ -291,11 +291,7 @@ def test_a_ledger_of_other_settings(tmp_path, changes, message):
     {},
     {"aggregator": "tree", "restart_every_passes": 1},
     {"aggregator": "tree", "restart_every": 5},
-    {
-      "aggregator": "adaptive_tree",
-      "restart_every": 6,
-      "restart_warmup": 3,
-    },
+    {"aggregator": "adaptive_tree", "restart_every": 6, "restart_warmup": 3},
     {"aggregator": "blt", "num_buffers": None},
     {"aggregator": "banded", "num_bands": 3},
     {"aggregator": "gaussian", "min_separation": 4},

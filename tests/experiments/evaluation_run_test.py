@@ -272,8 +272,7 @@ class TestTask:
     )
     images = task.load_images(split)
     expected = verification.evaluate_pairs(
-      embedding.create_embedder(lenet)(images.images),
-      images.labels,
+      embedding.create_embedder(lenet)(images.images), images.labels
     )
     assert report["num_images"] == len(images.labels)
     for rate, recall in expected.recall_at_far.items():

@@ -14,9 +14,7 @@ from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 MIN_SEPARATION = min_separation.MinSeparation(
-  num_users=100,
-  users_per_round=10,
-  min_separation=10,
+  num_users=100, users_per_round=10, min_separation=10
 )
 
 

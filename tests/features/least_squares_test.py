@@ -59,9 +59,7 @@ def test_per_class_is_weighted_ridge_regression(
   for label in range(_NUM_CLASSES):
     is_class = (labels == label).astype(float)
     expected = _ridge(
-      clipped,
-      is_class / (1 + background_weight),
-      is_class + background_weight,
+      clipped, is_class / (1 + background_weight), is_class + background_weight
     )
     np.testing.assert_allclose(
       weights[label], expected, atol=_TOLERANCES[dtype]
@@ -100,9 +98,7 @@ def test_regularization_grows_with_the_noise():
 
   def regularization(covariance, **noise_multipliers):
     method = least_squares.LeastSquares(
-      covariance=covariance,
-      relative_regularization=0.5,
-      background_weight=0.15,
+      covariance=covariance, relative_regularization=0.5, background_weight=0.15
     )
     return method.resolve(
       size, {"covariance": 1e3, "class_sum": 0.0, **noise_multipliers}

@@ -65,9 +65,7 @@ def test_arcface_adds_the_margin_to_the_angle_of_the_true_class():
   embeddings = np.stack([np.cos(angles), np.sin(angles)], axis=1)
   rows = tf.constant([[2.0, 0.0], [0.0, 1.0]])
   logits = head.logits(
-    (rows,),
-    tf.constant(embeddings, tf.float32),
-    labels=tf.constant([0, 0, 0]),
+    (rows,), tf.constant(embeddings, tf.float32), labels=tf.constant([0, 0, 0])
   )
   expected = np.stack(
     [scale * np.cos(angles + margin), scale * np.sin(angles)], axis=1

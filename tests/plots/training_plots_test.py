@@ -138,10 +138,7 @@ def test_any_number_of_rounds(num_rounds):
     assert texts_of(axes_of(panel)) == ([] if num_rounds else [text])
   loss = texts_of(axes_of(plots.LossPanel(rounds, values)))
   assert ("no rounds yet" in loss) == (not num_rounds)
-  for panel in (
-    plots.RecallPanel(rounds, {}, {1e-3: 0.2}),
-    plots.RocPanel({}),
-  ):
+  for panel in (plots.RecallPanel(rounds, {}, {1e-3: 0.2}), plots.RocPanel({})):
     assert texts_of(axes_of(panel)) == ["no evaluation yet"]
 
 

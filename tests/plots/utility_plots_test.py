@@ -13,8 +13,7 @@ from tff_fedemb.plots import utility_plots
 
 def curve(name="sgd", epsilons=(8.0, 0.5, math.inf), accuracies=(0.2, 0.4)):
   return utility_plots.Curve(
-    name,
-    tuple(figures.Measurement(accuracies, e) for e in epsilons),
+    name, tuple(figures.Measurement(accuracies, e) for e in epsilons)
   )
 
 

@@ -87,10 +87,7 @@ def test_table_of_unamplified_banded_noise(noise_multiplier, expected):
   ((event, count),) = composition.composed_events(
     [(dp_accounting.GaussianDpEvent(noise_multiplier), _ROUNDS)], known
   )
-  assert (event, count) == (
-    dp_accounting.GaussianDpEvent(noise_multiplier),
-    11,
-  )
+  assert (event, count) == (dp_accounting.GaussianDpEvent(noise_multiplier), 11)
   with pytest.raises(errors.FieldError, match=r"period must be at most .* 77"):
     _claim(77)
 

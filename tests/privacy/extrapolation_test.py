@@ -17,9 +17,7 @@ _POISSON = poisson.Poisson(10_000, 2_048.0)
 @functools.cache  # Tests share what takes a second.
 def _published_setting(noise_multiplier):
   return extrapolation.extrapolate(
-    rounds=800,
-    noise_multiplier=noise_multiplier,
-    participation=_FIXED_SIZE,
+    rounds=800, noise_multiplier=noise_multiplier, participation=_FIXED_SIZE
   )
 
 

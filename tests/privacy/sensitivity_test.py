@@ -309,8 +309,7 @@ def test_one_user_changes_a_run_by_the_sensitivity(
   assert max(moves) <= delta * (1.0 + 1e-9)
   # What is accounted for is just that.
   ((event, count),) = composition.composed_events(
-    [(strategy_lib.CorrelatedGaussianDpEvent(3.0, strategy), _ROUNDS)],
-    claim,
+    [(strategy_lib.CorrelatedGaussianDpEvent(3.0, strategy), _ROUNDS)], claim
   )
   assert count == 1
   assert event.noise_multiplier == pytest.approx(3.0 * _CLIP_NORM / delta)

@@ -235,9 +235,7 @@ def test_correlated_noise_is_one_gaussian_mechanism():
     [(event, 40)], participation, _DELTA
   ) == pytest.approx(
     selection.epsilon(
-      [(dp_accounting.GaussianDpEvent(20.0 / of_strategy), 1)],
-      once,
-      _DELTA,
+      [(dp_accounting.GaussianDpEvent(20.0 / of_strategy), 1)], once, _DELTA
     ),
     rel=1e-12,
   )

@@ -91,9 +91,7 @@ def test_honest_runs_are_not_refused(
       users_per_client=users_per_client,
     )
     observed = participation_check.observe(
-      num_users,
-      _as_read(claim, 1 + seed, seed),
-      lag=claim.min_separation or 1,
+      num_users, _as_read(claim, 1 + seed, seed), lag=claim.min_separation or 1
     )
     claim.check_trace(observed, rounds=1 + seed)
 

@@ -50,8 +50,7 @@ def build_private_means() -> tff.templates.IterativeProcess:
     return tff.federated_zip((total, aggregation.initialize()))
 
   @tff.federated_computation(
-    _initialize.type_signature.result,
-    tff.FederatedType(np.str_, tff.CLIENTS),
+    _initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
   )
   def _next(state, client_ids):
     total, aggregator_state = state

@@ -132,11 +132,7 @@ def test_clients_are_bound_and_the_server_is_not(used):
   ],
 )
 def test_one_client_per_gpu_or_else_per_core(
-  monkeypatch,
-  num_gpus,
-  concurrent_clients,
-  expected_clients,
-  expected_devices,
+  monkeypatch, num_gpus, concurrent_clients, expected_clients, expected_devices
 ):
   def _list_physical_devices(device_type=None):
     assert device_type == "GPU"
@@ -220,11 +216,7 @@ class _Driver:
       {"libcuda.so.1": _Driver(35, 1)},
       "an NVIDIA driver that does not start (CUDA error 35)",
     ),
-    (
-      None,
-      {"libcuda.so.1": _Driver(0, 0)},
-      "an NVIDIA driver without any GPU",
-    ),
+    (None, {"libcuda.so.1": _Driver(0, 0)}, "an NVIDIA driver without any GPU"),
     (
       "0",
       {"libcuda.so.1": _Driver(0, 1), "libcudnn.so.8": object()},

@@ -234,9 +234,7 @@ def _assert_same(found, expected):
   """Same containers, types and shapes, and numbers that differ by rounding."""
   tree.assert_same_structure(found, expected, check_types=True)
   for (path, found_leaf), (_, expected_leaf) in zip(
-    tree.flatten_with_path(found),
-    tree.flatten_with_path(expected),
-    strict=True,
+    tree.flatten_with_path(found), tree.flatten_with_path(expected), strict=True
   ):
     assert type(found_leaf) is type(expected_leaf), path
     # A scalar string comes as `bytes`.
@@ -276,9 +274,7 @@ def _smallest_move(before, after):
     # The model of k-means is one tensor.
     tree.flatten(
       getattr(
-        state.global_model_weights,
-        "trainable",
-        state.global_model_weights,
+        state.global_model_weights, "trainable", state.global_model_weights
       )
     )
     for state in (before, after)

@@ -120,8 +120,7 @@ def _run_round(process, compute_precision):
 
 
 @pytest.mark.parametrize(
-  "client_optimizer",
-  [pytest.param("sgd", marks=pytest.mark.slow), "sgdm"],
+  "client_optimizer", [pytest.param("sgd", marks=pytest.mark.slow), "sgdm"]
 )
 @pytest.mark.skipif(
   "mixed_bfloat16" not in precision.supported_precisions(),

@@ -241,8 +241,7 @@ def _build_aggregations(names):
     )
 
   @tff.federated_computation(
-    _initialize.type_signature.result,
-    tff.FederatedType(np.str_, tff.CLIENTS),
+    _initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
   )
   def _next(state, client_ids):
     vectors = tff.federated_map(_vectors, client_ids)

@@ -182,8 +182,7 @@ class TestMistakes:
     path = tmp_path / "emnist_all.sqlite"
     example = tfrecord_files.serialize_example(features)
     sqlite_examples.write_examples(
-      path,
-      [(name, "ann", [example]) for name in ("all_train", "all_test")],
+      path, [(name, "ann", [example]) for name in ("all_train", "all_test")]
     )
     text = self._error(tmp_path)
     assert "pixels float32 [28, 28] and label int64 in [0, 62)" in text
@@ -200,8 +199,7 @@ class TestMistakes:
     )
     path = tmp_path / "emnist_all.sqlite"
     sqlite_examples.write_examples(
-      path,
-      [("all_train", "ann", [good]), ("all_test", "ann", [good, damaged])],
+      path, [("all_train", "ann", [good]), ("all_test", "ann", [good, damaged])]
     )
     task = self._create(tmp_path)
     assert task.load_images("validation").labels == [40]

@@ -141,10 +141,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     @tff.federated_computation
     def initialize():
       return tff.federated_zip(
-        (
-          process.initialize(),
-          tff.federated_eval(create_schedule, tff.SERVER),
-        )
+        (process.initialize(), tff.federated_eval(create_schedule, tff.SERVER))
       )
 
     @tff.federated_computation(
@@ -186,8 +183,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
     return collections.OrderedDict(
       num_clients=num_clients,
       clipped_share=tf.math.divide_no_nan(
-        tf.cast(sums["clipped"], tf.float32),
-        tf.cast(num_clients, tf.float32),
+        tf.cast(sums["clipped"], tf.float32), tf.cast(num_clients, tf.float32)
       ),
       median_update_norm=_median(sums["histogram"]),
       clip_norm=schedule["clip_norm"],

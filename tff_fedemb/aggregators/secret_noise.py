@@ -126,10 +126,7 @@ def draw_normal(
   place = tf.cast(angle * 4, tf.float64)
   sine, cosine = _sine_and_cosine(place * (math.pi / 2.0 * _UNIT))
   near, far = radius * cosine, radius * sine
-  pairs = [
-    tf.where(is_upright, far, near),
-    tf.where(is_upright, near, far),
-  ]
+  pairs = [tf.where(is_upright, far, near), tf.where(is_upright, near, far)]
   return tf.concat([tf.cast(part, dtype) for part in pairs], 0)[:size]
 
 

@@ -37,8 +37,7 @@ class ClientUpdate(NamedTuple):
 
 
 ClientUpdateFn = Callable[
-  [tff.learning.models.ModelWeights, tf.data.Dataset, tf.Tensor],
-  ClientUpdate,
+  [tff.learning.models.ModelWeights, tf.data.Dataset, tf.Tensor], ClientUpdate
 ]
 WrapFn = Callable[[ClientUpdateFn], ClientUpdateFn]
 
@@ -56,8 +55,7 @@ def build_example_type(
   return tff.types.SequenceType(
     tff.types.to_type(
       collections.OrderedDict(
-        x=(dtype, [None, *image_shape]),
-        y=(tf.int64.as_numpy_dtype, [None]),
+        x=(dtype, [None, *image_shape]), y=(tf.int64.as_numpy_dtype, [None])
       )
     )
   )

@@ -93,8 +93,7 @@ def _random_crop_and_flip(images: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _transform(
-  images: tf.Tensor,
-  rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]],
+  images: tf.Tensor, rows: tuple[tuple[tf.Tensor, ...], tuple[tf.Tensor, ...]]
 ) -> tf.Tensor:
   """Maps each image by an affine map about its centre.
 

@@ -117,10 +117,7 @@ def list_images(
       f"none in {folder}",
     )
   return ImageFolder(
-    tuple(paths),
-    np.array(labels, np.int64),
-    tuple(class_names),
-    tuple(ignored),
+    tuple(paths), np.array(labels, np.int64), tuple(class_names), tuple(ignored)
   )
 
 
@@ -151,9 +148,7 @@ def list_all_images(
 
 def _create_error(name: str, error: OSError) -> errors.FieldError:
   return errors.FieldError(
-    name,
-    "be a folder that can be read",
-    f"{error.filename}: {error.strerror}",
+    name, "be a folder that can be read", f"{error.filename}: {error.strerror}"
   )
 
 

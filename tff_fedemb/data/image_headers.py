@@ -160,19 +160,13 @@ def turn(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
 
   def turn_it():
     turned = tf.cond(
-      orientation >= 5,
-      lambda: tf.transpose(image, [1, 0, 2]),
-      lambda: image,
+      orientation >= 5, lambda: tf.transpose(image, [1, 0, 2]), lambda: image
     )
     turned = tf.cond(
-      is_among(2, 3, 6, 7),
-      lambda: tf.reverse(turned, [1]),
-      lambda: turned,
+      is_among(2, 3, 6, 7), lambda: tf.reverse(turned, [1]), lambda: turned
     )
     return tf.cond(
-      is_among(3, 4, 7, 8),
-      lambda: tf.reverse(turned, [0]),
-      lambda: turned,
+      is_among(3, 4, 7, 8), lambda: tf.reverse(turned, [0]), lambda: turned
     )
 
   return tf.cond(orientation > 1, turn_it, lambda: image)

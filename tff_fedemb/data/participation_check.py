@@ -135,9 +135,7 @@ def observe(
       )
     seen = dataclasses.replace(seen, **changes)
   return dataclasses.replace(
-    seen,
-    min_participations=int(counts.min()),
-    even_rounds=tuple(even_rounds),
+    seen, min_participations=int(counts.min()), even_rounds=tuple(even_rounds)
   )
 
 

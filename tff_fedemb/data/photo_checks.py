@@ -88,10 +88,7 @@ class Checker:
       for (photo, _), (copy, what) in zip(
         found,
         progress_lib.create_bar(
-          "Converting to PNG",
-          unit="photos",
-          items=converted,
-          total=len(found),
+          "Converting to PNG", unit="photos", items=converted, total=len(found)
         ),
         strict=True,
       ):

@@ -107,9 +107,7 @@ class LeastSquares(method.Method):
     if self.covariance == "shared":
       return solve(background, class_sums, self.regularization)
     release = releases.open(
-      "class_covariance",
-      sensitivity=size.clip_norm**2,
-      parts=size.num_classes,
+      "class_covariance", sensitivity=size.clip_norm**2, parts=size.num_classes
     )
     order = np.argsort(examples.labels, kind="stable")
     bounds = np.searchsorted(

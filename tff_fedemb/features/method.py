@@ -38,9 +38,7 @@ class Method(config.Config, abc.ABC):
 
   @abc.abstractmethod
   def find_defaults(
-    self,
-    size: examples_lib.ProblemSize,
-    noise_multipliers: Mapping[str, float],
+    self, size: examples_lib.ProblemSize, noise_multipliers: Mapping[str, float]
   ) -> dict[str, Any]:
     """Returns by name what hyperparameters are if they are `None`."""
 

@@ -237,8 +237,7 @@ def create_key(label: str, **style: Any) -> mpl_lines.Line2D:
 
 
 def set_legend(
-  figure: mpl_figure.Figure,
-  groups: Mapping[str, Sequence[mpl_lines.Line2D]],
+  figure: mpl_figure.Figure, groups: Mapping[str, Sequence[mpl_lines.Line2D]]
 ) -> None:
   """Draws a legend right of the axes, each group of keys below its heading."""
   handles = []

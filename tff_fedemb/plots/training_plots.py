@@ -46,8 +46,7 @@ class Panel(abc.ABC):
 def plot(path: str | os.PathLike[str], panel: Panel) -> None:
   """Writes the picture of one panel to a PNG file."""
   figure, panels = figures.create_figure(
-    *(6.8, 4.6 if panel.statement else 4.2),
-    statement=panel.statement,
+    *(6.8, 4.6 if panel.statement else 4.2), statement=panel.statement
   )
   panel.draw(panels[0, 0])
   figures.write(figure, path)

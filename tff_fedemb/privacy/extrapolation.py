@@ -173,10 +173,7 @@ def extrapolate(
   event = composition.mechanism_event(larger_noise_multiplier, strategy)
   counts = [(event, rounds)]
   epsilon_lib.check_pld(
-    counts,
-    larger,
-    delta,
-    accountants=larger.select_accountants(accountants),
+    counts, larger, delta, accountants=larger.select_accountants(accountants)
   )
 
   def read(name: str, protects: str, sensitivity: float) -> Reading:

@@ -53,10 +53,7 @@ class Checkpoints:
     self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     self._warn = warn
     self._manager = tff.program.FileProgramStateManager(
-      os.fspath(directory),
-      prefix=_PREFIX,
-      keep_total=_KEPT,
-      keep_first=False,
+      os.fspath(directory), prefix=_PREFIX, keep_total=_KEPT, keep_first=False
     )
     for leftover in self._directory.glob(f"{_PREFIX}*_temp*"):
       shutil.rmtree(leftover, ignore_errors=True)

@@ -37,9 +37,7 @@ class DeployedRounds:
   """The cohorts of a run, from its deployment."""
 
   def __init__(
-    self,
-    simulation: simulation_lib.Simulation,
-    path: str | os.PathLike[str],
+    self, simulation: simulation_lib.Simulation, path: str | os.PathLike[str]
   ):
     """Initialises the rounds, of which none is played yet.
 

@@ -76,10 +76,7 @@ class ModelCard:
       "model_card_version": _VERSION,
       "image_shape": list(self.image_shape),
       "embedding_dim": self.embedding_dim,
-      "preprocessing": {
-        "name": self.preprocessing,
-        "in_words": _PREPROCESSING,
-      },
+      "preprocessing": {"name": self.preprocessing, "in_words": _PREPROCESSING},
       "verification": self.verification and dict(self.verification),
       "privacy": self.privacy and dict(self.privacy),
       "training": dict(self.training),

@@ -330,10 +330,7 @@ class TrainingLoop:
     )
 
   def _show(
-    self,
-    progress: tqdm.tqdm,
-    state: TrainingState,
-    report: dict[str, float],
+    self, progress: tqdm.tqdm, state: TrainingState, report: dict[str, float]
   ) -> None:
     shown = self._shown
     shown["loss"] = f"{report.get('client_work/loss', np.nan):.3f}"

@@ -207,9 +207,7 @@ def test_runtime_of_tff():
   """Also several examples a user: their sums, if not clipped, are pooled."""
   method = _METHODS["feature_covariance"]
   found = _fit_federated(
-    method,
-    _THREE_EACH,
-    settings={"runtime": "tff", "user_clip_norm": 3.0},
+    method, _THREE_EACH, settings={"runtime": "tff", "user_clip_norm": 3.0}
   )
   _assert_same(found, _fit_central(method))
 
@@ -235,10 +233,7 @@ def test_parameters_are_those_of_scikit_learn():
     ),
     ({"method": sgd.Sgd(batch_size=4)}, "batch_size must not"),
     ({"users": _ONE_EACH[:-1]}, "users must be"),
-    (
-      {"settings": {"user_clip_norm": 0.0}},
-      "user_clip_norm must be positive",
-    ),
+    ({"settings": {"user_clip_norm": 0.0}}, "user_clip_norm must be positive"),
     (
       {"settings": {"user_clip_norm": 2.0, "example_weighting": "mean"}},
       "user_clip_norm must be at most 1",
@@ -275,9 +270,7 @@ def test_noise_of_the_release(tmp_path):
   )
   name = federated_classifier.STATISTICS
   budget = budget_lib.calibrate(
-    [budget_lib.PlannedRelease(name, count=num_rounds)],
-    epsilon=4.0,
-    delta=1e-5,
+    [budget_lib.PlannedRelease(name, count=num_rounds)], epsilon=4.0, delta=1e-5
   )
   config = federated_statistics.StatisticsConfig(
     examples_lib.ProblemSize(3, dim, num_classes, 2.0), covariance_share=share
@@ -285,11 +278,7 @@ def test_noise_of_the_release(tmp_path):
   matrices, released = [], []
   with runtime_lib.create_runtime("in_process") as started:
     rounds = federated_classifier.Rounds(
-      started,
-      clients,
-      noise.Releases(budget, None),
-      budget,
-      user_clip_norm=0.5,
+      started, clients, noise.Releases(budget, None), budget, user_clip_norm=0.5
     )
     release = rounds.begin(name, config)
     for _ in range(num_rounds):

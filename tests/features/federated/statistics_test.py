@@ -99,10 +99,7 @@ def test_gradients_are_those_of_central_fits(loss, weighting):
   weights = np.random.default_rng(0).normal(size=[_NUM_CLASSES, _DIM])
   weights = weights.astype(np.float32)
   config = federated_statistics.GradientConfig(
-    **_OPTIONS,
-    loss=loss,
-    gradient_clip_norm=0.6,
-    example_weighting=weighting,
+    **_OPTIONS, loss=loss, gradient_clip_norm=0.6, example_weighting=weighting
   )
   (gradient,) = config.add_up(
     tf.constant(features), labels, [tf.constant(weights)]
@@ -164,9 +161,7 @@ def _sums(tmp_path_factory) -> Iterator[Callable[[list[str]], Any]]:
 
   process = federated_statistics.build_process(
     federated_statistics.StatisticsConfig(
-      **_OPTIONS,
-      example_weighting="sum",
-      covariance_share=_SHARE,
+      **_OPTIONS, example_weighting="sum", covariance_share=_SHARE
     ),
     aggregator=clip_only.ClipOnlyConfig(
       clients_per_round=_EXPECTED_CLIENTS, clip_norm=_USER_CLIP_NORM

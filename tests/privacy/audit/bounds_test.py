@@ -138,8 +138,7 @@ def test_too_few_scores_to_halve_are_refused():
 
 @pytest.mark.parametrize("method", _METHODS)
 @pytest.mark.parametrize(
-  ("name", "levels"),
-  [("delta", (1.0, 0.05)), ("significance", (0.1, 0.0))],
+  ("name", "levels"), [("delta", (1.0, 0.05)), ("significance", (0.1, 0.0))]
 )
 def test_levels_out_of_range_are_refused(method, name, levels):
   scores = scores_lib.Scores(np.zeros(9), np.zeros(9))

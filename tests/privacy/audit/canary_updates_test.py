@@ -55,9 +55,7 @@ def test_canaries_send_their_clipped_direction_and_others_train(build, options):
   audited = builders.compose(
     _CANARIES.wrap_dataset(_create_dataset, "user"),
     _build_process(
-      build,
-      wrap_client_update_fn=_CANARIES.wrap_client_update,
-      **options,
+      build, wrap_client_update_fn=_CANARIES.wrap_client_update, **options
     ),
   )
 

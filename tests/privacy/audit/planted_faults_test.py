@@ -144,10 +144,7 @@ def _clip(is_faulty):
   # The same noise, and a bound that canaries of ten clip norms keep within.
   clip_norm = 10.0 if is_faulty else 1.0
   aggregation = _release(
-    "gaussian",
-    _CLIPPED_CANARIES,
-    clip_norm=clip_norm,
-    noise=_NOISE / clip_norm,
+    "gaussian", _CLIPPED_CANARIES, clip_norm=clip_norm, noise=_NOISE / clip_norm
   )
   included = _coins(_CLIPPED_CANARIES)
   canaries = 10.0 * np.eye(_CLIPPED_CANARIES, 2 * _CLIPPED_CANARIES)[included]

@@ -66,10 +66,7 @@ def test_archives_in_a_folder(source):
   (source / sums.name).rename(sums)
   expected = {
     path: hashlib.md5(path.read_bytes()).hexdigest()
-    for path in (
-      source / "images_000.tar",
-      source / "train" / "images_007.tar",
-    )
+    for path in (source / "images_000.tar", source / "train" / "images_007.tar")
   }
   job = _create_job(source)
   assert job.archives == expected

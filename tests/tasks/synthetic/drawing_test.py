@@ -27,11 +27,7 @@ _X, _Y = np.array([-1.0, 0.0, 2.0, 4.0]), np.array([0.0, 1.0, 1.0, 0.0])
       [-0.1, 0, 0, 0.1, 0.1],
     ),
     # From (0, 0) to (4, 0), half widths 0.5 to 0.1, or all of 0.5.
-    (
-      drawing.stroke,
-      (_X, _Y, (0, 0), (4, 0), 0.5, 0.1),
-      [0.5, 0.5, 0.7, -0.1],
-    ),
+    (drawing.stroke, (_X, _Y, (0, 0), (4, 0), 0.5, 0.1), [0.5, 0.5, 0.7, -0.1]),
     (drawing.stroke, (_X, _Y, (0, 0), (4, 0), 0.5), [0.5, 0.5, 0.5, -0.5]),
     # Axes turned by 90 degrees: what was up is to the right.
     (

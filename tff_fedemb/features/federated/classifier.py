@@ -159,10 +159,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
   work_dir: str | os.PathLike[str] | None = None
 
   def fit(
-    self,
-    features: np.ndarray,
-    labels: np.ndarray,
-    users: np.ndarray | Sequence,
+    self, features: np.ndarray, labels: np.ndarray, users: np.ndarray | Sequence
   ) -> "FederatedFeatureClassifier":
     """Fits the classifier.
 

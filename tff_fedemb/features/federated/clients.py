@@ -153,6 +153,5 @@ class ClientExamples:
       tf.io.decode_raw(records, tf.int32), [None, self._dim + 1]
     )
     return collections.OrderedDict(
-      x=tf.bitcast(words[:, :-1], tf.float32),
-      y=tf.cast(words[:, -1], tf.int64),
+      x=tf.bitcast(words[:, :-1], tf.float32), y=tf.cast(words[:, -1], tf.int64)
     )

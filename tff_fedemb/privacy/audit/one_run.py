@@ -36,12 +36,7 @@ ASSUMES = (
 
 
 def p_value(
-  *,
-  correct: int,
-  guesses: int,
-  num_canaries: int,
-  epsilon: float,
-  delta: float,
+  *, correct: int, guesses: int, num_canaries: int, epsilon: float, delta: float
 ) -> float:
   """Largest chance to guess so well, whatever the (epsilon, delta) mechanism.
 
