@@ -37,6 +37,7 @@ from experiments import mechanism_choices
 from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import fixed_size
@@ -68,8 +69,8 @@ class AccountConfig(config_lib.Config):
       clip norm.
     delta: Delta of the guarantee [number of users ** -1.1].
     accountants: By which; pld is tighter, but not for fixed_size; gaussian is
-      exact, for min_separation; monte_carlo is for balls_in_bins, and its only
-      one [rdp, monte_carlo; with --run_dir the run's own].
+      exact, for min_separation; monte_carlo is the only one of balls_in_bins
+      and b_min_sep [rdp, monte_carlo; with --run_dir the run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: What to find the least of; users_per_round at the noise on the
@@ -205,6 +206,7 @@ def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
     mechanism=config.mechanism,
     period=flags.FLAGS.period,
     num_bands=config.num_bands,
+    min_separation=flags.FLAGS.min_separation,
   )
   participation = _PARTICIPATION.create(config.participation, **others)
   delta = config.delta
@@ -334,6 +336,12 @@ def _optimize(config: AccountConfig) -> _Answer:
     raise errors.FieldError(
       "--participation",
       "be poisson in its place with optimize, which costs less",
+      config.participation,
+    )
+  elif config.participation == b_min_sep.BMinSep.name:
+    raise errors.FieldError(
+      "--participation",
+      "be another with optimize: calibrate has this one, for one matrix",
       config.participation,
     )
   else:

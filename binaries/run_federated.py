@@ -147,6 +147,7 @@ def _create_participation(
       mechanism=config.aggregator,
       period=flags.FLAGS.period,
       num_bands=flags.FLAGS.num_bands,
+      min_separation=flags.FLAGS.min_separation,
     ),
   ).for_rounds(rounds)
 

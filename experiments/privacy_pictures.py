@@ -17,6 +17,7 @@ from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
+from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import balls_in_bins
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
@@ -66,11 +67,11 @@ class PictureConfig(config_lib.Config):
   mechanism: str = config_lib.field("gaussian", choices=planning.MECHANISMS)
   participation: str = config_lib.field(
     "poisson",
-    # By RDP, which is not known of bins.
+    # By RDP, which is not known of rounds that hang together.
     choices=tuple(
       name
       for name in participations.PARTICIPATIONS
-      if name != balls_in_bins.BallsInBins.name
+      if name not in (b_min_sep.BMinSep.name, balls_in_bins.BallsInBins.name)
     ),
   )
   num_users: int = config_lib.field(10_000_000, minimum=1)

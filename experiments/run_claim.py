@@ -13,6 +13,7 @@ from typing import Any
 import dp_accounting
 
 from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import participation as participation_lib
@@ -106,12 +107,13 @@ def _create_participation(
       option: settings.get(option)
       for option in ("min_separation", "regroup_clients")
     }
-  if name == cyclic_poisson.CyclicPoisson.name:
+  if name in (b_min_sep.BMinSep.name, cyclic_poisson.CyclicPoisson.name):
     options = planning.default_period(
       name,
       mechanism=settings["aggregator"],
       period=settings.get("period"),
       num_bands=settings.get("num_bands"),
+      min_separation=settings.get("min_separation"),
     )
   if deployed is not None:
     options = {

@@ -356,8 +356,8 @@ def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
       f" {ledger.history} in {run_dir}."
     )
   participation = ledger.participation
-  if participation.is_drawn_once:
-    # The selection needs RDP, which is known of users' bins if they are.
+  if participation.is_mixture:
+    # The selection needs RDP, which is known of users' rounds if they are.
     participation = participation.with_known_schedule()
   return _Cost(events.pop(), rounds, participation, ledger.delta)
 

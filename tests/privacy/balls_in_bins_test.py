@@ -13,6 +13,7 @@ from tff_fedemb.data.participation import balls_in_bins as participation_lib
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
+from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.privacy import planning
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt
@@ -74,7 +75,7 @@ def test_one_bin_is_a_gaussian_mechanism(strategy):
     sensitivity = strategy.sensitivity(strategy_lib.Schedule(6, 1))
   accountant = gaussian_accountant.GaussianAccountant()
   accountant.compose(dp_accounting.GaussianDpEvent(3.0 / sensitivity))
-  assert balls_in_bins.bound_epsilon(event, 1e-7) == pytest.approx(
+  assert monte_carlo.bound_epsilon(event, 1e-7) == pytest.approx(
     accountant.get_epsilon(1e-7), rel=1e-9
   )
 
@@ -91,7 +92,7 @@ def test_one_bin_is_a_gaussian_mechanism(strategy):
 )
 def test_two_rounds_by_integration(strategy, noise_multiplier, delta):
   event = _event(noise_multiplier, strategy, 2, 2)
-  found = balls_in_bins.bound_epsilon(event, delta)
+  found = monte_carlo.bound_epsilon(event, delta)
   # Densities of the two numbers that are released, on a grid.
   step = 0.02
   axis = np.arange(-11.0, 14.0, step)
@@ -126,7 +127,7 @@ def test_delta_by_plain_simulation(strategy, num_bins, rounds):
   """Releases as they are drawn, losses from their densities."""
   event = _event(1.5, strategy, num_bins, rounds)
   delta = 0.02
-  found = balls_in_bins.bound_epsilon(event, delta)
+  found = monte_carlo.bound_epsilon(event, delta)
   means = _means(event)
   generator = np.random.default_rng(1)
   deltas = []
@@ -155,7 +156,7 @@ def test_bins_of_fresh_noise_are_nearly_poisson_sampling():
     12,
   )
   for delta in (1e-2, 1e-4):
-    found = balls_in_bins.bound_epsilon(_event(1.0, None, 12, 12), delta)
+    found = monte_carlo.bound_epsilon(_event(1.0, None, 12, 12), delta)
     assert 0.75 < found / accountant.get_epsilon(delta) < 1.0
 
 
@@ -163,7 +164,7 @@ def test_what_samples_cannot_support_is_not_claimed():
   """Of a delta this small there is no sample; the bound says what is sure."""
   event = _event(1.0, None, 8, 8)
   shares = [
-    balls_in_bins.bound_epsilon(event, delta)
+    monte_carlo.bound_epsilon(event, delta)
     / _bin_known(event).get_epsilon(delta)
     for delta in (1e-2, 1e-7, 1e-30)
   ]
@@ -173,30 +174,28 @@ def test_what_samples_cannot_support_is_not_claimed():
 
 def test_the_same_again_and_less_with_more_noise():
   epsilons = [
-    balls_in_bins.bound_epsilon(_event(z, _BLT, 4, 15), 1e-6)
+    monte_carlo.bound_epsilon(_event(z, _BLT, 4, 15), 1e-6)
     for z in (3.0, 3.0, 3.1, 1e3)
   ]
   assert epsilons[0] == epsilons[1] > epsilons[2] > epsilons[3]
   # Too much for anybody to be protected, and not sampled for.
   event = _event(0.05, _BLT, 4, 15)
-  assert balls_in_bins.bound_epsilon(event, 1e-6) == _bin_known(
+  assert monte_carlo.bound_epsilon(event, 1e-6) == _bin_known(
     event
   ).get_epsilon(1e-6)
 
 
 def test_accountant():
-  accountant = balls_in_bins.BallsInBinsAccountant()
+  accountant = monte_carlo.MonteCarloAccountant()
   assert accountant.get_epsilon(0.1) == 0.0
   event = _event(4.0, None, 2, 2)
   assert not accountant.supports(dp_accounting.GaussianDpEvent(1.0))
   assert accountant.supports(event)
   accountant.compose(event)
-  assert accountant.get_epsilon(0.01) == balls_in_bins.bound_epsilon(
-    event, 0.01
-  )
+  assert accountant.get_epsilon(0.01) == monte_carlo.bound_epsilon(event, 0.01)
   # The rounds of a run are one event: two would be two runs.
   assert not accountant.supports(event)
-  accountant = balls_in_bins.BallsInBinsAccountant()
+  accountant = monte_carlo.MonteCarloAccountant()
   accountant.compose(dp_accounting.NonPrivateDpEvent())
   assert accountant.get_epsilon(0.1) == math.inf
 
@@ -234,4 +233,4 @@ def test_report():
   assert of_known.epsilon_with_secret_sampling == report.epsilon
   assert 0.5 * of_known.epsilon < report.epsilon < 0.95 * of_known.epsilon
   assert "which fail with a probability of 0.001 delta" in report.statement
-  assert "all those of one bin, drawn in secret" in report.statement
+  assert "which were drawn in secret and hang together" in report.statement

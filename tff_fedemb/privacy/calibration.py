@@ -139,11 +139,11 @@ def calibrate(
   target_epsilon = checks.check_number(
     "target_epsilon", target_epsilon, above=0, maximum=limit
   )
-  if solve_for != "noise_multiplier" and plan.participation.is_drawn_once:
+  if solve_for != "noise_multiplier" and plan.participation.is_mixture:
     raise errors.FieldError(
       "solve_for",
       f"be noise_multiplier with participation {plan.participation.name}, whose"
-      " bins change with the users",
+      " rounds of a user change with the users",
       solve_for,
     )
   if solve_for != "noise_multiplier" and not plan.noise_multiplier:

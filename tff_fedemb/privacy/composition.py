@@ -7,7 +7,8 @@ of these to the next. Where they are not, a user is in a bounded number of
 rounds: independent noise costs as many Gaussian mechanisms; correlated noise
 makes the whole run one Gaussian mechanism, whose sensitivity is that of its
 strategy matrix (`strategies.strategy`). Between the two are rounds of a user
-that were drawn in secret once: the whole run is one event (`balls_in_bins`).
+that were drawn in secret and hang together: the whole run is one event
+(`monte_carlo`).
 """
 
 import collections
@@ -19,8 +20,11 @@ import dp_accounting
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep as b_min_sep_lib
 from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import balls_in_bins
+from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import toeplitz
@@ -192,9 +196,9 @@ def check_correlated(
     raise errors.FieldError(
       "participation",
       f"be min_separation with mechanism {mechanism} (or check_ins, of a"
-      " deployment; or, for banded, cyclic_poisson), whose noise is correlated"
-      " over rounds: amplification by sampling assumes fresh noise in every"
-      " round",
+      " deployment; or, for banded, cyclic_poisson or b_min_sep), whose noise"
+      " is correlated over rounds: amplification by sampling assumes fresh"
+      " noise in every round",
       participation.name,
     )
   if participation.is_drawn_once:
@@ -258,8 +262,8 @@ def composed_events(
       round that a user is in, by which the noise multiplier is divided here,
       once; with correlated noise times that of the strategy over the run, or,
       where users are sampled anew, for one participation.
-    DpEvent: where users were drawn once, `BallsInBinsDpEvent` for the whole
-      run, with the least noise of a round; where they are sampled anew,
+    DpEvent: where a user's rounds hang together, `MixtureDpEvent` for the
+      whole run, with the least noise of a round; where they are sampled anew,
       `PoissonSampledDpEvent` or `SampledWithoutReplacementDpEvent` of a
       `GaussianDpEvent` for each round that may draw a user, those with the
       least noise if it differs; `GaussianDpEvent` once for each round that a
@@ -287,15 +291,12 @@ def composed_events(
       "sensitivity_in_clip_norms", sensitivity_in_clip_norms, above=0
     )
   rounds = sum(count for _, count in noises)
-  if participation.is_drawn_once and rounds:
+  if participation.is_mixture and rounds:
     noise = min((noise for noise, _ in noises), key=lambda n: n.multiplier)
-    event = balls_in_bins.BallsInBinsDpEvent(
-      noise.multiplier / sensitivity,
-      noise.strategy,
-      participation.min_separation,
-      rounds,
+    noise = dataclasses.replace(
+      noise, multiplier=noise.multiplier / sensitivity
     )
-    return [(event, 1)]
+    return [(_mixture_event(noise, participation, rounds), 1)]
   of_strategy = strategy_sensitivity(mechanism_counts, participation)
   left = participation.participations(rounds)
   if left < rounds:
@@ -315,6 +316,24 @@ def composed_events(
     if used:
       events.append((event, used))
   return events
+
+
+def _mixture_event(
+  noise: Noise, participation: participation_lib.Participation, rounds: int
+) -> monte_carlo.MixtureDpEvent:
+  """The event of a whole run, at a sensitivity of 1."""
+  separation = participation.min_separation
+  if isinstance(participation, b_min_sep_lib.BMinSep):
+    return b_min_sep.BMinSepDpEvent(
+      noise.multiplier,
+      noise.strategy,
+      separation,
+      participation.sampling_probability,
+      rounds,
+    )
+  return balls_in_bins.BallsInBinsDpEvent(
+    noise.multiplier, noise.strategy, separation, rounds
+  )
 
 
 def schedule_of(
@@ -349,7 +368,7 @@ def strategy_sensitivity(
       if not rounds:
         return 0.0
       schedule = schedule_of(participation, rounds)
-      if participation.is_sampled and not participation.is_drawn_once:
+      if participation.is_sampled and not participation.is_mixture:
         schedule = dataclasses.replace(schedule, max_participations=1)
       return strategy.sensitivity(schedule)
   return None

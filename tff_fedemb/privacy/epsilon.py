@@ -16,9 +16,9 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
+from tff_fedemb.privacy import monte_carlo
 
 # Above this RDP epsilon the PLD accountant is not run: its cost grows with
 # 1 / noise_multiplier^2 (minutes at 0.02), for a figure that protects nobody.
@@ -44,7 +44,7 @@ _ACCOUNTANTS: dict[str, Callable[..., dp_accounting.PrivacyAccountant]] = {
   "rdp": dp_accounting.rdp.RdpAccountant,
   "pld": dp_accounting.pld.PLDAccountant,
   "gaussian": gaussian_accountant.GaussianAccountant,
-  "monte_carlo": balls_in_bins.BallsInBinsAccountant,
+  "monte_carlo": monte_carlo.MonteCarloAccountant,
 }
 
 
@@ -142,7 +142,7 @@ def epsilon_of(
     delta: In (0, 1).
     accountant: 'rdp', 'pld', 'gaussian' or 'monte_carlo'. PLD is tighter than
       RDP; it costs about a second at noise multipliers near 1 and minutes below
-      0.05. Monte Carlo takes two seconds.
+      0.05. Monte Carlo takes some seconds.
     neighboring_relation: The relation of the participation.
 
   Returns:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
@@ -256,6 +257,12 @@ def _assumptions(
       "Users of the larger population take part once in every pass over it, "
       f"{larger.min_separation:,} rounds apart instead of "
       f"{simulated.min_separation:,}."
+    )
+  elif larger.name == b_min_sep.BMinSep.name:
+    assumptions.append(
+      "Users of the larger population flip coins that nobody knows, of"
+      f" probability {larger.coin_probability:.4g}, and are"
+      f" {larger.min_separation:,} rounds apart as well."
     )
   elif larger.min_separation:
     assumptions.append(

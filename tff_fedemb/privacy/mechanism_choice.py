@@ -22,9 +22,9 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import gaussian_accountant
+from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.privacy import planning
 
 # Noise this low takes PLD minutes, for an epsilon that protects nobody.
@@ -226,8 +226,8 @@ def _noise_multiplier(plan: planning.Plan, target_epsilon: float) -> float:
     precision = sum(n / event.noise_multiplier**2 for event, n in events)
     return math.sqrt(precision) * _of_one_gaussian(target_epsilon, plan.delta)
   ((event, count),) = events
-  if isinstance(event, balls_in_bins.BallsInBinsDpEvent):
-    return _of_balls_in_bins(event, target_epsilon, plan.delta)
+  if isinstance(event, monte_carlo.MixtureDpEvent):
+    return _of_mixture(event, target_epsilon, plan.delta)
   inner = event.event.noise_multiplier
   needed = _of_sampled_gaussians(
     event.sampling_probability, count, target_epsilon, plan.delta
@@ -278,22 +278,21 @@ def _of_sampled_gaussians(
 
 
 @functools.cache
-def _of_balls_in_bins(
-  event: balls_in_bins.BallsInBinsDpEvent, target_epsilon: float, delta: float
+def _of_mixture(
+  event: monte_carlo.MixtureDpEvent, target_epsilon: float, delta: float
 ) -> float:
-  """Noise multiplier of a run of balls in bins for a target."""
+  """Noise multiplier of a run for a target, by Monte Carlo."""
 
   @functools.cache
   def excess(log_noise: float) -> float:
     noisy = dataclasses.replace(event, noise_multiplier=math.exp(log_noise))
-    epsilon = balls_in_bins.bound_epsilon(noisy, delta)
+    epsilon = monte_carlo.bound_epsilon(noisy, delta)
     return math.log(max(epsilon, 1e-12) / target_epsilon)
 
-  # As much noise as if everybody knew the bin that costs most will do.
-  (square,) = event.gram(np.array([0])).ravel()
+  # As much noise as if everybody knew the rounds that cost most will do.
   highest = math.log(
     event.noise_multiplier
-    * math.sqrt(square)
+    * math.sqrt(event.largest_square)
     * _of_one_gaussian(target_epsilon, delta)
   )
   return math.exp(_solve(excess, highest - 0.3, highest + _TOLERANCE))

@@ -13,6 +13,7 @@ import dp_accounting
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
@@ -212,18 +213,33 @@ def default_period(
   mechanism: str,
   period: int | None,
   num_bands: int | None,
+  min_separation: int | None = None,
 ) -> dict[str, int]:
-  """Returns a participation's period, if any: a mechanism's bands have one.
+  """Returns a participation's period, or separation: that of a matrix's bands.
 
   Args:
     participation: Its name.
     mechanism: Its name.
     period: Of cyclic Poisson sampling; None if it was not given.
     num_bands: Of a banded matrix; None if it was not given.
+    min_separation: Of b-min-sep sampling; None if it was not given.
+
+  Returns:
+    The field, unless it is the participation's own.
 
   Raises:
     errors.FieldError: If nothing says how many bands there are to be.
   """
+  if participation == b_min_sep.BMinSep.name and period is None:
+    separation = min_separation or num_bands
+    if separation is None:
+      raise errors.FieldError(
+        "min_separation",
+        f"be given with participation {participation}, or num_bands in its"
+        " place",
+        None,
+      )
+    return {"min_separation": separation}
   if participation != cyclic_poisson.CyclicPoisson.name or period is not None:
     return {} if period is None else {"period": period}
   if num_bands is None and mechanism == banded.BandedToeplitzStrategy.name:

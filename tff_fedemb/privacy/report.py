@@ -14,9 +14,9 @@ from typing import Any
 from tff_fedemb.data import participation_check
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
-from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import monte_carlo
 
 UNIT = "user"
 _RELEASED = "every round's model (all iterates)"
@@ -52,7 +52,7 @@ _ACCOUNTANT_IN_WORDS = {
   "gaussian": "the exact privacy loss of the Gaussian mechanism",
   "monte_carlo": (
     "Monte-Carlo bounds on the privacy loss (which fail with a probability of"
-    f" {balls_in_bins.FAILURE_SHARE:g} delta, a part of delta)"
+    f" {monte_carlo.FAILURE_SHARE:g} delta, a part of delta)"
   ),
 }
 _CHECKED = "The trace of the run does not refute this."
@@ -349,7 +349,7 @@ def _mechanism_in_words(
     f"{sensitivity:g} C"
   )
   at_most = f", and is in at most {report.max_participations:,} rounds"
-  if participation.is_drawn_once:
+  if participation.is_mixture:
     noise = "The noise Z is fresh in every round"
     if report.strategy_sensitivity is not None:
       noise = (
@@ -358,8 +358,9 @@ def _mechanism_in_words(
       )
     return (
       f"{noise}, of standard deviation z x C in a row of Z. {change}{at_most},"
-      " all those of one bin, drawn in secret: the whole run is a mixture over"
-      f" the bins, and the accountant is given z / {sensitivity:g}: {listed}."
+      " which were drawn in secret and hang together: the whole run is a"
+      " mixture over all that they can be, and the accountant is given z /"
+      f" {sensitivity:g}: {listed}."
     )
   if report.strategy_sensitivity is not None:
     of_strategy = f"{report.strategy_sensitivity:.6g}"

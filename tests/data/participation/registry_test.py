@@ -124,7 +124,7 @@ def test_ledgers_of_earlier_versions_are_read(kind):
     (
       "uniform",
       {},
-      "one of balls_in_bins, check_ins, cyclic_poisson, fixed_si.*'uni",
+      "one of b_min_sep, balls_in_bins, check_ins, cyclic_poisson, .*'uni",
     ),
     ("poisson", {"min_separation": 2}, "min_separation must not be given"),
     (

@@ -154,6 +154,11 @@ class Participation(config.Config, abc.ABC):
     return False
 
   @property
+  def is_mixture(self) -> bool:
+    """Whether a user's rounds hang together: the whole run is one event."""
+    return "monte_carlo" in self.accountants
+
+  @property
   def clients_per_round(self) -> int:
     """Virtual clients of a round; of users on their own, their number."""
     return max(round(self.users_per_round / self.users_per_client), 1)

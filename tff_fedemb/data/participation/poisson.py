@@ -107,36 +107,21 @@ class Poisson(sampled.Sampled):
     # between those of users whom one round fewer, or more, draws.
     period = self.min_separation or 1
     probability = coin / period
-    rounds = observed.num_rounds
-    low, high = observed.min_users_per_round, observed.max_users_per_round
-    unlikely = sampled.FALSE_ALARM_RATE_OF_CHECK / 2
+    rounds, low = observed.num_rounds, observed.min_users_per_round
     total = observed.num_participations
-    if (
-      special.bdtr(low, n, probability) < unlikely / rounds
-      or special.bdtrc(high - 1, n, probability) < unlikely / rounds
-      or special.bdtr(total, n * (rounds // period), coin) < unlikely
-      or special.bdtrc(total - 1, n * -(-rounds // period), coin) < unlikely
-    ):
-      raise participation.ClaimError(
-        f"{self.name} participation was assumed, in which a round has "
-        f"{checks.count_in_words(self.users_per_round)} users on average; the "
-        f"trace has rounds of {low:,} to {high:,}, {total / rounds:,.4g} on "
-        "average, too far from that to be chance."
-      )
-    # The chance that all rounds are as the first one, whatever its size.
     # Of users who are drawn in some rounds only, their most likely number.
     drawn = n if period == 1 else min(n, math.floor(low / coin))
     alike = (rounds - 1) * stats.binom.logpmf(low, drawn, coin)
-    if (
-      low == high
-      and coin < 1
-      and alike < math.log(sampled.FALSE_ALARM_RATE_OF_CHECK)
-    ):
-      raise participation.ClaimError(
-        f"{self.name} participation was assumed, in which the number of users "
-        f"varies; every one of {rounds:,} rounds in the trace has exactly "
-        f"{low:,}: that is fixed_size."
-      )
+    sampled.check_sizes(
+      self,
+      observed,
+      probability,
+      of_total=min(
+        special.bdtr(total, n * (rounds // period), coin),
+        special.bdtrc(total - 1, n * -(-rounds // period), coin),
+      ),
+      alike=alike if coin < 1 else 0.0,
+    )
     # Under a known schedule nobody else moves, however groups were made.
     if self.users_per_client > 1 and not self.known_schedule:
       sampled.check_groups(self, observed)
@@ -145,8 +130,5 @@ class Poisson(sampled.Sampled):
       self,
       observed,
       stats.binom(n, coin * probability),
-      # Every second pair of rounds is independent of the others. Of a pair for
-      # each block, users are in one at most: negatively associated (Joag-Dev
-      # and Proschan 1983), which serves as well.
-      independent=rounds // 2 if period == 1 else min(period, rounds - period),
+      independent=sampled.independent_pairs(rounds, period),
     )

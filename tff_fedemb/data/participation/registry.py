@@ -6,6 +6,7 @@ from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import balls_in_bins
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import cyclic_poisson
@@ -16,6 +17,7 @@ from tff_fedemb.data.participation import poisson
 
 # A new way to take part is one class and one line here.
 PARTICIPATIONS: dict[str, type[participation.Participation]] = {
+  b_min_sep.BMinSep.name: b_min_sep.BMinSep,
   balls_in_bins.BallsInBins.name: balls_in_bins.BallsInBins,
   check_ins.CheckIns.name: check_ins.CheckIns,
   cyclic_poisson.CyclicPoisson.name: cyclic_poisson.CyclicPoisson,

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import special
 from scipy import stats
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
@@ -90,9 +91,71 @@ class Sampled(participation.Participation):
     )
 
 
+def check_sizes(
+  claim: participation.Participation,
+  observed: participation_check.ObservedParticipation,
+  probability: float,
+  *,
+  of_total: float,
+  alike: float,
+) -> None:
+  """Rounds have as many users as sampling gives them, and not all the same.
+
+  Args:
+    claim: What is assumed.
+    observed: What the trace shows.
+    probability: That a given user is in a given round.
+    of_total: Of as many users in all rounds together, or more, or fewer: the
+      smaller chance.
+    alike: Logarithm of the chance that all rounds are as the first one,
+      whatever its size.
+
+  Raises:
+    participation.ClaimError: If that is next to impossible.
+  """
+  n, rounds = claim.num_users, observed.num_rounds
+  low, high = observed.min_users_per_round, observed.max_users_per_round
+  unlikely = FALSE_ALARM_RATE_OF_CHECK / 2
+  if (
+    special.bdtr(low, n, probability) < unlikely / rounds
+    or special.bdtrc(high - 1, n, probability) < unlikely / rounds
+    or of_total < unlikely
+  ):
+    raise participation.ClaimError(
+      f"{claim.name} participation was assumed, in which a round has "
+      f"{checks.count_in_words(claim.users_per_round)} users on average; the "
+      f"trace has rounds of {low:,} to {high:,}, "
+      f"{observed.num_participations / rounds:,.4g} on average, too far from "
+      "that to be chance."
+    )
+  if low == high and alike < math.log(FALSE_ALARM_RATE_OF_CHECK):
+    raise participation.ClaimError(
+      f"{claim.name} participation was assumed, in which the number of users "
+      f"varies; every one of {rounds:,} rounds in the trace has exactly "
+      f"{low:,}: that is fixed_size."
+    )
+
+
+def independent_pairs(rounds: int, period: int) -> int:
+  """How many pairs of rounds, a period apart, are independent of each other.
+
+  Every second one of consecutive rounds. Of a pair for each round of a period,
+  users are in one at most: negatively associated (Joag-Dev and Proschan 1983),
+  which serves as well.
+
+  Args:
+    rounds: Of a run.
+    period: Rounds from one of a user's to the next, at least.
+  """
+  return rounds // 2 if period == 1 else min(period, rounds - period)
+
+
 def check_frequency(
   claim: participation.Participation,
   observed: participation_check.ObservedParticipation,
+  *,
+  of_least: float | None = None,
+  of_most: float | None = None,
 ) -> None:
   """Nobody takes part far more, or less, often than sampling would have them.
 
@@ -102,6 +165,9 @@ def check_frequency(
   Args:
     claim: What is assumed.
     observed: What the trace shows.
+    of_least: Chance that a user is in as few rounds as some user is, or fewer
+      [binomial].
+    of_most: Chance that a user is in as many as some user is, or more.
 
   Raises:
     participation.ClaimError: If somebody does.
@@ -112,10 +178,14 @@ def check_frequency(
   unlikely = FALSE_ALARM_RATE_OF_CHECK / claim.num_users
   # Of the rounds, those that may draw a user.
   period = claim.min_separation or 1
+  if of_most is None:
+    of_most = special.bdtrc(most - 1, -(-rounds // period), probability)
+  if of_least is None:
+    of_least = special.bdtr(least, rounds // period, probability)
   found = None
-  if special.bdtrc(most - 1, -(-rounds // period), probability) < unlikely:
+  if of_most < unlikely:
     found = f"user {observed.most_frequent_user:,} is in {most:,}"
-  elif special.bdtr(least, rounds // period, probability) < unlikely:
+  elif of_least < unlikely:
     found = f"a user is in no more than {least:,}"
   if found is not None:
     raise participation.ClaimError(

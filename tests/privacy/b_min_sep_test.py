@@ -1,0 +1,244 @@
+"""Tests of Monte-Carlo bounds on what b-min-sep sampling costs."""
+
+import itertools
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import special
+
+from tests.aggregators import noise_theory
+from tff_fedemb.privacy import b_min_sep
+from tff_fedemb.privacy import gaussian_accountant
+from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.strategies import banded
+
+_BANDS = banded.BandedToeplitzStrategy((1.0, 0.5))
+
+
+def _event(noise_multiplier, strategy, separation, chance, rounds):
+  return b_min_sep.BMinSepDpEvent(
+    noise_multiplier, strategy, separation, chance, rounds
+  )
+
+
+def _ways(event):
+  """All ways to take part: their probabilities, and changes in noise.
+
+  Coins are flipped one by one, from each number of rounds to wait on.
+  """
+  separation, chance = event.min_separation, event.sampling_probability
+  coin = chance / (1 - (separation - 1) * chance)
+  probabilities = {}
+  for wait in range(separation):
+    of_wait = chance if wait else 1 - (separation - 1) * chance
+    for coins in itertools.product((0, 1), repeat=event.rounds):
+      left, probability, taken = wait, of_wait, []
+      for heads in coins:
+        taken.append(heads if left == 0 else 0)
+        if left:
+          # This coin is not flipped: of the two, one stands for both.
+          probability *= 0 if heads else 1
+          left -= 1
+        else:
+          probability *= coin if heads else 1 - coin
+          left = separation - 1 if heads else 0
+      way = tuple(taken)
+      probabilities[way] = probabilities.get(way, 0.0) + probability
+  matrix = np.eye(event.rounds)
+  if event.strategy is not None:
+    matrix = noise_theory.toeplitz_matrix(
+      event.strategy.first_column(event.rounds), event.rounds
+    )
+  ways = np.array(list(probabilities), float)
+  return np.array(list(probabilities.values())), (
+    ways @ matrix.T / event.noise_multiplier
+  )
+
+
+def _log_ratios(probabilities, means, releases):
+  logs = releases @ means.T - 0.5 * np.sum(means**2, axis=1)
+  return special.logsumexp(logs, axis=1, b=probabilities)
+
+
+def test_ways_by_hand():
+  # b = 2, a third a round: a coin of 1/2, and a third have to wait at first.
+  probabilities, means = _ways(_event(1.0, None, 2, 1 / 3, 2))
+  found = {
+    tuple(way): probability
+    for probability, way in zip(probabilities, means, strict=True)
+    if probability
+  }
+  assert found == {
+    (0.0, 0.0): pytest.approx(1 / 3),
+    (1.0, 0.0): pytest.approx(1 / 3),
+    (0.0, 1.0): pytest.approx(1 / 3),
+  }
+
+
+@pytest.mark.parametrize(
+  ("strategy", "separation", "chance", "rounds"),
+  [
+    (None, 1, 0.3, 4),
+    (None, 2, 0.3, 4),
+    (None, 3, 1 / 3, 5),
+    (None, 4, 0.2, 3),
+    (_BANDS, 2, 0.4, 5),
+    (_BANDS, 3, 0.1, 6),
+    (banded.BandedToeplitzStrategy((1.0, 0.5, 0.25)), 3, 0.3, 2),
+  ],
+)
+def test_likelihood_ratios_by_all_ways(strategy, separation, chance, rounds):
+  event = _event(0.8, strategy, separation, chance, rounds)
+  probabilities, means = _ways(event)
+  assert probabilities.sum() == pytest.approx(1.0)
+  # The same in every round.
+  ways = _ways(_event(1.0, None, separation, chance, rounds))[1]
+  np.testing.assert_allclose(probabilities @ ways, chance)
+  squares = np.sum(means**2, axis=1)[probabilities > 0]
+  assert event.largest_square == pytest.approx(squares.max())
+  releases = np.random.default_rng(1).normal(0.5, 2.0, (50, rounds))
+  columns = np.eye(rounds)
+  if strategy is not None:
+    columns = noise_theory.toeplitz_matrix(
+      strategy.first_column(rounds), rounds
+    )
+  columns = columns / 0.8
+  exponents = releases @ columns - 0.5 * np.sum(columns**2, axis=0)
+  np.testing.assert_allclose(
+    event.log_ratios(exponents.T),
+    _log_ratios(probabilities, means, releases),
+  )
+
+
+@pytest.mark.parametrize(
+  ("event", "usual"),
+  [
+    (_event(1.0, None, 2, 0.3, 4), 1.0),
+    (_event(0.7, _BANDS, 2, 0.5, 3), 2.0),
+    (_event(1.5, _BANDS, 3, 0.2, 5), 0.3),
+  ],
+)
+def test_samples_weigh_what_they_stand_for(event, usual):
+  """Means of weights are probabilities, and no weight is above its bound."""
+  probabilities, means = _ways(event)
+  generator = np.random.default_rng(2)
+  count = 400_000
+  noise = generator.standard_normal((count, event.rounds))
+  moved = noise + means[generator.choice(len(means), count, p=probabilities)]
+  of_removal = _log_ratios(probabilities, means, moved)
+  of_addition = -_log_ratios(probabilities, means, noise)
+  for samples, losses in (
+    (event.sample_removals(usual, 0.2, 60_000), of_removal),
+    (event.sample_additions(usual, 0.2, 60_000), of_addition),
+  ):
+    bounds = samples.log_scale - samples.slope * samples.losses
+    assert np.all(samples.log_weights <= bounds + 1e-9)
+    weights = np.exp(samples.log_weights)
+    for loss in (0.25, 0.5, 1.0):
+      values = np.where(samples.losses > loss, weights, 0.0)
+      found = values.sum() / samples.count
+      expected = (losses > loss).mean()
+      error = math.sqrt(
+        expected / count + np.square(values).sum() / samples.count**2
+      )
+      assert abs(found - expected) < 5 * error + 1e-5
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_scale_of_copies_by_all_ways(number):
+  event = _event(1.0, _BANDS, 2, 0.3, 3)
+  power = 4.5
+  probabilities, means = _ways(event)
+  scale = power / number
+  logs = []
+  for ways in itertools.product(range(len(means)), repeat=number):
+    both = scale * means[list(ways)].sum(axis=0)
+    logs.append(
+      np.log(np.maximum(probabilities[list(ways)], 1e-300)).sum()
+      + 0.5 * both @ both
+      - 0.5 * scale * np.square(means[list(ways)]).sum()
+    )
+  copies = b_min_sep.Copies(event, number, power)
+  assert copies.log_scale == pytest.approx(special.logsumexp(logs))
+
+
+@pytest.mark.parametrize(
+  ("strategy", "noise_multiplier", "chance", "delta"),
+  [
+    (None, 1.0, 0.5, 1e-3),
+    (None, 1.0, 0.2, 1e-6),
+    (_BANDS, 1.0, 0.5, 1e-6),
+    (_BANDS, 4.0, 0.3, 1e-7),
+  ],
+)
+def test_two_rounds_by_integration(strategy, noise_multiplier, chance, delta):
+  event = _event(noise_multiplier, strategy, 2, chance, 2)
+  found = monte_carlo.bound_epsilon(event, delta)
+  step = 0.02
+  axis = np.arange(-11.0, 14.0, step)
+  releases = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1)
+  without = np.exp(-0.5 * np.sum(releases**2, -1)) / (2 * np.pi)
+  with_user = sum(
+    probability
+    * np.exp(-0.5 * np.sum((releases - mean) ** 2, -1))
+    / (2 * np.pi)
+    for probability, mean in zip(*_ways(event), strict=True)
+  )
+
+  def exact_delta(epsilon):
+    factor = math.exp(epsilon)
+    return max(
+      np.maximum(one - factor * other, 0.0).sum() * step**2
+      for one, other in ((with_user, without), (without, with_user))
+    )
+
+  assert exact_delta(found) <= delta
+  # It costs little to be sure.
+  assert exact_delta(0.97 * found) > delta
+
+
+@pytest.mark.parametrize(("chance", "delta"), [(0.3, 1e-3), (0.1, 1e-6)])
+def test_without_separation_it_is_poisson_sampling(chance, delta):
+  rounds = 12
+  exact = (
+    dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
+    .compose(
+      dp_accounting.PoissonSampledDpEvent(
+        chance, dp_accounting.GaussianDpEvent(1.5)
+      ),
+      rounds,
+    )
+    .get_epsilon(delta)
+  )
+  found = monte_carlo.bound_epsilon(_event(1.5, None, 1, chance, rounds), delta)
+  # PLD is too large by up to 12 steps of its grid.
+  assert exact - 0.012 < found < 1.02 * exact
+
+
+def test_all_in_one_round_of_each_pass_are_balls_in_bins():
+  # Half of all users in each round: the first one is all that is random.
+  event = _event(1.0, None, 2, 0.5, 6)
+  assert event.coin == 1.0
+  square = event.largest_square
+  assert square == pytest.approx(3.0)
+  # Nothing but two ways of three rounds each.
+  probabilities, _ = _ways(event)
+  assert sorted(probabilities[probabilities > 0]) == [0.5, 0.5]
+  # Of two Gaussians so far apart along one line.
+  accountant = gaussian_accountant.GaussianAccountant()
+  accountant.compose(dp_accounting.GaussianDpEvent(1 / math.sqrt(square)))
+  found = monte_carlo.bound_epsilon(event, 1e-5)
+  assert 0.8 < found / accountant.get_epsilon(1e-5) < 1.0
+  everybody = _event(2.0, None, 1, 1.0, 8)
+  accountant = gaussian_accountant.GaussianAccountant()
+  accountant.compose(dp_accounting.GaussianDpEvent(2.0), 8)
+  assert monte_carlo.bound_epsilon(everybody, 1e-5) == pytest.approx(
+    accountant.get_epsilon(1e-5)
+  )
+
+
+def test_bands_that_overlap_are_refused():
+  with pytest.raises(ValueError, match="at most min_separation, 1, bands"):
+    _event(1.0, _BANDS, 1, 0.5, 4)

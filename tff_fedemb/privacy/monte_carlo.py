@@ -1,0 +1,258 @@
+"""What a run costs whose users have rounds that hang together: a bound.
+
+A user's rounds are drawn in secret, one of many ways to take part, x. What they
+change of C x + Z is at most m_x, a sum of columns of |C|: the run loses no more
+than a mixture of N(m_x, z^2) loses against N(0, z^2). docs/privacy.md has the
+proof, for what users send in answer to what was released before, and how sure
+the estimate is. Choquette-Choo et al. 2024, "Near Exact Privacy Amplification
+for Matrix Mechanisms" (arXiv 2410.06266), account for it so, but for how
+releases are sampled, which each way to draw rounds has of its own.
+"""
+
+import abc
+import bisect
+import dataclasses
+import math
+
+import dp_accounting
+import numpy as np
+from scipy import optimize
+from scipy import special
+
+from tff_fedemb.privacy import gaussian_accountant
+
+# Of delta, the probability that the estimate is wrong.
+FAILURE_SHARE = 1e-3
+# Above this epsilon nothing is amplified that would protect anybody.
+EPSILON_LIMIT = 50.0
+
+# Losses of adding a user are bounded well with fewer samples.
+_FEWER = 16
+# Epsilons that are tried, as shares of that without amplification.
+_SHARES = np.geomspace(0.02, 0.999, 2**13)
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+  """Samples of a likelihood ratio, drawn where privacy losses are large.
+
+  Of the releases y with density Q, or P, those that make up a delta are rare.
+  They are drawn with a density R instead, and weigh w(y) = Q(y) / R(y), or
+  P(y) / R(y); delta is the mean of w (1 - exp(epsilon - loss))+. The weight of
+  a loss is at most exp(log_scale - slope x loss).
+
+  Attributes:
+    losses: `[n]` privacy losses, of those that matter.
+    log_weights: `[n]` logarithms of their weights.
+    count: How many there were with those that do not matter.
+    slope: Non-negative.
+    log_scale: See above.
+  """
+
+  losses: np.ndarray
+  log_weights: np.ndarray
+  count: int
+  slope: float
+  log_scale: float
+
+  def bound_delta(self, epsilon: float, log_failure: float) -> float:
+    """Returns a delta at which `epsilon` holds in this direction.
+
+    Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random
+    Variables", theorem 1, inequality 2.1.
+
+    Args:
+      epsilon: At least the smallest of the losses.
+      log_failure: Logarithm of the probability that it is too small.
+    """
+    log_most = self.log_scale + log_largest(self.slope, epsilon)
+    above = self.losses > epsilon
+    values = np.exp(self.log_weights[above] - log_most)
+    values *= -np.expm1(epsilon - self.losses[above])
+    share = min(float(values.sum()) / self.count, 1.0)
+
+    def excess(larger: float) -> float:
+      entropy = special.rel_entr(share, larger)
+      entropy += special.rel_entr(1.0 - share, 1.0 - larger)
+      return self.count * entropy + log_failure
+
+    # At the largest number below 1 the entropy is large, unless share is.
+    most = 1.0 - 2.0**-53
+    if excess(most) > 0.0:
+      most = optimize.brentq(excess, share, most, xtol=1e-300, rtol=1e-12)
+    return math.exp(min(log_most + math.log(most) + 1e-9, 0.0))
+
+
+def log_largest(slope: float, epsilon: float) -> float:
+  """Logarithm of the largest exp(-slope t) (1 - exp(epsilon - t)).
+
+  Args:
+    slope: Non-negative.
+    epsilon: Any.
+  """
+  at_peak = special.xlogy(slope, slope / (slope + 1.0)) - math.log1p(slope)
+  return float(at_peak) - slope * epsilon
+
+
+class MixtureDpEvent(dp_accounting.DpEvent, abc.ABC):
+  """A whole run whose users have rounds that nobody knows.
+
+  Privacy:
+    Unit: one user's updates in all rounds that they are in.
+    Neighbouring relation: add or remove a user.
+    Sensitivity: 1 in a round.
+    DpEvent: a mixture of Gaussians against one Gaussian (see the module).
+  """
+
+  @property
+  @abc.abstractmethod
+  def is_secret(self) -> bool:
+    """Whether there is more than one way to take part."""
+
+  @property
+  @abc.abstractmethod
+  def largest_square(self) -> float:
+    """Of all |m_x|, in squares of the noise."""
+
+  @property
+  @abc.abstractmethod
+  def num_samples(self) -> tuple[int, ...]:
+    """Of each step; those of the last are what an epsilon rests on."""
+
+  def first_loss(self, known: float, delta: float) -> float:
+    """Where a first guess of epsilon at `delta` is, at most `known`."""
+    del delta  # Whatever it is.
+    return known
+
+  @abc.abstractmethod
+  def sample_removals(
+    self, usual_loss: float, smallest_loss: float, count: int
+  ) -> Samples:
+    """Samples releases of a run, as if a user was removed.
+
+    Args:
+      usual_loss: Near the epsilon that is sought.
+      smallest_loss: Others do not matter.
+      count: How many; and the seed of them.
+    """
+
+  @abc.abstractmethod
+  def sample_additions(
+    self, usual_loss: float, smallest_loss: float, count: int
+  ) -> Samples:
+    """Samples releases of a run, as if a user was added.
+
+    Args:
+      usual_loss: Near the epsilon that is sought.
+      smallest_loss: Others do not matter.
+      count: How many; and the seed of them.
+    """
+
+
+class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
+  """Accountant of one `MixtureDpEvent`, and of nothing else.
+
+  Privacy:
+    Unit, neighbouring relation: those of the event.
+    Sensitivity: 1.
+    DpEvent: `MixtureDpEvent` once; `NonPrivateDpEvent`. With a probability
+      of `FAILURE_SHARE` delta, over samples that know nothing of any data, an
+      epsilon is too small; what is left of delta is what it is estimated for.
+  """
+
+  def __init__(
+    self,
+    neighboring_relation: dp_accounting.NeighboringRelation = (
+      dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+    ),
+  ):
+    """Creates an empty accountant."""
+    super().__init__(neighboring_relation)
+    self._event: dp_accounting.DpEvent | None = None
+
+  def _maybe_compose(self, event, count, do_compose):
+    match event:
+      case dp_accounting.NoOpDpEvent():
+        return None
+      case dp_accounting.NonPrivateDpEvent():
+        pass
+      case MixtureDpEvent() if count <= 1 and self._event is None:
+        pass
+      case _:
+        return self.CompositionErrorDetails(
+          invalid_event=event, error_message="Unsupported event."
+        )
+    if do_compose:
+      self._event = event
+    return None
+
+  def get_epsilon(self, target_delta: float) -> float:
+    """Returns an epsilon that holds at `target_delta`."""
+    match self._event:
+      case None:
+        return 0.0
+      case MixtureDpEvent():
+        return bound_epsilon(self._event, target_delta)
+    return math.inf
+
+
+def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:
+  """Returns an epsilon that holds at `delta`, as the accountant has it.
+
+  Privacy:
+    As `MonteCarloAccountant`.
+
+  Args:
+    event: The run.
+    delta: In (0, 1).
+
+  Returns:
+    The smallest that the samples support; at most that of the rounds that cost
+    most, known to everybody, which is exact.
+  """
+  accountant = gaussian_accountant.GaussianAccountant()
+  accountant.compose(
+    dp_accounting.GaussianDpEvent(1.0 / math.sqrt(event.largest_square))
+  )
+  known = accountant.get_epsilon(delta)
+  if not event.is_secret or not 0.0 < known <= EPSILON_LIMIT:
+    return known
+  # The last one is drawn where the others have found epsilon to be.
+  found = event.first_loss(known, delta)
+  for count in event.num_samples:
+    found = _bound(event, delta, known, usual=found, count=count)
+  return found
+
+
+def _bound(
+  event: MixtureDpEvent,
+  delta: float,
+  known: float,
+  *,
+  usual: float,
+  count: int,
+) -> float:
+  """Returns an epsilon that so many samples support.
+
+  Args:
+    event: The run.
+    delta: In (0, 1).
+    known: Epsilon without amplification.
+    usual: Near the result; of the result's samples it must not be a function.
+    count: Number of samples, and the seed of them: another one each time.
+  """
+  epsilons = known * _SHARES
+  sides = (
+    event.sample_removals(usual, epsilons[0], count),
+    event.sample_additions(usual, epsilons[0], count // _FEWER),
+  )
+  # Any of them may be wrong: Bonferroni.
+  log_failure = math.log(delta * FAILURE_SHARE / (len(sides) * len(epsilons)))
+
+  def holds(epsilon: float) -> bool:
+    deltas = (side.bound_delta(epsilon, log_failure) for side in sides)
+    return max(deltas) <= delta * (1.0 - FAILURE_SHARE)
+
+  # They fall with epsilon.
+  found = bisect.bisect_left(epsilons, True, key=holds)
+  return float(epsilons[found]) if found < len(epsilons) else known
