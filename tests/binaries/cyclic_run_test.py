@@ -1,5 +1,6 @@
 """Runs whose users keep their block, or bin, after the program was killed."""
 
+import itertools
 import json
 import signal
 import time
@@ -22,6 +23,10 @@ from tff_fedemb.data import participation_trace
     (
       ("--participation=balls_in_bins", "--aggregator=blt"),
       "by the secret of who is in which bin",
+    ),
+    (
+      ("--participation=b_min_sep", "--aggregator=banded", "--num_bands=2"),
+      "by sampling, from a secret key",
     ),
   ],
 )
@@ -52,11 +57,17 @@ def test_killed_run_goes_on_with_the_blocks_it_drew(
   assert "Resuming after round 6." in (tmp_path / "log").read_text()
   with participation_trace.TraceReader(run_dir / "participation.trace") as read:
     rounds = [set(recorded.slots.tolist()) for recorded in read]
-  # Nobody has changed block, nor bin.
   found = json.loads((run_dir / "summary.json").read_text())
-  period = found["ledger"]["participation"]["period"]
-  blocks = [set().union(*rounds[block::period]) for block in range(period)]
-  assert sum(map(len, blocks)) == len(set().union(*blocks))
+  claim = found["ledger"]["participation"]
+  if claim["kind"] == "b_min_sep":
+    # Nobody came back too soon.
+    assert claim["min_separation"] == 2
+    assert not any(one & other for one, other in itertools.pairwise(rounds))
+  else:
+    # Nobody has changed block, nor bin.
+    period = claim["period"]
+    blocks = [set().union(*rounds[block::period]) for block in range(period)]
+    assert sum(map(len, blocks)) == len(set().union(*blocks))
   privacy = found["privacy"]
   assert privacy["amplification"].startswith(amplified)
   account = programs.call("account", "epsilon", f"--run_dir={run_dir}")

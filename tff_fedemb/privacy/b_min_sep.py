@@ -8,6 +8,7 @@ the rounds once, backwards. Releases are sampled by copies of a user (docs/
 privacy.md), for bounds that hold whatever was sampled.
 """
 
+import collections
 from collections.abc import Iterator
 import dataclasses
 import functools
@@ -107,11 +108,10 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
 
   def first_loss(self, known: float, delta: float) -> float:
     # At which a few samples would support delta.
-    losses = known * np.geomspace(0.02, 1.0, 256)
-    for loss in losses:
-      if self._best_copies(loss).log_most(loss) < math.log(delta) + _FEW:
-        return float(loss)
-    return known
+    enough = math.log(delta) + _FEW
+    losses = (known * np.geomspace(0.02, 1.0, 256)).tolist()
+    found = (x for x in losses if self._best_copies(x).log_most(x) < enough)
+    return next(found, known)
 
   def log_ratios(self, exponents: np.ndarray) -> np.ndarray:
     """Returns logarithms of mean_x exp(sum of the exponents of x's rounds).
@@ -153,20 +153,17 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     more copies there are.
     """
     copies = self._best_copies(usual_loss)
-    losses, log_weights = [], []
+    parts = []
     for shift, generator in copies.draw(count):
       exponents = self._exponents(shift, generator)
       loss = self.log_ratios(exponents)
       kept = loss > smallest_loss
-      losses.append(loss[kept])
       density = self.log_ratios(copies.scale * exponents[:, kept])
-      log_weights.append(loss[kept] - copies.number * density)
+      log_weights = loss[kept] - copies.number * density + copies.log_scale
+      parts.append((loss[kept], log_weights))
+    losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
     return monte_carlo.Samples(
-      np.concatenate(losses),
-      np.concatenate(log_weights) + copies.log_scale,
-      count,
-      copies.power - 1.0,
-      copies.log_scale,
+      losses, log_weights, count, copies.power - 1.0, copies.log_scale
     )
 
   def sample_additions(
@@ -180,7 +177,7 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     moved.
     """
     mean = np.full(self.rounds, self.column.sum())
-    mean[: self.column.size] = np.cumsum(self.column)[: self.rounds]
+    mean[: self.column.size] = np.cumsum(self.column)
     found = []
     for chance in self.sampling_probability * np.geomspace(1.0, 0.02, 64):
       fixed = self._divergence(chance) + 0.5 * chance * self.squares.sum()
@@ -192,23 +189,17 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
       log_most = log_scale + monte_carlo.log_largest(power, usual_loss)
       found.append((log_most, log_scale, power, chance))
     _, log_scale, power, chance = min(found)
-    losses, log_weights = [], []
+    at_zero = log_scale - power * self._divergence(chance)
+    parts = []
     for size, generator in _batches(count, self.rounds, _ADDITIONS):
       shift = np.repeat(-power * chance * mean[:, np.newaxis], size, axis=1)
       exponents = self._exponents(shift, generator)
       loss = -self.log_ratios(exponents)
       kept = loss > smallest_loss
-      losses.append(loss[kept])
-      log_weights.append(power * chance * exponents[:, kept].sum(axis=0))
-    return monte_carlo.Samples(
-      np.concatenate(losses),
-      np.concatenate(log_weights)
-      + log_scale
-      - power * self._divergence(chance),
-      count,
-      power,
-      log_scale,
-    )
+      sums = exponents[:, kept].sum(axis=0)
+      parts.append((loss[kept], power * chance * sums + at_zero))
+    losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
+    return monte_carlo.Samples(losses, log_weights, count, power, log_scale)
 
   def _divergence(self, chance: float) -> float:
     """Kullback and Leibler's, from users who are in a round with a chance."""
@@ -228,8 +219,8 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
   ) -> np.ndarray:
     """Of each column c, <y, c> - |c|^2 / 2, of releases y so far from noise."""
     columns = sparse.diags(
-      [np.full(self.rounds, entry) for entry in self.column[: self.rounds]],
-      range(min(self.column.size, self.rounds)),
+      [np.full(self.rounds, entry) for entry in self.column],
+      range(self.column.size),
       shape=(self.rounds, self.rounds),
       format="csr",
     )
@@ -333,7 +324,7 @@ class Copies:
   @functools.cached_property
   def log_scale(self) -> float:
     """Logarithm of the mean of all weights."""
-    *_, (_, values, log_scale) = self._backwards()
+    _, values, log_scale = collections.deque(self._backwards(), maxlen=1).pop()
     return log_scale + math.log((self._first * values).sum())
 
   def log_most(self, loss: float) -> float:
@@ -359,24 +350,16 @@ class Copies:
     stays = np.minimum(state + 1, event.min_separation)
     stays[-2:] = event.min_separation
     places = np.indices(shape).reshape(self.number, -1)
-    strides = [len(state) ** i for i in reversed(range(self.number))]
-    moves = [
-      (
-        (-place * stride).astype(np.int32),
-        ((stays - state)[place] * stride).astype(np.int32),
-      )
-      for place, stride in zip(places, strides, strict=True)
-    ]
+    strides = len(state) ** np.arange(self.number)[::-1, np.newaxis]
+    to_start = (-places * strides).astype(np.int32)
+    to_other = ((stays - state)[places] * strides).astype(np.int32)
     for size, generator in _batches(count, event.rounds, _REMOVALS):
       shift = np.empty((event.rounds, size))
       at = generator.choice(first.size, size, p=first / first.sum())
       for t in range(event.rounds):
-        if t:
-          for chance, (to_start, to_other) in zip(
-            chances[t], moves, strict=True
-          ):
-            starts = generator.random(size) < chance[at]
-            at = at + np.where(starts, to_start[at], to_other[at])
+        for i, chance in enumerate(chances[t] if t else ()):
+          starts = generator.random(size) < chance[at]
+          at = at + np.where(starts, to_start[i][at], to_other[i][at])
         shift[t] = self.scale * self._sum(self._changes(t)).ravel()[at]
       yield shift, generator
 
