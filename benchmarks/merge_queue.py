@@ -14,10 +14,12 @@ from collections.abc import Sequence
 import dataclasses
 import heapq
 import sys
+from typing import Any
 
 import numpy as np
 
 from tff_fedemb.plots import figures
+from tff_fedemb.runtime import ray_chunks
 
 # 25 million float32, over 10 Gb/s; added up on a core of its own.
 _GIGABYTES_OF_SUM = 0.1
@@ -30,8 +32,9 @@ _CHUNKS_OF_WORKER = 4
 # 131,072 users in virtual clients of 32; 256 GPUs took 8 days for 800 rounds.
 _NUM_CLIENTS = 4_096
 _CLIENT_SECONDS = 54.0
-_CHUNKS_AHEAD = 4
 _FAN_IN = 16
+# Workers of the clusters that are drawn.
+_SIZES = (10, 30, 100, 300, 1_000, 3_000, 10_000)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ class Cluster:
   away_seconds: float = _AWAY_SECONDS
   levels: int = 0
   fan_in: int = _FAN_IN
-  sums_ahead: int = 4
+  sums_ahead: int = ray_chunks.SUMS_AHEAD
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +79,115 @@ class Round:
   merged: tuple[int, ...]
 
 
+class _Simulation:
+  """A round at a time: what is with whom, and what happens next."""
+
+  def __init__(
+    self, cluster: Cluster, chunk_seconds: Sequence[float], seed: int
+  ):
+    self._cluster = cluster
+    self._seconds = chunk_seconds
+    self._generator = np.random.default_rng(seed)
+    # Chunks of a sum that the program is sent: some in a row.
+    self._share = cluster.fan_in**cluster.levels
+    self._missing = collections.Counter(
+      chunk // self._share for chunk in range(len(chunk_seconds))
+    )
+    self._num_sums = len(self._missing)
+    self._waiting = list(range(len(chunk_seconds)))
+    # Time, and what happens then to whom.
+    self._events: list[tuple[float, str, int]] = [
+      (0.0, "free", worker) for worker in range(cluster.workers)
+    ]
+    self._now = 0.0
+    self._idle: list[int] = []
+    self._ready: set[int] = set()
+    self._arrived: set[int] = set()
+    self._merged: list[int] = []
+    self._is_merging = self._is_fetching = False
+    self._most_waiting = self._deaths = 0
+
+  def run(self) -> Round:
+    while len(self._merged) < self._num_sums:
+      self._now, event, number = heapq.heappop(self._events)
+      self._happen(event, number)
+      self._fetch()
+      self._merge()
+      self._deal()
+    chunks = [
+      chunk
+      for number in self._merged
+      for chunk in range(number * self._share, (number + 1) * self._share)
+      if chunk < len(self._seconds)
+    ]
+    return Round(self._now, self._most_waiting, self._deaths, tuple(chunks))
+
+  def _plan(self, seconds: float, event: str, number: int) -> None:
+    heapq.heappush(self._events, (self._now + seconds, event, number))
+
+  def _happen(self, event: str, number: int) -> None:
+    """What an event changes; numbers are of a worker, a chunk or a sum."""
+    if event == "free":
+      self._idle.append(number)
+    elif event == "done":
+      self._finish_chunk(number // self._share)
+    elif event == "lost":
+      self._deaths += 1
+      heapq.heappush(self._waiting, number)
+    elif event == "sum":
+      self._ready.add(number)
+    elif event == "arrived":
+      self._is_fetching = False
+      self._arrived.add(number)
+      self._most_waiting = max(self._most_waiting, len(self._arrived))
+    else:
+      self._is_merging = False
+      self._arrived.remove(number)
+      self._merged.append(number)
+
+  def _finish_chunk(self, number: int) -> None:
+    """Has workers add up the chunks of a sum, once all are there."""
+    self._missing[number] -= 1
+    if not self._missing[number]:
+      cluster = self._cluster
+      # Each level gets its sums one after the other.
+      steps = cluster.levels * (cluster.fan_in - 1)
+      cost = cluster.transfer_seconds + cluster.merge_seconds
+      self._plan(steps * cost, "sum", number)
+
+  def _fetch(self) -> None:
+    """Has the program fetch a sum, if it is time for one that is ready."""
+    first = len(self._merged)
+    last = min(first + self._cluster.sums_ahead, self._num_sums)
+    wanted = [n for n in range(first, last) if n in self._ready]
+    if wanted and not self._is_fetching:
+      self._is_fetching = True
+      self._ready.remove(wanted[0])
+      self._plan(self._cluster.transfer_seconds, "arrived", wanted[0])
+
+  def _merge(self) -> None:
+    """Has the program add up the next sum, if it is there."""
+    number = len(self._merged)
+    if not self._is_merging and number in self._arrived:
+      self._is_merging = True
+      self._plan(self._cluster.merge_seconds, "merged", number)
+
+  def _deal(self) -> None:
+    """Gives chunks to idle workers; not all is to wait for what ends late."""
+    ahead = ray_chunks.CHUNKS_AHEAD * max(self._cluster.workers, self._share)
+    last = len(self._merged) * self._share + ahead + 2
+    while self._idle and self._waiting and self._waiting[0] < last:
+      worker, chunk = self._idle.pop(), heapq.heappop(self._waiting)
+      seconds = self._seconds[chunk]
+      death = self._generator.exponential(self._cluster.seconds_to_death)
+      if death < seconds:
+        self._plan(death, "lost", chunk)
+        seconds = death + self._cluster.away_seconds
+      else:
+        self._plan(seconds, "done", chunk)
+      self._plan(seconds, "free", worker)
+
+
 def simulate(
   cluster: Cluster, chunk_seconds: Sequence[float], seed: int = 0
 ) -> Round:
@@ -86,77 +198,7 @@ def simulate(
     chunk_seconds: How long each chunk takes, wherever it runs.
     seed: Of the deaths.
   """
-  generator = np.random.default_rng(seed)
-  num_chunks = len(chunk_seconds)
-  share = cluster.fan_in**cluster.levels
-  # What the program is sent: sums of chunks in a row.
-  missing = collections.Counter(chunk // share for chunk in range(num_chunks))
-  num_sums = len(missing)
-  waiting = list(range(num_chunks))
-  # Time, and what happens then to whom.
-  events: list[tuple[float, str, int]] = [
-    (0.0, "free", worker) for worker in range(cluster.workers)
-  ]
-  idle: list[int] = []
-  ready: set[int] = set()
-  arrived: set[int] = set()
-  merged: list[int] = []
-  now = 0.0
-  most_waiting = deaths = 0
-  is_merging = is_fetching = False
-  while len(merged) < num_sums:
-    now, event, number = heapq.heappop(events)
-    if event == "free":
-      idle.append(number)
-    elif event == "done":
-      missing[number // share] -= 1
-      if not missing[number // share]:
-        # Each level gets its sums one after the other.
-        steps = cluster.levels * (cluster.fan_in - 1)
-        cost = cluster.transfer_seconds + cluster.merge_seconds
-        heapq.heappush(events, (now + steps * cost, "sum", number // share))
-    elif event == "sum":
-      ready.add(number)
-    elif event == "lost":
-      deaths += 1
-      heapq.heappush(waiting, number)
-    elif event == "arrived":
-      is_fetching = False
-      arrived.add(number)
-      most_waiting = max(most_waiting, len(arrived))
-    else:
-      is_merging = False
-      arrived.remove(number)
-      merged.append(number)
-    ahead = range(len(merged), min(len(merged) + cluster.sums_ahead, num_sums))
-    wanted = [] if is_fetching else [n for n in ahead if n in ready]
-    for number in wanted[:1]:
-      is_fetching = True
-      ready.remove(number)
-      heapq.heappush(
-        events, (now + cluster.transfer_seconds, "arrived", number)
-      )
-    if not is_merging and len(merged) in arrived:
-      is_merging = True
-      heapq.heappush(events, (now + cluster.merge_seconds, "", len(merged)))
-    # As in `ray_chunks`: not all is to wait for what ends late.
-    last = len(merged) * share + _CHUNKS_AHEAD * max(cluster.workers, share) + 2
-    while idle and waiting and waiting[0] < last:
-      worker, chunk = idle.pop(), heapq.heappop(waiting)
-      end = now + chunk_seconds[chunk]
-      death = now + generator.exponential(cluster.seconds_to_death)
-      if death < end:
-        heapq.heappush(events, (death, "lost", chunk))
-        end = death + cluster.away_seconds
-      else:
-        heapq.heappush(events, (end, "done", chunk))
-      heapq.heappush(events, (end, "free", worker))
-  chunks = [
-    chunk
-    for number in merged
-    for chunk in range(number * share, min((number + 1) * share, num_chunks))
-  ]
-  return Round(now, most_waiting, deaths, tuple(chunks))
+  return _Simulation(cluster, chunk_seconds, seed).run()
 
 
 def draw_seconds(
@@ -185,6 +227,42 @@ def _print_largest_round() -> None:
       )
 
 
+def _plot_speed(axes: Any) -> None:
+  """Draws how far the program is the limit, with and without a tree."""
+  for index, mean_seconds in enumerate((10, 100, 1000)):
+    for levels in (0, 1):
+      shares = []
+      for workers in _SIZES:
+        seconds = draw_seconds(_CHUNKS_OF_WORKER * workers, mean_seconds)
+        # Without a program that adds up.
+        free = Cluster(workers=workers, transfer_seconds=0.0, merge_seconds=0.0)
+        found = simulate(Cluster(workers=workers, levels=levels), seconds)
+        shares.append(simulate(free, seconds).seconds / found.seconds)
+        print(
+          f"{mean_seconds} s a chunk, {workers} workers, {levels} levels:"
+          f" {found.seconds:.0f} s, {shares[-1]:.2f} of the speed without"
+          f" limit, {found.deaths} deaths"
+        )
+      style = figures.style_of(index, linestyle="--" if levels else "-")
+      name = f"{mean_seconds:,} s a chunk{', tree' if levels else ''}"
+      axes.plot(_SIZES, shares, label=name, **style)
+
+
+def _plot_memory(axes: Any) -> None:
+  """Draws what the program holds, by how many sums it fetches early."""
+  sizes = _SIZES[:5]
+  for index, sums_ahead in enumerate((Cluster.sums_ahead, None)):
+    gigabytes = []
+    for workers in sizes:
+      seconds = draw_seconds(_CHUNKS_OF_WORKER * workers, 100.0)
+      cluster = Cluster(workers=workers, sums_ahead=sums_ahead or len(seconds))
+      most = simulate(cluster, seconds).most_waiting
+      gigabytes.append(most * _GIGABYTES_OF_SUM)
+    name = f"{sums_ahead} before their turn" if sums_ahead else "as they come"
+    axes.plot(sizes, gigabytes, label=name, **figures.style_of(index))
+  print("GB at the program, if fetched as they come:", gigabytes)
+
+
 def main(path: str) -> None:
   """Prints and draws rounds of many sizes."""
   _print_largest_round()
@@ -199,34 +277,8 @@ def main(path: str) -> None:
       f" workers die once a day. Trees of {_FAN_IN}. Simulated."
     ),
   )
-  sizes = (10, 30, 100, 300, 1_000, 3_000, 10_000)
-  for index, mean_seconds in enumerate((10, 100, 1000)):
-    for levels in (0, 1):
-      shares = []
-      for workers in sizes:
-        seconds = draw_seconds(_CHUNKS_OF_WORKER * workers, mean_seconds)
-        # Without a program that adds up.
-        free = Cluster(workers=workers, transfer_seconds=0.0, merge_seconds=0.0)
-        found = simulate(Cluster(workers=workers, levels=levels), seconds)
-        shares.append(simulate(free, seconds).seconds / found.seconds)
-        print(
-          f"{mean_seconds} s a chunk, {workers} workers, {levels} levels:"
-          f" {found.seconds:.0f} s, {shares[-1]:.2f} of the speed without"
-          f" limit, {found.deaths} deaths"
-        )
-      style = figures.style_of(index, linestyle="--" if levels else "-")
-      name = f"{mean_seconds:,} s a chunk{', tree' if levels else ''}"
-      speed.plot(sizes, shares, label=name, **style)
-  for index, sums_ahead in enumerate((Cluster.sums_ahead, None)):
-    gigabytes = []
-    for workers in sizes[:5]:
-      seconds = draw_seconds(_CHUNKS_OF_WORKER * workers, 100.0)
-      cluster = Cluster(workers=workers, sums_ahead=sums_ahead or len(seconds))
-      most = simulate(cluster, seconds).most_waiting
-      gigabytes.append(most * _GIGABYTES_OF_SUM)
-    name = f"{sums_ahead} before their turn" if sums_ahead else "as they come"
-    memory.plot(sizes[:5], gigabytes, label=name, **figures.style_of(index))
-  print("GB at the program, if fetched as they come:", gigabytes)
+  _plot_speed(speed)
+  _plot_memory(memory)
   for axes, title, label in (
     (speed, "Speed", "share of the speed without limit"),
     (memory, "Memory", "GB of fetched sums, at most"),

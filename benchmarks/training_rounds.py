@@ -324,6 +324,8 @@ def create_round(
   runtime = runtimes.create_runtime(
     runtime_name, compute_precision=compute_precision
   )
+  # A Ray of this machine takes its directory with it.
+  atexit.register(runtime.close)
   task = create_task(directory.name, case)
   state = runtime.initialize(build_process(case, task))
 

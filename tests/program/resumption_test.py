@@ -7,20 +7,26 @@ import json
 import os
 import pathlib
 import signal
+import sys
+import tempfile
 import time
 
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 
 from tests.aggregators import noise_theory
 from tests.binaries import programs
 from tests.program import resumption_run as run
+from tests.runtime import forked_python
+from tests.runtime import ray_trouble
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _NUM_KILLS = 20
 # On a cluster, of workers before each of the program.
-_WORKER_KILLS, _PROGRAM_KILLS = 3, 1
+_WORKER_KILLS = int(os.environ.get("TFF_FEDEMB_WORKER_KILLS", "3"))
+_PROGRAM_KILLS = int(os.environ.get("TFF_FEDEMB_PROGRAM_KILLS", "1"))
 
 
 def _start(directory, aggregator, *runtime):
@@ -99,6 +105,8 @@ def _check_as_one_run(directory, whole, aggregator):
       # different sums, nor another time for the same.
       np.testing.assert_allclose(model, expected[round_num][0], atol=1e-5)
   _check_noise(released, aggregator)
+  rounds = pd.read_csv(directory / "metrics.csv")["round_num"]
+  assert list(rounds) == list(range(1, run.ROUNDS + 1))
   reports = [
     json.loads((path / "report.json").read_text())
     for path in (directory, whole)
@@ -127,45 +135,54 @@ def test_kills_leave_no_mark(aggregator, tmp_path):
   _check_as_one_run(killed, whole, aggregator)
 
 
-def _is_worker(process):
-  try:
-    return process.name().startswith("ray::Chunk")
-  except psutil.NoSuchProcess:
-    return False
-
-
 def _kill_workers(program, directory, generator):
   """Kills workers of a program on Ray, each after some more rounds."""
   for _ in range(_WORKER_KILLS):
-    wanted = _rounds_begun(directory) + int(generator.integers(1, 4))
+    wanted = _rounds_begun(directory) + int(generator.integers(1, 3))
     while _rounds_begun(directory) < wanted:
       assert program.poll() is None, "it ended before its time"
       time.sleep(0.001)
     time.sleep(generator.uniform(0.0, 0.05))
-    workers = []
-    while not workers:
-      children = psutil.Process(program.pid).children(recursive=True)
-      workers = [*filter(_is_worker, children)]
+    while not (workers := ray_trouble.find_workers()):
+      assert program.poll() is None, "it ended before its time"
     workers[generator.integers(len(workers))].kill()
 
 
+@pytest.fixture
+def quick_python(monkeypatch):
+  """Has programs, and the workers of their Ray, start quickly."""
+  # As short as names of sockets have to be.
+  with (
+    forked_python.start("tests.program.resumption_run") as python,
+    tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as directory,
+  ):
+    monkeypatch.setattr(sys, "executable", python)
+    monkeypatch.setenv("TMPDIR", directory)
+    yield
+    # Nothing is left of any Ray.
+    ray_trouble.wait_until(lambda: not os.listdir(directory))
+
+
 @pytest.mark.slow
-def test_kills_of_workers_and_program_leave_no_mark_on_a_cluster(tmp_path):
+def test_kills_of_workers_and_program_leave_no_mark_on_a_cluster(
+  tmp_path, quick_python
+):
   pytest.importorskip("ray")
+  del quick_python  # Unused.
   aggregator = "blt"
   generator = np.random.default_rng(7)
   whole, killed = tmp_path / "whole", tmp_path / "killed"
-  uninterrupted = _start(whole, aggregator)
-  processes = []
+  before = psutil.Process().children(recursive=True)
   for _ in range(_PROGRAM_KILLS):
     program = _start(killed, aggregator, "ray")
     _kill_workers(program, killed, generator)
-    processes += psutil.Process(program.pid).children(recursive=True)
     program.kill()
     program.wait()
   assert _start(killed, aggregator, "ray").wait() == 0
-  assert uninterrupted.wait() == 0
+  assert _start(whole, aggregator).wait() == 0
+  log = pathlib.Path(f"{killed}.log").read_text()
+  assert log.count("Resuming after round") == _PROGRAM_KILLS
   _check_as_one_run(killed, whole, aggregator)
-  _, alive = psutil.wait_procs(processes, timeout=60)
-  # Of orphans, who inherits them need not take notice.
-  assert all(p.status() == psutil.STATUS_ZOMBIE for p in alive)
+  ray_trouble.wait_until(
+    lambda: psutil.Process().children(recursive=True) == before
+  )

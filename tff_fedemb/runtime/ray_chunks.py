@@ -30,7 +30,7 @@ _START_SECONDS = 900.0
 _STRAGGLING, _STRAGGLING_SECONDS = 4.0, 5.0
 # Chunks a thread that run before an earlier one has ended, and sums of theirs
 # that are fetched before their turn; the others stay with the workers.
-_CHUNKS_AHEAD, _SUMS_AHEAD = 4, 4
+CHUNKS_AHEAD, SUMS_AHEAD = 4, 4
 # How often to look whether machines came or went.
 _LOOK_SECONDS = 2.0
 _WAIT_SECONDS = 0.5
@@ -91,7 +91,7 @@ class _Round:
 
   def find_wanted(self) -> list[_Task]:
     """Those whose sums are to be fetched."""
-    some = range(self.next_chunk, self.next_chunk + _SUMS_AHEAD)
+    some = range(self.next_chunk, self.next_chunk + SUMS_AHEAD)
     return [
       self.done[chunk][1]
       for chunk in some
@@ -235,7 +235,7 @@ class ChunkPool:
     ready = [worker for worker in self._workers if worker.is_ready]
     threads = self._threads * len(ready)
     # Of what ends early not all is to wait for what ends late.
-    last = current.next_chunk + _CHUNKS_AHEAD * threads + 2
+    last = current.next_chunk + CHUNKS_AHEAD * threads + 2
     while current.waiting and current.waiting[0] < last:
       # One more than it has threads for, so that it need not wait for us, as
       # long as there are enough for the others.

@@ -1,0 +1,224 @@
+"""Workers, what befalls them, and noise change no bit: all of them together."""
+
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+from tests.runtime import ray_trouble
+from tff_fedemb import runtime
+from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import registry
+from tff_fedemb.aggregators import secret_noise
+from tff_fedemb.data import population
+from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.runtime import compiled_process
+from tff_fedemb.runtime import ray as ray_runtime
+from tff_fedemb.runtime import ray_chunks
+
+ray = pytest.importorskip("ray")
+
+_ROUNDS, _MIN_SEPARATION = 5, 2
+_AGGREGATORS = ("gaussian", "tree", "blt", "banded")
+_WORKERS = (1, 2, 3, 5)
+_FAULTS = ("none", "death", "straggler")
+# Has every noise meet every fault with every number of workers, which takes
+# three times as long; else each meets each of the others.
+_WHOLE_GRID = "TFF_FEDEMB_WHOLE_GRID"
+_NUM_USERS, _USERS_PER_CLIENT = 60, 2
+_CLIENTS_PER_ROUND = 8
+_CLIP_NORM = 0.5
+# Of a user: three numbers follow from four.
+_ROWS, _INPUTS, _OUTPUTS = 6, 4, 3
+_PAUSE_SECONDS = 0.3
+# Tensors.
+_NUM_WEIGHTS = 2
+
+local_ray = ray_trouble.local_ray
+
+
+def _build_process(aggregator: str) -> tff.templates.IterativeProcess:
+  """A dense layer; a client takes a step on all rows of its users."""
+  weights_type = tff.to_type(
+    [(np.float32, [_INPUTS, _OUTPUTS]), (np.float32, [_OUTPUTS])]
+  )
+  # Independent noise has no seed that could be given; see below.
+  options = {} if aggregator == "gaussian" else {"noise_seed": 3}
+  aggregation = (
+    registry.AGGREGATORS[aggregator](
+      clients_per_round=_CLIENTS_PER_ROUND,
+      clip_norm=_CLIP_NORM,
+      noise_multiplier=1.0,
+      **options,
+    )
+    .create(mechanism.Schedule(_ROUNDS, min_separation=_MIN_SEPARATION))
+    .factory.create(weights_type)
+  )
+
+  @tff.tensorflow.computation
+  def create_weights():
+    return [tf.zeros([_INPUTS, _OUTPUTS]), tf.zeros([_OUTPUTS])]
+
+  @tff.tensorflow.computation(np.str_, weights_type)
+  def train(client_id, weights):
+    users = tf.strings.split(client_id, population.SEPARATOR)
+    rows = tf.map_fn(
+      lambda user: tf.random.stateless_normal(
+        [_ROWS, _INPUTS + _OUTPUTS], tf.stack([user, 0])
+      ),
+      tf.strings.to_number(users, tf.int64),
+      fn_output_signature=tf.float32,
+    )
+    x, y = tf.split(
+      tf.reshape(rows, [-1, _INPUTS + _OUTPUTS]), [_INPUTS, _OUTPUTS], axis=1
+    )
+    kernel, bias = weights
+    error = tf.matmul(x, kernel) + bias - y
+    return [tf.matmul(x, error, transpose_a=True), tf.reduce_sum(error, 0)]
+
+  @tff.tensorflow.computation(weights_type, weights_type)
+  def step(weights, gradients):
+    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)]
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_zip(
+      (tff.federated_eval(create_weights, tff.SERVER), aggregation.initialize())
+    )
+
+  @tff.federated_computation(
+    initialize.type_signature.result,
+    tff.FederatedType(np.str_, tff.CLIENTS),
+  )
+  def next_round(state, client_ids):
+    weights, aggregator_state = state
+    updates = tff.federated_map(
+      train, (client_ids, tff.federated_broadcast(weights))
+    )
+    output = aggregation.next(aggregator_state, updates)
+    weights = tff.federated_map(step, (weights, output.result))
+    return tff.federated_zip((weights, output.state)), output.result
+
+  return tff.templates.IterativeProcess(initialize, next_round)
+
+
+def _draw_rounds(aggregator: str) -> list[list[str]]:
+  """Virtual clients of each round, of which there are more and fewer."""
+  participation, options = "poisson", {}
+  if aggregator == "banded":
+    # Amplified.
+    participation, options = "cyclic_poisson", {"period": _MIN_SEPARATION}
+  drawn = participations.PARTICIPATIONS[participation](
+    _NUM_USERS,
+    _CLIENTS_PER_ROUND * _USERS_PER_CLIENT,
+    users_per_client=_USERS_PER_CLIENT,
+    **options,
+  )
+  users = population.Population(_NUM_USERS)
+  rounds = [
+    users.client_ids(drawn.sample(round_num, key=4))
+    for round_num in range(_ROUNDS)
+  ]
+  assert len({*map(len, rounds)}) > 1
+  assert any(population.SEPARATOR in client for client in rounds[0])
+  return rounds
+
+
+def _states_of_chunks(process, rounds):
+  """The chunks folded in this process, one after the other."""
+  compiled = compiled_process.CompiledProcess(process, concurrent_clients=1)
+
+  def fold(prepared, client_ids, skip_fn):
+    chunks = ray_runtime.deal(
+      client_ids, clients_per_call=compiled.client_graphs.clients_per_call
+    )
+    first, *others = (compiled.fold(prepared, c, skip_fn) for c in chunks)
+    accumulator, total = first
+    for more, more_total in others:
+      accumulator = compiled.merge(accumulator, more)
+      total.merge(more_total)
+    return accumulator, total
+
+  states = [compiled.initialize()]
+  for client_ids in rounds:
+    states.append(compiled.next(states[-1], client_ids, fold_fn=fold)[0])
+  compiled.close()
+  return states
+
+
+def _resume_later(victim):
+  """Of a single worker, nobody else can run the chunks."""
+  timer = threading.Timer(_PAUSE_SECONDS, ray_trouble.resume, [victim])
+  timer.daemon = True
+  timer.start()
+
+
+def _disturb(monkeypatch, fault, workers):
+  if fault == "death":
+    return ray_trouble.Trouble(monkeypatch, signal.SIGKILL)
+  if fault == "straggler":
+    then = _resume_later if workers == 1 else ray_trouble.do_nothing
+    return ray_trouble.Trouble(monkeypatch, signal.SIGSTOP, then)
+  return None
+
+
+def _select_faults(aggregator: str) -> dict[int, list[str]]:
+  """Faults by the number of workers."""
+  first = _AGGREGATORS.index(aggregator)
+  step = 1 if os.environ.get(_WHOLE_GRID) else len(_FAULTS)
+  return {
+    workers: list(_FAULTS[(first + index) % step :: step])
+    for index, workers in enumerate(_WORKERS)
+  }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("aggregator", _AGGREGATORS)
+def test_no_bit_depends_on_workers(aggregator, monkeypatch):
+  monkeypatch.setattr(ray_chunks, "_STRAGGLING_SECONDS", 0.1)
+  monkeypatch.setattr(
+    secret_noise, "draw_words", lambda shape: tf.ones(shape, tf.int64)
+  )
+  process = _build_process(aggregator)
+  rounds = _draw_rounds(aggregator)
+  expected = _states_of_chunks(process, rounds)
+  put, objects = ray.put, []
+  monkeypatch.setattr(ray, "put", lambda v: objects.append(v) or put(v))
+  for workers, faults in _select_faults(aggregator).items():
+    with runtime.create_runtime("ray", ray_workers=workers) as started:
+      first = started.initialize(process)
+      objects.clear()
+      for fault in faults:
+        with monkeypatch.context() as patch:
+          trouble = _disturb(patch, fault, workers)
+          found = _run(started, first, rounds, trouble)
+        assert trouble is None or len(trouble.victims) == _ROUNDS
+        for leaves, expected_leaves in zip(found, expected, strict=True):
+          tree.map_structure(
+            np.testing.assert_array_equal, list(leaves), list(expected_leaves)
+          )
+      # The model once a round, whatever becomes of it.
+      assert len(objects) == len(faults) * _ROUNDS
+  with runtime.create_runtime(concurrent_clients=1) as started:
+    whole = _run(started, started.initialize(process), rounds)
+  for leaves, expected_leaves in zip(whole, expected, strict=True):
+    for weights, expected_weights in zip(
+      leaves[:_NUM_WEIGHTS], expected_leaves, strict=False
+    ):
+      np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
+
+
+def _run(started, state, rounds, trouble=None):
+  states = [state.leaves]
+  for client_ids in rounds:
+    state, _ = started.next(state, client_ids)
+    states.append(state.leaves)
+    # What a worker that was stopped brings now is of another round.
+    for victim in trouble.victims if trouble else ():
+      ray_trouble.resume(victim)
+  return states

@@ -1,0 +1,108 @@
+"""A Ray of this machine whose workers start quickly, and what befalls them."""
+
+from collections.abc import Callable
+from collections.abc import Iterator
+import contextlib
+import sys
+import tempfile
+import time
+
+import psutil
+import pytest
+
+from tests.runtime import forked_python
+from tff_fedemb.runtime import ray_chunks
+from tff_fedemb.runtime import ray_cluster
+
+CORES = 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_ray() -> Iterator[None]:
+  """A Ray that the runtimes of a file share; starting one takes seconds."""
+  with (
+    forked_python.start("tff_fedemb.runtime.ray_worker") as python,
+    # As short as names of sockets have to be.
+    tempfile.TemporaryDirectory(
+      prefix="r", dir="/tmp", ignore_cleanup_errors=True
+    ) as directory,
+    pytest.MonkeyPatch.context() as patch,
+  ):
+    patch.setattr(sys, "executable", python)
+    ray = ray_cluster.import_ray()
+    ray.init(
+      address="local",
+      num_cpus=CORES,
+      include_dashboard=False,
+      log_to_driver=False,
+      _temp_dir=directory,
+      _system_config={"enable_worker_prestart": False, "worker_niceness": 0},
+    )
+    patch.undo()
+    yield
+    ray.shutdown()
+
+
+def find_workers() -> list[psutil.Process]:
+  """Those that are ready, or were given something to do."""
+  found = []
+  for child in psutil.Process().children(recursive=True):
+    with contextlib.suppress(psutil.NoSuchProcess):
+      if child.name().startswith("ray::Chunk"):
+        found.append(child)
+  return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+  """Waits for half a minute at most."""
+  deadline = time.monotonic() + 30.0
+  while not condition():
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+
+
+def resume(process: psutil.Process) -> None:
+  """Lets a process go on that was stopped, if it is still there."""
+  with contextlib.suppress(psutil.NoSuchProcess):
+    process.resume()
+
+
+def do_nothing(process: psutil.Process) -> None:
+  """Leaves a process as it is."""
+  del process  # Unused.
+
+
+class Trouble:
+  """Does something to a worker as soon as a round has its first result.
+
+  Attributes:
+    victims: The workers, one of each round.
+  """
+
+  def __init__(
+    self,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    then: Callable[[psutil.Process], None] = do_nothing,
+  ):
+    """Waits for rounds.
+
+    Args:
+      monkeypatch: Ends it.
+      number: Signal that a worker is sent.
+      then: Is called with the worker.
+    """
+    self.victims: list[psutil.Process] = []
+    rounds = set()
+    accept = ray_chunks.ChunkPool._accept
+
+    def accept_and_disturb(pool, task, result, current):
+      accept(pool, task, result, current)
+      if current is not None and current.number not in rounds:
+        rounds.add(current.number)
+        victim = find_workers()[0]
+        victim.send_signal(number)
+        self.victims.append(victim)
+        then(victim)
+
+    monkeypatch.setattr(ray_chunks.ChunkPool, "_accept", accept_and_disturb)
