@@ -47,6 +47,7 @@ from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
 from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
 
 # Prints a line without breaking the progress bar.
 _say = tqdm.tqdm.write
@@ -312,7 +313,7 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
     seconds_before = state.wall_seconds
     try:
       state = loop.run(state)
-    except base.ClientError as error:
+    except client_error.ClientError as error:
       lines = _find_bad_examples(task, [error.client_id])
       if not lines:
         raise

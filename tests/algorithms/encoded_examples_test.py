@@ -15,7 +15,7 @@ from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import encoded_images
-from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
 
 _SHAPE = (6, 5, 3)
 _NUM_EXAMPLES = 9
@@ -114,5 +114,5 @@ def test_unreadable_images_are_left_out_and_counted(run, runtime):
 
 @pytest.mark.slow
 def test_unreadable_images_fail_their_client_unless_told_otherwise(run):
-  with pytest.raises(base.ClientError, match="client 'broken' failed"):
+  with pytest.raises(client_error.ClientError, match="client 'broken' failed"):
     run(["a", "broken"], True, rounds=1)

@@ -140,7 +140,8 @@ def test_ended_run_is_saved_and_leaves_no_process(
   # None stands for the program that nothing ends.
   for ending in [*endings, None]:
     shutil.copyfile(data_dir / data_file.name, data_file)
-    process = _start(tmp_path, log, f"--runtime={runtime}")
+    more = ["--ray_workers=1"] if runtime == "ray" else []
+    process = _start(tmp_path, log, f"--runtime={runtime}", *more)
     try:
       if ending is None:
         assert process.wait(timeout=_TIMEOUT_SECONDS) == 0, log.read_text()

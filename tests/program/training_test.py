@@ -22,7 +22,7 @@ from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
 from tff_fedemb.program import same_again
 from tff_fedemb.program import training
-from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
 from tff_fedemb.strategies import tree
 
 _NUM_USERS = 20
@@ -106,7 +106,7 @@ def test_every_round_is_reported_and_accounted(whole):
 
 def test_skipped_clients_are_counted_and_told(tmp_path, whole):
   failed = tuple(
-    base.ClientError(name, ValueError("bad image " * 100))
+    client_error.ClientError(name, ValueError("bad image " * 100))
     for name in ("nine", "three")
   )
   said = []

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from tests.runtime import builders
 from tff_fedemb import runtime
-from tff_fedemb.runtime import base
-from tff_fedemb.runtime import computation_graph
+from tff_fedemb.runtime import client_error
+from tff_fedemb.runtime import graph_session
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_errors_hold_on_to_nothing(skipping):
   started, state = skipping
   started.next(state, ["1", "x"])
   (error,) = started.skipped_clients
-  assert isinstance(error, base.ClientError)
+  assert isinstance(error, client_error.ClientError)
   assert str(error).startswith("client 'x' failed: InvalidArgumentError: ")
   assert error.__cause__ is error.__context__ is error.__traceback__ is None
   started.next(state, ["1"])
@@ -81,12 +81,12 @@ def test_error_that_quotes_bytes_is_readable(skipping):
 
 
 def test_message_begins_with_what_happened():
-  error = base.ClientError(
+  error = client_error.ClientError(
     "x", ValueError("{{function_node f_1}} {{function_node f_2}} bad [[n]]")
   )
   assert str(error) == "client 'x' failed: ValueError: bad [[n]]"
   # The id of a virtual client names all its users.
-  error = base.ClientError("a" * 10_000, ValueError("bad"))
+  error = client_error.ClientError("a" * 10_000, ValueError("bad"))
   assert error.client_id == "a" * 10_000
   assert len(str(error)) < 500
   assert "(10000 characters)" in str(error)
@@ -107,15 +107,17 @@ def test_message_begins_with_what_happened():
 def test_what_is_no_fault_of_the_client_ends_the_round(
   skipping, monkeypatch, error
 ):
-  call = computation_graph.GraphSession.__call__
+  call = graph_session.GraphSession.__call__
 
   def _call(self, *arguments):
     if arguments and arguments[0] == ["bug"]:
       raise error
     return call(self, *arguments)
 
-  monkeypatch.setattr(computation_graph.GraphSession, "__call__", _call)
-  with pytest.raises(base.ClientError, match="client 'bug' failed") as caught:
+  monkeypatch.setattr(graph_session.GraphSession, "__call__", _call)
+  with pytest.raises(
+    client_error.ClientError, match="client 'bug' failed"
+  ) as caught:
     _round(skipping, ["1", "x", "bug", "2", "3", "4", "5"])
   assert caught.value.__cause__ is error
   # Nothing is left of that round.
@@ -125,7 +127,9 @@ def test_what_is_no_fault_of_the_client_ends_the_round(
 def test_fails_unless_told_to_skip(process):
   with runtime.create_runtime() as started:
     state = started.initialize(process)
-    with pytest.raises(base.ClientError, match="client 'x' failed") as caught:
+    with pytest.raises(
+      client_error.ClientError, match="client 'x' failed"
+    ) as caught:
       started.next(state, ["1", "x", "2"])
     assert caught.value.client_id == "x"
     assert isinstance(caught.value.__cause__, tf.errors.InvalidArgumentError)

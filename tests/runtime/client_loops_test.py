@@ -7,6 +7,7 @@ import tensorflow_federated as tff
 
 from tff_fedemb.runtime import client_loops
 from tff_fedemb.runtime import computation_graph
+from tff_fedemb.runtime import graph_session
 
 
 @tff.tensorflow.computation(np.str_, np.float32)
@@ -25,7 +26,7 @@ def _accumulate(total, update):
 
 
 def _run(graph, *arguments):
-  session = computation_graph.GraphSession(graph)
+  session = graph_session.GraphSession(graph)
   try:
     return session(*arguments)
   finally:

@@ -14,6 +14,7 @@ from tff_fedemb.runtime import base
 from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import computation_graph
 from tff_fedemb.runtime import devices
+from tff_fedemb.runtime import graph_session
 
 
 @tff.tensorflow.computation(np.str_)
@@ -90,7 +91,7 @@ def used(monkeypatch):
 )
 def test_everything_runs_on_the_device(used, device, expected):
   graph = computation_graph.ComputationGraph("work", _work, device=device)
-  session = computation_graph.GraphSession(graph)
+  session = graph_session.GraphSession(graph)
   assert session(["3"]) == [_RESULT_OF_CLIENT_3]
   session.close()
   (operations,) = used
@@ -172,7 +173,7 @@ def test_cores_without_a_client_of_their_own_work_for_the_others(
 ):
   threads = []
 
-  class _Session(computation_graph.GraphSession):
+  class _Session(graph_session.GraphSession):
     def __init__(self, graph, *, num_threads=1, mixed_bfloat16=False):
       super().__init__(
         graph, num_threads=num_threads, mixed_bfloat16=mixed_bfloat16

@@ -1,4 +1,4 @@
-"""A Python that has imported TensorFlow and Ray before it starts.
+"""A Python that has imported what takes long before it starts.
 
 For tests whose processes are killed again and again: each would import for five
 seconds of a processor. One process imports, and forks for each that is asked
@@ -6,8 +6,7 @@ for; what is asked for runs as `__main__` and is killed as any other. Run as a
 program, with a directory and modules to import, this is that process.
 """
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import contextlib
 import importlib
 import json

@@ -1,5 +1,6 @@
 """Tests of a cluster of several machines: nodes of one, joined by address."""
 
+import sys
 import time
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.runtime import forked_python
 from tff_fedemb import runtime
 from tff_fedemb.runtime import ray_chunks
 from tff_fedemb.runtime import ray_cluster
@@ -57,18 +59,20 @@ def _build_process() -> tff.templates.IterativeProcess:
 
 
 @pytest.fixture
-def cluster():
+def cluster(monkeypatch):
   """A head with one core and two more nodes with as many."""
   ray_cluster.import_ray()
-  started = cluster_utils.Cluster(
-    initialize_head=True,
-    head_node_args={"num_cpus": 1, "include_dashboard": False},
-  )
-  for _ in range(2):
-    started.add_node(num_cpus=1)
-  yield started
-  ray.shutdown()
-  started.shutdown()
+  with forked_python.start("tff_fedemb.runtime.ray_worker") as python:
+    monkeypatch.setattr(sys, "executable", python)
+    started = cluster_utils.Cluster(
+      initialize_head=True,
+      head_node_args={"num_cpus": 1, "include_dashboard": False},
+    )
+    for _ in range(2):
+      started.add_node(num_cpus=1)
+    yield started
+    ray.shutdown()
+    started.shutdown()
 
 
 def _bytes_written(nodes):

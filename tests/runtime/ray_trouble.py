@@ -1,7 +1,6 @@
 """A Ray of this machine whose workers start quickly, and what befalls them."""
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import sys
 import tempfile

@@ -11,7 +11,7 @@ import tree
 
 from tests.runtime import builders
 from tff_fedemb import runtime
-from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import secure_sums
 
 
@@ -145,7 +145,10 @@ def test_threshold_can_be_set_and_is_for_secure_sums_alone(process):
 
 
 def test_client_out_of_bounds_ends_the_round(process):
-  for name, error in (("in_process", base.ClientError), ("tff", Exception)):
+  for name, error in (
+    ("in_process", client_error.ClientError),
+    ("tff", Exception),
+  ):
     with runtime.create_runtime(name) as started:
       state = started.initialize(process)
       with pytest.raises(error, match="secure sum"):

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_fedemb.runtime import base
-from tff_fedemb.runtime import computation_graph
+from tff_fedemb.runtime import client_error
+from tff_fedemb.runtime import graph_session
 from tff_fedemb.runtime import secure_sums
 
 # Calls beyond the number of threads that may have begun or ended while an
@@ -51,9 +51,9 @@ class ClientGraphs:
     mixed_bfloat16: Whether clients multiply in bfloat16, see `precision`.
   """
 
-  work: Sequence[computation_graph.RunnableGraph]
-  zero: computation_graph.RunnableGraph
-  accumulate: computation_graph.RunnableGraph
+  work: Sequence[graph_session.RunnableGraph]
+  zero: graph_session.RunnableGraph
+  accumulate: graph_session.RunnableGraph
   sums: secure_sums.SecureSums
   clients_per_call: int
   mixed_bfloat16: bool
@@ -85,13 +85,13 @@ class ClientFold:
     self._kept_zero: list[Any] | None = None
     self._secure_sums = graphs.sums
     self._clients_per_call = graphs.clients_per_call
-    self._work = computation_graph.SessionPool(
+    self._work = graph_session.SessionPool(
       graphs.work,
       num_threads=threads_per_client,
       mixed_bfloat16=graphs.mixed_bfloat16,
     )
     self._zero, self._accumulate = (
-      computation_graph.SessionPool([graph], num_threads=sum_threads)
+      graph_session.SessionPool([graph], num_threads=sum_threads)
       for graph in (graphs.zero, graphs.accumulate)
     )
     self._num_threads = num_threads
@@ -104,7 +104,7 @@ class ClientFold:
     self,
     prepared: Sequence[Any],
     client_ids: Sequence[str],
-    skip_fn: Callable[[base.ClientError], None] | None,
+    skip_fn: Callable[[client_error.ClientError], None] | None,
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     """Trains clients and adds up their updates in the order of the ids.
 
@@ -119,8 +119,9 @@ class ClientFold:
       The leaves of the sum, and the secure sums.
 
     Raises:
-      base.ClientError: If a client's computation failed, and is not left out.
-        Clients still at work are cancelled, also when Ctrl-C ends the call.
+      client_error.ClientError: If a client's computation failed, and is not
+        left out. Clients still at work are cancelled, also when Ctrl-C ends
+        the call.
     """
     total = self._secure_sums.start_round()
     return self._fold(prepared, client_ids, skip_fn, total), total
@@ -129,7 +130,7 @@ class ClientFold:
     self,
     prepared: Sequence[Any],
     client_ids: Sequence[str],
-    skip_fn: Callable[[base.ClientError], None] | None,
+    skip_fn: Callable[[client_error.ClientError], None] | None,
     total: secure_sums.RoundTotal,
   ) -> list[Any]:
     """Runs the clients and adds up their updates."""
@@ -196,7 +197,7 @@ class ClientFold:
     accumulator: list[Any],
     client_ids: Sequence[str],
     outcome: list[Any] | Exception,
-    skip_fn: Callable[[base.ClientError], None] | None,
+    skip_fn: Callable[[client_error.ClientError], None] | None,
     total: secure_sums.RoundTotal,
   ) -> list[Any]:
     """Adds the updates of clients, or tells of the one that failed."""
@@ -209,9 +210,9 @@ class ClientFold:
       return self._accumulate(accumulator, updates)
     (client_id,) = client_ids
     if skip_fn is None or not isinstance(outcome, _ERRORS_OF_THE_CLIENT):
-      raise base.ClientError(client_id, outcome) from outcome
+      raise client_error.ClientError(client_id, outcome) from outcome
     # Without the cause, whose traceback holds the model that was sent.
-    skip_fn(base.ClientError(client_id, outcome))
+    skip_fn(client_error.ClientError(client_id, outcome))
     return accumulator
 
   def _abandon(self, pending: Iterable[futures.Future]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_fedemb.runtime import computation_graph
+from tff_fedemb.runtime import graph_session
 
 # Updates that one call hands out: few enough for memory, and of a model for
 # whose steps a call costs little, only one.
@@ -19,7 +20,7 @@ _CLIENTS_AT_MOST = 16
 _BYTES_AT_MOST = 8e6
 
 
-def clients_per_call(work: computation_graph.RunnableGraph) -> int:
+def clients_per_call(work: graph_session.RunnableGraph) -> int:
   """How many clients to run by a call at most.
 
   Args:
@@ -48,7 +49,7 @@ def _placeholders(
 
 def loop_over_clients(
   work: computation_graph.ComputationGraph,
-) -> computation_graph.RunnableGraph:
+) -> graph_session.RunnableGraph:
   """The graph that runs some clients, one after the other.
 
   Args:
@@ -87,12 +88,12 @@ def loop_over_clients(
       parallel_iterations=1,
     )
     results = [array.stack() for array in arrays]
-  return computation_graph.RunnableGraph(graph, [*clients, *shared], results)
+  return graph_session.RunnableGraph(graph, [*clients, *shared], results)
 
 
 def loop_over_updates(
   accumulate: computation_graph.ComputationGraph,
-) -> computation_graph.RunnableGraph:
+) -> graph_session.RunnableGraph:
   """The graph that adds some clients' updates to a sum, one after the other.
 
   Args:
@@ -129,4 +130,4 @@ def loop_over_updates(
       ),
       parallel_iterations=1,
     )
-  return computation_graph.RunnableGraph(graph, [*before, *updates], after)
+  return graph_session.RunnableGraph(graph, [*before, *updates], after)

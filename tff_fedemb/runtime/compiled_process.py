@@ -21,13 +21,15 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import client_fold
 from tff_fedemb.runtime import client_loops
 from tff_fedemb.runtime import computation_graph
+from tff_fedemb.runtime import graph_session
 from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import secure_sums
 
-SkipFn = Callable[[base.ClientError], None]
+SkipFn = Callable[[client_error.ClientError], None]
 FoldFn = Callable[
   [Sequence[Any], Sequence[str], SkipFn | None],
   tuple[list[Any], secure_sums.RoundTotal],
@@ -38,6 +40,56 @@ FoldFn = Callable[
 # million parameters that took 3 s and 900 MB for the life of the process.
 _UNOPTIMIZED = tf.compat.v1.ConfigProto()
 _UNOPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
+
+
+# TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
+_MAX_BITWIDTH = 62
+
+
+def _find_secure_sums(
+  form: tff.backends.mapreduce.MapReduceForm,
+) -> secure_sums.SecureSums:
+  """Computes the bounds and moduli, which TFF has depend on nothing."""
+  simple_type, *secure_types = form.work.type_signature.result
+  bitwidths, bounds, moduli = (
+    _compute(name, computation)
+    for name, computation in (
+      ("secure_sum_bitwidth", form.secure_sum_bitwidth),
+      ("secure_sum_max_input", form.secure_sum_max_input),
+      ("secure_modular_sum_modulus", form.secure_modular_sum_modulus),
+    )
+  )
+  if max(bitwidths, default=0) > _MAX_BITWIDTH:
+    raise ValueError(
+      f"the bit width of a secure sum must be at most {_MAX_BITWIDTH}, found"
+      f" {max(bitwidths)}."
+    )
+  if min(moduli, default=1) < 1:
+    raise ValueError(
+      f"the modulus of a secure sum must be at least 1, found {min(moduli)}."
+    )
+  bounds = [2**bitwidth - 1 for bitwidth in bitwidths] + bounds
+  return secure_sums.SecureSums(
+    num_simple=computation_graph.count_leaves(simple_type),
+    # No types of TFF's, which cannot be sent to another process.
+    specs=[
+      (leaf_type.shape, leaf_type.dtype)
+      for secure_type in secure_types
+      for leaf_type in computation_graph.leaf_types(secure_type)
+    ],
+    max_inputs=[*bounds, *[None] * len(moduli)],
+    moduli=[*[None] * len(bounds), *moduli],
+  )
+
+
+def _compute(name: str, computation: tff.Computation) -> list[int]:
+  """The numbers that a computation without arguments returns."""
+  with contextlib.closing(
+    graph_session.GraphSession(
+      computation_graph.ComputationGraph(name, computation)
+    )
+  ) as session:
+    return [int(number) for number in session()]
 
 
 class CompiledProcess:
@@ -102,7 +154,7 @@ class CompiledProcess:
       accumulate=(
         client_loops.loop_over_updates(accumulate) if has_loops else accumulate
       ),
-      sums=secure_sums.SecureSums(form),
+      sums=_find_secure_sums(form),
       clients_per_call=clients_per_call,
       mixed_bfloat16=compute_precision == precision.MIXED_BFLOAT16,
     )
@@ -123,7 +175,7 @@ class CompiledProcess:
     }
     # Between the clients all cores are free for the server's computations.
     self._server = {
-      name: computation_graph.SessionPool([graph], num_threads=0)
+      name: graph_session.SessionPool([graph], num_threads=0)
       for name, graph in graphs.items()
     }
     result_type = process.next.type_signature.result
@@ -135,9 +187,9 @@ class CompiledProcess:
     """Returns the leaves of the initial state."""
     # Its session would hold the variables of a whole model.
     with contextlib.closing(
-      computation_graph.GraphSession(self._initialize, num_threads=0)
+      graph_session.GraphSession(self._initialize, num_threads=0)
     ) as session:
-      return [computation_graph.align(leaf) for leaf in session()]
+      return [graph_session.align(leaf) for leaf in session()]
 
   def next(
     self,
@@ -162,8 +214,9 @@ class CompiledProcess:
       The leaves of the new state and those of the metrics.
 
     Raises:
-      base.ClientError: If a client's computation failed, and is not left out.
-        Clients still at work are cancelled, also when Ctrl-C ends the call.
+      client_error.ClientError: If a client's computation failed, and is not
+        left out. Clients still at work are cancelled, also when Ctrl-C ends
+        the call.
       secure_sums.TooFewSurvivorsError: If the process sums securely and too
         many clients were left out.
     """

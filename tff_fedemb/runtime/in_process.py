@@ -14,8 +14,10 @@ import tensorflow_federated as tff
 
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import computation_graph
+from tff_fedemb.runtime import graph_session
 from tff_fedemb.runtime import precision
 
 
@@ -87,13 +89,13 @@ class InProcessRuntime(base.Runtime):
       "clients_per_call": 1 if num_gpus else None,
     }
     self._skips = config.on_client_error == "skip"
-    self._skipped: list[base.ClientError] = []
+    self._skipped: list[client_error.ClientError] = []
     self._compiled: compiled_process.CompiledProcess | None = None
     # What trains clients in place of this process.
     self._fold: compiled_process.FoldFn | None = None
 
   @property
-  def skipped_clients(self) -> tuple[base.ClientError, ...]:
+  def skipped_clients(self) -> tuple[client_error.ClientError, ...]:
     return tuple(self._skipped)
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
@@ -130,7 +132,7 @@ class InProcessRuntime(base.Runtime):
   def load_state(self, structure: Any) -> FlatState:
     state_type = base.check_initialized(self._compiled).state_type
     leaves = computation_graph.flatten(structure, state_type, name="structure")
-    return FlatState(tuple(computation_graph.align(leaf) for leaf in leaves))
+    return FlatState(tuple(graph_session.align(leaf) for leaf in leaves))
 
   def close(self) -> None:
     if self._compiled is not None:

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from tff_fedemb import errors
-from tff_fedemb.runtime import base
+from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import client_fold
 from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import secure_sums
@@ -32,8 +32,8 @@ class ChunkResult:
   """
 
   total: secure_sums.RoundTotal
-  skipped: list[base.ClientError]
-  error: base.ClientError | None
+  skipped: list[client_error.ClientError]
+  error: client_error.ClientError | None
   seconds: float
 
 
@@ -105,13 +105,13 @@ class ChunkWorker:
     """
     start = time.perf_counter()
     fold = self._folds.get()
-    skipped: list[base.ClientError] = []
+    skipped: list[client_error.ClientError] = []
     accumulator, total, error = [], self._sums.start_round(), None
     try:
       accumulator, total = fold(
         prepared, client_ids, skipped.append if skips else None
       )
-    except base.ClientError as found:
+    except client_error.ClientError as found:
       error = found
     finally:
       self._folds.put(fold)

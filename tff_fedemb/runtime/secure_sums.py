@@ -9,21 +9,18 @@ secure sums does what it would do with them.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import importlib
 import math
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_fedemb import errors
-from tff_fedemb.runtime import computation_graph
 
 # For reports of whatever uses them.
 SIMULATED = "simulated, not cryptographic"
-# TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
-_MAX_BITWIDTH = 62
 
 
 def allow_nested_aggregators() -> None:
@@ -58,50 +55,27 @@ class TooFewSurvivorsError(errors.FieldError):
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SecureSums:
-  """The secure sums of a process: their types, bounds and moduli."""
+  """The secure sums of a process, as plain data that can be sent elsewhere.
 
-  def __init__(self, form: tff.backends.mapreduce.MapReduceForm):
-    """Computes the bounds and moduli, which TFF has depend on nothing.
+  Attributes:
+    num_simple: Tensors of a client's work that are for plain sums; they come
+      first.
+    specs: Shape and type of each of the others.
+    max_inputs: The largest number that may be sent, for each; `None` if it has
+      a modulus.
+    moduli: The modulus of each; `None` if it has a bound.
+  """
 
-    Args:
-      form: What the process was compiled to.
-
-    Raises:
-      ValueError: If a sum's bit width exceeds 62 or its modulus is not above 0.
-    """
-    simple_type, *secure_types = form.work.type_signature.result
-    self._num_simple = computation_graph.count_leaves(simple_type)
-    # No types of TFF's, which cannot be sent to another process.
-    self._specs = [
-      (leaf_type.shape, leaf_type.dtype)
-      for secure_type in secure_types
-      for leaf_type in computation_graph.leaf_types(secure_type)
-    ]
-    bitwidths, bounds, moduli = (
-      _compute(name, computation)
-      for name, computation in (
-        ("secure_sum_bitwidth", form.secure_sum_bitwidth),
-        ("secure_sum_max_input", form.secure_sum_max_input),
-        ("secure_modular_sum_modulus", form.secure_modular_sum_modulus),
-      )
-    )
-    if max(bitwidths, default=0) > _MAX_BITWIDTH:
-      raise ValueError(
-        f"the bit width of a secure sum must be at most {_MAX_BITWIDTH}, found"
-        f" {max(bitwidths)}."
-      )
-    if min(moduli, default=1) < 1:
-      raise ValueError(
-        f"the modulus of a secure sum must be at least 1, found {min(moduli)}."
-      )
-    bounds = [2**bitwidth - 1 for bitwidth in bitwidths] + bounds
-    self._max_inputs = bounds + [None] * len(moduli)
-    self._moduli = [None] * len(bounds) + moduli
+  num_simple: int
+  specs: Sequence[tuple[Any, Any]]
+  max_inputs: Sequence[int | None]
+  moduli: Sequence[int | None]
 
   def __bool__(self) -> bool:
     """Whether the process has any."""
-    return bool(self._specs)
+    return bool(self.specs)
 
   def split(self, update: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Splits the leaves of a client's work: what is for plain sums comes first.
@@ -109,7 +83,7 @@ class SecureSums:
     Args:
       update: Its leaves.
     """
-    return list(update[: self._num_simple]), list(update[self._num_simple :])
+    return list(update[: self.num_simple]), list(update[self.num_simple :])
 
   def check(self, update: Sequence[Any]) -> None:
     """Checks what a client, or some of one call, are about to send.
@@ -122,7 +96,7 @@ class SecureSums:
         of its sum; TFF's own simulation raises it above the bound.
     """
     _, summands = self.split(update)
-    for summand, bound in zip(summands, self._max_inputs, strict=True):
+    for summand, bound in zip(summands, self.max_inputs, strict=True):
       if bound is None or not np.size(summand):
         continue
       low, high = int(np.min(summand)), int(np.max(summand))
@@ -137,7 +111,7 @@ class SecureSums:
   def start_round(self) -> "RoundTotal":
     """Returns the sums of no client."""
     return RoundTotal(
-      [np.zeros(shape, dtype) for shape, dtype in self._specs], self._moduli
+      [np.zeros(shape, dtype) for shape, dtype in self.specs], self.moduli
     )
 
 
@@ -201,13 +175,3 @@ class RoundTotal:
     if self._totals and self._num_survivors < required:
       raise TooFewSurvivorsError(threshold, self._num_survivors, num_clients)
     return [total if total.ndim else total[()] for total in self._totals]
-
-
-def _compute(name: str, computation: tff.Computation) -> list[int]:
-  """The numbers that a computation without arguments returns."""
-  graph = computation_graph.ComputationGraph(name, computation)
-  session = computation_graph.GraphSession(graph)
-  try:
-    return [int(number) for number in session()]
-  finally:
-    session.close()

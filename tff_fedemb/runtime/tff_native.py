@@ -54,8 +54,8 @@ class TffRuntime(base.Runtime):
   """TFF's local C++ execution context, see the module's docstring.
 
   The worker starts with the first computation. It does not say which client
-  failed: errors are TFF's, not `base.ClientError`. Secure sums are TFF's own
-  simulation of them.
+  failed: errors are TFF's, not `client_error.ClientError`. Secure sums are
+  TFF's own simulation of them.
   """
 
   def __init__(

@@ -1,0 +1,53 @@
+"""What tells that a client failed, also to another process."""
+
+import re
+
+_LONGEST_CLIENT_ID = 80
+_LONGEST_CAUSE = 300
+
+
+def _shorten(text: str, length: int) -> str:
+  if len(text) <= length:
+    return text
+  return f"{text[:length]}... ({len(text)} characters)"
+
+
+def _reason(cause: BaseException) -> str:
+  """Returns an error's message on one line."""
+  text = str(cause)
+  # TensorFlow says where in the graph it was, as far as it knows, before it
+  # says what happened; the last line of the former names the node.
+  _, node, rest = text.rpartition("\nNode: ")
+  if node:
+    text = rest.partition("\n")[2]
+  text = re.sub(r"\{\{function_node [^}]*\}\}", "", text)
+  return " ".join(text.split())
+
+
+class ClientError(RuntimeError):
+  """A client's computation failed.
+
+  The id of a virtual client names every user it merges, hence the shortening;
+  the error that TensorFlow raised is the `__cause__`.
+
+  Attributes:
+    client_id: The whole id of the client.
+  """
+
+  def __init__(self, client_id: str, cause: BaseException):
+    self.client_id = client_id
+    super().__init__(
+      f"client {_shorten(client_id, _LONGEST_CLIENT_ID)!r} failed:"
+      f" {type(cause).__name__}: {_shorten(_reason(cause), _LONGEST_CAUSE)}"
+    )
+
+  def __reduce__(self):
+    # From another process, without the cause: it holds on to TensorFlow's.
+    return _restore_client_error, (self.client_id, str(self))
+
+
+def _restore_client_error(client_id: str, message: str) -> ClientError:
+  error = ClientError.__new__(ClientError)
+  RuntimeError.__init__(error, message)
+  error.client_id = client_id
+  return error
