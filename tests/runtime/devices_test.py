@@ -181,7 +181,7 @@ def test_cores_without_a_client_of_their_own_work_for_the_others(
       threads.append(num_threads)
 
   monkeypatch.setattr(base, "count_cores", lambda: 4)
-  monkeypatch.setattr(computation_graph, "GraphSession", _Session)
+  monkeypatch.setattr(graph_session, "GraphSession", _Session)
   with runtime.create_runtime(
     "in_process", concurrent_clients=concurrent_clients
   ) as started:

@@ -157,8 +157,10 @@ def main(directory: str, *modules: str) -> None:
     listener.listen(64)
     print("ready", flush=True)
     arguments = _serve(listener)
-  if arguments is not None:
-    _run(arguments, f"{directory}/python")
+  if arguments is None:
+    # What was imported may wait for threads of its own, or the children.
+    os._exit(0)
+  _run(arguments, f"{directory}/python")
 
 
 if __name__ == "__main__":
