@@ -19,6 +19,7 @@ _LONGEST_FILES = (
   "binaries/run_federated_test.py",
   "aggregators/mechanisms_test.py",
   "runtime/ray_test.py",
+  "runtime/ray_grid_test.py",
   "privacy/calibration_test.py",
   "binaries/report_test.py",
   "algorithms/fedemb_test.py",

@@ -8,7 +8,6 @@ from tests.algorithms import builders
 from tff_fedemb import errors
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import schedules
-from tff_fedemb.models import conv4
 from tff_fedemb.models import heads
 
 _DIM = 3
@@ -126,41 +125,3 @@ def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():
   )
   assert is_mean.sum() == 2
   np.testing.assert_array_equal(is_random, ~is_mean)
-
-
-def test_microbatches_are_one_batch():
-  head = heads.ArcFaceHead()
-  start = head.initialize(2, _DIM, seed=(3, 4))
-  images = builders.draw_images((1, 2), [4, 16, 16, 1])
-  labels = tf.constant([0, 1, 1, 0])
-
-  def train(**options):
-    tf.keras.utils.set_random_seed(1)
-    backbone = conv4.create_conv4((16, 16, 1), embedding_dim=_DIM)
-
-    @tf.function
-    def run():
-      return local_training.train_locally(
-        backbone,
-        head,
-        start,
-        local_training.LocalExamples(images, labels, tf.constant(0)),
-        # Of the second batch, of one image, some parts are empty.
-        config=local_training.LocalTrainingConfig(batch_size=3, **options),
-        learning_rate_factor=tf.constant(1.0),
-        seed=tf.constant([5, 6]),
-      )
-
-    trained, sums = run()
-    return [*backbone.get_weights(), *trained, sums["loss_sum"]], sums
-
-  expected, sums = train()
-  found, sums_of_parts = train(num_microbatches=3)
-  for value, wanted in zip(found, expected, strict=True):
-    np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-6)
-  assert sums_of_parts["num_correct"] == sums["num_correct"]
-
-
-def test_images_that_are_compared_stay_in_one_batch():
-  with pytest.raises(errors.FieldError, match="num_microbatches must be 1"):
-    local_training.LocalTrainingConfig(two_views=True, num_microbatches=2)

@@ -126,9 +126,8 @@ def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
     deployment_seed dry_run evaluate_every export extrapolated_cohort_factor
     extrapolated_num_users hold_out image_size max_evaluation_images
     max_held_out_images max_images_per_user min_separation noise_multiplier
-    num_bands num_buffers num_microbatches num_users on_bad_example
-    on_client_error participation period population_seed pretrained_backbone
-    ray_address ray_clients_per_chunk
+    num_bands num_buffers num_users on_bad_example on_client_error participation
+    period population_seed pretrained_backbone ray_address ray_clients_per_chunk
     ray_runtime_env ray_worker_cores ray_worker_gpus ray_workers regroup_clients
     report require_gpu restart_every restart_every_passes restart_warmup rounds
     run_dir runtime sampling_seed secure_sum_threshold seed smoke table task

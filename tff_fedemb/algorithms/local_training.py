@@ -45,8 +45,6 @@ class LocalTrainingConfig(config_lib.Config):
       row.
     local_epochs: Passes over a client's examples in a round.
     batch_size: Examples of a step; the last one of an epoch may have fewer.
-    num_microbatches: Parts of a batch whose gradients are computed side by side
-      where a client has several cores; it changes nothing but the rounding.
     max_examples_per_client: Examples that a virtual client uses at most, the
       first ones; 0: all.
     turned_classes: Whether each image turned by 90, 180 and 270 degrees is a
@@ -74,8 +72,6 @@ class LocalTrainingConfig(config_lib.Config):
   head_imprint_steps: int | None = config_lib.field(None, minimum=0)
   local_epochs: int = config_lib.field(1, minimum=1)
   batch_size: int = config_lib.field(32, minimum=1)
-  # A default would tell a run of an earlier version from this one.
-  num_microbatches: int | None = config_lib.field(None, minimum=1)
   max_examples_per_client: int = config_lib.field(0, minimum=0)
   turned_classes: bool | None = None
   learning_rate_schedule: Callable[[tf.Tensor], tf.Tensor] | None = None
@@ -91,12 +87,6 @@ class LocalTrainingConfig(config_lib.Config):
         "turned_classes",
         "be false where images stay encoded until they are trained on",
         True,
-      )
-    if self.two_views and (self.num_microbatches or 1) > 1:
-      raise errors.FieldError(
-        "num_microbatches",
-        "be 1 where the images of a batch are compared with one another",
-        self.num_microbatches,
       )
 
   def check_head(self, head: heads.Head) -> None:
@@ -328,24 +318,14 @@ def _warm_up(
   return head_weights, state
 
 
-def _differentiate(
-  backbone, head, head_weights, images, labels, *, weight=None
-):
-  """Returns gradients (backbone's, head's), sum of losses, number correct.
-
-  Args:
-    backbone, head, head_weights, images, labels: As of `train_locally`.
-    weight: Of each image in the loss that is differentiated [the mean's].
-  """
+def _differentiate(backbone, head, head_weights, images, labels):
+  """Returns gradients (backbone's, head's), sum of losses, number correct."""
   variables = backbone.trainable_variables
   with tf.GradientTape(watch_accessed_variables=False) as tape:
     tape.watch([*variables, *head_weights])
     embeddings = backbone(images, training=True)
     logits, losses = _score(head, head_weights, embeddings, labels)
-    if weight is None:
-      loss = tf.reduce_mean(losses)
-    else:
-      loss = weight * tf.reduce_sum(losses)
+    loss = tf.reduce_mean(losses)
   gradients = tape.gradient(loss, [*variables, *head_weights])
   num_correct = tf.math.count_nonzero(
     tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
@@ -356,31 +336,6 @@ def _differentiate(
     tf.reduce_sum(losses),
     num_correct,
   )
-
-
-def _differentiate_parts(
-  backbone, head, head_weights, images, labels, num_parts
-):
-  """The same, by parts of the batch that do not wait for one another."""
-  size = tf.shape(labels)[0]
-  length = (size + num_parts - 1) // num_parts
-  sums = []
-  for start in (part * length for part in range(num_parts)):
-    # Backbones need an image: where none is left, the last one counts nothing.
-    counts = tf.cast(start < size, tf.float32)
-    rows = slice(tf.minimum(start, size - 1), start + length)
-    *gradients, loss, correct = _differentiate(
-      backbone,
-      head,
-      head_weights,
-      images[rows],
-      labels[rows],
-      weight=counts / tf.cast(size, tf.float32),
-    )
-    sums.append(
-      (*gradients, counts * loss, tf.cast(counts, tf.int64) * correct)
-    )
-  return tf.nest.map_structure(lambda *parts: tf.add_n(parts), *sums)
 
 
 @_convert_loops
@@ -440,20 +395,14 @@ def train_locally(
       head_optimizer,
       head_state,
     )
-  differentiate = _differentiate
-  if (config.num_microbatches or 1) > 1:
-    differentiate = functools.partial(
-      _differentiate_parts, num_parts=config.num_microbatches
-    )
   loss_sum = tf.constant(0.0)
   num_correct = tf.constant(0, tf.int64)
   order = batches.order(0)
   for step in tf.range(batches.steps_per_epoch * config.local_epochs):
     if config.local_epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
       order = batches.order(step // batches.steps_per_epoch)
-    images, labels = batches.batch(step, order)
-    of_backbone, of_head, loss, correct = differentiate(
-      backbone, head, head_weights, images, labels
+    of_backbone, of_head, loss, correct = _differentiate(
+      backbone, head, head_weights, *batches.batch(step, order)
     )
     backbone_state, new_values = backbone_optimizer.next(
       backbone_state,
