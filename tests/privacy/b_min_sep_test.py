@@ -1,5 +1,6 @@
 """Tests of Monte-Carlo bounds on what b-min-sep sampling costs."""
 
+import dataclasses
 import itertools
 import math
 
@@ -9,10 +10,18 @@ import pytest
 from scipy import special
 
 from tests.aggregators import noise_theory
+from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep as participation_lib
 from tff_fedemb.privacy import b_min_sep
+from tff_fedemb.privacy import calibration
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import monte_carlo
+from tff_fedemb.privacy import planning
 from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import blt
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
 
 _BANDS = banded.BandedToeplitzStrategy((1.0, 0.5))
 
@@ -242,3 +251,49 @@ def test_all_in_one_round_of_each_pass_are_balls_in_bins():
 def test_bands_that_overlap_are_refused():
   with pytest.raises(ValueError, match="at most min_separation, 1, bands"):
     _event(1.0, _BANDS, 1, 0.5, 4)
+
+
+def test_what_a_run_is_accounted_for():
+  claim = participation_lib.BMinSep(
+    1_000, 100, users_per_client=4, min_separation=3
+  )
+  bands = strategy_lib.CorrelatedGaussianDpEvent(6.0, _BANDS)
+  assert composition.composed_events([(bands, 35)], claim) == [
+    (_event(3.0, _BANDS, 3, 0.1, 35), 1)
+  ]
+  counts = [(dp_accounting.GaussianDpEvent(z), 4) for z in (3.0, 1.0, 2.0)]
+  assert composition.composed_events(counts, claim) == [
+    (_event(0.5, None, 3, 0.1, 12), 1)
+  ]
+  # Of a draw that anyone may know, each of a user's rounds.
+  known = claim.with_known_schedule()
+  assert composition.composed_events(counts, known) == [
+    (dp_accounting.GaussianDpEvent(0.5), 4)
+  ]
+  too_many = banded.BandedToeplitzStrategy((1.0, 0.5, 0.4, 0.3))
+  decays = blt.BltStrategy(decays=(0.9,), weights=(0.4,))
+  for strategy, message in (
+    (too_many, "num_bands must be at most 3"),
+    (decays, "banded or gaussian with participation b_min_sep"),
+    (tree.TreeStrategy(), "banded or gaussian with participation b_min_sep"),
+  ):
+    event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
+    with pytest.raises(errors.FieldError, match=message):
+      composition.check_noise([(event, 1)], claim)
+
+
+def test_report():
+  claim = participation_lib.BMinSep(1_000, 100, min_separation=2)
+  plan = planning.Plan("banded", claim, 8, 2.0, 1e-4, num_bands=2)
+  report = planning.create_report(plan)
+  assert (report.accountant, report.zcdp) == ("monte_carlo", None)
+  assert report.max_participations == 4
+  known = dataclasses.replace(
+    plan, participation=claim.with_known_schedule(), accountants=("gaussian",)
+  )
+  of_known = planning.create_report(known)
+  assert of_known.epsilon_with_secret_sampling == report.epsilon
+  assert 0.1 * of_known.epsilon < report.epsilon < 0.8 * of_known.epsilon
+  assert "by a coin of probability 0.1111" in report.statement
+  with pytest.raises(errors.FieldError, match="solve_for must be noise_mult"):
+    calibration.calibrate(plan, target_epsilon=1.0, solve_for="num_users")
