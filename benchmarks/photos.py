@@ -112,7 +112,7 @@ def _decoded(task: task_lib.Task, directory: pathlib.Path) -> task_lib.Task:
     task,
     create_client_dataset=create_dataset,
     decode_images=None,
-    find_bad_examples=None,
+    find_bad_examples=task_lib.find_none,
   )
 
 

@@ -79,7 +79,7 @@ class Slots:
         ),
         self._task.train_users.user_id(0),
       ),
-      find_bad_examples=None,
+      find_bad_examples=task_lib.find_none,
     )
 
   def read_images(self, attack: str) -> users_lib.UserImages:

@@ -229,7 +229,9 @@ def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
     )
 
   return dataclasses.replace(
-    task, create_client_dataset=create_client_dataset, find_bad_examples=None
+    task,
+    create_client_dataset=create_client_dataset,
+    find_bad_examples=task_lib.find_none,
   )
 
 

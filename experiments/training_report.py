@@ -78,7 +78,7 @@ def create_recall_panel(
   """The recall of validation images, by a run's rows of rounds.
 
   Args:
-    metrics: As `MetricsLog.read` returns them.
+    metrics: As `metrics.read` returns them.
     untrained: Recall before training by false accept rate.
   """
   names = [c for c in metrics if c.startswith(training.RECALL_PREFIX)]
@@ -161,7 +161,7 @@ class Outcome:
     experiment: What was run.
     state: After the last round.
     model_weights: Of the state.
-    metrics: Rows of rounds, as `MetricsLog.read` returns them.
+    metrics: Rows of rounds, as `metrics.read` returns them.
     trained: Result per evaluation split.
     untrained: The same of a backbone with random weights.
     pretrained: What training started from, JSON values by name with the

@@ -3,13 +3,12 @@
 What `run_federated` and `run_centralized` have in common.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import functools
 import json
 import os
-import pathlib
 import time
 from typing import Any
 
@@ -68,9 +67,11 @@ class _Run:
   evaluator: held_out.Evaluator
   untrained: dict[str, verification.VerificationResult]
   start_point: backbone_files.Start | None
-  metrics: metrics.MetricsLog
   # Who takes part, if the participation does not draw it.
   deployed: deployed_rounds.DeployedRounds | None
+  # From a round's number to its virtual clients, and who they were.
+  draw: Callable[[int], list[np.ndarray]]
+  trace: participation_trace.TraceWriter
 
 
 def create_task(settings: training_flags.Settings) -> task_lib.Task:
@@ -164,11 +165,7 @@ def execute(
 def _prepare(
   experiment: experiment_lib.Experiment, settings: training_flags.Settings
 ) -> _Run | None:
-  """Checks all that can be checked, opens the directory, builds the process.
-
-  Returns:
-    The run; `None` if it is complete.
-  """
+  """Checks what can be checked and builds the run; `None` if it is complete."""
   task, run_dir = experiment.task, settings.run.run_dir
   # Refused now, not after the first round or the last one.
   experiment.create_ledger()
@@ -191,6 +188,14 @@ def _prepare(
     return None
   for line in _describe(experiment, by_split):
     _say(line)
+  trace = participation_trace.TraceWriter(
+    directory.path / run_directory.TRACE, len(task.train_users)
+  )
+  key = settings.run.sampling_seed
+  if key is None and experiment.deployed is None:
+    key = sampling_key.read_or_create(
+      directory.path / run_directory.CHECKPOINTS, is_new=not trace.num_rounds
+    )
   # Keras disowns layers made before others are made inside a TFF computation:
   # the process comes first.
   process = tff.simulation.compose_dataset_computation_with_learning_process(
@@ -204,6 +209,13 @@ def _prepare(
     backbone_files.record_start(
       start_point, evaluator.evaluate_all(), directory
     )
+  deployed = deployment_run.open_rounds(
+    experiment.deployed,
+    experiment.participation,
+    lambda: deployment_run.find_work(task, settings.local_training, process),
+    directory,
+  )
+  draw = deployed.draw if deployed else None
   return _Run(
     experiment,
     settings,
@@ -214,13 +226,9 @@ def _prepare(
     evaluator,
     untrained,
     start_point,
-    metrics.MetricsLog(directory.path),
-    deployment_run.open_rounds(
-      experiment.deployed,
-      experiment.participation,
-      lambda: deployment_run.find_work(task, settings.local_training, process),
-      directory,
-    ),
+    deployed,
+    draw or functools.partial(experiment.participation.sample, key=key),
+    trace,
   )
 
 
@@ -263,49 +271,31 @@ def _count_parameters(process: tff.learning.templates.LearningProcess) -> int:
   return sum(spec.shape.num_elements() for spec in tf.nest.flatten(shapes))
 
 
-def _find_bad_examples(
-  task: task_lib.Task, client_ids: Sequence[str]
-) -> list[str]:
-  """Lines that name what cannot be used in some virtual clients' data."""
-  if task.find_bad_examples is None:
-    return []
-  return [
-    line for client in client_ids for line in task.find_bad_examples(client)
-  ]
-
-
 def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
-  """Runs the rounds that are left.
-
-  Returns:
-    The last state, its model weights, and the seconds that earlier programs
-    have spent on the run.
-  """
+  """Runs the rounds left; returns state, weights, earlier programs' seconds."""
   task, directory = run.experiment.task, run.directory
-  trace = participation_trace.TraceWriter(
-    directory.path / run_directory.TRACE, len(task.train_users)
-  )
-  checkpoint_dir = directory.path / run_directory.CHECKPOINTS
   published = directory.read_json(run_directory.LEDGER)
   loop = training.TrainingLoop(
     process=run.process,
     runtime=run.runtime,
     users=task.train_users,
-    draw=_open_draw(run, checkpoint_dir, is_new=not trace.num_rounds),
+    draw=run.draw,
     round_event=run.experiment.mechanism.round_event,
     ledger=run.ledger,
-    trace=trace,
+    trace=run.trace,
     evaluate_fn=run.evaluator.validate,
-    checkpoints=checkpoints.Checkpoints(checkpoint_dir, warn=_say),
-    metrics=run.metrics,
+    checkpoints=checkpoints.Checkpoints(
+      directory.path / run_directory.CHECKPOINTS, warn=_say
+    ),
+    metrics=metrics.MetricsLog(directory.path),
     config=run.settings.training,
     publish_ledger=lambda ledger: directory.write_json(
       run_directory.LEDGER, json.loads(ledger.to_json())
     ),
-    published=(
-      published and ledger_lib.Ledger.from_json(json.dumps(published))
-    ),
-    name_skipped=lambda clients: _find_bad_examples(task, clients),
+    published=published and ledger_lib.Ledger.from_json(json.dumps(published)),
+    name_skipped=lambda clients: [
+      line for client in clients for line in task.find_bad_examples(client)
+    ],
     say=_say,
   )
   with run.runtime:
@@ -314,7 +304,7 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
     try:
       state = loop.run(state)
     except client_error.ClientError as error:
-      lines = _find_bad_examples(task, [error.client_id])
+      lines = task.find_bad_examples(error.client_id)
       if not lines:
         raise
       raise errors.DataError(
@@ -323,20 +313,8 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
         " on from the last whole round once the data are mended."
       ) from error
     model_weights = loop.weights(state)
-  trace.close()
+  run.trace.close()
   return state, model_weights, seconds_before
-
-
-def _open_draw(
-  run: _Run, checkpoint_dir: pathlib.Path, *, is_new: bool
-) -> Callable[[int], list[np.ndarray]]:
-  """From a round's number to its virtual clients."""
-  if run.deployed is not None:
-    return run.deployed.draw
-  key = run.settings.run.sampling_seed
-  if key is None:
-    key = sampling_key.read_or_create(checkpoint_dir, is_new=is_new)
-  return functools.partial(run.experiment.participation.sample, key=key)
 
 
 def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
@@ -347,10 +325,10 @@ def _start_from(backbone: tf.keras.Model) -> Callable[[Any], Any]:
     # Evaluations may have changed them in between.
     backbone.set_weights(weights)
     start = tff.learning.models.ModelWeights.from_model(backbone)
+    start = start.convert_variables_to_arrays()
     head = tuple(model_weights.trainable)[len(start.trainable) :]
     return tff.learning.models.ModelWeights(
-      (*(v.numpy() for v in start.trainable), *head),
-      tuple(v.numpy() for v in start.non_trainable),
+      (*start.trainable, *head), tuple(start.non_trainable)
     )
 
   return start_from_backbone
@@ -385,7 +363,7 @@ def _report(
     experiment=experiment,
     state=state,
     model_weights=model_weights,
-    metrics=run.metrics.read(),
+    metrics=metrics.read(directory.path),
     trained=trained,
     untrained=run.untrained,
     pretrained=run.start_point.record if run.start_point else None,
@@ -397,19 +375,16 @@ def _report(
   summary = outcome.to_json(
     wall_seconds=seconds_before + time.perf_counter() - start
   )
-  lines = [*outcome.to_lines()]
+  lines = list(outcome.to_lines())
   if run.deployed is not None:
     deployed = deployment_run.summarize(run.deployed, state.ledger, directory)
     summary["deployment"] = deployed
     lines += deployment_run.to_lines(deployed)
     outcome.draw_deployment(directory.path)
   directory.write_json(run_directory.SUMMARY, summary)
-  for line in lines:
+  files = "summary.json, saved_model/, plots/overview.png, metrics.csv"
+  for line in (*lines, f"Written to {directory.path}: {files}."):
     _say(line)
-  _say(
-    f"Written to {directory.path}: summary.json, saved_model/,"
-    " plots/overview.png, metrics.csv."
-  )
   backbone_files.export(directory, experiment.export_backbone)
 
 

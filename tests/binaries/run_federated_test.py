@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tasks.synthetic import emnist
 from tests.binaries import programs
@@ -190,7 +191,7 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   assert "sampling_seed=7 (now None)" in refused.errors
 
 
-def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
+def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
   run_dir = tmp_path / "run"
   noisy = ("--noise_multiplier=1", "--extrapolated_num_users=1000")
   ended = _call(data_dir, run_dir, *noisy, "--rounds=2", "--delta=0.01")
@@ -253,6 +254,10 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path):
   # As a run that was not finished, of a version whose seed anyone may know.
   (run_dir / "summary.json").unlink()
   (run_dir / "checkpoints" / sampling_key.NAME).unlink()
+  # Refused before the process is built, which may take a minute.
+  monkeypatch.setattr(
+    tff.simulation, "compose_dataset_computation_with_learning_process", None
+  )
   refused = _call(data_dir, run_dir, *noisy, "--rounds=2", "--delta=0.01")
   programs.check_refused(refused, "--run_dir must hold the key")
 

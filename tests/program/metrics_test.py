@@ -25,7 +25,7 @@ def test_rounds_are_one_row_each_and_rewound_on_resume(tmp_path):
     log.release({"loss": 1.0 / number}, number)
   log = metrics.MetricsLog(tmp_path)
   log.release({"loss": 9.0, "recall": 0.25}, 2)
-  frame = log.read()
+  frame = metrics.read(tmp_path)
   assert list(frame.index) == [1, 2]
   assert list(frame["loss"]) == [1.0, 9.0]
   assert np.isnan(frame["recall"][1])

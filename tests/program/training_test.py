@@ -63,7 +63,7 @@ def _train(directory, runtime, said=None, **options):
   """Weights, state, metrics by round."""
   loop = _create_loop(directory, runtime, said, **options)
   state = loop.run(loop.start(lambda weights: weights + 1.0))
-  return loop.weights(state), state, metrics.MetricsLog(directory).read()
+  return loop.weights(state), state, metrics.read(directory)
 
 
 def _train_until(directory, round_num, error=RuntimeError, **options):
@@ -246,7 +246,7 @@ def test_what_rounds_measured_outlives_rounds_that_run_again(tmp_path):
   # Round 4 runs again and the program is killed: of round 7 there is no row in
   # the table of metrics any more.
   _train_until(tmp_path, 4, strategy=strategy)
-  assert 7 not in metrics.MetricsLog(tmp_path).read().index
+  assert 7 not in metrics.read(tmp_path).index
   again = sums.Sums(skipped={6: ["a client"]})
   with pytest.raises(errors.FieldError, match="leave round 7 as it was"):
     _train(tmp_path, again, strategy=strategy)

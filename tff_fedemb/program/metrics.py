@@ -63,7 +63,6 @@ class MetricsLog:
     """
     directory = pathlib.Path(directory)
     (directory / "METRICS_ARE_NOT_PRIVATE.txt").write_text(NOT_COVERED_NOTE)
-    self._directory = directory
     self._managers = [
       # Write mode replaces the file as a whole: a program that is killed
       # leaves no half row.
@@ -92,7 +91,3 @@ class MetricsLog:
       )
 
     asyncio.run(release_all())
-
-  def read(self) -> pd.DataFrame:
-    """All rounds on file, one row each, indexed by the round from 1."""
-    return read(self._directory)
