@@ -60,8 +60,7 @@ def build_fedavg(
     head's if that is trained.
 
   Raises:
-    errors.FieldError: If `num_classes` is not positive, or clients would
-      imprint over the global head.
+    errors.FieldError: If `num_classes` is below 1, or clients are to imprint.
   """
   checks.check_integer("num_classes", num_classes, minimum=1)
   if config.head_imprint_steps:
@@ -89,13 +88,12 @@ def build_fedavg(
     # Otherwise the head goes on from the server's.
     return received, labels, tf.size(tf.unique(labels).y)
 
+  client_update = composition.build_client_update(
+    create_backbone_fn, head, start_head, config=config, seed=seed
+  )
   return composition.build_learning_process(
     create_weights,
-    wrap_client_update_fn(
-      composition.build_client_update(
-        create_backbone_fn, head, start_head, config=config, seed=seed
-      )
-    ),
+    wrap_client_update_fn(client_update),
     example_type=example_type,
     aggregator=aggregator,
     server_optimizer=server_optimizer,

@@ -67,13 +67,12 @@ def build_fedemb(
     )
     return weights, rows, num_classes
 
+  client_update = composition.build_client_update(
+    create_backbone_fn, head, start_head, config=config, seed=seed
+  )
   return composition.build_learning_process(
     lambda: tff.learning.models.ModelWeights.from_model(create_backbone_fn()),
-    wrap_client_update_fn(
-      composition.build_client_update(
-        create_backbone_fn, head, start_head, config=config, seed=seed
-      )
-    ),
+    wrap_client_update_fn(client_update),
     example_type=example_type,
     aggregator=aggregator,
     server_optimizer=server_optimizer,

@@ -13,7 +13,8 @@ the same round computes the same update on every runtime and after a resume.
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
-from typing import NamedTuple
+import types
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -26,6 +27,8 @@ from tff_fedemb.data import pipelines
 from tff_fedemb.models import heads
 
 CLIENT_OPTIMIZERS = ("sgd", "sgdm", "adam")
+
+_fold_in = tf.random.experimental.stateless_fold_in
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,18 +137,6 @@ class LocalExamples(NamedTuple):
   num_skipped: tf.Tensor
 
 
-class _DynamicSpec:
-  """Stands for a tensor whose number of rows is known only to the client.
-
-  TFF's optimizers make their slots from `shape` and `dtype` of a spec; a
-  `tf.TensorSpec` cannot hold a shape that is itself a tensor.
-  """
-
-  def __init__(self, tensor: tf.Tensor):
-    self.shape = tf.shape(tensor)
-    self.dtype = tensor.dtype
-
-
 def gather_examples(
   dataset: tf.data.Dataset, *, config: LocalTrainingConfig
 ) -> LocalExamples:
@@ -191,10 +182,8 @@ def client_seed(
   fingerprint = tf.strings.to_hash_bucket_fast(
     tf.io.serialize_tensor(labels), 2**31 - 1
   )
-  return tf.random.experimental.stateless_fold_in(
-    tf.stack([tf.constant(seed, tf.int64), tf.cast(round_num, tf.int64)]),
-    fingerprint,
-  )
+  of_round = [tf.constant(seed, tf.int64), tf.cast(round_num, tf.int64)]
+  return _fold_in(tf.stack(of_round), fingerprint)
 
 
 class _Batches:
@@ -204,20 +193,22 @@ class _Batches:
     self, examples: LocalExamples, *, config: LocalTrainingConfig, seed
   ):
     self._examples, self._config, self._seed = examples, config, seed
-    self._augmentation_seed = tf.random.experimental.stateless_fold_in(
-      seed, 1 << 30
-    )
+    self._augmentation_seed = _fold_in(seed, 1 << 30)
     self.num_examples = tf.shape(examples.labels)[0]
     self.steps_per_epoch = (
       self.num_examples + config.batch_size - 1
     ) // config.batch_size
+
+  def before_epochs(self, step: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images and labels of a step before all epochs, from epochs of its own."""
+    return self.batch(step, self.order(-1 - step // self.steps_per_epoch))
 
   def order(self, epoch: int | tf.Tensor) -> tf.Tensor:
     """The order of the examples in an epoch."""
     # The operation refuses an empty range, and traces even where no step runs.
     return tf.random.experimental.index_shuffle(
       tf.range(tf.maximum(self.num_examples, 1)),
-      tf.random.experimental.stateless_fold_in(self._seed, epoch),
+      _fold_in(self._seed, epoch),
       max_index=tf.maximum(self.num_examples - 1, 0),
     )
 
@@ -238,20 +229,19 @@ class _Batches:
       labels = tf.roll(tf.range(2 * count), count, axis=0)
     if self._config.augmentation is not None:
       images = self._config.augmentation(
-        images,
-        tf.random.experimental.stateless_fold_in(self._augmentation_seed, step),
+        images, _fold_in(self._augmentation_seed, step)
       )
     return images, labels
 
 
 def _start_optimizer(
   config: LocalTrainingConfig,
-  specs: Sequence[_DynamicSpec | tf.TensorSpec],
+  specs: Sequence[Any],
   rate_factor: float | tf.Tensor,
   *,
   rate_scale: float = 1.0,
 ):
-  """Builds a client optimizer and the state that it starts from."""
+  """Builds a client optimizer and its first state; specs are of the weights."""
   optimizer = config.build_optimizer(rate_scale)
   state = optimizer.initialize(tuple(specs))
   hparams = optimizer.get_hparams(state)
@@ -261,10 +251,7 @@ def _start_optimizer(
 
 
 def _convert_loops(function):
-  """Makes operations of a function's loops over tensors.
-
-  What it calls is left as it is: TensorFlow would take seconds to read it.
-  """
+  """Makes operations of a function's own loops; to read all takes seconds."""
 
   @tf.autograph.experimental.do_not_convert
   @functools.wraps(function)
@@ -288,9 +275,7 @@ def _imprint(backbone, rows, batches, num_steps):
   num_steps = tf.where(batches.num_examples > 0, num_steps, 0)
   sums = tf.zeros_like(rows)
   for step in tf.range(num_steps):
-    # Batches from epochs of their own.
-    order = batches.order(-1 - step // batches.steps_per_epoch)
-    images, labels = batches.batch(step, order)
+    images, labels = batches.before_epochs(step)
     embeddings = tf.math.l2_normalize(backbone(images, training=False), axis=1)
     sums += tf.math.unsorted_segment_sum(embeddings, labels, tf.shape(rows)[0])
   norms = tf.norm(sums, axis=1, keepdims=True)
@@ -304,9 +289,7 @@ def _warm_up(
   """Trains the head alone; returns its weights and its optimizer's state."""
   num_steps = tf.where(batches.num_examples > 0, num_steps, 0)
   for step in tf.range(num_steps):
-    # Batches from epochs of their own.
-    order = batches.order(-1 - step // batches.steps_per_epoch)
-    images, labels = batches.batch(step, order)
+    images, labels = batches.before_epochs(step)
     embeddings = backbone(images, training=False)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
       tape.watch(head_weights)
@@ -320,22 +303,17 @@ def _warm_up(
 
 def _differentiate(backbone, head, head_weights, images, labels):
   """Returns gradients (backbone's, head's), sum of losses, number correct."""
-  variables = backbone.trainable_variables
+  weights = (tuple(backbone.trainable_variables), tuple(head_weights))
   with tf.GradientTape(watch_accessed_variables=False) as tape:
-    tape.watch([*variables, *head_weights])
+    tape.watch(weights)
     embeddings = backbone(images, training=True)
     logits, losses = _score(head, head_weights, embeddings, labels)
     loss = tf.reduce_mean(losses)
-  gradients = tape.gradient(loss, [*variables, *head_weights])
+  of_backbone, of_head = tape.gradient(loss, weights)
   num_correct = tf.math.count_nonzero(
     tf.equal(tf.argmax(logits, axis=1), tf.cast(labels, tf.int64))
   )
-  return (
-    tuple(gradients[: len(variables)]),
-    tuple(gradients[len(variables) :]),
-    tf.reduce_sum(losses),
-    num_correct,
-  )
+  return of_backbone, of_head, tf.reduce_sum(losses), num_correct
 
 
 @_convert_loops
@@ -371,29 +349,25 @@ def train_locally(
   variables = tuple(backbone.trainable_variables)
   head_optimizer, head_state = _start_optimizer(
     config,
-    [_DynamicSpec(weight) for weight in head_weights],
+    # A `tf.TensorSpec` cannot hold a shape that only the client knows.
+    [
+      types.SimpleNamespace(shape=tf.shape(weight), dtype=weight.dtype)
+      for weight in head_weights
+    ],
     learning_rate_factor,
     rate_scale=config.head_lr_scale if head.is_trained else 0.0,
   )
   backbone_optimizer, backbone_state = _start_optimizer(
-    config,
-    [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables],
-    learning_rate_factor,
+    config, variables, learning_rate_factor
   )
   if config.head_imprint_steps:
-    rows = _imprint(
-      backbone, head_weights[0], batches, config.head_imprint_steps
-    )
-    head_weights = (rows, *head_weights[1:])
+    rows, *others = head_weights
+    rows = _imprint(backbone, rows, batches, config.head_imprint_steps)
+    head_weights = (rows, *others)
   if config.head_warmup_steps and head.is_trained:
+    steps = config.head_warmup_steps
     head_weights, head_state = _warm_up(
-      backbone,
-      head,
-      head_weights,
-      batches,
-      config.head_warmup_steps,
-      head_optimizer,
-      head_state,
+      backbone, head, head_weights, batches, steps, head_optimizer, head_state
     )
   loss_sum = tf.constant(0.0)
   num_correct = tf.constant(0, tf.int64)
@@ -416,10 +390,9 @@ def train_locally(
     )
     loss_sum += loss
     num_correct += correct
-  num_examples = tf.cast(batches.num_examples, tf.int64) * config.local_epochs
-  num_examples *= 2 if config.two_views else 1
+  views = config.local_epochs * (2 if config.two_views else 1)
   return head_weights, {
     "loss_sum": loss_sum,
     "num_correct": num_correct,
-    "num_examples": num_examples,
+    "num_examples": tf.cast(batches.num_examples, tf.int64) * views,
   }
