@@ -20,6 +20,8 @@ from tff_fedemb.evaluation import pairs
 
 DEFAULT_FALSE_ACCEPT_RATES = (1e-3, 1e-2, 1e-1)
 
+# By false accept rate, (low, high).
+_Intervals = Mapping[float, tuple[float, float]]
 _ROC_POINTS = 500
 _MIN_FALSE_ACCEPTS = 10
 _MIN_CLASSES = 10
@@ -62,9 +64,9 @@ class VerificationResult:
 
   recall_at_far: Mapping[float, float]
   threshold_at_far: Mapping[float, float]
-  recall_interval_at_far: Mapping[float, tuple[float, float]]
-  recall_class_interval_at_far: Mapping[float, tuple[float, float]]
-  threshold_interval_at_far: Mapping[float, tuple[float, float]]
+  recall_interval_at_far: _Intervals
+  recall_class_interval_at_far: _Intervals
+  threshold_interval_at_far: _Intervals
   confidence: float
   auc: float
   auc_error_bound: float
@@ -75,9 +77,7 @@ class VerificationResult:
   roc: _RocCurve
   warnings: tuple[str, ...]
   num_found: int | None = None
-  recall_sample_interval_at_far: Mapping[float, tuple[float, float]] | None = (
-    None
-  )
+  recall_sample_interval_at_far: _Intervals | None = None
 
   def to_json(self) -> dict[str, Any]:
     """Returns the result for `json.dump`: FARs as strings ("0.001"), no NaN."""
@@ -171,19 +171,14 @@ def evaluate_pairs(
     raise errors.FieldError("false_accept_rates", "be at least one", "none")
   checks.check_number("confidence", confidence, above=0, below=1)
   images, num_zero = _prepare(embeddings, labels)
-  result = _evaluate(images, rates, float(confidence), num_found)
-  return dataclasses.replace(
-    result, warnings=_warnings(images, rates, num_zero)
-  )
+  warnings = _warnings(images, rates, num_zero)
+  return _evaluate(images, rates, float(confidence), num_found, warnings)
 
 
 def _evaluate(
-  images: pairs.Images,
-  rates: Sequence[float],
-  confidence: float,
-  num_found: int | None,
+  images, rates, confidence, num_found, warnings
 ) -> VerificationResult:
-  """Computes the metrics of images that are checked, without warnings."""
+  """Computes the metrics of images that are checked."""
   num_negatives = images.num_negatives
   error = 1 - confidence
   outer = {f: _threshold_rates(num_negatives, f, error) for f in rates}
@@ -219,7 +214,7 @@ def _evaluate(
     num_positive_pairs=images.num_positives,
     num_negative_pairs=num_negatives,
     roc=_roc(steps),
-    warnings=(),
+    warnings=warnings,
     num_found=num_found,
     recall_sample_interval_at_far=None
     if num_found is None
@@ -232,8 +227,7 @@ def _evaluate(
 
 def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
   """Returns the checked images and how many embeddings are all zeros."""
-  embeddings = np.asarray(embeddings)
-  labels = np.asarray(labels)
+  embeddings, labels = np.asarray(embeddings), np.asarray(labels)
   if embeddings.ndim != 2 or embeddings.shape[1] < 1:
     raise errors.FieldError(
       "embeddings", "be of shape [n, dim]", list(embeddings.shape)
@@ -247,23 +241,21 @@ def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
   if embeddings.dtype.kind not in "fiu":
     raise errors.FieldError("embeddings", "be real numbers", embeddings.dtype)
   embeddings = embeddings.astype(np.float64)
-  num_broken = int(np.sum(~np.all(np.isfinite(embeddings), axis=1)))
+  num_broken = int(np.sum(~np.isfinite(embeddings).all(axis=1)))
   if num_broken:
     raise errors.FieldError(
       "embeddings",
       "be finite",
       f"NaN or infinity in {num_broken:,} of {len(embeddings):,}",
     )
-  names, classes, sizes = np.unique(
-    labels, return_inverse=True, return_counts=True
-  )
-  if len(names) < 2:
-    raise errors.FieldError("labels", "be of at least 2 classes", len(names))
+  _, classes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+  if len(sizes) < 2:
+    raise errors.FieldError("labels", "be of at least 2 classes", len(sizes))
   if np.max(sizes) < 2:
     raise errors.FieldError(
       "labels",
       "have a class of at least 2 images",
-      f"{len(names):,} classes of 1",
+      f"{len(sizes):,} classes of 1",
     )
   order = np.argsort(classes, kind="stable")
   embeddings = embeddings[order]
@@ -272,25 +264,23 @@ def _prepare(embeddings, labels) -> tuple[pairs.Images, int]:
   embeddings /= np.where(largest > 0, largest, 1.0)
   norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
   embeddings /= np.where(norms > 0, norms, 1.0)
-  images = pairs.Images(embeddings, classes[order], sizes)
-  return images, int(np.sum(largest == 0))
+  num_zero = int(np.sum(largest == 0))
+  return pairs.Images(embeddings, classes[order], sizes), num_zero
 
 
 def _roc(steps: pairs.Steps) -> _RocCurve:
-  num_negatives = steps.accepted_negatives[-1]
-  asked = np.append(0.0, np.geomspace(1 / num_negatives, 1.0, _ROC_POINTS))
+  smallest = 1 / steps.accepted_negatives[-1]
+  asked = np.append(0.0, np.geomspace(smallest, 1.0, _ROC_POINTS))
   chosen = np.unique(steps.num_within(asked))
-  rates = np.append(0, steps.accepted_negatives)[chosen] / num_negatives
-  recalls = np.append(0, steps.accepted_positives)[chosen]
-  recalls = recalls / steps.accepted_positives[-1]
-  return _RocCurve(tuple(rates.tolist()), tuple(recalls.tolist()))
+  rates, recalls = (
+    tuple((np.append(0, accepted)[chosen] / accepted[-1]).tolist())
+    for accepted in (steps.accepted_negatives, steps.accepted_positives)
+  )
+  return _RocCurve(rates, recalls)
 
 
 def _threshold_rates(num_negatives, rate, error) -> tuple[float, float]:
-  """Returns FARs whose thresholds enclose the true one, with 1 - error.
-
-  A first value of -1 stands for an interval without an upper end.
-  """
+  """Returns FARs around the true threshold's; a first of -1: without an end."""
   low, high = stats.binom.ppf([error / 2, 1 - error / 2], num_negatives, rate)
   low_rate = (low - 1) / num_negatives if low >= 1 else -1.0
   return float(low_rate), float(high / num_negatives)
@@ -300,16 +290,15 @@ def _recall_interval(steps, rates, error) -> tuple[float, float]:
   """Returns the outer ends of Clopper-Pearson's intervals at two FARs."""
   total = int(steps.accepted_positives[-1])
   first, second = map(steps.num_accepted_positives, rates)
-  beta = stats.beta.ppf
+  beta, missed = stats.beta.ppf, total - second
   low = beta(error / 2, first, total - first + 1) if first else 0.0
-  missed = total - second
   high = beta(1 - error / 2, second + 1, missed) if missed else 1.0
   return float(low), float(high)
 
 
 def _class_interval(images, counts, index, rate, error) -> tuple[float, float]:
   """Returns the delete-one-class jackknife's interval for the recall."""
-  sizes, num_classes = images.sizes, len(images.sizes)
+  sizes = images.sizes
   starts = np.cumsum(sizes) - sizes
   deviation = _delete_one(
     images,
@@ -322,21 +311,14 @@ def _class_interval(images, counts, index, rate, error) -> tuple[float, float]:
     false_accepts=np.add.reduceat(counts.false_accepts[index], starts),
     pairs_of_true=1,
   )
-  if deviation is None:
-    return 0.0, 1.0
-  reach = stats.t.ppf(1 - error / 2, num_classes - 1) * deviation
-  recall = counts.steps.recall(rate)
-  return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
+  reach = stats.t.ppf(1 - error / 2, len(sizes) - 1)
+  return _around(counts.steps.recall(rate), reach, deviation)
 
 
 def _sample_interval(
   images, counts, index, rate, error, num_found
 ) -> tuple[float, float]:
-  """Returns the delete-one-image jackknife's interval for all that were found.
-
-  Of a sample without replacement, which has less to leave open the more of them
-  it has.
-  """
+  """Returns the delete-one-image jackknife's interval for all images found."""
   num_images = len(images.classes)
   sizes = images.sizes[images.classes]
   deviation = _delete_one(
@@ -349,11 +331,15 @@ def _sample_interval(
     false_accepts=counts.false_accepts[index],
     pairs_of_true=2,
   )
-  if deviation is None:
-    return 0.0, 1.0
+  # Without replacement: the more of them it has, the less it leaves open.
   left_open = np.sqrt(max(1 - num_images / num_found, 0.0))
-  reach = stats.norm.ppf(1 - error / 2) * deviation * left_open
-  recall = counts.steps.recall(rate)
+  reach = stats.norm.ppf(1 - error / 2) * left_open
+  return _around(counts.steps.recall(rate), reach, deviation)
+
+
+def _around(recall, reach, deviation) -> tuple[float, float]:
+  """Returns what is within reach, in deviations; all if there are none."""
+  reach = 1.0 if deviation is None else reach * deviation
   return float(max(recall - reach, 0.0)), float(min(recall + reach, 1.0))
 
 
@@ -370,27 +356,17 @@ def _delete_one(
 ) -> float | None:
   """Returns the delete-one jackknife's standard error of a recall.
 
-  Args:
-    images: All of them.
-    steps: Of all pairs.
-    rate: False accept rate.
-    positives: Positive pairs that go with each class or image, `[m]`.
-    negatives: Negative pairs that go with it.
-    true_accepts: Those of the positive pairs that are accepted.
-    false_accepts: Those of the negative pairs that are accepted.
-    pairs_of_true: In how many of the m a positive pair is counted; a negative
-      one is counted in two.
-
-  Returns:
-    The standard error; None if without one of them no pairs are left.
+  None if without one of m classes or images no pairs are left. Positive and
+  negative pairs that go with each, `[m]`, and those of them that are accepted;
+  a positive one is counted in `pairs_of_true` of them, a negative one in two.
   """
   positives_left = images.num_positives - positives
   negatives_left = images.num_negatives - negatives
   if np.min(positives_left) < 1 or np.min(negatives_left) < 1:
     return None
   total = np.sum(false_accepts) // 2
-  shifts = (total - false_accepts) / negatives_left
-  shifts -= total / images.num_negatives
+  share = total / images.num_negatives
+  shifts = (total - false_accepts) / negatives_left - share
   accepted = np.sum(true_accepts) // pairs_of_true
   recalls = (accepted - true_accepts) / positives_left
   low, high = rate / 1.25, min(rate * 1.25, 1.0)
@@ -402,16 +378,15 @@ def _delete_one(
 def _warnings(images, rates, num_zero) -> tuple[str, ...]:
   messages = []
   for rate in rates:
-    if images.num_negatives * rate < _MIN_FALSE_ACCEPTS:
-      message = (
+    expected = images.num_negatives * rate
+    if expected < _MIN_FALSE_ACCEPTS:
+      above_all = ": recall is that above every negative pair"
+      messages.append(
         f"FAR {format_false_accept_rate(rate)} needs at least "
         f"{round(_MIN_FALSE_ACCEPTS / rate):,} negative pairs for "
         f"{_MIN_FALSE_ACCEPTS} expected false accepts, found "
-        f"{images.num_negatives:,}"
+        f"{images.num_negatives:,}{above_all if expected < 1 else ''}"
       )
-      if images.num_negatives * rate < 1:
-        message += ": recall is that above every negative pair"
-      messages.append(message)
   if len(images.sizes) < _MIN_CLASSES:
     messages.append(
       f"recall_class_interval_at_far needs at least {_MIN_CLASSES} classes, "

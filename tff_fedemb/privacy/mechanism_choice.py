@@ -85,14 +85,10 @@ class Candidate:
     virtual clients of a round.
     """
     plan, rounds = self.plan, self.plan.rounds
-    stddevs = (
-      np.sqrt(np.arange(1.0, rounds + 1.0))
-      if plan.strategy is None
-      else plan.strategy.prefix_sum_stddevs(rounds)
-    )
-    return (
-      plan.noise_multiplier / plan.participation.clients_per_round * stddevs
-    )
+    scale = plan.noise_multiplier / plan.participation.clients_per_round
+    if plan.strategy is None:
+      return scale * np.sqrt(np.arange(1.0, rounds + 1.0))
+    return scale * plan.strategy.prefix_sum_stddevs(rounds)
 
   @property
   def rmse(self) -> float:
@@ -210,9 +206,8 @@ def _bands(numbers: Sequence[int], most: int) -> list[int]:
 
 def _accountant(participation: participation_lib.Participation) -> str:
   """The tightest one."""
-  names = participation.accountants
   best = ("gaussian", "monte_carlo", "pld", "rdp")
-  return next(name for name in best if name in names)
+  return next(name for name in best if name in participation.accountants)
 
 
 def _noise_multiplier(plan: planning.Plan, target_epsilon: float) -> float:
@@ -228,11 +223,10 @@ def _noise_multiplier(plan: planning.Plan, target_epsilon: float) -> float:
   ((event, count),) = events
   if isinstance(event, monte_carlo.MixtureDpEvent):
     return _of_mixture(event, target_epsilon, plan.delta)
-  inner = event.event.noise_multiplier
   needed = _of_sampled_gaussians(
     event.sampling_probability, count, target_epsilon, plan.delta
   )
-  return needed / inner
+  return needed / event.event.noise_multiplier
 
 
 @functools.cache
@@ -256,16 +250,14 @@ def _of_sampled_gaussians(
   low, high = _GRIDS
   interval = min(max(_SHARE_OF_EPSILON * target_epsilon, low), high)
 
-  @functools.cache
-  def excess(log_noise: float) -> float:
+  def epsilon_of(noise_multiplier: float) -> float:
     accountant = dp_accounting.pld.PLDAccountant(
       value_discretization_interval=interval
     )
     event = dp_accounting.PoissonSampledDpEvent(
-      probability, dp_accounting.GaussianDpEvent(math.exp(log_noise))
+      probability, dp_accounting.GaussianDpEvent(noise_multiplier)
     )
-    epsilon = accountant.compose(event, count).get_epsilon(delta)
-    return math.log(max(epsilon, 1e-12) / target_epsilon)
+    return accountant.compose(event, count).get_epsilon(delta)
 
   # PLD takes the more time the less noise there is. Where many rounds make one
   # Gaussian mechanism in the limit (Bu et al. 2020, "Deep learning with
@@ -274,7 +266,7 @@ def _of_sampled_gaussians(
   mu = 1.0 / _of_one_gaussian(target_epsilon, delta)
   limit = 1.0 / math.sqrt(math.log1p((mu / probability) ** 2 / count))
   highest = math.log(math.sqrt(count) / mu) + _GRID_MARGIN
-  return math.exp(_solve(excess, math.log(limit), highest))
+  return _solve(epsilon_of, target_epsilon, math.log(limit), highest)
 
 
 @functools.cache
@@ -283,11 +275,9 @@ def _of_mixture(
 ) -> float:
   """Noise multiplier of a run for a target, by Monte Carlo."""
 
-  @functools.cache
-  def excess(log_noise: float) -> float:
-    noisy = dataclasses.replace(event, noise_multiplier=math.exp(log_noise))
-    epsilon = monte_carlo.bound_epsilon(noisy, delta)
-    return math.log(max(epsilon, 1e-12) / target_epsilon)
+  def epsilon_of(noise_multiplier: float) -> float:
+    noisy = dataclasses.replace(event, noise_multiplier=noise_multiplier)
+    return monte_carlo.bound_epsilon(noisy, delta)
 
   # As much noise as if everybody knew the rounds that cost most will do.
   highest = math.log(
@@ -295,19 +285,24 @@ def _of_mixture(
     * math.sqrt(event.largest_square)
     * _of_one_gaussian(target_epsilon, delta)
   )
-  return math.exp(_solve(excess, highest - 0.3, highest + _TOLERANCE))
+  return _solve(epsilon_of, target_epsilon, highest - 0.3, highest + _TOLERANCE)
 
 
 def _solve(
-  excess: Callable[[float], float], log_noise: float, highest: float
+  epsilon_of: Callable[[float], float],
+  target_epsilon: float,
+  log_noise: float,
+  highest: float,
 ) -> float:
-  """Returns the logarithm of the least noise for which a target holds.
+  """Returns the least noise multiplier for which a target holds.
 
-  Args:
-    excess: From such a logarithm to that of epsilon over the target.
-    log_noise: A first guess.
-    highest: At which the target holds.
+  Given are logarithms of a first guess and of one at which the target holds.
   """
+
+  def excess(log_noise: float) -> float:
+    epsilon = epsilon_of(math.exp(log_noise))
+    return math.log(max(epsilon, 1e-12) / target_epsilon)
+
   log_noise = min(log_noise, highest)
   # In logarithms epsilon falls nearly straight.
   points = [(log_noise, excess(log_noise))]
@@ -322,9 +317,8 @@ def _solve(
     if log_noise == at:
       break
     points.append((log_noise, excess(log_noise)))
-    change = points[-1][1] - above
-    slope = min(change / (log_noise - at), -0.3)
-  return min([at for at, above in points if above <= 0] or [highest])
+    slope = min((points[-1][1] - above) / (log_noise - at), -0.3)
+  return math.exp(min([at for at, above in points if above <= 0] or [highest]))
 
 
 def rank(

@@ -199,20 +199,17 @@ def create_report(
     ValueError: As `epsilon.epsilon_by_accountant`.
   """
   accountants = participation.select_accountants(accountants)
+  run = (mechanism_counts, participation, delta)
 
   def ask(sensitivity: float | None) -> dict[str, float]:
     return epsilon_lib.epsilon_by_accountant(
-      *(mechanism_counts, participation, delta),
-      accountants=accountants,
-      sensitivity_in_clip_norms=sensitivity,
+      *run, accountants=accountants, sensitivity_in_clip_norms=sensitivity
     )
 
   epsilons = ask(None)
   name, epsilon = epsilon_lib.leading(epsilons)
   of_arithmetic = arithmetic.added_epsilon(
-    *(mechanism_counts, participation, delta),
-    accountant=name,
-    round_sum=round_sum,
+    *run, accountant=name, round_sum=round_sum
   )
   epsilon += of_arithmetic or 0.0
   virtual = None
@@ -234,9 +231,7 @@ def create_report(
     noise_multiplier=min((float(n.multiplier) for n in noises), default=None),
     zcdp=epsilon_lib.zcdp(mechanism_counts, participation),
     max_participations=participation.participations(rounds),
-    epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(
-      mechanism_counts, participation, delta
-    ),
+    epsilon_with_secret_sampling=epsilon_lib.with_secret_schedule(*run),
     strategy_sensitivity=composition.strategy_sensitivity(
       mechanism_counts, participation
     ),
@@ -251,12 +246,7 @@ def create_report(
     ),
     **{name: getattr(participation, name) for name in _OF_PARTICIPATION},
   )
-  mechanism = _mechanism_in_words(
-    report,
-    noises,
-    composition.composed_events(mechanism_counts, participation),
-    participation,
-  )
+  mechanism = _mechanism_in_words(report, mechanism_counts, participation)
   return dataclasses.replace(
     report, statement=_statement(report) + mechanism + _comparisons(report)
   )
@@ -334,15 +324,18 @@ def _statement(report: PrivacyReport) -> str:
 
 def _mechanism_in_words(
   report: PrivacyReport,
-  noises: Sequence[composition.Noise],
-  events: composition.RoundCounts,
+  mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
 ) -> str:
   """How the noise was made, what one user changes, what was accounted."""
+  events = composition.composed_events(mechanism_counts, participation)
   listed = " + ".join(f"{count} x {event}" for event, count in events[:3])
   if len(events) > 3:
     listed += f" + {len(events) - 3} more"
   listed = listed or "no event"
+  strategy = None
+  if report.strategy_sensitivity is not None:
+    strategy = composition.noise_of(mechanism_counts[0][0]).strategy.name
   sensitivity = report.sensitivity_in_clip_norms
   change = (
     f"One user changes the sum of a round that they are in by at most "
@@ -351,10 +344,10 @@ def _mechanism_in_words(
   at_most = f", and is in at most {report.max_participations:,} rounds"
   if participation.is_mixture:
     noise = "The noise Z is fresh in every round"
-    if report.strategy_sensitivity is not None:
+    if strategy is not None:
       noise = (
         "The noise of all rounds is S^-1 Z, where S is the"
-        f" {noises[0].strategy.name} strategy matrix"
+        f" {strategy} strategy matrix"
       )
     return (
       f"{noise}, of standard deviation z x C in a row of Z. {change}{at_most},"
@@ -362,7 +355,7 @@ def _mechanism_in_words(
       " mixture over all that they can be, and the accountant is given z /"
       f" {sensitivity:g}: {listed}."
     )
-  if report.strategy_sensitivity is not None:
+  if strategy is not None:
     of_strategy = f"{report.strategy_sensitivity:.6g}"
     by_which, how_often = ", by which", "once for the whole run"
     if participation.is_sampled:
@@ -371,7 +364,7 @@ def _mechanism_in_words(
     return (
       "The noise of all rounds is S^-1 Z, where the rows of Z are "
       "independent, of standard deviation z x C, and S is the "
-      f"{noises[0].strategy.name} strategy matrix. {change}{at_most}"
+      f"{strategy} strategy matrix. {change}{at_most}"
       f"{by_which} S times the sums changes by at most {of_strategy} times as "
       f"much: the accountant is given z / ({sensitivity:g} x {of_strategy}), "
       f"{how_often}: {listed}."
@@ -411,28 +404,26 @@ def _comparisons(report: PrivacyReport) -> str:
 
 def warnings_of_all(
   participation: participation_lib.Participation, delta: float, epsilon: float
-) -> tuple[str, ...]:
-  """Returns what deserves a second look, whatever epsilon is of.
+) -> Iterator[str]:
+  """Yields what deserves a second look, whatever epsilon is of.
 
   Args:
     participation: Who takes part.
     delta: In (0, 1).
     epsilon: At this delta.
   """
-  warnings = []
   if delta >= 1 / participation.num_users:
-    warnings.append(
+    yield (
       f"delta {delta:g} is not below 1 / num_users = "
       f"{1 / participation.num_users:g}"
     )
   if epsilon == math.inf:
-    warnings.append("a round added no noise: nothing is protected")
+    yield "a round added no noise: nothing is protected"
   elif participation != participation.with_secret_schedule():
-    warnings.append(
+    yield (
       "who is drawn when is taken to be known: epsilon is that of the rounds a "
       "user is in, and sampling amplifies nothing"
     )
-  return tuple(warnings)
 
 
 def json_safe(value: Any) -> Any:

@@ -249,6 +249,6 @@ def create_report(
       f"accountant is given {event}. This holds if "
       f"{'; '.join(ASSUMPTIONS)}."
     ),
-    "warnings": report_lib.warnings_of_all(participation, delta, epsilon),
+    "warnings": [*report_lib.warnings_of_all(participation, delta, epsilon)],
   }
   return report_lib.json_safe(report)
