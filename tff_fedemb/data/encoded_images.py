@@ -7,6 +7,8 @@ asked for.
 
 from collections.abc import Callable, Sequence
 import functools
+import os
+import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -28,6 +30,11 @@ STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 _PNG_COLOR_TYPE, _PNG_COLORS = 25, (b"\2", b"\3")
 # Of EXIF's orientations, from this on height and width change places.
 _FIRST_ON_ITS_SIDE = 5
+UNREADABLE = "not an image that can be decoded"
+# Photos of 100 kB: a batch is some megabytes.
+READING_BATCH = 64
+# Any size will do to find out whether an image can be decoded.
+_TRIAL_SHAPE = (8, 8, 3)
 # Held-out images that are in memory twice, encoded and decoded.
 _DECODING_BATCH = 256
 
@@ -188,7 +195,7 @@ def create_eager_decoder(image_shape: tuple[int, int, int]) -> ImageDecoder:
 
 
 def find_unreadable(
-  contents: Sequence[bytes], image_shape: tuple[int, int, int]
+  contents: Sequence[bytes], image_shape: tuple[int, int, int] = _TRIAL_SHAPE
 ) -> list[int]:
   """Finds the rows of images that cannot be decoded, eagerly, in order.
 
@@ -208,6 +215,30 @@ def find_unreadable(
   if not is_unreadable(contents):
     return []
   return [row for row, one in enumerate(contents) if is_unreadable([one])]
+
+
+def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
+  """What is wrong with files that should be images TensorFlow decodes.
+
+  Returns:
+    Places in `paths`, and what is wrong there.
+  """
+  faults, contents, rows = [], [], []
+  for row, path in enumerate(paths):
+    try:
+      content = pathlib.Path(os.fsdecode(path)).read_bytes()
+    except FileNotFoundError:
+      faults.append((row, "missing"))
+    except OSError as error:
+      faults.append((row, f"cannot be read: {error.strerror}"))
+    else:
+      if content:
+        contents.append(content)
+        rows.append(row)
+      else:
+        faults.append((row, "empty"))
+  bad = find_unreadable(contents)
+  return sorted(faults + [(rows[i], UNREADABLE) for i in bad])
 
 
 class EncodedImages:

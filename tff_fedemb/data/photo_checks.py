@@ -40,7 +40,7 @@ _CONVERTIBLE_BY_NAME = "({})".format(
 # Of labels, from which on they are said to be almost users.
 _ALMOST_ALL = 0.9
 _CHUNK = 1024
-_FAULT = photo_index.UNREADABLE
+_FAULT = encoded_images.UNREADABLE
 
 
 class Checker:
@@ -103,9 +103,9 @@ class Checker:
     with progress_lib.create_bar(
       "Decoding", unit="photos", total=len(photos)
     ) as progress:
-      for start in range(0, len(photos), photo_index.READING_BATCH):
-        some = photos[start : start + photo_index.READING_BATCH]
-        for row, what in photo_index.find_faults([path for _, path in some]):
+      for start in range(0, len(photos), encoded_images.READING_BATCH):
+        some = photos[start : start + encoded_images.READING_BATCH]
+        for row, what in encoded_images.find_faults([path for _, path in some]):
           self._writer.add_faults([(some[row][0], what)])
         progress.update(len(some))
 

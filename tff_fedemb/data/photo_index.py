@@ -10,8 +10,9 @@ that a disk lets it.
 """
 
 import collections
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 import contextlib
+import functools
 import json
 import os
 import pathlib
@@ -31,16 +32,11 @@ SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
 # The split of photos that are in none.
 LEFT_OUT = 3
-UNREADABLE = "not an image that can be decoded"
 
 # To be raised when the same photos would give another index.
 VERSION = 2
 # Of more photos it is not noticed that one stands in another's place.
 MAX_WATCHED = 100_000
-# Photos of 100 kB: a batch is some megabytes.
-READING_BATCH = 64
-# Any size will do to find out whether an image can be decoded.
-_TRIAL_SHAPE = (8, 8, 3)
 _SCHEMA = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -120,10 +116,8 @@ class Writer:
     # Of each photo, int `[n, 5]`; the paths are in the database alone.
     self._numbers_of_photos: list[np.ndarray] = []
 
-  def __enter__(self) -> "Writer":
-    return self
-
-  def __exit__(self, *_: object) -> None:
+  def close(self) -> None:
+    """Closes the database."""
     self._connection.close()
 
   def add(self, photos: Iterable[Photo]) -> None:
@@ -183,27 +177,27 @@ class Writer:
     """Names of users and of classes, by number."""
     return list(self._numbers["users"]), list(self._numbers["classes"])
 
-  def _column(self, places: int | slice) -> np.ndarray:
-    if len(self._numbers_of_photos) != 1:
-      none = np.zeros([0, 5], np.int64)
-      joined = np.concatenate([none, *self._numbers_of_photos])
-      self._numbers_of_photos = [joined]
-    return self._numbers_of_photos[0][:, places]
+  @functools.cached_property
+  def _joined(self) -> np.ndarray:
+    none = np.zeros([0, 5], np.int64)
+    return np.concatenate([none, *self._numbers_of_photos])
+
+  # To be asked for when all photos are added.
 
   @property
   def columns(self) -> np.ndarray:
     """int64 `[photos, 3]`: user, class and the list's own split, or -1."""
-    return self._column(slice(3))
+    return self._joined[:, :3]
 
   @property
   def sizes(self) -> np.ndarray:
     """int64 `[photos]`, bytes."""
-    return self._column(3)
+    return self._joined[:, 3]
 
   @property
   def path_hashes(self) -> np.ndarray:
     """int64 `[photos]`, of this process alone."""
-    return self._column(4)
+    return self._joined[:, 4]
 
   def leave_out(self, photo: int) -> None:
     """Has a photo be in no split."""
@@ -265,11 +259,6 @@ class Writer:
     self._connection.executescript(_INDICES)
 
 
-def _quote(path: bytes) -> str:
-  """An SQL text of any bytes."""
-  return f"CAST(X'{path.hex()}' AS TEXT)"
-
-
 class PhotoIndex:
   """An index that was written."""
 
@@ -281,10 +270,9 @@ class PhotoIndex:
     """
     self._path = path.resolve()
     self._root = root
-    self._path_of_photo = (
-      f"coalesce(photos.converted, {_quote(os.path.join(root, b''))} ||"
-      " photos.path)"
-    )
+    # An SQL text of any bytes.
+    folder = f"CAST(X'{os.path.join(root, b'').hex()}' AS TEXT)"
+    self._path_of_photo = f"coalesce(photos.converted, {folder} || photos.path)"
     # What the writer was given to keep.
     self.facts = json.loads(self._query("SELECT value FROM facts")[0][0])
 
@@ -360,7 +348,7 @@ class PhotoIndex:
       lambda path, label: collections.OrderedDict(
         x=tf.io.read_file(path), y=label
       )
-    ).batch(READING_BATCH)
+    ).batch(encoded_images.READING_BATCH)
 
   def find_bad_examples(self, client_id: str) -> list[str]:
     """Reads the photos of a virtual client anew and decodes each.
@@ -375,7 +363,7 @@ class PhotoIndex:
     )
     return [
       f"{os.fsdecode(rows[row][1])}: {what}"
-      for row, what in find_faults([path for path, _ in rows])
+      for row, what in encoded_images.find_faults([path for path, _ in rows])
     ]
 
   def held_out(self, split: int) -> tuple[np.ndarray, np.ndarray]:
@@ -408,27 +396,3 @@ class PhotoIndex:
       except OSError as error:
         raise reading.create_error(path, error) from error
     return contents
-
-
-def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
-  """What is wrong with files that should be images TensorFlow decodes.
-
-  Returns:
-    Places in `paths`, and what is wrong there.
-  """
-  faults, contents, rows = [], [], []
-  for row, path in enumerate(paths):
-    try:
-      content = pathlib.Path(os.fsdecode(path)).read_bytes()
-    except FileNotFoundError:
-      faults.append((row, "missing"))
-    except OSError as error:
-      faults.append((row, f"cannot be read: {error.strerror}"))
-    else:
-      if content:
-        contents.append(content)
-        rows.append(row)
-      else:
-        faults.append((row, "empty"))
-  bad = encoded_images.find_unreadable(contents, _TRIAL_SHAPE)
-  return sorted(faults + [(rows[i], UNREADABLE) for i in bad])

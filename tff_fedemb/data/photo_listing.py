@@ -89,7 +89,7 @@ def _write(
 ) -> None:
   """Lists the photos, looks into them and decides what is held out."""
   findings = listing.findings
-  with photo_index.Writer(path) as writer:
+  with contextlib.closing(photo_index.Writer(path)) as writer:
     for photos in listing.list_photos():
       writer.add(photos)
     users, classes = writer.names

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
+from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
@@ -174,7 +175,7 @@ class TfRecordExamples:
     if not self._partial_paths:
       return (
         tf.data.TFRecordDataset(paths)
-        .batch(tfrecord_index.READING_BATCH)
+        .batch(encoded_images.READING_BATCH)
         .map(_parse)
       )
     firsts = tf.constant(self._firsts, tf.int64)
@@ -203,7 +204,7 @@ class TfRecordExamples:
     return (
       tf.data.Dataset.from_tensor_slices(paths)
       .flat_map(read_with_use)
-      .batch(tfrecord_index.READING_BATCH)
+      .batch(encoded_images.READING_BATCH)
       .map(lambda records, used: _parse(tf.boolean_mask(records, used)))
     )
 

@@ -29,8 +29,6 @@ _INDEX_VERSION = 1
 # checksum of the record (4).
 _HEADER_SIZE = 12
 _FRAME_SIZE = _HEADER_SIZE + 4
-# Photos of 100 kB: a batch is some megabytes.
-READING_BATCH = 64
 _JPEG_START, _JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 _FINE, _NO_EXAMPLE, _NO_IMAGE = range(3)
 _FAULTS = {
@@ -38,10 +36,8 @@ _FAULTS = {
     f"not a tf.train.Example with one {tfrecord_files.IMAGE_FEATURE} and"
     f" one {tfrecord_files.CLASS_FEATURE}"
   ),
-  _NO_IMAGE: "not an image that can be decoded",
+  _NO_IMAGE: encoded_images.UNREADABLE,
 }
-# Any size will do to find out whether an image can be decoded.
-_TRIAL_SHAPE = (8, 8, 3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,10 +200,10 @@ def _decode(
   ) as progress:
     for file in np.unique(index.files[some]):
       of_file = some[index.files[some] == file]
-      for start in range(0, of_file.size, READING_BATCH):
-        batch = of_file[start : start + READING_BATCH]
+      for start in range(0, of_file.size, encoded_images.READING_BATCH):
+        batch = of_file[start : start + encoded_images.READING_BATCH]
         bad = encoded_images.find_unreadable(
-          read_images(paths[file], index, batch), _TRIAL_SHAPE
+          read_images(paths[file], index, batch)
         )
         faults[batch[bad]] = _NO_IMAGE
         progress.update(batch.size)
