@@ -8,8 +8,6 @@ import dataclasses
 import pathlib
 from typing import Any
 
-import numpy as np
-
 from experiments import image_sources
 from experiments import output_files
 from experiments import saved_models
@@ -72,9 +70,7 @@ def execute(
   )
   model = saved_models.load(config.saved_model)
   source = config.open(config.split, model.image_shape)
-  rows = image_sources.draw_rows(
-    np.arange(len(source.labels)), config.max_images, np.random.default_rng(0)
-  )
+  rows = source.draw_rows(config.max_images)
   num_found = len(source.labels) if len(rows) < len(source.labels) else None
   with runtime.open_map() as map_fn:
     embeddings, rows = image_sources.embed_rows(

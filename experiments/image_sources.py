@@ -6,6 +6,7 @@ chosen by them.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
+import functools
 import itertools
 import os
 from typing import Any
@@ -62,6 +63,17 @@ class ImageSource:
     if self.class_labels is None:
       object.__setattr__(self, "class_labels", np.unique(self.labels))
 
+  def draw_rows(
+    self, max_images: int, rows: np.ndarray | None = None, seed: Any = 0
+  ) -> np.ndarray:
+    """At most so many of all rows, or of some, 0 for all: drawn, in order."""
+    if rows is None:
+      rows = np.arange(len(self.labels))
+    if not max_images or len(rows) <= max_images:
+      return rows
+    generator = np.random.default_rng(seed)
+    return np.sort(generator.choice(rows, size=max_images, replace=False))
+
   @property
   def warnings(self) -> tuple[str, ...]:
     """What the user should know, and what went by unread up to now."""
@@ -70,6 +82,12 @@ class ImageSource:
       "file could not be read and was skipped",
       "files could not be read and were skipped",
     )
+
+
+def _split(rows: np.ndarray, image_shape: ImageShape) -> Iterator[np.ndarray]:
+  """Rows, a batch of images at a time."""
+  size = embedding.batch_size(image_shape)
+  return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 def _count_files(names: list[str], one: str, many: str) -> tuple[str, ...]:
@@ -108,12 +126,8 @@ class ImageConfig(task_lib.TaskConfig):
     if self.image_folder:
       # Grey images are taken as colours where nothing says what they are.
       side = self.image_size or 0
-      _, source = open_folder(
-        self.image_folder,
-        model_shape or (side, side, 3),
-        on_bad_example=self.on_bad_example,
-      )
-      return source
+      shape, policy = model_shape or (side, side, 3), self.on_bad_example
+      return open_folder(self.image_folder, shape, on_bad_example=policy)[1]
     task = self._create_task(model_shape)
     source = _open_train(task) if split == "train" else open_split(task, split)
     left_out = task.bad_examples.lines
@@ -131,10 +145,8 @@ class ImageConfig(task_lib.TaskConfig):
     )
 
   def _create_task(self, model_shape: ImageShape | None) -> task_lib.Task:
-    values = {
-      field.name: getattr(self, field.name)
-      for field in dataclasses.fields(task_lib.TaskConfig)
-    }
+    fields = dataclasses.fields(task_lib.TaskConfig)
+    values = {field.name: getattr(self, field.name) for field in fields}
     # Photos come in the colours that the model takes.
     if self.task == "photos" and model_shape is not None:
       values["color_mode"] = "grayscale" if model_shape[2] == 1 else "rgb"
@@ -155,15 +167,6 @@ class ImageConfig(task_lib.TaskConfig):
         list(model_shape),
       )
     return task
-
-
-def draw_rows(
-  rows: np.ndarray, max_images: int, generator: np.random.Generator
-) -> np.ndarray:
-  """At most `max_images` of the rows, 0 for all, at random and in order."""
-  if not max_images or len(rows) <= max_images:
-    return rows
-  return np.sort(generator.choice(rows, size=max_images, replace=False))
 
 
 def embed_rows(
@@ -190,8 +193,7 @@ def embed_rows(
     DataError: If an image cannot be read and is not to be skipped.
     FieldError: If an embedding is not finite.
   """
-  embeddings = np.zeros([0, 1], np.float32)
-  num_embedded = 0
+  embeddings, num_embedded = np.zeros([0, 1], np.float32), 0
   read = [np.zeros([0], np.int64)]
 
   def read_images():
@@ -237,10 +239,9 @@ def read_files(
   Raises:
     DataError: If one cannot be read and is not to be skipped.
   """
-  size = embedding.batch_size(image_shape)
-  for start in range(0, len(rows), size):
+  for some in _split(rows, image_shape):
     kept, images = [], []
-    for row in rows[start : start + size]:
+    for row in some:
       try:
         images.append(read_image(row))
         kept.append(row)
@@ -274,16 +275,13 @@ def open_files(
     **facts: Of the source, beside those.
   """
   skipped: list[str] = []
-
-  def read(rows):
-    return read_files(
-      rows,
-      lambda row: image_folder_lib.read_image(paths[row], image_shape),
-      image_shape,
-      skipped,
-      on_bad_example=on_bad_example,
-    )
-
+  read = functools.partial(
+    read_files,
+    read_image=lambda row: image_folder_lib.read_image(paths[row], image_shape),
+    image_shape=image_shape,
+    skipped=skipped,
+    on_bad_example=on_bad_example,
+  )
   return ImageSource(description, labels, read, skipped=skipped, **facts)
 
 
@@ -323,11 +321,9 @@ def open_folder(
 def open_split(task: task_lib.Task, split: str) -> ImageSource:
   """Opens the held-out images of a task, those of a split."""
   images = task.load_images(split)
-  size = embedding.batch_size(task.image_shape)
 
   def read(rows):
-    for start in range(0, len(rows), size):
-      some = rows[start : start + size]
+    for some in _split(rows, task.image_shape):
       # Images may be decoded, and found to be damaged, where they are indexed.
       yield some, images.images[some]
 
@@ -343,8 +339,7 @@ def _open_train(task: task_lib.Task) -> ImageSource:
   """Walks through the training images of a task, user by user."""
   population = task.train_users
   user_ids = np.array([population.user_id(i) for i in range(len(population))])
-  none = np.zeros([0], np.int64)
-  slots_of_users, labels = [none], [none]
+  slots_of_users, labels = [np.zeros([0], np.int64)], [np.zeros([0], np.int64)]
   with progress_lib.create_bar(
     "Listing images", unit="users", total=len(user_ids)
   ) as progress:
@@ -354,7 +349,6 @@ def _open_train(task: task_lib.Task) -> ImageSource:
       progress.update(int(slot) + 1 - progress.n)
   slots = np.concatenate(slots_of_users)
   users = user_ids[slots]
-  size = embedding.batch_size(task.image_shape)
 
   def decode(images, rows):
     if task.decode_images is None:
@@ -374,8 +368,7 @@ def _open_train(task: task_lib.Task) -> ImageSource:
     walk = (images for _, images, _ in _walk(task, user_ids, chosen))
     images = itertools.compress(itertools.chain.from_iterable(walk), wanted)
     # Users have few images each; a model is fastest on many.
-    for start in range(0, len(rows), size):
-      some = rows[start : start + size]
+    for some in _split(rows, task.image_shape):
       yield some, decode(list(itertools.islice(images, len(some))), some)
 
   return ImageSource(

@@ -183,9 +183,7 @@ def _find_calibration(
     image_shape,
     on_bad_example=config.on_bad_example,
   )
-  rows = image_sources.draw_rows(
-    np.arange(len(paths)), _NUM_CALIBRATION_IMAGES, np.random.default_rng(0)
-  )
+  rows = source.draw_rows(_NUM_CALIBRATION_IMAGES)
   batches = [images for _, images in source.read(rows)]
   if not batches:
     raise errors.DataError(f"{source.description}: none could be read.")
@@ -204,11 +202,7 @@ def _export(
   max_images: int,
   on_training_users: bool | None,
 ) -> None:
-  rows = None
-  if source is not None:
-    rows = image_sources.draw_rows(
-      np.arange(len(source.labels)), max_images, np.random.default_rng(0)
-    )
+  rows = None if source is None else source.draw_rows(max_images)
   original = _measure(model.embed, model.image_shape, source, rows)
   _say(f"SavedModel: {_tell(original, None, _size(saved_model))}.")
   for number_format, path in paths.items():

@@ -156,9 +156,9 @@ def _choose_rows(
   classes: np.ndarray,
 ) -> np.ndarray:
   """Rows to embed, checked as far as they can be without being read."""
-  rows = image_sources.draw_rows(
-    np.flatnonzero(np.isin(source.labels, classes)),
+  rows = source.draw_rows(
     config.max_images,
+    np.flatnonzero(np.isin(source.labels, classes)),
     _generator(config, _IMAGES),
   )
   if not len(rows):

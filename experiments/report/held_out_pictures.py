@@ -146,9 +146,7 @@ def create(
   """
   model = saved_models.load(str(run.path / "saved_model"))
   source = _open_source(run, options, model.image_shape)
-  rows = image_sources.draw_rows(
-    np.arange(len(source.labels)), options.max_images, np.random.default_rng(0)
-  )
+  rows = source.draw_rows(options.max_images)
   embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
   labels = source.labels[rows]
   result = verification.evaluate_pairs(embeddings, labels)
