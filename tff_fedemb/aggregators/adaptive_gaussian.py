@@ -5,7 +5,6 @@ Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping".
 
 import dataclasses
 
-import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
 from tff_fedemb.aggregators import adaptive_clipping
@@ -69,11 +68,7 @@ class AdaptiveGaussianConfig(adaptive_clipping.AdaptiveClippingConfig):
     """Creates the mechanism; the schedule makes no difference."""
     del schedule
     return self.measure(
-      tff.aggregators.DifferentiallyPrivateFactory(
-        tfp.NormalizedQuery(
-          _SecretAdaptiveQuery(self), denominator=self.clients_per_round
-        )
-      ),
+      mechanism.build_mean(_SecretAdaptiveQuery(self), self.clients_per_round),
       noise_multiplier_of_sum=self.noise_multiplier_of_sum,
       next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["clip"],
     )

@@ -139,22 +139,19 @@ class _DeferredQueryFactory(tff.aggregators.UnweightedAggregationFactory):
 
   Correlated noise keeps state of the model's size. A factory learns the shapes
   when a process is created, tensorflow-privacy's queries want them before.
-
-  Privacy:
-    That of the query: the division by a constant is post-processing.
   """
 
   def __init__(self, build_query: BuildQueryFn, clients_per_round: float):
     self._build_query = build_query
-    self._clients_per_round = float(clients_per_round)
+    self._clients_per_round = clients_per_round
 
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     query = self._build_query(tff.types.type_to_tf_tensor_specs(value_type))
-    return tff.aggregators.DifferentiallyPrivateFactory(
-      tfp.NormalizedQuery(query, denominator=self._clients_per_round)
-    ).create(value_type)
+    return mechanism.build_mean(query, self._clients_per_round).create(
+      value_type
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,9 +6,6 @@ Models", algorithm 1, fixed-denominator estimator); Xu et al. 2023, section 3.
 
 import dataclasses
 
-import tensorflow_federated as tff
-import tensorflow_privacy as tfp
-
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import secret_noise
 
@@ -38,13 +35,7 @@ class GaussianConfig(mechanism.MechanismConfig):
   ) -> mechanism.Mechanism:
     """Creates the mechanism; the schedule makes no difference."""
     del schedule
-    return self.measure(
-      tff.aggregators.DifferentiallyPrivateFactory(
-        tfp.NormalizedQuery(
-          secret_noise.SecretGaussianSumQuery(
-            self.clip_norm, self.clip_norm * self.noise_multiplier
-          ),
-          denominator=self.clients_per_round,
-        )
-      )
+    query = secret_noise.SecretGaussianSumQuery(
+      self.clip_norm, self.clip_norm * self.noise_multiplier
     )
+    return self.measure(mechanism.build_mean(query, self.clients_per_round))

@@ -9,6 +9,7 @@ import dp_accounting
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+import tensorflow_privacy as tfp
 
 from tff_fedemb import checks
 from tff_fedemb import config
@@ -133,6 +134,24 @@ class MechanismConfig(config.Config, abc.ABC):
       self.clip_norm,
       noise_multiplier_of_sum,
     )
+
+
+def build_mean(
+  query: tfp.DPQuery, clients_per_round: float, **options: Any
+) -> tff.aggregators.UnweightedAggregationFactory:
+  """Builds TFF's factory of a query's sum / expected number of clients.
+
+  Privacy:
+    That of the query: the division by a constant is post-processing.
+
+  Args:
+    query: Clips, sums and adds the noise.
+    clients_per_round: Expected number of virtual clients.
+    **options: Of `tff.aggregators.DifferentiallyPrivateFactory`.
+  """
+  return tff.aggregators.DifferentiallyPrivateFactory(
+    tfp.NormalizedQuery(query, denominator=float(clients_per_round)), **options
+  )
 
 
 def check_no_noise(name: str, config: MechanismConfig) -> None:

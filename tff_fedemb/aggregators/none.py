@@ -15,11 +15,8 @@ def build_none_factory(
   *, clients_per_round: float
 ) -> tff.aggregators.UnweightedAggregationFactory:
   """Builds the plain mean: sum over clients / expected number of clients."""
-  query = tfp.NormalizedQuery(
-    tfp.NoPrivacySumQuery(), denominator=float(clients_per_round)
-  )
   return measurements.MeasuredFactory(
-    tff.aggregators.DifferentiallyPrivateFactory(query),
+    mechanism.build_mean(tfp.NoPrivacySumQuery(), clients_per_round),
     clip_norm=math.inf,
     noise_per_clip_norm=np.zeros(1),
   )

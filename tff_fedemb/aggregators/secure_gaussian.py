@@ -9,7 +9,6 @@ clear: see `runtime.secure_sums`.
 import dataclasses
 
 import tensorflow_federated as tff
-import tensorflow_privacy as tfp
 
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import secret_noise
@@ -49,14 +48,13 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
     """Creates the mechanism; the schedule makes no difference."""
     del schedule
     bound = self.clip_norm * (1.0 - _ROUNDING)
+    query = secret_noise.SecretGaussianSumQuery(
+      bound, self.clip_norm * self.noise_multiplier
+    )
     measured = self.measure(
-      tff.aggregators.DifferentiallyPrivateFactory(
-        tfp.NormalizedQuery(
-          secret_noise.SecretGaussianSumQuery(
-            bound, self.clip_norm * self.noise_multiplier
-          ),
-          denominator=self.clients_per_round,
-        ),
+      mechanism.build_mean(
+        query,
+        self.clients_per_round,
         record_aggregation_factory=tff.aggregators.SecureSumFactory(bound),
       )
     )
