@@ -102,15 +102,6 @@ class Job(abc.ABC):
     """The content of an image; a `BadImageError` tells that it is left out."""
 
 
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """What a file says; nothing if it is not there, or something else."""
-  try:
-    found = json.loads(path.read_text())
-  except (OSError, ValueError):
-    return {}
-  return found if isinstance(found, dict) else {}
-
-
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   """Writes a file, whole or not at all."""
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +115,7 @@ def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
 
 def read_report(folder: pathlib.Path) -> dict[str, Any]:
   """What `preparation.json` in a folder says; nothing if it is not there."""
-  return read_json(folder / _REPORT_FILE)
+  return tfrecord_files.read_json(folder / _REPORT_FILE)
 
 
 def prepare(
@@ -245,7 +236,8 @@ class _Preparation:
     return True
 
   def _check_begun(self) -> None:
-    begun = read_json(self._work / "identity.json") or self._job.identity
+    begun = tfrecord_files.read_json(self._work / "identity.json")
+    begun = begun or self._job.identity
     if begun != self._job.identity:
       raise errors.DataError(
         f"{self._work} must be of {_describe(self._job.identity)}, found that"
@@ -314,7 +306,7 @@ class _Preparation:
       (os.fspath(path.relative_to(self._notes)), image_id, reason)
       for path in self._notes.rglob("*")
       if path.is_file()
-      for image_id, reason in read_json(path)["images"]
+      for image_id, reason in tfrecord_files.read_json(path)["images"]
     )
 
   def _write(self, files: Mapping[str, Sequence[Row]]) -> None:

@@ -25,6 +25,7 @@ from tasks.prepare import output
 from tasks.prepare import split_tables
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
+from tff_fedemb.data import tfrecord_files
 
 # MD5 by file name. The CSV files and the zip: TensorFlow Federated 0.87, which
 # checks them when it downloads. The iNaturalist archives: the README of the
@@ -345,7 +346,7 @@ class PhotoJob(output.Job):
 
   def _verify(self, note: pathlib.Path) -> None:
     """Compares checksums of the plain tars that images are taken from."""
-    known = output.read_json(note)
+    known = tfrecord_files.read_json(note)
     in_use = {place[0] for place in self._found.values()}
     wrong = []
     for path in tqdm.tqdm(

@@ -167,8 +167,7 @@ def write_characters(output_dir: store.Path, **fields: Any) -> str:
     errors.DataError: If there is a file of another making.
   """
   given = Config(**fields)
-  parameters = {"generator_version": _GENERATOR_VERSION}
-  parameters |= dataclasses.asdict(given)
+  parameters = given.parameters(_GENERATOR_VERSION)
 
   def write(partial, missing):
     (name,) = missing

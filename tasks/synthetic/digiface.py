@@ -84,8 +84,7 @@ def write_digiface(output_dir: store.Path, **fields: Any) -> list[str]:
     errors.DataError: If there are zips or subjects' folders of another making.
   """
   given = Config(**fields)
-  parameters = {"generator_version": _GENERATOR_VERSION}
-  parameters |= dataclasses.asdict(given)
+  parameters = given.parameters(_GENERATOR_VERSION)
   few = max(given.num_users // 4, _MIN_SUBJECTS)
   if given.num_users - few < _MIN_SUBJECTS:
     few = 0

@@ -162,9 +162,9 @@ def write_emnist(output_dir: store.Path, **fields: Any) -> str:
     errors.DataError: If there is a file of another making.
   """
   given = Config(**fields)
-  fields = {"generator_version": _GENERATOR_VERSION} | dataclasses.asdict(given)
+  found = given.parameters(_GENERATOR_VERSION)
   # The table holds texts.
-  parameters = {name: str(value) for name, value in fields.items()}
+  parameters = {name: str(value) for name, value in found.items()}
 
   def write(partial, missing):
     # TensorFlow takes seconds to load; a program's help does without it.

@@ -189,11 +189,8 @@ class Kind:
       output_dir = output_dir.resolve()
     with contextlib.suppress(OSError):
       output_dir.rmdir()
-    parameters = {
-      "kind": f"{self.user} {part}",
-      "generator_version": _GENERATOR_VERSION,
-      **dataclasses.asdict(given),
-    }
+    parameters = given.parameters(_GENERATOR_VERSION)
+    parameters["kind"] = f"{self.user} {part}"
 
     def write(partial, missing):
       (folder,) = missing

@@ -11,7 +11,7 @@ import os
 import pathlib
 import shutil
 import sys
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from PIL import Image
 import tqdm
@@ -39,6 +39,10 @@ class Config(config.Config):
 
   num_users: int = config.field(minimum=1)
   seed: int = config.field(0, minimum=0)
+
+  def parameters(self, version: int) -> dict[str, Any]:
+    """With which data are made, by a generator of this version."""
+    return {"generator_version": version, **dataclasses.asdict(self)}
 
 
 def progress(items: Collection[_T], *, desc: str, unit: str) -> Iterator[_T]:

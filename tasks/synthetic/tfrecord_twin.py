@@ -87,9 +87,7 @@ class Twin:
     wanted: dict[str, dict[str, Any]] = {
       name: {
         "name": self.name,
-        "generator_version": self.version,
-        "num_users": given.num_users,
-        "seed": given.seed,
+        **given.parameters(self.version),
         "num_classes": max(2, round(share * classes)),
       }
       for name, share in self.folders.items()

@@ -12,6 +12,7 @@ import errno
 import json
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -31,16 +32,20 @@ PARTIAL_SUFFIX = ".partial"
 RECORD_OVERHEAD = 80
 
 
+def read_json(path: pathlib.Path) -> dict[str, Any]:
+  """What a file says; nothing if it is not there, or something else."""
+  try:
+    found = json.loads(path.read_text())
+  except (OSError, ValueError):
+    return {}
+  return found if isinstance(found, dict) else {}
+
+
 def read_generator(
   folder: str | os.PathLike[str], name: str = GENERATOR_FILE_NAME
 ) -> Mapping[str, object]:
   """Reads with which parameters a folder was generated, if it was."""
-  try:
-    content = (pathlib.Path(folder) / name).read_text()
-    found = json.loads(content)
-  except (OSError, ValueError):
-    return {}
-  return found if isinstance(found, dict) else {}
+  return read_json(pathlib.Path(folder) / name)
 
 
 def serialize_example(
