@@ -258,7 +258,7 @@ def _assumptions(
       f"{larger.min_separation:,} rounds apart instead of "
       f"{simulated.min_separation:,}."
     )
-  elif larger.name == b_min_sep.BMinSep.name:
+  elif isinstance(larger, b_min_sep.BMinSep):
     assumptions.append(
       "Users of the larger population flip coins that nobody knows, of"
       f" probability {larger.coin_probability:.4g}, and are"
