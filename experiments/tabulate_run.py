@@ -8,6 +8,7 @@ row, and one point.
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
+import json
 import math
 import pathlib
 import sys
@@ -60,7 +61,8 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
   if config.baseline is not None:
     run_dirs = [config.baseline, *run_dirs]
   if config.output_png is None:
-    runs = measured_runs.load(map(pathlib.Path, dict.fromkeys(run_dirs)))
+    # The baseline may be among the others, written in another way.
+    runs = measured_runs.load(dict.fromkeys(map(pathlib.Path, run_dirs)))
   else:
     runs, unfinished = measured_runs.find(run_dirs)
     if unfinished:
@@ -93,8 +95,8 @@ def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
     raise errors.FieldError(
       "baseline", "be the directory of a finished run", f"{baseline}"
     )
-  base = found.iloc[0].settings
-  changes = [_name_change(settings, base) for settings in runs.settings]
+  base, *settings = map(json.loads, [found.iloc[0].setting, *runs.setting])
+  changes = [_name_change(other, base) for other in settings]
   order = pd.Series(changes, runs.index).ne("").sort_values(kind="stable")
   return runs.assign(change=changes).loc[order.index]
 
@@ -105,7 +107,7 @@ def _name_change(
   return ", ".join(
     # Of a path its name is enough.
     f"{name}={str(settings.get(name)).rsplit('/', maxsplit=1)[-1]}"
-    for name in sorted({*settings, *baseline} - {"seed"})
+    for name in sorted({*settings, *baseline})
     if settings.get(name) != baseline.get(name)
   )
 
@@ -128,8 +130,8 @@ def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
     utility=_RECALL,
     caption=(
       f"Task {runs.task.iloc[0]}. Line and band: nothing changed, mean and"
-      f" standard deviation over {len(baseline.values)} seeds. Blue is better,"
-      " red is worse."
+      f" standard deviation over {figures.count_seeds([baseline])}. Blue is"
+      " better, red is worse."
     ),
   )
 

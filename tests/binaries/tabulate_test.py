@@ -160,6 +160,9 @@ def test_changes_of_a_baseline(tmp_path):
   assert header.startswith("| change | task |")
   starts = [row.split(" | ")[0] for row in rows]
   assert starts == ["| none", "| rounds=8", "| clip_norm=1.0, rounds=8"]
+  # Also if the baseline is named twice, there are two seeds of it.
+  again = programs.call("tabulate", baseline, *(f"{f}/" for f in folders))
+  assert again.output == result.output
   assert picture.exists()
   (tmp_path / "base_1" / "summary.json").unlink()
   programs.check_refused(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tests.aggregators import noise_theory
+from tests.privacy import mixtures
 from tff_fedemb import errors
 from tff_fedemb.data.participation import b_min_sep as participation_lib
 from tff_fedemb.privacy import b_min_sep
@@ -55,14 +55,10 @@ def _ways(event):
           left = separation - 1 if heads else 0
       way = tuple(taken)
       probabilities[way] = probabilities.get(way, 0.0) + probability
-  matrix = np.eye(event.rounds)
-  if event.strategy is not None:
-    matrix = noise_theory.toeplitz_matrix(
-      event.strategy.first_column(event.rounds), event.rounds
-    )
   ways = np.array(list(probabilities), float)
-  return np.array(list(probabilities.values())), (
-    ways @ matrix.T / event.noise_multiplier
+  return (
+    np.array(list(probabilities.values())),
+    mixtures.change_releases(event, ways),
   )
 
 
@@ -108,12 +104,8 @@ def test_likelihood_ratios_by_all_ways(strategy, separation, chance, rounds):
   squares = np.sum(means**2, axis=1)[probabilities > 0]
   assert event.largest_square == pytest.approx(squares.max())
   releases = np.random.default_rng(1).normal(0.5, 2.0, (50, rounds))
-  columns = np.eye(rounds)
-  if strategy is not None:
-    columns = noise_theory.toeplitz_matrix(
-      strategy.first_column(rounds), rounds
-    )
-  columns = columns / 0.8
+  # Of a single participation in each of the rounds.
+  columns = mixtures.change_releases(event, np.eye(rounds)).T
   exponents = releases @ columns - 0.5 * np.sum(columns**2, axis=0)
   np.testing.assert_allclose(
     event.log_ratios(exponents.T),
@@ -185,24 +177,7 @@ def test_scale_of_copies_by_all_ways(number):
 def test_two_rounds_by_integration(strategy, noise_multiplier, chance, delta):
   event = _event(noise_multiplier, strategy, 2, chance, 2)
   found = monte_carlo.bound_epsilon(event, delta)
-  step = 0.02
-  axis = np.arange(-11.0, 14.0, step)
-  releases = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1)
-  without = np.exp(-0.5 * np.sum(releases**2, -1)) / (2 * np.pi)
-  with_user = sum(
-    probability
-    * np.exp(-0.5 * np.sum((releases - mean) ** 2, -1))
-    / (2 * np.pi)
-    for probability, mean in zip(*_ways(event), strict=True)
-  )
-
-  def exact_delta(epsilon):
-    factor = math.exp(epsilon)
-    return max(
-      np.maximum(one - factor * other, 0.0).sum() * step**2
-      for one, other in ((with_user, without), (without, with_user))
-    )
-
+  exact_delta = mixtures.integrate_two_rounds(*_ways(event))
   assert exact_delta(found) <= delta
   # It costs little to be sure.
   assert exact_delta(0.97 * found) > delta

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from tests.aggregators import noise_theory
+from tests.privacy import mixtures
 from tff_fedemb import errors
 from tff_fedemb.data.participation import balls_in_bins as participation_lib
 from tff_fedemb.privacy import balls_in_bins
@@ -39,15 +39,10 @@ def _bin_known(event):
 
 
 def _means(event):
-  """What a user of each bin changes, by the dense matrix, in noise."""
-  matrix = np.eye(event.rounds)
-  if event.strategy is not None:
-    matrix = noise_theory.toeplitz_matrix(
-      event.strategy.first_column(event.rounds), event.rounds
-    )
+  """What a user of each bin changes."""
   rounds = np.arange(event.rounds)
   takes_part = rounds % event.num_bins == np.arange(event.num_bins)[:, None]
-  return takes_part @ matrix.T / event.noise_multiplier
+  return mixtures.change_releases(event, takes_part)
 
 
 def test_inner_products_by_hand():
@@ -93,26 +88,7 @@ def test_one_bin_is_a_gaussian_mechanism(strategy):
 def test_two_rounds_by_integration(strategy, noise_multiplier, delta):
   event = _event(noise_multiplier, strategy, 2, 2)
   found = monte_carlo.bound_epsilon(event, delta)
-  # Densities of the two numbers that are released, on a grid.
-  step = 0.02
-  axis = np.arange(-11.0, 14.0, step)
-  releases = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1)
-  without = np.exp(-0.5 * np.sum(releases**2, -1)) / (2 * np.pi)
-  with_user = np.mean(
-    [
-      np.exp(-0.5 * np.sum((releases - mean) ** 2, -1)) / (2 * np.pi)
-      for mean in _means(event)
-    ],
-    axis=0,
-  )
-
-  def exact_delta(epsilon):
-    factor = math.exp(epsilon)
-    return max(
-      np.maximum(one - factor * other, 0.0).sum() * step**2
-      for one, other in ((with_user, without), (without, with_user))
-    )
-
+  exact_delta = mixtures.integrate_two_rounds((0.5, 0.5), _means(event))
   assert exact_delta(found) <= delta
   # It costs little to be sure: here less than 4% of epsilon.
   assert exact_delta(0.96 * found) > delta

@@ -17,8 +17,6 @@ from tff_fedemb.aggregators import registry
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.data import population
 from tff_fedemb.data.participation import registry as participations
-from tff_fedemb.runtime import compiled_process
-from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_chunks
 
 ray = pytest.importorskip("ray")
@@ -129,28 +127,6 @@ def _draw_rounds(aggregator: str) -> list[list[str]]:
   return rounds
 
 
-def _states_of_chunks(process, rounds):
-  """The chunks folded in this process, one after the other."""
-  compiled = compiled_process.CompiledProcess(process, concurrent_clients=1)
-
-  def fold(prepared, client_ids, skip_fn):
-    chunks = ray_runtime.deal(
-      client_ids, clients_per_call=compiled.client_graphs.clients_per_call
-    )
-    first, *others = (compiled.fold(prepared, c, skip_fn) for c in chunks)
-    accumulator, total = first
-    for more, more_total in others:
-      accumulator = compiled.merge(accumulator, more)
-      total.merge(more_total)
-    return accumulator, total
-
-  states = [compiled.initialize()]
-  for client_ids in rounds:
-    states.append(compiled.next(states[-1], client_ids, fold_fn=fold)[0])
-  compiled.close()
-  return states
-
-
 def _resume_later(victim):
   """Of a single worker, nobody else can run the chunks."""
   timer = threading.Timer(_PAUSE_SECONDS, ray_trouble.resume, [victim])
@@ -186,7 +162,7 @@ def test_no_bit_depends_on_workers(aggregator, monkeypatch):
   )
   process = _build_process(aggregator)
   rounds = _draw_rounds(aggregator)
-  expected = _states_of_chunks(process, rounds)
+  expected = ray_trouble.states_of_chunks(process, rounds)
   put, objects = ray.put, []
   monkeypatch.setattr(ray, "put", lambda v: objects.append(v) or put(v))
   for workers, faults in _select_faults(aggregator).items():

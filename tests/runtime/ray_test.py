@@ -21,7 +21,6 @@ from tests.runtime import ray_trouble
 from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import client_error
-from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_chunks
 from tff_fedemb.runtime import ray_cluster
@@ -44,31 +43,12 @@ def process():
   return builders.build_private_means()
 
 
-def _reference(process, rounds=_ROUNDS):
-  """The chunks folded in this process, one after the other."""
-  compiled = compiled_process.CompiledProcess(process, concurrent_clients=2)
-
-  def fold(prepared, client_ids, skip_fn):
-    accumulator, total = compiled.fold(prepared, client_ids[:1], skip_fn)
-    for chunk in ray_runtime.deal(client_ids)[1:]:
-      more, more_total = compiled.fold(prepared, chunk, skip_fn)
-      accumulator = compiled.merge(accumulator, more)
-      total.merge(more_total)
-    return accumulator, total
-
-  states = [compiled.initialize()]
-  for client_ids in rounds:
-    states.append(compiled.next(states[-1], client_ids, fold_fn=fold)[0])
-  compiled.close()
-  return states
-
-
 def _assert_identical(found, expected):
   tree.map_structure(np.testing.assert_array_equal, list(found), list(expected))
 
 
 def test_bits_are_those_of_one_process(process, monkeypatch):
-  expected = _reference(process)
+  expected = ray_trouble.states_of_chunks(process, _ROUNDS)
   put, objects = ray.put, []
   monkeypatch.setattr(ray, "put", lambda v: objects.append(v) or put(v))
   with runtime.create_runtime("ray", ray_workers=1) as started:
@@ -108,7 +88,9 @@ def test_sums_that_are_lost_are_made_again(process, monkeypatch):
     monkeypatch.setattr(ray, "get", lose_some)
     state, metrics = started.next(state, _ROUNDS[0])
     assert metrics[1] == len(_ROUNDS[0])
-    _assert_identical(state.leaves, _reference(process, _ROUNDS[:1])[1])
+    _assert_identical(
+      state.leaves, ray_trouble.states_of_chunks(process, _ROUNDS[:1])[1]
+    )
   assert len(lost) == 3
 
 
@@ -140,7 +122,9 @@ def test_gives_up_a_chunk_that_takes_worker_after_worker(process, monkeypatch):
     # Nothing is left of that round.
     state, metrics = started.next(state, _ROUNDS[0])
     assert metrics[1] == len(_ROUNDS[0])
-    _assert_identical(state.leaves, _reference(process, _ROUNDS[:1])[1])
+    _assert_identical(
+      state.leaves, ray_trouble.states_of_chunks(process, _ROUNDS[:1])[1]
+    )
 
 
 @pytest.mark.slow

@@ -1,15 +1,19 @@
 """A Ray of this machine whose workers start quickly, and what befalls them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import sys
 import tempfile
 import time
+from typing import Any
 
 import psutil
 import pytest
+import tensorflow_federated as tff
 
 from tests.runtime import forked_python
+from tff_fedemb.runtime import compiled_process
+from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_chunks
 from tff_fedemb.runtime import ray_cluster
 
@@ -69,6 +73,33 @@ def resume(process: psutil.Process) -> None:
 def do_nothing(process: psutil.Process) -> None:
   """Leaves a process as it is."""
   del process  # Unused.
+
+
+def states_of_chunks(
+  process: tff.templates.IterativeProcess, rounds: Sequence[Sequence[str]]
+) -> list[list[Any]]:
+  """Leaves of states, if this process folds the chunks one after the other."""
+  compiled = compiled_process.CompiledProcess(process, concurrent_clients=2)
+
+  def fold(prepared, client_ids, skip_fn):
+    chunks = ray_runtime.deal(
+      client_ids, clients_per_call=compiled.client_graphs.clients_per_call
+    )
+    # Of a round without clients the sum is that of none.
+    first, *others = (
+      compiled.fold(prepared, chunk, skip_fn) for chunk in chunks or [()]
+    )
+    accumulator, total = first
+    for more, more_total in others:
+      accumulator = compiled.merge(accumulator, more)
+      total.merge(more_total)
+    return accumulator, total
+
+  states = [compiled.initialize()]
+  for client_ids in rounds:
+    states.append(compiled.next(states[-1], client_ids, fold_fn=fold)[0])
+  compiled.close()
+  return states
 
 
 class Trouble:

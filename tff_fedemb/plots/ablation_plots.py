@@ -5,8 +5,6 @@ import os
 
 from tff_fedemb.plots import figures
 
-_CHARACTERS = 96
-
 
 def plot_changes(
   path: str | os.PathLike[str],
@@ -27,7 +25,7 @@ def plot_changes(
     caption: What all have in common, printed below the axis.
   """
   figure, ((axes,),) = figures.create_figure(
-    8.4, 1.8 + 0.3 * len(changes), statement=caption, letters=_CHARACTERS
+    8.4, 1.8 + 0.3 * len(changes), statement=caption, letters=96
   )
   figures.decorate(
     axes, title="One change at a time", x_label=utility, y_label=""

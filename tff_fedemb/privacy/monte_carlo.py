@@ -140,13 +140,7 @@ class MixtureDpEvent(dp_accounting.DpEvent, abc.ABC):
   def sample_additions(
     self, usual_loss: float, smallest_loss: float, count: int
   ) -> Samples:
-    """Samples releases of a run, as if a user was added.
-
-    Args:
-      usual_loss: Near the epsilon that is sought.
-      smallest_loss: Others do not matter.
-      count: How many; and the seed of them.
-    """
+    """The same as if a user was added; arguments as before."""
 
 
 class MonteCarloAccountant(dp_accounting.PrivacyAccountant):

@@ -136,13 +136,17 @@ class CompiledProcess:
         process.initialize, _UNOPTIMIZED
       ),
     )
+
+    def build(name, **options):
+      return computation_graph.ComputationGraph(
+        name, getattr(form, name), **options
+      )
+
     work = [
-      computation_graph.ComputationGraph("work", form.work, device=device)
+      build("work", device=device)
       for device in client_devices[:concurrent_clients]
     ]
-    accumulate = computation_graph.ComputationGraph(
-      "accumulate", form.accumulate
-    )
+    accumulate = build("accumulate")
     if clients_per_call is None:
       clients_per_call = client_loops.clients_per_call(work[0])
     has_loops = clients_per_call > 1
@@ -150,7 +154,7 @@ class CompiledProcess:
       work=(
         [*map(client_loops.loop_over_clients, work)] if has_loops else [*work]
       ),
-      zero=computation_graph.ComputationGraph("zero", form.zero),
+      zero=build("zero"),
       accumulate=(
         client_loops.loop_over_updates(accumulate) if has_loops else accumulate
       ),
@@ -164,19 +168,10 @@ class CompiledProcess:
       num_threads=concurrent_clients,
       threads_per_client=threads_per_client,
     )
-    graphs = {
-      name: computation_graph.ComputationGraph(name, computation)
-      for name, computation in (
-        ("prepare", form.prepare),
-        ("merge", form.merge),
-        ("report", form.report),
-        ("update", form.update),
-      )
-    }
     # Between the clients all cores are free for the server's computations.
     self._server = {
-      name: graph_session.SessionPool([graph], num_threads=0)
-      for name, graph in graphs.items()
+      name: graph_session.SessionPool([build(name)], num_threads=0)
+      for name in ("prepare", "merge", "report", "update")
     }
     result_type = process.next.type_signature.result
     self.state_type = process.initialize.type_signature.result

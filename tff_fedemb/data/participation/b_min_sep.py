@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import math
 
-import dp_accounting
 import numpy as np
 from scipy import optimize
 from scipy import special
@@ -94,6 +93,9 @@ class BMinSep(poisson.Poisson):
   """
 
   name = "b_min_sep"
+  secret_accountants = ("monte_carlo",)
+  # A user's rounds hang together: no round has an event of its own.
+  sampled_event = participation.Participation.sampled_event
 
   _: dataclasses.KW_ONLY
   min_separation: int | None = config.field(None, minimum=1)
@@ -119,12 +121,6 @@ class BMinSep(poisson.Poisson):
     return users / (self.num_users - (self.min_separation - 1) * users)
 
   @property
-  def accountants(self) -> tuple[str, ...]:
-    if self.known_schedule:
-      return sampled.OF_KNOWN_SCHEDULE
-    return ("monte_carlo",)
-
-  @property
   def users_in_words(self) -> str:
     return (
       f"b-min-sep sampling: each of {self.num_users:,} users takes part in a"
@@ -132,11 +128,6 @@ class BMinSep(poisson.Poisson):
       f" flipped in the {self.min_separation - 1:,} rounds after one of theirs,"
       f" {checks.count_in_words(self.users_per_round)} expected"
     )
-
-  def sampled_event(
-    self, event: dp_accounting.DpEvent
-  ) -> dp_accounting.DpEvent:
-    raise NotImplementedError("a user's rounds hang together.")
 
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
     return _rounds_of(self, key).users(round_num)

@@ -8,7 +8,6 @@ Mechanisms" (arXiv 2410.06266).
 import dataclasses
 import math
 
-import dp_accounting
 import numpy as np
 from scipy import special
 
@@ -47,6 +46,9 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   """
 
   name = "balls_in_bins"
+  secret_accountants = ("monte_carlo",)
+  # A user's rounds hang together: no round has an event of its own.
+  sampled_event = participation.Participation.sampled_event
 
   def __post_init__(self):
     bins = max(math.floor(self.num_users / self.users_per_round), 1)
@@ -64,12 +66,6 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   @property
   def is_drawn_once(self) -> bool:
     return self.is_sampled
-
-  @property
-  def accountants(self) -> tuple[str, ...]:
-    if self.known_schedule:
-      return sampled.OF_KNOWN_SCHEDULE
-    return ("monte_carlo",)
 
   @property
   def amplification(self) -> str:
@@ -116,8 +112,3 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
           f" independently of each other; {bins:,} bins in the trace have"
           f" exactly {low:,} users: that is min_separation."
         )
-
-  def sampled_event(
-    self, event: dp_accounting.DpEvent
-  ) -> dp_accounting.DpEvent:
-    raise NotImplementedError("a user's bin is not drawn anew in every round.")

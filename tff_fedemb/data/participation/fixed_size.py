@@ -30,6 +30,7 @@ class FixedSize(sampled.Sampled):
   """
 
   name = "fixed_size"
+  secret_accountants = ("rdp",)
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_ONE
   neighboring_relation_in_words = "replace one user"
   sensitivity_in_clip_norms = 2.0
@@ -37,10 +38,6 @@ class FixedSize(sampled.Sampled):
   def __post_init__(self):
     super().__post_init__()
     checks.check_integer("users_per_round", self.users_per_round, minimum=1)
-
-  @property
-  def accountants(self) -> tuple[str, ...]:
-    return sampled.OF_KNOWN_SCHEDULE if self.known_schedule else ("rdp",)
 
   @property
   def users_in_words(self) -> str:

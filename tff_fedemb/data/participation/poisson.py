@@ -37,12 +37,7 @@ class Poisson(sampled.Sampled):
   """
 
   name = "poisson"
-
-  @property
-  def accountants(self) -> tuple[str, ...]:
-    if self.known_schedule:
-      return sampled.OF_KNOWN_SCHEDULE
-    return ("rdp", "pld")
+  secret_accountants = ("rdp", "pld")
 
   @property
   def neighboring_relation(self) -> dp_accounting.NeighboringRelation:

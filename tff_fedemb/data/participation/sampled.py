@@ -7,6 +7,7 @@ together refuse a run that drew them honestly with a chance of at most
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
@@ -61,6 +62,15 @@ class Sampled(participation.Participation):
         " known: anyone may be drawn every time",
         self.max_participations,
       )
+
+  # Accountants of a draw that nobody knows.
+  secret_accountants: ClassVar[tuple[str, ...]]
+
+  @property
+  def accountants(self) -> tuple[str, ...]:
+    if self.known_schedule:
+      return OF_KNOWN_SCHEDULE
+    return self.secret_accountants
 
   @property
   def is_sampled(self) -> bool:

@@ -1,0 +1,62 @@
+"""Runs whose users take part in one of several ways, by their definition."""
+
+from collections.abc import Callable, Sequence
+import math
+
+import numpy as np
+
+from tests.aggregators import noise_theory
+from tff_fedemb.privacy import monte_carlo
+
+
+def change_releases(
+  event: monte_carlo.MixtureDpEvent, ways: np.ndarray
+) -> np.ndarray:
+  """What a user changes, by the dense matrix, in noise.
+
+  Args:
+    event: A run.
+    ways: `[n, rounds]` ones where a user takes part, else zeros.
+
+  Returns:
+    `[n, rounds]`.
+  """
+  matrix = np.eye(event.rounds)
+  if event.strategy is not None:
+    matrix = noise_theory.toeplitz_matrix(
+      event.strategy.first_column(event.rounds), event.rounds
+    )
+  return ways @ matrix.T / event.noise_multiplier
+
+
+def integrate_two_rounds(
+  probabilities: Sequence[float], means: np.ndarray
+) -> Callable[[float], float]:
+  """Returns delta by epsilon, from densities on a grid.
+
+  Args:
+    probabilities: `[n]` of the ways to take part.
+    means: `[n, 2]` what they change, in noise.
+  """
+  step = 0.02
+  axis = np.arange(-11.0, 14.0, step)
+  releases = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1)
+
+  def density(mean):
+    distances = np.sum((releases - mean) ** 2, -1)
+    return np.exp(-0.5 * distances) / (2 * np.pi)
+
+  without = density(np.zeros(2))
+  with_user = sum(
+    probability * density(mean)
+    for probability, mean in zip(probabilities, means, strict=True)
+  )
+
+  def delta(epsilon):
+    factor = math.exp(epsilon)
+    return max(
+      np.maximum(one - factor * other, 0.0).sum() * step**2
+      for one, other in ((with_user, without), (without, with_user))
+    )
+
+  return delta
