@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import ClassVar
 
 import dp_accounting
 import numpy as np
@@ -37,7 +38,7 @@ class Poisson(sampled.Sampled):
   """
 
   name = "poisson"
-  secret_accountants = ("rdp", "pld")
+  secret_accountants: ClassVar[tuple[str, ...]] = ("rdp", "pld")
 
   @property
   def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
