@@ -24,6 +24,9 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _LENGTH_BYTES = 8
 # Other scripts of Ray's want to be children of who starts them.
 _WORKER = "/default_worker.py"
+# Ray finds where to write a process's name by the first of the variables of its
+# environment, so that one comes first which nobody changes.
+_FIRST_VARIABLE = "FORKED_PYTHON"
 # Takes the place of Python: lives as long as what was forked for it, and what
 # was forked as long as it. It imports little, and runs other scripts itself.
 _EXECUTABLE = """\
@@ -60,6 +63,7 @@ def start(*modules: str) -> Iterator[str]:
     with subprocess.Popen(
       [sys.executable, "-m", __spec__.name, directory, *modules],
       cwd=_ROOT,
+      env={_FIRST_VARIABLE: "1"} | os.environ,
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,
@@ -89,9 +93,7 @@ def _become(request: Sequence, files: Sequence[int]) -> list[str]:
   for number, file in enumerate(files):
     os.dup2(file, number)
     os.close(file)
-  # Ray finds where to write a process's name by the first of the variables,
-  # which is to stay where it is.
-  for name in os.environ.keys() - environment:
+  for name in os.environ.keys() - environment - {_FIRST_VARIABLE}:
     del os.environ[name]
   for name, value in environment.items():
     if os.environ.get(name) != value:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -182,6 +183,9 @@ with runtime.create_runtime("ray", ray_workers=1) as started:
 """
 
 
+_BEGIN_SECONDS = 180.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["program", "head"])
 def test_nothing_is_left_when_all_is_killed(tmp_path, victim):
@@ -194,11 +198,16 @@ def test_nothing_is_left_when_all_is_killed(tmp_path, victim):
     process = subprocess.Popen(
       [sys.executable, "-c", _PROGRAM, victim],
       cwd=root,
-      env={**os.environ, "TMPDIR": directory},
+      env={**os.environ, "TMPDIR": directory, "PYTHONFAULTHANDLER": "1"},
       stdout=subprocess.PIPE,
       stderr=log,
       text=True,
     )
+    if not select.select([process.stdout], [], [], _BEGIN_SECONDS)[0]:
+      # It tells where each of its threads waits.
+      process.send_signal(signal.SIGABRT)
+      process.wait()
+      pytest.fail((tmp_path / "log").read_text())
     assert process.stdout.readline() == "begun\n"
     assert os.listdir(directory)
     workers = psutil.Process(process.pid).children(recursive=True)
@@ -221,18 +230,30 @@ def test_nothing_is_left_when_all_is_killed(tmp_path, victim):
     ray_trouble.wait_until(lambda: not os.listdir(directory))
 
 
-def test_chunks_depend_on_the_number_of_clients_alone():
-  clients = [str(i) for i in range(1000)]
-  for number, size in ((0, None), (7, 1), (130, 2), (1000, 15)):
-    chunks = ray_runtime.deal(clients[:number])
-    assert [c for chunk in chunks for c in chunk] == clients[:number]
-    assert {len(chunk) for chunk in chunks[:-1]} <= {size}
-  assert {len(chunk) for chunk in ray_runtime.deal(clients, 100)} == {100}
-  # Of a small model, as many as a call takes, if there are enough.
-  for number, size in ((11, 1), (50, 4), (1000, 15)):
-    chunks = ray_runtime.deal(clients[:number], clients_per_call=4)
-    assert [c for chunk in chunks for c in chunk] == clients[:number]
-    assert {len(chunk) for chunk in chunks[:-1]} == {size}
+@pytest.mark.parametrize(
+  ("number", "of_call", "sizes"),
+  [
+    (0, 1, []),
+    (7, 1, [1] * 7),
+    # Two, and at the end one: workers are to end at about the same time.
+    (130, 1, [2] * 64 + [1, 1]),
+    (1000, 1, [15] * 65 + [5, 7, 7, 3, 3]),
+    # Of a small model, as many as a call takes, if there are enough.
+    (11, 4, [1] * 11),
+    (50, 4, [4] * 11 + [2, 2, 1, 1]),
+    (1000, 4, [15] * 65 + [5, 7, 7, 3, 3]),
+  ],
+)
+def test_chunks_depend_on_the_number_of_clients_alone(number, of_call, sizes):
+  clients = [str(i) for i in range(number)]
+  chunks = ray_runtime.deal(clients, clients_per_call=of_call)
+  assert [len(chunk) for chunk in chunks] == sizes
+  assert [c for chunk in chunks for c in chunk] == clients
+
+
+def test_chunks_are_as_large_as_is_asked_for():
+  chunks = ray_runtime.deal("abcdefg", 3)
+  assert chunks == ["abc", "def", "g"]
 
 
 @pytest.mark.parametrize(

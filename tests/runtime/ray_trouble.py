@@ -56,6 +56,15 @@ def find_workers() -> list[psutil.Process]:
   return found
 
 
+def _send_signal(number: int) -> psutil.Process:
+  """Sends one worker a signal; some may just be ending."""
+  for worker in find_workers():
+    with contextlib.suppress(psutil.NoSuchProcess):
+      worker.send_signal(number)
+      return worker
+  raise AssertionError("There is no worker.")
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
   """Waits for half a minute at most."""
   deadline = time.monotonic() + 30.0
@@ -130,8 +139,7 @@ class Trouble:
       accept(pool, task, result, current)
       if current is not None and current.number not in rounds:
         rounds.add(current.number)
-        victim = find_workers()[0]
-        victim.send_signal(number)
+        victim = _send_signal(number)
         self.victims.append(victim)
         then(victim)
 

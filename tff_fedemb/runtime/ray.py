@@ -8,6 +8,7 @@ does not depend on the workers.
 """
 
 from collections.abc import Mapping, Sequence
+import itertools
 from typing import Any
 
 import tensorflow_federated as tff
@@ -40,7 +41,8 @@ def deal(
   Args:
     client_ids: The clients.
     clients_per_chunk: Clients of a chunk; the last one may have fewer [a 64th
-      of them, or as many as a call if there are 12 chunks then; 1 to 16].
+      of them, or as many as a call if there are 12 chunks then; 1 to 16. The
+      last chunks are smaller, so that workers end at about the same time].
     clients_per_call: Clients that a worker trains by one call, see
       `client_loops`: several of a model whose work is little beside a call.
   """
@@ -49,9 +51,11 @@ def deal(
   size = clients_per_chunk or min(
     max(num_clients // _CHUNKS_AT_LEAST, of_call, 1), _LARGEST_CHUNK
   )
-  return [
-    client_ids[start : start + size] for start in range(0, num_clients, size)
-  ]
+  last = [] if clients_per_chunk else [size // 2] * 2 + [size // 4] * 2
+  before = num_clients - sum(last)
+  sizes = [size] * (before // size) + [before % size] + last
+  ends = itertools.accumulate(filter(None, sizes), initial=0)
+  return [client_ids[start:end] for start, end in itertools.pairwise(ends)]
 
 
 class RayRuntime(in_process.InProcessRuntime):
