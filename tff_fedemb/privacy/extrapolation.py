@@ -17,8 +17,6 @@ from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.data.participation import b_min_sep
-from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
@@ -246,31 +244,9 @@ def _assumptions(
     "The larger population exists, its users resemble the simulated ones, "
     "and they are sampled as stated.",
   ]
-  if not larger.is_sampled and larger.name == check_ins.CheckIns.name:
-    assumptions.append(
-      "The server of the larger population enforces the same:"
-      f" {larger.min_separation:,} rounds from one of a user's to the next, at"
-      f" most {larger.max_participations or 'as many as that allows'}."
-    )
-  elif not larger.is_sampled:
-    assumptions.append(
-      "Users of the larger population take part once in every pass over it, "
-      f"{larger.min_separation:,} rounds apart instead of "
-      f"{simulated.min_separation:,}."
-    )
-  elif isinstance(larger, b_min_sep.BMinSep):
-    assumptions.append(
-      "Users of the larger population flip coins that nobody knows, of"
-      f" probability {larger.coin_probability:.4g}, and are"
-      f" {larger.min_separation:,} rounds apart as well."
-    )
-  elif larger.min_separation:
-    assumptions.append(
-      "The larger population is split at random into"
-      f" {larger.min_separation:,} blocks as well, for the whole run; each user"
-      f" of a round's block is drawn with probability"
-      f" {larger.sampling_probability:.4g}, by a coin that nobody knows."
-    )
+  of_participation = larger.assumption_beside(simulated)
+  if of_participation is not None:
+    assumptions.append(of_participation)
   if larger.sensitivity_in_clip_norms != 1:
     assumptions.append(
       "The authors' reading counts a change of one clip norm where one user "

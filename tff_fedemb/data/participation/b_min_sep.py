@@ -129,6 +129,14 @@ class BMinSep(poisson.Poisson):
       f" {checks.count_in_words(self.users_per_round)} expected"
     )
 
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    del simulated  # It has the same separation.
+    return (
+      "Users of the larger population flip coins that nobody knows, of"
+      f" probability {self.coin_probability:.4g}, and are"
+      f" {self.min_separation:,} rounds apart as well."
+    )
+
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
     return _rounds_of(self, key).users(round_num)
 

@@ -83,6 +83,13 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       f" {checks.count_in_words(self.users_per_round)} expected"
     )
 
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    return (
+      f"The larger population is split at random into {self.period:,} bins, for"
+      f" the whole run, instead of {simulated.min_separation:,}; nobody knows"
+      " which of them a user is in."
+    )
+
   def resized(self, *, num_users: int, users_per_round: float) -> "BallsInBins":
     return dataclasses.replace(
       self, num_users=num_users, users_per_round=users_per_round, period=None

@@ -106,6 +106,14 @@ class CheckIns(participation.Participation):
   def cohort_in_words(self) -> str:
     return f"a goal of {self.users_per_round:,}"
 
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    del simulated  # The same bounds.
+    return (
+      "The server of the larger population enforces the same:"
+      f" {self.min_separation:,} rounds from one of a user's to the next, at"
+      f" most {self.max_participations or 'as many as that allows'}."
+    )
+
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     """Refuses: a deployment says who is there, no key."""
     del round_num, key

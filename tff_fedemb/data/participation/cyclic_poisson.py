@@ -97,6 +97,15 @@ class CyclicPoisson(poisson.Poisson):
       f" {checks.count_in_words(self.users_per_round)} expected"
     )
 
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    del simulated  # It has as many blocks.
+    return (
+      f"The larger population is split at random into {self.period:,} blocks as"
+      " well, for the whole run; each user of a round's block is drawn with"
+      f" probability {self.sampling_probability:.4g}, by a coin that nobody"
+      " knows."
+    )
+
   def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
     slots = super().draw_users(round_num, key=key)
     blocks = _draw_blocks(self.num_users, self.period, key)

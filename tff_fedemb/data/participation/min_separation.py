@@ -147,6 +147,13 @@ class MinSeparation(participation.Participation):
       return "regrouped in every pass"
     return "in the same groups for the whole run"
 
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    return (
+      "Users of the larger population take part once in every pass over it, "
+      f"{self.min_separation:,} rounds apart instead of "
+      f"{simulated.min_separation:,}."
+    )
+
   def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
     place = round_num % self.rounds_per_pass
     window_size = self.rounds_per_pass - self.min_separation + 1

@@ -209,6 +209,14 @@ class Participation(config.Config, abc.ABC):
       self, num_users=num_users, users_per_round=users_per_round
     )
 
+  def assumption_beside(self, simulated: "Participation") -> str | None:
+    """What is assumed of this after a simulation of fewer users.
+
+    A sentence, unless it is only that users are sampled as stated.
+    """
+    del simulated  # Unused: each user is drawn anew.
+    return None
+
   @property
   @abc.abstractmethod
   def sensitivity_in_clip_norms(self) -> float:
