@@ -8,8 +8,10 @@ import dp_accounting
 import pytest
 
 from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _ONE = dp_accounting.GaussianDpEvent(1.0)
@@ -17,6 +19,7 @@ _TWO = dp_accounting.GaussianDpEvent(2.0)
 _POISSON = poisson.Poisson(1_000, 10.0)
 _POISSON_GROUPS = poisson.Poisson(1_000, 10.0, users_per_client=2)
 _FIXED_SIZE = fixed_size.FixedSize(1_000, 10)
+_MIN_SEPARATION = min_separation.MinSeparation(1_000, 10)
 
 
 def _ledger(*events, participation=_POISSON, delta=1e-5, accountants=None):
@@ -221,3 +224,11 @@ def test_tightest_epsilon_is_what_the_report_leads_with():
   assert report.accountant == "pld"
   assert ledger.tightest_epsilon() == report.epsilon
   assert report.epsilon < 0.9 * ledger.epsilon("rdp")
+
+
+def test_tightest_epsilon_does_without_pld_where_it_is_exact(monkeypatch):
+  ledger = _ledger(*[_ONE] * 300, participation=_MIN_SEPARATION)
+  report = ledger.report()
+  assert ledger.accountants == ("rdp", "pld", "gaussian")
+  monkeypatch.delitem(epsilon_lib._ACCOUNTANTS, "pld")
+  assert ledger.tightest_epsilon() == pytest.approx(report.epsilon, rel=1e-9)
