@@ -92,6 +92,42 @@ def _compute(name: str, computation: tff.Computation) -> list[int]:
     return [int(number) for number in session()]
 
 
+def _build_graph(
+  form: tff.backends.mapreduce.MapReduceForm, name: str, **options: Any
+) -> computation_graph.ComputationGraph:
+  """Builds the graph of a part of a process."""
+  return computation_graph.ComputationGraph(
+    name, getattr(form, name), **options
+  )
+
+
+def _build_client_graphs(
+  form: tff.backends.mapreduce.MapReduceForm,
+  devices: Sequence[str],
+  *,
+  clients_per_call: int | None,
+  mixed_bfloat16: bool,
+) -> client_fold.ClientGraphs:
+  """Builds what trains clients and sums them, on each of the devices."""
+  work = [_build_graph(form, "work", device=device) for device in devices]
+  accumulate = _build_graph(form, "accumulate")
+  if clients_per_call is None:
+    clients_per_call = client_loops.clients_per_call(work[0])
+  has_loops = clients_per_call > 1
+  return client_fold.ClientGraphs(
+    work=(
+      [*map(client_loops.loop_over_clients, work)] if has_loops else [*work]
+    ),
+    zero=_build_graph(form, "zero"),
+    accumulate=(
+      client_loops.loop_over_updates(accumulate) if has_loops else accumulate
+    ),
+    sums=_find_secure_sums(form),
+    clients_per_call=clients_per_call,
+    mixed_bfloat16=mixed_bfloat16,
+  )
+
+
 class CompiledProcess:
   """The computations of one process, ready to run on lists of NumPy arrays."""
 
@@ -137,28 +173,9 @@ class CompiledProcess:
       ),
     )
 
-    def build(name, **options):
-      return computation_graph.ComputationGraph(
-        name, getattr(form, name), **options
-      )
-
-    work = [
-      build("work", device=device)
-      for device in client_devices[:concurrent_clients]
-    ]
-    accumulate = build("accumulate")
-    if clients_per_call is None:
-      clients_per_call = client_loops.clients_per_call(work[0])
-    has_loops = clients_per_call > 1
-    self.client_graphs = client_fold.ClientGraphs(
-      work=(
-        [*map(client_loops.loop_over_clients, work)] if has_loops else [*work]
-      ),
-      zero=build("zero"),
-      accumulate=(
-        client_loops.loop_over_updates(accumulate) if has_loops else accumulate
-      ),
-      sums=_find_secure_sums(form),
+    self.client_graphs = _build_client_graphs(
+      form,
+      client_devices[:concurrent_clients],
       clients_per_call=clients_per_call,
       mixed_bfloat16=compute_precision == precision.MIXED_BFLOAT16,
     )
@@ -170,7 +187,7 @@ class CompiledProcess:
     )
     # Between the clients all cores are free for the server's computations.
     self._server = {
-      name: graph_session.SessionPool([build(name)], num_threads=0)
+      name: graph_session.SessionPool([_build_graph(form, name)], num_threads=0)
       for name in ("prepare", "merge", "report", "update")
     }
     result_type = process.next.type_signature.result
