@@ -42,6 +42,7 @@ from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
+from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import poisson
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import calibration
@@ -209,36 +210,44 @@ def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
     min_separation=flags.FLAGS.min_separation,
   )
   participation = _PARTICIPATION.create(config.participation, **others)
-  delta = config.delta
-  if delta is None:
-    delta = planning.default_delta(participation.num_users)
   return planning.Plan(
     config.mechanism,
     participation,
     rounds=config.rounds,
     noise_multiplier=config.noise_multiplier,
-    delta=delta,
+    delta=_delta(config, participation),
     accountants=config.accountants or participation.accountants[:1],
     num_parameters=config.num_parameters,
     **{name: getattr(config, name) for name in _OPTIONS},
   )
 
 
-def _notes(config: AccountConfig, plan: planning.Plan) -> tuple[str, ...]:
+def _delta(
+  config: AccountConfig, participation: participation_lib.Participation
+) -> float:
+  if config.delta is None:
+    return planning.default_delta(participation.num_users)
+  return config.delta
+
+
+def _notes(
+  config: AccountConfig, participation: participation_lib.Participation
+) -> tuple[str, ...]:
   """What the flags left open, and how it was decided."""
   notes = []
-  separation = plan.participation.min_separation
+  separation = participation.min_separation
   is_given = flags.FLAGS.min_separation is not None
-  if separation and plan.participation.name == check_ins.CheckIns.name:
+  if separation and participation.name == check_ins.CheckIns.name:
     if not is_given:
       notes.append("min_separation 1: a user may be in every round")
-  elif separation and not is_given and not plan.participation.is_sampled:
+  elif separation and not is_given and not participation.is_sampled:
     notes.append(
       f"min_separation {separation:,} is that of whole passes: num_users /"
       " users_per_round, rounded up"
     )
   if config.delta is None:
-    notes.append(f"delta {plan.delta:g} is num_users ** -1.1 to one digit")
+    delta = _delta(config, participation)
+    notes.append(f"delta {delta:g} is num_users ** -1.1 to one digit")
   return tuple(notes)
 
 
@@ -256,7 +265,7 @@ def _epsilon(config: AccountConfig) -> _Answer:
     planning.create_report(plan),
     [(plan.event, plan.rounds)],
     plan.participation,
-    _notes(config, plan),
+    _notes(config, plan.participation),
   )
 
 
@@ -284,7 +293,11 @@ def _calibrate(config: AccountConfig) -> _Answer:
     plan, target_epsilon=config.target_epsilon, solve_for=solve_for
   )
   # What the search changes is told with its result.
-  notes = _notes(config, plan) if solve_for == "noise_multiplier" else ()
+  notes = (
+    _notes(config, plan.participation)
+    if solve_for == "noise_multiplier"
+    else ()
+  )
   return account_output.tell_calibration(found, plan, notes)
 
 
@@ -338,32 +351,20 @@ def _optimize(config: AccountConfig) -> _Answer:
       "be poisson in its place with optimize, which costs less",
       config.participation,
     )
-  elif config.participation == b_min_sep.BMinSep.name:
-    raise errors.FieldError(
-      "--participation",
-      "be another with optimize: calibrate has this one, for one matrix",
-      config.participation,
-    )
   else:
+    if config.participation == b_min_sep.BMinSep.name:
+      _refuse(["min_separation"], "with optimize", _FINDS)
     names = (config.participation,)
   output_files.check({"output_png": config.output_png}, overwrite=True)
   claims = [_PARTICIPATION.create(name) for name in names]
-  plan = _create_plan(
-    dataclasses.replace(
-      config,
-      mechanism="gaussian",
-      participation=names[-1],
-      noise_multiplier=1.0,
-    )
-  )
   found = mechanism_choices.choose(
     claims,
     mechanism=config.mechanism,
-    rounds=plan.rounds,
-    delta=plan.delta,
+    rounds=config.rounds,
+    delta=_delta(config, claims[-1]),
     target_epsilon=config.target_epsilon,
     with_picture=config.output_png is not None,
-    notes=_notes(config, plan),
+    notes=_notes(config, claims[-1]),
   )
   if config.output_png is not None:
     output_files.write({"output_png": (config.output_png, found.draw)})

@@ -200,6 +200,19 @@ class Choices:
     )
 
   @property
+  def _by_accountants(self) -> str:
+    """Where epsilon is whose, unless it is exact everywhere."""
+    sampled = {
+      report_lib.ACCOUNTANT_NAMES[c.plan.accountants[0]]
+      for c in self.ranked
+      if c.plan.participation.is_sampled
+    }
+    if not sampled:
+      return ""
+    names = " or ".join(sorted(sampled))
+    return f", by {names} where users are sampled, exact where they are not"
+
+  @property
   def caption(self) -> str:
     """What all candidates have in common."""
     plan, claim = self.best.plan, self.best.plan.participation
@@ -215,8 +228,7 @@ class Choices:
       f" {plan.rounds:,} rounds. Root mean square noise of the sums of all"
       " rounds' means up to a round, over the rounds. At each point every"
       " mechanism has the noise that this epsilon asks for one user:"
-      f" Δ = {delta}, by PLD where users are"
-      " sampled, exact where they are not; number of buffers and of bands (at"
+      f" Δ = {delta}{self._by_accountants}; number of buffers and of bands (at"
       " most 256) are the best ones."
     )
 
@@ -300,8 +312,7 @@ def _flags(candidate: mechanism_choice.Candidate) -> str:
   flags = {
     "aggregator": plan.mechanism,
     "participation": claim.name,
-    "period": getattr(claim, "period", None),
-    "min_separation": None if claim.is_sampled else claim.min_separation,
+    **{name: vars(claim).get(name) for name in ("period", "min_separation")},
     option: candidate.size,
     "clients_per_round": claim.clients_per_round,
     "users_per_client": claim.users_per_client,

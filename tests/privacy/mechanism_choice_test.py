@@ -10,11 +10,14 @@ from scipy import linalg
 
 from tests.privacy import gaussian
 from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep
+from tff_fedemb.data.participation import balls_in_bins
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import mechanism_choice
+from tff_fedemb.privacy import planning
 
 _ROUNDS, _DELTA = 12, 1e-4
 _USERS = {"num_users": 1_000, "users_per_round": 100}
@@ -76,6 +79,36 @@ def test_sampled_candidates(users_per_client, sensitivity, target_epsilon):
     # The target holds, and hardly less noise would do.
     assert epsilon(0.99) > target_epsilon >= epsilon(1.0)
   assert [c.rmse for c in found] == sorted(c.rmse for c in found)
+
+
+@pytest.mark.parametrize(
+  ("claim", "sizes", "separations"),
+  [
+    # All twelve rounds fit into the wait that the population allows.
+    (b_min_sep.BMinSep(1_000, 80, users_per_client=4), [8, 12], [8, 12]),
+    pytest.param(
+      balls_in_bins.BallsInBins(1_000, 80, users_per_client=4),
+      *([2, 12], [12, 12]),
+      marks=pytest.mark.slow,
+    ),
+  ],
+)
+def test_users_whose_rounds_hang_together(claim, sizes, separations):
+  candidates = _list(claim)
+  assert [c.size for c in candidates] == sizes
+  assert [c.plan.participation.min_separation for c in candidates] == (
+    separations
+  )
+  (found,) = mechanism_choice.rank(candidates[:1], 1.0)
+  _check_errors(found, claim.clients_per_round)
+  noise = found.plan.noise_multiplier
+
+  def epsilon(factor):
+    return planning.create_report(
+      found.plan.with_value("noise_multiplier", factor * noise)
+    ).epsilon
+
+  assert epsilon(0.99) > 1.0 >= epsilon(1.0)
 
 
 @pytest.mark.parametrize(

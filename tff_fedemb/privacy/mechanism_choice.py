@@ -20,6 +20,7 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import calibration
@@ -33,6 +34,8 @@ MAX_ROUNDS = 100_000
 # Numbers of bands to try: neighbours differ by less than 2% in their error,
 # and more would be hundreds of models to hold.
 _BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# Of those, where each takes Monte Carlo half a minute.
+_FEW_BANDS = (8, 16, 32, 64, 128)
 # Without sampling more are always better, but for the models to hold.
 _BANDS_UNSAMPLED = (4, 16, 64, 256)
 _BUFFERS = (2, 3, 4)
@@ -132,7 +135,7 @@ def list_candidates(
 
   Args:
     participations: Ways to take part that are possible. Of cyclic Poisson
-      sampling, every period is tried.
+      and of b-min-sep sampling, users are as far apart as there are bands.
     rounds: Number of rounds, in [1, `MAX_ROUNDS`].
     delta: In (0, 1).
     mechanisms: Keys of `planning.MECHANISMS`; all of them if None.
@@ -149,10 +152,8 @@ def list_candidates(
       option, _ = planning.MECHANISMS[mechanism]
       for size in sizes:
         claim = participation
-        if isinstance(claim, cyclic_poisson.CyclicPoisson) and (
-          not claim.is_drawn_once
-        ):
-          claim = dataclasses.replace(claim, period=size)
+        if mechanism == "banded":
+          claim = claim.for_bands(size)
         plan = planning.Plan(
           mechanism,
           claim,
@@ -180,11 +181,11 @@ def _sizes(
   if participation.is_drawn_once:
     most = min(participation.min_separation, rounds)
     return {"blt": _FEW_BUFFERS, "banded": _bands(_BANDS_UNSAMPLED[1:], most)}
+  possible = math.floor(participation.num_users / participation.users_per_round)
+  if isinstance(participation, b_min_sep.BMinSep):
+    return {"banded": _bands(_FEW_BANDS, min(possible, rounds))}
   if isinstance(participation, cyclic_poisson.CyclicPoisson):
     # With a period of 1 it is Poisson sampling.
-    possible = math.floor(
-      participation.num_users / participation.users_per_round
-    )
     return {"banded": _bands(_BANDS, min(possible, rounds))}
   if participation.min_separation is None:
     return {"gaussian": (None,)}
@@ -222,7 +223,8 @@ def _noise_multiplier(plan: planning.Plan, target_epsilon: float) -> float:
     return math.sqrt(precision) * _of_one_gaussian(target_epsilon, plan.delta)
   ((event, count),) = events
   if isinstance(event, monte_carlo.MixtureDpEvent):
-    return _of_mixture(event, target_epsilon, plan.delta)
+    needed = _of_mixture(event, target_epsilon, plan.delta)
+    return needed / event.noise_multiplier
   needed = _of_sampled_gaussians(
     event.sampling_probability, count, target_epsilon, plan.delta
   )

@@ -79,6 +79,7 @@ def test_what_is_claimed():
   assert _CLAIM.accountants == ("monte_carlo",)
   assert _CLAIM.participations(12) == 3
   assert _CLAIM.sensitivity_in_clip_norms == 1.0
+  assert _CLAIM.for_bands(3).min_separation == 3
   assert "by a coin of probability 0.07895" in _CLAIM.sampling
   assert "from a secret key" in _CLAIM.amplification
   values = json.loads(json.dumps(registry.to_json(_CLAIM)))

@@ -57,6 +57,7 @@ def test_what_is_claimed():
   assert registry.from_json(values) == _CLAIM
   larger = _CLAIM.resized(num_users=9_000, users_per_round=200)
   assert larger.period == 45
+  assert _CLAIM.for_bands(3) == _CLAIM
   known = _CLAIM.with_known_schedule(4)
   assert not known.is_sampled
   assert not known.is_drawn_once

@@ -51,6 +51,7 @@ def test_what_is_claimed():
   assert registry.from_json(values) == _CLAIM
   larger = _CLAIM.resized(num_users=8_000, users_per_round=200)
   assert (larger.period, larger.sampling_probability) == (4, 0.1)
+  assert _CLAIM.for_bands(5).period == 5
 
 
 @pytest.mark.parametrize(

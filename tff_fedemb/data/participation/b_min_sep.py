@@ -120,6 +120,9 @@ class BMinSep(poisson.Poisson):
     users = self.users_per_round
     return users / (self.num_users - (self.min_separation - 1) * users)
 
+  def for_bands(self, num_bands: int) -> "BMinSep":
+    return dataclasses.replace(self, min_separation=num_bands)
+
   @property
   def users_in_words(self) -> str:
     return (

@@ -90,6 +90,10 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       " which of them a user is in."
     )
 
+  def for_bands(self, num_bands: int) -> "BallsInBins":
+    del num_bands  # There are as many bins as can be.
+    return self
+
   def resized(self, *, num_users: int, users_per_round: float) -> "BallsInBins":
     return dataclasses.replace(
       self, num_users=num_users, users_per_round=users_per_round, period=None

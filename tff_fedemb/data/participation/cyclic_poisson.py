@@ -87,6 +87,9 @@ class CyclicPoisson(poisson.Poisson):
   def min_separation(self) -> int:
     return self.period
 
+  def for_bands(self, num_bands: int) -> "CyclicPoisson":
+    return dataclasses.replace(self, period=num_bands)
+
   @property
   def users_in_words(self) -> str:
     return (

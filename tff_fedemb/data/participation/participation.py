@@ -196,6 +196,15 @@ class Participation(config.Config, abc.ABC):
     del rounds  # Whoever is drawn anew may be drawn every time.
     return self
 
+  def for_bands(self, num_bands: int) -> "Participation":
+    """The same, with users as far apart as bands ask for, if that is free.
+
+    Args:
+      num_bands: Of a banded matrix, at least 1.
+    """
+    del num_bands  # Their rounds follow from the rest.
+    return self
+
   def resized(
     self, *, num_users: int, users_per_round: float
   ) -> "Participation":
