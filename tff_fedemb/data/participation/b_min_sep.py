@@ -16,6 +16,7 @@ from scipy import stats
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import participation_check
 from tff_fedemb.data.participation import participation
 from tff_fedemb.data.participation import poisson
@@ -50,14 +51,19 @@ class _Rounds:
     claim = self._claim
     if round_num <= self._round_num - claim.min_separation:
       self._start()
-    while self._round_num < round_num:
-      self._round_num += 1
-      coins = participation.create_generator(
-        self._key, self._round_num, _COINS
-      ).random(claim.num_users)
+    # A run that resumes late draws all rounds before.
+    for number in progress_lib.create_bar(
+      "Drawing users again",
+      unit="rounds",
+      items=range(self._round_num + 1, round_num + 1),
+    ):
+      coins = participation.create_generator(self._key, number, _COINS).random(
+        claim.num_users
+      )
       takes_part = coins < claim.coin_probability
-      takes_part &= self._last <= self._round_num - claim.min_separation
-      self._last[takes_part] = self._round_num
+      takes_part &= self._last <= number - claim.min_separation
+      self._last[takes_part] = number
+      self._round_num = number
     # Who was in a later round is in none of the last ones before it.
     return np.flatnonzero(self._last == round_num)
 
