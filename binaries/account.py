@@ -215,18 +215,16 @@ def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
     participation,
     rounds=config.rounds,
     noise_multiplier=config.noise_multiplier,
-    delta=_delta(config, participation),
+    delta=_delta(config, participation.num_users),
     accountants=config.accountants or participation.accountants[:1],
     num_parameters=config.num_parameters,
     **{name: getattr(config, name) for name in _OPTIONS},
   )
 
 
-def _delta(
-  config: AccountConfig, participation: participation_lib.Participation
-) -> float:
+def _delta(config: AccountConfig, num_users: int) -> float:
   if config.delta is None:
-    return planning.default_delta(participation.num_users)
+    return planning.default_delta(num_users)
   return config.delta
 
 
@@ -246,7 +244,7 @@ def _notes(
       " users_per_round, rounded up"
     )
   if config.delta is None:
-    delta = _delta(config, participation)
+    delta = _delta(config, participation.num_users)
     notes.append(f"delta {delta:g} is num_users ** -1.1 to one digit")
   return tuple(notes)
 
@@ -303,9 +301,7 @@ def _calibrate(config: AccountConfig) -> _Answer:
 
 def _extrapolate(config: AccountConfig) -> _Answer:
   num_users = config.extrapolated_num_users
-  delta = config.delta
-  if delta is None:
-    delta = planning.default_delta(num_users)
+  delta = _delta(config, num_users)
   simulated: planning.Plan | ledger_lib.Ledger
   if config.run_dir is None:
     _require(_NEEDED, "with extrapolate, or --run_dir in its place")
@@ -361,7 +357,7 @@ def _optimize(config: AccountConfig) -> _Answer:
     claims,
     mechanism=config.mechanism,
     rounds=config.rounds,
-    delta=_delta(config, claims[-1]),
+    delta=_delta(config, claims[-1].num_users),
     target_epsilon=config.target_epsilon,
     with_picture=config.output_png is not None,
     notes=_notes(config, claims[-1]),
