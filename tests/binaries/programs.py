@@ -21,6 +21,10 @@ from absl import flags
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PACKAGES = ("binaries", "experiments")
+# Absl knows by their addresses which modules define flags for others. Those
+# that were imported for a call stay here, lest another module gets the address
+# of one and loses its flags.
+_FLAG_MAKERS = []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +62,7 @@ def _without_our_flags():
   try:
     yield
   finally:
+    _FLAG_MAKERS.append(sys.modules.get("experiments.config_flags"))
     for name in [*filter(_is_ours, sys.modules)]:
       del sys.modules[name]
     sys.modules.update(modules, __main__=main)
