@@ -202,12 +202,11 @@ def _check_flags(command: str, config: AccountConfig) -> None:
 
 def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
   """The plan that the flags describe, but for the number of users, if given."""
-  others |= planning.default_period(
+  others |= planning.options_of_bands(
     config.participation,
+    flags.FLAGS.flag_values_dict(),
     mechanism=config.mechanism,
-    period=flags.FLAGS.period,
     num_bands=config.num_bands,
-    min_separation=flags.FLAGS.min_separation,
   )
   participation = _PARTICIPATION.create(config.participation, **others)
   return planning.Plan(

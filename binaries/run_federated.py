@@ -142,12 +142,11 @@ def _create_participation(
       config.clients_per_round, config.users_per_client, num_users=num_users
     ),
     users_per_client=config.users_per_client,
-    **planning.default_period(
+    **planning.options_of_bands(
       config.participation,
+      flags.FLAGS.flag_values_dict(),
       mechanism=config.aggregator,
-      period=flags.FLAGS.period,
       num_bands=flags.FLAGS.num_bands,
-      min_separation=flags.FLAGS.min_separation,
     ),
   ).for_rounds(rounds)
 

@@ -107,11 +107,12 @@ class PictureConfig(config_lib.Config):
       num_users=num_users,
       users_per_round=self.users_per_round,
       users_per_client=self.users_per_client,
-      **planning.default_period(
-        self.participation,
-        mechanism=self.mechanism,
-        period=self.period,
-        num_bands=None,
+      **(
+        planning.options_of_bands(
+          self.participation, {}, mechanism=self.mechanism
+        )
+        if self.period is None
+        else {"period": self.period}
       ),
     )
 

@@ -13,8 +13,6 @@ from typing import Any
 import dp_accounting
 
 from tff_fedemb import errors
-from tff_fedemb.data.participation import b_min_sep
-from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
@@ -101,19 +99,17 @@ def _create_participation(
     return fixed_size.FixedSize(num_users, users, users_per_client=users)
   users_per_client = settings["users_per_client"]
   name = settings["participation"]
-  options = {}
   if name == "min_separation":
     options = {
       option: settings.get(option)
       for option in ("min_separation", "regroup_clients")
     }
-  if name in (b_min_sep.BMinSep.name, cyclic_poisson.CyclicPoisson.name):
-    options = planning.default_period(
+  else:
+    options = planning.options_of_bands(
       name,
+      settings,
       mechanism=settings["aggregator"],
-      period=settings.get("period"),
       num_bands=settings.get("num_bands"),
-      min_separation=settings.get("min_separation"),
     )
   if deployed is not None:
     options = {

@@ -295,6 +295,10 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
       "--period must be given with participation cyclic_poisson",
     ),
     (
+      "--participation=b_min_sep",
+      "--min_separation must be given with participation b_min_sep, or num_b",
+    ),
+    (
       "--participation=cyclic_poisson --period=2",
       "--period must be at most num_users / users_per_round = 1.5",
     ),

@@ -13,8 +13,6 @@ import dp_accounting
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.data.participation import b_min_sep
-from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import arithmetic
@@ -207,49 +205,39 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
   )
 
 
-def default_period(
+def options_of_bands(
   participation: str,
+  given: Mapping[str, Any],
   *,
   mechanism: str,
-  period: int | None,
-  num_bands: int | None,
-  min_separation: int | None = None,
-) -> dict[str, int]:
-  """Returns a participation's period, or separation: that of a matrix's bands.
+  num_bands: int | None = None,
+) -> dict[str, Any]:
+  """Returns how far apart a participation has users: as a matrix has bands.
 
   Args:
     participation: Its name.
+    given: Options of the participation by name, None if not given.
     mechanism: Its name.
-    period: Of cyclic Poisson sampling; None if it was not given.
     num_bands: Of a banded matrix; None if it was not given.
-    min_separation: Of b-min-sep sampling; None if it was not given.
 
   Returns:
-    The field, unless it is the participation's own.
+    The option that says it, unless nothing does but the rest.
 
   Raises:
-    errors.FieldError: If nothing says how many bands there are to be.
+    errors.FieldError: If neither it nor the bands were given.
   """
-  if participation == b_min_sep.BMinSep.name and period is None:
-    separation = min_separation or num_bands
-    if separation is None:
-      raise errors.FieldError(
-        "min_separation",
-        f"be given with participation {participation}, or num_bands in its"
-        " place",
-        None,
-      )
-    return {"min_separation": separation}
-  if participation != cyclic_poisson.CyclicPoisson.name or period is not None:
-    return {} if period is None else {"period": period}
-  if num_bands is None and mechanism == banded.BandedToeplitzStrategy.name:
+  name = participations.PARTICIPATIONS[participation].field_of_bands
+  own, _ = MECHANISMS.get(mechanism, (None, None))
+  if name is None or own not in (None, "num_bands"):
+    return {}  # Other noise is refused where it meets the participation.
+  value = num_bands if given.get(name) is None else given[name]
+  if value is None:
     raise errors.FieldError(
-      "period",
-      f"be given with participation {participation} and mechanism {mechanism},"
-      " or num_bands in its place",
-      None,
+      name,
+      f"be given with participation {participation}, or num_bands in its place",
+      "nothing",
     )
-  return {"period": num_bands or 1}
+  return {name: value}
 
 
 def create_strategy(

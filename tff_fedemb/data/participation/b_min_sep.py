@@ -99,6 +99,7 @@ class BMinSep(poisson.Poisson):
   """
 
   name = "b_min_sep"
+  field_of_bands = "min_separation"
   secret_accountants = ("monte_carlo",)
   # A user's rounds hang together: no round has an event of its own.
   sampled_event = participation.Participation.sampled_event
@@ -125,9 +126,6 @@ class BMinSep(poisson.Poisson):
     """Probability that a user takes part in a round who may."""
     users = self.users_per_round
     return users / (self.num_users - (self.min_separation - 1) * users)
-
-  def for_bands(self, num_bands: int) -> "BMinSep":
-    return dataclasses.replace(self, min_separation=num_bands)
 
   @property
   def users_in_words(self) -> str:

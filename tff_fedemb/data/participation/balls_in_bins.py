@@ -46,6 +46,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   """
 
   name = "balls_in_bins"
+  field_of_bands = None  # There are as many bins as can be.
   secret_accountants = ("monte_carlo",)
   # A user's rounds hang together: no round has an event of its own.
   sampled_event = participation.Participation.sampled_event
@@ -89,10 +90,6 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
       f" the whole run, instead of {simulated.min_separation:,}; nobody knows"
       " which of them a user is in."
     )
-
-  def for_bands(self, num_bands: int) -> "BallsInBins":
-    del num_bands  # There are as many bins as can be.
-    return self
 
   def resized(self, *, num_users: int, users_per_round: float) -> "BallsInBins":
     return dataclasses.replace(

@@ -59,6 +59,7 @@ class CyclicPoisson(poisson.Poisson):
   """
 
   name = "cyclic_poisson"
+  field_of_bands = "period"
 
   _: dataclasses.KW_ONLY
   period: int | None = config.field(None, minimum=1)
@@ -86,9 +87,6 @@ class CyclicPoisson(poisson.Poisson):
   @property
   def min_separation(self) -> int:
     return self.period
-
-  def for_bands(self, num_bands: int) -> "CyclicPoisson":
-    return dataclasses.replace(self, period=num_bands)
 
   @property
   def users_in_words(self) -> str:

@@ -20,7 +20,7 @@ import dataclasses
 import hashlib
 import math
 import struct
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import dp_accounting
 import numpy as np
@@ -108,12 +108,15 @@ class Participation(config.Config, abc.ABC):
 
   Attributes:
     name: What it is called in a ledger and on a command line.
+    field_of_bands: Which says how far apart users are, where they are as far
+      apart as a matrix has bands; None where that follows from the rest.
     num_users: Users.
     users_per_round: Users of a round: exact, expected or at most.
     users_per_client: Users merged in a virtual client.
   """
 
   name: ClassVar[str]
+  field_of_bands: ClassVar[str | None] = None
 
   num_users: int = config.field(minimum=1)
   users_per_round: float = config.field(above=0)
@@ -202,8 +205,10 @@ class Participation(config.Config, abc.ABC):
     Args:
       num_bands: Of a banded matrix, at least 1.
     """
-    del num_bands  # Their rounds follow from the rest.
-    return self
+    if self.field_of_bands is None:
+      return self
+    changes: dict[str, Any] = {self.field_of_bands: num_bands}
+    return dataclasses.replace(self, **changes)
 
   def resized(
     self, *, num_users: int, users_per_round: float
