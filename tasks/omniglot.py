@@ -10,7 +10,7 @@ cache directory, because client data sets are read by user in TensorFlow.
 """
 
 import collections
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 import functools
 import hashlib
 import io
@@ -39,7 +39,7 @@ _SIDE = 28
 _SETS = ("background", "evaluation")
 # Part of the name of the converted copy: to be raised when the conversion of
 # the same source changes.
-_CONVERSION_VERSION = 2
+_CONVERSION_VERSION = 3
 _COMPACT_NAME = "omniglot_background_28.npz"
 _IMAGE_NAME = re.compile(r"([^/]+)/character(\d+)/(\d+)_(\d+)\.png$")
 # Every fifth alphabet in alphabetical order is held out for test, every tenth
@@ -58,7 +58,13 @@ _PARTS_WITH_EVALUATION: dict[str, tuple[str, ...]] = {
 # The training alphabets in turn: for pretraining on one half, as if it were
 # public, and private training on the other.
 _HALVES = ("public_half", "private_half")
-_VARIANTS = ("all", *_HALVES)
+# The training alphabets again, of which those at the same places are held out:
+# for settings that are chosen without a look at what is held out otherwise.
+_SEARCH = "search"
+_PARTS_OF_SEARCH: dict[str, tuple[str, ...]] = {
+  split: (f"{_SEARCH}_{split}",) for split in _PARTS
+}
+_VARIANTS = ("all", *_HALVES, _SEARCH)
 _ZIP_ERRORS = (OSError, *reading.ARCHIVE_ERRORS)
 _ADVICE = (
   "It must hold images_background.zip (and images_evaluation.zip) of"
@@ -178,15 +184,25 @@ def _find_sources(root: pathlib.Path) -> dict[str, pathlib.Path]:
 def _splits_of_alphabets(
   alphabets: Iterable[str],
 ) -> dict[str, tuple[str, ...]]:
-  """The splits of each alphabet: a held-out one, or train and its half."""
+  """The splits of each alphabet: a held-out one, or train and parts of it."""
   names = sorted(alphabets)
+  held_out = _held_out(names)
+  train = [name for name in names if name not in held_out]
+  of_search = _held_out(train)
   splits: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(names[_TEST], ("test",)),
-    **dict.fromkeys(names[_VALIDATION], ("validation",)),
+    name: (split,) for name, split in held_out.items()
   }
-  train = [name for name in names if name not in splits]
-  return splits | {
-    name: ("train", _HALVES[place % 2]) for place, name in enumerate(train)
+  for place, name in enumerate(train):
+    part = f"{_SEARCH}_{of_search[name]}" if name in of_search else _SEARCH
+    splits[name] = ("train", _HALVES[place % 2], part)
+  return splits
+
+
+def _held_out(names: Sequence[str]) -> dict[str, str]:
+  """Which of sorted alphabets are for test, and which for validation."""
+  return {
+    **dict.fromkeys(names[_TEST], "test"),
+    **dict.fromkeys(names[_VALIDATION], "validation"),
   }
 
 
@@ -293,7 +309,9 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   held-out background alphabets are all for validation.
 
   Variants: all training alphabets, or every other one of them, `public_half`
-  and `private_half`; what is held out is the same.
+  and `private_half`; what is held out is the same. In `search` the training
+  alphabets are all there is, and those at the same places among them are held
+  out, for settings that have seen nothing of the test set when they are chosen.
   """
   variant = config.choose_variant("omniglot", _VARIANTS)
   config.check_no_photo_options("omniglot", _SIDE)
@@ -316,6 +334,9 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
 
   has_evaluation = "evaluation" in sources
   parts = _PARTS_WITH_EVALUATION if has_evaluation else _PARTS
+  if variant == _SEARCH:
+    parts = _PARTS_OF_SEARCH
+    _check_search(database)
   return task.Task(
     name="omniglot",
     user_meaning="a character (20 drawings)",
@@ -337,6 +358,20 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
     evaluation_on_training_users=False,
     one_class_per_user=True,
   )
+
+
+def _check_search(database: pathlib.Path) -> None:
+  """Refuses a search that would have no alphabet to hold out."""
+  try:
+    for (part,) in _PARTS_OF_SEARCH.values():
+      sqlite_examples.SqliteExamples(database, part)
+  except errors.DataError as error:
+    raise errors.FieldError(
+      "task_variant",
+      "be another one with fewer than 7 background alphabets, whose training"
+      " alphabets are too few to hold out some",
+      _SEARCH,
+    ) from error
 
 
 def _load_images(
@@ -365,6 +400,8 @@ def _describe_splits(variant: str, has_evaluation: bool) -> str:
       " test: the evaluation set"
     )
   description = f"background alphabets in alphabetical order; {places}"
+  if variant == _SEARCH:
+    return f"{description}, which are split in the same way, and nothing else"
   if variant != "all":
     place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
     description += f", of which the {place}, ... alone"

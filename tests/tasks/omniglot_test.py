@@ -162,13 +162,20 @@ def test_splits_of_the_real_number_of_alphabets():
   splits = omniglot._splits_of_alphabets(names)
   numbers = {
     split: [int(n[-2:]) for n in names if split in splits[n]]
-    for split in ("validation", "test", "train", "public_half", "private_half")
+    for split in (
+      *("validation", "test", "train", "public_half", "private_half"),
+      *("search", "search_validation", "search_test"),
+    )
   }
   assert numbers["test"] == [5, 10, 15, 20, 25, 30]
   assert numbers["validation"] == [3, 13, 23]
   assert len(numbers["train"]) == 21
   assert numbers["public_half"] == numbers["train"][0::2]
   assert numbers["private_half"] == numbers["train"][1::2]
+  assert numbers["search_test"] == [7, 14, 21, 28]
+  assert numbers["search_validation"] == [4, 18]
+  others = {*numbers["search_test"], *numbers["search_validation"]}
+  assert set(numbers["search"]) == set(numbers["train"]) - others
 
 
 def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
@@ -194,6 +201,31 @@ def test_halves_share_no_character_and_hold_all_of_them(tmp_path, create):
     clients.read_client(halves[1], users[1][0])[0],
     clients.read_client(everything, users[1][0])[0],
   )
+
+
+@pytest.mark.parametrize("has_evaluation", [False, True])
+def test_a_search_sees_training_alphabets_alone(
+  tmp_path, create, has_evaluation
+):
+  letters = _draw(0, [f"Letters {letter}" for letter in "abcdefg"])
+  _write_folder(tmp_path / "data" / "images_background", letters)
+  if has_evaluation:
+    _write_folder(tmp_path / "data" / "images_evaluation", _draw(1, ["Unseen"]))
+  task = create(task_variant="search")
+  # c and e are for validation and test otherwise; of a, b, d, f, g these are d
+  # and g.
+  assert {user[: len("Letters a")] for user in clients.user_ids(task)} == {
+    *("Letters a", "Letters b", "Letters f")
+  }
+  assert task.num_train_classes == len(task.train_users) == 6
+  for split, letter in (("validation", "d"), ("test", "g")):
+    np.testing.assert_array_equal(
+      task.load_images(split).images[..., 0],
+      np.concatenate(
+        [images for (name, _), images in letters.items() if name[-1] == letter]
+      ),
+    )
+    assert task.count_images(split) == _CHARACTERS * _DRAWINGS
 
 
 @pytest.mark.parametrize("kind", ["folder", "compact"])
@@ -287,6 +319,12 @@ class TestMistakes:
   )
   def test_options_that_it_has_not(self, create, options, message):
     assert clients.read_error(create, **options).startswith(message)
+
+  def test_search_among_too_few_alphabets(self, tmp_path, create):
+    _write_folder(tmp_path / "data" / "images_background", _draw(0))
+    assert clients.read_error(create, task_variant="search").startswith(
+      "task_variant must be another one with fewer than 7 background alphabets"
+    )
 
   def test_folder_without_images(self, tmp_path, create):
     assert clients.read_error(create).startswith(
