@@ -394,15 +394,14 @@ def _describe_splits(variant: str, has_evaluation: bool) -> str:
     "test: the 5th, 10th, ...; validation: the 3rd, 13th, 23rd; train: the"
     " others"
   )
-  if has_evaluation:
+  if has_evaluation and variant != _SEARCH:
     places = (
       "validation: the 3rd, 5th, 10th, 13th, 15th, ...; train: the others;"
       " test: the evaluation set"
     )
-  description = f"background alphabets in alphabetical order; {places}"
-  if variant == _SEARCH:
-    return f"{description}, which are split in the same way, and nothing else"
-  if variant != "all":
+  among = "training" if variant == _SEARCH else "background"
+  description = f"{among} alphabets in alphabetical order; {places}"
+  if variant in _HALVES:
     place = "1st, 3rd" if variant == "public_half" else "2nd, 4th"
     description += f", of which the {place}, ... alone"
   return description
