@@ -109,7 +109,8 @@ def _create_participation(
       name,
       settings,
       mechanism=settings["aggregator"],
-      num_bands=settings.get("num_bands"),
+      # Runs that say neither are of independent noise, and of one block.
+      num_bands=settings.get("num_bands") or 1,
     )
   if deployed is not None:
     options = {

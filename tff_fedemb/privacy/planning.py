@@ -221,7 +221,7 @@ def options_of_bands(
     num_bands: Of a banded matrix; None if it was not given.
 
   Returns:
-    The option that says it, unless nothing does but the rest.
+    The option that says it; none where that follows from the rest.
 
   Raises:
     errors.FieldError: If neither it nor the bands were given.
