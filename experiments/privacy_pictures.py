@@ -102,18 +102,16 @@ class PictureConfig(config_lib.Config):
 
   def claim(self, num_users: int) -> participation_lib.Participation:
     """Returns who takes part, of so many users."""
+    given = {} if self.period is None else {"period": self.period}
+    of_bands = planning.options_of_bands(
+      self.participation, given, mechanism=self.mechanism
+    )
     return participations.create_participation(
       self.participation,
       num_users=num_users,
       users_per_round=self.users_per_round,
       users_per_client=self.users_per_client,
-      **(
-        planning.options_of_bands(
-          self.participation, {}, mechanism=self.mechanism
-        )
-        if self.period is None
-        else {"period": self.period}
-      ),
+      **(given | of_bands),
     )
 
 

@@ -193,8 +193,9 @@ def _splits_of_alphabets(
     name: (split,) for name, split in held_out.items()
   }
   for place, name in enumerate(train):
-    part = f"{_SEARCH}_{of_search[name]}" if name in of_search else _SEARCH
-    splits[name] = ("train", _HALVES[place % 2], part)
+    held = name in of_search
+    parts = _PARTS_OF_SEARCH[of_search[name]] if held else (_SEARCH,)
+    splits[name] = ("train", _HALVES[place % 2], *parts)
   return splits
 
 
