@@ -1,10 +1,12 @@
 """Tests of the in-process runtime; `parity_test` compares it with TFF's own."""
 
+import os
 import signal
 import threading
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
@@ -124,7 +126,9 @@ def test_rejects_what_does_not_take_client_ids():
       started.next(None, _CLIENT_IDS)
 
 
-@pytest.mark.parametrize("client_ids", ["12", ["1", 2], [b"1"]])
+@pytest.mark.parametrize(
+  "client_ids", ["12", ["1", 2], [b"1"], (x for x in "12"), {"1", "2"}]
+)
 def test_rejects_what_is_not_a_sequence_of_strings(
   started_and_state, client_ids
 ):
@@ -151,6 +155,171 @@ def test_rejects_the_state_of_another(started_and_state):
     started.load_state((*structure, 0))
   with pytest.raises(ValueError, match="must be a structure"):
     started.load_state(7)
+
+
+def test_rejects_the_state_of_another_process():
+  with runtime.create_runtime() as started:
+    state = started.initialize(builders.build_sums(_length))
+    # Another process may have a state of the same type.
+    started.initialize(builders.build_sums(_length))
+    started.next(state, ["1"])
+    started.initialize(builders.build_private_means())
+    with pytest.raises(
+      TypeError, match="state must be one of the process that"
+    ):
+      started.next(state, ["1"])
+
+
+def _run_in_fork(function):
+  """What a function raises in a forked child, which has ten seconds."""
+  reader, writer = os.pipe()
+  if not os.fork():
+    signal.alarm(10)
+    try:
+      function()
+    except Exception as error:
+      os.write(writer, f"{type(error).__name__}: {error}".encode())
+    os._exit(0)
+  os.close(writer)
+  with open(reader) as pipe:
+    message = pipe.read()
+  return message, os.wait()[1]
+
+
+def test_says_that_it_is_in_a_fork(started_and_state, process):
+  started, state = started_and_state
+  for function in (
+    lambda: started.next(state, ["1"]),
+    lambda: started.initialize(process),
+  ):
+    message, status = _run_in_fork(function)
+    assert message.startswith(
+      "RuntimeError: a runtime must be used in the proc"
+    )
+    assert status == 0
+  assert _run_in_fork(started.close) == ("", 0)
+  # It is still the parent's.
+  started.next(state, ["1"])
+
+
+_TEXT = b"proto\x08\x00"
+
+
+def test_strings_keep_zero_bytes_and_their_type():
+  @tff.tensorflow.computation
+  def create_state():
+    return _TEXT, [_TEXT]
+
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_eval(create_state, tff.SERVER)
+
+  @tff.federated_computation(
+    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
+  )
+  def next_round(state, client_ids):
+    lengths = tff.federated_map(_length, client_ids)
+    return state, tff.federated_sum(lengths)
+
+  process = tff.templates.IterativeProcess(initialize, next_round)
+  with runtime.create_runtime() as started:
+    state = started.initialize(process)
+    for _ in range(2):
+      text, (same,) = started.structured_state(state)
+      assert type(text) is type(same) is bytes
+      assert text == same == _TEXT
+      state, length = started.next(state, ["12"])
+      assert length == 2
+      state = started.load_state(started.structured_state(state))
+
+
+@tff.tensorflow.computation(np.str_)
+def _length(client_id):
+  return tf.strings.length(client_id)
+
+
+@tff.tensorflow.computation(np.str_, np.int32)
+def _longer(client_id, number):
+  return tf.strings.length(client_id) + number
+
+
+@tff.tensorflow.computation(np.str_)
+def _look_up(client_id):
+  table = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer(["1"], [2]), -1
+  )
+  # Its shape is known to the table's class, and to nothing in the graph.
+  return table.lookup(client_id)
+
+
+def _sum_of_longer(state, client_ids):
+  del state  # Unused.
+  total = tff.federated_sum(tff.federated_map(_length, client_ids))
+  return tff.federated_sum(
+    tff.federated_map(_longer, (client_ids, tff.federated_broadcast(total)))
+  )
+
+
+def _sum_of_selected(state, client_ids):
+  @tff.tensorflow.computation(np.str_)
+  def create_keys(client_id):
+    return tf.reshape(tf.strings.length(client_id), [1])
+
+  @tff.tensorflow.computation(np.int32, np.int32)
+  def select(number, key):
+    return number + key
+
+  return tff.federated_sum(
+    tff.federated_map(
+      _sum_dataset,
+      tff.federated_select(
+        tff.federated_map(create_keys, client_ids),
+        tff.federated_value(2, tff.SERVER),
+        state,
+        select,
+      ),
+    )
+  )
+
+
+def _sum_of_values(state, client_ids):
+  del state  # Unused.
+  return tff.federated_sum(tff.federated_map(_look_up, client_ids))
+
+
+@pytest.mark.parametrize(
+  ("total", "found", "expected"),
+  [
+    (_sum_of_longer, "Detected broadcast dependent on aggregate.*", 6),
+    (_sum_of_selected, "Encountered an Intrinsic .* federated_select", 4),
+    (_sum_of_values, "Type mismatch loading graph result tensor .*", 1),
+  ],
+)
+def test_names_what_only_tff_runs(total, found, expected):
+  @tff.federated_computation
+  def initialize():
+    return tff.federated_value(1, tff.SERVER)
+
+  @tff.federated_computation(
+    initialize.type_signature.result, tff.FederatedType(np.str_, tff.CLIENTS)
+  )
+  def next_round(state, client_ids):
+    return state, total(state, client_ids)
+
+  process = tff.templates.IterativeProcess(initialize, next_round)
+  with (
+    runtime.create_runtime() as started,
+    pytest.raises(
+      errors.FieldError,
+      match="runtime must be tff for a process that TFF cannot compile to one"
+      f" broadcast, .*, found one of which it says: {found}",
+    ) as caught,
+  ):
+    started.initialize(process)
+  assert "\n" not in str(caught.value)
+  with runtime.create_runtime("tff") as started:
+    _, metrics = started.next(started.initialize(process), ["1", "3"])
+  assert metrics == expected
 
 
 @pytest.mark.parametrize(

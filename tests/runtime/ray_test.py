@@ -19,6 +19,7 @@ import yaml
 
 from tests.runtime import builders
 from tests.runtime import ray_trouble
+from tests.runtime import resources
 from tff_fedemb import errors
 from tff_fedemb import runtime
 from tff_fedemb.runtime import client_error
@@ -70,6 +71,22 @@ def test_workers_do_without_tff():
   find = ray.remote(lambda name: name in sys.modules).remote
   names = ("tff_fedemb.runtime.ray_worker", "tensorflow_federated")
   assert ray.get([find(name) for name in names]) == [True, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", resources.OPTIONS, ids=str)
+def test_clients_share_no_resource(options):
+  with runtime.create_runtime(
+    "ray", ray_workers=1, ray_worker_cores=2, ray_clients_per_chunk=6, **options
+  ) as started:
+    for use, expected in resources.EXPECTED.items():
+      for place in (resources.CLIENT, resources.SERVER):
+        sharing = resources.build_process(use, place)
+        if use is resources.use_queue:
+          with pytest.raises(errors.FieldError, match="found FIFOQueueV2"):
+            started.initialize(sharing)
+        else:
+          assert resources.run(started, sharing, place) == expected[place]
 
 
 @pytest.mark.slow

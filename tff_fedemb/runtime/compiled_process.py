@@ -20,6 +20,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
 from tff_fedemb.runtime import client_fold
@@ -44,6 +45,24 @@ _UNOPTIMIZED.graph_options.rewrite_options.disable_meta_optimizer = True
 
 # TFF's own simulation sums in 64 bits with a sign, and leaves one for the sum.
 _MAX_BITWIDTH = 62
+
+
+def _compile(
+  process: tff.templates.IterativeProcess,
+) -> tff.backends.mapreduce.MapReduceForm:
+  """Has TFF compile a process, or refuses it."""
+  try:
+    return tff.backends.mapreduce.get_map_reduce_form_for_computation(
+      process.next, _UNOPTIMIZED
+    )
+  # TFF's errors have no type in common, and one of its types is not public.
+  except Exception as error:
+    raise errors.FieldError(
+      "runtime",
+      "be tff for a process that TFF cannot compile to one broadcast, clients'"
+      " work and sums",
+      f"one of which it says: {errors.first_line(error)}",
+    ) from error
 
 
 def _find_secure_sums(
@@ -158,13 +177,13 @@ class CompiledProcess:
         [`client_loops.clients_per_call`]. It changes no bit of a result.
 
     Raises:
+      errors.FieldError: If the process is not one broadcast, clients' work and
+        sums, or clients or rounds would share a resource of it.
       TypeError: If the process takes anything but client ids.
       ValueError: If a secure sum of it has no bounds that it can be kept to.
     """
     base.check_process(process)
-    form = tff.backends.mapreduce.get_map_reduce_form_for_computation(
-      process.next, _UNOPTIMIZED
-    )
+    form = _compile(process)
     self._secure_sum_threshold = secure_sum_threshold
     self._initialize = computation_graph.ComputationGraph(
       "initialize",

@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_fedemb.runtime import graph_defs
+from tff_fedemb.runtime import graph_resources
 from tff_fedemb.runtime import graph_session
 
 
@@ -43,7 +44,7 @@ def _tensor_names(binding: Any, *, role: str) -> list[str]:
 class ComputationGraph(graph_session.RunnableGraph):
   """The TensorFlow graph of one computation, imported once per device.
 
-  Variables are initialized anew whenever it is run.
+  Whenever it is run it has resources of its own, see `graph_resources`.
   """
 
   def __init__(
@@ -59,6 +60,7 @@ class ComputationGraph(graph_session.RunnableGraph):
         which takes the first GPU if there is one.
 
     Raises:
+      errors.FieldError: If its resources would outlive a run.
       TypeError: If the computation is not plain TensorFlow, or takes or returns
         a dataset.
     """
@@ -68,6 +70,7 @@ class ComputationGraph(graph_session.RunnableGraph):
       raise TypeError(f"{name} must be a TensorFlow computation, found {kind}.")
     graph_def = tf.compat.v1.GraphDef()
     proto.tensorflow.graph_def.Unpack(graph_def)
+    graph_resources.separate(graph_def, name)
     # Loops and functions run on the device of the operation that calls them.
     # Those that only data sets call stay on the CPU in this way, where a GPU
     # would be given one example at a time.
@@ -186,7 +189,8 @@ def _check_leaf(value: Any, type_spec: tff.TensorType, name: str) -> np.ndarray:
     raise ValueError(
       f"{name} must be of shape {shape.as_list()}, found {list(leaf.shape)}."
     )
-  return leaf
+  # A string by itself, which TFF has as `bytes`, and no array with one.
+  return leaf if leaf.ndim or not is_string else leaf[()]
 
 
 def unflatten(leaves: Sequence[Any], type_spec: tff.Type) -> Any:

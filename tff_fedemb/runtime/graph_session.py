@@ -174,6 +174,9 @@ class GraphSession:
 
 def _as_fetched(value: Any) -> Any:
   """Returns what TensorFlow would have returned for a value it was fed."""
+  if isinstance(value, (str, bytes)):
+    # An array of it would have no zero bytes at the end.
+    return tf.compat.as_bytes(value)
   array = np.asarray(value)
   return array if array.ndim else array[()]
 

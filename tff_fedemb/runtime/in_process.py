@@ -23,9 +23,15 @@ from tff_fedemb.runtime import precision
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FlatState:
-  """Server state between rounds: arrays in the order of its type."""
+  """Server state between rounds.
+
+  Attributes:
+    leaves: Arrays in the order of its type.
+    type_spec: Its type.
+  """
 
   leaves: tuple[Any, ...]
+  type_spec: tff.Type
 
 
 class InProcessRuntime(base.Runtime):
@@ -67,6 +73,7 @@ class InProcessRuntime(base.Runtime):
     Raises:
       errors.FieldError: If the processor lacks the precision.
     """
+    super().__init__()
     # Asks the driver alone. A list of logical devices would start TensorFlow,
     # with all of the GPUs' memory and with threads of the process's own.
     num_gpus = len(tf.config.list_physical_devices("GPU"))
@@ -99,19 +106,21 @@ class InProcessRuntime(base.Runtime):
     return tuple(self._skipped)
 
   def initialize(self, process: tff.templates.IterativeProcess) -> FlatState:
+    self._check_not_in_fork()
     compiled = compiled_process.CompiledProcess(process, **self._options)
     if self._compiled is not None:
       self._compiled.close()
     self._compiled = compiled
     self._skipped = []
-    return FlatState(tuple(compiled.initialize()))
+    return FlatState(tuple(compiled.initialize()), compiled.state_type)
 
   def next(
     self, state: FlatState, client_ids: Sequence[str]
   ) -> tuple[FlatState, Any]:
+    self._check_not_in_fork()
     compiled = base.check_initialized(self._compiled)
     client_ids = base.check_client_ids(client_ids)
-    leaves = _leaves(state)
+    leaves = _leaves(state, compiled.state_type)
     self._skipped = []
     new_leaves, metrics = compiled.next(
       leaves,
@@ -120,30 +129,37 @@ class InProcessRuntime(base.Runtime):
       fold_fn=self._fold,
     )
     return (
-      FlatState(tuple(new_leaves)),
+      FlatState(tuple(new_leaves), compiled.state_type),
       computation_graph.unflatten(metrics, compiled.metrics_type),
     )
 
   def structured_state(self, state: FlatState) -> Any:
-    return computation_graph.unflatten(
-      _leaves(state), base.check_initialized(self._compiled).state_type
-    )
+    state_type = base.check_initialized(self._compiled).state_type
+    return computation_graph.unflatten(_leaves(state, state_type), state_type)
 
   def load_state(self, structure: Any) -> FlatState:
     state_type = base.check_initialized(self._compiled).state_type
     leaves = computation_graph.flatten(structure, state_type, name="structure")
-    return FlatState(tuple(graph_session.align(leaf) for leaf in leaves))
+    return FlatState(
+      tuple(graph_session.align(leaf) for leaf in leaves), state_type
+    )
 
   def close(self) -> None:
-    if self._compiled is not None:
+    # A fork may have neither its parent's threads nor its sessions.
+    if self._compiled is not None and not self._is_in_fork:
       self._compiled.close()
       self._compiled = None
 
 
-def _leaves(state: FlatState) -> tuple[Any, ...]:
+def _leaves(state: FlatState, state_type: tff.Type) -> tuple[Any, ...]:
   if not isinstance(state, FlatState):
     raise TypeError(
       "state must come from initialize, next or load_state of this runtime,"
       f" found {type(state).__name__}."
+    )
+  if state.type_spec != state_type:
+    raise TypeError(
+      "state must be one of the process that initialize was called with last,"
+      " found that of another, which has another type."
     )
   return state.leaves

@@ -148,6 +148,8 @@ class RayRuntime(in_process.InProcessRuntime):
     return accumulator, total
 
   def close(self) -> None:
+    if self._is_in_fork:
+      return
     super().close()
     pool, self._pool = self._pool, None
     cluster, self._cluster = self._cluster, None

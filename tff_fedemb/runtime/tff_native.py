@@ -71,6 +71,7 @@ class TffRuntime(base.Runtime):
     Raises:
       errors.FieldError: If it is not so, or the processor lacks the precision.
     """
+    super().__init__()
     if config.on_client_error != "fail":
       raise errors.FieldError(
         "on_client_error",
@@ -102,6 +103,7 @@ class TffRuntime(base.Runtime):
     self._end_worker = weakref.finalize(self, _drop, self._contexts)
 
   def _call(self, computation: tff.Computation, *arguments: Any) -> Any:
+    self._check_not_in_fork()
     if not self._contexts:
       raise RuntimeError("the runtime must be open, found it closed.")
     stack = tff.framework.get_context_stack()
@@ -135,4 +137,6 @@ class TffRuntime(base.Runtime):
 
   def close(self) -> None:
     self._process = None
-    self._end_worker()
+    # The worker is that of the process that started it.
+    if not self._is_in_fork:
+      self._end_worker()

@@ -1,0 +1,180 @@
+"""TFF's own aggregators on the in-process runtime, beside TFF's own runtime.
+
+`parity_test` has TFF's algorithms, `secure_sums_test` the secure aggregators,
+and `noise_test` what is random about those with noise.
+"""
+
+import collections
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+from tff_fedemb import runtime
+
+_DOCS = pathlib.Path(__file__).parents[2] / "docs" / "deployment.md"
+_ROUNDS = (("3", "1", "4"), ("2", "5"), ("1", "2", "3", "4"))
+_SHAPES = collections.OrderedDict(a=[3], b=[2, 2])
+_SPECS = tree.map_structure_up_to(
+  collections.OrderedDict(a=0, b=0), tf.TensorSpec, _SHAPES
+)
+
+_dp = tff.aggregators.DifferentiallyPrivateFactory
+_sum = tff.aggregators.SumFactory
+_estimation = tff.aggregators.PrivateQuantileEstimationProcess
+
+
+def _measure(value):
+  return collections.OrderedDict(result=value)
+
+
+# What makes a factory without noise.
+_FACTORIES = {
+  "DifferentiallyPrivateFactory.gaussian_adaptive": lambda: (
+    _dp.gaussian_adaptive(0.0, 3.0, clipped_count_stddev=0.0)
+  ),
+  "DifferentiallyPrivateFactory.gaussian_fixed": lambda: _dp.gaussian_fixed(
+    0.0, 3.0, clip=2.0
+  ),
+  "DifferentiallyPrivateFactory.tree_adaptive": lambda: _dp.tree_adaptive(
+    0.0, 3.0, record_specs=_SPECS, clipped_count_stddev=0.0
+  ),
+  "DifferentiallyPrivateFactory.tree_aggregation": lambda: _dp.tree_aggregation(
+    noise_multiplier=0.0,
+    clients_per_round=3.0,
+    l2_norm_clip=2.0,
+    record_specs=_SPECS,
+  ),
+  "DiscreteFourierTransformFactory": (
+    tff.aggregators.DiscreteFourierTransformFactory
+  ),
+  "EncodedSumFactory": lambda: (
+    tff.aggregators.EncodedSumFactory.quantize_above_threshold(8, threshold=0)
+  ),
+  "HadamardTransformFactory": tff.aggregators.HadamardTransformFactory,
+  "MeanFactory": tff.aggregators.MeanFactory,
+  "PrivateQuantileEstimationProcess": lambda: tff.aggregators.clipping_factory(
+    _estimation.no_noise(1.0, 0.5, 0.2), _sum()
+  ),
+  "SumFactory": _sum,
+  "UnweightedMeanFactory": tff.aggregators.UnweightedMeanFactory,
+  # Its sample has room for all clients.
+  "UnweightedReservoirSamplingFactory": lambda: (
+    tff.aggregators.UnweightedReservoirSamplingFactory(10)
+  ),
+  "add_debug_measurements": lambda: tff.learning.add_debug_measurements(
+    tff.aggregators.MeanFactory()
+  ),
+  "add_debug_measurements_with_mixed_dtype": lambda: (
+    tff.learning.add_debug_measurements_with_mixed_dtype(
+      tff.aggregators.MeanFactory()
+    )
+  ),
+  "add_measurements": lambda: tff.aggregators.add_measurements(
+    _sum(), server_measurement_fn=_measure
+  ),
+  "as_weighted_aggregator": lambda: tff.aggregators.as_weighted_aggregator(
+    tff.aggregators.UnweightedMeanFactory()
+  ),
+  "clipping_factory": lambda: tff.aggregators.clipping_factory(2.0, _sum()),
+  "compression_aggregator": tff.learning.compression_aggregator,
+  "concat_factory": lambda: tff.aggregators.concat_factory(_sum()),
+  "robust_aggregator": tff.learning.robust_aggregator,
+  "zeroing_factory": lambda: tff.aggregators.zeroing_factory(5.0, _sum()),
+}
+
+
+def _build_process(name):
+  factory = _FACTORIES[name]()
+  value_type = tff.to_type(
+    collections.OrderedDict((k, (np.float32, s)) for k, s in _SHAPES.items())
+  )
+  is_weighted = isinstance(factory, tff.aggregators.WeightedAggregationFactory)
+  process = factory.create(
+    value_type, *[tff.TensorType(np.float32)] * is_weighted
+  )
+
+  @tff.tensorflow.computation(np.str_)
+  def create_value(client_id):
+    number = tf.strings.to_number(client_id)
+    return collections.OrderedDict(
+      a=number * tf.constant([1.0, 2.0, -3.0]), b=tf.fill([2, 2], number)
+    )
+
+  @tff.tensorflow.computation(np.str_)
+  def create_weight(client_id):
+    return tf.strings.to_number(client_id)
+
+  @tff.federated_computation(
+    process.initialize.type_signature.result,
+    tff.FederatedType(np.str_, tff.CLIENTS),
+  )
+  def next_round(state, client_ids):
+    weights = [tff.federated_map(create_weight, client_ids)] * is_weighted
+    output = process.next(
+      state, tff.federated_map(create_value, client_ids), *weights
+    )
+    return output.state, tff.federated_zip((output.result, output.measurements))
+
+  return tff.templates.IterativeProcess(process.initialize, next_round)
+
+
+@pytest.fixture(name="reference", scope="module")
+def _reference():
+  """TFF's own runtime."""
+  with runtime.create_runtime("tff") as started:
+    yield started
+
+
+def _run(started, process, start=None):
+  """The states, the one that it began with first, and metrics of rounds."""
+  state = started.initialize(process)
+  if start is not None:
+    state = started.load_state(start)
+  found = [(started.structured_state(state), ())]
+  for client_ids in _ROUNDS:
+    state, metrics = started.next(state, client_ids)
+    found.append((started.structured_state(state), metrics))
+  return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", _FACTORIES)
+def test_aggregates_as_in_tff(name, reference):
+  process = _build_process(name)
+  with runtime.create_runtime(concurrent_clients=2) as started:
+    found = _run(started, process)
+  # Some draw seeds as they start.
+  expected = _run(reference, process, found[0][0])
+  tree.assert_same_structure(found, expected, check_types=True)
+  for first, second in zip(
+    tree.flatten(found), tree.flatten(expected), strict=True
+  ):
+    if isinstance(first, bytes):
+      assert first == second
+    else:
+      np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-5)
+
+
+def test_docs_name_all_that_tff_has():
+  text = _DOCS.read_text()
+  # Interfaces, and functions that are parts of factories.
+  others = {"AggregationFactory", "UnweightedAggregationFactory"}
+  others |= {"WeightedAggregationFactory", "federated_sample"}
+  others |= {"secure_quantized_sum"}
+  names = {
+    *(n for n in dir(tff.learning.algorithms) if n.startswith("build_")),
+    *(n for n in dir(tff.learning) if "_aggregator" in n or "add_" in n),
+    *dir(tff.aggregators),
+  }
+  modules = (tff.learning.algorithms, tff.learning, tff.aggregators)
+  names = {
+    name
+    for name in names - others
+    if any(callable(getattr(module, name, None)) for module in modules)
+  }
+  assert {"build_fed_sgd", "dp_aggregator", "SumFactory"} < names
+  assert {name for name in names if f"`{name}" not in text} == set()
