@@ -34,4 +34,7 @@ def create_task(name: str, config: task.TaskConfig) -> task.Task:
   """
   checks.check_choice("task", name, TASKS)
   config.check_options(name)
-  return TASKS[name](config)
+  created = TASKS[name](config)
+  if not config.selection_users:
+    return created
+  return created.leave_out(config.selection_users)

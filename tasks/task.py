@@ -5,6 +5,7 @@ Validated when it is built, in the manner of TFF's baseline tasks.
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import functools
 import os
 import pathlib
 
@@ -57,9 +58,9 @@ class Task:
     default_backbone: Name in the registry of backbones.
     one_class_per_user: Whether a user's images are all of one class, so that a
       client of a single user has nothing to tell apart.
-    evaluation_on_training_users: Whether the held-out images are of the users
-      who train, so that evaluations are outside the guarantee; true unless
-      the task knows better.
+    evaluation_on_training_users: Whether the held-out images, or those for test
+      where others are for validation, are of the users who train, so that
+      evaluations are outside the guarantee; true unless the task knows better.
     held_out_classes_are_new: Whether no training image is of a held-out class.
     decode_images: From encoded images, string `[b]`, to uint8 `[b, height,
       width, channels]`, in TensorFlow operations only; `None` if the client
@@ -72,6 +73,8 @@ class Task:
       its images, none of which is decoded; `None` if it is not known.
     class_names: What the user calls a held-out class, by its label; others by
       their label.
+    selection_users: Users who do not train, whose images are for validation; 0
+      if the task has others for it.
   """
 
   name: str
@@ -94,6 +97,7 @@ class Task:
   warnings: tuple[str, ...] = ()
   count_images: Callable[[str], int] | None = None
   class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+  selection_users: int = 0
 
   def __post_init__(self):
     if len(self.image_shape) != 3 or min(self.image_shape) < 1:
@@ -120,12 +124,84 @@ class Task:
 
   def describe(self) -> list[str]:
     """What is trained on and held out, and what is odd about it, in lines."""
+    warnings = [*self.warnings]
+    if self.num_train_classes == 1:
+      warnings.append(
+        "all training images are of one class, which leaves nothing to learn"
+      )
     return [
       f"{self.name}: {len(self.train_users):,} users ({self.user_meaning}),"
       f" {self.num_train_classes:,} training classes;"
       f" {self.split_description}.",
-      *(f"warning: {warning}" for warning in self.warnings),
+      *(f"warning: {warning}" for warning in warnings),
     ]
+
+  def leave_out(self, selection_users: int) -> "Task":
+    """The task in which some users do not train, but are for validation.
+
+    Privacy:
+      Whatever is chosen by the images for validation is covered for the users
+      who train, and for nobody of the others.
+
+    Args:
+      selection_users: Number of these users, less than all; their images are
+        those that they would train on. They are held in memory, encoded if that
+        is what clients hold.
+
+    Raises:
+      FieldError: If nobody would be left to train.
+    """
+    if selection_users >= len(self.train_users):
+      raise errors.FieldError(
+        "selection_users",
+        f"be less than the number of users, {len(self.train_users):,}",
+        selection_users,
+      )
+    train_users, left_out = self.train_users.leave_out(selection_users)
+    read = functools.cache(lambda: self._read_users(left_out))
+
+    def load_images(split):
+      return read() if split == "validation" else self.load_images(split)
+
+    def count_images(split):
+      number = len(read().labels)
+      if split == "validation":
+        return number
+      return self.count_images(split) - (number if split == "train" else 0)
+
+    users = f"{selection_users:,} users who do not train"
+    return dataclasses.replace(
+      self,
+      train_users=train_users,
+      load_images=load_images,
+      count_images=self.count_images and count_images,
+      selection_users=selection_users,
+      split_description=(
+        f"{self.split_description}; instead, for validation: images of {users}"
+      ),
+      warnings=(
+        *self.warnings,
+        f"{users} are for validation: no guarantee covers them",
+      ),
+    )
+
+  def _read_users(self, user_ids: Sequence[str]) -> embedding.LabelledImages:
+    """Images that some users would train on; decoded when indexed."""
+    create = tf.autograph.experimental.do_not_convert(
+      self.create_client_dataset
+    )
+    users = tf.data.Dataset.from_tensor_slices(list(user_ids)).flat_map(create)
+    found = pipelines.gather(users)
+    images, labels = found["x"].numpy(), found["y"].numpy()
+    if self.decode_images is not None:
+      encoded = images
+      images = encoded_images.EncodedImages(
+        lambda rows: encoded[rows],
+        lambda row: f"training image {row} of the users for validation",
+        len(labels),
+        self.image_shape,
+      )
+    return embedding.LabelledImages(images, labels)
 
   @property
   def example_type(self) -> tff.types.SequenceType:
@@ -134,14 +210,23 @@ class Task:
       return composition.build_example_type(self.image_shape)
     return composition.build_example_type((), tf.string)
 
-  def build_dataset_computation(self) -> tff.Computation:
-    """Builds the computation from a virtual client's identifier to its data."""
+  def build_dataset_computation(
+    self, max_examples_per_client: int = 0
+  ) -> tff.Computation:
+    """Builds the computation from a virtual client's identifier to its data.
 
+    Args:
+      max_examples_per_client: If it is not 0, a client uses so many at most,
+        and its users come in turn.
+    """
     options = pipelines.build_options()
+    create = self.create_client_dataset
+    if max_examples_per_client:
+      create = functools.partial(pipelines.interleave_users, create)
 
     @tff.tensorflow.computation(tff.types.TensorType(np.str_))
     def client_dataset(client_id):
-      return self.create_client_dataset(client_id).with_options(options)
+      return create(client_id).with_options(options)
 
     return client_dataset
 
@@ -159,6 +244,10 @@ class TaskConfig(config_lib.Config):
     image_size: Side of the images in pixels [the task's].
     on_bad_example: What to do about images, users and files that cannot be
       used, skip leaves them out and counts them.
+    selection_users: Users who do not train, drawn at random and always the
+      same, whose images are for validation; no guarantee covers them. Where the
+      task's own images for validation may be of users who train, settings
+      chosen by those cost what no epsilon says.
     table: Of task photos, instead of data_dir, a CSV or Parquet file with
       columns image (a path relative to the file), user and label, and split
       (train, validation or test) if it has it.
@@ -178,6 +267,7 @@ class TaskConfig(config_lib.Config):
   on_bad_example: str = config_lib.field(
     "fail", choices=bad_examples_lib.POLICIES
   )
+  selection_users: int = config_lib.field(0, minimum=0)
   table: str | None = None
   hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
   color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))

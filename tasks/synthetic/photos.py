@@ -1,11 +1,11 @@
 """Folders of photos by user, as people keep them: `<user>/<class>/<n>.jpg`.
 
-Two kinds. In *people* a user is a person with photos of their own face, so that
-each user has one class of their own, as in DigiFace-1M (Bae et al., WACV 2023).
-In *writers* a user photographs notes in their own hand, a dozen of the 47
-characters that EMNIST tells apart (Cohen et al., 2017, "EMNIST: an extension of
-MNIST to handwritten letters", balanced) a few times each. Both go through
-cameras of different habits and vary in light, place, format and size.
+Two kinds. In *people* a user is a person with photos of themselves, patterns of
+`textures` in place of faces, so that each user has one class of their own, as
+in DigiFace-1M (Bae et al., WACV 2023). In *writers* a user photographs notes in
+their own hand, a dozen of the 47 characters that EMNIST tells apart (Cohen et
+al., 2017, "EMNIST: an extension of MNIST to handwritten letters", balanced) a
+few times each. Both vary in colours, light, place and size.
 """
 
 import collections
@@ -20,20 +20,19 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tasks.synthetic import drawing
-from tasks.synthetic import faces
 from tasks.synthetic import glyphs
 from tasks.synthetic import store
+from tasks.synthetic import textures
 from tff_fedemb.data import tfrecord_files
 
 # Hidden, so that a folder holds nothing but users to whoever lists it.
 _GENERATOR_FILE_NAME = ".generator.json"
 # Raised whenever the same parameters start to give other data.
-_GENERATOR_VERSION = 2
+_GENERATOR_VERSION = 3
 _IMAGES_OF_PERSON = (12, 29)
 _CLASSES_OF_WRITER = (8, 17)
 _IMAGES_OF_CLASS = (2, 6)
-_FACE_SIDES = (92, faces.IMAGE_SIZE + 1)
+_PERSON_SIDES = (92, 113)
 _NOTE_SIDES = (64, 97)
 # EMNIST's balanced set: of letters whose small form is like the capital there
 # is one class. File systems may not tell "a" from "A", so names are words.
@@ -51,21 +50,18 @@ _Photos = Iterator[tuple[str, bytes]]
 
 
 def _draw_person(generator: np.random.Generator, name: str) -> _Photos:
-  """Photos of one face, cropped somewhat differently each."""
-  person = faces.create_person(generator)
-  camera = drawing.Camera(generator)
-  number = int(generator.integers(*_IMAGES_OF_PERSON))
-  for image in faces.draw_images(person, generator, number):
-    height, width = generator.integers(*_FACE_SIDES, 2)
-    top = generator.integers(faces.IMAGE_SIZE - height + 1)
-    left = generator.integers(faces.IMAGE_SIZE - width + 1)
-    crop = image[top : top + height, left : left + width]
-    picture = crop.transpose(2, 0, 1).astype(np.float32) / 255
-    yield name, camera.take(generator, picture)
+  """Photos of one pattern, in another style each."""
+  person = int(generator.integers(2**62))
+  for number in range(generator.integers(*_IMAGES_OF_PERSON)):
+    height, width = map(int, generator.integers(*_PERSON_SIDES, 2))
+    picture = textures.draw(
+      (height, width, 3), seed=person, class_id=0, user=number, index=0
+    )
+    yield name, textures.encode_jpeg(picture, generator)
 
 
-def _draw_note(generator, image, paper, ink, ruled) -> np.ndarray:
-  """A note with one character on it: float32 `[3, side, side]`."""
+def _draw_note(generator, image, paper, ink) -> np.ndarray:
+  """A note with one character on it: uint8 `[side, side, 3]`."""
   side = int(generator.integers(*_NOTE_SIDES))
   margin = int(generator.integers(2, 8))
   padded = np.pad(image, margin, constant_values=1.0)
@@ -73,21 +69,9 @@ def _draw_note(generator, image, paper, ink, ruled) -> np.ndarray:
   half = margin // 2
   down, right = generator.integers(-half, half + 1, 2)
   canvas = Image.fromarray(np.roll(padded, (down, right), (0, 1)))
-  bicubic = Image.Resampling.BICUBIC
-  written = np.clip(
-    1.0 - np.asarray(canvas.resize((side, side), bicubic)), 0, 1
-  )
-  rows = np.linspace(-1, 1, side, dtype=np.float32)[:, np.newaxis]
-  picture = np.empty((3, side, side), np.float32)
-  picture[:] = paper[:, np.newaxis, np.newaxis]
-  if ruled:
-    at = drawing.periodic(rows * generator.uniform(1.2, 2) + generator.random())
-    drawing.paint(picture, 0.35 * (at < 0.06), (0.4, 0.5, 0.8))
-  drawing.paint(picture, 0.92 * written, ink)
-  slope = generator.normal(0.0, 0.16, 2)
-  shadow = drawing.noise(generator, (side, side), extent=0.4, exponent=2.0)
-  light = 1 + slope[0] * rows + slope[1] * rows.T + 0.07 * shadow
-  return picture * (light * generator.uniform(0.5, 1.1))
+  resized = canvas.resize((side, side), Image.Resampling.BICUBIC)
+  written = np.clip(1.0 - np.asarray(resized), 0, 1)[..., np.newaxis]
+  return textures.expose(paper + written * (ink - paper), generator)
 
 
 @functools.cache
@@ -107,24 +91,19 @@ def _draw_characters(writer: int, labels: np.ndarray) -> np.ndarray:
 def _draw_writer(generator: np.random.Generator, name: str) -> _Photos:
   """Notes in one hand, with two pens on one kind of paper."""
   del name
-  camera = drawing.Camera(generator)
   number = int(generator.integers(*_CLASSES_OF_WRITER))
   held = np.sort(generator.choice(len(_CLASSES), number, replace=False))
   held = np.repeat(held, generator.integers(*_IMAGES_OF_CLASS, number))
-  paper = drawing.hsv(
-    generator.uniform(0.08, 0.2), generator.uniform(0, 0.25), 0.95
-  )
-  ruled = generator.random() < 0.4
+  paper = textures.pick_colour(generator, 0.14, (0.7, 1.0))
   pens = [
-    drawing.hsv(generator.random(), 0.8, generator.uniform(0.1, 0.5))
+    textures.pick_colour(generator, generator.random(), (0.1, 0.5))
     for _ in range(2)
   ]
   labels = np.array([_CLASSES[index][0] for index in held])
   images = _draw_characters(int(generator.integers(2**62)), labels)
   for index, image in zip(held, images, strict=True):
-    pen = pens[generator.integers(2)]
-    note = _draw_note(generator, image, paper, pen, ruled)
-    yield _CLASSES[index][1], camera.take(generator, note)
+    note = _draw_note(generator, image, paper, pens[generator.integers(2)])
+    yield _CLASSES[index][1], textures.encode_jpeg(note, generator)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,5 +205,5 @@ class Kind:
     store.save_sheet(rows, output_png, side=84)
 
 
-PEOPLE = Kind("person", _draw_person, 90_000)
-WRITERS = Kind("writer", _draw_writer, 140_000)
+PEOPLE = Kind("person", _draw_person, 60_000)
+WRITERS = Kind("writer", _draw_writer, 70_000)

@@ -12,17 +12,11 @@ import functools
 from tasks.synthetic import characters
 from tasks.synthetic import digiface
 from tasks.synthetic import emnist
-from tasks.synthetic import landmarks
 from tasks.synthetic import photos
-from tasks.synthetic import species
 from tasks.synthetic import tfrecord_twin
 
-GLD = tfrecord_twin.Twin(
-  "gld", 3, landmarks.draw_landmark, {"gld160k": 1.0, "gld23k": 0.5}
-)
-INATURALIST = tfrecord_twin.Twin(
-  "inaturalist", 3, species.draw_species, {"user_120k": 1.0}
-)
+GLD = tfrecord_twin.Twin("gld", {"gld160k": 1.0, "gld23k": 0.5})
+INATURALIST = tfrecord_twin.Twin("inaturalist", {"user_120k": 1.0})
 
 # Each is called as `write(output_dir, *, num_users, seed)`, says what it did,
 # keeps what it wrote before with the same arguments, and raises

@@ -1,12 +1,12 @@
 """Writes users and a test set in the files that TFF keeps of image data.
 
-Those are the folders of `tasks.user_photos`, see `tfrecord_files`. A twin
-declares such folders and a function that draws a picture of a class. Each
-folder says in its `generator.json` how it was made and how many classes it has,
-which follows from the number of users alone.
+Those are the folders of `tasks.user_photos`, see `tfrecord_files`; their
+pictures are made-up patterns, see `textures`. Each folder says in its
+`generator.json` how it was made and how many classes it has, which follows from
+the number of users alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
 import json
 import pathlib
@@ -14,14 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from tasks.synthetic import drawing
 from tasks.synthetic import store
+from tasks.synthetic import textures
 from tff_fedemb.data import tfrecord_files
 
 _MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
 _TEST_IMAGES = (5, 12)
 
-_USER_BYTES = 150_000
+_SHORT_SIDES = (90, 121)
+_ASPECTS = (1.0, 4 / 3, 3 / 2)
+_USER_BYTES = 80_000
+# Raised whenever the same parameters start to give other data.
+_GENERATOR_VERSION = 4
 
 _Records = list[tuple[int, bytes]]
 
@@ -50,31 +54,33 @@ def draw_labels(generator: np.random.Generator, classes: int) -> np.ndarray:
   )
 
 
+def draw_shape(generator: np.random.Generator) -> tuple[int, int, int]:
+  """A shape in colour with sides of 90 to 180 pixels, mostly not upright."""
+  short = int(generator.integers(*_SHORT_SIDES))
+  long = round(short * generator.choice(_ASPECTS))
+  is_upright = generator.random() < 0.3
+  return (long, short, 3) if is_upright else (short, long, 3)
+
+
 @dataclasses.dataclass(frozen=True)
 class Twin:
   """A synthetic data set in the format of a real one.
 
   Attributes:
     name: Of the data.
-    version: Of `draw`, raised whenever it starts to draw other pictures.
-    draw: Draws a picture from a generator, the seed, the class and the height
-      and width: float32 `[3, height, width]`, about 0 to 1. Whatever is the
-      same in all pictures of a class follows from the seed and the class.
     folders: Name of each folder, and which part of the users and of the classes
       it holds, in (0, 1].
   """
 
   name: str
-  version: int
-  draw: Callable[[np.random.Generator, int, int, tuple[int, int]], np.ndarray]
   folders: Mapping[str, float]
 
   def write(self, output_dir: store.Path, **fields: Any) -> list[str]:
     """Writes the folders, all of them from the same pictures.
 
-    There are some `5 * num_users ** 0.5` classes. A user has a camera and 8 to
+    There are some `5 * num_users ** 0.5` classes. A user has a style and 8 to
     40 images, about 20 on average, of several classes. The test set has other
-    images of all classes, 5 to 11 of each, from cameras of their own. A folder
+    images of all classes, 5 to 11 of each, in styles of their own. A folder
     that holds a part has the first of the classes, and the users with most
     images of them. Fields are those of `store.Config`; paths are returned.
 
@@ -87,14 +93,14 @@ class Twin:
     wanted: dict[str, dict[str, Any]] = {
       name: {
         "name": self.name,
-        **given.parameters(self.version),
+        **given.parameters(_GENERATOR_VERSION),
         "num_classes": max(2, round(share * classes)),
       }
       for name, share in self.folders.items()
     }
 
     def write(partial, missing):
-      users, test = self._draw_all(given, classes)
+      users, test = _draw_all(given, classes, desc=self.name)
       for name in missing:
         num_kept = max(1, round(self.folders[name] * given.num_users))
         _write_folder(partial / name, wanted[name], users, test, num_kept)
@@ -109,31 +115,6 @@ class Twin:
       ),
     )
 
-  def _draw_all(
-    self, given: store.Config, classes: int
-  ) -> tuple[list[_Records], _Records]:
-    """The records of each user, and of the test set."""
-
-    def take(generator, owned, label):
-      shape = owned.draw_shape(generator)
-      picture = self.draw(generator, given.seed, int(label), shape)
-      return int(label), owned.take(generator, picture)
-
-    users = []
-    numbers = range(given.num_users)
-    for user in store.progress(numbers, desc=self.name, unit="user"):
-      generator = np.random.default_rng([given.seed, 0, user])
-      labels = draw_labels(generator, classes)
-      owned = drawing.Camera(generator)
-      users.append([take(generator, owned, label) for label in labels])
-    generator = np.random.default_rng([given.seed, 1])
-    counts = generator.integers(*_TEST_IMAGES, size=classes)
-    test = [
-      take(generator, drawing.Camera(generator), label)
-      for label in np.repeat(np.arange(classes), counts)
-    ]
-    return users, test
-
   def contact_sheet(
     self, output_dir: store.Path, output_png: store.Path
   ) -> None:
@@ -147,6 +128,37 @@ class Twin:
     shown = sorted(images, key=lambda label: (-len(images[label]), label))
     rows = [images[label][:12] for label in sorted(shown[:10])]
     store.save_sheet(rows, output_png, side=70)
+
+
+def _draw_all(
+  given: store.Config, classes: int, *, desc: str
+) -> tuple[list[_Records], _Records]:
+  """The records of each user, and of the test set."""
+
+  def take(generator, label, **whose):
+    picture = textures.draw(
+      draw_shape(generator), seed=given.seed, class_id=int(label), **whose
+    )
+    return int(label), textures.encode_jpeg(picture, generator)
+
+  users = []
+  for user in store.progress(range(given.num_users), desc=desc, unit="user"):
+    generator = np.random.default_rng([given.seed, 0, user])
+    labels = draw_labels(generator, classes)
+    users.append(
+      [
+        take(generator, label, user=user, index=index)
+        for index, label in enumerate(labels)
+      ]
+    )
+  generator = np.random.default_rng([given.seed, 1])
+  counts = generator.integers(*_TEST_IMAGES, size=classes)
+  labels = np.repeat(np.arange(classes), counts)
+  test = [
+    take(generator, label, user=given.num_users + number, index=0)
+    for number, label in enumerate(labels)
+  ]
+  return users, test
 
 
 def _write_folder(folder: pathlib.Path, parameters, users, test, num_kept):

@@ -37,7 +37,6 @@ def _check_against_definitions(observed, num_users, rounds):
     assert observed.closest_pair is observed.min_separation is None
   assert observed.min_participations == min(map(len, when))
   groups = [[client.size for client in clients] for clients in rounds]
-  assert observed.groups_known
   assert observed.even_rounds == tuple(
     (sum(group), len(group))
     for group in groups

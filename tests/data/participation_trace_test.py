@@ -67,20 +67,6 @@ def test_many_virtual_clients_have_places_of_many_bytes(tmp_path):
   assert recorded.places.tolist() == expected
 
 
-def test_a_trace_of_the_first_version_has_no_groups(tmp_path):
-  path = tmp_path / "trace"
-  traces.write_first_version(path, 100, traces.ROUNDS)
-  assert _read(path) == _ROUNDS_READ
-  with participation_trace.TraceReader(path) as reader:
-    known = [recorded.places is not None for recorded in reader]
-  # Users who are all on their own have no groups to know of.
-  assert known == [False, True, True, False]
-  with pytest.raises(
-    participation_trace.TraceError, match="of version 2, found 1"
-  ):
-    participation_trace.TraceWriter(path, 100)
-
-
 @pytest.mark.parametrize("num_users", [2, 300, 70_000, 5_000_000_000])
 def test_gaps_of_any_size_are_kept(tmp_path, num_users):
   slots = [0, num_users - 1]

@@ -36,3 +36,22 @@ def test_gathers_the_first_elements_of_all_batches(
   numbers = np.arange(expected)
   np.testing.assert_array_equal(found["x"], np.stack([numbers, -numbers], 1))
   assert found["y"].numpy().tolist() == [b"%d" % n for n in numbers]
+
+
+def test_users_come_in_turn_and_no_more_is_read_than_is_asked_for():
+  # How many examples each user has: the last one has no end.
+  sizes = {"ann": 0, "bob": 2, "cyd": 9, "dan": -1}
+
+  def create_dataset(user):
+    size = tf.reduce_sum(
+      [tf.where(tf.equal(user, name), size, 0) for name, size in sizes.items()]
+    )
+    return tf.data.Dataset.from_tensors(user).repeat(tf.cast(size, tf.int64))
+
+  users = pipelines.interleave_users(
+    lambda user: create_dataset(user).batch(4), tf.constant("\n".join(sizes))
+  )
+  found = pipelines.gather(users, max_elements=30).numpy().tolist()
+  counts = collections.Counter(found)
+  assert counts == {b"bob": 2, b"cyd": 9, b"dan": 19}
+  assert set(found[:3]) == set(found[3:6]) == {b"bob", b"cyd", b"dan"}

@@ -1,8 +1,5 @@
 """A small trace of participation, for tests."""
 
-import struct
-import zlib
-
 import numpy as np
 
 from tff_fedemb.data import participation_check
@@ -35,19 +32,3 @@ def check(claim, rounds):
 
 NUM_USERS = 100
 ROUNDS = [group([5, 3], [99]), [], group([0], [3], [98]), group([3, 70, 1])]
-
-
-def write_first_version(path, num_users, rounds):
-  """Writes a trace as versions did that recorded no groups."""
-
-  def seal(data):
-    return data + struct.pack("<I", zlib.crc32(data))
-
-  parts = [seal(struct.pack("<8sIQ", b"FEMBWHO\n", 1, num_users))]
-  for number, clients in enumerate(rounds):
-    slots = np.sort(np.concatenate([[], *clients]))
-    payload = zlib.compress((np.diff(slots, prepend=-1) - 1).astype("<u4"))
-    counts = (number, len(clients), slots.size, 4, len(payload))
-    parts.append(seal(struct.pack("<6I", *counts, zlib.crc32(payload))))
-    parts.append(payload)
-  path.write_bytes(b"".join(parts))

@@ -13,6 +13,7 @@ from tasks import task as task_lib
 from tests.tasks import clients
 from tests.tasks import trees
 from tff_fedemb import errors
+from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
@@ -172,6 +173,7 @@ class TestFormats:
     [
       *(("WEBP", ".webp"), ("BMP", ".bmp"), ("GIF", ".gif"), ("PPM", ".pgm")),
       *(("TIFF", ".tif"), ("PNG", ".PNG"), ("WEBP", ".jpg"), ("PNG", ".jpg")),
+      *(("JPEG", ".jfif"), ("JPEG", ".jpe")),
     ],
   )
   def test_are_read(self, root, create, form, suffix):
@@ -181,13 +183,16 @@ class TestFormats:
     task = create()
     (label, *_) = trees.train_labels()
     contents, _ = clients.read_client(task, "0")
-    with Image.open(root / "ann" / label / f"0{suffix}") as image:
+    path = root / "ann" / label / f"0{suffix}"
+    with Image.open(path) as image:
       expected = np.asarray(image.convert("RGB"))
     # Files are in the order of their names: 0.* before 1.jpg.
     found = task.decode_images(contents[:1]).numpy()[0]
     np.testing.assert_allclose(found.astype(int), expected, atol=2)
     options = {"on_bad_example": "skip"}
     assert not create(**options).bad_examples.lines
+    # What trains is there to be evaluated, too.
+    assert path in image_folder.list_images(root / "ann").paths
 
   def test_a_gif_shows_its_first_picture(self, root, create):
     size = trees.SIDE, trees.SIDE

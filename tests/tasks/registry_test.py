@@ -1,12 +1,18 @@
 """Tests of the registry of tasks, and of what every task must be."""
 
+import os
 import pathlib
 
+import numpy as np
 import pytest
 
 from tasks import registry
 from tasks import task as task_lib
+from tasks.synthetic import emnist as synthetic_emnist
 from tasks.synthetic import registry as synthetic
+from tests.tasks import clients
+from tests.tasks import trees
+from tff_fedemb import errors
 
 
 def test_every_task_file_is_registered():
@@ -23,6 +29,66 @@ def test_every_task_file_is_registered():
 def test_unknown_task_is_refused():
   with pytest.raises(ValueError, match=r"task must be one of .* found 'mnist'"):
     registry.create_task("mnist", task_lib.TaskConfig())
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_selection_users_do_not_train(tmp_path, number):
+  synthetic_emnist.write_emnist(tmp_path, num_users=4, examples_per_user=60)
+
+  def create(**options):
+    return registry.create_task(
+      "emnist", task_lib.TaskConfig(data_dir=os.fspath(tmp_path), **options)
+    )
+
+  everybody, task = create(), create(selection_users=number)
+  users = clients.user_ids(task)
+  left_out = [u for u in clients.user_ids(everybody) if u not in users]
+  assert (len(users), len(left_out)) == (4 - number, number)
+  validation = task.load_images("validation")
+  read = [clients.read_client(everybody, user) for user in left_out]
+  np.testing.assert_array_equal(
+    validation.images, np.concatenate([images for images, _ in read])
+  )
+  np.testing.assert_array_equal(
+    validation.labels, np.concatenate([labels for _, labels in read])
+  )
+  clients.check_counts(task)
+  # What is for test is as it was, and may be of those who train.
+  test = task.load_images("test")
+  np.testing.assert_array_equal(
+    test.labels, everybody.load_images("test").labels
+  )
+  assert task.evaluation_on_training_users
+  assert task.selection_users == number
+  assert f"validation: images of {number} users who do not train" in (
+    task.split_description
+  )
+  assert "no guarantee covers them" in " ".join(task.describe())
+
+
+def test_selection_users_of_encoded_images(tmp_path):
+  trees.write_all(tmp_path)
+  config = task_lib.TaskConfig(
+    data_dir=os.fspath(tmp_path),
+    cache_dir=os.fspath(tmp_path / ".cache"),
+    image_size=trees.SIDE,
+    selection_users=1,
+  )
+  task = registry.create_task("photos", config)
+  validation = task.load_images("validation")
+  assert validation.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+  assert validation.images[:].shape == (8, trees.SIDE, trees.SIDE, 3)
+  assert len(clients.user_ids(task)) == 3
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_somebody_has_to_train(number):
+  config = task_lib.TaskConfig(num_users=4, selection_users=number)
+  with pytest.raises(
+    errors.FieldError,
+    match=rf"selection_users must be less than .* users, 4, found {number}",
+  ):
+    registry.create_task("handwriting", config)
 
 
 # Handwriting has no files.

@@ -38,6 +38,22 @@ def test_dataset_computation_has_the_example_type_of_the_algorithms():
   assert str(computation.type_signature.parameter) == "str"
 
 
+def test_users_come_in_turn_where_a_client_uses_only_some_examples():
+  batches = _create().build_dataset_computation(5)("a\nbcd")
+  (found,) = [list(batch["x"].numpy()[:, 0, 0, 0]) for batch in batches]
+  assert found in ([1, 3] * 3, [3, 1] * 3)
+
+
+def test_one_training_class_is_warned_of():
+  (only,) = _create().describe()
+  assert "2 training classes" in only
+  _, warning = _create(num_train_classes=1).describe()
+  assert warning == (
+    "warning: all training images are of one class, which leaves nothing to"
+    " learn"
+  )
+
+
 def test_encoded_images_are_strings_to_the_algorithms():
   task = _create(
     create_client_dataset=lambda client_id: tf.data.Dataset.from_tensor_slices(

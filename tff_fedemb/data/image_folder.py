@@ -27,13 +27,15 @@ DAMAGES = (
   EOFError,
   Image.DecompressionBombError,
 )
-# By the name's ending; the content decides how a file is read.
+# By the name's ending, in upper or lower case; the content decides how a file
+# is read.
+READABLE_SUFFIXES = (
+  *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp", ".tif"),
+  *(".tiff", ".pgm", ".ppm"),
+)
 # Phones' own formats are among them, so that they are missed by nobody: what
 # Pillow does not read is refused or skipped, and told.
-SUFFIXES = (
-  *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"),
-  *(".pgm", ".ppm", ".heic", ".heif", ".avif"),
-)
+SUFFIXES = (*READABLE_SUFFIXES, ".heic", ".heif", ".avif")
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "PPM", "WEBP", "TIFF")
 _MODES = {1: "L", 3: "RGB"}
 # Of a copy's shorter side, in pixels: models take less.

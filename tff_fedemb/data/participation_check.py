@@ -30,7 +30,6 @@ class ObservedParticipation:
     max_users_per_round: Largest number of users in a round, 0 without rounds.
     max_clients_per_round: Largest number of virtual clients in a round.
     users_alone: Whether in every round each user was a virtual client.
-    groups_known: Whether the trace says who was in a virtual client with whom.
     even_rounds: Of the rounds whose virtual clients have the same number of
       users, or one more, the numbers of users and of virtual clients.
     lag: Rounds from one to the other of those whose users are compared.
@@ -53,7 +52,6 @@ class ObservedParticipation:
   max_users_per_round: int = 0
   max_clients_per_round: int = 0
   users_alone: bool = True
-  groups_known: bool = True
   even_rounds: tuple[tuple[int, int], ...] = ()
   lag: int = 1
   common_users: tuple[int, int] | None = None
@@ -111,7 +109,6 @@ def observe(
         seen.max_clients_per_round, recorded.num_clients
       ),
       "users_alone": seen.users_alone and recorded.users_alone,
-      "groups_known": seen.groups_known and recorded.places is not None,
     }
     if seen.num_rounds:
       changes["min_users_per_round"] = min(seen.min_users_per_round, slots.size)
@@ -160,7 +157,7 @@ def _new_gaps(
 
 
 def _is_even(recorded: participation_trace.RecordedRound) -> bool:
-  if recorded.places is None or not recorded.slots.size:
+  if not recorded.slots.size:
     return False
   sizes = np.bincount(recorded.places, minlength=recorded.num_clients)
   return sizes.max() - sizes.min() <= 1

@@ -19,13 +19,12 @@ A file is a header and one record per round, integers little-endian:
   number of their virtual client in the order of its first user, compressed by
   zlib. Such gaps cannot say that a user took part twice in a round. Users who
   are all on their own need no places.
-
-Version 1 has no places, nor their bytes. It can be read.
 """
 
 from collections.abc import Iterator, Sequence
 import contextlib
 import dataclasses
+import hashlib
 import os
 import struct
 from typing import BinaryIO
@@ -39,10 +38,10 @@ from tff_fedemb import errors
 _MAGIC = b"FEMBWHO\n"
 _VERSION = 2
 _HEADER = struct.Struct("<8sIQ")
-# By version.
-_RECORDS = {1: struct.Struct("<6I"), _VERSION: struct.Struct("<7I")}
+_RECORD = struct.Struct("<7I")
 _CRC = struct.Struct("<I")
 _HEADER_SIZE = _HEADER.size + _CRC.size
+_RECORD_SIZE = _RECORD.size + _CRC.size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +53,13 @@ class RecordedRound:
     num_clients: Number of its virtual clients.
     slots: `[n]` int64 slots of its users, sorted.
     places: `[n]` virtual client of each of them, numbered in the order of
-      `slots`; None if the trace does not say who was in one with whom.
+      `slots`.
   """
 
   number: int
   num_clients: int
   slots: np.ndarray
-  places: np.ndarray | None
+  places: np.ndarray
 
   @classmethod
   def of(cls, number: int, clients: Sequence[np.ndarray]) -> "RecordedRound":
@@ -87,21 +86,23 @@ class RecordedRound:
     """Whether each user was a virtual client."""
     return self.num_clients == self.slots.size
 
+  @property
+  def digest(self) -> str:
+    """SHA-256, in hexadecimal digits, of all that is recorded."""
+    counts = [self.number, self.num_clients, self.slots.size]
+    numbers = np.concatenate([counts, self.slots, self.places])
+    return hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()
+
   def is_as(self, other: "RecordedRound") -> bool:
     """Whether the same users took part, in the same virtual clients.
 
     Args:
-      other: The same round of another trace, or of none. Where one of the two
-        does not say who was with whom, that is not compared.
+      other: The same round of another trace, or of none.
     """
     return (
       self.num_clients == other.num_clients
       and np.array_equal(self.slots, other.slots)
-      and (
-        self.places is None
-        or other.places is None
-        or np.array_equal(self.places, other.places)
-      )
+      and np.array_equal(self.places, other.places)
     )
 
 
@@ -125,10 +126,8 @@ def _unseal(layout: struct.Struct, data: bytes) -> tuple | None:
   return layout.unpack(packed) if data == _seal(packed) else None
 
 
-class _Trace(contextlib.AbstractContextManager):
+class Trace(contextlib.AbstractContextManager):
   """An open trace and where its rounds are."""
-
-  _versions = (*_RECORDS,)
 
   def __init__(self, path: str | os.PathLike[str], file: BinaryIO):
     self._path = os.fspath(path)
@@ -147,14 +146,9 @@ class _Trace(contextlib.AbstractContextManager):
     header = _unseal(_HEADER, self._file.read(_HEADER_SIZE))
     if header is None or header[0] != _MAGIC:
       raise self._error("a trace of participation", "another file or damage")
-    _, self._version, self._num_users = header
-    if self._version not in self._versions:
-      raise self._error(
-        f"a trace of version {_VERSION}",
-        f"{self._version}; runs of earlier versions can be read, not resumed",
-      )
-    self._record = _RECORDS[self._version]
-    self._record_size = self._record.size + _CRC.size
+    _, version, self._num_users = header
+    if version != _VERSION:
+      raise self._error(f"a trace of version {_VERSION}", version)
     self._find_rounds()
 
   def _error(self, requirement: str, found: object) -> TraceError:
@@ -163,12 +157,12 @@ class _Trace(contextlib.AbstractContextManager):
   def _find_rounds(self) -> None:
     """Finds all rounds but a last one that was not written to its end."""
     file_size = os.fstat(self._file.fileno()).st_size
-    while self._end + self._record_size <= file_size:
+    while self._end + _RECORD_SIZE <= file_size:
       self._file.seek(self._end)
-      record = _unseal(self._record, self._file.read(self._record_size))
+      record = _unseal(_RECORD, self._file.read(_RECORD_SIZE))
       if record is None or record[0] != self.num_rounds:
         raise self._damage(self.num_rounds, self._end)
-      end = self._end + self._record_size + record[-2]
+      end = self._end + _RECORD_SIZE + record[-2]
       if end > file_size:
         break
       self._records.append((self._end, record))
@@ -180,12 +174,12 @@ class _Trace(contextlib.AbstractContextManager):
 
   def _read_payload(self, round_num: int) -> bytes | None:
     offset, (*_, size, crc) = self._records[round_num]
-    self._file.seek(offset + self._record_size)
+    self._file.seek(offset + _RECORD_SIZE)
     payload = self._file.read(size)
     return payload if zlib.crc32(payload) == crc else None
 
   def _read_round(self, round_num: int) -> RecordedRound:
-    offset, (_, num_clients, num_slots, gap_size, *place_size, _, _) = (
+    offset, (_, num_clients, num_slots, gap_size, place_size, _, _) = (
       self._records[round_num]
     )
     payload = self._read_payload(round_num)
@@ -193,12 +187,11 @@ class _Trace(contextlib.AbstractContextManager):
       raise self._damage(round_num, offset)
     data = zlib.decompress(payload)
     gaps = np.frombuffer(data, dtype=f"<u{gap_size}", count=num_slots)
-    places = None
     if num_clients == num_slots:
       places = np.arange(num_slots)
-    elif place_size:
+    else:
       places = np.frombuffer(
-        data, f"<u{place_size[0]}", num_slots, offset=gaps.nbytes
+        data, f"<u{place_size}", num_slots, offset=gaps.nbytes
       ).astype(np.int64)
     slots = np.cumsum(gaps.astype(np.int64) + 1) - 1
     return RecordedRound(round_num, num_clients, slots, places)
@@ -219,6 +212,24 @@ class _Trace(contextlib.AbstractContextManager):
     """Number of rounds in the trace, which are 0 ... num_rounds - 1."""
     return len(self._records)
 
+  def read(
+    self, start: int = 0, stop: int | None = None
+  ) -> Iterator[RecordedRound]:
+    """Reads rounds `start` ... `stop` - 1, all from `start` on if None.
+
+    Args:
+      start: First round, at least 0.
+      stop: One past the last round, at most `num_rounds`.
+
+    Yields:
+      One round after the other.
+
+    Raises:
+      TraceError: If a record is damaged.
+    """
+    for round_num in range(self.num_rounds)[start:stop]:
+      yield self._read_round(round_num)
+
   def close(self) -> None:
     """Closes the file."""
     self._file.close()
@@ -227,14 +238,11 @@ class _Trace(contextlib.AbstractContextManager):
     self.close()
 
 
-class TraceWriter(_Trace):
+class TraceWriter(Trace):
   """Records who took part, and with whom, round by round.
 
-  What a call of `record` has written survives the end of the process, however
-  it ends; it is the system's to bring it to the disk.
+  What a call of `record` has written is on the disk.
   """
-
-  _versions = (_VERSION,)
 
   def __init__(self, path: str | os.PathLike[str], num_users: int):
     """Creates a trace for its owner only, or opens one to go on with it.
@@ -258,6 +266,7 @@ class TraceWriter(_Trace):
       "r+b",
       opener=lambda name, flags: os.open(name, flags | os.O_CREAT, mode=0o600),
     )
+    os.fchmod(file.fileno(), 0o600)
     super().__init__(path, file)
     if self.num_users != num_users:
       self.close()
@@ -272,7 +281,7 @@ class TraceWriter(_Trace):
       self._file.flush()
     super()._open()
 
-  def record(self, round_num: int, clients: Sequence[np.ndarray]) -> None:
+  def record(self, round_num: int, clients: Sequence[np.ndarray]) -> str:
     """Appends a round, or checks one that is done again.
 
     A run that was killed does the rounds since its last checkpoint again. With
@@ -282,6 +291,9 @@ class TraceWriter(_Trace):
     Args:
       round_num: Number of the round: at most the first that is not recorded.
       clients: Integer slots of the users of each virtual client.
+
+    Returns:
+      The digest of what is recorded.
 
     Raises:
       TraceError: If the round is recorded with other users.
@@ -296,7 +308,7 @@ class TraceWriter(_Trace):
     self._check_slots(found.slots)
     if round_num < self.num_rounds:
       self._check_as_recorded(found)
-      return
+      return found.digest
     gaps = _shorten(np.diff(found.slots, prepend=-1) - 1)
     places = _shorten(found.places)
     # Gaps at random repeat no strings: looking for them takes ten times as
@@ -311,10 +323,12 @@ class TraceWriter(_Trace):
       *(gaps.itemsize, places.itemsize, len(payload), zlib.crc32(payload)),
     )
     self._file.seek(self._end)
-    self._file.write(_seal(self._record.pack(*record)) + payload)
+    self._file.write(_seal(_RECORD.pack(*record)) + payload)
     self._file.flush()
+    os.fsync(self._file.fileno())
     self._records.append((self._end, record))
     self._end = self._file.tell()
+    return found.digest
 
   def _check_slots(self, slots: np.ndarray) -> None:
     if slots.size and not 0 <= slots[0] <= slots[-1] < self.num_users:
@@ -343,7 +357,7 @@ class TraceWriter(_Trace):
     )
 
 
-class TraceReader(_Trace):
+class TraceReader(Trace):
   """Reads a trace as it was when it was opened, also while it is written."""
 
   def __init__(self, path: str | os.PathLike[str]):
@@ -363,24 +377,6 @@ class TraceReader(_Trace):
         f" {error.strerror}."
       ) from error
     super().__init__(path, file)
-
-  def read(
-    self, start: int = 0, stop: int | None = None
-  ) -> Iterator[RecordedRound]:
-    """Reads rounds `start` ... `stop` - 1, all from `start` on if None.
-
-    Args:
-      start: First round, at least 0.
-      stop: One past the last round, at most `num_rounds`.
-
-    Yields:
-      One round after the other.
-
-    Raises:
-      TraceError: If a record is damaged.
-    """
-    for round_num in range(self.num_rounds)[start:stop]:
-      yield self._read_round(round_num)
 
   def __iter__(self) -> Iterator[RecordedRound]:
     return self.read()

@@ -34,7 +34,8 @@ _NATIVE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png")
 _CONVERTIBLE_BY_NAME = "({})".format(
   " OR ".join(
     f"CAST(path AS TEXT) LIKE '%{suffix}'"
-    for suffix in sorted(photo_folder.SUFFIXES.difference(_NATIVE_SUFFIXES))
+    for suffix in image_folder.READABLE_SUFFIXES
+    if suffix not in _NATIVE_SUFFIXES
   )
 )
 # Of labels, from which on they are said to be almost users.

@@ -16,16 +16,9 @@ import unicodedata
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
+from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_index
 
-# By the name's ending, in upper or lower case; the content decides how a file
-# is read.
-SUFFIXES = frozenset(
-  (
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp"),
-    *(".pgm", ".ppm", ".tif", ".tiff"),
-  )
-)
 # What other programs leave in folders.
 _LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
 _CHUNK = 10_000
@@ -92,7 +85,9 @@ def _is_visible(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-  return os.path.splitext(entry.name)[1].lower() in SUFFIXES
+  return (
+    os.path.splitext(entry.name)[1].lower() in image_folder.READABLE_SUFFIXES
+  )
 
 
 class FolderListing:

@@ -1,8 +1,15 @@
 """What the input pipelines of clients have in common."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+
+from tff_fedemb.data import population
+
+# Users whose files are open at once.
+_OPEN_USERS = 64
+_READING_BATCH = 64
 
 
 def build_options() -> tf.data.Options:
@@ -14,6 +21,35 @@ def build_options() -> tf.data.Options:
   options.autotune.enabled = False
   options.experimental_optimization.apply_default_optimizations = False
   return options
+
+
+def interleave_users(
+  create_dataset: Callable[[tf.Tensor], tf.data.Dataset], client_id: tf.Tensor
+) -> tf.data.Dataset:
+  """Reads an example of each user of a virtual client in turn.
+
+  It takes longer than to read user by user, and is for clients that use only
+  some of their examples. Of more than 64 users the next one begins when one has
+  no example left.
+
+  Args:
+    create_dataset: From a virtual client's identifier to batches of examples.
+    client_id: String scalar; the order of its users is drawn from it.
+  """
+  users = tf.random.experimental.stateless_shuffle(
+    tf.strings.split(client_id, population.SEPARATOR),
+    [tf.strings.to_hash_bucket_fast(client_id, tf.int64.max), 0],
+  )
+
+  @tf.autograph.experimental.do_not_convert
+  def read_user(user):
+    return create_dataset(user).unbatch()
+
+  return (
+    tf.data.Dataset.from_tensor_slices(users)
+    .interleave(read_user, cycle_length=_OPEN_USERS, num_parallel_calls=None)
+    .batch(_READING_BATCH)
+  )
 
 
 def gather(dataset: tf.data.Dataset, *, max_elements: int = 0) -> Any:

@@ -6,6 +6,7 @@ identifiers, never data.
 """
 
 from collections.abc import Callable, Sequence
+import hashlib
 
 import numpy as np
 
@@ -55,8 +56,39 @@ class Population:
         )
     return cls(len(ids), ids.__getitem__)
 
+  def leave_out(self, number: int) -> tuple["Population", list[str]]:
+    """Draws users and takes them out, the same ones each time.
+
+    Args:
+      number: Of users to draw, less than all.
+
+    Returns:
+      The population of the others, in their order, and those drawn.
+    """
+    drawn = np.sort(
+      np.random.default_rng(0).choice(
+        len(self), number, replace=False, shuffle=False
+      )
+    )
+    # Of the others, how many come before each that was drawn.
+    before = drawn - np.arange(number)
+    others = Population(
+      len(self) - number,
+      lambda slot: self.user_id(
+        slot + int(np.searchsorted(before, slot, "right"))
+      ),
+    )
+    return others, [self.user_id(slot) for slot in drawn.tolist()]
+
   def __len__(self) -> int:
     return self._size
+
+  @property
+  def digest(self) -> str:
+    """SHA-256, in hexadecimal digits, of up to 10,000 of the identifiers."""
+    some = range(0, self._size, -(-self._size // 10_000))
+    text = SEPARATOR.join(map(self.user_id, some))
+    return hashlib.sha256(f"{self._size}\n{text}".encode()).hexdigest()
 
   def user_id(self, slot: int) -> str:
     """Identifier of the user in a slot."""

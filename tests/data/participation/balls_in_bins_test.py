@@ -50,7 +50,10 @@ def test_what_is_claimed():
   assert _CLAIM.is_drawn_once
   assert _CLAIM.accountants == ("monte_carlo",)
   assert _CLAIM.participations(35) == 4
-  assert _CLAIM.neighboring_relation_in_words == "add or remove one user"
+  assert _CLAIM.neighboring_relation_in_words == (
+    "a user's slot stays empty; the number of slots, the number of bins and the"
+    " probability are public"
+  )
   assert "one of 10 bins for the whole run" in _CLAIM.sampling
   assert "by the secret of who is in which bin" in _CLAIM.sampling
   values = json.loads(json.dumps(registry.to_json(_CLAIM)))

@@ -40,7 +40,10 @@ def test_what_is_claimed():
   assert _CLAIM.sampled_event(event) == dp_accounting.PoissonSampledDpEvent(
     0.2, event
   )
-  assert _CLAIM.neighboring_relation_in_words == "add or remove one user"
+  assert _CLAIM.neighboring_relation_in_words == (
+    "a user's slot stays empty; the number of slots, the probability and the"
+    " period are public"
+  )
   assert _CLAIM.accountants == ("rdp", "pld")
   assert _CLAIM.sensitivity_in_clip_norms == 1
   groups = dataclasses.replace(_CLAIM, users_per_client=5)

@@ -150,6 +150,56 @@ def test_sensitivity_and_relation(claim, sensitivity, relation):
   assert claim.sampling_probability == 0.01
 
 
+def _rounds(claim, without=None):
+  """Virtual clients of 40 rounds, without a slot if it is empty."""
+  found = []
+  for r in range(40):
+    clients = [set(c.tolist()) - {without} for c in claim.sample(r, key=5)]
+    found.append(sorted(sorted(client) for client in clients if client))
+  return found
+
+
+@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("users_per_client", [1, 2])
+def test_the_relation_is_what_a_new_draw_bears_out(name, users_per_client):
+  claim = _create(name, 60, 6 // users_per_client, users_per_client)
+  words = claim.neighboring_relation_in_words
+  # With one user fewer others take part: nobody is added or removed.
+  fewer = claim.resized(num_users=59, users_per_round=6)
+  assert _rounds(fewer) != _rounds(claim, without=59)
+  assert "add" not in words
+  if name == "fixed_size":
+    assert words == "replace one user"
+    return
+  assert words.startswith("a user's slot stays empty; the number of slots")
+  assert words.endswith("are public")
+  known = claim.with_known_schedule().neighboring_relation_in_words
+  assert "the number of slots and the schedule are public" in known
+  if claim.is_sampled:
+    # By the same coins, periods and bins, an empty slot moves nobody.
+    same = claim.resized(num_users=59, users_per_round=5.9)
+    assert same.sampling_probability == claim.sampling_probability
+    assert same.min_separation == claim.min_separation
+    assert _rounds(same) == _rounds(claim, without=59)
+    assert "the probability" in words
+
+
+@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("users_per_client", [1, 2])
+def test_an_empty_slot_changes_no_more_than_the_sensitivity(
+  name, users_per_client
+):
+  claim = _create(name, 60, 6 // users_per_client, users_per_client)
+  for slot in (0, 31):
+    pairs = zip(_rounds(claim), _rounds(claim, without=slot), strict=True)
+    for clients, left in pairs:
+      gone = [client for client in clients if client not in left]
+      assert len(gone) <= 1
+      if claim.sensitivity_in_clip_norms == 1:
+        # One clip norm: a virtual client of theirs alone, or none.
+        assert gone in ([], [[slot]])
+
+
 def test_words_name_what_was_run():
   words = poisson.Poisson(3_400, 64.0, users_per_client=4).sampling
   for part in ("Poisson", "3,400", " 64 expected", "4 users per"):

@@ -100,24 +100,6 @@ def test_participations_survive_json(claim):
   ) == (claim)
 
 
-@pytest.mark.parametrize("kind", ["poisson", "fixed_size", "min_separation"])
-def test_ledgers_of_earlier_versions_are_read(kind):
-  separation = 20 if kind == "min_separation" else None
-  old = {
-    "kind": kind,
-    "num_users": 1_000,
-    "users_per_round": 50.0 if kind == "poisson" else 50,
-    "users_per_client": 5,
-    "min_separation": separation,
-    "max_participations": None,
-    "regroup_clients": True,
-  }
-  claim = registry.from_json(old)
-  assert claim.name == kind
-  assert (claim.num_users, claim.users_per_round) == (1_000, 50)
-  assert (claim.users_per_client, claim.min_separation) == (5, separation)
-
-
 @pytest.mark.parametrize(
   ("name", "options", "message"),
   [

@@ -1,4 +1,4 @@
-"""Tests of the zips of faces against `zipfile` and Pillow."""
+"""Tests of the zips of people against `zipfile` and Pillow."""
 
 import io
 import itertools
@@ -10,7 +10,7 @@ from PIL import Image
 import pytest
 
 from tasks.synthetic import digiface
-from tasks.synthetic import faces
+from tasks.synthetic import textures
 from tff_fedemb import errors
 
 _NUM_USERS = 17
@@ -48,11 +48,11 @@ class TestFormat:
       ]
 
   def test_a_subject_is_the_person_drawn(self, paths):
-    generator = np.random.default_rng(np.random.SeedSequence([_SEED, 100_002]))
-    person = faces.create_person(generator)
-    images = faces.draw_images(person, generator, 5)
     contents = _read(paths[1])
-    for number, image in enumerate(images):
+    for number in range(5):
+      image = textures.draw(
+        (112, 112, 3), seed=_SEED, class_id=100_002, user=number, index=number
+      )
       written = Image.open(io.BytesIO(contents[f"100002/{number}.png"]))
       assert (written.format, written.mode) == ("PNG", "RGB")
       np.testing.assert_array_equal(written, image)
@@ -69,7 +69,7 @@ class TestFormat:
   def test_parts(self, tmp_path, monkeypatch, num_users, names):
     # The pictures would take nearly all of the time.
     monkeypatch.setattr(
-      faces, "draw_images", lambda *_: np.zeros((2, 1, 1, 3), np.uint8)
+      textures, "draw", lambda *_, **__: np.zeros((1, 1, 3), np.uint8)
     )
     paths = digiface.write_digiface(tmp_path, num_users=num_users)
     assert [os.path.basename(path) for path in paths] == names

@@ -33,7 +33,7 @@ _SHEET_SIZES = {
   "inaturalist": (12 * 72, 6 * 72),
   "omniglot": (20 * 30, 30),
   "photos": (12 * 86, 86),
-  "photos_match": (6 * 86, 2 * 86),
+  "photos_match": (12 * 86, 2 * 86),
   "photos_writers": (12 * 86, 86),
   "photos_writers_match": (12 * 86, 2 * 86),
 }

@@ -86,13 +86,15 @@ class BMinSep(poisson.Poisson):
 
   Privacy:
     Unit: user.
-    Neighbouring relation: add or remove one user; nobody else changes coin or
+    Neighbouring relation: a user's slot stays empty; the number of slots, the
+      probability and the separation are public. Nobody else changes coin or
       virtual client.
     Sensitivity: one virtual client changes in each round that the user is in:
       from or to nothing for `users_per_client` 1 (C), from one update to
       another above (2 C).
     DpEvent: `BMinSepDpEvent` for the whole run, of independent noise or of a
-      matrix of at most `min_separation` bands.
+      matrix of at most `min_separation` bands; at a separation of 1 that of
+      `poisson`, whose accountants are exact.
 
   Attributes:
     min_separation: Rounds from one participation of a user to the next.
@@ -100,9 +102,7 @@ class BMinSep(poisson.Poisson):
 
   name = "b_min_sep"
   field_of_bands = "min_separation"
-  secret_accountants = ("monte_carlo",)
-  # A user's rounds hang together: no round has an event of its own.
-  sampled_event = participation.Participation.sampled_event
+  drawn_by = "the number of slots, the probability and the separation"
 
   _: dataclasses.KW_ONLY
   min_separation: int | None = config.field(None, minimum=1)
@@ -120,6 +120,13 @@ class BMinSep(poisson.Poisson):
         f" {checks.count_in_words(self.users_per_round)} users to draw",
         self.min_separation,
       )
+
+  @property
+  def accountants(self) -> tuple[str, ...]:
+    if self.known_schedule or self.min_separation == 1:
+      return super().accountants
+    # A user's rounds hang together: no round has an event of its own.
+    return ("monte_carlo",)
 
   @property
   def coin_probability(self) -> float:

@@ -33,8 +33,9 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
 
   Privacy:
     Unit: user.
-    Neighbouring relation: add or remove one user; nobody else changes bin or
-      virtual client.
+    Neighbouring relation: a user's slot stays empty; the number of slots, that
+      of bins and the probability are public. Nobody else changes bin or virtual
+      client.
     Sensitivity: one virtual client changes in each round of the user's bin:
       from or to nothing for `users_per_client` 1 (C), from one update to
       another above (2 C).
@@ -47,6 +48,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
 
   name = "balls_in_bins"
   field_of_bands = None  # There are as many bins as can be.
+  drawn_by = "the number of slots, the number of bins and the probability"
   secret_accountants = ("monte_carlo",)
   # A user's rounds hang together: no round has an event of its own.
   sampled_event = participation.Participation.sampled_event

@@ -15,6 +15,7 @@ import dataclasses
 import dp_accounting
 import numpy as np
 
+from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
@@ -104,7 +105,7 @@ class CheckIns(participation.Participation):
 
   @property
   def cohort_in_words(self) -> str:
-    return f"a goal of {self.users_per_round:,}"
+    return f"a goal of {checks.count_in_words(self.users_per_round)}"
 
   def assumption_beside(self, simulated: participation.Participation) -> str:
     del simulated  # The same bounds.

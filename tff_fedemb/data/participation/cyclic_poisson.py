@@ -45,8 +45,9 @@ class CyclicPoisson(poisson.Poisson):
 
   Privacy:
     Unit: user.
-    Neighbouring relation: add or remove one user; nobody else changes block,
-      coin or virtual client.
+    Neighbouring relation: a user's slot stays empty; the number of slots, the
+      probability and the period are public. Nobody else changes block, coin or
+      virtual client.
     Sensitivity: one virtual client changes: from or to nothing for
       `users_per_client` 1 (C), from one update to another above (2 C); times
       the norm of the matrix's largest column.
@@ -60,6 +61,7 @@ class CyclicPoisson(poisson.Poisson):
 
   name = "cyclic_poisson"
   field_of_bands = "period"
+  drawn_by = "the number of slots, the probability and the period"
 
   _: dataclasses.KW_ONLY
   period: int | None = config.field(None, minimum=1)

@@ -23,7 +23,8 @@ class FixedSize(sampled.Sampled):
 
   Privacy:
     Unit: user.
-    Neighbouring relation: replace one user by another.
+    Neighbouring relation: replace one user by another, in the same slot; the
+      number of slots is the same in both populations.
     Sensitivity: one virtual client's update changes into another (2 C).
     DpEvent: `SampledWithoutReplacementDpEvent`. No Poisson amplification may
       be claimed.

@@ -52,8 +52,9 @@ class MinSeparation(participation.Participation):
 
   Privacy:
     Unit: user.
-    Neighbouring relation: zero-out of one user's slot: its user is absent from
-      all rounds, and no other slot moves.
+    Neighbouring relation: a user's slot stays empty: its user is absent from
+      all rounds, and no other slot moves. The number of slots and the schedule
+      are public.
     Sensitivity: one virtual client changes, in one round of every pass and at
       most once in every `min_separation` consecutive rounds: from an update to
       nothing for `users_per_client` 1 (C a round), from one update to another
@@ -123,12 +124,6 @@ class MinSeparation(participation.Participation):
   @property
   def sensitivity_in_clip_norms(self) -> float:
     return 1.0 if self.users_per_client == 1 else 2.0
-
-  @property
-  def neighboring_relation_in_words(self) -> str:
-    if self.users_per_client == 1:
-      return "zero out one user, who sends zeros in the rounds they are in"
-    return "add or remove one user, whose place in the schedule stays empty"
 
   @property
   def users_in_words(self) -> str:

@@ -12,6 +12,11 @@ whatever the identifier says. Everything drawn in a round is a function of a
 key, the round and the slot alone, so a run resumes from its round number, and
 the guarantee's neighbours can be compared slot by slot. Where sampling is said
 to amplify privacy the key must be secret: see `create_generator`.
+
+Probabilities, periods and bins are functions of N, and N is published. One user
+fewer would change everybody's coins, so "add or remove one user" does not hold.
+The relation that holds leaves a user's slot empty: N, and all that follows from
+it, is public and stays what it is, and nobody else's rounds change.
 """
 
 import abc
@@ -237,9 +242,14 @@ class Participation(config.Config, abc.ABC):
     """Largest L2 change of a round's sum for one user, in clip norms."""
 
   @property
-  @abc.abstractmethod
   def neighboring_relation_in_words(self) -> str:
-    """For example 'add or remove one user'."""
+    """What the two populations differ in, and what is the same in both."""
+    return f"a user's slot stays empty; {self.public_in_words} are public"
+
+  @property
+  def public_in_words(self) -> str:
+    """What users are drawn by, the same whether a slot is empty or not."""
+    return "the number of slots and the schedule"
 
   @property
   @abc.abstractmethod
@@ -249,7 +259,7 @@ class Participation(config.Config, abc.ABC):
   @property
   def cohort_in_words(self) -> str:
     """Number of users of a round, for example 'an expected 64'."""
-    return f"{self.users_per_round:,}"
+    return checks.count_in_words(self.users_per_round)
 
   @property
   def grouping_in_words(self) -> str:

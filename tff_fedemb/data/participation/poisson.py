@@ -26,12 +26,12 @@ class Poisson(sampled.Sampled):
   virtual clients, independently of the others (shuffling and cutting into
   groups would cost up to 4 C); a virtual client that nobody joined is left
   out, which is the same as one that sends zeros. Each slot has its own coin and
-  place: adding or removing the last user (any user, by symmetry) leaves
-  everybody else's as they were.
+  place, so that an empty slot leaves everybody else's as they were.
 
   Privacy:
     Unit: user.
-    Neighbouring relation: add or remove one user.
+    Neighbouring relation: a user's slot stays empty; the number of slots and
+      the probability are public.
     Sensitivity: one virtual client changes: from or to nothing for
       `users_per_client` 1 (C), from one update to another above (2 C).
     DpEvent: `PoissonSampledDpEvent`.
@@ -39,6 +39,8 @@ class Poisson(sampled.Sampled):
 
   name = "poisson"
   secret_accountants: ClassVar[tuple[str, ...]] = ("rdp", "pld")
+  # What is public of a secret draw.
+  drawn_by: ClassVar[str] = "the number of slots and the probability"
 
   @property
   def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
@@ -51,10 +53,8 @@ class Poisson(sampled.Sampled):
     return 1.0 if self.users_per_client == 1 else 2.0
 
   @property
-  def neighboring_relation_in_words(self) -> str:
-    if self.known_schedule:
-      return "add or remove one user, whose place in the schedule stays empty"
-    return "add or remove one user"
+  def public_in_words(self) -> str:
+    return super().public_in_words if self.known_schedule else self.drawn_by
 
   @property
   def users_in_words(self) -> str:
@@ -66,7 +66,7 @@ class Poisson(sampled.Sampled):
 
   @property
   def cohort_in_words(self) -> str:
-    return f"an expected {self.users_per_round:,}"
+    return f"an expected {checks.count_in_words(self.users_per_round)}"
 
   def sampled_event(
     self, event: dp_accounting.DpEvent

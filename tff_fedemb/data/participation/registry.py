@@ -26,14 +26,6 @@ PARTICIPATIONS: dict[str, type[participation.Participation]] = {
   poisson.Poisson.name: poisson.Poisson,
 }
 
-_BOUNDED = (check_ins.CheckIns.name, min_separation.MinSeparation.name)
-# Ledgers of earlier versions name these for every participation.
-_OLD_OPTIONS = {
-  "min_separation": None,
-  "max_participations": None,
-  "regroup_clients": True,
-}
-
 
 def create_participation(
   name: str, *, num_users: int, users_per_round: float, **options: Any
@@ -86,8 +78,4 @@ def from_json(values: Mapping[str, Any]) -> participation.Participation:
     errors.FieldError: As `create_participation`.
   """
   fields = {key: value for key, value in values.items() if key != "kind"}
-  if values["kind"] not in _BOUNDED:
-    for key, value in _OLD_OPTIONS.items():
-      if fields.get(key, value) == value:
-        fields.pop(key, None)
   return create_participation(values["kind"], **fields)

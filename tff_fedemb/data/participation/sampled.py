@@ -36,8 +36,8 @@ class Sampled(participation.Participation):
 
   Privacy:
     Unit, sensitivity: those of the participation.
-    Neighbouring relation: the participation's; under a known schedule a user
-      who is added or removed leaves everybody else's rounds as they are.
+    Neighbouring relation: the participation's; under a known schedule nobody
+      else's rounds change either.
     DpEvent: that of the participation while nobody knows the draw. Under a
       known schedule a user's rounds are what they are, and the mechanism's
       event is composed for each: no amplification may be claimed.
@@ -224,14 +224,8 @@ def check_groups(
     observed: What the trace shows.
 
   Raises:
-    participation.ClaimError: If they did not, or the trace does not say.
+    participation.ClaimError: If they did not.
   """
-  if not observed.groups_known:
-    raise participation.ClaimError(
-      f"{claim.name} participation was assumed, in which every user joins a"
-      " virtual client independently of the others; the trace, of an earlier"
-      " version, does not say who was in one with whom."
-    )
   clients = claim.clients_per_round
   evidence = observed.num_rounds * math.log(0.5)
   for users, num_clients in observed.even_rounds:

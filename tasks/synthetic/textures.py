@@ -1,0 +1,129 @@
+"""Made-up pictures: a pattern for each class in the style of each user.
+
+A class is the outline of a sum of a few plane waves on a disc. A user has hues,
+a brightness and a slant that all of their pictures are near to. Every picture
+is moved, turned, scaled and lit differently, before a background of its own, so
+that neither colours nor single pixels tell the class: a network has to learn
+it. Random patterns teach a network something about real images as well: Baradad
+et al. 2021, "Learning to See by Looking at Noise".
+"""
+
+import colorsys
+import functools
+import io
+
+import numpy as np
+from PIL import Image
+
+_WAVES = 6
+# Waves across the shorter side of a picture.
+_FREQUENCIES = (0.8, 2.6)
+# How bright a pattern is, what it is drawn on, and the background.
+_VALUES = ((0.1, 0.6), (0.4, 1.0), (0.2, 1.0))
+_GREY_SHARE = 0.01
+# What belongs to a class, to a user and to a picture is drawn independently.
+_CLASS, _USER, _PICTURE = range(3)
+
+
+def pick_colour(
+  generator: np.random.Generator, hue: float, values: tuple[float, float]
+) -> np.ndarray:
+  """A colour near a hue, float32 `[3]` in [0, 1].
+
+  Args:
+    generator: Source of randomness.
+    hue: Of period 1.
+    values: Range of the brightest channel.
+  """
+  near = (hue + generator.normal(0, 0.12)) % 1
+  saturation, value = generator.uniform(0.1, 0.6), generator.uniform(*values)
+  return np.array(colorsys.hsv_to_rgb(near, saturation, value), np.float32)
+
+
+def expose(
+  picture: np.ndarray, generator: np.random.Generator, level: float = 1.0
+) -> np.ndarray:
+  """Lights a picture from some side: uint8 `[height, width, 3]`.
+
+  Args:
+    picture: float32 `[height, width, 3]`, about 0 to 1.
+    generator: Source of randomness.
+    level: How bright it gets.
+  """
+  down, across = (np.linspace(-1, 1, size) for size in picture.shape[:2])
+  slopes = generator.normal(0, 0.15, 2)
+  light = 1 + slopes[0] * down[:, np.newaxis] + slopes[1] * across
+  light *= level * generator.uniform(0.8, 1.1)
+  lit = picture * light[..., np.newaxis]
+  return (255 * np.clip(lit, 0, 1)).astype(np.uint8)
+
+
+def _add_waves(
+  generator: np.random.Generator, x: np.ndarray, y: np.ndarray
+) -> np.ndarray:
+  """A sum of random plane waves at places, of mean 0 and variance 1."""
+  frequencies = np.pi * generator.uniform(*_FREQUENCIES, _WAVES)
+  angles, phases = generator.uniform(0, 2 * np.pi, (2, _WAVES))
+  waves = [
+    np.cos(np.float32(f * np.cos(a)) * x + np.float32(f * np.sin(a)) * y + p)
+    for f, a, p in zip(frequencies, angles, phases.astype("f"), strict=True)
+  ]
+  return np.sum(waves, axis=0) * np.float32((2 / _WAVES) ** 0.5)
+
+
+def _cover(field: np.ndarray, pixels: float) -> np.ndarray:
+  """How much of each pixel belongs to where a field is positive."""
+  return np.clip(0.5 + 0.25 * pixels * field, 0, 1)[..., np.newaxis]
+
+
+def draw(
+  shape: tuple[int, int, int],
+  *,
+  seed: int,
+  class_id: int,
+  user: int,
+  index: int,
+) -> np.ndarray:
+  """Draws a picture: uint8 of a shape, the same for the same arguments.
+
+  Args:
+    shape: Height, width, and 1 or 3 channels.
+    seed: Of all classes and users, at least 0 as are the others.
+    class_id: Whose pattern is drawn.
+    user: Whose style it has.
+    index: Which of the user's pictures of the class.
+  """
+  height, width, channels = shape
+  style = np.random.default_rng([_USER, seed, user])
+  hues, slant = style.random(3), style.normal(0, 0.15)
+  level = style.uniform(0.75, 1.0)
+  own = np.random.default_rng([_PICTURE, seed, class_id, user, index])
+  radius = min(height, width) / 2
+  x, y = np.meshgrid(
+    (np.arange(width, dtype=np.float32) - (width - 1) / 2) / radius,
+    (np.arange(height, dtype=np.float32) - (height - 1) / 2) / radius,
+  )
+  background = _add_waves(own, x, y)
+  x, y = x - own.normal(0, 0.14), y - own.normal(0, 0.14)
+  angle, scale = slant + own.normal(0, 0.2), own.uniform(0.75, 1.25)
+  cosine, sine = np.cos(angle) / scale, np.sin(angle) / scale
+  x, y = cosine * x + sine * y, cosine * y - sine * x
+  pattern = _add_waves(np.random.default_rng([_CLASS, seed, class_id]), x, y)
+  ink, paper, behind = map(functools.partial(pick_colour, own), hues, _VALUES)
+  picture = behind * (1 - 0.4 * _cover(background, radius))
+  inside = paper + _cover(pattern, radius) * (ink - paper)
+  disc = _cover(2 * (0.92 - np.hypot(x, y)), radius)
+  picture = expose(picture + disc * (inside - picture), own, level)
+  if channels == 1:
+    picture = picture.mean(axis=-1, keepdims=True).astype(np.uint8)
+  return picture
+
+
+def encode_jpeg(picture: np.ndarray, generator: np.random.Generator) -> bytes:
+  """Encodes uint8 `[height, width, 3]`; one picture in a hundred turns grey."""
+  image = Image.fromarray(picture)
+  if generator.random() < _GREY_SHARE:
+    image = image.convert("L")
+  content = io.BytesIO()
+  image.save(content, "JPEG", quality=90)
+  return content.getvalue()

@@ -1,0 +1,156 @@
+"""Tests of what a cap leaves of a virtual client, for every reader."""
+
+import dataclasses
+import itertools
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+from tasks import emnist
+from tasks import gld
+from tasks import handwriting
+from tasks import omniglot
+from tasks import photos
+from tasks import task as task_lib
+from tasks.synthetic import emnist as synthetic
+from tests.data import photo_files
+from tests.tasks import clients
+from tests.tasks import trees
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.data import pipelines
+from tff_fedemb.data import population
+
+_USERS, _CAP = 8, 64
+# Of each user, who may have more. What train of 12 classes are eight.
+_IMAGES = 24
+_CLASSES = [f"c{number:02}" for number in range(12)]
+
+
+def _create_emnist(config, directory):
+  # Three of five are digits and capitals.
+  synthetic.write_emnist(directory, num_users=_USERS, examples_per_user=60)
+  return emnist.create_emnist_task(config)
+
+
+def _create_omniglot(config, directory):
+  drawings = np.random.default_rng(0).integers(
+    0, 256, (12 * _IMAGES, 28, 28), np.uint8
+  )
+  np.savez(
+    directory / "omniglot_background_28.npz",
+    images=drawings,
+    character_id=np.repeat(np.arange(12, dtype=np.int16), _IMAGES),
+    alphabet_id=np.repeat(np.arange(12) // 2, _IMAGES).astype(np.int8),
+    alphabets=np.array(list("abcdef")),
+  )
+  return omniglot.create_omniglot_task(config)
+
+
+def _create_gld(config, directory, *, cut=False):
+  numbers = itertools.count()
+
+  def some(count):
+    return [(photo_files.encode(next(numbers)), i % 5) for i in range(count)]
+
+  for user in range(_USERS):
+    photo_files.write(
+      directory / "gld160k/train" / str(user), some(_IMAGES + cut)
+    )
+  if cut:
+    photo_files.cut(directory / "gld160k/train/3", -20)
+  photo_files.write(directory / "gld160k/test.tfRecord", some(10))
+  return gld.create_gld_task(config)
+
+
+def _create_cut_gld(config, directory):
+  return _create_gld(config, directory, cut=True)
+
+
+def _paths():
+  for user, label, number in itertools.product(
+    range(_USERS), _CLASSES, range(_IMAGES // _USERS)
+  ):
+    yield f"u{user}/{label}/{number}.jpg"
+
+
+def _create_photos(config, directory):
+  for path in _paths():
+    trees.write(directory, path)
+  return photos.create_photos_task(config)
+
+
+def _create_table(config, directory):
+  paths = list(_paths())
+  for path in paths:
+    trees.write(directory, path)
+  rows = [[path, *path.split("/")[:2]] for path in paths]
+  table = directory / "table.csv"
+  pd.DataFrame(rows, columns=["image", "user", "label"]).to_csv(table)
+  return photos.create_photos_task(
+    dataclasses.replace(config, data_dir=None, table=table)
+  )
+
+
+def _create_handwriting(config, directory):
+  del directory  # It makes its images itself.
+  return handwriting.create_handwriting_task(
+    dataclasses.replace(
+      config, data_dir=None, num_users=_USERS, max_images_per_user=40
+    )
+  )
+
+
+_TASKS = {
+  "emnist": _create_emnist,
+  "omniglot": _create_omniglot,
+  "gld": _create_gld,
+  "gld, a file cut": _create_cut_gld,
+  "photos": _create_photos,
+  "photos, a table": _create_table,
+  "handwriting": _create_handwriting,
+}
+
+
+@pytest.mark.parametrize("name", _TASKS)
+def test_every_user_has_a_share_of_what_a_cap_leaves(name, tmp_path):
+  task = _TASKS[name](
+    task_lib.TaskConfig(
+      data_dir=os.fspath(tmp_path),
+      cache_dir=os.fspath(tmp_path / "cache"),
+      on_bad_example="skip" if "cut" in name else "fail",
+    ),
+    tmp_path,
+  )
+  config = local_training.LocalTrainingConfig(max_examples_per_client=_CAP)
+  users = clients.user_ids(task)
+  assert len(users) == _USERS
+  owner = {}
+  for slot, user in enumerate(users):
+    images, _ = clients.read_client(task, user)
+    assert len(images) >= _CAP // _USERS
+    owner |= {_digest(image): slot for image in images}
+  read = []
+  for round_num in range(2):
+    examples = local_training.gather_examples(
+      pipelines.interleave_users(
+        task.create_client_dataset,
+        tf.constant(population.SEPARATOR.join(users)),
+      ),
+      config=config,
+      seed=0,
+      round_num=tf.constant(round_num),
+    )
+    read.append([_digest(image) for image in examples.images.numpy()])
+  for images in read:
+    found = np.bincount([owner[image] for image in images], minlength=_USERS)
+    assert found.sum() == _CAP
+    assert found.min() >= 3 and found.max() <= 13, found.tolist()
+  # Another round looks at other images.
+  assert set(read[0]) != set(read[1])
+
+
+def _digest(image):
+  return image if isinstance(image, bytes) else image.tobytes()
