@@ -32,3 +32,19 @@ def test_changes_beside_what_was_changed():
   assert [list(point.get_xdata()) for point in points] == [[0.75], [0.125]]
   assert [list(point.get_ydata()) for point in points] == [[0], [1]]
   assert points[0].get_color() != points[1].get_color()
+
+
+def test_long_changes_leave_room_for_what_came_of_them():
+  name = "clip_norm=0.25, client_learning_rate=0.05, server_learning_rate=2"
+  changes = {name: figures.Measurement((0.0,), math.inf)}
+  figure = drawn.figure_of(
+    ablation_plots.plot_changes,
+    figures.Measurement((0.0,), math.inf),
+    changes,
+    utility="recall",
+    caption="caption",
+  )
+  (axes,) = figure.axes
+  (label,) = axes.get_yticklabels()
+  assert label.get_text().replace("\n", " ") == name
+  assert axes.bbox.width > 0.5 * figure.bbox.width

@@ -41,10 +41,10 @@ def test_availability_is_drawn_where_rounds_start():
   table = rounds()
   axes = axes_of(plots.AvailabilityPanel(table))
   (line,) = axes.lines
-  np.testing.assert_allclose(line.get_xdata(), [0, 0.5, 1])
+  np.testing.assert_allclose(line.get_xdata(), [0, 12, 24])
   np.testing.assert_array_equal(line.get_ydata(), table.available_share)
   assert axes.get_title(loc="left") == "Devices available"
-  assert axes.get_xlabel() == plots.DAYS
+  assert axes.get_xlabel() == "simulated hours"
 
 
 def test_what_became_of_devices_is_stacked():
@@ -63,7 +63,7 @@ def test_what_became_of_devices_is_stacked():
   (path,) = axes.collections[0].get_paths()
   assert {0.0, 5.0} == set(path.vertices[:, 1])
   (cross,) = axes.lines
-  np.testing.assert_allclose(cross.get_xdata(), [0.5])
+  np.testing.assert_allclose(cross.get_xdata(), [12])
 
 
 def test_a_week_of_many_rounds_is_drawn_in_means():
@@ -83,15 +83,15 @@ def test_hardly_any_rounds(num):
     assert len(axes_of(panel(rounds(num))).collections) in (1, 5)
 
 
-def test_rounds_become_days_by_the_end_of_released_ones():
+def test_rounds_become_hours_by_the_end_of_released_ones():
   # Released ones end after 6, 30 and 42 hours.
   table = rounds(num=4, abandoned=[1])
   recall = training_plots.RecallPanel([0, 1, 3], {1e-3: [0.1, 0.2, 0.3]})
-  panel = plots.in_days(recall, table)
-  np.testing.assert_allclose(panel.rounds, [0, 0.25, 1.75])
-  assert axes_of(panel).get_xlabel() == plots.DAYS
+  panel = plots.over_time(recall, table)
+  np.testing.assert_allclose(panel.rounds, [0, 6, 42])
+  assert axes_of(panel).get_xlabel() == "simulated hours"
   epsilon = training_plots.EpsilonPanel([2], {"this run": [1.0]}, 1e-5, "s")
-  np.testing.assert_allclose(plots.in_days(epsilon, table).rounds, [1.25])
+  np.testing.assert_allclose(plots.over_time(epsilon, table).rounds, [30])
 
 
 def test_a_week_in_four_panels():
@@ -101,34 +101,29 @@ def test_a_week_in_four_panels():
   figure = drawn.figure_of(training_plots.plot_overview, four, title="A run")
   assert [axes.get_title(loc="left") for axes in figure.axes] == [
     "Devices available",
-    "Recall on held-out classes",
+    "Recall on validation images",
     "Selected devices",
     "Privacy spent",
   ]
-  assert {axes.get_xlabel() for axes in figure.axes} == {plots.DAYS}
+  assert {axes.get_xlabel() for axes in figure.axes} == {"simulated hours"}
   assert figure.get_supxlabel() == "s"
 
 
-def test_plans():
-  plans = pd.DataFrame(
-    {
-      "clients_per_round": [10, 10, 20],
-      "days": [1.0, 2.0, 4.0],
-      "epsilon": [8.0, 8.0, 4.0],
-    }
-  )
-  figure = drawn.figure_of(
-    plots.plot_plans,
-    plans,
-    recommended=1,
-    limits={"days": 3.0},
-    delta=1e-6,
-    caption="as said",
-  )
-  (axes,) = figure.axes
-  points = [(*map(list, line.get_data()),) for line in axes.lines]
-  assert points[:2] == [([1.0, 2.0], [8.0, 8.0]), ([4.0], [4.0])]
-  assert points[2][0] == [3.0, 3.0]
-  assert [drawn.values(axes.lines[3], a)[0] for a in "xy"] == [2.0, 8.0]
-  assert drawn.legend_of(figure)[-2:] == ["days wanted: 3", "recommended"]
-  drawn.assert_nothing_overlaps(figure)
+@pytest.mark.parametrize(
+  "num,hours,unit,end",
+  [
+    (60, 0.015, "minutes", 53.55),
+    (5, 1.0, "hours", 4.5),
+    (5, 12, "days", 2.25),
+  ],
+)
+def test_the_unit_of_time_goes_by_the_span(num, hours, unit, end):
+  recall = training_plots.RecallPanel([0, 1], {1e-3: [0.1, 0.3]})
+  epsilon = training_plots.EpsilonPanel([1], {"this run": [1.0]}, 1e-5, "s")
+  week = plots.create_week(rounds(num, hours), recall, epsilon)
+  figure = drawn.figure_of(training_plots.plot_overview, week)
+  for axes in figure.axes:
+    assert axes.get_xlabel() == f"simulated {unit}"
+    # From the start on: nothing has happened before.
+    low, high = axes.get_xlim()
+    assert -0.05 * high <= low <= 0 < high <= 1.05 * end

@@ -148,3 +148,35 @@ def test_errors_are_relative_to_the_least():
   assert "far\n(above 10 times)" in legend
   assert "target: ε = 2" in legend
   drawn.assert_nothing_overlaps(figure)
+
+
+@pytest.mark.parametrize("users", [(1000.0,), (900.0, 1100.0), (100.0, 1000.0)])
+def test_few_users_have_labels(users):
+  table = points(1.0, readings={"user_level": (users, (4.0,) * len(users))})
+  (axes,) = figure_of(table, delta=1e-6).axes
+  assert len(drawn.ticks_of(axes.xaxis)) > 1
+
+
+def test_a_single_round_and_no_epsilon_are_shown():
+  table = points(1.0, readings={"user_level": ((1.0,), (4.0,))})
+  (axes,) = figure_of(table, by="rounds", delta=1e-6).axes
+  assert axes.lines[0].get_marker() not in ("", "None")
+  figure = figure_of(only(*[math.inf] * 3), by="rounds", delta=1e-6)
+  assert "z = 1: ε = ∞" in drawn.legend_of(figure)
+
+
+@pytest.mark.parametrize("claimed", [[0.0], [3.0], [math.inf]])
+def test_an_audit_of_one_round(claimed):
+  figure = drawn.figure_of(
+    privacy_plots.plot_audit,
+    [1],
+    claimed,
+    {"final_model": [0.0]},
+    delta=1e-5,
+    caption="c",
+  )
+  (axes,) = figure.axes
+  assert axes.lines[0].get_marker() not in ("", "None")
+  labels = [text.get_text() for text in axes.get_legend().get_texts()]
+  said = "claimed: ε = ∞" if claimed == [math.inf] else "claimed"
+  assert labels == [said, "at least, by final model"]

@@ -41,3 +41,14 @@ def test_svg_is_the_same_each_time_and_needs_no_font():
   assert svg == plots.draw_svg(_PANEL)
   assert "<text" not in svg and "<svg" in svg
   assert len(base64.b64encode(svg.encode())) < 100_000
+
+
+def test_thresholds_below_every_similarity():
+  panel = similarity_plots.SimilarityPanel(
+    np.array([0.5]), np.array([-0.5]), {1e-3: -0.6, 0.1: -0.6}
+  )
+  (axes,) = drawn.figure_of(plots.plot, panel).axes
+  renderer = axes.figure.canvas.get_renderer()
+  for text in axes.texts:
+    box = text.get_window_extent(renderer)
+    assert axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1

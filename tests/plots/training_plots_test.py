@@ -32,6 +32,10 @@ def labels_of(axes):
   return [] if legend is None else [t.get_text() for t in legend.get_texts()]
 
 
+def note_of(axes):
+  return axes.get_legend().get_title().get_text()
+
+
 def texts_of(axes):
   return [text.get_text().replace("\n", " ") for text in axes.texts]
 
@@ -96,23 +100,25 @@ def test_recall_draws_each_rate_and_the_untrained_level():
 def test_loss_and_its_note():
   axes = axes_of(plots.LossPanel([1, 2, 3], [2.0, 1.5, 1.2]))
   np.testing.assert_array_equal(axes.lines[0].get_ydata(), [2.0, 1.5, 1.2])
-  assert texts_of(axes) == [plots.TRAINING_NOTE]
+  assert note_of(axes) == plots.TRAINING_NOTE
   axes = axes_of(plots.LossPanel([1, 2, 3], [2.0, np.nan, INFINITY]))
   np.testing.assert_array_equal(
     axes.lines[0].get_ydata(), [2.0, np.nan, np.nan]
   )
-  assert texts_of(axes)[0] == "not finite in 2 of 3 rounds"
+  assert note_of(axes) == (
+    f"{plots.TRAINING_NOTE}\nnot finite in 2 of 3 rounds"
+  )
 
 
 @pytest.mark.parametrize(
   "curves,labels,texts",
   [
     ({"none": [INFINITY, INFINITY]}, [], ["none: ε = ∞"]),
-    ({"late": [1.0, INFINITY]}, ["late"], ["late: ε = ∞ in 1 of 2 rounds"]),
+    ({"late": [1.0, INFINITY]}, ["late: ε = ∞ in 1 of 2 rounds"], []),
     (
       {"dp": [1.0, 2.0], "none": [INFINITY, INFINITY]},
-      ["dp: ε = 2"],
-      ["none: ε = ∞"],
+      ["dp: ε = 2", "none: ε = ∞"],
+      [],
     ),
     ({"dp": [0.0, 2.0]}, ["dp: ε = 2"], []),
     ({"dp": [0.0, 0.0]}, [], ["no rounds yet"]),
@@ -122,7 +128,8 @@ def test_loss_and_its_note():
 def test_epsilon(curves, labels, texts):
   axes = axes_of(plots.EpsilonPanel([0, 1], curves, 1e-5, "for $1 or $2"))
   assert labels_of(axes) == labels
-  assert len(axes.lines) == len(labels)
+  shown = [any(0 < e < INFINITY for e in values) for values in curves.values()]
+  assert len(axes.lines) == sum(shown)
   assert texts_of(axes) == texts
   assert axes.get_ylabel() == "ε (δ = 1e-5 unless named)"
 
@@ -172,3 +179,39 @@ def test_more_curves_than_colors():
   axes = axes_of(plots.EpsilonPanel([1, 2], curves, 1e-5, ""))
   colors = [line.get_color() for line in axes.lines]
   assert colors == [*figures.COLORS, *figures.COLORS[:3]]
+
+
+def test_whose_images_a_figure_is_of_is_said():
+  recall = axes_of(plots.RecallPanel([1], {1e-3: [0.012]}))
+  assert recall.get_title(loc="left") == "Recall on validation images"
+  # Small ones fill the panel as well.
+  assert recall.get_ylim()[1] < 0.02
+  roc = axes_of(plots.RocPanel({"trained": result()}))
+  assert roc.get_title(loc="left") == "ROC over all pairs of test images"
+  other = plots.RocPanel({"this model": result()}, images="folder images")
+  assert "folder images" in axes_of(other).get_title(loc="left")
+
+
+@pytest.mark.parametrize("rounds", [[1], [1, 2, 3], list(range(1, 61))])
+@pytest.mark.parametrize("ends", [(1.0, 1.0), (0.0, 0.0), (3.0, 0.1), (0.1, 3)])
+def test_no_legend_hides_a_line(rounds, ends):
+  """`drawn` checks it."""
+  values = np.linspace(*ends, len(rounds))
+  name = "extrapolated to 10,000,000 users,\n64 x the cohort, δ = 2e-08, RDP"
+  curves = {"this run": 40 * values, name: values / 30}
+  for panel in (
+    plots.EpsilonPanel(rounds, curves, 1e-5, ""),
+    plots.RecallPanel(rounds, {1e-2: values / 3, 1e-3: values / 5}),
+    plots.LossPanel(rounds, values),
+  ):
+    # Neither the legend nor what is said lies on the panel's lines.
+    assert not axes_of(panel).texts or not any(ends)
+
+
+def test_curves_of_many_runs_leave_room_for_themselves():
+  names = [f"a_rather_long_name_of_a_run_{i}" for i in range(6)]
+  axes = axes_of(plots.RocPanel({name: result() for name in names}))
+  assert axes.bbox.width > 0.7 * axes.figure.bbox.width
+  assert axes.bbox.height > 2 * axes.figure.dpi
+  legend = axes.get_legend().get_window_extent()
+  assert legend.x1 <= axes.figure.bbox.x1

@@ -98,7 +98,7 @@ def test_methods_of_other_epsilons_and_seeds():
   assert [len(axes.containers) for axes in figure.axes] == [1, 1]
   assert drawn.legend_of(figure)[0] == "method (2-3 seeds)"
   ends = figure_of([curve(accuracies=(0.0, 1.0))]).axes[0].get_ylim()
-  assert ends == (0.0, 1.02)
+  assert ends == pytest.approx((-0.05, 1.05))
 
 
 def test_writes_a_file_of_no_noise_and_no_delta(tmp_path):
@@ -200,3 +200,29 @@ def test_number_of_curves_and_factors(tmp_path):
         levels={},
       )
   assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+  "recalls", [(0.004, 0.012, 0.02), (0.0,), (1.0,), (0.0125,), (0.85, 0.85)]
+)
+def test_small_flat_and_single_utilities_can_be_read(recalls):
+  """`drawn` checks it: labels differ, no point is cut off."""
+  points = tuple(
+    figures.Measurement((recall,), 9.0 + i, {64.0: 0.1 + i})
+    for i, recall in enumerate(recalls)
+  )
+  curves = [utility_plots.Curve("fedemb", points)]
+  for figure in (
+    figure_of(curves, level=("untrained", recalls[0])),
+    figure_of_runs(curves, untrained=recalls[0]),
+  ):
+    for label in drawn.ticks_of(figure.axes[0].yaxis):
+      assert 0 <= float(label.get_text().rstrip("%")) <= 100
+
+
+def test_epsilons_that_lie_close_keep_their_labels_apart():
+  epsilons = (20.0, 100.0, 900.0)
+  points = tuple(figures.Measurement((0.5,), e, {64.0: e}) for e in epsilons)
+  figure = figure_of_runs([utility_plots.Curve("fedemb", points)])
+  assert len(drawn.ticks_of(figure.axes[1].xaxis)) > 1
+  figure_of([curve(epsilons=(1.25, 1.47, 50.0), accuracies=(0.5,))])

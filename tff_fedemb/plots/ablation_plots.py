@@ -1,9 +1,13 @@
-"""A picture of what changing single settings of a run gives and takes."""
+"""A picture of how recall moves when single settings of a run change."""
 
 from collections.abc import Mapping
 import os
+import textwrap
 
 from tff_fedemb.plots import figures
+
+# Of a line of what was changed.
+_NAME_LETTERS = 44
 
 
 def plot_changes(
@@ -14,18 +18,23 @@ def plot_changes(
   utility: str,
   caption: str,
 ) -> None:
-  """Writes a row for each change, beside a line for what was changed.
+  """Writes a row for each change, beside a line for the baseline.
 
   Args:
     path: PNG file to write.
-    baseline: What nothing was changed of: a line, and a band of one standard
-      deviation over its seeds to either side.
-    changes: What came of each change, by its name, from top to bottom.
-    utility: What the values are, for the axis.
+    baseline: The unchanged run: a line, and a band of one standard deviation
+      over its seeds to either side.
+    changes: The result of each change, by its name, from top to bottom; at
+      least one.
+    utility: What the values are, shares in [0, 1], for the axis.
     caption: What all have in common, printed below the axis.
   """
+  names = [textwrap.fill(name, _NAME_LETTERS) for name in changes]
+  lines = 1 + max(name.count("\n") for name in names)
   figure, ((axes,),) = figures.create_figure(
-    8.4, 1.8 + 0.3 * len(changes), statement=caption, letters=96
+    *(8.4, 1.8 + (0.14 + 0.16 * lines) * len(names)),
+    statement=caption,
+    letters=96,
   )
   figures.decorate(
     axes, title="One change at a time", x_label=utility, y_label=""
@@ -48,6 +57,7 @@ def plot_changes(
       color=figures.COLORS[0 if is_better else 1],
       capsize=3,
     )
-  axes.set_yticks(range(len(changes)), list(changes))
+  figures.set_shares(axes.xaxis, [axes])
+  axes.set_yticks(range(len(names)), names)
   axes.set_ylim(len(changes) - 0.5, -0.5)
   figures.write(figure, path)

@@ -32,6 +32,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#666666"
 # Curves that colours and line styles tell apart.
 MAX_CURVES = 6
+# Of a label, so that two fit beside each other.
+_COLUMN_LETTERS = 28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,12 +118,13 @@ def create_figure(
   text = textwrap.fill(statement, letters).replace("$", r"\$")
   if text:
     figure.supxlabel(text, fontsize=9, color=GREY)
+  # `decorate` measures letters with it.
+  backend_agg.FigureCanvasAgg(figure)
   return figure, figure.subplots(*shape, squeeze=False, **options)
 
 
 def write(figure: mpl_figure.Figure, path: str | os.PathLike[str]) -> None:
   """Writes a figure as PNG."""
-  backend_agg.FigureCanvasAgg(figure)
   # Without the version in it the file depends on the data only.
   figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
 
@@ -138,10 +141,44 @@ def to_svg(figure: mpl_figure.Figure) -> str:
 
 
 def decorate(
-  axes: mpl_axes.Axes, *, title: str, x_label: str, y_label: str
+  axes: mpl_axes.Axes,
+  *,
+  title: str,
+  x_label: str,
+  y_label: str,
+  keys: Sequence[Any] = (),
+  note: str | None = None,
 ) -> None:
-  """Gives a panel its title, its labels and a grid."""
-  axes.set_title(title, fontsize=12, loc="left", fontweight="bold")
+  """Gives a panel its title, its labels, a grid and a legend.
+
+  The legend stands between title and panel, where it hides no line.
+
+  Args:
+    axes: The panel.
+    title: Its title.
+    x_label: Of the horizontal axis.
+    y_label: Of the vertical axis.
+    keys: Lines and the like, in the order of the legend.
+    note: What is to be read above them.
+  """
+  pad = 6.0
+  if keys or note:
+    is_narrow = all(len(key.get_label()) < _COLUMN_LETTERS for key in keys)
+    legend = axes.legend(
+      handles=keys,
+      title=note,
+      title_fontsize=9,
+      fontsize=9,
+      ncols=2 if is_narrow else 1,
+      alignment="left",
+      frameon=False,
+      loc="lower left",
+      bbox_to_anchor=(0, 1),
+      borderaxespad=0.0,
+    )
+    pixels = legend.get_window_extent().height
+    pad += 72 * pixels / axes.get_figure().dpi
+  axes.set_title(title, fontsize=12, loc="left", fontweight="bold", pad=pad)
   axes.set_xlabel(x_label, fontsize=11)
   axes.set_ylabel(y_label, fontsize=11)
   axes.tick_params(labelsize=10)
@@ -156,15 +193,51 @@ def set_rounds(
   *,
   whole: bool = True,
 ) -> None:
-  """Makes the horizontal axis one of rounds, or of days if not whole."""
+  """Makes the horizontal axis one of rounds, or of time from 0 if not whole."""
   steps = [1, 2, 5, 10]
   axes.xaxis.set_major_locator(
     ticker.MaxNLocator(nbins=7, steps=steps, integer=whole, min_n_ticks=1)
   )
-  if len(rounds):
-    low, high = min(rounds), max(rounds)
-    margin = max(0.03 * (high - low), 0.5 if high == low else 0.0)
-    axes.set_xlim(low - margin, high + margin)
+  low, high = min(rounds, default=0), max(rounds, default=0)
+  if not whole:
+    low, high = 0, high or 1
+  margin = 0.03 * (high - low) or 0.5
+  axes.set_xlim(low - margin, high + margin)
+
+
+def set_shares(
+  axis: mpl_axis.Axis,
+  panels: Iterable[mpl_axes.Axes],
+  *,
+  from_zero: bool = False,
+) -> None:
+  """Makes an axis one of shares in percent, with room for whole points.
+
+  Args:
+    axis: The `xaxis` or `yaxis` of the first panel.
+    panels: Those that share the axis, with all that is drawn in them.
+    from_zero: Whether 0 is to be shown in any case.
+  """
+  is_x = isinstance(axis, mpl_axis.XAxis)
+  boxes = [axes.dataLim for axes in panels]
+  ends = [*(box.intervalx if is_x else box.intervaly for box in boxes)]
+  finite = np.asarray(ends)[np.isfinite(ends)]
+  low = 0.0 if from_zero else max(np.min(finite, initial=1.0), 0.0)
+  high = min(np.max(finite, initial=low), 1.0)
+  if low == high:
+    # Around one share there is half a percentage point on either side.
+    low, high = max(low - 0.005, 0.0), min(high + 0.005, 1.0)
+  margin = 0.05 * (high - low)
+  axes = axis.axes
+  (axes.set_xlim if is_x else axes.set_ylim)(low - margin, high + margin)
+  set_percent(axis)
+
+
+def set_percent(axis: mpl_axis.Axis) -> None:
+  """Labels the shares of an axis in percent, with all digits that they have."""
+  axis.set_major_formatter(
+    ticker.FuncFormatter(lambda share, _: f"{100 * share:.10g}%")
+  )
 
 
 def epsilon_label(delta: float | None, remark: str = "") -> str:
@@ -180,36 +253,45 @@ def only_drawable(epsilons: Sequence[float] | np.ndarray) -> np.ndarray:
   return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 
 
-def set_epsilons(
-  axes: mpl_axes.Axes,
+def set_logarithmic(
   axis: mpl_axis.Axis,
-  epsilons: Iterable[float],
+  values: Iterable[float],
   *,
   num_ticks: int = 9,
   margin: float | None = None,
+  formatter: ticker.Formatter | None = None,
 ) -> None:
-  """Makes an axis a logarithmic one of epsilons, with round numbers.
+  """Makes an axis a logarithmic one with round numbers.
 
   Args:
-    axes: The panel.
-    axis: Its `xaxis` or `yaxis`.
-    epsilons: All to be shown; 0 and infinity have no place there.
+    axis: The `xaxis` or `yaxis` of a panel.
+    values: All to be shown; 0 and infinity have no place there.
     num_ticks: Numbers at most.
-    margin: From the outermost epsilons to the ends, a factor [little].
+    margin: From the outermost values to the ends, a factor [little].
+    formatter: Of the numbers [as epsilons are].
   """
-  is_x = axis is axes.xaxis
+  axes, is_x = axis.axes, isinstance(axis, mpl_axis.XAxis)
   (axes.set_xscale if is_x else axes.set_yscale)("log")
-  shown = [epsilon for epsilon in epsilons if 0 < epsilon < math.inf]
+  shown = [value for value in values if 0 < value < math.inf]
   low, high = (min(shown), max(shown)) if shown else (0.1, 10.0)
   if margin is None:
-    # Around a single epsilon, too, there are two ticks.
+    # Around a single value, too, there are two ticks.
     margin = max((high / low) ** 0.06, 2.5 if high == low else 1.15)
-  (axes.set_xlim if is_x else axes.set_ylim)(low / margin, high * margin)
-  # Less than two decades would show one power of ten, or none.
-  subs = (1.0, 2.0, 5.0) if high / low < 100 else (1.0,)
-  axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=num_ticks))
+  low, high = low / margin, high * margin
+  (axes.set_xlim if is_x else axes.set_ylim)(low, high)
+  axis.set_major_locator(_choose_locator(low, high, num_ticks))
   axis.set_minor_locator(ticker.NullLocator())
-  axis.set_major_formatter(ticker.FuncFormatter(_format_epsilon))
+  axis.set_major_formatter(formatter or ticker.FuncFormatter(_format_epsilon))
+
+
+def _choose_locator(low: float, high: float, num_ticks: int) -> ticker.Locator:
+  """The most round numbers that an axis has room for."""
+  for subs in ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
+    locator = ticker.LogLocator(subs=subs, numticks=num_ticks)
+    ticks = np.asarray(locator.tick_values(low, high))
+    if 3 <= np.sum((low <= ticks) & (ticks <= high)) <= num_ticks:
+      return locator
+  return ticker.MaxNLocator(num_ticks - 1)
 
 
 def _format_epsilon(epsilon: float, _=None) -> str:

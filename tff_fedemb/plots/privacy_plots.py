@@ -73,7 +73,6 @@ def plot_epsilon(
   figure, ((axes,),) = figures.create_figure(
     *(8.4, 5.0), statement=caption, letters=108
   )
-  axes.set_yscale("log")
   noise = _draw_curves(axes, points)
   figures.decorate(
     axes,
@@ -100,7 +99,7 @@ def plot_epsilon(
     keys += _set_users(axes, points.x, delta=delta, num_users=num_users)
   else:
     figures.set_rounds(axes, points.x)
-  figures.set_epsilons(axes, axes.yaxis, points.epsilon)
+  figures.set_logarithmic(axes.yaxis, points.epsilon)
   figures.set_legend(
     figure, {"noise multiplier": noise, "how to read it": keys}
   )
@@ -122,11 +121,14 @@ def _draw_curves(
         if reading == "tighter":
           every = math.ceil(len(line) / _MAX_MARKERS)
           style = style | {"marker": marker, "markevery": every}
+        elif len(line) == 1:
+          style = style | {"marker": "_", "markersize": 14}
         shown = figures.only_drawable(line.epsilon)
         axes.plot(line.x, shown, color=color, **style)
+    is_infinite = (curve.epsilon == math.inf).all()
     keys.append(
       figures.create_key(
-        f"z = {multiplier:g}",
+        f"z = {multiplier:g}" + (": ε = ∞" if is_infinite else ""),
         color=color,
         marker=marker if "tighter" in lines else "",
         markerfacecolor="white",
@@ -145,12 +147,10 @@ def _set_users(
   num_users: int | None,
 ) -> list[mpl_lines.Line2D]:
   """Makes the horizontal axis one of users; returns keys of what it marks."""
-  axes.set_xscale("log")
-  axes.xaxis.set_major_formatter(ticker.EngFormatter(sep=" "))
-  axes.xaxis.set_minor_formatter(ticker.NullFormatter())
-  # A little room for markers, also where there is one population only.
-  low, high = min(x) / 1.12, max(x) * 1.12
-  axes.set_xlim(low, high)
+  figures.set_logarithmic(
+    axes.xaxis, x, margin=1.12, formatter=ticker.EngFormatter(sep=" ")
+  )
+  low, high = axes.get_xlim()
   keys = []
   if 1 / delta < high:
     axes.axvspan(max(1 / delta, low), high, color="#EEEEEE", zorder=0)
@@ -192,19 +192,22 @@ def plot_audit(
     *(6.8, 4.6), statement=caption, letters=88
   )
   finite = [math.nan if value == math.inf else value for value in claimed]
-  axes.plot(rounds, finite, color="black", linewidth=2, label="claimed")
+  label = "claimed" if any(map(math.isfinite, finite)) else "claimed: ε = ∞"
+  style = {"color": "black", "marker": "*", "linewidth": 2}
+  keys = axes.plot(rounds, finite, label=label, **style)
   for index, (name, values) in enumerate(lower_bounds.items()):
     label = f"at least, by {name.replace('_', ' ')}"
-    axes.plot(rounds, values, label=label, **figures.style_of(index))
-  axes.set_ylim(bottom=0)
+    keys += axes.plot(rounds, values, label=label, **figures.style_of(index))
   figures.decorate(
     axes,
     title="Epsilon: claimed, and found by attacks",
     x_label="round",
     y_label=figures.epsilon_label(delta),
+    keys=keys,
   )
+  highest = axes.dataLim.y1 or 1.0
+  axes.set_ylim(-0.04 * highest, 1.04 * highest)
   figures.set_rounds(axes, rounds)
-  axes.legend(fontsize=9, frameon=False)
   figures.write(figure, path)
 
 
@@ -275,7 +278,7 @@ def plot_errors(
     x_label=figures.epsilon_label(delta),
     y_label="RMSE / least RMSE",
   )
-  figures.set_epsilons(axes, axes.xaxis, [*epsilons, target_epsilon])
+  figures.set_logarithmic(axes.xaxis, [*epsilons, target_epsilon])
   axes.set_yscale("log")
   axes.set_ylim(0.87, min(1.1 * highest, _MOST_SHOWN))
   ticks = [tick for tick in _RATIOS if tick <= 1.1 * highest]

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 import dataclasses
+from typing import Any
 
 from matplotlib import axes as mpl_axes
-from matplotlib import ticker
 import numpy as np
 
 from tff_fedemb.evaluation import verification
@@ -31,8 +31,8 @@ class SimilarityPanel(training_plots.Panel):
 
   def draw(self, axes: mpl_axes.Axes) -> None:
     both = np.concatenate([self.same, self.different])
-    low, high = float(np.min(both, initial=1.0)), 1.0
-    bins = np.linspace(min(low, 0.99), high, _NUM_BINS + 1)
+    bins = np.linspace(np.min(both, initial=0.99), 1.0, _NUM_BINS + 1)
+    keys = []
     groups = {"same class": self.same, "different classes": self.different}
     for index, (name, values) in enumerate(groups.items()):
       counts, _ = np.histogram(values, bins)
@@ -40,40 +40,40 @@ class SimilarityPanel(training_plots.Panel):
       shares = counts / max(len(values), 1)
       axes.stairs(shares, bins, fill=True, color=color, alpha=0.3)
       # The outlines differ in style as well, for print without colours.
-      axes.stairs(
-        shares,
-        bins,
-        color=color,
-        linewidth=1.8,
-        linestyle=figures.STYLES[index],
-        label=name,
-      )
+      style: dict[str, Any] = {
+        "linestyle": figures.STYLES[index],
+        "linewidth": 1.8,
+      }
+      axes.stairs(shares, bins, color=color, label=name, **style)
+      keys.append(figures.create_key(name, color=color, **style))
     figures.decorate(
       axes,
       title="How alike two images look to the model",
       x_label="cosine similarity of two images",
       y_label="share of pairs",
+      keys=keys,
     )
-    axes.set_xlim(bins[0], high)
-    top = 1.5 * axes.get_ylim()[1]
+    # Thresholds lie anywhere, those of few pairs beyond all similarities too.
+    ends = [bins[0], 1.0, *self.thresholds.values()]
+    margin = 0.02 * (max(ends) - min(ends))
+    axes.set_xlim(min(ends) - margin, max(ends) + margin)
+    top = 1.3 * axes.dataLim.y1
     axes.set_ylim(0, top)
-    axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+    figures.set_percent(axes.yaxis)
     self._draw_thresholds(axes, top)
-    style = {"fontsize": 9, "frameon": False, "loc": "upper left"}
-    axes.legend(**style, borderaxespad=0.2)
 
   def _draw_thresholds(self, axes: mpl_axes.Axes, top: float) -> None:
     rates = sorted(self.thresholds, reverse=True)
+    middle = sum(axes.get_xlim()) / 2
     for step, rate in enumerate(rates):
       threshold = self.thresholds[rate]
       axes.axvline(threshold, color=figures.GREY, linestyle=":", linewidth=1.3)
       # One above the other: thresholds may lie close together.
-      text = f"FAR {verification.format_false_accept_rate(rate)} "
       axes.text(
         threshold,
-        top * (0.79 + 0.07 * step),
-        text,
-        ha="right",
+        top * (0.81 + 0.08 * step),
+        f" FAR {verification.format_false_accept_rate(rate)} ",
+        ha="right" if threshold > middle else "left",
         va="center",
         fontsize=9,
         color="#333333",

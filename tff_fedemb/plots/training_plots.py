@@ -7,10 +7,10 @@ import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
 import os
-import textwrap
 from typing import Any
 
 from matplotlib import axes as mpl_axes
+from matplotlib import figure as mpl_figure
 from matplotlib import ticker
 import numpy as np
 
@@ -19,18 +19,12 @@ from tff_fedemb.plots import figures
 
 UNTRAINED = "untrained"
 ROUND = "round"
+_RECALL = "recall (same-class\npairs accepted)"
 TRAINING_NOTE = "training metrics are not covered by the privacy guarantee"
 
 _MARKED_RATE = 1e-3
 _LOWEST_RATE = 1e-4
 _FEW_POINTS = 25
-LEGEND: dict[str, Any] = {
-  "fontsize": 9,
-  "frameon": False,
-  "loc": "upper left",
-  "borderaxespad": 0.0,
-  "ncols": 2,
-}
 
 
 class Panel(abc.ABC):
@@ -45,18 +39,26 @@ class Panel(abc.ABC):
 
 def plot(path: str | os.PathLike[str], panel: Panel) -> None:
   """Writes the picture of one panel to a PNG file."""
-  figure, panels = figures.create_figure(
-    *(6.8, 4.6 if panel.statement else 4.2), statement=panel.statement
-  )
-  panel.draw(panels[0, 0])
-  figures.write(figure, path)
+  height = 4.1 if panel.statement else 3.7
+  figures.write(_draw_alone(panel, 6.8, height, panel.statement), path)
 
 
 def draw_svg(panel: Panel) -> str:
   """Returns the picture of one panel, without statement."""
-  figure, panels = figures.create_figure(5.2, 3.7)
+  return figures.to_svg(_draw_alone(panel, 5.2, 3.3))
+
+
+def _draw_alone(
+  panel: Panel, width: float, height: float, statement: str = ""
+) -> mpl_figure.Figure:
+  """Draws one panel; what its legend takes makes the figure higher."""
+  figure, panels = figures.create_figure(width, height, statement=statement)
   panel.draw(panels[0, 0])
-  return figures.to_svg(figure)
+  legend = panels[0, 0].get_legend()
+  if legend is not None:
+    height += legend.get_window_extent().height / figure.dpi
+  figure.set_figheight(height)
+  return figure
 
 
 def plot_overview(
@@ -91,25 +93,29 @@ class LossPanel(Panel):
   def draw(self, axes: mpl_axes.Axes) -> None:
     rounds, losses = self.rounds, np.asarray(self.losses, float)
     finite = np.isfinite(losses)
-    style = _style(0, len(rounds)) | {"linewidth": 1.3}
+    note = TRAINING_NOTE
+    if not np.all(finite):
+      missing = len(losses) - int(np.sum(finite))
+      note += f"\nnot finite in {missing:,} of {len(losses):,} rounds"
+    style = style_of(0, len(rounds)) | {"linewidth": 1.3}
     axes.plot(rounds, np.where(finite, losses, np.nan), **style)
     figures.decorate(
-      axes, title="Training loss", x_label=ROUND, y_label="mean client loss"
+      axes,
+      title="Training loss",
+      x_label=ROUND,
+      y_label="mean client loss",
+      note=note,
     )
     figures.set_rounds(axes, rounds)
+    if not np.any(finite):
+      axes.set_yticks([])
     if not len(rounds):
       _say(axes, "no rounds yet")
-    elif not np.all(finite):
-      missing = len(losses) - int(np.sum(finite))
-      _say(axes, f"not finite in {missing:,} of {len(losses):,} rounds", y=0.9)
-    style = {"ha": "right", "va": "top", "fontsize": 9, "style": "italic"}
-    style |= {"transform": axes.transAxes, "color": figures.GREY}
-    axes.text(1.0, 0.99, textwrap.fill(TRAINING_NOTE, 40), **style)
 
 
 @dataclasses.dataclass(frozen=True)
 class RecallPanel(Panel):
-  """Recall over training rounds, one line for each false accept rate.
+  """Recall of validation images, one line for each false accept rate.
 
   Attributes:
     rounds: `[n]` rounds of evaluation, or when they were.
@@ -132,7 +138,7 @@ class RecallPanel(Panel):
       finite = recalls[np.isfinite(recalls)]
       if len(finite):
         label += f": {finite[-1]:.1%}"
-      style = _style(index, len(recalls))
+      style = style_of(index, len(recalls))
       handles += axes.plot(self.rounds, recalls, label=label, **style)
       if far in self.untrained:
         level = self.untrained[far]
@@ -143,14 +149,13 @@ class RecallPanel(Panel):
       )
     figures.decorate(
       axes,
-      title="Recall on held-out classes",
+      title="Recall on validation images",
       x_label=self.x_label,
-      y_label="recall (same-class pairs accepted)",
+      y_label=_RECALL,
+      keys=handles,
     )
-    _set_recalls(axes)
+    figures.set_shares(axes.yaxis, [axes], from_zero=True)
     figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
-    if handles:
-      axes.legend(handles=handles, **LEGEND)
     if not len(self.rounds) or not self.recall_by_far:
       _say(axes, "no evaluation yet")
 
@@ -161,23 +166,27 @@ class RocPanel(Panel):
 
   Attributes:
     curves: Results by name; the one named `UNTRAINED` is drawn in grey.
+    images: Whose pairs they are of.
   """
 
   curves: Mapping[str, verification.VerificationResult]
+  images: str = "test images"
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    mark = [_MARKED_RATE] * 2
-    axes.plot(mark, [-0.02, 1.0], ":", color=figures.GREY, linewidth=1.0)
-    chance = np.geomspace(_LOWEST_RATE, 1.0, 100)
-    axes.plot(chance, chance, color="#AAAAAA", linewidth=1.0, label="chance")
+    axes.axvline(_MARKED_RATE, color=figures.GREY, linestyle=":", linewidth=1.0)
+    rates = np.geomspace(_LOWEST_RATE, 1.0, 100)
+    keys = []
+    chance = axes.plot(
+      rates, rates, color="#AAAAAA", linewidth=1.0, label="chance"
+    )
     trained = [name for name in self.curves if name != UNTRAINED]
     is_marked = False
     for name, result in self.curves.items():
       if name == UNTRAINED:
         grey = {"color": figures.GREY, "linestyle": "--"}
-        style = _style(0, _FEW_POINTS + 1) | grey
+        style = style_of(0, _FEW_POINTS + 1) | grey
       else:
-        style = _style(trained.index(name), _FEW_POINTS + 1)
+        style = style_of(trained.index(name), _FEW_POINTS + 1)
       label = name
       if _MARKED_RATE in result.recall_at_far:
         recall = result.recall_at_far[_MARKED_RATE]
@@ -186,28 +195,22 @@ class RocPanel(Panel):
         axes.plot(_MARKED_RATE, recall, marker="o", color=style["color"])
       # A logarithmic axis has no 0: the recall there lasts up to the first FAR.
       rates = np.maximum(result.roc.false_accept_rates, _LOWEST_RATE / 10)
-      axes.plot(
+      keys += axes.plot(
         rates, result.roc.recalls, drawstyle="steps-post", label=label, **style
       )
     figures.decorate(
       axes,
-      title="ROC over all pairs of held-out images",
+      title=f"ROC over all pairs of {self.images}",
       x_label="false accept rate (different-class pairs accepted)",
-      y_label="recall (same-class pairs accepted)",
+      y_label=_RECALL,
+      keys=keys + chance,
+      note=f"recall at FAR {_MARKED_RATE:g}" if is_marked else None,
     )
     axes.set_xscale("log")
     axes.set_xlim(_LOWEST_RATE, 1.0)
     axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
-    _set_recalls(axes)
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(
-      handles[1:] + handles[:1],
-      labels[1:] + labels[:1],
-      title=f"recall at FAR {_MARKED_RATE:g}" if is_marked else None,
-      title_fontsize=9,
-      alignment="left",
-      **LEGEND,
-    )
+    axes.set_ylim(-0.03, 1.03)
+    figures.set_percent(axes.yaxis)
     if not self.curves:
       _say(axes, "no evaluation yet")
 
@@ -231,7 +234,7 @@ class EpsilonPanel(Panel):
   x_label: str = ROUND
 
   def draw(self, axes: mpl_axes.Axes) -> None:
-    infinite, drawn = [], []
+    keys, infinite, drawn = [], [], []
     for index, (name, values) in enumerate(self.curves.items()):
       epsilons = np.asarray(values, float)
       # Zero, before the first round, has no place on a logarithmic axis.
@@ -240,49 +243,39 @@ class EpsilonPanel(Panel):
       num_infinite = int(np.sum(np.isinf(epsilons)))
       label = name
       if num_infinite:
-        share = (
-          f" in {num_infinite:,} of {len(epsilons):,} rounds" if finite else ""
-        )
-        infinite.append(f"{name}: ε = ∞{share}")
+        label += ": ε = ∞"
+        if num_infinite < len(epsilons):
+          label += f" in {num_infinite:,} of {len(epsilons):,} rounds"
       elif finite:
         label += f": ε = {finite[-1]:.3g}"
       if finite:
-        style = _style(index, len(shown))
-        axes.plot(self.rounds, shown, label=label, **style)
+        style = style_of(index, len(shown))
+        keys += axes.plot(self.rounds, shown, label=label, **style)
         drawn += finite
+      elif num_infinite:
+        infinite.append(label)
+        keys.append(figures.create_key(label, linestyle=""))
     figures.decorate(
       axes,
       title="Privacy spent",
       x_label=self.x_label,
       y_label=figures.epsilon_label(self.delta, " unless named"),
+      keys=keys if drawn else (),
     )
     figures.set_rounds(axes, self.rounds, whole=self.x_label == ROUND)
-    # Room for the legend below or between, and for what is said above.
-    figures.set_epsilons(axes, axes.yaxis, drawn, margin=4.0)
-    if drawn:
-      axes.legend(fontsize=9, framealpha=0.85, loc="best")
-    else:
+    figures.set_logarithmic(axes.yaxis, drawn)
+    if not drawn:
       axes.set_yticks([])
-    if infinite:
-      _say(axes, "\n".join(infinite), y=0.9 if drawn else 0.5)
-    elif not drawn:
-      _say(axes, "no rounds yet")
+      _say(axes, "\n".join(infinite) or "no rounds yet")
 
 
-def _say(axes, text, *, y=0.5) -> None:
+def _say(axes, text) -> None:
   style = {"ha": "center", "va": "center", "fontsize": 11}
   style |= {"transform": axes.transAxes, "color": figures.GREY}
-  box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8}
-  axes.text(0.5, y, text, bbox=box, **style)
+  axes.text(0.5, 0.5, text, **style)
 
 
-def _style(index: int, num_points: int) -> dict[str, Any]:
+def style_of(index: int, num_points: int) -> dict[str, Any]:
+  """Returns `figures.style_of`, with markers only where they keep apart."""
   changes = {} if num_points <= _FEW_POINTS else {"marker": ""}
   return figures.style_of(index, linewidth=2, **changes)
-
-
-def _set_recalls(axes) -> None:
-  # Curves fill the panel from corner to corner: the legend goes above them.
-  axes.set_ylim(-0.02, 1.3)
-  axes.set_yticks(np.linspace(0, 1, 6))
-  axes.yaxis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))

@@ -27,7 +27,7 @@ from tff_fedemb.plots import training_plots
 
 # Of the width of the axis: between curves at one epsilon, and between ticks.
 _DODGE = 0.004
-_TICK_DISTANCE = 0.06
+_TICK_DISTANCE = 0.09
 _LEVEL_STYLE = {"color": figures.GREY, "linestyle": ":", "linewidth": 1.5}
 # The stroke at the two ends of a gap in the axis.
 _BREAK_STYLE: dict[str, Any] = {
@@ -76,7 +76,8 @@ def plot_measured_by_epsilon(
   Args:
     path: PNG file to write.
     curves: At most `figures.MAX_CURVES`.
-    delta: At which all epsilons hold; `None` if there is noise nowhere.
+    delta: At which all epsilons hold; `None` if they have several, which the
+      names of the curves tell, or there is noise nowhere.
     caption: What all curves have in common, printed below the axes.
     title: Of the picture.
     utility: What the values are, for the vertical axis.
@@ -114,9 +115,7 @@ def plot_measured_by_epsilon(
     _break_axis(*panels)
   panels[0].set_title(title, fontsize=12, loc="left", fontweight="bold")
   panels[0].set_ylabel(utility, fontsize=11)
-  panels[0].yaxis.set_major_formatter(ticker.PercentFormatter(1.0))
-  low, high = panels[0].get_ylim()
-  panels[0].set_ylim(max(low, 0.0), min(high, 1.02))
+  figures.set_shares(panels[0].yaxis, panels)
   count = figures.count_seeds(points, repetition)
   keys = {
     f"method ({count})": [
@@ -133,7 +132,7 @@ def plot_measured_by_epsilon(
 def _draw_finite(
   axes: mpl_axes.Axes, curves: Sequence[Curve], epsilons: list[float]
 ) -> None:
-  figures.set_epsilons(axes, axes.xaxis, epsilons)
+  figures.set_logarithmic(axes.xaxis, epsilons)
   low, high = axes.get_xlim()
   width = math.log(high / low)
   ticks = epsilons[:1]
@@ -217,8 +216,7 @@ def plot_extrapolated_by_epsilon(
     axes.set_title(title, fontsize=12, loc="left", fontweight="bold")
   level_keys = _draw_levels(panels[0], levels)
   panels[0, 0].set_ylabel(f"recall at FAR {false_accept_rate:g}", fontsize=11)
-  panels[0, 0].yaxis.set_major_formatter(ticker.PercentFormatter(1.0, 0))
-  panels[0, 0].set_ylim(bottom=0)
+  figures.set_shares(panels[0, 0].yaxis, panels[0], from_zero=True)
   if num_rows > 1:
     panels[1, 0].set_ylabel(
       "recall below that without\nnoise (percentage points)", fontsize=11
@@ -278,7 +276,7 @@ def _draw_column(
         figures.draw_bars(axes, points, **style)
     x_label = "ε" if axes is panels[-1] else ""
     figures.decorate(axes, title="", x_label=x_label, y_label="")
-    figures.set_epsilons(axes, axes.xaxis, epsilons, num_ticks=num_ticks)
+    figures.set_logarithmic(axes.xaxis, epsilons, num_ticks=num_ticks)
 
 
 def _points(
