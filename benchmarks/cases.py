@@ -20,23 +20,18 @@ from tff_fedemb.runtime import precision as precision_lib
 # a framework does with the weights.
 DENSE = "dense25m"
 NUM_CLASSES = 36
-PFL_RESEARCH, FLOWER = "pfl_research", "flower"
+PFL_RESEARCH = "pfl_research"
 
-_LENET, _LENET_ON_RAY = "lenet_10x20x20", "ray_lenet_50x10x16"
+_LENET = "lenet_10x20x20"
 # As a cohort of devices: many clients with little work, read from storage.
 _WRITERS = "convnet_512x2x16"
 _LONG_RUN, _LONG_RUN_ROUNDS = "mobilenet_v2_small_4x1x8_500_rounds", 500
 # Compiles and buffers for some rounds before it is what it stays.
 _SETTLED_ROUND = 50
-# Of other frameworks, by the setting that names a Python with one of them: what
-# they are there, and what checks that.
-_OTHERS = {
-  "pfl_python": ("torch and pfl 0.6.0", "pfl"),
-  "flower_python": ("torch and flwr[simulation] 1.41.0", "flwr"),
-}
+# What checks a Python that has another framework.
 _CHECK = """
-import importlib.metadata, sys, torch
-assert importlib.metadata.version(sys.argv[1]) == sys.argv[2]
+import importlib.metadata, torch
+assert importlib.metadata.version("pfl") == "0.6.0"
 """
 
 
@@ -104,7 +99,7 @@ _LARGE = {
 }
 # The same work on a Ray of this machine.
 _RAY = {
-  _LENET_ON_RAY: _LENET_50,
+  "ray_lenet_50x10x16": _LENET_50,
   "ray_dense25m_4x1x16": _DENSE_CASES["dense25m_4x1x16_gaussian"],
   **{f"ray_lenet_{n}x2x16": Case(n, 2, 16) for n in (100, 1000)},
 }
@@ -161,13 +156,10 @@ class TrainingBenchmarkConfig(results.BenchmarkConfig):
   Attributes:
     cases: Cases to measure, by the beginning of their names [all].
     pfl_python: Python with torch and pfl-research, to measure that as well.
-    flower_python: Python with torch and Flower, to measure its simulation on
-      Ray as well, beside ours.
   """
 
   cases: tuple[str, ...] = config_lib.field(())
   pfl_python: str | None = None
-  flower_python: str | None = None
 
 
 def _commands(
@@ -189,23 +181,14 @@ def _commands(
     for name in (_LENET, _WRITERS):
       if config.pfl_python and (name, "tff") in commands:
         # As many processes as `runtime.base` counts, which takes TFF to import.
+        case = CASES[name]
+        sizes = (case.num_clients, case.steps, case.batch_size)
         commands[name, PFL_RESEARCH] = (
           *(config.pfl_python, "-m", "torch.distributed.run"),
           f"--nproc_per_node={len(os.sched_getaffinity(0))}",
-          *("-m", "benchmarks.pfl_round", *_sizes(CASES[name])),
+          *("-m", "benchmarks.pfl_round", case.backbone, *map(str, sizes)),
         )
-    if config.flower_python and (_LENET_ON_RAY, "ray") in commands:
-      commands[_LENET_ON_RAY, FLOWER] = (
-        *(config.flower_python, "-m", "benchmarks.flower"),
-        *_sizes(CASES[_LENET_ON_RAY]),
-      )
     yield commands
-
-
-def _sizes(case: Case) -> tuple[str, ...]:
-  """Arguments of other frameworks' programs."""
-  sizes = (case.num_clients, case.steps, case.batch_size)
-  return case.backbone, *map(str, sizes)
 
 
 def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
@@ -214,16 +197,13 @@ def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
   Raises:
     errors.FieldError: If no case begins like that, or the Python is of no use.
   """
-  for name, (what, package) in _OTHERS.items():
-    python = getattr(config, name)
-    if python is None:
-      continue
-    check = [python, "-c", _CHECK, package, what.split()[-1]]
+  python = config.pfl_python
+  if python is not None:
     try:
-      subprocess.run(check, capture_output=True, check=True)
+      subprocess.run([python, "-c", _CHECK], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
       raise errors.FieldError(
-        name, f"be a Python with {what}", python
+        "pfl_python", "be a Python with torch and pfl 0.6.0", python
       ) from error
   groups = list(_commands(config))
   names = sorted({case for commands in groups for case, _ in commands})
@@ -244,12 +224,9 @@ def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
       after = (_SETTLED_ROUND, _LONG_RUN_ROUNDS)
       selected.append(results.Group(commands, rounds, resident_after=after))
     elif commands:
-      runtimes = {runtime for _, runtime in commands}
-      on_ray = "ray" in runtimes
-      # Who asks for it, by name or to be compared with, is told how to install
-      # it.
-      is_asked_for = config.cases or FLOWER in runtimes
-      if on_ray and not is_asked_for and not importlib.util.find_spec("ray"):
+      on_ray = any(runtime == "ray" for _, runtime in commands)
+      # Who asks for it by name is told how to install it.
+      if on_ray and not config.cases and not importlib.util.find_spec("ray"):
         continue
       # Of the workers' memory the driver's is told apart.
       selected.append(results.Group(commands, tells_anonymous_memory=on_ray))

@@ -71,7 +71,8 @@ class AccountConfig(config_lib.Config):
     delta: Delta of the guarantee [number of users ** -1.1].
     accountants: By which; pld is tighter, but not for fixed_size; gaussian is
       exact, for min_separation; monte_carlo is the only one of balls_in_bins
-      and b_min_sep [rdp, monte_carlo; with --run_dir the run's own].
+      and of b_min_sep with a separation above 1 [rdp, monte_carlo; with
+      --run_dir the run's own].
     run_dir: Directory of a run, finished or not, in place of a plan.
     target_epsilon: Epsilon to stay within (calibrate, optimize).
     solve_for: What to find the least of; users_per_round at the noise on the
@@ -307,7 +308,7 @@ def _extrapolate(config: AccountConfig) -> _Answer:
     simulated = _create_plan(dataclasses.replace(config, delta=delta))
     noise = composition.noise_of(simulated.event)
   else:
-    simulated = account_run.read_ledger(config.run_dir, config.accountants)
+    _, simulated = account_run.read_ledger(config.run_dir, config.accountants)
     noise = simulated.noise
   found = extrapolation.extrapolate(
     rounds=simulated.rounds,

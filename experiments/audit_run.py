@@ -225,7 +225,8 @@ def execute(
     over_rounds["epsilon_lower"],
     delta=ledger.delta,
     caption="Each lower bound holds with confidence"
-    f" {1 - config.significance:g} by itself. {ledger.participation.sampling}.",
+    f" {1 - config.significance:g} by itself. Sampling:"
+    f" {ledger.participation.sampling}.",
   )
   return result
 
@@ -246,7 +247,10 @@ def _train(
     )
   tf.keras.utils.set_random_seed(settings.run.seed)
   process = tff.simulation.compose_dataset_computation_with_learning_process(
-    experiment.task.build_dataset_computation(), experiment.build_process()
+    experiment.task.build_dataset_computation(
+      settings.local_training.max_examples_per_client
+    ),
+    experiment.build_process(),
   )
   ledger, key = experiment.create_ledger(), settings.run.sampling_seed
   if key is None:

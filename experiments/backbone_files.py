@@ -18,16 +18,15 @@ import tensorflow as tf
 import tqdm
 
 from experiments import experiment as experiment_lib
+from experiments import held_out
 from experiments import training_report
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import pretrained
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.program import checkpoints
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
-
-SAVED_MODEL = "saved_model"
 
 _RECORD = "pretrained.json"
 _ASSUMPTION = (
@@ -69,7 +68,7 @@ def load_start(
     return None
   root = pathlib.Path(run_dir)
   record = run_directory.read_json(root / _RECORD)
-  if record and checkpoints.has_any(root / run_directory.CHECKPOINTS):
+  if record and run_directory.checkpointed_rounds(root):
     return Start(None, record)
   # A backbone of its own: one made before the process would be disowned.
   backbone = create_backbone()
@@ -112,32 +111,36 @@ def record_start(
 
 def create_card(
   backbone: tf.keras.Model,
-  result: verification.VerificationResult,
+  embedded: Mapping[str, held_out.Embedded],
   privacy: report_lib.PrivacyReport,
   *,
   experiment: experiment_lib.Experiment,
   command: str,
-  directory: run_directory.RunDirectory,
+  chain: chain_lib.Chain,
 ) -> model_card.ModelCard:
   """Creates what goes along with the model of a complete run.
 
   Args:
     backbone: The model.
-    result: Of the test images, at `model_card.FALSE_ACCEPT_RATES`.
+    embedded: Its embeddings of held-out images, by split. Thresholds are those
+      of the test images, or of users who were left out of training for it.
     privacy: What the rounds cost.
     experiment: What was run.
     command: That made it.
-    directory: Of the run.
+    chain: What happened in the run.
   """
   task = experiment.task
+  split = "validation" if task.selection_users else "test"
   return model_card.ModelCard(
     image_shape=tuple(backbone.input_shape[1:]),
     embedding_dim=backbone.output_shape[1],
     verification=model_card.describe_verification(
-      result,
+      embedded[split].evaluate(model_card.FALSE_ACCEPT_RATES),
       # Its split may name people.
-      source=f"test images of task {task.name}",
-      on_training_users=task.evaluation_on_training_users,
+      source=f"{split} images of task {task.name}",
+      on_training_users=(
+        task.evaluation_on_training_users and not task.selection_users
+      ),
     ),
     privacy=model_card.describe_privacy(privacy),
     training={
@@ -146,7 +149,8 @@ def create_card(
       # None where updates were summed in the clear.
       "secure_sums": experiment.secure_sums,
       "command": command,
-      "code_version": directory.read_json(run_directory.CODE_VERSION),
+      "code_version": chain.found["code_version"],
+      "chain": chain.head,
       "tensorflow": tf.__version__,
     },
   )
@@ -194,6 +198,6 @@ def export(directory: run_directory.RunDirectory, path: str | None) -> None:
   target = pathlib.Path(path).absolute()
   partial = target.with_name(f".{target.name}.partial")
   shutil.rmtree(partial, ignore_errors=True)
-  shutil.copytree(directory.path / SAVED_MODEL, partial)
+  shutil.copytree(directory.path / run_directory.SAVED_MODEL, partial)
   os.replace(partial, target)
   tqdm.tqdm.write(f"Exported the backbone to {path}.")

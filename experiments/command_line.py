@@ -126,6 +126,8 @@ def run(
     except BrokenPipeError:
       _exit_if_nobody_reads()
       raise
+    except OSError as error:
+      _fail(errors.StorageError.of(error))
     except KeyboardInterrupt:
       print("interrupted", file=sys.stderr)
       sys.exit(130)

@@ -1,6 +1,6 @@
 """A training run under a deployment: flags, rounds, what came of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -28,6 +28,8 @@ _IMAGES_PER_USER = 20
 # rounds in which the report goal uses up the users: who is there by day must
 # suffice.
 _PARTS_OF_PASS = 4
+# They take some milliseconds each, and a dry run should be quick.
+_MAX_ROUNDS_PLAYED = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,22 @@ class Deployed:
 
   deployment: deployment_lib.Deployment
   seed: int
+
+  def create_simulation(
+    self,
+    participation: participation_lib.Participation,
+    work: simulation_lib.WorkOfRound,
+  ) -> simulation_lib.Simulation:
+    """Creates the simulation whose server enforces a participation's bounds."""
+    return simulation_lib.Simulation(
+      self.deployment,
+      participation.num_users,
+      self.seed,
+      work,
+      report_goal=participation.clients_per_round,
+      min_separation=participation.min_separation,
+      max_participations=participation.max_participations,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -181,15 +199,7 @@ def open_rounds(
   """
   if deployed is None:
     return None
-  simulation = simulation_lib.Simulation(
-    deployed.deployment,
-    participation.num_users,
-    deployed.seed,
-    work(),
-    report_goal=participation.clients_per_round,
-    min_separation=participation.min_separation,
-    max_participations=participation.max_participations,
-  )
+  simulation = deployed.create_simulation(participation, work())
   values = deployed_rounds.describe(simulation)
   found = directory.read_json(run_directory.DEPLOYMENT)
   if found is None:
@@ -198,6 +208,40 @@ def open_rounds(
     deployed_rounds.check_same(found, values)
   return deployed_rounds.DeployedRounds(
     simulation, directory.path / run_directory.DEPLOYED_ROUNDS
+  )
+
+
+def tell_timetable(simulation: simulation_lib.Simulation, rounds: int) -> str:
+  """Plays the rounds of a run, which is not trained, and tells their times.
+
+  Args:
+    simulation: Before its first round.
+    rounds: Rounds of the run. No more than `_MAX_ROUNDS_PLAYED` are played.
+
+  Raises:
+    errors.DataError: If a round could not be released for a month.
+  """
+  played = min(rounds, _MAX_ROUNDS_PLAYED)
+  outcomes: list[simulation_lib.RoundOutcome] = []
+  released = 0
+  while released < played:
+    outcomes.append(simulation.next_round())
+    released += not outcomes[-1].abandoned
+  hours = outcomes[-1].end_hours
+  selected = max(sum(outcome.selected for outcome in outcomes), 1)
+  shares = {
+    name: sum(getattr(outcome, name) for outcome in outcomes) / selected
+    for name in ("dropped", "interrupted", "late", "aborted")
+  }
+  first = "" if played == rounds else f"first {played:,} of "
+  return (
+    f"Deployment: {simulation.deployment.description} The {first}{rounds:,}"
+    f" rounds take {hours / 24:.3g} simulated days:"
+    f" {played / max(hours, 1e-9):.3g} rounds an hour,"
+    f" {1 - played / len(outcomes):.1%} of the rounds abandoned;"
+    f" {shares['dropped']:.1%} of the selected devices drop out,"
+    f" {shares['interrupted']:.1%} are interrupted, {shares['late']:.1%} are"
+    f" late, {shares['aborted']:.1%} are aborted beyond the goal."
   )
 
 
@@ -218,30 +262,4 @@ def summarize(
     rounds.simulation,
     ledger,
     observed,
-  )
-
-
-def to_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-  """What came of a deployment, in words."""
-  yield (
-    f"Deployment: {summary['description']}"
-    f" {summary['rounds_released']:,} rounds in {summary['days']:.3g} simulated"
-    f" days, {summary['rounds_abandoned']:,} abandoned;"
-    f" {summary['dropout']:.1%} of the {summary['selected']:,} devices"
-    f" selected were lost, {summary['aborted']:,} aborted beyond the goal and"
-    f" {summary['late']:,} late; {summary['devices_never_reached']:,} devices"
-    " never took part."
-  )
-  enforced, measured = summary["enforced"], summary["measured"]
-  apart = "nobody twice"
-  if measured["min_separation"] is not None:
-    apart = f"{measured['min_separation']:,} rounds apart"
-  yield (
-    f"Enforced by the server: {enforced['min_separation']:,} rounds and"
-    f" {enforced['min_separation_hours']:g} hours from one participation of a"
-    f" user to the next, {enforced['max_participations'] or 'any number'} in"
-    " all. Measured after the fact, and no part of the guarantee:"
-    f" {apart}, at most {measured['max_participations']:,} participations,"
-    " which would cost"
-    f" epsilon = {float(measured['epsilon']):.4g} if they were enforced."
   )

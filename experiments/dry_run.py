@@ -17,6 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
+from experiments import deployment_run
 from experiments import experiment as experiment_lib
 from experiments import training_flags
 from experiments import training_report
@@ -120,8 +121,10 @@ def _epsilon(
     ],
     participation,
     delta,
-    # Without PLD, which takes seconds more to say about the same.
-    accountants=epsilon_lib.accountants_of_run(participation, 0.0),
+    # As the run's own figures; of others without PLD, which takes seconds.
+    accountants=epsilon_lib.accountants_of_run(
+      participation, noise_multiplier if growth == 1.0 else 0.0
+    ),
   )
   return epsilon_lib.leading(epsilons)[1]
 
@@ -246,7 +249,10 @@ def _tell_round(
     images_per_user = max(round(counts["train"] / len(task.train_users)), 1)
   made_up = _make_up(task, images_per_user)
   process = tff.simulation.compose_dataset_computation_with_learning_process(
-    made_up.build_dataset_computation(), experiment.build_process()
+    made_up.build_dataset_computation(
+      settings.local_training.max_examples_per_client
+    ),
+    experiment.build_process(),
   )
   num_clients = participation.clients_per_round
   if experiment.deployed is None:
@@ -292,6 +298,11 @@ def _tell_round(
   yield f"  memory  {memory / 1e9:.2g} GB, this program at its most"
   if counts:
     yield _tell_evaluation(experiment, settings, counts)
+  if experiment.deployed is not None:
+    work = deployment_run.find_work(task, settings.local_training, process)
+    yield deployment_run.tell_timetable(
+      experiment.deployed.create_simulation(participation, work), rounds
+    )
 
 
 def _tell_evaluation(

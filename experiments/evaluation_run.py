@@ -110,7 +110,8 @@ def _write(
     "saved_model": config.saved_model,
     "source": about,
   }
-  panel = plots.RocPanel({"this model": result})
+  split = "the folder's" if config.image_folder else config.split
+  panel = plots.RocPanel({"this model": result}, images=f"{split} images")
   writers: dict[str, tuple[str, Callable[[pathlib.Path], object]]] = {
     "output_json": (config.output_json, output_files.json_writer(report))
   }

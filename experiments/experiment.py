@@ -9,6 +9,7 @@ import tensorflow_federated as tff
 from experiments import deployment_run
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
@@ -29,10 +30,26 @@ class ExtrapolationConfig(config_lib.Config):
       the mean is worked out beside the run's own; 0 for none.
     cohort_factor: Users of a round and noise multiplier of the extrapolation /
       of the run.
+    extrapolated_delta: Delta of the extrapolation, at most 1 /
+      extrapolated_num_users [extrapolated_num_users ** -1.1].
   """
 
   extrapolated_num_users: int = config_lib.field(10_000_000, minimum=0)
   cohort_factor: float = config_lib.field(64.0, above=0)
+  extrapolated_delta: float | None = config_lib.field(None, above=0, below=1)
+
+  def __post_init__(self):
+    super().__post_init__()
+    num_users, delta = self.extrapolated_num_users, self.extrapolated_delta
+    if num_users and delta is None:
+      delta = planning.default_delta(num_users)
+      object.__setattr__(self, "extrapolated_delta", delta)
+    if num_users and delta > 1.0 / num_users:
+      raise errors.FieldError(
+        "extrapolated_delta",
+        f"be at most 1 / extrapolated_num_users = {1.0 / num_users:g}",
+        f"{delta:g}",
+      )
 
   def extrapolate(
     self,
@@ -65,7 +82,7 @@ class ExtrapolationConfig(config_lib.Config):
       strategy=noise.strategy,
       num_users=self.extrapolated_num_users,
       cohort_factor=self.cohort_factor,
-      delta=planning.default_delta(self.extrapolated_num_users),
+      delta=self.extrapolated_delta,
       accountants=accountants,
     )
 

@@ -10,6 +10,7 @@ import dataclasses
 import importlib.metadata
 import math
 import pathlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,7 @@ def read_problem(
       "be given unless labels are 0, 1, ... of two or more classes",
       f"labels up to {counted - 1:,} of {num_examples:,} examples",
     )
+  _tell_of_classes(sets["train"].labels, sets["test"].labels)
   size = {"train_size": len(sets["train"].labels)}
   if config.users:
     # Of users their number is public, and not how many examples they have.
@@ -120,6 +122,19 @@ def read_problem(
     is_from_labels=num_classes is None,
     size=size,
   )
+
+
+def _tell_of_classes(train: np.ndarray, test: np.ndarray) -> None:
+  """Tells whoever has the data, and no file, what cannot be learned."""
+  tested = np.unique(test)
+  missing = np.setdiff1d(tested, train)
+  if missing.size:
+    print(
+      f"warning: {missing.size:,} of the {tested.size:,} classes of --test have"
+      " no example in --train (which epsilon does not cover: keep it to"
+      " yourself)",
+      file=sys.stderr,
+    )
 
 
 @contextlib.contextmanager

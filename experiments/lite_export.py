@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from experiments import backbone_files
 from experiments import image_sources
 from experiments import output_files
 from experiments import saved_models
@@ -27,6 +26,7 @@ from tff_fedemb import errors
 from tff_fedemb.data import image_folder
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import model_card
+from tff_fedemb.program import run_directory
 from tff_fedemb.program import tflite
 
 # Below the directory of a run.
@@ -128,7 +128,7 @@ def export_run(run_dir: str, task: task_lib.Task) -> None:
 
   Files that are all there already are left as they are.
   """
-  saved_model = os.path.join(run_dir, backbone_files.SAVED_MODEL)
+  saved_model = os.path.join(run_dir, run_directory.SAVED_MODEL)
   folder = os.path.join(run_dir, FOLDER)
   paths = _prepare(folder, tflite.FORMATS, True)
   if all(path.exists() for path in paths.values()):
@@ -215,6 +215,7 @@ def _export(
     conversion = {
       "format": f"TensorFlow Lite, {number_format}",
       "size_bytes": len(content),
+      "sha256": tflite.digest(content),
       "calibration": (
         f"{len(calibration)} {origin}" if number_format == "int8" else None
       ),

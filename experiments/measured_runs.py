@@ -3,7 +3,7 @@
 Runs that differ in nothing but their seeds are one measurement; those that
 differ in --noise_multiplier besides are one curve. The utility is what was
 measured; the epsilon is the run's own, and that of a larger population with a
-larger cohort and more noise, computed from the ledger that the run left.
+larger cohort and more noise, computed from the ledger of what happened in it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import figures
 from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import extrapolation
-from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
 
 FALSE_ACCEPT_RATE = 1e-3
@@ -34,6 +34,7 @@ _VARYING = (
   "noise_multiplier",
   "extrapolated_num_users",
   "extrapolated_cohort_factor",
+  "extrapolated_delta",
 )
 
 
@@ -51,11 +52,13 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
     recall, recall_untrained: At `FALSE_ACCEPT_RATE`, after and before training.
     recall_pretrained: The same of the backbone that it began with, if any.
     recall_validation: The same after training, of the validation split.
-    epsilon, zcdp: What the run itself cost; rho if sampling does not amplify.
+    num_images: Test images that both were measured on.
+    epsilon, delta, zcdp: What the run itself cost; rho if sampling does not
+      amplify.
     extrapolated: Epsilons of a larger population, user-level and the authors',
       if the run had noise.
-    extrapolated_zcdp: Rho of the former, likewise.
-    ledger: As in its summary, if there is one.
+    extrapolated_delta, extrapolated_zcdp: Of the former, likewise.
+    ledger: Of what happened in it.
     settings: All its flags.
     setting: All of them but the seed, as text that is the same where they are.
     curve: The same without the noise.
@@ -66,9 +69,22 @@ def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
   return pd.DataFrame([_read(path) for path in paths])
 
 
+def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
+  """The last parts of different paths, as many as tell them apart."""
+  parts = [path.resolve().parts for path in paths]
+  for count in range(1, max(map(len, parts)) + 1):
+    names = ["/".join(part[-count:]) for part in parts]
+    if len(set(names)) == len(names):
+      break
+  return names
+
+
 def _read(path: pathlib.Path) -> dict[str, Any]:
   try:
     summary = json.loads((path / run_directory.SUMMARY).read_text())
+    chain = chain_lib.Chain(path)
+    if not chain.found or summary["chain"] != chain.head:
+      raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
     settings = dict(json.loads((path / run_directory.SETTINGS).read_text()))
     compared = dict(settings)
     if settings.get("sampling_seed") is not None:
@@ -89,15 +105,20 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
       "recall_validation": float(
         validation.get("recall_at_far", {}).get(_RATE, math.nan)
       ),
-      "epsilon": _epsilon(summary),
+      "num_images": summary.get("evaluation", {})
+      .get("test", {})
+      .get("num_images"),
+      "epsilon": float(summary["privacy"]["epsilon"]),
+      "delta": summary["privacy"].get("delta"),
       "zcdp": summary["privacy"].get("zcdp"),
       "extrapolated": [
         float(extrapolated[name]["epsilon"])
         for name in ("user_level", "authors")
         if extrapolated
       ],
+      "extrapolated_delta": extrapolated.get("delta"),
       "extrapolated_zcdp": extrapolated.get("zcdp"),
-      "ledger": summary.get("ledger"),
+      "ledger": chain.ledger,
       "settings": settings,
       "setting": _without(compared, ["seed"]),
       "curve": _without(compared, _VARYING),
@@ -109,21 +130,6 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     ) from error
   except DAMAGES as error:
     raise not_a_run(path, error) from error
-
-
-def _epsilon(summary: Mapping[str, Any]) -> float:
-  """What a run has cost, by its summary.
-
-  Of earlier versions anyone may know who was drawn when: such a summary says
-  nothing of it, and its epsilon does not hold where users were sampled.
-  """
-  epsilon = float(summary["privacy"]["epsilon"])
-  if "amplification" in summary["privacy"] or epsilon == math.inf:
-    return epsilon
-  ledger = ledger_lib.Ledger.from_json(json.dumps(summary["ledger"]))
-  if ledger.participation.with_secret_schedule() == ledger.participation:
-    return epsilon
-  return ledger.epsilon()
 
 
 def not_a_run(path: pathlib.Path, error: Exception) -> errors.DataError:
@@ -148,14 +154,14 @@ def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
     patterns: Directories, or patterns of such as a shell has.
 
   Returns:
-    The runs by path, as `load`, with their `ledger_lib.Ledger`, `mechanism`
-    ('gaussian', the name of a strategy or 'no noise') and `noise_multiplier`;
-    and the directories whose run is not finished.
+    The runs by path, as `load`, with their `mechanism` ('gaussian', the name of
+    a strategy or 'no noise') and `noise_multiplier`; and the directories whose
+    run is not finished.
 
   Raises:
     errors.FieldError: If a pattern matches nothing, nothing is finished, or the
       runs are of several tasks.
-    errors.DataError: If a file is not that of a run, or its noise changed.
+    errors.DataError: If a file is not that of a run.
   """
   paths: set[pathlib.Path] = set()
   for pattern in patterns:
@@ -180,25 +186,12 @@ def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
     raise errors.FieldError(
       "runs", "be of one task, to be compared", ", ".join(tasks)
     )
-  runs["ledger"] = [_read_ledger(run) for run in runs.itertuples()]
   noises = [ledger.noise for ledger in runs.ledger]
   runs["noise_multiplier"] = [noise.multiplier for noise in noises]
   runs["mechanism"] = [
     noise.mechanism if noise.multiplier else "no noise" for noise in noises
   ]
   return runs, sorted(paths - set(finished))
-
-
-def _read_ledger(run: Any) -> ledger_lib.Ledger:
-  """Returns the ledger of a row, whose rounds have the same noise."""
-  try:
-    ledger = ledger_lib.Ledger.from_json(json.dumps(run.ledger))
-    ledger.noise  # noqa: B018
-  except errors.DataError as error:
-    raise errors.DataError(f"{error} ({run.path})") from error
-  except DAMAGES as error:
-    raise not_a_run(run.path, error) from error
-  return ledger
 
 
 def extrapolate(
@@ -268,7 +261,8 @@ def create_curves(
         f"several: {', '.join(map(str, settings.path))}",
       )
     noiseless[algorithm] = figures.Measurement(tuple(same.recall), math.inf)
-  groups = runs[is_noisy].groupby(["algorithm", "mechanism", "curve"])
+  deltas = [ledger.delta for ledger in runs[is_noisy].ledger]
+  groups = runs[is_noisy].groupby(["algorithm", "mechanism", "curve", deltas])
   if len(groups) > figures.MAX_CURVES:
     raise errors.FieldError(
       "runs",
@@ -297,8 +291,11 @@ def create_curves(
 
 
 def _names(curves: Sequence[Any]) -> list[str]:
-  """Algorithm and mechanism, and what else differs if that is not unique."""
+  """Algorithm, mechanism, delta if it differs, and what else tells apart."""
   names = pd.Series([f"{run.algorithm}, {run.mechanism}" for run in curves])
+  deltas = pd.Series([run.ledger.delta for run in curves])
+  if deltas.nunique() > 1:
+    names += deltas.map(", δ = {:.2g}".format)
   settings = pd.DataFrame([run.settings for run in curves], dtype=object)
   settings = settings[sorted(settings.columns.difference(_VARYING))]
   settings = settings.where(settings.notna(), None)

@@ -224,12 +224,12 @@ class Choices:
     sensitivity = claim.sensitivity_in_clip_norms
     delta = "C" if sensitivity == 1 else f"{sensitivity:g} C"
     return (
-      f"{claim.num_users:,} users, {claim.users_per_round:,} a round{alone},"
+      f"{claim.num_users:,} users, {claim.cohort_in_words} a round{alone},"
       f" {plan.rounds:,} rounds. Root mean square noise of the sums of all"
       " rounds' means up to a round, over the rounds. At each point every"
-      " mechanism has the noise that this epsilon asks for one user:"
-      f" Δ = {delta}{self._by_accountants}; number of buffers and of bands (at"
-      " most 256) are the best ones."
+      " mechanism has the noise that this epsilon needs for one user:"
+      f" Δ = {delta}{self._by_accountants}; each has its best number of buffers"
+      " or bands (at most 256)."
     )
 
 

@@ -288,8 +288,8 @@ def _caption(plan: planning.Plan, setting: str) -> str:
   )
   if sensitivity != 1:
     readings = (
-      f"User-level: {relation}, which changes a round's sum by at most"
-      f" Δ = {sensitivity:g} C. Δ = C {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
+      f"User-level: {relation}; one user changes a round's sum by at"
+      f" most Δ = {sensitivity:g} C. Δ = C {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
     )
   return (
     f"Mechanism {plan.mechanism}, participation {claim.name}:"
@@ -341,10 +341,10 @@ def _prepare_utility(config: PictureConfig) -> _Plot:
 def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
   claims = [ledger.participation for ledger in runs.ledger]
   populations, cohorts = (
-    " or ".join(f"{number:,g}" for number in sorted(set(numbers)))
-    for numbers in (
-      [claim.num_users for claim in claims],
-      [claim.users_per_round for claim in claims],
+    " or ".join(dict.fromkeys(texts))
+    for texts in (
+      [f"{claim.num_users:,}" for claim in claims],
+      [claim.cohort_in_words for claim in claims],
     )
   )
   delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
@@ -352,9 +352,9 @@ def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
     f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"
     f" {populations} users, {cohorts} a round; ε is that of"
     f" {config.num_users:,} users at δ = {delta}, user-level, by the"
-    " tightest valid accountant, where cohort and noise multiplier are both"
-    " as many times the simulation's as said. The noise on the mean update is"
-    " then the same; that the recall is, too, is assumed. Right: what the"
-    " simulations themselves cost, at their own δ. Bars: standard deviation"
-    " over seeds."
+    " tightest valid accountant, for a cohort and a noise multiplier that are"
+    " both larger by the factor in the legend. The noise on the mean update is"
+    " then the same; the same recall is assumed. Right: the ε of the"
+    " simulations themselves, at their own δ. Bars: standard deviation over"
+    " seeds."
   )

@@ -93,8 +93,10 @@ def load(path: str) -> Model:
 
 def _load_tflite(path: str) -> Model:
   """Loads a .tflite file, and the card beside it."""
+  card = model_card.read(card_path(path))
+  digest = ((card and card.conversion) or {}).get("sha256")
   try:
-    embedder = tflite.Embedder(pathlib.Path(path).read_bytes())
+    embedder = tflite.load(path, digest)
   # So does its interpreter.
   except Exception as error:
     raise errors.FieldError(
@@ -106,7 +108,7 @@ def _load_tflite(path: str) -> Model:
   return Model(
     embedder.image_shape,
     embedder.embed,
-    model_card.read(card_path(path)),
+    card,
     os.path.abspath(path),
   )
 

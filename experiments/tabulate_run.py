@@ -1,8 +1,8 @@
 """Finished runs as a table, and as a picture.
 
-The picture has recall over measured epsilon or, with a baseline, what changing
-its settings gives and takes. Runs that differ in nothing but --seed are one
-row, and one point.
+The picture shows recall against measured epsilon or, with a baseline, how much
+each change of its settings moves recall. Runs that differ in nothing but --seed
+are one row, and one point.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +33,10 @@ class TabulateConfig(config_lib.Config):
   """What is made of runs beside the table.
 
   Attributes:
-    output_png: File for a picture of recall over the epsilon that the runs
-      themselves have cost; what is not finished is left out.
-    baseline: Directory of a run that the others changed: the table begins with
-      what they changed, and the picture has recall over that.
+    output_png: File for a picture of recall against the runs' own epsilon;
+      unfinished runs are left out.
+    baseline: Directory of the unchanged baseline run: the table then begins
+      with what each run changed, and the picture shows recall by change.
     overwrite: Whether to replace a file that exists.
   """
 
@@ -70,10 +70,17 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
       print(f"not finished, left out: {names}", file=sys.stderr)
   if config.baseline is not None:
     runs = compare(runs, pathlib.Path(config.baseline))
+  print(tabulate(runs))
+  counts = sorted(runs.num_images.dropna().unique())
+  if len(counts) > 1:
+    print(
+      f"warning: recalls are of {' or '.join(f'{x:,.0f}' for x in counts)} test"
+      " images, and cannot be compared across these",
+      file=sys.stderr,
+    )
   if config.output_png is not None:
     draw = (prepare if config.baseline is None else prepare_changes)(runs)
     output_files.write({"output_png": (config.output_png, draw)})
-  print(tabulate(runs))
 
 
 def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
@@ -117,21 +124,33 @@ def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
 
   Args:
     runs: What `compare` returns.
+
+  Raises:
+    errors.FieldError: If nothing was changed.
   """
   measured = {
     change: figures.Measurement(tuple(same.recall), math.inf)
     for change, same in runs.groupby("change", sort=False)
   }
   baseline = measured.pop("")
+  if not measured:
+    raise errors.FieldError(
+      "runs", "change something of the baseline, to be drawn", "no change"
+    )
+  several = (
+    " and band: the unchanged baseline, mean and standard deviation over"
+    if len(baseline.values) > 1
+    else ": the unchanged baseline,"
+  )
   return functools.partial(
     ablation_plots.plot_changes,
     baseline=baseline,
     changes=measured,
     utility=_RECALL,
     caption=(
-      f"Task {runs.task.iloc[0]}. Line and band: nothing changed, mean and"
-      f" standard deviation over {figures.count_seeds([baseline])}. Blue is"
-      " better, red is worse."
+      f"Task {runs.task.iloc[0]}. Line{several}"
+      f" {figures.count_seeds([baseline])}. Points and bars: means and standard"
+      " deviations over seeds; blue is better, red is worse."
     ),
   )
 
@@ -143,32 +162,21 @@ def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
     runs: What `measured_runs.find` returns.
 
   Raises:
-    errors.FieldError: As `measured_runs.create_curves`, or if the deltas differ
-      at which the epsilons hold.
+    errors.FieldError: As `measured_runs.create_curves`.
   """
   curves, _ = measured_runs.create_curves(runs)
+  deltas = {
+    run.ledger.delta for run in runs.itertuples() if run.noise_multiplier
+  }
   return functools.partial(
     utility_plots.plot_measured_by_epsilon,
     curves=curves,
-    delta=_common_delta(runs),
+    delta=deltas.pop() if len(deltas) == 1 else None,
     caption=_caption(runs),
     title="Recall over measured epsilon",
     utility=_RECALL,
     level=(training_plots.UNTRAINED, runs.recall_untrained.mean()),
   )
-
-
-def _common_delta(runs: pd.DataFrame) -> float:
-  deltas = {
-    run.ledger.delta for run in runs.itertuples() if run.noise_multiplier
-  }
-  if len(deltas) > 1:
-    raise errors.FieldError(
-      "runs",
-      "state epsilon at one delta, to share an axis",
-      ", ".join(f"{delta:.2g}" for delta in sorted(deltas)),
-    )
-  return deltas.pop()
 
 
 def _caption(runs: pd.DataFrame) -> str:
@@ -177,7 +185,7 @@ def _caption(runs: pd.DataFrame) -> str:
     " or ".join(dict.fromkeys(map(str, values)))
     for values in (
       [f"{claim.num_users:,}" for claim in claims],
-      [f"{claim.users_per_round:,g}" for claim in claims],
+      [claim.cohort_in_words for claim in claims],
       [f"{number:,}" for number in runs.rounds],
       [claim.name for claim in claims],
     )
@@ -223,11 +231,14 @@ def tabulate(runs: pd.DataFrame) -> str:
     The table, one row per setting in the order of the runs.
   """
   rows = []
+  runs = runs.assign(run=measured_runs.name_paths(list(runs.path)))
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
+    counts = sorted(same.num_images.dropna().unique())
     rows.append(
       ({"change": run.change or "none"} if "change" in run else {})
       | {
+        "run": ", ".join(same.run),
         "task": run.task,
         "algorithm": _name_algorithm(run),
         "mechanism": run.settings.get("aggregator", "-"),
@@ -238,10 +249,13 @@ def tabulate(runs: pd.DataFrame) -> str:
         "validation": _spread(same.recall_validation),
         _RECALL: _spread(same.recall),
         "untrained": _spread(same.recall_untrained),
+        "test images": " or ".join(f"{x:,.0f}" for x in counts) or "-",
         "seeds": len(same),
         "epsilon (this run)": _figures(run.epsilon),
+        "delta": _figures(run.delta),
         "zCDP": _figures(run.zcdp),
         "epsilon (extrapolated; Delta = C)": _figures(*run.extrapolated),
+        "delta (extrapolated)": _figures(run.extrapolated_delta),
         "zCDP (extrapolated)": _figures(run.extrapolated_zcdp),
       }
     )

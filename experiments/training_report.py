@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -20,8 +19,9 @@ from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.program import run_directory
-from tff_fedemb.program import same_again
 from tff_fedemb.program import training
 
 # What the result of a trained model is called beside that of an untrained one.
@@ -160,6 +160,7 @@ class Outcome:
   Attributes:
     experiment: What was run.
     state: After the last round.
+    chain: What happened in the rounds.
     model_weights: Of the state.
     metrics: Rows of rounds, as `metrics.read` returns them.
     trained: Result per evaluation split.
@@ -172,6 +173,7 @@ class Outcome:
 
   experiment: experiment_lib.Experiment
   state: training.TrainingState
+  chain: chain_lib.Chain
   model_weights: Any
   metrics: pd.DataFrame
   trained: Mapping[str, verification.VerificationResult]
@@ -179,6 +181,11 @@ class Outcome:
   pretrained: Mapping[str, Any] | None
   privacy: report_lib.PrivacyReport
   extrapolation: extrapolation_lib.Extrapolation | None
+
+  @property
+  def ledger(self) -> ledger_lib.Ledger:
+    """What the rounds have cost."""
+    return self.chain.ledger
 
   def to_json(self, *, wall_seconds: float) -> dict[str, Any]:
     """The contents of summary.json.
@@ -202,12 +209,12 @@ class Outcome:
         "recall_at_far": _recall(self.trained),
         "recall_at_far_untrained": _recall(self.untrained),
         "privacy": self.privacy.to_json(),
-        "ledger": json.loads(self.state.ledger.to_json()),
+        "chain": self.chain.head,
         "privacy_extrapolated": (
           self.extrapolation and self.extrapolation.to_json()
         ),
         "rounds": self.state.rounds_done,
-        "rounds_by_runs": composition.rounds_by_runs(self.state.ledger.history),
+        "rounds_by_runs": composition.rounds_by_runs(self.ledger.history),
         "wall_seconds": wall_seconds,
         "wall_seconds_of_rounds": self.state.wall_seconds,
         "peak_memory_bytes": peak_memory_bytes(),
@@ -218,11 +225,12 @@ class Outcome:
         "user_meaning": task.user_meaning,
         "num_frozen_parameters": _count(self.model_weights.non_trainable),
         "num_skipped_clients": int(
-          metrics[same_again.NUM_SKIPPED_CLIENTS].sum()
+          metrics[metrics_lib.NUM_SKIPPED_CLIENTS].sum()
         ),
         # None where updates were summed in the clear.
         "secure_sums": self.experiment.secure_sums,
         "split": task.split_description,
+        "selection_users": task.selection_users,
         "evaluation_on_training_users": task.evaluation_on_training_users,
         "held_out_classes_are_new": task.held_out_classes_are_new,
         "data": {
@@ -231,7 +239,7 @@ class Outcome:
           "bad_examples": list(task.bad_examples.lines[:_NUM_LISTED]),
           # An example counts in every round that has met it.
           "num_skips_over_rounds": int(
-            metrics[same_again.NUM_SKIPPED_EXAMPLES].sum()
+            metrics[metrics_lib.NUM_SKIPPED_EXAMPLES].sum()
           ),
         },
         "evaluation": without_curves(self.trained),
@@ -266,7 +274,7 @@ class Outcome:
         {TRAINED: self.trained["test"], plots.UNTRAINED: untrained["test"]}
       ),
       "epsilon": create_epsilon_panel(
-        self.state.ledger, self.privacy, self.experiment.extrapolation
+        self.ledger, self.privacy, self.experiment.extrapolation
       ),
     }
     for name, panel in panels.items():
@@ -290,7 +298,7 @@ class Outcome:
       deployment_plots.create_week(
         pd.read_csv(run_dir / run_directory.DEPLOYED_ROUNDS),
         create_recall_panel(self.metrics, untrained),
-        create_epsilon_panel(self.state.ledger, self.privacy),
+        create_epsilon_panel(self.ledger, self.privacy),
       ),
       title=(
         f"{self.experiment.task.name}, {self.experiment.name}: devices that"
@@ -298,50 +306,81 @@ class Outcome:
       ),
     )
 
-  def to_lines(self) -> Iterator[str]:
-    """The outcome in words, a paragraph each."""
-    task, privacy = self.experiment.task, self.privacy
+  def to_lines(
+    self,
+    run_dir: str | os.PathLike[str],
+    deployed: Mapping[str, Any] | None = None,
+  ) -> Iterator[str]:
+    """The outcome in five lines at most: summary.json has the rest.
+
+    Args:
+      run_dir: Where the files are.
+      deployed: What came of a deployment, if there was one.
+    """
+    yield self._tell_recall()
+    yield self._tell_epsilon()
+    larger = self.extrapolation
+    if larger is not None:
+      yield (
+        "Extrapolated, not this run's: epsilon ="
+        f" {larger.user_level.epsilon:.4g} at delta = {larger.delta:.3g}, for"
+        f" {larger.participation.num_users:,} users and"
+        f" {larger.cohort_factor:g} times the cohort and the noise; that recall"
+        " would be the same is assumed, not measured."
+      )
+    warnings = [*self.trained["test"].warnings, *self.privacy.warnings]
+    is_private = self.privacy.epsilon < math.inf
+    if self.experiment.task.evaluation_on_training_users and is_private:
+      warnings.append(
+        "recall is of images that may be of the users who trained: epsilon does"
+        " not cover it"
+      )
+    if warnings:
+      yield f"warning: {'; '.join(warnings)}"
+    files = "saved_model/, plots/overview.png, metrics.csv"
+    if deployed is not None:
+      unit_hours, unit = deployment_plots.choose_unit(24 * deployed["days"])
+      files += (
+        f"; plots/deployment.png: {deployed['rounds_released']:,} rounds in"
+        f" {24 * deployed['days'] / unit_hours:.3g} simulated {unit},"
+        f" {deployed['rounds_abandoned']:,} abandoned,"
+        f" {deployed['dropout']:.1%} of the devices lost"
+      )
+    yield (
+      f"Written to {os.fspath(run_dir)}: summary.json (all figures, and what"
+      f" they assume), {files}."
+    )
+
+  def _tell_recall(self) -> str:
     rate, trained = _FALSE_ACCEPT_RATE, self.trained["test"]
     key = verification.format_false_accept_rate(rate)
     before = f"untrained {_recall(self.untrained)[key]:.4f}"
     if self.pretrained is not None:
       test = self.pretrained["evaluation"]["test"]
       before += f"; pretrained {test['recall_at_far'][key]:.4f}"
+    is_new = self.experiment.task.held_out_classes_are_new
+    sample = ""
+    if trained.num_found is not None:
+      sample = f", a random sample of {trained.num_found:,}"
     low, high = trained.recall_class_interval_at_far[rate]
-    yield (
-      f"Recall at FAR {rate:g} on {trained.num_classes}"
-      f" {'unseen classes' if task.held_out_classes_are_new else 'classes'}"
-      f" ({trained.num_images} images): {trained.recall_at_far[rate]:.4f}"
-      f" ({trained.confidence:.0%} interval over classes {low:.4f} to"
-      f" {high:.4f}); {before}."
+    return (
+      f"Recall at FAR {rate:g} on {trained.num_classes:,}"
+      f" {'unseen classes' if is_new else 'classes'}"
+      f" ({trained.num_images:,} test images{sample}):"
+      f" {trained.recall_at_far[rate]:.4f} ({trained.confidence:.0%} interval"
+      f" over classes {low:.4f} to {high:.4f}); {before}."
     )
-    if trained.recall_sample_interval_at_far is not None:
-      low, high = trained.recall_sample_interval_at_far[rate]
-      yield (
-        f"That is a random sample of the {trained.num_found:,} images held out;"
-        f" all of them would give {low:.4f} to {high:.4f}"
-        f" ({trained.confidence:.0%} interval)."
-      )
-    if task.evaluation_on_training_users and privacy.epsilon < math.inf:
-      yield (
-        "This recall is of images that may be of the users who trained:"
-        " epsilon does not cover it."
-      )
-    yield from (f"warning: {warning}" for warning in trained.warnings)
-    yield (
-      f"epsilon = {privacy.epsilon:.4g} at delta = {privacy.delta:g}"
-      f" ({privacy.accountant}), {privacy.rounds} rounds."
-    )
-    yield (
-      f"{_count(self.model_weights.trainable):,} parameters are trained on"
-      f" users' data, {_count(self.model_weights.non_trainable):,} are frozen."
-    )
-    yield privacy.statement
+
+  def _tell_epsilon(self) -> str:
+    privacy, sums = self.privacy, ""
     if self.experiment.secure_sums:
-      yield (
-        f"The sums of updates are secure sums, {self.experiment.secure_sums}:"
+      sums = (
+        f" The sums of updates are secure sums, {self.experiment.secure_sums}:"
         " epsilon does not rest on them."
       )
-    yield from (f"warning: {warning}" for warning in privacy.warnings)
-    if self.extrapolation is not None:
-      yield self.extrapolation.to_text()
+    return (
+      f"epsilon = {privacy.epsilon:.4g} at delta = {privacy.delta:g} for one"
+      f" {privacy.unit} ({self.experiment.task.user_meaning};"
+      f" {privacy.neighboring_relation}), {privacy.rounds:,} rounds, by"
+      f" {privacy.accountant}.{sums}"
+    )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import time
 from typing import Any
@@ -33,15 +32,17 @@ from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
+from tff_fedemb.evaluation import comparison
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import chain_checks
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import export
 from tff_fedemb.program import metrics
-from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
@@ -59,7 +60,7 @@ class _Run:
   experiment: experiment_lib.Experiment
   settings: training_flags.Settings
   directory: run_directory.RunDirectory
-  ledger: ledger_lib.Ledger
+  chain: chain_lib.Chain
   runtime: base.Runtime
   # Takes the identifiers of virtual clients.
   process: tff.learning.templates.LearningProcess
@@ -151,15 +152,35 @@ def execute(
     return
   if settings.run.task in plan.TASKS:
     _say(dry_run.tell_cost(experiment, settings.training.rounds))
-  run = _prepare(experiment, settings)
-  if run is not None:
-    with contextlib.closing(run.directory):
-      _report(run, *_train(run), start)
-  if settings.run.export:
-    lite_export.export_run(settings.run.run_dir, experiment.task)
-  if settings.run.report:
-    path = report_page.write_for_run(settings.run.run_dir, experiment.task)
-    _say(f"Written to {path}: the report, for a browser.")
+  with _saying_what_is_safe(settings.run.run_dir):
+    run = _prepare(experiment, settings)
+    if run is not None:
+      with contextlib.closing(run.directory):
+        _report(run, *_train(run), start)
+    if settings.run.export:
+      lite_export.export_run(settings.run.run_dir, experiment.task)
+    if settings.run.report:
+      path = report_page.write_for_run(settings.run.run_dir, experiment.task)
+      _say(f"Written to {path}: the report, for a browser.")
+
+
+@contextlib.contextmanager
+def _saying_what_is_safe(run_dir: str) -> Iterator[None]:
+  """Ends a run whose files cannot be written with what is left of it."""
+  try:
+    yield
+  except (OSError, errors.StorageError) as error:
+    if isinstance(error, OSError):
+      error = errors.StorageError.of(error)
+    rounds = max(run_directory.checkpointed_rounds(run_dir), default=None)
+    safe = "No checkpoint is there yet; with more room, the same command starts"
+    if rounds is not None:
+      safe = (
+        f"The checkpoint after round {rounds} is safe, and so is the account"
+        " of all rounds that ran; with more room, the same command goes on from"
+        " there"
+      )
+    raise errors.StorageError(f"{error} {safe}.") from error
 
 
 def _prepare(
@@ -181,6 +202,7 @@ def _prepare(
   )
   backbone_files.check_export(experiment.export_backbone, run_dir)
   directory = run_directory.RunDirectory(run_dir, settings.record)
+  chain = chain_checks.open_chain(run_dir)
   if directory.read_json(run_directory.SUMMARY) is not None:
     _say(f"This run is complete; see {directory.path / run_directory.SUMMARY}.")
     backbone_files.export(directory, experiment.export_backbone)
@@ -199,7 +221,10 @@ def _prepare(
   # Keras disowns layers made before others are made inside a TFF computation:
   # the process comes first.
   process = tff.simulation.compose_dataset_computation_with_learning_process(
-    task.build_dataset_computation(), experiment.build_process()
+    task.build_dataset_computation(
+      settings.local_training.max_examples_per_client
+    ),
+    experiment.build_process(),
   )
   tf.keras.utils.set_random_seed(settings.run.seed)
   evaluator = held_out.Evaluator(experiment.create_backbone(), by_split, sample)
@@ -220,7 +245,7 @@ def _prepare(
     experiment,
     settings,
     directory,
-    experiment.create_ledger(_count_parameters(process)),
+    _begin(chain, experiment, settings, directory, _count_parameters(process)),
     runtime,
     process,
     evaluator,
@@ -230,6 +255,25 @@ def _prepare(
     draw or functools.partial(experiment.participation.sample, key=key),
     trace,
   )
+
+
+def _begin(
+  chain: chain_lib.Chain,
+  experiment: experiment_lib.Experiment,
+  settings: training_flags.Settings,
+  directory: run_directory.RunDirectory,
+  num_parameters: int,
+) -> chain_lib.Chain:
+  """Begins the chain of a run, or goes on with it if nothing has changed."""
+  chain.begin(
+    experiment.create_ledger(num_parameters).with_rounds(
+      experiment.mechanism.round_event, settings.training.rounds
+    ),
+    files=chain_checks.digest_files(directory.path),
+    users=experiment.task.train_users.digest,
+    code_version=run_directory.find_code_version(),
+  )
+  return chain
 
 
 def _find_paths(config: task_lib.TaskConfig) -> dict[str, str]:
@@ -274,14 +318,12 @@ def _count_parameters(process: tff.learning.templates.LearningProcess) -> int:
 def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
   """Runs the rounds left; returns state, weights, earlier programs' seconds."""
   task, directory = run.experiment.task, run.directory
-  published = directory.read_json(run_directory.LEDGER)
   loop = training.TrainingLoop(
     process=run.process,
     runtime=run.runtime,
     users=task.train_users,
     draw=run.draw,
-    round_event=run.experiment.mechanism.round_event,
-    ledger=run.ledger,
+    chain=run.chain,
     trace=run.trace,
     evaluate_fn=run.evaluator.validate,
     checkpoints=checkpoints.Checkpoints(
@@ -289,10 +331,6 @@ def _train(run: _Run) -> tuple[training.TrainingState, Any, float]:
     ),
     metrics=metrics.MetricsLog(directory.path),
     config=run.settings.training,
-    publish_ledger=lambda ledger: directory.write_json(
-      run_directory.LEDGER, json.loads(ledger.to_json())
-    ),
-    published=published and ledger_lib.Ledger.from_json(json.dumps(published)),
     name_skipped=lambda clients: [
       line for client in clients for line in task.find_bad_examples(client)
     ],
@@ -345,23 +383,27 @@ def _report(
   experiment, directory = run.experiment, run.directory
   run.evaluator.set_weights(model_weights)
   embedded = run.evaluator.embed_all()
-  trained = {split: some.evaluate() for split, some in embedded.items()}
-  privacy = _account(state.ledger, directory)
+  trained = {
+    split: comparison.warn_if_no_better(some.evaluate(), run.untrained[split])
+    for split, some in embedded.items()
+  }
+  privacy = _account(run.chain.ledger, directory)
   export.export_backbone(
     run.evaluator.backbone,
-    directory.path / backbone_files.SAVED_MODEL,
+    directory.path / run_directory.SAVED_MODEL,
     backbone_files.create_card(
       run.evaluator.backbone,
-      embedded["test"].evaluate(model_card.FALSE_ACCEPT_RATES),
+      embedded,
       privacy,
       experiment=experiment,
       command=run.settings.show_command(),
-      directory=directory,
+      chain=run.chain,
     ),
   )
   outcome = training_report.Outcome(
     experiment=experiment,
     state=state,
+    chain=run.chain,
     model_weights=model_weights,
     metrics=metrics.read(directory.path),
     trained=trained,
@@ -375,15 +417,15 @@ def _report(
   summary = outcome.to_json(
     wall_seconds=seconds_before + time.perf_counter() - start
   )
-  lines = list(outcome.to_lines())
+  deployed = None
   if run.deployed is not None:
-    deployed = deployment_run.summarize(run.deployed, state.ledger, directory)
+    deployed = deployment_run.summarize(
+      run.deployed, run.chain.ledger, directory
+    )
     summary["deployment"] = deployed
-    lines += deployment_run.to_lines(deployed)
     outcome.draw_deployment(directory.path)
   directory.write_json(run_directory.SUMMARY, summary)
-  files = "summary.json, saved_model/, plots/overview.png, metrics.csv"
-  for line in (*lines, f"Written to {directory.path}: {files}."):
+  for line in outcome.to_lines(directory.path, deployed):
     _say(line)
   backbone_files.export(directory, experiment.export_backbone)
 

@@ -3,12 +3,12 @@
 What `tune` does once its flags are read. Papernot and Steinke 2022: the number
 of trials is drawn once and nothing but the best is released, so the directory
 of a tuning holds two kinds of files: `tuning.json` and `best/`, which may be
-released, and all the others, which may not.
+released, and all the others, which may not. A figure without noise of users who
+train is among the others.
 """
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -27,17 +27,21 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.evaluation import verification
-from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 
 _REPORT = "tuning.json"
+# What is not in the report because it is of users who train, and has no noise.
+_RECALL = "recall_of_best.json"
 _BEST = "best"
 _NUM_TRIALS = "num_trials.json"
 _TRIALS = "trials"
 _SAVED_MODEL = "saved_model"
 _METRIC_PREFIX = "recall_at_far_"
+# By the first of them the best is chosen.
+_SPLITS = ("validation", "test")
 # Beside a trial's directory: why it has ended, if not by itself.
 _ERROR = ".error.json"
 
@@ -53,6 +57,9 @@ class TuningConfig(config_lib.Config):
     trial_flagfile: File of flags of run_federated for all trials.
     trial_flags: Further flags of run_federated for all trials, separated by
       spaces; --seed and --run_dir are set for each trial, whatever is given.
+    selection_users: Users who do not train, by whose images the best is chosen,
+      as of run_federated; needed for an epsilon where validation images may be
+      of users who train.
     mean_trials: Expected number of trials. The number itself is drawn at random
       and has to be, the guarantee rests on it.
     shape: Shape of that number's distribution, 0 logarithmic, 1 geometric, inf
@@ -69,6 +76,7 @@ class TuningConfig(config_lib.Config):
   search_space: str
   trial_flagfile: str | None = None
   trial_flags: str = ""
+  selection_users: int = config_lib.field(0, minimum=0)
   mean_trials: float = config_lib.field(10.0, minimum=1)
   shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
   metric: str = "recall_at_far_0.001"
@@ -118,6 +126,19 @@ class _Trial:
     recalls = self.summary["evaluation"][split]["recall_at_far"]
     return recalls[metric.removeprefix(_METRIC_PREFIX)]
 
+  @property
+  def selection_users(self) -> int:
+    """Users who do not train, whose images are the validation split."""
+    return (self.summary or {}).get("selection_users", 0)
+
+  @property
+  def splits_of_others(self) -> frozenset[str]:
+    """Splits of which no image is of a user who trains."""
+    # A summary that does not say so is no proof that it is so.
+    if not (self.summary or {}).get("evaluation_on_training_users", True):
+      return frozenset(_SPLITS)
+    return frozenset(_SPLITS[:1] if self.selection_users else ())
+
 
 class TuningRun:
   """Runs the trials in one directory."""
@@ -145,6 +166,11 @@ class TuningRun:
       errors.FieldError: As `run_directory.RunDirectory`.
     """
     self._config, self._space = config, space
+    if config.selection_users:
+      trial_flags = (
+        *trial_flags,
+        f"--selection_users={config.selection_users}",
+      )
     self._program = (*command, *trial_flags)
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
     settings = {
@@ -196,12 +222,17 @@ class TuningRun:
       # Of equal trials the first: they are independent and alike, so this is
       # a choice at random.
       if best is None or (
-        trial.recall(metric, "validation") > best.recall(metric, "validation")
+        trial.recall(metric, _SPLITS[0]) > best.recall(metric, _SPLITS[0])
       ):
         best = trial
     report = self._report(best)
     if report["best"] is not None:
-      self._copy_model(best.run_dir)
+      self._copy_model(best.run_dir, report["privacy"])
+      kept = set(_SPLITS) - best.splits_of_others
+      if kept:
+        self._directory.write_json(
+          _RECALL, {split: best.recall(metric, split) for split in kept}
+        )
     self._directory.write_json(_REPORT, report)
     self._directory.close()
     return report
@@ -280,6 +311,8 @@ class TuningRun:
       [(cost.event, cost.rounds)],
       cost.participation,
       cost.delta,
+      chosen_by_others=_SPLITS[0] in best.splits_of_others,
+      selection_users=best.selection_users,
     )
     warnings = report["warnings"] = list(privacy["warnings"])
     if self._config.seed is not None:
@@ -289,27 +322,38 @@ class TuningRun:
     if best.summary is None:
       warnings.append("every model diverged: there is none to release")
       return report
-    # A summary that does not say so is no proof that it is not so.
-    if best.summary.get("evaluation_on_training_users", True):
+    if _SPLITS[0] not in best.splits_of_others:
       warnings.append(
-        "the validation split may hold data of the protected users"
-        f" ({best.summary.get('split', 'not described')}): if it does,"
-        " epsilon does not cover what the choice of the best tells of them"
+        "epsilon is infinite: the best was chosen by images that may be of"
+        " users who train; --selection_users=N chooses by those of N users who"
+        " do not"
       )
     report["best"] = {
       "hyperparameters": dict(best.hyperparameters),
       "metric": metric,
-      "validation": best.recall(metric, "validation"),
-      "test": best.recall(metric, "test"),
+      **{
+        split: best.recall(metric, split)
+        for split in _SPLITS
+        if split in best.splits_of_others
+      },
       "saved_model": f"{_BEST}/{_SAVED_MODEL}",
     }
     return report
 
-  def _copy_model(self, run_dir: pathlib.Path) -> None:
-    """Copies the model out of a directory whose name would tell of others."""
+  def _copy_model(
+    self, run_dir: pathlib.Path, privacy: Mapping[str, Any]
+  ) -> None:
+    """Copies the model out of a directory whose name would tell of others.
+
+    Its card says what the whole tuning has cost, not its own trial alone.
+    """
     best = self._path / _BEST
     shutil.rmtree(best, ignore_errors=True)
     shutil.copytree(run_dir / _SAVED_MODEL, best / _SAVED_MODEL)
+    path = best / _SAVED_MODEL / model_card.PATH
+    card = model_card.read(path)
+    if card is not None:
+      model_card.write(model_card.of_tuning(card, privacy), path)
     # Those of the trial would tell how many came after it.
     now = time.time()
     for path in (best, *best.rglob("*")):
@@ -340,26 +384,20 @@ def _find_outcome(
 
 def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
   """What a trial was to cost; one that diverged early cost no more."""
-  ledger = ledger_lib.Ledger.from_json(
-    (run_dir / run_directory.LEDGER).read_text()
-  )
-  rounds = json.loads((run_dir / run_directory.SETTINGS).read_text())["rounds"]
+  chain = chain_lib.Chain(run_dir)
   # Nothing of a trial is used but its end: rounds run again release nothing.
-  events = {composition.runs_of(event)[0] for event, _ in ledger.history}
-  if (
-    len(events) != 1
-    or ledger.rounds > rounds
-    or (is_complete and ledger.rounds < rounds)
-  ):
+  planned = chain.planned
+  ((event, rounds),) = planned.history
+  if is_complete and chain.rounds < rounds:
     raise errors.DataError(
-      f"the ledger of a trial must have {rounds} rounds of one event, found"
-      f" {ledger.history} in {run_dir}."
+      f"a trial must have run {rounds} rounds, found {chain.rounds} in"
+      f" {run_dir}."
     )
-  participation = ledger.participation
+  participation = planned.participation
   if participation.is_mixture:
     # The selection needs RDP, which is known of users' rounds if they are.
     participation = participation.with_known_schedule()
-  return _Cost(events.pop(), rounds, participation, ledger.delta)
+  return _Cost(event, rounds, participation, planned.delta)
 
 
 def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
@@ -370,16 +408,19 @@ def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
     for name, value in best["hyperparameters"].items():
       shown = f"{value:.6g}" if isinstance(value, float) else value
       rows.append((f"--{name}", shown))
-    for split in ("validation", "test"):
-      rows.append((f"{best['metric']}, {split}", f"{best[split]:.4f}"))
+    for split in _SPLITS:
+      shown = f"{best[split]:.4f}" if split in best else f"see {_RECALL}"
+      rows.append((f"{best['metric']}, {split}", shown))
     rows.append(("model", output_dir / best["saved_model"]))
   if privacy is not None:
     for words, name in (
       ("epsilon of the tuning", "epsilon"),
+      ("epsilon if chosen by images of others", "epsilon_if_chosen_by_others"),
       ("epsilon of one trial", "epsilon_of_one_trial"),
       ("delta", "delta"),
     ):
-      rows.append((words, f"{float(privacy[name]):.4g}"))
+      if privacy[name] is not None:
+        rows.append((words, f"{float(privacy[name]):.4g}"))
     distribution = f"{privacy['distribution']}, mean {privacy['mean_trials']:g}"
     rows.append(("number of trials", distribution))
   lines = ["| best trial | |", "|---|---|"]

@@ -50,9 +50,6 @@ _TESTED_THROUGH = {
   "experiments.audit_run": "tests/binaries/audit_test.py",
   "experiments.audit_settings": "tests/binaries/audit_test.py",
   "experiments.audit_slots": "tests/binaries/audit_test.py",
-  "experiments.deployment_plans_output": (
-    "tests/experiments/deployment_plans_test.py"
-  ),
   "experiments.deployment_run": "tests/binaries/deployment_test.py",
   "experiments.dry_run": "tests/binaries/run_federated_test.py",
   "experiments.experiment": "tests/binaries/run_federated_test.py",
@@ -63,7 +60,6 @@ _TESTED_THROUGH = {
   "experiments.training_report": "tests/binaries/run_federated_test.py",
   "experiments.training_run": "tests/binaries/run_federated_test.py",
   "tff_fedemb.deployment.participants": "tests/deployment/simulation_test.py",
-  "tasks.synthetic.face_parts": "tests/tasks/synthetic/faces_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
   **{
     f"tff_fedemb.aggregators.{name}": "tests/aggregators/mechanisms_test.py"
@@ -73,6 +69,7 @@ _TESTED_THROUGH = {
     f"tff_fedemb.data.photo_{name}": "tests/tasks/photos_test.py"
     for name in ("checks", "folder", "index", "listing", "splits", "table")
   },
+  "tff_fedemb.program.storage": "tests/program/checkpoints_test.py",
   "tff_fedemb.runtime.client_fold": "tests/runtime/in_process_test.py",
   "tff_fedemb.runtime.ray_worker": "tests/runtime/ray_test.py",
   "tff_fedemb.features.method": "tests/features/registry_test.py",

@@ -4,6 +4,10 @@ A program prints each of these in one line. Any other exception is a bug, and
 keeps its stack trace.
 """
 
+import errno
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class FieldError(ValueError):
   """A field, argument or flag has a value that it may not have.
@@ -35,6 +39,22 @@ class FieldError(ValueError):
 
 class DataError(ValueError):
   """A file or a directory cannot be used; says which, why and what to do."""
+
+
+class StorageError(DataError):
+  """A file cannot be written: the disk is full, or the file too large."""
+
+  @classmethod
+  def of(cls, error: OSError) -> "StorageError":
+    """The same in words.
+
+    Raises:
+      OSError: What it was given, if it is about anything else.
+    """
+    if error.errno not in _FULL:
+      raise error
+    file = error.filename or "a file"
+    return cls(f"{file} cannot be written: {error.strerror}.")
 
 
 class DivergedError(ValueError):

@@ -10,6 +10,7 @@ import pandas as pd
 from experiments.report import words
 from tff_fedemb import progress
 from tff_fedemb.data.participation import check_ins
+from tff_fedemb.plots import deployment_plots
 
 _FATES = {
   "reported": "reported",
@@ -75,11 +76,12 @@ def describe(
   selected = max(found["selected"], 1)
   never = found["devices_never_reached"]
   shapes = found["session_shapes"]
-  days = words.count(float(f"{found['days']:.3g}"), "day")
+  unit_hours, unit = deployment_plots.choose_unit(24 * found["days"])
   facts = {
     "what it is": found["description"],
     "simulated clock": (
-      f"{days} for {words.count(released, 'round')},"
+      f"{24 * found['days'] / unit_hours:.3g} {unit} for"
+      f" {words.count(released, 'round')},"
       f" {found['rounds_a_day'] or 0:.3g} a day; in reality"
       f" {summary['wall_seconds']:,.0f} s"
     ),

@@ -244,6 +244,9 @@ def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
     return options.task
   fields = {spec.name for spec in config_lib.specs(task_lib.TaskConfig)}
   values = {k: v for k, v in run.settings.items() if k in fields}
+  # No setting of a run: the program that ended it says what came of it.
+  if run.summary.get("data", {}).get("num_bad_examples"):
+    values["on_bad_example"] = "skip"
   values |= options.data
   name = str(run.summary["task"])
   if run.settings.get("smoke") and values.get("data_dir") is None:

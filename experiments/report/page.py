@@ -39,9 +39,7 @@ _MAX_IMAGES = 3000
 _NUM_EPSILON_POINTS = 8
 # Beyond rounding of an export and of another batch size.
 _RECALL_TOLERANCE = 0.005
-_MISSING_CURVES = (
-  "The run was made by an earlier version, which kept no ROC curve."
-)
+_MISSING_CURVES = "An earlier version made this run; it kept no ROC curve."
 _MISSING_METRICS = "There is no metrics.csv in the run's directory."
 
 
@@ -53,13 +51,14 @@ class ReportConfig(config_lib.Config):
     run_dirs: Directories of finished runs of one task, at most 6.
     output: HTML file.
     overwrite: Whether to replace a file that exists.
-    show_images_of_training_users: Whether to show images that may be of users
-      who trained, where the task evaluates on such. No guarantee covers them.
+    show_images_of_training_users: Whether to show held-out images that may
+      belong to users who trained. No guarantee covers them.
     max_images: Held-out images to choose pictures from, a random sample.
     data_dir: Where the data are now [as the runs recorded].
-    table: As data_dir, of runs on a table.
+    table: As data_dir, for runs on a table.
     cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
-    on_bad_example: What to do about images that cannot be used.
+    on_bad_example: What to do about images that cannot be used [left out if the
+      run has left some out].
   """
 
   run_dirs: tuple[str, ...]
@@ -70,7 +69,9 @@ class ReportConfig(config_lib.Config):
   data_dir: str | None = None
   table: str | None = None
   cache_dir: str | None = None
-  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
+  on_bad_example: str | None = config_lib.field(
+    None, choices=bad_examples.POLICIES
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -305,27 +306,27 @@ def _draw_deployment(
   epsilon: plots.EpsilonPanel,
   recall: plots.RecallPanel | None,
 ) -> dict[str, _Chart]:
-  """A week of devices, and what came of it over simulated days."""
+  """A week of devices, and what came of it over simulated time."""
   charts = {
     "available": _draw(
       deployment_plots.AvailabilityPanel(rounds),
-      "Line chart: share of all devices that were there, over the simulated"
-      " days of a week.",
+      "Line chart: share of all devices that were there, over simulated"
+      " time, the first week of it.",
     ),
     "reports": _draw(
       deployment_plots.ReportsPanel(rounds),
       "Stacked chart: what became of the devices selected in each round, over"
-      " the simulated days of a week. The table above has the shares.",
+      " simulated time, the first week of it. The table above has the shares.",
     ),
     "epsilon_by_days": _draw(
-      deployment_plots.in_days(epsilon, rounds),
-      "Line chart: epsilon so far, over simulated days.",
+      deployment_plots.over_time(epsilon, rounds),
+      "Line chart: epsilon so far, over simulated time.",
     ),
   }
   if recall is not None:
     charts["recall_by_days"] = _draw(
-      deployment_plots.in_days(recall, rounds),
-      "Line chart: recall of validation images over simulated days.",
+      deployment_plots.over_time(recall, rounds),
+      "Line chart: recall of validation images over simulated time.",
     )
   return charts
 

@@ -66,6 +66,7 @@ class Run:
     return experiment_lib.ExtrapolationConfig(
       extrapolated_num_users=self.settings.get("extrapolated_num_users", 0),
       cohort_factor=self.settings.get("extrapolated_cohort_factor", 1.0),
+      extrapolated_delta=self.settings.get("extrapolated_delta"),
     )
 
 
@@ -87,7 +88,8 @@ def read_all(run_dirs: Sequence[str]) -> list[Run]:
       "run_dirs", "be different directories", ", ".join(run_dirs)
     )
   runs = [
-    _read(path, name) for path, name in zip(paths, _names(paths), strict=True)
+    _read(path, name)
+    for path, name in zip(paths, measured_runs.name_paths(paths), strict=True)
   ]
   tasks = sorted({str(run.summary["task"]) for run in runs})
   if len(tasks) > 1:
@@ -95,16 +97,6 @@ def read_all(run_dirs: Sequence[str]) -> list[Run]:
       "run_dirs", "be of one task, to be compared", ", ".join(tasks)
     )
   return runs
-
-
-def _names(paths: Sequence[pathlib.Path]) -> list[str]:
-  """The last parts of the paths, as many as tell them apart."""
-  parts = [path.resolve().parts for path in paths]
-  for count in range(1, max(map(len, parts)) + 1):
-    names = ["/".join(part[-count:]) for part in parts]
-    if len(set(names)) == len(names):
-      break
-  return names
 
 
 def _read(path: pathlib.Path, name: str) -> Run:
@@ -163,8 +155,7 @@ def _parse(
       if summary.get("deployment")
       else None
     ),
-    code_version=run_directory.read_json(path / run_directory.CODE_VERSION)
-    or {},
+    code_version=account.chain.found["code_version"],
     account=account,
     extrapolation=None,
   )

@@ -142,9 +142,9 @@ def _say_why(run: run_files.Run) -> str:
   return (
     f"It holds because what {who} to a round was cut to {clip}, so that one"
     f" user changes a round's sum by at most {times}, and {noise} of"
-    f" {privacy.noise_multiplier:g} times the length was added to each sum over"
-    f" {count(privacy.users_per_round, 'user')} a round out of"
-    f" {privacy.num_users:,}; ε was worked out anew for this page from the"
-    " run's ledger, which neither its settings nor its record of who took part"
-    " refute."
+    f" {privacy.noise_multiplier:g} times the length was added to each sum;"
+    f" each round has {run.account.ledger.participation.cohort_in_words} of the"
+    f" {privacy.num_users:,} users; ε was worked out anew for this page from"
+    " the run's ledger, which neither its settings nor its record of who took"
+    " part refute."
   )

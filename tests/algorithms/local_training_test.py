@@ -80,13 +80,33 @@ def test_turned_images_train_with_classes_of_their_own():
   dataset = builders.create_dataset(
     np.zeros([5, 2, 2, 1], np.uint8), np.array([6, 6, 8, 9, 9])
   ).batch(2)
-  examples = local_training.gather_examples(dataset, config=config)
+  examples = local_training.gather_examples(
+    dataset, config=config, seed=0, round_num=tf.constant(0)
+  )
   assert examples.images.shape == (12, 2, 2, 1)
-  assert sorted(np.unique(examples.labels)) == [*range(24, 28), *range(32, 36)]
+  kept = np.unique(examples.labels // 4)
+  assert set(kept) <= {6, 8, 9}
+  assert sorted(np.unique(examples.labels)) == [
+    4 * label + turn for label in kept for turn in range(4)
+  ]
   with pytest.raises(errors.FieldError, match="turned_classes"):
     local_training.LocalTrainingConfig(
       turned_classes=True, decode_images=lambda images: images
     )
+
+
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_a_cap_changes_nothing_of_a_client_that_has_no_more(number):
+  images = np.arange(4 * number, dtype=np.uint8).reshape([-1, 2, 2, 1])
+  dataset = builders.create_dataset(images, np.arange(number)).batch(2)
+  examples = local_training.gather_examples(
+    dataset,
+    config=local_training.LocalTrainingConfig(max_examples_per_client=3),
+    seed=0,
+    round_num=tf.constant(0),
+  )
+  np.testing.assert_array_equal(examples.images, images)
+  assert examples.labels.numpy().tolist() == list(range(number))
 
 
 def test_only_heads_of_cosines_are_imprinted():

@@ -112,22 +112,16 @@ def test_another_framework_does_the_work_of_the_case():
   config = cases.TrainingBenchmarkConfig(output_json="f.json")
   with mock.patch.object(cases.subprocess, "run"):
     groups = cases.select_groups(
-      dataclasses.replace(
-        config, pfl_python="/some/python", flower_python="/another/python"
-      )
+      dataclasses.replace(config, pfl_python="/some/python")
     )
   sizes = {
     entry: (command[0], *command[-5:])
     for group in groups
     for entry, command in group.commands.items()
-    if entry[1] in (cases.PFL_RESEARCH, cases.FLOWER)
+    if entry[1] == cases.PFL_RESEARCH
   }
   pfl = ("/some/python", "benchmarks.pfl_round")
   assert sizes == {
     (_LENET, "pfl_research"): (*pfl, "lenet", "10", "20", "20"),
     ("convnet_512x2x16", "pfl_research"): (*pfl, "convnet", "512", "2", "16"),
-    ("ray_lenet_50x10x16", "flower"): (
-      *("/another/python", "benchmarks.flower"),
-      *("lenet", "50", "10", "16"),
-    ),
   }

@@ -80,12 +80,6 @@ def test_measures_fits_and_bare_loops(tmp_path):
       "--pfl_python must be a Python with torch and pfl 0.6.0, found"
       " /none/python",
     ),
-    (
-      "",
-      "--flower_python=/none/python",
-      "--flower_python must be a Python with torch and flwr[simulation]"
-      " 1.41.0, found /none/python",
-    ),
     ("_features", "--rounds=0", "--rounds must be an integer of at least 1,"),
     ("_features", "--cases=newton_9x2x2", "--cases must be METHOD_NxDxK"),
     ("_features", "--cases=sgd_5x5", "--cases must be METHOD_NxDxK"),

@@ -104,3 +104,22 @@ def test_refuses_in_one_line(files, arguments, message):
   ended = programs.call("classify_features", *_file_flags(files), *arguments)
   programs.check_refused(ended, message)
   assert not (files / "result.json").exists()
+
+
+def test_classes_that_nothing_is_fitted_to_are_told_to_the_user_alone(files):
+  with np.load(files / "train.npz") as arrays:
+    np.savez(
+      files / "train.npz",
+      features=arrays["features"],
+      labels=np.zeros_like(arrays["labels"]),
+    )
+  ended = programs.call(
+    "classify_features", *_file_flags(files), "--epsilon=3", "--delta=0.001"
+  )
+  assert ended.status == 0
+  warning = (
+    "warning: 2 of the 3 classes of --test have no example in --train (which"
+    " epsilon does not cover: keep it to yourself)"
+  )
+  assert ended.errors == f"{warning}\n"
+  assert "have no example" not in (files / "result.json").read_text()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.binaries import programs
 from tff_fedemb.data import participation_trace
+from tff_fedemb.program import chain as chain_lib
 
 
 @pytest.mark.slow
@@ -58,14 +59,14 @@ def test_killed_run_goes_on_with_the_blocks_it_drew(
   with participation_trace.TraceReader(run_dir / "participation.trace") as read:
     rounds = [set(recorded.slots.tolist()) for recorded in read]
   found = json.loads((run_dir / "summary.json").read_text())
-  claim = found["ledger"]["participation"]
-  if claim["kind"] == "b_min_sep":
+  claim = chain_lib.Chain(run_dir).ledger.participation
+  if claim.name == "b_min_sep":
     # Nobody came back too soon.
-    assert claim["min_separation"] == 2
+    assert claim.min_separation == 2
     assert not any(one & other for one, other in itertools.pairwise(rounds))
   else:
     # Nobody has changed block, nor bin.
-    period = claim["period"]
+    period = claim.period
     blocks = [set().union(*rounds[block::period]) for block in range(period)]
     assert sum(map(len, blocks)) == len(set().union(*blocks))
   privacy = found["privacy"]

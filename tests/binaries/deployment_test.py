@@ -8,6 +8,7 @@ import time
 import pandas as pd
 import pytest
 
+from tests.binaries import closing
 from tests.binaries import programs
 
 _TINY = (
@@ -54,21 +55,30 @@ def _own(tmp_path_factory):
 
 def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   run_dir = tmp_path / "run"
-  ended = programs.call(
-    "run_federated",
-    *_arguments(data_dir, run_dir, own, "--noise_multiplier=2"),
-    "--aggregator=tree",
+  arguments = _arguments(data_dir, run_dir, own, "--noise_multiplier=2")
+  planned = programs.call(
+    "run_federated", *arguments, "--aggregator=tree", "--dry_run"
   )
+  assert not planned.status and not run_dir.exists(), planned.errors
+  ended = programs.call("run_federated", *arguments, "--aggregator=tree")
   assert not ended.status, ended.errors
-  assert "Deployment: Six devices. 4 rounds in" in ended.output
-  assert "Measured after the fact, and no part of the guarantee" in ended.output
+  closing.check(ended.output, run_dir)
+  assert "plots/deployment.png: 4 rounds in" in ended.output
   rows = pd.read_csv(run_dir / "deployment.csv")
   assert (rows.abandoned == 0).sum() == 4
+  # The dry run told the timetable of these very rounds.
+  hours, sums = rows.end_hours.iloc[-1], rows.sum()
+  assert f"4 rounds take {hours / 24:.3g} simulated days" in planned.output
+  assert (
+    f"{4 / hours:.3g} rounds an hour, {sums.abandoned / len(rows):.1%} of the"
+    f" rounds abandoned; {sums.dropped / sums.selected:.1%} of the selected"
+  ) in planned.output
   summary = json.loads((run_dir / "summary.json").read_text())
   found = summary["deployment"]
   assert found["rounds_released"] == 4
   assert found["enforced"]["min_separation"] == 2
   assert found["measured"]["max_participations"] <= 3
+  assert found["measured"]["note"].endswith("no part of the guarantee")
   # What epsilon rests on, in the words of the report.
   statement = summary["privacy"]["statement"]
   assert "at most once in any 2 consecutive released rounds" in statement
@@ -88,7 +98,7 @@ def test_a_run_under_a_deployment(data_dir, own, tmp_path):
   values["seed"] += 1
   (run_dir / "deployment.json").write_text(json.dumps(values))
   ended = programs.call("account", "epsilon", f"--run_dir={run_dir}")
-  programs.check_refused(ended, "the users of every round must be those that")
+  programs.check_refused(ended, "--run_dir must hold a deployment.json")
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,13 @@ import dp_accounting
 from dp_accounting.pld import pld_privacy_accountant
 import pytest
 
+from experiments import experiment as experiment_lib
 from experiments import smoke
 from tests.binaries import programs
+from tff_fedemb import errors
 from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.privacy import composition
+from tff_fedemb.strategies import tree
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _FLAGFILES = pathlib.Path("binaries/flagfiles")
@@ -111,6 +115,29 @@ def test_whole_runs_are_of_the_published_size(parsed, task, algorithm):
   )
 
 
+def _extrapolate(settings, *, num_users):
+  """What a run with these settings prints beside its own cost, by RDP."""
+  config = experiment_lib.ExtrapolationConfig(
+    extrapolated_num_users=settings["extrapolated_num_users"],
+    cohort_factor=settings["extrapolated_cohort_factor"],
+    extrapolated_delta=settings["extrapolated_delta"],
+  )
+  claim = participations.create_participation(
+    settings["participation"],
+    num_users=num_users,
+    users_per_round=64 * 32,
+    users_per_client=32,
+  )
+  mechanism = settings["aggregator"]
+  strategy = tree.TreeStrategy() if mechanism == "tree" else None
+  return config.extrapolate(
+    settings["rounds"],
+    noise=composition.Noise(mechanism, settings["noise_multiplier"], strategy),
+    participation=claim,
+    accountants=("rdp",),
+  )
+
+
 def test_digiface_is_the_headline_table(parsed):
   # Xu et al. 2023, the table on DigiFace with ResNet-50.
   for algorithm, server_learning_rate in {
@@ -125,6 +152,11 @@ def test_digiface_is_the_headline_table(parsed):
       users_per_client=32,
       task_variant="all",
     )
+    settings = parsed[f"digiface_{algorithm}"]
+    found = _extrapolate(settings, num_users=_NUM_USERS["digiface"][0])
+    reading = "user_level" if algorithm == "ftrl" else "authors"
+    printed = {"fedavg": "5.62", "fedemb": "3.90", "ftrl": "9.67"}[algorithm]
+    assert f"{getattr(found, reading).epsilon:.2f}" == printed
   # As many users of a round as its federated runs have: 64 x 32.
   _check(
     parsed["digiface_centralized"],
@@ -133,6 +165,18 @@ def test_digiface_is_the_headline_table(parsed):
     users_per_round=2_048,
     task_variant="all",
   )
+
+
+def test_delta_of_an_extrapolation():
+  config = experiment_lib.ExtrapolationConfig
+  assert config().extrapolated_delta == 2e-8
+  assert config(extrapolated_num_users=0).extrapolated_delta is None
+  with pytest.raises(
+    errors.FieldError,
+    match=r"extrapolated_delta must be at most 1 / extrapolated_num_users = "
+    r"1e-07, found 1\.1e-07",
+  ):
+    config(extrapolated_delta=1.1e-7)
 
 
 @pytest.mark.parametrize("task", _BACKBONES)

@@ -21,7 +21,7 @@ from tasks.synthetic import emnist as synthetic
 from tests.binaries import programs
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import cyclic_poisson
-from tff_fedemb.data.participation import registry
+from tff_fedemb.program import chain as chain_lib
 
 _VOID = {"meta", "link", "img", "br", "wbr"}
 # What makes a browser fetch something.
@@ -118,6 +118,7 @@ def _run_dir(data_dir, tmp_path_factory):
   )
   assert (ended.status, ended.errors) == (0, "")
   assert f"Written to {run_dir / 'report.html'}" in ended.output
+  run_dir.with_suffix(".log").write_text(ended.output)
   return run_dir
 
 
@@ -159,7 +160,7 @@ def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
   privacy, test = summary["privacy"], summary["evaluation"]["test"]
   epsilon = f"ε = {privacy['epsilon']:.4g}"
   assert parsed.text.count(epsilon) >= 2
-  assert "add or remove one user" in parsed.text
+  assert "slot stays empty" in parsed.text
   assert "a writer" in parsed.text
   for rate, recall in summary["recall_at_far"].items():
     low, high = test["recall_class_interval_at_far"][rate]
@@ -176,7 +177,7 @@ def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
   for line in privacy["not_covered"]:
     assert line in parsed.text
   assert "not covered by the guarantee" in parsed.text
-  commit = json.loads((run_dir / "code_version.json").read_text())["commit"]
+  commit = chain_lib.Chain(run_dir).found["code_version"]["commit"]
   assert (commit or "not recorded") in parsed.text
   charts = [a["src"] for a in parsed.all("img")]
   assert len(charts) == 5
@@ -185,12 +186,23 @@ def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
   assert privacy["participation_checked"] not in parsed.text
 
 
+def test_a_run_that_is_no_better_than_untrained_warns(run_dir, summary):
+  """Two clients of a clip norm, and noise of two, leave nothing of a model."""
+  warnings = summary["evaluation"]["test"]["warnings"]
+  (warning,) = [x for x in warnings if "made the model clearly better" in x]
+  lines = run_dir.with_suffix(".log").read_text().splitlines()
+  (told,) = [line for line in lines if line.startswith("warning: ")]
+  assert warning in told
+  parsed = _check((run_dir / "report.html").read_text(encoding="utf-8"))
+  assert f"{warning}." in parsed.text
+
+
 def test_the_banded_noise_is_amplified_by_cyclic_sampling(run_dir, summary):
   # As many blocks as bands.
   claim = cyclic_poisson.CyclicPoisson(8, 2, period=2)
-  assert registry.from_json(summary["ledger"]["participation"]) == claim
-  ((event, _),) = summary["ledger"]["history"]
-  coefficients = event["strategy"]["coefficients"]
+  ledger = chain_lib.Chain(run_dir).ledger
+  assert ledger.participation == claim
+  coefficients = ledger.noise.strategy.coefficients
   assert len(coefficients) == 2
   # Rounds 0 and 2 are those of the first block.
   accountant = dp_accounting.pld.PLDAccountant().compose(
@@ -292,8 +304,8 @@ def test_other_data_give_no_gallery(run_dir, tmp_path):
 @pytest.mark.parametrize(
   ("name", "values", "message"),
   [
-    ("flags.json", {"noise_multiplier": 8.0}, "hold a ledger.json of the run"),
-    ("ledger.json", {"delta": 0.001}, "hold a ledger.json of the run"),
+    ("flags.json", {"noise_multiplier": 8.0}, "hold a flags.json that agrees"),
+    ("summary.json", {"chain": "other"}, "hold a summary.json that agrees"),
     ("evaluation.json", {}, "hold an evaluation.json that agrees with"),
   ],
 )

@@ -17,13 +17,16 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks.synthetic import emnist
+from tests.binaries import closing
 from tests.binaries import programs
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
+from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import sampling_key
 
@@ -181,7 +184,8 @@ def test_a_sampling_seed_is_loud_and_amplifies_nothing(data_dir, tmp_path):
   )
   assert privacy["max_participations"] in (1, 2)
   assert f"epsilon = {privacy['epsilon']:.4g} at delta" in ended[0].output
-  assert found["ledger"]["participation"]["known_schedule"]
+  ledger = chain_lib.Chain(runs[0]).ledger
+  assert ledger.participation == claim.with_known_schedule()
   account = programs.call("account", "epsilon", f"--run_dir={runs[0]}")
   assert (account.status, account.errors) == (0, "")
   assert f"epsilon = {privacy['epsilon']:.4f}" in account.output
@@ -196,7 +200,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
   noisy = ("--noise_multiplier=1", "--extrapolated_num_users=1000")
   ended = _call(data_dir, run_dir, *noisy, "--rounds=2", "--delta=0.01")
   assert (ended.status, ended.errors) == (0, "")
-  assert f"Written to {run_dir}: summary.json" in ended.output
+  closing.check(ended.output, run_dir)
   # What scripts rely on.
   found = json.loads((run_dir / "summary.json").read_text())
   for name in ("recall_at_far", "recall_at_far_untrained"):
@@ -209,19 +213,17 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
   assert found["num_skipped_clients"] == 0
   assert found["secure_sums"] is None
   assert found["num_private_parameters"] == 453_632
-  assert found["ledger"]["round_sum"] == {
-    "clip_norm": 1.0,
-    "noise_multiplier": 1.0,
-    "num_parameters": 453_632,
-  }
+  round_sum = arithmetic.RoundSum(1.0, 1.0, 453_632)
+  assert chain_lib.Chain(run_dir).ledger.round_sum == round_sum
   assert found["wall_seconds"] > found["wall_seconds_of_rounds"] > 0
   assert found["peak_memory_bytes"] > 100e6
   assert set(found) == {
-    *("recall_at_far", "recall_at_far_untrained", "privacy", "ledger"),
+    *("recall_at_far", "recall_at_far_untrained", "privacy"),
+    *("chain",),
     *("privacy_extrapolated", "rounds", "wall_seconds", "task", "split"),
     *("wall_seconds_of_rounds", "peak_memory_bytes", "algorithm", "data"),
     *("num_private_parameters", "num_users", "num_frozen_parameters"),
-    *("user_meaning", "held_out_classes_are_new"),
+    *("user_meaning", "held_out_classes_are_new", "selection_users"),
     *("num_skipped_clients", "evaluation_on_training_users", "evaluation"),
     *("evaluation_untrained", "rounds_by_runs", "secure_sums"),
   }
@@ -234,13 +236,12 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
     ".lock",
     "METRICS_ARE_NOT_PRIVATE.txt",
     "checkpoints",
-    "code_version.json",
     "evaluation.json",
     "flags.json",
-    "ledger.json",
     "metrics.csv",
     "participation.trace",
     "plots",
+    "rounds.jsonl",
     "saved_model",
     "summary.json",
     "tensorboard",
@@ -251,7 +252,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
   words = " ".join(account.output.split())
   assert f"epsilon = {found['privacy']['epsilon']:.4f}" in words
   assert "the draw of all 2 rounds was replayed from checkpoints/samp" in words
-  # As a run that was not finished, of a version whose seed anyone may know.
+  # As a run that was not finished, and lost its key.
   (run_dir / "summary.json").unlink()
   (run_dir / "checkpoints" / sampling_key.NAME).unlink()
   # Refused before the process is built, which may take a minute.
@@ -353,7 +354,7 @@ def test_secure_sums_are_told_as_simulated(data_dir, tmp_path):
   card = model_card.read(run_dir / "saved_model" / model_card.PATH)
   assert summary["secure_sums"] == card.training["secure_sums"] == words
   # As of the aggregator gaussian: z = 1, two users of a client, one round.
-  assert summary["ledger"]["round_sum"]["noise_multiplier"] == 1.0
+  assert chain_lib.Chain(run_dir).ledger.round_sum.noise_multiplier == 1.0
   assert 0 < summary["privacy"]["epsilon"] < 10
 
 

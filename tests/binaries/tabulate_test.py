@@ -3,6 +3,7 @@
 import json
 import math
 
+import dp_accounting
 from PIL import Image
 import pytest
 
@@ -11,9 +12,14 @@ from experiments import tabulate_run
 from tests.binaries import programs
 from tests.experiments import measured_runs_test
 from tests.plots import drawn
+from tests.program import chains
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
 
 
-def _write(path, *, seed, recall, algorithm="fedemb", extrapolated=None):
+def _write(
+  path, *, seed, recall, algorithm="fedemb", extrapolated=None, num_images=200
+):
   path.mkdir()
   settings = {
     "seed": seed,
@@ -22,15 +28,22 @@ def _write(path, *, seed, recall, algorithm="fedemb", extrapolated=None):
     "aggregator": "blt",
   }
   (path / "flags.json").write_text(json.dumps(settings))
+  ledger = ledger_lib.Ledger(measured_runs_test.MIN_SEPARATION, delta=0.0125)
+  event = dp_accounting.NonPrivateDpEvent()
+  chains.write(path, ledger.with_rounds(event, 7), [1] * 7)
   summary = {
     "task": "omniglot",
     "algorithm": algorithm,
     "rounds": 7,
     "recall_at_far": {"0.001": recall},
     "recall_at_far_untrained": {"0.001": 0.25},
-    "privacy": {"epsilon": "inf"},
+    "privacy": {"epsilon": "inf", "delta": 0.0125},
     "privacy_extrapolated": extrapolated,
-    "evaluation": {"validation": {"recall_at_far": {"0.001": recall / 2}}},
+    "chain": chain_lib.Chain(path).head,
+    "evaluation": {
+      "validation": {"recall_at_far": {"0.001": recall / 2}},
+      "test": {"num_images": num_images},
+    },
   }
   (path / "summary.json").write_text(json.dumps(summary))
   return str(path)
@@ -48,6 +61,7 @@ def test_seeds_share_a_row(tmp_path):
       extrapolated={
         "user_level": {"epsilon": 12.345},
         "authors": {"epsilon": 3.9},
+        "delta": 2e-8,
         "zcdp": 1.2824,
       },
     ),
@@ -56,14 +70,49 @@ def test_seeds_share_a_row(tmp_path):
   assert result.status == 0, result.errors
   lines = result.output.splitlines()
   assert len(lines) == 4
+  assert lines[0].startswith("| run | task |")
   # Deviation of 0.5 and 0.7 is 0.1 sqrt(2).
+  assert lines[2].startswith("| a, b | omniglot |")
   assert lines[2].endswith(
-    "| 7 | 0.3000 +- 0.0707 | 0.6000 +- 0.1414 | 0.2500 +- 0.0000 | 2 | inf | -"
-    " | - | - |"
+    "| 7 | 0.3000 +- 0.0707 | 0.6000 +- 0.1414 | 0.2500 +- 0.0000 | 200 | 2"
+    " | inf | 0.0125 | - | - | - | - |"
   )
+  assert lines[3].startswith("| c | omniglot |")
   assert lines[3].endswith(
-    "| fedavg | blt | - | 0.1 | - | 7 | 0.0625 | 0.1250 | 0.2500 | 1 | inf | -"
-    " | 12.3; 3.9 | 1.28 |"
+    "| fedavg | blt | - | 0.1 | - | 7 | 0.0625 | 0.1250 | 0.2500 | 200 | 1"
+    " | inf | 0.0125 | - | 12.3; 3.9 | 2e-08 | 1.28 |"
+  )
+
+
+def test_recalls_of_other_images_are_told(tmp_path):
+  """Runs a/x and b/x differ in their images, c/x and d/x are two seeds."""
+  paths = []
+  for name, algorithm, seed, num_images in (
+    ("a", "fedemb", 1, 200),
+    ("b", "fedavg", 1, 20_000),
+    ("c", "centralized", 1, 200),
+    ("d", "centralized", 2, 200),
+  ):
+    (tmp_path / name).mkdir()
+    paths.append(
+      _write(
+        tmp_path / name / "x",
+        seed=seed,
+        recall=0.5,
+        algorithm=algorithm,
+        num_images=num_images,
+      )
+    )
+  result = programs.call("tabulate", *paths)
+  assert result.status == 0
+  rows = result.output.splitlines()[2:]
+  starts = ["| a/x |", "| b/x |", "| c/x, d/x |"]
+  assert [row[: row.index("omniglot") - 1] for row in rows] == [
+    f"{start}" for start in starts
+  ]
+  assert result.errors == (
+    "warning: recalls are of 200 or 20,000 test images, and cannot be compared"
+    " across these\n"
   )
 
 
@@ -131,12 +180,27 @@ def test_picture_has_epsilons_seeds_and_what_is_without_noise(tmp_path):
   drawn.assert_nothing_overlaps(figure)
 
 
-def test_one_delta(tmp_path):
+def test_two_deltas(tmp_path):
   for name, delta in (("a", 1e-3), ("b", 1e-4)):
     measured_runs_test.write_run(tmp_path / name, delta=delta)
   runs, _ = measured_runs.find([f"{tmp_path}/*"])
-  with pytest.raises(ValueError, match=r"one delta.*found 0.0001, 0.001"):
-    tabulate_run.prepare(runs)
+  figure = drawn.figure_of(tabulate_run.prepare(runs))
+  assert figure.axes[0].get_xlabel() == "ε"
+  assert drawn.legend_of(figure)[1:3] == [
+    "fedemb, tree, δ = 0.0001",
+    "fedemb, tree, δ = 0.001",
+  ]
+
+
+def test_a_picture_that_is_refused_costs_no_table(tmp_path):
+  measured_runs_test.write_run(tmp_path / "a", noise=0.0)
+  path = tmp_path / "recall.png"
+  result = programs.call(
+    "tabulate", f"--output_png={path}", str(tmp_path / "a")
+  )
+  programs.check_refused(result, "runs must include some with noise")
+  assert result.output.splitlines()[2].startswith("| a | omniglot |")
+  assert not path.exists()
 
 
 def test_changes_of_a_baseline(tmp_path):
@@ -157,13 +221,19 @@ def test_changes_of_a_baseline(tmp_path):
   )
   assert result.status == 0, result.errors
   header, _, *rows = result.output.splitlines()
-  assert header.startswith("| change | task |")
+  assert header.startswith("| change | run | task |")
   starts = [row.split(" | ")[0] for row in rows]
   assert starts == ["| none", "| rounds=8", "| clip_norm=1.0, rounds=8"]
   # Also if the baseline is named twice, there are two seeds of it.
   again = programs.call("tabulate", baseline, *(f"{f}/" for f in folders))
   assert again.output == result.output
   assert picture.exists()
+  programs.check_refused(
+    programs.call(
+      *("tabulate", f"--output_png={tmp_path}/b.png", baseline, folders[2])
+    ),
+    "runs must change something of the baseline",
+  )
   (tmp_path / "base_1" / "summary.json").unlink()
   programs.check_refused(
     programs.call("tabulate", baseline, *folders),

@@ -14,8 +14,9 @@ from experiments import search_space
 from experiments import tuning_run
 from tests.binaries import programs
 from tff_fedemb import errors
-from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import model_card
 from tff_fedemb.program import sampling_key
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
@@ -124,14 +125,15 @@ def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
     aggregator algorithm cache_dir checkpoint_every clients_per_round color_mode
     compute_precision concurrent_clients data_dir delta deployment
     deployment_seed dry_run evaluate_every export extrapolated_cohort_factor
-    extrapolated_num_users hold_out image_size max_evaluation_images
-    max_held_out_images max_images_per_user min_separation noise_multiplier
-    num_bands num_buffers num_users on_bad_example on_client_error participation
-    period population_seed pretrained_backbone ray_address ray_clients_per_chunk
-    ray_runtime_env ray_worker_cores ray_worker_gpus ray_workers regroup_clients
-    report require_gpu restart_every restart_every_passes restart_warmup rounds
-    run_dir runtime sampling_seed secure_sum_threshold seed smoke table task
-    task_variant users_per_client
+    extrapolated_delta extrapolated_num_users hold_out image_size
+    max_evaluation_images max_held_out_images max_images_per_user min_separation
+    noise_multiplier num_bands num_buffers num_users on_bad_example
+    on_client_error participation period population_seed pretrained_backbone
+    ray_address ray_clients_per_chunk ray_runtime_env ray_worker_cores
+    ray_worker_gpus ray_workers regroup_clients report require_gpu restart_every
+    restart_every_passes restart_warmup rounds run_dir runtime sampling_seed
+    secure_sum_threshold seed selection_users smoke table task task_variant
+    users_per_client
   """
   assert set(flag_types) - search_space.SEARCHABLE_FLAGS == set(fixed.split())
   assert set(flag_types) >= search_space.SEARCHABLE_FLAGS
@@ -140,11 +142,11 @@ def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
   assert flag_types["head_learned_scale"] == "bool"
 
 
-def _run_trials(directory, choices, *more):
+def _run_trials(directory, choices, *more, **options):
   """Runs a tuning of the real program, for its report."""
   return tuning_run.TuningRun(
     tuning_run.TuningConfig(
-      run_dir=directory, search_space="unread", mean_trials=1.0
+      run_dir=directory, search_space="unread", mean_trials=1.0, **options
     ),
     choices,
     (*_TINY, *more),
@@ -209,6 +211,7 @@ def test_tuning_of_real_trials(data_dir, tmp_path, monkeypatch):
     directory,
     {"client_learning_rate": ("log_uniform", (0.01, 0.1))},
     f"--data_dir={data_dir}",
+    selection_users=2,
   )
   summaries = [
     json.loads((directory / f"trials/00{i}/summary.json").read_text())
@@ -220,15 +223,15 @@ def test_tuning_of_real_trials(data_dir, tmp_path, monkeypatch):
   ]
   assert report["best"]["validation"] == max(recalls)
   best = summaries[recalls.index(max(recalls))]
-  assert report["best"]["test"] == best["recall_at_far"]["0.001"]
+  # The 26 lower-case letters for test are those of the writers who train.
+  kept = json.loads((directory / "recall_of_best.json").read_text())
+  assert kept == {"test": best["recall_at_far"]["0.001"]}
   assert (directory / "best/saved_model/saved_model.pb").exists()
   keys = {
     sampling_key.read(directory / f"trials/00{i}/checkpoints") for i in range(2)
   }
   assert len(keys - {None}) == 2
-  ledger = ledger_lib.Ledger.from_json(
-    (directory / "trials/000/ledger.json").read_text()
-  )
+  ledger = chain_lib.Chain(directory / "trials/000").ledger
   expected = tuning.RepeatAndSelect(1.0).epsilon(
     ledger.history, ledger.participation, 0.01
   )
@@ -236,8 +239,11 @@ def test_tuning_of_real_trials(data_dir, tmp_path, monkeypatch):
   assert report["privacy"]["epsilon_of_one_trial"] == pytest.approx(
     best["privacy"]["epsilon_by_accountant"]["rdp"]
   )
-  # The 26 lower-case letters are those of the same writers.
-  assert "data of the protected users" in str(report["warnings"])
+  card = model_card.read(directory / "best/saved_model" / model_card.PATH)
+  assert card.privacy["epsilon"] == report["privacy"]["epsilon"]
+  assert card.privacy["selection_users"] == 2
+  assert card.verification["source"] == "validation images of task emnist"
+  assert card.verification["images_of_training_users"] is False
 
 
 @pytest.mark.slow
@@ -257,4 +263,5 @@ def test_program_with_a_real_trial_that_diverges(tune, data_dir, tmp_path):
   report = json.loads((tmp_path / "tuning/tuning.json").read_text())
   assert report["best"] is None
   assert report["privacy"]["rounds"] == 2
-  assert 0 < report["privacy"]["epsilon"] < 10
+  assert report["privacy"]["epsilon"] == "inf"
+  assert 0 < report["privacy"]["epsilon_if_chosen_by_others"] < 10

@@ -242,36 +242,3 @@ def test_whoever_took_part_is_remembered():
   slots, found = some.participations()
   assert dict(zip(slots.tolist(), found.tolist(), strict=True)) == counts
   assert np.all(np.diff(slots) > 0)
-
-
-@pytest.mark.parametrize(
-  ("name", "num_users", "goal", "min_separation"),
-  # Most users wait, some rounds are abandoned; and few of many wait.
-  [("phones", 3000, 100, 20), ("harsh", 2500, 60, 5), ("ideal", 900, 300, 3)],
-)
-def test_remembered_devices_play_the_same_rounds(
-  name, num_users, goal, min_separation
-):
-  config = deployment.load(name)
-  bounds = {"seed": 3, "min_separation": min_separation}
-  plain = _create(config, num_users, goal, **bounds)
-  remembered = orders.Remembered(config, num_users, 3)
-  # Another server has been tried before.
-  _play(_create(config, num_users, 10, remembered=remembered, seed=3), 20)
-  quick = _create(config, num_users, goal, remembered=remembered, **bounds)
-  shares = []
-  for _ in range(120):
-    one, other = vars(plain.next_round()), vars(quick.next_round())
-    shares.append((one.pop("available_share"), other.pop("available_share")))
-    np.testing.assert_equal(one, other)
-  is_told = ~np.isnan([told for _, told in shares])
-  # Both ways of asking were gone.
-  assert 0 < is_told.sum() < 120
-  assert all(one == told for one, told in np.array(shares)[is_told])
-
-
-def test_places_and_slots_of_an_order():
-  slots = orders.permute(np.arange(1000), 1000, seed=1, counter=2)
-  assert sorted(slots) == list(range(1000))
-  places = orders.permute(slots, 1000, seed=1, counter=2, inverse=True)
-  np.testing.assert_array_equal(places, np.arange(1000))

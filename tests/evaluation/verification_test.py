@@ -145,6 +145,21 @@ class TestEvaluatePairs:
     assert result.threshold_at_far[0.1] == threshold
     assert result.auc == auc
 
+  def test_embeddings_that_coincide_are_warned_of(self):
+    # Of 780 pairs 720 are of two classes, and all have a similarity of 1.
+    labels = np.arange(40) // 4
+    result = verification.evaluate_pairs(np.full((40, 16), 0.1, "f"), labels)
+    assert result.warnings[-1] == (
+      "100.0% of the pairs of two classes have the same embedding: no threshold"
+      " keeps to FAR 0.1, and recall there is 0"
+    )
+    # 1 pair of 720 is more than FAR 0.001 and less than 0.01.
+    embeddings = np.random.default_rng(0).normal(size=(40, 16))
+    embeddings[4] = embeddings[0]
+    result = verification.evaluate_pairs(embeddings, labels)
+    assert "0.1% of the pairs of two classes" in result.warnings[-1]
+    assert "FAR 0.001" in result.warnings[-1]
+
   def test_zero_vectors_are_similar_to_nothing_and_warned_of(self):
     embeddings, labels = clustered(12, 4)
     embeddings[[3, 8]] = 0.0
@@ -249,6 +264,26 @@ class TestIntervals:
     )
 
   @pytest.mark.slow
+  @pytest.mark.parametrize(
+    ("embeddings", "size", "interval"),
+    [
+      # If a share r of the classes had any recall, 10 without it would have
+      # probability (1 - r)^10, which is 0.025 at r = 0.3085.
+      pytest.param(np.full((40, 16), 0.1), 4, (0.0, 0.3085), id="none"),
+      pytest.param(
+        np.repeat(np.eye(30), 3, axis=0), 3, (0.8843, 1.0), id="all"
+      ),
+    ],
+  )
+  def test_class_interval_where_no_class_differs(
+    self, embeddings, size, interval
+  ):
+    labels = np.arange(len(embeddings)) // size
+    result = verification.evaluate_pairs(embeddings, labels)
+    assert result.recall_class_interval_at_far[0.1] == pytest.approx(
+      interval, abs=5e-5
+    )
+
   def test_sample_interval_holds_what_all_images_have(self):
     embeddings, labels = clustered(30, 20, dim=4)
     rng = np.random.default_rng(5)

@@ -1,5 +1,6 @@
 """Tests of how programs end."""
 
+import errno
 import json
 import pathlib
 import subprocess
@@ -54,6 +55,16 @@ def test_another_broken_pipe_is_told():
     (errors.FieldError("x y", "be 1", 2), "x y", "x y must be 1, found 2."),
     (errors.DataError("a.txt is\ncut."), None, "a.txt is cut."),
     (errors.DivergedError("it diverged."), None, "it diverged."),
+    (
+      OSError(errno.ENOSPC, "No space left on device"),
+      None,
+      "a file cannot be written: No space left on device.",
+    ),
+    (
+      OSError(errno.EFBIG, "File too large", "a.png"),
+      None,
+      "a.png cannot be written: File too large.",
+    ),
   ],
 )
 def test_mistakes_are_one_line_and_told_by_type(
@@ -68,8 +79,9 @@ def test_mistakes_are_one_line_and_told_by_type(
     command_line.run(fail)
   assert ended.value.code == 1
   assert capsys.readouterr().err == f"error: {line}\n"
+  of_disk = isinstance(error, OSError)
   assert json.loads(path.read_text()) == {
-    "type": type(error).__name__,
+    "type": "StorageError" if of_disk else type(error).__name__,
     "field": field,
     "message": line,
   }

@@ -40,7 +40,6 @@ def test_hyperparameters(items, found):
     (["momentum=a"], {}, r"momentum must be in \[0, 1\), found 'a'"),
     (["batch_size=nan"], {}, "batch_size must be at least 1, found nan"),
     (["name=newton"], {}, "hyperparameters must be among those of sgd.*'name'"),
-    ([], {"epsilon": 1.0}, "delta must be given"),
     ([], {"epsilon": 101.0, "delta": 0.1}, r"epsilon must be in .* 101"),
     (
       ["batch_size=4"],

@@ -136,6 +136,45 @@ def test_without_images_it_says_so_and_thresholds_stay(model, tmp_path, capsys):
   assert "was not measured" in capsys.readouterr().out
 
 
+def _load_damaged(path):
+  """What loading says; the interpreter ends its process on such a file."""
+  content = path.read_bytes()
+  # Where its first table is: two gigabytes away.
+  path.write_bytes(b"\xff\xff\xff\x7f" + content[4:])
+  with pytest.raises(errors.FieldError) as error:
+    saved_models.load(os.fspath(path))
+  path.write_bytes(content)
+  return str(error.value)
+
+
+def test_a_damaged_file_is_one_line(model, tmp_path):
+  _export(model, tmp_path, formats=("float32",))
+  path = tmp_path / "model_float32.tflite"
+  assert "its digest is not that in its card" in _load_damaged(path)
+  content = bytearray(path.read_bytes())
+  # A number of the model is another: the interpreter would not notice.
+  content[5000] ^= 1
+  path.write_bytes(content)
+  with pytest.raises(errors.FieldError, match="digest is not that in its card"):
+    saved_models.load(os.fspath(path))
+
+
+@pytest.mark.slow
+def test_a_file_of_unknown_digest_is_tried_out_elsewhere(model, tmp_path):
+  _export(model, tmp_path, formats=("float32",))
+  path = tmp_path / "model_float32.tflite"
+  card = path.with_suffix(".json")
+  described = json.loads(card.read_text())
+  # As earlier versions wrote it.
+  del described["conversion"]["sha256"]
+  card.write_text(json.dumps(described))
+  assert "it is damaged: opening it ends a process by SIGSEGV" in (
+    _load_damaged(path)
+  )
+  card.unlink()
+  assert saved_models.load(os.fspath(path)).image_shape == _SHAPE
+
+
 def test_mistakes_are_found_before_the_work(model, folder, tmp_path):
   (tmp_path / "model_int8.json").write_text("precious")
   with pytest.raises(errors.FieldError, match="output_dir must be a new file"):

@@ -7,9 +7,10 @@ import dp_accounting
 import pytest
 
 from experiments import measured_runs
+from tests.program import chains
 from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
@@ -23,30 +24,28 @@ def write_run(
   *,
   noise=0.1,
   recall=0.5,
-  events=None,
   epsilon=1e5,
   delta=1e-3,
   **settings,
 ):
   """Writes what a run of 20 rounds with a tree leaves."""
   path.mkdir(parents=True)
-  ledger = ledger_lib.Ledger(MIN_SEPARATION, delta=delta)
-  if events is None:
-    event = dp_accounting.NonPrivateDpEvent()
-    if noise:
-      event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
-    events = [event] * 20
-  for event in events:
-    ledger = ledger.with_rounds(event)
+  event = dp_accounting.NonPrivateDpEvent()
+  if noise:
+    event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
+  planned = ledger_lib.Ledger(MIN_SEPARATION, delta=delta).with_rounds(
+    event, 20
+  )
+  chains.write(path, planned, [1] * 20)
   settings = {"seed": 1, "noise_multiplier": noise, "clip_norm": 0.5} | settings
   summary = {
     "task": settings.pop("task", "omniglot"),
     "algorithm": settings.pop("algorithm", "fedemb"),
-    "rounds": len(events),
+    "rounds": 20,
     "recall_at_far": {"0.001": recall},
     "recall_at_far_untrained": {"0.001": 0.1},
     "privacy": {"epsilon": epsilon if noise else "inf"},
-    "ledger": json.loads(ledger.to_json()),
+    "chain": chain_lib.Chain(path).head,
   }
   (path / "flags.json").write_text(json.dumps(settings))
   (path / "summary.json").write_text(json.dumps(summary))
@@ -76,25 +75,6 @@ def test_reads_runs(tmp_path):
   assert (run.rounds, run.recall, run.recall_untrained) == (20, 0.5, 0.1)
   assert run.ledger.participation == MIN_SEPARATION
   assert run.settings["clip_norm"] == 0.5
-
-
-def test_epsilon_of_an_earlier_version_is_not_amplified(tmp_path):
-  path = write_run(tmp_path / "a")
-  claim = poisson.Poisson(1_000, 10)
-  event = dp_accounting.GaussianDpEvent(0.5)
-  ledger = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(event, 20)
-  summary = json.loads((path / "summary.json").read_text())
-  summary["privacy"] = {"epsilon": ledger.epsilon()}
-  summary["ledger"] = json.loads(ledger.to_json()) | {"version": 1}
-  (path / "summary.json").write_text(json.dumps(summary))
-  known = claim.with_known_schedule()
-  expected = ledger_lib.Ledger(known, delta=1e-3).with_rounds(event, 20)
-  assert list(read(path).epsilon) == [expected.epsilon()]
-  assert expected.epsilon() > 3 * ledger.epsilon()
-  # One that tells what it rests on is believed.
-  summary["privacy"]["amplification"] = "by sampling"
-  (path / "summary.json").write_text(json.dumps(summary))
-  assert list(read(path).epsilon) == [ledger.epsilon()]
 
 
 def test_sampling_seeds_are_one_measurement_of_their_own(tmp_path):
@@ -197,12 +177,13 @@ def test_refuses_other_directories(tmp_path):
     measured_runs.find([f"{tmp_path}/c"])
 
 
-def test_refuses_several_tasks_and_changing_noise(tmp_path):
+def test_refuses_several_tasks_and_no_rounds(tmp_path):
   write_run(tmp_path / "a")
   write_run(tmp_path / "b", task="emnist")
   with pytest.raises(ValueError, match=r"one task.*found emnist, omniglot"):
     measured_runs.find([f"{tmp_path}/*"])
-  changing = [dp_accounting.GaussianDpEvent(z) for z in (1.0, 2.0)]
-  path = write_run(tmp_path / "c", events=changing)
-  with pytest.raises(ValueError, match=r"same noise.*found 2 kinds"):
-    read(path)
+  path = write_run(tmp_path / "c")
+  measured_runs.load([path])
+  (path / "rounds.jsonl").write_text("")
+  with pytest.raises(ValueError, match=r"/c: .* not that of the rounds"):
+    measured_runs.load([path])

@@ -16,6 +16,7 @@ from tff_fedemb import errors
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import tuning
+from tff_fedemb.program import model_card
 
 _ROUNDS = 5
 _RATES = (0.1, 0.2, 0.3, 0.4)
@@ -25,7 +26,7 @@ _PARTICIPATION = fixed_size.FixedSize(1_000, 20, users_per_client=2)
 # rate of 6 is a bug, 7 diverges after two rounds, 8 fails and 9 trains with
 # less noise; one from 20 on is refused, a flag or a directory.
 _FAKE = """
-import json, os, pathlib, sys
+import hashlib, json, os, pathlib, sys
 flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[2:])
 run_dir = pathlib.Path(flags["run_dir"])
 with open(run_dir.parent / "calls", "a") as calls:
@@ -48,23 +49,49 @@ if rate == 6:
   raise RuntimeError("a bug")
 if rate == 8:
   fail("DataError", None, "the disk is full.")
-ledger = json.loads(sys.argv[1])
-ledger["history"] = [
+planned = json.loads(sys.argv[1])
+planned["history"] = [
     [{"class": "GaussianDpEvent", "noise_multiplier": 0.5 if rate == 9 else 1},
-     2 if rate == 7 else rounds]
+     rounds]
 ]
-(run_dir / "ledger.json").write_text(json.dumps(ledger))
+lines = [{"format": ["tff_fedemb.program.chain", 1], "planned": planned}]
+lines += [
+    {"round": n, "participants": "", "released": str(n)}
+    for n in range(1, (2 if rate == 7 else rounds) + 1)
+]
+previous = None
+with open(run_dir / "rounds.jsonl", "w") as chain:
+  for line in lines:
+    text = json.dumps({"previous": previous} | line) + "\\n"
+    chain.write(text)
+    previous = hashlib.sha256(text.encode()).hexdigest()
 (run_dir / "flags.json").write_text(json.dumps({"rounds": rounds}))
 if rate == 7:
   fail("DivergedError", None, "the model diverged.")
 (run_dir / "saved_model").mkdir(exist_ok=True)
 (run_dir / "saved_model" / "rate").write_text(str(rate))
+facts = json.loads(flags["facts"])
+is_of_others = facts.get("evaluation_on_training_users") is False
+(run_dir / "saved_model" / "assets.extra").mkdir(exist_ok=True)
+(run_dir / "saved_model" / "assets.extra" / "model_card.json").write_text(
+    json.dumps({
+        "image_shape": [2, 2, 1],
+        "embedding_dim": 3,
+        "verification": {
+            "images_of_training_users": not is_of_others,
+            "at_far": {"0.001": {"recall": 0.123}},
+        },
+        "privacy": {"epsilon": 0.1926, "not_covered": ["the trace"]},
+        "training": {"command": "python -m binaries.run_federated"},
+        "preprocessing": {"name": "middle_crop"},
+    }))
 (run_dir / "summary.json").write_text(json.dumps({
     "evaluation": {
         "validation": {"recall_at_far": {"0.001": rate, "0.1": -rate}},
         "test": {"recall_at_far": {"0.001": rate / 2, "0.1": 0.5}},
     },
     "split": "by alphabet",
+    **facts,
 }))
 """.replace("ROUNDS", str(_ROUNDS))
 
@@ -77,10 +104,10 @@ def _work_each_report_out_once(monkeypatch):
   """Most tunings here cost the same, and it takes seconds to say how much."""
   create_report = tuning.create_report
 
-  def create_once(*arguments):
-    key = repr(arguments)
+  def create_once(*arguments, **options):
+    key = repr((arguments, options))
     if key not in _reports:
-      _reports[key] = create_report(*arguments)
+      _reports[key] = create_report(*arguments, **options)
     return _reports[key]
 
   monkeypatch.setattr(tuning, "create_report", create_once)
@@ -94,11 +121,15 @@ def _epsilon():
   )
 
 
-def _create(tmp_path, rates, generator, **options):
+# What a trial's summary says of the users whose images it is evaluated on.
+_OTHERS = {"evaluation_on_training_users": False}
+
+
+def _create(tmp_path, rates, generator, facts=_OTHERS, **options):
   script = tmp_path / "fake.py"
   tmp_path.mkdir(exist_ok=True)
   script.write_text(_FAKE)
-  empty = ledger_lib.Ledger(_PARTICIPATION, delta=1e-4).to_json()
+  empty = json.dumps(ledger_lib.Ledger(_PARTICIPATION, delta=1e-4).to_json())
   return tuning_run.TuningRun(
     tuning_run.TuningConfig(
       **{
@@ -109,7 +140,7 @@ def _create(tmp_path, rates, generator, **options):
       }
     ),
     {"server_learning_rate": ("values", tuple(rates))},
-    ("--seed=1", "--clip_norm=0.3"),
+    ("--seed=1", "--clip_norm=0.3", f"--facts={json.dumps(facts)}"),
     # It needs no packages, which take as long to look for as it runs.
     command=(sys.executable, "-S", os.fspath(script), empty),
     generator=generator,
@@ -156,9 +187,7 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon):
   assert (directory / "best/saved_model/rate").read_text() == "0.4"
   assert report["privacy"]["epsilon"] == pytest.approx(epsilon, rel=1e-12)
   assert report["privacy"]["delta"] == 1e-4
-  assert "may hold data of the protected users (by alphabet)" in str(
-    report["warnings"]
-  )
+  assert report["privacy"]["epsilon_if_chosen_by_others"] is None
   assert json.loads((directory / "tuning.json").read_text()) == report
   table = tuning_run.to_table(report, pathlib.Path("x"))
   for text in (
@@ -167,7 +196,7 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon):
     "| recall_at_far_0.001, test | 0.2000 |",
     f"| epsilon of the tuning | {epsilon:.4g} |",
     "| number of trials | geometric, mean 10 |",
-    "warning: the validation split",
+    "warning: the seed was given",
   ):
     assert text in table
   # What may be released is the same however many worse trials there were.
@@ -176,6 +205,56 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon):
   assert (tmp_path / "13/tuning/tuning.json").read_bytes() == (
     directory / "tuning.json"
   ).read_bytes()
+
+
+@pytest.mark.parametrize("facts", [_OTHERS, {}])
+def test_card_of_the_best_is_that_of_the_whole_tuning(tmp_path, facts):
+  _run(tmp_path, _RATES, 3, facts=facts)
+  directory = tmp_path / "tuning"
+  card = model_card.read(directory / "best/saved_model" / model_card.PATH)
+  report = json.loads((directory / "tuning.json").read_text())
+  # What the run that was chosen does not cover, the tuning does not either.
+  assert card.privacy == {**report["privacy"], "not_covered": ["the trace"]}
+  assert card.training["command"] == "python -m binaries.run_federated"
+  # No figure without noise of users who train is where it may be released.
+  assert (card.verification is None) == (facts != _OTHERS)
+
+
+# A summary that does not say so is no proof that it is not so.
+@pytest.mark.parametrize("facts", [{"evaluation_on_training_users": True}, {}])
+def test_choice_by_users_who_train_is_not_private(tmp_path, epsilon, facts):
+  report = _run(tmp_path, _RATES, 3, facts=facts)
+  privacy = report["privacy"]
+  assert privacy["epsilon"] == "inf"
+  assert privacy["unit_is_virtual_client_epsilon"] == "inf"
+  assumed = privacy["epsilon_if_chosen_by_others"]
+  assert assumed == pytest.approx(epsilon, rel=1e-12)
+  assert privacy["statement"].startswith("Epsilon is infinite: ")
+  assert f"would be {epsilon:.4g}" in privacy["statement"]
+  assert "--selection_users=N" in str(report["warnings"])
+  # The split may name people.
+  assert "by alphabet" not in str(report)
+  table = tuning_run.to_table(report, pathlib.Path("x"))
+  assert "| epsilon of the tuning | inf |" in table
+  assert f"| epsilon if chosen by images of others | {epsilon:.4g} |" in table
+  assert "recall_of_best.json" in table
+  assert set(report["best"]) == {"hyperparameters", "metric", "saved_model"}
+  kept = json.loads((tmp_path / "tuning/recall_of_best.json").read_text())
+  assert kept == {"validation": 0.4, "test": 0.2}
+
+
+def test_choice_by_selection_users_covers_those_who_train(tmp_path, epsilon):
+  facts = {"selection_users": 40}
+  report = _run(tmp_path, _RATES, 3, facts=facts, selection_users=40)
+  assert {*_values(_calls(tmp_path), "selection_users")} == {"40"}
+  privacy = report["privacy"]
+  assert privacy["epsilon"] == pytest.approx(epsilon, rel=1e-12)
+  assert privacy["epsilon_if_chosen_by_others"] is None
+  covered = "covers the 1,000 users who train, and not the 40 users who do not"
+  assert covered in privacy["statement"]
+  # The test images may be of users who train.
+  assert report["best"]["validation"] == 0.4
+  assert "test" not in report["best"]
 
 
 def test_another_metric_chooses_another_trial(tmp_path):
@@ -212,7 +291,10 @@ def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
   _run(tmp_path, [0.1])
   best = directory / "best"
   copied = {path.name: path.stat() for path in (best, *best.rglob("*"))}
-  assert set(copied) == {"best", "saved_model", "rate", "variables", "weights"}
+  assert set(copied) == {
+    *("best", "saved_model", "rate", "variables", "weights"),
+    *("assets.extra", "model_card.json"),
+  }
   [time_of_all] = {stat.st_mtime for stat in copied.values()}
   # Clocks of file systems are coarse.
   assert start - 1 < time_of_all <= time.time()
@@ -302,8 +384,13 @@ def test_no_trial_is_of_use(tmp_path, epsilon, rate, num_trials, warning):
   assert warning in str(report["warnings"])
   assert "| none | |" in tuning_run.to_table(report, tmp_path) or rate == 7
   if rate == 7:
-    # They cost what they would have cost to their end.
-    assert report["privacy"]["epsilon"] == pytest.approx(epsilon, rel=1e-12)
+    # They cost what they would have cost to their end, and none of them has
+    # told whose images the best would have been chosen by.
+    privacy = report["privacy"]
+    assert privacy["epsilon"] == "inf"
+    assert privacy["epsilon_if_chosen_by_others"] == pytest.approx(
+      epsilon, rel=1e-12
+    )
   else:
     assert report["privacy"] is None
   assert not (tmp_path / "tuning" / "best").exists()
@@ -335,13 +422,12 @@ def test_trials_of_different_cost_are_refused(tmp_path):
   assert not (tmp_path / "tuning/tuning.json").exists()
 
 
-def test_trial_with_rounds_missing_in_its_ledger_is_refused(tmp_path):
+def test_trial_with_rounds_missing_in_its_chain_is_refused(tmp_path):
   _run(tmp_path, [0.1], 1)
-  ledger = tmp_path / "tuning/trials/000/ledger.json"
-  values = json.loads(ledger.read_text())
-  values["history"][0][1] = _ROUNDS - 1
-  ledger.write_text(json.dumps(values))
-  with pytest.raises(errors.DataError, match="must have 5 rounds"):
+  path = tmp_path / "tuning/trials/000/rounds.jsonl"
+  *lines, _ = path.read_text().splitlines(keepends=True)
+  path.write_text("".join(lines))
+  with pytest.raises(errors.DataError, match="must have run 5 rounds, found 4"):
     _run(tmp_path, [0.1])
 
 

@@ -154,11 +154,10 @@ def test_the_same_again_and_less_with_more_noise():
     for z in (3.0, 3.0, 3.1, 1e3)
   ]
   assert epsilons[0] == epsilons[1] > epsilons[2] > epsilons[3]
-  # Too much for anybody to be protected, and not sampled for.
+  # Also where nobody is protected, four bins have something to hide.
   event = _event(0.05, _BLT, 4, 15)
-  assert monte_carlo.bound_epsilon(event, 1e-6) == _bin_known(
-    event
-  ).get_epsilon(1e-6)
+  known = _bin_known(event).get_epsilon(1e-6)
+  assert 0.9 * known < monte_carlo.bound_epsilon(event, 1e-6) < known
 
 
 def test_accountant():

@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+import math
 
 import dp_accounting
 import pytest
 
 from tff_fedemb import errors
 from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.privacy import planning
 
 
@@ -208,6 +211,31 @@ def test_pld_needs_less(solve_for):
   assert found["pld"].user_level.value < found["rdp"].user_level.value
   # Close to the smallest.
   assert found["pld"].user_level.epsilon > 0.98
+
+
+def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
+  """The estimates of all that may be found hold together: Bonferroni."""
+  claim = participations.create_participation(
+    "b_min_sep", num_users=100, users_per_round=10, min_separation=2
+  )
+  plan = planning.Plan("gaussian", claim, 6, 1.0, 1e-3)
+  bound_delta = monte_carlo.Samples.bound_delta
+  epsilons, failures = set(), set()
+
+  def record(self, epsilon, log_failure, **options):
+    epsilons.add(epsilon)
+    failures.add(log_failure)
+    return bound_delta(self, epsilon, log_failure, **options)
+
+  monkeypatch.setattr(monte_carlo.Samples, "bound_delta", record)
+  monkeypatch.setattr(b_min_sep, "_MAX_SIZE", 2**16)
+  found = _calibrate(plan, 1.0, "noise_multiplier")
+  assert 0.98 < found.user_level.epsilon <= 1.0
+  # Noise multipliers of five digits from 1e-3 to 1e6, in two readings; of each
+  # of them two directions and all epsilons that are looked at.
+  tried = 9 * 90_000 * 2 * 2 * len(epsilons)
+  assert math.exp(max(failures)) * tried < 1e-3 * 1e-3
+  assert any("hold for all noise" in text for text in found.assumptions)
 
 
 _POISSON = {"kind": "poisson"}

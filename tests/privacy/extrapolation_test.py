@@ -57,7 +57,10 @@ def test_single_user_poisson_has_one_reading():
   assert result.authors.name == "authors"
   assert result.authors.epsilon == result.user_level.epsilon
   assert result.user_level.accountant == "pld"
-  assert result.user_level.protects == "one user: add or remove one user"
+  assert result.user_level.protects == (
+    "one user: a user's slot stays empty; the number of slots and the"
+    " probability are public"
+  )
   assert not any("authors' reading" in text for text in result.assumptions)
 
 

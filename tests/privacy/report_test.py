@@ -55,7 +55,10 @@ def test_report_of_single_user_poisson():
   assert (report.accountant, report.epsilon) == ("pld", ledger.epsilon("pld"))
   assert report.unit_is_virtual_client_epsilon is None
   assert report.sensitivity_in_clip_norms == 1
-  assert report.neighboring_relation == "add or remove one user"
+  assert report.neighboring_relation == (
+    "a user's slot stays empty; the number of slots and the probability are"
+    " public"
+  )
   assert report.warnings == ()
   assert report.rounds == 50
 

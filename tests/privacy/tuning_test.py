@@ -216,7 +216,9 @@ def test_round_without_noise_costs_everything(shape):
   counts = [*_GAUSSIAN, (dp_accounting.NonPrivateDpEvent(), 1)]
   selection = tuning.RepeatAndSelect(10, shape)
   assert selection.epsilon(counts, _poisson(), _DELTA) == math.inf
-  report = tuning.create_report(selection, counts, _poisson(), _DELTA)
+  report = tuning.create_report(
+    selection, counts, _poisson(), _DELTA, chosen_by_others=True
+  )
   assert any("nothing is protected" in text for text in report["warnings"])
   assert report["epsilon"] == "inf"
 
@@ -268,7 +270,9 @@ def test_values_out_of_range(mean, shape, message):
 
 def test_report_has_both_readings_and_all_assumptions():
   selection = tuning.RepeatAndSelect(10, math.inf)
-  report = tuning.create_report(selection, _GAUSSIAN, _fixed_size(), _DELTA)
+  report = tuning.create_report(
+    selection, _GAUSSIAN, _fixed_size(), _DELTA, chosen_by_others=True
+  )
   epsilon, of_one_trial = report["epsilon"], report["epsilon_of_one_trial"]
   assert epsilon == _epsilon(10, math.inf, _fixed_size())
   assert 0 < report["unit_is_virtual_client_epsilon"] < epsilon
@@ -290,7 +294,11 @@ def test_report_has_both_readings_and_all_assumptions():
 
 def test_report_of_single_user_clients_has_one_reading():
   report = tuning.create_report(
-    tuning.RepeatAndSelect(2), _GAUSSIAN, _poisson(), 1e-4
+    tuning.RepeatAndSelect(2),
+    _GAUSSIAN,
+    _poisson(),
+    1e-4,
+    chosen_by_others=True,
   )
   assert report["unit_is_virtual_client_epsilon"] is None
   assert any("not below 1 / num_users" in text for text in report["warnings"])

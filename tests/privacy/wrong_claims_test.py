@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.data import traces
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import participation as participation_lib
@@ -284,25 +283,6 @@ def test_a_trace_that_refutes_the_claim(case, tmp_path):
   claim, create_rounds, message, options = _REFUSED[case]
   with pytest.raises(participation_lib.ClaimError, match=message):
     _report(claim, create_rounds(), tmp_path / "trace", **options)
-
-
-def test_a_trace_that_does_not_say_who_was_with_whom(tmp_path):
-  """Of an earlier version; enough under a known schedule: nobody moves."""
-  claim = _claim("poisson", users_per_client=10)
-  rounds = _sampled("poisson", users_per_client=10)
-  traces.write_first_version(tmp_path / "trace", _NUM_USERS, rounds)
-  for known in (False, True):
-    if known:
-      claim = claim.with_known_schedule()
-    ledger = ledger_lib.Ledger(claim, delta=1e-5).with_rounds(_GAUSSIAN, 40)
-    with participation_trace.TraceReader(tmp_path / "trace") as reader:
-      if known:
-        assert ledger.report(reader).max_participations < 15
-      else:
-        with pytest.raises(
-          participation_lib.ClaimError, match="does not say who was in one with"
-        ):
-          ledger.report(reader)
 
 
 def test_evidence_against_independent_groups_is_fair():

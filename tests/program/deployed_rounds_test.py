@@ -18,6 +18,7 @@ from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import metrics
@@ -64,11 +65,14 @@ def _create_simulation(seed=3):
 
 
 def _train(directory, runtime, draw=None):
-  """Weights, ledger, ledgers as they were published, rounds."""
+  """Weights, ledger, rounds."""
   rounds = deployed_rounds.DeployedRounds(
     _create_simulation(), directory / "deployment.csv"
   )
-  published = []
+  chain = chain_lib.Chain(directory)
+  chain.begin(
+    ledger_lib.Ledger(_CLAIM, delta=1e-3).with_rounds(_EVENT, _ROUNDS)
+  )
   with participation_trace.TraceWriter(
     directory / "trace", _NUM_USERS
   ) as trace:
@@ -77,18 +81,16 @@ def _train(directory, runtime, draw=None):
       runtime=runtime,
       users=population.Population(_NUM_USERS),
       draw=draw or rounds.draw,
-      round_event=_EVENT,
-      ledger=ledger_lib.Ledger(_CLAIM, delta=1e-3),
+      chain=chain,
       trace=trace,
       evaluate_fn=lambda weights: {},
       checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
       metrics=metrics.MetricsLog(directory),
       config=training.TrainingConfig(rounds=_ROUNDS, checkpoint_every=3),
-      publish_ledger=published.append,
       say=lambda line: None,
     )
     state = loop.run(loop.start(lambda weights: weights + 1.0))
-  return loop.weights(state), state.ledger, published, rounds
+  return loop.weights(state), chain.ledger, rounds
 
 
 @pytest.fixture(name="whole", scope="module")
@@ -121,16 +123,13 @@ def test_every_round_has_a_row(whole):
 
 def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
   """As a run that has never had them, on the same cohorts."""
-  weights, ledger, published, _, directory = whole
+  weights, ledger, _, directory = whole
   rounds = deployed_rounds.DeployedRounds(_create_simulation(), os.devnull)
   cohorts = [rounds.draw(number) for number in range(_ROUNDS)]
   plain = _train(tmp_path, sums.Sums(), draw=cohorts.__getitem__)
   assert plain[0] == weights
   assert plain[1] == ledger
   assert ledger.history == ((_EVENT, _ROUNDS),)
-  # One round more each time, whatever was abandoned in between: also of the
-  # noise, whose number of rounds is that of the runtime.
-  assert [one.rounds for one in published] == list(range(_ROUNDS + 1))
   # Nor does it use up one of the rounds that a user may be in.
   rows = _read_rows(directory)
   observed = _observe(directory)
@@ -140,7 +139,7 @@ def test_abandoned_rounds_release_and_cost_nothing(whole, tmp_path):
 
 @pytest.mark.parametrize("round_num", [0, 4, 9])
 def test_a_killed_run_goes_on_with_the_same_devices(whole, tmp_path, round_num):
-  weights, ledger, _, _, directory = whole
+  weights, ledger, _, directory = whole
   with pytest.raises(KeyboardInterrupt):
     _train(
       tmp_path, sums.Sums(fail_in_round=round_num, error=KeyboardInterrupt)
@@ -152,7 +151,7 @@ def test_a_killed_run_goes_on_with_the_same_devices(whole, tmp_path, round_num):
 
 
 def test_bounds_are_those_that_the_trace_shows(whole):
-  _, ledger, _, _, directory = whole
+  _, ledger, _, directory = whole
   observed = _observe(directory)
   assert observed.min_separation >= _CLAIM.min_separation
   assert observed.max_participations <= _CLAIM.max_participations
@@ -165,7 +164,7 @@ def test_bounds_are_those_that_the_trace_shows(whole):
 
 
 def test_figures_are_those_of_the_rows(whole):
-  _, ledger, _, rounds, directory = whole
+  _, ledger, rounds, directory = whole
   rows, observed = _read_rows(directory), _observe(directory)
   found = deployed_rounds.summarize(rows, rounds.simulation, ledger, observed)
   days = rows.end_hours.max() / 24

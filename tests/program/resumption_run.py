@@ -24,6 +24,7 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.data.participation import min_separation as min_separation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
 from tff_fedemb.program import training
@@ -92,10 +93,6 @@ def _build_process(aggregator: str) -> tff.learning.templates.LearningProcess:
   )
 
 
-def _create_ledger() -> ledger_lib.Ledger:
-  return ledger_lib.Ledger(create_participation(), delta=1e-3)
-
-
 def main(
   directory: pathlib.Path, aggregator: str, runtime_name: str = "in_process"
 ) -> None:
@@ -111,19 +108,19 @@ def main(
     np.save(weights_of_rounds / f"{next(numbers)}_{time.time_ns()}", trained)
     return {}
 
-  def publish(ledger):
-    temporary = directory / "ledger.partial"
-    temporary.write_text(ledger.to_json())
-    temporary.replace(directory / "ledger.json")
-
+  chain = chain_lib.Chain(directory)
+  chain.begin(
+    ledger_lib.Ledger(create_participation(), delta=1e-3).with_rounds(
+      create_mechanism(aggregator).round_event, ROUNDS
+    )
+  )
   with runtimes.create_runtime(runtime_name) as runtime:
     loop = training.TrainingLoop(
       process=_build_process(aggregator),
       runtime=runtime,
       users=population.Population(NUM_USERS),
       draw=functools.partial(create_participation().sample, key=SEED),
-      round_event=create_mechanism(aggregator).round_event,
-      ledger=_create_ledger(),
+      chain=chain,
       trace=participation_trace.TraceWriter(directory / "trace", NUM_USERS),
       evaluate_fn=record,
       checkpoints=checkpoints.Checkpoints(directory / "checkpoints"),
@@ -131,13 +128,12 @@ def main(
       config=training.TrainingConfig(
         rounds=ROUNDS, evaluate_every=1, checkpoint_every=2
       ),
-      publish_ledger=publish,
     )
     state = loop.start(lambda weights: weights)
     numbers = itertools.count(state.rounds_done + 1)
     state = loop.run(state)
   with participation_trace.TraceReader(directory / "trace") as trace:
-    report = state.ledger.report(trace)
+    report = chain.ledger.report(trace)
   (directory / "report.json").write_text(json.dumps(report.to_json()))
 
 

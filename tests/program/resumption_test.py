@@ -21,7 +21,7 @@ from tests.binaries import programs
 from tests.program import resumption_run as run
 from tests.runtime import forked_python
 from tests.runtime import ray_trouble
-from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
 
 _NUM_KILLS = 20
 # On a cluster, of workers before each of the program.
@@ -124,10 +124,9 @@ def test_kills_leave_no_mark(aggregator, tmp_path):
   for _ in range(_NUM_KILLS):
     assert _kill(killed, aggregator, generator), "it ended before its time"
     assert uninterrupted.wait() == 0
-    curve = ledger_lib.Ledger.from_json((whole / "ledger.json").read_text())
-    if (killed / "ledger.json").exists():
-      ledger = ledger_lib.Ledger.from_json((killed / "ledger.json").read_text())
-      assert [ledger.epsilon()] == curve.epsilon_curve([ledger.rounds])
+    if (chain := chain_lib.Chain(killed)).rounds:
+      curve = chain_lib.Chain(whole).ledger.epsilon_curve([chain.rounds])
+      assert [chain.ledger.epsilon()] == curve
   assert _start(killed, aggregator).wait() == 0
   log = pathlib.Path(f"{killed}.log").read_text()
   assert "Resuming after round" in log

@@ -22,10 +22,6 @@ def test_same_settings_open_it_again(tmp_path):
     "clip_norm": 1.0,
     "rounds": 3,
   }
-  assert set(json.loads((path / "code_version.json").read_text())) == {
-    "commit",
-    "modified",
-  }
 
 
 def test_other_settings_are_refused_and_nothing_changes(tmp_path):
@@ -45,7 +41,7 @@ def test_a_setting_that_did_not_exist_yet_was_not_given(tmp_path):
 
 
 def test_a_run_killed_while_it_was_made_can_start_again(tmp_path):
-  for name in (".lock", "code_version.json", ".flags.json.partial"):
+  for name in (".lock", ".flags.json.partial"):
     (tmp_path / name).write_text("{")
   run_directory.RunDirectory(tmp_path, {"rounds": 3}).close()
   assert json.loads((tmp_path / "flags.json").read_text()) == {"rounds": 3}

@@ -11,11 +11,14 @@ from tff_fedemb.runtime import base
 class Sums(base.Runtime):
   """Its state depends on every client id of every round, in order."""
 
-  def __init__(self, fail_in_round=None, error=RuntimeError, skipped=None):
+  def __init__(
+    self, fail_in_round=None, error=RuntimeError, skipped=None, rejected=None
+  ):
     self._fail_in_round = fail_in_round
     self._error = error
     self._skipped_by_round = skipped or {}
     self._skipped = ()
+    self._rejected_by_round = rejected or {}
 
   @property
   def skipped_clients(self):
@@ -32,8 +35,11 @@ class Sums(base.Runtime):
     self._skipped = self._skipped_by_round.get(int(round_num), ())
     for client_id in client_ids:
       value = (value * 1.7 + sum(map(int, client_id.split("\n")))) % 1000.0
+    rejected = self._rejected_by_round.get(int(round_num), 0)
     report = collections.OrderedDict(
-      client_work=collections.OrderedDict(loss=np.float32(value))
+      client_work=collections.OrderedDict(
+        loss=np.float32(value), num_rejected_clients=np.int64(rejected)
+      )
     )
     return (value, np.int32(round_num + 1)), report
 

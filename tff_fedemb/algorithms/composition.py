@@ -288,7 +288,9 @@ def build_client_update(
       of_backbone = tuple(weights.trainable)[:num_backbone]
       received = tuple(weights.trainable)[num_backbone:]
       assign_weights(backbone, of_backbone, weights.non_trainable)
-      examples = local_training.gather_examples(dataset, config=config)
+      examples = local_training.gather_examples(
+        dataset, config=config, seed=seed, round_num=round_num
+      )
       client_seed = local_training.client_seed(seed, round_num, examples.labels)
       head_weights, rows, num_classes = start_head_fn(
         received, examples.labels, backbone.output_shape[-1], client_seed

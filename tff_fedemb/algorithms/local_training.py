@@ -48,8 +48,8 @@ class LocalTrainingConfig(config_lib.Config):
       row.
     local_epochs: Passes over a client's examples in a round.
     batch_size: Examples of a step; the last one of an epoch may have fewer.
-    max_examples_per_client: Examples that a virtual client uses at most, the
-      first ones; 0: all.
+    max_examples_per_client: Examples that a virtual client uses at most in a
+      round, drawn from twice as many, its users in turn; 0: all.
     turned_classes: Whether each image turned by 90, 180 and 270 degrees is a
       further example, of a class of its own.
     learning_rate_schedule: Maps the round (int32 scalar tensor, from 0) to a
@@ -138,7 +138,11 @@ class LocalExamples(NamedTuple):
 
 
 def gather_examples(
-  dataset: tf.data.Dataset, *, config: LocalTrainingConfig
+  dataset: tf.data.Dataset,
+  *,
+  config: LocalTrainingConfig,
+  seed: int,
+  round_num: tf.Tensor,
 ) -> LocalExamples:
   """Reads a client's data set, which may be empty, into tensors.
 
@@ -150,10 +154,17 @@ def gather_examples(
     dataset: Batches `OrderedDict(x=[b, height, width, channels], y=[b])`, or
       `x=string [b]` where the configuration decodes.
     config: Hyperparameters.
+    seed, round_num: As of `client_seed`; they say which examples a client uses
+      that may not use all.
   """
-  examples = pipelines.gather(
-    dataset, max_elements=config.max_examples_per_client
-  )
+  limit = config.max_examples_per_client
+  # No more than that of a client is read, or in memory, however much it has.
+  examples = pipelines.gather(dataset, max_elements=2 * limit)
+  if limit:
+    chosen = _choose(examples["y"], limit, seed=seed, round_num=round_num)
+    examples = tf.nest.map_structure(
+      lambda part: tf.gather(part, chosen), examples
+    )
   images, labels = examples["x"], examples["y"]
   num_skipped = tf.constant(0, tf.int64)
   if config.decode_images is not None and config.skip_unreadable:
@@ -186,6 +197,25 @@ def client_seed(
   return _fold_in(tf.stack(of_round), fingerprint)
 
 
+def _choose(
+  labels: tf.Tensor, limit: int, *, seed: int, round_num: tf.Tensor
+) -> tf.Tensor:
+  """Which rows a client uses in a round, in order: all if it may."""
+  number = tf.size(labels)
+  order = _shuffle(number, client_seed(seed, round_num, labels))
+  return tf.sort(order[: tf.minimum(number, limit)])
+
+
+def _shuffle(number: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+  """A random order of so many rows."""
+  # The operation refuses an empty range, and traces even where no step runs.
+  return tf.random.experimental.index_shuffle(
+    tf.range(tf.maximum(number, 1)),
+    seed,
+    max_index=tf.maximum(number - 1, 0),
+  )
+
+
 class _Batches:
   """The batches of a client's examples, in an order of their own each epoch."""
 
@@ -205,12 +235,7 @@ class _Batches:
 
   def order(self, epoch: int | tf.Tensor) -> tf.Tensor:
     """The order of the examples in an epoch."""
-    # The operation refuses an empty range, and traces even where no step runs.
-    return tf.random.experimental.index_shuffle(
-      tf.range(tf.maximum(self.num_examples, 1)),
-      _fold_in(self._seed, epoch),
-      max_index=tf.maximum(self.num_examples - 1, 0),
-    )
+    return _shuffle(self.num_examples, _fold_in(self._seed, epoch))
 
   def batch(
     self, step: tf.Tensor, order: tf.Tensor

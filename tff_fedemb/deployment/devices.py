@@ -198,25 +198,3 @@ class Devices:
     """Bandwidth from the device, in Mbit/s."""
     law = self.config.network
     return self._lognormal(slots, law.upload_mbps, law.upload_sigma, _UPLOAD)
-
-
-class RememberedDevices(Devices):
-  """The same devices, of which is kept what never changes: 24 bytes each."""
-
-  def __init__(
-    self, config: deployment_lib.Deployment, seed: int, num_users: int
-  ):
-    """Initialises the devices, as `Devices`, of slots below `num_users`."""
-    super().__init__(config, seed)
-    slots = np.arange(num_users)
-    laws = super().time_zone, super().level, super().habit_hours
-    self._kept = [law(slots) for law in laws]
-
-  def time_zone(self, slots: np.ndarray) -> np.ndarray:
-    return self._kept[0][slots]
-
-  def level(self, slots: np.ndarray) -> np.ndarray:
-    return self._kept[1][slots]
-
-  def habit_hours(self, slots: np.ndarray) -> np.ndarray:
-    return self._kept[2][slots]

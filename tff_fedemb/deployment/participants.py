@@ -1,6 +1,4 @@
-"""Who took part in the rounds of a simulation, and who has to wait."""
-
-import collections
+"""Who took part in the rounds of a simulation."""
 
 import numpy as np
 
@@ -70,44 +68,3 @@ class Participants:
     self.counts[places] = old[1][used]
     self.last_rounds[places] = old[2][used]
     self.last_hours[places] = old[3][used]
-
-
-class Waiting:
-  """Who has to wait before they may take part once more, of a population."""
-
-  def __init__(self, num_users: int):
-    self.number = 0
-    self._flags = np.zeros(num_users, bool)
-    self._rounds: collections.deque[tuple[np.ndarray, int, float]] = (
-      collections.deque()
-    )
-
-  def add(self, slots: np.ndarray, round_num: int, hours: float) -> None:
-    """Lets those wait who took part in a round, which is the latest."""
-    self._flags[slots] = True
-    self.number += slots.size
-    self._rounds.append((slots, round_num, hours))
-
-  def end(
-    self,
-    round_num: int,
-    hours: float,
-    *,
-    min_separation: int,
-    min_separation_hours: float,
-  ) -> None:
-    """Ends the waiting of those whose rounds are so long ago."""
-    while self._rounds:
-      slots, last_round, last_hours = self._rounds[0]
-      if (
-        round_num - last_round < min_separation
-        or hours - last_hours < min_separation_hours
-      ):
-        return
-      self._flags[slots] = False
-      self.number -= slots.size
-      self._rounds.popleft()
-
-  def others(self) -> np.ndarray:
-    """Slots of those who need not wait, in order."""
-    return np.flatnonzero(~self._flags)

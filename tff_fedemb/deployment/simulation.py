@@ -13,7 +13,6 @@ which only those take who took part.
 """
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -101,7 +100,6 @@ class Simulation:
     report_goal: int,
     min_separation: int = 1,
     max_participations: int | None = None,
-    remembered: orders.Remembered | None = None,
   ):
     """Initialises the simulation, before its first round.
 
@@ -116,9 +114,6 @@ class Simulation:
         that was released.
       max_participations: Of a user at most, which the server enforces; None for
         no bound.
-      remembered: Of this deployment and seed, shared by simulations that try
-        several servers. Rounds are the same in less time, but for the share
-        that is available: it may be not a number.
 
     Raises:
       errors.FieldError: If there are fewer users than the goal.
@@ -128,10 +123,7 @@ class Simulation:
       "report_goal", report_goal, minimum=1, maximum=num_users
     )
     self.deployment = deployment
-    self._remembered = remembered
     self.devices = devices_lib.Devices(deployment, seed)
-    if remembered is not None:
-      self.devices = remembered.devices
     self.num_users = num_users
     self.work = work
     self.report_goal = report_goal
@@ -139,11 +131,7 @@ class Simulation:
     self.max_participations = max_participations
     self.seed = seed
     self._participants = participants.Participants()
-    self._waiting = None
-    if remembered is not None and max_participations is None:
-      self._waiting = participants.Waiting(num_users)
     self._attempt = 0
-    self._last_asked = 0
     self._round_num = 0
     self._hours = 0.0
     self._last_release = 0.0
@@ -171,8 +159,6 @@ class Simulation:
       self._participants.add(
         outcome.reported, self._round_num, outcome.end_hours
       )
-      if self._waiting is not None:
-        self._waiting.add(outcome.reported, self._round_num, outcome.end_hours)
       self._round_num += 1
       self._last_release = outcome.end_hours
     elif self._hours - self._last_release > 24 * _MAX_DAYS_WITHOUT_ROUND:
@@ -249,43 +235,21 @@ class Simulation:
     clock = start + self.deployment.server.start_hour
     limit = min(self.num_users, _MAX_ASKED_FOR_ONE * wanted)
     size = max(2 * wanted, _MIN_ASKED)
-    order = functools.partial(
-      orders.permute, size=self.num_users, seed=self.seed, counter=self._attempt
-    )
-    if self._waiting is not None:
-      server = self.deployment.server
-      self._waiting.end(
-        self._round_num,
-        start,
-        min_separation=self.min_separation,
-        min_separation_hours=server.min_separation_hours,
-      )
-      if self._waiting.number > self.num_users - 2 * self._last_asked:
-        # It is quicker to ask all who may take part for their places.
-        slots = self._waiting.others()
-        slots = slots[self.devices.is_there(slots, clock)]
-        places = order(slots, inverse=True)
-        ranks = np.argsort(places)
-        slots, places = slots[ranks], places[ranks]
-        asked = limit
-        if np.searchsorted(places, limit) >= wanted:
-          asked = min((int(places[wanted - 1]) // size + 1) * size, limit)
-        self._last_asked = asked
-        return slots[: np.searchsorted(places, asked)], math.nan, asked
     asked = there = found = 0
     chunks = []
     while asked < limit and found < wanted:
       chunk = min(size, limit - asked)
-      if self._remembered is not None:
-        slots = self._remembered.order(self._attempt, asked, asked + chunk)
-      else:
-        slots = order(np.arange(asked, asked + chunk))
+      slots = orders.permute(
+        np.arange(asked, asked + chunk),
+        self.num_users,
+        seed=self.seed,
+        counter=self._attempt,
+      )
       slots = slots[self.devices.is_there(slots, clock)]
       asked, there = asked + chunk, there + slots.size
       slots = slots[self._may_take_part(slots, start)]
       chunks.append(slots)
       found += slots.size
-    self._last_asked = asked
     return np.concatenate(chunks), there / asked, asked
 
   def _play(

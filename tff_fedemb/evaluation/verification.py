@@ -142,8 +142,9 @@ def evaluate_pairs(
   takes the classes as drawn independently, threshold and all: Student's
   interval with the delete-one-class jackknife's standard error, where the
   threshold's move is followed along the slope of the ROC curve (93% to 96% in
-  the same simulations). Quote this one, except at a recall of exactly 0 or 1,
-  where the jackknife sees no error.
+  the same simulations). At a recall of exactly 0 or 1, where the jackknife sees
+  no error, it is Clopper-Pearson's for the share of classes that differ from
+  this, classes of one size taken for granted. Quote this one.
 
   Args:
     embeddings: `[n, dim]` finite numbers, of any length.
@@ -189,6 +190,7 @@ def _evaluate(
     image_rates=rates,
   )
   steps = counts.steps
+  warnings = (*warnings, *_warn_of_coincidence(steps, rates))
   return VerificationResult(
     recall_at_far={f: steps.recall(f) for f in rates},
     threshold_at_far={f: steps.threshold(f) for f in rates},
@@ -311,8 +313,12 @@ def _class_interval(images, counts, index, rate, error) -> tuple[float, float]:
     false_accepts=np.add.reduceat(counts.false_accepts[index], starts),
     pairs_of_true=1,
   )
+  recall = counts.steps.recall(rate)
+  if deviation is not None and recall in (0.0, 1.0):
+    share = float(1 - (error / 2) ** (1 / np.sum(sizes > 1)))
+    return (0.0, share) if recall == 0 else (1 - share, 1.0)
   reach = stats.t.ppf(1 - error / 2, len(sizes) - 1)
-  return _around(counts.steps.recall(rate), reach, deviation)
+  return _around(recall, reach, deviation)
 
 
 def _sample_interval(
@@ -398,3 +404,16 @@ def _warnings(images, rates, num_zero) -> tuple[str, ...]:
       "their similarity to every other is taken as 0"
     )
   return tuple(messages)
+
+
+def _warn_of_coincidence(steps, rates) -> tuple[str, ...]:
+  """Tells of embeddings that no threshold can keep apart."""
+  lost = [f for f in rates if steps.threshold(f) > 1]
+  if not lost:
+    return ()
+  share = steps.accepted_negatives[0] / steps.accepted_negatives[-1]
+  return (
+    f"{share:.1%} of the pairs of two classes have the same embedding: no"
+    f" threshold keeps to FAR {format_false_accept_rate(max(lost))}, and recall"
+    " there is 0",
+  )

@@ -4,7 +4,7 @@ The derivation is in docs/privacy.md, "What arithmetic leaves"; Hoeffding 1963,
 "Probability Inequalities for Sums of Bounded Random Variables", is its core.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import math
 
@@ -26,8 +26,6 @@ _DELTA_LEFT = 1.0 - 2.0**-20
 _MARGINS = (1.0, 10.0, 100.0)
 # The largest number of noise in standard deviations: of 74 bits.
 NOISE_REACH = math.sqrt(2.0 * 74.0 * math.log(2.0))
-# That of TensorFlow's own, which earlier versions used.
-EARLIER_NOISE_REACH = 5.68
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +59,10 @@ class Move:
   draws: int
   rounds: int
 
-  def tail(self, reach: float) -> float:
+  @property
+  def tail(self) -> float:
     """How likely a draw without the user is out of reach with them, at most."""
-    left = reach - self.stddevs
+    left = NOISE_REACH - self.stddevs
     return 0.5 * math.erfc(left / math.sqrt(2.0))
 
 
@@ -99,8 +98,6 @@ def moves(
 def tail_probability(
   mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
-  *,
-  reach: float = NOISE_REACH,
 ) -> float:
   """Bounds how likely noise that ends makes a run impossible for a neighbour.
 
@@ -109,7 +106,6 @@ def tail_probability(
   Args:
     mechanism_counts: As in `moves`.
     participation: Who takes part.
-    reach: Where it ends, in standard deviations.
   """
   rounds = sum(count for _, count in mechanism_counts)
   left = participation.participations(rounds)
@@ -118,10 +114,10 @@ def tail_probability(
   total = 0.0
   # Those that give most away are the ones that a user may be in.
   found = moves(mechanism_counts, participation)
-  for move in sorted(found, key=lambda m: -m.draws * m.tail(reach)):
+  for move in sorted(found, key=lambda m: -m.draws * m.tail):
     used = min(move.rounds, left)
     left -= used
-    total += used * move.draws * move.tail(reach)
+    total += used * move.draws * move.tail
   return min(1.0, total)
 
 
@@ -144,49 +140,69 @@ def log_ratio_bound(
   )
 
 
-def added_epsilon(
+@dataclasses.dataclass(frozen=True)
+class WholeEpsilon:
+  """What rounds cost, by the tightest valid accountant and with arithmetic.
+
+  Attributes:
+    epsilon: All of it.
+    accountant: Name of the one that leads.
+    by_accountant: Epsilon by name, of noise that is exactly Gaussian.
+    added: Part of `epsilon`, as `add_to_epsilon`; None where it is not known:
+      so of correlated noise, which is put together in single precision.
+  """
+
+  epsilon: float
+  accountant: str
+  by_accountant: dict[str, float]
+  added: float | None
+
+
+def whole_epsilon(
   mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
   delta: float,
   *,
-  accountant: str,
-  round_sum: RoundSum | None,
-) -> float | None:
-  """Returns what is to be added to an accountant's epsilon of a run.
+  accountants: Sequence[str] | None = None,
+  round_sum: RoundSum | None = None,
+) -> WholeEpsilon:
+  """Returns the one figure that a run, its report and its metrics tell.
 
   Privacy:
-    As `add_to_epsilon`.
+    As `composition.composed_events` and `add_to_epsilon`.
 
   Args:
     mechanism_counts: As in `composition.composed_events`.
     participation: Who took part.
     delta: In (0, 1).
-    accountant: Its name.
+    accountants: As in `epsilon.epsilon_by_accountant`.
     round_sum: What had noise in every round; None if that is not known.
-
-  Returns:
-    What is to be added; None where it is not known: so of correlated noise,
-    which is put together in single precision.
   """
+  run = (mechanism_counts, participation)
+  epsilons = epsilon_lib.epsilon_by_accountant(
+    *run, delta, accountants=accountants
+  )
+  name, epsilon = epsilon_lib.leading(epsilons)
 
   def epsilon_at(delta: float) -> float:
-    (epsilon,) = epsilon_lib.epsilon_by_accountant(
-      mechanism_counts, participation, delta, accountants=(accountant,)
+    (at_delta,) = epsilon_lib.epsilon_by_accountant(
+      *run, delta, accountants=(name,)
     ).values()
-    return epsilon
+    return at_delta
 
   noises = [composition.noise_of(event) for event, _ in mechanism_counts]
   if not (round_sum and noises) or any(
     n.strategy or not n.multiplier for n in noises
   ):
-    return None
+    return WholeEpsilon(epsilon, name, epsilons, None)
   by_runs = composition.rounds_by_runs(mechanism_counts)
-  return add_to_epsilon(
+  whole = add_to_epsilon(
     epsilon_at,
     delta,
     round_sum=round_sum,
     runs=sum(times * count for times, count in by_runs.items()),
-  ) - epsilon_at(delta)
+  )
+  return WholeEpsilon(whole, name, epsilons, whole - epsilon)
 
 
 def add_to_epsilon(

@@ -28,13 +28,10 @@ _BATCH, _MAX_SIZE = 2**22, 2**25
 # rounds.
 _MAX_STATES, _MAX_TABLE = 2**13, 2**24
 # Above the first no epsilon has its best power; the other, times a number of
-# a column, keeps weights in range.
-_MAX_POWER, _MAX_CHANGE = 200.0, 36.0
+# a column, keeps weights in range. With less noise than lets any power stay in
+# range nothing is protected.
+_MIN_POWER, _MAX_POWER, _MAX_CHANGE = 1.05, 200.0, 36.0
 _NUM_POWERS = 24
-# By which samples may be above delta at first, as a logarithm.
-_FEW = 3.0
-# Rounds after which likelihood ratios are scaled, to stay in range.
-_SCALE_EVERY = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +40,8 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
 
   Privacy:
     Unit: one user's updates in all rounds that they are in.
-    Neighbouring relation: add or remove a user.
+    Neighbouring relation: a user's slot stays empty, as the participation has
+      it.
     Sensitivity: 1 in a round.
     DpEvent: a mixture of Gaussians against one Gaussian (`monte_carlo`).
 
@@ -94,7 +92,8 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
 
   @property
   def is_secret(self) -> bool:
-    return self.sampling_probability < 1.0
+    in_range = _MIN_POWER * self.column.max() < _MAX_CHANGE
+    return self.sampling_probability < 1.0 and in_range
 
   @functools.cached_property
   def largest_square(self) -> float:
@@ -102,16 +101,8 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     return float(self.squares[:: self.min_separation].sum())
 
   @property
-  def num_samples(self) -> tuple[int, ...]:
-    last = max(min(_MAX_SIZE // self.rounds, 2**18), 2**12)
-    return (last // 8, last)
-
-  def first_loss(self, known: float, delta: float) -> float:
-    # At which a few samples would support delta.
-    enough = math.log(delta) + _FEW
-    losses = (known * np.geomspace(0.02, 1.0, 256)).tolist()
-    found = (x for x in losses if self._best_copies(x).log_most(x) < enough)
-    return next(found, known)
+  def num_samples(self) -> int:
+    return max(min(_MAX_SIZE // self.rounds, 2**18), 2**12)
 
   def log_ratios(self, exponents: np.ndarray) -> np.ndarray:
     """Returns logarithms of mean_x exp(sum of the exponents of x's rounds).
@@ -122,28 +113,24 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     Returns:
       `[n]`.
     """
-    separation, coin = self.min_separation, self.coin
+    separation = self.min_separation
+    with np.errstate(divide="ignore"):
+      heads, tails = np.log(self.coin), np.log1p(-self.coin)
+      # Some have to wait from the start on, as if they had taken part before.
+      chances = np.full(separation, self.sampling_probability)
+      chances[0] = 1.0 - (separation - 1) * self.sampling_probability
+      first = np.log(np.maximum(chances, 0.0))[:, np.newaxis]
     # Of round t at t mod b: the mean over what comes from round t on, for a
     # user who may take part there.
-    means = np.ones((separation, exponents.shape[1]))
-    logs = np.zeros(exponents.shape[1])
-    factors = np.exp(exponents)
-    factors *= coin
+    means = np.zeros((separation, exponents.shape[1]))
     for t in reversed(range(self.rounds)):
-      later = means[(t + 1) % separation] * (1.0 - coin)
-      means[t % separation] *= factors[t]
-      means[t % separation] += later
-      if t % _SCALE_EVERY == 0:
-        largest = means.max(axis=0)
-        means /= largest
-        logs += np.log(largest)
-    # Some have to wait from the start on, as if they had taken part before.
-    first = np.full((separation, 1), self.sampling_probability)
-    first[0] = 1.0 - (separation - 1) * self.sampling_probability
-    return logs + np.log((first * means).sum(axis=0))
+      later = means[(t + 1) % separation] + tails
+      now = means[t % separation] + exponents[t] + heads
+      means[t % separation] = np.logaddexp(now, later)
+    return special.logsumexp(first + means, axis=0)
 
   def sample_removals(
-    self, usual_loss: float, smallest_loss: float, count: int
+    self, usual_loss: float, count: int
   ) -> monte_carlo.Samples:
     """Samples releases with n copies of the user, who move them too far.
 
@@ -152,22 +139,10 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     least the power n k of the mean of exp(u_x), P / Q, and the nearer to it the
     more copies there are.
     """
-    copies = self._best_copies(usual_loss)
-    parts = []
-    for shift, generator in copies.draw(count):
-      exponents = self._exponents(shift, generator)
-      loss = self.log_ratios(exponents)
-      kept = loss > smallest_loss
-      density = self.log_ratios(copies.scale * exponents[:, kept])
-      log_weights = loss[kept] - copies.number * density + copies.log_scale
-      parts.append((loss[kept], log_weights))
-    losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
-    return monte_carlo.Samples(
-      losses, log_weights, count, copies.power - 1.0, copies.log_scale
-    )
+    return _sample_by(self._best_copies(usual_loss), count)
 
   def sample_additions(
-    self, usual_loss: float, smallest_loss: float, count: int
+    self, usual_loss: float, count: int
   ) -> monte_carlo.Samples:
     """Samples releases without the user, moved away from what users change.
 
@@ -193,9 +168,9 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     parts = []
     for size, generator in _batches(count, self.rounds, _ADDITIONS):
       shift = np.repeat(-power * chance * mean[:, np.newaxis], size, axis=1)
-      exponents = self._exponents(shift, generator)
+      exponents = self.exponents(shift, generator)
       loss = -self.log_ratios(exponents)
-      kept = loss > smallest_loss
+      kept = loss > 0.0
       sums = exponents[:, kept].sum(axis=0)
       parts.append((loss[kept], power * chance * sums + at_zero))
     losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
@@ -214,10 +189,15 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     )
     return float(of_start + self.rounds * free * of_coin)
 
-  def _exponents(
+  def exponents(
     self, shift: np.ndarray, generator: np.random.Generator
   ) -> np.ndarray:
-    """Of each column c, <y, c> - |c|^2 / 2, of releases y so far from noise."""
+    """Samples <y, c> - |c|^2 / 2 of each column c, y being normal.
+
+    Args:
+      shift: `[rounds, n]` means of y.
+      generator: Of what is added to them.
+    """
     columns = sparse.diags(
       [np.full(self.rounds, entry) for entry in self.column],
       range(self.column.size),
@@ -232,7 +212,7 @@ class BMinSepDpEvent(monte_carlo.MixtureDpEvent):
     """Those that are tried, of as many numbers as can be held."""
     states = self.min_separation + 1
     most = min(_MAX_POWER, _MAX_CHANGE / self.column.max())
-    powers = np.geomspace(1.05, max(most, 2.0), _NUM_POWERS)
+    powers = np.geomspace(_MIN_POWER, most, _NUM_POWERS)
     found = [Copies(self, 1, power) for power in powers]
     number = 2
     while (
@@ -384,6 +364,23 @@ class Copies:
       found.append(np.moveaxis(chance, 0, axis).ravel())
       values = self._one_earlier(values, axis)
     return found[::-1]
+
+
+# Losses close to each other have the same copies.
+@functools.lru_cache(maxsize=4)
+def _sample_by(copies: Copies, count: int) -> monte_carlo.Samples:
+  event, parts = copies.event, []
+  for shift, generator in copies.draw(count):
+    exponents = event.exponents(shift, generator)
+    loss = event.log_ratios(exponents)
+    kept = loss > 0.0
+    density = event.log_ratios(copies.scale * exponents[:, kept])
+    log_weights = loss[kept] - copies.number * density + copies.log_scale
+    parts.append((loss[kept], log_weights))
+  losses, log_weights = map(np.concatenate, zip(*parts, strict=True))
+  return monte_carlo.Samples(
+    losses, log_weights, count, copies.power - 1.0, copies.log_scale
+  )
 
 
 def _batches(

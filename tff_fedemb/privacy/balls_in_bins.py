@@ -35,7 +35,8 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
 
   Privacy:
     Unit: one user's updates in all rounds of their bin.
-    Neighbouring relation: add or remove a user.
+    Neighbouring relation: a user's slot stays empty, as the participation has
+      it.
     Sensitivity: 1 in a round.
     DpEvent: a mixture of Gaussians against one Gaussian (`monte_carlo`).
 
@@ -82,8 +83,8 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     return float(self.gram(np.array([0]))[0, 0])
 
   @property
-  def num_samples(self) -> tuple[int, ...]:
-    return (2**14, 2**16, 2**20)
+  def num_samples(self) -> int:
+    return 2**20
 
   @functools.cached_property
   def grams(self) -> _Grams:
@@ -99,7 +100,7 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     return [(some, share) for some, share in grams if share]
 
   def sample_removals(
-    self, usual_loss: float, smallest_loss: float, count: int
+    self, usual_loss: float, count: int
   ) -> monte_carlo.Samples:
     """Samples releases with the user, who moves them by power times as much.
 
@@ -119,7 +120,7 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
       bins = generator.choice(len(gram), len(noise), p=weights[number])
       logs = noise + power * gram[bins] - 0.5 * np.diag(gram)
       loss, log_density = _log_means(logs, power)
-      kept = loss > smallest_loss
+      kept = loss > 0.0
       losses.append(loss[kept])
       log_weights.append((loss - log_density)[kept] + log_scales[number])
     return monte_carlo.Samples(
@@ -131,7 +132,7 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
     )
 
   def sample_additions(
-    self, usual_loss: float, smallest_loss: float, count: int
+    self, usual_loss: float, count: int
   ) -> monte_carlo.Samples:
     """Samples releases without the user, moved away from what users change.
 
@@ -149,7 +150,7 @@ class BallsInBinsDpEvent(monte_carlo.MixtureDpEvent):
       gram = self.grams[number][0]
       logs = noise - power * gram.mean(axis=1) - 0.5 * np.diag(gram)
       loss = -_log_means(logs, 1.0)[0]
-      kept = loss > smallest_loss
+      kept = loss > 0.0
       losses.append(loss[kept])
       log_weights.append(power * logs[kept].mean(axis=1) + log_scales[number])
     return monte_carlo.Samples(

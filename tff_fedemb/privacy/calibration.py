@@ -41,8 +41,6 @@ _LOW_ORDERS = (2, 3, 4, 6, 8, 11, 16, 24, 32, 48, 63)
 _HIGH_ORDERS = (128, 256, 512, 1024)
 # Orders at each side of the best one.
 _REACH = 3
-# By how much less noise than without amplification is tried.
-_MOST_AMPLIFIED = 20
 # Grids, and the factors by which to look around.
 _PLD_INTERVALS = ((1e-3, 1.1), (1e-4, 1.005))
 PLD_TOLERANCE = 1e-3
@@ -215,6 +213,11 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
     name = report_lib.ACCOUNTANT_NAMES[plan.accountants[0]]
     assumptions.append(
       f"The smallest value to {PLD_TOLERANCE:.1%}, as {name} takes seconds."
+    )
+  if plan.accountants == ("monte_carlo",):
+    assumptions.append(
+      "Its estimates hold for all noise multipliers that could have been found"
+      " together, so that the choice costs nothing more."
     )
   return tuple(assumptions)
 
@@ -405,8 +408,7 @@ class _Search:
     )
     known = dataclasses.replace(self, plan=plan).solve()
     high = math.ceil(known * _NOISE_UNITS)
-    low = max(high // _MOST_AMPLIFIED, self.limits[0])
-    return self._smallest(self._epsilon, low, high, PLD_TOLERANCE)
+    return self._smallest(self._epsilon, self.limits[0], high, PLD_TOLERANCE)
 
   def _composed(self, number: int, create: Callable[..., Any]) -> Any:
     plan = self._at(number)

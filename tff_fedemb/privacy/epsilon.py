@@ -154,6 +154,19 @@ def epsilon_of(
   """
   checks.check_delta(delta)
   checks.check_choice("accountant", accountant, _ACCOUNTANTS)
+  composed = _compose(tuple(event_counts), accountant, neighboring_relation)
+  return current_epsilon(
+    composed, delta, sampled_rounds=sampled_rounds(event_counts)
+  )
+
+
+# What arithmetic adds is asked for at other deltas, and PLD takes a second.
+@functools.lru_cache(maxsize=4)
+def _compose(
+  event_counts: tuple[tuple[dp_accounting.DpEvent, int], ...],
+  accountant: str,
+  neighboring_relation: dp_accounting.NeighboringRelation,
+) -> dp_accounting.PrivacyAccountant:
   ledger = _ACCOUNTANTS[accountant](neighboring_relation=neighboring_relation)
   for event, count in event_counts:
     if not ledger.supports(event):
@@ -163,9 +176,7 @@ def epsilon_of(
       )
     if count:
       ledger.compose(event, count)
-  return current_epsilon(
-    ledger, delta, sampled_rounds=sampled_rounds(event_counts)
-  )
+  return ledger
 
 
 def epsilon_by_accountant(

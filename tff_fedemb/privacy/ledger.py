@@ -1,14 +1,12 @@
 """The privacy ledger: what happened, round by round, and what it cost.
 
 One event per round, kept run-length encoded, so that the ledger of a long run
-is a few numbers. It is stored in the checkpoint; a resumed run goes on as if
-it had never stopped.
+is a few numbers. A run's ledger is read from its chain (`program.chain`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
-import json
 from typing import Any
 
 import dp_accounting
@@ -21,14 +19,8 @@ from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
-from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.strategies import registry as strategies
-
-_FORMAT = "tff_fedemb.privacy.ledger"
-_VERSION = 2
-# Before, users were drawn from a seed that anyone may know.
-_VERSION_OF_KNOWN_SCHEDULES = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +42,7 @@ class Ledger:
       and as in `composition.composed_events`, and how many rounds in a row it
       ran.
     round_sum: What is clipped and summed up in every round; None if that is not
-      known, as of runs of earlier versions.
+      known.
 
   Raises:
     ValueError: If delta is out of range, an accountant or an event not
@@ -169,12 +161,13 @@ class Ledger:
 
     @functools.cache
     def epsilon(number: int) -> float:
-      return epsilon_lib.epsilon_by_accountant(
+      return arithmetic.whole_epsilon(
         composition.merge_rounds([*self._first_rounds(number)]),
         self.participation,
         self.delta,
         accountants=(accountant,),
-      )[accountant]
+        round_sum=self.round_sum,
+      ).epsilon
 
     for number in rounds:
       checks.check_integer("rounds", number, minimum=0, maximum=self.rounds)
@@ -188,24 +181,51 @@ class Ledger:
         yield event, min(count, rounds)
       rounds -= count
 
-  def tightest_epsilon(self) -> float:
-    """Returns the smallest epsilon of the rounds so far, by all accountants.
+  def tightest_epsilon(
+    self, trace: participation_trace.Trace | None = None
+  ) -> float:
+    """Returns the epsilon of `report`, without all else that it works out.
 
-    It is that of `report` but for what arithmetic adds there, and takes about a
-    second where PLD is among the ledger's accountants and nothing is exact.
+    It takes about a second where PLD is among the ledger's accountants and
+    nothing is exact.
+
+    Args:
+      trace: Who took part, of a trace that need not be checked.
     """
     # No bound is below the exact figure, which takes no time.
     is_exact = "gaussian" in self.accountants
-    epsilons = epsilon_lib.epsilon_by_accountant(
+    participation = self.participation
+    if trace is not None and not participation.is_sampled:
+      participation = self._as_seen(self._observe(trace))
+    return arithmetic.whole_epsilon(
       composition.merge_rounds(self.history),
-      self.participation,
+      participation,
       self.delta,
       accountants=("gaussian",) if is_exact else self.accountants,
+      round_sum=self.round_sum,
+    ).epsilon
+
+  def _observe(
+    self, trace: participation_trace.Trace
+  ) -> participation_check.ObservedParticipation:
+    return participation_check.observe(
+      trace.num_users,
+      trace.read(0, min(self.rounds, trace.num_rounds)),
+      lag=self.participation.min_separation or 1,
     )
-    return epsilon_lib.leading(epsilons)[1]
+
+  def _as_seen(
+    self, observed: participation_check.ObservedParticipation
+  ) -> participation_lib.Participation:
+    if self.participation.is_sampled or not self.rounds:
+      return self.participation
+    # A schedule is drawn from no data: what it says of users may be used.
+    return self.participation.with_known_schedule(
+      max(observed.max_participations, 1)
+    )
 
   def report(
-    self, trace: participation_trace.TraceReader | None = None
+    self, trace: participation_trace.Trace | None = None
   ) -> report_lib.PrivacyReport:
     """Returns the whole account of the rounds so far.
 
@@ -218,16 +238,9 @@ class Ledger:
     """
     participation, observed = self.participation, None
     if trace is not None:
-      rounds = trace.read(0, min(self.rounds, trace.num_rounds))
-      observed = participation_check.observe(
-        trace.num_users, rounds, lag=participation.min_separation or 1
-      )
+      observed = self._observe(trace)
       participation.check_trace(observed, rounds=self.rounds)
-      if not participation.is_sampled and self.rounds:
-        # A schedule is drawn from no data: what it says of users may be used.
-        participation = participation.with_known_schedule(
-          max(observed.max_participations, 1)
-        )
+      participation = self._as_seen(observed)
     return report_lib.create_report(
       composition.merge_rounds(self.history),
       participation,
@@ -237,54 +250,32 @@ class Ledger:
       round_sum=self.round_sum,
     )
 
-  def to_json(self) -> str:
-    """Returns the ledger as text, for a checkpoint."""
-    return json.dumps(
-      {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "participation": participations.to_json(self.participation),
-        "delta": self.delta,
-        "accountants": self.accountants,
-        "history": [
-          [_event_to_json(event), count] for event, count in self.history
-        ],
-        "round_sum": self.round_sum and dataclasses.asdict(self.round_sum),
-      },
-      allow_nan=False,
-    )
+  def to_json(self) -> dict[str, Any]:
+    """Returns the ledger as JSON values by name."""
+    return {
+      "participation": participations.to_json(self.participation),
+      "neighboring_relation": self.participation.neighboring_relation_in_words,
+      "delta": self.delta,
+      "accountants": self.accountants,
+      "history": [
+        [_event_to_json(event), count] for event, count in self.history
+      ],
+      "round_sum": self.round_sum and dataclasses.asdict(self.round_sum),
+    }
 
   @classmethod
-  def from_json(cls, text: str) -> "Ledger":
+  def from_json(cls, values: Mapping[str, Any]) -> "Ledger":
     """Inverse of `to_json`.
 
     Raises:
-      ValueError: If the text is not a ledger of a known version, or holds an
-        event of an unknown class.
+      ValueError: If the values hold an event of an unknown class.
+      KeyError: If one is missing.
     """
-    values = json.loads(text)
-    found = None
-    if isinstance(values, dict):
-      found = (values.get("format"), values.get("version"))
-    if found not in (
-      (_FORMAT, _VERSION),
-      (_FORMAT, _VERSION_OF_KNOWN_SCHEDULES),
-    ):
-      raise errors.DataError(
-        f"a ledger must be of format and version {(_FORMAT, _VERSION)}, found"
-        f" {found}."
-      )
-    participation = participations.from_json(values["participation"])
-    accountants = tuple(values["accountants"])
-    if values["version"] == _VERSION_OF_KNOWN_SCHEDULES:
-      known = participation.with_known_schedule()
-      if known != participation:
-        participation, accountants = known, known.accountants
-    round_sum = values.get("round_sum")
+    round_sum = values["round_sum"]
     return cls(
-      participation,
+      participations.from_json(values["participation"]),
       delta=values["delta"],
-      accountants=accountants,
+      accountants=tuple(values["accountants"]),
       history=tuple(
         (_event_from_json(event), count) for event, count in values["history"]
       ),

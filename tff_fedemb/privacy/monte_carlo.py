@@ -11,7 +11,9 @@ releases are sampled, which each way to draw rounds has of its own.
 
 import abc
 import bisect
+from collections.abc import Callable
 import dataclasses
+import functools
 import math
 
 import dp_accounting
@@ -23,13 +25,22 @@ from tff_fedemb.privacy import gaussian_accountant
 
 # Of delta, the probability that the estimate is wrong.
 FAILURE_SHARE = 1e-3
-# Above this epsilon nothing is amplified that would protect anybody.
-EPSILON_LIMIT = 50.0
 
+# A search for the least noise chooses a run by its estimate, on samples that
+# others had as well. So the estimates of all runs that may be chosen have to
+# hold together: noise multipliers have five digits, in nine decades, and there
+# are 64 ways to take part, numbers of bands and readings of the sensitivity.
+NUM_CHOICES = 9 * 90_000 * 64
 # Losses of adding a user are bounded well with fewer samples.
 _FEWER = 16
-# Epsilons that are tried, as shares of that without amplification.
-_SHARES = np.geomspace(0.02, 0.999, 2**13)
+# By which samples are fewer that tell whether a cell is worth all of them.
+_FEWER_AT_FIRST = 16
+# Epsilons that are tried are those of cells, each with samples of its own that
+# are drawn where its losses are; whatever delta is, they are the same.
+_CELL = 1.25
+_IN_CELL = np.geomspace(1.0, _CELL, 2**8, endpoint=False)
+# Cells from that of epsilon without amplification downwards.
+_NUM_CELLS = 48
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +66,9 @@ class Samples:
   slope: float
   log_scale: float
 
-  def bound_delta(self, epsilon: float, log_failure: float) -> float:
+  def bound_delta(
+    self, epsilon: float, log_failure: float, *, growth: int = 1
+  ) -> float:
     """Returns a delta at which `epsilon` holds in this direction.
 
     Hoeffding 1963, "Probability Inequalities for Sums of Bounded Random
@@ -64,6 +77,7 @@ class Samples:
     Args:
       epsilon: At least the smallest of the losses.
       log_failure: Logarithm of the probability that it is too small.
+      growth: Above 1, what it is likely to be with so many times the samples.
     """
     log_most = self.log_scale + log_largest(self.slope, epsilon)
     above = self.losses > epsilon
@@ -74,7 +88,7 @@ class Samples:
     def excess(larger: float) -> float:
       entropy = special.rel_entr(share, larger)
       entropy += special.rel_entr(1.0 - share, 1.0 - larger)
-      return self.count * entropy + log_failure
+      return growth * self.count * entropy + log_failure
 
     # At the largest number below 1 the entropy is large, unless share is.
     most = 1.0 - 2.0**-53
@@ -99,7 +113,8 @@ class MixtureDpEvent(dp_accounting.DpEvent, abc.ABC):
 
   Privacy:
     Unit: one user's updates in all rounds that they are in.
-    Neighbouring relation: add or remove a user.
+    Neighbouring relation: a user's slot stays empty, as the participation has
+      it.
     Sensitivity: 1 in a round.
     DpEvent: a mixture of Gaussians against one Gaussian (see the module).
   """
@@ -116,30 +131,20 @@ class MixtureDpEvent(dp_accounting.DpEvent, abc.ABC):
 
   @property
   @abc.abstractmethod
-  def num_samples(self) -> tuple[int, ...]:
-    """Of each step; those of the last are what an epsilon rests on."""
-
-  def first_loss(self, known: float, delta: float) -> float:
-    """Where a first guess of epsilon at `delta` is, at most `known`."""
-    del delta  # Whatever it is.
-    return known
+  def num_samples(self) -> int:
+    """How many samples an epsilon rests on."""
 
   @abc.abstractmethod
-  def sample_removals(
-    self, usual_loss: float, smallest_loss: float, count: int
-  ) -> Samples:
+  def sample_removals(self, usual_loss: float, count: int) -> Samples:
     """Samples releases of a run, as if a user was removed.
 
     Args:
-      usual_loss: Near the epsilon that is sought.
-      smallest_loss: Others do not matter.
+      usual_loss: Near the epsilon that is sought; positive.
       count: How many; and the seed of them.
     """
 
   @abc.abstractmethod
-  def sample_additions(
-    self, usual_loss: float, smallest_loss: float, count: int
-  ) -> Samples:
+  def sample_additions(self, usual_loss: float, count: int) -> Samples:
     """The same as if a user was added; arguments as before."""
 
 
@@ -151,7 +156,8 @@ class MonteCarloAccountant(dp_accounting.PrivacyAccountant):
     Sensitivity: 1.
     DpEvent: `MixtureDpEvent` once; `NonPrivateDpEvent`. With a probability
       of `FAILURE_SHARE` delta, over samples that know nothing of any data, an
-      epsilon is too small; what is left of delta is what it is estimated for.
+      epsilon is too small, also of the best of `NUM_CHOICES` runs; what is left
+      of delta is what it is estimated for.
   """
 
   def __init__(
@@ -209,44 +215,50 @@ def bound_epsilon(event: MixtureDpEvent, delta: float) -> float:
     dp_accounting.GaussianDpEvent(1.0 / math.sqrt(event.largest_square))
   )
   known = accountant.get_epsilon(delta)
-  if not event.is_secret or not 0.0 < known <= EPSILON_LIMIT:
+  if not event.is_secret or not 0.0 < known < math.inf:
     return known
-  # The last one is drawn where the others have found epsilon to be.
-  found = event.first_loss(known, delta)
-  for count in event.num_samples:
-    found = _bound(event, delta, known, usual=found, count=count)
-  return found
+  # Which cells there are, and which are worth their samples, depends on delta
+  # in one direction: the smaller delta, the fewer. So nothing that is found for
+  # a delta is below what is found for a larger one.
+  last = math.floor(math.log(known, _CELL))
+  for number in range(last + 1 - _NUM_CELLS, last + 1):
+    found = _search_cell(event, delta, _CELL**number * _IN_CELL)
+    if found is not None:
+      return min(found, known)
+  return known
 
 
-def _bound(
-  event: MixtureDpEvent,
-  delta: float,
-  known: float,
-  *,
-  usual: float,
-  count: int,
-) -> float:
-  """Returns an epsilon that so many samples support.
+def _search_cell(
+  event: MixtureDpEvent, delta: float, epsilons: np.ndarray
+) -> float | None:
+  """Returns the smallest of some epsilons that samples support, if any.
 
   Args:
     event: The run.
     delta: In (0, 1).
-    known: Epsilon without amplification.
-    usual: Near the result; of the result's samples it must not be a function.
-    count: Number of samples, and the seed of them: another one each time.
+    epsilons: `[n]` ascending, close to each other.
   """
-  epsilons = known * _SHARES
-  sides = (
-    event.sample_removals(usual, epsilons[0], count),
-    event.sample_additions(usual, epsilons[0], count // _FEWER),
-  )
+  usual, last = float(epsilons[len(epsilons) // 2]), float(epsilons[-1])
   # Any of them may be wrong: Bonferroni.
-  log_failure = math.log(delta * FAILURE_SHARE / (len(sides) * len(epsilons)))
+  tried = 2 * _NUM_CELLS * len(epsilons) * NUM_CHOICES
+  log_failure = math.log(delta * FAILURE_SHARE / tried)
 
-  def holds(epsilon: float) -> bool:
-    deltas = (side.bound_delta(epsilon, log_failure) for side in sides)
-    return max(deltas) <= delta * (1.0 - FAILURE_SHARE)
+  def supports(count: int, growth: int = 1) -> Callable[[float], bool]:
+    # Samples of the other direction may not even be needed.
+    sides = (
+      functools.cache(lambda: event.sample_additions(usual, count // _FEWER)),
+      functools.cache(lambda: event.sample_removals(usual, count)),
+    )
+    return lambda epsilon: all(
+      side().bound_delta(epsilon, log_failure, growth=growth)
+      <= delta * (1.0 - FAILURE_SHARE)
+      for side in sides
+    )
 
-  # They fall with epsilon.
-  found = bisect.bisect_left(epsilons, True, key=holds)
-  return float(epsilons[found]) if found < len(epsilons) else known
+  count = event.num_samples
+  if not supports(count // _FEWER_AT_FIRST, _FEWER_AT_FIRST)(last):
+    return None
+  holds = supports(count)
+  if not holds(last):
+    return None
+  return float(epsilons[bisect.bisect_left(epsilons, True, key=holds)])

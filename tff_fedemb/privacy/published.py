@@ -196,8 +196,8 @@ def to_text(rows: Sequence[Row]) -> str:
     "strict: what the participation supports for one user:",
     *strict,
     "Poisson: strict, if each user were drawn independently in every round "
-    "and assigned to a virtual client independently (Delta = 2 C, add or "
-    "remove one user).",
+    "and assigned to a virtual client independently (Delta = 2 C, a user's "
+    "slot stays empty).",
     "z: noise multiplier. The noise on the mean update is that of a "
     f"simulation with a cohort {COHORT_FACTOR} times smaller; that its "
     "accuracy carries over is assumed.",

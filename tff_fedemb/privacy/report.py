@@ -74,7 +74,7 @@ class PrivacyReport:
       by sampling unless `amplification` says so.
     delta: At which epsilon holds.
     unit: 'user'.
-    neighboring_relation: For example 'add or remove one user'.
+    neighboring_relation: As the participation has it in words.
     sampling: The sampler that was run, in words.
     accountant: Whose epsilon leads: the smallest of the valid ones.
     epsilon_by_accountant: Epsilon of each accountant that was run, of noise
@@ -142,13 +142,7 @@ class PrivacyReport:
 
   @classmethod
   def from_json(cls, values: Mapping[str, Any]) -> "PrivacyReport":
-    """Inverse of `to_json`, also of versions that knew less."""
-    values = {
-      "amplification": "",
-      "epsilon_with_secret_sampling": None,
-      "arithmetic_epsilon": None,
-      **values,
-    }
+    """Inverse of `to_json`."""
     changed: dict[str, Any] = {
       name: None if values[name] is None else float(values[name])
       for name in (
@@ -200,32 +194,27 @@ def create_report(
   """
   accountants = participation.select_accountants(accountants)
   run = (mechanism_counts, participation, delta)
-
-  def ask(sensitivity: float | None) -> dict[str, float]:
-    return epsilon_lib.epsilon_by_accountant(
-      *run, accountants=accountants, sensitivity_in_clip_norms=sensitivity
-    )
-
-  epsilons = ask(None)
-  name, epsilon = epsilon_lib.leading(epsilons)
-  of_arithmetic = arithmetic.added_epsilon(
-    *run, accountant=name, round_sum=round_sum
+  whole = arithmetic.whole_epsilon(
+    *run, accountants=accountants, round_sum=round_sum
   )
-  epsilon += of_arithmetic or 0.0
   virtual = None
   if participation.sensitivity_in_clip_norms != 1:
-    _, virtual = epsilon_lib.leading(ask(1.0))
+    _, virtual = epsilon_lib.leading(
+      epsilon_lib.epsilon_by_accountant(
+        *run, accountants=accountants, sensitivity_in_clip_norms=1.0
+      )
+    )
   rounds = sum(count for _, count in mechanism_counts)
   noises = [composition.noise_of(event) for event, _ in mechanism_counts]
-  skipped = [name for name in accountants if name not in epsilons]
+  skipped = [name for name in accountants if name not in whole.by_accountant]
   report = PrivacyReport(
-    epsilon=epsilon,
+    epsilon=whole.epsilon,
     delta=delta,
     unit=UNIT,
     neighboring_relation=participation.neighboring_relation_in_words,
-    accountant=name,
-    epsilon_by_accountant=epsilons,
-    arithmetic_epsilon=of_arithmetic,
+    accountant=whole.accountant,
+    epsilon_by_accountant=whole.by_accountant,
+    arithmetic_epsilon=whole.added,
     unit_is_virtual_client_epsilon=virtual,
     rounds=rounds,
     noise_multiplier=min((float(n.multiplier) for n in noises), default=None),
@@ -240,8 +229,8 @@ def create_report(
     not_covered=_NOT_COVERED,
     statement="",
     warnings=(
-      *warnings_of_all(participation, delta, epsilon),
-      *_warnings_of_run(mechanism_counts, delta, epsilon, skipped),
+      *warnings_of_all(participation, delta, whole.epsilon),
+      *_warnings_of_run(mechanism_counts, delta, whole.epsilon, skipped),
       *_warnings_of_tails(mechanism_counts, participation, delta),
     ),
     **{name: getattr(participation, name) for name in _OF_PARTICIPATION},

@@ -148,7 +148,7 @@ class RepeatAndSelect(config.Config):
       sensitivity_in_clip_norms=sensitivity_in_clip_norms,
     )
     trial = dp_accounting.ComposedDpEvent(
-      [dp_accounting.SelfComposedDpEvent(*counted) for counted in events]
+      tuple(dp_accounting.SelfComposedDpEvent(*counted) for counted in events)
     )
     return dp_accounting.dp_event.RepeatAndSelectDpEvent(
       trial, self.mean, self.shape
@@ -191,22 +191,30 @@ def create_report(
   mechanism_counts: composition.RoundCounts,
   participation: participation_lib.Participation,
   delta: float,
+  *,
+  chosen_by_others: bool,
+  selection_users: int = 0,
 ) -> dict[str, Any]:
   """Returns what a tuning protects, what that cost, and what it assumes.
 
   Privacy:
-    As `RepeatAndSelect.event`.
+    As `RepeatAndSelect.event`, for the users who train. A choice by their
+    images, which has no noise, protects nobody: epsilon is infinite.
 
   Args:
     selection: How the number of trials was drawn.
     mechanism_counts: The rounds of one trial, the same in all.
     participation: Who took part in a trial.
     delta: In (0, 1).
+    chosen_by_others: Whether no image that the best was chosen by is of a user
+      who trains.
+    selection_users: Users who were left out of training for that.
 
   Returns:
     Values that JSON can hold, infinity as "inf". Those of `PrivacyReport`'s
     names are as there, for the best trial, but `rounds`, which are a trial's,
     and `assumptions`, which must hold beside those of a trial.
+    `epsilon_if_chosen_by_others` is None where `epsilon` says it.
 
   Raises:
     ValueError: As `RepeatAndSelect.epsilon`.
@@ -220,10 +228,36 @@ def create_report(
     virtual = selection.epsilon(
       mechanism_counts, participation, delta, sensitivity_in_clip_norms=1.0
     )
+  warnings = [*report_lib.warnings_of_all(participation, delta, epsilon)]
   released = "the best trial's hyperparameters and its models after each round"
   event = selection.event(mechanism_counts, participation)
+  others = "the users"
+  if selection_users:
+    others = f"the {selection_users:,} users who do not train, and"
+  statement = (
+    f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
+    f'"{report_lib.UNIT}" under the relation '
+    f'"{participation.neighboring_relation_in_words}", by RDP, for '
+    f"{released}. It covers the {participation.num_users:,} users who train, "
+    f"and not {others} whose images the best was chosen by. The number of "
+    f"trials is drawn from a {selection.distribution} distribution of mean "
+    f"{selection.mean:g} (shape {selection.shape:g}; Papernot and Steinke "
+    f"2022); a single trial costs {of_one_trial:.4g}. "
+    f"{participation.sampling}. The accountant is given {event}. This holds "
+    f"if {'; '.join(ASSUMPTIONS)}."
+  )
+  if_chosen_by_others = None
+  if not chosen_by_others:
+    statement = (
+      "Epsilon is infinite: the best trial was chosen, without noise, by images"
+      " that may be of users who train. If they were of others, it would be"
+      f" {epsilon:.4g}: {statement}"
+    )
+    if_chosen_by_others, epsilon = epsilon, math.inf
+    virtual = None if virtual is None else math.inf
   report = {
     "epsilon": epsilon,
+    "epsilon_if_chosen_by_others": if_chosen_by_others,
     "delta": delta,
     "epsilon_of_one_trial": of_one_trial,
     "unit": report_lib.UNIT,
@@ -232,23 +266,15 @@ def create_report(
     "accountant": "rdp",
     "sensitivity_in_clip_norms": participation.sensitivity_in_clip_norms,
     "unit_is_virtual_client_epsilon": virtual,
+    "num_users": participation.num_users,
+    "selection_users": selection_users,
     "rounds": sum(count for _, count in mechanism_counts),
     "distribution": selection.distribution,
     "mean_trials": selection.mean,
     "shape": selection.shape,
     "released": released,
     "assumptions": ASSUMPTIONS,
-    "statement": (
-      f"(epsilon, delta) = ({epsilon:.4g}, {delta:.4g}) for the unit "
-      f'"{report_lib.UNIT}" under the relation '
-      f'"{participation.neighboring_relation_in_words}", by RDP, for '
-      f"{released}. The number of trials is drawn from a "
-      f"{selection.distribution} distribution of mean {selection.mean:g} "
-      f"(shape {selection.shape:g}; Papernot and Steinke 2022); a single "
-      f"trial costs {of_one_trial:.4g}. {participation.sampling}. The "
-      f"accountant is given {event}. This holds if "
-      f"{'; '.join(ASSUMPTIONS)}."
-    ),
-    "warnings": [*report_lib.warnings_of_all(participation, delta, epsilon)],
+    "statement": statement,
+    "warnings": warnings,
   }
   return report_lib.json_safe(report)

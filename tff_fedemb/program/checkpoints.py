@@ -1,8 +1,8 @@
 """Checkpoints through TFF's program state manager, and the way back from them.
 
 A checkpoint holds all that the next round depends on: the learning process's
-state, the privacy ledger, the number of rounds done and the time they took. It
-appears under its name only when it is complete. If the newest one cannot be
+state, the line of the chain that it belongs to, and the time its rounds took.
+It appears under its name only when it is complete. If the newest one cannot be
 read all the same, the one before it is taken. The directory is its owner's
 alone: whoever has the state of correlated noise can take the noise away.
 """
@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 import os
 import pathlib
-import re
 import shutil
 from typing import Any
 
@@ -20,17 +19,11 @@ import tensorflow_federated as tff
 import tree
 
 from tff_fedemb import errors
+from tff_fedemb.program import run_directory
+from tff_fedemb.program import storage
 
-_PREFIX = "round_"
-_WHOLE = re.compile(rf"{_PREFIX}\d+")
+_PREFIX = run_directory.CHECKPOINT_PREFIX
 _KEPT = 3
-
-
-def has_any(directory: str | os.PathLike[str]) -> bool:
-  """Whether a directory, which need not be there, has a whole checkpoint."""
-  return any(
-    _WHOLE.fullmatch(path.name) for path in pathlib.Path(directory).glob("*")
-  )
 
 
 class Checkpoints:
@@ -50,23 +43,36 @@ class Checkpoints:
     """
     self._directory = pathlib.Path(directory)
     # The state of correlated noise holds its seed.
-    self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    run_directory.make_private(self._directory)
     self._warn = warn
     self._manager = tff.program.FileProgramStateManager(
       os.fspath(directory), prefix=_PREFIX, keep_total=_KEPT, keep_first=False
     )
+    self._remove_leftovers()
+
+  def _remove_leftovers(self) -> None:
     for leftover in self._directory.glob(f"{_PREFIX}*_temp*"):
       shutil.rmtree(leftover, ignore_errors=True)
 
-  @property
-  def directory(self) -> pathlib.Path:
-    """Where they are, and what else only the owner may read."""
-    return self._directory
-
   def save(self, program_state: Any, rounds_done: int) -> None:
-    """Saves what the next round depends on; nothing if it is saved already."""
-    if rounds_done not in (asyncio.run(self._manager.get_versions()) or []):
-      asyncio.run(self._manager.save(program_state, rounds_done))
+    """Saves what the next round depends on; nothing if it is saved already.
+
+    On a full disk old checkpoints make room for it, all but the newest.
+
+    Raises:
+      errors.StorageError: If it cannot be written all the same.
+    """
+    old = sorted(asyncio.run(self._manager.get_versions()) or [])
+    while rounds_done not in old:
+      try:
+        with storage.writing(self._directory):
+          asyncio.run(self._manager.save(program_state, rounds_done))
+        return
+      except errors.StorageError:
+        self._remove_leftovers()
+        if len(old) < 2:
+          raise
+        shutil.rmtree(self._directory / f"{_PREFIX}{old.pop(0)}")
 
   def load_latest(self, structure: Any) -> tuple[Any, int] | None:
     """Loads the newest checkpoint that can be read.

@@ -7,6 +7,7 @@ import shutil
 import tensorflow as tf
 
 from tff_fedemb.program import model_card
+from tff_fedemb.program import storage
 
 
 class _EmbeddingModel(tf.Module):
@@ -36,6 +37,9 @@ def export_backbone(
     backbone: A Keras model from images to embeddings.
     path: The SavedModel's directory.
     card: What goes along with it, as `assets.extra/model_card.json`.
+
+  Raises:
+    errors.StorageError: If it cannot be written.
   """
   path = pathlib.Path(path)
   temporary = path.with_name(f".{path.name}.partial")
@@ -44,12 +48,12 @@ def export_backbone(
   images = tf.TensorSpec(
     [None, *backbone.input_shape[1:]], tf.float32, name="images"
   )
-  tf.saved_model.save(
-    model,
-    os.fspath(temporary),
-    signatures={"serving_default": model.embed.get_concrete_function(images)},
-  )
-  if card is not None:
-    model_card.write(card, temporary / model_card.PATH)
+  signature = model.embed.get_concrete_function(images)
+  with storage.writing(path.parent):
+    tf.saved_model.save(
+      model, os.fspath(temporary), signatures={"serving_default": signature}
+    )
+    if card is not None:
+      model_card.write(card, temporary / model_card.PATH)
   shutil.rmtree(path, ignore_errors=True)
   os.replace(temporary, path)

@@ -16,7 +16,14 @@ import numpy as np
 import pandas as pd
 import tensorflow_federated as tff
 
+from tff_fedemb.program import storage
+
 ROUND = "round_num"
+NUM_SKIPPED_CLIENTS = "participants/num_skipped_clients"
+NUM_SKIPPED_EXAMPLES = "client_work/num_skipped_examples"
+NUM_USERS = "participants/num_users"
+# Clients whose updates are in the round's sum.
+NUM_ACCEPTED = "participants/num_accepted_clients"
 _FILE_NAME = "metrics.csv"
 NOT_COVERED_NOTE = (
   "metrics.csv and tensorboard/ hold training metrics (loss, accuracy, update"
@@ -25,8 +32,8 @@ NOT_COVERED_NOTE = (
   " updates and are NOT covered by the differential privacy guarantee of the"
   " model. Nor is recall, here, in summary.json, evaluation.json,"
   " plots/recall.png and plots/roc.png, where evaluation_on_training_users is"
-  " true. Nor are participation.trace and checkpoints/, which say who took"
-  " part. Do not publish them for real users.\n"
+  " true. Nor are participation.trace, rounds.jsonl and checkpoints/, which say"
+  " who took part. Do not publish them for real users.\n"
 )
 
 
@@ -62,6 +69,7 @@ class MetricsLog:
       directory: Gets `metrics.csv`, `tensorboard/` and a note on privacy.
     """
     directory = pathlib.Path(directory)
+    self._directory = directory
     (directory / "METRICS_ARE_NOT_PRIVATE.txt").write_text(NOT_COVERED_NOTE)
     self._managers = [
       # Write mode replaces the file as a whole: a program that is killed
@@ -82,6 +90,9 @@ class MetricsLog:
     Args:
       metrics: Numbers by name.
       rounds_done: Number of the round, counted from 1.
+
+    Raises:
+      errors.StorageError: If they cannot be written.
     """
     value = collections.OrderedDict(metrics)
 
@@ -90,4 +101,26 @@ class MetricsLog:
         *(manager.release(value, rounds_done) for manager in self._managers)
       )
 
-    asyncio.run(release_all())
+    with storage.writing(self._directory):
+      asyncio.run(release_all())
+
+  def rounds_of_nobody(self, rounds_done: int) -> list[int]:
+    """The last rounds in a row none of whose clients was accepted.
+
+    Rounds that drew nobody neither count nor end the row.
+
+    Args:
+      rounds_done: Number of the last round.
+    """
+    if not (self._directory / _FILE_NAME).exists():
+      return []
+    rounds: list[int] = []
+    frame = read(self._directory)
+    # Earlier versions did not count the accepted.
+    if NUM_ACCEPTED in frame:
+      for number in reversed(frame.index[frame.index <= rounds_done]):
+        if frame[NUM_ACCEPTED][number] != 0:
+          break
+        if frame[NUM_USERS][number]:
+          rounds.insert(0, number)
+    return rounds

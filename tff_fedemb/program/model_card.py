@@ -54,8 +54,9 @@ class ModelCard:
     embedding_dim: Numbers of an embedding.
     verification: Thresholds by false accept rate and where they come from, as
       `describe_verification` makes it; `None` if nothing was measured.
-    privacy: The run's report as JSON values by name, without what it says of
-      the trace; `None` if nothing is known.
+    privacy: The report of the run, or of the tuning that has chosen it, as JSON
+      values by name, without what it says of the trace; `None` if nothing is
+      known.
     training: What the model was trained with, JSON values by name.
     preprocessing: How images are made ready.
     conversion: Of a file that was converted, to what and with which difference,
@@ -204,6 +205,27 @@ def describe_privacy(report: report_lib.PrivacyReport) -> dict[str, Any]:
   values = report.to_json()
   del values["participation_checked"]
   return values
+
+
+def of_tuning(card: ModelCard, privacy: Mapping[str, Any]) -> ModelCard:
+  """The card of a model that a tuning has chosen among others.
+
+  Privacy:
+    The guarantee is that of the whole tuning. Thresholds, which have no noise,
+    stay only if they come from images of users who do not train.
+
+  Args:
+    card: As the run has it that made the model.
+    privacy: As of `tuning.create_report`.
+  """
+  verified = card.verification or {}
+  is_of_others = verified.get("images_of_training_users") is False
+  not_covered = (card.privacy or {}).get("not_covered", [])
+  return dataclasses.replace(
+    card,
+    verification=verified if is_of_others else None,
+    privacy={**privacy, "not_covered": not_covered},
+  )
 
 
 def write(card: ModelCard, path: str | os.PathLike[str]) -> None:

@@ -14,18 +14,19 @@ from typing import Any
 
 from tff_fedemb import errors
 
-# What a run was made with, what came out, what it cost, and who took part.
+# What a run was made with, what came out, and who took part; what happened and
+# what it cost is in `chain.NAME`.
 SETTINGS = "flags.json"
 SUMMARY = "summary.json"
-LEDGER = "ledger.json"
 TRACE = "participation.trace"
 # Under a deployment: what it is, and what became of each of its rounds.
 DEPLOYMENT = "deployment.json"
 DEPLOYED_ROUNDS = "deployment.csv"
-CODE_VERSION = "code_version.json"
 # What the test images gave before and after training, ROC curves and all.
 EVALUATION = "evaluation.json"
 CHECKPOINTS = "checkpoints"
+CHECKPOINT_PREFIX = "round_"
+SAVED_MODEL = "saved_model"
 
 _LOCK = ".lock"
 
@@ -34,7 +35,7 @@ def _error(requirement: str, found: str) -> errors.FieldError:
   return errors.FieldError("run_dir", requirement, found)
 
 
-def _find_code_version() -> dict[str, Any]:
+def find_code_version() -> dict[str, Any]:
   """The commit that this code is at, as far as it is known."""
   root = pathlib.Path(__file__).resolve().parents[2]
 
@@ -62,9 +63,45 @@ def _partial(name: str) -> str:
   return f".{name}.partial"
 
 
+def make_private(directory: pathlib.Path) -> None:
+  """Makes a directory that only its owner may look into, if it is not one."""
+  try:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.chmod(0o700)
+  except OSError as error:
+    raise _error(
+      "be a directory of its owner's alone", f"{directory}: {error.strerror}"
+    ) from error
+
+
+def checkpointed_rounds(run_dir: str | os.PathLike[str]) -> list[int]:
+  """Rounds after which a run, which need not be there, has checkpoints."""
+  names = (
+    path.name.removeprefix(CHECKPOINT_PREFIX)
+    for path in pathlib.Path(run_dir, CHECKPOINTS).glob(f"{CHECKPOINT_PREFIX}*")
+  )
+  return [int(name) for name in names if name.isdecimal()]
+
+
 def read_json(path: pathlib.Path) -> Any:
-  """Reads a JSON file, `None` if there is none."""
-  return json.loads(path.read_text()) if path.exists() else None
+  """Reads a JSON file of a run, `None` if there is none.
+
+  Raises:
+    errors.FieldError: If it is damaged.
+  """
+  try:
+    return json.loads(path.read_text(encoding="utf-8"))
+  except FileNotFoundError:
+    return None
+  except (OSError, ValueError) as error:
+    raise damaged(path, error) from error
+
+
+def damaged(path: pathlib.Path, error: Exception) -> errors.FieldError:
+  """Returns what to say of a file of a run that led to an error."""
+  return _error(
+    "hold whole files of a run", f"{path}: {type(error).__name__}: {error}"
+  )
 
 
 class RunDirectory:
@@ -103,7 +140,6 @@ class RunDirectory:
         "not be in use", f"{self.path} held by another process"
       ) from error
     if found is None:
-      self.write_json(CODE_VERSION, _find_code_version())
       self.write_json(SETTINGS, settings)
 
   def _read_settings(self) -> dict[str, Any] | None:
@@ -117,12 +153,7 @@ class RunDirectory:
       ) from error
     if SETTINGS not in entries:
       # A run that ended before its settings were written left nothing else.
-      if entries - {
-        _LOCK,
-        CODE_VERSION,
-        _partial(CODE_VERSION),
-        _partial(SETTINGS),
-      }:
+      if entries - {_LOCK, _partial(SETTINGS)}:
         raise _error("be new or hold a run", f"{self.path} with other files")
       return None
     try:

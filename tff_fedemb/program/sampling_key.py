@@ -11,6 +11,7 @@ import secrets
 
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation
+from tff_fedemb.program import run_directory
 
 NAME = "sampling_key"
 
@@ -54,6 +55,7 @@ def read_or_create(directory: str | os.PathLike[str], *, is_new: bool) -> int:
     errors.FieldError: As `read`, or if there is none and rounds have begun.
   """
   path = pathlib.Path(directory) / NAME
+  run_directory.make_private(path.parent)
   key = read(directory)
   if key is not None:
     return key
@@ -61,11 +63,10 @@ def read_or_create(directory: str | os.PathLike[str], *, is_new: bool) -> int:
     raise errors.FieldError(
       "run_dir",
       f"hold the key {path} from which the users of its rounds were drawn",
-      "none: it was lost, or the run is of an earlier version, which drew them"
-      " from a seed that anyone may know; take another one to start again",
+      "none",
+      "Take another directory to start again.",
     )
   key = secrets.randbits(_BITS)
-  path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
   partial = path.with_name(f".{NAME}.partial")
   partial.unlink(missing_ok=True)
   descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

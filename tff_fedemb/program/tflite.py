@@ -7,7 +7,12 @@ and its embedding comes out as float32, one at a time.
 """
 
 from collections.abc import Callable
+import hashlib
 import os
+import pathlib
+import signal
+import subprocess
+import sys
 import tempfile
 from typing import Any
 
@@ -23,6 +28,12 @@ SUFFIX = ".tflite"
 _SIGNATURE = "serving_default"
 _MAX_SAID = 200
 _OCTAVES = (2, 4, 8, 16, 32)
+_TRIAL = """
+import sys
+from tff_fedemb.program import tflite
+embedder = tflite.Embedder(sys.stdin.buffer.read())
+embedder.embed(tflite.make_up_images(embedder.image_shape, 1))
+"""
 
 
 class _OneImage(tf.Module):
@@ -135,6 +146,41 @@ class Embedder:
         for image in images
       ]
     )
+
+
+def digest(content: bytes) -> str:
+  """What tells a file from a damaged one."""
+  return hashlib.sha256(content).hexdigest()
+
+
+def load(path: str | os.PathLike[str], expected: str | None) -> Embedder:
+  """Loads a .tflite file which may be damaged.
+
+  The interpreter checks nothing: a damaged file can end its process.
+
+  Args:
+    path: The file.
+    expected: Its digest. If nobody knows it, another process, which takes
+      seconds to start, tries the file out.
+
+  Raises:
+    ValueError: If it is damaged, or something else.
+  """
+  content = pathlib.Path(path).read_bytes()
+  if expected is None:
+    trial = subprocess.run(
+      [sys.executable, "-c", _TRIAL],
+      input=content,
+      capture_output=True,
+      env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+      check=False,
+    )
+    if trial.returncode < 0:
+      name = signal.Signals(-trial.returncode).name
+      raise ValueError(f"it is damaged: opening it ends a process by {name}")
+  elif digest(content) != expected:
+    raise ValueError("it is damaged: its digest is not that in its card")
+  return Embedder(content)
 
 
 def make_up_images(

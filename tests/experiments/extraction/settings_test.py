@@ -11,7 +11,6 @@ from tff_fedemb import errors
   [
     ({"output": "o.csv"}, "output must end with .npz or .tfrecord"),
     ({"test_output": ""}, "test_output must end with .*, found ''"),
-    ({"digits": False}, "task must be given, or .* of them, found none"),
     ({"task": "emnist"}, "one of them, found --task and --digits"),
     ({"data_dir": "d"}, "data_dir must be given with --task or --tfds"),
     ({"task_variant": "v"}, "task_variant must be given with --task"),
@@ -24,7 +23,6 @@ from tff_fedemb import errors
     ({"split": "test"}, "split must be given with --task only"),
     ({"tfds_split": "t"}, "tfds_split must be given with --tfds only"),
     ({"cache_dir": "c"}, "cache_dir must be given with --task only"),
-    ({"gamma": 1.0}, "gamma must be given with --embedding=random_feat"),
     ({"random_features": 2}, "must be given with --embedding=random_fea"),
     ({"image_size": 8}, "image_size must not be given with"),
     ({"digits": False, "image_folder": "f"}, "image_size must be given"),

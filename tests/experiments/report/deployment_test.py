@@ -30,11 +30,9 @@ _SUMMARY = {
 }
 
 
-def describe(measured=None, **options):
-  summary = _SUMMARY
-  if measured is not None:
-    both = _SUMMARY["deployment"] | {"measured": measured}
-    summary = _SUMMARY | {"deployment": both}
+def describe(*, found=(), **options):
+  both = _SUMMARY["deployment"] | dict(found)
+  summary = _SUMMARY | {"deployment": both}
   claim = check_ins.CheckIns(100, 10, min_separation=2, **options)
   rounds = pd.DataFrame({"abandoned": [0, 1, 0, 0]})
   return deployment.describe(summary, rounds, claim, name="files/old.yaml")
@@ -48,6 +46,8 @@ def test_figures_in_words():
   assert facts["simulated clock"] == (
     "2.5 days for 3 rounds, 1.2 a day; in reality 61 s"
   )
+  short = describe(found={"days": 54 / 60 / 24}).facts["simulated clock"]
+  assert short.startswith("54 minutes for 3 rounds")
   assert facts["abandoned rounds"].startswith("1 of 4.")
   assert (
     "of which 70.0% reported, 10.0% were not needed"
@@ -67,7 +67,8 @@ def test_what_is_enforced_is_not_what_was_measured():
     ("at least 2", "3"),
     ("at most 2", "1"),
   ]
-  found = describe({"min_separation": None, "max_participations": 1})
+  measured = {"min_separation": None, "max_participations": 1}
+  found = describe(found={"measured": measured})
   assert found.bounds[0][2] == "nobody came twice"
 
 

@@ -8,6 +8,7 @@ import pytest
 from experiments.report import words
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
+from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.runtime import secure_sums
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -18,7 +19,9 @@ def _guarantee(participation, event, rounds=4, delta=1e-3, **summary):
   ledger = ledger_lib.Ledger(participation, delta=delta)
   report = ledger.with_rounds(event, rounds).report()
   run = types.SimpleNamespace(
-    account=types.SimpleNamespace(report=report, notes=("all is well",)),
+    account=types.SimpleNamespace(
+      report=report, ledger=ledger, notes=("all is well",)
+    ),
     summary={"user_meaning": "a writer"} | summary,
     settings={"clip_norm": 0.5},
   )
@@ -38,9 +41,16 @@ def test_groups_of_users_and_the_length_they_share():
   assert "a group of 4 users contributes together to a round" in second
   assert "was cut to length 0.5, so that one user changes" in second
   assert "by at most 2 times that" in second
-  assert "20 users a round out of 1,000" in second
+  assert "each round has 20 of the 1,000 users" in second
   assert found.assumptions[0].startswith("The unit is one user (a writer)")
   assert found.assumptions[-1] == "Checked for this page: all is well."
+
+
+def test_who_takes_part_by_chance_is_expected_to():
+  claim = poisson.Poisson(1000, 20.0)
+  found, _ = _guarantee(claim, dp_accounting.GaussianDpEvent(1.0))
+  said = "each round has an expected 20 of the 1,000 users"
+  assert said in found.sentences[1]
 
 
 def test_noise_that_is_correlated_is_called_so():

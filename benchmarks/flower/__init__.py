@@ -1,1 +1,0 @@
-"""A round in Flower, in an environment of its own."""

@@ -1,0 +1,57 @@
+"""Whether training has made a model better, as far as held-out classes tell."""
+
+import dataclasses
+import math
+
+from tff_fedemb.evaluation import verification
+
+
+def warn_if_no_better(
+  trained: verification.VerificationResult,
+  untrained: verification.VerificationResult,
+) -> verification.VerificationResult:
+  """Adds a warning to a result that is no better than that before training.
+
+  A model is better if at one of the false accept rates the interval of the
+  difference of both recalls lies above 0. Its lower end is made from the class
+  intervals of the two by the method of variance estimates recovery (Zou and
+  Donner, "Construction of confidence limits about effect measures: A general
+  approach", Statistics in Medicine 2008): the difference, less the square root
+  of the sum of the squares of how far the trained recall may be lower and the
+  untrained one higher. That takes the two as independent. They are of the same
+  classes, where what is easy for one model is mostly easy for the other, so
+  that the warning errs on the side of being given.
+
+  Args:
+    trained: Of the model that was trained.
+    untrained: Of the same images and rates, before training.
+
+  Returns:
+    The first, with one more warning if it is no better.
+  """
+  lower = {
+    rate: recall
+    - untrained.recall_at_far[rate]
+    - math.hypot(
+      recall - trained.recall_class_interval_at_far[rate][0],
+      untrained.recall_class_interval_at_far[rate][1]
+      - untrained.recall_at_far[rate],
+    )
+    for rate, recall in trained.recall_at_far.items()
+  }
+  clearest = max(lower, key=lambda rate: lower[rate])
+  if lower[clearest] > 0:
+    return trained
+  texts = []
+  for result in (trained, untrained):
+    low, high = result.recall_class_interval_at_far[clearest]
+    texts.append(
+      f"{result.recall_at_far[clearest]:.4f} ({result.confidence:.0%} interval"
+      f" over classes {low:.4f} to {high:.4f})"
+    )
+  warning = (
+    "training has not made the model clearly better at any false accept rate:"
+    f" recall at FAR {verification.format_false_accept_rate(clearest)} is"
+    f" {texts[0]}, untrained {texts[1]}"
+  )
+  return dataclasses.replace(trained, warnings=(*trained.warnings, warning))

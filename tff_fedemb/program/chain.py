@@ -1,0 +1,281 @@
+"""What happened in a run: one append-only chain of lines, `rounds.jsonl`.
+
+The first line says what was found when the run began: what a round costs, how
+many there are to be, who the users are and by which settings. Every other line
+is of a round that ran (digests of who took part and of the model it released)
+or of a checkpoint (a digest of the whole state, noise included). Each names the
+SHA-256 digest of the line before, and is on the disk before anything is done
+with its model. The ledger is read from here.
+
+A digest lets anybody test a guess of what it is of. So the file is its owner's
+alone, and the first line has random bytes: the digest of a line, which a model
+takes along, tells nothing to those who do not have the file.
+"""
+
+from collections.abc import Mapping
+from concurrent import futures
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import os
+import pathlib
+import secrets
+from typing import Any
+
+import numpy as np
+import tree
+
+from tff_fedemb import errors
+from tff_fedemb.privacy import ledger as ledger_lib
+
+NAME = "rounds.jsonl"
+
+_FORMAT = ["tff_fedemb.program.chain", 1]
+# What may differ in a program that goes on with a run.
+_VARYING = ("code_version", "nonce", "previous")
+# All cores have a part of a large array.
+_BYTES_OF_PART = 2**22
+
+
+def digest(data: bytes) -> str:
+  """The SHA-256 digest of bytes, in hexadecimal digits."""
+  return hashlib.sha256(data).hexdigest()
+
+
+def digest_of(structure: Any) -> str:
+  """A digest of nested arrays: their types, shapes and bytes, in order."""
+  kinds, parts = [], []
+  for leaf in tree.flatten(structure):
+    array = np.asarray(leaf)
+    kinds.append((array.dtype.str, array.shape))
+    if array.dtype.kind in "OSU":
+      parts.append(repr(array.tolist()).encode())
+      continue
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    parts += [
+      data[start : start + _BYTES_OF_PART]
+      for start in range(0, len(data), _BYTES_OF_PART)
+    ]
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    return digest(f"{kinds} {[*pool.map(digest, parts)]}".encode())
+
+
+class Chain:
+  """What happened so far, as `rounds.jsonl` has it.
+
+  Attributes:
+    found: The first line, JSON values by name; empty if there is none yet.
+  """
+
+  def __init__(self, run_dir: str | os.PathLike[str]):
+    """Reads the chain of a run, if there is one.
+
+    A last line that was not written to its end is left out.
+
+    Args:
+      run_dir: Directory of the run.
+
+    Raises:
+      errors.FieldError: If a line does not follow from those before it.
+    """
+    self._path = pathlib.Path(run_dir) / NAME
+    self.found: Mapping[str, Any] = {}
+    # Digests of the lines.
+    self._lines: list[str] = []
+    # What each run of each round released, and who took part in the round.
+    self._released: list[list[str]] = []
+    self._participants: list[str] = []
+    # By the number of rounds done.
+    self._states: dict[int, list[str]] = {}
+    self._end = 0
+    data = self._path.read_bytes() if self._path.exists() else b""
+    for line in data.split(b"\n")[:-1]:
+      try:
+        self._take(line + b"\n")
+      except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise errors.FieldError(
+          "run_dir",
+          f"hold a {NAME} whose lines follow from each other",
+          f"line {len(self._lines) + 1} of {self._path}, which does not",
+        ) from error
+
+  def _take(self, line: bytes) -> None:
+    values = json.loads(line)
+    if values["previous"] != self.head:
+      raise ValueError("another line was before this one")
+    if not self._lines:
+      if values["format"] != _FORMAT:
+        raise ValueError("a file of another version")
+      ledger_lib.Ledger.from_json(values["planned"])
+      self.found = values
+    elif "state" in values:
+      states = self._states.setdefault(values["rounds_done"], [])
+      states.append(values["state"])
+    else:
+      number = values["round"]
+      if number < 1:
+        raise ValueError("rounds are counted from 1")
+      if number == self.rounds + 1:
+        self._released.append([])
+        self._participants.append(values["participants"])
+      if self._participants[number - 1] != values["participants"]:
+        raise ValueError("a round that ran again, with other users")
+      self._released[number - 1].append(values["released"])
+    self._lines.append(digest(line))
+    self._end += len(line)
+
+  def _append(self, **values: Any) -> None:
+    line = json.dumps({"previous": self.head} | values, allow_nan=False)
+    with open(self._path, "ab", opener=_open_private) as file:
+      # Of a line that was not written to its end.
+      file.truncate(self._end)
+      file.write(line.encode() + b"\n")
+      file.flush()
+      os.fsync(file.fileno())
+    self._take(line.encode() + b"\n")
+
+  @property
+  def head(self) -> str | None:
+    """Digest of the last line."""
+    return self._lines[-1] if self._lines else None
+
+  @property
+  def rounds(self) -> int:
+    """Number of rounds that ran, each counted once."""
+    return len(self._released)
+
+  @property
+  def participants(self) -> tuple[str, ...]:
+    """Digests of who took part, by round."""
+    return tuple(self._participants)
+
+  def has_line(self, line: str) -> bool:
+    """Whether a digest is that of a line."""
+    return line in self._lines
+
+  @functools.cached_property
+  def planned(self) -> ledger_lib.Ledger:
+    """The ledger of all the rounds that were asked for."""
+    return ledger_lib.Ledger.from_json(self.found["planned"])
+
+  @property
+  def noise_is_the_same_again(self) -> bool:
+    """Whether a round that runs again has the noise that it had."""
+    return self.planned.noise.strategy is not None
+
+  @property
+  def ledger(self) -> ledger_lib.Ledger:
+    """What the rounds that ran have cost, each as often as it ran."""
+    ((event, _),) = self.planned.history
+    ledger = dataclasses.replace(self.planned, history=())
+    for times, rounds in itertools.groupby(map(len, self._released)):
+      ledger = ledger.with_rounds(event, len([*rounds]), times=times)
+    return ledger
+
+  def begin(self, planned: ledger_lib.Ledger, **found: Any) -> None:
+    """Writes the first line, or refuses to go on with what began otherwise.
+
+    Args:
+      planned: Of all the rounds that are asked for.
+      **found: What else decides the run, JSON values by name; code_version
+        may differ in a program that goes on with it.
+
+    Raises:
+      errors.FieldError: Names the first thing that was another one.
+    """
+    now = {"format": _FORMAT, "planned": planned.to_json(), **found}
+    if not self._lines:
+      self._append(nonce=secrets.token_hex(32), **now)
+      return
+    now = json.loads(json.dumps(now))
+    was, now = (
+      {k: v for k, v in values.items() if k not in _VARYING}
+      for values in (self.found, now)
+    )
+    if was != now:
+      raise errors.FieldError("run_dir", "go on as it began", _differ(was, now))
+
+  def record_round(self, number: int, participants: str, released: Any) -> None:
+    """Records a round that ran, before its model is used for anything.
+
+    Args:
+      number: Of the round, from 1.
+      participants: Digest of who took part.
+      released: The model, nested arrays.
+
+    Raises:
+      errors.FieldError: If it ran before with the same noise, and came to
+        another model: together they would give both away.
+    """
+    found = digest_of(released)
+    if number > self.rounds or not self.noise_is_the_same_again:
+      self._append(round=number, participants=participants, released=found)
+    elif [found] != self._released[number - 1]:
+      raise _not_as_before(f"the model that round {number} released")
+
+  def record_state(self, rounds_done: int, state: Any) -> None:
+    """Records a state, before it is saved.
+
+    Args:
+      rounds_done: Number of rounds that led to it.
+      state: Nested arrays, those of the noise included.
+
+    Raises:
+      errors.FieldError: If the same rounds led to another state before, with
+        the same noise.
+    """
+    found, before = digest_of(state), self._states.get(rounds_done, [])
+    if found in before:
+      return
+    # Before the first round nothing was released, and another seed is as good.
+    if before and rounds_done and self.noise_is_the_same_again:
+      raise _not_as_before(f"the state after round {rounds_done}")
+    self._append(rounds_done=rounds_done, state=found)
+
+  def check_state(self, rounds_done: int, state: Any, line: str) -> None:
+    """Refuses a checkpoint that is not one of this chain.
+
+    Args:
+      rounds_done: Number of rounds that led to it.
+      state: Nested arrays, as they were saved.
+      line: Digest of the last line when they were.
+
+    Raises:
+      errors.FieldError: If it is not.
+    """
+    known = self._states.get(rounds_done, [])
+    if not self.has_line(line) or digest_of(state) not in known:
+      raise errors.FieldError(
+        "run_dir",
+        f"hold checkpoints that its {NAME} knows",
+        f"another one of round {rounds_done}",
+        "Take another directory to start again.",
+      )
+
+
+def _open_private(path: str, flags: int) -> int:
+  descriptor = os.open(path, flags, mode=0o600)
+  os.fchmod(descriptor, 0o600)
+  return descriptor
+
+
+def _not_as_before(what: str) -> errors.FieldError:
+  return errors.FieldError(
+    "run_dir",
+    f"come to {what} before, now that it runs again with the same noise",
+    "another one",
+    "The same data give the same, by the same runtime on a processor of the"
+    " same kind; or take another directory to start again.",
+  )
+
+
+def _differ(was: Any, now: Any, name: str = "") -> str:
+  """Names the first thing that differs in JSON values."""
+  if isinstance(was, dict) and isinstance(now, dict):
+    for key in [*was, *now]:
+      if was.get(key) != now.get(key):
+        name = f"{name}.{key}" if name else key
+        return _differ(was.get(key), now.get(key), name)
+  return f"{name} {was} then and {now} now"

@@ -1,0 +1,37 @@
+"""Files that cannot be written: one line, and what it means for a run."""
+
+from collections.abc import Iterator
+import contextlib
+import os
+import resource
+import shutil
+
+import tensorflow as tf
+
+from tff_fedemb import errors
+
+
+@contextlib.contextmanager
+def writing(directory: str | os.PathLike[str]) -> Iterator[None]:
+  """Says in one line that files cannot be written.
+
+  TensorFlow has no error of its own for a full disk: `ResourceExhaustedError`
+  is one of memory, too. So nothing but files may be written within.
+
+  Args:
+    directory: Where they are, which has to be there.
+
+  Raises:
+    errors.StorageError: In place of any error of TensorFlow or of the system.
+  """
+  try:
+    yield
+  except (OSError, tf.errors.OpError) as error:
+    free = shutil.disk_usage(directory).free
+    room = f"{free:,} bytes are free on its disk"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY:
+      room += f", and no file may have more than {limit:,} bytes"
+    raise errors.StorageError(
+      f"{os.fspath(directory)} cannot be written to: {room}."
+    ) from error
