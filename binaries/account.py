@@ -10,6 +10,7 @@ r"""Says what a run costs in privacy, before, without or after running it.
     --num_users=10000000 --users_per_round=20000 --rounds=2000 \
     --output_png=optimize.png
   python -m binaries.account extrapolate --run_dir=runs/first
+  python -m binaries.account release --run_dir=runs/first
   python -m binaries.account table
 
 epsilon: the cost of a plan, or of a run from what it left in its directory,
@@ -17,7 +18,8 @@ finished or not. calibrate: the least noise, users or cohort for a target.
 optimize: which mechanism, bands or buffers, participation and noise multiplier
 leave the least noise in a model at a target, of all that a server can do who
 draws users, or of --participation or --mechanism alone. extrapolate: the cost
-of the same noise on the mean with more users. table: the authors' published
+of the same noise on the mean with more users. release: what each file of a run
+reveals, and which ones may be given away. table: the authors' published
 costs, recomputed. One user is protected; beside that comes the reading in which
 a user moves a sum by one clip norm only.
 """
@@ -51,6 +53,7 @@ from tff_fedemb.privacy import extrapolation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
+from tff_fedemb.program import release
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,6 +150,7 @@ _FLAGS_OF = {
     *(*_PARTICIPATION.names, "output_png"),
   }
   - {"known_schedule", "period"},
+  "release": {"run_dir"},
   "table": set(),
 }
 # What each search must not be given, with why, and what it needs besides.
@@ -367,6 +371,11 @@ def _optimize(config: AccountConfig) -> _Answer:
   return found.to_json(), found.to_text()
 
 
+def _release(config: AccountConfig) -> _Answer:
+  _require(("run_dir",), "with release")
+  return release.tell(config.run_dir)
+
+
 def _table(unused_config: AccountConfig) -> _Answer:
   rows = published.compute_table()
   return {"rows": [row.to_json() for row in rows]}, published.to_text(rows)
@@ -377,6 +386,7 @@ _ANSWERS: dict[str, Callable[[AccountConfig], _Answer]] = {
   "calibrate": _calibrate,
   "optimize": _optimize,
   "extrapolate": _extrapolate,
+  "release": _release,
   "table": _table,
 }
 

@@ -2,9 +2,9 @@ r"""Evaluates an exported model on images of classes it was not trained on.
 
 On any folder with one sub-folder a class, or on a benchmark's held-out images:
 
-  python -m binaries.evaluate --saved_model=runs/first/saved_model \
+  python -m binaries.evaluate --saved_model=runs/first/release/saved_model \
     --image_folder=faces --output_json=faces.json
-  python -m binaries.evaluate --saved_model=runs/first/saved_model \
+  python -m binaries.evaluate --saved_model=runs/first/release/saved_model \
     --task=emnist --data_dir=data --split=test --output_json=emnist.json
 
 All pairs of images are compared; the file gets the recall at false accept rates

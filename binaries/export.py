@@ -1,6 +1,6 @@
 r"""Converts an exported model to TensorFlow Lite, for phones.
 
-  python -m binaries.export --saved_model=runs/first/saved_model \
+  python -m binaries.export --saved_model=runs/first/release/saved_model \
     --output_dir=phone --image_folder=faces
 
 Each file is told with its size, its time for one image on one core, and the

@@ -2,8 +2,8 @@
 
 With an exported model, or with a map that needs no data:
 
-  python -m binaries.extract_features --saved_model=runs/first/saved_model \
-    --task=omniglot --data_dir=data --num_classes=20 \
+  python -m binaries.extract_features --task=omniglot --data_dir=data \
+    --saved_model=runs/first/release/saved_model --num_classes=20 \
     --output=train.npz --test_output=test.npz
   python -m binaries.extract_features --digits --embedding=random_features \
     --output=train.npz --test_output=test.npz

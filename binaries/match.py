@@ -1,6 +1,6 @@
 r"""Tells who is in the picture, with an exported model.
 
-  python -m binaries.match --saved_model=runs/first/saved_model \
+  python -m binaries.match --saved_model=runs/first/release/saved_model \
     --gallery=known --query=new --far=0.001 --output_csv=matches.csv
 
 The gallery has one sub-folder of images for each class; queries are the images

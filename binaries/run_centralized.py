@@ -40,8 +40,8 @@ class _CentralizedConfig(config_lib.Config):
       tell from all others which two views are of one image (contrastive; needs
       an augmentation) [classification].
     export_backbone: Where to write the trained backbone, beside the run's
-      saved_model/: for --pretrained_backbone of another run. It remembers its
-      users.
+      release/saved_model: for --pretrained_backbone of another run. It
+      remembers its users.
   """
 
   users_per_round: int = config_lib.field(256, minimum=1)

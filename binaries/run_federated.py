@@ -8,8 +8,8 @@ For instance, on handwriting that was made up:
     --run_dir=runs/first
 
 The run directory gets summary.json (recall, epsilon and what it means),
-saved_model/, plots/, metrics.csv, tensorboard/ and checkpoints/. The same
-command resumes a run that was ended.
+release/ (what may be given away), plots/, metrics.csv, tensorboard/ and
+checkpoints/. The same command resumes a run that was ended.
 """
 
 from experiments import command_line  # isort: skip

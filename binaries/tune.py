@@ -7,9 +7,9 @@ r"""Tunes hyperparameters privately: the best of a random number of trials.
     --mean_trials=10 --shape=1 --output_dir=runs/tuning
 
 Trials are runs of run_federated with hyperparameters from --search_space and
-seeds of their own. tuning.json has the best and the epsilon of the whole, and
-best/ its model; the rest of the directory must not be released. The same
-command resumes a tuning that was ended; their number is drawn once.
+seeds of their own. release/ has the best, its model and the epsilon of the
+whole; the rest of the directory must not be released. The same command resumes
+a tuning that was ended; their number is drawn once.
 """
 
 from experiments import command_line  # isort: skip

@@ -123,7 +123,8 @@ def create_card(
   Args:
     backbone: The model.
     embedded: Its embeddings of held-out images, by split. Thresholds are those
-      of the test images, or of users who were left out of training for it.
+      of the test images, or of users who were left out of training for it; a
+      card has none by images of users who may train.
     privacy: What the rounds cost.
     experiment: What was run.
     command: That made it.
@@ -131,6 +132,8 @@ def create_card(
   """
   task = experiment.task
   split = "validation" if task.selection_users else "test"
+  # What is given away has no figure without noise of users who train.
+  is_of_others = task.selection_users or not task.evaluation_on_training_users
   return model_card.ModelCard(
     image_shape=tuple(backbone.input_shape[1:]),
     embedding_dim=backbone.output_shape[1],
@@ -138,10 +141,10 @@ def create_card(
       embedded[split].evaluate(model_card.FALSE_ACCEPT_RATES),
       # Its split may name people.
       source=f"{split} images of task {task.name}",
-      on_training_users=(
-        task.evaluation_on_training_users and not task.selection_users
-      ),
-    ),
+      on_training_users=False,
+    )
+    if is_of_others
+    else None,
     privacy=model_card.describe_privacy(privacy),
     training={
       "task": task.name,

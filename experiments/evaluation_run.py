@@ -24,7 +24,8 @@ class EvaluationConfig(image_sources.ImageConfig):
   """What to evaluate, on what, and where to write.
 
   Attributes:
-    saved_model: Directory of the SavedModel, such as saved_model/ of a run.
+    saved_model: Directory of the SavedModel, such as release/saved_model
+      of a run.
     split: Split of the task.
     output_json: File for the result, in a directory that exists.
     roc_png: File for a picture of the ROC curve [none].

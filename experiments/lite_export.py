@@ -45,7 +45,8 @@ class ExportConfig(image_sources.ImageConfig):
   """What to convert to what, and on what to measure the difference.
 
   Attributes:
-    saved_model: Directory of the SavedModel, such as saved_model/ of a run.
+    saved_model: Directory of the SavedModel, such as release/saved_model
+      of a run.
     output_dir: Directory for model_<format>.tflite and, beside each, its
       thresholds and guarantee as model_<format>.json.
     formats: Numbers of the files: float32, float16 or int8.

@@ -35,8 +35,8 @@ class MatchConfig(config_lib.Config):
   """What to match with what, how strictly, and where to write.
 
   Attributes:
-    saved_model: Directory of the SavedModel, such as saved_model/ of a run, or
-      a .tflite file.
+    saved_model: Directory of the SavedModel, such as release/saved_model
+      of a run, or a .tflite file.
     gallery: Folder with one sub-folder of images a class, of whoever is known.
     query: Folder of images to tell, in it or in folders below it.
     far: False accept rate, of which the model must carry a threshold: the share
@@ -115,10 +115,11 @@ def _find_threshold(
   """The threshold to use, and what the model says of it."""
   if config.threshold is not None:
     return config.threshold, {}
-  if model.card is None:
+  if model.card is None or model.card.verification is None:
     raise errors.FieldError(
       "threshold",
-      "be given for a model that carries none, which earlier versions exported",
+      "be given for a model that carries none: thresholds by images of users"
+      " who train are not given away",
       "none",
       "binaries.evaluate finds thresholds on a folder of images.",
     )

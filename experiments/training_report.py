@@ -21,6 +21,7 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import metrics as metrics_lib
+from tff_fedemb.program import release
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import training
 
@@ -337,7 +338,7 @@ class Outcome:
       )
     if warnings:
       yield f"warning: {'; '.join(warnings)}"
-    files = "saved_model/, plots/overview.png, metrics.csv"
+    files = "plots/overview.png, metrics.csv"
     if deployed is not None:
       unit_hours, unit = deployment_plots.choose_unit(24 * deployed["days"])
       files += (
@@ -348,7 +349,7 @@ class Outcome:
       )
     yield (
       f"Written to {os.fspath(run_dir)}: summary.json (all figures, and what"
-      f" they assume), {files}."
+      f" they assume), {files}; {release.say(self.privacy.epsilon)}."
     )
 
   def _tell_recall(self) -> str:

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tqdm
 
+from experiments import account_run
 from experiments import backbone_files
 from experiments import deployment_run
 from experiments import dry_run
@@ -205,6 +206,7 @@ def _prepare(
   chain = chain_checks.open_chain(run_dir)
   if directory.read_json(run_directory.SUMMARY) is not None:
     _say(f"This run is complete; see {directory.path / run_directory.SUMMARY}.")
+    report_page.write_release(run_dir)
     backbone_files.export(directory, experiment.export_backbone)
     directory.close()
     return None
@@ -425,6 +427,10 @@ def _report(
     summary["deployment"] = deployed
     outcome.draw_deployment(directory.path)
   directory.write_json(run_directory.SUMMARY, summary)
+  report_page.write_release(
+    directory.path,
+    account_run.Recomputed(run.chain, run.chain.ledger, privacy, ()),
+  )
   for line in outcome.to_lines(directory.path, deployed):
     _say(line)
   backbone_files.export(directory, experiment.export_backbone)

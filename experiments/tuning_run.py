@@ -2,7 +2,7 @@
 
 What `tune` does once its flags are read. Papernot and Steinke 2022: the number
 of trials is drawn once and nothing but the best is released, so the directory
-of a tuning holds two kinds of files: `tuning.json` and `best/`, which may be
+of a tuning holds two kinds of files: those below `release/`, which may be
 released, and all the others, which may not. A figure without noise of users who
 train is among the others.
 """
@@ -32,13 +32,11 @@ from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 
-_REPORT = "tuning.json"
+_REPORT = f"{run_directory.RELEASE}/tuning.json"
 # What is not in the report because it is of users who train, and has no noise.
 _RECALL = "recall_of_best.json"
-_BEST = "best"
-_NUM_TRIALS = "num_trials.json"
 _TRIALS = "trials"
-_SAVED_MODEL = "saved_model"
+_NUM_TRIALS = f"{_TRIALS}/num_trials.json"
 _METRIC_PREFIX = "recall_at_far_"
 # By the first of them the best is chosen.
 _SPLITS = ("validation", "test")
@@ -186,6 +184,7 @@ class TuningRun:
     }
     self._directory = run_directory.RunDirectory(config.run_dir, settings)
     self._path = self._directory.path
+    run_directory.make_private(self._path / _TRIALS)
     drawn = self._directory.read_json(_NUM_TRIALS)
     if drawn is None:
       # Saved before any trial has a result: to draw again because of one, or
@@ -206,7 +205,6 @@ class TuningRun:
       errors.DataError: If a trial fails other than by diverging or by refusing
         its hyperparameters, or costs something else than those before it.
     """
-    (self._path / _TRIALS).mkdir(exist_ok=True)
     metric = self._config.metric
     best = None
     for index in tqdm.trange(self._num_trials, unit=" trials", disable=None):
@@ -336,7 +334,7 @@ class TuningRun:
         for split in _SPLITS
         if split in best.splits_of_others
       },
-      "saved_model": f"{_BEST}/{_SAVED_MODEL}",
+      "saved_model": run_directory.SAVED_MODEL,
     }
     return report
 
@@ -347,10 +345,10 @@ class TuningRun:
 
     Its card says what the whole tuning has cost, not its own trial alone.
     """
-    best = self._path / _BEST
+    best = self._path / run_directory.SAVED_MODEL
     shutil.rmtree(best, ignore_errors=True)
-    shutil.copytree(run_dir / _SAVED_MODEL, best / _SAVED_MODEL)
-    path = best / _SAVED_MODEL / model_card.PATH
+    shutil.copytree(run_dir / run_directory.SAVED_MODEL, best)
+    path = best / model_card.PATH
     card = model_card.read(path)
     if card is not None:
       model_card.write(model_card.of_tuning(card, privacy), path)
@@ -429,9 +427,8 @@ def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
     lines += ["", privacy["statement"]]
   lines += [f"warning: {warning}" for warning in report["warnings"]]
   lines.append(
-    f"Written to {output_dir}: {_REPORT}, and {_BEST}/"
-    " if there is a model."
-    " The rest of that directory tells of the other trials and must not be"
-    " released."
+    f"Written to {output_dir}: {_REPORT}, with the model if there is one. The"
+    f" guarantee covers {run_directory.RELEASE}/ and nothing outside of it,"
+    " which tells of the other trials."
   )
   return "\n".join(lines)

@@ -42,8 +42,8 @@ class ExtractionConfig(image_sources.ImageConfig):
     data_dir: Directory of the data of --task or --tfds.
     split: Split of the task [test].
     tfds_split: Split of --tfds, such as test or train[:10%] [train].
-    saved_model: Directory of the SavedModel that embeds, such as saved_model/
-      of a run.
+    saved_model: Directory of the SavedModel that embeds, such as
+      release/saved_model of a run.
     embedding: Map instead of a model.
     random_features: How many random features, an even number [512].
     gamma: Of the random features' kernel exp(-gamma |x - y|^2) of pixels in

@@ -19,6 +19,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
+from tff_fedemb.program import run_directory
 
 _SPLIT = "test"
 _NUM_QUERIES = 12
@@ -103,7 +104,7 @@ class Pictures:
     num_found: How many held-out images there are.
     has_images: Whether images are shown, or figures alone.
     nearest_is_right: Share of images whose nearest one is of their class.
-    recall_again: Recall of these images at 1e-3, computed from saved_model.
+    recall_again: Recall of these images at 1e-3, computed from the model.
     same: Similarities of pairs of one class.
     different: Of pairs of two.
     gallery: Images, and those nearest to each.
@@ -144,7 +145,7 @@ def create(
     errors.FieldError: If the model or the data are not there.
     errors.DataError: If they are damaged, or are not those of the run.
   """
-  model = saved_models.load(str(run.path / "saved_model"))
+  model = saved_models.load(str(run.path / run_directory.SAVED_MODEL))
   source = _open_source(run, options, model.image_shape)
   rows = source.draw_rows(options.max_images)
   embeddings, rows = image_sources.embed_rows(model.embed, source, rows)

@@ -16,6 +16,7 @@ import jinja2
 import markupsafe
 import pandas as pd
 
+from experiments import account_run
 from experiments import output_files
 from experiments import training_report
 from experiments.report import deployment
@@ -32,6 +33,7 @@ from tff_fedemb.data.participation import check_ins
 from tff_fedemb.plots import deployment_plots
 from tff_fedemb.plots import similarity_plots
 from tff_fedemb.plots import training_plots as plots
+from tff_fedemb.program import run_directory
 
 FILE_NAME = "report.html"
 
@@ -115,10 +117,29 @@ def write_for_run(
   return output
 
 
-def _write(
-  run_dirs: Sequence[str], output: str, options: held_out_pictures.Options
+def write_release(
+  run_dir: str | os.PathLike[str],
+  account: account_run.Recomputed | None = None,
 ) -> None:
-  runs = run_files.read_all(run_dirs)
+  """Writes the page on a finished run that may be given away.
+
+  Args:
+    run_dir: Its directory.
+    account: That of the run, if it is at hand; without, a page that is there
+      is left as it is.
+  """
+  output = pathlib.Path(run_dir) / run_directory.RELEASE / FILE_NAME
+  if account is not None or not output.exists():
+    _write([os.fspath(run_dir)], os.fspath(output), None, account)
+
+
+def _write(
+  run_dirs: Sequence[str],
+  output: str,
+  options: held_out_pictures.Options | None,
+  account: account_run.Recomputed | None = None,
+) -> None:
+  runs = run_files.read_all(run_dirs, account)
   html = render(runs, options)
   output_files.write(
     {"output": (output, lambda path: path.write_text(html, encoding="utf-8"))}
@@ -126,9 +147,19 @@ def _write(
 
 
 def render(
-  runs: Sequence[run_files.Run], options: held_out_pictures.Options
+  runs: Sequence[run_files.Run], options: held_out_pictures.Options | None
 ) -> str:
-  """Returns the page on some runs."""
+  """Returns the page on some runs.
+
+  Privacy:
+    Without options the page may be given away: it has what the guarantee
+    covers, and figures of held-out images of users who do not train.
+
+  Args:
+    runs: The runs.
+    options: How to make pictures; `None` for a page without, nor with any
+      figure of users who train that has no noise.
+  """
   shown = thumbnails.Thumbnails()
   sections = [
     _describe(run, options, shown)
@@ -174,22 +205,32 @@ def _draw(panel: plots.Panel, text: str) -> _Chart:
 
 def _describe(
   run: run_files.Run,
-  options: held_out_pictures.Options,
+  options: held_out_pictures.Options | None,
   shown: thumbnails.Thumbnails,
 ) -> dict[str, Any]:
   """What the template shows of a run."""
   found, why_not = None, None
-  try:
-    found = held_out_pictures.create(run, options, shown)
-  except (errors.FieldError, errors.DataError) as error:
-    # The rest of the page needs no data.
-    why_not = " ".join(str(error).split())
+  has_recall = options is not None or not run.evaluation_on_training_users
+  if options is None:
+    run = dataclasses.replace(
+      run,
+      metrics=None,
+      deployment=None,
+      results=run.results if has_recall else {},
+    )
+  else:
+    try:
+      found = held_out_pictures.create(run, options, shown)
+    except (errors.FieldError, errors.DataError) as error:
+      # The rest of the page needs no data.
+      why_not = " ".join(str(error).split())
   return {
     "run": run,
+    "is_release": options is None,
     "privacy": run.account.report,
     "guarantee": words.create_guarantee(run),
     "user": str(run.summary.get("user_meaning", "")),
-    "recalls": _list_recalls(run),
+    "recalls": _list_recalls(run) if has_recall else [],
     "charts": _draw_all(run, found),
     "why_no_curves": None if run.results else _MISSING_CURVES,
     "why_no_metrics": None if run.metrics is not None else _MISSING_METRICS,
@@ -342,15 +383,13 @@ def _compare_recall(
   found = f"recall {again:.4f} at false accept rate 0.001"
   if pictures.num_images < pictures.num_found:
     return (
-      f"Checked for this page: saved_model/ gives {found} on a random sample of"
+      f"Checked for this page: the model gives {found} on a random sample of"
       f" {pictures.num_images:,} of the {pictures.num_found:,} images."
     )
   if math.isclose(written, again, abs_tol=_RECALL_TOLERANCE):
-    return (
-      f"Checked for this page: saved_model/ gives {found} on the same images."
-    )
+    return f"Checked for this page: the model gives {found} on the same images."
   return (
-    f"Warning: saved_model/ gives {found} on these images, not the"
+    f"Warning: the model gives {found} on these images, not the"
     f" {written:.4f} of summary.json; one of them is not of this run."
   )
 

@@ -70,11 +70,14 @@ class Run:
     )
 
 
-def read_all(run_dirs: Sequence[str]) -> list[Run]:
+def read_all(
+  run_dirs: Sequence[str], account: account_run.Recomputed | None = None
+) -> list[Run]:
   """Reads finished runs.
 
   Args:
     run_dirs: Their directories, at most `figures.MAX_CURVES`.
+    account: That of the only run, if it is at hand.
 
   Raises:
     errors.FieldError: If there are too many or none, one is not finished or is
@@ -88,7 +91,7 @@ def read_all(run_dirs: Sequence[str]) -> list[Run]:
       "run_dirs", "be different directories", ", ".join(run_dirs)
     )
   runs = [
-    _read(path, name)
+    _read(path, name, account)
     for path, name in zip(paths, measured_runs.name_paths(paths), strict=True)
   ]
   tasks = sorted({str(run.summary["task"]) for run in runs})
@@ -99,7 +102,9 @@ def read_all(run_dirs: Sequence[str]) -> list[Run]:
   return runs
 
 
-def _read(path: pathlib.Path, name: str) -> Run:
+def _read(
+  path: pathlib.Path, name: str, account: account_run.Recomputed | None
+) -> Run:
   if not (path / run_directory.SUMMARY).exists():
     found = f"{os.fspath(path)} without"
     if (path / run_directory.SETTINGS).exists():
@@ -108,7 +113,7 @@ def _read(path: pathlib.Path, name: str) -> Run:
       "run_dirs", f"hold finished runs ({run_directory.SUMMARY})", found
     )
   try:
-    account = account_run.recompute(path)
+    account = account or account_run.recompute(path)
   except errors.FieldError as error:
     raise error.renamed("run_dirs") from error
   try:

@@ -144,9 +144,9 @@ def test_pretraining_exports_its_backbone(directory, public):
   exported, run_dir = directory / "backbone", directory / "public"
   assert f"Exported the backbone to {exported}." in public.output
   assert sorted(os.listdir(exported)) == sorted(
-    os.listdir(run_dir / "saved_model")
+    os.listdir(run_dir / "release/saved_model")
   )
-  of_run = _load_weights(run_dir / "saved_model")
+  of_run = _load_weights(run_dir / "release/saved_model")
   for name, weight in _load_weights(exported).items():
     np.testing.assert_array_equal(weight, of_run[name])
   summary = _read_summary(run_dir)
@@ -199,7 +199,7 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   assert record["assumption"].startswith("made from public data")
   kept = (directory / "private" / "pretrained.json").read_text()
   assert record == json.loads(kept)
-  after = _load_weights(directory / "private" / "saved_model")
+  after = _load_weights(directory / "private/release/saved_model")
   for name, weight in weights.items():
     is_same = np.array_equal(after[name], weight)
     assert is_same != name.startswith("embedding/"), name

@@ -22,6 +22,8 @@ from tests.binaries import programs
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import cyclic_poisson
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import model_card
+from tff_fedemb.program import release
 
 _VOID = {"meta", "link", "img", "br", "wbr"}
 # What makes a browser fetch something.
@@ -170,7 +172,7 @@ def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
       f" {test['threshold_at_far'][rate]:.4f}"
     ) in parsed.text
   recall = summary["recall_at_far"]["0.001"]
-  assert f"saved_model/ gives recall {recall:.4f}" in parsed.text
+  assert f"the model gives recall {recall:.4f}" in parsed.text
   extrapolated = summary["privacy_extrapolated"]["user_level"]["epsilon"]
   assert f"would cost ε = {extrapolated:.4g}" in parsed.text
   assert "Extrapolation, not a guarantee of this run" in parsed.text
@@ -184,6 +186,75 @@ def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
   assert all(x.startswith("data:image/svg+xml;base64,") for x in charts)
   # Who took part is what amplification keeps secret.
   assert privacy["participation_checked"] not in parsed.text
+
+
+def _numbers(values):
+  """All figures in JSON values, as a page would have them."""
+  if isinstance(values, dict | list):
+    inner = values.values() if isinstance(values, dict) else values
+    return {number for value in inner for number in _numbers(value)}
+  is_figure = isinstance(values, float) and 0 < values < 1
+  return {f"{values:.4f}", f"{values:.3f}"} if is_figure else set()
+
+
+def test_what_may_be_given_away_has_no_figure_of_who_trains(run_dir, summary):
+  parsed = _check((run_dir / "release/report.html").read_text(encoding="utf-8"))
+  assert f"ε = {summary['privacy']['epsilon']:.4g}" in parsed.text
+  # Epsilon over rounds.
+  assert len(parsed.all("img")) == 1
+  assert not parsed.all("symbol")
+  assert "ROC curve are left out of this page" in parsed.text
+  figures = _numbers([summary["evaluation"], summary["evaluation_untrained"]])
+  figures.add(f"{summary['wall_seconds']:,.0f} s")
+  whole = _check((run_dir / "report.html").read_text(encoding="utf-8"))
+  # As numbers of their own, not as digits of others.
+  shown, given_away = (
+    figures & set(re.findall(r"\d[\d.,]*\d(?: s)?", page.text))
+    for page in (whole, parsed)
+  )
+  assert len(shown) > 10
+  assert not given_away
+  for line in ("data_dir", summary["split"], "replayed", "embedded"):
+    assert line not in parsed.text
+  card = model_card.read(run_dir / "release/saved_model" / model_card.PATH)
+  assert card.verification is None
+  log = run_dir.with_suffix(".log").read_text()
+  assert "covers release/ (model, card, report), and nothing outside" in log
+
+
+def test_what_may_be_given_away_has_figures_of_others(copy, summary, run_dir):
+  own = (run_dir / "release/report.html").read_text(encoding="utf-8")
+  page.write_release(copy)
+  output = copy / "release/report.html"
+  assert output.read_text(encoding="utf-8") == own
+  output.unlink()
+  _change(copy / "summary.json", evaluation_on_training_users=False)
+  page.write_release(copy)
+  parsed = _check(output.read_text(encoding="utf-8"))
+  for recall in summary["recall_at_far"].values():
+    assert f"{recall:.4f}" in parsed.text
+  assert len(parsed.all("img")) == 2
+  assert not parsed.all("symbol")
+  assert summary["split"] not in parsed.text
+
+
+def test_every_file_of_a_run_is_listed_with_what_it_reveals(run_dir):
+  ended = programs.call("account", "release", f"--run_dir={run_dir}")
+  assert (ended.status, ended.errors) == (0, "")
+  assert "covers release/ (model, card, report), and nothing" in ended.output
+  files = release.tell(run_dir)[0]["files"]
+  for entry in files:
+    assert entry["path"] in ended.output
+    assert not entry["reveals"].startswith("not known")
+    is_covered = entry["kind"] == release.COVERED
+    assert is_covered == entry["path"].startswith("release/")
+    if entry["kind"] == release.SECRET:
+      assert not (run_dir / entry["path"]).stat().st_mode & 0o077
+  assert {entry["kind"] for entry in files} == {
+    *(release.COVERED, release.NOT_COVERED, release.SECRET, release.PUBLIC)
+  }
+  ended = programs.call("account", "release")
+  programs.check_refused(ended, "--run_dir must be given with release")
 
 
 def test_a_run_that_is_no_better_than_untrained_warns(run_dir, summary):

@@ -44,7 +44,7 @@ def test_trains_without_privacy_and_says_so(call, tmp_path):
   assert summary["privacy_extrapolated"] is None
   # Backbone, and a global head of 36 rows.
   assert summary["num_private_parameters"] == 453_632 + 36 * 128
-  assert (run_dir / "saved_model" / "saved_model.pb").exists()
+  assert (run_dir / "release/saved_model/saved_model.pb").exists()
   settings = json.loads((run_dir / "flags.json").read_text())
   assert settings["program"] == "run_centralized"
   assert (settings["rounds"], settings["head"]) == (2, "arcface")

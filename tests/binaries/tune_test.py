@@ -226,7 +226,7 @@ def test_tuning_of_real_trials(data_dir, tmp_path, monkeypatch):
   # The 26 lower-case letters for test are those of the writers who train.
   kept = json.loads((directory / "recall_of_best.json").read_text())
   assert kept == {"test": best["recall_at_far"]["0.001"]}
-  assert (directory / "best/saved_model/saved_model.pb").exists()
+  assert (directory / "release/saved_model/saved_model.pb").exists()
   keys = {
     sampling_key.read(directory / f"trials/00{i}/checkpoints") for i in range(2)
   }
@@ -239,7 +239,7 @@ def test_tuning_of_real_trials(data_dir, tmp_path, monkeypatch):
   assert report["privacy"]["epsilon_of_one_trial"] == pytest.approx(
     best["privacy"]["epsilon_by_accountant"]["rdp"]
   )
-  card = model_card.read(directory / "best/saved_model" / model_card.PATH)
+  card = model_card.read(directory / "release/saved_model" / model_card.PATH)
   assert card.privacy["epsilon"] == report["privacy"]["epsilon"]
   assert card.privacy["selection_users"] == 2
   assert card.verification["source"] == "validation images of task emnist"
@@ -260,7 +260,7 @@ def test_program_with_a_real_trial_that_diverges(tune, data_dir, tmp_path):
   ended = tune(*arguments)
   assert ended.status == 0, ended.errors
   assert "every model diverged: there is none to release" in ended.output
-  report = json.loads((tmp_path / "tuning/tuning.json").read_text())
+  report = json.loads((tmp_path / "tuning/release/tuning.json").read_text())
   assert report["best"] is None
   assert report["privacy"]["rounds"] == 2
   assert report["privacy"]["epsilon"] == "inf"

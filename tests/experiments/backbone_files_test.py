@@ -172,8 +172,9 @@ class TestExport:
   @pytest.fixture(name="directory")
   def _directory(self, run_dir):
     directory = run_directory.RunDirectory(run_dir, {})
-    (run_dir / "saved_model" / "variables").mkdir(parents=True)
-    (run_dir / "saved_model" / "variables" / "index").write_text("index")
+    variables = run_dir / "release/saved_model/variables"
+    variables.mkdir(parents=True)
+    (variables / "index").write_text("index")
     yield directory
     directory.close()
 
@@ -199,7 +200,7 @@ class TestExport:
   def test_a_copy_that_fails_leaves_nothing_under_the_name(
     self, directory, tmp_path
   ):
-    (directory.path / "saved_model" / "gone").symlink_to("nowhere")
+    (directory.path / "release/saved_model/gone").symlink_to("nowhere")
     with pytest.raises(OSError, match="gone"):
       backbone_files.export(directory, str(tmp_path / "backbone"))
     assert not (tmp_path / "backbone").exists()

@@ -16,7 +16,7 @@ from tff_fedemb.program import metrics
 
 _RUN = "run"
 _CHAIN, _TRACE = chain_lib.NAME, "participation.trace"
-_MODEL, _SUMMARY = "saved_model", "summary.json"
+_MODEL, _SUMMARY = "release/saved_model", "summary.json"
 _MORE_NOISE = ('"noise_multiplier": 2.0}, 6', '"noise_multiplier": 9.0}, 6')
 _FEWER_NUMBERS = ('"num_parameters": 1000', '"num_parameters": 1')
 

@@ -25,7 +25,7 @@ from tff_fedemb.program import training
 from tff_fedemb.strategies import tree
 
 ROUNDS = 6
-_CARD = "saved_model/assets.extra/model_card.json"
+_CARD = "release/saved_model/assets.extra/model_card.json"
 OTHER = "another run"
 
 

@@ -69,4 +69,4 @@ def test_interrupted_tuning_lets_its_trial_save(tmp_path, number):
   process.send_signal(number)
   assert process.wait(timeout=60) == (130 if number == signal.SIGINT else 143)
   assert script.with_suffix(".ended").exists()
-  assert not (tmp_path / "tuning/tuning.json").exists()
+  assert not (tmp_path / "tuning/release/tuning.json").exists()

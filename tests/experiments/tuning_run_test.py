@@ -68,19 +68,15 @@ with open(run_dir / "rounds.jsonl", "w") as chain:
 (run_dir / "flags.json").write_text(json.dumps({"rounds": rounds}))
 if rate == 7:
   fail("DivergedError", None, "the model diverged.")
-(run_dir / "saved_model").mkdir(exist_ok=True)
-(run_dir / "saved_model" / "rate").write_text(str(rate))
+saved_model = run_dir / "release/saved_model"
+(saved_model / "assets.extra").mkdir(parents=True, exist_ok=True)
+(saved_model / "rate").write_text(str(rate))
 facts = json.loads(flags["facts"])
-is_of_others = facts.get("evaluation_on_training_users") is False
-(run_dir / "saved_model" / "assets.extra").mkdir(exist_ok=True)
-(run_dir / "saved_model" / "assets.extra" / "model_card.json").write_text(
+(saved_model / "assets.extra" / "model_card.json").write_text(
     json.dumps({
         "image_shape": [2, 2, 1],
         "embedding_dim": 3,
-        "verification": {
-            "images_of_training_users": not is_of_others,
-            "at_far": {"0.001": {"recall": 0.123}},
-        },
+        "verification": None,
         "privacy": {"epsilon": 0.1926, "not_covered": ["the trace"]},
         "training": {"command": "python -m binaries.run_federated"},
         "preprocessing": {"name": "middle_crop"},
@@ -181,14 +177,14 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon):
     "metric": "recall_at_far_0.001",
     "validation": 0.4,
     "test": 0.2,
-    "saved_model": "best/saved_model",
+    "saved_model": "release/saved_model",
   }
   directory = tmp_path / "12/tuning"
-  assert (directory / "best/saved_model/rate").read_text() == "0.4"
+  assert (directory / "release/saved_model/rate").read_text() == "0.4"
   assert report["privacy"]["epsilon"] == pytest.approx(epsilon, rel=1e-12)
   assert report["privacy"]["delta"] == 1e-4
   assert report["privacy"]["epsilon_if_chosen_by_others"] is None
-  assert json.loads((directory / "tuning.json").read_text()) == report
+  assert json.loads((directory / "release/tuning.json").read_text()) == report
   table = tuning_run.to_table(report, pathlib.Path("x"))
   for text in (
     "| --server_learning_rate | 0.4 |",
@@ -202,22 +198,19 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon):
   # What may be released is the same however many worse trials there were.
   again = _run(tmp_path / "13", _RATES, 13)
   assert again == report
-  assert (tmp_path / "13/tuning/tuning.json").read_bytes() == (
-    directory / "tuning.json"
+  assert (tmp_path / "13/tuning/release/tuning.json").read_bytes() == (
+    directory / "release/tuning.json"
   ).read_bytes()
 
 
-@pytest.mark.parametrize("facts", [_OTHERS, {}])
-def test_card_of_the_best_is_that_of_the_whole_tuning(tmp_path, facts):
-  _run(tmp_path, _RATES, 3, facts=facts)
+def test_card_of_the_best_is_that_of_the_whole_tuning(tmp_path):
+  _run(tmp_path, _RATES, 3)
   directory = tmp_path / "tuning"
-  card = model_card.read(directory / "best/saved_model" / model_card.PATH)
-  report = json.loads((directory / "tuning.json").read_text())
+  card = model_card.read(directory / "release/saved_model" / model_card.PATH)
+  report = json.loads((directory / "release/tuning.json").read_text())
   # What the run that was chosen does not cover, the tuning does not either.
   assert card.privacy == {**report["privacy"], "not_covered": ["the trace"]}
   assert card.training["command"] == "python -m binaries.run_federated"
-  # No figure without noise of users who train is where it may be released.
-  assert (card.verification is None) == (facts != _OTHERS)
 
 
 # A summary that does not say so is no proof that it is not so.
@@ -281,7 +274,7 @@ def test_unknown_metric(tmp_path, metric):
 def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
   _run(tmp_path, [0.1], 1)
   directory = tmp_path / "tuning"
-  saved_model = directory / "trials/000/saved_model"
+  saved_model = directory / "trials/000/release/saved_model"
   (saved_model / "variables").mkdir()
   (saved_model / "variables/weights").touch()
   long_ago = 1e9
@@ -289,10 +282,10 @@ def test_times_of_the_released_files_do_not_tell_of_the_best_trial(tmp_path):
     os.utime(path, (long_ago, long_ago))
   start = time.time()
   _run(tmp_path, [0.1])
-  best = directory / "best"
+  best = directory / "release/saved_model"
   copied = {path.name: path.stat() for path in (best, *best.rglob("*"))}
   assert set(copied) == {
-    *("best", "saved_model", "rate", "variables", "weights"),
+    *("saved_model", "rate", "variables", "weights"),
     *("assets.extra", "model_card.json"),
   }
   [time_of_all] = {stat.st_mtime for stat in copied.values()}
@@ -306,9 +299,9 @@ def test_seed_is_secret_unless_given(tmp_path):
   for path in (tmp_path / "a", tmp_path / "b"):
     _run(path, [0.1, 0.2], 3, seed=None)
     calls.append(_calls(path))
-    drawn = json.loads((path / "tuning/num_trials.json").read_text())
+    drawn = json.loads((path / "tuning/trials/num_trials.json").read_text())
     seeds.append(drawn["seed"])
-    released = (path / "tuning/tuning.json").read_text()
+    released = (path / "tuning/release/tuning.json").read_text()
     assert str(drawn["seed"]) not in released
     assert "seed was given" not in released
   assert not {*_values(calls[0], "seed")} & {*_values(calls[1], "seed")}
@@ -343,7 +336,7 @@ def test_trials_of_a_given_seed_are_independent_runs(tmp_path):
 def test_resumed_tuning_neither_draws_nor_runs_again(tmp_path, seed):
   whole = _run(tmp_path, [0.1, 0.2], 4, seed=seed)
   directory = tmp_path / "tuning"
-  (directory / "tuning.json").unlink()
+  (directory / "release/tuning.json").unlink()
   (directory / "trials/002/summary.json").unlink()
   # There is no other number to be drawn.
   assert _run(tmp_path, [0.1, 0.2], seed=seed) == whole
@@ -412,14 +405,14 @@ def test_failed_trial_ends_the_tuning_and_names_its_log(tmp_path, rate, end):
     _run(tmp_path, [rate], 2)
   log = tmp_path / "tuning/trials/000.log"
   assert f"exit status 1; see {log}: {end}" in str(caught.value)
-  assert not (tmp_path / "tuning/tuning.json").exists()
+  assert not (tmp_path / "tuning/release/tuning.json").exists()
   assert len(_calls(tmp_path)) == 1
 
 
 def test_trials_of_different_cost_are_refused(tmp_path):
   with pytest.raises(errors.DataError, match="all cost the same"):
     _run(tmp_path, [0.1, 9], 8)
-  assert not (tmp_path / "tuning/tuning.json").exists()
+  assert not (tmp_path / "tuning/release/tuning.json").exists()
 
 
 def test_trial_with_rounds_missing_in_its_chain_is_refused(tmp_path):

@@ -26,10 +26,11 @@ def test_same_settings_open_it_again(tmp_path):
 
 def test_other_settings_are_refused_and_nothing_changes(tmp_path):
   run_directory.RunDirectory(tmp_path / "r", {"rounds": 3}).close()
-  before = {p: p.read_bytes() for p in (tmp_path / "r").iterdir()}
+  before = {p: p.read_bytes() for p in (tmp_path / "r").glob("*.json")}
   with pytest.raises(errors.FieldError, match=r"rounds=3 \(now 4\)"):
     run_directory.RunDirectory(tmp_path / "r", {"rounds": 4})
-  assert {p: p.read_bytes() for p in (tmp_path / "r").iterdir()} == before
+  after = {p: p.read_bytes() for p in (tmp_path / "r").glob("*.json")}
+  assert after == before
 
 
 def test_a_setting_that_did_not_exist_yet_was_not_given(tmp_path):

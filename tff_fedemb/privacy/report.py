@@ -21,6 +21,7 @@ from tff_fedemb.privacy import monte_carlo
 UNIT = "user"
 _RELEASED = "every round's model (all iterates)"
 _NOT_COVERED = (
+  "every file of a run outside of its release/",
   "training metrics: losses, norms, counts and evaluations on the users of "
   "a round are computed without noise",
   "the trace, and what this report says of it under participation_checked: "

@@ -16,11 +16,12 @@ import pandas as pd
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 
 # What the first line has a digest of.
 _FILES = (run_directory.SETTINGS, run_directory.DEPLOYMENT)
-_CARD = f"{run_directory.SAVED_MODEL}/assets.extra/model_card.json"
+_CARD = f"{run_directory.SAVED_MODEL}/{model_card.PATH}"
 _METRICS = "metrics.csv"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import tensorflow_federated as tff
 
+from tff_fedemb.program import release as release_lib
 from tff_fedemb.program import storage
 
 ROUND = "round_num"
@@ -25,16 +26,6 @@ NUM_USERS = "participants/num_users"
 # Clients whose updates are in the round's sum.
 NUM_ACCEPTED = "participants/num_accepted_clients"
 _FILE_NAME = "metrics.csv"
-NOT_COVERED_NOTE = (
-  "metrics.csv and tensorboard/ hold training metrics (loss, accuracy, update"
-  " norms, clipped share, counts, participants); plots/loss.png and"
-  " plots/overview.png show them. They are computed from unprotected client"
-  " updates and are NOT covered by the differential privacy guarantee of the"
-  " model. Nor is recall, here, in summary.json, evaluation.json,"
-  " plots/recall.png and plots/roc.png, where evaluation_on_training_users is"
-  " true. Nor are participation.trace, rounds.jsonl and checkpoints/, which say"
-  " who took part. Do not publish them for real users.\n"
-)
 
 
 def flatten(metrics: Any, prefix: str = "") -> dict[str, float]:
@@ -70,7 +61,7 @@ class MetricsLog:
     """
     directory = pathlib.Path(directory)
     self._directory = directory
-    (directory / "METRICS_ARE_NOT_PRIVATE.txt").write_text(NOT_COVERED_NOTE)
+    (directory / release_lib.NOTE).write_text(release_lib.create_note())
     self._managers = [
       # Write mode replaces the file as a whole: a program that is killed
       # leaves no half row.

@@ -211,20 +211,15 @@ def of_tuning(card: ModelCard, privacy: Mapping[str, Any]) -> ModelCard:
   """The card of a model that a tuning has chosen among others.
 
   Privacy:
-    The guarantee is that of the whole tuning. Thresholds, which have no noise,
-    stay only if they come from images of users who do not train.
+    The guarantee is that of the whole tuning.
 
   Args:
     card: As the run has it that made the model.
     privacy: As of `tuning.create_report`.
   """
-  verified = card.verification or {}
-  is_of_others = verified.get("images_of_training_users") is False
   not_covered = (card.privacy or {}).get("not_covered", [])
   return dataclasses.replace(
-    card,
-    verification=verified if is_of_others else None,
-    privacy={**privacy, "not_covered": not_covered},
+    card, privacy={**privacy, "not_covered": not_covered}
   )
 
 

@@ -26,7 +26,9 @@ DEPLOYED_ROUNDS = "deployment.csv"
 EVALUATION = "evaluation.json"
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_PREFIX = "round_"
-SAVED_MODEL = "saved_model"
+# What the guarantee covers, and nothing else: `release` lists it.
+RELEASE = "release"
+SAVED_MODEL = f"{RELEASE}/saved_model"
 
 _LOCK = ".lock"
 
@@ -141,6 +143,7 @@ class RunDirectory:
       ) from error
     if found is None:
       self.write_json(SETTINGS, settings)
+    (self.path / RELEASE).mkdir(exist_ok=True)
 
   def _read_settings(self) -> dict[str, Any] | None:
     try:
@@ -171,7 +174,7 @@ class RunDirectory:
   def write_json(self, name: str, value: Any) -> None:
     """Writes a JSON file, whole or not at all."""
     path = self.path / name
-    temporary = path.with_name(_partial(name))
+    temporary = path.with_name(_partial(path.name))
     temporary.write_text(
       json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8"
     )

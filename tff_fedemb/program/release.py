@@ -1,0 +1,154 @@
+"""What may be given away of a run, and what each of its files reveals.
+
+The guarantee covers the files below `release/` and no other. What is not in
+the table here is taken for not covered.
+"""
+
+import dataclasses
+import fnmatch
+import math
+import os
+import pathlib
+from typing import Any
+
+from tff_fedemb import errors
+from tff_fedemb.program import model_card
+from tff_fedemb.program import run_directory
+
+COVERED = "covered"
+NOT_COVERED = "not covered"
+# The guarantee rests on nobody else reading it.
+SECRET = "secret"
+PUBLIC = "public"
+
+NOTE = "METRICS_ARE_NOT_PRIVATE.txt"
+
+_HELD_OUT = "recall of held-out images, without noise"
+_UPDATES = "losses, norms and counts of users' updates, without noise"
+_KINDS = {
+  COVERED: {
+    "release/saved_model/saved_model.pb": "the network",
+    "release/saved_model/fingerprint.pb": "digests of the network",
+    "release/saved_model/variables/variables.*": "the weights",
+    f"release/saved_model/{model_card.PATH}": (
+      "the guarantee; thresholds by images of users who do not train"
+    ),
+    "release/report.html": (
+      "the guarantee; recall of images of users who do not train"
+    ),
+    "release/tuning.json": "the best trial, and the cost of all trials",
+  },
+  SECRET: {
+    "checkpoints/sampling_key": "who takes part in which round",
+    "checkpoints/*": "the keys of correlated noise",
+    "participation.trace": "who took part in which round",
+    "rounds.jsonl": "digests by which a guess of who took part can be tested",
+    "trials/*": "every trial, and how many there are",
+  },
+  NOT_COVERED: {
+    "metrics.csv": _UPDATES,
+    "tensorboard/*": _UPDATES,
+    "plots/loss.png": _UPDATES,
+    "plots/overview.png": _UPDATES,
+    "plots/recall.png": _HELD_OUT,
+    "plots/roc.png": _HELD_OUT,
+    "plots/deployment.png": "which devices reported; recall, without noise",
+    "summary.json": f"{_HELD_OUT}; counts of users and of who took part",
+    "evaluation.json": _HELD_OUT,
+    "pretrained.json": f"{_HELD_OUT}, before training",
+    "recall_of_best.json": _HELD_OUT,
+    "report.html": f"{_HELD_OUT}, some of these images; losses; settings",
+    "tflite/*": f"the model, covered; in the .json beside it {_HELD_OUT}",
+    "flags.json": "settings, some chosen by counts of users' images; paths",
+    "deployment.json": "who took part, to those who play it again",
+    "deployment.csv": "which devices reported, and when",
+  },
+  PUBLIC: {
+    "plots/epsilon.png": "epsilon over rounds",
+    NOTE: "what is not covered",
+    ".lock": "nothing",
+  },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+  """A file of a run, or a folder of files that are alike.
+
+  Attributes:
+    path: Its place in the run's directory; that of a folder ends with "/".
+    kind: `COVERED`, `NOT_COVERED`, `SECRET` or `PUBLIC`.
+    reveals: What it tells.
+  """
+
+  path: str
+  kind: str
+  reveals: str
+
+
+def say(epsilon: float) -> str:
+  """Says of which files of a run the guarantee is."""
+  if epsilon == math.inf:
+    return "no guarantee covers this run, release/ included (epsilon = inf)"
+  return (
+    f"the guarantee (epsilon = {epsilon:.4g}) covers release/ (model, card,"
+    " report), and nothing outside of it"
+  )
+
+
+def find(path: str) -> Entry:
+  """What a file reveals, by its place in the run's directory."""
+  for kind, table in _KINDS.items():
+    for pattern, reveals in table.items():
+      if fnmatch.fnmatchcase(path, pattern):
+        is_folder = pattern.endswith("/*")
+        return Entry(pattern[:-1] if is_folder else path, kind, reveals)
+  return Entry(path, NOT_COVERED, "not known: no file that a run writes")
+
+
+def create_note() -> str:
+  """What lies beside the files that are not covered, for whoever finds them."""
+  lines = [
+    f"  {pattern}: {reveals}"
+    for kind in (NOT_COVERED, SECRET)
+    for pattern, reveals in _KINDS[kind].items()
+  ]
+  return "\n".join(
+    (
+      "The privacy guarantee covers release/ alone. These files are NOT"
+      " covered; do not publish them for real users:",
+      *lines,
+      "",
+    )
+  )
+
+
+def tell(run_dir: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
+  """Lists what the files of a run, or of a tuning, reveal.
+
+  Args:
+    run_dir: Its directory.
+
+  Returns:
+    JSON values by name, and the same in words.
+
+  Raises:
+    errors.FieldError: If it holds no run.
+    errors.DataError: If the model's card is damaged.
+  """
+  root = pathlib.Path(run_dir)
+  if not (root / run_directory.SETTINGS).exists():
+    raise errors.FieldError("run_dir", "hold a run", f"{root} without")
+  paths = sorted(p for p in root.rglob("*") if p.is_symlink() or p.is_file())
+  entries = dict.fromkeys(find(p.relative_to(root).as_posix()) for p in paths)
+  card = model_card.read(root / run_directory.SAVED_MODEL / model_card.PATH)
+  covered = "no model is there to be given away yet"
+  if card is not None:
+    covered = say(float((card.privacy or {}).get("epsilon", math.inf)))
+  width = max(len(entry.path) for entry in entries)
+  lines = [f"{e.path:<{width}}  {e.kind:<11}  {e.reveals}" for e in entries]
+  values = {
+    "covered": covered,
+    "files": [dataclasses.asdict(entry) for entry in entries],
+  }
+  return values, "\n".join((f"{covered[0].upper()}{covered[1:]}.", "", *lines))
