@@ -259,12 +259,13 @@ def _epsilon(config: AccountConfig) -> _Answer:
     counts = composition.merge_rounds(run.ledger.history)
     participation = run.ledger.participation
     return account_output.tell_epsilon(
-      run.report, counts, participation, run.notes
+      run.report, run.mechanism, counts, participation, run.notes
     )
   _require(_NEEDED, "with epsilon, or --run_dir in its place")
   plan = _create_plan(config)
   return account_output.tell_epsilon(
     planning.create_report(plan),
+    plan.mechanism,
     [(plan.event, plan.rounds)],
     plan.participation,
     _notes(config, plan.participation),

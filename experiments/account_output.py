@@ -19,6 +19,7 @@ from tff_fedemb.strategies import registry as strategies
 
 def tell_epsilon(
   report: report_lib.PrivacyReport,
+  mechanism: str | None,
   counts: composition.RoundCounts,
   participation: participation_lib.Participation,
   notes: Sequence[str],
@@ -33,10 +34,10 @@ def tell_epsilon(
     values["unit_is_virtual_client_epsilon"] = values["epsilon"]
   noises = [composition.noise_of(event) for event, _ in counts]
   # Rounds without noise may come before or after.
-  noise = next((n for n in noises if n.mechanism), composition.Noise(None, 0))
+  strategy = next((n.strategy for n in noises if n.strategy), None)
   values |= {
-    "mechanism": noise.mechanism,
-    "strategy": noise.strategy and strategies.to_json(noise.strategy),
+    "mechanism": mechanism,
+    "strategy": strategy and strategies.to_json(strategy),
     "participation": participations.to_json(participation),
     "events": [
       {"event": repr(event), "count": count}

@@ -5,7 +5,7 @@ the trace has to bear out what the ledger assumes and to be what the run's key
 draws, and the summary has to say the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import math
@@ -39,12 +39,14 @@ class Recomputed:
   """The account of a run, from its ledger and its trace.
 
   Attributes:
+    mechanism: Its name; None where nothing is aggregated.
     chain: What was done in the rounds.
     ledger: Of the chain, with the accountants that were asked for.
     report: What that cost; the trace has been checked.
     notes: What else a reader should know.
   """
 
+  mechanism: str | None
   chain: chain_lib.Chain
   ledger: ledger_lib.Ledger
   report: report_lib.PrivacyReport
@@ -78,6 +80,7 @@ def read_ledger(
 
 def _replay(
   run_dir: pathlib.Path,
+  settings: Mapping[str, Any],
   ledger: ledger_lib.Ledger,
   trace: participation_trace.TraceReader,
 ) -> str:
@@ -95,9 +98,7 @@ def _replay(
     )
   key = sampling_key.read(run_dir / run_directory.CHECKPOINTS)
   source = f"{run_directory.CHECKPOINTS}/{sampling_key.NAME}"
-  seed = run_directory.read_json(run_dir / run_directory.SETTINGS).get(
-    _SAMPLING_SEED
-  )
+  seed = settings.get(_SAMPLING_SEED)
   if seed is not None:
     key, source = seed, _SAMPLING_SEED
   if key is None:
@@ -142,11 +143,12 @@ def recompute(
     accountants=ledger.accountants,
   )
   run_dir = pathlib.Path(run_dir)
+  settings = run_directory.read_json(run_dir / run_directory.SETTINGS)
   summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
   notes = []
   with participation_trace.TraceReader(run_dir / run_directory.TRACE) as trace:
     report = ledger.report(trace)
-    notes.append(_replay(run_dir, ledger, trace))
+    notes.append(_replay(run_dir, settings, ledger, trace))
     more = trace.num_rounds - ledger.rounds
   if summary is None:
     notes.append(
@@ -160,7 +162,9 @@ def recompute(
   if summary is not None:
     path = run_dir / run_directory.SUMMARY
     _compare(path, summary, report, all_accountants=accountants is None)
-  return Recomputed(chain, ledger, report, tuple(notes))
+  return Recomputed(
+    settings.get("aggregator"), chain, ledger, report, tuple(notes)
+  )
 
 
 def _compare(

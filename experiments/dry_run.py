@@ -26,10 +26,10 @@ from tasks import task as task_lib
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.runtime import base
+from tff_fedemb.strategies import strategy as strategy_lib
 
 # Of users about whose images nothing is known.
 _IMAGES_PER_USER = 20
@@ -113,7 +113,7 @@ def _epsilon(
   epsilons = epsilon_lib.epsilon_by_accountant(
     [
       (
-        composition.mechanism_event(
+        strategy_lib.round_event(
           noise_multiplier, experiment.mechanism.strategy
         ),
         rounds,

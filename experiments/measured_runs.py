@@ -154,9 +154,8 @@ def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
     patterns: Directories, or patterns of such as a shell has.
 
   Returns:
-    The runs by path, as `load`, with their `mechanism` ('gaussian', the name of
-    a strategy or 'no noise') and `noise_multiplier`; and the directories whose
-    run is not finished.
+    The runs by path, as `load`, with their `mechanism` (its name or 'no noise')
+    and `noise_multiplier`; and the directories whose run is not finished.
 
   Raises:
     errors.FieldError: If a pattern matches nothing, nothing is finished, or the
@@ -189,7 +188,8 @@ def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
   noises = [ledger.noise for ledger in runs.ledger]
   runs["noise_multiplier"] = [noise.multiplier for noise in noises]
   runs["mechanism"] = [
-    noise.mechanism if noise.multiplier else "no noise" for noise in noises
+    settings["aggregator"] if noise.multiplier else "no noise"
+    for settings, noise in zip(runs.settings, noises, strict=True)
   ]
   return runs, sorted(paths - set(finished))
 

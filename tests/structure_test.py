@@ -19,7 +19,7 @@ _LAYERS = ("tff_fedemb", "tasks", "experiments", "benchmarks", "binaries")
 # Inside the library; a package may also import its neighbours, as long as
 # packages form no circle.
 _LIBRARY_LAYERS = (
-  ("errors", "checks", "config", "progress", "split_mix"),
+  ("errors", "checks", "config", "progress", "registry", "split_mix"),
   ("aggregators", "data", "deployment", "models", "strategies"),
   ("algorithms",),
   ("evaluation", "plots", "privacy", "runtime"),

@@ -1,6 +1,6 @@
 """Checks of arguments, which raise `errors.FieldError` of the argument."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 import math
 import numbers
 import operator
@@ -135,12 +135,11 @@ def check_numbers(
   return tuple(found)
 
 
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+def check_choice(name: str, value: Any, choices: Collection[Any]) -> None:
   """Raises `errors.FieldError` unless value is one of the choices."""
-  choices = sorted(choices)
   if value not in choices:
     raise errors.FieldError(
-      name, f"be one of {', '.join(map(str, choices))}", repr(value)
+      name, f"be one of {', '.join(map(str, sorted(choices)))}", repr(value)
     )
 
 

@@ -132,7 +132,7 @@ def _extrapolate(settings, *, num_users):
   strategy = tree.TreeStrategy() if mechanism == "tree" else None
   return config.extrapolate(
     settings["rounds"],
-    noise=composition.Noise(mechanism, settings["noise_multiplier"], strategy),
+    noise=composition.Noise(settings["noise_multiplier"], strategy),
     participation=claim,
     accountants=("rdp",),
   )

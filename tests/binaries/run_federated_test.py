@@ -299,7 +299,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
     ),
     (
       "--participation=cyclic_poisson --aggregator=tree --noise_multiplier=1",
-      "mechanism must be banded or gaussian with participation cyclic_poisson",
+      "mechanism must be banded or one of independent noise with participation",
     ),
     (
       "--participation=min_separation --min_separation=3",

@@ -16,9 +16,9 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import poisson
 from tff_fedemb.privacy import arithmetic
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 _KEY = 2**127 + 5
@@ -51,13 +51,13 @@ def _write_run(
     strategy = None
   noise_multiplier = noise_multiplier or (6.0 if strategy else 2.0)
   (directory / "flags.json").write_text(
-    json.dumps({"sampling_seed": sampling_seed})
+    json.dumps({"sampling_seed": sampling_seed, "aggregator": "tree"})
   )
   planned = ledger_lib.Ledger(
     claim,
     delta=1e-3,
     round_sum=arithmetic.RoundSum(0.3, noise_multiplier, 1_000),
-  ).with_rounds(composition.mechanism_event(noise_multiplier, strategy), 12)
+  ).with_rounds(strategy_lib.round_event(noise_multiplier, strategy), 12)
   sample = sample or functools.partial(claim.sample, key=key)
   with participation_trace.TraceWriter(
     directory / "participation.trace", 100

@@ -37,7 +37,12 @@ def write_run(
     event, 20
   )
   chains.write(path, planned, [1] * 20)
-  settings = {"seed": 1, "noise_multiplier": noise, "clip_norm": 0.5} | settings
+  settings = {
+    "aggregator": "tree",
+    "seed": 1,
+    "noise_multiplier": noise,
+    "clip_norm": 0.5,
+  } | settings
   summary = {
     "task": settings.pop("task", "omniglot"),
     "algorithm": settings.pop("algorithm", "fedemb"),

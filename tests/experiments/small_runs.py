@@ -14,7 +14,6 @@ from tff_fedemb.data import population
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
 from tff_fedemb.privacy import arithmetic
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import chain_checks
@@ -22,6 +21,7 @@ from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 ROUNDS = 6
@@ -38,7 +38,7 @@ def _plan(*, correlated):
     claim,
     delta=1e-3,
     round_sum=arithmetic.RoundSum(1.0, 2.0, 1_000),
-  ).with_rounds(composition.mechanism_event(2.0, strategy), ROUNDS)
+  ).with_rounds(strategy_lib.round_event(2.0, strategy), ROUNDS)
 
 
 class _Drifting(sums.Sums):

@@ -297,8 +297,11 @@ def test_what_a_run_is_accounted_for():
   decays = blt.BltStrategy(decays=(0.9,), weights=(0.4,))
   for strategy, message in (
     (too_many, "num_bands must be at most 3"),
-    (decays, "banded or gaussian with participation b_min_sep"),
-    (tree.TreeStrategy(), "banded or gaussian with participation b_min_sep"),
+    (decays, "banded or one of independent noise with participation b_min"),
+    (
+      tree.TreeStrategy(),
+      "banded or one of independent noise with participation b_min",
+    ),
   ):
     event = strategy_lib.CorrelatedGaussianDpEvent(6.0, strategy)
     with pytest.raises(errors.FieldError, match=message):

@@ -186,7 +186,7 @@ def test_what_a_run_is_accounted_for():
     (_event(0.5, None, 10, 12), 1)
   ]
   assert composition.composed_events([], claim) == []
-  with pytest.raises(errors.FieldError, match=r"banded, blt or gaussian.*tree"):
+  with pytest.raises(errors.FieldError, match=r"be banded, blt or one.*tree"):
     composition.check_noise(
       [(strategy_lib.CorrelatedGaussianDpEvent(6.0, tree.TreeStrategy()), 1)],
       claim,

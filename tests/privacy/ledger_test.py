@@ -36,7 +36,7 @@ def _ledger(*events, participation=_POISSON, delta=1e-5, accountants=None):
 
 
 def test_the_noise_of_all_rounds():
-  assert _ledger(_ONE, _ONE).noise == composition.Noise("gaussian", 1.0)
+  assert _ledger(_ONE, _ONE).noise == composition.Noise(1.0)
   for ledger in (_ledger(), _ledger(_ONE, _TWO)):
     with pytest.raises(ValueError, match="the same noise in all rounds"):
       _ = ledger.noise

@@ -118,12 +118,12 @@ def test_rounds_of_one_mechanism():
   history = [(gaussian, 3), (other, 1), (gaussian, 2)]
   assert composition.merge_rounds(history) == [(gaussian, 5), (other, 1)]
   tree = _plan("tree", "min_separation")
-  assert composition.noise_of(gaussian) == composition.Noise("gaussian", 1.28)
+  assert composition.noise_of(gaussian) == composition.Noise(1.28)
   assert composition.noise_of(tree.event) == composition.Noise(
-    "tree", 1.28, tree.strategy
+    1.28, tree.strategy
   )
   none = dp_accounting.NonPrivateDpEvent()
-  assert composition.noise_of(none) == composition.Noise(None, 0.0)
+  assert composition.noise_of(none) == composition.Noise(0.0)
 
 
 def test_planning_does_not_wait_for_tensorflow():

@@ -356,7 +356,7 @@ def test_correlated_noise_that_is_not_the_same_in_all_rounds(events):
   ledger = ledger_lib.Ledger(_claim("min_separation"), delta=1e-5)
   ledger = ledger.with_rounds(events[0])
   with pytest.raises(
-    ValueError, match=r"must be the same in all rounds .* found .*tree"
+    ValueError, match=r"must be the same in all rounds .* found .*Tree"
   ):
     ledger.with_rounds(events[1])
 

@@ -16,13 +16,13 @@ from tff_fedemb.data import population
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import metrics
 from tff_fedemb.program import training
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 _NUM_USERS = 200
@@ -31,7 +31,7 @@ _ROUNDS = 12
 _CLAIM = check_ins.CheckIns(
   _NUM_USERS, _GOAL, min_separation=4, max_participations=3
 )
-_EVENT = composition.mechanism_event(2.0, tree.TreeStrategy())
+_EVENT = strategy_lib.round_event(2.0, tree.TreeStrategy())
 # About every third round has too few reports by the deadline.
 _DEPLOYMENT = {
   "description": "Of a test.",

@@ -15,13 +15,13 @@ from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.data.participation import min_separation
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints
 from tff_fedemb.program import metrics
 from tff_fedemb.program import training
 from tff_fedemb.runtime import client_error
+from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree
 
 _NUM_USERS = 20
@@ -34,7 +34,7 @@ def _create_loop(
   if strategy is not None:
     claim = min_separation.MinSeparation(num_users, 6, users_per_client=2)
   planned = ledger_lib.Ledger(claim, delta=1e-3).with_rounds(
-    composition.mechanism_event(2.0, strategy), 10
+    strategy_lib.round_event(2.0, strategy), 10
   )
   chain = chain_lib.Chain(directory)
   chain.begin(planned)

@@ -22,6 +22,7 @@ from tff_fedemb import errors
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.strategies import toeplitz
 
 SOLVE_FOR = ("noise_multiplier", "num_users", "users_per_round")
 
@@ -193,7 +194,7 @@ def _assumptions(plan: planning.Plan, solve_for: str) -> tuple[str, ...]:
       "Users take part in whole passes: min_separation is num_users / "
       "users_per_round, rounded up."
     )
-    if plan.mechanism in ("blt", "banded"):
+    if isinstance(plan.strategy, toeplitz.ToeplitzStrategy):
       assumptions.append(
         "The strategy is optimised anew for every schedule; a smaller value "
         "may do in between, as the cost of such strategies is not monotone."

@@ -25,15 +25,12 @@ from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import monte_carlo
-from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import toeplitz
 
 # A mechanism's event of one round, and the number of such rounds.
 RoundCounts = Sequence[tuple[dp_accounting.DpEvent, int]]
-
-# Mechanisms of a matrix with bands, which sampling may amplify.
-_BANDED = (banded.BandedToeplitzStrategy.name,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,12 +38,10 @@ class Noise:
   """What a mechanism adds to the sum of a round.
 
   Attributes:
-    mechanism: Name of the mechanism; None for one that adds nothing.
     multiplier: Standard deviation over the clip norm, 0 for none.
     strategy: Ties the noise of the rounds together; None for independent noise.
   """
 
-  mechanism: str | None
   multiplier: float
   strategy: strategy_lib.Strategy | None = None
 
@@ -111,29 +106,15 @@ def noise_of(mechanism_event: dp_accounting.DpEvent) -> Noise:
   event, times = runs_of(mechanism_event)
   match event:
     case dp_accounting.NonPrivateDpEvent():
-      return Noise(None, 0.0)
+      return Noise(0.0)
     case dp_accounting.GaussianDpEvent():
-      return Noise("gaussian", event.noise_multiplier / math.sqrt(times))
+      return Noise(event.noise_multiplier / math.sqrt(times))
     case strategy_lib.CorrelatedGaussianDpEvent() if times == 1:
-      return Noise(event.strategy.name, event.noise_multiplier, event.strategy)
+      return Noise(event.noise_multiplier, event.strategy)
   raise ValueError(
     "mechanism_event must be a GaussianDpEvent, a CorrelatedGaussianDpEvent or"
     f" a NonPrivateDpEvent, found {mechanism_event!r}."
   )
-
-
-def mechanism_event(
-  noise_multiplier: float, strategy: strategy_lib.Strategy | None
-) -> dp_accounting.DpEvent:
-  """Returns what one round releases, at a sensitivity of one clip norm.
-
-  Args:
-    noise_multiplier: Standard deviation of the noise over the clip norm.
-    strategy: Of correlated noise; None for independent noise.
-  """
-  if strategy is None:
-    return dp_accounting.GaussianDpEvent(noise_multiplier)
-  return strategy_lib.CorrelatedGaussianDpEvent(noise_multiplier, strategy)
 
 
 def merge_rounds(
@@ -165,7 +146,7 @@ def check_noise(
   for event, count in mechanism_counts:
     noise = noise_of(event)
     if noise.strategy is not None:
-      check_correlated(noise.strategy.name, participation)
+      check_correlated(type(noise.strategy), participation)
       check_amplified(noise.strategy, participation)
     checks.check_noise_multiplier(noise.multiplier)
     if checks.check_integer("count", count, minimum=0):
@@ -181,36 +162,52 @@ def check_noise(
 
 
 def check_correlated(
-  mechanism: str, participation: participation_lib.Participation
+  strategy: type[strategy_lib.Strategy],
+  participation: participation_lib.Participation,
 ) -> None:
-  """Refuses correlated noise where users may come back in the next round.
+  """Refuses correlated noise that cannot be accounted for.
 
   Args:
-    mechanism: Its name.
+    strategy: The class of its matrix.
     participation: Who takes part.
 
   Raises:
-    errors.FieldError: If they may.
+    errors.FieldError: If a user may come back in the next round, or be drawn
+      anew after as many rounds as the matrix has no bands; or, where all of a
+      user's rounds were drawn once, if the matrix is not Toeplitz.
   """
   if participation.min_separation is None:
     raise errors.FieldError(
       "participation",
-      f"be min_separation with mechanism {mechanism} (or check_ins, of a"
-      " deployment; or, for banded, cyclic_poisson or b_min_sep), whose noise"
-      " is correlated over rounds: amplification by sampling assumes fresh"
-      " noise in every round",
+      f"be min_separation with mechanism {strategy.name}, or another in which a"
+      " user's rounds are apart: its noise is correlated over rounds, and"
+      " amplification by sampling assumes fresh noise in every round",
       participation.name,
     )
-  if participation.is_drawn_once:
+  if not participation.is_sampled or _is_known(strategy, participation):
     return
-  if participation.is_sampled and mechanism not in _BANDED:
-    raise errors.FieldError(
-      "mechanism",
-      f"be banded or gaussian with participation {participation.name}, whose"
-      " sampling amplifies no other correlated noise: min_separation claims as"
-      " much for it",
-      mechanism,
-    )
+  known = [
+    name
+    for name, other in sorted(strategies.STRATEGIES.items())
+    if _is_known(other, participation)
+  ]
+  raise errors.FieldError(
+    "mechanism",
+    f"be {', '.join(known)} or one of independent noise with participation"
+    f" {participation.name}, whose sampling amplifies no other noise:"
+    " min_separation claims as much for it",
+    strategy.name,
+  )
+
+
+def _is_known(
+  strategy: type[strategy_lib.Strategy],
+  participation: participation_lib.Participation,
+) -> bool:
+  """Whether it is known how sampling amplifies noise of such a matrix."""
+  if participation.is_drawn_once:
+    return issubclass(strategy, toeplitz.ToeplitzStrategy)
+  return strategy.is_banded
 
 
 def check_amplified(
@@ -224,20 +221,13 @@ def check_amplified(
     participation: Who takes part.
 
   Raises:
-    errors.FieldError: If it has more bands than there are rounds in between;
-      or, where these were drawn once, is not Toeplitz.
+    errors.FieldError: If it has more bands than there are rounds in between.
   """
   period = participation.min_separation
-  if participation.is_drawn_once:
-    if not isinstance(strategy, toeplitz.ToeplitzStrategy):
-      raise errors.FieldError(
-        "mechanism",
-        f"be banded, blt or gaussian with participation {participation.name}",
-        strategy.name,
-      )
-    return
   if (
-    participation.is_sampled and not (strategy.num_bands or math.inf) <= period
+    participation.is_sampled
+    and not participation.is_drawn_once
+    and not (strategy.num_bands or math.inf) <= period
   ):
     raise errors.FieldError(
       "num_bands",

@@ -19,7 +19,6 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report
 from tff_fedemb.strategies import strategy as strategy_lib
@@ -169,7 +168,7 @@ def extrapolate(
   cohort_factor = checks.check_number("cohort_factor", cohort_factor, above=0)
   larger = _enlarge(participation, num_users, cohort_factor)
   larger_noise_multiplier = cohort_factor * noise_multiplier
-  event = composition.mechanism_event(larger_noise_multiplier, strategy)
+  event = strategy_lib.round_event(larger_noise_multiplier, strategy)
   counts = [(event, rounds)]
   epsilon_lib.check_pld(
     counts, larger, delta, accountants=larger.select_accountants(accountants)

@@ -21,6 +21,7 @@ from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.strategies import registry as strategies
+from tff_fedemb.strategies import strategy as strategy_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,7 +288,7 @@ def _event_to_json(event: dp_accounting.DpEvent) -> dict[str, Any]:
   event, times = composition.runs_of(event)
   noise = composition.noise_of(event)
   values: dict[str, Any] = {"class": type(event).__name__}
-  if noise.mechanism is not None:
+  if not isinstance(event, dp_accounting.NonPrivateDpEvent):
     values["noise_multiplier"] = noise.multiplier
   if noise.strategy is not None:
     values["strategy"] = strategies.to_json(noise.strategy)
@@ -307,7 +308,7 @@ def _event_from_json(values: dict[str, Any]) -> dp_accounting.DpEvent:
     case "GaussianDpEvent", ["noise_multiplier"]:
       return dp_accounting.GaussianDpEvent(values["noise_multiplier"])
     case "CorrelatedGaussianDpEvent", ["noise_multiplier", "strategy"]:
-      return composition.mechanism_event(
+      return strategy_lib.round_event(
         values["noise_multiplier"], strategies.from_json(values["strategy"])
       )
   raise errors.DataError(

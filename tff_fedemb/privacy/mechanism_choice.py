@@ -75,10 +75,8 @@ class Candidate:
   @property
   def model_copies(self) -> int:
     """Arrays of the model's size that the noise needs beside it, at most."""
-    if self.plan.mechanism == "tree":
-      return self.plan.rounds.bit_length()
-    size = self.size or 0
-    return max(size - 1, 0) if self.plan.mechanism == "banded" else size
+    strategy = self.plan.strategy
+    return strategy.model_copies(self.plan.rounds) if strategy else 0
 
   @functools.cached_property
   def prefix_sum_stddevs(self) -> np.ndarray:

@@ -85,7 +85,9 @@ class Plan:
           repr(value),
         )
     if own is not None:
-      composition.check_correlated(self.mechanism, self.participation)
+      composition.check_correlated(
+        strategies.STRATEGIES[self.mechanism], self.participation
+      )
     if self.num_parameters is not None:
       checks.check_integer("num_parameters", self.num_parameters, minimum=1)
       if own is not None:
@@ -111,7 +113,7 @@ class Plan:
   @property
   def event(self) -> dp_accounting.DpEvent:
     """What one round releases, at a sensitivity of one clip norm."""
-    return composition.mechanism_event(self.noise_multiplier, self.strategy)
+    return strategy_lib.round_event(self.noise_multiplier, self.strategy)
 
   @property
   def round_sum(self) -> arithmetic.RoundSum | None:

@@ -33,6 +33,7 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
   """
 
   name: ClassVar[str] = "banded"
+  is_banded: ClassVar[bool] = True
 
   coefficients: tuple[float, ...]
 
@@ -53,6 +54,9 @@ class BandedToeplitzStrategy(toeplitz.ToeplitzStrategy):
     kept = self.coefficients[:rounds]
     column[: len(kept)] = kept
     return column
+
+  def model_copies(self, rounds: int) -> int:
+    return self.num_bands - 1
 
   def inverse_first_column(self, rounds: int) -> np.ndarray:
     return toeplitz.inverse_column(np.array(self.coefficients), rounds)

@@ -71,6 +71,9 @@ class BltStrategy(toeplitz.ToeplitzStrategy):
         "weights", "be positive with a sum of at most 1", self.weights
       )
 
+  def model_copies(self, rounds: int) -> int:
+    return len(self.decays)
+
   def first_column(self, rounds: int) -> np.ndarray:
     return _first_column(np.array(self.decays), np.array(self.weights), rounds)
 

@@ -55,10 +55,12 @@ class Strategy(abc.ABC):
   A dataclass, whose fields say all of it.
 
   Attributes:
-    name: Key of the registry of strategies.
+    name: Key of the registry of strategies, and what a text calls it.
+    is_banded: Whether only a few diagonals differ from zero.
   """
 
   name: ClassVar[str]
+  is_banded: ClassVar[bool] = False
 
   @property
   def num_bands(self) -> int | None:
@@ -108,6 +110,14 @@ class Strategy(abc.ABC):
       rows of Z are independent. C^-1 if C is square.
     """
 
+  def model_copies(self, rounds: int) -> int:
+    """Arrays of the model's size that the noise needs beside it, at most.
+
+    Args:
+      rounds: Number of rounds, at least 1.
+    """
+    return rounds - 1  # All the noise so far, unless a recurrence needs less.
+
   def prefix_sum_rmse(self, schedule: Schedule) -> float:
     """Root mean square noise of the prefix sums at unit total zCDP cost.
 
@@ -142,3 +152,17 @@ class CorrelatedGaussianDpEvent(dp_accounting.DpEvent):
 
   noise_multiplier: float
   strategy: Strategy
+
+
+def round_event(
+  noise_multiplier: float, strategy: Strategy | None
+) -> dp_accounting.DpEvent:
+  """Returns what one round releases, at a sensitivity of one clip norm.
+
+  Args:
+    noise_multiplier: Standard deviation of the noise over the clip norm.
+    strategy: Of correlated noise; None for independent noise.
+  """
+  if strategy is None:
+    return dp_accounting.GaussianDpEvent(noise_multiplier)
+  return CorrelatedGaussianDpEvent(noise_multiplier, strategy)

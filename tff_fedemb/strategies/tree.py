@@ -109,6 +109,9 @@ class TreeStrategy(strategy.Strategy):
       )
     )
 
+  def model_copies(self, rounds: int) -> int:
+    return max(self._tree_sizes(rounds)).bit_length()
+
   def _tree_sizes(self, rounds: int) -> Iterator[int]:
     """Yields the rounds of each tree, the last one's only up to `rounds`."""
     start = 0

@@ -79,7 +79,7 @@ def test_a_class_that_is_not_registered_cannot_be_stored():
   class Other(poisson.Poisson):
     """Of the same name, and may draw in another way."""
 
-  with pytest.raises(TypeError, match="'poisson' must be registered as Other"):
+  with pytest.raises(TypeError, match="Other must be registered"):
     registry.to_json(Other(20, 2))
 
 

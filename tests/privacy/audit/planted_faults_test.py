@@ -15,11 +15,11 @@ from scipy import linalg
 
 from tests.aggregators import released
 from tff_fedemb.data.participation import registry as participations
-from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 from tff_fedemb.strategies import banded
+from tff_fedemb.strategies import strategy as strategy_lib
 
 _DELTA = 1e-5
 _SIGNIFICANCE = 1e-4
@@ -232,7 +232,7 @@ def _block(is_faulty):
   first, second = (matched[block::2].sum(axis=0) for block in range(2))
   return _Audit(
     _claim(
-      composition.mechanism_event(_NOISE, strategy),
+      strategy_lib.round_event(_NOISE, strategy),
       "cyclic_poisson",
       rounds=rounds,
       users=users,

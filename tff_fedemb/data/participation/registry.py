@@ -6,6 +6,7 @@ from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb import registry
 from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import balls_in_bins
 from tff_fedemb.data.participation import check_ins
@@ -16,15 +17,20 @@ from tff_fedemb.data.participation import participation
 from tff_fedemb.data.participation import poisson
 
 # A new way to take part is one class and one line here.
-PARTICIPATIONS: dict[str, type[participation.Participation]] = {
-  b_min_sep.BMinSep.name: b_min_sep.BMinSep,
-  balls_in_bins.BallsInBins.name: balls_in_bins.BallsInBins,
-  check_ins.CheckIns.name: check_ins.CheckIns,
-  cyclic_poisson.CyclicPoisson.name: cyclic_poisson.CyclicPoisson,
-  fixed_size.FixedSize.name: fixed_size.FixedSize,
-  min_separation.MinSeparation.name: min_separation.MinSeparation,
-  poisson.Poisson.name: poisson.Poisson,
-}
+PARTICIPATIONS: registry.Registry[participation.Participation] = (
+  registry.Registry(
+    participation.Participation,
+    {
+      poisson.Poisson.name: poisson.Poisson,
+      cyclic_poisson.CyclicPoisson.name: cyclic_poisson.CyclicPoisson,
+      b_min_sep.BMinSep.name: b_min_sep.BMinSep,
+      balls_in_bins.BallsInBins.name: balls_in_bins.BallsInBins,
+      fixed_size.FixedSize.name: fixed_size.FixedSize,
+      min_separation.MinSeparation.name: min_separation.MinSeparation,
+      check_ins.CheckIns.name: check_ins.CheckIns,
+    },
+  )
+)
 
 
 def create_participation(
@@ -33,7 +39,7 @@ def create_participation(
   """Creates a participation by name.
 
   Args:
-    name: A key of `PARTICIPATIONS`.
+    name: Of one of `PARTICIPATIONS`.
     num_users: Size of the population.
     users_per_round: Users of a round.
     **options: Other fields; None is as if it were not given.
@@ -60,15 +66,9 @@ def to_json(claim: participation.Participation) -> dict[str, Any]:
   """Returns a dictionary that JSON can hold.
 
   Raises:
-    TypeError: If the class is not registered: a subclass may draw in another
-      way.
+    TypeError: If its class could not be found again.
   """
-  if PARTICIPATIONS.get(claim.name) is not type(claim):
-    raise TypeError(
-      f"participation {claim.name!r} must be registered as"
-      f" {type(claim).__name__}."
-    )
-  return {"kind": claim.name} | dataclasses.asdict(claim)
+  return {"kind": PARTICIPATIONS.name_of(claim)} | dataclasses.asdict(claim)
 
 
 def from_json(values: Mapping[str, Any]) -> participation.Participation:
