@@ -177,7 +177,16 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   summary = _read_summary(directory / "private")
   assert summary["recall_at_far_pretrained"] == before["recall_at_far"]
   assert 0 < before["recall_at_far"]["0.1"] < 1
-  assert summary["pretrained"]["evaluation"] == before["evaluation"]
+  # A model that is no better than an untrained one is warned of where training
+  # ends; where it begins there is nothing to warn of.
+  figures = [
+    {
+      split: {k: v for k, v in result.items() if k != "warnings"}
+      for split, result in results.items()
+    }
+    for results in (summary["pretrained"]["evaluation"], before["evaluation"])
+  ]
+  assert figures[0] == figures[1]
   assert summary["evaluation_untrained"] == before["evaluation_untrained"]
   assert before["evaluation"] != before["evaluation_untrained"]
   assert summary["num_private_parameters"] == _NUM_EMBEDDING
