@@ -39,18 +39,18 @@ class Recomputed:
   """The account of a run, from its ledger and its trace.
 
   Attributes:
-    mechanism: Its name; None where nothing is aggregated.
     chain: What was done in the rounds.
     ledger: Of the chain, with the accountants that were asked for.
     report: What that cost; the trace has been checked.
     notes: What else a reader should know.
+    mechanism: The name of the run's; None if it had none.
   """
 
-  mechanism: str | None
   chain: chain_lib.Chain
   ledger: ledger_lib.Ledger
   report: report_lib.PrivacyReport
   notes: tuple[str, ...]
+  mechanism: str | None = None
 
 
 def read_ledger(
@@ -163,7 +163,7 @@ def recompute(
     path = run_dir / run_directory.SUMMARY
     _compare(path, summary, report, all_accountants=accountants is None)
   return Recomputed(
-    settings.get("aggregator"), chain, ledger, report, tuple(notes)
+    chain, ledger, report, tuple(notes), settings.get("aggregator")
   )
 
 
