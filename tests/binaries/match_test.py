@@ -1,6 +1,7 @@
 """Tests of the program that tells who is in the picture."""
 
 import csv
+import dataclasses
 import os
 
 import numpy as np
@@ -126,7 +127,12 @@ def test_mistakes_are_one_line(folder):
   programs.check_refused(ended, "--query must be a folder that can be read")
   ended, _ = _call(folder, f"--gallery={folder / 'gallery' / 'ann'}")
   programs.check_refused(ended, "--gallery must hold sub-folders")
-  (folder / "model" / model_card.PATH).unlink()
+  path = folder / "model" / model_card.PATH
+  card = model_card.read(path)
+  model_card.write(dataclasses.replace(card, verification=None), path)
+  ended, _ = _call(folder)
+  programs.check_refused(ended, "--threshold must be given for a model that")
+  path.unlink()
   ended, _ = _call(folder)
   programs.check_refused(ended, "--threshold must be given for a model that")
   _, rows = _call(folder, "--threshold=-1")

@@ -12,6 +12,7 @@ from tests.data import photo_files
 from tff_fedemb.models import backbones
 from tff_fedemb.models import pretrained
 from tff_fedemb.program import export
+from tff_fedemb.program import model_card
 
 _SIDE = 28
 _USERS = {f"author{number}": [0, 1, 4, 9] for number in range(6)}
@@ -208,7 +209,16 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   assert record["assumption"].startswith("made from public data")
   kept = (directory / "private" / "pretrained.json").read_text()
   assert record == json.loads(kept)
-  after = _load_weights(directory / "private/release/saved_model")
+  model = directory / "private/release/saved_model"
+  # The test images are of others.
+  found = model_card.read(model / model_card.PATH).verification
+  assert found["images_of_training_users"] is False
+  test = summary["evaluation"]["test"]
+  for rate, known in found["at_far"].items():
+    if rate in test["threshold_at_far"]:
+      assert known["threshold"] == test["threshold_at_far"][rate]
+      assert known["recall"] == test["recall_at_far"][rate]
+  after = _load_weights(model)
   for name, weight in weights.items():
     is_same = np.array_equal(after[name], weight)
     assert is_same != name.startswith("embedding/"), name
