@@ -31,6 +31,8 @@ setuptools.setup(
   install_requires=[
     "absl-py>=1.4,<2",
     "dp-accounting==0.4.3",
+    "docstring-parser>=0.15",
+    "etils[epy]>=1.9",
     "jinja2>=3.1",
     "markupsafe>=2",
     "matplotlib>=3.8",

@@ -6,6 +6,8 @@ NumPy who needs this one classifier of these features, with no clipping, no
 noise and no checks. Weights are `[K, d]`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
@@ -18,17 +20,21 @@ import tempfile
 from typing import Any
 import zipfile
 
+from etils import epy
 import numpy as np
-import pandas as pd
-from scipy import linalg
-from scipy import sparse
 
 from benchmarks import results
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.features import classifier
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import registry
+
+with epy.lazy_imports():
+  import pandas as pd
+  from scipy import linalg
+  from scipy import sparse
+
+  from tff_fedemb.features import classifier
 
 # Steps of the iterative methods.
 STEPS = 30

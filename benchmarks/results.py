@@ -10,6 +10,8 @@ what they find and write it after every group. `goals.csv` says which figures
 are told, or compared with that of another row, and their bounds.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import contextlib
 import dataclasses
@@ -22,12 +24,15 @@ import tempfile
 import time
 from typing import Any
 
-import pandas as pd
+from etils import epy
 import psutil
 
 from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+
+with epy.lazy_imports():
+  import pandas as pd
 
 WALL, MEMORY = "wall_seconds", "peak_memory_bytes"
 ANONYMOUS_MEMORY = "peak_anonymous_memory_bytes"

@@ -12,18 +12,20 @@ the models that are released and writes audit.json and audit.png. A lower bound
 above the claim refutes it; one below proves nothing.
 """
 
-from experiments import command_line  # isort: skip
-
 from absl import flags
+from etils import epy
 
 from binaries import run_federated
 from experiments import account_output
-from experiments import audit_run
 from experiments import audit_settings
+from experiments import command_line
 from experiments import config_flags
 from experiments import smoke
-from experiments import training_run
+from experiments import training_flags
 from tff_fedemb import errors
+
+with epy.lazy_imports():
+  from experiments import audit_run
 
 _CONFIG = config_flags.ConfigFlags(audit_settings.AuditConfig)
 
@@ -47,7 +49,7 @@ def _run(config: audit_settings.AuditConfig) -> None:
   result = audit_run.execute(
     config,
     settings,
-    training_run.create_task(settings),
+    training_flags.create_task(settings),
     run_federated.create_experiment,
     clip_norm=flags.FLAGS.clip_norm,
     momentum=flags.FLAGS.server_momentum if is_sgd else 0.0,

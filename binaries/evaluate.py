@@ -11,8 +11,7 @@ All pairs of images are compared; the file gets the recall at false accept rates
 0.001, 0.01 and 0.1 with thresholds and intervals.
 """
 
-from experiments import command_line  # isort: skip
-
+from experiments import command_line
 from experiments import config_flags
 from experiments import evaluation_run
 from tff_fedemb import runtime as runtimes

@@ -10,8 +10,7 @@ ranges of its numbers from images that are made up, or from public ones that
 --calibration_folder has: never from the users' own.
 """
 
-from experiments import command_line  # isort: skip
-
+from experiments import command_line
 from experiments import config_flags
 from experiments import lite_export
 

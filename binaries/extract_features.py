@@ -18,12 +18,15 @@ agree if their sources have the same classes, and their --num_classes and --seed
 are the same.
 """
 
-from experiments import command_line  # isort: skip
+from etils import epy
 
+from experiments import command_line
 from experiments import config_flags
-from experiments.extraction import extracting
 from experiments.extraction import settings
 from tff_fedemb import runtime as runtimes
+
+with epy.lazy_imports():
+  from experiments.extraction import extracting
 
 _CONFIG = config_flags.ConfigFlags(settings.ExtractionConfig)
 _RUNTIME = config_flags.ConfigFlags(
@@ -33,7 +36,8 @@ _RUNTIME = config_flags.ConfigFlags(
 
 def main() -> None:
   """Runs the extraction that the flags describe."""
-  extracting.execute(_CONFIG.create(), _RUNTIME.create())
+  config, runtime = _CONFIG.create(), _RUNTIME.create()
+  extracting.execute(config, runtime)
 
 
 if __name__ == "__main__":

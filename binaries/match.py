@@ -10,8 +10,7 @@ this false accept rate, and the runner-up. Where queries lie in folders named
 like classes of the gallery, it is also told how many are right.
 """
 
-from experiments import command_line  # isort: skip
-
+from experiments import command_line
 from experiments import config_flags
 from experiments import match_run
 

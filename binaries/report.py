@@ -9,8 +9,7 @@ those may be of users who trained. The guarantee is worked out anew from each
 run's ledger and its record of who took part.
 """
 
-from experiments import command_line  # isort: skip
-
+from experiments import command_line
 from experiments import config_flags
 from experiments.report import page
 

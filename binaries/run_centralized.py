@@ -8,24 +8,26 @@ A round is a pass over the pooled data of --users_per_round users. With
 from; with --objective=contrastive no labels are looked at.
 """
 
-from experiments import command_line  # isort: skip
-
 import dataclasses
 
 from absl import flags
+from etils import epy
 
+from experiments import command_line
 from experiments import config_flags
 from experiments import experiment as experiment_lib
 from experiments import smoke
 from experiments import training_flags
-from experiments import training_run
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
-from tff_fedemb.aggregators import none
-from tff_fedemb.algorithms import centralized
-from tff_fedemb.algorithms import contrastive
-from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.privacy import planning
+
+with epy.lazy_imports():
+  from experiments import training_run
+  from tff_fedemb.aggregators import none
+  from tff_fedemb.algorithms import centralized
+  from tff_fedemb.algorithms import contrastive
+  from tff_fedemb.data.participation import fixed_size
 
 _OBJECTIVES = ("classification", "contrastive")
 
@@ -55,12 +57,17 @@ _CENTRALIZED = config_flags.ConfigFlags(_CentralizedConfig)
 flags.adopt_module_key_flags(training_flags)
 
 
+def _read_settings() -> training_flags.Settings:
+  settings = training_flags.read("run_centralized", _CENTRALIZED)
+  if _CENTRALIZED.create().objective == "contrastive":
+    # Refused now, not after the data have been read.
+    contrastive.create_objective(settings.local_training)
+  return settings
+
+
 def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
-  settings, task = training_run.open_task(
-    lambda: training_flags.read("run_centralized", _CENTRALIZED),
-    federated=False,
-  )
+  settings, task = training_flags.open_task(_read_settings, federated=False)
   config = _CENTRALIZED.create()
   head = settings.head
   local_training = settings.create_local_training(task.decode_images)

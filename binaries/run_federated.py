@@ -12,29 +12,26 @@ release/ (what may be given away), plots/, metrics.csv, tensorboard/ and
 checkpoints/. The same command resumes a run that was ended.
 """
 
-from experiments import command_line  # isort: skip
+from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
 from typing import Any
 
 from absl import flags
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
+from experiments import command_line
 from experiments import config_flags
 from experiments import deployment_run
 from experiments import experiment as experiment_lib
 from experiments import smoke
 from experiments import training_flags
-from experiments import training_run
-from tasks import task as task_lib
+from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
-from tff_fedemb.algorithms import fedavg
-from tff_fedemb.algorithms import fedemb
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import min_separation
@@ -42,6 +39,15 @@ from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import planning
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from experiments import training_run
+  from tasks import task as task_lib
+  from tff_fedemb.algorithms import fedavg
+  from tff_fedemb.algorithms import fedemb
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +83,10 @@ class _FederatedConfig(config_lib.Config):
   clients_per_round: int = config_lib.field(8, minimum=1)
   users_per_client: int = config_lib.field(1, minimum=1)
   delta: float | None = config_lib.field(None, above=0, below=1)
+
+  def __post_init__(self):
+    super().__post_init__()
+    checks.check_noise_multiplier(self.noise_multiplier)
 
 
 _FEDERATED = config_flags.ConfigFlags(_FederatedConfig)
@@ -215,10 +225,11 @@ def read_settings(**run: Any) -> training_flags.Settings:
     training_flags.set_defaults({"participation": check_ins.CheckIns.name})
   settings = training_flags.read("run_federated", *_OWN, **run)
   # Refused now, not after the data have been read.
-  deployment_run.check_participation(
-    _FEDERATED.create().participation, deployment
-  )
+  config = _FEDERATED.create()
+  deployment_run.check_participation(config.participation, deployment)
   deployment.load()
+  _MECHANISM.check(config.aggregator)
+  _PARTICIPATION.check(config.participation)
   _SERVER_OPTIMIZER.create()
   _EXTRAPOLATION.create()
   return settings
@@ -268,7 +279,7 @@ def create_experiment(
 
 def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
-  settings, task = training_run.open_task(read_settings, federated=True)
+  settings, task = training_flags.open_task(read_settings, federated=True)
   training_run.execute(create_experiment(settings, task), settings)
 
 

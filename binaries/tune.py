@@ -12,14 +12,13 @@ whole; the rest of the directory must not be released. The same command resumes
 a tuning that was ended; their number is drawn once.
 """
 
-from experiments import command_line  # isort: skip
-
 import pathlib
 import secrets
 import sys
 
 import numpy as np
 
+from experiments import command_line
 from experiments import config_flags
 from experiments import search_space
 from experiments import tuning_run

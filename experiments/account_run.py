@@ -5,6 +5,8 @@ the trace has to bear out what the ledger assumes and to be what the run's key
 draws, and the summary has to say the same.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
@@ -12,6 +14,8 @@ import math
 import os
 import pathlib
 from typing import Any
+
+from etils import epy
 
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
@@ -21,10 +25,12 @@ from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import chain_checks
-from tff_fedemb.program import deployed_rounds
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
+
+with epy.lazy_imports():
+  from tff_fedemb.program import chain_checks
+  from tff_fedemb.program import deployed_rounds
 
 # Epsilon of the same events by the same library differs by rounding alone.
 _RELATIVE_TOLERANCE = 1e-6

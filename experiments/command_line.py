@@ -113,29 +113,30 @@ def run(
     expand: From the arguments of the command line to those that are parsed.
   """
 
-  def guarded_main(arguments):
-    # The default of absl's programs is to tell everything.
-    if not flags.FLAGS["verbosity"].present:
-      logging.set_verbosity(logging.WARNING)
-    try:
-      main(*_find_command(arguments[1:], commands, takes_arguments))
-      # Now, so that a reader who is gone is noticed here.
-      sys.stdout.flush()
-    except _MISTAKES as error:
-      _fail(error)
-    except BrokenPipeError:
-      _exit_if_nobody_reads()
-      raise
-    except OSError as error:
-      _fail(errors.StorageError.of(error))
-    except KeyboardInterrupt:
-      print("interrupted", file=sys.stderr)
-      sys.exit(130)
-
   # Also for programs that end while they parse their flags.
   worker_process.end_worker_on_exit()
   try:
     arguments = expand(sys.argv[1:])
   except errors.FieldError as error:
     _fail(error)
-  app.run(guarded_main, argv=[sys.argv[0], *arguments])
+  # Not `app.run`, after which TensorFlow must not be imported: its import would
+  # ask for devices before eager execution is on, which Keras takes to be off.
+  app.define_help_flags()
+  _, *arguments = app.parse_flags_with_usage([sys.argv[0], *arguments])
+  # The default of absl's programs is to tell everything.
+  if not flags.FLAGS["verbosity"].present:
+    logging.set_verbosity(logging.WARNING)
+  try:
+    main(*_find_command(arguments, commands, takes_arguments))
+    # Now, so that a reader who is gone is noticed here.
+    sys.stdout.flush()
+  except _MISTAKES as error:
+    _fail(error)
+  except BrokenPipeError:
+    _exit_if_nobody_reads()
+    raise
+  except OSError as error:
+    _fail(errors.StorageError.of(error))
+  except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    sys.exit(130)

@@ -157,6 +157,20 @@ class ChoiceFlags(Generic[_ConfigT]):
       _define(spec, flag, None, text + ".")
     self.names = tuple(self._specs)
 
+  def check(self, name: str) -> None:
+    """Checks the flags that were given, where other fields are not known yet.
+
+    Args:
+      name: Of the configuration that will be created.
+
+    Raises:
+      errors.FieldError: As of `create`.
+    """
+    values, _ = self._read(name, {})
+    for spec in config_lib.specs(self._configs[name]):
+      if spec.name in values:
+        config_lib.check(spec, values[spec.name])
+
   def create(self, name: str, **others: Any) -> _ConfigT:
     """Creates the configuration of this name from the flags that were given.
 
@@ -166,19 +180,25 @@ class ChoiceFlags(Generic[_ConfigT]):
       errors.FieldError: If the name is unknown, a flag was given that the
         configuration has no use for, or a field is out of its range.
     """
+    values, flag_of = self._read(name, others)
+    return _create(self._configs[name], values, flag_of)
+
+  def _read(
+    self, name: str, others: Mapping[str, Any]
+  ) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the values of fields, and flags by their fields."""
     checks.check_choice(self._choice, name, self._configs)
-    config_class = self._configs[name]
-    fields = {spec.name for spec in config_lib.specs(config_class)}
+    fields = {spec.name for spec in config_lib.specs(self._configs[name])}
     flag_of = {spec.name: flag for flag, spec in self._specs.items()}
     values = {
       spec.name: _value(spec, flag)
       for flag, spec in self._specs.items()
       if flags.FLAGS[flag].value is not None
-    } | others
+    } | dict(others)
     for field in sorted(values.keys() - fields):
       raise errors.FieldError(
         f"--{flag_of[field]}" if field in flag_of else field,
         f"not be set with {self._choice} {name}, which has no use for it",
         values[field],
       )
-    return _create(config_class, values, flag_of)
+    return values, flag_of

@@ -1,14 +1,13 @@
 """A training run under a deployment: flags, rounds, what came of them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 import dataclasses
 from typing import Any
 
-import pandas as pd
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
-from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import local_training as local_training_lib
@@ -19,8 +18,15 @@ from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import simulation as simulation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
-from tff_fedemb.program import deployed_rounds
-from tff_fedemb.program import run_directory
+
+with epy.lazy_imports():
+  import pandas as pd
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tasks import task as task_lib
+  from tff_fedemb.program import deployed_rounds
+  from tff_fedemb.program import run_directory
 
 # Of users about whose images nothing is known.
 _IMAGES_PER_USER = 20

@@ -3,20 +3,26 @@
 What `evaluate` does once its flags are read.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 import dataclasses
 import pathlib
 from typing import Any
 
+from etils import epy
+
 from experiments import image_sources
 from experiments import output_files
-from experiments import saved_models
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
-from tff_fedemb.evaluation import verification
-from tff_fedemb.plots import training_plots as plots
+
+with epy.lazy_imports():
+  from experiments import saved_models
+  from tff_fedemb.evaluation import verification
+  from tff_fedemb.plots import training_plots as plots
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,24 +1,30 @@
 """What a training program decides before it opens the run directory."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 import dataclasses
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
 from experiments import deployment_run
-from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
-from tff_fedemb.runtime import secure_sums
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tasks import task as task_lib
+  from tff_fedemb.privacy import arithmetic
+  from tff_fedemb.runtime import secure_sums
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

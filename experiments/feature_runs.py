@@ -4,6 +4,8 @@ What `classify_features` does once its flags are read, and what
 `sweep_features` does many times.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
@@ -13,16 +15,19 @@ import pathlib
 import sys
 from typing import Any
 
+from etils import epy
 import numpy as np
 
 from experiments import feature_settings
 from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import feature_files
 from tff_fedemb.features import method as method_lib
 from tff_fedemb.features import registry
+
+with epy.lazy_imports():
+  from tff_fedemb.features import classifier as classifier_lib
 
 CLASSES_FROM_LABELS = (
   "the number of classes was taken from the labels of the files and is"

@@ -3,6 +3,8 @@
 What `sweep_features` does once its flags are read.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 import contextlib
 import dataclasses
@@ -12,19 +14,22 @@ import math
 import statistics
 from typing import Any
 
+from etils import epy
 import numpy as np
 
-from experiments import feature_runs
 from experiments import feature_settings
 from experiments import output_files
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
-from tff_fedemb.features import classifier as classifier_lib
 from tff_fedemb.features import method as method_lib
-from tff_fedemb.plots import figures
-from tff_fedemb.plots import utility_plots
+
+with epy.lazy_imports():
+  from experiments import feature_runs
+  from tff_fedemb.features import classifier as classifier_lib
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import utility_plots
 
 NOT_COVERED = (
   "the sweep as a whole: each epsilon is of one fit alone, and fits on the"

@@ -4,6 +4,8 @@ Labels are known before an image is decoded, so that those to embed can be
 chosen by them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import functools
@@ -11,8 +13,8 @@ import itertools
 import os
 from typing import Any
 
+from etils import epy
 import numpy as np
-import tensorflow as tf
 
 from tasks import registry as task_registry
 from tasks import task as task_lib
@@ -20,9 +22,13 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import encoded_images
-from tff_fedemb.data import image_folder as image_folder_lib
-from tff_fedemb.evaluation import embedding
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.data import encoded_images
+  from tff_fedemb.data import image_folder as image_folder_lib
+  from tff_fedemb.evaluation import embedding
 
 ImageShape = tuple[int, int, int]
 # Rows that could be read, and images uint8 `[b, height, width, channels]`.

@@ -5,6 +5,8 @@ Each file is told with what it costs: the recall on the same held-out pairs, its
 size, and the time for one image on one core.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import dataclasses
@@ -14,20 +16,23 @@ import statistics
 import time
 from typing import Any
 
+from etils import epy
 import numpy as np
 import tqdm
 
 from experiments import image_sources
 from experiments import output_files
-from experiments import saved_models
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.data import image_folder
-from tff_fedemb.evaluation import verification
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import tflite
+
+with epy.lazy_imports():
+  from experiments import saved_models
+  from tff_fedemb.data import image_folder
+  from tff_fedemb.evaluation import verification
 
 # Below the directory of a run.
 FOLDER = "tflite"

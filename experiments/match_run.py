@@ -6,6 +6,8 @@ of the most similar one, and it is accepted from the threshold on that the model
 carries for the false accept rate.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 import dataclasses
 import os
@@ -13,16 +15,20 @@ import pathlib
 from typing import Any
 import unicodedata
 
+from etils import epy
 import numpy as np
-import pandas as pd
 
 from experiments import image_sources
 from experiments import output_files
-from experiments import saved_models
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import image_folder
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from experiments import saved_models
+  from tff_fedemb.data import image_folder
 
 # Of queries at a time, against the whole gallery.
 _BLOCK_ROWS = 512

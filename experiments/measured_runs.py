@@ -6,6 +6,8 @@ measured; the epsilon is the run's own, and that of a larger population with a
 larger cohort and more noise, computed from the ledger of what happened in it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import glob
 import json
@@ -13,15 +15,19 @@ import math
 import pathlib
 from typing import Any
 
-import pandas as pd
+from etils import epy
 
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
-from tff_fedemb.plots import figures
-from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import extrapolation
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import run_directory
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import utility_plots
 
 FALSE_ACCEPT_RATE = 1e-3
 

@@ -1,18 +1,24 @@
 """Which mechanism suits a population: a table, a recommendation, a picture."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import os
 from typing import Any
 
+from etils import epy
+
 from experiments import account_output
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.plots import privacy_plots
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib
+
+with epy.lazy_imports():
+  from tff_fedemb.plots import privacy_plots
 
 _Family = tuple[str, str]
 _Candidates = Sequence[mechanism_choice.Candidate]

@@ -1,5 +1,7 @@
 """Pictures of what privacy costs, from accounting and from finished runs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
@@ -8,10 +10,9 @@ import pathlib
 import sys
 from typing import Any
 
+from etils import epy
 import numpy as np
-import pandas as pd
 
-from experiments import measured_runs
 from experiments import output_files
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
@@ -21,12 +22,17 @@ from tff_fedemb.data.participation import b_min_sep
 from tff_fedemb.data.participation import balls_in_bins
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
-from tff_fedemb.plots import figures
-from tff_fedemb.plots import privacy_plots
-from tff_fedemb.plots import training_plots
-from tff_fedemb.plots import utility_plots
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from experiments import measured_runs
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import privacy_plots
+  from tff_fedemb.plots import training_plots
+  from tff_fedemb.plots import utility_plots
 
 # Points of a curve. Without sampling RDP takes milliseconds, and epsilon has
 # steps; of Poisson sampling it takes 0.02 s, where PLD is of no use some 0.3 s.

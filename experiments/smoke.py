@@ -10,10 +10,14 @@ import os
 import pathlib
 import re
 
+from etils import epy
+
 from tasks import task as task_lib
-from tasks.synthetic import registry as synthetic
 from tff_fedemb import checks
 from tff_fedemb import errors
+
+with epy.lazy_imports():
+  from tasks.synthetic import registry as synthetic
 
 _SMOKE = re.compile(r"--?smoke(=(true|t|1|yes|y))?", re.IGNORECASE)
 _FLAGFILE = re.compile(r"(.*flagfiles/)(?:smoke/)?(\w+\.flags)")

@@ -5,6 +5,8 @@ each change of its settings moves recall. Runs that differ in nothing but --seed
 are one row, and one point.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
@@ -14,16 +16,20 @@ import pathlib
 import sys
 from typing import Any
 
-import pandas as pd
+from etils import epy
 
 from experiments import measured_runs
 from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.plots import ablation_plots
-from tff_fedemb.plots import figures
-from tff_fedemb.plots import training_plots
-from tff_fedemb.plots import utility_plots
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from tff_fedemb.plots import ablation_plots
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import training_plots
+  from tff_fedemb.plots import utility_plots
 
 _RECALL = f"recall at FAR {measured_runs.FALSE_ACCEPT_RATE:g}"
 

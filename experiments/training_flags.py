@@ -1,25 +1,34 @@
 """What federated and centralized training are set by, and its flags."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 import dataclasses
 import os
 import shlex
 from typing import Any
 
 from absl import flags
+from etils import epy
+import tqdm
 
 from experiments import config_flags
-from tasks import registry as tasks
+from experiments import plan
+from experiments import smoke
+from tasks import registry as task_registry
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import local_training as local_training_lib
 from tff_fedemb.algorithms import schedules
 from tff_fedemb.data import augmentation
-from tff_fedemb.data import encoded_images
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
 from tff_fedemb.program import training
+
+with epy.lazy_imports():
+  from tff_fedemb.data import encoded_images
 
 # Flags that may differ between the programs that run parts of one run.
 # A run that a client has ended may go on without that client: the rounds done
@@ -93,7 +102,7 @@ class RunConfig(config_lib.Config):
       anew for each run and kept with its checkpoints].
   """
 
-  task: str = config_lib.field(choices=tasks.TASKS)
+  task: str = config_lib.field(choices=task_registry.TASKS)
   run_dir: str
   dry_run: bool = False
   smoke: bool | None = None
@@ -167,7 +176,7 @@ class Settings:
   local_training: local_training_lib.LocalTrainingConfig
   training: training.TrainingConfig
   runtime: runtimes.RuntimeConfig
-  record: dict[str, object]
+  record: dict[str, Any]
 
   def show_command(self) -> str:
     """What a user types for this run, all flags spelled out.
@@ -234,6 +243,7 @@ def read(
     fields = {"run_dir": os.devnull} | fields
   run, rounds = _RUN.create(**fields), _TRAINING.create()
   data = _DATA.create()
+  data.check_options(run.task)
   record: dict[str, object] = {"program": program}
   for some in (*_ALL, *own):
     record |= {name: flags.FLAGS[name].value for name in some.names}
@@ -261,3 +271,40 @@ def read(
     runtime=_RUNTIME.create(),
     record={k: v for k, v in record.items() if k not in _NOT_SETTINGS},
   )
+
+
+def create_task(settings: Settings) -> task_lib.Task:
+  """Creates the task, of data that are made up if they are to be."""
+  name, config = settings.run.task, settings.data
+  if settings.run.smoke:
+    if config.data_dir is not None:
+      raise errors.FieldError(
+        "data_dir",
+        "not be given with --smoke, which makes its own",
+        config.data_dir,
+      )
+    data_dir = smoke.prepare_data(name, config.cache_dir)
+    config = dataclasses.replace(config, data_dir=data_dir)
+  return task_registry.create_task(name, config)
+
+
+def open_task(
+  read_settings: Callable[[], Settings], *, federated: bool
+) -> tuple[Settings, task_lib.Task]:
+  """Reads the flags and creates the task, whose size may decide on others.
+
+  Args:
+    read_settings: Reads the flags.
+    federated: Whether the training is.
+
+  Returns:
+    The settings, with what was chosen for the task, and the task.
+  """
+  settings = read_settings()
+  task = create_task(settings)
+  if settings.run.task not in plan.TASKS:
+    return settings, task
+  chosen = plan.choose(task, given(), federated=federated)
+  tqdm.tqdm.write(plan.tell(task, chosen))
+  set_defaults({name: choice.value for name, choice in chosen.items()})
+  return read_settings(), task

@@ -24,11 +24,9 @@ from experiments import experiment as experiment_lib
 from experiments import held_out
 from experiments import lite_export
 from experiments import plan
-from experiments import smoke
 from experiments import training_flags
 from experiments import training_report
 from experiments.report import page as report_page
-from tasks import registry as task_registry
 from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
@@ -74,45 +72,6 @@ class _Run:
   # From a round's number to its virtual clients, and who they were.
   draw: Callable[[int], list[np.ndarray]]
   trace: participation_trace.TraceWriter
-
-
-def create_task(settings: training_flags.Settings) -> task_lib.Task:
-  """Creates the task, of data that are made up if they are to be."""
-  name, config = settings.run.task, settings.data
-  if settings.run.smoke:
-    if config.data_dir is not None:
-      raise errors.FieldError(
-        "data_dir",
-        "not be given with --smoke, which makes its own",
-        config.data_dir,
-      )
-    data_dir = smoke.prepare_data(name, config.cache_dir)
-    config = dataclasses.replace(config, data_dir=data_dir)
-  return task_registry.create_task(name, config)
-
-
-def open_task(
-  read_settings: Callable[[], training_flags.Settings], *, federated: bool
-) -> tuple[training_flags.Settings, task_lib.Task]:
-  """Reads the flags and creates the task, whose size may decide on others.
-
-  Args:
-    read_settings: Reads the flags.
-    federated: Whether the training is.
-
-  Returns:
-    The settings, with what was chosen for the task, and the task.
-  """
-  settings = read_settings()
-  task = create_task(settings)
-  if settings.run.task not in plan.TASKS:
-    return settings, task
-  chosen = plan.choose(task, training_flags.given(), federated=federated)
-  _say(plan.tell(task, chosen))
-  training_flags.set_defaults(
-    {name: choice.value for name, choice in chosen.items()}
-  )
-  return read_settings(), task
 
 
 def create_backbone_fn(

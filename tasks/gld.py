@@ -6,8 +6,12 @@ and Brown, "Federated Visual Classification with Real-World Data Distribution",
 ECCV 2020. Read from the files that `tff.simulation.datasets.gldv2` writes.
 """
 
+from etils import epy
+
 from tasks import task
-from tasks import user_photos
+
+with epy.lazy_imports():
+  from tasks import user_photos
 
 # The published numbers of classes. gld160k: 1,262 authors, 164,172 images;
 # gld23k, a part of it: 233 authors, 23,080 images.

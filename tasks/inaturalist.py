@@ -6,8 +6,12 @@ Real-World Data Distribution", ECCV 2020. Read from the files that
 `tff.simulation.datasets.inaturalist` writes.
 """
 
+from etils import epy
+
 from tasks import task
-from tasks import user_photos
+
+with epy.lazy_imports():
+  from tasks import user_photos
 
 _NUM_CLASSES = 1203
 # The published splits group the same photos, 120,300, by observer (9,275 of

@@ -2,25 +2,30 @@
 
 from collections.abc import Callable
 
-from tasks import digiface
-from tasks import emnist
-from tasks import gld
-from tasks import handwriting
-from tasks import inaturalist
-from tasks import omniglot
-from tasks import photos
+from etils import epy
+
 from tasks import task
 from tff_fedemb import checks
 
+with epy.lazy_imports():
+  from tasks import digiface
+  from tasks import emnist
+  from tasks import gld
+  from tasks import handwriting
+  from tasks import inaturalist
+  from tasks import omniglot
+  from tasks import photos
+
 # A new task is one file and one line here; each raises what `create_task` does.
+# Its file, and what that needs, is imported when the task is created.
 TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
-  "digiface": digiface.create_digiface_task,
-  "emnist": emnist.create_emnist_task,
-  "gld": gld.create_gld_task,
-  "handwriting": handwriting.create_handwriting_task,
-  "inaturalist": inaturalist.create_inaturalist_task,
-  "omniglot": omniglot.create_omniglot_task,
-  "photos": photos.create_photos_task,
+  "digiface": lambda config: digiface.create_digiface_task(config),
+  "emnist": lambda config: emnist.create_emnist_task(config),
+  "gld": lambda config: gld.create_gld_task(config),
+  "handwriting": lambda config: handwriting.create_handwriting_task(config),
+  "inaturalist": lambda config: inaturalist.create_inaturalist_task(config),
+  "omniglot": lambda config: omniglot.create_omniglot_task(config),
+  "photos": lambda config: photos.create_photos_task(config),
 }
 
 

@@ -3,26 +3,32 @@
 Validated when it is built, in the manner of TFF's baseline tasks.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import os
 import pathlib
 
+from etils import epy
 import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.algorithms import composition
 from tff_fedemb.data import bad_examples as bad_examples_lib
-from tff_fedemb.data import encoded_images
 from tff_fedemb.data import photo_splits
-from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
-from tff_fedemb.evaluation import embedding
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_fedemb.algorithms import composition
+  from tff_fedemb.data import encoded_images
+  from tff_fedemb.data import pipelines
+  from tff_fedemb.evaluation import embedding
 
 EVALUATION_SPLITS = ("validation", "test")
 # Options that one task alone has.
@@ -136,7 +142,7 @@ class Task:
       *(f"warning: {warning}" for warning in warnings),
     ]
 
-  def leave_out(self, selection_users: int) -> "Task":
+  def leave_out(self, selection_users: int) -> Task:
     """The task in which some users do not train, but are for validation.
 
     Privacy:

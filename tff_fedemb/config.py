@@ -15,6 +15,12 @@ A configuration is a frozen dataclass derived from `Config`:
 Construction checks every field against its annotation and its range, and raises
 `errors.FieldError`. A program makes flags of the fields, whose help is their
 line under `Attributes:`.
+
+A mistake in a flag is told before TensorFlow is imported, which takes seconds.
+A module with a configuration therefore imports TensorFlow, and modules of ours
+that need it at once, within `epy.lazy_imports()`: they are loaded when they are
+first used, and `from __future__ import annotations` keeps signatures from using
+them. A class derived from one of TensorFlow's has a module of its own.
 """
 
 from collections.abc import Collection
@@ -150,10 +156,15 @@ class Config:
       if value == "" and spec.default is dataclasses.MISSING:
         raise errors.FieldError(spec.name, "be given", "nothing")
       # JSON wants Python's own numbers, not NumPy's.
-      object.__setattr__(self, spec.name, _check(spec, value))
+      object.__setattr__(self, spec.name, check(spec, value))
 
 
-def _check(spec: FieldSpec, value: Any) -> Any:
+def check(spec: FieldSpec, value: Any) -> Any:
+  """Returns the value of a field as Python's own; raises if it cannot be it.
+
+  Raises:
+    errors.FieldError: If its type is another, or it is out of its range.
+  """
   if spec.type is int:
     bounds: dict[str, Any] = {"minimum": -(2**63), **spec.bounds}
     return checks.check_integer(spec.name, value, **bounds)

@@ -6,15 +6,19 @@ Nothing is downloaded.
 import os
 import pathlib
 
+from etils import epy
 import numpy as np
 from PIL import Image
-from sklearn import datasets
-import tensorflow as tf
-import tensorflow_datasets as tfds
 
 from experiments import image_sources
 from tff_fedemb import errors
-from tff_fedemb.data import image_folder
+
+with epy.lazy_imports():
+  from sklearn import datasets
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  from tff_fedemb.data import image_folder
 
 TFDS_NAMES = ("cifar10", "cifar100", "imagenet2012")
 

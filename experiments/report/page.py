@@ -4,6 +4,8 @@ Pictures are in the file as data, styles and the little script as text, and the
 page's own content security policy forbids it every request.
 """
 
+from __future__ import annotations
+
 import base64
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -12,28 +14,32 @@ import os
 import pathlib
 from typing import Any
 
+from etils import epy
 import jinja2
 import markupsafe
-import pandas as pd
 
 from experiments import account_run
 from experiments import output_files
-from experiments import training_report
-from experiments.report import deployment
-from experiments.report import held_out_pictures
-from experiments.report import run_files
-from experiments.report import thumbnails
-from experiments.report import words
 from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data.participation import check_ins
-from tff_fedemb.plots import deployment_plots
-from tff_fedemb.plots import similarity_plots
-from tff_fedemb.plots import training_plots as plots
 from tff_fedemb.program import run_directory
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from experiments import training_report
+  from experiments.report import deployment
+  from experiments.report import held_out_pictures
+  from experiments.report import run_files
+  from experiments.report import thumbnails
+  from experiments.report import words
+  from tff_fedemb.plots import deployment_plots
+  from tff_fedemb.plots import similarity_plots
+  from tff_fedemb.plots import training_plots as plots
 
 FILE_NAME = "report.html"
 

@@ -18,7 +18,7 @@ import tarfile
 from typing import IO, cast
 import zlib
 
-import tensorflow as tf
+from etils import epy
 import tqdm
 
 from tasks.prepare import output
@@ -26,6 +26,9 @@ from tasks.prepare import split_tables
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import tfrecord_files
+
+with epy.lazy_imports():
+  import tensorflow as tf
 
 # MD5 by file name. The CSV files and the zip: TensorFlow Federated 0.87, which
 # checks them when it downloads. The iNaturalist archives: the README of the

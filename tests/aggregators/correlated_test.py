@@ -12,7 +12,7 @@ from tests.aggregators import noise_theory
 from tests.aggregators import released
 from tff_fedemb.aggregators import banded
 from tff_fedemb.aggregators import blt
-from tff_fedemb.aggregators import correlated
+from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.strategies import banded as banded_strategy
@@ -80,7 +80,7 @@ def test_rounding_does_not_build_up_over_a_long_run():
 
 
 def test_noise_is_added_to_the_sum():
-  query = correlated.CorrelatedSumQuery(
+  query = correlated_query.CorrelatedSumQuery(
     blt.BltRecurrence(_BLT),
     clip_norm=2.0,
     noise_multiplier=1.5,

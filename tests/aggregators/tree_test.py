@@ -8,7 +8,7 @@ import tensorflow_privacy as tfp
 from tests.aggregators import noise_theory
 from tff_fedemb import errors
 from tff_fedemb.aggregators import secret_noise
-from tff_fedemb.aggregators import tree
+from tff_fedemb.aggregators import tree_query
 from tff_fedemb.program import checkpoints
 from tff_fedemb.strategies import tree as tree_strategy
 
@@ -22,7 +22,7 @@ def _own_matrix(rounds, restart_every):
     age = t % (restart_every or rounds) + 1
     nodes = nodes if age > 1 else []
     halves = (age & -age).bit_length() - 1
-    noise, node = tree.complete_node(
+    noise, node = tree_query.complete_node(
       tf.constant(fresh),
       tf.constant(np.array(nodes[:halves]).reshape(halves, rounds)),
       tf.constant(age),
@@ -95,7 +95,7 @@ def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
       tf.one_hot(seeds[0], size, dtype=tf.float64) * stddev
     ),
   )
-  query = tree.TreeSumQuery(
+  query = tree_query.TreeSumQuery(
     (tf.TensorSpec([size]),), clip_norm=1.0, stddev=1e4, noise_seed=0
   )
   found = _covariance(query, size, restart_every)
@@ -105,7 +105,7 @@ def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
 
 def test_sum_and_noise_are_on_a_common_grid():
   # As of independent noise: five numbers and clip norm 3 make it 2^-10.
-  query = tree.TreeSumQuery(
+  query = tree_query.TreeSumQuery(
     (tf.TensorSpec([2]), tf.TensorSpec([3])),
     clip_norm=3.0,
     stddev=4.5,
@@ -126,7 +126,9 @@ def test_sum_and_noise_are_on_a_common_grid():
 def test_states_of_earlier_versions_are_not_read(tmp_path):
   specs = (tf.TensorSpec([2]), tf.TensorSpec([3]))
   before = tfp.TreeResidualSumQuery.build_l2_gaussian_query(1.0, 1.0, specs)
-  now = tree.TreeSumQuery(specs, clip_norm=1.0, stddev=1.0, noise_seed=None)
+  now = tree_query.TreeSumQuery(
+    specs, clip_norm=1.0, stddev=1.0, noise_seed=None
+  )
   state = before.initial_global_state()
   zeros = tuple(tf.zeros(spec.shape) for spec in specs)
   for _ in range(3):

@@ -12,6 +12,7 @@ from tests.algorithms import builders
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 
@@ -70,7 +71,7 @@ def _reference_delta(weights, client_id, round_num, config, head):
   examples = list(_examples_of(tf.constant(client_id)).as_numpy_iterator())
   images = np.stack([e["x"] for e in examples]).astype(np.float32)
   labels = np.array([e["y"] for e in examples])
-  seed = local_training.client_seed(
+  seed = local_steps.client_seed(
     _SEED, tf.constant(round_num), tf.constant(labels)
   )
   classes, local_labels = tf.unique(labels)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tests.algorithms import builders
 from tff_fedemb import errors
+from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.algorithms import schedules
 from tff_fedemb.models import heads
@@ -28,11 +29,11 @@ def _train(learning_rate_factor=1.0, **options):
     ]
   )
   def train(images, labels):
-    return local_training.train_locally(
+    return local_steps.train_locally(
       backbone,
       head,
       head.initialize(2, _DIM, seed=(3, 4)),
-      local_training.LocalExamples(images, labels, tf.constant(0)),
+      local_steps.LocalExamples(images, labels, tf.constant(0)),
       config=config,
       learning_rate_factor=tf.constant(learning_rate_factor),
       seed=tf.constant([5, 6]),
@@ -80,7 +81,7 @@ def test_turned_images_train_with_classes_of_their_own():
   dataset = builders.create_dataset(
     np.zeros([5, 2, 2, 1], np.uint8), np.array([6, 6, 8, 9, 9])
   ).batch(2)
-  examples = local_training.gather_examples(
+  examples = local_steps.gather_examples(
     dataset, config=config, seed=0, round_num=tf.constant(0)
   )
   assert examples.images.shape == (12, 2, 2, 1)
@@ -99,7 +100,7 @@ def test_turned_images_train_with_classes_of_their_own():
 def test_a_cap_changes_nothing_of_a_client_that_has_no_more(number):
   images = np.arange(4 * number, dtype=np.uint8).reshape([-1, 2, 2, 1])
   dataset = builders.create_dataset(images, np.arange(number)).batch(2)
-  examples = local_training.gather_examples(
+  examples = local_steps.gather_examples(
     dataset,
     config=local_training.LocalTrainingConfig(max_examples_per_client=3),
     seed=0,
@@ -125,11 +126,11 @@ def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():
 
   @tf.function
   def train():
-    return local_training.train_locally(
+    return local_steps.train_locally(
       backbone,
       head,
       start,
-      local_training.LocalExamples(images, tf.range(3), tf.constant(0)),
+      local_steps.LocalExamples(images, tf.range(3), tf.constant(0)),
       config=local_training.LocalTrainingConfig(
         batch_size=2, head_imprint_steps=1, client_learning_rate=0.0
       ),

@@ -19,6 +19,7 @@ from tasks.synthetic import emnist as synthetic
 from tests.data import photo_files
 from tests.tasks import clients
 from tests.tasks import trees
+from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
@@ -134,7 +135,7 @@ def test_every_user_has_a_share_of_what_a_cap_leaves(name, tmp_path):
     owner |= {_digest(image): slot for image in images}
   read = []
   for round_num in range(2):
-    examples = local_training.gather_examples(
+    examples = local_steps.gather_examples(
       pipelines.interleave_users(
         task.create_client_dataset,
         tf.constant(population.SEPARATOR.join(users)),

@@ -3,40 +3,19 @@
 Andrew et al. 2021, "Differentially Private Learning with Adaptive Clipping".
 """
 
+from __future__ import annotations
+
 import dataclasses
 
-import tensorflow_privacy as tfp
+from etils import epy
 
 from tff_fedemb.aggregators import adaptive_clipping
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import secret_noise
 
+with epy.lazy_imports():
+  import tensorflow_privacy as tfp
 
-class _SecretAdaptiveQuery(tfp.QuantileAdaptiveClipSumQuery):
-  """tensorflow-privacy's query with the noise of `secret_noise`.
-
-  The library offers no way to change what draws the noise, so both inner
-  queries are replaced by the same ones with another draw.
-  """
-
-  def __init__(self, config: "AdaptiveGaussianConfig"):
-    super().__init__(
-      config.clip_norm,
-      config.noise_multiplier_of_sum,
-      config.target_unclipped_quantile,
-      config.clip_learning_rate,
-      config.count_stddev,
-      config.clients_per_round,
-      geometric_update=True,
-    )
-    self._sum_query = secret_noise.SecretGaussianSumQuery(
-      config.clip_norm, config.clip_norm * config.noise_multiplier_of_sum
-    )
-    self._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
-      # Each update counts for +-1/2, which bounds its norm.
-      secret_noise.SecretGaussianSumQuery(0.5, config.count_stddev),
-      denominator=config.clients_per_round,
-    )
+  from tff_fedemb.aggregators import secret_noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +47,32 @@ class AdaptiveGaussianConfig(adaptive_clipping.AdaptiveClippingConfig):
     """Creates the mechanism; the schedule makes no difference."""
     del schedule
     return self.measure(
-      mechanism.build_mean(_SecretAdaptiveQuery(self), self.clients_per_round),
+      mechanism.build_mean(self._build_query(), self.clients_per_round),
       noise_multiplier_of_sum=self.noise_multiplier_of_sum,
       next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["clip"],
     )
+
+  def _build_query(self) -> tfp.QuantileAdaptiveClipSumQuery:
+    """Builds tensorflow-privacy's query with the noise of `secret_noise`.
+
+    The library offers no way to change what draws the noise, so both inner
+    queries are replaced by the same ones with another draw.
+    """
+    query = tfp.QuantileAdaptiveClipSumQuery(
+      self.clip_norm,
+      self.noise_multiplier_of_sum,
+      self.target_unclipped_quantile,
+      self.clip_learning_rate,
+      self.count_stddev,
+      self.clients_per_round,
+      geometric_update=True,
+    )
+    query._sum_query = secret_noise.SecretGaussianSumQuery(
+      self.clip_norm, self.clip_norm * self.noise_multiplier_of_sum
+    )
+    query._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
+      # Each update counts for +-1/2, which bounds its norm.
+      secret_noise.SecretGaussianSumQuery(0.5, self.count_stddev),
+      denominator=self.clients_per_round,
+    )
+    return query

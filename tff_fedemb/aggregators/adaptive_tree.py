@@ -5,59 +5,24 @@ Shuffling"; Andrew et al. 2021, "Differentially Private Learning with Adaptive
 Clipping".
 """
 
+from __future__ import annotations
+
 import dataclasses
 
-import tensorflow as tf
-import tensorflow_privacy as tfp
+from etils import epy
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.aggregators import adaptive_clipping
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import tree as tree_aggregator
 from tff_fedemb.strategies import tree
 
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_privacy as tfp
 
-class _SecretAdaptiveTreeQuery(tfp.QAdaClipTreeResSumQuery):
-  """tensorflow-privacy's query with noise from a secret seed.
-
-  The library seeds the tree of the updates and that of the count from the time
-  of day and offers no way to change the latter's, so both inner queries are
-  replaced by the same ones with another generator.
-  """
-
-  def __init__(
-    self, config: "AdaptiveTreeConfig", specs: tuple[tf.TensorSpec, ...]
-  ):
-    super().__init__(
-      config.clip_norm,
-      config.noise_multiplier_of_sum,
-      specs,
-      config.target_unclipped_quantile,
-      config.clip_learning_rate,
-      config.count_stddev,
-      config.clients_per_round,
-      geometric_update=True,
-    )
-    seed = config.noise_seed
-    self._sum_query = tree_aggregator.TreeSumQuery(
-      specs,
-      clip_norm=config.clip_norm,
-      stddev=config.clip_norm * config.noise_multiplier_of_sum,
-      noise_seed=seed,
-    )
-    self._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
-      tree_aggregator.TreeSumQuery(
-        tf.TensorSpec([]),
-        # Each update counts for +-1/2, which bounds its norm.
-        clip_norm=0.5,
-        stddev=config.count_stddev,
-        # Beyond what the sum's tree will ever count up to.
-        noise_seed=None if seed is None else seed + 2**40,
-      ),
-      denominator=config.clients_per_round,
-    )
+  from tff_fedemb.aggregators import tree_query
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,7 +75,7 @@ class AdaptiveTreeConfig(
 
     def build_query(specs):
       return tfp.RestartQuery(
-        _SecretAdaptiveTreeQuery(self, specs),
+        self._build_query(specs),
         tfp.restart_query.PeriodicRoundRestartIndicator(
           self.restart_every, self.restart_warmup
         ),
@@ -123,3 +88,41 @@ class AdaptiveTreeConfig(
       noise_multiplier_of_sum=self.noise_multiplier_of_sum,
       next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["current_clip"],
     )
+
+  def _build_query(
+    self, specs: tuple[tf.TensorSpec, ...]
+  ) -> tfp.QAdaClipTreeResSumQuery:
+    """Builds tensorflow-privacy's query with noise from a secret seed.
+
+    The library seeds the tree of the updates and that of the count from the
+    time of day and offers no way to change the latter's, so both inner queries
+    are replaced by the same ones with another generator.
+    """
+    query = tfp.QAdaClipTreeResSumQuery(
+      self.clip_norm,
+      self.noise_multiplier_of_sum,
+      specs,
+      self.target_unclipped_quantile,
+      self.clip_learning_rate,
+      self.count_stddev,
+      self.clients_per_round,
+      geometric_update=True,
+    )
+    query._sum_query = tree_query.TreeSumQuery(
+      specs,
+      clip_norm=self.clip_norm,
+      stddev=self.clip_norm * self.noise_multiplier_of_sum,
+      noise_seed=self.noise_seed,
+    )
+    query._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
+      tree_query.TreeSumQuery(
+        tf.TensorSpec([]),
+        # Each update counts for +-1/2, which bounds its norm.
+        clip_norm=0.5,
+        stddev=self.count_stddev,
+        # Beyond what the sum's tree will ever count up to.
+        noise_seed=None if self.noise_seed is None else self.noise_seed + 2**40,
+      ),
+      denominator=self.clients_per_round,
+    )
+    return query

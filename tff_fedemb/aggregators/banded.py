@@ -7,15 +7,19 @@ Matrix Factorization for Differentially Private Model Training".
 
 import dataclasses
 
-import tensorflow as tf
+from etils import epy
 
 from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import recurrence
 from tff_fedemb.strategies import banded
 
+with epy.lazy_imports():
+  import tensorflow as tf
 
-class BandedRecurrence(correlated.Recurrence):
+
+class BandedRecurrence(recurrence.Recurrence):
   """noise_t = z_t - sum_i c_i noise_(t - i), in one buffer less than bands."""
 
   def __init__(self, strategy: banded.BandedToeplitzStrategy):

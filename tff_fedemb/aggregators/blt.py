@@ -8,15 +8,19 @@ Don't Use Tree Aggregation, Use BLTs".
 
 import dataclasses
 
-import tensorflow as tf
+from etils import epy
 
 from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.aggregators import recurrence
 from tff_fedemb.strategies import blt
 
+with epy.lazy_imports():
+  import tensorflow as tf
 
-class BltRecurrence(correlated.Recurrence):
+
+class BltRecurrence(recurrence.Recurrence):
   """noise_t = z_t - sum_j weight_j buffer_j, in as many buffers as decays."""
 
   def __init__(self, strategy: blt.BltStrategy):

@@ -6,8 +6,12 @@ Models", algorithm 1, fixed-denominator estimator); Xu et al. 2023, section 3.
 
 import dataclasses
 
+from etils import epy
+
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import secret_noise
+
+with epy.lazy_imports():
+  from tff_fedemb.aggregators import secret_noise
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

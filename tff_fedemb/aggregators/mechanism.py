@@ -1,21 +1,27 @@
 """A mechanism: an aggregator, together with what it costs."""
 
+from __future__ import annotations
+
 import abc
 from collections.abc import Callable
 import dataclasses
 from typing import Any
 
 import dp_accounting
+from etils import epy
 import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
-import tensorflow_privacy as tfp
 
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.aggregators import measurements
 from tff_fedemb.strategies import strategy as strategy_lib
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+  import tensorflow_privacy as tfp
+
+  from tff_fedemb.aggregators import measurements
 
 
 @dataclasses.dataclass(frozen=True)

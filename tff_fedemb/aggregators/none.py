@@ -1,14 +1,20 @@
 """The mean without clipping or noise."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 
+from etils import epy
 import numpy as np
-import tensorflow_federated as tff
-import tensorflow_privacy as tfp
 
-from tff_fedemb.aggregators import measurements
 from tff_fedemb.aggregators import mechanism
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+  import tensorflow_privacy as tfp
+
+  from tff_fedemb.aggregators import measurements
 
 
 def build_none_factory(

@@ -8,10 +8,14 @@ clear: see `runtime.secure_sums`.
 
 import dataclasses
 
-import tensorflow_federated as tff
+from etils import epy
 
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import secret_noise
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_fedemb.aggregators import secret_noise
 
 # Share of the clip norm that is left to rounding. TFF sends 32 bits for each
 # number from -C to C: it moves by at most C / (2^32 - 1), and the norm of d of

@@ -6,180 +6,18 @@ Differentially Private Binary Trees", for the efficient estimate.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
 
-import dp_accounting
-import tensorflow as tf
-import tensorflow_privacy as tfp
+from etils import epy
 
 from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.strategies import tree
 
+with epy.lazy_imports():
+  import tensorflow_privacy as tfp
 
-def complete_node(
-  fresh: tf.Tensor, halves: tf.Tensor, leaves: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-  """Makes the noise of a round, and of the largest node that it completes.
-
-  A round completes nodes of heights 0 to k. The efficient estimate of one of
-  height h weighs the node itself by c_h = 2^h / (2^(h + 1) - 1), and the
-  estimates of its two halves by 1 - c_h. Of this round's nodes no other than
-  the largest is ever released or used again: what is new in it,
-
-    c_k z_k + (1 - c_k) (c_(k-1) z_(k-1) + (1 - c_(k-1)) (...)),
-
-  is one Gaussian number of variance (q + 1) / (3 (q - 1)), q = 2^(k + 1). The
-  left halves, which were completed before, have weights of 2^(h + 1) - 1 over
-  q - 1: as many nodes are below each, of all that are.
-
-  Args:
-    fresh: `[n]`, independent noise of the round, float64.
-    halves: `[k, n]`, noise of the estimates of the left halves, of heights 0 to
-      k - 1.
-    leaves: Rounds of the tree, this one included, int32.
-
-  Returns:
-    By how much the noise of the prefix sum changes, and the noise of the
-    completed node's estimate.
-  """
-  twice = tf.cast(2 * tf.bitwise.bitwise_and(leaves, -leaves), fresh.dtype)
-  heights = tf.cast(tf.range(tf.shape(halves)[0]), fresh.dtype)
-  weights = (tf.pow(tf.cast(2.0, fresh.dtype), heights + 1.0) - 1.0) / (
-    twice - 1.0
-  )
-  node = fresh * tf.sqrt((twice + 1.0) / (3.0 * (twice - 1.0)))
-  node += tf.linalg.matvec(halves, weights, transpose_a=True)
-  return node - tf.reduce_sum(halves, 0), node
-
-
-class TreeSumQuery(tfp.SumAggregationDPQuery):
-  """Clips each record, sums, and adds the round's noise of a single tree.
-
-  The noise of all rounds has the joint law of that of tensorflow-privacy's
-  `TreeResidualSumQuery`, which draws one of the model's size for each node. It
-  may be restarted by `tfp.RestartQuery`, with another clip norm by
-  `tfp.QAdaClipTreeResSumQuery`, whose names some of the methods have.
-
-  Privacy:
-    Unit: one record, here a virtual client's update.
-    Neighbouring relation: zero-out of one record.
-    Sensitivity: the clip norm in a round.
-    DpEvent: of a single result there is none, the rounds' noise is not
-      independent; see `strategies.strategy.CorrelatedGaussianDpEvent`.
-  """
-
-  class GlobalState(NamedTuple):
-    """State between rounds.
-
-    Attributes:
-      nodes: One tensor `[n, ...]` per tensor of a record: noise of the
-        estimates of the nodes that make up the prefix sum, the smallest first.
-      leaves: Rounds of the tree so far, of which n is the number of binary
-        digits that are 1.
-      clip_value: L2 norm to which a record is clipped.
-      generator_state: Seed and counter of the fresh noise; secret.
-    """
-
-    nodes: Any
-    leaves: Any
-    clip_value: Any
-    generator_state: Any
-
-  def __init__(
-    self, specs: Any, *, clip_norm: float, stddev: float, noise_seed: int | None
-  ):
-    """Creates the query.
-
-    Args:
-      specs: Shapes of a record, nested.
-      clip_norm: L2 norm to which a record is clipped.
-      stddev: Of the noise of a node; 0 for none, whatever the state.
-      noise_seed: For tests, see `secret_noise`.
-    """
-    self._specs = specs
-    self._clip_norm = clip_norm
-    self._stddev = stddev
-    self._generator = secret_noise.SecretNoiseGenerator(
-      stddev, specs, seed=noise_seed
-    )
-
-  def _no_nodes(self):
-    # Not a constant, which would have a number of rows that cannot change.
-    return tf.nest.map_structure(
-      lambda spec: tf.TensorArray(
-        tf.float32, size=0, dynamic_size=True, element_shape=spec.shape
-      ).stack(),
-      self._specs,
-    )
-
-  def initial_global_state(self):
-    """No rounds, and the seed of a new run."""
-    return self.GlobalState(
-      self._no_nodes(),
-      tf.constant(0, tf.int32),
-      tf.constant(self._clip_norm, tf.float32),
-      self._generator.initialize(),
-    )
-
-  def derive_sample_params(self, global_state):
-    """The clip norm."""
-    return global_state.clip_value
-
-  def preprocess_record_l2_impl(self, params, record):
-    """Clips a record, all tensors together; also returns its norm before."""
-    clipped, norm = tf.clip_by_global_norm(tf.nest.flatten(record), params)
-    return tf.nest.pack_sequence_as(record, clipped), norm
-
-  def preprocess_record(self, params, record):
-    """Clips a record to the clip norm, all tensors together."""
-    return self.preprocess_record_l2_impl(params, record)[0]
-
-  def get_noised_result(self, sample_state, global_state):
-    """Adds the noise of the round to the sum of its records."""
-    event = dp_accounting.UnsupportedDpEvent()
-    if not self._stddev:
-      return sample_state, global_state, event
-    leaves = global_state.leaves + 1
-    # Ones at the end of the number of rounds before are halves that are whole.
-    halves = tf.cast(
-      tf.raw_ops.PopulationCount(x=tf.bitwise.bitwise_and(leaves, -leaves) - 1),
-      tf.int32,
-    )
-    noised, completed, generator_state = self._generator.add_next(
-      sample_state,
-      tf.nest.map_structure(lambda rows: rows[:halves], global_state.nodes),
-      global_state.generator_state,
-      global_state.clip_value,
-      correlate=lambda fresh, rows: complete_node(fresh, rows, leaves),
-    )
-    nodes = tf.nest.map_structure(
-      lambda new, rows: tf.concat([new[tf.newaxis], rows[halves:]], 0),
-      completed,
-      global_state.nodes,
-    )
-    state = global_state._replace(
-      nodes=nodes, leaves=leaves, generator_state=generator_state
-    )
-    return noised, state, event
-
-  def reset_state(self, noised_results, global_state):
-    """A new tree, whose noise adds to that of the last prefix sum."""
-    del noised_results
-    return global_state._replace(
-      nodes=self._no_nodes(), leaves=tf.constant(0, tf.int32)
-    )
-
-  def reset_l2_clip_gaussian_noise(self, global_state, clip_norm, stddev):
-    """Another clip norm and noise; only between two trees."""
-    return global_state._replace(
-      clip_value=clip_norm,
-      generator_state=self._generator.make_state(
-        global_state.generator_state.seeds, stddev
-      ),
-    )
+  from tff_fedemb.aggregators import tree_query
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -193,7 +31,7 @@ class TreeConfig(correlated.CorrelatedConfig):
   result is divided by the *expected* number of virtual clients. A tree is
   completed and a new one begun every `restart_every` rounds, or never. The
   state holds at most floor(log2 rounds) + 1 copies of the model, and a round
-  draws one of its size (`complete_node`).
+  draws one of its size (`tree_query.complete_node`).
 
   Privacy:
     Unit: one virtual client's update.
@@ -218,7 +56,7 @@ class TreeConfig(correlated.CorrelatedConfig):
     """Creates the mechanism; as in the base class."""
 
     def build_query(specs):
-      query = TreeSumQuery(
+      query = tree_query.TreeSumQuery(
         specs,
         clip_norm=self.clip_norm,
         stddev=self.clip_norm * self.noise_multiplier,

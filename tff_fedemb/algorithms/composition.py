@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 
@@ -288,14 +289,14 @@ def build_client_update(
       of_backbone = tuple(weights.trainable)[:num_backbone]
       received = tuple(weights.trainable)[num_backbone:]
       assign_weights(backbone, of_backbone, weights.non_trainable)
-      examples = local_training.gather_examples(
+      examples = local_steps.gather_examples(
         dataset, config=config, seed=seed, round_num=round_num
       )
-      client_seed = local_training.client_seed(seed, round_num, examples.labels)
+      client_seed = local_steps.client_seed(seed, round_num, examples.labels)
       head_weights, rows, num_classes = start_head_fn(
         received, examples.labels, backbone.output_shape[-1], client_seed
       )
-      head_weights, sums = local_training.train_locally(
+      head_weights, sums = local_steps.train_locally(
         backbone,
         head,
         head_weights,

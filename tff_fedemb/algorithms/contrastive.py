@@ -10,12 +10,15 @@ compared in training is what verification compares, the cosines of embeddings.
 import dataclasses
 from typing import ClassVar
 
-import tensorflow as tf
+from etils import epy
 
 from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
+
+with epy.lazy_imports():
+  import tensorflow as tf
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

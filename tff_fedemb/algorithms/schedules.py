@@ -1,15 +1,21 @@
 """Client learning-rate schedules over the rounds of a run."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 import dataclasses
 import math
+from typing import Any
 
-import tensorflow as tf
+from etils import epy
 
 from tff_fedemb import checks
 from tff_fedemb import config
 
-Schedule = Callable[[tf.Tensor], tf.Tensor]
+with epy.lazy_imports():
+  import tensorflow as tf
+
+Schedule = Callable[[Any], Any]
 
 
 # Factors by the share of the run that is over; a new one is one line here.

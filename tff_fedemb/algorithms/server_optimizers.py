@@ -1,10 +1,15 @@
 """Server optimizers by name, all of them TFF's."""
 
+from __future__ import annotations
+
 import dataclasses
 
-import tensorflow_federated as tff
+from etils import epy
 
 from tff_fedemb import config
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
 
 SERVER_OPTIMIZERS = ("sgd", "adam", "yogi")
 

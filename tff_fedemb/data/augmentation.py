@@ -7,14 +7,21 @@ Classification with Deep Convolutional Neural Networks", NeurIPS 2012, section
 4.1 (crops and mirror images).
 """
 
-from collections.abc import Callable
+from __future__ import annotations
 
-import tensorflow as tf
+from collections.abc import Callable
+from typing import Any
+
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
 
 # From images `[batch, height, width, channels]` of any numeric type and a seed
 # of two integers, `[2]`, to float32 images of the same shape; the same seed
 # makes the same changes.
-Augmentation = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+Augmentation = Callable[[Any, Any], Any]
 
 # Ways in which an image is turned by a multiple of 90 degrees.
 NUM_TURNS = 4

@@ -9,10 +9,13 @@ import dataclasses
 import hashlib
 import math
 
+from etils import epy
 import numpy as np
 
 from tff_fedemb import errors
-from tff_fedemb.data import photo_index
+
+with epy.lazy_imports():
+  from tff_fedemb.data import photo_index
 
 # What is held out: whole classes, whole users, or what a table says.
 HOLD_OUT = ("classes", "users", "split_column")

@@ -10,12 +10,14 @@ no user has a say in it. Frozen weights must come from chance or from public
 data, never from the users' own.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 import dataclasses
 import functools
 import re
 
-import tensorflow as tf
+from etils import epy
 
 from tff_fedemb import checks
 from tff_fedemb import config
@@ -26,12 +28,10 @@ from tff_fedemb.models import lenet
 from tff_fedemb.models import mobilenet_v2
 from tff_fedemb.models import resnet
 
+with epy.lazy_imports():
+  import tensorflow as tf
+
 TRAINABLE = ("all", "outer", "norm", "embedding")
-_NORMALIZATION_LAYERS = (
-  tf.keras.layers.BatchNormalization,
-  tf.keras.layers.GroupNormalization,
-  tf.keras.layers.LayerNormalization,
-)
 _EMBEDDING = "embedding"
 
 
@@ -73,7 +73,13 @@ BACKBONES: dict[str, Backbone] = {
 
 def is_normalization(layer: tf.keras.layers.Layer) -> bool:
   """Whether a layer is one of normalisation."""
-  return isinstance(layer, _NORMALIZATION_LAYERS)
+  layers = tf.keras.layers
+  return isinstance(
+    layer,
+    layers.BatchNormalization
+    | layers.GroupNormalization
+    | layers.LayerNormalization,
+  )
 
 
 def is_embedding(layer: tf.keras.layers.Layer) -> bool:

@@ -5,9 +5,15 @@ NeurIPS 2017, section 3, with wider layers, group normalisation, which looks at
 one image at a time, and pooling before normalisation, which halves the time.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
-from tff_fedemb.models import blocks
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.models import blocks
+
 
 _CHANNELS = (32, 64, 96, 128)
 _WIDE_CHANNELS = (64, 96, 128, 192)

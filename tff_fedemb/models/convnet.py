@@ -7,9 +7,14 @@ al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy",
 AAAI 2021.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
-from tff_fedemb.models import blocks
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.models import blocks
 
 
 def create_convnet(

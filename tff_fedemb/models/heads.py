@@ -11,17 +11,23 @@ classifiers of Hoffer et al. 2018 ("Fix your classifier") and Li et al. 2023
 ("No Fear of Classifier Biases", FedETF).
 """
 
+from __future__ import annotations
+
 import abc
 import dataclasses
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import tensorflow as tf
+from etils import epy
 
 from tff_fedemb import config
-from tff_fedemb import split_mix
 
-Weights = tuple[tf.Tensor, ...]
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb import split_mix
+
+Weights = tuple[Any, ...]
 
 
 def _random_rows(num_classes, embedding_dim: int, seed) -> tf.Tensor:

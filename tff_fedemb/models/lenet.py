@@ -3,9 +3,14 @@
 Two convolutions, two max-poolings and a dense embedding layer.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
-from tff_fedemb.models import blocks
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.models import blocks
 
 
 def create_lenet(

@@ -8,9 +8,15 @@ Convolutions have the names and kernels of `tf.keras.applications.MobileNetV2`,
 the pixels its range and the maps its padding: its ImageNet weights fit.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
-from tff_fedemb.models import blocks
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.models import blocks
+
 
 # Channels, number of blocks, stride of the first block; table 2 of the paper.
 _STAGES = (

@@ -12,9 +12,15 @@ not scaled. Its ImageNet weights fit; weights trained from scratch do not care,
 because the first normalisation takes the scale out again.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
-from tff_fedemb.models import blocks
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.models import blocks
+
 
 # Of ImageNet's pixels, blue, green and red (`preprocess_input`, mode "caffe").
 _MEAN_COLOUR = (103.939, 116.779, 123.68)

@@ -6,6 +6,8 @@ Integer-Arithmetic-Only Inference", CVPR 2018). In all of them a picture goes in
 and its embedding comes out as float32, one at a time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 import hashlib
 import os
@@ -14,13 +16,15 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any
 
+from etils import epy
 import numpy as np
-import tensorflow as tf
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+
+with epy.lazy_imports():
+  import tensorflow as tf
 
 FORMATS = ("float32", "float16", "int8")
 SUFFIX = ".tflite"
@@ -34,19 +38,6 @@ from tff_fedemb.program import tflite
 embedder = tflite.Embedder(sys.stdin.buffer.read())
 embedder.embed(tflite.make_up_images(embedder.image_shape, 1))
 """
-
-
-class _OneImage(tf.Module):
-  """A model that takes one image: delegates of phones want fixed shapes."""
-
-  def __init__(self, module: Any):
-    super().__init__()
-    self._module = module
-
-  @tf.function
-  def embed(self, images):
-    embed = self._module.signatures[_SIGNATURE]
-    return {"embeddings": embed(images=images)["embeddings"]}
 
 
 def convert(
@@ -79,15 +70,19 @@ def convert(
   module = tf.saved_model.load(os.fspath(saved_model))
   signature = module.signatures[_SIGNATURE]
   shape = signature.structured_input_signature[1]["images"].shape[1:]
-  one = _OneImage(module)
-  spec = tf.TensorSpec([1, *shape], tf.float32, name="images")
+
+  # Delegates of phones want fixed shapes.
+  @tf.function(
+    input_signature=[tf.TensorSpec([1, *shape], tf.float32, name="images")]
+  )
+  def embed(images):
+    return {"embeddings": signature(images=images)["embeddings"]}
+
+  one = tf.Module()
+  one.module, one.embed = module, embed
   with tempfile.TemporaryDirectory() as directory:
     # Only a SavedModel's signature keeps its names.
-    tf.saved_model.save(
-      one,
-      directory,
-      signatures={_SIGNATURE: one.embed.get_concrete_function(spec)},
-    )
+    tf.saved_model.save(one, directory, signatures={_SIGNATURE: embed})
     converter = tf.lite.TFLiteConverter.from_saved_model(directory)
     if number_format != "float32":
       converter.optimizations = [tf.lite.Optimize.DEFAULT]

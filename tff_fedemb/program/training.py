@@ -9,14 +9,16 @@ Independent noise is drawn afresh: if the first model was seen, the second is
 another release, so both are accounted for. The chain knows what was released.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 import dataclasses
 import time
 from typing import Any
 import zlib
 
+from etils import epy
 import numpy as np
-import tensorflow_federated as tff
 import tqdm
 
 from tff_fedemb import config as config_lib
@@ -24,9 +26,13 @@ from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
 from tff_fedemb.program import chain as chain_lib
-from tff_fedemb.program import checkpoints as checkpoints_lib
-from tff_fedemb.program import metrics as metrics_lib
-from tff_fedemb.runtime import base
+
+with epy.lazy_imports():
+  import tensorflow_federated as tff
+
+  from tff_fedemb.program import checkpoints as checkpoints_lib
+  from tff_fedemb.program import metrics as metrics_lib
+  from tff_fedemb.runtime import base
 
 RECALL_PREFIX = "validation/recall_at_far_"
 _EPSILON = "privacy/epsilon"

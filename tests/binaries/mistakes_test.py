@@ -1,0 +1,103 @@
+"""Tests that mistakes in flags are told before what takes long is imported."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_PROGRAMS = sorted(path.stem for path in (_ROOT / "binaries").glob("[!_]*.py"))
+_RUN = ("--task=emnist", "--run_dir=nowhere")
+# Arguments, and what is said of them.
+_MISTAKES = {
+  "account": [(["epsilon", "--mechanism=x"], "--mechanism must be one of")],
+  "audit": [(["run"], "--output_dir must be given")],
+  "benchmark": [([], "--output_json must be given")],
+  "benchmark_features": [([], "--output_json must be given")],
+  "classify_features": [(["--unit=x"], "--unit must be one of")],
+  "evaluate": [([], "--saved_model must be given")],
+  "export": [([], "--saved_model must be given")],
+  "extract_features": [(["--digits"], "--output must be given")],
+  "match": [([], "--saved_model must be given")],
+  "plot_privacy": [([], "--output_dir must be given")],
+  "prepare_data": [(["--task=x"], "--task must be one of")],
+  "report": [([], "--run_dirs must be given")],
+  "sweep_features": [(["--unit=x"], "--unit must be one of")],
+  "tabulate": [([], "arguments must be directories of runs")],
+  "tune": [([], "--output_dir must be given")],
+  "run_centralized": [
+    (["--task=emnist"], "--run_dir must be given"),
+    ([*_RUN, "--objective=contrastive"], "--augmentation must make the views"),
+  ],
+  "run_federated": [
+    (["--task=emnist"], "--run_dir must be given"),
+    ([*_RUN, "--clip_norm=0"], "--clip_norm must be positive"),
+    ([*_RUN, "--noise_multiplier=-1"], "--noise_multiplier must be"),
+    ([*_RUN, "--num_bands=3"], "--num_bands must not be set with aggregator"),
+    (
+      [*_RUN, "--aggregator=banded", "--num_bands=0"],
+      "--num_bands must be an integer of at least 1",
+    ),
+    ([*_RUN, "--min_separation=3"], "--min_separation must not be set with"),
+    ([*_RUN, "--table=a.csv"], "--table must be given for task photos"),
+  ],
+}
+_CASES = [
+  *((program, ["--helpshort"], "") for program in _PROGRAMS),
+  *((program, ["--no_such_flag=1"], "FATAL Flags") for program in _PROGRAMS),
+  *(
+    (program, arguments, f"error: {said}")
+    for program in _PROGRAMS
+    for arguments, said in _MISTAKES[program]
+  ),
+]
+# Runs each program in a child of a process that has imported what they share.
+_SCRIPT = """
+import contextlib, io, json, os, runpy, sys
+import dp_accounting, scipy.stats, sklearn.base
+for program, arguments in json.load(sys.stdin):
+  if os.fork():
+    os.wait()
+    continue
+  sys.argv = [program, *arguments]
+  output, errors = io.StringIO(), io.StringIO()
+  with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+    try:
+      runpy.run_module(f"binaries.{program}", run_name="__main__")
+    except SystemExit as end:
+      status = end.code
+  slow = {"jax", "tensorflow", "tensorflow_federated", "tensorflow_privacy"}
+  print(json.dumps([status, errors.getvalue(), sorted(slow & {*sys.modules})]))
+  sys.stdout.flush()
+  os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def ended():
+  """Exit status, standard error and slow modules of each case."""
+  done = subprocess.run(
+    [sys.executable, "-c", _SCRIPT],
+    cwd=_ROOT,
+    input=json.dumps([case[:2] for case in _CASES]),
+    stdout=subprocess.PIPE,
+    text=True,
+    check=True,
+  )
+  lines = [json.loads(line) for line in done.stdout.splitlines()]
+  assert len(lines) == len(_CASES)
+  return lines
+
+
+@pytest.mark.parametrize(
+  "case",
+  range(len(_CASES)),
+  ids=[" ".join([program, *words]) for program, words, _ in _CASES],
+)
+def test_flags_need_no_tensorflow(ended, case):
+  status, errors, slow = ended[case]
+  assert not slow
+  assert status == 1
+  assert errors.startswith(_CASES[case][2])
