@@ -40,6 +40,7 @@ setuptools.setup(
     "pandas>=2.1",
     "pillow>=10",
     "psutil>=5.9",
+    "pyarrow>=14",
     "pyyaml>=6",
     "scikit-learn>=1.4",
     # TensorBoard 2.14 needs pkg_resources, which later ones lack.

@@ -20,6 +20,7 @@ from tff_fedemb.data import photo_listing
 from tff_fedemb.data import photo_splits
 from tff_fedemb.data import photo_table
 from tff_fedemb.data import population
+from tff_fedemb.data import reading
 from tff_fedemb.evaluation import embedding
 
 _CHANNELS = {"rgb": 3, "grayscale": 1}
@@ -96,7 +97,7 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
     listing, config.cache, hold_out=hold_out, decode_all=bad.skips
   )
   facts = index.facts
-  for where, what in (*facts["bad"], *index.faults()):
+  for where, what in facts["bad"]:
     bad.add(where, what)
   bad.check()
   side = config.image_size or next(
@@ -109,7 +110,7 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
     if number != photo_index.TRAIN
   }
   labels = np.unique(np.concatenate([of[1] for of in held_out.values()]))
-  names = dict(zip(labels.tolist(), index.class_names(labels), strict=True))
+  names = {label: facts["class_names"][label] for label in labels.tolist()}
   return task.Task(
     name="photos",
     user_meaning=_find_meaning(config, of_people=facts["of_people"]),
@@ -117,7 +118,7 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
     create_client_dataset=index.create_dataset,
     image_shape=image_shape,
     num_train_classes=facts["num_train_classes"],
-    load_images=lambda split: _load(index, *held_out[split], image_shape),
+    load_images=lambda split: _load(*held_out[split], image_shape),
     split_description="; ".join(
       [
         f"{facts['num_train_photos']:,} images to train on;"
@@ -133,9 +134,7 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
     bad_examples=bad,
     find_bad_examples=index.find_bad_examples,
     count_images=lambda split: (
-      facts["num_train_photos"]
-      if split == "train"
-      else index.held_out(photo_index.SPLITS.index(split))[1].size
+      facts["num_train_photos"] if split == "train" else held_out[split][1].size
     ),
     warnings=tuple(facts["warnings"]),
     class_names=names,
@@ -164,16 +163,13 @@ def _describe(
 
 
 def _load(
-  index: photo_index.PhotoIndex,
-  photos: np.ndarray,
-  labels: np.ndarray,
-  image_shape: tuple[int, int, int],
+  files: np.ndarray, labels: np.ndarray, image_shape: tuple[int, int, int]
 ) -> embedding.LabelledImages:
   """Held-out images, which are read and decoded when indexed."""
   images = encoded_images.EncodedImages(
-    lambda rows: index.read(photos[rows]),
-    lambda row: os.fspath(index.paths(photos[row : row + 1])[0]),
-    photos.size,
+    lambda rows: [reading.read_bytes(file) for file in files[rows]],
+    lambda row: os.fsdecode(files[row]),
+    len(files),
     image_shape,
   )
   return embedding.LabelledImages(images, labels)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 import unicodedata
 
 import pytest
@@ -376,9 +375,33 @@ def test_all_classes_in_one_split(create_from_table):
     create_from_table(trees.rows(split=lambda *_: "train"))
 
 
-def test_parquet_that_is_none_or_cannot_be_read(create_from_table, monkeypatch):
+def test_parquet_that_is_none(create_from_table):
   with pytest.raises(errors.FieldError, match="be a Parquet file"):
     create_from_table(_csv(), "table.parquet")
-  monkeypatch.setitem(sys.modules, "pyarrow", None)
-  with pytest.raises(errors.FieldError, match="pip install pyarrow, or save"):
-    create_from_table(b"PAR1", "other.parquet")
+
+
+def test_parquet_of_lists(create_from_table):
+  rows = [{**row, "label": [row["label"]]} for row in trees.rows()]
+  with pytest.raises(errors.FieldError, match="hold texts or numbers"):
+    create_from_table(rows, "table.parquet")
+
+
+def test_bad_rows_are_told_by_their_lines(create_from_table):
+  header, *rows = _csv().splitlines()
+  # More than is read at a time.
+  padded = [row + b" " * 20_000 for row in rows]
+  lines = [
+    header,
+    b"",
+    b"",
+    b"ann/a/0.jpg,,a",
+    *padded,
+    b"",
+    b"ann/a,ann",
+    b",x,",
+  ]
+  with pytest.raises(
+    errors.DataError,
+    match=r"3 bad .* line 4: no user; line 70: 2 values.*; line 71: no image",
+  ):
+    create_from_table(b"\n".join(lines))

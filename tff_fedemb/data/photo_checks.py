@@ -4,7 +4,7 @@ What TensorFlow cannot decode is converted, what is no image is found, and what
 would make a model or its guarantee other than its owner thinks is said.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent import futures
 import hashlib
 import os
@@ -12,6 +12,7 @@ import pathlib
 import re
 
 import numpy as np
+import pandas as pd
 
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
@@ -31,164 +32,141 @@ _CONVERTIBLE = re.compile(
   rb"GIF8|BM|RIFF....WEBP|P[1-6]\s|II\*\0|MM\0\*", re.DOTALL
 )
 _NATIVE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png")
-_CONVERTIBLE_BY_NAME = "({})".format(
-  " OR ".join(
-    f"CAST(path AS TEXT) LIKE '%{suffix}'"
-    for suffix in image_folder.READABLE_SUFFIXES
-    if suffix not in _NATIVE_SUFFIXES
-  )
-)
+_CONVERTIBLE_SUFFIXES = [
+  os.fsencode(suffix)
+  for suffix in image_folder.READABLE_SUFFIXES
+  if suffix not in _NATIVE_SUFFIXES
+]
 # Of labels, from which on they are said to be almost users.
 _ALMOST_ALL = 0.9
-_CHUNK = 1024
 _FAULT = encoded_images.UNREADABLE
 
 
+def find_files(photos: pd.DataFrame, root: pathlib.Path) -> list[bytes]:
+  """The files of photos as they were listed."""
+  folder = os.path.join(os.fsencode(root), b"")
+  return [folder + path for path in photos["path"]]
+
+
 class Checker:
-  """Looks into the photos that a writer has been given."""
+  """Looks into photos and takes down in their table what it finds."""
 
   def __init__(
     self,
-    writer: photo_index.Writer,
+    photos: pd.DataFrame,
     root: pathlib.Path,
     findings: photo_folder.Findings,
   ):
-    self._writer = writer
-    self._root = os.fsencode(root)
+    self._photos = photos
+    self._root = root
     self._findings = findings
 
-  def _paths(self, where: str = "TRUE") -> Iterator[tuple[int, bytes]]:
-    """Numbers and paths of the photos that have no fault."""
-    for photo, path in self._writer.query(
-      "SELECT id, path FROM photos WHERE id NOT IN (SELECT photo FROM faults)"
-      f" AND {where} ORDER BY id"
-    ):
-      yield photo, os.path.join(self._root, path)
+  def _find_fine(self) -> pd.DataFrame:
+    return self._photos[self._photos["fault"].isna()]
 
   def convert(self, folder: pathlib.Path) -> None:
     """Converts to PNG, once, what TensorFlow does not decode."""
-    total = len(self._writer.columns)
-    found, faults = [], []
-    if total > MAX_SNIFFED:
-      found = list(self._paths(_CONVERTIBLE_BY_NAME))
+    photos = self._find_fine()
+    if len(self._photos) > MAX_SNIFFED:
+      endings = photos["path"].map(
+        lambda path: os.path.splitext(path)[1].lower()
+      )
+      photos = photos[endings.isin(_CONVERTIBLE_SUFFIXES)]
     else:
-      for photo, path in progress_lib.create_bar(
-        "Looking at photos", unit="photos", items=self._paths(), total=total
-      ):
-        kind = _sniff(path)
-        if kind is None:
-          found.append((photo, path))
-        elif kind:
-          faults.append((photo, kind))
-    self._writer.add_faults(faults)
-    if not found:
+      bar = progress_lib.create_bar(
+        "Looking at photos",
+        unit="photos",
+        items=find_files(photos, self._root),
+      )
+      kinds = np.array([_sniff(file) for file in bar], object)
+      self._photos.loc[photos.index, "fault"] = np.where(kinds, kinds, None)
+      photos = photos[kinds == None]  # noqa: E711
+    if photos.empty:
       return
     folder.mkdir(parents=True, exist_ok=True)
     with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-      converted = pool.map(lambda item: _convert(item[1], folder), found)
-      for (photo, _), (copy, what) in zip(
-        found,
-        progress_lib.create_bar(
-          "Converting to PNG", unit="photos", items=converted, total=len(found)
+      bar = progress_lib.create_bar(
+        "Converting to PNG",
+        unit="photos",
+        items=pool.map(
+          lambda file: _convert(file, folder), find_files(photos, self._root)
         ),
-        strict=True,
-      ):
-        if copy is None:
-          self._writer.add_faults([(photo, what)])
-        else:
-          self._writer.set_converted(photo, os.fsencode(copy.absolute()))
+        total=len(photos),
+      )
+      results = list(bar)
+    self._photos.loc[photos.index, ["converted", "fault"]] = results
 
   def decode_all(self) -> None:
     """Decodes every photo to find those that cannot be."""
-    photos = list(self._paths("converted IS NULL"))
+    fine = self._find_fine()
+    fine = fine[fine["converted"].isna()]
+    files = find_files(fine, self._root)
     with progress_lib.create_bar(
-      "Decoding", unit="photos", total=len(photos)
+      "Decoding", unit="photos", total=len(files)
     ) as progress:
-      for start in range(0, len(photos), encoded_images.READING_BATCH):
-        some = photos[start : start + encoded_images.READING_BATCH]
-        for row, what in encoded_images.find_faults([path for _, path in some]):
-          self._writer.add_faults([(some[row][0], what)])
+      for start in range(0, len(files), encoded_images.READING_BATCH):
+        some = files[start : start + encoded_images.READING_BATCH]
+        for row, what in encoded_images.find_faults(some):
+          self._photos.at[fine.index[start + row], "fault"] = what
         progress.update(len(some))
 
   def leave_out_repeated(self) -> None:
     """Leaves out rows that list an image again, or again with other labels."""
-    hashes = self._writer.path_hashes
-    values, counts = np.unique(hashes, return_counts=True)
-    repeated = np.flatnonzero(np.isin(hashes, values[counts > 1]))
-    first: dict[int, int] = {}
-    columns = self._writer.columns
-    for photo in repeated.tolist():
-      original = first.setdefault(int(hashes[photo]), photo)
-      if original == photo or columns[original, 0] != columns[photo, 0]:
-        continue  # Of two users: their contents are compared.
-      ((path,),) = self._writer.query(
-        f"SELECT path FROM photos WHERE id = {photo}"
+    photos = self._photos
+    rows = photos[photos["path"].duplicated(keep=False)]
+    first = rows.drop_duplicates("path").set_index("path")[["user", "label"]]
+    rows = rows[rows["path"].duplicated()]
+    rows = rows.join(first, on="path", rsuffix="_before")
+    # Of two users: their contents are compared.
+    rows = rows[rows["user"] == rows["user_before"]]
+    is_same = rows["label"] == rows["label_before"]
+    photos.loc[rows.index[is_same], "split"] = photo_index.LEFT_OUT
+    for path in rows["path"][is_same]:
+      self._findings.add_odd(
+        "{number} rows list an image again and are left out", os.fsdecode(path)
       )
-      if columns[original, 1] == columns[photo, 1]:
-        self._writer.leave_out(photo)
-        self._findings.add_odd(
-          "{number} rows list an image again and are left out",
-          os.fsdecode(path),
-        )
-      else:
-        self._writer.add_faults([(photo, "listed with another label before")])
+    other = rows.index[~is_same & rows["fault"].isna()]
+    photos.loc[other, "fault"] = "listed with another label before"
 
   def find_shared(self) -> None:
     """Finds files that two users have, by size and then by content."""
-    users, sizes = self._writer.columns[:, 0], self._writer.sizes
-    order = np.lexsort((users, sizes))
-    order = order[sizes[order] > 0]
-    of_size, of_user = sizes[order], users[order]
-    starts = np.flatnonzero(np.diff(of_size, prepend=-1))
-    ends = np.append(starts[1:], len(order))[: len(starts)]
-    shared = [
-      slice(a, b)
-      for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
-      if of_user[a] != of_user[b - 1]
-    ]
-    num_all = sum(s.stop - s.start for s in shared)
-    chosen: list[int] = []
-    limit = len(users) if len(users) <= MAX_SNIFFED else MAX_COMPARED
+    fine = self._find_fine()[["user", "size", "path"]]
+    files = _of_two_users(fine[fine["size"] > 0], "size")
+    num_all, num_photos = len(files), len(self._photos)
+    room = num_photos if num_photos <= MAX_SNIFFED else MAX_COMPARED
+    chosen = []
     # Few large files are of one size by chance: they come first.
-    for part in reversed(shared):
-      if len(chosen) + part.stop - part.start <= limit:
-        chosen += order[part].tolist()
-    if len(chosen) < num_all:
+    counts = files["size"].value_counts().sort_index(ascending=False)
+    for size, number in counts.items():
+      if number <= room:
+        chosen.append(size)
+        room -= number
+    files = files[files["size"].isin(chosen)]
+    if len(files) < num_all:
       self._findings.remarks.append(
         f"of {num_all:,} files that are as long as another user's,"
-        f" {len(chosen):,}"
+        f" {len(files):,}"
         " were compared with it, so two users may have one file unnoticed;"
         " nothing is to be done if you know that they have not."
       )
-    self._compare(chosen)
+    for num_bytes in (_TAIL, None):
+      bar = progress_lib.create_bar(
+        "Comparing", unit="photos", items=find_files(files, self._root)
+      )
+      digests = [_digest(file, num_bytes) for file in bar]
+      files = _of_two_users(files.assign(digest=digests), "digest")
+    for path in files.drop_duplicates("digest")["path"]:
+      self._findings.add_odd(
+        "{number} images are files that two users have; the guarantee is"
+        " for one user's images, so leave all but one of the copies out",
+        photo_folder.show_name(os.fsdecode(path)),
+      )
 
-  def _compare(self, photos: list[int]) -> None:
-    groups: dict[bytes, list[tuple[int, bytes]]] = {}
-    with progress_lib.create_bar(
-      "Comparing", unit="photos", total=len(photos)
-    ) as progress:
-      for start in range(0, len(photos), _CHUNK):
-        numbers = ",".join(map(str, photos[start : start + _CHUNK]))
-        for photo, path in list(self._paths(f"id IN ({numbers})")):
-          digest = _digest(path, _TAIL)
-          groups.setdefault(digest, []).append((photo, path))
-          progress.update()
-    users = self._writer.columns[:, 0]
-    for group in groups.values():
-      if len({users[photo] for photo, _ in group}) < 2:
-        continue
-      same: dict[bytes, list[tuple[int, bytes]]] = {}
-      for photo, path in group:
-        same.setdefault(_digest(path, None), []).append((photo, path))
-      for copies in same.values():
-        if len({users[photo] for photo, _ in copies}) > 1:
-          self._findings.add_odd(
-            "{number} images are files that two users have; the guarantee is"
-            " for one user's images, so leave all but one of the copies out",
-            photo_folder.show_name(
-              os.fsdecode(os.path.relpath(copies[0][1], self._root))
-            ),
-          )
+
+def _of_two_users(photos: pd.DataFrame, column: str) -> pd.DataFrame:
+  """The photos that agree in a column with one of another user."""
+  num_users = photos.groupby(column)["user"].transform("nunique")
+  return photos[num_users > 1]
 
 
 def _sniff(path: bytes) -> str | None:
@@ -205,12 +183,12 @@ def _sniff(path: bytes) -> str | None:
 
 def _convert(
   path: bytes, folder: pathlib.Path
-) -> tuple[pathlib.Path | None, str]:
+) -> tuple[bytes | None, str | None]:
   """Converts a file to a PNG of a name that follows from its path and time."""
   identity = repr((path, photo_index.find_facts(path))).encode()
-  copy = folder / f"{hashlib.sha256(identity).hexdigest()[:32]}.png"
+  copy = folder.absolute() / f"{hashlib.sha256(identity).hexdigest()[:32]}.png"
   if copy.exists():
-    return copy, ""
+    return os.fsencode(copy), None
   try:
     content = image_folder.convert_to_png(os.fsdecode(path))
   except image_folder.ImageFolderError:
@@ -218,7 +196,7 @@ def _convert(
   partial = copy.with_suffix(f".{os.getpid()}")
   partial.write_bytes(content)
   partial.replace(copy)
-  return copy, ""
+  return os.fsencode(copy), None
 
 
 def _digest(path: bytes, size: int | None) -> bytes:
@@ -233,8 +211,8 @@ def _digest(path: bytes, size: int | None) -> bytes:
 
 
 def describe(
-  users: list[str],
-  classes: list[str],
+  users: Sequence[str],
+  classes: Sequence[str],
   columns: np.ndarray,
   assigned: photo_splits.Assignment,
   hold_out: str,
@@ -245,7 +223,7 @@ def describe(
   pairs = np.unique(columns[trains, :2], axis=0)
   lines: list[str] = []
 
-  def warn(text: str, names: list[str], chosen: np.ndarray) -> None:
+  def warn(text: str, names: Sequence[str], chosen: np.ndarray) -> None:
     numbers = np.flatnonzero(chosen).tolist()
     lines.extend(
       bad_examples.warn_of(
@@ -293,7 +271,7 @@ def describe(
 
 
 def _describe_labels(
-  classes: list[str], pairs: np.ndarray, of_user: np.ndarray
+  classes: Sequence[str], pairs: np.ndarray, of_user: np.ndarray
 ) -> list[str]:
   """What is odd about the labels."""
   lines = []

@@ -11,6 +11,7 @@ import functools
 import os
 import pathlib
 import stat
+from typing import NamedTuple
 import unicodedata
 
 from tff_fedemb import errors
@@ -21,7 +22,28 @@ from tff_fedemb.data import photo_index
 
 # What other programs leave in folders.
 _LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
-_CHUNK = 10_000
+
+
+class Photo(NamedTuple):
+  """A photo as it is listed.
+
+  Attributes:
+    user: Whose it is.
+    label: What it shows.
+    path: Below the root, as the disk has it.
+    size: Bytes, or -1 if there is no file.
+    mtime_ns: When it was changed last, or -1.
+    split: Index into `photo_index.SPLITS`, or -1 if the list does not say it.
+    fault: What is wrong with it, if anything.
+  """
+
+  user: str
+  label: str
+  path: bytes
+  size: int
+  mtime_ns: int
+  split: int = -1
+  fault: str | None = None
 
 
 @dataclasses.dataclass
@@ -113,13 +135,12 @@ class FolderListing:
     self._visited: set[tuple[int, int]] = set()
     self._names: dict[str, dict[str, str]] = {"users": {}, "classes": {}}
 
-  def list_photos(self) -> Iterator[list[photo_index.Photo]]:
-    """Yields photos, some thousands at a time; notes what is odd or bad.
+  def list_photos(self) -> Iterator[Photo]:
+    """Yields photos; notes what is odd or bad.
 
     Raises:
       FieldError: If some users have folders of classes and others have none.
     """
-    photos: list[photo_index.Photo] = []
     with progress_lib.create_bar("Listing photos", unit="photos") as progress:
       users = self._list_folders(self.root, "")
       self.of_people = self._find_people(users)
@@ -128,13 +149,9 @@ class FolderListing:
           [""] if self.of_people else self._list_folders(self.root / user, user)
         )
         for folder in folders:
-          before = len(photos)
-          photos.extend(self._list_images(user, folder))
-          progress.update(len(photos) - before)
-          if len(photos) >= _CHUNK:
-            yield photos
-            photos = []
-    yield photos
+          for photo in self._list_images(user, folder):
+            yield photo
+            progress.update()
 
   def _find_people(self, users: list[str]) -> bool:
     """Whether the folders of users hold images, rather than classes."""
@@ -232,7 +249,7 @@ class FolderListing:
         shown,
       )
 
-  def _list_images(self, user: str, folder: str) -> Iterator[photo_index.Photo]:
+  def _list_images(self, user: str, folder: str) -> Iterator[Photo]:
     """Images of a class of a user, or of a user who has no folders of them."""
     below = os.path.join(user, folder) if folder else user
     owner, label = show_name(user), show_name(folder or user)
@@ -266,9 +283,7 @@ class FolderListing:
           else f"cannot be read: {error.strerror}"
         )
       is_empty = False
-      yield photo_index.Photo(
-        owner, label, os.fsencode(path), size, mtime_ns, None, fault
-      )
+      yield Photo(owner, label, os.fsencode(path), size, mtime_ns, fault=fault)
     if is_empty:
       self.findings.add_odd(
         "{number} folders of users hold no image"

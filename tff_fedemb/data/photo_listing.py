@@ -1,15 +1,14 @@
 """From a folder or a table of photos to an index, made now or before."""
 
-from collections.abc import Iterator
-import contextlib
-import gc
 import hashlib
+import itertools
 import os
 import pathlib
 from typing import Any
 import uuid
 
 import numpy as np
+import pandas as pd
 
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
@@ -20,7 +19,11 @@ from tff_fedemb.data import photo_splits
 from tff_fedemb.data import photo_table
 
 Listing = photo_folder.FolderListing | photo_table.TableListing
+
+# Of more photos it is not noticed that one stands in another's place.
+MAX_WATCHED = 100_000
 _MIN_USERS = 2
+_CHUNK = 10_000
 _LAYOUT = (
   "hold <user>/<class>/<image> or <person>/<image>, or there be a table of them"
 )
@@ -38,6 +41,29 @@ def _refuse_empty(listing: Listing) -> errors.FieldError:
   if clues:
     found += f" ({'; '.join(clues)})"
   return errors.FieldError(listing.field, _LAYOUT, found)
+
+
+def _list_photos(listing: Listing) -> pd.DataFrame:
+  """A row a photo, with what `photo_folder.Photo` says, and `converted`.
+
+  Raises:
+    FieldError: If there are too few.
+  """
+  listed = listing.list_photos()
+  # Some at a time: a row of a table takes less memory than a tuple.
+  chunks = []
+  while chunk := list(itertools.islice(listed, _CHUNK)):
+    chunks.append(pd.DataFrame(chunk, columns=photo_folder.Photo._fields))
+  if not chunks:
+    raise _refuse_empty(listing)
+  photos = pd.concat(chunks, ignore_index=True)
+  if photos["user"].nunique() < _MIN_USERS:
+    raise errors.FieldError(
+      listing.field,
+      "hold photos of two users or more: one alone cannot hide",
+      f"{photos['user'][0]!r} alone in {listing.place}",
+    )
+  return photos.assign(converted=None)
 
 
 def _find_facts(
@@ -62,23 +88,26 @@ def _find_facts(
   }
 
 
-@contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-  """Millions of rows are made and freed, and form no circles.
+def _find_watched(listing: Listing, photos: pd.DataFrame) -> pd.DataFrame:
+  """What an index is made again for when it changes."""
+  if len(photos) > MAX_WATCHED:
+    photos = photos[photos["fault"].notna() | photos["converted"].notna()]
+  copies = photos["converted"].dropna()
+  return pd.DataFrame(
+    [
+      *listing.findings.sources,
+      *zip(
+        photo_checks.find_files(photos, listing.root),
+        photos["size"],
+        photos["mtime_ns"],
+        strict=True,
+      ),
+      *((copy, *photo_index.find_facts(copy)) for copy in copies),
+    ],
+    columns=["path", "size", "mtime_ns"],
+  )
 
-  To look for circles meanwhile, among all that TensorFlow holds, takes a third
-  of the time.
-  """
-  was_enabled = gc.isenabled()
-  gc.disable()
-  try:
-    yield
-  finally:
-    if was_enabled:
-      gc.enable()
 
-
-@_no_garbage_collection()
 def _write(
   listing: Listing,
   path: pathlib.Path,
@@ -89,43 +118,46 @@ def _write(
 ) -> None:
   """Lists the photos, looks into them and decides what is held out."""
   findings = listing.findings
-  with contextlib.closing(photo_index.Writer(path)) as writer:
-    for photos in listing.list_photos():
-      writer.add(photos)
-    users, classes = writer.names
-    if not len(writer.columns):
-      raise _refuse_empty(listing)
-    if len(users) < _MIN_USERS:
-      raise errors.FieldError(
-        listing.field,
-        "hold photos of two users or more: one alone cannot hide",
-        f"{users[0]!r} alone in {listing.place}",
-      )
-    checker = photo_checks.Checker(writer, listing.root, findings)
-    checker.leave_out_repeated()
-    checker.convert(copies)
-    if decode_all:
-      checker.decode_all()
-    checker.find_shared()
-    columns = writer.columns
-    assigned = photo_splits.assign(users, classes, columns, hold_out)
-    writer.finish(
-      slots=assigned.slots,
-      labels=assigned.labels,
-      splits=assigned.splits,
-      split_of_photo=assigned.split_of_photo,
-      sources=findings.sources,
-      facts=_find_facts(columns, assigned)
-      | {
-        "bad": findings.bad,
-        "of_people": isinstance(listing, photo_folder.FolderListing)
-        and listing.of_people,
-        "warnings": [
-          *findings.describe(),
-          *photo_checks.describe(users, classes, columns, assigned, hold_out),
-        ],
-      },
-    )
+  photos = _list_photos(listing)
+  checker = photo_checks.Checker(photos, listing.root, findings)
+  checker.leave_out_repeated()
+  checker.convert(copies)
+  if decode_all:
+    checker.decode_all()
+  checker.find_shared()
+  user_of, users = pd.factorize(photos["user"])
+  class_of, classes = pd.factorize(photos["label"])
+  columns = np.stack([user_of, class_of, photos["split"]], axis=1)
+  assigned = photo_splits.assign(users, classes, columns, hold_out)
+  files = photo_checks.find_files(photos, listing.root)
+  used = pd.DataFrame(
+    {
+      "slot": assigned.slots[user_of],
+      "label": assigned.labels[class_of],
+      "split": assigned.split_of_photo,
+      "file": photos["converted"].fillna(pd.Series(files)),
+    }
+  )[photos["fault"].isna() & (assigned.split_of_photo < photo_index.LEFT_OUT)]
+  faults = photos[photos["fault"].notna()]
+  photo_index.write(
+    path,
+    photos=used,
+    watched=_find_watched(listing, photos),
+    facts=_find_facts(columns, assigned)
+    | {
+      "bad": [
+        *findings.bad,
+        *zip(map(os.fsdecode, faults["path"]), faults["fault"], strict=True),
+      ],
+      "class_names": [classes[i] for i in np.argsort(assigned.labels)],
+      "of_people": isinstance(listing, photo_folder.FolderListing)
+      and listing.of_people,
+      "warnings": [
+        *findings.describe(),
+        *photo_checks.describe(users, classes, columns, assigned, hold_out),
+      ],
+    },
+  )
 
 
 def open_index(
@@ -138,8 +170,8 @@ def open_index(
   """Opens the index of a folder or a table, made before if nothing changed.
 
   What is looked at are size and time of a table, the times of folders, and
-  sizes and times of photos: of up to `photo_index.MAX_WATCHED` all, of more
-  those that were at fault or converted.
+  sizes and times of photos: of up to `MAX_WATCHED` all, of more those that were
+  at fault or converted.
 
   Args:
     listing: What is to be listed; it is, at most once.
@@ -152,13 +184,12 @@ def open_index(
   Raises:
     FieldError: If there are too few photos, or the directory cannot be written.
   """
-  root = os.fsencode(listing.root)
   identity = (photo_index.VERSION, os.fsencode(listing.place), hold_out)
   digest = hashlib.sha256(repr((*identity, decode_all)).encode()).hexdigest()
   name = f"photos_{digest[:16]}"
   for path in cache_dir.glob(f"{name}_*.sqlite"):
     try:
-      index = photo_index.PhotoIndex(path, root)
+      index = photo_index.PhotoIndex(path)
       if index.is_fresh():
         return index
     except errors.DataError:
@@ -183,4 +214,4 @@ def open_index(
     partial.replace(path)
   finally:
     partial.unlink(missing_ok=True)
-  return photo_index.PhotoIndex(path, root)
+  return photo_index.PhotoIndex(path)

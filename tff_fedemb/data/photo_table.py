@@ -6,13 +6,18 @@ somebody sent cannot have other files of the disk read.
 """
 
 from collections.abc import Iterator, Sequence
+import contextlib
 import csv
-import operator
+import itertools
 import os
 import pathlib
 import re
-from typing import Any
 import unicodedata
+
+import pyarrow as pa
+from pyarrow import csv as pa_csv
+from pyarrow import parquet
+import pyarrow.compute as pc
 
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
@@ -23,14 +28,10 @@ _REQUIRED = ("image", "user", "label")
 _SPLIT = "split"
 _SPLITS = {name: i for i, name in enumerate(photo_index.SPLITS)}
 _PARQUET = (".parquet", ".pq")
-_CHUNK = 10_000
 _HEAD = 1 << 16
 _DRIVE = re.compile(r"[A-Za-z]:/")
 # Most paths are without these, and looked at no further.
 _UNUSUAL = re.compile(r"^[/.]|/\.|//|\\|:")
-# The number of a line, and its values in the order of the columns asked for, or
-# what is wrong with it.
-_Row = tuple[int, tuple[str, ...] | str]
 
 
 def is_table(path: pathlib.Path) -> bool:
@@ -59,113 +60,102 @@ def _choose_columns(path: pathlib.Path, names: Sequence[str]) -> dict[str, int]:
   return {name: plain.index(name) for name in wanted if name in plain}
 
 
+@contextlib.contextmanager
+def _refusing(path: pathlib.Path, requirement: str, advice: str = ""):
+  """Tells what cannot be read as a table, and what cannot be opened."""
+  try:
+    yield
+  except OSError as error:
+    raise errors.FieldError(
+      "table", "be a file that can be read", f"{path}: {error.strerror}"
+    ) from error
+  except ValueError as error:
+    found = errors.first_line(error)
+    raise _error(path, requirement, found, advice) from error
+
+
+def _refusing_text(path: pathlib.Path):
+  return _refusing(
+    path, "be text in UTF-8 with separated values", "Save it as CSV UTF-8."
+  )
+
+
 class _Csv:
   """Values between separators."""
 
+  # What a row is called, and the number of the first.
+  word, first = "line", 2
+
   def __init__(self, path: pathlib.Path):
     self._path = path
-    with open(path, "rb") as file:
+    with _refusing_text(path), open(path, "rb") as file:
       head = file.read(_HEAD)
-    try:
       line = head.splitlines()[0].decode("utf-8-sig") if head.strip() else ""
-    except UnicodeDecodeError as error:
-      raise self._refuse_encoding() from error
-    names = [next(csv.reader([line], delimiter=s), []) for s in ",;\t"]
+    options = {
+      s: next(csv.reader([line], delimiter=s), []) for s in (",", ";", "\t")
+    }
     # Of a table that has none of the columns, the one that splits most.
-    best = max(
-      range(len(names)),
-      key=lambda i: (
-        sum(n.strip().casefold() in _REQUIRED for n in names[i]),
-        len(names[i]),
+    self._separator, self.names = max(
+      options.items(),
+      key=lambda item: (
+        sum(n.strip().casefold() in _REQUIRED for n in item[1]),
+        len(item[1]),
       ),
     )
-    self._separator = ",;\t"[best]
-    self.columns = _choose_columns(path, names[best])
 
-  def _refuse_encoding(self) -> errors.FieldError:
-    return _error(
-      self._path,
-      "be text in UTF-8",
-      "another encoding",
-      "Save it as CSV UTF-8.",
-    )
+  def read(self, bad: dict[int, str]) -> Iterator[pa.RecordBatch]:
+    """Reads rows, blank ones too; notes what is none, by its line's number."""
 
-  def read(self) -> Iterator[list[_Row]]:
-    choose = operator.itemgetter(*self.columns.values())
-    rows: list[_Row] = []
-    try:
-      with open(self._path, encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=self._separator)
-        number = len(next(reader, []))
-        for values in reader:
-          if len(values) == number:
-            rows.append((reader.line_num, choose(values)))
-          elif values:  # It is no blank line.
-            what = f"{len(values)} values, and the first line has {number}"
-            rows.append((reader.line_num, what))
-          if len(rows) >= _CHUNK:
-            yield rows
-            rows = []
-    except UnicodeDecodeError as error:
-      raise self._refuse_encoding() from error
-    except csv.Error as error:
-      raise _error(
-        self._path, "be CSV", f"line {reader.line_num}: {error}"
-      ) from error
-    yield rows
+    def note(row: pa_csv.InvalidRow) -> str:
+      found = f"{row.actual_columns} values, and the first line has"
+      bad[row.number] = f"{found} {row.expected_columns}"
+      return "skip"
+
+    with _refusing_text(self._path):
+      yield from pa_csv.open_csv(
+        self._path,
+        # Threads would not know the numbers of lines.
+        read_options=pa_csv.ReadOptions(use_threads=False),
+        parse_options=pa_csv.ParseOptions(
+          delimiter=self._separator,
+          newlines_in_values=True,
+          ignore_empty_lines=False,
+          invalid_row_handler=note,
+        ),
+        convert_options=pa_csv.ConvertOptions(
+          column_types=dict.fromkeys(self.names, pa.string()),
+          strings_can_be_null=False,
+        ),
+      )
 
 
 class _Parquet:
   """A file of Apache Parquet."""
 
+  word, first = "row", 1
+
   def __init__(self, path: pathlib.Path):
-    try:
-      # No other kind of table needs it.
-      from pyarrow import parquet
-    except ImportError as error:
-      raise _error(
-        path,
-        "be CSV where pyarrow is not installed",
-        "Parquet",
-        "pip install pyarrow, or save it as CSV.",
-      ) from error
     self._path = path
-    try:
-      self._file: Any = parquet.ParquetFile(path)
-    except (ValueError, OSError) as error:
-      raise _error(
-        path, "be a Parquet file", errors.first_line(error)
-      ) from error
-    self._names = self._file.schema_arrow.names
-    self.columns = _choose_columns(path, self._names)
+    with _refusing(path, "be a Parquet file"):
+      self._file = parquet.ParquetFile(path)
+    self.names = self._file.schema_arrow.names
 
-  def read(self) -> Iterator[list[_Row]]:
-    names = [self._names[place] for place in self.columns.values()]
-    number = 1
-    for batch in self._file.iter_batches(batch_size=_CHUNK, columns=names):
-      texts = [self._to_texts(name, batch.column(name)) for name in names]
-      yield list(enumerate(zip(*texts, strict=True), number))
-      number += batch.num_rows
-
-  def _to_texts(self, name: str, column: Any) -> list[str]:
-    values = column.to_pylist()
-    for value in values:
-      if not isinstance(value, str | int | float | None):
-        raise _error(
-          self._path,
-          f"have texts or numbers in column {name}",
-          type(value).__name__,
-        )
-    return ["" if value is None else _to_text(value) for value in values]
+  def read(self, bad: dict[int, str]) -> Iterator[pa.RecordBatch]:
+    """Reads the rows, each of which is one."""
+    del bad
+    with _refusing(self._path, "be a Parquet file"):
+      yield from self._file.iter_batches()
 
 
-def _to_text(value: str | int | float) -> str:
-  """A number without a point if it is whole: pandas makes 3 to 3.0."""
-  if isinstance(value, float):
-    if value != value:  # It is not a number, which pandas writes for none.
-      return ""
-    return str(int(value)) if value.is_integer() else repr(value)
-  return str(value)
+def _to_texts(path: pathlib.Path, column: pa.Array) -> list[str]:
+  """Texts without space around them; of a number without a point if whole."""
+  try:
+    texts = column.cast(pa.string())
+  except pa.ArrowNotImplementedError as error:
+    raise _error(path, "hold texts or numbers", column.type) from error
+  # pandas makes 3 of a column with gaps to 3.0, and no number of a gap.
+  is_none = column.is_null(nan_is_null=True)
+  return pc.utf8_trim_whitespace(pc.if_else(is_none, "", texts)).to_pylist()
 
 
 class TableListing:
@@ -193,50 +183,53 @@ class TableListing:
       raise errors.FieldError("table", "be a file", f"the folder {path}")
     self.findings = photo_folder.Findings()
     self.findings.add_source(self.place)
-    self._table: _Parquet | _Csv
-    is_parquet = path.suffix.lower() in _PARQUET
-    try:
-      self._table = _Parquet(self.place) if is_parquet else _Csv(self.place)
-    except OSError as error:
-      raise errors.FieldError(
-        "table", "be a file that can be read", f"{path}: {error.strerror}"
-      ) from error
-    self.has_splits = _SPLIT in self._table.columns
-    self._word = "row" if is_parquet else "line"
+    self._table: _Parquet | _Csv = (
+      _Parquet(self.place)
+      if path.suffix.lower() in _PARQUET
+      else _Csv(self.place)
+    )
+    self._columns = _choose_columns(path, self._table.names)
+    self.has_splits = _SPLIT in self._columns
 
-  def list_photos(self) -> Iterator[list[photo_index.Photo]]:
-    """Yields photos, some thousands at a time; notes what is odd or bad."""
+  def _read(self, bad: dict[int, str]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yields values of rows in the order of the columns, and their numbers."""
+    numbers = filter(lambda n: n not in bad, itertools.count(self._table.first))
+    for batch in self._table.read(bad):
+      texts = [_to_texts(self.place, batch[i]) for i in self._columns.values()]
+      # A number is taken where there is a row alone.
+      yield from zip(zip(*texts, strict=True), numbers, strict=False)
+
+  def list_photos(self) -> Iterator[photo_folder.Photo]:
+    """Yields photos; notes what is odd or bad."""
+    show = photo_folder.show_name
+    bad: dict[int, str] = {}
+    rows = progress_lib.create_bar(
+      "Listing photos", unit="photos", items=self._read(bad)
+    )
     folder = os.open(self.root, os.O_RDONLY)
     try:
-      with progress_lib.create_bar("Listing photos", unit="photos") as progress:
-        for rows in self._table.read():
-          yield list(self._list_rows(rows, folder))
-          progress.update(len(rows))
+      for (image, user, label, *split), number in rows:
+        if not (image or user or label):
+          continue  # A blank line.
+        what = _find_gap(image, user, label, *split)
+        if what:
+          bad[number] = what
+          continue
+        path, size, mtime_ns, fault = _look_at(image, folder)
+        yield photo_folder.Photo(
+          show(user),
+          show(label),
+          os.fsencode(path),
+          size,
+          mtime_ns,
+          _SPLITS[split[0].lower()] if split else -1,
+          fault,
+        )
     finally:
       os.close(folder)
-
-  def _list_rows(
-    self, rows: list[_Row], folder: int
-  ) -> Iterator[photo_index.Photo]:
-    show = photo_folder.show_name
-    for number, values in rows:
-      if not isinstance(values, str):
-        values = tuple(value.strip() for value in values)
-      what = values if isinstance(values, str) else _find_gap(*values)
-      if what or isinstance(values, str):
-        self.findings.bad.append((f"{self._word} {number:,}", str(what)))
-        continue
-      image, user, label, *split = values
-      path, size, mtime_ns, fault = _look_at(image, folder)
-      yield photo_index.Photo(
-        show(user),
-        show(label),
-        os.fsencode(path),
-        size,
-        mtime_ns,
-        _SPLITS[split[0].lower()] if split else None,
-        fault,
-      )
+    self.findings.bad += [
+      (f"{self._table.word} {number:,}", bad[number]) for number in sorted(bad)
+    ]
 
 
 def _find_gap(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import lzma
 import os
+import pathlib
 from typing import Any
 import zipfile
 import zlib
@@ -34,3 +35,15 @@ def create_error(
     f"{error.filename or path} must be a {kind} that can be read, found:"
     f" {error.strerror}."
   )
+
+
+def read_bytes(path: bytes) -> bytes:
+  """Reads a file.
+
+  Raises:
+    DataError: If it cannot be read.
+  """
+  try:
+    return pathlib.Path(os.fsdecode(path)).read_bytes()
+  except OSError as error:
+    raise create_error(os.fsdecode(path), error) from error
