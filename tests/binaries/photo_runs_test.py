@@ -210,14 +210,8 @@ def test_private_training_starts_where_pretraining_ended(directory, private):
   kept = (directory / "private" / "pretrained.json").read_text()
   assert record == json.loads(kept)
   model = directory / "private/release/saved_model"
-  # The test images are of others.
-  found = model_card.read(model / model_card.PATH).verification
-  assert found["images_of_training_users"] is False
-  test = summary["evaluation"]["test"]
-  for rate, known in found["at_far"].items():
-    if rate in test["threshold_at_far"]:
-      assert known["threshold"] == test["threshold_at_far"][rate]
-      assert known["recall"] == test["recall_at_far"][rate]
+  # The test images are of users who train.
+  assert model_card.read(model / model_card.PATH).verification is None
   after = _load_weights(model)
   for name, weight in weights.items():
     is_same = np.array_equal(after[name], weight)

@@ -244,6 +244,11 @@ def test_tuning_of_real_trials(data_dir, tmp_path, monkeypatch):
   assert card.privacy["selection_users"] == 2
   assert card.verification["source"] == "validation images of task emnist"
   assert card.verification["images_of_training_users"] is False
+  known, own = card.verification["at_far"], best["evaluation"]["validation"]
+  assert known
+  for rate in known.keys() & own["threshold_at_far"].keys():
+    assert known[rate]["threshold"] == own["threshold_at_far"][rate]
+    assert known[rate]["recall"] == own["recall_at_far"][rate]
 
 
 @pytest.mark.slow
