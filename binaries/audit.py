@@ -45,11 +45,12 @@ def _scores(config: audit_settings.AuditConfig) -> None:
 def _run(config: audit_settings.AuditConfig) -> None:
   config.require("output_dir")
   settings = run_federated.read_settings(run_dir=config.output_dir)
+  task = training_flags.create_task(settings)
   is_sgd = flags.FLAGS.server_optimizer == "sgd"
   result = audit_run.execute(
     config,
     settings,
-    training_flags.create_task(settings),
+    task,
     run_federated.create_experiment,
     clip_norm=flags.FLAGS.clip_norm,
     momentum=flags.FLAGS.server_momentum if is_sgd else 0.0,

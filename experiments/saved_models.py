@@ -1,5 +1,7 @@
 """Exported models, as the programs that embed images load them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 import dataclasses
 import functools
@@ -7,12 +9,15 @@ import os
 import pathlib
 from typing import Any
 
+from etils import epy
 import numpy as np
-import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.program import model_card
 from tff_fedemb.program import tflite
+
+with epy.lazy_imports():
+  import tensorflow as tf
 
 _SIGNATURE = "serving_default"
 
@@ -56,13 +61,14 @@ def load(path: str) -> Model:
   """
   if pathlib.Path(path).suffix == tflite.SUFFIX:
     return _load_tflite(path)
+  must = "be the directory of a SavedModel"
+  if not pathlib.Path(path).is_dir():
+    raise errors.FieldError("saved_model", must, path)
   try:
     module = tf.saved_model.load(path)
   # TensorFlow raises whatever comes of the part that is damaged.
   except Exception as error:
-    raise errors.FieldError(
-      "saved_model", "be the directory of a SavedModel", f"{path}: {error}"
-    ) from error
+    raise errors.FieldError("saved_model", must, f"{path}: {error}") from error
   signature = module.signatures.get(_SIGNATURE)
   if signature is None:
     found = f"with signatures {sorted(module.signatures)}"

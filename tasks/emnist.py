@@ -6,6 +6,8 @@ Settings", 2018. Read from the file that TFF distributes, `emnist_all.sqlite`,
 or from one in the same format (`python -m tasks.synthetic`).
 """
 
+from __future__ import annotations
+
 import collections
 import http.client
 import lzma
@@ -15,18 +17,22 @@ import sqlite3
 import string
 import tempfile
 
+from etils import epy
 from google.protobuf import message
 import numpy as np
-import tensorflow as tf
-import tensorflow_federated as tff
 
 from tasks import task
-from tasks.synthetic import emnist as synthetic
 from tff_fedemb import errors
-from tff_fedemb.data import pipelines
 from tff_fedemb.data import population
-from tff_fedemb.data import sqlite_examples
-from tff_fedemb.evaluation import embedding
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tasks.synthetic import emnist as synthetic
+  from tff_fedemb.data import pipelines
+  from tff_fedemb.data import sqlite_examples
+  from tff_fedemb.evaluation import embedding
 
 _FILE_NAME = "emnist_all.sqlite"
 _SIDE = 28

@@ -9,6 +9,8 @@ or a compact `omniglot_background_28.npz`, and keeps a converted copy in the
 cache directory, because client data sets are read by user in TensorFlow.
 """
 
+from __future__ import annotations
+
 import collections
 from collections.abc import Iterable, Iterator, Sequence
 import functools
@@ -21,19 +23,23 @@ import sqlite3
 import urllib.parse
 import zipfile
 
+from etils import epy
 import numpy as np
 from PIL import Image
-import tensorflow as tf
 import tqdm
 
 from tasks import task
 from tff_fedemb import errors
-from tff_fedemb.data import image_folder
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
-from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_files
-from tff_fedemb.evaluation import embedding
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.data import image_folder
+  from tff_fedemb.data import sqlite_examples
+  from tff_fedemb.evaluation import embedding
 
 _SIDE = 28
 _SETS = ("background", "evaluation")

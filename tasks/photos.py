@@ -5,23 +5,28 @@ users and labels. The other tasks are published benchmarks; these are photos
 that nobody here has seen, so it is said what is odd about them.
 """
 
+from __future__ import annotations
+
 import os
 import pathlib
 
+from etils import epy
 import numpy as np
 
 from tasks import task
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import encoded_images
-from tff_fedemb.data import photo_folder
-from tff_fedemb.data import photo_index
-from tff_fedemb.data import photo_listing
 from tff_fedemb.data import photo_splits
-from tff_fedemb.data import photo_table
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
-from tff_fedemb.evaluation import embedding
+
+with epy.lazy_imports():
+  from tff_fedemb.data import encoded_images
+  from tff_fedemb.data import photo_folder
+  from tff_fedemb.data import photo_index
+  from tff_fedemb.data import photo_listing
+  from tff_fedemb.data import photo_table
+  from tff_fedemb.evaluation import embedding
 
 _CHANNELS = {"rgb": 3, "grayscale": 1}
 # Sides by the number of training images from which they are the default, and

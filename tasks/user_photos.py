@@ -6,23 +6,28 @@ user. They are read from the files that TFF (`tff.simulation.datasets.gldv2`,
 `inaturalist`) keeps of them; DigiFace is prepared to such files.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import dataclasses
 import os
 import pathlib
 from typing import Any
 
+from etils import epy
 import numpy as np
 
 from tasks import task
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
-from tff_fedemb.data import tfrecord_examples
 from tff_fedemb.data import tfrecord_files
-from tff_fedemb.data import tfrecord_index
-from tff_fedemb.evaluation import embedding
+
+with epy.lazy_imports():
+  from tff_fedemb.data import encoded_images
+  from tff_fedemb.data import tfrecord_examples
+  from tff_fedemb.data import tfrecord_index
+  from tff_fedemb.evaluation import embedding
 
 _DEFAULT_SIDE = 224
 _CHANNELS = 3

@@ -1,12 +1,13 @@
 """Held-out images as a run's model sees them: neighbours, errors, a map."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any
 
+from etils import epy
 import numpy as np
-from sklearn import decomposition
-from sklearn import manifold
 
 from experiments import image_sources
 from experiments import saved_models
@@ -20,6 +21,10 @@ from tff_fedemb import errors
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import run_directory
+
+with epy.lazy_imports():
+  from sklearn import decomposition
+  from sklearn import manifold
 
 _SPLIT = "test"
 _NUM_QUERIES = 12

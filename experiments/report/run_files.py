@@ -1,5 +1,7 @@
 """A finished run as a report reads it: from its files, and accounted anew."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 import dataclasses
 import json
@@ -7,18 +9,22 @@ import os
 import pathlib
 from typing import Any
 
-import pandas as pd
+from etils import epy
 
 from experiments import account_run
 from experiments import experiment as experiment_lib
 from experiments import measured_runs
-from experiments import training_report
 from tff_fedemb import errors
 from tff_fedemb.evaluation import verification
 from tff_fedemb.plots import figures
 from tff_fedemb.privacy import extrapolation as extrapolation_lib
-from tff_fedemb.program import metrics as metrics_lib
 from tff_fedemb.program import run_directory
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from experiments import training_report
+  from tff_fedemb.program import metrics as metrics_lib
 
 _TEST = "test"
 

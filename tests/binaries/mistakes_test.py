@@ -10,15 +10,40 @@ import pytest
 _ROOT = pathlib.Path(__file__).parents[2]
 _PROGRAMS = sorted(path.stem for path in (_ROOT / "binaries").glob("[!_]*.py"))
 _RUN = ("--task=emnist", "--run_dir=nowhere")
+_NO_DATA = {
+  "digiface": "--data_dir must be a folder that can be read",
+  "emnist": "--data_dir must hold emnist_all.sqlite",
+  "gld": "--data_dir must hold gld160k/train/",
+  "inaturalist": "--data_dir must hold user_120k/train/",
+  "omniglot": "--data_dir must hold Omniglot images",
+  "photos": "--data_dir must be a folder",
+}
 # Arguments, and what is said of them.
 _MISTAKES = {
   "account": [(["epsilon", "--mechanism=x"], "--mechanism must be one of")],
-  "audit": [(["run"], "--output_dir must be given")],
+  "audit": [
+    (["run"], "--output_dir must be given"),
+    (
+      ["run", "--task=emnist", "--output_dir=nowhere", "--data_dir=nowhere"],
+      "--data_dir must hold emnist_all.sqlite",
+    ),
+  ],
   "benchmark": [([], "--output_json must be given")],
   "benchmark_features": [([], "--output_json must be given")],
   "classify_features": [(["--unit=x"], "--unit must be one of")],
-  "evaluate": [([], "--saved_model must be given")],
-  "export": [([], "--saved_model must be given")],
+  "evaluate": [
+    ([], "--saved_model must be given"),
+    (
+      ["--saved_model=nowhere", "--image_folder=x", "--output_json=nowhere"],
+      "--saved_model must be the directory of a SavedModel",
+    ),
+  ],
+  "export": [
+    (
+      ["--saved_model=nowhere", "--output_dir=nowhere"],
+      "--saved_model must be the directory of a SavedModel",
+    ),
+  ],
   "extract_features": [(["--digits"], "--output must be given")],
   "match": [([], "--saved_model must be given")],
   "plot_privacy": [([], "--output_dir must be given")],
@@ -32,6 +57,10 @@ _MISTAKES = {
     ([*_RUN, "--objective=contrastive"], "--augmentation must make the views"),
   ],
   "run_federated": [
+    *(
+      ([f"--task={task}", "--run_dir=nowhere", "--data_dir=nowhere"], said)
+      for task, said in _NO_DATA.items()
+    ),
     (["--task=emnist"], "--run_dir must be given"),
     ([*_RUN, "--clip_norm=0"], "--clip_norm must be positive"),
     ([*_RUN, "--noise_multiplier=-1"], "--noise_multiplier must be"),

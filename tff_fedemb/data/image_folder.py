@@ -4,6 +4,8 @@ The layout that most image data sets unpack to. Files are listed first and read
 one at a time, so that a folder may hold more images than memory.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 import contextlib
 import dataclasses
@@ -11,13 +13,16 @@ import io
 import os
 import pathlib
 
+from etils import epy
 import numpy as np
 from PIL import Image
 from PIL import ImageOps
-import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
+
+with epy.lazy_imports():
+  import tensorflow as tf
 
 # Pillow's readers raise all of these on damaged files.
 DAMAGES = (

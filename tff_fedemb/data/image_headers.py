@@ -5,7 +5,13 @@ block), which TensorFlow's decoders do not look at, and whether a PNG (ISO/IEC
 15948) has transparency.
 """
 
-import tensorflow as tf
+from __future__ import annotations
+
+from etils import epy
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
 
 _ORIENTATION_TAG = 0x0112
 _EXIF = b"Exif\0\0"

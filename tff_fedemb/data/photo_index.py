@@ -10,6 +10,8 @@ Users are numbered, and their names stay out of the index: a name may hold
 anything that a disk lets it.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import json
@@ -19,13 +21,16 @@ import sqlite3
 import stat
 from typing import Any
 
+from etils import epy
 import numpy as np
-import pandas as pd
-import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
+
+with epy.lazy_imports():
+  import pandas as pd
+  import tensorflow as tf
 
 SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
