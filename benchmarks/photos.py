@@ -19,8 +19,9 @@ import tensorflow as tf
 
 from benchmarks import cases
 from tasks import gld
-from tasks import task as task_lib
+from tasks import task_config
 from tff_fedemb.data import tfrecord_files
+from tff_fedemb.run import task as task_lib
 
 _QUALITY = 90
 _NUM_EDGES = 12
@@ -133,7 +134,7 @@ def create_task(
   directory = pathlib.Path(directory)
   _write_gld(directory, case)
   task = gld.create_gld_task(
-    task_lib.TaskConfig(
+    task_config.TaskConfig(
       data_dir=os.fspath(directory),
       cache_dir=os.fspath(directory / "cache"),
       image_size=case.image_shape[0],

@@ -21,7 +21,7 @@ import tensorflow_federated as tff
 from benchmarks import cases
 from benchmarks import photos
 from tasks import emnist
-from tasks import task as task_lib
+from tasks import task_config
 from tasks.synthetic import emnist as synthetic
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.aggregators import mechanism
@@ -32,6 +32,7 @@ from tff_fedemb.algorithms import local_training
 from tff_fedemb.data import pipelines
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import worker_process
 
@@ -73,7 +74,7 @@ def create_task(directory: str, case: cases.Case) -> task_lib.Task | None:
     synthetic.write_emnist(
       directory, num_users=case.num_writers, examples_per_user=_WRITER_IMAGES
     )
-    return emnist.create_emnist_task(task_lib.TaskConfig(data_dir=directory))
+    return emnist.create_emnist_task(task_config.TaskConfig(data_dir=directory))
   return None
 
 
@@ -133,8 +134,8 @@ def build_process(
     server_optimizer=tff.learning.optimizers.build_sgdm(
       SERVER_LEARNING_RATE, SERVER_MOMENTUM
     ),
-    config=local_training.LocalTrainingConfig(
-      client_learning_rate=CLIENT_LEARNING_RATE,
+    config=local_training.LocalTraining(
+      learning_rate=CLIENT_LEARNING_RATE,
       head_lr_scale=HEAD_LR_SCALE,
       batch_size=case.batch_size,
       decode_images=task.decode_images if task else None,

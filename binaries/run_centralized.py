@@ -40,15 +40,14 @@ class _CentralizedConfig(config_lib.Config):
     users_per_round: Users whose examples make up a round.
     objective: What is learned: to tell classes, by a head, or without labels to
       tell from all others which two views are of one image (contrastive; needs
-      an augmentation) [classification].
+      an augmentation).
     export_backbone: Where to write the trained backbone, beside the run's
       release/saved_model: for --pretrained_backbone of another run. It
       remembers its users.
   """
 
   users_per_round: int = config_lib.field(256, minimum=1)
-  # A default would tell a run of an earlier version from this one.
-  objective: str | None = config_lib.field(None, choices=_OBJECTIVES)
+  objective: str = config_lib.field("classification", choices=_OBJECTIVES)
   export_backbone: str | None = None
 
 
@@ -57,48 +56,55 @@ _CENTRALIZED = config_flags.ConfigFlags(_CentralizedConfig)
 flags.adopt_module_key_flags(training_flags)
 
 
+def _create_algorithm(
+  settings: training_flags.Settings,
+) -> centralized.Pooled:
+  """Creates what is trained; refuses now what the data need not be read for."""
+  config = _CENTRALIZED.create()
+  pooled: type[centralized.Pooled] = centralized.Centralized
+  if config.objective == "contrastive":
+    pooled = contrastive.Contrastive
+  return pooled(
+    users_per_round=config.users_per_round,
+    backbone=settings.backbone,
+    head=settings.head,
+    local=settings.local_training,
+  )
+
+
 def _read_settings() -> training_flags.Settings:
   settings = training_flags.read("run_centralized", _CENTRALIZED)
-  if _CENTRALIZED.create().objective == "contrastive":
-    # Refused now, not after the data have been read.
-    contrastive.create_objective(settings.local_training)
+  _create_algorithm(settings)
   return settings
 
 
 def main() -> None:
   """Builds the experiment that the flags describe, and runs it."""
   settings, task = training_flags.open_task(_read_settings, federated=False)
-  config = _CENTRALIZED.create()
-  head = settings.head
-  local_training = settings.create_local_training(task.decode_images)
-  if config.objective == "contrastive":
-    head, local_training = contrastive.create_objective(local_training)
+  algorithm = _create_algorithm(settings)
   create_backbone = training_run.create_backbone_fn(settings, task)
-  num_users = len(task.train_users)
+  num_users, users_per_round = len(task.train_users), algorithm.users_per_round
   checks.check_integer(
-    "users_per_round", config.users_per_round, minimum=1, maximum=num_users
+    "users_per_round", users_per_round, minimum=1, maximum=num_users
   )
   training_run.execute(
     experiment_lib.Experiment(
       name="centralized",
       task=task,
       create_backbone=create_backbone,
-      build_process=lambda: centralized.build_centralized(
+      build_process=lambda: algorithm.build(
         create_backbone,
-        head,
         num_classes=settings.count_classes(task),
+        local=settings.create_local_training(task.decode_images),
         example_type=task.example_type,
-        config=local_training,
         seed=settings.run.seed,
       ),
       participation=fixed_size.FixedSize(
-        num_users,
-        config.users_per_round,
-        users_per_client=config.users_per_round,
+        num_users, users_per_round, users_per_client=users_per_round
       ),
       mechanism=none.NoneConfig(clients_per_round=1).create(),
       delta=planning.default_delta(num_users),
-      export_backbone=config.export_backbone,
+      export_backbone=_CENTRALIZED.create().export_backbone,
     ),
     settings,
   )

@@ -32,6 +32,8 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.algorithms import algorithm as algorithm_lib
+from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.data.participation import min_separation
@@ -45,9 +47,12 @@ with epy.lazy_imports():
   import tensorflow_federated as tff
 
   from experiments import training_run
-  from tasks import task as task_lib
-  from tff_fedemb.algorithms import fedavg
-  from tff_fedemb.algorithms import fedemb
+  from tff_fedemb.run import task as task_lib
+
+
+_ALGORITHMS = [
+  name for name, found in algorithms.ALGORITHMS.items() if found.is_private
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,9 +73,11 @@ class _FederatedConfig(config_lib.Config):
       the report goal.
     users_per_client: (Expected) users merged in a virtual client.
     delta: Delta of the guarantee [number of users ** -1.1].
+    server_optimizer: Server optimizer; the adaptive ones, adam and yogi, are
+      for runs without noise.
   """
 
-  algorithm: str = config_lib.field("fedemb", choices=("fedemb", "fedavg"))
+  algorithm: str = config_lib.field("fedemb", choices=_ALGORITHMS)
   aggregator: str = config_lib.field(
     "gaussian", choices=aggregators.AGGREGATORS
   )
@@ -83,6 +90,9 @@ class _FederatedConfig(config_lib.Config):
   clients_per_round: int = config_lib.field(8, minimum=1)
   users_per_client: int = config_lib.field(1, minimum=1)
   delta: float | None = config_lib.field(None, above=0, below=1)
+  server_optimizer: str = config_lib.field(
+    "sgd", choices=server_optimizers.SERVER_OPTIMIZERS
+  )
 
   def __post_init__(self):
     super().__post_init__()
@@ -103,13 +113,10 @@ _PARTICIPATION = config_flags.ChoiceFlags(
     *("max_participations", "known_schedule", "equal_work"),
   ),
 )
-_SERVER_OPTIMIZER = config_flags.ConfigFlags(
-  server_optimizers.ServerOptimizerConfig
+_SERVER_OPTIMIZER = config_flags.ChoiceFlags(
+  "server_optimizer", server_optimizers.SERVER_OPTIMIZERS
 )
-_EXTRAPOLATION = config_flags.ConfigFlags(
-  experiment_lib.ExtrapolationConfig,
-  rename={"cohort_factor": "extrapolated_cohort_factor"},
-)
+_EXTRAPOLATION = config_flags.ConfigFlags(experiment_lib.ExtrapolationConfig)
 _DEPLOYMENT = config_flags.ConfigFlags(deployment_run.DeploymentConfig)
 _OWN = (
   *(_FEDERATED, _MECHANISM, _PARTICIPATION),
@@ -117,6 +124,16 @@ _OWN = (
 )
 
 flags.adopt_module_key_flags(training_flags)
+
+
+def _create_algorithm(
+  config: _FederatedConfig, settings: training_flags.Settings
+) -> algorithm_lib.Algorithm:
+  return algorithms.ALGORITHMS[config.algorithm](
+    backbone=settings.backbone,
+    head=settings.head,
+    local=settings.local_training,
+  )
 
 
 def _create_participation(
@@ -193,25 +210,20 @@ def _create_mechanism(
 
 
 def _build_process(
-  algorithm: str,
+  algorithm: algorithm_lib.Algorithm,
   settings: training_flags.Settings,
   task: task_lib.Task,
   create_backbone: Callable[[], tf.keras.Model],
   **parts: Any,
 ) -> tff.learning.templates.LearningProcess:
-  parts |= {
-    "example_type": task.example_type,
-    "config": settings.create_local_training(task.decode_images),
-    "seed": settings.run.seed,
-  }
-  if algorithm == "fedavg":
-    return fedavg.build_fedavg(
-      create_backbone,
-      settings.head,
-      num_classes=settings.count_classes(task),
-      **parts,
-    )
-  return fedemb.build_fedemb(create_backbone, settings.head, **parts)
+  return algorithm.build(
+    create_backbone,
+    num_classes=settings.count_classes(task),
+    local=settings.create_local_training(task.decode_images),
+    example_type=task.example_type,
+    seed=settings.run.seed,
+    **parts,
+  )
 
 
 def read_settings(**run: Any) -> training_flags.Settings:
@@ -230,7 +242,9 @@ def read_settings(**run: Any) -> training_flags.Settings:
   deployment.load()
   _MECHANISM.check(config.aggregator)
   _PARTICIPATION.check(config.participation)
-  _SERVER_OPTIMIZER.create()
+  server_optimizer = _SERVER_OPTIMIZER.create(config.server_optimizer)
+  settings.record.update(config_flags.values_by_flag(server_optimizer))
+  _create_algorithm(config, settings)
   _EXTRAPOLATION.create()
   return settings
 
@@ -246,7 +260,7 @@ def create_experiment(
     **parts: Of the learning process, beside those that the flags describe.
   """
   config = _FEDERATED.create()
-  server_optimizer = _SERVER_OPTIMIZER.create().build()
+  server_optimizer = _SERVER_OPTIMIZER.create(config.server_optimizer).build()
   extrapolation = _EXTRAPOLATION.create()
   create_backbone = training_run.create_backbone_fn(settings, task)
   rounds = settings.training.rounds
@@ -261,7 +275,7 @@ def create_experiment(
     task=task,
     create_backbone=create_backbone,
     build_process=lambda: _build_process(
-      config.algorithm,
+      _create_algorithm(config, settings),
       settings,
       task,
       create_backbone,

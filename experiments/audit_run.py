@@ -17,7 +17,6 @@ from experiments import audit_slots
 from experiments import experiment as experiment_lib
 from experiments import output_files
 from experiments import training_flags
-from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import embedding
@@ -29,6 +28,7 @@ from tff_fedemb.privacy.audit import membership
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib
 from tff_fedemb.privacy.audit import users as users_lib
+from tff_fedemb.run import task as task_lib
 
 _ASSUMES = (
   "a slot whose coin said no is drawn as the others and sends nothing; half of"

@@ -13,12 +13,12 @@ import secrets
 import numpy as np
 
 from experiments import audit_settings
-from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.data import population
 from tff_fedemb.privacy.audit import canary_updates
 from tff_fedemb.privacy.audit import scores as scores_lib
 from tff_fedemb.privacy.audit import users as users_lib
+from tff_fedemb.run import task as task_lib
 
 # Attacks, by what they look for.
 UPDATES, CANARY_USERS, USERS = "canary_updates", "canary_users", "users"

@@ -64,6 +64,14 @@ def _create(config_class, values, flag_of):
     raise error.renamed(f"--{flag_of[error.name]}") from error
 
 
+def values_by_flag(config: config_lib.Config) -> dict[str, Any]:
+  """Returns the values of a configuration's fields by what sets them."""
+  return {
+    spec.flag: getattr(config, spec.name)
+    for spec in config_lib.specs(type(config))
+  }
+
+
 class ConfigFlags(Generic[_ConfigT]):
   """The flags of one configuration, and their names."""
 
@@ -86,9 +94,9 @@ class ConfigFlags(Generic[_ConfigT]):
     self._class = config_class
     rename, details = rename or {}, details or {}
     self._specs = {
-      rename.get(spec.name, spec.name): spec
+      rename.get(spec.name, spec.flag): spec
       for spec in config_lib.specs(config_class)
-      if spec.name not in skip and spec.type is not object
+      if spec.name not in skip and spec.type in _DEFINE
     }
     for name, spec in self._specs.items():
       is_missing = spec.default is dataclasses.MISSING
@@ -140,8 +148,8 @@ class ChoiceFlags(Generic[_ConfigT]):
     defaults: dict[str, dict[str, Any]] = {}
     for name, config_class in sorted(self._configs.items()):
       for spec in config_lib.specs(config_class):
-        if spec.name not in skip and spec.type is not object:
-          flag = self._rename.get(spec.name, spec.name)
+        if spec.name not in skip and spec.type in _DEFINE:
+          flag = self._rename.get(spec.name, spec.flag)
           self._specs.setdefault(flag, spec)
           users.setdefault(flag, []).append(name)
           if spec.default not in (None, dataclasses.MISSING):

@@ -24,9 +24,9 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tasks import task as task_lib
   from tff_fedemb.program import deployed_rounds
   from tff_fedemb.program import run_directory
+  from tff_fedemb.run import task as task_lib
 
 # Of users about whose images nothing is known.
 _IMAGES_PER_USER = 20
@@ -150,7 +150,7 @@ def create_participation(
 
 def find_work(
   task: task_lib.Task,
-  config: local_training_lib.LocalTrainingConfig,
+  config: local_training_lib.LocalTraining,
   process: tff.learning.templates.LearningProcess,
 ) -> simulation_lib.WorkOfRound:
   """What a device has to do in a round of a run.
@@ -172,8 +172,7 @@ def find_work(
     bytes_down=up + _count_bytes(weights.non_trainable),
     bytes_up=up,
     examples=(
-      config.local_epochs * images
-      + config.head_warmup_steps * config.batch_size
+      config.epochs * images + config.head_warmup_steps * config.batch_size
     ),
   )
 

@@ -22,12 +22,12 @@ from experiments import experiment as experiment_lib
 from experiments import training_flags
 from experiments import training_report
 from experiments.report import words
-from tasks import task as task_lib
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.strategies import strategy as strategy_lib
 

@@ -14,10 +14,10 @@ from etils import epy
 
 from experiments import image_sources
 from experiments import output_files
-from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from experiments import saved_models

@@ -22,8 +22,8 @@ with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from tasks import task as task_lib
   from tff_fedemb.privacy import arithmetic
+  from tff_fedemb.run import task as task_lib
   from tff_fedemb.runtime import secure_sums
 
 
@@ -41,7 +41,9 @@ class ExtrapolationConfig(config_lib.Config):
   """
 
   extrapolated_num_users: int = config_lib.field(10_000_000, minimum=0)
-  cohort_factor: float = config_lib.field(64.0, above=0)
+  cohort_factor: float = config_lib.field(
+    64.0, above=0, flag="extrapolated_cohort_factor"
+  )
   extrapolated_delta: float | None = config_lib.field(None, above=0, below=1)
 
   def __post_init__(self):

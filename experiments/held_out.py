@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tasks import task as task_lib
 from tff_fedemb import errors
 from tff_fedemb.algorithms import composition
 from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import training
+from tff_fedemb.run import task as task_lib
 
 
 def load_images(

@@ -17,11 +17,12 @@ from etils import epy
 import numpy as np
 
 from tasks import registry as task_registry
-from tasks import task as task_lib
+from tasks import task_config
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -102,7 +103,7 @@ def _count_files(names: list[str], one: str, many: str) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImageConfig(task_lib.TaskConfig):
+class ImageConfig(task_config.TaskConfig):
   """Which images to embed, of a folder or a task.
 
   Attributes:
@@ -151,13 +152,13 @@ class ImageConfig(task_lib.TaskConfig):
     )
 
   def _create_task(self, model_shape: ImageShape | None) -> task_lib.Task:
-    fields = dataclasses.fields(task_lib.TaskConfig)
+    fields = dataclasses.fields(task_config.TaskConfig)
     values = {field.name: getattr(self, field.name) for field in fields}
     # Photos come in the colours that the model takes.
     if self.task == "photos" and model_shape is not None:
       values["color_mode"] = "grayscale" if model_shape[2] == 1 else "rgb"
     values["image_size"] = self.image_size or None
-    config = task_lib.TaskConfig(**values)
+    config = task_config.TaskConfig(**values)
     task = task_registry.create_task(self.task, config)
     if model_shape is None:
       return task

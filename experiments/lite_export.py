@@ -22,12 +22,12 @@ import tqdm
 
 from experiments import image_sources
 from experiments import output_files
-from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import tflite
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from experiments import saved_models

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
-from tasks import task as task_lib
+from tff_fedemb.run import task as task_lib
 
 # Whose settings are chosen here; benchmarks have flagfiles.
 TASKS = ("photos",)

@@ -12,7 +12,7 @@ import re
 
 from etils import epy
 
-from tasks import task as task_lib
+from tasks import task_config
 from tff_fedemb import checks
 from tff_fedemb import errors
 
@@ -64,7 +64,7 @@ def prepare_data(task: str, cache_dir: str | None) -> str:
     errors.DataError: If there are data that were made otherwise.
   """
   checks.check_choice("task", task, _NUM_USERS)
-  cache = task_lib.TaskConfig(cache_dir=cache_dir).cache
+  cache = task_config.TaskConfig(cache_dir=cache_dir).cache
   directory = os.fspath(cache / "smoke" / f"{task}_{_NUM_USERS[task]}_{_SEED}")
   try:
     synthetic.WRITERS[task](directory, num_users=_NUM_USERS[task], seed=_SEED)

@@ -16,16 +16,15 @@ from experiments import config_flags
 from experiments import plan
 from experiments import smoke
 from tasks import registry as task_registry
-from tasks import task as task_lib
+from tasks import task_config
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.algorithms import local_training as local_training_lib
-from tff_fedemb.algorithms import schedules
-from tff_fedemb.data import augmentation
 from tff_fedemb.models import backbones
 from tff_fedemb.models import heads
 from tff_fedemb.program import training
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
@@ -52,14 +51,6 @@ _NOT_SETTINGS = (
   "require_gpu",
   "secure_sum_threshold",
 )
-# What earlier versions have recorded where these were not given.
-_RECORDED_DEFAULTS = {
-  "head_initial_scale": 0.1,
-  "head_learned_scale": False,
-  "head_margin": 0.3,
-  "head_scale": 16.0,
-  "regroup_clients": True,
-}
 # Minutes for small images, and 200 million pairs.
 _MAX_HELD_OUT_IMAGES = 20_000
 # They mean the same wherever the program is started.
@@ -88,7 +79,6 @@ class RunConfig(config_lib.Config):
     head: Head.
     pretrained_backbone: Where the backbone's weights start: a SavedModel or a
       Keras weights file, made from public data. Nothing is accounted for it.
-    augmentation: Random changes of training images.
     max_evaluation_images: Validation images of an evaluation during training.
       0: all.
     max_held_out_images: Images of each held-out split on which the model is
@@ -110,9 +100,6 @@ class RunConfig(config_lib.Config):
   export: str | None = config_lib.field(None, choices=("tflite",))
   head: str = config_lib.field("linear", choices=heads.HEADS)
   pretrained_backbone: str | None = None
-  augmentation: str = config_lib.field(
-    "none", choices=augmentation.AUGMENTATIONS
-  )
   max_evaluation_images: int = config_lib.field(2000, minimum=0)
   # A default would tell a run of an earlier version from this one.
   max_held_out_images: int | None = config_lib.field(None, minimum=0)
@@ -130,27 +117,18 @@ class RunConfig(config_lib.Config):
 
 
 _RUN = config_flags.ConfigFlags(RunConfig)
-_DATA = config_flags.ConfigFlags(task_lib.TaskConfig)
+_DATA = config_flags.ConfigFlags(task_config.TaskConfig)
 _BACKBONE = config_flags.ConfigFlags(backbones.BackboneConfig)
-_HEAD = config_flags.ChoiceFlags(
-  "head",
-  heads.HEADS,
-  rename={
-    "initial_scale": "head_initial_scale",
-    "scale": "head_scale",
-    "learned_scale": "head_learned_scale",
-    "margin": "head_margin",
-  },
-)
+_HEAD = config_flags.ChoiceFlags("head", heads.HEADS)
 _LOCAL_TRAINING = config_flags.ConfigFlags(
-  local_training_lib.LocalTrainingConfig, skip=("skip_unreadable", "two_views")
+  local_training_lib.LocalTraining,
+  skip=("skip_unreadable", "two_views", "rounds"),
 )
-_SCHEDULE = config_flags.ConfigFlags(schedules.ScheduleConfig)
 _TRAINING = config_flags.ConfigFlags(training.TrainingConfig)
 _RUNTIME = config_flags.ConfigFlags(runtimes.RuntimeConfig)
 _ALL: tuple[config_flags.ConfigFlags | config_flags.ChoiceFlags, ...] = (
   *(_RUN, _DATA, _BACKBONE, _HEAD),
-  *(_LOCAL_TRAINING, _SCHEDULE, _TRAINING, _RUNTIME),
+  *(_LOCAL_TRAINING, _TRAINING, _RUNTIME),
 )
 
 
@@ -170,10 +148,10 @@ class Settings:
   """
 
   run: RunConfig
-  data: task_lib.TaskConfig
+  data: task_config.TaskConfig
   backbone: backbones.BackboneConfig
   head: heads.Head
-  local_training: local_training_lib.LocalTrainingConfig
+  local_training: local_training_lib.LocalTraining
   training: training.TrainingConfig
   runtime: runtimes.RuntimeConfig
   record: dict[str, Any]
@@ -203,7 +181,7 @@ class Settings:
 
   def create_local_training(
     self, decode_images: encoded_images.ImageDecoder | None
-  ) -> local_training_lib.LocalTrainingConfig:
+  ) -> local_training_lib.LocalTraining:
     """What clients do with the data of the task whose decoder this is."""
     return dataclasses.replace(self.local_training, decode_images=decode_images)
 
@@ -248,12 +226,7 @@ def read(
   for some in (*_ALL, *own):
     record |= {name: flags.FLAGS[name].value for name in some.names}
   head = _HEAD.create(run.head)
-  defaults = _RECORDED_DEFAULTS | {
-    f"head_{name}": value for name, value in dataclasses.asdict(head).items()
-  }
-  for name, value in defaults.items():
-    if record.get(name, value) is None:
-      record[name] = value
+  record |= config_flags.values_by_flag(head)
   for name in _PATHS:
     if record[name] is not None:
       record[name] = os.path.abspath(str(record[name]))
@@ -263,9 +236,8 @@ def read(
     backbone=_BACKBONE.create(),
     head=head,
     local_training=_LOCAL_TRAINING.create(
-      augmentation=augmentation.AUGMENTATIONS[run.augmentation],
       skip_unreadable=data.on_bad_example == "skip",
-      learning_rate_schedule=_SCHEDULE.create().build(rounds.rounds),
+      rounds=rounds.rounds,
     ),
     training=rounds,
     runtime=_RUNTIME.create(),

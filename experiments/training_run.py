@@ -27,7 +27,7 @@ from experiments import plan
 from experiments import training_flags
 from experiments import training_report
 from experiments.report import page as report_page
-from tasks import task as task_lib
+from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import participation_trace
@@ -45,6 +45,7 @@ from tff_fedemb.program import metrics
 from tff_fedemb.program import run_directory
 from tff_fedemb.program import sampling_key
 from tff_fedemb.program import training
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import client_error
 
@@ -237,7 +238,7 @@ def _begin(
   return chain
 
 
-def _find_paths(config: task_lib.TaskConfig) -> dict[str, str]:
+def _find_paths(config: task_config.TaskConfig) -> dict[str, str]:
   """What clients read, wherever they run, by the flags that name it."""
   names = ("data_dir", "table", "cache_dir")
   paths = {name: getattr(config, name) for name in names}

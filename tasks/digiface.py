@@ -17,18 +17,21 @@ import sys
 
 import numpy as np
 
-from tasks import task
+from tasks import task_config
 from tasks import user_photos
 from tasks.prepare import digiface as preparation
 from tasks.prepare import output
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
+from tff_fedemb.run import task as task_lib
 
 _SIDE = 112
-_ADVICE = f"{preparation.ADVICE} {task.advise_synthetic('digiface')}"
+_ADVICE = f"{preparation.ADVICE} {task_config.advise_synthetic('digiface')}"
 
 
-def _convert(job: preparation.Job, config: task.TaskConfig) -> pathlib.Path:
+def _convert(
+  job: preparation.Job, config: task_config.TaskConfig
+) -> pathlib.Path:
   """The copy of the publishers' files; made where there is none yet."""
   sources = repr(sorted(job.identity["sources"].items()))
   name = f"digiface_{hashlib.sha256(sources.encode()).hexdigest()[:16]}"
@@ -50,7 +53,9 @@ def _convert(job: preparation.Job, config: task.TaskConfig) -> pathlib.Path:
   return folder
 
 
-def _find_folder(config: task.TaskConfig) -> tuple[pathlib.Path, str, bool]:
+def _find_folder(
+  config: task_config.TaskConfig,
+) -> tuple[pathlib.Path, str, bool]:
   """The prepared files, their variant, and whether they are the task's own."""
   config.choose_variant("digiface", preparation.VARIANTS)
   root = config.require_data_dir("digiface", _ADVICE)
@@ -68,7 +73,7 @@ def _find_folder(config: task.TaskConfig) -> tuple[pathlib.Path, str, bool]:
   return _convert(job, config), job.variant, True
 
 
-def create_digiface_task(config: task.TaskConfig) -> task.Task:
+def create_digiface_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the DigiFace task.
 
   A user is an identity. Each identity is in one split, by a fixed keyed hash of

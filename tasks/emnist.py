@@ -21,9 +21,10 @@ from etils import epy
 from google.protobuf import message
 import numpy as np
 
-from tasks import task
+from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import population
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -49,7 +50,8 @@ SPLIT_DESCRIPTION = (
 )
 _ADVICE = (
   f"Put TFF's {_FILE_NAME} (storage.googleapis.com/tff-datasets-public/"
-  f"{_FILE_NAME}.lzma, unpacked) there. {task.advise_synthetic('emnist')}"
+  f"{_FILE_NAME}.lzma, unpacked) there."
+  f" {task_config.advise_synthetic('emnist')}"
 )
 _SPLIT_OF = {"validation": "all_train", "test": "all_test"}
 
@@ -179,7 +181,7 @@ def _parse_checked(
   return images, labels
 
 
-def create_emnist_task(config: task.TaskConfig) -> task.Task:
+def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the EMNIST task.
 
   A user is a writer. Training: digits and upper case (36 classes) of split
@@ -244,7 +246,7 @@ def create_emnist_task(config: task.TaskConfig) -> task.Task:
       total += len(labels)
     return total - held_out if split == "train" else held_out
 
-  return task.Task(
+  return task_lib.Task(
     name="emnist",
     user_meaning="a writer",
     train_users=population.Population.from_ids(examples.user_ids),

@@ -8,7 +8,8 @@ ECCV 2020. Read from the files that `tff.simulation.datasets.gldv2` writes.
 
 from etils import epy
 
-from tasks import task
+from tasks import task_config
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tasks import user_photos
@@ -21,7 +22,7 @@ _VARIANTS = {
 }
 
 
-def create_gld_task(config: task.TaskConfig) -> task.Task:
+def create_gld_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the task of Google Landmarks v2.
 
   A user is the author of photos, a class a landmark. What is held out, and what

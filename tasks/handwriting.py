@@ -14,12 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import emnist
-from tasks import task
+from tasks import task_config
 from tasks.synthetic import glyphs
 from tasks.synthetic import handwriting
 from tff_fedemb import errors
 from tff_fedemb.data import population
 from tff_fedemb.evaluation import embedding
+from tff_fedemb.run import task as task_lib
 
 _SIDE = glyphs.IMAGE_SIZE
 _NUM_USERS = 20_000
@@ -40,7 +41,7 @@ def _load_images(seed: int, split: str) -> embedding.LabelledImages:
     seed, range(emnist.FIRST_HELD_OUT_LABEL, emnist.NUM_LABELS)
   )
   first = _FIRST_HELD_OUT_WRITER
-  first += _HELD_OUT_WRITERS * task.EVALUATION_SPLITS.index(split)
+  first += _HELD_OUT_WRITERS * task_lib.EVALUATION_SPLITS.index(split)
   images, labels = [], []
   for start in range(first, first + _HELD_OUT_WRITERS, _DRAWN):
     users = tf.range(start, start + _DRAWN, dtype=tf.int64)
@@ -52,7 +53,7 @@ def _load_images(seed: int, split: str) -> embedding.LabelledImages:
   )
 
 
-def create_handwriting_task(config: task.TaskConfig) -> task.Task:
+def create_handwriting_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the handwriting task.
 
   A user is a writer. Training: digits and upper case (36 classes). Held out:
@@ -112,7 +113,7 @@ def create_handwriting_task(config: task.TaskConfig) -> task.Task:
       for start in range(0, num_users, _COUNTED)
     )
 
-  return task.Task(
+  return task_lib.Task(
     name="handwriting",
     user_meaning="a writer",
     train_users=population.Population(num_users),

@@ -8,7 +8,8 @@ Real-World Data Distribution", ECCV 2020. Read from the files that
 
 from etils import epy
 
-from tasks import task
+from tasks import task_config
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tasks import user_photos
@@ -28,7 +29,7 @@ VARIANTS = {
 }
 
 
-def create_inaturalist_task(config: task.TaskConfig) -> task.Task:
+def create_inaturalist_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the task of iNaturalist 2017.
 
   A user is an observer, or in the variants "geo_..." a cell of the globe: a

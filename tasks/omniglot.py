@@ -28,11 +28,12 @@ import numpy as np
 from PIL import Image
 import tqdm
 
-from tasks import task
+from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -75,7 +76,7 @@ _ZIP_ERRORS = (OSError, *reading.ARCHIVE_ERRORS)
 _ADVICE = (
   "It must hold images_background.zip (and images_evaluation.zip) of"
   " github.com/brendenlake/omniglot, their unpacked folders, or"
-  f" {_COMPACT_NAME}. {task.advise_synthetic('omniglot')}"
+  f" {_COMPACT_NAME}. {task_config.advise_synthetic('omniglot')}"
 )
 
 
@@ -306,7 +307,7 @@ def _parse(serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
   return tf.reshape(images, [-1, _SIDE, _SIDE, 1]), features["label"]
 
 
-def create_omniglot_task(config: task.TaskConfig) -> task.Task:
+def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the Omniglot task.
 
   A user is a character, written by 20 people. Of the alphabets of the
@@ -344,7 +345,7 @@ def create_omniglot_task(config: task.TaskConfig) -> task.Task:
   if variant == _SEARCH:
     parts = _PARTS_OF_SEARCH
     _check_search(database)
-  return task.Task(
+  return task_lib.Task(
     name="omniglot",
     user_meaning="a character (20 drawings)",
     train_users=population.Population.from_ids(examples.user_ids),

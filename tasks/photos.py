@@ -13,12 +13,13 @@ import pathlib
 from etils import epy
 import numpy as np
 
-from tasks import task
+from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_splits
 from tff_fedemb.data import population
 from tff_fedemb.data import reading
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
@@ -35,11 +36,11 @@ _SIDES = ((1_000_000, 224), (100_000, 112), (0, 48))
 _MAX_LENET_SIDE = 64
 _LAYOUT = (
   "It must hold <user>/<class>/<image> or <person>/<image>; a table lists"
-  f" images that lie otherwise. {task.advise_synthetic('photos')}"
+  f" images that lie otherwise. {task_config.advise_synthetic('photos')}"
 )
 
 
-def _open_listing(config: task.TaskConfig) -> photo_listing.Listing:
+def _open_listing(config: task_config.TaskConfig) -> photo_listing.Listing:
   if config.table is not None:
     if config.data_dir is not None:
       raise errors.FieldError(
@@ -58,7 +59,7 @@ def _open_listing(config: task.TaskConfig) -> photo_listing.Listing:
 
 
 def _choose_hold_out(
-  config: task.TaskConfig, listing: photo_listing.Listing
+  config: task_config.TaskConfig, listing: photo_listing.Listing
 ) -> str:
   has_splits = getattr(listing, "has_splits", False)
   if config.hold_out is None:
@@ -73,7 +74,7 @@ def _choose_hold_out(
   return config.hold_out
 
 
-def create_photos_task(config: task.TaskConfig) -> task.Task:
+def create_photos_task(config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the task of one's own photos.
 
   Of their classes with two images or more 20 % are held out for test and 10 %
@@ -116,7 +117,7 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
   }
   labels = np.unique(np.concatenate([of[1] for of in held_out.values()]))
   names = {label: facts["class_names"][label] for label in labels.tolist()}
-  return task.Task(
+  return task_lib.Task(
     name="photos",
     user_meaning=_find_meaning(config, of_people=facts["of_people"]),
     train_users=population.Population(facts["num_users"]),
@@ -149,7 +150,7 @@ def create_photos_task(config: task.TaskConfig) -> task.Task:
   )
 
 
-def _find_meaning(config: task.TaskConfig, *, of_people: bool) -> str:
+def _find_meaning(config: task_config.TaskConfig, *, of_people: bool) -> str:
   if config.table is not None:
     return "a value of the table's column user"
   if of_people:

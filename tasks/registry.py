@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from etils import epy
 
-from tasks import task
+from tasks import task_config
 from tff_fedemb import checks
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tasks import digiface
@@ -18,7 +19,7 @@ with epy.lazy_imports():
 
 # A new task is one file and one line here; each raises what `create_task` does.
 # Its file, and what that needs, is imported when the task is created.
-TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
+TASKS: dict[str, Callable[[task_config.TaskConfig], task_lib.Task]] = {
   "digiface": lambda config: digiface.create_digiface_task(config),
   "emnist": lambda config: emnist.create_emnist_task(config),
   "gld": lambda config: gld.create_gld_task(config),
@@ -29,7 +30,7 @@ TASKS: dict[str, Callable[[task.TaskConfig], task.Task]] = {
 }
 
 
-def create_task(name: str, config: task.TaskConfig) -> task.Task:
+def create_task(name: str, config: task_config.TaskConfig) -> task_lib.Task:
   """Creates the task of a name, a key of `TASKS`.
 
   Raises:

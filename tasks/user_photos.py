@@ -17,11 +17,12 @@ from typing import Any
 from etils import epy
 import numpy as np
 
-from tasks import task
+from tasks import task_config
 from tff_fedemb import errors
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import population
 from tff_fedemb.data import tfrecord_files
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
@@ -76,13 +77,13 @@ class Photos:
 
   def create_task(
     self, *, side: int, user_ids: Sequence[str], **facts: Any
-  ) -> task.Task:
+  ) -> task_lib.Task:
     """Creates the task on these photos, from its other `facts`.
 
     Images have this side in pixels; users are in the order of their slots.
     """
     image_shape = (side, side, _CHANNELS)
-    return task.Task(
+    return task_lib.Task(
       train_users=population.Population.from_ids(user_ids),
       create_client_dataset=self.train.create_dataset,
       image_shape=image_shape,
@@ -99,7 +100,7 @@ class Photos:
 
 def open_photos(
   folder: pathlib.Path,
-  config: task.TaskConfig,
+  config: task_config.TaskConfig,
   *,
   name: str,
   is_validation: Callable[[np.ndarray], np.ndarray],
@@ -153,7 +154,7 @@ def _is_variant_folder(folder: pathlib.Path) -> bool:
 
 
 def find_folder(
-  config: task.TaskConfig, variant: str, variants: Collection[str]
+  config: task_config.TaskConfig, variant: str, variants: Collection[str]
 ) -> pathlib.Path | None:
   """The folder of a variant: in `data_dir`, or `data_dir` itself, or None.
 
@@ -220,8 +221,11 @@ def _check_labels(photos: Photos, variant: str, num_classes: int) -> None:
 
 
 def create_task(
-  config: task.TaskConfig, *, name: str, variants: Mapping[str, tuple[int, str]]
-) -> task.Task:
+  config: task_config.TaskConfig,
+  *,
+  name: str,
+  variants: Mapping[str, tuple[int, str]],
+) -> task_lib.Task:
   """Creates a task on photos whose users and held-out images share classes.
 
   Held out is the published test set: other images of the same classes. Of its
@@ -240,8 +244,9 @@ def create_task(
   """
   variant = config.choose_variant(name, tuple(variants))
   advice = (
-    f"To get the data: {task.show_command('binaries.prepare_data', task=name)}."
-    f" {task.advise_synthetic(name, num_users=60)}"
+    "To get the data:"
+    f" {task_config.show_command('binaries.prepare_data', task=name)}."
+    f" {task_config.advise_synthetic(name, num_users=60)}"
   )
   root = config.require_data_dir(name, advice)
   folder = find_folder(config, variant, variants)

@@ -23,7 +23,7 @@ _LIBRARY_LAYERS = (
   ("aggregators", "data", "deployment", "models", "strategies"),
   ("algorithms",),
   ("evaluation", "plots", "privacy", "runtime"),
-  ("features", "program"),
+  ("features", "program", "run"),
 )
 _BENCHMARK_DOORS = ("binaries.benchmark", "binaries.benchmark_features")
 

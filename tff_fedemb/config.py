@@ -23,20 +23,26 @@ first used, and `from __future__ import annotations` keeps signatures from using
 them. A class derived from one of TensorFlow's has a module of its own.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 import dataclasses
 import pathlib
 import types
 import typing
-from typing import Any
+from typing import Any, TypeVar
 
 import docstring_parser
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb import registry as registry_lib
+
+_ConfigT = TypeVar("_ConfigT", bound="Config")
 
 _RANGE = "range"
 _CHOICES = "choices"
+_SETTLED_LATER = "settled_later"
+_REGISTRY = "registry"
+_FLAG = "flag"
 
 
 def field(
@@ -47,6 +53,8 @@ def field(
   below: float | None = None,
   maximum: float | None = None,
   choices: Collection[str] | None = None,
+  settled_later: bool = False,
+  flag: str | None = None,
 ) -> Any:
   """Declares a field with a range; a plain default declares one without.
 
@@ -57,13 +65,37 @@ def field(
     below: What a number must be smaller than.
     maximum: What a number must not be larger than.
     choices: What a word, or each word of several, must be among.
+    settled_later: Whether it may be None until whoever knows it has set it,
+      which its type does not say: what needs it is asked only then.
+    flag: What its flag is called; None if as the field.
   """
   bounds = {"above": above, "minimum": minimum}
   bounds |= {"below": below, "maximum": maximum}
   bounds = {name: bound for name, bound in bounds.items() if bound is not None}
   return dataclasses.field(
-    default=default, metadata={_RANGE: bounds, _CHOICES: choices}
+    default=default,
+    metadata={
+      _RANGE: bounds,
+      _CHOICES: choices,
+      _SETTLED_LATER: settled_later,
+      _FLAG: flag,
+    },
   )
+
+
+def part(
+  default: Any = dataclasses.MISSING,
+  *,
+  registry: registry_lib.Registry | None = None,
+) -> Any:
+  """Declares a field that is a configuration itself.
+
+  Args:
+    default: Its default; none if it must be given.
+    registry: The classes that it may have, by name, beside one that is named
+      `module:Class`; None if it has that of its annotation.
+  """
+  return dataclasses.field(default=default, metadata={_REGISTRY: registry})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +104,15 @@ class FieldSpec:
 
   Attributes:
     name: Its name.
-    type: `bool`, `int`, `float`, `str`, or `tuple` of words; `object` for what
-      no flag can hold.
+    type: `bool`, `int`, `float`, `str`, or `tuple` of words; a `Config` of a
+      part; `object` for anything else.
     optional: Whether it may be None.
     default: Its default, `dataclasses.MISSING` if it must be given.
     documentation: Its line under `Attributes:`, without line breaks.
     bounds: As in `field`, those that there are.
     choices: What a word must be among; None for anything.
+    registry: Classes of a part by name; None if it has that of `type`.
+    flag: What its flag is called.
   """
 
   name: str
@@ -88,15 +122,19 @@ class FieldSpec:
   documentation: str
   bounds: dict[str, float]
   choices: Collection[str] | None
+  registry: registry_lib.Registry | None
+  flag: str
 
 
-def _find_type(annotation: Any) -> tuple[type, bool]:
+def _find_type(annotation: Any, settled_later: bool) -> tuple[type, bool]:
   parts = [annotation]
   if isinstance(annotation, types.UnionType):
     parts = list(typing.get_args(annotation))
-  optional = types.NoneType in parts
+  optional = settled_later or types.NoneType in parts
   parts = [part for part in parts if part is not types.NoneType]
   found = typing.get_origin(parts[0]) or parts[0]
+  if isinstance(found, type) and issubclass(found, Config) and len(parts) == 1:
+    return found, optional
   if len(parts) > 1 or found not in (bool, int, float, str, tuple):
     found = object
   return found, optional
@@ -127,11 +165,15 @@ def _read_specs(config_class: type["Config"]) -> tuple[FieldSpec, ...]:
   return tuple(
     FieldSpec(
       member.name,
-      *_find_type(annotations[member.name]),
+      *_find_type(
+        annotations[member.name], member.metadata.get(_SETTLED_LATER, False)
+      ),
       default=member.default,
       documentation=documentation.get(member.name, ""),
       bounds=member.metadata.get(_RANGE, {}),
       choices=member.metadata.get(_CHOICES),
+      registry=member.metadata.get(_REGISTRY),
+      flag=member.metadata.get(_FLAG) or member.name,
     )
     for member in dataclasses.fields(config_class)
     if member.init
@@ -158,6 +200,15 @@ class Config:
       # JSON wants Python's own numbers, not NumPy's.
       object.__setattr__(self, spec.name, check(spec, value))
 
+  def to_json(self) -> dict[str, Any]:
+    """As `to_json`, of this configuration; a class may have its own."""
+    return to_json(self)
+
+  @classmethod
+  def from_json(cls: type[_ConfigT], values: Mapping[str, Any]) -> _ConfigT:
+    """As `from_json`, of this class."""
+    return from_json(cls, values)
+
 
 def check(spec: FieldSpec, value: Any) -> Any:
   """Returns the value of a field as Python's own; raises if it cannot be it.
@@ -180,8 +231,61 @@ def check(spec: FieldSpec, value: Any) -> Any:
       raise errors.FieldError(spec.name, "be a text", repr(value))
     if spec.choices is not None:
       checks.check_choice(spec.name, value, spec.choices)
+  elif issubclass(spec.type, Config):
+    if not isinstance(value, spec.type):
+      name = spec.type.__name__
+      raise errors.FieldError(spec.name, f"be a {name}", repr(value))
   elif spec.type is tuple:
     value = tuple(value)
     for word in value if spec.choices is not None else ():
       checks.check_choice(spec.name, word, spec.choices)
   return value
+
+
+def to_json(config: "Config") -> dict[str, Any]:
+  """Returns a configuration as JSON values by field.
+
+  What is None or has no type that JSON knows is left out. A part that may have
+  one of several classes has the name of its own as `kind`.
+  """
+  values: dict[str, Any] = {}
+  for spec in specs(type(config)):
+    value = getattr(config, spec.name)
+    if value is None or spec.type is object:
+      continue
+    if isinstance(value, Config):
+      kind = {}
+      if spec.registry is not None:
+        kind = {"kind": spec.registry.name_of(value)}
+      value = kind | value.to_json()
+    values[spec.name] = list(value) if isinstance(value, tuple) else value
+  return values
+
+
+def from_json(
+  config_class: type[_ConfigT], values: Mapping[str, Any]
+) -> _ConfigT:
+  """Inverse of `to_json`.
+
+  Raises:
+    errors.FieldError: If there is no such field or class, or a value is out of
+      its range.
+  """
+  known = {spec.name: spec for spec in specs(config_class)}
+  for name in values.keys() - known.keys():
+    raise errors.FieldError(
+      name, f"be a field of {config_class.__name__}", "none"
+    )
+  fields = {}
+  for name, value in values.items():
+    spec = known[name]
+    if isinstance(value, Mapping):
+      of_part = dict(value)
+      part_class: Any = spec.type
+      if spec.registry is not None:
+        kind = of_part.pop("kind", None)
+        checks.check_choice(name, kind, spec.registry)
+        part_class = spec.registry[kind]
+      value = part_class.from_json(of_part)
+    fields[name] = value
+  return config_class(**fields)

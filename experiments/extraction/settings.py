@@ -4,10 +4,10 @@ import dataclasses
 
 from experiments import image_sources
 from experiments.extraction import data_sets
-from tasks import task as task_lib
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.features import feature_files
+from tff_fedemb.run import task as task_lib
 
 EMBEDDINGS = ("pixels", "random_features")
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)

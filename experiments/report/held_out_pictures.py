@@ -15,12 +15,13 @@ from experiments import smoke
 from experiments.report import run_files
 from experiments.report import thumbnails
 from tasks import registry as task_registry
-from tasks import task as task_lib
+from tasks import task_config
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.evaluation import similarities
 from tff_fedemb.evaluation import verification
 from tff_fedemb.program import run_directory
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   from sklearn import decomposition
@@ -248,7 +249,7 @@ def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
   """The task of the run, by the flags that it recorded."""
   if options.task is not None:
     return options.task
-  fields = {spec.name for spec in config_lib.specs(task_lib.TaskConfig)}
+  fields = {spec.name for spec in config_lib.specs(task_config.TaskConfig)}
   values = {k: v for k, v in run.settings.items() if k in fields}
   # No setting of a run: the program that ended it says what came of it.
   if run.summary.get("data", {}).get("num_bad_examples"):
@@ -257,7 +258,7 @@ def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
   name = str(run.summary["task"])
   if run.settings.get("smoke") and values.get("data_dir") is None:
     values["data_dir"] = smoke.prepare_data(name, values.get("cache_dir"))
-  return task_registry.create_task(name, task_lib.TaskConfig(**values))
+  return task_registry.create_task(name, task_config.TaskConfig(**values))
 
 
 def _read(

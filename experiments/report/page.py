@@ -20,13 +20,13 @@ import markupsafe
 
 from experiments import account_run
 from experiments import output_files
-from tasks import task as task_lib
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data.participation import check_ins
 from tff_fedemb.program import run_directory
+from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
   import pandas as pd

@@ -42,8 +42,8 @@ def build_process(shape, *, build=fedemb.build_fedemb, **options):
       "create_backbone_fn": functools.partial(create_backbone, shape),
       "head": heads.LinearHead(),
       "example_type": composition.build_example_type(shape),
-      "server_optimizer": server_optimizers.ServerOptimizerConfig(
-        server_learning_rate=0.5
+      "server_optimizer": server_optimizers.SgdMomentum(
+        learning_rate=0.5
       ).build(),
       **options,
     }

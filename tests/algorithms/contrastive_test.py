@@ -11,6 +11,7 @@ from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import composition
 from tff_fedemb.algorithms import contrastive
 from tff_fedemb.algorithms import local_training
+from tff_fedemb.data import augmentation
 
 _SHAPE = (2, 2, 1)
 _IMAGES = np.random.default_rng(0).integers(0, 256, (3, *_SHAPE), np.uint8)
@@ -24,9 +25,14 @@ def _turn_second_views(images, seed):
   return tf.concat([images[:count], images[count:, ::-1]], axis=0)
 
 
-_CONFIG = local_training.LocalTrainingConfig(
-  batch_size=3, client_learning_rate=0.1, augmentation=_turn_second_views
-)
+@pytest.fixture(name="config")
+def fixture_config(monkeypatch):
+  monkeypatch.setitem(
+    augmentation.AUGMENTATIONS, "turn_second_views", _turn_second_views
+  )
+  return local_training.LocalTraining(
+    batch_size=3, learning_rate=0.1, augmentation="turn_second_views"
+  )
 
 
 def _loss(kernel):
@@ -42,8 +48,8 @@ def _loss(kernel):
   return np.mean(losses)
 
 
-def test_each_view_has_to_find_the_other_of_its_image():
-  head, config = contrastive.create_objective(_CONFIG, temperature=_TEMPERATURE)
+def test_each_view_has_to_find_the_other_of_its_image(config):
+  head, config = contrastive.create_objective(config, temperature=_TEMPERATURE)
   process = builders.compose(
     # Labels that are out of any range: nobody looks at them.
     lambda client_id: builders.create_dataset(
@@ -75,8 +81,8 @@ def test_each_view_has_to_find_the_other_of_its_image():
   np.testing.assert_allclose(before - after, 0.1 * gradient, atol=1e-5)
 
 
-def test_views_must_differ():
+def test_views_must_differ(config):
   with pytest.raises(errors.FieldError, match="augmentation must make"):
-    contrastive.create_objective(local_training.LocalTrainingConfig())
+    contrastive.create_objective(local_training.LocalTraining())
   with pytest.raises(errors.FieldError, match="temperature must be positive"):
-    contrastive.create_objective(_CONFIG, temperature=0.0)
+    contrastive.create_objective(config, temperature=0.0)

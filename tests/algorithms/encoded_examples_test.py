@@ -57,9 +57,9 @@ def _build_process(encoded, *, skips=False, global_head=False):
         else composition.build_example_type(_SHAPE)
       ),
       aggregator=none.build_none_factory(clients_per_round=2),
-      config=local_training.LocalTrainingConfig(
+      config=local_training.LocalTraining(
         batch_size=4,
-        local_epochs=2,
+        epochs=2,
         decode_images=(
           encoded_images.build_decoder(_SHAPE) if encoded else None
         ),

@@ -35,8 +35,8 @@ _ARGUMENTS = (
 )
 _OPTIONS = {
   "example_type": composition.build_example_type(_SHAPE),
-  "config": local_training.LocalTrainingConfig(
-    client_learning_rate=0.1, head_lr_scale=2.0, batch_size=8
+  "config": local_training.LocalTraining(
+    learning_rate=0.1, head_lr_scale=2.0, batch_size=8
   ),
   "seed": 4,
 }
@@ -125,7 +125,7 @@ def test_centralized_takes_the_step_as_it_is():
 
 
 def test_a_global_head_is_not_imprinted_over():
-  config = local_training.LocalTrainingConfig(head_imprint_steps=1)
+  config = local_training.LocalTraining(head_imprint_steps=1)
   with pytest.raises(errors.FieldError, match="head_imprint_steps"):
     centralized.build_centralized(
       *_ARGUMENTS, num_classes=_NUM_CLASSES, **{**_OPTIONS, "config": config}

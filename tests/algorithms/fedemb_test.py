@@ -86,16 +86,14 @@ def _reference_delta(weights, client_id, round_num, config, head):
 
   def create_optimizer(rate):
     keras = tf.keras.optimizers.legacy
-    if config.client_optimizer == "adam":
+    if config.optimizer == "adam":
       return keras.Adam(rate)
-    if config.client_optimizer == "sgdm":
-      return keras.SGD(rate, config.client_momentum)
+    if config.optimizer == "sgdm":
+      return keras.SGD(rate, config.momentum)
     return keras.SGD(rate)
 
-  backbone_optimizer = create_optimizer(config.client_learning_rate)
-  head_optimizer = create_optimizer(
-    config.client_learning_rate * config.head_lr_scale
-  )
+  backbone_optimizer = create_optimizer(config.learning_rate)
+  head_optimizer = create_optimizer(config.learning_rate * config.head_lr_scale)
 
   def order(epoch):
     return tf.random.experimental.index_shuffle(
@@ -138,17 +136,17 @@ def _reference_delta(weights, client_id, round_num, config, head):
   for i in range(config.head_warmup_steps):
     start = (i % steps_per_epoch) * size
     step(order(-1 - i // steps_per_epoch)[start : start + size], False)
-  for epoch in range(config.local_epochs):
+  for epoch in range(config.epochs):
     for i in range(steps_per_epoch):
       step(order(epoch)[i * size : (i + 1) * size], True)
   return [w - v.numpy() for w, v in zip(weights, (kernel, bias), strict=True)]
 
 
-_CONFIG = local_training.LocalTrainingConfig(
-  client_learning_rate=0.1,
+_CONFIG = local_training.LocalTraining(
+  learning_rate=0.1,
   head_lr_scale=3.0,
   head_warmup_steps=4,
-  local_epochs=2,
+  epochs=2,
   batch_size=4,
 )
 
@@ -157,12 +155,12 @@ _CONFIG = local_training.LocalTrainingConfig(
   ("head", "options"),
   [
     pytest.param(
-      heads.LinearHead(), {"client_optimizer": "sgd"}, marks=pytest.mark.slow
+      heads.LinearHead(), {"optimizer": "sgd"}, marks=pytest.mark.slow
     ),
-    (heads.LinearHead(), {"client_optimizer": "sgdm"}),
-    (heads.LinearHead(), {"client_optimizer": "adam"}),
+    (heads.LinearHead(), {"optimizer": "sgdm"}),
+    (heads.LinearHead(), {"optimizer": "adam"}),
     # Its codes, which all three clients draw from the labels, stay as they are.
-    (heads.ClassCodesHead(), {"client_optimizer": "sgdm"}),
+    (heads.ClassCodesHead(), {"optimizer": "sgdm"}),
     # Three batches of at most four are all ten images.
     (heads.CosineHead(), {"head_imprint_steps": 3, "head_warmup_steps": 0}),
   ],
@@ -209,8 +207,8 @@ def test_empty_client_and_empty_round_change_nothing():
 
 
 def test_non_finite_update_is_rejected_and_counted():
-  config = local_training.LocalTrainingConfig(
-    client_learning_rate=1e30, head_lr_scale=1e8, local_epochs=3, batch_size=5
+  config = local_training.LocalTraining(
+    learning_rate=1e30, head_lr_scale=1e8, epochs=3, batch_size=5
   )
   states, reports = _run(_build_process(config), [["1", "2", "0"]])
   report = reports[0]["client_work"]

@@ -8,7 +8,7 @@ from tests.algorithms import builders
 from tff_fedemb import errors
 from tff_fedemb.algorithms import local_steps
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import schedules
+from tff_fedemb.data import augmentation
 from tff_fedemb.models import heads
 
 _DIM = 3
@@ -19,7 +19,7 @@ def _train(learning_rate_factor=1.0, **options):
   backbone = builders.create_backbone((2, 2, 1), _DIM, scale=1.0)
   before = backbone.get_weights()
   head = heads.LinearHead()
-  config = local_training.LocalTrainingConfig(batch_size=4, **options)
+  config = local_training.LocalTraining(batch_size=4, **options)
 
   # As in a data set, whose number of examples is not known while tracing.
   @tf.function(
@@ -42,7 +42,7 @@ def _train(learning_rate_factor=1.0, **options):
   _, sums = train(
     tf.random.stateless_uniform([9, 2, 2, 1], (1, 2)), tf.range(9) % 2
   )
-  assert sums["num_examples"] == 9 * config.local_epochs
+  assert sums["num_examples"] == 9 * config.epochs
   return [
     np.abs(after - start).max()
     for after, start in zip(backbone.get_weights(), before, strict=True)
@@ -50,14 +50,10 @@ def _train(learning_rate_factor=1.0, **options):
 
 
 def test_schedule_scales_the_learning_rate():
-  config = local_training.LocalTrainingConfig(
-    learning_rate_schedule=schedules.ScheduleConfig(
-      client_lr_schedule="linear"
-    ).build(4)
-  )
+  config = local_training.LocalTraining(schedule="linear", rounds=4)
   factor = config.learning_rate_factor(tf.constant(1))
   assert factor == 0.75
-  constant = local_training.LocalTrainingConfig()
+  constant = local_training.LocalTraining()
   assert constant.learning_rate_factor(tf.constant(1)) == 1.0
   # Without a warm-up and in one step the backbone moves with its rate.
   whole, less = _train(1.0), _train(1e-3)
@@ -65,16 +61,19 @@ def test_schedule_scales_the_learning_rate():
   assert _train(0.0, head_warmup_steps=2) == [0.0, 0.0]
 
 
-def test_augmented_images_are_those_that_train():
-  kernel, bias = _train(
-    augmentation=lambda images, seed: tf.zeros_like(images), local_epochs=2
+def test_augmented_images_are_those_that_train(monkeypatch):
+  monkeypatch.setitem(
+    augmentation.AUGMENTATIONS,
+    "black",
+    lambda images, seed: tf.zeros_like(images),
   )
+  kernel, bias = _train(augmentation="black", epochs=2)
   assert kernel == 0.0
   assert bias > 1e-4
 
 
 def test_turned_images_train_with_classes_of_their_own():
-  config = local_training.LocalTrainingConfig(
+  config = local_training.LocalTraining(
     turned_classes=True, max_examples_per_client=3
   )
   assert config.classes_per_label == 4
@@ -91,7 +90,7 @@ def test_turned_images_train_with_classes_of_their_own():
     4 * label + turn for label in kept for turn in range(4)
   ]
   with pytest.raises(errors.FieldError, match="turned_classes"):
-    local_training.LocalTrainingConfig(
+    local_training.LocalTraining(
       turned_classes=True, decode_images=lambda images: images
     )
 
@@ -102,7 +101,7 @@ def test_a_cap_changes_nothing_of_a_client_that_has_no_more(number):
   dataset = builders.create_dataset(images, np.arange(number)).batch(2)
   examples = local_steps.gather_examples(
     dataset,
-    config=local_training.LocalTrainingConfig(max_examples_per_client=3),
+    config=local_training.LocalTraining(max_examples_per_client=3),
     seed=0,
     round_num=tf.constant(0),
   )
@@ -111,7 +110,7 @@ def test_a_cap_changes_nothing_of_a_client_that_has_no_more(number):
 
 
 def test_only_heads_of_cosines_are_imprinted():
-  config = local_training.LocalTrainingConfig(head_imprint_steps=1)
+  config = local_training.LocalTraining(head_imprint_steps=1)
   config.check_head(heads.ArcFaceHead())
   for head in (heads.LinearHead(), heads.ClassCodesHead()):
     with pytest.raises(errors.FieldError, match="head_imprint_steps"):
@@ -131,8 +130,8 @@ def test_a_class_without_an_image_in_the_batches_keeps_its_random_row():
       head,
       start,
       local_steps.LocalExamples(images, tf.range(3), tf.constant(0)),
-      config=local_training.LocalTrainingConfig(
-        batch_size=2, head_imprint_steps=1, client_learning_rate=0.0
+      config=local_training.LocalTraining(
+        batch_size=2, head_imprint_steps=1, learning_rate=0.0
       ),
       learning_rate_factor=tf.constant(1.0),
       seed=tf.constant([5, 6]),

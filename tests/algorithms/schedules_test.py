@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.algorithms import local_training
-from tff_fedemb.algorithms import schedules
 from tff_fedemb.algorithms import server_optimizers
 
 
@@ -15,21 +14,25 @@ from tff_fedemb.algorithms import server_optimizers
   [("linear", [1.0, 0.75, 0.0, 0.0]), ("cosine", [1.0, 0.853553, 0.0, 0.0])],
 )
 def test_factor_falls_from_one_to_zero(name, expected):
-  schedule = schedules.ScheduleConfig(client_lr_schedule=name).build(4)
-  factors = [schedule(tf.constant(r)).numpy() for r in (0, 1, 4, 9)]
+  config = local_training.LocalTraining(schedule=name, rounds=4)
+  factors = [
+    config.learning_rate_factor(tf.constant(r)).numpy() for r in (0, 1, 4, 9)
+  ]
   np.testing.assert_allclose(factors, expected, atol=1e-6)
 
 
 def test_number_of_rounds():
-  assert schedules.ScheduleConfig().build(4) is None
+  constant = local_training.LocalTraining()
+  assert constant.learning_rate_factor(tf.constant(7)) == 1.0
   with pytest.raises(ValueError, match=r"rounds must be .* at least 1"):
-    schedules.ScheduleConfig(client_lr_schedule="linear").build(0)
+    local_training.LocalTraining(schedule="linear", rounds=0)
 
 
 @pytest.mark.parametrize("name", server_optimizers.SERVER_OPTIMIZERS)
 def test_server_optimizer_goes_downhill(name):
-  optimizer = server_optimizers.ServerOptimizerConfig(
-    server_optimizer=name, server_learning_rate=0.1, server_momentum=0.0
+  options = {"momentum": 0.0} if name == "sgd" else {}
+  optimizer = server_optimizers.SERVER_OPTIMIZERS[name](
+    learning_rate=0.1, **options
   ).build()
   state = optimizer.initialize(tf.TensorSpec([2], tf.float32))
   _, weights = optimizer.next(
@@ -40,22 +43,21 @@ def test_server_optimizer_goes_downhill(name):
     np.testing.assert_allclose(weights, [0.8, 1.2])
 
 
-_TRAINING = local_training.LocalTrainingConfig
-_OPTIMIZER = server_optimizers.ServerOptimizerConfig
+_TRAINING = local_training.LocalTraining
+_OPTIMIZER = server_optimizers.SgdMomentum
 
 
 @pytest.mark.parametrize(
   ("config", "name", "value", "requirement"),
   [
-    (_TRAINING, "client_learning_rate", -1.0, ""),
+    (_TRAINING, "learning_rate", -1.0, ""),
     (_TRAINING, "batch_size", 0, "an integer of at least 1, found 0"),
-    (_TRAINING, "local_epochs", 0, "an integer of at least 1"),
-    (_TRAINING, "client_optimizer", "lion", "one of"),
-    (_TRAINING, "client_momentum", 1.0, "in"),
-    (_OPTIMIZER, "server_optimizer", "lamb", "one of"),
-    (_OPTIMIZER, "server_learning_rate", -1.0, "at"),
-    (_OPTIMIZER, "server_momentum", 1.0, "in"),
-    (schedules.ScheduleConfig, "client_lr_schedule", "step", "one of"),
+    (_TRAINING, "epochs", 0, "an integer of at least 1"),
+    (_TRAINING, "optimizer", "lion", "one of"),
+    (_TRAINING, "momentum", 1.0, "in"),
+    (_OPTIMIZER, "learning_rate", -1.0, "at"),
+    (_OPTIMIZER, "momentum", 1.0, "in"),
+    (_TRAINING, "schedule", "step", "one of"),
   ],
 )
 def test_mistakes_are_named(config, name, value, requirement):

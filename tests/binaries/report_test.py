@@ -16,7 +16,7 @@ from experiments.report import held_out_pictures
 from experiments.report import page
 from experiments.report import run_files
 from tasks import emnist
-from tasks import task as task_lib
+from tasks import task_config
 from tasks.synthetic import emnist as synthetic
 from tests.binaries import programs
 from tff_fedemb.data import participation_trace
@@ -334,7 +334,7 @@ def test_two_runs_are_compared(run_dir, copy, summary, tmp_path):
 
 
 def test_names_are_escaped(run_dir, data_dir):
-  task = emnist.create_emnist_task(task_lib.TaskConfig(str(data_dir)))
+  task = emnist.create_emnist_task(task_config.TaskConfig(str(data_dir)))
   object.__setattr__(task, "class_names", dict.fromkeys(range(62), _NASTY))
   (run,) = run_files.read_all([str(run_dir)])
   options = held_out_pictures.Options(30, True, task=task)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from experiments import evaluation_run
 from experiments import saved_models
 from tasks import registry
-from tasks import task as task_lib
+from tasks import task_config
 from tests.binaries import programs
 from tests.experiments.extraction import extractions
 from tff_fedemb import errors
@@ -21,6 +21,7 @@ from tff_fedemb.evaluation import embedding
 from tff_fedemb.evaluation import verification
 from tff_fedemb.models import backbones
 from tff_fedemb.program import export
+from tff_fedemb.run import task as task_lib
 
 _NUM_CLASSES = 12
 _IMAGES_OF_CLASS = 4
@@ -268,7 +269,7 @@ class TestTask:
       split=split,
     )
     task = registry.create_task(
-      "emnist", task_lib.TaskConfig(os.fspath(emnist_dir))
+      "emnist", task_config.TaskConfig(os.fspath(emnist_dir))
     )
     images = task.load_images(split)
     expected = verification.evaluate_pairs(

@@ -155,13 +155,13 @@ def _build_own(build, client_optimizer, clip_norm, **options):
     aggregator=gaussian.GaussianConfig(clients_per_round=3, clip_norm=clip_norm)
     .create()
     .factory,
-    config=local_training.LocalTrainingConfig(
-      client_learning_rate=0.1,
+    config=local_training.LocalTraining(
+      learning_rate=0.1,
       head_lr_scale=3.0,
       head_warmup_steps=2,
-      local_epochs=2,
+      epochs=2,
       batch_size=4,
-      client_optimizer=client_optimizer,
+      optimizer=client_optimizer,
     ),
     seed=5,
     **options,

@@ -81,7 +81,7 @@ def _create_dataset(client_id):
   return builders.create_dataset(images, labels).batch(16)
 
 
-def _build_process(clip_norm, client_optimizer="sgd"):
+def _build_process(clip_norm, optimizer="sgd"):
   return builders.compose(
     _create_dataset,
     builders.build_process(
@@ -95,9 +95,7 @@ def _build_process(clip_norm, client_optimizer="sgd"):
       .create()
       .factory,
       server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
-      config=local_training.LocalTrainingConfig(
-        batch_size=16, client_optimizer=client_optimizer
-      ),
+      config=local_training.LocalTraining(batch_size=16, optimizer=optimizer),
     ),
   )
 

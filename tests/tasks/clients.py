@@ -5,8 +5,9 @@ import os
 import pytest
 import tensorflow as tf
 
-from tasks import task as task_lib
+from tasks import task_config
 from tff_fedemb.data import pipelines
+from tff_fedemb.run import task as task_lib
 
 
 def creator(create_task, directory, **defaults):
@@ -14,7 +15,7 @@ def creator(create_task, directory, **defaults):
 
   def create(data="data", **options):
     return create_task(
-      task_lib.TaskConfig(
+      task_config.TaskConfig(
         os.fspath(directory / data),
         os.fspath(directory / "cache"),
         **{**defaults, **options},

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tasks import photos
-from tasks import task as task_lib
+from tasks import task_config
 from tests.tasks import clients
 from tests.tasks import trees
 
@@ -38,7 +38,7 @@ def _create_from_table(root, tmp_path):
     else:
       pd.DataFrame(table).to_csv(path, index=False)
     return photos.create_photos_task(
-      task_lib.TaskConfig(
+      task_config.TaskConfig(
         table=os.fspath(path),
         cache_dir=os.fspath(tmp_path / "cache"),
         **{"image_size": trees.SIDE, **options},

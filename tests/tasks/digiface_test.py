@@ -9,7 +9,7 @@ from PIL import Image
 import pytest
 
 from tasks import digiface
-from tasks import task as task_lib
+from tasks import task_config
 from tasks.prepare import digiface as preparation
 from tasks.prepare import output
 from tasks.synthetic import digiface as synthetic
@@ -242,7 +242,7 @@ class TestBadExamples:
 
 
 def test_missing_data_are_told(tmp_path, create, contents):
-  config = task_lib.TaskConfig(None, os.fspath(tmp_path))
+  config = task_config.TaskConfig(None, os.fspath(tmp_path))
   (tmp_path / "data").mkdir()
   (tmp_path / "data" / "images.zip").write_text("another")
   for text, start in (

@@ -13,11 +13,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import emnist
-from tasks import task as task_lib
+from tasks import task_config
 from tasks.synthetic import emnist as synthetic
 from tests.tasks import clients
 from tff_fedemb.data import sqlite_examples
 from tff_fedemb.data import tfrecord_files
+from tff_fedemb.run import task as task_lib
 
 _NUM_USERS = 4
 _ADVICE = "python -m tasks.synthetic --task=emnist --output_dir=DIR"
@@ -34,7 +35,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def task(data_dir):
-  return emnist.create_emnist_task(task_lib.TaskConfig(os.fspath(data_dir)))
+  return emnist.create_emnist_task(task_config.TaskConfig(os.fspath(data_dir)))
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +115,9 @@ def test_virtual_client_is_the_union_of_its_users(task):
 def test_pixels_may_be_bytes(task, data_dir, tmp_path):
   fields = {"num_users": _NUM_USERS, "seed": 2, "examples_per_user": 80}
   path = synthetic.write_emnist(tmp_path, compact=True, **fields)
-  compact = emnist.create_emnist_task(task_lib.TaskConfig(os.fspath(tmp_path)))
+  compact = emnist.create_emnist_task(
+    task_config.TaskConfig(os.fspath(tmp_path))
+  )
   assert clients.user_ids(compact) == clients.user_ids(task)
   user = clients.user_ids(task)[1]
   for found, expected in zip(
@@ -134,7 +137,9 @@ def test_pixels_may_be_bytes(task, data_dir, tmp_path):
 
 class TestMistakes:
   def _create(self, directory):
-    return emnist.create_emnist_task(task_lib.TaskConfig(os.fspath(directory)))
+    return emnist.create_emnist_task(
+      task_config.TaskConfig(os.fspath(directory))
+    )
 
   def _error(self, directory):
     text = clients.read_error(self._create, directory)
@@ -223,7 +228,7 @@ class TestDownload:
   def test_file_is_downloaded_once(self, home, data_dir, monkeypatch):
     whole = (data_dir / "emnist_all.sqlite").read_bytes()
     self._replace(monkeypatch, lambda path: path.write_bytes(whole))
-    task = emnist.create_emnist_task(task_lib.TaskConfig())
+    task = emnist.create_emnist_task(task_config.TaskConfig())
     assert len(task.train_users) == _NUM_USERS
     assert [path.name for path in (home / ".tff").iterdir()] == [
       "emnist_all.sqlite"
@@ -233,7 +238,7 @@ class TestDownload:
       raise AssertionError(f"downloaded again to {path}")
 
     self._replace(monkeypatch, fail)
-    assert emnist.create_emnist_task(task_lib.TaskConfig()).name == "emnist"
+    assert emnist.create_emnist_task(task_config.TaskConfig()).name == "emnist"
 
   @pytest.mark.parametrize(
     "failure",
@@ -258,7 +263,7 @@ class TestDownload:
     self._replace(monkeypatch, write_half)
     is_killed = isinstance(failure, KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt if is_killed else ValueError) as error:
-      emnist.create_emnist_task(task_lib.TaskConfig())
+      emnist.create_emnist_task(task_config.TaskConfig())
     text = str(error.value)
     if not is_killed:
       assert text.startswith("data_dir must be given where")

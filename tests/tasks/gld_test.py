@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tasks import gld
-from tasks import task as task_lib
+from tasks import task_config
 from tests.data import photo_files
 from tests.tasks import clients
 from tff_fedemb import errors
@@ -159,7 +159,7 @@ def test_folder_of_another_name_needs_the_variant(write, create, monkeypatch):
   folder = write().rename(folder.with_name("GLD160K"))
   assert create("data/GLD160K").num_train_classes == 2028
   monkeypatch.chdir(folder)
-  config = task_lib.TaskConfig(".", os.path.abspath("../../cache"))
+  config = task_config.TaskConfig(".", os.path.abspath("../../cache"))
   assert gld.create_gld_task(config).num_train_classes == 2028
 
 

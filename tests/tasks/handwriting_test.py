@@ -6,12 +6,13 @@ import tensorflow as tf
 
 from tasks import handwriting
 from tasks import registry
-from tasks import task as task_lib
+from tasks import task_config
 from tests.tasks import clients
+from tff_fedemb.run import task as task_lib
 
 
 def _create(**options):
-  return handwriting.create_handwriting_task(task_lib.TaskConfig(**options))
+  return handwriting.create_handwriting_task(task_config.TaskConfig(**options))
 
 
 @pytest.fixture(name="task", scope="module")
@@ -135,6 +136,6 @@ def test_held_out_are_small_letters_of_writers_who_never_train(task):
 )
 def test_mistakes_are_named(name, options, message):
   text = clients.read_error(
-    registry.create_task, name, task_lib.TaskConfig(**options)
+    registry.create_task, name, task_config.TaskConfig(**options)
   )
   assert text.startswith(message)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow_federated.python.simulation.datasets import inaturalist as tff
 
 from tasks import inaturalist
-from tasks import task as task_lib
+from tasks import task_config
 from tests.data import photo_files
 from tests.tasks import clients
 from tests.tasks.prepare import made_up
@@ -106,5 +106,5 @@ def test_variants_are_those_of_tff():
   for split in tff.INaturalistSplit:
     with pytest.raises(ValueError, match="data_dir must be given"):
       inaturalist.create_inaturalist_task(
-        task_lib.TaskConfig(task_variant=split.name.lower())
+        task_config.TaskConfig(task_variant=split.name.lower())
       )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tasks import registry
-from tasks import task as task_lib
+from tasks import task_config
 from tasks.synthetic import emnist as synthetic_emnist
 from tasks.synthetic import registry as synthetic
 from tests.tasks import clients
@@ -28,7 +28,7 @@ def test_every_task_file_is_registered():
 
 def test_unknown_task_is_refused():
   with pytest.raises(ValueError, match=r"task must be one of .* found 'mnist'"):
-    registry.create_task("mnist", task_lib.TaskConfig())
+    registry.create_task("mnist", task_config.TaskConfig())
 
 
 @pytest.mark.parametrize("number", [2, 3])
@@ -37,7 +37,7 @@ def test_selection_users_do_not_train(tmp_path, number):
 
   def create(**options):
     return registry.create_task(
-      "emnist", task_lib.TaskConfig(data_dir=os.fspath(tmp_path), **options)
+      "emnist", task_config.TaskConfig(data_dir=os.fspath(tmp_path), **options)
     )
 
   everybody, task = create(), create(selection_users=number)
@@ -68,7 +68,7 @@ def test_selection_users_do_not_train(tmp_path, number):
 
 def test_selection_users_of_encoded_images(tmp_path):
   trees.write_all(tmp_path)
-  config = task_lib.TaskConfig(
+  config = task_config.TaskConfig(
     data_dir=os.fspath(tmp_path),
     cache_dir=os.fspath(tmp_path / ".cache"),
     image_size=trees.SIDE,
@@ -83,7 +83,7 @@ def test_selection_users_of_encoded_images(tmp_path):
 
 @pytest.mark.parametrize("number", [4, 5])
 def test_somebody_has_to_train(number):
-  config = task_lib.TaskConfig(num_users=4, selection_users=number)
+  config = task_config.TaskConfig(num_users=4, selection_users=number)
   with pytest.raises(
     errors.FieldError,
     match=rf"selection_users must be less than .* users, 4, found {number}",
@@ -94,7 +94,9 @@ def test_somebody_has_to_train(number):
 # Handwriting has no files.
 @pytest.mark.parametrize("name", sorted({*registry.TASKS} - {"handwriting"}))
 def test_missing_data_are_said_in_one_line(name, tmp_path):
-  config = task_lib.TaskConfig(str(tmp_path / "missing"), str(tmp_path / "c"))
+  config = task_config.TaskConfig(
+    str(tmp_path / "missing"), str(tmp_path / "c")
+  )
   with pytest.raises(ValueError, match="data_dir") as error:
     registry.create_task(name, config)
   generator = name if name in synthetic.WRITERS else "emnist"

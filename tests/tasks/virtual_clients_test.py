@@ -14,7 +14,7 @@ from tasks import gld
 from tasks import handwriting
 from tasks import omniglot
 from tasks import photos
-from tasks import task as task_lib
+from tasks import task_config
 from tasks.synthetic import emnist as synthetic
 from tests.data import photo_files
 from tests.tasks import clients
@@ -118,14 +118,14 @@ _TASKS = {
 @pytest.mark.parametrize("name", _TASKS)
 def test_every_user_has_a_share_of_what_a_cap_leaves(name, tmp_path):
   task = _TASKS[name](
-    task_lib.TaskConfig(
+    task_config.TaskConfig(
       data_dir=os.fspath(tmp_path),
       cache_dir=os.fspath(tmp_path / "cache"),
       on_bad_example="skip" if "cut" in name else "fail",
     ),
     tmp_path,
   )
-  config = local_training.LocalTrainingConfig(max_examples_per_client=_CAP)
+  config = local_training.LocalTraining(max_examples_per_client=_CAP)
   users = clients.user_ids(task)
   assert len(users) == _USERS
   owner = {}

@@ -81,7 +81,7 @@ class MechanismConfig(config.Config, abc.ABC):
       clip norm; 0 or in [1e-6, 1e6].
   """
 
-  clients_per_round: float = config.field(above=0)
+  clients_per_round: float = config.field(None, above=0, settled_later=True)
   clip_norm: float = config.field(1.0, above=0)
   noise_multiplier: float = 0.0
 

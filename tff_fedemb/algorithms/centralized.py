@@ -7,15 +7,24 @@ by mini-batch SGD on backbone and global head, and the server takes its result
 as it is.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+import dataclasses
+from typing import Any, ClassVar
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
+from tff_fedemb import config as config_lib
 from tff_fedemb.aggregators import none
+from tff_fedemb.algorithms import algorithm
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
 
 
 def build_centralized(
@@ -24,7 +33,7 @@ def build_centralized(
   *,
   num_classes: int,
   example_type: tff.types.SequenceType,
-  config: local_training.LocalTrainingConfig,
+  config: local_training.LocalTraining,
   seed: int = 0,
 ) -> tff.learning.templates.LearningProcess:
   """Builds the centralized learning process.
@@ -59,3 +68,37 @@ def build_centralized(
     config=config,
     seed=seed,
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pooled(algorithm.Algorithm):
+  """What trains on pooled data.
+
+  Attributes:
+    users_per_round: Users whose examples make up a round.
+  """
+
+  is_private: ClassVar[bool] = False
+
+  users_per_round: int = config_lib.field(256, minimum=1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Centralized(Pooled):
+  """Training on pooled data, as `build_centralized` says."""
+
+  def build(
+    self,
+    create_backbone_fn: Callable[[], tf.keras.Model],
+    *,
+    num_classes: int,
+    local: local_training.LocalTraining,
+    **options: Any,
+  ) -> tff.learning.templates.LearningProcess:
+    return build_centralized(
+      create_backbone_fn,
+      self.head,
+      num_classes=num_classes,
+      config=local,
+      **options,
+    )

@@ -258,7 +258,7 @@ def build_client_update(
   head: heads.Head,
   start_head_fn: Callable[..., tuple[heads.Weights, tf.Tensor, tf.Tensor]],
   *,
-  config: local_training.LocalTrainingConfig,
+  config: local_training.LocalTraining,
   seed: int,
 ) -> ClientUpdateFn:
   """Builds the update of a client that trains a backbone and a head.

@@ -7,22 +7,28 @@ other views of the batch. There is no projection behind the embedding: what is
 compared in training is what verification compares, the cosines of embeddings.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from etils import epy
 
 from tff_fedemb import checks
+from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.algorithms import centralized
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
 
 with epy.lazy_imports():
   import tensorflow as tf
+  import tensorflow_federated as tff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _OtherViews(heads.Head):
+class OtherViews(heads.Head):
   """Scores every view of a batch against all others; nothing is trained."""
 
   is_trained: ClassVar[bool] = False
@@ -43,8 +49,8 @@ class _OtherViews(heads.Head):
 
 
 def create_objective(
-  config: local_training.LocalTrainingConfig, *, temperature: float = 0.1
-) -> tuple[heads.Head, local_training.LocalTrainingConfig]:
+  config: local_training.LocalTraining, *, temperature: float = 0.1
+) -> tuple[heads.Head, local_training.LocalTraining]:
   """Creates what `centralized.build_centralized` trains with.
 
   The metrics count views as examples; their accuracy is the share of views
@@ -63,11 +69,45 @@ def create_objective(
       `temperature` is not positive.
   """
   checks.check_number("temperature", temperature, above=0)
-  if config.augmentation is None:
+  if config.augmentation == "none":
     raise errors.FieldError(
       "augmentation", "make the views of an image differ", "'none'"
     )
   return (
-    _OtherViews(temperature=temperature),
+    OtherViews(temperature=temperature),
     dataclasses.replace(config, two_views=True),
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contrastive(centralized.Pooled):
+  """Contrastive training on pooled data, as `create_objective` says.
+
+  It has an objective of its own in place of a head.
+
+  Attributes:
+    temperature: The cosines of a view with the others are divided by it.
+  """
+
+  temperature: float = config_lib.field(0.1, above=0)
+
+  def __post_init__(self):
+    super().__post_init__()
+    create_objective(self.local)  # Refuses what makes no views.
+
+  def build(
+    self,
+    create_backbone_fn: Callable[[], tf.keras.Model],
+    *,
+    num_classes: int,
+    local: local_training.LocalTraining,
+    **options: Any,
+  ) -> tff.learning.templates.LearningProcess:
+    head, config = create_objective(local, temperature=self.temperature)
+    return centralized.build_centralized(
+      create_backbone_fn,
+      head,
+      num_classes=num_classes,
+      config=config,
+      **options,
+    )

@@ -6,16 +6,25 @@ clipped and noised along with the backbone, so the update, its norm and the
 noise grow with the number of classes of the whole population.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+from etils import epy
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import algorithm
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_fedemb.algorithms import composition
 
 
 def build_fedavg(
@@ -26,7 +35,7 @@ def build_fedavg(
   example_type: tff.types.SequenceType,
   aggregator: tff.aggregators.UnweightedAggregationFactory,
   server_optimizer: tff.learning.optimizers.Optimizer,
-  config: local_training.LocalTrainingConfig,
+  config: local_training.LocalTraining,
   seed: int = 0,
   wrap_client_update_fn: composition.WrapFn = lambda update: update,
 ) -> tff.learning.templates.LearningProcess:
@@ -98,3 +107,24 @@ def build_fedavg(
     aggregator=aggregator,
     server_optimizer=server_optimizer,
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FedAvg(algorithm.Algorithm):
+  """DP-FedAvg, as `build_fedavg` says."""
+
+  def build(
+    self,
+    create_backbone_fn: Callable[[], tf.keras.Model],
+    *,
+    num_classes: int,
+    local: local_training.LocalTraining,
+    **options: Any,
+  ) -> tff.learning.templates.LearningProcess:
+    return build_fedavg(
+      create_backbone_fn,
+      self.head,
+      num_classes=num_classes,
+      config=local,
+      **options,
+    )

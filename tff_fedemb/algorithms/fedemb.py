@@ -5,14 +5,23 @@ Privacy", CVPR 2023, section 3 and algorithm 1; partially local training in the
 manner of federated reconstruction (Singhal et al. 2021).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+import dataclasses
+from typing import Any
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from etils import epy
 
-from tff_fedemb.algorithms import composition
+from tff_fedemb.algorithms import algorithm
 from tff_fedemb.algorithms import local_training
 from tff_fedemb.models import heads
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_fedemb.algorithms import composition
 
 
 def build_fedemb(
@@ -22,7 +31,7 @@ def build_fedemb(
   example_type: tff.types.SequenceType,
   aggregator: tff.aggregators.UnweightedAggregationFactory,
   server_optimizer: tff.learning.optimizers.Optimizer,
-  config: local_training.LocalTrainingConfig,
+  config: local_training.LocalTraining,
   seed: int = 0,
   wrap_client_update_fn: composition.WrapFn = lambda update: update,
 ) -> tff.learning.templates.LearningProcess:
@@ -77,3 +86,23 @@ def build_fedemb(
     aggregator=aggregator,
     server_optimizer=server_optimizer,
   )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FedEmb(algorithm.Algorithm):
+  """DP-FedEmb, as `build_fedemb` says."""
+
+  def __post_init__(self):
+    super().__post_init__()
+    self.local.check_head(self.head)
+
+  def build(
+    self,
+    create_backbone_fn: Callable[[], tf.keras.Model],
+    *,
+    num_classes: int,
+    local: local_training.LocalTraining,
+    **options: Any,
+  ) -> tff.learning.templates.LearningProcess:
+    del num_classes  # A client's head has those that it holds.
+    return build_fedemb(create_backbone_fn, self.head, config=local, **options)

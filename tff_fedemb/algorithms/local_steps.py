@@ -38,7 +38,7 @@ class LocalExamples(NamedTuple):
 def gather_examples(
   dataset: tf.data.Dataset,
   *,
-  config: local_training.LocalTrainingConfig,
+  config: local_training.LocalTraining,
   seed: int,
   round_num: tf.Tensor,
 ) -> LocalExamples:
@@ -121,7 +121,7 @@ class _Batches:
     self,
     examples: LocalExamples,
     *,
-    config: local_training.LocalTrainingConfig,
+    config: local_training.LocalTraining,
     seed,
   ):
     self._examples, self._config, self._seed = examples, config, seed
@@ -154,15 +154,14 @@ class _Batches:
       images = tf.concat([images, images], axis=0)
       count = tf.size(rows)
       labels = tf.roll(tf.range(2 * count), count, axis=0)
-    if self._config.augmentation is not None:
-      images = self._config.augmentation(
-        images, _fold_in(self._augmentation_seed, step)
-      )
+    augment = augmentation_lib.AUGMENTATIONS[self._config.augmentation]
+    if augment is not None:
+      images = augment(images, _fold_in(self._augmentation_seed, step))
     return images, labels
 
 
 def _start_optimizer(
-  config: local_training.LocalTrainingConfig,
+  config: local_training.LocalTraining,
   specs: Sequence[Any],
   rate_factor: float | tf.Tensor,
   *,
@@ -250,7 +249,7 @@ def train_locally(
   head_weights: heads.Weights,
   examples: LocalExamples,
   *,
-  config: local_training.LocalTrainingConfig,
+  config: local_training.LocalTraining,
   learning_rate_factor: tf.Tensor,
   seed: tf.Tensor,
 ) -> tuple[heads.Weights, dict[str, tf.Tensor]]:
@@ -299,8 +298,8 @@ def train_locally(
   loss_sum = tf.constant(0.0)
   num_correct = tf.constant(0, tf.int64)
   order = batches.order(0)
-  for step in tf.range(batches.steps_per_epoch * config.local_epochs):
-    if config.local_epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
+  for step in tf.range(batches.steps_per_epoch * config.epochs):
+    if config.epochs > 1 and tf.equal(step % batches.steps_per_epoch, 0):
       order = batches.order(step // batches.steps_per_epoch)
     of_backbone, of_head, loss, correct = _differentiate(
       backbone, head, head_weights, *batches.batch(step, order)
@@ -317,7 +316,7 @@ def train_locally(
     )
     loss_sum += loss
     num_correct += correct
-  views = config.local_epochs * (2 if config.two_views else 1)
+  views = config.epochs * (2 if config.two_views else 1)
   return head_weights, {
     "loss_sum": loss_sum,
     "num_correct": num_correct,

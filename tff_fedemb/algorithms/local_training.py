@@ -17,6 +17,7 @@ from etils import epy
 
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb.algorithms import schedules
 from tff_fedemb.data import augmentation as augmentation_lib
 from tff_fedemb.models import heads
 
@@ -28,13 +29,14 @@ CLIENT_OPTIMIZERS = ("sgd", "sgdm", "adam")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalTrainingConfig(config_lib.Config):
+class LocalTraining(config_lib.Config):
   """Hyperparameters of local training.
 
   Attributes:
-    client_optimizer: Client optimizer, its state fresh in every round.
-    client_learning_rate: Learning rate of the backbone on clients.
-    client_momentum: Momentum of client optimizer sgdm.
+    optimizer: Client optimizer, its state fresh in every round.
+    learning_rate: Learning rate of the backbone on clients.
+    momentum: Momentum of client optimizer sgdm.
+    schedule: Client learning rate over the rounds; all but constant fall to 0.
     head_lr_scale: Learning rate of the head / of the backbone.
     head_warmup_steps: Steps in which the head is trained alone, before the
       local epochs.
@@ -42,16 +44,14 @@ class LocalTrainingConfig(config_lib.Config):
       rows of a cosine head are made, before anything is trained: the mean
       direction of each class. A class that is in none of them keeps a random
       row.
-    local_epochs: Passes over a client's examples in a round.
+    epochs: Passes over a client's examples in a round.
     batch_size: Examples of a step; the last one of an epoch may have fewer.
     max_examples_per_client: Examples that a virtual client uses at most in a
       round, drawn from twice as many, its users in turn; 0: all.
     turned_classes: Whether each image turned by 90, 180 and 270 degrees is a
       further example, of a class of its own.
-    learning_rate_schedule: Maps the round (int32 scalar tensor, from 0) to a
-      factor of the learning rates, or `None` for a constant one.
-    augmentation: From images `[batch, height, width, channels]` and a seed
-      `[2]` to changed images, fresh for each step; `None` for none.
+    augmentation: Random changes of training images, fresh for each step.
+    rounds: Rounds of the run, which a schedule has to know.
     decode_images: From encoded images, string `[batch]`, to images `[batch,
       height, width, channels]`, if that is what clients hold; else `None`.
     two_views: Whether a step looks at two changed copies of each image, first
@@ -62,19 +62,29 @@ class LocalTrainingConfig(config_lib.Config):
       client.
   """
 
-  client_optimizer: str = config_lib.field("sgd", choices=CLIENT_OPTIMIZERS)
-  client_learning_rate: float = config_lib.field(0.05, minimum=0)
-  client_momentum: float = config_lib.field(0.9, above=0, below=1)
+  optimizer: str = config_lib.field(
+    "sgd", choices=CLIENT_OPTIMIZERS, flag="client_optimizer"
+  )
+  learning_rate: float = config_lib.field(
+    0.05, minimum=0, flag="client_learning_rate"
+  )
+  momentum: float = config_lib.field(
+    0.9, above=0, below=1, flag="client_momentum"
+  )
+  schedule: str = config_lib.field(
+    "constant", choices=schedules.SCHEDULES, flag="client_lr_schedule"
+  )
   head_lr_scale: float = config_lib.field(10.0, minimum=0)
   head_warmup_steps: int = config_lib.field(0, minimum=0)
-  # A default would tell a run of an earlier version from this one.
-  head_imprint_steps: int | None = config_lib.field(None, minimum=0)
-  local_epochs: int = config_lib.field(1, minimum=1)
+  head_imprint_steps: int = config_lib.field(0, minimum=0)
+  epochs: int = config_lib.field(1, minimum=1, flag="local_epochs")
   batch_size: int = config_lib.field(32, minimum=1)
   max_examples_per_client: int = config_lib.field(0, minimum=0)
-  turned_classes: bool | None = None
-  learning_rate_schedule: Callable[[Any], Any] | None = None
-  augmentation: augmentation_lib.Augmentation | None = None
+  turned_classes: bool = False
+  augmentation: str = config_lib.field(
+    "none", choices=augmentation_lib.AUGMENTATIONS
+  )
+  rounds: int = config_lib.field(None, minimum=1, settled_later=True)
   decode_images: Callable[[Any], Any] | None = None
   two_views: bool = False
   skip_unreadable: bool = False
@@ -106,14 +116,20 @@ class LocalTrainingConfig(config_lib.Config):
     self, learning_rate_scale: float = 1.0
   ) -> tff.learning.optimizers.Optimizer:
     """Builds the client optimizer at a multiple of the learning rate."""
-    rate = self.client_learning_rate * learning_rate_scale
-    if self.client_optimizer == "adam":
+    rate = self.learning_rate * learning_rate_scale
+    if self.optimizer == "adam":
       return tff.learning.optimizers.build_adam(rate)
-    momentum = self.client_momentum if self.client_optimizer == "sgdm" else None
+    momentum = self.momentum if self.optimizer == "sgdm" else None
     return tff.learning.optimizers.build_sgdm(rate, momentum)
 
   def learning_rate_factor(self, round_num: tf.Tensor) -> tf.Tensor:
-    """The schedule's factor in a round, float32 scalar."""
-    if self.learning_rate_schedule is None:
+    """The schedule's factor in a round, float32 scalar; 0 after `rounds`.
+
+    Args:
+      round_num: The round, int32 scalar, from 0.
+    """
+    factor = schedules.SCHEDULES[self.schedule]
+    if factor is None:
       return tf.constant(1.0)
-    return tf.cast(self.learning_rate_schedule(round_num), tf.float32)
+    progress = tf.cast(round_num, tf.float32) / self.rounds
+    return factor(tf.minimum(progress, 1.0))

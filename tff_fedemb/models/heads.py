@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from etils import epy
 
 from tff_fedemb import config
+from tff_fedemb import registry
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -99,7 +100,7 @@ class LinearHead(Head):
   # Embeddings are not normalised here, and the gradients of the first steps
   # flow through the random rows into the backbone: small rows keep their noise
   # out of it.
-  initial_scale: float = config.field(0.1, minimum=0)
+  initial_scale: float = config.field(0.1, minimum=0, flag="head_initial_scale")
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
     del class_ids
@@ -134,8 +135,8 @@ class CosineHead(Head):
 
   has_prototypes: ClassVar[bool] = True
 
-  scale: float = config.field(16.0, above=0)
-  learned_scale: bool = False
+  scale: float = config.field(16.0, above=0, flag="head_scale")
+  learned_scale: bool = config.field(False, flag="head_learned_scale")
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
     del class_ids
@@ -167,8 +168,10 @@ class ArcFaceHead(Head):
 
   has_prototypes: ClassVar[bool] = True
 
-  scale: float = config.field(16.0, above=0)
-  margin: float = config.field(0.3, minimum=0, below=math.pi / 2)
+  scale: float = config.field(16.0, above=0, flag="head_scale")
+  margin: float = config.field(
+    0.3, minimum=0, below=math.pi / 2, flag="head_margin"
+  )
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
     del class_ids
@@ -234,7 +237,7 @@ class ClassCodesHead(Head):
 
   is_trained: ClassVar[bool] = False
 
-  scale: float = config.field(10.0, above=0)
+  scale: float = config.field(10.0, above=0, flag="head_scale")
 
   def initialize(self, num_classes, embedding_dim, *, seed, class_ids=None):
     del seed
@@ -248,9 +251,12 @@ class ClassCodesHead(Head):
 
 
 # A new head is one class and one line here; its fields become flags.
-HEADS: dict[str, type[Head]] = {
-  "linear": LinearHead,
-  "cosine": CosineHead,
-  "arcface": ArcFaceHead,
-  "class_codes": ClassCodesHead,
-}
+HEADS: registry.Registry[Head] = registry.Registry(
+  Head,
+  {
+    "linear": LinearHead,
+    "cosine": CosineHead,
+    "arcface": ArcFaceHead,
+    "class_codes": ClassCodesHead,
+  },
+)

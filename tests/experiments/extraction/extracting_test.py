@@ -12,12 +12,13 @@ from experiments import image_sources
 from experiments.extraction import extracting
 from experiments.extraction import settings
 from tasks import registry
-from tasks import task as task_lib
+from tasks import task_config
 from tests.data import photo_files
 from tests.experiments.extraction import extractions
 from tff_fedemb import errors
 from tff_fedemb import runtime as runtimes
 from tff_fedemb.features import feature_files
+from tff_fedemb.run import task as task_lib
 
 
 def test_pixels_are_scikit_learns(extract):
@@ -73,7 +74,7 @@ def test_images_are_resized_and_their_classes_kept(extract, models, folder):
 @pytest.fixture(name="emnist")
 def _emnist(emnist_dir):
   """Options for EMNIST, and the task."""
-  config = task_lib.TaskConfig(os.fspath(emnist_dir))
+  config = task_config.TaskConfig(os.fspath(emnist_dir))
   options = {"task": "emnist", "data_dir": emnist_dir}
   return options, registry.create_task("emnist", config)
 

@@ -36,7 +36,7 @@ def _build_process(build, **options):
     build=build,
     aggregator=mechanism.factory,
     server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
-    config=local_training.LocalTrainingConfig(),
+    config=local_training.LocalTraining(),
     **options,
   )
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import omniglot
-from tasks import task
+from tasks import task_config
 from tasks.synthetic import characters
 
 
@@ -33,7 +33,7 @@ def test_task_omniglot_reads_them(tmp_path):
       arrays["images"][20:40], characters.draw_character(2, 1)
     )
   created = omniglot.create_omniglot_task(
-    task.TaskConfig(data_dir=str(tmp_path), cache_dir=str(tmp_path))
+    task_config.TaskConfig(data_dir=str(tmp_path), cache_dir=str(tmp_path))
   )
   # Of 30 alphabets of two characters 6 are held out for test, 3 for validation.
   assert created.num_train_classes == len(created.train_users) == 42

@@ -107,8 +107,8 @@ class BMinSep(poisson.Poisson):
   _: dataclasses.KW_ONLY
   min_separation: int | None = config.field(None, minimum=1)
 
-  def __post_init__(self):
-    super().__post_init__()
+  def settle(self) -> None:
+    super().settle()
     if self.min_separation is None:
       # Of independent noise; of another, who knows its bands gives one.
       object.__setattr__(self, "min_separation", 1)

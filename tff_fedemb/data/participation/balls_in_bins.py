@@ -53,11 +53,11 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   # A user's rounds hang together: no round has an event of its own.
   sampled_event = participation.Participation.sampled_event
 
-  def __post_init__(self):
+  def settle(self) -> None:
     bins = max(math.floor(self.num_users / self.users_per_round), 1)
     if self.period is None:
       object.__setattr__(self, "period", bins)
-    super().__post_init__()
+    super().settle()
     if self.period != bins:
       raise errors.FieldError(
         "period",

@@ -66,8 +66,8 @@ class CyclicPoisson(poisson.Poisson):
   _: dataclasses.KW_ONLY
   period: int | None = config.field(None, minimum=1)
 
-  def __post_init__(self):
-    super().__post_init__()
+  def settle(self) -> None:
+    super().settle()
     if self.period is None:
       # Of independent noise; of another, who knows its bands gives a period.
       object.__setattr__(self, "period", 1)

@@ -81,8 +81,8 @@ class MinSeparation(participation.Participation):
   max_participations: int | None = config.field(None, minimum=1)
   regroup_clients: bool = True
 
-  def __post_init__(self):
-    super().__post_init__()
+  def settle(self) -> None:
+    super().settle()
     most = self.rounds_per_pass
     if self.min_separation is None:
       object.__setattr__(self, "min_separation", most)

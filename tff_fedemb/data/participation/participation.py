@@ -115,7 +115,7 @@ class Participation(config.Config, abc.ABC):
     name: What it is called in a ledger and on a command line.
     field_of_bands: Which says how far apart users are, where they are as far
       apart as a matrix has bands; None where that follows from the rest.
-    num_users: Users.
+    num_users: Users; None until a task has said how many it has: `for_users`.
     users_per_round: Users of a round: exact, expected or at most.
     users_per_client: Users merged in a virtual client.
   """
@@ -123,8 +123,9 @@ class Participation(config.Config, abc.ABC):
   name: ClassVar[str]
   field_of_bands: ClassVar[str | None] = None
 
-  num_users: int = config.field(minimum=1)
-  users_per_round: float = config.field(above=0)
+  num_users: int = config.field(None, minimum=1, settled_later=True)
+  # None is refused. A field after one with a default has to have one.
+  users_per_round: float = config.field(None, above=0)
   _: dataclasses.KW_ONLY
   users_per_client: int = config.field(1, minimum=1)
 
@@ -133,13 +134,26 @@ class Participation(config.Config, abc.ABC):
     users = self.users_per_round
     if users.is_integer():
       object.__setattr__(self, "users_per_round", int(users))
-    if not self.users_per_client <= users <= self.num_users:
+    if self.num_users is not None:
+      self.settle()
+
+  def settle(self) -> None:
+    """Fills in and checks what follows from the number of users."""
+    if not self.users_per_client <= self.users_per_round <= self.num_users:
       raise errors.FieldError(
         "users_per_round",
         f"be at least users_per_client ({self.users_per_client}) and at most"
         f" num_users ({self.num_users})",
         self.users_per_round,
       )
+
+  def for_users(self, num_users: int) -> "Participation":
+    """The same for the users of a task, refused where it is for others."""
+    if self.num_users not in (None, num_users):
+      raise errors.FieldError(
+        "num_users", f"be that of the task, {num_users:,}", self.num_users
+      )
+    return dataclasses.replace(self, num_users=num_users)
 
   @property
   @abc.abstractmethod

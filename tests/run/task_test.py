@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tasks import task as task_lib
+from tasks import task_config
 from tff_fedemb.data import population
+from tff_fedemb.run import task as task_lib
 
 
 def _create(**changes):
@@ -93,4 +94,4 @@ def test_mistakes_are_named(changes, message):
 
 def test_cache_directory_follows_the_desktop_convention(monkeypatch):
   monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-  assert str(task_lib.TaskConfig().cache) == "/somewhere/tff_fedemb"
+  assert str(task_config.TaskConfig().cache) == "/somewhere/tff_fedemb"

@@ -1,24 +1,23 @@
 """What a task is: users with images, held-out classes, and a backbone.
 
-Validated when it is built, in the manner of TFF's baseline tasks.
+Validated when its data are read, in the manner of TFF's baseline tasks.
 """
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
-import os
-import pathlib
 
 from etils import epy
 import numpy as np
 
 from tff_fedemb import checks
-from tff_fedemb import config as config_lib
+from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb import registry
 from tff_fedemb.data import bad_examples as bad_examples_lib
-from tff_fedemb.data import photo_splits
 from tff_fedemb.data import population
 
 with epy.lazy_imports():
@@ -31,11 +30,6 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import embedding
 
 EVALUATION_SPLITS = ("validation", "test")
-# Options that one task alone has.
-_OPTIONS_OF = {
-  "photos": ("table", "hold_out", "color_mode"),
-  "handwriting": ("num_users", "population_seed", "max_images_per_user"),
-}
 
 
 def find_none(client_id: str) -> list[str]:
@@ -238,124 +232,19 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskConfig(config_lib.Config):
-  """Where a task finds its data, and what it makes of them.
+class TaskSource(config.Config, abc.ABC):
+  """What a task is made from: what a run names, and its JSON keeps."""
 
-  Attributes:
-    data_dir: Directory of the task's data; without it, where the task's
-      publisher keeps it, if that can be fetched.
-    cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
-    task_variant: Which of the task's data sets, for instance gld23k [its own
-      choice].
-    image_size: Side of the images in pixels [the task's].
-    on_bad_example: What to do about images, users and files that cannot be
-      used, skip leaves them out and counts them.
-    selection_users: Users who do not train, drawn at random and always the
-      same, whose images are for validation; no guarantee covers them. Where the
-      task's own images for validation may be of users who train, settings
-      chosen by those cost what no epsilon says.
-    table: Of task photos, instead of data_dir, a CSV or Parquet file with
-      columns image (a path relative to the file), user and label, and split
-      (train, validation or test) if it has it.
-    hold_out: What task photos evaluates on [split_column if the table has one,
-      else classes].
-    color_mode: Whether task photos takes images in colour or in grey [rgb].
-    num_users: Users of task handwriting [20000].
-    population_seed: Which users task handwriting has [0].
-    max_images_per_user: Images that a user of task handwriting has at most for
-      training [32].
-  """
-
-  data_dir: str | None = None
-  cache_dir: str | None = None
-  task_variant: str | None = None
-  image_size: int | None = config_lib.field(None, minimum=1)
-  on_bad_example: str = config_lib.field(
-    "fail", choices=bad_examples_lib.POLICIES
-  )
-  selection_users: int = config_lib.field(0, minimum=0)
-  table: str | None = None
-  hold_out: str | None = config_lib.field(None, choices=photo_splits.HOLD_OUT)
-  color_mode: str | None = config_lib.field(None, choices=("grayscale", "rgb"))
-  num_users: int | None = config_lib.field(None, minimum=1)
-  population_seed: int | None = config_lib.field(
-    None, minimum=0, maximum=2**63 - 1
-  )
-  max_images_per_user: int | None = config_lib.field(None, minimum=1)
-
-  @property
-  def cache(self) -> pathlib.Path:
-    """Where to keep converted copies."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(self.cache_dir or os.path.join(base, "tff_fedemb"))
-
-  def require_data_dir(self, task: str, advice: str) -> pathlib.Path:
-    """The directory of the data, of a task that cannot fetch them.
+  @abc.abstractmethod
+  def create(self) -> Task:
+    """Creates the task.
 
     Raises:
-      FieldError: If none is given; it gives the advice.
+      errors.FieldError: If a value is none that there is, or the data are
+        missing.
+      errors.DataError: If the data are damaged and that is not to be skipped.
     """
-    if self.data_dir is None:
-      raise errors.FieldError(
-        "data_dir", f"be given for task {task}", "none", advice
-      )
-    return pathlib.Path(self.data_dir)
-
-  def choose_variant(self, task: str, variants: Sequence[str]) -> str:
-    """The variant asked for, or the first.
-
-    Raises:
-      FieldError: If one is asked for that the task has not.
-    """
-    if self.task_variant is None:
-      return variants[0]
-    if self.task_variant not in variants:
-      raise errors.FieldError(
-        "task_variant",
-        f"be one of {', '.join(variants)} for task {task}",
-        repr(self.task_variant),
-      )
-    return self.task_variant
-
-  def check_options(self, task: str) -> None:
-    """Refuses what only another task can be asked.
-
-    Raises:
-      FieldError: If a table is given for other data than photos, for instance.
-    """
-    for other, names in _OPTIONS_OF.items():
-      for name in names:
-        if task != other and getattr(self, name) is not None:
-          raise errors.FieldError(
-            name,
-            f"be given for task {other} alone",
-            f"{getattr(self, name)!r} for task {task}",
-          )
-
-  def check_no_photo_options(self, task: str, side: int) -> None:
-    """Refuses what only tasks of photos, files by the thousand, can do.
-
-    Raises:
-      FieldError: If another side than the task's is asked for, or leaving out
-        bad examples.
-    """
-    for name, found, allowed in (
-      ("on_bad_example", self.on_bad_example, "fail"),
-      ("image_size", self.image_size or side, side),
-    ):
-      if found != allowed:
-        raise errors.FieldError(name, f"be {allowed} for task {task}", found)
 
 
-def show_command(module: str, **options: object) -> str:
-  """What a user types to start a program with flags, for advice in errors."""
-  typed = (f"--{name}={value}" for name, value in options.items())
-  return " ".join(("python -m", module, *typed))
-
-
-def advise_synthetic(name: str, **options: object) -> str:
-  """A sentence on how to make a task's data with flags of `tasks.synthetic`."""
-  command = show_command(
-    "tasks.synthetic", task=name, output_dir="DIR", **options
-  )
-  return f"To make synthetic data: {command}, then use DIR as data_dir."
+# None has a name: where data come from is said by `module:Class`.
+SOURCES: registry.Registry[TaskSource] = registry.Registry(TaskSource, {})

@@ -1,0 +1,77 @@
+"""Tests of tasks from arrays."""
+
+import numpy as np
+import pytest
+
+from tff_fedemb import errors
+from tff_fedemb.run import array_task
+
+_IMAGES = np.arange(5 * 4, dtype=np.uint8).reshape([5, 2, 2, 1])
+_LABELS = np.array([7, 3, 7, 3, 9])
+_USERS = np.array(["b", "a", "b", "c", "b"])
+_TEST = (_IMAGES[:4] + 100, np.array([0, 0, 1, 1]))
+
+
+def _create(**changes):
+  values = {"images": _IMAGES, "labels": _LABELS, "users": _USERS}
+  return array_task.ArrayTask(**{"test": _TEST, **values, **changes})
+
+
+def test_a_client_has_the_rows_of_its_users():
+  task = _create().create()
+  read = task.build_dataset_computation()
+  found = []
+  # Slots are users in the order of their names.
+  for client_id, rows in (("0", [1]), ("1", [0, 2, 4]), ("2\n0", [3, 1])):
+    batches = list(read(client_id))
+    images = np.concatenate([batch["x"].numpy() for batch in batches])
+    found.append(np.concatenate([batch["y"].numpy() for batch in batches]))
+    np.testing.assert_array_equal(images, _IMAGES[rows])
+  # Labels count the classes from 0.
+  assert [list(labels) for labels in found] == [[0], [1, 1, 2], [0, 0]]
+  assert len(task.train_users) == 3
+  assert task.num_train_classes == 3
+  assert not task.one_class_per_user
+  assert task.held_out_classes_are_new
+
+
+def test_held_out_images_are_as_they_were_given():
+  task = _create(validation=(_TEST[0][:2], np.array([7, 5]))).create()
+  found = task.load_images("test")
+  np.testing.assert_array_equal(found.images, _TEST[0])
+  np.testing.assert_array_equal(found.labels, _TEST[1])
+  assert len(task.load_images("validation").labels) == 2
+  assert not task.held_out_classes_are_new
+  counts = [task.count_images(s) for s in ("train", "validation", "test")]
+  assert counts == [5, 2, 4]
+  # The guarantee covers an evaluation if it is of nobody who trains.
+  assert task.evaluation_on_training_users
+  assert not _create(held_out_users=True).create().evaluation_on_training_users
+
+
+def test_json_has_a_digest_and_no_array():
+  same, other = _create(), _create(labels=_LABELS + 1)
+  assert _create() == same
+  assert same != other
+  assert len({_create(), same, other}) == 2
+  values = same.to_json()
+  assert values["images"] == [5, 2, 2, 1]
+  with pytest.raises(errors.FieldError, match="task must be given as arrays"):
+    array_task.ArrayTask.from_json(values)
+
+
+@pytest.mark.parametrize(
+  ("changes", "name"),
+  [
+    ({"images": _IMAGES / 255}, "images"),
+    ({"images": _IMAGES[..., 0]}, "images"),
+    ({"labels": _LABELS[:4]}, "labels"),
+    ({"labels": _LABELS / 2}, "labels"),
+    ({"users": _USERS[:4]}, "users"),
+    ({"test": (_IMAGES[:, :1], _LABELS)}, "test"),
+    ({"test": (_IMAGES, _LABELS[:2])}, "test"),
+  ],
+)
+def test_arrays_that_do_not_fit_are_refused(changes, name):
+  with pytest.raises(errors.FieldError, match=f"{name} must"):
+    _create(**changes)

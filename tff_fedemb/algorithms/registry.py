@@ -1,0 +1,19 @@
+"""The registry of algorithms."""
+
+from tff_fedemb import registry
+from tff_fedemb.algorithms import algorithm
+from tff_fedemb.algorithms import centralized
+from tff_fedemb.algorithms import contrastive
+from tff_fedemb.algorithms import fedavg
+from tff_fedemb.algorithms import fedemb
+
+# A new algorithm is one file and one line here.
+ALGORITHMS: registry.Registry[algorithm.Algorithm] = registry.Registry(
+  algorithm.Algorithm,
+  {
+    "fedemb": fedemb.FedEmb,
+    "fedavg": fedavg.FedAvg,
+    "centralized": centralized.Centralized,
+    "contrastive": contrastive.Contrastive,
+  },
+)

@@ -1,0 +1,1 @@
+"""A run: what was asked for, what it costs, and what came of it."""

@@ -1,0 +1,247 @@
+"""A task from arrays: images, their labels, and whose they are.
+
+For a notebook, or for data that fit into memory. A client's data set is read
+from a file of all rows, sorted by user, that is made for the program and goes
+with it: a graph that held the arrays could not be larger than 2 GB, and every
+client would copy it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+from collections.abc import Mapping
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import errors
+from tff_fedemb.data import population
+from tff_fedemb.run import task as task_lib
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.evaluation import embedding
+
+_READING_BATCH = 64
+_LABEL_BYTES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayTask(task_lib.TaskSource):
+  """Images, labels and users in arrays.
+
+  Attributes:
+    images: uint8 `[n, height, width, channels]`, to train on.
+    labels: Integers `[n]`; whatever they are, training counts them from 0.
+    users: Whose each image is, `[n]`, of any kind that can be sorted.
+    test: Images and labels to evaluate on.
+    validation: The same, for evaluations during training; without, those of
+      `test`, by which nothing may then be chosen.
+    held_out_users: Whether no image to evaluate on is of one of the users;
+      only then does the guarantee cover what an evaluation tells.
+    name: What the task is called.
+    user_meaning: What a user is, in a few words: the unit of privacy.
+  """
+
+  images: np.ndarray
+  labels: np.ndarray
+  users: np.ndarray
+  test: tuple[np.ndarray, np.ndarray] = dataclasses.field(kw_only=True)
+  validation: tuple[np.ndarray, np.ndarray] | None = dataclasses.field(
+    default=None, kw_only=True
+  )
+  held_out_users: bool = dataclasses.field(default=False, kw_only=True)
+  name: str = dataclasses.field(default="arrays", kw_only=True)
+  user_meaning: str = dataclasses.field(default="a user", kw_only=True)
+
+  def __post_init__(self):
+    for name in ("images", "labels", "users"):
+      object.__setattr__(self, name, np.asarray(getattr(self, name)))
+    _check_images("images", self.images)
+    _check_labels("labels", self.labels, len(self.images))
+    if self.users.shape != self.labels.shape:
+      raise errors.FieldError(
+        "users",
+        f"name a user for each of the {len(self.labels):,} images",
+        f"an array of shape {list(self.users.shape)}",
+      )
+    shape = self.images.shape[1:]
+    for name, (images, labels) in self._held_out().items():
+      _check_images(name, images)
+      _check_labels(name, labels, len(images))
+      if images.shape[1:] != shape:
+        raise errors.FieldError(
+          name,
+          f"hold images of {list(shape)}, as those to train on",
+          list(images.shape[1:]),
+        )
+
+  def _held_out(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    splits = {"test": self.test, "validation": self.validation or self.test}
+    return {
+      name: (np.asarray(images), np.asarray(labels))
+      for name, (images, labels) in splits.items()
+    }
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, ArrayTask) and self.to_json() == other.to_json()
+
+  def __hash__(self) -> int:
+    return hash(self._digest)
+
+  @functools.cached_property
+  def _digest(self) -> str:
+    digest = hashlib.sha256()
+    arrays = [self.images, self.labels, self.users]
+    for images, labels in self._held_out().values():
+      arrays += [images, labels]
+    for array in arrays:
+      digest.update(f"{array.dtype.str}{array.shape}".encode())
+      digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
+
+  def to_json(self) -> dict[str, Any]:
+    """The shape of the images and a digest of all arrays, not the arrays."""
+    return {
+      "name": self.name,
+      "images": list(self.images.shape),
+      "sha256": self._digest,
+    }
+
+  @classmethod
+  def from_json(cls, values: Mapping[str, Any]) -> ArrayTask:
+    """Refuses: nobody can make arrays of their digest.
+
+    Raises:
+      errors.FieldError: Always.
+    """
+    raise errors.FieldError(
+      "task",
+      "be given as arrays, which no file of a run has",
+      f"the digest of {values.get('images')} images",
+    )
+
+  def create(self) -> task_lib.Task:
+    """Creates the task."""
+    users, slots = np.unique(self.users, return_inverse=True)
+    classes, labels = np.unique(self.labels, return_inverse=True)
+    order = np.argsort(slots, kind="stable")
+    starts = np.searchsorted(slots[order], np.arange(len(users) + 1))
+    height, width, channels = self.images.shape[1:]
+    held_out = self._held_out()
+    one_class = np.bincount(
+      np.unique(slots * np.int64(len(classes)) + labels) // len(classes)
+    )
+    new = {
+      name: not np.isin(labels, classes).any()
+      for name, (_, labels) in held_out.items()
+    }
+
+    def load_images(split: str):
+      images, labels = held_out[split]
+      return embedding.LabelledImages(images, labels.astype(np.int64))
+
+    @functools.cache
+    def write_file() -> str:
+      return _write_file(self.images, labels, order)
+
+    return task_lib.Task(
+      name=self.name,
+      user_meaning=self.user_meaning,
+      train_users=population.Population(len(users)),
+      create_client_dataset=lambda client_id: _read_client(
+        write_file(), client_id, starts, (height, width, channels)
+      ),
+      image_shape=(height, width, channels),
+      num_train_classes=len(classes),
+      load_images=load_images,
+      split_description=(
+        f"{len(held_out['validation'][1]):,} images for validation and"
+        f" {len(held_out['test'][1]):,} for test"
+      ),
+      default_backbone="convnet",
+      one_class_per_user=bool(one_class.max() == 1),
+      evaluation_on_training_users=not self.held_out_users,
+      held_out_classes_are_new=all(new.values()),
+      count_images={
+        "train": len(self.labels),
+        **{name: len(labels) for name, (_, labels) in held_out.items()},
+      }.__getitem__,
+    )
+
+
+def _check_images(name: str, images: np.ndarray) -> None:
+  if images.dtype != np.uint8 or images.ndim != 4 or not len(images):
+    raise errors.FieldError(
+      name,
+      "hold images as uint8 [n, height, width, channels]",
+      f"{images.dtype} {list(images.shape)}",
+    )
+
+
+def _check_labels(name: str, labels: np.ndarray, number: int) -> None:
+  if labels.shape != (number,) or labels.dtype.kind not in "iu":
+    raise errors.FieldError(
+      name,
+      f"hold an integer label for each of the {number:,} images",
+      f"{labels.dtype} {list(labels.shape)}",
+    )
+
+
+def _write_file(
+  images: np.ndarray, labels: np.ndarray, order: np.ndarray
+) -> str:
+  """Writes label and pixels of every row in an order, for this program."""
+  directory = tempfile.mkdtemp(prefix="tff_fedemb_arrays_")
+  atexit.register(shutil.rmtree, directory, ignore_errors=True)
+  path = pathlib.Path(directory) / "rows"
+  with open(path, "wb") as file:
+    for row in order:
+      file.write(np.int64(labels[row]).tobytes())
+      file.write(np.ascontiguousarray(images[row]).data)
+  return os.fspath(path)
+
+
+def _read_client(
+  path: str,
+  client_id: Any,
+  starts: np.ndarray,
+  image_shape: tuple[int, int, int],
+) -> Any:
+  """The rows of a virtual client's users; TensorFlow operations only."""
+  record_bytes = _LABEL_BYTES + int(np.prod(image_shape))
+  ends = tf.constant(starts, tf.int64) * record_bytes
+
+  def read_user(slot):
+    return tf.data.FixedLengthRecordDataset(
+      path,
+      record_bytes,
+      header_bytes=ends[slot],
+      footer_bytes=ends[-1] - ends[slot + 1],
+    )
+
+  def parse(rows) -> Mapping[str, Any]:
+    codes = tf.io.decode_raw(rows, tf.uint8)
+    labels = tf.bitcast(codes[:, :_LABEL_BYTES], tf.int64)
+    images = tf.reshape(codes[:, _LABEL_BYTES:], [-1, *image_shape])
+    return collections.OrderedDict(x=images, y=labels)
+
+  slots = tf.strings.to_number(
+    tf.strings.split(client_id, population.SEPARATOR), tf.int64
+  )
+  return (
+    tf.data.Dataset.from_tensor_slices(slots)
+    .flat_map(read_user)
+    .batch(_READING_BATCH)
+    .map(parse)
+  )
