@@ -5,7 +5,7 @@ With an exported model, or with a map that needs no data:
   python -m binaries.extract_features --task=omniglot --data_dir=data \
     --saved_model=runs/first/release/saved_model --num_classes=20 \
     --output=train.npz --test_output=test.npz
-  python -m binaries.extract_features --digits --embedding=pixels \
+  python -m binaries.extract_features --digits --embedding=random_features \
     --output=train.npz --test_output=test.npz
 
 A file holds `repr`, `label` (0, 1, ...) and, of a task's training images,

@@ -62,6 +62,8 @@ class SweepConfig(feature_settings.CommonConfig):
     seeds: Of noise and sampling, one for each fit, for experiments that are to
       be repeated: who knows them can take the noise away [secret].
     output_png: File for the picture [none].
+    title: Of the picture.
+    caption: Below the picture [what was fitted].
 
   Raises:
     errors.FieldError: If a value is out of its range.
@@ -74,6 +76,8 @@ class SweepConfig(feature_settings.CommonConfig):
   num_fits: int = config_lib.field(5, minimum=1)
   seeds: tuple[str, ...] = ()
   output_png: str | None = None
+  title: str = "Accuracy against epsilon"
+  caption: str | None = None
 
   def __post_init__(self):
     super().__post_init__()
@@ -171,8 +175,10 @@ def execute(config: SweepConfig) -> None:
           for entry, row in cells.items()
         ],
         delta=config.delta,
-        title="Accuracy against epsilon",
-        caption=_describe(config, problems),
+        title=config.title,
+        caption=_describe(config, problems)
+        if config.caption is None
+        else config.caption,
         level=("guessing", values["accuracy_of_guessing"]),
         # The noise of users' fits is drawn anew each time.
         repetition="seed" if config.seeds else "fit",
@@ -297,7 +303,7 @@ def _to_json(
 def _describe(
   config: SweepConfig, problems: Sequence[feature_runs.Problem]
 ) -> str:
-  """What was fitted, for the caption of the picture."""
+  """The caption of a picture that was given none."""
 
   def join(name: str) -> str:
     numbers = dict.fromkeys(problem.size[name] for problem in problems)

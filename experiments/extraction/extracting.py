@@ -20,9 +20,8 @@ from tff_fedemb.features import feature_files
 
 # Each draw has a generator of its own, so that it does not depend on whether
 # another one is made.
-_CLASSES, _IMAGES, _TEST = range(3)
-# Of each class, in a file for testing.
-_TEST_SHARE = 0.25
+_CLASSES, _IMAGES, _TEST, _FREQUENCIES = range(4)
+_GAMMA_OF_DIM = 16.0
 
 
 def execute(
@@ -56,7 +55,7 @@ def execute(
     min_images=2 if config.test_output else 0,
   )
   rows = _choose_rows(config, source, classes)
-  embed = model or _create_map(source.largest_value)
+  embed = model or _create_map(config, source.largest_value)
   with runtime.open_map() as map_fn:
     embeddings, rows = _embed(config, embed, source, rows, map_fn)
   if config.test_output:
@@ -70,7 +69,7 @@ def execute(
   parts: dict[str, np.ndarray | slice] = {"output": slice(None)}
   if config.test_output:
     parts["output"], parts["test_output"] = split_test(
-      examples.labels, _generator(config, _TEST)
+      examples.labels, config.test_share, _generator(config, _TEST)
     )
   _write(config, examples, parts)
   print(f"Features of {source.description}:")
@@ -193,14 +192,40 @@ def _check_testable(
     )
 
 
-def _create_map(largest_value: int) -> Callable[[np.ndarray], np.ndarray]:
-  """Creates the map to pixels in [0, 1]; without data, it costs no privacy."""
+def _create_map(
+  config: settings.ExtractionConfig, largest_value: int
+) -> Callable[[np.ndarray], np.ndarray]:
+  """Creates a map of images that needs no data, and so costs no privacy.
+
+  Pixels in [0, 1], or random Fourier features of them: Rahimi and Recht,
+  "Random Features for Large-Scale Kernel Machines", NIPS 2007. Inner products
+  of these are, in expectation, exp(-gamma |x - y|^2); a cosine and a sine for
+  each frequency give vectors of norm 1 exactly.
+  """
 
   def embed_pixels(images):
     flat = images.reshape(len(images), -1)
     return flat.astype(np.float32) / np.float32(largest_value)
 
-  return embed_pixels
+  if config.embedding == "pixels":
+    return embed_pixels
+  num_frequencies = config.random_features // 2
+
+  @functools.cache
+  def draw_frequencies(dim):
+    gamma = _GAMMA_OF_DIM / dim if config.gamma is None else config.gamma
+    return np.sqrt(2 * gamma) * _generator(config, _FREQUENCIES).normal(
+      size=(dim, num_frequencies)
+    )
+
+  def embed(images):
+    pixels = embed_pixels(images)
+    angles = pixels @ draw_frequencies(pixels.shape[1])
+    return np.concatenate(
+      [np.cos(angles), np.sin(angles)], axis=1, dtype=np.float32
+    ) / np.float32(np.sqrt(num_frequencies))
+
+  return embed
 
 
 def _embed(
@@ -219,8 +244,8 @@ def _embed(
   except MemoryError as error:
     raise errors.FieldError(
       flag,
-      "give embeddings that fit into memory (--max_images and --image_size make"
-      " them smaller)",
+      "give embeddings that fit into memory (--max_images, --image_size and"
+      " --random_features make them smaller)",
       f"those of {len(rows):,} images too large",
     ) from error
   if not len(kept):
@@ -233,9 +258,9 @@ def _embed(
 
 
 def split_test(
-  labels: np.ndarray, generator: np.random.Generator
+  labels: np.ndarray, test_share: float, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Draws a quarter of each class, but at least one and not all.
+  """Draws the same share of each class, but at least one and not all.
 
   Every label is there at least twice. Returns rows to train on and rows to test
   on, ascending.
@@ -243,7 +268,7 @@ def split_test(
   rows_of_test = []
   for label in np.unique(labels):
     rows = np.flatnonzero(labels == label)
-    num_test = min(max(round(_TEST_SHARE * len(rows)), 1), len(rows) - 1)
+    num_test = min(max(round(test_share * len(rows)), 1), len(rows) - 1)
     rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
   test = np.sort(np.concatenate(rows_of_test))
   return np.setdiff1d(np.arange(len(labels)), test), test

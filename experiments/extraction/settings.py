@@ -9,14 +9,24 @@ from tff_fedemb import errors
 from tff_fedemb.features import feature_files
 from tff_fedemb.run import task as task_lib
 
-EMBEDDINGS = ("pixels",)
+EMBEDDINGS = ("pixels", "random_features")
 SPLITS = ("train", *task_lib.EVALUATION_SPLITS)
 
 _SOURCES = ("task", "image_folder", "tfds", "digits")
-# What an image of the largest size is decoded to fits into memory.
+# Pixels differ by 1 / 255 at least, so that a kernel of this is of equal images
+# alone.
+_LARGEST_GAMMA = 1e6
+# What an image of the largest size is decoded to, and the frequencies of images
+# of usual sizes, fit into memory.
 _LARGEST_IMAGE_SIZE = 4096
+_MOST_RANDOM_FEATURES = 2**16
 # Where they apply and nothing is given.
-_DEFAULTS = {"split": "test", "tfds_split": "train"}
+_DEFAULTS = {
+  "split": "test",
+  "tfds_split": "train",
+  "random_features": 512,
+  "test_share": 0.25,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,15 +45,18 @@ class ExtractionConfig(image_sources.ImageConfig):
     saved_model: Directory of the SavedModel that embeds, such as
       release/saved_model of a run.
     embedding: Map instead of a model.
+    random_features: How many random features, an even number [512].
+    gamma: Of the random features' kernel exp(-gamma |x - y|^2) of pixels in
+      [0, 1] [16 over their number].
     image_size: Side of the images in pixels where no model says it; 0: as they
       are.
     num_classes: Classes drawn at random from all, with --test_output from those
       of two images or more; 0: all.
     max_images: Images drawn at random from those; 0: all.
     output: File to write, .npz or .tfrecord, in a directory that exists.
-    test_output: File for a quarter of each class's images, kept for testing
-      [none].
-    seed: Of the classes and images that are drawn.
+    test_output: File for images kept for testing [none].
+    test_share: Share of each class's images in --test_output [0.25].
+    seed: Of the classes, images and random features that are drawn.
   """
 
   tfds: str | None = config.field(None, choices=data_sets.TFDS_NAMES)
@@ -52,10 +65,15 @@ class ExtractionConfig(image_sources.ImageConfig):
   tfds_split: str | None = None
   saved_model: str | None = None
   embedding: str | None = config.field(None, choices=EMBEDDINGS)
+  random_features: int | None = config.field(
+    None, minimum=2, maximum=_MOST_RANDOM_FEATURES
+  )
+  gamma: float | None = config.field(None, above=0, maximum=_LARGEST_GAMMA)
   image_size: int = config.field(0, minimum=0, maximum=_LARGEST_IMAGE_SIZE)
   num_classes: int = config.field(0, minimum=0)
   output: str
   test_output: str | None = None
+  test_share: float | None = config.field(None, above=0, below=1)
   seed: int = config.field(0, minimum=0)
 
   def __post_init__(self):
@@ -63,6 +81,9 @@ class ExtractionConfig(image_sources.ImageConfig):
     for name in ("output", "test_output"):
       if getattr(self, name) is not None:
         feature_files.check_suffix(getattr(self, name), name=name)
+    if (self.random_features or 0) % 2:
+      found = self.random_features
+      raise errors.FieldError("random_features", "be even", found)
     if self.num_classes == 1:
       raise errors.FieldError("num_classes", "be at least 2, or 0", 1)
     self._check_source()
@@ -99,6 +120,12 @@ class ExtractionConfig(image_sources.ImageConfig):
       (("data_dir",), self.task or self.tfds, "--task or --tfds"),
       (("cache_dir", "task_variant", "split"), self.task, "--task"),
       (("tfds_split",), self.tfds, "--tfds"),
+      (
+        ("random_features", "gamma"),
+        self.embedding == "random_features",
+        "--embedding=random_features",
+      ),
+      (("test_share",), self.test_output, "--test_output"),
     ):
       for name in names:
         value = getattr(self, name)

@@ -81,6 +81,10 @@ def test_program(files):
 @pytest.mark.parametrize(
   ("arguments", "message"),
   [
+    (["--epsilon=0"], "--epsilon must be in (0, inf], found 0.0."),
+    ([], "--epsilon must be given, found nothing."),
+    (["--epsilon=1"], "--delta must be given where epsilon is finite,"),
+    (["--epsilon=inf", "--method=magic"], "--method must be one of feature_"),
     (
       ["--epsilon=inf", "--runtime=tff"],
       "--runtime must not be set with unit example, which has no use for it,",
@@ -89,6 +93,11 @@ def test_program(files):
       ["--epsilon=inf", "--unit=user", "--seed=1"],
       "--seed must not be set with unit user, which has no use for it, found",
     ),
+    (
+      ["--epsilon=inf", "--unit=user", "--user_clip_norm=-1"],
+      "--user_clip_norm must be positive, found -1.0.",
+    ),
+    (["--epsilon=inf", "--test=none.npz"], "--test must be a file of features"),
   ],
 )
 def test_refuses_in_one_line(files, arguments, message):

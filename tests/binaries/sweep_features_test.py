@@ -4,6 +4,7 @@ import json
 
 from PIL import Image
 
+from tests.binaries import programs
 from tests.experiments import feature_examples
 
 
@@ -36,3 +37,18 @@ def test_program(tmp_path):
   assert written == f"Written to {files}/sweep.json and {files}/sweep.png."
   with Image.open(files / "sweep.png") as image:
     assert image.format == "PNG"
+
+
+def test_refuses_in_one_line(tmp_path):
+  for arguments, message in (
+    ((), "--output_json must be given, found nothing."),
+    (("--output_json=o",), "--train must have as many files as --test, at lea"),
+    (
+      ("--output_json=o", "--train=a", "--test=b", "--methods=sgd:steps=x"),
+      "--methods must have hyperparameters that fit, found 'sgd:steps=x': step",
+    ),
+    (("--seed=1",), "Unknown command line flag 'seed'"),
+  ):
+    ended = programs.call("sweep_features", *arguments)
+    assert ended.status == 1
+    assert message in ended.errors

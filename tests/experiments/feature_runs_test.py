@@ -112,7 +112,9 @@ def test_same_seed_same_result(files):
 
 def test_users(files, capsys):
   feature_examples.write(files / "train.npz", seed=0, num_users=20)
-  users = federated_settings.UserSettings(user_clip_norm=0.5)
+  users = federated_settings.UserSettings(
+    example_weighting="mean", user_clip_norm=0.5
+  )
   result = execute(files, delta=0.05, protection=users)
   assert result["unit"] == "user"
   assert result["neighboring_relation"] == "add or remove one user"
@@ -123,6 +125,7 @@ def test_users(files, capsys):
   ]
   assert (result["rounds"], result["runtime"]) == (1, "in_process")
   assert result["seed"] is None
+  assert result["hyperparameters"]["example_weighting"] == "mean"
   assert result["hyperparameters"]["user_clip_norm"] == 0.5
   assert feature_runs.CLASSES_FROM_LABELS in result["assumptions"]
   for text in ("the number of users is public", "an example is of one user"):

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 from sklearn import datasets
+from sklearn.metrics import pairwise
 import tensorflow as tf
 
 from experiments import image_sources
@@ -28,6 +29,25 @@ def test_pixels_are_scikit_learns(extract):
   )
   np.testing.assert_array_equal(found.labels, digits.target)
   assert found.users is None
+
+
+@pytest.mark.parametrize("gamma", [0.1, None])
+def test_random_features_are_of_the_gaussian_kernel(extract, gamma):
+  options = {"digits": True, "max_images": 30}
+  found = extract(
+    **options, embedding="random_features", random_features=20_000, gamma=gamma
+  )
+  pixels = extract(**options)
+  assert found.features.shape == (30, 20_000)
+  np.testing.assert_array_equal(found.labels, pixels.labels)
+  np.testing.assert_allclose(
+    np.linalg.norm(found.features, axis=1), 1, atol=1e-6
+  )
+  kernel = pairwise.rbf_kernel(pixels.features, gamma=gamma or 16 / 64)
+  # A mean of 10,000 cosines, standard deviation at most 0.01.
+  np.testing.assert_allclose(
+    found.features @ found.features.T, kernel, atol=0.06
+  )
 
 
 def test_models_take_digits_of_0_to_255(extract, models):
@@ -170,13 +190,13 @@ def test_classes_are_drawn_and_renumbered_in_order(extract):
   )
 
 
-def test_a_quarter_of_every_class_is_for_testing(extract, tmp_path, capsys):
+def test_test_share_of_every_class(extract, tmp_path, capsys):
   test_path = tmp_path / "test.tfrecord"
-  train = extract(digits=True, test_output=test_path)
+  train = extract(digits=True, test_output=test_path, test_share=0.1)
   test = feature_files.read_features(test_path)
   digits = datasets.load_digits()
   sizes = np.bincount(digits.target)
-  np.testing.assert_array_equal(np.bincount(test.labels), np.rint(sizes / 4))
+  np.testing.assert_array_equal(np.bincount(test.labels), np.rint(sizes / 10))
   together, labels = extractions.sort_rows(
     np.concatenate([train.features, test.features]),
     np.concatenate([train.labels, test.labels]),
@@ -189,10 +209,13 @@ def test_a_quarter_of_every_class_is_for_testing(extract, tmp_path, capsys):
   assert sorted(os.listdir(tmp_path)) == ["o.npz", "test.tfrecord"]
 
 
-@pytest.mark.parametrize(("size", "num_test"), [(20, 5), (2, 1)])
-def test_test_and_train_have_one_at_least(size, num_test):
+@pytest.mark.parametrize(
+  ("share", "size", "num_test"),
+  [(0.25, 20, 5), (0.01, 20, 1), (0.99, 20, 19), (0.5, 2, 1), (0.9, 2, 1)],
+)
+def test_test_and_train_have_one_at_least(share, size, num_test):
   labels = np.repeat([5, 3], size)
-  train, test = extracting.split_test(labels, np.random.default_rng(0))
+  train, test = extracting.split_test(labels, share, np.random.default_rng(0))
   assert np.unique(labels[test], return_counts=True)[1].tolist() == (
     [num_test] * 2
   )

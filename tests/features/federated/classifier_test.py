@@ -126,6 +126,7 @@ def test_least_squares(without_noise):
     method,
     _ONE_EACH,
     scaling="unit_norm",
+    settings={"example_weighting": "mean"},
     split={"covariance": 1.0, "class_sum": 4.0},
     **_TARGET,
   )
@@ -157,6 +158,7 @@ def test_feature_covariance(without_noise):
   _assert_same(found, _fit_central(method))
   assert found.report_.hyperparameters == {
     **method.hyperparameters(),
+    "example_weighting": "sum",
     "user_clip_norm": 1.0,
   }
   assert found.report_.to_json()["epsilon"] == found.report_.epsilon
@@ -232,6 +234,14 @@ def test_parameters_are_those_of_scikit_learn():
     ({"method": sgd.Sgd(batch_size=4)}, "batch_size must not"),
     ({"users": _ONE_EACH[:-1]}, "users must be"),
     ({"settings": {"user_clip_norm": 0.0}}, "user_clip_norm must be positive"),
+    (
+      {"settings": {"user_clip_norm": 2.0, "example_weighting": "mean"}},
+      "user_clip_norm must be at most 1",
+    ),
+    (
+      {"settings": {"example_weighting": "max"}},
+      "example_weighting must be one of",
+    ),
     ({"settings": {"runtime": "spark"}}, "runtime must be one of"),
     ({"epsilon": 1.0}, "delta must be given"),
     ({"split": {"gradient": 1.0}}, "split must name"),

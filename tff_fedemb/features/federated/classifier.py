@@ -216,7 +216,11 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       weights = _fit(
         method,
         Rounds(runtime, clients, releases, budget, settings.user_clip_norm),
-        {"size": size, "scaling": self.scaling},
+        {
+          "size": size,
+          "scaling": self.scaling,
+          "example_weighting": settings.example_weighting,
+        },
         covariance_share=shares.get(COVARIANCE, 1.0),
         total_weight=total_weight,
       )
@@ -226,6 +230,7 @@ class FederatedFeatureClassifier(classifier.LinearClassifier):
       releases,
       budget,
       num_protected=num_users,
+      example_weighting=settings.example_weighting,
       user_clip_norm=settings.user_clip_norm,
     )
     return self

@@ -3,8 +3,8 @@
 The statistics of Mehta et al. 2022 (arXiv 2211.13403), each client's as one
 contribution: sums that are released once, or a gradient in every round. They
 are those of central fits in units of one example of full norm: the statistics
-of such an example have, stacked, the L2 norm 1. What a client sends is its sum
-over examples, which the aggregator has to clip.
+of such an example have, stacked, the L2 norm 1. What a client sends is its mean
+over examples, of norm at most 1, or its sum, which the aggregator has to clip.
 """
 
 import abc
@@ -24,22 +24,26 @@ from tff_fedemb.features import examples as examples_lib
 
 @dataclasses.dataclass(frozen=True)
 class ClientConfig(abc.ABC):
-  """How clients read their examples, and what they add up.
+  """How clients read and weigh their examples, and what they add up.
 
   Privacy:
     Unit: client.
     Neighbouring relation: add or remove one client.
-    Sensitivity: Unbounded, until the aggregator clips what a client sends.
+    Sensitivity: 1 in the L2 norm of all that a client sends if examples are
+      weighted by 'mean'; unbounded by 'sum', until the aggregator clips it.
     DpEvent: the aggregator's.
 
   Attributes:
     size: Dimension d, number of classes K, and the bound C of a feature
       vector's L2 norm.
     scaling: One of `examples.SCALINGS`.
+    example_weighting: 'mean': a client's examples together count as one.
+      'sum': each counts as one, until the aggregator clips.
   """
 
   size: examples_lib.ProblemSize
   scaling: str = "clip"
+  example_weighting: str = "mean"
 
   @property
   @abc.abstractmethod
@@ -68,6 +72,12 @@ class ClientConfig(abc.ABC):
     if self.scaling == "clip":
       divisors = tf.maximum(divisors, self.size.clip_norm)
     return tf.cast(tf.math.divide_no_nan(wide, divisors), features.dtype)
+
+  def weigh(self, total: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Makes what a client sends of a sum over its examples; of none it is 0."""
+    if self.example_weighting == "sum":
+      return total
+    return tf.math.divide_no_nan(total, tf.cast(tf.size(labels), total.dtype))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +124,7 @@ class StatisticsConfig(ClientConfig):
         of_sums
         * tf.math.unsorted_segment_sum(scaled, labels, self.size.num_classes)
       )
-    return tuple(sent)
+    return tuple(self.weigh(total, labels) for total in sent)
 
   def restore(
     self, released: Sequence[np.ndarray], num_clients: float
@@ -172,7 +182,7 @@ class GradientConfig(ClientConfig):
       residuals * scales[:, tf.newaxis], clipped, transpose_a=True
     )
     (shape,) = self.shapes
-    return (tf.ensure_shape(gradient, shape),)
+    return (tf.ensure_shape(self.weigh(gradient, labels), shape),)
 
 
 class _TakeUpdate(tff.learning.optimizers.Optimizer):
