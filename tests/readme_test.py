@@ -1,9 +1,15 @@
 """Runs the Python of the README and of the pages below docs/."""
 
+import importlib
 import pathlib
 import re
+import shlex
 
+from absl import flags
+from absl.testing import flagsaver
 import pytest
+
+from tests.binaries import programs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = [
@@ -46,6 +52,35 @@ def test_programs_that_pages_name_exist():
   for module in set(re.findall(r"-m ((?:binaries|tasks)[\w.]*)", text)):
     path = _ROOT.joinpath(*module.split("."))
     assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+
+
+def _commands():
+  """Programs that the pages' commands start, and their arguments by program."""
+  commands = {}
+  for page in _PAGES:
+    text = page.read_text().replace("\\\n", " ")
+    for block in re.findall(r"```\w*\n(.*?)```", text, re.DOTALL):
+      # What a shell puts in their place, such as $seed, is a number.
+      block = re.sub(r"\$\w+", "1", block)
+      for program, rest in re.findall(r"/python -m binaries\.(\w+)(.*)", block):
+        words = shlex.split(rest, comments=True)
+        commands.setdefault(program, []).append(
+          [word for word in words if word != "${@:2}"]
+        )
+  return commands
+
+
+@pytest.mark.parametrize(("program", "commands"), _commands().items())
+def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
+  monkeypatch.chdir(_ROOT)
+  with programs.flags_of(program):
+    module = importlib.import_module(f"binaries.{program}")
+    for words in commands:
+      with flagsaver.flagsaver():
+        flags.FLAGS([program, *words])
+        # Those that are cut short lack some.
+        if program == "run_federated" and words[-1] != "...":
+          module.read_settings()
 
 
 def test_the_readme_is_short():
