@@ -39,13 +39,8 @@ from experiments import mechanism_choices
 from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb.data.participation import b_min_sep
-from tff_fedemb.data.participation import check_ins
-from tff_fedemb.data.participation import cyclic_poisson
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
+from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.data.participation import poisson
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
@@ -62,11 +57,8 @@ class AccountConfig(config_lib.Config):
 
   Attributes:
     mechanism: How noise is made.
-    restart_every: Rounds of a tree (mechanism tree) [a single tree].
-    num_buffers: Buffers, 1 to 4 (mechanism blt) [2].
-    num_bands: Bands (mechanism banded) [as many as can be].
     num_parameters: Numbers of an update: epsilon then includes what the
-      arithmetic of noise leaves (mechanism gaussian) [epsilon of exact noise].
+      arithmetic of independent noise leaves [epsilon of exact noise].
     participation: How users take part.
     rounds: Rounds.
     noise_multiplier: Standard deviation of the noise on the sum of updates /
@@ -87,10 +79,9 @@ class AccountConfig(config_lib.Config):
       (optimize).
   """
 
-  mechanism: str | None = config_lib.field(None, choices=planning.MECHANISMS)
-  restart_every: int | None = None
-  num_buffers: int | None = None
-  num_bands: int | None = None
+  mechanism: str | None = config_lib.field(
+    None, choices=aggregators.AGGREGATORS
+  )
   num_parameters: int | None = None
   participation: str | None = config_lib.field(
     None, choices=participations.PARTICIPATIONS
@@ -115,13 +106,9 @@ class AccountConfig(config_lib.Config):
 _CONFIG = config_flags.ConfigFlags(
   AccountConfig, rename={"accountants": "accountant"}
 )
-# Who takes part if a server may choose it, the last one without sampling.
-_SERVERS_CHOICE = (
-  poisson.Poisson.name,
-  cyclic_poisson.CyclicPoisson.name,
-  min_separation.MinSeparation.name,
+_MECHANISM = config_flags.ChoiceFlags(
+  "mechanism", aggregators.AGGREGATORS, skip=config_flags.PLANNED
 )
-_OPTIONS = ("restart_every", "num_buffers", "num_bands")
 _PARTICIPATION = config_flags.ChoiceFlags(
   "participation", participations.PARTICIPATIONS, skip=("regroup_clients",)
 )
@@ -134,7 +121,7 @@ _NEEDED = (
   "rounds",
   "noise_multiplier",
 )
-_PLAN = {*_NEEDED, *_PARTICIPATION.names, *_OPTIONS}
+_PLAN = {*_NEEDED, *_PARTICIPATION.names, *_MECHANISM.names}
 _ACCOUNT = {*_PLAN, "delta", "accountant"}
 _FLAGS_OF = {
   "epsilon": {*_ACCOUNT, "num_parameters", "run_dir"},
@@ -149,7 +136,7 @@ _FLAGS_OF = {
     *("mechanism", "participation", "rounds", "delta", "target_epsilon"),
     *(*_PARTICIPATION.names, "output_png"),
   }
-  - {"known_schedule", "period"},
+  - {"known_schedule"},
   "release": {"run_dir"},
   "table": set(),
 }
@@ -207,22 +194,27 @@ def _check_flags(command: str, config: AccountConfig) -> None:
 
 def _create_plan(config: AccountConfig, **others: Any) -> planning.Plan:
   """The plan that the flags describe, but for the number of users, if given."""
-  others |= planning.options_of_bands(
-    config.participation,
-    flags.FLAGS.flag_values_dict(),
-    mechanism=config.mechanism,
-    num_bands=config.num_bands,
+  participation = _PARTICIPATION.create(
+    config.participation, **others, **_of_bands(config)
   )
-  participation = _PARTICIPATION.create(config.participation, **others)
-  return planning.Plan(
+  mechanism = _MECHANISM.create(
     config.mechanism,
+    clients_per_round=participation.clients_per_round,
+    noise_multiplier=config.noise_multiplier,
+  )
+  return planning.Plan(
+    mechanism,
     participation,
     rounds=config.rounds,
-    noise_multiplier=config.noise_multiplier,
     delta=_delta(config, participation.num_users),
     accountants=config.accountants or participation.accountants[:1],
     num_parameters=config.num_parameters,
-    **{name: getattr(config, name) for name in _OPTIONS},
+  )
+
+
+def _of_bands(config: AccountConfig) -> dict[str, Any]:
+  return planning.options_of_bands(
+    config.participation, config.mechanism, flags.FLAGS.flag_values_dict()
   )
 
 
@@ -237,16 +229,9 @@ def _notes(
 ) -> tuple[str, ...]:
   """What the flags left open, and how it was decided."""
   notes = []
-  separation = participation.min_separation
-  is_given = flags.FLAGS.min_separation is not None
-  if separation and participation.name == check_ins.CheckIns.name:
-    if not is_given:
-      notes.append("min_separation 1: a user may be in every round")
-  elif separation and not is_given and not participation.is_sampled:
-    notes.append(
-      f"min_separation {separation:,} is that of whole passes: num_users /"
-      " users_per_round, rounded up"
-    )
+  words = participation.default_in_words
+  if words is not None and flags.FLAGS.min_separation is None:
+    notes.append(f"min_separation {participation.min_separation:,} {words}")
   if config.delta is None:
     delta = _delta(config, participation.num_users)
     notes.append(f"delta {delta:g} is num_users ** -1.1 to one digit")
@@ -265,7 +250,7 @@ def _epsilon(config: AccountConfig) -> _Answer:
   plan = _create_plan(config)
   return account_output.tell_epsilon(
     planning.create_report(plan),
-    plan.mechanism,
+    plan.name,
     [(plan.event, plan.rounds)],
     plan.participation,
     _notes(config, plan.participation),
@@ -285,7 +270,7 @@ def _calibrate(config: AccountConfig) -> _Answer:
   if solve_for == "num_users":
     users = flags.FLAGS.users_per_round
     # Of the first guess: so many users have as many blocks to be drawn from.
-    blocks = max(flags.FLAGS.period or config.num_bands or 1, 1)
+    blocks = max([1, *_of_bands(config).values()])
     others["num_users"] = (
       10 * blocks * math.ceil(users) if 0 < users < math.inf else 1
     )
@@ -339,23 +324,18 @@ def _optimize(config: AccountConfig) -> _Answer:
     ("target_epsilon", "num_users", "users_per_round", "rounds"),
     "with optimize",
   )
-  names: tuple[str, ...] = _SERVERS_CHOICE
   if config.participation is None:
     _refuse(
       set(_PARTICIPATION.names) - {*_NEEDED, "users_per_client"},
       "with optimize unless --participation says for which one",
       "as they differ",
     )
-  elif config.participation == fixed_size.FixedSize.name:
-    raise errors.FieldError(
-      "--participation",
-      "be poisson in its place with optimize, which costs less",
-      config.participation,
-    )
+    known = participations.PARTICIPATIONS.items()
+    names = [name for name, each in known if each.is_servers_choice]
   else:
-    if config.participation == b_min_sep.BMinSep.name:
-      _refuse(["min_separation"], "with optimize", _FINDS)
-    names = (config.participation,)
+    names = [config.participation]
+    of_bands = participations.PARTICIPATIONS[names[0]].field_of_bands
+    _refuse(filter(None, [of_bands]), "with optimize", _FINDS)
   output_files.check({"output_png": config.output_png}, overwrite=True)
   claims = [_PARTICIPATION.create(name) for name in names]
   found = mechanism_choices.choose(

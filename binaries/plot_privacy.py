@@ -14,13 +14,24 @@ figures 3 and 4): an extrapolation, and drawn as one.
 from experiments import command_line
 from experiments import config_flags
 from experiments import privacy_pictures
+from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.data.participation import registry as participations
 
 _CONFIG = config_flags.ConfigFlags(privacy_pictures.PictureConfig)
+_MECHANISM = config_flags.ChoiceFlags(
+  "mechanism", aggregators.AGGREGATORS, skip=config_flags.PLANNED
+)
+_PARTICIPATION = config_flags.ChoiceFlags(
+  "participation", participations.PARTICIPATIONS, skip=config_flags.PLANNED
+)
 
 
 def main() -> None:
   """Draws the pictures that the flags ask for, and says where they are."""
-  for path in privacy_pictures.draw(_CONFIG.create()):
+  config = _CONFIG.create(
+    mechanism_options=_MECHANISM.given, options=_PARTICIPATION.given
+  )
+  for path in privacy_pictures.draw(config):
     print(path)
 
 

@@ -36,7 +36,6 @@ from tff_fedemb.algorithms import algorithm as algorithm_lib
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
 from tff_fedemb.data.participation import check_ins
-from tff_fedemb.data.participation import min_separation
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import composition
@@ -66,8 +65,6 @@ class _FederatedConfig(config_lib.Config):
     clip_norm: L2 norm to which a virtual client's update is clipped.
     noise_multiplier: Standard deviation of the noise on the sum of updates /
       clip norm.
-    restart_every_passes: As restart_every, in passes over all users, of
-      participation min_separation.
     participation: How users are drawn.
     clients_per_round: (Expected) virtual clients in a round; of a deployment,
       the report goal.
@@ -79,11 +76,10 @@ class _FederatedConfig(config_lib.Config):
 
   algorithm: str = config_lib.field("fedemb", choices=_ALGORITHMS)
   aggregator: str = config_lib.field(
-    "gaussian", choices=aggregators.AGGREGATORS
+    aggregators.DEFAULT, choices=aggregators.AGGREGATORS
   )
   clip_norm: float = config_lib.field(1.0, above=0)
   noise_multiplier: float = 0.0
-  restart_every_passes: int | None = config_lib.field(None, minimum=1)
   participation: str = config_lib.field(
     "fixed_size", choices=participations.PARTICIPATIONS
   )
@@ -101,15 +97,13 @@ class _FederatedConfig(config_lib.Config):
 
 _FEDERATED = config_flags.ConfigFlags(_FederatedConfig)
 _MECHANISM = config_flags.ChoiceFlags(
-  "aggregator",
-  aggregators.AGGREGATORS,
-  skip=("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
+  "aggregator", aggregators.AGGREGATORS, skip=config_flags.PLANNED
 )
 _PARTICIPATION = config_flags.ChoiceFlags(
   "participation",
   participations.PARTICIPATIONS,
   skip=(
-    *("num_users", "users_per_round", "users_per_client"),
+    *config_flags.PLANNED,
     *("max_participations", "known_schedule", "equal_work"),
   ),
 )
@@ -171,9 +165,8 @@ def _create_participation(
     users_per_client=config.users_per_client,
     **planning.options_of_bands(
       config.participation,
+      config.aggregator,
       flags.FLAGS.flag_values_dict(),
-      mechanism=config.aggregator,
-      num_bands=flags.FLAGS.num_bands,
     ),
   ).for_rounds(rounds)
 
@@ -183,29 +176,11 @@ def _create_mechanism(
   participation: participation_lib.Participation,
   rounds: int,
 ) -> mechanism_lib.Mechanism:
-  restarts = {}
-  if config.restart_every_passes is not None:
-    if flags.FLAGS.restart_every is not None:
-      raise errors.FieldError(
-        "restart_every_passes",
-        "not be given beside --restart_every",
-        f"{config.restart_every_passes} and {flags.FLAGS.restart_every}",
-      )
-    if not isinstance(participation, min_separation.MinSeparation):
-      raise errors.FieldError(
-        "restart_every_passes",
-        "be given with --participation=min_separation alone",
-        f"{config.participation}, which has no passes",
-      )
-    restarts["restart_every"] = (
-      config.restart_every_passes * participation.rounds_per_pass
-    )
   return _MECHANISM.create(
     config.aggregator,
     clients_per_round=config.clients_per_round,
     clip_norm=config.clip_norm,
     noise_multiplier=config.noise_multiplier,
-    **restarts,
   ).create(composition.schedule_of(participation, rounds))
 
 

@@ -34,13 +34,15 @@ _CONFIG = config_flags.ConfigFlags(
 def main() -> None:
   """Runs the tuning that the flags describe, and prints its report."""
   config = _CONFIG.create()
-  flag_types = search_space.read_flag_types(_TRIAL)
+  words = search_space.read_trial_flags(
+    config.trial_flagfile, config.trial_flags
+  )
+  flag_types = search_space.read_flag_types(_TRIAL, words)
+  search_space.check_trial_flags(words, flag_types)
   run = tuning_run.TuningRun(
     config,
     search_space.read(config.search_space, flag_types),
-    search_space.read_trial_flags(
-      config.trial_flagfile, config.trial_flags, flag_types
-    ),
+    words,
     command=_TRIAL,
     generator=np.random.default_rng(secrets.randbits(128)),
   )

@@ -6,8 +6,10 @@ default and documentation. Where one of several configurations is chosen by name
 are not given unless the user gives them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 import dataclasses
+import re
+import sys
 from typing import Any, Generic, TypeVar
 
 from absl import flags
@@ -28,6 +30,11 @@ _DEFINE = {
   str: flags.DEFINE_string,
   tuple: flags.DEFINE_list,
 }
+# Fields of mechanisms and participations that a program has for all of them.
+PLANNED = (
+  *("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
+  *("num_users", "users_per_round", "users_per_client"),
+)
 # Flags by the name of the field that they set, where the two differ.
 _FLAG_OF_FIELD: dict[str, str] = {}
 
@@ -122,6 +129,23 @@ class ConfigFlags(Generic[_ConfigT]):
     return _create(self._class, {**values, **others}, flag_of)
 
 
+def _own(choice: str, configs: Collection[str]) -> list[str]:
+  """Classes of one's own, `module:Class`, that the command line chooses.
+
+  It is not parsed yet: they have flags that are to be defined for that.
+  """
+  try:
+    words = flags.FLAGS.read_flags_from_files(sys.argv[1:])
+  except flags.Error:
+    return []  # It will be said.
+  given = re.findall(rf"^--?{choice}[=\n](.+:.+)$", "\n".join(words), re.M)
+  try:
+    return [name for name in given if name in configs]
+  except errors.DataError as error:
+    print(f"error: --{choice}: {error}", file=sys.stderr)
+    sys.exit(1)
+
+
 class ChoiceFlags(Generic[_ConfigT]):
   """The flags of several configurations, of which one is chosen by name."""
 
@@ -141,13 +165,13 @@ class ChoiceFlags(Generic[_ConfigT]):
       rename: Flags by the names of fields, where the two differ.
       skip: Fields of which there is no flag.
     """
-    self._choice, self._configs = choice, dict(configs)
+    self._choice, self._configs = choice, configs
     self._rename = dict(rename or {})
     self._specs: dict[str, config_lib.FieldSpec] = {}
     users: dict[str, list[str]] = {}
     defaults: dict[str, dict[str, Any]] = {}
-    for name, config_class in sorted(self._configs.items()):
-      for spec in config_lib.specs(config_class):
+    for name in sorted({*configs, *_own(choice, configs)}):
+      for spec in config_lib.specs(configs[name]):
         if spec.name not in skip and spec.type in _DEFINE:
           flag = self._rename.get(spec.name, spec.flag)
           self._specs.setdefault(flag, spec)
@@ -164,6 +188,15 @@ class ChoiceFlags(Generic[_ConfigT]):
         text += f" [{', '.join(f'{name} {x}' for name, x in found.items())}]"
       _define(spec, flag, None, text + ".")
     self.names = tuple(self._specs)
+
+  @property
+  def given(self) -> dict[str, Any]:
+    """Fields whose flags were given."""
+    return {
+      spec.name: _value(spec, flag)
+      for flag, spec in self._specs.items()
+      if flags.FLAGS[flag].value is not None
+    }
 
   def check(self, name: str) -> None:
     """Checks the flags that were given, where other fields are not known yet.
@@ -198,11 +231,7 @@ class ChoiceFlags(Generic[_ConfigT]):
     checks.check_choice(self._choice, name, self._configs)
     fields = {spec.name for spec in config_lib.specs(self._configs[name])}
     flag_of = {spec.name: flag for flag, spec in self._specs.items()}
-    values = {
-      spec.name: _value(spec, flag)
-      for flag, spec in self._specs.items()
-      if flags.FLAGS[flag].value is not None
-    } | dict(others)
+    values = self.given | dict(others)
     for field in sorted(values.keys() - fields):
       raise errors.FieldError(
         f"--{flag_of[field]}" if field in flag_of else field,

@@ -63,7 +63,7 @@ def execute(
 
 def tell_cost(experiment: experiment_lib.Experiment, rounds: int) -> str:
   """What the rounds of a run would cost, in a sentence."""
-  noise = experiment.mechanism.noise_multiplier
+  noise = experiment.mechanism.config.noise_multiplier
   if not noise:
     return "These settings add no noise and protect nobody (epsilon = inf)."
   epsilon = _epsilon(experiment, rounds, noise)
@@ -132,7 +132,7 @@ def _epsilon(
 def _tell_privacy(
   experiment: experiment_lib.Experiment, rounds: int
 ) -> Iterator[str]:
-  own = experiment.mechanism.noise_multiplier
+  own = experiment.mechanism.config.noise_multiplier
   participation = experiment.participation
   clients = participation.clients_per_round
   if experiment.name == "centralized":
@@ -162,7 +162,7 @@ def _tell_users_needed(
   Users, cohort and noise multiplier grow alike: the share of users who take
   part in a round and the noise on the mean update stay what they are.
   """
-  own = experiment.mechanism.noise_multiplier
+  own = experiment.mechanism.config.noise_multiplier
   participation = experiment.participation
   if not own:
     yield "This run adds no noise: no number of users would be protected."

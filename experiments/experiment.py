@@ -128,7 +128,9 @@ class Experiment:
   @property
   def secure_sums(self) -> str | None:
     """How secure the sums of updates are; None if they are in the clear."""
-    return secure_sums.SIMULATED if self.mechanism.sums_securely else None
+    return (
+      secure_sums.SIMULATED if self.mechanism.config.sums_securely else None
+    )
 
   def create_ledger(
     self, num_parameters: int | None = None
@@ -144,16 +146,16 @@ class Experiment:
     composition.check_noise(
       [(self.mechanism.round_event, 1)], self.participation
     )
-    mechanism, round_sum = self.mechanism, None
-    if num_parameters is not None and mechanism.clip_norm is not None:
+    config, round_sum = self.mechanism.config, None
+    if num_parameters is not None and config.clips:
       round_sum = arithmetic.RoundSum(
-        mechanism.clip_norm, mechanism.noise_multiplier_of_sum, num_parameters
+        config.clip_norm, config.noise_multiplier_of_sum, num_parameters
       )
     return ledger_lib.Ledger(
       self.participation,
       delta=self.delta,
       accountants=epsilon_lib.accountants_of_run(
-        self.participation, self.mechanism.noise_multiplier
+        self.participation, config.noise_multiplier
       ),
       round_sum=round_sum,
     )

@@ -27,13 +27,6 @@ _Candidates = Sequence[mechanism_choice.Candidate]
 _EPSILONS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
 # Times the least error.
 _NEARLY = 1.1
-# What the noise is, by mechanism.
-_NAMES = {
-  "gaussian": "independent",
-  "tree": "tree",
-  "blt": "BLT",
-  "banded": "banded",
-}
 # Of a row: title and width.
 _COLUMNS = (
   *(("mechanism", -19), ("participation", -15), ("copies", 6), ("z", 10)),
@@ -186,17 +179,17 @@ class Choices:
   def draw(self, path: str | os.PathLike[str]) -> None:
     """Writes the picture of `by_epsilon` as PNG."""
     assert self.by_epsilon is not None
-    labels = {family: _label(family) for family in self.by_epsilon}
+    by_label = {_label(c[0]): c for c in self.by_epsilon.values()}
     privacy_plots.plot_errors(
       path,
       {
-        labels[family]: [candidate.rmse for candidate in candidates]
-        for family, candidates in self.by_epsilon.items()
+        label: [candidate.rmse for candidate in candidates]
+        for label, candidates in by_label.items()
       },
       _EPSILONS,
       sizes_by_label={
-        labels[family]: [candidate.size or 1 for candidate in candidates]
-        for family, candidates in self.by_epsilon.items()
+        label: [candidate.size or 1 for candidate in candidates]
+        for label, candidates in by_label.items()
         if candidates[0].plan.participation.is_sampled
         and candidates[0].size is not None
       },
@@ -297,29 +290,28 @@ def choose(
   )
 
 
-def _label(family: _Family) -> str:
+def _label(candidate: mechanism_choice.Candidate) -> str:
   """What a curve is called."""
-  mechanism, participation = family
-  return f"{_NAMES[mechanism]},\n{participation}"
+  plan = candidate.plan
+  return f"{plan.noise_in_words},\n{plan.participation.name}"
 
 
 def _describe(candidate: mechanism_choice.Candidate) -> str:
-  mechanism, _ = candidate.family
+  plan = candidate.plan
   if candidate.size is None:
-    return _NAMES[mechanism]
-  what = "bands" if mechanism == "banded" else "buffers"
-  return f"{_NAMES[mechanism]}, {candidate.size} {what}"
+    return plan.noise_in_words
+  what = str(plan.mechanism.size_field).removeprefix("num_")
+  return f"{plan.noise_in_words}, {candidate.size} {what}"
 
 
 def _flags(candidate: mechanism_choice.Candidate) -> str:
   """What a program that trains is given."""
   plan, claim = candidate.plan, candidate.plan.participation
-  option, _ = planning.MECHANISMS[plan.mechanism]
   flags = {
-    "aggregator": plan.mechanism,
+    "aggregator": plan.name,
     "participation": claim.name,
     **{name: vars(claim).get(name) for name in ("period", "min_separation")},
-    option: candidate.size,
+    plan.mechanism.size_field: candidate.size,
     "clients_per_round": claim.clients_per_round,
     "users_per_client": claim.users_per_client,
     "rounds": plan.rounds,

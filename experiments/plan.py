@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.run import task as task_lib
 
 # Whose settings are chosen here; benchmarks have flagfiles.
@@ -31,7 +32,6 @@ _CLIP_NORM = 0.3
 # Learning rate of clients, and of their heads in multiples of it.
 _LEARNING_RATES = {"lenet": (0.05, 10.0)}
 _OTHER_LEARNING_RATES = (0.02, 5.0)
-_NOISY_AGGREGATORS = ("gaussian", "adaptive_gaussian")
 _POOLED_ROUNDS = 20
 _MAX_POOLED_USERS = 256
 
@@ -123,7 +123,9 @@ def _choose_cohort(
     ),
     "clip_norm": Choice(_CLIP_NORM, "about half of an update of LeNet"),
   }
-  if given.get("aggregator", "gaussian") in _NOISY_AGGREGATORS:
+  name = given.get("aggregator", aggregators.DEFAULT)
+  mechanism = aggregators.AGGREGATORS[name]
+  if mechanism.adds_noise and mechanism.strategy_class is None:
     chosen["noise_multiplier"] = Choice(
       float(f"{_NOISE_ON_MEAN * num_clients:.2g}"),
       f"{_NOISE_ON_MEAN:g} for each virtual client of a round, with which"

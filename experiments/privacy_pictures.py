@@ -18,8 +18,7 @@ from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
-from tff_fedemb.data.participation import b_min_sep
-from tff_fedemb.data.participation import balls_in_bins
+from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import epsilon as epsilon_lib
@@ -59,7 +58,8 @@ class PictureConfig(config_lib.Config):
       it.
     users_per_round: (Expected) users of a round.
     users_per_client: Users merged in a virtual client.
-    period: Blocks of users, and bands (participation cyclic_poisson).
+    mechanism_options: Further fields of the mechanism, by name.
+    options: Further fields of the participation.
     rounds: Rounds.
     noise_multipliers: Standard deviations of the noise on the sum of updates /
       clip norm.
@@ -70,20 +70,17 @@ class PictureConfig(config_lib.Config):
 
   output_dir: str
   runs: tuple[str, ...] = config_lib.field(())
-  mechanism: str = config_lib.field("gaussian", choices=planning.MECHANISMS)
+  mechanism: str = config_lib.field(
+    aggregators.DEFAULT, choices=aggregators.AGGREGATORS
+  )
   participation: str = config_lib.field(
-    "poisson",
-    # By RDP, which is not known of rounds that hang together.
-    choices=tuple(
-      name
-      for name in participations.PARTICIPATIONS
-      if name not in (b_min_sep.BMinSep.name, balls_in_bins.BallsInBins.name)
-    ),
+    "poisson", choices=participations.PARTICIPATIONS
   )
   num_users: int = config_lib.field(10_000_000, minimum=1)
   users_per_round: float = config_lib.field(131_072.0, above=0)
   users_per_client: int = config_lib.field(32, minimum=1)
-  period: int | None = config_lib.field(None, minimum=1)
+  mechanism_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+  options: dict[str, Any] = dataclasses.field(default_factory=dict)
   rounds: int = config_lib.field(800, minimum=1)
   noise_multipliers: tuple[str, ...] = config_lib.field(("1.28", "3.5", "10"))
   delta: float | None = config_lib.field(None, above=0, below=1)
@@ -108,17 +105,21 @@ class PictureConfig(config_lib.Config):
 
   def claim(self, num_users: int) -> participation_lib.Participation:
     """Returns who takes part, of so many users."""
-    given = {} if self.period is None else {"period": self.period}
     of_bands = planning.options_of_bands(
-      self.participation, given, mechanism=self.mechanism
+      self.participation, self.mechanism, self.mechanism_options | self.options
     )
-    return participations.create_participation(
+    claim = participations.create_participation(
       self.participation,
       num_users=num_users,
       users_per_round=self.users_per_round,
       users_per_client=self.users_per_client,
-      **(given | of_bands),
+      **(self.options | of_bands),
     )
+    if "rdp" not in claim.accountants:
+      raise errors.FieldError(
+        "participation", "be one that RDP can account for", self.participation
+      )
+    return claim
 
 
 # Writes one picture, all of which is computed already.
@@ -149,12 +150,13 @@ def draw(config: PictureConfig) -> list[pathlib.Path]:
       f"{output_dir}, where {existing} is a file",
     )
   plans = [
-    planning.Plan(
+    planning.create_plan(
       config.mechanism,
       config.claim(config.num_users),
       config.rounds,
       noise_multiplier,
       config.delta_or_default,
+      **config.mechanism_options,
     )
     for noise_multiplier in config.numbers("noise_multipliers")
   ]
@@ -298,7 +300,7 @@ def _caption(plan: planning.Plan, setting: str) -> str:
       f" most Δ = {sensitivity:g} C. Δ = C {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
     )
   return (
-    f"Mechanism {plan.mechanism}, participation {claim.name}:"
+    f"Mechanism {plan.name}, participation {claim.name}:"
     f" {claim.cohort_in_words} users a round, {claim.users_per_client} in a"
     f" virtual client, {setting}. {readings}"
   )

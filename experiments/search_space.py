@@ -13,6 +13,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 from typing import Any
@@ -177,10 +178,22 @@ def _is_of_type(value: Any, expected: str) -> bool:
   )
 
 
-def read_flag_types(command: Sequence[str]) -> dict[str, str]:
-  """Asks a program, by what starts it, for absl's types of its flags."""
+def read_flag_types(
+  command: Sequence[str], words: Sequence[str]
+) -> dict[str, str]:
+  """Asks a program for absl's types of its flags.
+
+  Args:
+    command: What starts the program.
+    words: Flags of the trials, among them those that choose a part of one's
+      own, whose fields are flags as well.
+  """
+  own = [word for word in words if re.fullmatch(r"--?\w+=[\w.]+:\w+", word)]
+  names = [word.strip("-").partition("=")[0] for word in own]
   text = subprocess.run(
-    [*command, "--helpxml"], stdout=subprocess.PIPE, check=False
+    [*command, *own, f"--undefok={','.join(names)}", "--helpxml"],
+    stdout=subprocess.PIPE,
+    check=False,
   ).stdout
   return {
     flag.findtext("name"): flag.findtext("type")
@@ -189,21 +202,19 @@ def read_flag_types(command: Sequence[str]) -> dict[str, str]:
   }
 
 
-def read_trial_flags(
-  flagfile: str | None, text: str, flag_types: Mapping[str, str]
-) -> tuple[str, ...]:
+def read_trial_flags(flagfile: str | None, text: str) -> tuple[str, ...]:
   """Reads the flags of all trials, those of a file first.
 
   The text has further flags, as in a shell.
 
   Raises:
-    errors.FieldError: If one cannot be read, or is no flag of a trial.
+    errors.FieldError: If one cannot be read.
   """
   words = []
   try:
     if flagfile:
       words = flags.FLAGS.read_flags_from_files([f"--flagfile={flagfile}"])
-    words = [*words, *shlex.split(text)]
+    return (*words, *shlex.split(text))
   except flags.Error as error:
     raise errors.FieldError(
       "trial_flagfile", "be a file of flags", error
@@ -212,6 +223,20 @@ def read_trial_flags(
     raise errors.FieldError(
       "trial_flags", "be flags as in a shell", error
     ) from error
+
+
+def check_trial_flags(
+  words: Sequence[str], flag_types: Mapping[str, str]
+) -> None:
+  """Refuses words that are no flags of a trial.
+
+  Args:
+    words: As `read_trial_flags` returns them.
+    flag_types: As `read_flag_types`.
+
+  Raises:
+    errors.FieldError: If one is none.
+  """
   for word in words:
     name, equals, _ = word.removeprefix("-").removeprefix("-").partition("=")
     known = name in flag_types and (equals or flag_types[name] == "bool")
@@ -224,4 +249,3 @@ def read_trial_flags(
       raise errors.FieldError(
         "trial_flags", "have trials that train", repr(word)
       )
-  return tuple(words)

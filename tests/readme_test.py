@@ -28,7 +28,7 @@ def test_python_blocks_run(capsys):
   blocks = dict.fromkeys(block for page in _PAGES for block in _blocks(page))
   for block in blocks:
     exec(compile(block, "block", "exec"), {})
-  assert len(blocks) == 2
+  assert len(blocks) == 3
   assert "@SERVER" in capsys.readouterr().out
 
 

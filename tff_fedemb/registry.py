@@ -1,30 +1,41 @@
 """Classes by name: those of the library, and one's own as `module:Class`."""
 
 from collections.abc import Mapping
+import dataclasses
 import importlib
 from typing import Any, TypeVar
 
+from tff_fedemb import checks
 from tff_fedemb import errors
 
 _T = TypeVar("_T")
 
 
 class Registry(dict[str, type[_T]]):
-  """Classes by the names that flags and files have for them.
+  """Dataclasses by the names that flags and files have for them.
 
   Every `module:Class` that can be imported is in it as well, though iteration
   leaves it out.
   """
 
-  def __init__(self, base: Any, classes: Mapping[str, type[_T]]):
+  def __init__(
+    self,
+    base: Any,
+    classes: Mapping[str, type[_T]],
+    *,
+    kind: str = "part",
+    key: str = "kind",
+  ):
     """Creates the registry of some subclasses of a class.
 
     Args:
       base: What every class has to be.
       classes: By name.
+      kind: What they are, as an error names it, for example "participation".
+      key: Under which JSON has the name.
     """
     super().__init__(classes)
-    self._base = base
+    self._kind, self._base, self._key = kind, base, key
 
   def __contains__(self, name: Any) -> bool:
     is_own = isinstance(name, str) and ":" in name
@@ -52,14 +63,59 @@ class Registry(dict[str, type[_T]]):
       raise errors.DataError(f"{name} must be a subclass of {base}.")
     return found
 
-  def name_of(self, part: _T) -> str:
-    """Returns what the class of an object is found by.
+  def create(self, name: str, **fields: Any) -> _T:
+    """Creates a configuration by name.
+
+    Args:
+      name: Of its class.
+      **fields: Of it; None is as if it were not given.
+
+    Raises:
+      errors.FieldError: If the name is unknown, a field out of its range or not
+        one of this class.
+    """
+    checks.check_choice(self._kind, name, self)
+    found: Any = self[name]
+    known = {field.name: field for field in dataclasses.fields(found)}
+    fields = {key: value for key, value in fields.items() if value is not None}
+    for key in fields.keys() - known.keys():
+      raise errors.FieldError(
+        key,
+        f"not be given with {self._kind} {name}, which has no use for it",
+        fields[key],
+      )
+    for key in known.keys() - fields.keys():
+      # Both are missing.
+      if known[key].init and known[key].default is known[key].default_factory:
+        raise errors.FieldError(key, f"be given with {name}", "nothing")
+    return found(**fields)
+
+  def to_json(self, part: _T) -> dict[str, Any]:
+    """Returns a dictionary that JSON can hold.
+
+    Raises:
+      TypeError: As `name_of`.
+    """
+    fields: Any = part
+    return {self._key: self.name_of(part), **dataclasses.asdict(fields)}
+
+  def from_json(self, values: Mapping[str, Any]) -> _T:
+    """Inverse of `to_json`.
+
+    Raises:
+      errors.FieldError: As `create`.
+    """
+    fields = dict(values)
+    return self.create(fields.pop(self._key, None), **fields)
+
+  def name_of(self, part: _T | type[_T]) -> str:
+    """Returns what a class, or that of an object, is found by.
 
     Raises:
       TypeError: If it cannot be found: it is neither registered nor at the top
         of a module that can be imported.
     """
-    found = type(part)
+    found = part if isinstance(part, type) else type(part)
     for name, known in self.items():
       if known is found:
         return name

@@ -22,8 +22,12 @@ from tff_fedemb.aggregators import registry
       {"noise_multiplier": 1e-7},
       r"noise_multiplier must be 0 or in \[1e-06, 1e\+06\], found 1e-07",
     ),
-    ("none", {"noise_multiplier": 1.0}, "must be 0 with aggregator none"),
-    ("clip_only", {"noise_multiplier": 1.0}, "0 with aggregator clip_only"),
+    ("none", {"noise_multiplier": 1.0}, "must be 0 with an aggregator that"),
+    (
+      "clip_only",
+      {"noise_multiplier": 1.0},
+      "must be 0 with an aggregator that",
+    ),
     (
       "adaptive_gaussian",
       {"clip_learning_rate": 0.0},

@@ -67,17 +67,14 @@ class _ToyConfig(mechanism.MechanismConfig):
 
   of_test_bound: float = config.field(3.0, above=0)
 
-  def create(self, schedule=mechanism.ONE_ROUND):
-    query = tfp.GaussianSumQuery(
-      self.clip_norm, self.clip_norm * self.noise_multiplier
+  def build_factory(self, strategy):
+    return tff.aggregators.clipping_factory(
+      self.of_test_bound, super().build_factory(strategy)
     )
-    return self.measure(
-      tff.aggregators.clipping_factory(
-        self.of_test_bound,
-        tff.aggregators.DifferentiallyPrivateFactory(
-          tfp.NormalizedQuery(query, self.clients_per_round)
-        ),
-      )
+
+  def build_query(self, specs, strategy):
+    return tfp.GaussianSumQuery(
+      self.clip_norm, self.clip_norm * self.noise_multiplier
     )
 
 
@@ -109,11 +106,11 @@ def test_options(name):
 def test_event_states_the_noise(name):
   created = _create(name)
   assert created.round_event == dp_accounting.NonPrivateDpEvent()
-  assert created.noise_multiplier == 0.0
+  assert created.config.noise_multiplier == 0.0
   if name in ("none", "clip_only"):
     return
   created = _create(name, noise_multiplier=1.5)
-  assert created.noise_multiplier == 1.5
+  assert created.config.noise_multiplier == 1.5
   strategy = _EXAMPLES[name][1]
   assert created.strategy == strategy
   assert created.round_event == (

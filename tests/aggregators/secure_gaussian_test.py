@@ -30,7 +30,7 @@ def test_update_is_rounded_to_32_bits(aggregation):
   expected = np.round(update / step) * step / _CLIENTS
   (found,) = aggregation.run([[update]]).means
   np.testing.assert_array_equal(found, expected.astype(np.float32))
-  assert aggregation.mechanism.sums_securely
+  assert aggregation.mechanism.config.sums_securely
 
 
 def test_norm_after_rounding_is_at_most_the_clip_norm(aggregation):

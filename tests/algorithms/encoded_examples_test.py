@@ -56,7 +56,7 @@ def _build_process(encoded, *, skips=False, global_head=False):
         if encoded
         else composition.build_example_type(_SHAPE)
       ),
-      aggregator=none.build_none_factory(clients_per_round=2),
+      aggregator=none.NoneConfig(clients_per_round=2).create().factory,
       config=local_training.LocalTraining(
         batch_size=4,
         epochs=2,

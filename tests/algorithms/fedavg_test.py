@@ -41,7 +41,7 @@ _OPTIONS = {
   "seed": 4,
 }
 _SERVER_OPTIONS = {
-  "aggregator": none.build_none_factory(clients_per_round=4),
+  "aggregator": none.NoneConfig(clients_per_round=4).create().factory,
   "server_optimizer": tff.learning.optimizers.build_sgdm(1.0),
 }
 

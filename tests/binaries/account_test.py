@@ -294,7 +294,7 @@ _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"
     ),
     (
       f"{_EPSILON} --mechanism=laplace",
-      "--mechanism must be one of banded, blt, gaussian, tree, found 'laplace'",
+      "--mechanism must be one of adaptive_gaussian, adaptive_tree, banded, ",
     ),
     (
       f"{_EPSILON} --mechanism=tree",
@@ -335,7 +335,7 @@ _EPSILON, _CALIBRATE = f"epsilon {_SMALL}", f"calibrate {_SMALL}"
     ),
     (
       f"{_OPTIMIZE} --participation=fixed_size",
-      "--participation must be poisson in its place",
+      "--participation must be one with an accountant besides rdp",
     ),
     (
       f"{_OPTIMIZE} --participation=poisson --mechanism=blt",

@@ -1,44 +1,182 @@
-"""An aggregator of one's own, registered as CONTRIBUTING.md says."""
+"""An aggregator and a participation of one's own, each with an option.
+
+Registered as CONTRIBUTING.md says, or named as `module:Class`: no other file
+knows of them.
+"""
 
 import dataclasses
 import json
+import math
 
+import pytest
+
+from tests.binaries import accounting
 from tests.binaries import programs
+from tff_fedemb import config
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.aggregators import secret_noise
+from tff_fedemb.data.participation import min_separation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _HalfConfig(mechanism.MechanismConfig):
-  """The Gaussian mechanism, under another name."""
+class Careful(mechanism.MechanismConfig):
+  """The Gaussian mechanism, which clips more than it says.
 
-  def create(self, schedule=mechanism.ONE_ROUND):
-    del schedule
-    query = secret_noise.SecretGaussianSumQuery(
-      self.clip_norm, self.clip_norm * self.noise_multiplier
+  Attributes:
+    of_test_margin: Share of the clip norm that is left.
+  """
+
+  of_test_margin: float = config.field(0.0, minimum=0, below=1)
+
+  def build_query(self, specs, strategy):
+    return secret_noise.SecretGaussianSumQuery(
+      self.clip_norm * (1 - self.of_test_margin),
+      self.clip_norm * self.noise_multiplier,
     )
-    return self.measure(mechanism.build_mean(query, self.clients_per_round))
 
 
-def test_it_is_accounted_for_and_reported(data_dir, tmp_path, monkeypatch):
-  monkeypatch.setitem(registry.AGGREGATORS, "half", _HalfConfig)
-  run_dir, report = tmp_path / "run", tmp_path / "report.html"
-  train = (
-    *("run_federated", "--task=emnist", f"--data_dir={data_dir}"),
-    *("--aggregator=half", "--noise_multiplier=2", "--rounds=2"),
-    *("--participation=poisson", "--clients_per_round=3", "--delta=0.01"),
-    *("--backbone=convnet", "--batch_size=64", "--max_evaluation_images=100"),
-    f"--run_dir={run_dir}",
+@dataclasses.dataclass(frozen=True)
+class Patient(min_separation.MinSeparation):
+  """Passes over all users, of whom each misses the first ones.
+
+  Attributes:
+    of_test_passes: Passes that are missed, which changes nothing.
+  """
+
+  name = "patient"
+
+  _: dataclasses.KW_ONLY
+  of_test_passes: int = config.field(0, minimum=0)
+
+  def sample(self, round_num, *, key):
+    first = self.of_test_passes * self.rounds_per_pass
+    return super().sample(round_num + first, key=key)
+
+
+_CAREFUL, _PATIENT = f"{__name__}:Careful", f"{__name__}:Patient"
+
+
+def _train(data_dir, name, *others):
+  return (
+    *("--task=emnist", f"--data_dir={data_dir}", f"--aggregator={name}"),
+    *("--of_test_margin=0.25", "--noise_multiplier=2", "--rounds=2"),
+    *("--clients_per_round=3", "--delta=0.01", "--backbone=convnet"),
+    *("--batch_size=64", "--max_evaluation_images=100", *others),
   )
-  for arguments in (
-    train,
-    ("account", "epsilon", f"--run_dir={run_dir}"),
-    ("report", f"--run_dirs={run_dir}", f"--output={report}"),
-  ):
-    ended = programs.call(*arguments)
-    assert (ended.status, ended.errors) == (0, "")
+
+
+def _call(*arguments):
+  ended = programs.call(*arguments)
+  assert (ended.status, ended.errors) == (0, "")
+  return ended.output
+
+
+@pytest.mark.parametrize(
+  ("name", "participation"),
+  [
+    ("careful", ("poisson",)),
+    (_CAREFUL, (_PATIENT, "--of_test_passes=2")),
+  ],
+)
+def test_it_is_planned_accounted_for_and_reported(
+  data_dir, tmp_path, monkeypatch, name, participation
+):
+  if name == "careful":
+    monkeypatch.setitem(registry.AGGREGATORS, name, Careful)
+  run_dir, report = tmp_path / "run", tmp_path / "report.html"
+  kind, *others = participation
+  train = _train(data_dir, name, f"--participation={kind}", *others)
+  planned = _call("run_federated", *train, "--dry_run")
+  _call("run_federated", *train, f"--run_dir={run_dir}")
+  _, values = accounting.call(tmp_path, "epsilon", f"--run_dir={run_dir}")
+  _call("report", f"--run_dirs={run_dir}", f"--output={report}")
   summary = json.loads((run_dir / "summary.json").read_text())
-  epsilon = f"{summary['privacy']['epsilon']:.4g}"
+  assert summary["privacy"]["epsilon"] == pytest.approx(values["epsilon"])
+  assert (values["mechanism"], values["participation"]["kind"]) == (name, kind)
+  epsilon = f"{values['epsilon']:.4g}"
   assert 0 < float(epsilon) < 10
   assert f"ε = {epsilon}" in report.read_text(encoding="utf-8")
+  # Of four significant digits the dry run has three.
+  assert f"{values['epsilon']:.3g}" in planned
+
+
+@pytest.mark.parametrize("name", ["careful", _CAREFUL])
+def test_it_is_calibrated_and_compared(tmp_path, monkeypatch, name):
+  if name == "careful":
+    monkeypatch.setitem(registry.AGGREGATORS, name, Careful)
+  plan = (
+    *(f"--mechanism={name}", "--num_users=1000", "--users_per_round=100"),
+    *("--rounds=40", "--delta=1e-4"),
+  )
+
+  def account(command, *arguments):
+    ended, values = accounting.call(tmp_path, command, *plan, *arguments)
+    assert ended.status == 0, ended.errors
+    return ended.output, values
+
+  own = ("--participation=poisson", "--of_test_margin=0.5")
+  _, values = account("calibrate", "--target_epsilon=2", *own)
+  solution = values["user_level"]
+  assert solution["plan"]["mechanism"] == name
+  noise = f"--noise_multiplier={solution['value']}"
+  assert account("epsilon", noise, *own)[1]["epsilon"] == solution["epsilon"]
+  output, values = account("optimize", "--target_epsilon=2")
+  assert {found["mechanism"] for found in values["candidates"]} == {name}
+  assert f"--aggregator={name}" in output
+  independent, _ = accounting.call(
+    tmp_path,
+    *("optimize", "--target_epsilon=2", "--mechanism=gaussian", *plan[1:]),
+  )
+  assert name not in independent.output
+  picture = tmp_path / "pictures" / "epsilon_by_rounds.png"
+  _call(
+    *("plot_privacy", f"--output_dir={picture.parent}", f"--mechanism={name}"),
+    *("--participation=min_separation", "--of_test_margin=0.5"),
+    *("--num_users=1000", "--users_per_round=100", "--noise_multipliers=9"),
+  )
+  assert picture.exists()
+
+
+@pytest.mark.slow
+def test_it_is_tuned(data_dir, tmp_path):
+  space = tmp_path / "space.json"
+  space.write_text('{"server_learning_rate": {"uniform": [0.1, 1.0]}}')
+  flagfile = tmp_path / "trial.flags"
+  flagfile.write_text(
+    "\n".join(_train(data_dir, _CAREFUL, "--participation=poisson"))
+  )
+  ended = programs.start(
+    *("binaries.tune", f"--trial_flagfile={flagfile}"),
+    *(f"--search_space={space}", f"--output_dir={tmp_path / 'tuning'}"),
+    *("--mean_trials=1", f"--shape={math.inf}"),
+  )
+  assert ended.status == 0, ended.errors
+  report = json.loads(
+    (tmp_path / "tuning" / "release" / "tuning.json").read_text()
+  )
+  assert report["best"]["hyperparameters"].keys() == {"server_learning_rate"}
+
+
+@pytest.mark.parametrize(
+  ("arguments", "message"),
+  [
+    (
+      ["--aggregator=no.such:Part"],
+      "error: --aggregator: no.such:Part must be",
+    ),
+    ([f"--aggregator={_PATIENT}"], "must be a subclass of tff_fedemb.aggreg"),
+    (
+      [f"--aggregator={_CAREFUL}", "--of_test_margin=2"],
+      "--of_test_margin mus",
+    ),
+    (["--of_test_margin=0.5"], "Unknown command line flag 'of_test_margin'"),
+  ],
+)
+def test_mistakes(arguments, message):
+  ended = programs.call(
+    "run_federated", "--task=emnist", "--run_dir=none", *arguments
+  )
+  assert ended.status == 1
+  assert message in ended.errors
+  assert "Traceback" not in ended.errors

@@ -264,7 +264,10 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
     ("--run_dir=", "--run_dir must be given, found nothing"),
     ("--clip_norm=-1", "--clip_norm must be positive, found -1.0"),
     ("--noise_multiplier=-1", "--noise_multiplier must be 0 or in [1e-06"),
-    ("--aggregator=none --noise_multiplier=1", "must be 0 with aggregator"),
+    (
+      "--aggregator=none --noise_multiplier=1",
+      "must be 0 with an aggregator that",
+    ),
     ("--clients_per_round=9", "at most the number of users, 6"),
     ("--task=imagenet", "--task must be one of digiface, emnist,"),
     (
@@ -272,10 +275,6 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
       "--participation must be min_separation with mechanism blt",
     ),
     ("--restart_every=3", "--restart_every must not be set with"),
-    (
-      "--aggregator=tree --restart_every_passes=1",
-      "--restart_every_passes must be given with --participation=min_sep",
-    ),
     ("--aggregator=adaptive_tree", "--restart_every must be given with"),
     (
       "--aggregator=adaptive_gaussian --noise_multiplier=1",
@@ -291,7 +290,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
     ),
     (
       "--participation=b_min_sep",
-      "--min_separation must be given with participation b_min_sep, or num_b",
+      "--min_separation must be given with participation b_min_sep, found",
     ),
     (
       "--participation=cyclic_poisson --period=2",

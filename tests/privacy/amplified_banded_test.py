@@ -37,7 +37,7 @@ def _plan(noise_multiplier, bands, period=None, **options):
   strategy = banded.optimize_banded(
     strategy_lib.Schedule(_ROUNDS, period or bands), num_bands=bands
   )
-  return planning.Plan(
+  return planning.create_plan(
     mechanism,
     _claim(period or bands, **options),
     rounds=_ROUNDS,
@@ -148,17 +148,19 @@ def test_noise_that_mixes_the_rounds_of_a_user_is_not_amplified(
 
 def test_plans_say_what_they_cannot_be():
   with pytest.raises(errors.FieldError, match="mechanism must be banded or"):
-    planning.Plan("tree", _claim(4), 800, 4.0, _DELTA)
+    planning.create_plan("tree", _claim(4), 800, 4.0, _DELTA)
   with pytest.raises(errors.FieldError, match=r"num_bands must be in .* 4"):
-    _ = planning.Plan("banded", _claim(4), 800, 4.0, _DELTA, num_bands=5).event
+    _ = planning.create_plan(
+      "banded", _claim(4), 800, 4.0, _DELTA, num_bands=5
+    ).event
   # Nothing is amplified where the schedule is known.
   known = _claim(4, known_schedule=True)
   report = planning.create_report(
-    planning.Plan("tree", known, 800, 4.0, _DELTA)
+    planning.create_plan("tree", known, 800, 4.0, _DELTA)
   )
   assert report.epsilon_with_secret_sampling is None
   report = planning.create_report(
-    planning.Plan("banded", known, 800, 4.0, _DELTA)
+    planning.create_plan("banded", known, 800, 4.0, _DELTA)
   )
   assert report.epsilon_with_secret_sampling < report.epsilon / 10
 

@@ -217,7 +217,9 @@ def test_without_separation_it_is_poisson_sampling(
 def test_without_separation_pld_accounts_for_it(num_bands):
   claim = participation_lib.BMinSep(1_000, 200)
   mechanism = "gaussian" if num_bands is None else "banded"
-  plan = planning.Plan(mechanism, claim, 9, 1.5, 1e-2, num_bands=num_bands)
+  plan = planning.create_plan(
+    mechanism, claim, 9, 1.5, 1e-2, num_bands=num_bands
+  )
   report = planning.create_report(plan)
   assert report.accountant == "pld"
   assert round(report.epsilon, 2) == 0.90
@@ -310,7 +312,7 @@ def test_what_a_run_is_accounted_for():
 
 def test_report():
   claim = participation_lib.BMinSep(1_000, 100, min_separation=2)
-  plan = planning.Plan("banded", claim, 8, 2.0, 1e-4, num_bands=2)
+  plan = planning.create_plan("banded", claim, 8, 2.0, 1e-4, num_bands=2)
   report = planning.create_report(plan)
   assert (report.accountant, report.zcdp) == ("monte_carlo", None)
   assert report.max_participations == 4

@@ -195,12 +195,12 @@ def test_what_a_run_is_accounted_for():
 
 def test_report():
   claim = participation_lib.BallsInBins(1_000, 100)
-  plan = planning.Plan("blt", claim, 35, 4.0, 1e-4, num_buffers=1)
+  plan = planning.create_plan("blt", claim, 35, 4.0, 1e-4, num_buffers=1)
   report = planning.create_report(plan)
   assert report.accountant == "monte_carlo"
   assert report.zcdp is None
   assert report.max_participations == 4
-  known = planning.Plan(
+  known = planning.create_plan(
     "blt", claim.with_known_schedule(), 35, 4.0, 1e-4, num_buffers=1
   )
   of_known = planning.create_report(known)

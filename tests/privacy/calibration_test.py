@@ -28,7 +28,7 @@ def _plan(
   noise_multiplier=4.0,
   **options,
 ):
-  return planning.Plan(
+  return planning.create_plan(
     mechanism,
     participations.create_participation(
       kind,
@@ -218,7 +218,7 @@ def test_a_choice_by_simulation_is_accounted_for(monkeypatch):
   claim = participations.create_participation(
     "b_min_sep", num_users=100, users_per_round=10, min_separation=2
   )
-  plan = planning.Plan("gaussian", claim, 6, 1.0, 1e-3)
+  plan = planning.create_plan("gaussian", claim, 6, 1.0, 1e-3)
   bound_delta = monte_carlo.Samples.bound_delta
   epsilons, failures = set(), set()
 

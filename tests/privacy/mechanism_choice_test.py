@@ -126,7 +126,7 @@ def test_candidates_without_sampling(claim, clients, most_participations):
   found = mechanism_choice.rank(
     _list(claim, mechanisms=("gaussian", "blt", "banded")), 2.0
   )
-  sizes = {(c.plan.mechanism, c.size) for c in found}
+  sizes = {(c.plan.name, c.size) for c in found}
   assert sizes > {("gaussian", None), ("blt", 2), ("blt", 4), ("banded", 4)}
   schedules = [
     rounds
@@ -210,7 +210,7 @@ def test_targets_that_are_none(target_epsilon):
 
 def test_model_copies():
   claim = min_separation.MinSeparation(1_000, 200)
-  copies = {(c.plan.mechanism, c.size): c.model_copies for c in _list(claim)}
+  copies = {(c.plan.name, c.size): c.model_copies for c in _list(claim)}
   # Twelve rounds have nodes of four heights.
   assert copies == {
     ("gaussian", None): 0,

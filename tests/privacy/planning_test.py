@@ -21,7 +21,7 @@ _AUTHORS = {
 
 
 def _plan(mechanism="gaussian", kind="fixed_size", **options):
-  return planning.Plan(
+  return planning.create_plan(
     mechanism,
     participations.create_participation(kind, **_AUTHORS),
     **{
@@ -74,7 +74,7 @@ def test_no_bound_is_claimed_for_the_arithmetic_of_correlated_noise():
     _plan("tree", "min_separation", num_parameters=97_000)
 
 
-@pytest.mark.parametrize("mechanism", sorted(planning.MECHANISMS))
+@pytest.mark.parametrize("mechanism", ["banded", "blt", "gaussian", "tree"])
 def test_a_plan_costs_what_the_run_costs(mechanism):
   plan = _plan(mechanism, "min_separation", rounds=20, noise_multiplier=4.0)
   ledger = ledger_lib.Ledger(

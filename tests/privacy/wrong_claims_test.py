@@ -310,12 +310,14 @@ def test_evidence_against_independent_groups_is_fair():
 @pytest.mark.parametrize("mechanism", ["tree", "blt", "banded"])
 @pytest.mark.parametrize("kind", ["poisson", "fixed_size"])
 def test_amplification_of_correlated_noise(mechanism, kind):
-  plan = planning.Plan(mechanism, _claim("min_separation"), 40, 4.0, 1e-5)
+  plan = planning.create_plan(
+    mechanism, _claim("min_separation"), 40, 4.0, 1e-5
+  )
   ledger = ledger_lib.Ledger(_claim(kind), delta=1e-5)
   with pytest.raises(ValueError) as of_run:
     ledger.with_rounds(plan.event)
   with pytest.raises(ValueError) as of_plan:
-    planning.Plan(mechanism, _claim(kind), 40, 4.0, 1e-5)
+    planning.create_plan(mechanism, _claim(kind), 40, 4.0, 1e-5)
   for caught in (of_run, of_plan):
     message = str(caught.value)
     assert message.startswith("participation must be min_separation")
@@ -339,7 +341,9 @@ def test_an_accountant_that_does_not_know_the_sampling(kind, accountant):
   with pytest.raises(ValueError, match=expected):
     ledger_lib.Ledger(claim, delta=1e-5, accountants=(accountant,))
   with pytest.raises(ValueError, match=expected):
-    planning.Plan("gaussian", claim, 40, 4.0, 1e-5, accountants=(accountant,))
+    planning.create_plan(
+      "gaussian", claim, 40, 4.0, 1e-5, accountants=(accountant,)
+    )
   with pytest.raises(ValueError, match="event must be supported"):
     epsilon_lib.epsilon_of(
       [(claim.sampled_event(_GAUSSIAN), 1)],
@@ -367,7 +371,7 @@ def test_half_the_sensitivity_of_virtual_clients(kind):
   with pytest.raises(ValueError, match="sensitivity_in_clip_norms must not"):
     _claim(kind, sensitivity_in_clip_norms=1.0)
   report = planning.create_report(
-    planning.Plan("gaussian", claim, 40, 4.0, 1e-5, accountants=("rdp",))
+    planning.create_plan("gaussian", claim, 40, 4.0, 1e-5, accountants=("rdp",))
   )
   assert report.sensitivity_in_clip_norms == 2
   assert report.unit_is_virtual_client_epsilon < report.epsilon
@@ -383,7 +387,7 @@ def test_half_the_sensitivity_of_virtual_clients(kind):
 def test_delta_that_allows_to_give_a_user_away(delta, warned):
   """Not refused, as it is no false claim, but said."""
   report = planning.create_report(
-    planning.Plan("gaussian", _claim("poisson"), 40, 4.0, delta)
+    planning.create_plan("gaussian", _claim("poisson"), 40, 4.0, delta)
   )
   warning = f"delta {delta:g} is not below 1 / num_users = 0.001"
   assert (warning in report.warnings) == warned

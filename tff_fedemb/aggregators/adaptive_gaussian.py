@@ -10,9 +10,9 @@ import dataclasses
 from etils import epy
 
 from tff_fedemb.aggregators import adaptive_clipping
-from tff_fedemb.aggregators import mechanism
 
 with epy.lazy_imports():
+  import tensorflow as tf
   import tensorflow_privacy as tfp
 
   from tff_fedemb.aggregators import secret_noise
@@ -41,18 +41,13 @@ class AdaptiveGaussianConfig(adaptive_clipping.AdaptiveClippingConfig):
       `NonPrivateDpEvent` at noise multiplier 0.
   """
 
-  def create(
-    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
-  ) -> mechanism.Mechanism:
-    """Creates the mechanism; the schedule makes no difference."""
-    del schedule
-    return self.measure(
-      mechanism.build_mean(self._build_query(), self.clients_per_round),
-      noise_multiplier_of_sum=self.noise_multiplier_of_sum,
-      next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["clip"],
-    )
+  next_clip_norm_fn = staticmethod(
+    lambda inner: inner["dp_query_metrics"]["clip"]
+  )
 
-  def _build_query(self) -> tfp.QuantileAdaptiveClipSumQuery:
+  def build_query(
+    self, specs: tuple[tf.TensorSpec, ...], strategy: None
+  ) -> tfp.DPQuery:
     """Builds tensorflow-privacy's query with the noise of `secret_noise`.
 
     The library offers no way to change what draws the noise, so both inner

@@ -55,6 +55,11 @@ class AdaptiveTreeConfig(
       [restart_every].
   """
 
+  next_clip_norm_fn = staticmethod(
+    lambda inner: inner["dp_query_metrics"]["current_clip"]
+  )
+  strategy_class = tree.TreeStrategy
+
   restart_every: int | None = config_lib.field(None, minimum=1)
   restart_warmup: int | None = config_lib.field(None, minimum=1)
 
@@ -68,25 +73,19 @@ class AdaptiveTreeConfig(
         None,
       )
 
-  def create(
-    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
-  ) -> mechanism.Mechanism:
-    """Creates the mechanism; as in the base class."""
+  def create_strategy(self, schedule: mechanism.Schedule) -> tree.TreeStrategy:
+    return tree.TreeStrategy(self.restart_every, self.restart_warmup)
 
-    def build_query(specs):
-      return tfp.RestartQuery(
-        self._build_query(specs),
-        tfp.restart_query.PeriodicRoundRestartIndicator(
-          self.restart_every, self.restart_warmup
-        ),
-      )
-
-    return self.measure_query(
-      build_query,
-      schedule,
-      tree.TreeStrategy(self.restart_every, self.restart_warmup),
-      noise_multiplier_of_sum=self.noise_multiplier_of_sum,
-      next_clip_norm_fn=lambda inner: inner["dp_query_metrics"]["current_clip"],
+  def build_query(
+    self,
+    specs: tuple[tf.TensorSpec, ...],
+    strategy: tree.TreeStrategy,
+  ) -> tfp.DPQuery:
+    return tfp.RestartQuery(
+      self._build_query(specs),
+      tfp.restart_query.PeriodicRoundRestartIndicator(
+        self.restart_every, self.restart_warmup
+      ),
     )
 
   def _build_query(

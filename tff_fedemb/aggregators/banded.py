@@ -5,6 +5,9 @@ approach to private training"; Kalinin and Lampert 2024, "Banded Square Root
 Matrix Factorization for Differentially Private Model Training".
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 import dataclasses
 
 from etils import epy
@@ -13,10 +16,19 @@ from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import recurrence
+from tff_fedemb.data.participation import participation
 from tff_fedemb.strategies import banded
 
 with epy.lazy_imports():
   import tensorflow as tf
+
+# Numbers of bands to try: neighbours differ by less than 2% in their error,
+# and more would be hundreds of models to hold.
+_MANY = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+# Of those, where each takes Monte Carlo half a minute.
+_FEW = (8, 16, 32, 64, 128)
+# Without sampling more are always better, but for the models to hold.
+_UNSAMPLED = (4, 16, 64, 256)
 
 
 class BandedRecurrence(recurrence.Recurrence):
@@ -66,13 +78,22 @@ class BandedConfig(correlated.CorrelatedConfig):
     num_bands: Bands of a banded matrix [min_separation].
   """
 
+  recurrence_class = BandedRecurrence
+  strategy_class = banded.BandedToeplitzStrategy
+  is_compared = True
+  size_field = "num_bands"
+
   num_bands: int | None = config.field(None, minimum=1)
 
-  def create(
-    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
-  ) -> mechanism.Mechanism:
-    """Creates the mechanism; as in the base class."""
-    strategy = banded.optimize_banded(schedule, num_bands=self.num_bands)
-    return self.measure_recurrence(
-      BandedRecurrence(strategy), schedule, strategy
-    )
+  @classmethod
+  def sizes_to_try(
+    cls, claim: participation.Participation
+  ) -> Sequence[int | None]:
+    if claim.field_of_bands:
+      return _FEW if claim.is_mixture else _MANY
+    return _UNSAMPLED[1:] if claim.is_drawn_once else _UNSAMPLED
+
+  def create_strategy(
+    self, schedule: mechanism.Schedule
+  ) -> banded.BandedToeplitzStrategy:
+    return banded.optimize_banded(schedule, num_bands=self.num_bands)

@@ -6,6 +6,9 @@ Xu and Zhang 2024, "A Hassle-free Algorithm for Private Learning in Practice:
 Don't Use Tree Aggregation, Use BLTs".
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 import dataclasses
 
 from etils import epy
@@ -14,6 +17,7 @@ from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import recurrence
+from tff_fedemb.data.participation import participation
 from tff_fedemb.strategies import blt
 
 with epy.lazy_imports():
@@ -65,11 +69,20 @@ class BltConfig(correlated.CorrelatedConfig):
     num_buffers: Model copies that the noise is made from, 1 to 4.
   """
 
+  recurrence_class = BltRecurrence
+  strategy_class = blt.BltStrategy
+  noise_in_words = "BLT"
+  is_compared = True
+  size_field = "num_buffers"
+
   num_buffers: int = config.field(2, minimum=1)
 
-  def create(
-    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
-  ) -> mechanism.Mechanism:
-    """Creates the mechanism; as in the base class."""
-    strategy = blt.optimize_blt(schedule, num_buffers=self.num_buffers)
-    return self.measure_recurrence(BltRecurrence(strategy), schedule, strategy)
+  @classmethod
+  def sizes_to_try(
+    cls, claim: participation.Participation
+  ) -> Sequence[int | None]:
+    # Monte Carlo takes ten seconds and more for each.
+    return (2,) if claim.is_drawn_once else (2, 3, 4)
+
+  def create_strategy(self, schedule: mechanism.Schedule) -> blt.BltStrategy:
+    return blt.optimize_blt(schedule, num_buffers=self.num_buffers)

@@ -1,18 +1,13 @@
 """Sums with Gaussian noise that follows a recurrence (see `correlated`)."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import dp_accounting
 import tensorflow as tf
-import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import recurrence as recurrence_lib
 from tff_fedemb.aggregators import secret_noise
-
-BuildQueryFn = Callable[[tuple[tf.TensorSpec, ...]], tfp.SumAggregationDPQuery]
 
 
 class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
@@ -104,31 +99,4 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
       sample_state,
       self.GlobalState(buffers, generator_state),
       dp_accounting.UnsupportedDpEvent(),
-    )
-
-
-class DeferredQueryFactory(tff.aggregators.UnweightedAggregationFactory):
-  """TFF's DP factory around the mean of a query that is built for the shapes.
-
-  Correlated noise keeps state of the model's size. A factory learns the shapes
-  when a process is created, tensorflow-privacy's queries want them before.
-  """
-
-  def __init__(self, build_query: BuildQueryFn, clients_per_round: float):
-    """Creates the factory.
-
-    Args:
-      build_query: From the nested shapes of a value to the query.
-      clients_per_round: Expected number of virtual clients.
-    """
-    self._build_query = build_query
-    self._clients_per_round = clients_per_round
-
-  def create(
-    self, value_type: tff.types.Type
-  ) -> tff.templates.AggregationProcess:
-    """Creates the process for values of a type."""
-    query = self._build_query(tff.types.type_to_tf_tensor_specs(value_type))
-    return mechanism.build_mean(query, self._clients_per_round).create(
-      value_type
     )

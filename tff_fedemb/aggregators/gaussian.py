@@ -4,6 +4,8 @@ McMahan et al. 2018 ("Learning Differentially Private Recurrent Language
 Models", algorithm 1, fixed-denominator estimator); Xu et al. 2023, section 3.
 """
 
+from __future__ import annotations
+
 import dataclasses
 
 from etils import epy
@@ -11,6 +13,9 @@ from etils import epy
 from tff_fedemb.aggregators import mechanism
 
 with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_privacy as tfp
+
   from tff_fedemb.aggregators import secret_noise
 
 
@@ -34,12 +39,12 @@ class GaussianConfig(mechanism.MechanismConfig):
       amplification; `NonPrivateDpEvent` at noise multiplier 0.
   """
 
-  def create(
-    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
-  ) -> mechanism.Mechanism:
-    """Creates the mechanism; the schedule makes no difference."""
-    del schedule
-    query = secret_noise.SecretGaussianSumQuery(
+  noise_in_words = "independent"
+  is_compared = True
+
+  def build_query(
+    self, specs: tuple[tf.TensorSpec, ...], strategy: None
+  ) -> tfp.DPQuery:
+    return secret_noise.SecretGaussianSumQuery(
       self.clip_norm, self.clip_norm * self.noise_multiplier
     )
-    return self.measure(mechanism.build_mean(query, self.clients_per_round))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 import dp_accounting
 from etils import epy
@@ -14,6 +14,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb.data.participation import participation
 from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
@@ -22,6 +23,7 @@ with epy.lazy_imports():
   import tensorflow_privacy as tfp
 
   from tff_fedemb.aggregators import measurements
+  from tff_fedemb.aggregators import query_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,24 +31,14 @@ class Mechanism:
   """An aggregator and its privacy.
 
   Attributes:
-    factory: The aggregation itself.
-    noise_multiplier: Noise that is accounted for, over the clip norm; 0 for
-      none.
+    config: What it is made from.
     strategy: Ties the noise of the rounds together; None for independent noise.
-    clip_norm: L2 norm to which an update is clipped, of an adaptive one at the
-      start; None if it is not.
-    noise_multiplier_of_sum: Noise on the sum, over the clip norm; more than
-      what is accounted for where a part is on a count.
-    sums_securely: Whether updates are summed by what a deployment would run as
-      secure aggregation.
+    factory: The aggregation itself.
   """
 
+  config: MechanismConfig
+  strategy: strategy_lib.Strategy | None
   factory: tff.aggregators.UnweightedAggregationFactory
-  noise_multiplier: float = 0.0
-  strategy: strategy_lib.Strategy | None = None
-  clip_norm: float | None = None
-  noise_multiplier_of_sum: float = 0.0
-  sums_securely: bool = False
 
   @property
   def round_event(self) -> dp_accounting.DpEvent:
@@ -55,13 +47,9 @@ class Mechanism:
     Whoever accounts rescales it to the sensitivity that the participation has
     (`privacy.composition.composed_events`).
     """
-    if not self.noise_multiplier:
+    if not self.config.noise_multiplier:
       return dp_accounting.NonPrivateDpEvent()
-    if self.strategy is None:
-      return dp_accounting.GaussianDpEvent(self.noise_multiplier)
-    return strategy_lib.CorrelatedGaussianDpEvent(
-      self.noise_multiplier, self.strategy
-    )
+    return strategy_lib.round_event(self.config.noise_multiplier, self.strategy)
 
 
 # What correlated noise is made for, and a run decides.
@@ -70,8 +58,10 @@ ONE_ROUND = Schedule()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MechanismConfig(config.Config, abc.ABC):
+class MechanismConfig(config.Config):
   """What every mechanism is made from; each has a class of its own.
+
+  A class says of itself what accounting, searches and tables ask of it.
 
   Attributes:
     clients_per_round: Expected number of virtual clients in a round: the
@@ -79,92 +69,117 @@ class MechanismConfig(config.Config, abc.ABC):
     clip_norm: L2 norm to which a virtual client's update is clipped.
     noise_multiplier: Standard deviation of the noise on the sum of updates /
       clip norm; 0 or in [1e-6, 1e6].
+    clips: Whether it clips; adaptive clipping starts at `clip_norm`.
+    adds_noise: Whether it adds noise.
+    sums_securely: Whether updates are summed by what a deployment would run as
+      secure aggregation.
+    next_clip_norm_fn: As in `measurements.MeasuredFactory`.
+    strategy_class: Of the matrix that ties the noise of the rounds together;
+      None for independent noise.
+    noise_in_words: What a table calls its noise; None for its name.
+    is_compared: Whether a search for the least noise tries it unasked.
+    size_field: The field of which it tries several values, for example
+      "num_bands"; None without one.
   """
 
   clients_per_round: float = config.field(None, above=0, settled_later=True)
   clip_norm: float = config.field(1.0, above=0)
   noise_multiplier: float = 0.0
 
+  clips: ClassVar[bool] = True
+  adds_noise: ClassVar[bool] = True
+  sums_securely: ClassVar[bool] = False
+  next_clip_norm_fn: ClassVar[Callable[[Any], Any] | None] = None
+  strategy_class: ClassVar[type[strategy_lib.Strategy] | None] = None
+  noise_in_words: ClassVar[str | None] = None
+  is_compared: ClassVar[bool] = False
+  size_field: ClassVar[str | None] = None
+
   def __post_init__(self):
     super().__post_init__()
     checks.check_noise_multiplier(self.noise_multiplier)
+    if self.noise_multiplier and not self.adds_noise:
+      raise errors.FieldError(
+        "noise_multiplier",
+        "be 0 with an aggregator that adds no noise",
+        self.noise_multiplier,
+      )
 
-  @abc.abstractmethod
-  def create(self, schedule: Schedule = ONE_ROUND) -> Mechanism:
-    """Creates the mechanism.
+  @classmethod
+  def sizes_to_try(
+    cls, claim: participation.Participation
+  ) -> Sequence[int | None]:
+    """Values of `size_field` to try for a participation, ascending.
 
     Args:
-      schedule: What the run decides; independent noise needs none.
+      claim: Who takes part; where users are as far apart as a matrix has bands,
+        as far as can be.
+    """
+    del claim
+    return (None,)
+
+  @property
+  def noise_multiplier_of_sum(self) -> float:
+    """Noise on the sum, over the clip norm.
+
+    More than what is accounted for where a part is on a count.
+    """
+    return self.noise_multiplier
+
+  def create_strategy(self, schedule: Schedule) -> strategy_lib.Strategy | None:
+    """Creates the matrix of correlated noise; None for independent noise.
+
+    Args:
+      schedule: What the run decides.
 
     Raises:
       errors.FieldError: If the schedule and the configuration contradict each
         other.
     """
+    del schedule
+    return None
 
-  def measure(
-    self,
-    factory: tff.aggregators.UnweightedAggregationFactory,
-    *,
-    schedule: Schedule = ONE_ROUND,
-    strategy: strategy_lib.Strategy | None = None,
-    noise_multiplier_of_sum: float | None = None,
-    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
-  ) -> Mechanism:
-    """Makes the mechanism of a factory, which reports `measurements` as well.
+  def build_query(
+    self, specs: tuple[tf.TensorSpec, ...], strategy: Any
+  ) -> tfp.DPQuery:
+    """Builds what clips, sums up and adds noise, unless there is a factory.
 
     Args:
-      factory: Clips to `clip_norm` and adds the noise.
-      schedule: Of correlated noise.
-      strategy: Of correlated noise.
-      noise_multiplier_of_sum: Where only a part of the noise that is accounted
-        for is on the sum; `noise_multiplier` if None.
-      next_clip_norm_fn: As in `measurements.MeasuredFactory`.
+      specs: Shapes of an update, nested.
+      strategy: What `create_strategy` has returned.
     """
-    if noise_multiplier_of_sum is None:
-      noise_multiplier_of_sum = self.noise_multiplier
+    raise NotImplementedError
+
+  def build_factory(
+    self, strategy: strategy_lib.Strategy | None
+  ) -> tff.aggregators.UnweightedAggregationFactory:
+    """Builds the aggregation: the query's sum / expected number of clients.
+
+    Args:
+      strategy: What `create_strategy` has returned.
+    """
+    return query_mean.QueryMeanFactory(
+      lambda specs: self.build_query(specs, strategy), self.clients_per_round
+    )
+
+  def create(self, schedule: Schedule = ONE_ROUND) -> Mechanism:
+    """Creates the mechanism, which reports `measurements` as well.
+
+    Args:
+      schedule: What the run decides; independent noise needs none.
+
+    Raises:
+      errors.FieldError: As `create_strategy`.
+    """
+    strategy = self.create_strategy(schedule)
     stddevs = (
-      np.ones(1)
-      if strategy is None
-      else strategy.round_stddevs(schedule.rounds)
+      strategy.round_stddevs(schedule.rounds) if strategy else np.ones(1)
     )
-    return Mechanism(
-      measurements.MeasuredFactory(
-        factory,
-        clip_norm=self.clip_norm,
-        noise_per_clip_norm=stddevs
-        * (noise_multiplier_of_sum / self.clients_per_round),
-        next_clip_norm_fn=next_clip_norm_fn,
-      ),
-      self.noise_multiplier,
-      strategy,
-      self.clip_norm,
-      noise_multiplier_of_sum,
+    noise = self.noise_multiplier_of_sum / self.clients_per_round
+    factory = measurements.MeasuredFactory(
+      self.build_factory(strategy),
+      clip_norm=self.clip_norm if self.clips else math.inf,
+      noise_per_clip_norm=stddevs * noise,
+      next_clip_norm_fn=self.next_clip_norm_fn,
     )
-
-
-def build_mean(
-  query: tfp.DPQuery, clients_per_round: float, **options: Any
-) -> tff.aggregators.UnweightedAggregationFactory:
-  """Builds TFF's factory of a query's sum / expected number of clients.
-
-  Privacy:
-    That of the query: the division by a constant is post-processing.
-
-  Args:
-    query: Clips, sums and adds the noise.
-    clients_per_round: Expected number of virtual clients.
-    **options: Of `tff.aggregators.DifferentiallyPrivateFactory`.
-  """
-  return tff.aggregators.DifferentiallyPrivateFactory(
-    tfp.NormalizedQuery(query, denominator=float(clients_per_round)), **options
-  )
-
-
-def check_no_noise(name: str, config: MechanismConfig) -> None:
-  """Refuses a noise multiplier that an aggregator, named so, would ignore."""
-  if config.noise_multiplier != 0.0:
-    raise errors.FieldError(
-      "noise_multiplier",
-      f"be 0 with aggregator {name}",
-      config.noise_multiplier,
-    )
+    return Mechanism(self, strategy, factory)

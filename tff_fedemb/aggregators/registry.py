@@ -1,5 +1,6 @@
 """The registry of aggregators."""
 
+from tff_fedemb import registry
 from tff_fedemb.aggregators import adaptive_gaussian
 from tff_fedemb.aggregators import adaptive_tree
 from tff_fedemb.aggregators import banded
@@ -12,14 +13,20 @@ from tff_fedemb.aggregators import secure_gaussian
 from tff_fedemb.aggregators import tree
 
 # A new aggregator is one file and one line here; its fields become flags.
-AGGREGATORS: dict[str, type[mechanism.MechanismConfig]] = {
-  "adaptive_gaussian": adaptive_gaussian.AdaptiveGaussianConfig,
-  "adaptive_tree": adaptive_tree.AdaptiveTreeConfig,
-  "banded": banded.BandedConfig,
-  "blt": blt.BltConfig,
-  "clip_only": clip_only.ClipOnlyConfig,
-  "gaussian": gaussian.GaussianConfig,
-  "none": none.NoneConfig,
-  "secure_gaussian": secure_gaussian.SecureGaussianConfig,
-  "tree": tree.TreeConfig,
-}
+AGGREGATORS: registry.Registry[mechanism.MechanismConfig] = registry.Registry(
+  mechanism.MechanismConfig,
+  {
+    "gaussian": gaussian.GaussianConfig,
+    "tree": tree.TreeConfig,
+    "blt": blt.BltConfig,
+    "banded": banded.BandedConfig,
+    "adaptive_gaussian": adaptive_gaussian.AdaptiveGaussianConfig,
+    "adaptive_tree": adaptive_tree.AdaptiveTreeConfig,
+    "secure_gaussian": secure_gaussian.SecureGaussianConfig,
+    "clip_only": clip_only.ClipOnlyConfig,
+    "none": none.NoneConfig,
+  },
+  kind="mechanism",
+)
+# Of programs whose user does not say which.
+DEFAULT = "gaussian"

@@ -6,15 +6,19 @@ the noise of McMahan et al. 2018. A simulation computes the secure sum in the
 clear: see `runtime.secure_sums`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 
 from etils import epy
 
 from tff_fedemb.aggregators import mechanism
+from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
 
+  from tff_fedemb.aggregators import query_mean
   from tff_fedemb.aggregators import secret_noise
 
 # Share of the clip norm that is left to rounding. TFF sends 32 bits for each
@@ -46,20 +50,17 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
       epsilon. Losses and measurements of a round are summed in the clear.
   """
 
-  def create(
-    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
-  ) -> mechanism.Mechanism:
-    """Creates the mechanism; the schedule makes no difference."""
-    del schedule
+  sums_securely = True
+
+  def build_factory(
+    self, strategy: strategy_lib.Strategy | None
+  ) -> tff.aggregators.UnweightedAggregationFactory:
     bound = self.clip_norm * (1.0 - _ROUNDING)
     query = secret_noise.SecretGaussianSumQuery(
       bound, self.clip_norm * self.noise_multiplier
     )
-    measured = self.measure(
-      mechanism.build_mean(
-        query,
-        self.clients_per_round,
-        record_aggregation_factory=tff.aggregators.SecureSumFactory(bound),
-      )
+    return query_mean.QueryMeanFactory(
+      lambda specs: query,
+      self.clients_per_round,
+      record_aggregation_factory=tff.aggregators.SecureSumFactory(bound),
     )
-    return dataclasses.replace(measured, sums_securely=True)

@@ -5,6 +5,8 @@ Shuffling", section 3 and appendix D; Honaker 2015, "Efficient Use of
 Differentially Private Binary Trees", for the efficient estimate.
 """
 
+from __future__ import annotations
+
 import dataclasses
 
 from etils import epy
@@ -15,6 +17,7 @@ from tff_fedemb.aggregators import mechanism
 from tff_fedemb.strategies import tree
 
 with epy.lazy_imports():
+  import tensorflow as tf
   import tensorflow_privacy as tfp
 
   from tff_fedemb.aggregators import tree_query
@@ -48,27 +51,26 @@ class TreeConfig(correlated.CorrelatedConfig):
     restart_every: Rounds of a tree [a single tree].
   """
 
+  strategy_class = tree.TreeStrategy
+  is_compared = True
+
   restart_every: int | None = config.field(None, minimum=1)
 
-  def create(
-    self, schedule: mechanism.Schedule = mechanism.ONE_ROUND
-  ) -> mechanism.Mechanism:
-    """Creates the mechanism; as in the base class."""
+  def create_strategy(self, schedule: mechanism.Schedule) -> tree.TreeStrategy:
+    return tree.TreeStrategy(self.restart_every)
 
-    def build_query(specs):
-      query = tree_query.TreeSumQuery(
-        specs,
-        clip_norm=self.clip_norm,
-        stddev=self.clip_norm * self.noise_multiplier,
-        noise_seed=self.noise_seed,
-      )
-      if self.restart_every is None:
-        return query
-      return tfp.RestartQuery(
-        query,
-        tfp.restart_query.PeriodicRoundRestartIndicator(self.restart_every),
-      )
-
-    return self.measure_query(
-      build_query, schedule, tree.TreeStrategy(self.restart_every)
+  def build_query(
+    self, specs: tuple[tf.TensorSpec, ...], strategy: tree.TreeStrategy
+  ) -> tfp.DPQuery:
+    query = tree_query.TreeSumQuery(
+      specs,
+      clip_norm=self.clip_norm,
+      stddev=self.clip_norm * self.noise_multiplier,
+      noise_seed=self.noise_seed,
+    )
+    if self.restart_every is None:
+      return query
+    return tfp.RestartQuery(
+      query,
+      tfp.restart_query.PeriodicRoundRestartIndicator(self.restart_every),
     )

@@ -63,7 +63,7 @@ def build_centralized(
     head,
     num_classes=num_classes,
     example_type=example_type,
-    aggregator=none.build_none_factory(clients_per_round=1),
+    aggregator=none.NoneConfig(clients_per_round=1).create().factory,
     server_optimizer=tff.learning.optimizers.build_sgdm(1.0),
     config=config,
     seed=seed,

@@ -147,7 +147,7 @@ def check_noise(
     noise = noise_of(event)
     if noise.strategy is not None:
       check_correlated(type(noise.strategy), participation)
-      check_amplified(noise.strategy, participation)
+      _check_bands(noise.strategy, participation)
     checks.check_noise_multiplier(noise.multiplier)
     if checks.check_integer("count", count, minimum=0):
       noises.append((noise, count))
@@ -159,6 +159,25 @@ def check_noise(
         f"correlated over rounds, found {sorted(map(str, different))}."
       )
   return noises
+
+
+def _check_bands(
+  strategy: strategy_lib.Strategy,
+  participation: participation_lib.Participation,
+) -> None:
+  """Refuses noise that mixes the rounds of a user whose sampling amplifies."""
+  period = participation.min_separation
+  if (
+    participation.is_sampled
+    and not participation.is_drawn_once
+    and not (strategy.num_bands or math.inf) <= period
+  ):
+    raise errors.FieldError(
+      "num_bands",
+      f"be at most {period:,}, the rounds from one of a user's to the next, for"
+      " sampling to amplify",
+      strategy.num_bands,
+    )
 
 
 def check_correlated(
@@ -184,12 +203,12 @@ def check_correlated(
       " amplification by sampling assumes fresh noise in every round",
       participation.name,
     )
-  if not participation.is_sampled or _is_known(strategy, participation):
+  if is_known(strategy, participation):
     return
   known = [
     name
     for name, other in sorted(strategies.STRATEGIES.items())
-    if _is_known(other, participation)
+    if is_known(other, participation)
   ]
   raise errors.FieldError(
     "mechanism",
@@ -200,41 +219,21 @@ def check_correlated(
   )
 
 
-def _is_known(
+def is_known(
   strategy: type[strategy_lib.Strategy],
   participation: participation_lib.Participation,
 ) -> bool:
-  """Whether it is known how sampling amplifies noise of such a matrix."""
-  if participation.is_drawn_once:
-    return issubclass(strategy, toeplitz.ToeplitzStrategy)
-  return strategy.is_banded
-
-
-def check_amplified(
-  strategy: strategy_lib.Strategy,
-  participation: participation_lib.Participation,
-) -> None:
-  """Refuses noise that mixes the rounds of a user whose sampling amplifies.
+  """Whether it is known what noise of a matrix costs for a participation.
 
   Args:
-    strategy: How it is correlated.
+    strategy: The class of the matrix.
     participation: Who takes part.
-
-  Raises:
-    errors.FieldError: If it has more bands than there are rounds in between.
   """
-  period = participation.min_separation
-  if (
-    participation.is_sampled
-    and not participation.is_drawn_once
-    and not (strategy.num_bands or math.inf) <= period
-  ):
-    raise errors.FieldError(
-      "num_bands",
-      f"be at most {period:,}, the rounds from one of a user's to the next, for"
-      " sampling to amplify",
-      strategy.num_bands,
-    )
+  if participation.min_separation is None:
+    return False
+  if participation.is_drawn_once:
+    return issubclass(strategy, toeplitz.ToeplitzStrategy)
+  return strategy.is_banded or not participation.is_sampled
 
 
 def composed_events(

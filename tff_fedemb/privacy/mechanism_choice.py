@@ -20,10 +20,11 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.data.participation import b_min_sep
-from tff_fedemb.data.participation import cyclic_poisson
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.privacy import calibration
+from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import monte_carlo
 from tff_fedemb.privacy import planning
@@ -31,16 +32,6 @@ from tff_fedemb.privacy import planning
 # Noise this low takes PLD minutes, for an epsilon that protects nobody.
 MAX_TARGET_EPSILON = 20.0
 MAX_ROUNDS = 100_000
-# Numbers of bands to try: neighbours differ by less than 2% in their error,
-# and more would be hundreds of models to hold.
-_BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-# Of those, where each takes Monte Carlo half a minute.
-_FEW_BANDS = (8, 16, 32, 64, 128)
-# Without sampling more are always better, but for the models to hold.
-_BANDS_UNSAMPLED = (4, 16, 64, 256)
-_BUFFERS = (2, 3, 4)
-# Of those, where each takes Monte Carlo ten seconds and more.
-_FEW_BUFFERS = (2,)
 # PLD's grid as a share of epsilon, no finer than that of a run's account: what
 # is found holds there too, and is at most a hundredth too large.
 _SHARE_OF_EPSILON = 1e-3
@@ -61,7 +52,7 @@ class Candidate:
 
   Attributes:
     plan: The run, at this noise.
-    size: Bands or buffers; None for a mechanism without.
+    size: The value of the mechanism's `size_field`; None without one.
   """
 
   plan: planning.Plan
@@ -70,7 +61,7 @@ class Candidate:
   @property
   def family(self) -> tuple[str, str]:
     """Mechanism and participation: candidates that differ in size alone."""
-    return self.plan.mechanism, self.plan.participation.name
+    return self.plan.name, self.plan.participation.name
 
   @property
   def model_copies(self) -> int:
@@ -136,77 +127,91 @@ def list_candidates(
       and of b-min-sep sampling, users are as far apart as there are bands.
     rounds: Number of rounds, in [1, `MAX_ROUNDS`].
     delta: In (0, 1).
-    mechanisms: Keys of `planning.MECHANISMS`; all of them if None.
+    mechanisms: Names of those to try; all that there are if None.
 
   Raises:
     errors.FieldError: If a value is out of its range, or there is none.
   """
   checks.check_integer("rounds", rounds, minimum=1, maximum=MAX_ROUNDS)
-  found = []
-  for participation in participations:
-    for mechanism, sizes in _sizes(participation, rounds).items():
-      if mechanisms is not None and mechanism not in mechanisms:
-        continue
-      option, _ = planning.MECHANISMS[mechanism]
-      for size in sizes:
-        claim = participation
-        if mechanism == "banded":
-          claim = claim.for_bands(size)
-        plan = planning.Plan(
-          mechanism,
-          claim,
-          rounds=rounds,
-          noise_multiplier=1.0,
-          delta=delta,
-          accountants=(_accountant(claim),),
-          **({} if size is None else {str(option): size}),
-        )
-        found.append(Candidate(plan, size))
+  known = {name: aggregators.AGGREGATORS[name] for name in mechanisms or ()}
+  if mechanisms is None:
+    registered = aggregators.AGGREGATORS.items()
+    known = {name: each for name, each in registered if each.is_compared}
+  found = [
+    _create_candidate(mechanism, size, participation, rounds, delta)
+    for participation in participations
+    for mechanism in known.values()
+    for size in _sizes(mechanism, participation, rounds)
+  ]
   if not found:
     raise errors.FieldError(
       "mechanism",
       "be one that participation"
       f" {' or '.join(claim.name for claim in participations)} allows here",
-      ", ".join(mechanisms or ()),
+      ", ".join(known),
     )
   return found
 
 
 def _sizes(
-  participation: participation_lib.Participation, rounds: int
-) -> dict[str, Sequence[int | None]]:
-  """Mechanisms for a participation, each with its sizes to try, ascending."""
-  if participation.is_drawn_once:
-    most = min(participation.min_separation, rounds)
-    return {"blt": _FEW_BUFFERS, "banded": _bands(_BANDS_UNSAMPLED[1:], most)}
-  possible = math.floor(participation.num_users / participation.users_per_round)
-  if isinstance(participation, b_min_sep.BMinSep):
-    return {"banded": _bands(_FEW_BANDS, min(possible, rounds))}
-  if isinstance(participation, cyclic_poisson.CyclicPoisson):
-    # With a period of 1 it is Poisson sampling.
-    return {"banded": _bands(_BANDS, min(possible, rounds))}
-  if participation.min_separation is None:
-    return {"gaussian": (None,)}
-  return {
-    "gaussian": (None,),
-    "tree": (None,),
-    "blt": _BUFFERS,
-    "banded": _bands(
-      _BANDS_UNSAMPLED, min(participation.min_separation, rounds)
+  mechanism: type[mechanism_lib.MechanismConfig],
+  participation: participation_lib.Participation,
+  rounds: int,
+) -> Sequence[int | None]:
+  """Sizes of a mechanism to try, ascending; none if it may not be used."""
+  strategy, claim = mechanism.strategy_class, participation
+  most = min(participation.min_separation or 1, rounds)
+  if participation.field_of_bands:
+    most = min(math.floor(claim.num_users / claim.users_per_round), rounds)
+    claim = claim.for_bands(most)
+  sizes = mechanism.sizes_to_try(claim)
+  if strategy is None:
+    # Users whose rounds are drawn apart are so for the sake of other noise.
+    is_apart = participation.field_of_bands or participation.is_drawn_once
+    return () if is_apart or not mechanism.adds_noise else sizes
+  if not composition.is_known(strategy, participation):
+    return ()
+  if not strategy.is_banded:
+    return sizes
+  most = min(most, sizes[-1])
+  # A single band would be independent noise.
+  return sorted({*(size for size in sizes if size < most), most} - {1})
+
+
+def _create_candidate(
+  mechanism: Any,
+  size: int | None,
+  participation: participation_lib.Participation,
+  rounds: int,
+  delta: float,
+) -> Candidate:
+  options = {} if size is None else {mechanism.size_field: size}
+  if options and mechanism.strategy_class.is_banded:
+    participation = participation.for_bands(size)
+  config = mechanism(
+    clients_per_round=participation.clients_per_round,
+    noise_multiplier=1.0,
+    **options,
+  )
+  accountants = (_accountant(participation),)
+  return Candidate(
+    planning.Plan(
+      config, participation, rounds, delta, accountants=accountants
     ),
-  }
-
-
-def _bands(numbers: Sequence[int], most: int) -> list[int]:
-  """Numbers of bands up to the most; a single one would be independent."""
-  most = min(most, numbers[-1])
-  return sorted({*(bands for bands in numbers if bands < most), most} - {0, 1})
+    size,
+  )
 
 
 def _accountant(participation: participation_lib.Participation) -> str:
   """The tightest one."""
-  best = ("gaussian", "monte_carlo", "pld", "rdp")
-  return next(name for name in best if name in participation.accountants)
+  for name in ("gaussian", "monte_carlo", "pld"):
+    if name in participation.accountants:
+      return name
+  raise errors.FieldError(
+    "participation",
+    "be one with an accountant besides rdp, such as poisson, which costs less",
+    participation.name,
+  )
 
 
 def _noise_multiplier(plan: planning.Plan, target_epsilon: float) -> float:

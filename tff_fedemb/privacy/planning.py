@@ -4,7 +4,7 @@ A plan names the mechanism, who takes part and how much noise there is. Its
 cost is computed by what accounts for the run itself, so the two cannot differ.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
 import functools
 from typing import Any
@@ -13,17 +13,16 @@ import dp_accounting
 
 from tff_fedemb import checks
 from tff_fedemb import errors
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.data.participation import participation as participation_lib
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib
-from tff_fedemb.strategies import banded
-from tff_fedemb.strategies import blt
 from tff_fedemb.strategies import registry as strategies
 from tff_fedemb.strategies import strategy as strategy_lib
-from tff_fedemb.strategies import tree
 
 
 def default_delta(num_users: int) -> float:
@@ -41,73 +40,69 @@ class Plan:
     DpEvent: `composition.composed_events` of `rounds` times `event`.
 
   Attributes:
-    mechanism: Key of `MECHANISMS`.
+    mechanism: How noise is made, and how much.
     participation: Who takes part.
     rounds: Number of rounds, in [1, `checks.MAX_ROUNDS`].
-    noise_multiplier: Standard deviation of the noise on a round's sum over the
-      clip norm, 0 or in [1e-6, 1e6]; of correlated noise, of a row of Z (see
-      `strategies.strategy`).
     delta: In (0, 1).
     accountants: Names of those to ask; all that the participation supports if
       None.
-    restart_every: Rounds of a tree; None for one tree.
-    num_buffers: Buffers of BLT; None for 2.
-    num_bands: Bands of banded Toeplitz; None for as many as can be.
     num_parameters: Numbers of an update, for what the arithmetic of independent
       noise leaves (`arithmetic`); None leaves that out.
 
   Raises:
-    errors.FieldError: If a value is out of its range, or is an option of
-      another mechanism.
+    errors.FieldError: If a value is out of its range, or the mechanism's noise
+      not one that the participation allows.
   """
 
-  mechanism: str
+  mechanism: mechanism_lib.MechanismConfig
   participation: participation_lib.Participation
   rounds: int
-  noise_multiplier: float
   delta: float
+  _: dataclasses.KW_ONLY
   accountants: tuple[str, ...] | None = None
-  restart_every: int | None = None
-  num_buffers: int | None = None
-  num_bands: int | None = None
   num_parameters: int | None = None
 
   def __post_init__(self):
-    checks.check_choice("mechanism", self.mechanism, MECHANISMS)
-    own, _ = MECHANISMS[self.mechanism]
-    for name in ("restart_every", "num_buffers", "num_bands"):
-      value = getattr(self, name)
-      if value is not None and name != own:
-        raise errors.FieldError(
-          name,
-          f"not be given with mechanism {self.mechanism}, which has no use for"
-          " it",
-          repr(value),
-        )
-    if own is not None:
-      composition.check_correlated(
-        strategies.STRATEGIES[self.mechanism], self.participation
-      )
+    strategy = self.mechanism.strategy_class
+    if strategy is not None:
+      composition.check_correlated(strategy, self.participation)
     if self.num_parameters is not None:
       checks.check_integer("num_parameters", self.num_parameters, minimum=1)
-      if own is not None:
+      if strategy is not None:
         raise errors.FieldError(
           "num_parameters",
-          f"not be given with mechanism {self.mechanism}: what its arithmetic"
+          f"not be given with mechanism {self.name}: what its arithmetic"
           " leaves is not bounded",
           self.num_parameters,
         )
     checks.check_rounds(self.rounds, minimum=1)
-    checks.check_noise_multiplier(self.noise_multiplier)
     checks.check_delta(self.delta)
     accountants = self.participation.select_accountants(self.accountants)
     object.__setattr__(self, "accountants", accountants)
 
+  @property
+  def name(self) -> str:
+    """The mechanism's."""
+    return aggregators.AGGREGATORS.name_of(self.mechanism)
+
+  @property
+  def noise_in_words(self) -> str:
+    """What a table calls the noise."""
+    return self.mechanism.noise_in_words or self.name
+
+  @property
+  def noise_multiplier(self) -> float:
+    """Standard deviation of the noise on a round's sum over the clip norm.
+
+    Of correlated noise that of a row of Z (see `strategies.strategy`).
+    """
+    return self.mechanism.noise_multiplier
+
   @functools.cached_property
   def strategy(self) -> strategy_lib.Strategy | None:
     """How noise is correlated over the rounds; None if it is not."""
-    return create_strategy(
-      self.mechanism, self.participation, self.rounds, vars(self)
+    return self.mechanism.create_strategy(
+      composition.schedule_of(self.participation, self.rounds)
     )
 
   @property
@@ -121,7 +116,9 @@ class Plan:
     if self.num_parameters is None:
       return None
     # The bound is the same for every clip norm.
-    return arithmetic.RoundSum(1.0, self.noise_multiplier, self.num_parameters)
+    return arithmetic.RoundSum(
+      1.0, self.mechanism.noise_multiplier_of_sum, self.num_parameters
+    )
 
   def composed_events(
     self, sensitivity_in_clip_norms: float | None = None
@@ -153,25 +150,27 @@ class Plan:
       value: Of that; the noise goes with the cohort, the separation with the
         number of users and the cohort.
     """
-    if name == "noise_multiplier":
-      return dataclasses.replace(self, noise_multiplier=float(value))
-    claim = self.participation
-    sizes: dict[str, Any] = {
-      "num_users": claim.num_users,
-      "users_per_round": claim.users_per_round,
-      name: value,
-    }
-    growth = sizes["users_per_round"] / claim.users_per_round
-    return dataclasses.replace(
-      self,
-      noise_multiplier=self.noise_multiplier * growth,
-      participation=claim.resized(**sizes),
+    claim, noise = self.participation, value
+    if name != "noise_multiplier":
+      sizes: dict[str, Any] = {
+        "num_users": claim.num_users,
+        "users_per_round": claim.users_per_round,
+        name: value,
+      }
+      growth = sizes["users_per_round"] / claim.users_per_round
+      noise = self.noise_multiplier * growth
+      claim = claim.resized(**sizes)
+    mechanism = dataclasses.replace(
+      self.mechanism,
+      clients_per_round=claim.clients_per_round,
+      noise_multiplier=float(noise),
     )
+    return dataclasses.replace(self, mechanism=mechanism, participation=claim)
 
   def to_json(self) -> dict[str, Any]:
     """Returns what is planned as a dictionary that JSON can hold."""
     return {
-      "mechanism": self.mechanism,
+      "mechanism": self.name,
       "participation": participations.to_json(self.participation),
       "rounds": self.rounds,
       "noise_multiplier": self.noise_multiplier,
@@ -180,6 +179,48 @@ class Plan:
         None if self.strategy is None else strategies.to_json(self.strategy)
       ),
     }
+
+
+def create_plan(
+  mechanism: str,
+  participation: participation_lib.Participation,
+  rounds: int,
+  noise_multiplier: float,
+  delta: float,
+  *,
+  accountants: tuple[str, ...] | None = None,
+  num_parameters: int | None = None,
+  **options: Any,
+) -> Plan:
+  """Creates a plan of a mechanism by name.
+
+  Args:
+    mechanism: Of one of `aggregators.registry.AGGREGATORS`.
+    participation: As `Plan`, like all that is not said here.
+    rounds: Number of rounds.
+    noise_multiplier: Over the clip norm, 0 or in [1e-6, 1e6].
+    delta: In (0, 1).
+    accountants: Names.
+    num_parameters: Numbers of an update.
+    **options: Other fields of the mechanism; None is as if it were not given.
+
+  Raises:
+    errors.FieldError: As `Plan`, or if an option is one of another mechanism.
+  """
+  config = aggregators.AGGREGATORS.create(
+    mechanism,
+    clients_per_round=participation.clients_per_round,
+    noise_multiplier=noise_multiplier,
+    **options,
+  )
+  return Plan(
+    config,
+    participation,
+    rounds,
+    delta,
+    accountants=accountants,
+    num_parameters=num_parameters,
+  )
 
 
 def create_report(plan: Plan) -> report_lib.PrivacyReport:
@@ -208,19 +249,14 @@ def create_report(plan: Plan) -> report_lib.PrivacyReport:
 
 
 def options_of_bands(
-  participation: str,
-  given: Mapping[str, Any],
-  *,
-  mechanism: str,
-  num_bands: int | None = None,
+  participation: str, mechanism: str, given: Mapping[str, Any]
 ) -> dict[str, Any]:
   """Returns how far apart a participation has users: as a matrix has bands.
 
   Args:
     participation: Its name.
-    given: Options of the participation by name, None if not given.
     mechanism: Its name.
-    num_bands: Of a banded matrix; None if it was not given.
+    given: Options of both by name, None if not given.
 
   Returns:
     The option that says it; none where that follows from the rest.
@@ -229,51 +265,16 @@ def options_of_bands(
     errors.FieldError: If neither it nor the bands were given.
   """
   name = participations.PARTICIPATIONS[participation].field_of_bands
-  own, _ = MECHANISMS.get(mechanism, (None, None))
-  if name is None or own not in (None, "num_bands"):
+  config = aggregators.AGGREGATORS[mechanism]
+  strategy = config.strategy_class
+  if name is None or not (strategy is None or strategy.is_banded):
     return {}  # Other noise is refused where it meets the participation.
-  value = num_bands if given.get(name) is None else given[name]
+  value, others = given.get(name), ""
+  if strategy is not None:
+    others = f", or {config.size_field} in its place"
+    value = given.get(config.size_field) if value is None else value
   if value is None:
     raise errors.FieldError(
-      name,
-      f"be given with participation {participation}, or num_bands in its place",
-      "nothing",
+      name, f"be given with participation {participation}{others}", "nothing"
     )
   return {name: value}
-
-
-def create_strategy(
-  mechanism: str,
-  participation: participation_lib.Participation,
-  rounds: int,
-  options: Mapping[str, Any],
-) -> strategy_lib.Strategy | None:
-  """Creates a mechanism's strategy; None if its noise is independent.
-
-  Args:
-    mechanism: Key of `MECHANISMS`.
-    participation: Who takes part.
-    rounds: Number of rounds.
-    options: Has what the mechanism needs, if it is to be no default, by name.
-  """
-  option, create = MECHANISMS[mechanism]
-  value = option and options.get(option)
-  return create(
-    composition.schedule_of(participation, rounds),
-    **({} if value is None else {option: value}),
-  )
-
-
-# By mechanism, the attribute of a plan that is for it alone, and what makes its
-# strategy. A new mechanism is one more entry here.
-MECHANISMS: dict[
-  str, tuple[str | None, Callable[..., strategy_lib.Strategy | None]]
-] = {
-  "gaussian": (None, lambda schedule: None),
-  "tree": (
-    "restart_every",
-    lambda schedule, restart_every=None: tree.TreeStrategy(restart_every),
-  ),
-  "blt": ("num_buffers", blt.optimize_blt),
-  "banded": ("num_bands", banded.optimize_banded),
-}

@@ -13,6 +13,9 @@ import dataclasses
 import textwrap
 from typing import Any
 
+from tff_fedemb.aggregators import gaussian
+from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.aggregators import tree
 from tff_fedemb.data.participation import registry as participations
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
@@ -34,7 +37,7 @@ class PublishedRow:
   Attributes:
     algorithm: Its name.
     simulated_noise_multiplier: Before it is multiplied by `COHORT_FACTOR`.
-    mechanism: Key of `planning.MECHANISMS`.
+    mechanism: Its name.
     participation: The kind of participation.
     sensitivity_in_clip_norms: What the printed figure takes a user to change.
     printed_epsilon: For comparison.
@@ -50,11 +53,14 @@ class PublishedRow:
   printed_zcdp: str | None = None
 
 
+_GAUSSIAN, _TREE = map(
+  aggregators.AGGREGATORS.name_of, (gaussian.GaussianConfig, tree.TreeConfig)
+)
 PUBLISHED = (
-  PublishedRow("DP-FedAvg", 0.015, "gaussian", "fixed_size", 1.0, "5.62"),
-  PublishedRow("DP-FedEmb", 0.02, "gaussian", "fixed_size", 1.0, "3.90"),
+  PublishedRow("DP-FedAvg", 0.015, _GAUSSIAN, "fixed_size", 1.0, "5.62"),
+  PublishedRow("DP-FedEmb", 0.02, _GAUSSIAN, "fixed_size", 1.0, "3.90"),
   PublishedRow(
-    "DP-FTRL-FedEmb", 0.26, "tree", "min_separation", 2.0, "9.67", "1.28"
+    "DP-FTRL-FedEmb", 0.26, _TREE, "min_separation", 2.0, "9.67", "1.28"
   ),
 )
 
@@ -119,7 +125,7 @@ def _compute(published: PublishedRow) -> Row:
       users_per_round=USERS_PER_ROUND,
       users_per_client=USERS_PER_CLIENT,
     )
-    plan = planning.Plan(
+    plan = planning.create_plan(
       published.mechanism,
       claim,
       rounds=ROUNDS,
@@ -136,7 +142,7 @@ def _compute(published: PublishedRow) -> Row:
   if sensitivity != report.sensitivity_in_clip_norms:
     epsilon = report.unit_is_virtual_client_epsilon
     protects = epsilon_lib.VIRTUAL_CLIENT_UNIT
-  is_gaussian = published.mechanism == "gaussian"
+  is_gaussian = published.mechanism == _GAUSSIAN
   return Row(
     published,
     published_epsilon=epsilon,

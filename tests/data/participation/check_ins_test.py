@@ -87,7 +87,7 @@ def test_json_keeps_all_of_it():
 
 
 def _plan(mechanism, rounds=2_000, **bounds):
-  return planning.Plan(
+  return planning.create_plan(
     mechanism,
     check_ins.CheckIns(10_000_000, 6_500, **bounds),
     rounds=rounds,

@@ -101,6 +101,7 @@ class BMinSep(poisson.Poisson):
   """
 
   name = "b_min_sep"
+  is_servers_choice = False
   field_of_bands = "min_separation"
   drawn_by = "the number of slots, the probability and the separation"
 

@@ -47,6 +47,7 @@ class BallsInBins(cyclic_poisson.CyclicPoisson):
   """
 
   name = "balls_in_bins"
+  is_servers_choice = False
   field_of_bands = None  # There are as many bins as can be.
   drawn_by = "the number of slots, the number of bins and the probability"
   secret_accountants = ("monte_carlo",)

@@ -65,6 +65,7 @@ class CheckIns(participation.Participation):
   """
 
   name = "check_ins"
+  default_in_words = "lets a user be in every round"
   accountants = ("rdp", "pld", "gaussian")
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
   neighboring_relation_in_words = (

@@ -73,6 +73,10 @@ class MinSeparation(participation.Participation):
   """
 
   name = "min_separation"
+  is_servers_choice = True
+  default_in_words = (
+    "is that of whole passes: num_users / users_per_round, rounded up"
+  )
   accountants = ("rdp", "pld", "gaussian")
   neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 

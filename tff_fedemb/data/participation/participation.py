@@ -115,6 +115,10 @@ class Participation(config.Config, abc.ABC):
     name: What it is called in a ledger and on a command line.
     field_of_bands: Which says how far apart users are, where they are as far
       apart as a matrix has bands; None where that follows from the rest.
+    is_servers_choice: Whether a server that draws users has good reason to draw
+      them so.
+    default_in_words: What a separation that was not given does; None where
+      nothing needs to be said of it.
     num_users: Users; None until a task has said how many it has: `for_users`.
     users_per_round: Users of a round: exact, expected or at most.
     users_per_client: Users merged in a virtual client.
@@ -122,6 +126,8 @@ class Participation(config.Config, abc.ABC):
 
   name: ClassVar[str]
   field_of_bands: ClassVar[str | None] = None
+  is_servers_choice: ClassVar[bool] = False
+  default_in_words: ClassVar[str | None] = None
 
   num_users: int = config.field(None, minimum=1, settled_later=True)
   # None is refused. A field after one with a default has to have one.

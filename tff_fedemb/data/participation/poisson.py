@@ -38,6 +38,7 @@ class Poisson(sampled.Sampled):
   """
 
   name = "poisson"
+  is_servers_choice = True
   secret_accountants: ClassVar[tuple[str, ...]] = ("rdp", "pld")
   # What is public of a secret draw.
   drawn_by: ClassVar[str] = "the number of slots and the probability"
