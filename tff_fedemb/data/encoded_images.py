@@ -5,26 +5,19 @@ inside its own computation; held-out images are read and decoded when they are
 asked for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 import functools
 import os
 import pathlib
-from typing import Any
 
-from etils import epy
 import numpy as np
+import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb.data import image_headers
+from tff_fedemb.data import pipelines
 
-with epy.lazy_imports():
-  import tensorflow as tf
-
-  from tff_fedemb.data import pipelines
-
-ImageDecoder = Callable[[Any], Any]
+ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 
 # A JPEG of many times the size that is needed is decoded at a fraction of it,
 # which its cosine transform gives for less than the work. The rest of the way,
@@ -277,7 +270,7 @@ class EncodedImages:
   def __len__(self) -> int:
     return self.shape[0]
 
-  def take(self, rows: np.ndarray, axis: int = 0) -> EncodedImages:
+  def take(self, rows: np.ndarray, axis: int = 0) -> "EncodedImages":
     """The images of rows, int `[m]`, not yet read; as `np.ndarray.take`."""
     del axis  # They are along the first one.
     return EncodedImages(

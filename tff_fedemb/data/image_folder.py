@@ -19,10 +19,11 @@ from PIL import Image
 from PIL import ImageOps
 
 from tff_fedemb import errors
-from tff_fedemb.data import encoded_images
 
 with epy.lazy_imports():
   import tensorflow as tf
+
+  from tff_fedemb.data import encoded_images
 
 # Pillow's readers raise all of these on damaged files.
 DAMAGES = (

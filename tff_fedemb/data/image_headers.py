@@ -5,13 +5,7 @@ block), which TensorFlow's decoders do not look at, and whether a PNG (ISO/IEC
 15948) has transparency.
 """
 
-from __future__ import annotations
-
-from etils import epy
-
-with epy.lazy_imports():
-  import tensorflow as tf
-
+import tensorflow as tf
 
 _ORIENTATION_TAG = 0x0112
 _EXIF = b"Exif\0\0"

@@ -4,6 +4,8 @@ What TensorFlow cannot decode is converted, what is no image is found, and what
 would make a model or its guarantee other than its owner thinks is said.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from concurrent import futures
 import hashlib
@@ -11,16 +13,19 @@ import os
 import pathlib
 import re
 
+from etils import epy
 import numpy as np
 import pandas as pd
 
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import bad_examples
-from tff_fedemb.data import encoded_images
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
 from tff_fedemb.data import photo_splits
+
+with epy.lazy_imports():
+  from tff_fedemb.data import encoded_images
 
 # Of more photos the first bytes are not looked at, but their names, and no more
 # files of one size than so many are compared.
@@ -39,7 +44,6 @@ _CONVERTIBLE_SUFFIXES = [
 ]
 # Of labels, from which on they are said to be almost users.
 _ALMOST_ALL = 0.9
-_FAULT = encoded_images.UNREADABLE
 
 
 def find_files(photos: pd.DataFrame, root: pathlib.Path) -> list[bytes]:
@@ -178,7 +182,7 @@ def _sniff(path: bytes) -> str | None:
     return f"cannot be read: {error.strerror}"
   if head.startswith(encoded_images.STARTS):
     return ""
-  return None if _CONVERTIBLE.match(head) else _FAULT
+  return None if _CONVERTIBLE.match(head) else encoded_images.UNREADABLE
 
 
 def _convert(
@@ -192,7 +196,7 @@ def _convert(
   try:
     content = image_folder.convert_to_png(os.fsdecode(path))
   except image_folder.ImageFolderError:
-    return None, _FAULT
+    return None, encoded_images.UNREADABLE
   partial = copy.with_suffix(f".{os.getpid()}")
   partial.write_bytes(content)
   partial.replace(copy)

@@ -25,12 +25,13 @@ from etils import epy
 import numpy as np
 
 from tff_fedemb import errors
-from tff_fedemb.data import encoded_images
 from tff_fedemb.data import population
 
 with epy.lazy_imports():
   import pandas as pd
   import tensorflow as tf
+
+  from tff_fedemb.data import encoded_images
 
 SPLITS = ("train", "validation", "test")
 TRAIN, VALIDATION, TEST = range(3)
