@@ -58,10 +58,10 @@ flags.adopt_module_key_flags(training_flags)
 
 def _create_algorithm(
   settings: training_flags.Settings,
-) -> centralized.Pooled:
+) -> centralized.Centralized:
   """Creates what is trained; refuses now what the data need not be read for."""
   config = _CENTRALIZED.create()
-  pooled: type[centralized.Pooled] = centralized.Centralized
+  pooled = centralized.Centralized
   if config.objective == "contrastive":
     pooled = contrastive.Contrastive
   return pooled(

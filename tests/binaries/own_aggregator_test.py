@@ -96,7 +96,7 @@ def test_it_is_planned_accounted_for_and_reported(
   epsilon = f"{values['epsilon']:.4g}"
   assert 0 < float(epsilon) < 10
   assert f"ε = {epsilon}" in report.read_text(encoding="utf-8")
-  # Of four significant digits the dry run has three.
+  # The dry run prints three significant digits, the report four.
   assert f"{values['epsilon']:.3g}" in planned
 
 

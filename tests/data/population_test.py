@@ -44,5 +44,5 @@ def test_a_digest_tells_populations_apart():
   digests = [population.Population.from_ids(some).digest for some in ids]
   assert len(set(digests)) == 4
   assert population.Population(2, "ab".__getitem__).digest == digests[0]
-  # Of some of ten million, evenly spread.
+  # The digest reads some of ten million users, evenly spread.
   assert len(population.Population(10_000_000).digest) == 64

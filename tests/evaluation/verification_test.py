@@ -146,7 +146,7 @@ class TestEvaluatePairs:
     assert result.auc == auc
 
   def test_embeddings_that_coincide_are_warned_of(self):
-    # Of 780 pairs 720 are of two classes, and all have a similarity of 1.
+    # All 780 pairs have a similarity of 1; 720 of them are of two classes.
     labels = np.arange(40) // 4
     result = verification.evaluate_pairs(np.full((40, 16), 0.1, "f"), labels)
     assert result.warnings[-1] == (

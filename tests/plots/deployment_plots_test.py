@@ -124,6 +124,6 @@ def test_the_unit_of_time_goes_by_the_span(num, hours, unit, end):
   figure = drawn.figure_of(training_plots.plot_overview, week)
   for axes in figure.axes:
     assert axes.get_xlabel() == f"simulated {unit}"
-    # From the start on: nothing has happened before.
+    # The axis begins at the start: nothing has happened before.
     low, high = axes.get_xlim()
     assert -0.05 * high <= low <= 0 < high <= 1.05 * end

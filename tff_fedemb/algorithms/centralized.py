@@ -71,8 +71,8 @@ def build_centralized(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pooled(algorithm.Algorithm):
-  """What trains on pooled data.
+class Centralized(algorithm.Algorithm):
+  """Training on pooled data, as `build_centralized` says.
 
   Attributes:
     users_per_round: Users whose examples make up a round.
@@ -82,10 +82,11 @@ class Pooled(algorithm.Algorithm):
 
   users_per_round: int = config_lib.field(256, minimum=1)
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Centralized(Pooled):
-  """Training on pooled data, as `build_centralized` says."""
+  def create_objective(
+    self, local: local_training.LocalTraining
+  ) -> tuple[heads.Head, local_training.LocalTraining]:
+    """Creates the head that is trained, and what it is trained with."""
+    return self.head, local
 
   def build(
     self,
@@ -95,10 +96,11 @@ class Centralized(Pooled):
     local: local_training.LocalTraining,
     **options: Any,
   ) -> tff.learning.templates.LearningProcess:
+    head, config = self.create_objective(local)
     return build_centralized(
       create_backbone_fn,
-      self.head,
+      head,
       num_classes=num_classes,
-      config=local,
+      config=config,
       **options,
     )

@@ -9,9 +9,8 @@ compared in training is what verification compares, the cosines of embeddings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from etils import epy
 
@@ -24,7 +23,6 @@ from tff_fedemb.models import heads
 
 with epy.lazy_imports():
   import tensorflow as tf
-  import tensorflow_federated as tff
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,7 +78,7 @@ def create_objective(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Contrastive(centralized.Pooled):
+class Contrastive(centralized.Centralized):
   """Contrastive training on pooled data, as `create_objective` says.
 
   It has an objective of its own in place of a head.
@@ -93,21 +91,9 @@ class Contrastive(centralized.Pooled):
 
   def __post_init__(self):
     super().__post_init__()
-    create_objective(self.local)  # Refuses what makes no views.
+    self.create_objective(self.local)  # Refuses what makes no views.
 
-  def build(
-    self,
-    create_backbone_fn: Callable[[], tf.keras.Model],
-    *,
-    num_classes: int,
-    local: local_training.LocalTraining,
-    **options: Any,
-  ) -> tff.learning.templates.LearningProcess:
-    head, config = create_objective(local, temperature=self.temperature)
-    return centralized.build_centralized(
-      create_backbone_fn,
-      head,
-      num_classes=num_classes,
-      config=config,
-      **options,
-    )
+  def create_objective(
+    self, local: local_training.LocalTraining
+  ) -> tuple[heads.Head, local_training.LocalTraining]:
+    return create_objective(local, temperature=self.temperature)
