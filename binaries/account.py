@@ -31,17 +31,14 @@ from typing import Any
 
 from absl import flags
 
-from experiments import account_output
-from experiments import account_run
-from experiments import command_line
-from experiments import config_flags
-from experiments import mechanism_choices
-from experiments import output_files
+from binaries import command_line
+from binaries import config_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import output_files
 from tff_fedemb.aggregators import registry as aggregators
-from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import extrapolation
@@ -49,6 +46,9 @@ from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import published
 from tff_fedemb.program import release
+from tff_fedemb.report import account_output
+from tff_fedemb.report import mechanism_choices
+from tff_fedemb.run import account as account_run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -15,17 +15,17 @@ above the claim refutes it; one below proves nothing.
 from absl import flags
 from etils import epy
 
+from binaries import command_line
+from binaries import config_flags
 from binaries import run_federated
-from experiments import account_output
-from experiments import audit_settings
-from experiments import command_line
-from experiments import config_flags
-from experiments import smoke
-from experiments import training_flags
+from binaries import smoke
+from binaries import training_flags
 from tff_fedemb import errors
+from tff_fedemb.report import account_output
+from tff_fedemb.training import audit_settings
 
 with epy.lazy_imports():
-  from experiments import audit_run
+  from tff_fedemb.training import audit as audit_run
 
 _CONFIG = config_flags.ConfigFlags(audit_settings.AuditConfig)
 

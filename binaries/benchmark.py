@@ -15,8 +15,8 @@ installed, rounds on a Ray of this machine are compared with those in process.
 
 from benchmarks import cases
 from benchmarks import results
-from experiments import command_line
-from experiments import config_flags
+from binaries import command_line
+from binaries import config_flags
 
 _CONFIG = config_flags.ConfigFlags(cases.TrainingBenchmarkConfig)
 

@@ -11,8 +11,8 @@ mapped into memory; "anonymous" memory does not.
 
 from benchmarks import feature_cases
 from benchmarks import results
-from experiments import command_line
-from experiments import config_flags
+from binaries import command_line
+from binaries import config_flags
 
 _CONFIG = config_flags.ConfigFlags(feature_cases.FeatureBenchmarkConfig)
 

@@ -11,10 +11,10 @@ accuracy, and what each release cost.
 
 from absl import flags
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import feature_runs
-from experiments import feature_settings
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.features import runs as feature_runs
+from tff_fedemb.features import settings as feature_settings
 
 _CONFIG = config_flags.ConfigFlags(
   feature_runs.ClassificationConfig,

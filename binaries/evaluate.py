@@ -11,10 +11,10 @@ All pairs of images are compared; the file gets the recall at false accept rates
 0.001, 0.01 and 0.1 with thresholds and intervals.
 """
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import evaluation_run
+from binaries import command_line
+from binaries import config_flags
 from tff_fedemb import runtime as runtimes
+from tff_fedemb.serving import evaluate as evaluation_run
 
 # The model says what size images are to be.
 _CONFIG = config_flags.ConfigFlags(

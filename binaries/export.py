@@ -10,9 +10,9 @@ ranges of its numbers from images that are made up, or from public ones that
 --calibration_folder has: never from the users' own.
 """
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import lite_export
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.serving import lite_export
 
 # The model says what size images are to be.
 _CONFIG = config_flags.ConfigFlags(

@@ -20,13 +20,13 @@ are the same.
 
 from etils import epy
 
-from experiments import command_line
-from experiments import config_flags
-from experiments.extraction import settings
+from binaries import command_line
+from binaries import config_flags
 from tff_fedemb import runtime as runtimes
+from tff_fedemb.features.extraction import settings
 
 with epy.lazy_imports():
-  from experiments.extraction import extracting
+  from tff_fedemb.features.extraction import extracting
 
 _CONFIG = config_flags.ConfigFlags(settings.ExtractionConfig)
 _RUNTIME = config_flags.ConfigFlags(

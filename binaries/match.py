@@ -10,9 +10,9 @@ this false accept rate, and the runner-up. Where queries lie in folders named
 like classes of the gallery, it is also told how many are right.
 """
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import match_run
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.serving import match as match_run
 
 _CONFIG = config_flags.ConfigFlags(match_run.MatchConfig)
 

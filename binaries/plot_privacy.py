@@ -11,11 +11,11 @@ where cohort and noise are cohort_factor times the runs' (Xu et al. 2023,
 figures 3 and 4): an extrapolation, and drawn as one.
 """
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import privacy_pictures
+from binaries import command_line
+from binaries import config_flags
 from tff_fedemb.aggregators import registry as aggregators
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import registry as participations
+from tff_fedemb.report import privacy_pictures
 
 _CONFIG = config_flags.ConfigFlags(privacy_pictures.PictureConfig)
 _MECHANISM = config_flags.ChoiceFlags(

@@ -16,8 +16,8 @@ It says what it found, what is missing and how much disk it takes, before it
 does anything. Killed at any time and started again, it goes on.
 """
 
-from experiments import command_line
-from experiments import config_flags
+from binaries import command_line
+from binaries import config_flags
 from tasks.prepare import preparing
 
 _CONFIG = config_flags.ConfigFlags(preparing.PreparationConfig)

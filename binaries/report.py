@@ -9,9 +9,9 @@ those may be of users who trained. The guarantee is worked out anew from each
 run's ledger and its record of who took part.
 """
 
-from experiments import command_line
-from experiments import config_flags
-from experiments.report import page
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.report import page
 
 _CONFIG = config_flags.ConfigFlags(page.ReportConfig)
 

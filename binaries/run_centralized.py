@@ -13,21 +13,21 @@ import dataclasses
 from absl import flags
 from etils import epy
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import experiment as experiment_lib
-from experiments import smoke
-from experiments import training_flags
+from binaries import command_line
+from binaries import config_flags
+from binaries import smoke
+from binaries import training_flags
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb.privacy import planning
+from tff_fedemb.run import experiment as experiment_lib
 
 with epy.lazy_imports():
-  from experiments import training_run
   from tff_fedemb.aggregators import none
   from tff_fedemb.algorithms import centralized
   from tff_fedemb.algorithms import contrastive
-  from tff_fedemb.data.participation import fixed_size
+  from tff_fedemb.participation import fixed_size
+  from tff_fedemb.training import train as training_run
 
 _OBJECTIVES = ("classification", "contrastive")
 

@@ -21,12 +21,10 @@ from typing import Any
 from absl import flags
 from etils import epy
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import deployment_run
-from experiments import experiment as experiment_lib
-from experiments import smoke
-from experiments import training_flags
+from binaries import command_line
+from binaries import config_flags
+from binaries import smoke
+from binaries import training_flags
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -35,18 +33,20 @@ from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.algorithms import algorithm as algorithm_lib
 from tff_fedemb.algorithms import registry as algorithms
 from tff_fedemb.algorithms import server_optimizers
-from tff_fedemb.data.participation import check_ins
-from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import check_ins
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import planning
+from tff_fedemb.run import deployment as deployment_run
+from tff_fedemb.run import experiment as experiment_lib
 
 with epy.lazy_imports():
   import tensorflow as tf
   import tensorflow_federated as tff
 
-  from experiments import training_run
   from tff_fedemb.run import task as task_lib
+  from tff_fedemb.training import train as training_run
 
 
 _ALGORITHMS = [

@@ -11,10 +11,10 @@ that of a fit, the mean over pairs of files; mean and deviation are over fits.
 
 from absl import flags
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import feature_settings
-from experiments import feature_sweeps
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.features import settings as feature_settings
+from tff_fedemb.features import sweeps as feature_sweeps
 
 _CONFIG = config_flags.ConfigFlags(
   feature_sweeps.SweepConfig,

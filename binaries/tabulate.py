@@ -11,9 +11,9 @@ several noise multipliers; runs without noise stand behind a gap in the axis.
 With --baseline, it has a row for each change of that run's settings.
 """
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import tabulate_run
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.report import tabulate as tabulate_run
 
 _CONFIG = config_flags.ConfigFlags(tabulate_run.TabulateConfig)
 

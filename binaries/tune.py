@@ -18,10 +18,10 @@ import sys
 
 import numpy as np
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import search_space
-from experiments import tuning_run
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.training import search_space
+from tff_fedemb.training import tuning as tuning_run
 
 _TRIAL = (sys.executable, "-m", "binaries.run_federated")
 

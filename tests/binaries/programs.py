@@ -62,7 +62,7 @@ def _without_our_flags():
   try:
     yield
   finally:
-    _FLAG_MAKERS.append(sys.modules.get("experiments.config_flags"))
+    _FLAG_MAKERS.append(sys.modules.get("binaries.config_flags"))
     for name in [*filter(_is_ours, sys.modules)]:
       del sys.modules[name]
     sys.modules.update(modules, __main__=main)

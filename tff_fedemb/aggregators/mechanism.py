@@ -14,7 +14,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data.participation import participation
+from tff_fedemb.participation import participation
 from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
