@@ -29,7 +29,7 @@ class ExampleSettings(config.Config):
 
 # What is protected.
 UNITS = {"example": ExampleSettings, "user": federated_settings.UserSettings}
-UNIT_HELP = (
+_UNIT_HELP_WAS = (
   "What is protected: example, or user with all examples, by a federated fit on"
   " a --train with users. Its noise has no seed."
 )

@@ -53,6 +53,8 @@ class ArrayTask(task_lib.TaskSource):
     user_meaning: What a user is, in a few words: the unit of privacy.
   """
 
+  is_in_memory = True
+
   images: np.ndarray
   labels: np.ndarray
   users: np.ndarray
@@ -125,11 +127,15 @@ class ArrayTask(task_lib.TaskSource):
     Raises:
       errors.FieldError: Always.
     """
+    del values
     raise errors.FieldError(
-      "task",
-      "be given as arrays, which no file of a run has",
-      f"the digest of {values.get('images')} images",
+      "task", "be given as arrays, which no file of a run has", "their digest"
     )
+
+  @functools.cached_property
+  def num_users(self) -> int:
+    """Number of different users."""
+    return len(np.unique(self.users))
 
   def create(self) -> task_lib.Task:
     """Creates the task."""

@@ -374,7 +374,7 @@ def _find_outcome(
   if error["type"] == errors.DivergedError.__name__:
     return "diverged"
   # What comes after a run has written its settings is no refusal either.
-  has_begun = (run_dir / run_directory.SETTINGS).exists()
+  has_begun = (run_dir / run_directory.SPEC).exists()
   if error["field"] in search_space_lib.SEARCHABLE_FLAGS and not has_begun:
     return "refused"
   return None
