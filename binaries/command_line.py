@@ -23,6 +23,7 @@ bug is a stack trace.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import dataclasses
+import itertools
 import os
 import select
 import signal
@@ -178,7 +179,9 @@ class Parser:
       _, *arguments = self._values([self._name, *self._typed])
     except flags.Error as error:
       message = " ".join(str(error).split())
-      raise errors.DataError(f"{message} --helpshort lists the flags.") from None
+      raise errors.DataError(
+        f"{message} --helpshort lists the flags."
+      ) from None
     if takes_arguments:
       return arguments
     if not commands:
@@ -251,7 +254,7 @@ class Parser:
     Their flags have to be defined before the command line is parsed.
     """
     words, names = [*self._words, ""], []
-    for word, after in zip(words, words[1:], strict=False):
+    for word, after in itertools.pairwise(words):
       name, equals, value = word.lstrip("-").partition("=")
       if word.startswith("-") and name == flag:
         value = value if equals else after
@@ -291,7 +294,9 @@ class Parser:
         shown = f"--[no]{name}" if flag.boolean else f"--{name}"
         users = list(
           dict.fromkeys(
-            "=".join(f.conditions[-1]) for f in self._fields[name] if f.conditions
+            "=".join(f.conditions[-1])
+            for f in self._fields[name]
+            if f.conditions
           )
         )
         choices = {user.partition("=")[0] for user in users}

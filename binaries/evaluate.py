@@ -14,8 +14,8 @@ All pairs of images are compared; the file gets the recall at false accept rates
 from collections.abc import Sequence
 
 from binaries import command_line
-from tff_fedemb.run import task as task_lib
 from tff_fedemb import runtime as runtimes
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.serving import evaluate
 
 

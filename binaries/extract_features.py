@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from etils import epy
 
 from binaries import command_line
+from tff_fedemb import runtime as runtimes
 from tff_fedemb.features.extraction import settings
 from tff_fedemb.run import task as task_lib
-from tff_fedemb import runtime as runtimes
 
 with epy.lazy_imports():
   from tff_fedemb.features.extraction import extracting
