@@ -296,7 +296,7 @@ def test_summary_plots_and_metrics_of_a_run(data_dir, tmp_path, monkeypatch):
     ),
     (
       "--participation=cyclic_poisson --aggregator=tree --noise_multiplier=1",
-      "--aggregator must be banded or one of independent noise with participation",
+      "--aggregator must be banded or one of independent noise with particip",
     ),
     (
       "--participation=min_separation --min_separation=3",
