@@ -92,17 +92,26 @@ def _source(path: pathlib.Path) -> str:
 
 
 def _public_names() -> dict[str, str]:
-  """Returns the modules of the names that `tff_fedemb` offers."""
-  modules = {}
+  """Returns the paths of what `tff_fedemb` offers, by its public names.
+
+  They are read, not imported: from imports and from dictionaries of a name to
+  "module", "module:Class" or ("module", "Class").
+  """
+  paths = {}
   tree = ast.parse((_ROOT / "tff_fedemb/__init__.py").read_text())
   for node in ast.walk(tree):
-    if isinstance(node, ast.ImportFrom) and str(node.module)[:3] == "tff":
-      modules.update({alias.name: node.module for alias in node.names})
-    if isinstance(node, ast.Dict):
+    if isinstance(node, ast.ImportFrom) and (node.module or "")[:3] == "tff":
+      for alias in node.names:
+        paths[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    elif isinstance(node, ast.Dict):
       for key, value in zip(node.keys, node.values, strict=True):
-        if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
-          modules[key.value] = str(value.value).replace(":", ".")
-  return modules
+        try:
+          name, found = ast.literal_eval(key), ast.literal_eval(value)
+        except ValueError:
+          continue
+        parts = found.split(":") if isinstance(found, str) else [*found]
+        paths[name] = ".".join(parts if len(parts) == 2 else [*parts, name])
+  return paths
 
 
 def _packages() -> list[str]:
@@ -143,10 +152,10 @@ def _programs() -> str:
 def _reference() -> dict[str, str]:
   """Returns the pages of the reference."""
   # Links elsewhere go to the pages of the packages, which have these as well.
-  options = "    options:\n      skip_local_inventory: true\n"
   objects = [
-    f"::: {module}.{name}\n{options}"
-    for name, module in sorted(_public_names().items())
+    f"::: {path}\n    options:\n      skip_local_inventory: true\n"
+    f"      heading: tff_fedemb.{name}\n      toc_label: {name}\n"
+    for name, path in sorted(_public_names().items())
   ]
   pages = {
     "reference/tff_fedemb.md": "\n".join(["# Public names\n", *objects]),
