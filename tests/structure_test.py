@@ -11,11 +11,11 @@ import re
 import pytest
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
-_SOURCES = ("tff_fedemb", "tasks", "experiments", "binaries", "benchmarks")
+_SOURCES = ("tff_fedemb", "tasks", "binaries", "benchmarks")
 _MAX_LINES = 450
 
 # Each may import those before it in this list, and itself.
-_LAYERS = ("tff_fedemb", "tasks", "experiments", "benchmarks", "binaries")
+_LAYERS = ("tff_fedemb", "tasks", "benchmarks", "binaries")
 # Inside the library; a package may also import its neighbours, as long as
 # packages form no circle.
 _LIBRARY_LAYERS = (
@@ -36,7 +36,7 @@ _TESTED_THROUGH = {
   "tff_fedemb.aggregators.adaptive_clipping": (
     "tests/aggregators/adaptive_clipping_test.py"
   ),
-  "tff_fedemb.data.participation.sampled": (
+  "tff_fedemb.participation.sampled": (
     "tests/data/participation_check_test.py"
   ),
   # Needs torch and pfl, which are not installed here: no test runs it.
@@ -44,21 +44,21 @@ _TESTED_THROUGH = {
   "benchmarks.torch_models": "tests/binaries/benchmark_test.py",
   "benchmarks.worker": "tests/benchmarks/results_test.py",
   "binaries.benchmark_features": "tests/binaries/benchmark_test.py",
-  "binaries.evaluate": "tests/experiments/evaluation_run_test.py",
-  "binaries.export": "tests/experiments/lite_export_test.py",
-  "experiments.account_output": "tests/binaries/account_test.py",
-  "experiments.audit_run": "tests/binaries/audit_test.py",
-  "experiments.audit_settings": "tests/binaries/audit_test.py",
-  "experiments.audit_slots": "tests/binaries/audit_test.py",
-  "experiments.deployment_run": "tests/binaries/deployment_test.py",
-  "experiments.dry_run": "tests/binaries/run_federated_test.py",
-  "experiments.experiment": "tests/binaries/run_federated_test.py",
-  "experiments.match_run": "tests/binaries/match_test.py",
-  "experiments.mechanism_choices": "tests/binaries/account_test.py",
-  "experiments.saved_models": "tests/experiments/evaluation_run_test.py",
-  "experiments.training_flags": "tests/binaries/run_centralized_test.py",
-  "experiments.training_report": "tests/binaries/run_federated_test.py",
-  "experiments.training_run": "tests/binaries/run_federated_test.py",
+  "binaries.evaluate": "tests/serving/evaluate_test.py",
+  "binaries.export": "tests/serving/lite_export_test.py",
+  "tff_fedemb.report.account_output": "tests/binaries/account_test.py",
+  "tff_fedemb.training.audit": "tests/binaries/audit_test.py",
+  "tff_fedemb.training.audit_settings": "tests/binaries/audit_test.py",
+  "tff_fedemb.training.audit_slots": "tests/binaries/audit_test.py",
+  "tff_fedemb.run.deployment": "tests/binaries/deployment_test.py",
+  "tff_fedemb.training.dry_run": "tests/binaries/run_federated_test.py",
+  "tff_fedemb.run.experiment": "tests/binaries/run_federated_test.py",
+  "tff_fedemb.serving.match": "tests/binaries/match_test.py",
+  "tff_fedemb.report.mechanism_choices": "tests/binaries/account_test.py",
+  "tff_fedemb.serving.saved_models": "tests/serving/evaluate_test.py",
+  "binaries.training_flags": "tests/binaries/run_centralized_test.py",
+  "tff_fedemb.report.training_report": "tests/binaries/run_federated_test.py",
+  "tff_fedemb.training.train": "tests/binaries/run_federated_test.py",
   "tff_fedemb.deployment.participants": "tests/deployment/simulation_test.py",
   "tasks.user_photos": "tests/tasks/gld_test.py",
   **{

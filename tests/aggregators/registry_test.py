@@ -10,7 +10,7 @@ import pytest
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
-from experiments import config_flags
+from binaries import config_flags
 from tests.aggregators import released
 from tff_fedemb import config
 from tff_fedemb import errors
