@@ -14,6 +14,7 @@ import subprocess
 import sys
 from typing import Any
 
+import griffe
 from mkdocs.structure import files as files_lib
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -94,24 +95,15 @@ def _source(path: pathlib.Path) -> str:
 def _public_names() -> dict[str, str]:
   """Returns the paths of what `tff_fedemb` offers, by its public names.
 
-  They are read, not imported: from imports and from dictionaries of a name to
-  "module", "module:Class" or ("module", "Class").
+  They are read from the imports for type checkers, and nothing is imported.
   """
-  paths = {}
   tree = ast.parse((_ROOT / "tff_fedemb/__init__.py").read_text())
-  for node in ast.walk(tree):
-    if isinstance(node, ast.ImportFrom) and (node.module or "")[:3] == "tff":
-      for alias in node.names:
-        paths[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-    elif isinstance(node, ast.Dict):
-      for key, value in zip(node.keys, node.values, strict=True):
-        try:
-          name, found = ast.literal_eval(key), ast.literal_eval(value)
-        except ValueError:
-          continue
-        parts = found.split(":") if isinstance(found, str) else [*found]
-        paths[name] = ".".join(parts if len(parts) == 2 else [*parts, name])
-  return paths
+  return {
+    alias.asname or alias.name: f"{node.module}.{alias.name}"
+    for node in ast.walk(tree)
+    if isinstance(node, ast.ImportFrom) and node.module != "typing"
+    for alias in node.names
+  }
 
 
 def _packages() -> list[str]:
@@ -122,11 +114,10 @@ def _packages() -> list[str]:
 def _help(program: str) -> str:
   """Returns what a program says of itself and its flags."""
   command = [sys.executable, "-m", program, "--helpshort"]
-  # Absl ends with status 1 behind a help text.
   ended = subprocess.run(
     command, cwd=_ROOT, capture_output=True, text=True, check=False
   )
-  if "flags:" not in ended.stdout:
+  if "lags:" not in ended.stdout:
     raise RuntimeError(f"{program} --helpshort: {ended.stderr}")
   return ended.stdout.replace(f"{_ROOT}/", "")
 
@@ -166,6 +157,15 @@ def _reference() -> dict[str, str]:
       f"# tff_fedemb.{package}\n\n::: tff_fedemb.{package}\n"
     )
   return pages
+
+
+class Brackets(griffe.Extension):
+  """Keeps `[0, 1] [default]` in docstrings from being taken for a link."""
+
+  def on_instance(self, *, obj, **_):
+    """Escapes the second bracket."""
+    if obj.docstring:
+      obj.docstring.value = re.sub(r"\]\s+\[", r"] \\[", obj.docstring.value)
 
 
 def on_config(config):
