@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from etils import epy
 
 from binaries import command_line
+from binaries import config_flags
 from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import errors
@@ -40,7 +41,7 @@ def _bound_scores(
 
 def main(argv: Sequence[str]) -> None:
   """Does what the command is for."""
-  with command_line.Parser(argv, __doc__, expand=smoke.expand) as parser:
+  with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     flags = parser.add(audit_settings.AuditConfig)
     spec_flags = training_flags.SpecFlags(parser)
     command = parser.parse(("scores", "run"))

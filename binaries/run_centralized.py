@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import dataclasses
 
 from binaries import command_line
+from binaries import config_flags
 from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import config
@@ -45,7 +46,7 @@ class ExportOptions(config.Config):
 
 def main(argv: Sequence[str]) -> None:
   """Plans or trains the run that the flags describe."""
-  with command_line.Parser(argv, __doc__, expand=smoke.expand) as parser:
+  with config_flags.Parser(argv, __doc__, expand=smoke.expand) as parser:
     options = parser.add(training_flags.RunOptions)
     export = parser.add(ExportOptions)
     spec = training_flags.PooledSpecFlags(parser, _OBJECTIVES)

@@ -8,7 +8,7 @@ from typing import Any
 from etils import epy
 import tqdm
 
-from binaries import command_line
+from binaries import config_flags
 from binaries import smoke
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -99,7 +99,7 @@ def restrict(*, is_private: bool) -> registry.Registry:
 class SpecFlags:
   """The flags of a `RunSpec` with private algorithms."""
 
-  def __init__(self, parser: command_line.Parser):
+  def __init__(self, parser: config_flags.Parser):
     """Defines the flags."""
     task_lib.load_tasks()
     self.parser = parser
@@ -131,7 +131,7 @@ class PooledSpecFlags:
   """The flags of a `RunSpec` that trains on pooled data."""
 
   def __init__(
-    self, parser: command_line.Parser, objectives: registry.Registry
+    self, parser: config_flags.Parser, objectives: registry.Registry
   ):
     """Defines the flags.
 

@@ -1,4 +1,4 @@
-"""Starts programs, or calls them in this process, which has TensorFlow loaded."""
+"""Starts programs, or calls them in this process, which has TensorFlow."""
 
 import contextlib
 import dataclasses

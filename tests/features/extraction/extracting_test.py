@@ -9,7 +9,6 @@ from sklearn.metrics import pairwise
 import tensorflow as tf
 
 from tasks import registry
-from tasks import task_config
 from tests.data import photo_files
 from tests.features.extraction import extractions
 from tff_fedemb import errors
@@ -74,9 +73,8 @@ def test_images_are_resized_and_their_classes_kept(extract, models, folder):
 @pytest.fixture(name="emnist")
 def _emnist(emnist_dir):
   """Options for EMNIST, and the task."""
-  config = task_config.TaskConfig(os.fspath(emnist_dir))
   options = {"task": "emnist", "data_dir": emnist_dir}
-  return options, registry.create_task("emnist", config)
+  return options, registry.Emnist(os.fspath(emnist_dir)).create()
 
 
 @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
