@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from binaries import command_line
+from binaries import config_flags
 from binaries import training_flags
 import tff_fedemb
 
@@ -96,7 +96,7 @@ class _ParsedError(Exception):
 @pytest.mark.parametrize(("program", "commands"), _commands().items())
 def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
   monkeypatch.chdir(_ROOT)
-  parse = command_line.Parser.parse
+  parse = config_flags.Parser.parse
 
   def parse_and_end(*args, **kwargs):
     parse(*args, **kwargs)
@@ -115,7 +115,7 @@ def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
       if program == "run_federated" and is_whole:
         patch.setattr(training_flags, "execute", create_and_end)
       else:
-        patch.setattr(command_line.Parser, "parse", parse_and_end)
+        patch.setattr(config_flags.Parser, "parse", parse_and_end)
       with pytest.raises(_ParsedError):
         module.main([program, *words])
 
