@@ -169,11 +169,14 @@ class Brackets(griffe.Extension):
 
 
 def on_config(config):
-  """Adds the pages of the reference to the navigation."""
+  """Adds notebooks and the pages of the reference to the navigation."""
   names = ["programs", "tff_fedemb", *_packages()]
   for section in config.nav:
     if "Reference" in section:
       section["Reference"] = [f"reference/{name}.md" for name in names]
+    if pages := section.get("Getting started"):
+      notebooks = [p for p, file in _PAGES.items() if file.endswith(".ipynb")]
+      section["Getting started"] = [*pages, *sorted(notebooks)]
   return config
 
 
