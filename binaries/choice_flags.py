@@ -3,14 +3,13 @@
 For a program that names a class of its own accord, or several at once.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from binaries import config_flags
 from tff_fedemb import checks
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
-from tff_fedemb import registry as registry_lib
 
 # Fields of mechanisms and participations that a program has for all of them.
 PLANNED = (
@@ -26,7 +25,7 @@ class ChoiceFlags:
     self,
     parser: config_flags.Parser,
     choice: str,
-    registry: registry_lib.Registry,
+    registry: Mapping[str, Any],
     skip: Collection[str] = (),
   ):
     """Defines the flags.

@@ -214,7 +214,7 @@ class Parser:
     DEFINE[kind](field.flag, None, text, flag_values=self._values)
     self._titles.setdefault(title, []).append(field.flag)
 
-  def own_names(self, flag: str, registry: registry_lib.Registry) -> list[str]:
+  def own_names(self, flag: str, registry: Mapping[str, Any]) -> list[str]:
     """Names `module:Class` that the command line chooses a class by.
 
     Their flags have to be defined before the command line is parsed.

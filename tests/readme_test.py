@@ -10,7 +10,7 @@ import shlex
 import pytest
 
 from binaries import config_flags
-from binaries import training_flags
+from tests.binaries import programs
 import tff_fedemb
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -90,34 +90,28 @@ def _commands():
 
 
 class _ParsedError(Exception):
-  """Ends a program once it has parsed its command line."""
+  """The flags of a command are known."""
 
 
 @pytest.mark.parametrize(("program", "commands"), _commands().items())
 def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
   monkeypatch.chdir(_ROOT)
+  main = importlib.import_module(f"binaries.{program}").main
   parse = config_flags.Parser.parse
 
-  def parse_and_end(*args, **kwargs):
-    parse(*args, **kwargs)
+  def parse_only(*arguments, **options):
+    parse(*arguments, **options)
     raise _ParsedError
 
-  def create_and_end(options, spec):
-    spec.create()
-    raise _ParsedError
-
-  module = importlib.import_module(f"binaries.{program}")
+  monkeypatch.setattr(config_flags.Parser, "parse", parse_only)
   for words in commands:
+    with pytest.raises(_ParsedError):
+      main([program, *(word for word in words if word != "...")])
     # Those that are cut short lack some.
-    is_whole = words[-1] != "..."
-    words = words if is_whole else words[:-1]
-    with monkeypatch.context() as patch:
-      if program == "run_federated" and is_whole:
-        patch.setattr(training_flags, "execute", create_and_end)
-      else:
-        patch.setattr(config_flags.Parser, "parse", parse_and_end)
-      with pytest.raises(_ParsedError):
-        module.main([program, *words])
+    if program == "run_federated" and words[-1] != "...":
+      with monkeypatch.context() as whole:
+        whole.setattr(config_flags.Parser, "parse", parse)
+        programs.read_spec(program, *words)
 
 
 def test_the_pages_are_short():

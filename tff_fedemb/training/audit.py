@@ -194,13 +194,15 @@ def audit(
   slots = audit_slots.Slots(task, config, canaries)
   experiment = experiment_lib.resolve(spec, slots.create_task())
   optimizer = spec.server_optimizer
-  is_sgd = isinstance(optimizer, server_optimizers.SgdMomentum)
+  momentum = 0.0
+  if isinstance(optimizer, server_optimizers.SgdMomentum):
+    momentum = optimizer.momentum
   create_attacks = functools.partial(
     _Attacks,
     experiment,
     slots,
     canaries,
-    momentum=optimizer.momentum if is_sgd else 0.0,
+    momentum=momentum,
     significance=config.significance,
   )
   ledger, points = _train(experiment, slots, canaries, create_attacks)
