@@ -12,7 +12,7 @@ from tasks import digiface
 from tasks import task_config
 from tasks.prepare import digiface as preparation
 from tasks.prepare import output
-from tasks.synthetic import digiface as synthetic
+from tasks.synthetic import photos as synthetic
 from tests.tasks import clients
 from tests.tasks import faces
 

@@ -67,7 +67,7 @@ def serialize_example(
     elif isinstance(value, int | np.integer):
       feature.int64_list.value.append(value)
     else:
-      feature.float_list.value.extend(np.asarray(value).reshape(-1))
+      feature.float_list.value.extend(np.ravel(value).tolist())
   return example.SerializeToString(deterministic=True)
 
 
