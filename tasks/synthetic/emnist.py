@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from tasks import emnist
 from tasks.synthetic import store
 from tff_fedemb import config
 from tff_fedemb.data import tfrecord_files
 
-FILE_NAME = "emnist_all.sqlite"
-# Of a compact file: pixels as bytes, paper 255.
-PIXEL_BYTES_FEATURE = "pixels_uint8"
+FILE_NAME = emnist.FILE_NAME
 
 _NUM_DIGITS = 10
 # Every ninth digit and every ninth letter of a writer is for the test.
@@ -95,7 +94,7 @@ def _draw_rows(given: Config) -> Iterator[tuple[str, str, list[bytes]]]:
       tfrecord_files.serialize_example(
         {"label": label}
         | (
-          {PIXEL_BYTES_FEATURE: image.tobytes()}
+          {emnist.PIXEL_BYTES: image.tobytes()}
           if given.compact
           else {"pixels": image / np.float32(255)}
         )

@@ -159,7 +159,7 @@ def test_names_that_differ_in_a_quote_are_different_users(tmp_path, create):
 
 def test_splits_of_the_real_number_of_alphabets():
   names = [f"alphabet{i:02}" for i in range(1, 31)]
-  splits = omniglot._splits_of_alphabets(names)
+  splits = omniglot.split_alphabets(names)
   numbers = {
     split: [int(n[-2:]) for n in names if split in splits[n]]
     for split in (
@@ -274,7 +274,7 @@ class TestCache:
     _write(kind, tmp_path / "data", _draw(0))
     before = clients.user_ids(create())
     with monkeypatch.context() as patch:
-      patch.setattr(omniglot, "_convert", None)
+      patch.setattr(omniglot, "_read_splits", None)
       assert clients.user_ids(create()) == before
     assert len(list((tmp_path / "cache").iterdir())) == 1
     changed = _draw(5)
@@ -383,7 +383,7 @@ class TestMistakes:
     ("changes", "found"),
     [
       ({"images": np.zeros([36, 105, 105], np.uint8)}, "uint8 [36, 105, 105]"),
-      ({"images": np.zeros([36, 28, 28])}, "found float64 [36, 28, 28]"),
+      ({"images": np.zeros([36, 28, 28])}, "found: float64 [36, 28, 28]"),
       ({"images": None}, "found: 'images is not a file in the archive'"),
       ({"alphabets": None}, "found: 'alphabets is not a file"),
       ({"character_id": np.zeros([3], int)}, "uint8 [36, 28, 28], int64 [3]"),
