@@ -21,7 +21,6 @@ import dataclasses
 import errno
 import functools
 import hashlib
-import os
 import pathlib
 import re
 import zipfile
@@ -96,10 +95,6 @@ def _part_of_subject(subject: int) -> str:
   return "5_images" if subject >= _PARTS["5_images"][0] else "72_images"
 
 
-def _is_image(name: str) -> bool:
-  return name.lower().endswith(".png") and not name.startswith(".")
-
-
 def _check_disk(path: pathlib.Path, error: Exception) -> None:
   """Raises what is the fault of the disk, and not of a damaged zip."""
   if isinstance(error, OSError) and error.errno not in _FORMAT_ERRNOS:
@@ -141,55 +136,45 @@ class _Source:
     """What to call something in it."""
     return f"{self.name}/{member}" if self.name else member
 
-  def _list_images(self) -> dict[str, list[tuple[str, int, int]]]:
-    """Name, size and time (0 in a zip) of images, by their subject's folder.
-
-    A folder may be there without an image in it.
-    """
-    listed: dict[str, list[tuple[str, int, int]]] = {}
+  def _list_files(self) -> Iterator[tuple[str, str, int, int]]:
+    """Yields folder, name, size and time of files; a folder has no name."""
     if not self.path.is_dir():
       with _open_zip(self.path) as archive:
         for info in archive.infolist():
           if match := _MEMBER_NAME.fullmatch(info.filename):
-            images = listed.setdefault(match[1], [])
-            if _is_image(match[3]):
-              images.append((match[3], info.file_size, 0))
-      return listed
-    try:
-      for folder in sorted(os.listdir(self.path)):
-        path = self.path / folder
-        # A named folder that holds others is refused later.
-        if (
-          folder.isdecimal()
-          and path.is_dir()
-          and (self.name or _part_of_subject(int(folder)) == self.part)
-        ):
-          with os.scandir(path) as entries:
-            listed[folder] = sorted(
-              (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
-              for entry in entries
-              if _is_image(entry.name)
-            )
-    except OSError as error:
-      raise reading.create_error(self.path, error, "folder") from error
-    return listed
+            yield match[1], match[3], info.file_size, 0
+      return
+    for path in sorted(self.path.iterdir()):
+      # A named folder that holds others is refused later.
+      if (
+        path.name.isdecimal()
+        and path.is_dir()
+        and (self.name or _part_of_subject(int(path.name)) == self.part)
+      ):
+        yield path.name, "", 0, 0
+        for image in sorted(path.iterdir()):
+          facts = image.stat()
+          yield path.name, image.name, facts.st_size, facts.st_mtime_ns
 
   def list_subjects(self) -> dict[int, dict[str, int]]:
     """Sizes of images by name, in the order of their numbers, by subject."""
-    subjects = {}
+    subjects: dict[int, dict[str, int]] = {}
     first, last = self.subjects
-    for folder, images in self._list_images().items():
+    try:
+      # By number where names are plain numbers.
+      files = sorted(self._list_files(), key=lambda x: (len(x[1]), x[1]))
+    except OSError as error:
+      raise reading.create_error(self.path, error, "folder") from error
+    for folder, name, size, _ in files:
       subject = int(folder.rpartition("/")[2])
       if not first <= subject <= last:
         raise errors.DataError(
           f"{self.path} must hold subjects {first} to {last}, as its name says,"
           f" found {subject}."
         )
-      # By number where names are plain numbers.
-      images.sort(key=lambda image: (len(image[0]), image[0]))
-      subjects[subject] = {
-        self.name_of(f"{folder}/{name}"): size for name, size, _ in images
-      }
+      images = subjects.setdefault(subject, {})
+      if name.lower().endswith(".png") and not name.startswith("."):
+        images[self.name_of(f"{folder}/{name}")] = size
     if not subjects:
       raise errors.DataError(
         f"{self.path} must hold <subject id>/<k>.png, found no such file."
@@ -201,14 +186,10 @@ class _Source:
 
     Where the data directory is does not matter.
     """
-    digest = hashlib.sha256(self.name.encode())
-    if self.path.is_dir():
-      for listed in self._list_images().items():
-        digest.update(repr(listed).encode())
-    else:
-      facts = self.path.stat()
-      digest.update(repr((facts.st_size, facts.st_mtime_ns)).encode())
-    return digest.hexdigest()[:16]
+    facts = self.path.stat()
+    found = [(facts.st_size, facts.st_mtime_ns)]
+    told = [*self._list_files()] if self.path.is_dir() else found
+    return hashlib.sha256(repr((self.name, told)).encode()).hexdigest()[:16]
 
   def tell(self, subjects: Mapping[int, Mapping[str, int]]) -> list[str]:
     """Says what it holds; returns what it lacks of what its name says."""

@@ -61,9 +61,9 @@ def test_zipped_table_is_the_same(tmp_path):
 @pytest.mark.parametrize(
   ("train", "message"),
   [
-    ("", "columns user_id, image_id, class, found nothing"),
-    ("user_id,class\n1,2\n", "found user_id, class"),
-    ("user_id,image_id,class\n", "must have rows, found none"),
+    ("", "columns user_id, image_id, class, found 0 rows of nothing"),
+    ("user_id,class\n1,2\n", "found 1 rows of user_id, class"),
+    ("user_id,image_id,class\n", "must have rows, .* found 0 rows of"),
     ("user_id,image_id,class\n1,a,x\n", "found .*'x'.* in row 1"),
     ("user_id,image_id,class\n1,a,0\n1,a,-1\n", "found .*'-1'.* in row 2"),
     ("user_id,image_id,class\n1,a,9223372036854775808\n", "in row 1"),
