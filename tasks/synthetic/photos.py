@@ -5,7 +5,7 @@ data of *people* every user is a class, and each photo has another style, so
 that nobody is known by their colours.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 import dataclasses
 import itertools
 import json
@@ -155,13 +155,19 @@ _Files = Iterator[tuple[str, Image.Image]]
 
 
 def _place_person(given: store.Config, user: int) -> _Files:
+  """`<person>/<person>/<n>.jpg`: a person is their only class."""
   name = f"person_{user:04d}"
   for number, image in enumerate(_draw_person(given.seed, user)):
     yield f"{name}/{name}/{number:02d}.jpg", image
 
 
 def _place_stranger(given: store.Config, user: int) -> _Files:
-  """Every second photo is in the gallery, but none of every fifth person."""
+  """`gallery/<person>/` and `query/<person>/`, to match one to the other.
+
+  They are people that `_place_person` never draws. Every second photo of a
+  person is in the gallery, the others in the query; every fifth person is in
+  the query alone, and a stranger there.
+  """
   name = f"person_{_FIRST_STRANGER + user:04d}"
   photos = _draw_person(given.seed, _FIRST_STRANGER + user)
   for number, image in enumerate(photos):
@@ -171,59 +177,46 @@ def _place_stranger(given: store.Config, user: int) -> _Files:
 
 
 def _place_shared(given: store.Config, user: int) -> _Files:
+  """`<user>/<class>/<n>.jpg`, of the users that GLD has."""
   for number, (label, image) in enumerate(_draw_user(given, user)):
     yield f"user_{user:04d}/class_{label:04d}/{number:02d}.jpg", image
 
 
-def _write_folders(
-  output_dir: store.Path,
-  name: str,
-  place: Callable[[store.Config, int], _Files],
-  fields: Mapping[str, Any],
-) -> None:
-  given = store.Config(**fields)
-
-  def write(folder: pathlib.Path) -> None:
-    for user in store.show_progress(given.num_users):
-      for path, image in place(given, user):
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(textures.encode_jpeg(image))
-
-  size = given.num_users * _USER_BYTES
-  store.write_data(output_dir, given, write, name=name, num_bytes=size)
+_FOLDERS: dict[str, Callable[[store.Config, int], _Files]] = {
+  "photos": _place_person,
+  "photos_match": _place_stranger,
+  "photos_shared": _place_shared,
+}
 
 
-def write_people(output_dir: store.Path, **fields: Any) -> None:
-  """Writes `<person>/<person>/<n>.jpg`, whose only class is the person.
+def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:
+  """Writes plain photos.
 
-  A user is the same for a given seed however many others there are. Fields are
-  those of `store.Config`.
+  A user is the same for a given seed, and so is a person however many others
+  there are.
+
+  Args:
+    output_dir: The folder.
+    name: "photos": `<person>/<person>/<n>.jpg`; "photos_match":
+      `gallery/<person>/` and `query/<person>/` of other people, of whom every
+      fifth is in the query alone; "photos_shared": `<user>/<class>/<n>.jpg` of
+      users who share classes.
+    **fields: Those of `store.Config`.
 
   Raises:
     errors.FieldError: If one of them is out of range.
     errors.DataError: If the folder holds something else.
   """
-  _write_folders(output_dir, "photos", _place_person, fields)
+  given = store.Config(**fields)
 
+  def write(folder: pathlib.Path) -> None:
+    for user in store.show_progress(given.num_users):
+      for path, image in _FOLDERS[name](given, user):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(textures.encode_jpeg(image))
 
-def write_match(output_dir: store.Path, **fields: Any) -> None:
-  """Writes `gallery/<person>/` and `query/<person>/`, to match one to other.
-
-  They are people that `write_people` never writes. Every second photo of a
-  person is in the gallery, the others in the query; every fifth person is in
-  the query alone, and a stranger there. Arguments and what is raised are those
-  of `write_people`.
-  """
-  _write_folders(output_dir, "photos_match", _place_stranger, fields)
-
-
-def write_shared(output_dir: store.Path, **fields: Any) -> None:
-  """Writes `<user>/<class>/<n>.jpg`, of users who share classes.
-
-  They are the users that `write_gld` writes. Arguments and what is raised are
-  those of `write_people`.
-  """
-  _write_folders(output_dir, "photos_shared", _place_shared, fields)
+  size = given.num_users * _USER_BYTES
+  store.write_data(output_dir, given, write, name=name, num_bytes=size)
 
 
 def _write_records(
@@ -257,14 +250,36 @@ def _write_records(
   told.write_text(json.dumps({"num_classes": classes}))
 
 
-def _write_benchmark(
-  output_dir: store.Path,
-  name: str,
-  folders: Mapping[str, float],
-  fields: Mapping[str, Any],
+# The folders of a benchmark, and the share of the users and classes of each.
+# TensorFlow Federated 0.87 writes iNaturalist's users to `user_120k/` (and
+# looks for them in `USER_120K/`, where most systems have nothing).
+_BENCHMARKS = {
+  "gld": {"gld160k": 1.0, "gld23k": 0.5},
+  "inaturalist": {"user_120k": 1.0},
+}
+
+
+def write_benchmark(
+  output_dir: store.Path, *, name: str, **fields: Any
 ) -> None:
-  """Writes folders with a share each of the same users and classes."""
-  given = store.Config(**fields)
+  """Writes a benchmark by user in TFF's files, see `tfrecord_files`.
+
+  There are some `5 * num_users ** 0.5` classes. A user has a style and 8 to 40
+  images, about 20 on average, of several classes. The test set has other images
+  of all classes, 5 to 11 of each, in styles of their own. A folder that has a
+  share has the first of the classes, and the users with most images of them. It
+  says its number of classes in its `generator.json`.
+
+  Args:
+    output_dir: The folder.
+    name: "gld" or "inaturalist".
+    **fields: Those of `store.Config`.
+
+  Raises:
+    errors.FieldError: If one of them is out of range.
+    errors.DataError: If the folder holds something else.
+  """
+  given, folders = store.Config(**fields), _BENCHMARKS[name]
 
   def encode(photos: _Photos) -> list[tuple[int, bytes]]:
     return [(label, textures.encode_jpeg(image)) for label, image in photos]
@@ -280,32 +295,6 @@ def _write_benchmark(
 
   size = round(sum(folders.values()) * given.num_users * _USER_BYTES)
   store.write_data(output_dir, given, write, name=name, num_bytes=size)
-
-
-def write_gld(output_dir: store.Path, **fields: Any) -> None:
-  """Writes Google Landmarks v2 by user, in the files of `tfrecord_files`.
-
-  There are some `5 * num_users ** 0.5` classes. A user has a style and 8 to 40
-  images, about 20 on average, of several classes. The test set has other images
-  of all classes, 5 to 11 of each, in styles of their own. The variant gld23k
-  has the first half of the classes, and the half of the users with most images
-  of them. Each folder says its number of classes in its `generator.json`.
-  Fields are those of `store.Config`.
-
-  Raises:
-    errors.FieldError: If one of them is out of range.
-    errors.DataError: If the folder holds something else.
-  """
-  _write_benchmark(output_dir, "gld", {"gld160k": 1.0, "gld23k": 0.5}, fields)
-
-
-def write_inaturalist(output_dir: store.Path, **fields: Any) -> None:
-  """Writes iNaturalist 2017 by user, as `write_gld` does.
-
-  TensorFlow Federated 0.87 writes its users to `user_120k/` (and looks for them
-  in `USER_120K/`, so that it does not find its own files on most systems).
-  """
-  _write_benchmark(output_dir, "inaturalist", {"user_120k": 1.0}, fields)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

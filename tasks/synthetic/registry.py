@@ -16,12 +16,14 @@ WRITERS: dict[str, Callable[..., object]] = {
   "digiface": photos.write_digiface,
   "emnist": emnist.write_emnist,
   "emnist_compact": functools.partial(emnist.write_emnist, compact=True),
-  "gld": photos.write_gld,
-  "inaturalist": photos.write_inaturalist,
+  "gld": functools.partial(photos.write_benchmark, name="gld"),
+  "inaturalist": functools.partial(photos.write_benchmark, name="inaturalist"),
   "omniglot": characters.write_characters,
-  "photos": photos.write_people,
-  "photos_match": photos.write_match,
-  "photos_shared": photos.write_shared,
+  "photos": functools.partial(photos.write_folders, name="photos"),
+  "photos_match": functools.partial(photos.write_folders, name="photos_match"),
+  "photos_shared": functools.partial(
+    photos.write_folders, name="photos_shared"
+  ),
 }
 
 # From a seed and a number to a row of a contact sheet.

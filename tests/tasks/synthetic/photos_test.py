@@ -15,11 +15,13 @@ from tensorflow_federated.python.simulation.datasets import (
 )
 
 from tasks.synthetic import photos
+from tasks.synthetic import registry
 from tasks.synthetic import textures
 from tff_fedemb.data import tfrecord_files
 
 _NUM_USERS = 6
-_FOLDERS = {"person": photos.write_people, "user": photos.write_shared}
+_WRITERS = registry.WRITERS
+_FOLDERS = {"person": "photos", "user": "photos_shared"}
 
 
 def _files(folder, suffix="jpg"):
@@ -38,7 +40,7 @@ class TestFolders:
   @pytest.fixture(name="files", scope="class")
   def _files(self, kind, tmp_path_factory):
     folder = tmp_path_factory.mktemp(kind) / "photos"
-    _FOLDERS[kind](folder, num_users=_NUM_USERS, seed=3)
+    _WRITERS[_FOLDERS[kind]](folder, num_users=_NUM_USERS, seed=3)
     return _files(folder)
 
   def test_users_and_their_classes(self, kind, files):
@@ -63,7 +65,7 @@ class TestFolders:
     assert 90 <= np.min(list(sizes)) <= np.max(list(sizes)) <= 180
 
   def test_match_is_of_other_users_and_has_strangers(self, files, tmp_path):
-    photos.write_match(tmp_path / "match", num_users=_NUM_USERS, seed=3)
+    _WRITERS["photos_match"](tmp_path / "match", num_users=_NUM_USERS, seed=3)
     found = _files(tmp_path / "match")
     owners = collections.defaultdict(set)
     for part, label, name in found:
@@ -79,7 +81,7 @@ class TestFolders:
 
 def test_a_person_is_the_same_whatever_their_number(tmp_path):
   for number in (2, 3):
-    photos.write_people(tmp_path / str(number), num_users=number, seed=3)
+    _WRITERS["photos"](tmp_path / str(number), num_users=number, seed=3)
   fewer, more = (_files(tmp_path / str(number)) for number in (2, 3))
   assert len({user for user, *_ in fewer}) == 2
   assert fewer.items() < more.items()
@@ -165,7 +167,7 @@ class TestRecords:
   @pytest.fixture(name="gld", scope="class")
   def _gld(self, tmp_path_factory):
     directory = tmp_path_factory.mktemp("gld")
-    photos.write_gld(directory, num_users=4, seed=3)
+    _WRITERS["gld"](directory, num_users=4, seed=3)
     return directory
 
   @pytest.mark.parametrize("variant", ["gld160k", "gld23k"])
@@ -208,7 +210,7 @@ class TestRecords:
     self, tmp_path, num_users, classes
   ):
     for seed in range(2):
-      photos.write_gld(tmp_path / str(seed), num_users=num_users, seed=seed)
+      _WRITERS["gld"](tmp_path / str(seed), num_users=num_users, seed=seed)
       users, test = _read_variant(tmp_path / str(seed) / "gld160k")
       assert len(users) == num_users
       assert min(collections.Counter(label for label, _ in test).values()) >= 5
