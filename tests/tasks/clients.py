@@ -14,13 +14,9 @@ def creator(create_task, directory, **defaults):
   """Makes a function that creates a task of data below a directory."""
 
   def create(data="data", **options):
-    return create_task(
-      task_config.TaskConfig(
-        os.fspath(directory / data),
-        os.fspath(directory / "cache"),
-        **{**defaults, **options},
-      )
-    )
+    folders = {"data_dir": directory / data, "cache_dir": directory / "cache"}
+    given = {name: os.fspath(path) for name, path in folders.items()}
+    return create_task(task_config.TaskConfig(**given | defaults | options))
 
   return create
 
