@@ -54,7 +54,6 @@ def test_writes_and_draws_and_refuses(tmp_path, capsys):
     (["--output_dir=/dev/null"], "--output_dir=/dev/null cannot be w"),
     (["--output_dir=/dev/null/x"], "--output_dir=/dev/null/x cannot be"),
     (["--contact_sheet=x.jpg"], "--contact_sheet must name a .png file, found"),
-    (["extra"], "found ['extra']"),
   ],
 )
 def test_mistakes_get_one_line(tmp_path, arguments, expected):

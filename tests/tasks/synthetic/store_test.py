@@ -34,6 +34,13 @@ def test_a_folder_is_written_once(tmp_path, capsys, exists):
     _write(directory, seed=2)
 
 
+def test_what_comes_from_elsewhere_is_refused(tmp_path):
+  (tmp_path / "b").write_text("of another kind")
+  with pytest.raises(errors.DataError, match="from elsewhere; nothing"):
+    _write(tmp_path)
+  assert list(tmp_path.iterdir()) == [tmp_path / "b"]
+
+
 def test_what_a_link_leads_to_is_written(tmp_path):
   (tmp_path / "there").mkdir()
   (tmp_path / "link").symlink_to("there")
