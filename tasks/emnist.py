@@ -35,7 +35,7 @@ with epy.lazy_imports():
   from tff_fedemb.evaluation import embedding
 
 FILE_NAME = "emnist_all.sqlite"
-# Of a compact file: pixels as bytes, paper 255.
+# Feature of a compact file: pixels as bytes, paper 255.
 PIXEL_BYTES = "pixels_uint8"
 _SIDE = 28
 # 0-9 digits, 10-35 upper case, 36-61 lower case.
@@ -229,9 +229,8 @@ def create_emnist_task(config: task_config.TaskConfig) -> task_lib.Task:
       images, labels = _parse_checked(path, serialized, compact=compact)
       keep = labels >= FIRST_HELD_OUT_LABEL
       parts.append((images[keep], labels[keep]))
-    return embedding.LabelledImages(
-      *map(np.concatenate, zip(*parts, strict=True))
-    )
+    images, labels = map(np.concatenate, zip(*parts, strict=True))
+    return embedding.LabelledImages(images, labels)
 
   def count_images(split):
     source = splits["validation" if split == "train" else split]

@@ -48,7 +48,7 @@ _SIDE = 28
 # the same source changes.
 _CONVERSION_VERSION = 4
 _COMPACT_NAME = "omniglot_background_28.npz"
-# In order of preference.
+# The first that exists is read.
 _SOURCES = {
   "background": ("images_background", "images_background.zip", _COMPACT_NAME),
   "evaluation": ("images_evaluation", "images_evaluation.zip"),
@@ -61,8 +61,8 @@ _MIN_ALPHABETS = 5
 # The training alphabets in turn: for pretraining on one half, as if it were
 # public, and private training on the other.
 _HALVES = ("public_half", "private_half")
-# The training alphabets again, of which those at the same places are held out:
-# for settings that are chosen without a look at what is held out otherwise.
+# The training alphabets again; those at the same places among them are held
+# out, so that settings can be chosen without looking at the test set.
 _SEARCH = "search"
 _VARIANTS = ("all", *_HALVES, _SEARCH)
 _ERRORS = (OSError, KeyError, ValueError, *reading.ARCHIVE_ERRORS)
@@ -202,8 +202,8 @@ def split_alphabets(
 ) -> dict[str, tuple[str, ...]]:
   """The splits of each alphabet: a held-out one, or train and parts of it.
 
-  With alphabets of the evaluation set, these are for test, and the others that
-  are held out for validation.
+  If there are alphabets of the evaluation set, they are the test set, and all
+  held-out background alphabets are for validation.
   """
   names = sorted(background)
   held_out = _hold_out(names)
@@ -253,8 +253,8 @@ def _read_splits(
   labels: collections.Counter[str] = collections.Counter()
   for characters in read.values():
     for alphabet, character in sorted(characters, key=lambda key: key[1]):
-      # Without what cannot stand in a virtual client's name; those of the
-      # official files stay as they are.
+      # Quotes characters that a virtual client's name cannot hold; names of
+      # the official files stay as they are.
       user = urllib.parse.quote(character, safe="/ ()")
       for split in splits[alphabet]:
         yield (
@@ -301,7 +301,7 @@ def create_omniglot_task(config: task_config.TaskConfig) -> task_lib.Task:
   Variants: all training alphabets, or every other one of them, `public_half`
   and `private_half`; what is held out is the same. In `search` the training
   alphabets are all there is, and those at the same places among them are held
-  out, for settings that have seen nothing of the test set when they are chosen.
+  out, so that you can choose settings without looking at the test set.
   """
   variant = config.choose_variant("omniglot", _VARIANTS)
   config.check_no_photo_options("omniglot", _SIDE)

@@ -1,18 +1,17 @@
 """DigiFace-1M, one user per identity, as the files that the photo tasks read.
 
 Bae et al., "DigiFace-1M: 1 Million Digital Face Images for Face Recognition",
-WACV 2023: 10,000 identities with 72 images each and 100,000 with 5. The
-publishers' zips as they are (`subjects_0-1999_72_imgs.zip` and so on, with
-`<subject id>/<k>.png` inside), or what they unpack to: a folder of the same
-name without `.zip`, or the folders `<subject id>` themselves; in any mixture,
-and any number of them. The published data have no split. Ours is a fixed keyed
-hash of an identity's number, not seeded by the user, so that it is the same for
-everybody.
+WACV 2023: 10,000 identities with 72 images each and 100,000 with 5. Sources are
+the publishers' zips (`subjects_0-1999_72_imgs.zip` and so on, with
+`<subject id>/<k>.png` inside), their unpacked folders of the same name without
+`.zip`, or the folders `<subject id>` themselves, in any mixture and number. The
+published data have no split. A fixed keyed hash of an identity's number decides
+ours; no seed changes it, so it is the same for everybody.
 
-Users and classes are those that the sources list, before any image is read, so
-that what is in one user's images changes no other user's label or slot. A user
-without images that can be read remains, and takes part without examples. The
-class of a training image is the place of its user among the users, that of a
+Users and classes follow from the list of files, before any image is read, so
+the content of one user's images changes no other user's label or slot. A user
+without a readable image remains, and takes part without examples. The class of
+a training image is the place of its user among the users; the class of a
 held-out image is its subject's number. Images are copied as they are.
 """
 
@@ -56,8 +55,8 @@ _CONVERSION_VERSION = 3
 
 _SOURCE_NAME = re.compile(r"subjects_(\d+)-(\d+)_(\d+)_imgs(\.zip)?")
 _MEMBER_NAME = re.compile(r"((?:[^/]+/)?(\d+))/([^/]*)")
-# Of a zip that is damaged, not of the disk: a place before its start, and what
-# bz2 cannot unpack.
+# These errors mean a damaged zip rather than a faulty disk: a place before its
+# start, and data that bz2 cannot unpack.
 _FORMAT_ERRNOS = (errno.EINVAL, None)
 _READ_ERRORS = (*reading.ARCHIVE_ERRORS, OSError)
 
@@ -65,8 +64,8 @@ _READ_ERRORS = (*reading.ARCHIVE_ERRORS, OSError)
 def split_of_subject(subject: int) -> str:
   """The split that an identity is in, for everybody and whatever others are.
 
-  By the number of the subject, "test" or "validation" with a probability of
-  1/10 each, else "train".
+  The number of the subject decides: "test" or "validation" with a probability
+  of 1/10 each, else "train".
   """
   digest = hashlib.blake2b(str(subject).encode(), key=_SPLIT_KEY, digest_size=8)
   share = int.from_bytes(digest.digest(), "big") / 2**64
@@ -133,11 +132,17 @@ class _Source:
     return _part_of_subject(self.subjects[0])
 
   def name_of(self, member: str) -> str:
-    """What to call something in it."""
+    """Name of a member in messages and in reports."""
     return f"{self.name}/{member}" if self.name else member
 
-  def _list_files(self) -> Iterator[tuple[str, str, int, int]]:
-    """Yields folder, name, size and time of files; a folder has no name."""
+  def _list_files(self) -> list[tuple[str, str, int, int]]:
+    """Folder, name, size and time of files; a folder has no name."""
+    try:
+      return list(self._iterate_files())
+    except OSError as error:
+      raise reading.create_error(self.path, error, "folder") from error
+
+  def _iterate_files(self) -> Iterator[tuple[str, str, int, int]]:
     if not self.path.is_dir():
       with _open_zip(self.path) as archive:
         for info in archive.infolist():
@@ -160,11 +165,8 @@ class _Source:
     """Sizes of images by name, in the order of their numbers, by subject."""
     subjects: dict[int, dict[str, int]] = {}
     first, last = self.subjects
-    try:
-      # By number where names are plain numbers.
-      files = sorted(self._list_files(), key=lambda x: (len(x[1]), x[1]))
-    except OSError as error:
-      raise reading.create_error(self.path, error, "folder") from error
+    # Plain numbers are sorted as numbers.
+    files = sorted(self._list_files(), key=lambda x: (len(x[1]), x[1]))
     for folder, name, size, _ in files:
       subject = int(folder.rpartition("/")[2])
       if not first <= subject <= last:
@@ -188,7 +190,7 @@ class _Source:
     """
     facts = self.path.stat()
     found = [(facts.st_size, facts.st_mtime_ns)]
-    told = [*self._list_files()] if self.path.is_dir() else found
+    told = self._list_files() if self.path.is_dir() else found
     return hashlib.sha256(repr((self.name, told)).encode()).hexdigest()[:16]
 
   def tell(self, subjects: Mapping[int, Mapping[str, int]]) -> list[str]:

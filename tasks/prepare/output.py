@@ -28,9 +28,9 @@ from tff_fedemb.data import whole_files
 MISSING = "not found in any archive"
 
 _REPORT_FILE = "preparation.json"
-# What makes a data set what it is, and what to call each item's digest.
+# Parts of an identity that hold digests, and what a message calls a digest.
 _DIGESTS = {"tables": "MD5", "sources": "fingerprint"}
-_BLOCK = 4096  # What a file takes up is a multiple of it.
+_BLOCK = 4096  # Files take up whole blocks of this size.
 
 
 class BadImageError(Exception):
@@ -46,14 +46,14 @@ class Row(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What is to be written.
+  """The files to write.
 
   Attributes:
     files: Rows of each file, by its name below the folder of the variant.
     sizes: Bytes of the images that were found, or may be.
-    unpacked_bytes: What unpacking takes beside, an estimate.
-    empty: Users, by what to call them, that have no images; a fault.
-    facts: What else the report is to say.
+    unpacked_bytes: Estimate of the disk that unpacking takes in addition.
+    empty: Names of users without images, which is a fault.
+    facts: Further entries of the report.
   """
 
   files: Mapping[str, Sequence[Row]]
@@ -294,7 +294,7 @@ class _Preparation:
     images: dict[str, list[tuple[str, str]]] = {}
     if self._notes.exists():
       for line in self._notes.read_text().splitlines():
-        # Of a file whose note was cut off there is another, or will be.
+        # A note that was cut off is followed by another one, or will be.
         with contextlib.suppress(json.JSONDecodeError):
           images |= json.loads(line)
     return sorted((f, *image) for f, some in images.items() for image in some)

@@ -51,7 +51,7 @@ _ARCHIVE_ERRORS = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 @functools.cache
 def compute_md5(path: pathlib.Path, size: int, time: int) -> str:
   """The MD5 of a file of a size and time, computed once a program."""
-  del time  # With it, another file of the same name is not the same.
+  del time  # Only tells the cache that a file was replaced.
   digest = hashlib.md5()
   bar = progress.create_bar(
     f"Verifying {path.name}", unit="B", total=size, unit_scale=True
@@ -94,7 +94,7 @@ def _damaged(path: pathlib.Path, what: object) -> errors.DataError:
 
 def _image_id(name: str) -> str | None:
   path = pathlib.PurePosixPath(name)
-  # What macOS adds to archives looks like images: ._name.jpg.
+  # Files that macOS adds to archives look like images: ._name.jpg.
   if path.suffix != _SUFFIX or path.name.startswith("."):
     return None
   return path.stem
@@ -142,7 +142,7 @@ def _list_folder(
 ) -> dict[str, _Place]:
   """Finds unpacked images in a folder and its sub-folders; the first of each.
 
-  What is not there holds none.
+  A folder that does not exist holds none.
   """
   found: dict[str, _Place] = {}
   for root, names, files in os.walk(folder):

@@ -20,7 +20,7 @@ from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.data import whole_files
 
-# What stands in the column of users for an image that is in no user's data.
+# Marks, in the column of users, an image that no user has.
 _NO_USER = "NA"
 
 # A CSV file as it was found, in a folder or in a zip.

@@ -21,12 +21,12 @@ from tasks.synthetic import store
 FILE_NAME = "omniglot_background_28.npz"
 _SIDE = 28
 _IMAGES = 20
-# In turn, so that what is held out by alphabet is like what is not.
+# They take characters in turn, so held-out alphabets are like the others.
 _NUM_ALPHABETS = 30
 _MAX_STROKES = 4
-# Of a stroke; no further apart than the pen is wide.
+# Points of a stroke; they are no further apart than the pen is wide.
 _POINTS = 32
-# Half of a character's larger side in pixels, and how wide the pen draws.
+# Half of a character's larger side, and the pen's width, both in pixels.
 _MEAN_RADIUS, _MEAN_PEN = 10.0, 0.85
 # Angles in radians, places and logarithms of lengths, in one image.
 _HAND, _PLACE = 0.085, 0.05
@@ -84,7 +84,7 @@ def _draw_paths(rng: np.random.Generator, count: int) -> np.ndarray:
 def _place(rng: np.random.Generator, points: np.ndarray) -> np.ndarray:
   """Fits points `[count, points, 2]` into images, slanted, turned, shifted."""
   low, high = points.min(axis=1), points.max(axis=1)
-  # What is nearly a dot stays small.
+  # Characters that are nearly dots stay small.
   extent = np.maximum((high - low).max(axis=1) / 2.0, 0.5)
   points = points - ((low + high) / 2.0)[:, np.newaxis]
   points /= extent[:, np.newaxis, np.newaxis]

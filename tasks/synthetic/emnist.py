@@ -24,9 +24,9 @@ from tff_fedemb.data import tfrecord_files
 FILE_NAME = emnist.FILE_NAME
 
 _NUM_DIGITS = 10
-# Every ninth digit and every ninth letter of a writer is for the test.
+# Every ninth digit and every ninth letter of a writer is for test.
 _TEST_PERIOD = 9
-# Of a character in the file, and again the share of it that is digits.
+# Bytes of a character in the file; digits are there twice.
 _EXAMPLE_BYTES = 5_000
 _COMPACT_EXAMPLE_BYTES = 1_000
 # Writers that are drawn at once.
@@ -35,7 +35,7 @@ _DRAWN = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(store.Config):
-  """What handwriting is made from.
+  """Arguments of the generator of handwriting.
 
   Attributes:
     examples_per_user: Expected number of characters a writer, both splits

@@ -35,9 +35,9 @@ _FIRST_STRANGER = 1_000_000
 _FACE = (112, 112)
 _FACE_BYTES = 8_700
 _FIRST_OF_5_IMAGES = 100_000
-# With so many subjects a part can be split into three; see `tasks.digiface`.
+# A part of so many subjects can be split into three; see `tasks.digiface`.
 _MIN_SUBJECTS = 8
-# Of all files in the zips, so that the same arguments give the same bytes.
+# All files in the zips have this time: the same arguments give the same bytes.
 _TIME = (2023, 1, 1, 0, 0, 0)
 
 # Images of a row of a contact sheet.
@@ -299,7 +299,7 @@ def write_benchmark(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DigifaceConfig(store.Config):
-  """What people in zips are made from.
+  """Arguments of the generator of people in zips.
 
   Attributes:
     num_users: Number of people; from 8 on they can be split into training,

@@ -1,7 +1,7 @@
-"""What all generators share: a folder that is whole or not there, and a sheet.
+"""Common code of all generators: whole folders, and contact sheets.
 
-A folder says in a hidden file how it was made. What was made with the same
-arguments is kept; anything else is refused.
+A hidden file in a folder says how it was made. A folder that was made with the
+same arguments is kept; anything else is refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,13 +26,13 @@ _TOLD = ".generator.json"
 _VERSION = 5
 # Smaller data need no word before the work starts.
 _LARGE = 50_000_000
-# Of an image on a contact sheet, in pixels at most.
+# Largest side of an image on a contact sheet, in pixels.
 _SIDE = 84
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(config.Config):
-  """What every generator is told.
+  """Arguments of every generator.
 
   Attributes:
     num_users: Number of users.

@@ -21,7 +21,7 @@ _FREQUENCIES = (0.8, 2.6)
 # How bright a pattern is, what it is drawn on, and the background.
 _VALUES = ((0.1, 0.6), (0.4, 1.0), (0.2, 1.0))
 _GREY_SHARE = 0.01
-# What belongs to a class, to a user and to a picture is drawn independently.
+# Classes, users and pictures are drawn independently.
 _CLASS, _USER, _PICTURE = range(3)
 
 
