@@ -6,19 +6,17 @@ that nobody is known by their colours.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-import dataclasses
 import itertools
 import json
 import pathlib
 from typing import Any
-import zipfile
 
 import numpy as np
 from PIL import Image
 
 from tasks.synthetic import store
 from tasks.synthetic import textures
-from tff_fedemb import config
+from tff_fedemb import checks
 from tff_fedemb.data import tfrecord_files
 
 _MIN_IMAGES, _MEAN_IMAGES, _MAX_IMAGES = 8, 20, 40
@@ -33,12 +31,10 @@ _PERSON_SIDES = (92, 113)
 _FIRST_STRANGER = 1_000_000
 
 _FACE = (112, 112)
-_FACE_BYTES = 8_700
+_IMAGES_OF_FACE = 72
 _FIRST_OF_5_IMAGES = 100_000
 # A part of so many subjects can be split into three; see `tasks.digiface`.
 _MIN_SUBJECTS = 8
-# All files in the zips have this time: the same arguments give the same bytes.
-_TIME = (2023, 1, 1, 0, 0, 0)
 
 # Images of a row of a contact sheet.
 _SHOWN = 12
@@ -182,25 +178,46 @@ def _place_shared(given: store.Config, user: int) -> _Files:
     yield f"user_{user:04d}/class_{label:04d}/{number:02d}.jpg", image
 
 
-_FOLDERS: dict[str, Callable[[store.Config, int], _Files]] = {
-  "photos": _place_person,
-  "photos_match": _place_stranger,
-  "photos_shared": _place_shared,
+def _place_face(given: store.Config, user: int) -> _Files:
+  """`<subject id>/<k>.png` as in DigiFace-1M (Bae et al., WACV 2023).
+
+  About three quarters of the people have 72 images and subject numbers from 0
+  on, the others 5 images and numbers from 100,000 on; with fewer than 16
+  people, all have 72.
+  """
+  few = max(given.num_users // 4, _MIN_SUBJECTS)
+  many = given.num_users - few
+  if many < _MIN_SUBJECTS:
+    many = given.num_users
+  subject, count = user, _IMAGES_OF_FACE
+  if user >= many:
+    subject, count = _FIRST_OF_5_IMAGES + user - many, 5
+  for number in range(count):
+    yield f"{subject}/{number}.png", _draw_face(given.seed, subject, number)
+
+
+# How a user's photos lie, and about how many bytes they are.
+_FOLDERS: dict[str, tuple[Callable[[store.Config, int], _Files], int]] = {
+  "digiface": (_place_face, 630_000),
+  "photos": (_place_person, 60_000),
+  "photos_match": (_place_stranger, 60_000),
+  "photos_shared": (_place_shared, _USER_BYTES),
 }
 
 
 def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:
-  """Writes plain photos.
+  """Writes folders of images.
 
   A user is the same for a given seed, and so is a person however many others
   there are.
 
   Args:
     output_dir: The folder.
-    name: "photos": `<person>/<person>/<n>.jpg`; "photos_match":
-      `gallery/<person>/` and `query/<person>/` of other people, of whom every
-      fifth is in the query alone; "photos_shared": `<user>/<class>/<n>.jpg` of
-      users who share classes.
+    name: "digiface": `<subject id>/<k>.png`; "photos":
+      `<person>/<person>/<n>.jpg`; "photos_match": `gallery/<person>/` and
+      `query/<person>/` of other people, of whom every fifth is in the query
+      alone; "photos_shared": `<user>/<class>/<n>.jpg` of users who share
+      classes.
     **fields: Those of `store.Config`.
 
   Raises:
@@ -208,14 +225,18 @@ def write_folders(output_dir: store.Path, *, name: str, **fields: Any) -> None:
     errors.DataError: If the folder holds something else.
   """
   given = store.Config(**fields)
+  checks.check_integer(
+    "num_users", given.num_users, minimum=1, maximum=_FIRST_OF_5_IMAGES
+  )
+  place, user_bytes = _FOLDERS[name]
 
   def write(folder: pathlib.Path) -> None:
     for user in store.show_progress(given.num_users):
-      for path, image in _FOLDERS[name](given, user):
+      for path, image in place(given, user):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(textures.encode_jpeg(image))
+        (folder / path).write_bytes(textures.encode(image, path))
 
-  size = given.num_users * _USER_BYTES
+  size = given.num_users * user_bytes
   store.write_data(output_dir, given, write, name=name, num_bytes=size)
 
 
@@ -282,7 +303,7 @@ def write_benchmark(
   given, folders = store.Config(**fields), _BENCHMARKS[name]
 
   def encode(photos: _Photos) -> list[tuple[int, bytes]]:
-    return [(label, textures.encode_jpeg(image)) for label, image in photos]
+    return [(label, textures.encode(image)) for label, image in photos]
 
   def write(root: pathlib.Path) -> None:
     users = [
@@ -295,54 +316,3 @@ def write_benchmark(
 
   size = round(sum(folders.values()) * given.num_users * _USER_BYTES)
   store.write_data(output_dir, given, write, name=name, num_bytes=size)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DigifaceConfig(store.Config):
-  """Arguments of the generator of people in zips.
-
-  Attributes:
-    num_users: Number of people; from 8 on they can be split into training,
-      validation and test.
-    images_per_user: Images of each person in the first zip.
-  """
-
-  num_users: int = config.field(minimum=1, maximum=_FIRST_OF_5_IMAGES)
-  images_per_user: int = config.field(72, minimum=2)
-
-
-def write_digiface(output_dir: store.Path, **fields: Any) -> None:
-  """Writes people as the zips of DigiFace-1M (Bae et al., WACV 2023).
-
-  These hold `<subject id>/<k>.png` of 112 x 112 pixels in colour. About three
-  quarters of the people are in `subjects_0-<last>_72_imgs.zip`, the others in
-  `subjects_100000-<last>_5_imgs.zip`; with fewer than 16, all are in the first.
-  A person is the same for a given seed and number however many others there
-  are. A person of 72 images takes about half a second and 1 MB. Fields are
-  those of `DigifaceConfig`.
-
-  Raises:
-    errors.FieldError: If one of them is out of range.
-    errors.DataError: If the folder holds something else.
-  """
-  given = DigifaceConfig(**fields)
-  few = max(given.num_users // 4, _MIN_SUBJECTS)
-  if given.num_users - few < _MIN_SUBJECTS:
-    few = 0
-  parts = [(0, given.num_users - few, given.images_per_user)]
-  if few:
-    parts.append((_FIRST_OF_5_IMAGES, few, 5))
-
-  def write(folder: pathlib.Path) -> None:
-    for first, number, num_images in parts:
-      name = f"subjects_{first}-{first + number - 1}_{num_images}_imgs.zip"
-      with zipfile.ZipFile(folder / name, "w") as archive:
-        for subject in store.show_progress(number):
-          for image in range(num_images):
-            info = zipfile.ZipInfo(f"{first + subject}/{image}.png", _TIME)
-            info.external_attr = 0o644 << 16
-            drawn = _draw_face(given.seed, first + subject, image)
-            archive.writestr(info, textures.encode_png(drawn))
-
-  size = sum(number * images for _, number, images in parts) * _FACE_BYTES
-  store.write_data(output_dir, given, write, name="digiface", num_bytes=size)

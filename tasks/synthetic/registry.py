@@ -13,7 +13,7 @@ from tasks.synthetic import photos
 # keeps what it wrote before with the same arguments, and raises
 # `errors.DataError` rather than overwrite anything else.
 WRITERS: dict[str, Callable[..., object]] = {
-  "digiface": photos.write_digiface,
+  "digiface": functools.partial(photos.write_folders, name="digiface"),
   "emnist": emnist.write_emnist,
   "emnist_compact": functools.partial(emnist.write_emnist, compact=True),
   "gld": functools.partial(photos.write_benchmark, name="gld"),

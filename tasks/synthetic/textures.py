@@ -125,18 +125,12 @@ def take_photo(
   return image.convert("L") if generator.random() < _GREY_SHARE else image
 
 
-def _encode(image: Image.Image, form: str, **options: int) -> bytes:
+def encode(image: Image.Image, name: str = "x.jpg") -> bytes:
+  """Encodes an image in the form that a file's name says."""
   content = io.BytesIO()
-  image.save(content, form, **options)
+  if name.endswith(".jpg"):
+    image.save(content, "JPEG", quality=90)
+  else:
+    # Packing takes as long as drawing at the usual level.
+    image.save(content, "PNG", compress_level=1)
   return content.getvalue()
-
-
-def encode_jpeg(image: Image.Image) -> bytes:
-  """Encodes a photo."""
-  return _encode(image, "JPEG", quality=90)
-
-
-def encode_png(image: Image.Image) -> bytes:
-  """Encodes an image without a loss, fast rather than small."""
-  # Packing takes as long as drawing at the usual level.
-  return _encode(image, "PNG", compress_level=1)

@@ -92,10 +92,10 @@ def test_every_layout_gives_the_same_users_and_images(
   assert f"{len(by_split['train'])} for training" in task.split_description
 
 
-def test_what_the_task_says_of_synthetic_data(tmp_path, create):
-  synthetic.write_digiface(
-    tmp_path / "data", num_users=16, seed=1, images_per_user=2
-  )
+def test_what_the_task_says_of_synthetic_data(tmp_path, create, monkeypatch):
+  monkeypatch.setattr(synthetic, "_IMAGES_OF_FACE", 2)
+  folder = tmp_path / "data"
+  synthetic.write_folders(folder, name="digiface", num_users=16, seed=1)
   task = create()
   assert task.name == "digiface"
   assert task.image_shape == (112, 112, 3)

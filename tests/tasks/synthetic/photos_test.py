@@ -4,7 +4,6 @@ import collections
 import io
 import itertools
 import pathlib
-import zipfile
 
 import numpy as np
 from PIL import Image
@@ -87,62 +86,43 @@ def test_a_person_is_the_same_whatever_their_number(tmp_path):
   assert fewer.items() < more.items()
 
 
-class TestZips:
-  @staticmethod
-  def _read(folder):
-    """Contents of the images by the names of zips and theirs."""
-    found = {}
-    for path in sorted(folder.glob("*.zip")):
-      with zipfile.ZipFile(path) as archive:
-        assert archive.testzip() is None
-        found[path.name] = {x: archive.read(x) for x in archive.namelist()}
-    return found
-
-  def test_are_those_of_the_real_data(self, tmp_path):
-    fields = {"seed": 3, "images_per_user": 3}
-    photos.write_digiface(tmp_path / "a", num_users=17, **fields)
-    found = self._read(tmp_path / "a")
-    names = ["subjects_0-8_3_imgs.zip", "subjects_100000-100007_5_imgs.zip"]
-    for name, first, num, num_images in zip(
-      names, (0, 100_000), (9, 8), (3, 5), strict=True
-    ):
-      assert list(found[name]) == [
-        f"{first + subject}/{image}.png"
-        for subject, image in itertools.product(range(num), range(num_images))
-      ]
+class TestFaces:
+  def test_a_subject_is_a_class(self, tmp_path, monkeypatch):
+    monkeypatch.setattr(photos, "_IMAGES_OF_FACE", 3)
+    for number in (2, 17):
+      _WRITERS["digiface"](tmp_path / str(number), num_users=number, seed=3)
+    fewer, more = (_files(tmp_path / str(n), "png") for n in (2, 17))
+    sizes = collections.Counter(int(subject) for subject, _ in more)
+    assert sizes == dict.fromkeys(range(9), 3) | dict.fromkeys(
+      range(100_000, 100_008), 5
+    )
     for number in range(5):
       image = textures.draw(
         (112, 112), seed=3, class_id=100_002, user=number, index=number
       )
-      content = found[names[1]][f"100002/{number}.png"]
+      content = more["100002", f"{number}.png"]
       written = Image.open(io.BytesIO(content))
       assert (written.format, written.mode) == ("PNG", "RGB")
-      np.testing.assert_array_equal(written, image)
+      np.testing.assert_array_equal(np.asarray(written), image)
     # People are the same whatever their number.
-    photos.write_digiface(tmp_path / "b", num_users=2, **fields)
-    (fewer,) = self._read(tmp_path / "b").values()
     assert len(fewer) == 6
-    assert fewer.items() <= found[names[0]].items()
+    assert fewer.items() <= more.items()
 
   @pytest.mark.parametrize(
-    ("num_users", "names"),
-    [
-      (1, ["subjects_0-0_72_imgs.zip"]),
-      (15, ["subjects_0-14_72_imgs.zip"]),
-      (16, ["subjects_0-7_72_imgs.zip", "subjects_100000-100007_5_imgs.zip"]),
-      (100, ["subjects_0-74_72_imgs.zip", "subjects_100000-100024_5_imgs.zip"]),
-    ],
+    ("num_users", "many"), [(1, 1), (15, 15), (16, 8), (100, 75)]
   )
-  def test_parts(self, tmp_path, monkeypatch, num_users, names):
+  def test_parts(self, tmp_path, monkeypatch, num_users, many):
     # The pictures would take nearly all of the time.
     monkeypatch.setattr(
       textures, "draw", lambda *_, **__: np.zeros((1, 1, 3), np.uint8)
     )
-    photos.write_digiface(tmp_path, num_users=num_users)
-    found = self._read(tmp_path)
-    assert sorted(found) == names
-    subjects = {x.split("/")[0] for images in found.values() for x in images}
-    assert len(subjects) == num_users
+    _WRITERS["digiface"](tmp_path, num_users=num_users)
+    sizes = collections.Counter(
+      int(subject) for subject, _ in _files(tmp_path, "png")
+    )
+    assert sizes == dict.fromkeys(range(many), 72) | dict.fromkeys(
+      range(100_000, 100_000 + num_users - many), 5
+    )
 
 
 def _read_records(path):

@@ -95,7 +95,7 @@ def test_about_one_photo_in_a_hundred_is_grey(monkeypatch):
   modes = []
   for _ in range(1000):
     photo = textures.take_photo(generator, (8, 9))
-    image = Image.open(io.BytesIO(textures.encode_jpeg(photo)))
+    image = Image.open(io.BytesIO(textures.encode(photo)))
     assert (image.format, image.size) == ("JPEG", (9, 8))
     modes.append(image.mode)
   # Binomial with mean 10 and standard deviation 3.1.
