@@ -73,6 +73,7 @@ class TestKilled:
     work = output / "gld160k.partial"
     (work / "data" / "train" / ".17.partial").write_bytes(b"half")
     (work / ".identity.json.partial").write_text('{"task": "g')
+    (work / "left_out.jsonl").write_text('\n{"train/17": [["ab')
     assert made_up.prepare_gld(source, output)
     assert made_up.read_files(output) == reference
 
