@@ -23,6 +23,7 @@ import tqdm
 
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import tfrecord_files
 
@@ -105,12 +106,8 @@ class Job(abc.ABC):
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   """Writes a file, whole or not at all."""
   path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(f"{path.name}{tfrecord_files.PARTIAL_SUFFIX}")
-  with partial.open("w") as file:
-    file.write(json.dumps(value, indent=2) + "\n")
-    file.flush()
-    os.fsync(file.fileno())
-  partial.replace(path)
+  with whole_files.replacing(path) as partial:
+    partial.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def read_report(folder: pathlib.Path) -> dict[str, Any]:
@@ -297,7 +294,7 @@ class _Preparation:
       parents=True, exist_ok=True
     )
     for folder in (self._data, self._notes):
-      for path in folder.rglob(f"*{tfrecord_files.PARTIAL_SUFFIX}"):
+      for path in folder.rglob(f"*{whole_files.PARTIAL}*"):
         path.unlink()
 
   def _left_out(self) -> list[tuple[str, str, str]]:

@@ -16,6 +16,7 @@ import tensorflow as tf
 from tff_fedemb import errors
 from tff_fedemb.data import image_headers
 from tff_fedemb.data import pipelines
+from tff_fedemb.data import reading
 
 ImageDecoder = Callable[[tf.Tensor], tf.Tensor]
 
@@ -223,22 +224,17 @@ def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
   Returns:
     Places in `paths`, and what is wrong there.
   """
-  faults, contents, rows = [], [], []
+  faults, contents = {}, {}
   for row, path in enumerate(paths):
     try:
-      content = pathlib.Path(os.fsdecode(path)).read_bytes()
-    except FileNotFoundError:
-      faults.append((row, "missing"))
+      contents[row] = pathlib.Path(os.fsdecode(path)).read_bytes()
     except OSError as error:
-      faults.append((row, f"cannot be read: {error.strerror}"))
-    else:
-      if content:
-        contents.append(content)
-        rows.append(row)
-      else:
-        faults.append((row, "empty"))
-  bad = find_unreadable(contents)
-  return sorted(faults + [(rows[i], UNREADABLE) for i in bad])
+      faults[row] = reading.describe_fault(error)
+  faults |= {row: "empty" for row, content in contents.items() if not content}
+  rows = sorted(contents.keys() - faults.keys())
+  bad = find_unreadable([contents[row] for row in rows])
+  faults |= {rows[i]: UNREADABLE for i in bad}
+  return sorted(faults.items())
 
 
 class EncodedImages:

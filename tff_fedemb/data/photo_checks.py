@@ -18,11 +18,13 @@ import numpy as np
 import pandas as pd
 
 from tff_fedemb import progress as progress_lib
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
 from tff_fedemb.data import photo_splits
+from tff_fedemb.data import reading
 
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
@@ -117,20 +119,16 @@ class Checker:
   def leave_out_repeated(self) -> None:
     """Leaves out rows that list an image again, or again with other labels."""
     photos = self._photos
-    rows = photos[photos["path"].duplicated(keep=False)]
-    first = rows.drop_duplicates("path").set_index("path")[["user", "label"]]
-    rows = rows[rows["path"].duplicated()]
-    rows = rows.join(first, on="path", rsuffix="_before")
-    # Of two users: their contents are compared.
-    rows = rows[rows["user"] == rows["user_before"]]
-    is_same = rows["label"] == rows["label_before"]
-    photos.loc[rows.index[is_same], "split"] = photo_index.LEFT_OUT
-    for path in rows["path"][is_same]:
+    # Images of two users are found by their content.
+    is_again = photos.duplicated(["path", "user"])
+    is_same = photos.duplicated(["path", "user", "label"])
+    photos.loc[is_same, "split"] = photo_index.LEFT_OUT
+    for path in photos["path"][is_same]:
       self._findings.add_odd(
         "{number} rows list an image again and are left out", os.fsdecode(path)
       )
-    other = rows.index[~is_same & rows["fault"].isna()]
-    photos.loc[other, "fault"] = "listed with another label before"
+    is_other = is_again & ~is_same & photos["fault"].isna()
+    photos.loc[is_other, "fault"] = "listed with another label before"
 
   def find_shared(self) -> None:
     """Finds files that two users have, by size and then by content."""
@@ -179,7 +177,7 @@ def _sniff(path: bytes) -> str | None:
     with open(path, "rb", buffering=0) as file:
       head = file.read(_HEAD)
   except OSError as error:
-    return f"cannot be read: {error.strerror}"
+    return reading.describe_fault(error)
   if head.startswith(encoded_images.STARTS):
     return ""
   return None if _CONVERTIBLE.match(head) else encoded_images.UNREADABLE
@@ -189,17 +187,15 @@ def _convert(
   path: bytes, folder: pathlib.Path
 ) -> tuple[bytes | None, str | None]:
   """Converts a file to a PNG of a name that follows from its path and time."""
-  identity = repr((path, photo_index.find_facts(path))).encode()
+  identity = repr((path, *photo_index.look_at(path)[:2])).encode()
   copy = folder.absolute() / f"{hashlib.sha256(identity).hexdigest()[:32]}.png"
-  if copy.exists():
-    return os.fsencode(copy), None
   try:
-    content = image_folder.convert_to_png(os.fsdecode(path))
+    if not copy.exists():
+      content = image_folder.convert_to_png(os.fsdecode(path))
+      with whole_files.replacing(copy) as partial:
+        partial.write_bytes(content)
   except image_folder.ImageFolderError:
     return None, encoded_images.UNREADABLE
-  partial = copy.with_suffix(f".{os.getpid()}")
-  partial.write_bytes(content)
-  partial.replace(copy)
   return os.fsencode(copy), None
 
 

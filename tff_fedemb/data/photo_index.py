@@ -26,6 +26,7 @@ import numpy as np
 
 from tff_fedemb import errors
 from tff_fedemb.data import population
+from tff_fedemb.data import reading
 
 with epy.lazy_imports():
   import pandas as pd
@@ -42,18 +43,21 @@ LEFT_OUT = 3
 VERSION = 3
 
 
-def find_facts(path: bytes | str | os.PathLike[str]) -> tuple[int, int]:
-  """Size and time of a file, (-1, time) of a folder; (-1, -1) if it is gone."""
+def look_at(path: bytes | str) -> tuple[int, int, str | None]:
+  """Looks at a file that may be a photo.
+
+  Returns:
+    Its size, or -1 if it is a folder; when it was changed, in nanoseconds; and
+    what is wrong with it, if anything. Both numbers are -1 if it is gone.
+  """
   try:
-    return facts_of(os.stat(path))
-  except OSError:
-    return -1, -1
-
-
-def facts_of(facts: os.stat_result) -> tuple[int, int]:
-  """Size and time of a file, (-1, time) of a folder."""
+    facts = os.stat(path)
+  except OSError as error:
+    return -1, -1, reading.describe_fault(error)
   size = -1 if stat.S_ISDIR(facts.st_mode) else facts.st_size
-  return size, facts.st_mtime_ns
+  if not stat.S_ISREG(facts.st_mode):
+    return size, facts.st_mtime_ns, "no file"
+  return size, facts.st_mtime_ns, None if size else "empty"
 
 
 def write(
@@ -112,7 +116,7 @@ class PhotoIndex:
     """Whether all that is watched is what it was."""
     watched = self._read("SELECT path, size, mtime_ns FROM watched")
     return all(
-      find_facts(path) == tuple(facts)
+      look_at(path)[:2] == tuple(facts)
       for path, *facts in watched.itertuples(index=False)
     )
 

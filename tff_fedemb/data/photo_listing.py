@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import photo_checks
 from tff_fedemb.data import photo_folder
@@ -102,7 +103,7 @@ def _find_watched(listing: Listing, photos: pd.DataFrame) -> pd.DataFrame:
         photos["mtime_ns"],
         strict=True,
       ),
-      *((copy, *photo_index.find_facts(copy)) for copy in copies),
+      *((copy, *photo_index.look_at(copy)[:2]) for copy in copies),
     ],
     columns=["path", "size", "mtime_ns"],
   )
@@ -195,15 +196,7 @@ def open_index(
     except errors.DataError:
       continue  # It is damaged.
   path = cache_dir / f"{name}_{uuid.uuid4().hex[:8]}.sqlite"
-  partial = cache_dir / f".{path.name}.partial"
-  try:
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    partial.touch()
-  except OSError as error:
-    raise errors.FieldError(
-      "cache_dir", "be writable", f"{cache_dir}: {error.strerror}"
-    ) from error
-  try:
+  with whole_files.caching(path) as partial:
     _write(
       listing,
       partial,
@@ -211,7 +204,4 @@ def open_index(
       decode_all=decode_all,
       copies=cache_dir / "photos_converted",
     )
-    partial.replace(path)
-  finally:
-    partial.unlink(missing_ok=True)
   return photo_index.PhotoIndex(path)

@@ -23,6 +23,8 @@ ARCHIVE_ERRORS = (
   zlib.error,
 )
 
+MISSING = "missing"
+
 # Opens a zip of arrays, and nothing else; NumPy's stub takes no path.
 open_npz: Callable[..., Any] = np.lib.npyio.NpzFile
 
@@ -35,6 +37,13 @@ def create_error(
     f"{error.filename or path} must be a {kind} that can be read, found:"
     f" {error.strerror}."
   )
+
+
+def describe_fault(error: OSError) -> str:
+  """What is wrong with a photo that cannot be read; `MISSING` if it is gone."""
+  if isinstance(error, FileNotFoundError | NotADirectoryError):
+    return MISSING
+  return f"cannot be read: {error.strerror}"
 
 
 def read_bytes(path: bytes) -> bytes:

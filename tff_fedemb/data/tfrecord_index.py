@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 import pathlib
-import tempfile
 from typing import Any
 
 from google.protobuf import message
@@ -19,6 +18,7 @@ import tensorflow as tf
 
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
+from tff_fedemb import whole_files
 from tff_fedemb.data import encoded_images
 from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
@@ -253,20 +253,6 @@ def _load_index(cached: pathlib.Path, fingerprint: str) -> RecordIndex | None:
   return RecordIndex(**fields)
 
 
-def _save_index(
-  cached: pathlib.Path, fingerprint: str, index: RecordIndex
-) -> None:
-  # Programs that build it at once replace each other's.
-  partial = cached.with_name(f".{os.getpid()}.{cached.name}")
-  try:
-    np.savez_compressed(
-      partial, fingerprint=fingerprint, **dataclasses.asdict(index)
-    )
-    os.replace(partial, cached)
-  finally:
-    partial.unlink(missing_ok=True)
-
-
 def open_index(
   paths: Sequence[pathlib.Path],
   cache_dir: str | os.PathLike[str],
@@ -297,17 +283,12 @@ def open_index(
   index = _load_index(cached, fingerprint)
   if index is not None and (index.all_decoded or not decode_all):
     return index
-  try:
-    # Before the work, which may take minutes.
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=cached.parent).close()
+  with whole_files.caching(cached) as partial:
     if index is None:
       index = build_index(paths, description=description, decode_all=decode_all)
     else:
       index = _decode(paths, index, description)
-    _save_index(cached, fingerprint, index)
-  except OSError as error:
-    raise errors.FieldError(
-      "cache_dir", "be writable", f"{cached.parent}: {error}"
-    ) from error
+    np.savez_compressed(
+      partial, fingerprint=fingerprint, **dataclasses.asdict(index)
+    )
   return index
