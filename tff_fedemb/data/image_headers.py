@@ -1,4 +1,4 @@
-r"""Reads what comes before the pixels of a JPEG or PNG, in TensorFlow operations.
+r"""Reads what comes before the pixels of a JPEG or PNG, in TensorFlow.
 
 TensorFlow's decoders ignore the EXIF orientation (CIPA DC-008, tag 0x0112 of
 the first directory of a TIFF block) and do not say whether a PNG (ISO/IEC

@@ -23,7 +23,6 @@ from tff_fedemb.data import bad_examples
 from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_folder
 from tff_fedemb.data import photo_index
-from tff_fedemb.data import photo_splits
 from tff_fedemb.data import reading
 
 with epy.lazy_imports():
@@ -210,45 +209,39 @@ def _digest(path: bytes, size: int | None) -> bytes:
     return path
 
 
-def describe(
-  users: Sequence[str],
-  classes: Sequence[str],
-  columns: np.ndarray,
-  assigned: photo_splits.Assignment,
-  hold_out: str,
-) -> list[str]:
-  """What a user should know about who has what, a line each."""
-  used = assigned.split_of_photo <= photo_index.TEST
-  trains = assigned.split_of_photo == photo_index.TRAIN
-  pairs = np.unique(columns[trains, :2], axis=0)
+def describe(photos: pd.DataFrame, hold_out: str) -> list[str]:
+  """What a user should know about who has what, a line each.
+
+  Args:
+    photos, hold_out: What `photo_splits.assign` returned, and was given.
+  """
+  used = photos[photos["split"] <= photo_index.TEST]
+  is_train = used["split"] == photo_index.TRAIN
+  users, classes = photos["user"].unique(), photos["label"].unique()
+  classes_of_user = (
+    used[is_train].groupby("user", sort=False)["label"].nunique()
+  )
+  images_of_class = used["label"].value_counts(sort=False)
+  training, held_out = set(used["user"][is_train]), set(used["user"][~is_train])
+  in_both = [name for name in users if name in training & held_out]
   lines: list[str] = []
 
-  def warn(text: str, names: Sequence[str], chosen: np.ndarray) -> None:
-    numbers = np.flatnonzero(chosen).tolist()
-    lines.extend(
-      bad_examples.warn_of(
-        text.format(number=f"{len(numbers):,}", total=f"{len(names):,}"),
-        (names[i] for i in numbers),
-      )
-    )
+  def warn(text: str, found: Sequence[str], names: Sequence[str]) -> None:
+    numbers = {"number": f"{len(found):,}", "total": f"{len(names):,}"}
+    lines.extend(bad_examples.warn_of(text.format(**numbers), found))
 
-  of_user = np.bincount(pairs[:, 0], minlength=len(users))
-  if (of_user > 1).any():
+  if classes_of_user.max() > 1:
     warn(
       "{number} of {total} users have one class to train on, with nothing to"
       " tell it from; users_per_client=2 or more merges users",
+      classes_of_user.index[classes_of_user == 1],
       users,
-      of_user == 1,
     )
   warn(
     "{number} of {total} classes have one image, with nothing to compare it"
     " with; add images, or leave them out",
+    images_of_class.index[images_of_class == 1],
     classes,
-    np.bincount(columns[used, 1], minlength=len(classes)) == 1,
-  )
-  in_train, held_out = (
-    np.bincount(columns[rows, 0], minlength=len(users)) > 0
-    for rows in (trains, used & ~trains)
   )
   advice = {
     "split_column": "; give all images of a user one split to avoid that",
@@ -257,30 +250,24 @@ def describe(
   warn(
     "{number} of {total} users have images both to train on and held out, so"
     f" that evaluations are not covered by the guarantee{advice}",
+    in_both,
     users,
-    in_train & held_out,
   )
-  if hold_out != "users":
+  if hold_out != "users" and in_both:
     warn(
       "{number} of {total} users have no image to train on, and take no part",
+      [name for name in users if name not in training],
       users,
-      ~in_train & (in_train & held_out).any(),
     )
-  lines += _describe_labels(classes, pairs, of_user)
-  return lines
-
-
-def _describe_labels(
-  classes: Sequence[str], pairs: np.ndarray, of_user: np.ndarray
-) -> list[str]:
-  """What is odd about the labels."""
-  lines = []
-  owners = np.bincount(pairs[:, 1], minlength=len(classes))
+  owners = used[is_train].groupby("label")["user"].nunique()
   single = int((owners == 1).sum())
-  total = int((owners > 0).sum())
-  if (of_user > 1).any() and total > 2 and single >= _ALMOST_ALL * total:
+  if (
+    classes_of_user.max() > 1
+    and owners.size > 2
+    and single >= _ALMOST_ALL * owners.size
+  ):
     lines.append(
-      f"{single:,} of {total:,} classes to train on are of one user each:"
+      f"{single:,} of {owners.size:,} classes to train on are of one user each:"
       " labels are almost users, and a model may learn to tell users apart;"
       " use labels that users share, or one class for each user."
     )
@@ -290,9 +277,10 @@ def _describe_labels(
     for name in classes
     if first.setdefault(name.casefold(), name) != name
   ]
-  lines += bad_examples.warn_of(
-    f"{len(twins):,} classes differ from another in capitals alone and are"
-    " taken for two; rename those that are one",
+  warn(
+    "{number} classes differ from another in capitals alone and are taken for"
+    " two; rename those that are one",
     twins,
+    classes,
   )
   return lines

@@ -7,7 +7,6 @@ import pathlib
 from typing import Any
 import uuid
 
-import numpy as np
 import pandas as pd
 
 from tff_fedemb import errors
@@ -67,25 +66,26 @@ def _list_photos(listing: Listing) -> pd.DataFrame:
   return photos.assign(converted=None)
 
 
-def _find_facts(
-  columns: np.ndarray, assigned: photo_splits.Assignment
-) -> dict[str, Any]:
+def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
   """Numbers and truths about who trains on what."""
-  trains = assigned.split_of_photo == photo_index.TRAIN
-  held_out = columns[
-    np.isin(assigned.split_of_photo, (photo_index.VALIDATION, photo_index.TEST))
+  trains = photos[photos["split"] == photo_index.TRAIN]
+  held_out = photos[
+    photos["split"].isin((photo_index.VALIDATION, photo_index.TEST))
   ]
-  pairs = np.unique(columns[trains, :2], axis=0)
   return {
-    "num_users": assigned.num_users,
-    "num_train_classes": int(np.unique(pairs[:, 1]).size),
-    "num_train_photos": int(trains.sum()),
-    "num_classes": int(assigned.labels.size),
-    "one_class_per_user": len(pairs) == assigned.num_users,
-    "evaluation_on_training_users": bool(
-      np.isin(held_out[:, 0], pairs[:, 0]).any()
+    "num_users": trains["user"].nunique(),
+    "num_train_classes": trains["label"].nunique(),
+    "num_train_photos": len(trains),
+    "num_classes": photos["label"].nunique(),
+    "one_class_per_user": bool(
+      (trains.groupby("user")["label"].nunique() == 1).all()
     ),
-    "held_out_classes_are_new": not np.isin(held_out[:, 1], pairs[:, 1]).any(),
+    "evaluation_on_training_users": bool(
+      held_out["user"].isin(trains["user"]).any()
+    ),
+    "held_out_classes_are_new": not held_out["label"]
+    .isin(trains["label"])
+    .any(),
   }
 
 
@@ -126,36 +126,32 @@ def _write(
   if decode_all:
     checker.decode_all()
   checker.find_shared()
-  user_of, users = pd.factorize(photos["user"])
-  class_of, classes = pd.factorize(photos["label"])
-  columns = np.stack([user_of, class_of, photos["split"]], axis=1)
-  assigned = photo_splits.assign(users, classes, columns, hold_out)
-  files = photo_checks.find_files(photos, listing.root)
-  used = pd.DataFrame(
-    {
-      "slot": assigned.slots[user_of],
-      "label": assigned.labels[class_of],
-      "split": assigned.split_of_photo,
-      "file": photos["converted"].fillna(pd.Series(files)),
-    }
-  )[photos["fault"].isna() & (assigned.split_of_photo < photo_index.LEFT_OUT)]
+  photos, classes = photo_splits.assign(photos, hold_out)
+  files = pd.Series(photo_checks.find_files(photos, listing.root))
+  is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
   faults = photos[photos["fault"].notna()]
   photo_index.write(
     path,
-    photos=used,
+    photos=pd.DataFrame(
+      {
+        "slot": photos["slot"],
+        "label": photos["number"],
+        "split": photos["split"],
+        "file": photos["converted"].fillna(files),
+      }
+    )[is_used],
     watched=_find_watched(listing, photos),
-    facts=_find_facts(columns, assigned)
+    facts=_find_facts(photos)
     | {
       "bad": [
         *findings.bad,
         *zip(map(os.fsdecode, faults["path"]), faults["fault"], strict=True),
       ],
-      "class_names": [classes[i] for i in np.argsort(assigned.labels)],
-      "of_people": isinstance(listing, photo_folder.FolderListing)
-      and listing.of_people,
+      "class_names": classes,
+      "of_people": getattr(listing, "of_people", False),
       "warnings": [
         *findings.describe(),
-        *photo_checks.describe(users, classes, columns, assigned, hold_out),
+        *photo_checks.describe(photos, hold_out),
       ],
     },
   )
