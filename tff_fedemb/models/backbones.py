@@ -22,10 +22,8 @@ from etils import epy
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.models import conv4
-from tff_fedemb.models import convnet
-from tff_fedemb.models import lenet
 from tff_fedemb.models import mobilenet_v2
+from tff_fedemb.models import pooled
 from tff_fedemb.models import resnet
 
 with epy.lazy_imports():
@@ -51,15 +49,15 @@ class Backbone:
   middle: str | None = None
 
 
-# A new backbone is one file and one entry here.
+# A new backbone is one function and one entry here.
 BACKBONES: dict[str, Backbone] = {
-  "conv4": Backbone(conv4.create_conv4),
-  "conv4_wide": Backbone(functools.partial(conv4.create_conv4, wide=True)),
-  "convnet": Backbone(convnet.create_convnet),
+  "conv4": Backbone(pooled.create_conv4),
+  "conv4_wide": Backbone(functools.partial(pooled.create_conv4, wide=True)),
+  "convnet": Backbone(pooled.create_convnet),
   "convnet_tanh": Backbone(
-    functools.partial(convnet.create_convnet, activation="tanh")
+    functools.partial(pooled.create_convnet, activation="tanh")
   ),
-  "lenet": Backbone(lenet.create_lenet),
+  "lenet": Backbone(pooled.create_lenet),
   "mobilenet_v2": Backbone(
     mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
   ),
