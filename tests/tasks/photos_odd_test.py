@@ -126,22 +126,6 @@ _ODD_PEOPLE = {
     lambda root: [(root / "p99").mkdir(), (root / "p99/a.txt").write_text("")],
     "1 folders of users hold no image: p99.",
   ),
-  "an image of nobody": (
-    lambda root: trees.write(root, "1.jpg"),
-    "1 images lie beside folders .* move them into .*: 1.jpg.",
-  ),
-  "a person with one image": (
-    lambda root: trees.write(root, "p99/1.jpg"),
-    "1 of 13 classes have one image, .*: p99.",
-  ),
-  "a link to a person": (
-    lambda root: _link(root, "p99", "p1"),
-    "1 links lead to folders that are listed already .*: p99.",
-  ),
-  "a file of two people": (
-    lambda root: _copy(root, "p1/1.jpg", "p2/9.jpg"),
-    "1 images are files that two users have; .*: p1/1.jpg",
-  ),
 }
 
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 
 import numpy as np
-import pandas as pd
-from sklearn import utils
 
 from tff_fedemb import progress as progress_lib
 
@@ -20,9 +18,9 @@ from tff_fedemb import progress as progress_lib
 # order a matrix product sums in.
 GRID_STEP = 2.0**-40
 
-# Rows and similarities of a block, which some arrays of its size go with.
+# Rows of a block, and columns for each: memory grows with the square.
 _BLOCK_ROWS = 512
-_MAX_SIMILARITIES = 2**21
+_COLUMNS_PER_ROW = 4
 _NUM_BINS = 2**20
 _RANGE_SAMPLE = 1024
 # Up to this many pairs in bins that hold both kinds are counted one by one.
@@ -63,31 +61,38 @@ class Images:
     the block, or None and None where every pair of the block is negative. All
     pairs i < j occur exactly once, in the same blocks on every call.
     """
-    num_images = len(self.classes)
     num_pairs = self.num_positives + self.num_negatives
-    class_ends = np.cumsum(self.sizes)[self.classes]
-    index = np.arange(num_images)
-    scaled = self.embeddings / GRID_STEP
-    block_rows = max(1, min(_BLOCK_ROWS, _MAX_SIMILARITIES // num_images))
     with progress_lib.create_bar(
       "Comparing", unit="pairs", total=num_pairs, unit_scale=True
     ) as progress:
-      for rows in utils.gen_batches(num_images, block_rows):
-        # Sorted by class, all columns from the edge on are of later classes.
-        edge = class_ends[rows.stop - 1]
-        for columns in slice(rows.start, edge), slice(edge, num_images):
+      for block in self._blocks():
+        yield block
+        # Blocks on the diagonal hold some pairs twice.
+        progress.update(min(block[2].size, num_pairs - progress.n))
+
+  def _blocks(self):
+    num_images = len(self.classes)
+    class_ends = np.cumsum(self.sizes)[self.classes]
+    index = np.arange(num_images)
+    width = _COLUMNS_PER_ROW * _BLOCK_ROWS
+    scaled = self.embeddings / GRID_STEP
+    for start in range(0, num_images, _BLOCK_ROWS):
+      rows = slice(start, min(start + _BLOCK_ROWS, num_images))
+      # Sorted by class, all columns from here on are of later classes.
+      edge = class_ends[rows.stop - 1]
+      for first, last in ((start, edge), (edge, num_images)):
+        for left in range(first, last, width):
+          columns = slice(left, min(left + width, last))
           levels = scaled[rows] @ self.embeddings[columns].T
           np.rint(levels, out=levels)
-          if columns.start == edge:
+          if first == edge:
             yield rows, columns, levels, None, None
-          else:
-            row_classes = self.classes[rows, None]
-            column_classes = self.classes[None, columns]
-            positive = row_classes == column_classes
-            positive &= index[rows, None] < index[None, columns]
-            yield rows, columns, levels, row_classes < column_classes, positive
-          # Blocks on the diagonal hold some pairs twice.
-          progress.update(min(levels.size, num_pairs - progress.n))
+            continue
+          row_classes = self.classes[rows, None]
+          column_classes = self.classes[None, columns]
+          positive = row_classes == column_classes
+          positive &= index[rows, None] < index[None, columns]
+          yield rows, columns, levels, row_classes < column_classes, positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,13 +267,20 @@ def _second_pass(images, bins, refined, cuts):
       if mask is None and kind == 1:
         continue
       chosen = levels[inside if mask is None else inside & mask]
-      found[kind].append(pd.Series(chosen).value_counts(sort=False))
+      found[kind].append(np.unique(chosen, return_counts=True))
       for cut, accept in zip(cuts, accepts, strict=True):
         accepted = index > cut
         if mask is not None:
           accepted &= mask
         accept[kind, rows] += np.count_nonzero(accepted, axis=1)
         accept[kind, columns] += np.count_nonzero(accepted, axis=0)
-  sums = [pd.concat(counts).groupby(level=0).sum() for counts in found]
-  table = pd.concat(sums, axis=1).fillna(0).astype(np.int64)
-  return table.index.to_numpy(), table.to_numpy().T, accepts
+
+  values = [np.concatenate([x for x, _ in side]) for side in found]
+  repeats = [np.concatenate([x for _, x in side]) for side in found]
+  levels, places = np.unique(np.concatenate(values), return_inverse=True)
+  places = np.split(places, [len(values[0])])
+  counts = [
+    np.bincount(place, weights=repeat, minlength=len(levels)).astype(np.int64)
+    for place, repeat in zip(places, repeats, strict=True)
+  ]
+  return levels, counts, accepts
