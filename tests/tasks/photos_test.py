@@ -1,6 +1,7 @@
 """Tests of the task of one's own photos: folders and tables."""
 
 import os
+import re
 
 import numpy as np
 from PIL import Image
@@ -250,61 +251,68 @@ class TestTable:
     assert set(task.class_names.values()) < {str(ord(c)) for c in trees.CLASSES}
 
 
+# What lies in a folder, and what is said of it.
+_REFUSED = {
+  "one user": (
+    lambda root: [trees.write(root, f"ann/{c}/1.jpg") for c in trees.CLASSES],
+    "photos of two users or more",
+  ),
+  "too few classes": (
+    lambda root: [
+      trees.write(root, f"{user}/{label}/1.jpg")
+      for user in trees.USERS
+      for label in "ab"
+    ],
+    "The 2 classes are too few to hold some out; hold_out=users",
+  ),
+  "no photos": (
+    lambda root: trees.write(root, "1.jpg"),
+    "<user>/<class>/<image>.*1 images lie beside folders",
+  ),
+  "people beside users": (
+    lambda root: (trees.write_all(root), trees.write(root, "eve/1.jpg")),
+    r"hold <user>/<class>/<image> for all users.*1 with images in their own"
+    r" folder \(eve\) and 4 with",
+  ),
+  "a file": (lambda root: root.write_text("x"), "data_dir must be a folder"),
+}
+
+
 class TestRefused:
-  def test_one_user(self, tmp_path, create):
-    for label in trees.CLASSES:
-      trees.write(tmp_path / "data", f"ann/{label}/1.jpg")
-    assert "photos of two users or more" in clients.read_error(create)
+  @pytest.mark.parametrize("name", _REFUSED)
+  def test_folders(self, tmp_path, create, name):
+    write, expected = _REFUSED[name]
+    write(tmp_path / "data")
+    assert re.search(expected, clients.read_error(create))
 
-  def test_too_few_classes(self, tmp_path, create):
-    for user in trees.USERS:
-      for label in "ab":
-        trees.write(tmp_path / "data", f"{user}/{label}/1.jpg")
-    assert "The 2 classes are too few to hold some out; hold_out=users" in (
-      clients.read_error(create)
-    )
+  @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+      ({"data": "file.csv"}, "A table is given as table"),
+      ({"table": "x.csv"}, "table must not be given beside data_dir"),
+      ({"hold_out": "split_column"}, "hold_out must be one of classes, users"),
+    ],
+  )
+  def test_options(self, root, create, options, message):
+    (root.parent / "file.csv").write_text("x")
+    assert message in clients.read_error(create, **options)
 
-  def test_no_photos(self, tmp_path, create):
-    trees.write(tmp_path / "data", "1.jpg")
-    message = clients.read_error(create)
-    assert "<user>/<class>/<image>" in message
-    assert "1 images lie beside folders" in message
-
-  def test_people_beside_users(self, root, create):
-    trees.write(root, "eve/1.jpg")
-    message = clients.read_error(create)
-    assert "data_dir must hold <user>/<class>/<image> for all users" in message
-    assert "1 with images in their own folder (eve) and 4 with" in message
-
-  def test_a_file(self, tmp_path, create):
-    (tmp_path / "data").write_text("x")
-    assert "data_dir must be a folder" in clients.read_error(create)
-    (tmp_path / "x.csv").write_text("x")
-    assert "A table is given as table" in clients.read_error(create, "x.csv")
-
-  def test_a_table_beside_a_folder(self, root, create):
-    message = clients.read_error(create, table="x.csv")
-    assert "table must not be given beside data_dir" in message
-
-  def test_a_table_that_is_no_file(self, root):
-    for path in (root, root / "gone.csv"):
-      config = task_config.TaskConfig(table=os.fspath(path))
-      with pytest.raises(errors.FieldError, match="table must be a file"):
-        photos.create_photos_task(config)
-
-  def test_no_split_column(self, root, create):
-    assert "hold_out must be one of classes, users" in (
-      clients.read_error(create, hold_out="split_column")
-    )
-
-  def test_a_cache_that_cannot_be_written(self, root, tmp_path, create):
+  @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+      ({"table": "data"}, "table must be a file"),
+      ({"table": "data/gone.csv"}, "table must be a file"),
+      (
+        {"data_dir": "data", "cache_dir": "file/cache"},
+        "cache_dir must be writable",
+      ),
+    ],
+  )
+  def test_places(self, root, tmp_path, options, message):
     (tmp_path / "file").write_text("x")
-    config = {"cache_dir": os.fspath(tmp_path / "file" / "cache")}
-    with pytest.raises(errors.FieldError, match="cache_dir must be writable"):
-      photos.create_photos_task(
-        task_config.TaskConfig(os.fspath(root), **config)
-      )
-    del create
+    places = {name: os.fspath(tmp_path / p) for name, p in options.items()}
+    with pytest.raises(errors.FieldError, match=message):
+      photos.create_photos_task(task_config.TaskConfig(**places))
 
   @pytest.mark.parametrize(
     "options", [{"table": "x"}, {"hold_out": "users"}, {"color_mode": "rgb"}]

@@ -29,7 +29,7 @@ _MIN_RESIZING = 2
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 # Where a PNG's colour type is, and those of colours and of a palette.
 _PNG_COLOR_TYPE, _PNG_COLORS = 25, (b"\2", b"\3")
-# Of EXIF's orientations, from this on height and width change places.
+# From this EXIF orientation on, height and width change places.
 _FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
 # Photos of 100 kB: a batch is some megabytes.
@@ -165,7 +165,7 @@ def readable_rows(contents: tf.Tensor, decode: ImageDecoder) -> tf.Tensor:
 
   Args:
     contents: Encoded images, string `[n]`.
-    decode: What `build_decoder` returned.
+    decode: The result of `build_decoder`.
 
   Returns:
     Their rows, int64 `[m]`, in order.
@@ -219,7 +219,7 @@ def find_unreadable(
 
 
 def find_faults(paths: Sequence[bytes | str]) -> list[tuple[int, str]]:
-  """What is wrong with files that should be images TensorFlow decodes.
+  """Finds out which files are no images that TensorFlow decodes, and why.
 
   Returns:
     Places in `paths`, and what is wrong there.

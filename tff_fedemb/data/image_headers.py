@@ -25,7 +25,7 @@ _REVERSED = ((), (1,), (0, 1), (0,))
 
 
 def _split(content: tf.Tensor, mark: bytes) -> tuple[tf.Tensor, tf.Tensor]:
-  """What comes before and after the first mark; nothing after if none."""
+  """Splits at the first mark; there is nothing after it if it is missing."""
   parts = tf.strings.split(content, mark, maxsplit=1)
   return parts[0], tf.strings.reduce_join(parts[1:])
 

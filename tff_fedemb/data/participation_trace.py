@@ -50,7 +50,7 @@ class RecordedRound:
   """Who took part in a round.
 
   Attributes:
-    number: Of the round, from 0.
+    number: Number of the round, from 0.
     num_clients: Number of its virtual clients.
     slots: `[n]` int64 slots of its users, sorted.
     places: `[n]` virtual client of each of them, numbered in the order of
@@ -67,7 +67,7 @@ class RecordedRound:
     """Creates what is recorded of a round.
 
     Args:
-      number: Of the round.
+      number: Number of the round.
       clients: Integer slots of the users of each virtual client, in any order.
     """
     slots = np.concatenate(
@@ -228,7 +228,7 @@ class Trace(contextlib.AbstractContextManager):
 class TraceWriter(Trace):
   """Records who took part, and with whom, round by round.
 
-  What a call of `record` has written is on the disk.
+  A round is on the disk when `record` returns.
   """
 
   def __init__(self, path: str | os.PathLike[str], num_users: int):

@@ -1,7 +1,8 @@
-"""Looks into listed photos: what they are, and whose they are as well.
+"""Looks into listed photos: which are images, and who else has them.
 
-What TensorFlow cannot decode is converted, what is no image is found, and what
-would make a model or its guarantee other than its owner thinks is said.
+Formats that TensorFlow cannot decode are converted, files that are no images
+are found, and warnings say where a model or its guarantee is not what its owner
+may expect.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from tff_fedemb.data import reading
 with epy.lazy_imports():
   from tff_fedemb.data import encoded_images
 
-# Of more photos the first bytes are not looked at, but their names, and no more
-# files of one size than so many are compared.
+# With more photos than the first number, names alone say which are converted,
+# and no more than the second number of files of one size are compared.
 MAX_SNIFFED, MAX_COMPARED = 100_000, 20_000
 _HEAD = 16
 _TAIL = 4096
-# How formats begin that are converted.
+# First bytes of the formats that are converted.
 _CONVERTIBLE = re.compile(
   rb"GIF8|BM|RIFF....WEBP|P[1-6]\s|II\*\0|MM\0\*", re.DOTALL
 )
@@ -43,7 +44,7 @@ _CONVERTIBLE_SUFFIXES = [
   for suffix in image_folder.READABLE_SUFFIXES
   if suffix not in _NATIVE_SUFFIXES
 ]
-# Of labels, from which on they are said to be almost users.
+# From this share of labels of a single user on, labels are almost users.
 _ALMOST_ALL = 0.9
 
 
@@ -136,7 +137,7 @@ class Checker:
     num_all, num_photos = len(files), len(self._photos)
     room = num_photos if num_photos <= MAX_SNIFFED else MAX_COMPARED
     chosen = []
-    # Few large files are of one size by chance: they come first.
+    # Large files come first: few of them have one size by chance.
     counts = files["size"].value_counts().sort_index(ascending=False)
     for size, number in counts.items():
       if number <= room:
@@ -171,7 +172,7 @@ def _of_two_users(photos: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def _sniff(path: bytes) -> str | None:
-  """What is wrong; "" for what TensorFlow decodes, None if to be converted."""
+  """The fault; "" if TensorFlow decodes the file, None if it is to convert."""
   try:
     with open(path, "rb", buffering=0) as file:
       head = file.read(_HEAD)
@@ -199,7 +200,7 @@ def _convert(
 
 
 def _digest(path: bytes, size: int | None) -> bytes:
-  """Of a file's end, or of all of it; of its name if it cannot be read."""
+  """Digest of a file's end or of all of it; its name if it cannot be read."""
   try:
     with open(path, "rb", buffering=0) as file:
       if size is not None:
@@ -210,10 +211,10 @@ def _digest(path: bytes, size: int | None) -> bytes:
 
 
 def describe(photos: pd.DataFrame, hold_out: str) -> list[str]:
-  """What a user should know about who has what, a line each.
+  """Warns of odd users and classes, a line each.
 
   Args:
-    photos, hold_out: What `photo_splits.assign` returned, and was given.
+    photos, hold_out: The result and an argument of `photo_splits.assign`.
   """
   used = photos[photos["split"] <= photo_index.TEST]
   is_train = used["split"] == photo_index.TRAIN

@@ -20,7 +20,7 @@ from tff_fedemb.data import image_folder
 from tff_fedemb.data import photo_index
 from tff_fedemb.data import reading
 
-# What other programs leave in folders.
+# Files and folders that other programs leave.
 _LITTER = frozenset(("thumbs.db", "desktop.ini", "__macosx", "@eadir"))
 _NO_IMAGES = (
   "{number} files are no images by their names and are not used; save those"
@@ -44,10 +44,10 @@ class Photo(NamedTuple):
   """A photo as it is listed.
 
   Attributes:
-    user: Whose it is.
-    label: What it shows.
+    user: Its owner.
+    label: Its class.
     path: Below the root, as the disk has it.
-    size, mtime_ns, fault: What `photo_index.look_at` finds.
+    size, mtime_ns, fault: The result of `photo_index.look_at`.
     split: Index into `photo_index.SPLITS`, or -1 if the list does not say it.
   """
 
@@ -62,12 +62,12 @@ class Photo(NamedTuple):
 
 @dataclasses.dataclass
 class Findings:
-  """What is noticed while photos are listed.
+  """Findings about the photos, made while they are listed.
 
   Attributes:
-    sources: Paths, sizes and times of what was looked at.
-    bad: What cannot be used and where, other than photos.
-    odd: Names by what is odd about them; a sentence with {number} in it.
+    sources: Paths, sizes and times of folders and tables that were read.
+    bad: Where something other than a photo cannot be used, and why.
+    odd: Names by a sentence, with {number} in it, that says why they are odd.
     remarks: Whole sentences.
   """
 
@@ -120,8 +120,8 @@ class FolderListing:
   """Photos below a folder.
 
   Attributes:
-    field: What the user gives it by.
-    root: What paths begin at.
+    field: The option that names it.
+    root: The folder that paths are relative to.
     place: The folder.
     findings: What is odd or bad; known once the photos are listed.
     of_people: Whether images lie in folders of users themselves, who are their
@@ -159,7 +159,7 @@ class FolderListing:
     names: dict[bool, list[str]] = {True: [], False: []}
     for user in users:
       kinds = set()
-      # What cannot be read is noted when it is listed.
+      # Folders that cannot be read are noted when they are listed.
       with contextlib.suppress(OSError), os.scandir(self.root / user) as found:
         for entry in found:
           if _is_visible(entry.name):

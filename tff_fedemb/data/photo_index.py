@@ -1,10 +1,10 @@
-"""An index of photos: whose they are, what they show and where they lie.
+"""An index of photos: their users, classes and files.
 
-A folder or a table of millions of files is gone through once. What was found is
-kept in the cache directory, so that a later start reads numbers alone and a
-client of training the paths of its own users alone, in TensorFlow operations:
-those can read a part of an sqlite database, as `tff.simulation.datasets` does,
-and of no other table.
+A folder or a table of millions of files is gone through once. The index is kept
+in the cache directory, so that a later start reads numbers alone and a client
+of training the paths of its own users alone, in TensorFlow operations: those
+can read a part of an sqlite database, as `tff.simulation.datasets` does, and of
+no other table.
 
 Users are numbered, and their names stay out of the index: a name may hold
 anything that a disk lets it.
@@ -70,12 +70,12 @@ def write(
   """Writes an index.
 
   Args:
-    path: Of the index.
+    path: The file of the index.
     photos: A row for each photo that is used: `slot`, the place of its user
       among those who train, `label`, `split` and `file`, a path in bytes.
     watched: Files and folders that were looked at, `path`, `size` and
       `mtime_ns`: while they are the same, so are the photos.
-    facts: Of any kind that JSON can tell, to be kept.
+    facts: Further facts, which JSON can hold.
   """
   tables = {
     "photos": photos,
@@ -98,7 +98,7 @@ class PhotoIndex:
       DataError: If it is damaged.
     """
     self._path = path.resolve()
-    # What the writer was given to keep.
+    # The facts that the writer was given.
     self.facts = json.loads(self._read("SELECT value FROM facts")["value"][0])
 
   def _read(self, query: str) -> pd.DataFrame:

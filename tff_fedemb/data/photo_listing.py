@@ -1,4 +1,4 @@
-"""From a folder or a table of photos to an index, made now or before."""
+"""Makes the index of a folder or a table of photos, or finds it made before."""
 
 import hashlib
 import itertools
@@ -20,7 +20,7 @@ from tff_fedemb.data import photo_table
 
 Listing = photo_folder.FolderListing | photo_table.TableListing
 
-# Of more photos it is not noticed that one stands in another's place.
+# With more photos, one that is replaced under the same name is not noticed.
 MAX_WATCHED = 100_000
 _MIN_USERS = 2
 _CHUNK = 10_000
@@ -90,7 +90,7 @@ def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
 
 
 def _find_watched(listing: Listing, photos: pd.DataFrame) -> pd.DataFrame:
-  """What an index is made again for when it changes."""
+  """Files and folders; when one changes, the index is made again."""
   if len(photos) > MAX_WATCHED:
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   copies = photos["converted"].dropna()
@@ -166,12 +166,12 @@ def open_index(
 ) -> photo_index.PhotoIndex:
   """Opens the index of a folder or a table, made before if nothing changed.
 
-  What is looked at are size and time of a table, the times of folders, and
-  sizes and times of photos: of up to `MAX_WATCHED` all, of more those that were
-  at fault or converted.
+  Changes are seen by the size and time of a table, the times of folders, and
+  sizes and times of photos: all of them up to `MAX_WATCHED`, otherwise those
+  that were at fault or converted.
 
   Args:
-    listing: What is to be listed; it is, at most once.
+    listing: The folder or table; it is listed at most once.
     cache_dir: Where the index is kept. An older one stays, as a program may
       still be training on it.
     hold_out: One of `photo_splits.HOLD_OUT`.

@@ -1,4 +1,4 @@
-"""Which of somebody's classes or users are held out, drawn from their names.
+"""Draws which classes or users are held out, from their names.
 
 The draw is public: its key is a constant, so that it says nothing of the data
 but the names.
@@ -20,7 +20,7 @@ with epy.lazy_imports():
 
   from tff_fedemb.data import photo_index
 
-# What is held out: whole classes, whole users, or what a table says.
+# Ways to hold out: whole classes, whole users, or as a table says.
 HOLD_OUT = ("classes", "users", "split_column")
 # Shares of all of them, at least two each.
 TEST_SHARE, VALIDATION_SHARE = 0.2, 0.1
@@ -34,7 +34,7 @@ def draw(
   """Draws what is held out by a keyed hash of each name.
 
   Args:
-    names: Of classes or of users.
+    names: Names of classes or of users.
     eligible: bool `[n]`, which of them may be held out; the shares are of
       these.
     minimum: How many are held out of each split at least.

@@ -1,8 +1,8 @@
 """Lists photos from a table with columns image, user, label and maybe split.
 
-Of values separated by commas, semicolons or tabulators, in UTF-8, or Parquet.
-An image is named relative to the table's folder and lies below it: a table that
-somebody sent cannot have other files of the disk read.
+The table has values separated by commas, semicolons or tabulators, in UTF-8, or
+is a Parquet file. An image is named relative to the table's folder and lies
+below it: a table that somebody sent cannot have other files of the disk read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ def _refusing_text(path: pathlib.Path):
 class _Csv:
   """Values between separators."""
 
-  # What a row is called, and the number of the first.
+  # Name of a row, and number of the first one.
   word, first = "line", 2
 
   def __init__(self, path: pathlib.Path):
@@ -156,7 +156,7 @@ class TableListing:
   """Photos of a table.
 
   Attributes:
-    field: What the user gives it by.
+    field: The option that names it.
     root: The table's folder.
     place: The table.
     findings: What is odd or bad; known once the photos are listed.
@@ -225,7 +225,7 @@ class TableListing:
 def _find_gap(
   image: str, user: str, label: str, split: str = "train"
 ) -> str | None:
-  """What is wrong with the values of a row."""
+  """The fault of the values of a row, if any."""
   for name, value in zip(_REQUIRED, (image, user, label), strict=True):
     if not value:
       return f"no {name}"
@@ -237,7 +237,7 @@ def _find_gap(
 
 
 def _look_at(image: str, root: str) -> tuple[str, int, int, str | None]:
-  """A path below the root, its size and time, and what is wrong with it."""
+  """A path below the root, and what `photo_index.look_at` finds there."""
   path = image
   if "\\" in path and not os.path.exists(os.path.join(root, path)):
     path = path.replace("\\", "/")

@@ -1,4 +1,4 @@
-"""What goes wrong with files that somebody else wrote, said in one way."""
+"""Errors of files that somebody else wrote, in the same words everywhere."""
 
 from collections.abc import Callable
 import lzma
@@ -12,8 +12,8 @@ import numpy as np
 
 from tff_fedemb import errors
 
-# What a damaged archive makes the standard library raise. RuntimeError:
-# encrypted, or (NotImplementedError) packed in an unknown way.
+# The standard library raises these for a damaged archive; RuntimeError if it is
+# encrypted or (NotImplementedError) packed in an unknown way.
 ARCHIVE_ERRORS = (
   EOFError,
   RuntimeError,
@@ -40,7 +40,7 @@ def create_error(
 
 
 def describe_fault(error: OSError) -> str:
-  """What is wrong with a photo that cannot be read; `MISSING` if it is gone."""
+  """The fault of a photo that cannot be read; `MISSING` if it is gone."""
   if isinstance(error, FileNotFoundError | NotADirectoryError):
     return MISSING
   return f"cannot be read: {error.strerror}"

@@ -117,7 +117,7 @@ class SqliteExamples:
     """Yields serialised examples of the split user by user, some at a time.
 
     Args:
-      description: What a progress bar calls it; None for no bar.
+      description: Name of the progress bar; None for no bar.
       limit: Number of examples from the first on; -1 for all.
 
     Raises:

@@ -33,7 +33,7 @@ RECORD_OVERHEAD = 80
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """What a file says; nothing if it is not there, or something else."""
+  """Reads an object from a file; an empty one if there is none."""
   try:
     found = json.loads(path.read_text())
   except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What is in the TFRecord files of photos, found in one pass and kept.
+"""An index of TFRecord files of photos, made in one pass and kept.
 
 A data set of thousands of files and gigabytes is read once; later starts read
 the index and the sizes and times of the files.
@@ -41,7 +41,7 @@ _FAULTS = {
 
 @dataclasses.dataclass(frozen=True)
 class RecordIndex:
-  """What is in some TFRecord files.
+  """Where the records of some TFRecord files are, and which are fine.
 
   Attributes:
     ends: int64 `[files]`, bytes up to the end of the last whole record.
@@ -72,11 +72,11 @@ class RecordIndex:
     return np.searchsorted(self.files, np.arange(self.ends.size + 1))
 
   def describe_faults(self, file: int, name: str) -> list[tuple[str, str]]:
-    """What is wrong with the file of a number, here called `name`.
+    """Lists the faults of the file of a number, here called `name`.
 
     Returns:
-      For each fault where it is, records counted from 0, and what; none for an
-      empty file.
+      For each fault its place, with records counted from 0, and the fault; none
+      for an empty file.
     """
     first, last = self.firsts[file : file + 2]
     faults = [
@@ -190,7 +190,7 @@ def build_index(
 
   Args:
     paths: The files.
-    description: What to call this in progress bars; `None` for no bars.
+    description: Name of the progress bars; `None` for no bars.
     decode_all: Whether to decode every image, at some milliseconds each;
       otherwise only those that do not begin and end as a JPEG does.
 

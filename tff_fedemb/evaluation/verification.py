@@ -37,7 +37,7 @@ class _RocCurve:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationResult:
-  """What `evaluate_pairs` found; the dictionaries are keyed by the FAR asked.
+  """The result of `evaluate_pairs`; dictionaries are keyed by the FAR asked.
 
   Attributes:
     recall_at_far: Recall in [0, 1], see `evaluate_pairs`.
@@ -46,7 +46,7 @@ class VerificationResult:
     recall_class_interval_at_far: (low, high), with classes taken as
       independent; (0, 1) where there are too few classes to tell.
     threshold_interval_at_far: (low, high), negative pairs as independent.
-    confidence: Of the intervals, for example 0.95.
+    confidence: Confidence of the intervals, for example 0.95.
     auc: Area under the ROC curve, in [0, 1].
     auc_error_bound: Largest possible distance of `auc` from the exact value;
       0 for up to some 4,000 images and about 1e-7 beyond.
@@ -55,7 +55,7 @@ class VerificationResult:
     num_positive_pairs: Pairs of the same class.
     num_negative_pairs: Pairs of two classes.
     roc: The curve in some 500 points down to one false accept.
-    warnings: What a reader of the figures has to know, in sentences.
+    warnings: Sentences for the reader of the figures.
     num_found: Images that those evaluated are a random sample of; None if they
       are all.
     recall_sample_interval_at_far: (low, high) for the recall of all images
@@ -150,7 +150,7 @@ def evaluate_pairs(
     embeddings: `[n, dim]` finite numbers, of any length.
     labels: `[n]` class of each embedding, integers or strings.
     false_accept_rates: Rates f to report, each in (0, 1).
-    confidence: Of the intervals, in (0, 1).
+    confidence: Confidence of the intervals, in (0, 1).
     num_found: Number of images of which these are a random sample, drawn
       without replacement; None if they are all. `recall_sample_interval_at_far`
       says what recall the others leave open: a normal interval with the

@@ -1,4 +1,4 @@
-"""What the convolutional backbones share: input, normalisation, embedding.
+"""Parts of the convolutional backbones: input, normalisation, embedding.
 
 Wu and He, "Group Normalization", ECCV 2018, section 3, looks at one image at a
 time. Batch normalisation would mix the images of a client and keep statistics

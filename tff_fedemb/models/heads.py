@@ -82,7 +82,7 @@ class Head(config.Config, abc.ABC):
     """Returns the logits of every class, `[batch, K]`.
 
     Args:
-      weights: What `initialize` made.
+      weights: The result of `initialize`.
       embeddings: `[batch, dim]`, not normalised.
       labels: The true classes `[batch]` in training, `None` at inference. Only
         margin heads look at them.

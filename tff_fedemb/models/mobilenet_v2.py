@@ -96,7 +96,7 @@ def create_mobilenet_v2(
     width_multiplier: Factor of the numbers of channels, in (0, 2].
     stages: As table 2 of the paper.
     last_channels: Channels of the last convolution.
-    name: Of the model.
+    name: Name of the model.
   """
   blocks.check_arguments(image_shape, embedding_dim)
   layers = tf.keras.layers

@@ -52,7 +52,7 @@ def create_pooled(
       for each pooling, multiplied.
     embedding_dim: As of `backbones.create_backbone`.
     convolutions: Channels and kernel size of each.
-    name: Of the model.
+    name: Name of the model.
     normalized: Whether each has group normalisation in place of a bias; pooling
       then keeps the last row and column of odd sides, by padding.
     activation: After each pooling, a Keras name; a rising function.

@@ -38,7 +38,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 from tff_fedemb import errors
 from tff_fedemb.models import backbones
 
-# What can be wrong with the bytes of a file, as the libraries say it.
+# Errors that the libraries raise for damaged files.
 _DAMAGES = (
   EOFError,
   LookupError,
@@ -59,10 +59,10 @@ Weights = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedReport:
-  """What was loaded into a backbone.
+  """The weights that were loaded into a backbone.
 
   Attributes:
-    kind: What the file is.
+    kind: Kind of the file.
     num_loaded, num_initialized: Scalar weights loaded, and left as initialised.
     text: All of it in one line.
   """
@@ -80,7 +80,7 @@ def load_pretrained(
 
   Everything must fit: same shapes, nothing missing and nothing left over, but
   for the files of image classifiers. Optimizers and metrics in a file are
-  passed over. What is frozen stays frozen and is loaded all the same.
+  passed over. Frozen weights are loaded, too, and stay frozen.
 
   Args:
     backbone: A flat Keras model. Untouched if anything fails.
