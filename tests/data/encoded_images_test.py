@@ -352,5 +352,5 @@ def test_transparency_is_laid_on_white(mode, channels):
 def test_cut_pngs_turn_nothing():
   content = _save(_draw_image(mode="RGBA"), "PNG", exif=_exif(3))
   for end in (9, 20, 33, 60):
-    orientation, _ = image_headers.find_png_header(tf.constant(content[:end]))
+    orientation, *_ = image_headers.find_png_header(tf.constant(content[:end]))
     assert int(orientation) == 1

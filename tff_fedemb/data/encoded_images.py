@@ -27,8 +27,6 @@ _JPEG_RATIOS = (1, 2, 4, 8)
 _MIN_RESIZING = 2
 # How files begin that TensorFlow decodes as they should be: JPEG and PNG.
 STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
-# Where a PNG's colour type is, and those of colours and of a palette.
-_PNG_COLOR_TYPE, _PNG_COLORS = 25, (b"\2", b"\3")
 # From this EXIF orientation on, height and width change places.
 _FIRST_ON_ITS_SIDE = 5
 UNREADABLE = "not an image that can be decoded"
@@ -62,7 +60,9 @@ def _decode_jpeg(
 
 
 def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
-  orientation, is_transparent = image_headers.find_png_header(content)
+  orientation, has_colors, is_transparent = image_headers.find_png_header(
+    content
+  )
 
   def lay_on_white():
     image = tf.cast(tf.io.decode_png(content, channels=4), tf.float32)
@@ -75,9 +75,7 @@ def _decode_png(content: tf.Tensor, channels: int) -> tf.Tensor:
   needs_care = is_transparent
   if channels == 1:
     # libpng rounds the grey of colours off.
-    place = tf.minimum(_PNG_COLOR_TYPE, tf.strings.length(content))
-    has_colors = tf.equal(tf.strings.substr(content, place, 1), _PNG_COLORS)
-    needs_care = tf.logical_or(is_transparent, tf.reduce_any(has_colors))
+    needs_care = tf.logical_or(is_transparent, has_colors)
   image = tf.cond(
     needs_care,
     lay_on_white,

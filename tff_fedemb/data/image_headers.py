@@ -17,8 +17,9 @@ _ORIENTATION = (
   r"\A(?:\C{12})*?(?:\x12\x01\C{6}([\x01-\x08])\x00"
   r"|\x01\x12\C{6}\x00(?:\x00\x00)?([\x01-\x08]))\C*"
 )
-# An alpha channel by the colour type (byte 25), or a chunk that names what is
-# transparent.
+# By the colour type, byte 25: colours, a palette, or colours with transparency.
+# Transparency is in the colour type or in a chunk of its own.
+_COLORED = r"\C{25}[\x02\x03\x06]\C*"
 _TRANSPARENT = r"\C{25}[\x04\x06]\C*|\C*tRNS\C*"
 # Axes to reverse for orientations 1 to 4; 5 to 8 are the same, transposed.
 _REVERSED = ((), (1,), (0, 1), (0,))
@@ -67,11 +68,16 @@ def find_jpeg_orientation(content: tf.Tensor) -> tf.Tensor:
   return _read_orientation(_split(head, b"Exif\0\0")[1])
 
 
-def find_png_header(content: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-  """EXIF orientation of a PNG, int32, and whether it may be transparent."""
+def find_png_header(
+  content: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+  """EXIF orientation of a PNG, and whether it has colours and transparency."""
   head, _ = _split(tf.strings.substr(content, 0, _MAX_HEADER), b"IDAT")
-  is_transparent = tf.strings.regex_full_match(head, _TRANSPARENT)
-  return _read_orientation(_split(head, b"eXIf")[1]), is_transparent
+  return (
+    _read_orientation(_split(head, b"eXIf")[1]),
+    tf.strings.regex_full_match(head, _COLORED),
+    tf.strings.regex_full_match(head, _TRANSPARENT),
+  )
 
 
 def turn(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:

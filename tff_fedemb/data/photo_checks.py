@@ -48,121 +48,104 @@ _CONVERTIBLE_SUFFIXES = [
 _ALMOST_ALL = 0.9
 
 
-def find_files(photos: pd.DataFrame, root: pathlib.Path) -> list[bytes]:
-  """The files of photos as they were listed."""
-  folder = os.path.join(os.fsencode(root), b"")
-  return [folder + path for path in photos["path"]]
+def _find_fine(photos: pd.DataFrame) -> pd.DataFrame:
+  return photos[photos["fault"].isna()]
 
 
-class Checker:
-  """Looks into photos and takes down in their table what it finds."""
+def convert(photos: pd.DataFrame, folder: pathlib.Path) -> None:
+  """Converts photos that TensorFlow does not decode to PNG, once.
 
-  def __init__(
-    self,
-    photos: pd.DataFrame,
-    root: pathlib.Path,
-    findings: photo_folder.Findings,
-  ):
-    self._photos = photos
-    self._root = root
-    self._findings = findings
+  Args:
+    photos: A row for each with its `file`; `fault` and `converted` are set.
+    folder: Where the copies are.
+  """
+  fine = _find_fine(photos)
+  if len(photos) > MAX_SNIFFED:
+    endings = fine["file"].map(lambda file: os.path.splitext(file)[1].lower())
+    fine = fine[endings.isin(_CONVERTIBLE_SUFFIXES)]
+  else:
+    bar = progress_lib.create_bar(
+      "Looking at photos", unit="photos", items=fine["file"]
+    )
+    kinds = np.array([_sniff(file) for file in bar], object)
+    photos.loc[fine.index, "fault"] = np.where(kinds, kinds, None)
+    fine = fine[kinds == None]  # noqa: E711
+  if fine.empty:
+    return
+  folder.mkdir(parents=True, exist_ok=True)
+  with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    bar = progress_lib.create_bar(
+      "Converting to PNG",
+      unit="photos",
+      items=pool.map(lambda file: _convert(file, folder), fine["file"]),
+      total=len(fine),
+    )
+    results = list(bar)
+  photos.loc[fine.index, ["converted", "fault"]] = results
 
-  def _find_fine(self) -> pd.DataFrame:
-    return self._photos[self._photos["fault"].isna()]
 
-  def convert(self, folder: pathlib.Path) -> None:
-    """Converts to PNG, once, what TensorFlow does not decode."""
-    photos = self._find_fine()
-    if len(self._photos) > MAX_SNIFFED:
-      endings = photos["path"].map(
-        lambda path: os.path.splitext(path)[1].lower()
-      )
-      photos = photos[endings.isin(_CONVERTIBLE_SUFFIXES)]
-    else:
-      bar = progress_lib.create_bar(
-        "Looking at photos",
-        unit="photos",
-        items=find_files(photos, self._root),
-      )
-      kinds = np.array([_sniff(file) for file in bar], object)
-      self._photos.loc[photos.index, "fault"] = np.where(kinds, kinds, None)
-      photos = photos[kinds == None]  # noqa: E711
-    if photos.empty:
-      return
-    folder.mkdir(parents=True, exist_ok=True)
-    with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-      bar = progress_lib.create_bar(
-        "Converting to PNG",
-        unit="photos",
-        items=pool.map(
-          lambda file: _convert(file, folder), find_files(photos, self._root)
-        ),
-        total=len(photos),
-      )
-      results = list(bar)
-    self._photos.loc[photos.index, ["converted", "fault"]] = results
+def decode_all(photos: pd.DataFrame) -> None:
+  """Decodes every photo, and sets the `fault` of those that cannot be."""
+  fine = _find_fine(photos)
+  fine = fine[fine["converted"].isna()]
+  with progress_lib.create_bar(
+    "Decoding", unit="photos", total=len(fine)
+  ) as progress:
+    for start in range(0, len(fine), encoded_images.READING_BATCH):
+      files = fine["file"].iloc[start : start + encoded_images.READING_BATCH]
+      for row, what in encoded_images.find_faults(files):
+        photos.at[files.index[row], "fault"] = what
+      progress.update(len(files))
 
-  def decode_all(self) -> None:
-    """Decodes every photo to find those that cannot be."""
-    fine = self._find_fine()
-    fine = fine[fine["converted"].isna()]
-    files = find_files(fine, self._root)
-    with progress_lib.create_bar(
-      "Decoding", unit="photos", total=len(files)
-    ) as progress:
-      for start in range(0, len(files), encoded_images.READING_BATCH):
-        some = files[start : start + encoded_images.READING_BATCH]
-        for row, what in encoded_images.find_faults(some):
-          self._photos.at[fine.index[start + row], "fault"] = what
-        progress.update(len(some))
 
-  def leave_out_repeated(self) -> None:
-    """Leaves out rows that list an image again, or again with other labels."""
-    photos = self._photos
-    # Images of two users are found by their content.
-    is_again = photos.duplicated(["path", "user"])
-    is_same = photos.duplicated(["path", "user", "label"])
-    photos.loc[is_same, "split"] = photo_index.LEFT_OUT
-    for path in photos["path"][is_same]:
-      self._findings.add_odd(
-        "{number} rows list an image again and are left out", os.fsdecode(path)
-      )
-    is_other = is_again & ~is_same & photos["fault"].isna()
-    photos.loc[is_other, "fault"] = "listed with another label before"
+def leave_out_repeated(
+  photos: pd.DataFrame, findings: photo_folder.Findings
+) -> None:
+  """Leaves out rows that list an image again, or again with other labels."""
+  # Images of two users are found by their content.
+  is_again = photos.duplicated(["path", "user"])
+  is_same = photos.duplicated(["path", "user", "label"])
+  photos.loc[is_same, "split"] = photo_index.LEFT_OUT
+  for path in photos["path"][is_same]:
+    findings.add_odd(
+      "{number} rows list an image again and are left out", os.fsdecode(path)
+    )
+  is_other = is_again & ~is_same & photos["fault"].isna()
+  photos.loc[is_other, "fault"] = "listed with another label before"
 
-  def find_shared(self) -> None:
-    """Finds files that two users have, by size and then by content."""
-    fine = self._find_fine()[["user", "size", "path"]]
-    files = _of_two_users(fine[fine["size"] > 0], "size")
-    num_all, num_photos = len(files), len(self._photos)
-    room = num_photos if num_photos <= MAX_SNIFFED else MAX_COMPARED
-    chosen = []
-    # Large files come first: few of them have one size by chance.
-    counts = files["size"].value_counts().sort_index(ascending=False)
-    for size, number in counts.items():
-      if number <= room:
-        chosen.append(size)
-        room -= number
-    files = files[files["size"].isin(chosen)]
-    if len(files) < num_all:
-      self._findings.remarks.append(
-        f"of {num_all:,} files that are as long as another user's,"
-        f" {len(files):,}"
-        " were compared with it, so two users may have one file unnoticed;"
-        " nothing is to be done if you know that they have not."
-      )
-    for num_bytes in (_TAIL, None):
-      bar = progress_lib.create_bar(
-        "Comparing", unit="photos", items=find_files(files, self._root)
-      )
-      digests = [_digest(file, num_bytes) for file in bar]
-      files = _of_two_users(files.assign(digest=digests), "digest")
-    for path in files.drop_duplicates("digest")["path"]:
-      self._findings.add_odd(
-        "{number} images are files that two users have; the guarantee is"
-        " for one user's images, so leave all but one of the copies out",
-        photo_folder.show_name(os.fsdecode(path)),
-      )
+
+def find_shared(photos: pd.DataFrame, findings: photo_folder.Findings) -> None:
+  """Finds files that two users have, by size and then by content."""
+  fine = _find_fine(photos)
+  files = _of_two_users(fine[fine["size"] > 0], "size")
+  num_all = len(files)
+  room = len(photos) if len(photos) <= MAX_SNIFFED else MAX_COMPARED
+  chosen = []
+  # Large files come first: few of them have one size by chance.
+  counts = files["size"].value_counts().sort_index(ascending=False)
+  for size, number in counts.items():
+    if number <= room:
+      chosen.append(size)
+      room -= number
+  files = files[files["size"].isin(chosen)]
+  if len(files) < num_all:
+    findings.remarks.append(
+      f"of {num_all:,} files that are as long as another user's, {len(files):,}"
+      " were compared with it, so two users may have one file unnoticed;"
+      " nothing is to be done if you know that they have not."
+    )
+  for num_bytes in (_TAIL, None):
+    bar = progress_lib.create_bar(
+      "Comparing", unit="photos", items=files["file"]
+    )
+    digests = [_digest(file, num_bytes) for file in bar]
+    files = _of_two_users(files.assign(digest=digests), "digest")
+  for path in files.drop_duplicates("digest")["path"]:
+    findings.add_odd(
+      "{number} images are files that two users have; the guarantee is for"
+      " one user's images, so leave all but one of the copies out",
+      photo_folder.show_name(os.fsdecode(path)),
+    )
 
 
 def _of_two_users(photos: pd.DataFrame, column: str) -> pd.DataFrame:

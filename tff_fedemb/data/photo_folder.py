@@ -245,10 +245,10 @@ class FolderListing:
         self.findings.add_odd(_NO_IMAGES, show_name(path))
       else:
         is_empty = False
-        *facts, fault = photo_index.look_at(entry.path)
+        size, mtime_ns, fault = photo_index.look_at(entry.path)
         if fault == reading.MISSING:
           fault = "a link that leads nowhere"
-        yield Photo(owner, label, os.fsencode(path), *facts, fault)
+        yield Photo(owner, label, os.fsencode(path), size, mtime_ns, fault)
     if is_empty:
       kind = "users" if self.of_people else "classes"
       self.findings.add_odd(

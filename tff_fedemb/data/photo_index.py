@@ -40,7 +40,7 @@ TRAIN, VALIDATION, TEST = range(3)
 LEFT_OUT = 3
 
 # To be raised when the same photos would give another index.
-VERSION = 3
+VERSION = 4
 
 
 def look_at(path: bytes | str) -> tuple[int, int, str | None]:
@@ -73,7 +73,7 @@ def write(
     path: The file of the index.
     photos: A row for each photo that is used: `slot`, the place of its user
       among those who train, `label`, `split` and `file`, a path in bytes.
-    watched: Files and folders that were looked at, `path`, `size` and
+    watched: Files and folders that were looked at, `file`, `size` and
       `mtime_ns`: while they are the same, so are the photos.
     facts: Further facts, which JSON can hold.
   """
@@ -114,10 +114,10 @@ class PhotoIndex:
 
   def is_fresh(self) -> bool:
     """Whether all that is watched is what it was."""
-    watched = self._read("SELECT path, size, mtime_ns FROM watched")
+    watched = self._read("SELECT file, size, mtime_ns FROM watched")
     return all(
-      look_at(path)[:2] == tuple(facts)
-      for path, *facts in watched.itertuples(index=False)
+      look_at(file)[:2] == tuple(facts)
+      for file, *facts in watched.itertuples(index=False)
     )
 
   def _select_of_clients(self, slots: str) -> str:

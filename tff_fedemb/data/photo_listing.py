@@ -44,7 +44,7 @@ def _refuse_empty(listing: Listing) -> errors.FieldError:
 
 
 def _list_photos(listing: Listing) -> pd.DataFrame:
-  """A row a photo, with what `photo_folder.Photo` says, and `converted`.
+  """A row for each `photo_folder.Photo`, with its `file`, and `converted`.
 
   Raises:
     FieldError: If there are too few.
@@ -63,7 +63,10 @@ def _list_photos(listing: Listing) -> pd.DataFrame:
       "hold photos of two users or more: one alone cannot hide",
       f"{photos['user'][0]!r} alone in {listing.place}",
     )
-  return photos.assign(converted=None)
+  folder = os.path.join(os.fsencode(listing.root), b"")
+  return photos.assign(
+    file=[folder + path for path in photos["path"]], converted=None
+  )
 
 
 def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
@@ -94,18 +97,13 @@ def _find_watched(listing: Listing, photos: pd.DataFrame) -> pd.DataFrame:
   if len(photos) > MAX_WATCHED:
     photos = photos[photos["fault"].notna() | photos["converted"].notna()]
   copies = photos["converted"].dropna()
-  return pd.DataFrame(
+  others = [(copy, *photo_index.look_at(copy)[:2]) for copy in copies]
+  columns = ["file", "size", "mtime_ns"]
+  return pd.concat(
     [
-      *listing.findings.sources,
-      *zip(
-        photo_checks.find_files(photos, listing.root),
-        photos["size"],
-        photos["mtime_ns"],
-        strict=True,
-      ),
-      *((copy, *photo_index.look_at(copy)[:2]) for copy in copies),
-    ],
-    columns=["path", "size", "mtime_ns"],
+      photos[columns],
+      pd.DataFrame([*listing.findings.sources, *others], columns=columns),
+    ]
   )
 
 
@@ -120,14 +118,12 @@ def _write(
   """Lists the photos, looks into them and decides what is held out."""
   findings = listing.findings
   photos = _list_photos(listing)
-  checker = photo_checks.Checker(photos, listing.root, findings)
-  checker.leave_out_repeated()
-  checker.convert(copies)
+  photo_checks.leave_out_repeated(photos, findings)
+  photo_checks.convert(photos, copies)
   if decode_all:
-    checker.decode_all()
-  checker.find_shared()
+    photo_checks.decode_all(photos)
+  photo_checks.find_shared(photos, findings)
   photos, classes = photo_splits.assign(photos, hold_out)
-  files = pd.Series(photo_checks.find_files(photos, listing.root))
   is_used = photos["fault"].isna() & (photos["split"] <= photo_index.TEST)
   faults = photos[photos["fault"].notna()]
   photo_index.write(
@@ -137,7 +133,7 @@ def _write(
         "slot": photos["slot"],
         "label": photos["number"],
         "split": photos["split"],
-        "file": photos["converted"].fillna(files),
+        "file": photos["converted"].fillna(photos["file"]),
       }
     )[is_used],
     watched=_find_watched(listing, photos),
