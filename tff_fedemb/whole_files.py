@@ -53,6 +53,5 @@ def caching(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
       partial.touch()
       yield partial
   except OSError as error:
-    raise errors.FieldError(
-      "cache_dir", "be writable", f"{folder}: {error.strerror or error}"
-    ) from error
+    found = f"{error.filename or folder}: {error.strerror or error}"
+    raise errors.FieldError("cache_dir", "be writable", found) from error

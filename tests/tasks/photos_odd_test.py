@@ -47,105 +47,99 @@ def _write_own_labels(root):
         trees.write(root, f"{user}/{user} {label}/{number}.jpg")
 
 
-_ODD_FOLDERS = {
-  "a user with one class": (
-    lambda root: [
-      trees.write(root, f"eve/{c}/1.jpg") for c in trees.CLASSES[:1]
-    ],
+# A photo that is written, or a folder if it ends in a slash.
+_ODD_PATHS = [
+  (
+    "eve/a/1.jpg",
     r"1 of 5 users (have one class|have no image to train on).*: eve\.",
   ),
-  "a class with one image": (
-    lambda root: trees.write(root, "ann/z/1.jpg"),
+  (
+    "ann/z/1.jpg",
     "1 of 9 classes have one image, with nothing to compare it with; add.*: z.",
   ),
-  "users in both splits": (
+  ("eve/", "1 folders of users are empty: eve."),
+  ("ann/z/", "1 folders of classes hold no image: ann/z."),
+  (
+    "ann/a/deep/1.jpg",
+    "1 folders lie deeper than <user>/<class> .* move.*: ann/a/deep.",
+  ),
+  ("ann/1.jpg", "1 images lie beside folders .* move them into .*: ann/1.jpg."),
+  ("1.PNG", "1 images lie beside folders .*: 1.PNG."),
+  (
+    "ann/a/1.heic",
+    "1 files are no images by their names .* save .*: ann/a/1.heic.",
+  ),
+]
+_ODD_FOLDERS = [
+  (
     lambda root: None,
     "4 of 4 users have images both to train on and held out.* hold_out=users",
   ),
-  "a file of two users": (
+  (
     lambda root: _copy(root, "ann/a/0.jpg", "bob/b/5.jpg"),
     "1 images are files that two users have; .* leave all but one.*: ann/a/0",
   ),
-  "labels that are almost users": (
+  (
     _write_own_labels,
     r"of \d+ classes to train on are of one user each: labels are almost users",
   ),
-  "an empty folder": (
-    lambda root: (root / "eve").mkdir(),
-    "1 folders of users are empty: eve.",
-  ),
-  "an empty class": (
-    lambda root: (root / "ann" / "z").mkdir(),
-    "1 folders of classes hold no image: ann/z.",
-  ),
-  "a nested folder": (
-    lambda root: trees.write(root, "ann/a/deep/1.jpg"),
-    "1 folders lie deeper than <user>/<class> .* move.*: ann/a/deep.",
-  ),
-  "an image of no class": (
-    lambda root: trees.write(root, "ann/1.jpg"),
-    "1 images lie beside folders .* move them into .*: ann/1.jpg.",
-  ),
-  "an image of no user": (
-    lambda root: trees.write(root, "1.PNG"),
-    "1 images lie beside folders .*: 1.PNG.",
-  ),
-  "a file that is no image by its name": (
-    lambda root: trees.write(root, "ann/a/1.heic"),
-    "1 files are no images by their names .* save .*: ann/a/1.heic.",
-  ),
-  "a link to a folder that is listed": (
+  (
     lambda root: _link(root, "bob/z", "../ann/a"),
     "1 links lead to folders that are listed already .*: bob/z.",
   ),
-  "a link to its own folder": (
+  (
     lambda root: _link(root, "ann/loop", "."),
     "1 links lead to folders that are listed already .*: ann/loop.",
   ),
-  "one name in two forms of Unicode": (
+  (
     _write_twins,
     "1 names are written with other Unicode characters .* taken for one",
   ),
-  "classes that differ in capitals": (
+  (
     lambda root: _copy(root, "ann/a/0.jpg", "ann/A/0.jpg"),
     "1 classes differ from another in capitals alone .*: ",
   ),
-}
-
-
-_ODD_PEOPLE = {
-  "a folder in a person's": (
-    lambda root: trees.write(root, "p1/originals/1.jpg"),
+]
+_ODD_PEOPLE = [
+  (
+    "p1/originals/1.jpg",
     "1 folders lie deeper than <person> and are .* move.*: p1/originals.",
   ),
-  "an empty person": (
-    lambda root: (root / "p99").mkdir(),
-    "1 folders of users hold no image: p99.",
-  ),
-  "a person without images": (
-    lambda root: [(root / "p99").mkdir(), (root / "p99/a.txt").write_text("")],
-    "1 folders of users hold no image: p99.",
-  ),
-}
+  ("p99/", "1 folders of users hold no image: p99."),
+  ("p99/a.txt", "1 folders of users hold no image: p99."),
+]
 
 
-@pytest.mark.parametrize("name", _ODD_PEOPLE)
-def test_odd_folders_of_people_are_told(tmp_path, create, name):
-  root = trees.write_people(tmp_path / "data")
-  change, expected = _ODD_PEOPLE[name]
-  change(root)
+def _write(root, path):
+  if path.endswith("/"):
+    (root / path).mkdir()
+  else:
+    trees.write(root, path)
+
+
+def _check_told(task, expected):
+  assert any(re.search(expected, line) for line in task.warnings), task.warnings
+  assert not any("\n" in line for line in task.warnings)
+
+
+@pytest.mark.parametrize(("path", "expected"), _ODD_PEOPLE)
+def test_odd_folders_of_people_are_told(tmp_path, create, path, expected):
+  _write(trees.write_people(tmp_path / "data"), path)
   task = create()
-  assert any(re.search(expected, w) for w in task.warnings), task.warnings
+  _check_told(task, expected)
   assert task.one_class_per_user
 
 
-@pytest.mark.parametrize("name", _ODD_FOLDERS)
-def test_odd_folders_are_told(root, create, name):
-  change, expected = _ODD_FOLDERS[name]
+@pytest.mark.parametrize(("path", "expected"), _ODD_PATHS)
+def test_odd_paths_are_told(root, create, path, expected):
+  _write(root, path)
+  _check_told(create(), expected)
+
+
+@pytest.mark.parametrize(("change", "expected"), _ODD_FOLDERS)
+def test_odd_folders_are_told(root, create, change, expected):
   change(root)
-  task = create()
-  assert any(re.search(expected, w) for w in (task.warnings)), task.warnings
-  assert not any("\n" in line for line in task.warnings)
+  _check_told(create(), expected)
 
 
 _FINE_FOLDERS = {

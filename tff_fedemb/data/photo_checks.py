@@ -73,15 +73,18 @@ def convert(photos: pd.DataFrame, folder: pathlib.Path) -> None:
   if fine.empty:
     return
   folder.mkdir(parents=True, exist_ok=True)
+  files = fine["file"].unique()
   with futures.ThreadPoolExecutor(os.cpu_count()) as pool:
     bar = progress_lib.create_bar(
       "Converting to PNG",
       unit="photos",
-      items=pool.map(lambda file: _convert(file, folder), fine["file"]),
-      total=len(fine),
+      items=pool.map(lambda file: _convert(file, folder), files),
+      total=len(files),
     )
-    results = list(bar)
-  photos.loc[fine.index, ["converted", "fault"]] = results
+    results = dict(zip(files, bar, strict=True))
+  photos.loc[fine.index, ["converted", "fault"]] = [
+    results[file] for file in fine["file"]
+  ]
 
 
 def decode_all(photos: pd.DataFrame) -> None:
