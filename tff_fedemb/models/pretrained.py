@@ -296,7 +296,7 @@ def _read_numbered(
   """
   found = []
 
-  def visit(name, item):
+  def visit(name: str, item: Any) -> None:
     *parents, container, _ = ["", *name.split("/")]
     if isinstance(item, h5py.Dataset) and container == "vars":
       found.append(not {"optimizer", "metrics"}.intersection(parents))
