@@ -75,20 +75,16 @@ def _find_facts(photos: pd.DataFrame) -> dict[str, Any]:
   held_out = photos[
     photos["split"].isin((photo_index.VALIDATION, photo_index.TEST))
   ]
+  users, labels = set(trains["user"]), set(trains["label"])
+  classes_of_user = trains.groupby("user")["label"].nunique()
   return {
-    "num_users": trains["user"].nunique(),
-    "num_train_classes": trains["label"].nunique(),
+    "num_users": len(users),
+    "num_train_classes": len(labels),
     "num_train_photos": len(trains),
     "num_classes": photos["label"].nunique(),
-    "one_class_per_user": bool(
-      (trains.groupby("user")["label"].nunique() == 1).all()
-    ),
-    "evaluation_on_training_users": bool(
-      held_out["user"].isin(trains["user"]).any()
-    ),
-    "held_out_classes_are_new": not held_out["label"]
-    .isin(trains["label"])
-    .any(),
+    "one_class_per_user": int(classes_of_user.max()) == 1,
+    "evaluation_on_training_users": not users.isdisjoint(held_out["user"]),
+    "held_out_classes_are_new": labels.isdisjoint(held_out["label"]),
   }
 
 
