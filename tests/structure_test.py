@@ -19,7 +19,15 @@ _LAYERS = ("tff_fedemb", "tasks", "experiments", "benchmarks", "binaries")
 # Inside the library; a package may also import its neighbours, as long as
 # packages form no circle.
 _LIBRARY_LAYERS = (
-  ("errors", "checks", "config", "progress", "registry", "split_mix", "whole_files"),
+  (
+    "errors",
+    "checks",
+    "config",
+    "progress",
+    "registry",
+    "split_mix",
+    "whole_files",
+  ),
   ("aggregators", "data", "deployment", "models", "strategies"),
   ("algorithms",),
   ("evaluation", "plots", "privacy", "runtime"),
