@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import tfrecord_files
-from tff_fedemb.data import whole_files
 
 MISSING = "not found in any archive"
 
@@ -102,7 +102,8 @@ class Job(abc.ABC):
 
 def write_json(path: pathlib.Path, value: Mapping[str, Any]) -> None:
   """Writes a file, whole or not at all."""
-  with whole_files.write_whole(path) as partial:
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with whole_files.replacing(path) as partial:
     partial.write_text(json.dumps(value, indent=2) + "\n")
 
 
@@ -286,7 +287,7 @@ class _Preparation:
       write_json(self._identity, self._job.identity)
     train = self._data / tfrecord_files.TRAIN_FOLDER
     train.mkdir(parents=True, exist_ok=True)
-    for path in self._data.rglob(f".*{whole_files.PARTIAL_SUFFIX}"):
+    for path in self._data.rglob(f"*{whole_files.PARTIAL}*"):
       path.unlink()
 
   def _left_out(self) -> list[tuple[str, str, str]]:

@@ -22,9 +22,9 @@ from tasks.prepare import output
 from tasks.prepare import split_tables
 from tff_fedemb import errors
 from tff_fedemb import progress
+from tff_fedemb import whole_files
 from tff_fedemb.data import bad_examples
 from tff_fedemb.data import tfrecord_files
-from tff_fedemb.data import whole_files
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -173,7 +173,7 @@ def _unpack(
   folder.parent.mkdir(parents=True, exist_ok=True)
   try:
     with (
-      whole_files.write_whole(folder) as partial,
+      whole_files.replacing(folder) as partial,
       bar,
       path.open("rb", _CHUNK) as file,
       gzip.GzipFile(fileobj=file) as stream,

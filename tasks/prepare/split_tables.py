@@ -16,9 +16,9 @@ import zipfile
 
 from tasks.prepare import output
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 from tff_fedemb.data import reading
 from tff_fedemb.data import tfrecord_files
-from tff_fedemb.data import whole_files
 
 # Marks, in the column of users, an image that no user has.
 _NO_USER = "NA"
@@ -64,7 +64,7 @@ def _is_file_name(user_id: str) -> bool:
   return (
     user_id not in (".", "..")
     and not set(user_id) & set("/\\\0")
-    and not user_id.endswith(whole_files.PARTIAL_SUFFIX)
+    and whole_files.PARTIAL not in user_id
     and len(user_id.encode()) <= 200
   )
 

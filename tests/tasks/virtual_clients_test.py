@@ -1,6 +1,5 @@
 """Tests of what a cap leaves of a virtual client, for every reader."""
 
-import dataclasses
 import itertools
 import os
 
@@ -80,7 +79,7 @@ def _paths():
 def _create_photos(config, directory):
   for path in _paths():
     trees.write(directory, path)
-  return photos.create_photos_task(config)
+  return photos.create_photos_task(task_config.PhotosConfig(**vars(config)))
 
 
 def _create_table(config, directory):
@@ -90,17 +89,17 @@ def _create_table(config, directory):
   rows = [[path, *path.split("/")[:2]] for path in paths]
   table = directory / "table.csv"
   pd.DataFrame(rows, columns=["image", "user", "label"]).to_csv(table)
+  changes = {"data_dir": None, "table": table}
   return photos.create_photos_task(
-    dataclasses.replace(config, data_dir=None, table=table)
+    task_config.PhotosConfig(**vars(config) | changes)
   )
 
 
 def _create_handwriting(config, directory):
   del directory  # It makes its images itself.
+  changes = {"data_dir": None, "num_users": _USERS, "max_images_per_user": 40}
   return handwriting.create_handwriting_task(
-    dataclasses.replace(
-      config, data_dir=None, num_users=_USERS, max_images_per_user=40
-    )
+    task_config.HandwritingConfig(**vars(config) | changes)
   )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_fedemb.data import whole_files
+from tff_fedemb import whole_files
 
 TRAIN_FOLDER = "train"
 TEST_FILE_NAME = "test.tfRecord"
@@ -33,7 +33,7 @@ RECORD_OVERHEAD = 80
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:
-  """What a file says; nothing if it is not there, or something else."""
+  """Reads an object from a file; an empty one if there is none."""
   try:
     found = json.loads(path.read_text())
   except (OSError, ValueError):
@@ -81,10 +81,6 @@ def write_records(
 ) -> None:
   """Writes a TFRecord file, whole or not at all.
 
-  The records go to a file of another name first, which takes the place of
-  `path` when it is complete and on the disk. If `records` raises, nothing is
-  left.
-
   Args:
     path: Where to write, in a folder that exists.
     records: They are taken one at a time.
@@ -94,14 +90,12 @@ def write_records(
   """
   import tensorflow as tf  # As above.
 
-  try:
-    with (
-      whole_files.write_whole(pathlib.Path(path)) as partial,
-      tf.io.TFRecordWriter(os.fspath(partial)) as writer,
-    ):
-      for record in records:
-        writer.write(record)
-  except tf.errors.ResourceExhaustedError as error:
-    raise OSError(
-      errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
-    ) from error
+  with whole_files.replacing(path) as partial:
+    try:
+      with tf.io.TFRecordWriter(os.fspath(partial)) as writer:
+        for record in records:
+          writer.write(record)
+    except tf.errors.ResourceExhaustedError as error:
+      raise OSError(
+        errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
+      ) from error
