@@ -63,14 +63,7 @@ _TESTED_THROUGH = {
   "tasks.user_photos": "tests/tasks/gld_test.py",
   **{
     f"tff_fedemb.aggregators.{name}": "tests/aggregators/mechanisms_test.py"
-    for name in (
-      "adaptive_tree",
-      "clip_only",
-      "gaussian",
-      "query_mean",
-      "recurrence",
-      "tree",
-    )
+    for name in ("query_mean", "recurrence")
   },
   **{
     f"tff_fedemb.data.photo_{name}": "tests/tasks/photos_test.py"

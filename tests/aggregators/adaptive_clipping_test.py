@@ -15,6 +15,21 @@ _COUNT_STDDEV = 5.0
 # Trees, and rounds of each, where noise is told from few numbers.
 _NUM_TREES, _TREE = 150, 6
 
+# For the cases of the mechanisms: every option, and others than by default.
+OPTIONS = {"target_unclipped_quantile": 0.4, "clip_learning_rate": 0.1}
+OTHER = {"target_unclipped_quantile": 0.8, "clip_learning_rate": 0.7}
+
+
+def too_noisy(**options):
+  """More noise than can be split between the sum and the count."""
+  return [
+    (
+      {"noise_multiplier": noise_multiplier, **options},
+      "noise_multiplier must be less than a tenth .*, 10, .* found 1",
+    )
+    for noise_multiplier in (10.0, 11.0, 1e6)
+  ]
+
 
 def test_split_of_the_noise_by_hand():
   config = adaptive_gaussian.AdaptiveGaussianConfig(

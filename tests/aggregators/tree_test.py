@@ -1,11 +1,15 @@
 """Tests of tree aggregation that draws once in a round."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
+from tests.aggregators import cases
 from tests.aggregators import noise_theory
+from tests.aggregators import released
 from tff_fedemb import errors
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.aggregators import tree_query
@@ -13,6 +17,20 @@ from tff_fedemb.program import checkpoints
 from tff_fedemb.strategies import tree as tree_strategy
 
 _ROUNDS = 20
+
+CASES = cases.Cases(
+  options={"restart_every": 4, "noise_seed": 0},
+  strategy=tree_strategy.TreeStrategy(4),
+  clipping=[{}, {"restart_every": 4}],
+  # One tree; several, the last of them incomplete; one for each round.
+  noisy=[
+    {},
+    cases.Slow(restart_every=4),
+    {"restart_every": 5},
+    cases.Slow(restart_every=1),
+  ],
+  once=[{"restart_every": 5}, {}],
+)
 
 
 def _own_matrix(rounds, restart_every):
@@ -137,3 +155,28 @@ def test_states_of_earlier_versions_are_not_read(tmp_path):
   manager.save({"noise": state, "round": 3}, 3)
   with pytest.raises(errors.FieldError, match="found none among 1"):
     manager.load_latest({"noise": now.initial_global_state(), "round": 0})
+
+
+@pytest.mark.parametrize(
+  ("name", "restart_every", "rounds", "most"),
+  [("tree", None, 64, 6), ("tree", 13, 64, 3), ("adaptive_tree", 32, 32, 5)],
+)
+def test_size_of_the_state(
+  create_aggregation, name, restart_every, rounds, most
+):
+  aggregation = create_aggregation(
+    name,
+    shapes=((20, 10), (100,)),
+    rounds=rounds,
+    restart_every=restart_every,
+    noise_multiplier=3.0,
+    **released.CONFIG,
+  )
+  copies = [
+    math.floor(aggregation.model_copies(state))
+    for state in aggregation.run_on_zeros(rounds).states
+  ]
+  for t, found in enumerate(copies, 1):
+    # As many nodes as the rounds of the tree have digits that are 1.
+    assert found == (t % (restart_every or rounds + 1)).bit_count()
+  assert max(copies) == most

@@ -10,8 +10,8 @@ import tensorflow_federated as tff
 
 from tests.runtime import forked_python
 from tff_fedemb import runtime
-from tff_fedemb.runtime import ray_chunks
 from tff_fedemb.runtime import ray_cluster
+from tff_fedemb.runtime import ray_map
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -127,11 +127,12 @@ def test_machines_are_sent_the_model_once_a_round_and_come_and_go(
 
 def _remove_in_round(monkeypatch, cluster, node):
   """Kills a node as soon as a chunk of the next round has come back."""
-  accept = ray_chunks.ChunkPool._accept
+  fetch = ray_map.fetch
 
-  def accept_and_remove(*arguments):
-    accept(*arguments)
+  def fetch_and_remove(*arguments, **options):
+    results = fetch(*arguments, **options)
     if node in cluster.worker_nodes:
       cluster.remove_node(node, allow_graceful=False)
+    return results
 
-  monkeypatch.setattr(ray_chunks.ChunkPool, "_accept", accept_and_remove)
+  monkeypatch.setattr(ray_map, "fetch", fetch_and_remove)

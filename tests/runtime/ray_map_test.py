@@ -7,7 +7,7 @@ import pytest
 
 from tff_fedemb import errors
 from tff_fedemb import runtime
-from tff_fedemb.runtime import ray_chunks
+from tff_fedemb.runtime import ray_map
 
 pytest.importorskip("ray")
 
@@ -46,9 +46,9 @@ def test_results_are_in_order_whoever_dies(tmp_path):
     results = map_fn(square, read_chunks())
     assert next(results) == 0
     # Not all of many images are in memory.
-    assert read == [0, 1, 2]
+    assert len(read) <= 3
     assert [*results] == [chunk**2 for chunk in range(1, 12)]
     with pytest.raises(errors.FieldError, match="be there, found -1"):
       [*map_fn(square, [-1])]
-    with pytest.raises(ray_chunks.LostChunkError, match="4 workers that died"):
+    with pytest.raises(ray_map.LostChunkError, match="4 workers that died"):
       [*map_fn(square, [100])]

@@ -14,8 +14,8 @@ import tensorflow_federated as tff
 from tests.runtime import forked_python
 from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import ray as ray_runtime
-from tff_fedemb.runtime import ray_chunks
 from tff_fedemb.runtime import ray_cluster
+from tff_fedemb.runtime import ray_map
 
 CORES = 5
 
@@ -47,18 +47,18 @@ def local_ray() -> Iterator[None]:
 
 
 def find_workers() -> list[psutil.Process]:
-  """Those that are ready, or were given something to do."""
+  """Those that are idle, or were given something to do."""
   found = []
   for child in psutil.Process().children(recursive=True):
     with contextlib.suppress(psutil.NoSuchProcess):
-      if child.name().startswith("ray::Chunk"):
+      if child.name().startswith(("ray::IDLE", "ray::fold")):
         found.append(child)
   return found
 
 
-def _send_signal(number: int) -> psutil.Process:
-  """Sends one worker a signal; some may just be ending."""
-  for worker in find_workers():
+def send_signal(number: int) -> psutil.Process:
+  """Sends one worker a signal, rather one that is busy."""
+  for worker in sorted(find_workers(), key=lambda w: w.name() == "ray::IDLE"):
     with contextlib.suppress(psutil.NoSuchProcess):
       worker.send_signal(number)
       return worker
@@ -132,15 +132,27 @@ class Trouble:
       then: Is called with the worker.
     """
     self.victims: list[psutil.Process] = []
-    rounds = set()
-    accept = ray_chunks.ChunkPool._accept
+    ray = ray_cluster.import_ray()
+    fold, fetch = ray_runtime.RayRuntime._fold_on_workers, ray_map.fetch
+    wait, state = ray.wait, []
 
-    def accept_and_disturb(pool, task, result, current):
-      accept(pool, task, result, current)
-      if current is not None and current.number not in rounds:
-        rounds.add(current.number)
-        victim = _send_signal(number)
-        self.victims.append(victim)
-        then(victim)
+    def fold_round(*arguments):
+      state[:] = ["begun"]
+      return fold(*arguments)
 
-    monkeypatch.setattr(ray_chunks.ChunkPool, "_accept", accept_and_disturb)
+    def fetch_and_note(*arguments, **options):
+      if state == ["begun"]:
+        state[:] = ["has a result"]
+      return fetch(*arguments, **options)
+
+    def disturb_and_wait(*arguments, **options):
+      # More has been given to the workers by now.
+      if state == ["has a result"] and options.get("fetch_local") is False:
+        state.clear()
+        self.victims.append(send_signal(number))
+        then(self.victims[-1])
+      return wait(*arguments, **options)
+
+    monkeypatch.setattr(ray_runtime.RayRuntime, "_fold_on_workers", fold_round)
+    monkeypatch.setattr(ray_map, "fetch", fetch_and_note)
+    monkeypatch.setattr(ray, "wait", disturb_and_wait)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from etils import epy
 
@@ -16,9 +16,6 @@ from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import recurrence as recurrence_lib
 
 with epy.lazy_imports():
-  import tensorflow as tf
-  import tensorflow_privacy as tfp
-
   from tff_fedemb.aggregators import correlated_query
 
 
@@ -36,9 +33,7 @@ class CorrelatedConfig(mechanism.MechanismConfig):
 
   noise_seed: int | None = None
 
-  def build_query(
-    self, specs: tuple[tf.TensorSpec, ...], strategy: Any
-  ) -> tfp.DPQuery:
+  def build_query(self, specs, strategy):
     """As in the base class, for noise that follows a recurrence.
 
     Privacy:
@@ -51,8 +46,8 @@ class CorrelatedConfig(mechanism.MechanismConfig):
     """
     return correlated_query.CorrelatedSumQuery(
       self.recurrence_class(strategy),
+      specs,
       clip_norm=self.clip_norm,
-      noise_multiplier=self.noise_multiplier,
-      specs=specs,
+      stddev=self.clip_norm * self.noise_multiplier,
       noise_seed=self.noise_seed,
     )

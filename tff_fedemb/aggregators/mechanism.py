@@ -177,7 +177,7 @@ class MechanismConfig(config.Config):
     )
     noise = self.noise_multiplier_of_sum / self.clients_per_round
     factory = measurements.MeasuredFactory(
-      self.build_factory(strategy),
+      factory=self.build_factory(strategy),
       clip_norm=self.clip_norm if self.clips else math.inf,
       noise_per_clip_norm=stddevs * noise,
       next_clip_norm_fn=self.next_clip_norm_fn,

@@ -7,17 +7,22 @@ A chunk's size depends on the number of clients and on the model, so the result
 does not depend on the workers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+import contextlib
+import functools
 import itertools
 from typing import Any
 
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import in_process
-from tff_fedemb.runtime import ray_chunks
+from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import ray_cluster
+from tff_fedemb.runtime import ray_map
+from tff_fedemb.runtime import ray_worker
 from tff_fedemb.runtime import secure_sums
 
 # Enough for some dozens of workers to end at about the same time, and no more
@@ -28,6 +33,12 @@ _LARGEST_CHUNK = 16
 # Clients of a small model, whose chunks would cost as much as they do, are
 # dealt to fewer workers.
 _CHUNKS_OF_SMALL_AT_LEAST = 12
+# An environment may have to be installed first, and cores be busy.
+_START_SECONDS = 900.0
+
+
+class WorkerStartError(errors.DataError):
+  """Workers do not start on the cluster."""
 
 
 def deal(
@@ -95,7 +106,8 @@ class RayRuntime(in_process.InProcessRuntime):
     }
     self._fold = self._fold_on_workers
     self._paths: dict[str, str] = {}
-    self._pool: ray_chunks.ChunkPool | None = None
+    self._setup: ray_worker.Setup | None = None
+    self._task: Any = None
     self._cluster: ray_cluster.Cluster | None = ray_cluster.Cluster(config)
 
   def require_paths(self, paths: Mapping[str, str]) -> None:
@@ -107,16 +119,52 @@ class RayRuntime(in_process.InProcessRuntime):
     if self._cluster is None:
       raise RuntimeError("the runtime must be open, found it closed.")
     state = super().initialize(process)
-    if self._pool is not None:
-      self._pool.close()
-    self._pool = ray_chunks.ChunkPool(
-      self._cluster,
-      base.check_initialized(self._compiled).client_graphs,
+    graphs = self._cluster.ray.put(
+      base.check_initialized(self._compiled).client_graphs
+    )
+    self._setup = ray_worker.Setup(
+      # Each process reads them once, in place of each task.
+      get_graphs=functools.partial(self._cluster.ray.get, graphs),
+      key=graphs.hex(),
       paths=self._paths,
       num_threads=self.concurrent_clients,
       compute_precision=self._config.compute_precision,
     )
+    # Processes are not shared with what computes with another precision.
+    variables = precision.environment(self._config.compute_precision)
+    self._task = ray_map.create_task(
+      self._cluster,
+      ray_worker.fold_chunks,
+      runtime_env={"env_vars": variables} if variables else None,
+    )
+    self._start_workers(self._cluster, self._setup)
     return state
+
+  def _start_workers(
+    self, cluster: ray_cluster.Cluster, setup: ray_worker.Setup
+  ) -> None:
+    """Waits until there are workers on all of the cluster.
+
+    Raises:
+      errors.FieldError: If a machine does not see what it has to.
+      WorkerStartError: If they do not start.
+    """
+    start = self._task.options(scheduling_strategy="SPREAD")
+    references = [start.remote(setup) for _ in range(cluster.count_workers())]
+    try:
+      ray_map.fetch(cluster, references, "a start", seconds=_START_SECONDS)
+    except TimeoutError:
+      free = cluster.ray.available_resources()
+      raise WorkerStartError(
+        f"{len(references)} workers must be ready within {_START_SECONDS:.0f}"
+        f" s, found {free.get('CPU', 0.0):g} cores of the cluster free. Other"
+        " programs may use it; ray_workers asks for fewer workers."
+      ) from None
+    except (ImportError, RuntimeError, ray_map.LostChunkError) as error:
+      raise WorkerStartError(
+        f"workers must start, found {errors.first_line(error)}. They need this"
+        " program's code and its pinned environment; docs/cluster.md says how."
+      ) from error
 
   def _fold_on_workers(
     self,
@@ -126,36 +174,70 @@ class RayRuntime(in_process.InProcessRuntime):
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     """As `client_fold.ClientFold`, by the workers."""
     compiled = base.check_initialized(self._compiled)
-    pool = base.check_initialized(self._pool)
     accumulator: list[Any] | None = None
     total = compiled.client_graphs.sums.start_round()
-    chunks = deal(
-      client_ids,
-      self._config.ray_clients_per_chunk,
-      clients_per_call=compiled.client_graphs.clients_per_call,
+    results = self._run_chunks(
+      prepared,
+      deal(
+        client_ids,
+        self._config.ray_clients_per_chunk,
+        clients_per_call=compiled.client_graphs.clients_per_call,
+      ),
+      skips=skip_fn is not None,
     )
-    for chunk, sums in pool.fold(prepared, chunks, skips=skip_fn is not None):
-      if chunk.error is not None:
-        raise chunk.error
-      for error in chunk.skipped:
-        skip_fn(error)
-      total.merge(chunk.total)
-      accumulator = (
-        sums if accumulator is None else compiled.merge(accumulator, sums)
-      )
+    with contextlib.closing(results):
+      for chunk, sums in results:
+        if chunk.error is not None:
+          raise chunk.error
+        for error in chunk.skipped:
+          skip_fn(error)
+        total.merge(chunk.total)
+        accumulator = (
+          sums if accumulator is None else compiled.merge(accumulator, sums)
+        )
     if accumulator is None:
       return compiled.fold(prepared, [], skip_fn)
     return accumulator, total
+
+  def _run_chunks(
+    self,
+    prepared: Sequence[Any],
+    chunks: Sequence[Sequence[str]],
+    *,
+    skips: bool,
+  ) -> Generator[tuple[ray_worker.ChunkResult, list[Any]], None, None]:
+    """Yields the result and the sum of each chunk, in their order."""
+    setup = base.check_initialized(self._setup)
+    cluster = base.check_initialized(self._cluster)
+    # The model is sent to each machine once a round.
+    prepared = cluster.ray.put(prepared)
+
+    def submit(start):
+      some = chunks[start : start + setup.num_threads]
+      call = self._task.options(num_returns=1 + len(some))
+      return call.remote(setup, prepared, some, skips)
+
+    def describe(start):
+      first, *others = itertools.chain(
+        *chunks[start : start + setup.num_threads]
+      )
+      clients = f"client {first[:80]!r}"
+      if others:
+        clients += f" and {len(others)} more"
+      return f"chunk {start + 1} of the round's {len(chunks)} ({clients})"
+
+    starts = range(0, len(chunks), setup.num_threads)
+    with contextlib.closing(
+      ray_map.run_in_order(cluster, submit, starts, describe=describe)
+    ) as results:
+      for of_chunks, *sums in results:
+        yield from zip(of_chunks, sums, strict=True)
 
   def close(self) -> None:
     if self._is_in_fork:
       return
     super().close()
-    pool, self._pool = self._pool, None
+    self._setup = None
     cluster, self._cluster = self._cluster, None
-    try:
-      if pool is not None:
-        pool.close()
-    finally:
-      if cluster is not None:
-        cluster.close()
+    if cluster is not None:
+      cluster.close()

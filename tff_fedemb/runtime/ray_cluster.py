@@ -1,13 +1,14 @@
 """A Ray cluster as a runtime sees it: how to join it, and what it has.
 
 Without an address, Ray is started on this machine with a directory of its own,
-which is gone when the program is, however that ends: Ray's processes die with
-the one that started them, and a shell that waits for that removes the rest.
+which is removed when the cluster is closed. Ray's processes die with the one
+that started them; if that was killed, the next program removes the directory.
 """
 
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import fcntl
 import importlib
 import logging
 import os
@@ -15,7 +16,6 @@ import pathlib
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,23 +35,7 @@ _HEAD_SECONDS = 10.0
 _HEAD_CHECK_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
-# Its end of the pipe is closed when the program is gone. Most of Ray's
-# processes are killed then, and some would look for the others for minutes.
-_REAPER = """
-cat >/dev/null
-for process in /proc/[0-9]*; do
-  if grep -qs "$0" $process/cmdline && [ $process != /proc/$$ ]; then
-    kill -9 ${process#/proc/}
-  fi
-done
-test -d "$0" || exit
-sleep 1
-rm -rf "$0"
-"""
-
-
-# Would remove the directory too early if it were collected.
-_left_to_the_end: list[Any] = []
+_PREFIX = "rayfed_"
 
 
 class HeadLostError(errors.DataError):
@@ -68,6 +52,8 @@ def import_ray() -> Any:
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   # What goes wrong raises; its C++ log tells of all else there may be.
   os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+  # Whose processes would look for a head that is gone for a minute.
+  os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
   # A worker without GPUs is to see none, which it says will change.
   warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
   # Ray would tell the head of exceptions that nobody catches, and if it is the
@@ -126,8 +112,7 @@ class Cluster:
     self.ray = import_ray()
     self.demand = Demand(config.ray_worker_cores, config.ray_worker_gpus)
     self._most_workers = config.ray_workers
-    self._directory: str | None = None
-    self._reaper: subprocess.Popen | None = None
+    self._directory: _Directory | None = None
     self._is_closed = threading.Event()
     # Whether the head is.
     self.is_lost = False
@@ -161,16 +146,13 @@ class Cluster:
     address = config.ray_address
     if address is None:
       address = "local"
-      # The name is short: those of sockets are at most 107 bytes long.
-      self._directory = tempfile.mkdtemp(prefix="ray_")
-      self._reaper = subprocess.Popen(
-        ["sh", "-c", _REAPER, self._directory],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-      )
+      self._directory = _Directory()
+      cores = base.count_cores()
+      if config.ray_workers:
+        cores = min(cores, config.ray_workers * config.ray_worker_cores)
       options |= {
-        "num_cpus": base.count_cores(),
-        "_temp_dir": self._directory,
+        "num_cpus": cores,
+        "_temp_dir": self._directory.path,
         # Workers of Ray's own that nobody asks for.
         "_system_config": {
           "enable_worker_prestart": False,
@@ -205,10 +187,22 @@ class Cluster:
 
     It changes when machines come and go.
     """
-    fit = sum(
+    fit = self._count_room()
+    return min(fit, self._most_workers or fit)
+
+  def count_tasks(self) -> int:
+    """How many tasks to give to Ray at a time.
+
+    Twice as many as there are workers, so that these need not wait for us,
+    unless Ray would run them all at once.
+    """
+    workers = self.count_workers()
+    return workers if workers < self._count_room() else 2 * workers
+
+  def _count_room(self) -> int:
+    return sum(
       self.demand.count_workers(machine) for machine in self._machines()
     )
-    return min(fit, self._most_workers or fit)
 
   def _watch_machines(self) -> None:
     while not self._is_closed.wait(_LOOK_SECONDS):
@@ -283,17 +277,37 @@ class Cluster:
       leaving.start()
       leaving.join(0 if self.is_lost else _SHUTDOWN_SECONDS)
     self._is_owner = False
-    if self.is_lost:
-      # Until the program ends, Ray may write there.
-      _left_to_the_end.append(self._reaper)
-      return
-    if self._directory is not None:
-      shutil.rmtree(self._directory, ignore_errors=True)
+    # Ray may go on writing there for as long as the program runs.
+    if self._directory is not None and not self.is_lost:
+      self._directory.remove()
       self._directory = None
-    if self._reaper is not None:
-      # It ends whatever has not ended, and may write there again.
-      self._reaper.communicate()
-      self._reaper = None
+
+
+class _Directory:
+  """A directory of Ray's, locked for as long as this program lives."""
+
+  def __init__(self) -> None:
+    remove_leftovers()
+    # The name is short: those of sockets are at most 107 bytes long.
+    self.path = tempfile.mkdtemp(prefix=_PREFIX)
+    self._lock = os.open(self.path, os.O_RDONLY)
+    fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+  def remove(self) -> None:
+    shutil.rmtree(self.path, ignore_errors=True)
+    os.close(self._lock)
+
+
+def remove_leftovers() -> None:
+  """Removes the directories of programs that were killed."""
+  for path in pathlib.Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    with contextlib.suppress(OSError):
+      lock = os.open(path, os.O_RDONLY)
+      try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path)
+      finally:
+        os.close(lock)
 
 
 @contextlib.contextmanager
