@@ -133,8 +133,8 @@ def test_every_flag_of_the_training_program_is_fixed_or_searchable(flag_types):
     participation period population_seed pretrained_backbone
     ray_address ray_clients_per_chunk ray_runtime_env ray_worker_cores
     ray_worker_gpus ray_workers regroup_clients report require_gpu rounds
-    run_dir runtime sampling_seed secure_sum_threshold seed selection_users smoke
-    table task task_variant users_per_client
+    run_dir runtime sampling_seed secure_sum_threshold seed selection_users
+    smoke table task task_variant users_per_client
   """
   # What is searched of a mechanism, its test file says.
   of_mechanisms = [mechanism_cases.of(n) for n in aggregators.AGGREGATORS]

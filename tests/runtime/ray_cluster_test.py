@@ -98,7 +98,15 @@ def test_machines_are_sent_the_model_once_a_round_and_come_and_go(
     state = started.initialize(process)
     for round_num in range(5):
       if round_num == 3:
-        _remove_in_round(monkeypatch, cluster, nodes.pop())
+        # The program is connected to one of them.
+        connected = ray._private.worker._global_node.raylet_socket_name
+        removed = next(
+          node
+          for node in cluster.worker_nodes
+          if node.raylet_socket_name != connected
+        )
+        nodes.remove(removed)
+        _remove_in_round(monkeypatch, cluster, removed)
       before = _bytes_written(nodes)
       state, total = started.next(state, client_ids)
       found.append(total)

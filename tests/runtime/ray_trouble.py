@@ -15,7 +15,6 @@ from tests.runtime import forked_python
 from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_cluster
-from tff_fedemb.runtime import ray_map
 
 CORES = 5
 
@@ -112,7 +111,7 @@ def states_of_chunks(
 
 
 class Trouble:
-  """Does something to a worker as soon as a round has its first result.
+  """Does something to a worker as soon as it has been given chunks of a round.
 
   Attributes:
     victims: The workers, one of each round.
@@ -133,26 +132,20 @@ class Trouble:
     """
     self.victims: list[psutil.Process] = []
     ray = ray_cluster.import_ray()
-    fold, fetch = ray_runtime.RayRuntime._fold_on_workers, ray_map.fetch
-    wait, state = ray.wait, []
+    run, wait = ray_runtime.RayRuntime._run_chunks, ray.wait
+    rounds = []
 
-    def fold_round(*arguments):
-      state[:] = ["begun"]
-      return fold(*arguments)
-
-    def fetch_and_note(*arguments, **options):
-      if state == ["begun"]:
-        state[:] = ["has a result"]
-      return fetch(*arguments, **options)
+    def run_round(*arguments, **options):
+      rounds.append(arguments)
+      return run(*arguments, **options)
 
     def disturb_and_wait(*arguments, **options):
-      # More has been given to the workers by now.
-      if state == ["has a result"] and options.get("fetch_local") is False:
-        state.clear()
+      if options.get("fetch_local") is False and len(rounds) > len(
+        self.victims
+      ):
         self.victims.append(send_signal(number))
         then(self.victims[-1])
       return wait(*arguments, **options)
 
-    monkeypatch.setattr(ray_runtime.RayRuntime, "_fold_on_workers", fold_round)
-    monkeypatch.setattr(ray_map, "fetch", fetch_and_note)
+    monkeypatch.setattr(ray_runtime.RayRuntime, "_run_chunks", run_round)
     monkeypatch.setattr(ray, "wait", disturb_and_wait)

@@ -136,6 +136,8 @@ class RayRuntime(in_process.InProcessRuntime):
       self._cluster,
       ray_worker.fold_chunks,
       runtime_env={"env_vars": variables} if variables else None,
+      # Else a machine might have nothing to do.
+      scheduling_strategy="SPREAD",
     )
     self._start_workers(self._cluster, self._setup)
     return state
@@ -149,8 +151,9 @@ class RayRuntime(in_process.InProcessRuntime):
       errors.FieldError: If a machine does not see what it has to.
       WorkerStartError: If they do not start.
     """
-    start = self._task.options(scheduling_strategy="SPREAD")
-    references = [start.remote(setup) for _ in range(cluster.count_workers())]
+    references = [
+      self._task.remote(setup) for _ in range(cluster.count_workers())
+    ]
     try:
       ray_map.fetch(cluster, references, "a start", seconds=_START_SECONDS)
     except TimeoutError:

@@ -147,7 +147,9 @@ def run_in_order(
   finally:
     if not cluster.is_lost:
       for reference in running:
-        cluster.ray.cancel(reference, force=True)
+        # Ray may know nothing of a task that has just ended.
+        with contextlib.suppress(TypeError, ValueError):
+          cluster.ray.cancel(reference, force=True)
 
 
 def fetch(
