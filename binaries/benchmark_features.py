@@ -24,7 +24,7 @@ def main() -> None:
   results.execute(
     config,
     feature_cases.create_groups(config),
-    feature_cases.read_goals(config.cases),
+    results.read_goals(config.cases),
   )
 
 

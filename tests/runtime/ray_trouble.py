@@ -15,6 +15,7 @@ from tests.runtime import forked_python
 from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_cluster
+from tff_fedemb.runtime import ray_map
 
 CORES = 5
 
@@ -132,7 +133,7 @@ class Trouble:
     """
     self.victims: list[psutil.Process] = []
     ray = ray_cluster.import_ray()
-    run, wait = ray_runtime.RayRuntime._run_chunks, ray.wait
+    run, wait = ray_map.run_in_order, ray.wait
     rounds = []
 
     def run_round(*arguments, **options):
@@ -147,5 +148,5 @@ class Trouble:
         then(self.victims[-1])
       return wait(*arguments, **options)
 
-    monkeypatch.setattr(ray_runtime.RayRuntime, "_run_chunks", run_round)
+    monkeypatch.setattr(ray_map, "run_in_order", run_round)
     monkeypatch.setattr(ray, "wait", disturb_and_wait)

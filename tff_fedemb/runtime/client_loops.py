@@ -64,30 +64,14 @@ def loop_over_clients(
   with graph.as_default(), tf.device(work.device or None):
     clients = _placeholders(work.arguments[:1], leading=[None])
     shared = _placeholders(work.arguments[1:])
-    num_clients = tf.shape(clients[0])[0]
-
-    def run_client(index, *arrays):
-      results = work.add_to_graph([clients[0][index], *shared])
-      return index + 1, *(
-        array.write(index, result)
-        for array, result in zip(arrays, results, strict=True)
-      )
-
-    _, *arrays = tf.while_loop(
-      lambda index, *_: tf.less(index, num_clients),
-      run_client,
-      (
-        tf.constant(0),
-        *(
-          tf.TensorArray(
-            tensor.dtype, size=num_clients, element_shape=tensor.shape
-          )
-          for tensor in work.results
-        ),
-      ),
+    results = tf.map_fn(
+      lambda client: work.add_to_graph([client, *shared]),
+      clients[0],
+      fn_output_signature=[
+        tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in work.results
+      ],
       parallel_iterations=1,
     )
-    results = [array.stack() for array in arrays]
   return graph_session.RunnableGraph(graph, [*clients, *shared], results)
 
 

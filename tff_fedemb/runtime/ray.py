@@ -7,7 +7,7 @@ A chunk's size depends on the number of clients and on the model, so the result
 does not depend on the workers.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import contextlib
 import functools
 import itertools
@@ -177,64 +177,44 @@ class RayRuntime(in_process.InProcessRuntime):
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     """As `client_fold.ClientFold`, by the workers."""
     compiled = base.check_initialized(self._compiled)
-    accumulator: list[Any] | None = None
-    total = compiled.client_graphs.sums.start_round()
-    results = self._run_chunks(
-      prepared,
-      deal(
-        client_ids,
-        self._config.ray_clients_per_chunk,
-        clients_per_call=compiled.client_graphs.clients_per_call,
-      ),
-      skips=skip_fn is not None,
-    )
-    with contextlib.closing(results):
-      for chunk, sums in results:
-        if chunk.error is not None:
-          raise chunk.error
-        for error in chunk.skipped:
-          skip_fn(error)
-        total.merge(chunk.total)
-        accumulator = (
-          sums if accumulator is None else compiled.merge(accumulator, sums)
-        )
-    if accumulator is None:
-      return compiled.fold(prepared, [], skip_fn)
-    return accumulator, total
-
-  def _run_chunks(
-    self,
-    prepared: Sequence[Any],
-    chunks: Sequence[Sequence[str]],
-    *,
-    skips: bool,
-  ) -> Generator[tuple[ray_worker.ChunkResult, list[Any]], None, None]:
-    """Yields the result and the sum of each chunk, in their order."""
     setup = base.check_initialized(self._setup)
     cluster = base.check_initialized(self._cluster)
     # The model is sent to each machine once a round.
-    prepared = cluster.ray.put(prepared)
+    prepared_there = cluster.ray.put(prepared)
 
-    def submit(start):
-      some = chunks[start : start + setup.num_threads]
-      call = self._task.options(num_returns=1 + len(some))
-      return call.remote(setup, prepared, some, skips)
-
-    def describe(start):
-      first, *others = itertools.chain(
-        *chunks[start : start + setup.num_threads]
+    def submit(chunks):
+      return self._task.options(num_returns=1 + len(chunks)).remote(
+        setup, prepared_there, chunks, skip_fn is not None
       )
-      clients = f"client {first[:80]!r}"
-      if others:
-        clients += f" and {len(others)} more"
-      return f"chunk {start + 1} of the round's {len(chunks)} ({clients})"
 
-    starts = range(0, len(chunks), setup.num_threads)
+    chunks = deal(
+      client_ids,
+      self._config.ray_clients_per_chunk,
+      clients_per_call=compiled.client_graphs.clients_per_call,
+    )
+    # A task has a chunk for each thread of its worker.
+    tasks = [
+      chunks[start : start + setup.num_threads]
+      for start in range(0, len(chunks), setup.num_threads)
+    ]
+    accumulator: list[Any] | None = None
+    total = compiled.client_graphs.sums.start_round()
     with contextlib.closing(
-      ray_map.run_in_order(cluster, submit, starts, describe=describe)
-    ) as results:
-      for of_chunks, *sums in results:
-        yield from zip(of_chunks, sums, strict=True)
+      ray_map.run_in_order(cluster, submit, tasks, describe=_describe)
+    ) as outcomes:
+      for results, *sums in outcomes:
+        for result, leaves in zip(results, sums, strict=True):
+          if result.error is not None:
+            raise result.error
+          for error in result.skipped:
+            skip_fn(error)
+          total.merge(result.total)
+          accumulator = (
+            compiled.merge(accumulator, leaves) if accumulator else leaves
+          )
+    if accumulator is None:
+      return compiled.fold(prepared, [], skip_fn)
+    return accumulator, total
 
   def close(self) -> None:
     if self._is_in_fork:
@@ -244,3 +224,9 @@ class RayRuntime(in_process.InProcessRuntime):
     cluster, self._cluster = self._cluster, None
     if cluster is not None:
       cluster.close()
+
+
+def _describe(chunks: Sequence[Sequence[str]]) -> str:
+  first, *others = itertools.chain(*chunks)
+  more = f" and {len(others)} more" if others else ""
+  return f"the chunk of client {first[:80]!r}{more}"

@@ -294,18 +294,18 @@ class _Directory:
     fcntl.flock(self._lock, fcntl.LOCK_EX)
 
   def remove(self) -> None:
-    shutil.rmtree(self.path, ignore_errors=True)
     os.close(self._lock)
+    remove_leftovers()
 
 
 def remove_leftovers() -> None:
-  """Removes the directories of programs that were killed."""
+  """Removes the directories that no program has locked any more."""
   for path in pathlib.Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
     with contextlib.suppress(OSError):
       lock = os.open(path, os.O_RDONLY)
       try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
       finally:
         os.close(lock)
 

@@ -6,7 +6,7 @@ run more than once; its results are handed on once, in the order of the chunks.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 import contextlib
 import functools
 import os
@@ -104,7 +104,7 @@ def run_in_order(
   chunks: Iterable[_Chunk],
   *,
   describe: Callable[[_Chunk], str] = lambda chunk: "a chunk",
-) -> Iterator[list[Any]]:
+) -> Generator[list[Any], None, None]:
   """Runs a task for each chunk; close the iterator to end those that run.
 
   Args:
