@@ -18,11 +18,11 @@ setuptools.setup(
   license="Apache-2.0",
   python_requires=">=3.10,<3.12",
   packages=setuptools.find_packages(
-    include=["tff_fedemb*", "tasks*", "experiments*", "binaries*"]
+    include=["tff_fedemb*", "tasks*", "binaries*"]
   ),
   package_data={
     "binaries": ["flagfiles/*.flags", "flagfiles/*/*.flags"],
-    "experiments.report": ["template/*"],
+    "tff_fedemb.report": ["template/*"],
     "tff_fedemb.deployment": ["presets/*.yaml"],
   },
   # tensorflow-federated 0.87.0 pins a jaxlib that is no longer published, so

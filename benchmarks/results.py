@@ -27,9 +27,9 @@ from typing import Any
 from etils import epy
 import psutil
 
-from experiments import output_files
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
+from tff_fedemb import output_files
 
 with epy.lazy_imports():
   import pandas as pd

@@ -9,23 +9,26 @@ may have in its cache. Peak memory includes the pages of the file, which is
 mapped into memory; "anonymous" memory does not.
 """
 
+from collections.abc import Sequence
+
 from benchmarks import feature_cases
 from benchmarks import results
-from experiments import command_line
-from experiments import config_flags
-
-_CONFIG = config_flags.ConfigFlags(feature_cases.FeatureBenchmarkConfig)
+from binaries import command_line
+from binaries import config_flags
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Measures, prints and writes."""
-  config = _CONFIG.create()
-  feature_cases.check(config)
-  results.execute(
-    config,
-    feature_cases.create_groups(config),
-    results.read_goals(config.cases),
-  )
+  with config_flags.Parser(argv, __doc__) as parser:
+    flags = parser.add(feature_cases.FeatureBenchmarkConfig)
+    parser.parse()
+    config = flags.create()
+    feature_cases.check(config)
+    results.execute(
+      config,
+      feature_cases.create_groups(config),
+      results.read_goals(config.cases),
+    )
 
 
 if __name__ == "__main__":

@@ -10,16 +10,19 @@ this false accept rate, and the runner-up. Where queries lie in folders named
 like classes of the gallery, it is also told how many are right.
 """
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import match_run
+from collections.abc import Sequence
 
-_CONFIG = config_flags.ConfigFlags(match_run.MatchConfig)
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.serving import match
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Runs the match that the flags describe."""
-  match_run.execute(_CONFIG.create())
+  with config_flags.Parser(argv, __doc__) as parser:
+    config = parser.add(match.MatchConfig)
+    parser.parse()
+    match.execute(config.create())
 
 
 if __name__ == "__main__":

@@ -11,17 +11,20 @@ several noise multipliers; runs without noise stand behind a gap in the axis.
 With --baseline, it has a row for each change of that run's settings.
 """
 
-from experiments import command_line
-from experiments import config_flags
-from experiments import tabulate_run
+from collections.abc import Sequence
 
-_CONFIG = config_flags.ConfigFlags(tabulate_run.TabulateConfig)
+from binaries import command_line
+from binaries import config_flags
+from tff_fedemb.report import tabulate
 
 
-def main(*run_dirs: str) -> None:
+def main(argv: Sequence[str]) -> None:
   """Tabulates the directories on the command line."""
-  tabulate_run.execute(_CONFIG.create(), run_dirs)
+  with config_flags.Parser(argv, __doc__) as parser:
+    config = parser.add(tabulate.TabulateConfig)
+    run_dirs = parser.parse(takes_arguments=True)
+    tabulate.execute(config.create(), run_dirs)
 
 
 if __name__ == "__main__":
-  command_line.run(main, takes_arguments=True)
+  command_line.run(main)

@@ -27,7 +27,7 @@ _LONGEST_FILES = (
   "binaries/account_test.py",
   "binaries/photo_runs_test.py",
   "algorithms/encoded_examples_test.py",
-  "experiments/tuning_run_test.py",
+  "training/tuning_test.py",
   "binaries/deployment_test.py",
   "binaries/plot_privacy_test.py",
   "binaries/benchmark_test.py",

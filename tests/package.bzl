@@ -9,7 +9,7 @@ _BUILDERS = [
         "binaries",
         "data",
         "data/participation",
-        "experiments",
+       
         "models",
         "plots",
         "privacy",

@@ -42,7 +42,7 @@ def test_files_and_sections_that_a_page_names_exist(page):
       titles = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
       anchors = {re.sub(r"[^\w -]", "", title).lower() for title in titles}
       assert section.replace("-", " ") in anchors
-  folders = "docs|binaries/flagfiles|tff_fedemb|tasks|experiments|benchmarks"
+  folders = "docs|binaries/flagfiles|tff_fedemb|tasks|benchmarks"
   for path in re.findall(rf"(?<![\w/.])(?:{folders})/[\w/.]+", text):
     assert (_ROOT / path.rstrip(".")).exists(), path
 

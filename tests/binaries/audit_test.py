@@ -11,7 +11,7 @@ import pytest
 
 from tasks.synthetic import emnist
 from tests.binaries import programs
-from tff_fedemb.data.participation import min_separation
+from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
 
 _FLAGFILE = "binaries/flagfiles/audit_emnist.flags"

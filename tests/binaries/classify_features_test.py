@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.binaries import programs
-from tests.experiments import feature_examples
+from tests.features import feature_examples
 
 
 @pytest.fixture(name="files")

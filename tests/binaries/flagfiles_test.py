@@ -10,12 +10,12 @@ import dp_accounting
 from dp_accounting.pld import pld_privacy_accountant
 import pytest
 
-from experiments import experiment as experiment_lib
-from experiments import smoke
+from binaries import smoke
 from tests.binaries import programs
 from tff_fedemb import errors
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
+from tff_fedemb.run import experiment as experiment_lib
 from tff_fedemb.strategies import tree
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from tff_fedemb import config
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.aggregators import secret_noise
-from tff_fedemb.data.participation import min_separation
+from tff_fedemb.participation import min_separation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,9 @@
 from PIL import Image
 import pytest
 
-from experiments import privacy_pictures
 from tests.binaries import programs
-from tests.experiments import measured_runs_test
+from tests.report import measured_runs_test
+from tff_fedemb.report import privacy_pictures
 
 # Exact accountants only, and few users.
 QUICK = (

@@ -12,18 +12,18 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from experiments.report import held_out_pictures
-from experiments.report import page
-from experiments.report import run_files
 from tasks import emnist
 from tasks import task_config
 from tasks.synthetic import emnist as synthetic
 from tests.binaries import programs
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data.participation import cyclic_poisson
+from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import release
+from tff_fedemb.report import held_out_pictures
+from tff_fedemb.report import page
+from tff_fedemb.report import run_files
 
 _VOID = {"meta", "link", "img", "br", "wbr"}
 # What makes a browser fetch something.

@@ -21,8 +21,8 @@ from tests.binaries import closing
 from tests.binaries import programs
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import sqlite_examples
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning

@@ -5,7 +5,7 @@ import json
 from PIL import Image
 
 from tests.binaries import programs
-from tests.experiments import feature_examples
+from tests.features import feature_examples
 
 
 def test_program(tmp_path):

@@ -7,14 +7,14 @@ import dp_accounting
 from PIL import Image
 import pytest
 
-from experiments import measured_runs
-from experiments import tabulate_run
 from tests.binaries import programs
-from tests.experiments import measured_runs_test
 from tests.plots import drawn
 from tests.program import chains
+from tests.report import measured_runs_test
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.report import measured_runs
+from tff_fedemb.report import tabulate as tabulate_run
 
 
 def _write(

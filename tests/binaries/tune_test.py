@@ -10,8 +10,6 @@ from unittest import mock
 
 import pytest
 
-from experiments import search_space
-from experiments import tuning_run
 from tests.aggregators import cases as mechanism_cases
 from tests.binaries import programs
 from tff_fedemb import errors
@@ -20,6 +18,8 @@ from tff_fedemb.privacy import tuning
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import sampling_key
+from tff_fedemb.training import search_space
+from tff_fedemb.training import tuning as tuning_run
 
 _REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 _TRIAL = (sys.executable, "-m", "binaries.run_federated")

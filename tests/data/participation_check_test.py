@@ -7,8 +7,8 @@ import pytest
 from tests.data import traces
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import registry as participations
 
 
 def _check_against_definitions(observed, num_users, rounds):

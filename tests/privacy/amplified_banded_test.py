@@ -10,8 +10,8 @@ from scipy import special
 
 from tests.aggregators import noise_theory
 from tff_fedemb import errors
-from tff_fedemb.data.participation import cyclic_poisson
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import cyclic_poisson
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib

@@ -11,7 +11,7 @@ from scipy import special
 
 from tests.privacy import mixtures
 from tff_fedemb import errors
-from tff_fedemb.data.participation import b_min_sep as participation_lib
+from tff_fedemb.participation import b_min_sep as participation_lib
 from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import calibration

@@ -9,7 +9,7 @@ from scipy import special
 
 from tests.privacy import mixtures
 from tff_fedemb import errors
-from tff_fedemb.data.participation import balls_in_bins as participation_lib
+from tff_fedemb.participation import balls_in_bins as participation_lib
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant

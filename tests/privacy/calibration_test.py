@@ -8,7 +8,7 @@ import dp_accounting
 import pytest
 
 from tff_fedemb import errors
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import calibration
 from tff_fedemb.privacy import epsilon as epsilon_lib

@@ -5,9 +5,9 @@ import math
 import dp_accounting
 import pytest
 
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import composition
 from tff_fedemb.strategies import strategy as strategy_lib
 from tff_fedemb.strategies import tree

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.privacy import gaussian
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import epsilon as epsilon_lib
 
 _ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE

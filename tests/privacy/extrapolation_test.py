@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from tff_fedemb.data.participation import b_min_sep
-from tff_fedemb.data.participation import balls_in_bins
-from tff_fedemb.data.participation import check_ins
-from tff_fedemb.data.participation import cyclic_poisson
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import b_min_sep
+from tff_fedemb.participation import balls_in_bins
+from tff_fedemb.participation import check_ins
+from tff_fedemb.participation import cyclic_poisson
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import extrapolation
 

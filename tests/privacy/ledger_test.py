@@ -10,9 +10,9 @@ import pytest
 
 from tests.data import traces
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib

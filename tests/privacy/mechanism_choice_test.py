@@ -10,12 +10,12 @@ from scipy import linalg
 
 from tests.privacy import gaussian
 from tff_fedemb import errors
-from tff_fedemb.data.participation import b_min_sep
-from tff_fedemb.data.participation import balls_in_bins
-from tff_fedemb.data.participation import check_ins
-from tff_fedemb.data.participation import cyclic_poisson
-from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import b_min_sep
+from tff_fedemb.participation import balls_in_bins
+from tff_fedemb.participation import check_ins
+from tff_fedemb.participation import cyclic_poisson
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import mechanism_choice
 from tff_fedemb.privacy import planning
 

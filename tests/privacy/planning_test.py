@@ -7,7 +7,7 @@ import dp_accounting
 import pytest
 
 from tff_fedemb import errors
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import ledger as ledger_lib

@@ -7,8 +7,8 @@ import math
 import dp_accounting
 import pytest
 
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib

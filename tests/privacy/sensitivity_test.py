@@ -14,9 +14,9 @@ import pytest
 
 from tests.aggregators import noise_theory
 from tests.aggregators import released
-from tff_fedemb.data.participation import min_separation as min_separation_lib
-from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import min_separation as min_separation_lib
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import composition
 from tff_fedemb.strategies import banded
 from tff_fedemb.strategies import blt

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
-from tff_fedemb.data.participation import poisson
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import tuning
 from tff_fedemb.strategies import strategy as strategy_lib

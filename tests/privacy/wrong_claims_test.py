@@ -13,8 +13,8 @@ from scipy import stats
 
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import planning

@@ -10,7 +10,7 @@ import pytest
 
 from tests.program import chains
 from tff_fedemb import errors
-from tff_fedemb.data.participation import fixed_size
+from tff_fedemb.participation import fixed_size
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 

@@ -13,9 +13,9 @@ from tff_fedemb import errors
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
-from tff_fedemb.data.participation import check_ins
 from tff_fedemb.deployment import deployment
 from tff_fedemb.deployment import simulation
+from tff_fedemb.participation import check_ins
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints

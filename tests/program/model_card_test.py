@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tff_fedemb import errors
-from tff_fedemb.data.participation import fixed_size
 from tff_fedemb.evaluation import verification
+from tff_fedemb.participation import fixed_size
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import model_card
 

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from tests.experiments import small_runs
+from tests.run import small_runs
 from tff_fedemb import errors
 from tff_fedemb.program import model_card
 from tff_fedemb.program import release

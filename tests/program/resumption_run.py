@@ -22,7 +22,7 @@ from tff_fedemb.aggregators import registry
 from tff_fedemb.algorithms import composition
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
-from tff_fedemb.data.participation import min_separation as min_separation_lib
+from tff_fedemb.participation import min_separation as min_separation_lib
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints

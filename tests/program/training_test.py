@@ -13,8 +13,8 @@ from tests.program import sums
 from tff_fedemb import errors
 from tff_fedemb.data import participation_trace
 from tff_fedemb.data import population
-from tff_fedemb.data.participation import fixed_size
-from tff_fedemb.data.participation import min_separation
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import checkpoints

@@ -16,7 +16,7 @@ from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.data import population
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import registry as participations
 
 ray = pytest.importorskip("ray")
 

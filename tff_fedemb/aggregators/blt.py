@@ -17,7 +17,7 @@ from tff_fedemb import config
 from tff_fedemb.aggregators import correlated
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import recurrence
-from tff_fedemb.data.participation import participation
+from tff_fedemb.participation import participation
 from tff_fedemb.strategies import blt
 
 with epy.lazy_imports():

@@ -14,7 +14,7 @@ import numpy as np
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
-from tff_fedemb.data.participation import participation
+from tff_fedemb.participation import participation
 from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
@@ -83,7 +83,7 @@ class MechanismConfig(config.Config):
   """
 
   clients_per_round: float = config.field(None, above=0, settled_later=True)
-  clip_norm: float = config.field(1.0, above=0)
+  clip_norm: float = config.field(1.0, above=0, searchable=True)
   noise_multiplier: float = 0.0
 
   clips: ClassVar[bool] = True

@@ -9,7 +9,7 @@ import dataclasses
 import math
 
 from tff_fedemb import config
-from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 

@@ -20,8 +20,8 @@ import dp_accounting
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.data.participation import b_min_sep as b_min_sep_lib
-from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.participation import b_min_sep as b_min_sep_lib
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import b_min_sep
 from tff_fedemb.privacy import balls_in_bins
 from tff_fedemb.privacy import monte_carlo

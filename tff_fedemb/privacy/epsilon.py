@@ -15,7 +15,7 @@ import numpy as np
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import gaussian_accountant
 from tff_fedemb.privacy import monte_carlo

@@ -17,8 +17,8 @@ from typing import Any
 
 from tff_fedemb import checks
 from tff_fedemb import errors
-from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report
 from tff_fedemb.strategies import strategy as strategy_lib

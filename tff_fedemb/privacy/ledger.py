@@ -15,8 +15,8 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.data import participation_check
 from tff_fedemb.data import participation_trace
-from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import report as report_lib

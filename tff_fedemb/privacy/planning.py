@@ -15,8 +15,8 @@ from tff_fedemb import checks
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism as mechanism_lib
 from tff_fedemb.aggregators import registry as aggregators
-from tff_fedemb.data.participation import participation as participation_lib
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib

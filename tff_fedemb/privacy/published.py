@@ -16,7 +16,7 @@ from typing import Any
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.aggregators import registry as aggregators
 from tff_fedemb.aggregators import tree
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import planning
 from tff_fedemb.privacy import report as report_lib

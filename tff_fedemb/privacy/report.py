@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from tff_fedemb.data import participation_check
-from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import arithmetic
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib

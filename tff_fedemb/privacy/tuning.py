@@ -19,7 +19,7 @@ from scipy import optimize
 from scipy import stats
 
 from tff_fedemb import config
-from tff_fedemb.data.participation import participation as participation_lib
+from tff_fedemb.participation import participation as participation_lib
 from tff_fedemb.privacy import composition
 from tff_fedemb.privacy import epsilon as epsilon_lib
 from tff_fedemb.privacy import report as report_lib

@@ -19,10 +19,10 @@ import pandas as pd
 from tff_fedemb import errors
 from tff_fedemb import progress as progress_lib
 from tff_fedemb.data import participation_check
-from tff_fedemb.data.participation import check_ins
 from tff_fedemb.deployment import deployment as deployment_lib
 from tff_fedemb.deployment import devices as devices_lib
 from tff_fedemb.deployment import simulation as simulation_lib
+from tff_fedemb.participation import check_ins
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy import report as report_lib
 

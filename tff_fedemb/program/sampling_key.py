@@ -10,7 +10,7 @@ import pathlib
 import secrets
 
 from tff_fedemb import errors
-from tff_fedemb.data.participation import participation
+from tff_fedemb.participation import participation
 from tff_fedemb.program import run_directory
 
 NAME = "sampling_key"

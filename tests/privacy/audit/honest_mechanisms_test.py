@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from tests.aggregators import released
-from tff_fedemb.data.participation import min_separation
 from tff_fedemb.features import classifier
 from tff_fedemb.features import least_squares
+from tff_fedemb.participation import min_separation
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import canary_updates
 from tff_fedemb.privacy.audit import registry

@@ -14,7 +14,7 @@ import pytest
 from scipy import linalg
 
 from tests.aggregators import released
-from tff_fedemb.data.participation import registry as participations
+from tff_fedemb.participation import registry as participations
 from tff_fedemb.privacy import ledger as ledger_lib
 from tff_fedemb.privacy.audit import registry
 from tff_fedemb.privacy.audit import scores as scores_lib

@@ -1,0 +1,76 @@
+"""How every program here starts, and how it tells a user's mistake.
+
+A mistake (a flag, a file) is one line on standard error and exit status 1. A
+bug is a stack trace.
+"""
+
+from collections.abc import Callable, Sequence
+import os
+import select
+import signal
+import sys
+from typing import NoReturn
+import warnings
+
+from absl import flags
+from absl import logging
+
+from tff_fedemb import errors
+from tff_fedemb.runtime import worker_process
+
+# All of these take effect only before TensorFlow is imported. Its C++ log tells
+# of missing GPUs and failed graph optimizations; failures that matter raise.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# The in-process runtime gives each client threads of its own.
+os.environ.setdefault("TF_OVERRIDE_GLOBAL_THREADPOOL", "1")
+warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
+
+_MISTAKES = (errors.FieldError, errors.DataError, errors.DivergedError)
+
+
+def _exit_if_nobody_reads() -> None:
+  """Ends the program, as `SIGPIPE` does, if standard output is a closed pipe.
+
+  It returns if the pipe that broke was another one.
+  """
+  poll = select.poll()
+  poll.register(sys.stdout.fileno(), 0)
+  if any(event & select.POLLERR for _, event in poll.poll(0)):
+    # What is left in the buffer would fail once more at the end of Python.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
+
+
+def _fail(error: Exception) -> NoReturn:
+  print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+  sys.exit(1)
+
+
+def run(
+  main: Callable[[Sequence[str]], None], argv: Sequence[str] | None = None
+) -> None:
+  """Runs a program's main function, and ends with one line after a mistake.
+
+  Args:
+    main: Takes the program's name and its arguments.
+    argv: These, in place of those of the process.
+  """
+  # Also for programs that end while they parse their flags.
+  worker_process.end_worker_on_exit()
+  # Libraries that have flags of their own ask whether these are parsed.
+  flags.FLAGS.mark_as_parsed()
+  logging.set_verbosity(logging.WARNING)
+  try:
+    main(sys.argv if argv is None else argv)
+    # Now, so that a reader who is gone is noticed here.
+    sys.stdout.flush()
+  except _MISTAKES as error:
+    _fail(error)
+  except BrokenPipeError:
+    _exit_if_nobody_reads()
+    raise
+  except OSError as error:
+    _fail(errors.StorageError.of(error))
+  except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    sys.exit(130)

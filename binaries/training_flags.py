@@ -1,0 +1,213 @@
+"""The flags of a `RunSpec`, and what programs that train do with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from etils import epy
+import tqdm
+
+from binaries import config_flags
+from binaries import smoke
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb import registry
+from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.participation import check_ins
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
+from tff_fedemb.training import photo_choices
+from tff_fedemb.training import plan
+
+with epy.lazy_imports():
+  from tff_fedemb.training import train
+
+# These have no flag: the task, the cohort and the run settle them.
+_SETTLED = (
+  *("participation__num_users", "participation__users_per_round"),
+  *("max_participations", "known_schedule", "equal_work"),
+  *("mechanism__clients_per_round", "noise_seed"),
+  *("algorithm__local__rounds", "two_views", "skip_unreadable"),
+)
+_PRIVATE_PARTS = (
+  *("participation", "mechanism", "server_optimizer"),
+  *("delta", "deployment", "extrapolation"),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunOptions(config_lib.Config):
+  """Where a run is kept, and what is made of it.
+
+  Attributes:
+    run_dir: Directory of the run: new, or of the run to go on with; not needed
+      for a dry_run.
+    dry_run: Whether to tell users, classes and images, what a round takes in
+      time and memory, measured on images that are made up, and what the run
+      would cost, without training or writing anything.
+    smoke: Whether to run small: two minutes on synthetic data in the format of
+      the real ones. Give it with a --flagfile of binaries/flagfiles; other
+      flags behind that one override it.
+    report: Whether to write report.html into run_dir at the end, also of a run
+      that is complete. It shows no images that may be of users who train;
+      binaries.report can.
+    export: Whether to convert the model for phones at the end, also of a run
+      that is complete, into tflite/ of run_dir.
+  """
+
+  run_dir: str | None = None
+  dry_run: bool = False
+  smoke: bool = False
+  report: bool = False
+  export: str | None = config_lib.field(None, choices=("tflite",))
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not self.run_dir and not self.dry_run:
+      raise errors.FieldError("run_dir", "be given", "nothing")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cohort(config_lib.Config):
+  """How many virtual clients a round has.
+
+  Attributes:
+    clients_per_round: (Expected) number of virtual clients in a round; under a
+      deployment, the report goal.
+  """
+
+  clients_per_round: int = config_lib.field(8, minimum=1)
+
+
+def restrict(*, is_private: bool) -> registry.Registry:
+  """The algorithms of which updates are, or are not, aggregated privately."""
+  return registry.Registry(
+    algorithms.ALGORITHMS.base,
+    {
+      name: found
+      for name, found in algorithms.ALGORITHMS.items()
+      if found.is_private == is_private
+    },
+    kind="algorithm",
+  )
+
+
+class SpecFlags:
+  """The flags of a `RunSpec` with private algorithms."""
+
+  def __init__(self, parser: config_flags.Parser):
+    """Defines the flags."""
+    task_lib.load_tasks()
+    self.parser = parser
+    self._spec = parser.add(
+      spec_lib.RunSpec,
+      skip=_SETTLED,
+      choices={"algorithm": restrict(is_private=True)},
+      defaults={
+        "participation": fixed_size.FixedSize.name,
+        "mechanism": aggregators.DEFAULT,
+        "server_optimizer": server_optimizers.DEFAULT,
+      },
+    )
+    self._cohort = parser.add(Cohort)
+
+  def create(self) -> spec_lib.RunSpec:
+    """Creates the spec that the flags describe."""
+    parser = self.parser
+    if parser.value("deployment") and not parser.value("participation"):
+      parser.set({"participation": check_ins.CheckIns.name})
+    users_per_client = parser.value("users_per_client") or 1
+    clients_per_round = self._cohort.create().clients_per_round
+    return self._spec.create(
+      participation__users_per_round=clients_per_round * users_per_client
+    )
+
+
+class PooledSpecFlags:
+  """The flags of a `RunSpec` that trains on pooled data."""
+
+  def __init__(
+    self, parser: config_flags.Parser, objectives: registry.Registry
+  ):
+    """Defines the flags.
+
+    Args:
+      parser: The program's.
+      objectives: Algorithms by the names of flag objective.
+    """
+    task_lib.load_tasks()
+    self.parser = parser
+    self._spec = parser.add(
+      spec_lib.RunSpec,
+      skip=(*_SETTLED, *_PRIVATE_PARTS),
+      choices={"algorithm": objectives},
+    )
+
+  def create(self) -> spec_lib.RunSpec:
+    """Creates the spec that the flags describe."""
+    return self._spec.create()
+
+
+def open_spec(
+  flags: SpecFlags | PooledSpecFlags, *, is_smoke: bool = False
+) -> tuple[spec_lib.RunSpec, task_lib.Task | None]:
+  """Reads the spec, some of which may be chosen by the size of the data.
+
+  Args:
+    flags: Of the spec.
+    is_smoke: Whether the task has data that are made up.
+
+  Returns:
+    The spec, and its task if it had to be created for that.
+  """
+  parser = flags.parser
+  if is_smoke:
+    if parser.value("data_dir") is not None:
+      raise errors.FieldError(
+        "data_dir",
+        "not be given with --smoke, which makes its own",
+        parser.value("data_dir"),
+      )
+    data_dir = smoke.prepare_data(
+      parser.value("task"), parser.value("cache_dir")
+    )
+    parser.set({"data_dir": data_dir})
+  spec = flags.create()
+  if not spec.task.chooses_settings:
+    return spec, None
+  task = spec.task.create()
+  chosen = photo_choices.choose(
+    task, parser.given, federated=spec.algorithm.is_private
+  )
+  tqdm.tqdm.write(photo_choices.tell(task, chosen))
+  parser.set({name: choice.value for name, choice in chosen.items()})
+  return flags.create(), task
+
+
+def execute(
+  options: RunOptions, flags: SpecFlags | PooledSpecFlags, **others: Any
+) -> None:
+  """Plans or trains what the flags describe.
+
+  Args:
+    options: Where the run is kept, and what is made of it.
+    flags: Of the spec.
+    **others: Further arguments of `train.train`.
+  """
+  spec, task = open_spec(flags, is_smoke=options.smoke)
+  if options.dry_run:
+    print(plan.plan(spec, task=task))
+    print("\nA dry run: nothing was trained and nothing written.")
+    return
+  train.train(
+    spec,
+    run_dir=options.run_dir,
+    task=task,
+    report=options.report,
+    lite=options.export is not None,
+    **others,
+  )

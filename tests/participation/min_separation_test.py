@@ -1,0 +1,166 @@
+"""Tests of passes over all users, so many rounds apart."""
+
+import collections
+import itertools
+
+import numpy as np
+import pytest
+
+from tff_fedemb.participation import min_separation as min_separation_lib
+
+
+def _create(num_users, clients_per_round, users_per_client=1, **options):
+  return min_separation_lib.MinSeparation(
+    num_users,
+    clients_per_round * users_per_client,
+    users_per_client=users_per_client,
+    **options,
+  )
+
+
+def _passes(claim, num_passes, seed=0):
+  """Rounds of each user in each pass, and the virtual clients' sizes."""
+  rounds = np.full((num_passes, claim.num_users), -1)
+  sizes = []
+  for p, place in itertools.product(
+    range(num_passes), range(claim.rounds_per_pass)
+  ):
+    round_num = p * claim.rounds_per_pass + place
+    clients = claim.sample(round_num, key=seed)
+    slots = np.concatenate(clients)
+    # Nobody is met twice in a pass, in the same or in another round.
+    assert np.all(rounds[p, slots] == -1)
+    assert np.unique(slots).size == slots.size
+    rounds[p, slots] = round_num
+    sizes.append([client.size for client in clients])
+  assert np.all(rounds >= 0)
+  return rounds, sizes
+
+
+@pytest.mark.parametrize(
+  ("num_users", "clients_per_round", "users_per_client"),
+  [
+    (1, 1, 1),
+    (7, 7, 1),
+    (7, 1, 1),
+    (10, 3, 1),
+    (23, 2, 2),
+    (50, 3, 4),
+    (60, 3, 4),
+    (61, 3, 4),
+    (25, 12, 2),
+  ],
+)
+def test_min_separation_holds_in_every_pass(
+  num_users, clients_per_round, users_per_client
+):
+  most = clients_per_round * users_per_client
+  rounds_per_pass = -(-num_users // most)
+  for min_separation in range(1, rounds_per_pass + 1):
+    for seed in range(4):
+      claim = _create(
+        num_users,
+        clients_per_round,
+        users_per_client,
+        min_separation=min_separation,
+      )
+      assert claim.rounds_per_pass == rounds_per_pass
+      rounds, sizes = _passes(claim, 6, seed)
+      assert np.all(np.diff(rounds, axis=0) >= min_separation)
+      users = [sum(round_sizes) for round_sizes in sizes]
+      assert max(users) <= most
+      assert max(users) - min(users) <= 1
+      for round_sizes, round_users in zip(sizes, users, strict=True):
+        assert len(round_sizes) == min(clients_per_round, round_users)
+        assert max(round_sizes) <= users_per_client
+        assert max(round_sizes) - min(round_sizes) <= 1
+
+
+def test_min_separation_is_no_larger_than_asked():
+  """Rounds in consecutive passes are as close, and as far, as they may be."""
+  claim = _create(40, 4, min_separation=7)
+  rounds, _ = _passes(claim, 200)
+  # Ten rounds in windows of 4, 4 and 2.
+  assert np.unique(np.diff(rounds, axis=0)).tolist() == list(range(7, 14))
+  windows = np.unique(rounds % 10 // 4, axis=0)
+  assert windows.shape[0] == 1
+  assert np.bincount(windows[0]).tolist() == [16, 16, 8]
+
+
+def test_largest_separation_is_the_default_and_fixes_the_rounds():
+  claim = _create(22, 2, 2)
+  assert claim.min_separation == claim.rounds_per_pass == 6
+  rounds, _ = _passes(claim, 5)
+  assert np.all(np.diff(rounds, axis=0) == 6)
+
+
+@pytest.mark.parametrize("regroup_clients", [True, False])
+def test_virtual_clients_are_regrouped_or_fixed(regroup_clients):
+  claim = _create(48, 4, 3, regroup_clients=regroup_clients)
+  groups = [
+    {frozenset(client.tolist()) for client in claim.sample(4 * p, key=0)}
+    for p in range(400)
+  ]
+  users = frozenset.union(*groups[0])
+  assert all(frozenset.union(*group) == users for group in groups)
+  together = collections.Counter(
+    pair
+    for group in groups
+    for client in group
+    for pair in itertools.combinations(sorted(client), 2)
+  )
+  if regroup_clients:
+    # A pair is together with probability 2 / 11: 73 times in 400, and by five
+    # standard deviations of a binomial, between 34 and 112.
+    assert len(together) == 12 * 11 // 2
+    assert all(34 < count < 112 for count in together.values())
+  else:
+    assert set(together.values()) == {400}
+
+
+@pytest.mark.parametrize("min_separation", [1, 3, 5])
+def test_the_rounds_of_a_window_are_drawn_anew_and_alike(min_separation):
+  claim = _create(20, 4, min_separation=min_separation)
+  rounds, _ = _passes(claim, 3000, seed=2)
+  window_size = 5 - min_separation + 1
+  for slot in range(20):
+    places = rounds[:, slot] % 5
+    first = places.min() - places.min() % window_size
+    size = min(window_size, 5 - first)
+    counts = np.bincount(places - first, minlength=size)
+    # Binomial(3000, 1 / size), five standard deviations.
+    bound = 5 * np.sqrt(3000 / size * (1 - 1 / size))
+    assert counts.size == size
+    assert np.all(np.abs(counts - 3000 / size) <= bound)
+
+
+def test_min_separation_rounds_need_no_earlier_ones():
+  """A resumed run draws what the uninterrupted one would have drawn."""
+  running = _create(50, 3, 2, min_separation=3)
+  rounds = [running.sample(r, key=9) for r in range(40)]
+  for r in reversed(range(40)):
+    resumed = _create(50, 3, 2, min_separation=3)
+    for client, expected in zip(
+      resumed.sample(r, key=9), rounds[r], strict=True
+    ):
+      assert client.tolist() == expected.tolist()
+      # What a caller does with a round does not reach the next.
+      client[:] = -1
+    assert np.concatenate(resumed.sample(r, key=9)).min() >= 0
+
+
+def test_passes_bound_participations_where_the_separation_does_not():
+  # 77 rounds a pass; 40 apart would allow 20 participations in 800 rounds.
+  claim = _create(770, 10, min_separation=40)
+  assert claim.participations(800) == 20
+  known = claim.for_rounds(800)
+  assert known.participations(800) == 11
+  assert known.participations(41) == 2
+  assert known.for_rounds(None) == claim
+
+
+def test_another_population_has_passes_of_its_own():
+  claim = _create(100, 10, min_separation=3, max_participations=2)
+  larger = claim.resized(num_users=1_000, users_per_round=30.5)
+  assert larger.min_separation == larger.rounds_per_pass == 33
+  assert larger.max_participations == 2

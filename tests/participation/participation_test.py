@@ -1,0 +1,334 @@
+"""Tests of what all participations have in common, and of their claims."""
+
+import hashlib
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from tff_fedemb.data import participation_check
+from tff_fedemb.data import participation_trace
+from tff_fedemb.data import population
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import participation
+from tff_fedemb.participation import poisson
+from tff_fedemb.participation import registry
+from tff_fedemb.privacy import composition
+
+# Of `check_ins` a deployment says who takes part.
+_NAMES = sorted({*registry.PARTICIPATIONS} - {"check_ins"})
+
+
+def _create(name, num_users, clients_per_round, users_per_client=1):
+  return registry.create_participation(
+    name,
+    num_users=num_users,
+    users_per_round=clients_per_round * users_per_client,
+    users_per_client=users_per_client,
+  )
+
+
+@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("users_per_client", [1, 3])
+def test_a_user_is_in_one_virtual_client_at_most(name, users_per_client):
+  claim = _create(name, 50, 10, users_per_client)
+  for r in range(50):
+    clients = claim.sample(r, key=5)
+    slots = np.concatenate(clients)
+    assert np.unique(slots).size == slots.size
+    assert slots.min() >= 0
+    assert slots.max() < 50
+    assert all(client.size for client in clients)
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_every_user_takes_part_equally_often(name):
+  claim = _create(name, 30, 2, 3)
+  rounds = 4000
+  counts = np.zeros(30)
+  for r in range(rounds):
+    for client in claim.sample(r, key=0):
+      counts[client] += 1
+  # Binomial(4000, 0.2): five standard deviations are 127; a false alarm among
+  # 30 users has a probability below 2e-5.
+  assert np.all(np.abs(counts - rounds * 0.2) < 5 * np.sqrt(4000 * 0.16))
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_rounds_are_a_function_of_key_and_round(name):
+  def sample(key, round_num):
+    clients = _create(name, 40, 4, 2).sample(round_num, key=key)
+    return [client.tolist() for client in clients]
+
+  assert sample(1, 7) == sample(1, 7)
+  assert sample(1, 7) != sample(1, 8)
+  assert sample(1, 7) != sample(2, 7)
+
+
+# From the first version that draws from a key: their traces can be replayed.
+@pytest.mark.parametrize(
+  ("name", "expected"),
+  [
+    ("fixed_size", [[22, 36], [9, 7], [35, 29]]),
+    ("min_separation", [[23, 0], [33, 34], [37, 20]]),
+    ("poisson", [[10], [19]]),
+  ],
+)
+def test_draws_do_not_change_from_version_to_version(name, expected):
+  clients = _create(name, 40, 3, 2).sample(9, key=4)
+  assert [client.tolist() for client in clients] == expected
+
+
+def _stream(key, round_num=3, stream=1):
+  generator = participation.create_generator(key, round_num, stream)
+  return tuple(generator.integers(2**63, size=4).tolist())
+
+
+def test_every_bit_of_a_key_counts():
+  key = 0x0123456789ABCDEF0123456789ABCDEF
+  streams = {_stream(key ^ 1 << bit) for bit in range(128)} | {_stream(key)}
+  assert len(streams) == 129
+
+
+def test_streams_are_apart():
+  streams = {_stream(5, r, s) for r in (0, 1, 2**32, 2**33) for s in range(4)}
+  assert len(streams) == 16
+  # Nothing that numpy makes of the key itself.
+  for entropy in (5, [5, 3], [5, 3, 1]):
+    sequence = np.random.SeedSequence(entropy)
+    for bits in (np.random.Philox, np.random.PCG64):
+      old = np.random.Generator(bits(sequence)).integers(2**63, size=4)
+      assert tuple(old.tolist()) != _stream(5)
+
+
+def test_a_stream_is_philox_under_a_derived_key():
+  key, round_num, stream = 2**127 + 9, 7, 2
+  digest = hashlib.blake2b(
+    round_num.to_bytes(8, "little") + stream.to_bytes(8, "little"),
+    key=key.to_bytes(16, "little"),
+    digest_size=16,
+  ).digest()
+  expected = np.random.Generator(
+    np.random.Philox(key=int.from_bytes(digest, "little"))
+  )
+  assert _stream(key, round_num, stream) == tuple(
+    expected.integers(2**63, size=4).tolist()
+  )
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_ten_million_users_need_no_strings(name):
+  people = population.Population(10_000_000, lambda slot: f"u{slot:08}")
+  claim = _create(name, len(people), 8, 4)
+  ids = people.client_ids(claim.sample(0, key=0))
+  users = [u for client_id in ids for u in population.user_ids_of(client_id)]
+  assert len(set(users)) == len(users)
+  assert all(len(user) == 9 for user in users)
+
+
+@pytest.mark.parametrize(
+  ("claim", "sensitivity", "relation"),
+  [
+    (poisson.Poisson(1_000, 10), 1, "ADD_OR_REMOVE_ONE"),
+    (poisson.Poisson(1_000, 10, users_per_client=2), 2, "ADD_OR_REMOVE_ONE"),
+    (fixed_size.FixedSize(1_000, 10), 2, "REPLACE_ONE"),
+    (fixed_size.FixedSize(1_000, 10, users_per_client=5), 2, "REPLACE_ONE"),
+    (min_separation.MinSeparation(1_000, 10), 1, "REPLACE_SPECIAL"),
+    (
+      min_separation.MinSeparation(1_000, 10, users_per_client=5),
+      2,
+      "REPLACE_SPECIAL",
+    ),
+  ],
+)
+def test_sensitivity_and_relation(claim, sensitivity, relation):
+  assert claim.sensitivity_in_clip_norms == sensitivity
+  relations = dp_accounting.NeighboringRelation
+  assert claim.neighboring_relation is relations[relation]
+  assert claim.sampling_probability == 0.01
+
+
+def _rounds(claim, without=None):
+  """Virtual clients of 40 rounds, without a slot if it is empty."""
+  found = []
+  for r in range(40):
+    clients = [set(c.tolist()) - {without} for c in claim.sample(r, key=5)]
+    found.append(sorted(sorted(client) for client in clients if client))
+  return found
+
+
+@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("users_per_client", [1, 2])
+def test_the_relation_is_what_a_new_draw_bears_out(name, users_per_client):
+  claim = _create(name, 60, 6 // users_per_client, users_per_client)
+  words = claim.neighboring_relation_in_words
+  # With one user fewer others take part: nobody is added or removed.
+  fewer = claim.resized(num_users=59, users_per_round=6)
+  assert _rounds(fewer) != _rounds(claim, without=59)
+  assert "add" not in words
+  if name == "fixed_size":
+    assert words == "replace one user"
+    return
+  assert words.startswith("a user's slot stays empty; the number of slots")
+  assert words.endswith("are public")
+  known = claim.with_known_schedule().neighboring_relation_in_words
+  assert "the number of slots and the schedule are public" in known
+  if claim.is_sampled:
+    # By the same coins, periods and bins, an empty slot moves nobody.
+    same = claim.resized(num_users=59, users_per_round=5.9)
+    assert same.sampling_probability == claim.sampling_probability
+    assert same.min_separation == claim.min_separation
+    assert _rounds(same) == _rounds(claim, without=59)
+    assert "the probability" in words
+
+
+@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("users_per_client", [1, 2])
+def test_an_empty_slot_changes_no_more_than_the_sensitivity(
+  name, users_per_client
+):
+  claim = _create(name, 60, 6 // users_per_client, users_per_client)
+  for slot in (0, 31):
+    pairs = zip(_rounds(claim), _rounds(claim, without=slot), strict=True)
+    for clients, left in pairs:
+      gone = [client for client in clients if client not in left]
+      assert len(gone) <= 1
+      if claim.sensitivity_in_clip_norms == 1:
+        # One clip norm: a virtual client of theirs alone, or none.
+        assert gone in ([], [[slot]])
+
+
+def test_words_name_what_was_run():
+  words = poisson.Poisson(3_400, 64.0, users_per_client=4).sampling
+  for part in ("Poisson", "3,400", " 64 expected", "4 users per"):
+    assert part in words
+  words = fixed_size.FixedSize(3_400, 64).sampling
+  for part in ("Fixed-size", "64 of 3,400", "without replacement"):
+    assert part in words
+  fixed_groups = min_separation.MinSeparation(
+    3_400, 64, users_per_client=4, max_participations=2, regroup_clients=False
+  ).sampling
+  for part in ("any 54 cons", "at most 2 times", "same groups for the whole"):
+    assert part in fixed_groups
+
+
+def test_fixed_size_sizes():
+  claim = fixed_size.FixedSize(20, 12, users_per_client=3)
+  assert [client.size for client in claim.sample(0, key=0)] == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+  "claim",
+  [poisson.Poisson(1_000, 50), fixed_size.FixedSize(1_000, 50)],
+)
+def test_a_known_schedule_amplifies_nothing(claim):
+  event = dp_accounting.GaussianDpEvent(4.0)
+  (of_secret,) = composition.composed_events([(event, 40)], claim)
+  assert of_secret == (claim.sampled_event(of_secret[0].event), 40)
+  known = claim.with_known_schedule(7)
+  sensitivity = claim.sensitivity_in_clip_norms
+  assert composition.composed_events([(event, 40)], known) == [
+    (dp_accounting.GaussianDpEvent(4.0 / sensitivity), 7)
+  ]
+  assert composition.composed_events(
+    [(event, 40)], claim.with_known_schedule()
+  ) == [(dp_accounting.GaussianDpEvent(4.0 / sensitivity), 40)]
+  assert not known.is_sampled
+  assert "is taken to be known" in known.sampling
+  assert "nobody may know who is drawn" in claim.sampling
+  assert known.with_secret_schedule() == claim
+
+
+def test_without_sampling_no_schedule_is_a_secret():
+  claim = min_separation.MinSeparation(1_000, 10)
+  assert claim.with_known_schedule(3) == claim.with_secret_schedule() == claim
+  assert "not sampled" in claim.amplification
+
+
+def test_poisson_accounts_for_the_probability_it_draws_with():
+  """Also if a class of one's own has another one."""
+
+  class Half(poisson.Poisson):
+    """Half of all users take part, whatever `users_per_round` says."""
+
+    sampling_probability = 0.5
+
+  event = dp_accounting.GaussianDpEvent(1.0)
+  for claim, probability in (
+    (poisson.Poisson(200, 2), 0.01),
+    (poisson.Poisson(200, 100), 0.5),
+    (Half(200, 2), 0.5),
+  ):
+    ((composed, count),) = composition.composed_events([(event, 30)], claim)
+    assert (composed.sampling_probability, count) == (probability, 30)
+    drawn = [len(claim.sample(r, key=1)) for r in range(100)]
+    # Binomial(20,000, p), five standard deviations.
+    bound = 5 * math.sqrt(20_000 * probability * (1 - probability))
+    assert abs(sum(drawn) - 20_000 * probability) < bound
+    rounds = [
+      participation_trace.RecordedRound.of(r, claim.sample(r, key=1))
+      for r in range(100)
+    ]
+    observed = participation_check.observe(200, rounds)
+    claim.check_trace(observed, rounds=100)
+    for other in (0.02, 0.45):
+      with pytest.raises(participation.ClaimError, match="too far from that"):
+        poisson.Poisson(200, 200 * other).check_trace(observed, rounds=100)
+
+
+def test_poisson_sizes_are_binomial_with_the_probability_accounted_for():
+  claim = poisson.Poisson(200, 40, users_per_client=8)
+  event = claim.sampled_event(dp_accounting.GaussianDpEvent(1.0))
+  assert event.sampling_probability == 0.2
+  rounds = [claim.sample(r, key=0) for r in range(2000)]
+  assert max(len(clients) for clients in rounds) == 5
+  sizes = np.array([sum(c.size for c in clients) for clients in rounds])
+  # Binomial(200, 0.2): mean 40, variance 32; bounds at five standard errors.
+  assert abs(sizes.mean() - 40) < 5 * np.sqrt(32 / 2000)
+  assert abs(sizes.var() - 32) < 5 * 32 * np.sqrt(2 / 2000)
+
+
+@pytest.mark.parametrize(
+  ("participation_class", "arguments", "message"),
+  [
+    (poisson.Poisson, (0, 1, 1), "num_users must be .* found 0"),
+    (poisson.Poisson, (np.int64(0), 1, 1), "num_users must be .* found"),
+    (poisson.Poisson, (10.0, 1, 1), "num_users must be .* found 10.0"),
+    (
+      poisson.Poisson,
+      (1_000, 0, 1),
+      "users_per_round must be positive, found 0",
+    ),
+    (poisson.Poisson, (1_000, 1_001, 1), "found 1001"),
+    (poisson.Poisson, (1_000, math.nan, 1), "users_per_round .* found nan"),
+    (poisson.Poisson, (1_000, 10, 0), "users_per_client must be"),
+    (poisson.Poisson, (1_000, 10, 11), "users_per_round must be at least"),
+    (fixed_size.FixedSize, (1_000, 9.5, 1), "integer of at least 1, found 9.5"),
+    (fixed_size.FixedSize, (1_000, True, 1), "found True"),
+  ],
+)
+def test_participation_refuses(participation_class, arguments, message):
+  with pytest.raises(ValueError, match=message):
+    participation_class(*arguments[:2], users_per_client=arguments[2])
+
+
+@pytest.mark.parametrize(
+  ("numbers", "message"),
+  [
+    ((0, 2), "clients_per_round must be an integer of at least 1, found 0"),
+    ((2, 0), "users_per_client must be an integer of at least 1, found 0"),
+    ((4, 3), r"at most the number of users, 10, found 4 x 3 = 12"),
+  ],
+)
+def test_cohorts_that_cannot_be_are_named(numbers, message):
+  with pytest.raises(ValueError, match=message):
+    participation.count_users(*numbers, num_users=10)
+  assert participation.count_users(2, 3, num_users=10) == 6
+
+
+def test_numpy_numbers_become_pythons():
+  claim = poisson.Poisson(np.int64(1_000), np.int32(10))
+  assert claim == poisson.Poisson(1_000, 10.0)
+  assert type(claim.num_users) is type(claim.users_per_round) is int

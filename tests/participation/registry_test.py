@@ -1,0 +1,131 @@
+"""Tests of participations by name: creation, ledgers, and one of one's own."""
+
+import dataclasses
+import json
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from tff_fedemb.data import participation_trace
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import participation
+from tff_fedemb.participation import poisson
+from tff_fedemb.participation import registry
+from tff_fedemb.privacy import ledger as ledger_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class _Halves(participation.Participation):
+  """The even slots in even rounds, the odd slots in odd ones; each alone.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: one user is absent.
+    Sensitivity: one clip norm.
+    DpEvent: that of the mechanism, in every second round.
+  """
+
+  name = "halves"
+  accountants = ("rdp",)
+  neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+  is_sampled = False
+
+  min_separation = 2
+  sensitivity_in_clip_norms = 1.0
+  neighboring_relation_in_words = "zero out one user"
+  users_in_words = "Halves: every user takes part in every second round"
+
+  def sample(self, round_num, *, key):
+    del key  # Nothing is drawn.
+    return list(np.arange(round_num % 2, self.num_users, 2)[:, np.newaxis])
+
+  def check_observed(self, observed):
+    if (observed.min_separation or 2) < 2:
+      raise participation.ClaimError("halves were assumed.")
+
+
+def _report(claim, rounds, path):
+  ledger = ledger_lib.Ledger(claim, delta=1e-5)
+  with participation_trace.TraceWriter(path, claim.num_users) as trace:
+    for number, clients in enumerate(rounds):
+      trace.record(number, clients)
+      ledger = ledger.with_rounds(dp_accounting.GaussianDpEvent(2.0))
+  ledger = ledger_lib.Ledger.from_json(ledger.to_json())
+  with participation_trace.TraceReader(path) as trace:
+    return ledger.report(trace)
+
+
+def test_a_new_participation_is_a_class_and_a_line(tmp_path, monkeypatch):
+  monkeypatch.setitem(registry.PARTICIPATIONS, "halves", _Halves)
+  claim = registry.create_participation(
+    "halves", num_users=6, users_per_round=3
+  )
+  rounds = [claim.sample(number, key=0) for number in range(10)]
+  report = _report(claim, rounds, tmp_path / "trace")
+  # Five of the ten rounds are a user's.
+  accountant = dp_accounting.rdp.RdpAccountant(
+    neighboring_relation=claim.neighboring_relation
+  ).compose(dp_accounting.GaussianDpEvent(2.0), 5)
+  assert report.epsilon == pytest.approx(accountant.get_epsilon(1e-5))
+  assert report.participation_checked
+  assert "every second round; each user is a client" in report.statement
+  with pytest.raises(participation.ClaimError, match="halves were assumed"):
+    _report(claim, rounds[:1] * 10, tmp_path / "other")
+
+
+def test_a_class_that_is_not_registered_cannot_be_stored():
+  class Other(poisson.Poisson):
+    """Of the same name, and may draw in another way."""
+
+  with pytest.raises(TypeError, match="Other must be registered"):
+    registry.to_json(Other(20, 2))
+
+
+@pytest.mark.parametrize(
+  "claim",
+  [
+    poisson.Poisson(1_000, 9.5),
+    fixed_size.FixedSize(1_000, 10, users_per_client=5),
+    poisson.Poisson(50, 5, known_schedule=True, max_participations=3),
+    min_separation.MinSeparation(
+      50, 5, min_separation=10, max_participations=3, regroup_clients=False
+    ),
+  ],
+)
+def test_participations_survive_json(claim):
+  assert registry.from_json(
+    json.loads(json.dumps(registry.to_json(claim)))
+  ) == (claim)
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "message"),
+  [
+    (
+      "uniform",
+      {},
+      "one of b_min_sep, balls_in_bins, check_ins, cyclic_poisson, .*'uni",
+    ),
+    ("poisson", {"min_separation": 2}, "min_separation must not be given"),
+    (
+      "fixed_size",
+      {"max_participations": 2},
+      "unless its schedule is known: .* 2",
+    ),
+    ("fixed_size", {"regroup_clients": False}, "regroup_clients must not be"),
+    ("min_separation", {"min_separation": 6}, "at most 5, the rounds in wh"),
+    ("min_separation", {"min_separation": 0}, "at least 1, found 0"),
+    (
+      "min_separation",
+      {"min_separation": 4, "regroup_clients": False},
+      "regroup_clients must be true unless min_separation is the 5 rounds",
+    ),
+  ],
+)
+def test_mistakes_are_named(name, options, message):
+  with pytest.raises(ValueError, match=message):
+    registry.create_participation(
+      name, num_users=50, users_per_round=10, **options
+    )

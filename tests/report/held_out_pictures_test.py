@@ -1,0 +1,46 @@
+"""Tests for held_out_pictures."""
+
+import types
+
+import pytest
+
+from tests.data import photo_files
+from tff_fedemb import errors
+from tff_fedemb.report import held_out_pictures
+
+
+@pytest.fixture(name="data_dir")
+def _data_dir(tmp_path):
+  """Photos of six users, of which one is no image."""
+  for user in range(6):
+    for label in "abcdefghij":
+      folder = tmp_path / "data" / f"user {user}" / label
+      folder.mkdir(parents=True)
+      for number in range(2):
+        content = photo_files.encode(100 * user + ord(label) + number)
+        (folder / f"{number}.jpg").write_bytes(content)
+  (folder / "broken.jpg").write_bytes(b"no image")
+  return tmp_path / "data"
+
+
+def _open(data_dir, num_bad_examples, **data):
+  # What a run has recorded, but for what is not looked at.
+  run = types.SimpleNamespace(
+    settings={
+      "data_dir": str(data_dir),
+      "cache_dir": str(data_dir.parent / "cache"),
+      "image_size": 28,
+    },
+    summary={"task": "photos", "data": {"num_bad_examples": num_bad_examples}},
+  )
+  options = held_out_pictures.Options(50, data=data)
+  return held_out_pictures._open_task(run, options)
+
+
+def test_what_a_run_has_left_out_is_left_out_again(data_dir):
+  assert len(_open(data_dir, 1).bad_examples) == 1
+  # Neither what is new since the run, nor what is not to be left out now.
+  with pytest.raises(errors.DataError, match=r"broken\.jpg"):
+    _open(data_dir, 0)
+  with pytest.raises(errors.DataError, match=r"broken\.jpg"):
+    _open(data_dir, 1, on_bad_example="fail")

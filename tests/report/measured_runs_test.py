@@ -1,0 +1,194 @@
+"""Tests of finished runs as points of utility against epsilon."""
+
+import json
+import math
+
+import dp_accounting
+import pytest
+
+from tests.program import chains
+from tff_fedemb.participation import min_separation
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.report import measured_runs
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+MIN_SEPARATION = min_separation.MinSeparation(
+  num_users=100, users_per_round=10, min_separation=10
+)
+
+
+def write_run(
+  path,
+  *,
+  noise=0.1,
+  recall=0.5,
+  epsilon=1e5,
+  delta=1e-3,
+  **settings,
+):
+  """Writes what a run of 20 rounds with a tree leaves."""
+  path.mkdir(parents=True)
+  event = dp_accounting.NonPrivateDpEvent()
+  if noise:
+    event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
+  planned = ledger_lib.Ledger(MIN_SEPARATION, delta=delta).with_rounds(
+    event, 20
+  )
+  chains.write(path, planned, [1] * 20)
+  settings = {
+    "aggregator": "tree",
+    "seed": 1,
+    "noise_multiplier": noise,
+    "clip_norm": 0.5,
+  } | settings
+  summary = {
+    "task": settings.pop("task", "omniglot"),
+    "algorithm": settings.pop("algorithm", "fedemb"),
+    "rounds": 20,
+    "recall_at_far": {"0.001": recall},
+    "recall_at_far_untrained": {"0.001": 0.1},
+    "privacy": {"epsilon": epsilon if noise else "inf"},
+    "chain": chain_lib.Chain(path).head,
+  }
+  (path / "flags.json").write_text(json.dumps(settings))
+  (path / "summary.json").write_text(json.dumps(summary))
+  return path
+
+
+def read(*paths):
+  runs, _ = measured_runs.find([str(path) for path in paths])
+  return runs
+
+
+def curves_of(*paths):
+  curves, _ = measured_runs.create_curves(
+    read(*paths), lambda run: {2.0: run.noise_multiplier}
+  )
+  return curves
+
+
+def test_reads_runs(tmp_path):
+  runs = read(
+    write_run(tmp_path / "a"), write_run(tmp_path / "b", noise=0.0, seed=2)
+  )
+  assert list(runs.mechanism) == ["tree", "no noise"]
+  assert list(runs.noise_multiplier) == [0.1, 0.0]
+  assert list(runs.epsilon) == [1e5, math.inf]
+  run = runs.iloc[0]
+  assert (run.rounds, run.recall, run.recall_untrained) == (20, 0.5, 0.1)
+  assert run.ledger.participation == MIN_SEPARATION
+  assert run.settings["clip_norm"] == 0.5
+
+
+def test_sampling_seeds_are_one_measurement_of_their_own(tmp_path):
+  curves = curves_of(
+    write_run(tmp_path / "a", sampling_seed=None),
+    write_run(tmp_path / "b", sampling_seed=1, recall=0.3),
+    write_run(tmp_path / "c", sampling_seed=2, recall=0.4),
+  )
+  values = [m.values for curve in curves for m in curve.points]
+  assert sorted(values) == [(0.3, 0.4), (0.5,)]
+
+
+def test_extrapolates_from_the_ledger(tmp_path):
+  run = read(write_run(tmp_path / "a")).iloc[0]
+  epsilon = measured_runs.extrapolate(
+    run, num_users=10_000, cohort_factor=100, delta=1e-6
+  )
+  # 1,000 of 10,000 users: as in the simulation each user is in 2 of 20 rounds,
+  # 10 apart, now at noise multiplier 10.
+  sensitivity = tree.TreeStrategy().sensitivity(strategy_lib.Schedule(20, 10))
+  rho = 0.5 * (sensitivity / 10) ** 2
+  # Bun and Steinke 2016, Proposition 1.3, an upper bound on epsilon.
+  upper_bound = rho + 2 * math.sqrt(rho * math.log(1e6))
+  assert 0.5 * upper_bound < epsilon < upper_bound
+  with pytest.raises(ValueError, match=r"at most num_users.*extrapolating .*a"):
+    measured_runs.extrapolate(
+      run, num_users=10_000, cohort_factor=2000, delta=1e-6
+    )
+
+
+def test_seeds_are_one_measurement_and_noise_one_curve(tmp_path):
+  (curve,) = curves_of(
+    write_run(tmp_path / "a", recall=0.5),
+    write_run(tmp_path / "b", recall=0.7, seed=2),
+    # A flag that was not given yet, from before it was invented.
+    write_run(tmp_path / "c", recall=0.2, noise=0.3, new_flag=None),
+  )
+  assert curve.name == "fedemb, tree"
+  assert [point.values for point in curve.points] == [(0.5, 0.7), (0.2,)]
+  extrapolated = [point.extrapolated for point in curve.points]
+  assert extrapolated == [{2.0: 0.1}, {2.0: 0.3}]
+
+
+def test_other_settings_are_other_curves_and_say_so(tmp_path):
+  curves = curves_of(
+    write_run(tmp_path / "a"),
+    write_run(tmp_path / "b", clip_norm=1.0),
+    write_run(tmp_path / "c", algorithm="fedavg"),
+    write_run(tmp_path / "d", noise=0.0, recall=0.8),
+  )
+  assert [curve.name for curve in curves] == [
+    "fedavg, tree",
+    "fedemb, tree\nclip_norm=0.5",
+    "fedemb, tree\nclip_norm=1.0",
+  ]
+  # Beside the run without noise of the same algorithm.
+  of_curves = [curve.at(is_noiseless=True) for curve in curves]
+  assert [[p.values for p in points] for points in of_curves] == [
+    [],
+    [(0.8,)],
+    [(0.8,)],
+  ]
+
+
+@pytest.mark.parametrize(
+  "settings,message",
+  [
+    ([{"noise": 0.0}], "must include some with noise, found 1 without"),
+    (
+      [{}, {"noise": 0.0}, {"noise": 0.0, "clip_norm": 2.0}],
+      "at most one setting of fedemb without noise, found several",
+    ),
+  ],
+)
+def test_refuses_what_cannot_be_compared(tmp_path, settings, message):
+  runs = [write_run(tmp_path / f"{i}", **s) for i, s in enumerate(settings)]
+  with pytest.raises(ValueError, match=message):
+    curves_of(*runs)
+
+
+def test_finds_finished_runs(tmp_path):
+  write_run(tmp_path / "b")
+  write_run(tmp_path / "a")
+  (tmp_path / "c").mkdir()
+  (tmp_path / "file").write_text("")
+  runs, unfinished = measured_runs.find([f"{tmp_path}/*", f"{tmp_path}/a"])
+  assert [path.name for path in runs.path] == ["a", "b"]
+  assert [path.name for path in unfinished] == ["c"]
+
+
+def test_refuses_other_directories(tmp_path):
+  with pytest.raises(ValueError, match=r"runs must be directories.*'.*/none'"):
+    measured_runs.find([f"{tmp_path}/none"])
+  (tmp_path / "c").mkdir()
+  with pytest.raises(ValueError, match="must hold a finished run"):
+    measured_runs.find([f"{tmp_path}/c"])
+  (tmp_path / "c" / "summary.json").write_text("[]")
+  (tmp_path / "c" / "flags.json").write_text("{}")
+  with pytest.raises(ValueError, match=r"that training wrote, found .*c: "):
+    measured_runs.find([f"{tmp_path}/c"])
+
+
+def test_refuses_several_tasks_and_no_rounds(tmp_path):
+  write_run(tmp_path / "a")
+  write_run(tmp_path / "b", task="emnist")
+  with pytest.raises(ValueError, match=r"one task.*found emnist, omniglot"):
+    measured_runs.find([f"{tmp_path}/*"])
+  path = write_run(tmp_path / "c")
+  measured_runs.load([path])
+  (path / "rounds.jsonl").write_text("")
+  with pytest.raises(ValueError, match=r"/c: .* not that of the rounds"):
+    measured_runs.load([path])

@@ -1,0 +1,281 @@
+"""Tests of the account of a run, from what it left in its directory."""
+
+import dataclasses
+import functools
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.binaries import accounting
+from tests.program import chains
+from tff_fedemb import errors
+from tff_fedemb.data import participation_trace
+from tff_fedemb.participation import min_separation
+from tff_fedemb.participation import poisson
+from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.run import account as account_run
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+_KEY = 2**127 + 5
+_TREE = min_separation.MinSeparation(100, 10, users_per_client=2)
+_POISSON = poisson.Poisson(100, 10, users_per_client=2)
+
+
+@pytest.fixture(name="account")
+def _account(tmp_path):
+  return functools.partial(accounting.call, tmp_path)
+
+
+def _write_run(
+  directory,
+  claim=_TREE,
+  *,
+  noise_multiplier=None,
+  runs=(1,) * 12,
+  num_traced=None,
+  sampling_seed=None,
+  sample=None,
+):
+  """Leaves what a run leaves, one with a tree by default; its ledger."""
+  (directory / "checkpoints").mkdir(parents=True)
+  (directory / "checkpoints/sampling_key").write_text(f"{_KEY:032x}\n")
+  key, strategy = _KEY, tree.TreeStrategy()
+  if sampling_seed is not None:
+    key, claim = sampling_seed, claim.with_known_schedule()
+  if claim.is_sampled or sampling_seed is not None:
+    strategy = None
+  noise_multiplier = noise_multiplier or (6.0 if strategy else 2.0)
+  (directory / "flags.json").write_text(
+    json.dumps({"sampling_seed": sampling_seed, "aggregator": "tree"})
+  )
+  planned = ledger_lib.Ledger(
+    claim,
+    delta=1e-3,
+    round_sum=arithmetic.RoundSum(0.3, noise_multiplier, 1_000),
+  ).with_rounds(strategy_lib.round_event(noise_multiplier, strategy), 12)
+  sample = sample or functools.partial(claim.sample, key=key)
+  with participation_trace.TraceWriter(
+    directory / "participation.trace", 100
+  ) as writer:
+    digests = [
+      writer.record(number, sample(number))
+      for number in range(len(runs) if num_traced is None else num_traced)
+    ]
+  digests += ["not traced"] * len(runs)
+  return chains.write(
+    directory, planned, runs, lambda number: digests[number - 1]
+  )
+
+
+def _finish(directory, ledger, **changes):
+  with participation_trace.TraceReader(
+    directory / "participation.trace"
+  ) as reader:
+    privacy = ledger.report(reader).to_json()
+  summary = {
+    "privacy": privacy | changes,
+    "chain": chain_lib.Chain(directory).head,
+    "rounds": ledger.rounds,
+    "num_private_parameters": 1_000,
+  }
+  (directory / "summary.json").write_text(json.dumps(summary))
+
+
+def test_a_finished_run(account, tmp_path):
+  ledger = _write_run(tmp_path / "run")
+  _finish(tmp_path / "run", ledger)
+  process, values = account("epsilon", f"--run_dir={tmp_path / 'run'}")
+  assert process.status == 0, process.errors
+  summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+  assert {name: values[name] for name in summary["privacy"]} == (
+    summary["privacy"] | {"epsilon": values["epsilon"]}
+  )
+  assert values["mechanism"] == "tree"
+  words = " ".join(process.output.split())
+  assert "The trace of the run does not refute this." in words
+  (note,) = values["notes"]
+  assert note.startswith("the draw of all 12 rounds was replayed from checkpo")
+  _, by_rdp = account(
+    "epsilon", f"--run_dir={tmp_path / 'run'}", "--accountant=rdp"
+  )
+  assert by_rdp["epsilon"] == values["epsilon_by_accountant"]["rdp"]
+
+
+def test_a_killed_run(tmp_path):
+  ledger = _write_run(tmp_path / "run", num_traced=13)
+  run = account_run.recompute(tmp_path / "run")
+  assert run.report.rounds == 12
+  assert run.report.epsilon == ledger.report().epsilon
+  assert any("not finished: 12 rounds" in note for note in run.notes)
+  assert any("the trace has 1 round more" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+  ("change", "message"),
+  [
+    ({"epsilon": 0.5}, "found epsilon 0.5 there and"),
+    ({"epsilon_by_accountant": {"rdp": 0.5, "gaussian": 0.4}}, "by gaussian"),
+    ({"delta": 0.1}, "found delta 0.1 there"),
+    ({"rounds": 7}, "found rounds 7 there and 12 by the ledger"),
+  ],
+)
+def test_a_summary_that_claims_something_else(
+  account, tmp_path, change, message
+):
+  ledger = _write_run(tmp_path / "run")
+  _finish(tmp_path / "run", ledger, **change)
+  process, values = account("epsilon", f"--run_dir={tmp_path / 'run'}")
+  accounting.check_refused(process, values, message)
+  assert "--run_dir must hold a summary.json that agrees" in process.errors
+
+
+@pytest.mark.parametrize(
+  ("num_traced", "message"),
+  [
+    (15, "found 15 rounds there and 12 in the chain"),
+    (13, "found 13 rounds there and 12 in the chain"),
+    (11, "found 11 rounds there and 12 in the chain"),
+  ],
+)
+def test_a_finished_run_of_another_number_of_rounds(
+  tmp_path, num_traced, message
+):
+  ledger = _write_run(tmp_path / "run")
+  _finish(tmp_path / "run", ledger)
+  path = tmp_path / "run/participation.trace"
+  path.unlink()
+  with participation_trace.TraceWriter(path, 100) as writer:
+    for number in range(num_traced):
+      writer.record(number, _TREE.sample(number, key=_KEY))
+  with pytest.raises(ValueError, match=message):
+    account_run.recompute(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+  "missing", ["rounds.jsonl", "participation.trace", "flags.json"]
+)
+def test_files_that_are_not_there(tmp_path, missing):
+  _write_run(tmp_path / "run")
+  (tmp_path / "run" / missing).unlink()
+  with pytest.raises(ValueError, match=missing):
+    account_run.recompute(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+  ("name", "text"),
+  [
+    ("rounds.jsonl", "{\n"),
+    ("rounds.jsonl", "[]\n"),
+    ("rounds.jsonl", '{"format": "another", "previous": null}\n'),
+    ("flags.json", "{}"),
+    ("flags.json", "["),
+    ("summary.json", "{}"),
+    ("summary.json", "["),
+    ("summary.json", '{"privacy": {"epsilon": 1}}'),
+  ],
+)
+def test_files_that_are_damaged(tmp_path, name, text):
+  _write_run(tmp_path / "run")
+  (tmp_path / "run" / name).write_text(text)
+  with pytest.raises(errors.FieldError, match=f"run_dir must hold .*{name}"):
+    account_run.recompute(tmp_path / "run")
+
+
+def _extrapolate(account, run_dir):
+  """To a hundred thousand users in cohorts ten times as large."""
+  process, values = account(
+    "extrapolate",
+    f"--run_dir={run_dir}",
+    "--extrapolated_num_users=100000",
+    "--cohort_factor=10",
+  )
+  assert process.status == 0, process.errors
+  return process, values
+
+
+@pytest.mark.parametrize("sampling_seed", [None, 4])
+def test_extrapolation_is_to_users_who_are_drawn_in_secret(
+  account, tmp_path, sampling_seed
+):
+  _write_run(tmp_path / "run", _POISSON, sampling_seed=sampling_seed)
+  process, values = _extrapolate(account, tmp_path / "run")
+  assert not values["participation"]["known_schedule"]
+  assert "amplification by sampling, from a secret key" in process.output
+  assert values["user_level"]["epsilon"] < 0.1
+
+
+def test_extrapolation_of_a_run(account, tmp_path):
+  _write_run(tmp_path / "run")
+  _, values = _extrapolate(account, tmp_path / "run")
+  assert values["noise_multiplier"] == 60
+  assert values["rounds"] == 12
+  assert values["participation"]["min_separation"] == 1_000
+  # One participation: the twelve rounds are trees of 8 and 4 leaves.
+  assert values["zcdp"] == pytest.approx(4 * (2 / 60) ** 2 / 2)
+
+
+def test_pld_alone_is_refused_for_a_run_where_it_would_take_minutes(tmp_path):
+  _write_run(tmp_path / "run", _POISSON, noise_multiplier=0.02)
+  with pytest.raises(ValueError, match="accountant must be rdp where"):
+    account_run.recompute(tmp_path / "run", ("pld",))
+
+
+def _edit(path, **changes):
+  path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.slow
+def test_rounds_that_ran_again(tmp_path):
+  again = _write_run(tmp_path / "run", _POISSON, runs=[1] * 10 + [2] * 2)
+  run = account_run.recompute(tmp_path / "run")
+  assert any("2 of 12 rounds ran again" in text for text in run.report.warnings)
+  ((event, _), _) = again.history
+  once = dataclasses.replace(again, history=((event, 12),))
+  assert run.report.epsilon > once.report().epsilon
+
+
+def test_a_run_that_has_not_done_a_round(tmp_path):
+  _write_run(tmp_path / "run", runs=())
+  with pytest.raises(errors.FieldError, match="run of at least one round"):
+    account_run.recompute(tmp_path / "run")
+
+
+def test_a_draw_from_another_key(account, tmp_path):
+  _write_run(tmp_path / "run", _POISSON)
+  path = tmp_path / "run/checkpoints/sampling_key"
+  path.write_text(f"{_KEY + 1:032x}")
+  process, values = account("epsilon", f"--run_dir={tmp_path / 'run'}")
+  accounting.check_refused(process, values, "poisson draws from the run's key")
+
+
+@pytest.mark.parametrize("sampling_seed", [None, 9])
+def test_one_user_who_was_moved(tmp_path, sampling_seed):
+  """No test of the trace alone would see it."""
+
+  def sample(number):
+    key = _KEY if sampling_seed is None else sampling_seed
+    claim = poisson.Poisson(100, 10, users_per_client=2)
+    clients = claim.sample(number, key=key)
+    if number == 7:
+      moved, clients[0] = clients[0][:1], clients[0][1:]
+      clients[1] = np.append(clients[1], moved)
+      clients = [client for client in clients if client.size]
+    return clients
+
+  _write_run(
+    tmp_path / "run", _POISSON, sample=sample, sampling_seed=sampling_seed
+  )
+  with pytest.raises(errors.DataError, match="round 7 of the trace has"):
+    account_run.recompute(tmp_path / "run")
+
+
+def test_a_copy_without_its_checkpoints(tmp_path):
+  _write_run(tmp_path / "run", _POISSON)
+  shutil.rmtree(tmp_path / "run" / "checkpoints")
+  run = account_run.recompute(tmp_path / "run")
+  assert any("was not replayed" in note for note in run.notes)

@@ -1,0 +1,190 @@
+"""Small runs that do arithmetic, and what may be done to their files."""
+
+import functools
+import json
+import re
+import shutil
+
+import pytest
+
+from tests.program import chains
+from tests.program import sums
+from tff_fedemb.data import participation_trace
+from tff_fedemb.data import population
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import min_separation
+from tff_fedemb.privacy import arithmetic
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import chain_checks
+from tff_fedemb.program import checkpoints
+from tff_fedemb.program import metrics
+from tff_fedemb.program import sampling_key
+from tff_fedemb.program import training
+from tff_fedemb.strategies import strategy as strategy_lib
+from tff_fedemb.strategies import tree
+
+ROUNDS = 6
+_CARD = "release/saved_model/assets.extra/model_card.json"
+OTHER = "another run"
+
+
+def _plan(*, correlated):
+  claim = fixed_size.FixedSize(20, 6).with_known_schedule()
+  strategy = None
+  if correlated:
+    claim, strategy = min_separation.MinSeparation(20, 6), tree.TreeStrategy()
+  return ledger_lib.Ledger(
+    claim,
+    delta=1e-3,
+    round_sum=arithmetic.RoundSum(1.0, 2.0, 1_000),
+  ).with_rounds(strategy_lib.round_event(2.0, strategy), ROUNDS)
+
+
+class _Drifting(sums.Sums):
+  """Independent noise: no round comes to what it was."""
+
+  _drift = 0
+
+  def next(self, state, client_ids):
+    _Drifting._drift += 1
+    (value, round_num), report = super().next(state, client_ids)
+    return (value + _Drifting._drift, round_num), report
+
+
+class OtherData(sums.Sums):
+  """One example of a user is gone."""
+
+  def next(self, state, client_ids):
+    (value, round_num), report = super().next(state, client_ids)
+    return (value * (1 + 1e-9), round_num), report
+
+
+class SmallRun:
+  """A run in a directory, which others of its kind lie beside.
+
+  Attributes:
+    path: Its directory.
+    correlated: Whether its noise is.
+  """
+
+  def __init__(self, path, *, correlated):
+    self.path, self.correlated = path, correlated
+
+  def train(self, runtime=None, *, finish=True):
+    """Begins the run, or goes on with it, as a training program does."""
+    path, planned = self.path, _plan(correlated=self.correlated)
+    path.mkdir(exist_ok=True)
+    if not (path / "flags.json").exists():
+      settings = {"noise_multiplier": 2.0, "sampling_seed": None}
+      (path / "flags.json").write_text(json.dumps(settings))
+    chain = chain_checks.open_chain(path)
+    with participation_trace.TraceWriter(
+      path / "participation.trace", 20
+    ) as trace:
+      key = sampling_key.read_or_create(
+        path / "checkpoints", is_new=not trace.num_rounds
+      )
+      chains.begin(path, planned, chain)
+      loop = training.TrainingLoop(
+        process=None,
+        runtime=runtime or self._create_runtime(),
+        users=population.Population(20),
+        draw=functools.partial(planned.participation.sample, key=key),
+        chain=chain,
+        trace=trace,
+        evaluate_fn=lambda weights: {},
+        checkpoints=checkpoints.Checkpoints(path / "checkpoints"),
+        metrics=metrics.MetricsLog(path),
+        config=training.TrainingConfig(rounds=ROUNDS, checkpoint_every=2),
+        say=lambda line: None,
+      )
+      loop.run(loop.start(lambda weights: weights))
+    if finish and not (path / "summary.json").exists():
+      self._finish(chain)
+    return chain
+
+  def _create_runtime(self, **options):
+    return (sums.Sums if self.correlated else _Drifting)(**options)
+
+  def _finish(self, chain):
+    path = self.path / _CARD
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"training": {"chain": chain.head}}))
+    with participation_trace.TraceReader(
+      self.path / "participation.trace"
+    ) as trace:
+      privacy = chain.ledger.report(trace).to_json()
+    summary = {
+      "privacy": privacy,
+      "chain": chain.head,
+      "rounds": ROUNDS,
+      "num_private_parameters": 1_000,
+    }
+    (self.path / "summary.json").write_text(json.dumps(summary))
+
+  def kill(self):
+    """Round 6 had begun; the last checkpoint is that of round 4."""
+    with pytest.raises(RuntimeError):
+      self.train(self._create_runtime(fail_in_round=5))
+    self.delete("checkpoints/round_5")
+
+  @property
+  def lines(self):
+    """Those of the chain."""
+    return (self.path / chain_lib.NAME).read_text().splitlines(keepends=True)
+
+  @lines.setter
+  def lines(self, lines):
+    (self.path / chain_lib.NAME).write_text("".join(lines))
+
+  def cut(self, rounds=3):
+    """Ends the chain, which is still one, at a round."""
+    ends = [i for i, x in enumerate(self.lines) if f'"round": {rounds},' in x]
+    self.lines = self.lines[: ends[0] + 1]
+
+  def replace(self, old, new, *, link=False):
+    """Edits the chain, also the digests that link its lines if asked to."""
+    text = "".join(self.lines)
+    assert old in text
+    lines = text.replace(old, new, 1).splitlines(keepends=True)
+    for number in range(1, len(lines) if link else 0):
+      digest = chain_lib.digest(lines[number - 1].encode())
+      lines[number] = re.sub(
+        r'"previous": "\w+"', f'"previous": "{digest}"', lines[number]
+      )
+    self.lines = lines
+
+  def delete(self, *names):
+    """Deletes files and directories."""
+    for name in names:
+      path = self.path / name
+      shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+  def take(self, *names):
+    """Takes files of the other run in place of one's own."""
+    self.delete(*names)
+    for name in names:
+      other = self.path.parent / OTHER / name
+      copy = shutil.copytree if other.is_dir() else shutil.copy
+      copy(other, self.path / name)
+
+  def edit(self, name, **changes):
+    """Edits a file of JSON values, whose names lie below each other."""
+    values = json.loads((self.path / name).read_text())
+    for key, value in changes.items():
+      *outer, last = key.split("__")
+      functools.reduce(dict.__getitem__, outer, values)[last] = value
+    (self.path / name).write_text(json.dumps(values))
+
+  def edit_trace(self, *, rounds=ROUNDS, move_a_user=False):
+    """Writes the first rounds of the trace anew, with another user in one."""
+    path = self.path / "participation.trace"
+    with participation_trace.TraceReader(path) as trace:
+      cohorts = [each.slots for each in trace.read(0, rounds)]
+    if move_a_user:
+      cohorts[2][0] = min({*range(20)} - {*cohorts[2].tolist()})
+    path.unlink()
+    with participation_trace.TraceWriter(path, 20) as trace:
+      for number, slots in enumerate(cohorts):
+        trace.record(number, slots.reshape(-1, 1))

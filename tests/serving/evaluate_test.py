@@ -1,0 +1,325 @@
+"""Tests of the evaluation of exported models, in this process and as run."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+from PIL import Image
+import pytest
+import tensorflow as tf
+
+from tasks import registry
+from tests.binaries import programs
+from tests.features.extraction import extractions
+from tff_fedemb import errors
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.evaluation import embedding
+from tff_fedemb.evaluation import verification
+from tff_fedemb.models import backbones
+from tff_fedemb.program import export
+from tff_fedemb.run import task as task_lib
+from tff_fedemb.serving import evaluate as evaluation_run
+from tff_fedemb.serving import saved_models
+
+_NUM_CLASSES = 12
+_IMAGES_OF_CLASS = 4
+_NUM_IMAGES = _NUM_CLASSES * _IMAGES_OF_CLASS
+
+
+@pytest.fixture(scope="module")
+def lenet():
+  tf.keras.utils.set_random_seed(0)
+  return backbones.create_backbone("lenet", (28, 28, 1), embedding_dim=8)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, lenet):
+  """SavedModels by name; embeddings of the identity are pixels."""
+  directory = tmp_path_factory.mktemp("models")
+  export.export_backbone(lenet, directory / "lenet")
+  return {
+    "lenet": directory / "lenet",
+    "identity": extractions.export(directory / "identity", (6, 5, 1), 1.0),
+  }
+
+
+@pytest.fixture(scope="module")
+def pixels():
+  """Images uint8 `[classes, images, 6, 5]`, alike within a class."""
+  generator = np.random.default_rng(0)
+  base = generator.uniform(60, 190, (_NUM_CLASSES, 1, 6, 5))
+  noise = generator.normal(0, 50, (_NUM_CLASSES, _IMAGES_OF_CLASS, 6, 5))
+  return np.clip(base + noise, 0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path, pixels):
+  directory = tmp_path / "images"
+  for name, images in enumerate(pixels):
+    (directory / f"class{name:02}").mkdir(parents=True)
+    for number, image in enumerate(images):
+      suffix = ("png", "bmp", "pgm")[number % 3]
+      Image.fromarray(image).save(
+        directory / f"class{name:02}" / f"{number}.{suffix}"
+      )
+  return directory
+
+
+@pytest.fixture
+def evaluate(models, folder, tmp_path):
+  """Evaluates the identity on the folder unless the options say otherwise."""
+
+  def run(runtime_name="in_process", **options):
+    options = {
+      "saved_model": models["identity"],
+      "output_json": tmp_path / "result.json",
+      **({} if "task" in options else {"image_folder": folder}),
+      **options,
+    }
+    evaluation_run.execute(
+      evaluation_run.EvaluationConfig(**options),
+      runtimes.RuntimeConfig(runtime=runtime_name),
+    )
+    return json.loads((tmp_path / "result.json").read_text())
+
+  return run
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_numbers(evaluate, models, tmp_path):
+  pytest.importorskip("ray")
+  found = []
+  for name in ("in_process", "ray"):
+    found.append(evaluate(name, saved_model=models["lenet"]))
+    (tmp_path / "result.json").unlink()
+  assert found[0] == found[1]
+
+
+class TestFolder:
+  def test_result_is_that_of_the_pixels(
+    self, evaluate, models, folder, pixels, tmp_path, capsys
+  ):
+    report = evaluate(roc_png=tmp_path / "roc.png")
+    labels = np.repeat(np.arange(_NUM_CLASSES), _IMAGES_OF_CLASS)
+    expected = verification.evaluate_pairs(
+      pixels.reshape(_NUM_IMAGES, -1), labels
+    )
+    for name, value in expected.to_json().items():
+      assert report[name] == value, name
+    assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
+    assert 0 < report["recall_at_far"]["0.1"] < 1
+    assert report["saved_model"] == os.fspath(models["identity"])
+    assert report["source"] == {
+      "image_folder": os.fspath(folder),
+      "num_images_found": _NUM_IMAGES,
+      "num_skipped": 0,
+      "skipped": [],
+      "num_ignored": 0,
+      "max_images": 0,
+    }
+    with Image.open(tmp_path / "roc.png") as picture:
+      assert picture.format == "PNG"
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+      "images",
+      "result.json",
+      "roc.png",
+    ]
+    table = capsys.readouterr().out
+    assert f"{_NUM_IMAGES} images of {_NUM_CLASSES} classes" in table
+    assert f"  0.1     {report['recall_at_far']['0.1']:.4f}" in table
+    # Far from the 10,000 negative pairs that FAR 0.001 asks for.
+    assert "warning: FAR 0.001 needs" in table
+
+  def test_max_images_draws_some(self, evaluate):
+    with pytest.raises(errors.DataError, match=r"give no .* 2 classes"):
+      evaluate(max_images=1)
+    report = evaluate(max_images=30)
+    assert report["num_images"] == 30
+    assert report["source"]["num_images_found"] == _NUM_IMAGES
+    assert report["source"]["max_images"] == 30
+
+  def test_bad_example_fails_or_is_skipped(
+    self, evaluate, models, folder, tmp_path, capsys
+  ):
+    bad = folder / "class03" / "bad.png"
+    bad.write_text("no picture")
+    (folder / "class03" / "notes.txt").write_text("ignored")
+    with pytest.raises(ValueError) as error:
+      evaluate()
+    assert str(error.value).startswith(f"{bad} must be a PNG")
+    assert "--on_bad_example=skip" in str(error.value)
+    assert not (tmp_path / "result.json").exists()
+    report = evaluate(on_bad_example="skip")
+    assert report["num_images"] == _NUM_IMAGES
+    assert report["source"]["num_images_found"] == _NUM_IMAGES + 1
+    assert report["source"]["num_skipped"] == 1
+    assert report["source"]["skipped"] == [os.fspath(bad)]
+    assert report["source"]["num_ignored"] == 1
+    table = capsys.readouterr().out
+    assert f"1 file could not be read and was skipped: {bad}" in table
+    assert "1 file in the folder is no image by its name" in table
+    assert len([w for w in report["warnings"] if " file " in w]) == 2
+
+
+class TestMistakes:
+  @pytest.mark.parametrize("name", ["output_json", "roc_png"])
+  def test_outputs_are_found_out_before_the_work(self, tmp_path, name):
+    files = {"output_json": "result.json", "roc_png": "roc.png"}
+    files = {key: tmp_path / value for key, value in files.items()}
+    files[name].write_text("precious")
+    # There is no such model: the outputs come first.
+    config = evaluation_run.EvaluationConfig(
+      saved_model="none", image_folder="none", **files
+    )
+    with pytest.raises(errors.FieldError, match=f"{name} must be a new file"):
+      evaluation_run.execute(config)
+    assert files[name].read_text() == "precious"
+
+  @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+      ({"image_folder": None}, "one of the two, found neither"),
+      ({"task": "emnist"}, "one of the two, found both"),
+      ({"saved_model": None}, "saved_model must be given"),
+      ({"data_dir": "d"}, "data_dir must be given with a task only"),
+      ({"split": "train"}, "split must be one of .* found 'train'"),
+    ],
+  )
+  def test_flags_that_do_not_fit(self, options, message):
+    settings = {"saved_model": "m", "output_json": "o.json"}
+    settings |= {"image_folder": "f"} | options
+    with pytest.raises(ValueError, match=message):
+      evaluation_run.EvaluationConfig(**settings)
+
+
+class TestModels:
+  @pytest.mark.parametrize(
+    ("part", "content"),
+    [
+      ("", None),
+      (".", None),
+      ("", b"no model"),
+      ("saved_model.pb", "half"),
+      ("variables/variables.data-00000-of-00001", "half"),
+      ("variables/variables.data-00000-of-00001", None),
+    ],
+  )
+  def test_what_is_no_saved_model(self, models, tmp_path, part, content):
+    path = tmp_path / "model"
+    if part == ".":
+      path.mkdir()
+    elif part:
+      # Layers with weights, some of which are gone.
+      shutil.copytree(models["lenet"], path)
+      whole = (path / part).read_bytes()
+      (path / part).unlink()
+      content = content and whole[: len(whole) // 2]
+    if content is not None:
+      (path / part).write_bytes(content)
+    with pytest.raises(
+      errors.FieldError, match="saved_model must be the directory"
+    ):
+      saved_models.load(os.fspath(path))
+
+  @pytest.mark.parametrize(
+    ("shape", "dtype", "input_name", "output_name"),
+    [
+      ([None, 6, 5, 1], tf.float32, "inputs", "embeddings"),
+      ([None, 6, 5, 1], tf.float32, "images", "logits"),
+      ([None, 6, 5, 1], tf.uint8, "images", "embeddings"),
+      ([None, None, 5, 1], tf.float32, "images", "embeddings"),
+      ([8, 6, 5, 1], tf.float32, "images", "embeddings"),
+      ([None, 6, 5, 2], tf.float32, "images", "embeddings"),
+      ([None, 30], tf.float32, "images", "embeddings"),
+      (None, tf.float32, "images", "embeddings"),
+    ],
+  )
+  def test_another_form(self, tmp_path, shape, dtype, input_name, output_name):
+    @tf.function(input_signature=[tf.TensorSpec(shape, dtype, name=input_name)])
+    def serve(images):
+      flat = tf.reshape(tf.cast(images, tf.float32), [-1, 30])
+      return {output_name: flat}
+
+    module = tf.Module()
+    module.serve = serve
+    tf.saved_model.save(module, os.fspath(tmp_path), serve)
+    with pytest.raises(errors.FieldError) as error:
+      saved_models.load(os.fspath(tmp_path))
+    assert str(error.value).startswith("saved_model must have a signature")
+    assert f"from {input_name} {dtype.name}" in str(error.value)
+    assert f"to {output_name} float32" in str(error.value)
+
+  def test_no_signature(self, tmp_path):
+    tf.saved_model.save(tf.Module(), os.fspath(tmp_path))
+    with pytest.raises(errors.FieldError, match=r"with signatures \[\]"):
+      saved_models.load(os.fspath(tmp_path))
+
+
+class TestTask:
+  @pytest.mark.parametrize("split", task_lib.EVALUATION_SPLITS)
+  def test_result_is_that_of_the_backbone(
+    self, evaluate, models, lenet, emnist_dir, split
+  ):
+    report = evaluate(
+      saved_model=models["lenet"],
+      task="emnist",
+      data_dir=emnist_dir,
+      split=split,
+    )
+    task = registry.Emnist(os.fspath(emnist_dir)).create()
+    images = task.load_images(split)
+    expected = verification.evaluate_pairs(
+      embedding.create_embedder(lenet)(images.images), images.labels
+    )
+    assert report["num_images"] == len(images.labels)
+    for rate, recall in expected.recall_at_far.items():
+      found = report["recall_at_far"][
+        verification.format_false_accept_rate(rate)
+      ]
+      # Embeddings differ in their last bits: a pair or two may change sides.
+      assert found == pytest.approx(recall, abs=2 / expected.num_positive_pairs)
+    assert report["auc"] == pytest.approx(expected.auc, abs=1e-4)
+    assert report["source"]["task"] == "emnist"
+    assert report["source"]["split"] == split
+    assert report["source"]["data_dir"] == os.fspath(emnist_dir)
+
+  @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+      ({"task": "mnist"}, "task must be one of .* found 'mnist'"),
+      ({"data_dir": "none"}, "data_dir must hold"),
+      ({}, r"take images of \[28, 28, 1\], the size of task emnist, found \[6"),
+    ],
+  )
+  def test_data_must_be_there_and_fit(
+    self, evaluate, emnist_dir, options, message
+  ):
+    options = {"task": "emnist", "data_dir": emnist_dir} | options
+    with pytest.raises(errors.FieldError, match=message):
+      evaluate(**options)
+
+
+def test_command_line(models, emnist_dir, tmp_path):
+  right = programs.call(
+    "evaluate",
+    f"--saved_model={models['lenet']}",
+    "--task=emnist",
+    f"--data_dir={emnist_dir}",
+    f"--output_json={tmp_path / 'right.json'}",
+  )
+  assert (right.status, right.errors) == (0, "")
+  assert "FAR     recall" in right.output
+  report = json.loads((tmp_path / "right.json").read_text())
+  assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
+  # A mistake: one line, and nothing is written.
+  wrong = programs.call(
+    "evaluate",
+    f"--saved_model={models['identity']}",
+    f"--image_folder={tmp_path / 'missing'}",
+    f"--output_json={tmp_path / 'wrong.json'}",
+  )
+  assert (wrong.status, wrong.output) == (1, "")
+  assert wrong.errors.startswith("error: --image_folder must be a folder")
+  assert wrong.errors.count("\n") == 1
+  assert [path.name for path in tmp_path.iterdir()] == ["right.json"]

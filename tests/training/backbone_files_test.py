@@ -1,0 +1,206 @@
+"""Tests of the backbones that a run takes from a file, or leaves in one."""
+
+import errno
+import json
+import os
+import tempfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_fedemb import errors
+from tff_fedemb.evaluation import verification
+from tff_fedemb.program import run_directory
+from tff_fedemb.training import backbone_files
+
+
+def _create_backbone(dim=2):
+  """As small as a backbone can be: 4 pixels to an embedding of 2 numbers."""
+  layers = tf.keras.layers
+  inputs = layers.Input((2, 2, 1))
+  return tf.keras.Model(
+    inputs, layers.Dense(dim, name="embedding")(layers.Flatten()(inputs))
+  )
+
+
+_KERNEL = np.arange(8, dtype=np.float32).reshape(4, 2)
+_BIAS = np.array([-1.0, 0.5], np.float32)
+
+
+def _write_weights(path, *weights):
+  backbone = _create_backbone(weights[1].size)
+  backbone.set_weights(weights)
+  backbone.save_weights(path)
+  return str(path)
+
+
+@pytest.fixture(name="run_dir")
+def _run_dir(tmp_path):
+  return tmp_path / "run"
+
+
+@pytest.fixture(name="weights_file")
+def _weights_file(tmp_path):
+  return _write_weights(tmp_path / "public.h5", _KERNEL, _BIAS)
+
+
+@pytest.fixture(name="results")
+def _results():
+  embeddings = np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]], np.float32)
+  result = verification.evaluate_pairs(embeddings, np.array([0, 0, 1, 1]))
+  return {"validation": result, "test": result}
+
+
+@pytest.fixture(name="begun")
+def _begun(run_dir, weights_file, results):
+  """A run that has begun with the weights of the file."""
+  start = backbone_files.load_start(
+    _create_backbone, weights_file, str(run_dir)
+  )
+  directory = run_directory.RunDirectory(run_dir, {"rounds": 3})
+  backbone_files.record_start(start, results, directory)
+  directory.close()
+  return json.loads(json.dumps(start.record))
+
+
+def _load(path, run_dir):
+  return backbone_files.load_start(_create_backbone, path, str(run_dir))
+
+
+class TestLoadStart:
+  def test_random_weights(self, run_dir):
+    assert _load(None, run_dir) is None
+    assert not run_dir.exists()
+
+  def test_run_is_not_begun_by_loading(self, run_dir, weights_file, capsys):
+    start = _load(weights_file, run_dir)
+    for found, expected in zip(start.weights, [_KERNEL, _BIAS], strict=True):
+      np.testing.assert_array_equal(found, expected)
+    assert capsys.readouterr().out.endswith(
+      f"They must be {start.record['assumption']}.\n"
+    )
+    assert not run_dir.exists()
+
+  @pytest.mark.usefixtures("begun")
+  def test_without_a_checkpoint_the_weights_must_be_the_same(
+    self, tmp_path, run_dir, weights_file
+  ):
+    copy = _write_weights(tmp_path / "copy.hdf5", _KERNEL, _BIAS)
+    for path in (weights_file, copy):
+      np.testing.assert_array_equal(_load(path, run_dir).weights[0], _KERNEL)
+    # Part of a checkpoint, of a program that was killed, is none.
+    (run_dir / "checkpoints" / "round_0_temp1").mkdir(parents=True)
+    _write_weights(weights_file, _KERNEL, _BIAS + 1)
+    with pytest.raises(
+      errors.FieldError, match=r"what the run in .* has begun"
+    ):
+      _load(weights_file, run_dir)
+
+  @pytest.mark.parametrize("file", ["kept", "changed", "gone"])
+  def test_with_a_checkpoint_the_file_is_not_read(
+    self, run_dir, weights_file, begun, file
+  ):
+    (run_dir / "checkpoints" / "round_3").mkdir(parents=True)
+    if file == "changed":
+      _write_weights(weights_file, _KERNEL, _BIAS + 1)
+    if file == "gone":
+      os.remove(weights_file)
+
+    def create_backbone():
+      raise AssertionError("it is not needed")
+
+    start = backbone_files.load_start(
+      create_backbone, weights_file, str(run_dir)
+    )
+    assert start == backbone_files.Start(None, begun)
+
+
+class TestCheckExport:
+  def test_a_new_path_beside_the_run(self, tmp_path, run_dir, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    backbone_files.check_export(None, str(run_dir))
+    for path in ("backbone", "./backbone/", str(tmp_path / "run_backbone")):
+      backbone_files.check_export(path, "run")
+    assert not list(tmp_path.iterdir())
+
+  @pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+      (
+        ("", "run", "run/", "run/saved_model", "run/a/b", ".", "/"),
+        "outside of --run_dir and not around it",
+      ),
+      (("a/../run", "link/a"), "outside of --run_dir and not around it"),
+      (("file", "folder"), "a path where there is nothing yet"),
+      (("missing/a", "file/a"), "in a directory that can be written to"),
+    ],
+  )
+  def test_what_is_refused(self, tmp_path, monkeypatch, paths, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("run", "folder"):
+      (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("run")
+    (tmp_path / "file").write_text("mine")
+    for path in paths:
+      for run_dir in ("run", str(tmp_path / "run")):
+        with pytest.raises(errors.FieldError) as error:
+          backbone_files.check_export(path, run_dir)
+        assert str(error.value).startswith(f"export_backbone must be {message}")
+        assert f", found {path}" in str(error.value).replace("'", "")
+    assert len(os.listdir(tmp_path)) == 4
+
+  def test_what_a_complete_run_has_put_there_stays(self, tmp_path, run_dir):
+    run_dir.mkdir()
+    (run_dir / run_directory.SUMMARY).write_text("{}")
+    (tmp_path / "backbone").write_text("mine")
+    backbone_files.check_export(str(tmp_path / "backbone"), str(run_dir))
+
+  def test_a_directory_that_may_not_be_written_is_refused(
+    self, tmp_path, run_dir, monkeypatch
+  ):
+    def refuse(dir):
+      raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+
+    # Who runs the tests as root may write anywhere.
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
+    with pytest.raises(errors.FieldError, match="that can be written to"):
+      backbone_files.check_export(str(tmp_path / "backbone"), str(run_dir))
+
+
+class TestExport:
+  @pytest.fixture(name="directory")
+  def _directory(self, run_dir):
+    directory = run_directory.RunDirectory(run_dir, {})
+    variables = run_dir / "release/saved_model/variables"
+    variables.mkdir(parents=True)
+    (variables / "index").write_text("index")
+    yield directory
+    directory.close()
+
+  def test_copies_the_model(self, directory, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    backbone_files.export(directory, None)
+    assert os.listdir(tmp_path) == ["run"]
+    # What is left of an earlier attempt.
+    (tmp_path / ".backbone.partial").mkdir()
+    (tmp_path / ".backbone.partial" / "half").write_text("half")
+    backbone_files.export(directory, "backbone/")
+    assert sorted(os.listdir(tmp_path)) == ["backbone", "run"]
+    assert os.listdir(tmp_path / "backbone") == ["variables"]
+    index = tmp_path / "backbone" / "variables" / "index"
+    assert index.read_text() == "index"
+
+  def test_what_is_there_stays(self, directory, tmp_path, capsys):
+    (tmp_path / "backbone").write_text("mine")
+    backbone_files.export(directory, str(tmp_path / "backbone"))
+    assert (tmp_path / "backbone").read_text() == "mine"
+    assert "left as it is" in capsys.readouterr().out
+
+  def test_a_copy_that_fails_leaves_nothing_under_the_name(
+    self, directory, tmp_path
+  ):
+    (directory.path / "release/saved_model/gone").symlink_to("nowhere")
+    with pytest.raises(OSError, match="gone"):
+      backbone_files.export(directory, str(tmp_path / "backbone"))
+    assert not (tmp_path / "backbone").exists()

@@ -1,0 +1,185 @@
+"""Images of published data sets: TensorFlow Datasets on disk, and digits.
+
+Nothing is downloaded.
+"""
+
+import os
+import pathlib
+
+from etils import epy
+import numpy as np
+from PIL import Image
+
+from tff_fedemb import errors
+from tff_fedemb.serving import image_sources
+
+with epy.lazy_imports():
+  from sklearn import datasets
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  from tff_fedemb.data import image_folder
+
+TFDS_NAMES = ("cifar10", "cifar100", "imagenet2012")
+
+# Of scikit-learn's digits.
+_DIGITS_LARGEST = 16
+_IMAGE, _LABEL = "image", "label"
+
+
+def open_digits(
+  image_shape: image_sources.ImageShape | None,
+) -> image_sources.ImageSource:
+  """Opens the 1,797 handwritten digits that come with scikit-learn.
+
+  Alpaydin and Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine
+  Learning Repository, 1998 (its test part): 8x8 pixels of 0 to 16.
+
+  Args:
+    image_shape: Height, width and channels to make of each, with pixels of 0 to
+      255; `None` to leave them as they are.
+  """
+  digits = datasets.load_digits()
+  images = digits.images.astype(np.uint8)[..., np.newaxis]
+  largest = _DIGITS_LARGEST
+  if image_shape is not None:
+    images = np.stack([_resize(image[..., 0], image_shape) for image in images])
+    largest = 255
+  return image_sources.ImageSource(
+    "scikit-learn's digits",
+    digits.target.astype(np.int64),
+    lambda rows: iter([(rows, images[rows])]),
+    largest_value=largest,
+  )
+
+
+def _resize(
+  digit: np.ndarray, image_shape: image_sources.ImageShape
+) -> np.ndarray:
+  height, width, channels = image_shape
+  grey = np.rint(digit * (255 / _DIGITS_LARGEST)).astype(np.uint8)
+  picture = Image.fromarray(grey).resize(
+    (width, height), Image.Resampling.BILINEAR
+  )
+  return np.repeat(np.asarray(picture)[..., np.newaxis], channels, axis=2)
+
+
+def _find_builder_dir(name: str, data_dir: str | None) -> pathlib.Path:
+  """Where the latest version of a data set has been prepared."""
+  root = pathlib.Path(data_dir or os.fspath(tfds.core.constants.DATA_DIR))
+  found = [path.parent for path in (root / name).glob("*/dataset_info.json")]
+  if not found:
+    raise errors.FieldError(
+      "tfds",
+      "be a data set that is on disk, in --data_dir, where tensorflow_datasets"
+      " has prepared it, and nothing is downloaded",
+      f"no {root / name}/VERSION/dataset_info.json",
+    )
+  try:
+    return max(found, key=lambda path: tfds.core.Version(path.name))
+  except ValueError as error:
+    raise errors.FieldError(
+      "data_dir", f"hold versions of {name}", error
+    ) from error
+
+
+def open_tfds(
+  name: str,
+  data_dir: str | None,
+  split: str,
+  *,
+  image_shape: image_sources.ImageShape | None,
+  on_bad_example: str,
+) -> image_sources.ImageSource:
+  """Opens a data set that TensorFlow Datasets has prepared.
+
+  Args:
+    name: Of the data set.
+    data_dir: Where it is, `None` for TensorFlow Datasets' own place.
+    split: As TensorFlow Datasets writes it: "train", "test[:50%]".
+    image_shape: Height, width and channels to make of each image; `None` to
+      leave them as they are.
+    on_bad_example: One of `bad_examples.POLICIES`.
+
+  Raises:
+    errors.FieldError: If it is not there, is damaged, has images without a
+      label, or has images of several sizes and none is given.
+  """
+  directory = _find_builder_dir(name, data_dir)
+  try:
+    # Reads what is on disk: with no code of the data set, it cannot download.
+    builder = tfds.builder_from_directory(directory)
+    unread = _iterate(builder, split, with_images=False)
+    labels = np.array([example[_LABEL] for example in unread], np.int64)
+    num_classes = builder.info.features[_LABEL].num_classes
+    shape = image_shape or builder.info.features[_IMAGE].shape
+  # TensorFlow Datasets raises whatever comes of the part that is damaged.
+  except Exception as error:
+    raise errors.FieldError(
+      "tfds",
+      f"be images with labels that can be read, in {directory} by"
+      f" --tfds_split={split}",
+      errors.first_line(error),
+    ) from error
+  # The test images of imagenet2012 have label -1.
+  is_label = (labels >= 0) & (labels < num_classes)
+  if not is_label.all():
+    raise errors.FieldError(
+      "tfds_split",
+      f"be of images with labels of 0 to {num_classes - 1}",
+      f"{labels[~is_label][0]} in {split} of {name}",
+    )
+  if None in shape:
+    raise errors.FieldError(
+      "image_size",
+      f"be given for --tfds={name}, whose images have several",
+      "nothing",
+    )
+  skipped: list[str] = []
+
+  def read(rows):
+    contents = _read_contents(builder, split, rows, len(labels))
+    return image_sources.read_files(
+      rows,
+      lambda row: image_folder.read_image(
+        f"image {row} of {name} {split}", shape, content=next(contents)
+      ),
+      shape,
+      skipped,
+      on_bad_example=on_bad_example,
+    )
+
+  return image_sources.ImageSource(
+    f"{split} images of {name}",
+    labels,
+    read,
+    skipped=skipped,
+    class_labels=np.arange(num_classes),
+  )
+
+
+def _iterate(builder, split: str, *, with_images: bool):
+  """Yields examples, always in the same order; images encoded, or none."""
+  if with_images:
+    decoders = {_IMAGE: tfds.decode.SkipDecoding()}
+  else:
+    decoders = tfds.decode.PartialDecoding({_LABEL: True})
+  return builder.as_dataset(
+    split=split, shuffle_files=False, decoders=decoders
+  ).as_numpy_iterator()
+
+
+def _read_contents(builder, split: str, rows: np.ndarray, num_images: int):
+  """Yields the encoded images of ascending rows."""
+  is_wanted = np.zeros(num_images, bool)
+  is_wanted[rows] = True
+  try:
+    for wanted, example in zip(
+      is_wanted, _iterate(builder, split, with_images=True), strict=True
+    ):
+      if wanted:
+        yield example[_IMAGE]
+  except tf.errors.OpError as error:
+    raise errors.FieldError(
+      "tfds_split", "be readable", f"in {split}: {errors.first_line(error)}"
+    ) from error

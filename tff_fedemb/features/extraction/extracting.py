@@ -1,0 +1,305 @@
+"""One extraction of features, from its images to the files.
+
+What `extract_features` does once its flags are read.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+import functools
+
+import numpy as np
+
+from tff_fedemb import errors
+from tff_fedemb import output_files
+from tff_fedemb import runtime as runtimes
+from tff_fedemb.data import bad_examples
+from tff_fedemb.features import feature_files
+from tff_fedemb.features.extraction import data_sets
+from tff_fedemb.features.extraction import settings
+from tff_fedemb.serving import image_sources
+from tff_fedemb.serving import saved_models
+
+# Each draw has a generator of its own, so that it does not depend on whether
+# another one is made.
+_CLASSES, _IMAGES, _TEST, _FREQUENCIES = range(4)
+_GAMMA_OF_DIM = 16.0
+
+
+def execute(
+  config: settings.ExtractionConfig,
+  runtime: runtimes.RuntimeConfig = runtimes.RuntimeConfig(),  # noqa: B008
+) -> None:
+  """Embeds the images, and writes and says what came of them.
+
+  Args:
+    config: What to embed, and how.
+    runtime: Where a model embeds them.
+
+  Raises:
+    errors.FieldError: If it cannot be done; nothing is written then.
+    errors.DataError: If data cannot be used; neither then.
+  """
+  output_files.check(
+    {"output": config.output, "test_output": config.test_output},
+    overwrite=config.overwrite,
+  )
+  if runtime.runtime == "ray" and not config.saved_model:
+    raise errors.FieldError(
+      "saved_model", "be given with --runtime=ray", config.embedding
+    )
+  model = saved_models.load(config.saved_model) if config.saved_model else None
+  source = _open_source(config, model.image_shape if model else None)
+  classes, warnings = choose_classes(
+    source,
+    config.num_classes,
+    _generator(config, _CLASSES),
+    min_images=2 if config.test_output else 0,
+  )
+  rows = _choose_rows(config, source, classes)
+  embed = model or _create_map(config, source.largest_value)
+  with runtime.open_map() as map_fn:
+    embeddings, rows = _embed(config, embed, source, rows, map_fn)
+  if config.test_output:
+    # Images that could not be read may have left one only.
+    _check_testable(source, rows)
+  examples = feature_files.FeatureSet(
+    embeddings,
+    np.searchsorted(classes, source.labels[rows]).astype(np.int64),
+    None if source.users is None else source.users[rows],
+  )
+  parts: dict[str, np.ndarray | slice] = {"output": slice(None)}
+  if config.test_output:
+    parts["output"], parts["test_output"] = split_test(
+      examples.labels, config.test_share, _generator(config, _TEST)
+    )
+  _write(config, examples, parts)
+  print(f"Features of {source.description}:")
+  for name, part in parts.items():
+    print(f"  {getattr(config, name)}: {_describe(examples, part)}")
+  empty = np.setdiff1d(np.arange(len(classes)), examples.labels)
+  warnings += bad_examples.warn_of(
+    f"{len(empty):,} of {len(classes):,} classes have no example, of labels",
+    empty,
+  )
+  for warning in (*source.warnings, *warnings):
+    print(f"warning: {warning}")
+
+
+def _generator(
+  config: settings.ExtractionConfig, draw: int
+) -> np.random.Generator:
+  return np.random.default_rng([config.seed, draw])
+
+
+def _open_source(
+  config: settings.ExtractionConfig,
+  model_shape: image_sources.ImageShape | None,
+) -> image_sources.ImageSource:
+  if config.digits:
+    return data_sets.open_digits(model_shape)
+  if config.tfds:
+    size = config.image_size
+    return data_sets.open_tfds(
+      config.tfds,
+      config.data_dir,
+      config.tfds_split,
+      image_shape=model_shape or ((size, size, 3) if size else None),
+      on_bad_example=config.on_bad_example,
+    )
+  return config.open(config.split, model_shape)
+
+
+def choose_classes(
+  source: image_sources.ImageSource,
+  num_classes: int,
+  generator: np.random.Generator,
+  *,
+  min_images: int,
+) -> tuple[np.ndarray, tuple[str, ...]]:
+  """Draws classes at random, 0 for all, from all that the source has.
+
+  Their numbers, by the order of their labels, do not depend on the images that
+  a run takes, so that files of several runs agree. Those with fewer images than
+  `min_images` are not drawn; with 0, two sources of the same classes give the
+  same.
+
+  Returns:
+    Labels of the classes, ascending, int64 `[K]`, and warnings.
+
+  Raises:
+    errors.FieldError: If there are not as many.
+  """
+  labels = source.class_labels
+  if not num_classes:
+    return labels, ()
+  places = np.searchsorted(labels, source.labels)
+  sizes = np.bincount(places, minlength=len(labels))
+  large = labels[sizes >= min_images]
+  if num_classes > len(large):
+    which = f"the classes with {min_images} images or more"
+    raise errors.FieldError(
+      "num_classes",
+      f"be at most {len(large)}, {which if min_images else 'all classes'}",
+      num_classes,
+    )
+  drawn = np.sort(generator.choice(large, size=num_classes, replace=False))
+  if len(large) == len(labels):
+    return drawn, ()
+  return drawn, (
+    f"classes were drawn from {len(large):,} of {len(labels):,}, those with"
+    f" {min_images} images or more",
+  )
+
+
+def _choose_rows(
+  config: settings.ExtractionConfig,
+  source: image_sources.ImageSource,
+  classes: np.ndarray,
+) -> np.ndarray:
+  """Rows to embed, checked as far as they can be without being read."""
+  rows = source.draw_rows(
+    config.max_images,
+    np.flatnonzero(np.isin(source.labels, classes)),
+    _generator(config, _IMAGES),
+  )
+  if not len(rows):
+    raise errors.FieldError(
+      "output", "be of one image or more", f"{source.description} empty"
+    )
+  num_classes = len(np.unique(source.labels[rows]))
+  if 0 < config.num_classes != num_classes:
+    raise errors.FieldError(
+      "num_classes",
+      "be as many as have images that are taken"
+      f" (--max_images={config.max_images})",
+      f"images of {num_classes} of the {config.num_classes} drawn",
+    )
+  if config.test_output:
+    _check_testable(source, rows)
+  return rows
+
+
+def _check_testable(
+  source: image_sources.ImageSource, rows: np.ndarray
+) -> None:
+  """Checks that every class can be in two files."""
+  labels, sizes = np.unique(source.labels[rows], return_counts=True)
+  for label in labels[sizes < 2][:1]:
+    raise errors.FieldError(
+      "test_output",
+      "be of classes of two images or more",
+      f"one image of class {source.class_names.get(label, label)} that is"
+      " taken",
+    )
+
+
+def _create_map(
+  config: settings.ExtractionConfig, largest_value: int
+) -> Callable[[np.ndarray], np.ndarray]:
+  """Creates a map of images that needs no data, and so costs no privacy.
+
+  Pixels in [0, 1], or random Fourier features of them: Rahimi and Recht,
+  "Random Features for Large-Scale Kernel Machines", NIPS 2007. Inner products
+  of these are, in expectation, exp(-gamma |x - y|^2); a cosine and a sine for
+  each frequency give vectors of norm 1 exactly.
+  """
+
+  def embed_pixels(images):
+    flat = images.reshape(len(images), -1)
+    return flat.astype(np.float32) / np.float32(largest_value)
+
+  if config.embedding == "pixels":
+    return embed_pixels
+  num_frequencies = config.random_features // 2
+
+  @functools.cache
+  def draw_frequencies(dim):
+    gamma = _GAMMA_OF_DIM / dim if config.gamma is None else config.gamma
+    return np.sqrt(2 * gamma) * _generator(config, _FREQUENCIES).normal(
+      size=(dim, num_frequencies)
+    )
+
+  def embed(images):
+    pixels = embed_pixels(images)
+    angles = pixels @ draw_frequencies(pixels.shape[1])
+    return np.concatenate(
+      [np.cos(angles), np.sin(angles)], axis=1, dtype=np.float32
+    ) / np.float32(np.sqrt(num_frequencies))
+
+  return embed
+
+
+def _embed(
+  config: settings.ExtractionConfig,
+  embed: Callable[[np.ndarray], np.ndarray],
+  source: image_sources.ImageSource,
+  rows: np.ndarray,
+  map_fn: Callable[..., Iterator[np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+  """Embeddings, and the rows that could be read."""
+  flag = "saved_model" if config.saved_model else "embedding"
+  try:
+    embeddings, kept = image_sources.embed_rows(
+      embed, source, rows, flag=flag, map_fn=map_fn
+    )
+  except MemoryError as error:
+    raise errors.FieldError(
+      flag,
+      "give embeddings that fit into memory (--max_images, --image_size and"
+      " --random_features make them smaller)",
+      f"those of {len(rows):,} images too large",
+    ) from error
+  if not len(kept):
+    raise errors.FieldError(
+      "on_bad_example",
+      "leave one image or more",
+      f"none of {len(rows):,} that can be read",
+    )
+  return embeddings, kept
+
+
+def split_test(
+  labels: np.ndarray, test_share: float, generator: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+  """Draws the same share of each class, but at least one and not all.
+
+  Every label is there at least twice. Returns rows to train on and rows to test
+  on, ascending.
+  """
+  rows_of_test = []
+  for label in np.unique(labels):
+    rows = np.flatnonzero(labels == label)
+    num_test = min(max(round(test_share * len(rows)), 1), len(rows) - 1)
+    rows_of_test.append(generator.choice(rows, size=num_test, replace=False))
+  test = np.sort(np.concatenate(rows_of_test))
+  return np.setdiff1d(np.arange(len(labels)), test), test
+
+
+def _write(
+  config: settings.ExtractionConfig,
+  examples: feature_files.FeatureSet,
+  parts: Mapping[str, np.ndarray | slice],
+) -> None:
+  def write_part(path, rows):
+    # A part is a copy, of which there is one at a time.
+    feature_files.write_features(path, examples.take(rows))
+
+  output_files.write(
+    {
+      name: (getattr(config, name), functools.partial(write_part, rows=rows))
+      for name, rows in parts.items()
+    }
+  )
+
+
+def _describe(
+  examples: feature_files.FeatureSet, rows: np.ndarray | slice
+) -> str:
+  """What a file holds, in a few words."""
+  labels = examples.labels[rows]
+  text = (
+    f"{len(labels):,} examples of {len(np.unique(labels)):,} classes,"
+    f" {examples.features.shape[1]:,} numbers each"
+  )
+  if examples.users is None:
+    return text
+  return f"{text}, {len(np.unique(examples.users[rows])):,} users"

@@ -1,0 +1,418 @@
+"""Private fits on files of features, from the files to the report.
+
+What `classify_features` does once its flags are read, and what
+`sweep_features` does many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import dataclasses
+import importlib.metadata
+import math
+import pathlib
+import sys
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb import output_files
+from tff_fedemb.features import feature_files
+from tff_fedemb.features import method as method_lib
+from tff_fedemb.features import registry
+from tff_fedemb.features import settings as feature_settings
+
+with epy.lazy_imports():
+  from tff_fedemb.features import classifier as classifier_lib
+
+CLASSES_FROM_LABELS = (
+  "the number of classes was taken from the labels of the files and is"
+  " assumed to be public"
+)
+_LIBRARIES = ("dp-accounting", "numpy", "scipy", "scikit-learn")
+_LIBRARIES_OF_USERS = (
+  "tensorflow",
+  "tensorflow-federated",
+  "tensorflow-privacy",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+  """What to fit on, and what to test on.
+
+  Attributes:
+    train: Examples to fit on, of which nothing but a fit may be published.
+    test: Examples whose accuracy is published.
+    num_classes: K.
+    is_from_labels: Whether K was taken from the labels.
+    size: JSON values by name.
+  """
+
+  train: feature_files.FeatureSet
+  test: feature_files.FeatureSet
+  num_classes: int
+  is_from_labels: bool
+  size: dict[str, int]
+
+
+def read_problem(
+  config: feature_settings.CommonConfig, train: str, test: str
+) -> Problem:
+  """Reads the features of a fit.
+
+  Args:
+    config: What is common to all fits.
+    train: File to fit on.
+    test: File to test on.
+
+  Raises:
+    errors.DataError: If a file cannot be used.
+    errors.FieldError: If a file does not go with the others.
+  """
+  paths, sets = {"train": train, "test": test}, {}
+  for name, path in paths.items():
+    feature_files.check_suffix(path, name=name)
+    with _mistakes_in_file(name):
+      sets[name] = feature_files.read_features(path)
+  users = sets["train"].users
+  if config.users and users is None:
+    raise errors.FieldError(
+      "train",
+      "hold user, whose each example is, with --unit=user",
+      f"none in {train}",
+    )
+  dim, test_dim = (found.features.shape[1] for found in sets.values())
+  if test_dim != dim:
+    raise errors.FieldError(
+      "test",
+      f"have {dim} features an example, as --train={train} has",
+      f"{test_dim} in {test}",
+    )
+  num_classes = config.num_classes
+  largest = {name: int(found.labels.max()) for name, found in sets.items()}
+  for name, path in paths.items():
+    if num_classes is not None and largest[name] >= num_classes:
+      raise errors.FieldError(
+        "num_classes",
+        "be above all labels",
+        f"{num_classes} and label {largest[name]} in --{name}={path}",
+      )
+  counted = 1 + max(largest.values())
+  num_examples = sum(len(found.labels) for found in sets.values())
+  # Identifiers in place of labels would take memory for each number between.
+  if num_classes is None and not 2 <= counted <= max(num_examples, 2):
+    raise errors.FieldError(
+      "num_classes",
+      "be given unless labels are 0, 1, ... of two or more classes",
+      f"labels up to {counted - 1:,} of {num_examples:,} examples",
+    )
+  _tell_of_classes(sets["train"].labels, sets["test"].labels)
+  size = {"train_size": len(sets["train"].labels)}
+  if config.users:
+    # Of users their number is public, and not how many examples they have.
+    size = {"num_users": len(np.unique(users))}
+  size |= {
+    "test_size": len(sets["test"].labels),
+    "dim": dim,
+    "num_classes": num_classes or counted,
+  }
+  return Problem(
+    **sets,
+    num_classes=size["num_classes"],
+    is_from_labels=num_classes is None,
+    size=size,
+  )
+
+
+def _tell_of_classes(train: np.ndarray, test: np.ndarray) -> None:
+  """Tells whoever has the data, and no file, what cannot be learned."""
+  tested = np.unique(test)
+  missing = np.setdiff1d(tested, train)
+  if missing.size:
+    print(
+      f"warning: {missing.size:,} of the {tested.size:,} classes of --test have"
+      " no example in --train (which epsilon does not cover: keep it to"
+      " yourself)",
+      file=sys.stderr,
+    )
+
+
+@contextlib.contextmanager
+def _mistakes_in_file(name: str) -> Iterator[None]:
+  """Says of which flag's file an error is, if it is of what a file holds."""
+  try:
+    yield
+  except (errors.DataError, errors.FieldError) as error:
+    if getattr(error, "name", "features") not in ("features", "users"):
+      raise
+    raise errors.DataError(
+      f"--{name} must be a file of features: {error}"
+    ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+  """What came out of a fit.
+
+  Attributes:
+    weights: `[num_classes, dim]`.
+    logits: Of the test examples, `[n, num_classes]`.
+    test_accuracy: In [0, 1].
+    report: What it cost.
+  """
+
+  weights: np.ndarray
+  logits: np.ndarray
+  test_accuracy: float
+  report: classifier_lib.FitReport
+
+
+def fit(
+  config: feature_settings.CommonConfig,
+  problem: Problem,
+  method: method_lib.Method,
+  *,
+  epsilon: float,
+  split: Mapping[str, float] | None = None,
+  seed: int | None = None,
+) -> Fit:
+  """Fits and tests a classifier.
+
+  Privacy:
+    As the report says; the accuracy and the logits, which are of the test
+    examples, cost these their privacy, and the training examples nothing
+    more.
+
+  Args:
+    config: What is common to all fits.
+    problem: On what; it has users if they are protected.
+    method: How to fit.
+    epsilon: Target, positive; infinity for no noise.
+    split: Shares of the budget by name of release, instead of the method's.
+    seed: Of noise and sampling, for experiments; `None` for secret ones.
+
+  Raises:
+    errors.FieldError: If a value is out of its range, or does not fit the
+      examples.
+    errors.DataError: If features are not finite, or a user has no name.
+  """
+  data = [problem.train.features, problem.train.labels]
+  create: Callable[..., Any] = classifier_lib.FeatureClassifier
+  options: dict[str, Any] = {"seed": seed}
+  if config.users:
+    # TensorFlow takes seconds to import, and examples do without it.
+    from tff_fedemb.features.federated import classifier as federated
+
+    data.append(problem.train.users)
+    create = federated.FederatedFeatureClassifier
+    options = {"settings": config.users}
+  with _mistakes_in_file("train"):
+    classifier = create(
+      method,
+      num_classes=problem.num_classes,
+      epsilon=epsilon,
+      delta=config.delta,
+      clip_norm=config.clip_norm,
+      scaling=config.scaling,
+      split=split,
+      **options,
+    ).fit(*data)
+  with _mistakes_in_file("test"):
+    logits = classifier.decision_function(problem.test.features)
+  accuracy = np.mean(logits.argmax(axis=1) == problem.test.labels)
+  report = classifier.report_
+  assumptions = list(report.assumptions)
+  if problem.is_from_labels:
+    assumptions.remove(classifier_lib.CLASSES_ARE_PUBLIC)
+    assumptions.append(CLASSES_FROM_LABELS)
+  of_users = ", also those of users whose other examples were fitted to"
+  of_test = (
+    f"the test examples{of_users if config.users else ''}: the accuracy and the"
+    " predictions on them are published as they are"
+  )
+  report = dataclasses.replace(
+    report,
+    assumptions=tuple(assumptions),
+    not_covered=(*report.not_covered, of_test),
+  )
+  return Fit(classifier.coef_, logits, float(accuracy), report)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassificationConfig(feature_settings.CommonConfig):
+  """What to fit, on what, and where to write.
+
+  Attributes:
+    train: Features to fit on.
+    test: Features to test on.
+    method: How to fit.
+    hyperparameters: Of the method, NAME=VALUE with commas between. With their
+      defaults, where None depends on size and noise.
+    epsilon: Epsilon to stay within; inf: no noise.
+    split: Shares of the budget, such as covariance=0.3,gradient=0.7 [the
+      method's].
+    predictions: File (.npz) for predictions [n] and logits [n, num_classes] of
+      the test examples [none].
+    output_weights: File (.npz) for the weights, coef [num_classes, dim] [none].
+  """
+
+  train: str
+  test: str
+  method: str = config_lib.field("feature_covariance", choices=registry.METHODS)
+  hyperparameters: tuple[str, ...] = ()
+  epsilon: float = config_lib.field(above=0, maximum=math.inf)
+  split: tuple[str, ...] = ()
+  predictions: str | None = None
+  output_weights: str | None = None
+
+
+def execute(config: ClassificationConfig) -> None:
+  """Fits a classifier, tests it, and writes and prints the result.
+
+  Args:
+    config: What to do.
+
+  Raises:
+    errors.FieldError: If it cannot be done; nothing is written then.
+    errors.DataError: If a file cannot be used; neither then.
+  """
+  split = feature_settings.parse_split(config.split)
+  with feature_settings.hyperparameters_in(
+    "hyperparameters", f"fit method {config.method}", config.method
+  ):
+    method = config.create_method(
+      config.method,
+      "hyperparameters",
+      config.hyperparameters,
+      epsilons=[config.epsilon],
+    )
+    outputs = ("output_json", "predictions", "output_weights")
+    output_files.check(
+      {name: getattr(config, name) for name in outputs},
+      inputs={"train": [config.train], "test": [config.test]},
+      overwrite=config.overwrite,
+    )
+    problem = read_problem(config, config.train, config.test)
+    result = fit(
+      config,
+      problem,
+      method,
+      epsilon=config.epsilon,
+      split=split,
+      seed=config.seed,
+    )
+  report = _to_json(config, split, problem, result)
+  writers = {
+    "predictions": _arrays_writer(
+      predictions=result.logits.argmax(axis=1), logits=result.logits
+    ),
+    "output_weights": _arrays_writer(coef=result.weights),
+  }
+  write(config, report, writers, _describe(report))
+
+
+def _to_json(
+  config: ClassificationConfig,
+  split: Mapping[str, float],
+  problem: Problem,
+  result: Fit,
+) -> dict[str, Any]:
+  rounds = sum(release["count"] for release in result.report.releases)
+  return {
+    "test_accuracy": result.test_accuracy,
+    **problem.size,
+    "method": config.method,
+    "target_epsilon": config.epsilon,
+    **result.report.to_json(),
+    "clip_norm": config.clip_norm,
+    "scaling": config.scaling,
+    "split": split,
+    "seed": config.seed,
+    "rounds": rounds if config.users else None,
+    "runtime": config.users.runtime if config.users else None,
+    "train": config.train,
+    "test": config.test,
+    "versions": versions(config),
+  }
+
+
+def versions(config: feature_settings.CommonConfig) -> dict[str, str]:
+  """Returns the versions of the libraries that compute."""
+  names = (*_LIBRARIES, *(_LIBRARIES_OF_USERS if config.users else ()))
+  return {name: importlib.metadata.version(name) for name in names}
+
+
+def write(
+  config: feature_settings.CommonConfig,
+  values: Mapping[str, Any],
+  writers: Mapping[str, Callable[[pathlib.Path], object]],
+  text: str,
+) -> None:
+  """Writes results, those in JSON first, and prints them.
+
+  Args:
+    config: Has their paths.
+    values: For JSON, with `warnings`.
+    writers: What writes the others, by the fields that their paths are in,
+      which may have none.
+    text: What to print before the warnings.
+  """
+  writers = {"output_json": output_files.json_writer(values), **writers}
+  paths = {name: getattr(config, name) for name in writers}
+  output_files.write(
+    {name: (path, writers[name]) for name, path in paths.items() if path}
+  )
+  print(text)
+  for warning in values["warnings"]:
+    print(f"warning: {warning}")
+  print(f"Written to {' and '.join(filter(None, paths.values()))}.")
+
+
+def _arrays_writer(**arrays: np.ndarray) -> Callable[[pathlib.Path], object]:
+  """Returns what writes arrays by name, as .npz whatever the suffix is."""
+
+  def write_arrays(path: pathlib.Path) -> None:
+    with path.open("wb") as file:
+      np.savez(file, **arrays)
+
+  return write_arrays
+
+
+def _describe(report: Mapping[str, Any]) -> str:
+  """The outcome of a fit in three lines."""
+  if "num_users" in report:
+    fitted = f"{report['num_users']:,} users"
+  else:
+    fitted = f"{report['train_size']:,} examples"
+  cost = "epsilon = inf: no noise, no privacy"
+  epsilon = report["epsilon_with_secret_noise"]
+  if epsilon != "inf":
+    cost = (
+      f"epsilon = {epsilon:.4f} at delta = {report['delta']:g}"
+      f" ({report['accountant']}), {report['neighboring_relation']}"
+    )
+    if report["epsilon"] == "inf":
+      cost = (
+        "epsilon = inf: the noise is from --seed, which may be known (with"
+        f" secret noise: {cost})"
+      )
+  releases = []
+  for release in report["releases"]:
+    count, probability = release["count"], release["sampling_probability"]
+    words = [
+      f"{release['name']} {'once' if count == 1 else f'{count:,} times'}",
+      f"noise multiplier {release['noise_multiplier']:.4g}",
+    ]
+    if probability < 1:
+      words.append(f"sampling probability {probability:.4g}")
+    releases.append(", ".join(words))
+  return (
+    f"test accuracy {report['test_accuracy']:.4f} ({report['test_size']:,}"
+    f" examples, {report['num_classes']:,} classes), {report['method']}"
+    f" fitted to {fitted}\n{cost}\nreleases: {'; '.join(releases)}"
+  )

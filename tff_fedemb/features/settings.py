@@ -1,0 +1,234 @@
+"""How to fit a private classifier on features, as it was typed."""
+
+from collections.abc import Iterator, Sequence
+import contextlib
+import dataclasses
+from typing import Any
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.features import budget as budget_lib
+from tff_fedemb.features import examples as examples_lib
+from tff_fedemb.features import method as method_lib
+from tff_fedemb.features import registry
+from tff_fedemb.features.federated import settings as federated_settings
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExampleSettings(config.Config):
+  """How examples are protected.
+
+  Attributes:
+    seed: Of noise and sampling, for experiments that are to be repeated: who
+      knows it can take the noise away, and no epsilon is claimed [secret].
+  """
+
+  seed: int | None = config.field(None, minimum=0)
+
+
+# What is protected.
+UNITS = {"example": ExampleSettings, "user": federated_settings.UserSettings}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnitConfig(config.Config):
+  """What is protected.
+
+  Attributes:
+    unit: What is protected: example, or user with all examples, by a federated
+      fit on training features with users, whose noise has no seed.
+  """
+
+  unit: str = config.field("example", choices=UNITS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CommonConfig(config.Config):
+  """What a fit and a sweep of fits are both asked for.
+
+  Attributes:
+    delta: Delta of the guarantee, below one over the number of training
+      examples, or of users with --unit=user (not needed without noise).
+    num_classes: Classes [1 + the largest label of both files, assumed to be
+      public].
+    clip_norm: Bound of the L2 norm of a feature vector.
+    scaling: How features are brought to it.
+    output_json: File for the result, in a directory that exists.
+    overwrite: Whether to replace files that exist.
+    protection: One of the `UNITS`.
+  """
+
+  delta: float | None = config.field(None, above=0, below=1)
+  num_classes: int | None = config.field(None, minimum=2)
+  clip_norm: float = config.field(1.0, **examples_lib.BOUND_RANGE)
+  scaling: str = config.field("clip", choices=examples_lib.SCALINGS)
+  output_json: str
+  overwrite: bool = False
+  protection: ExampleSettings | federated_settings.UserSettings = (
+    ExampleSettings()
+  )
+
+  @property
+  def users(self) -> federated_settings.UserSettings | None:
+    """How users are protected; `None` where examples are."""
+    if isinstance(self.protection, federated_settings.UserSettings):
+      return self.protection
+    return None
+
+  @property
+  def seed(self) -> int | None:
+    """Of noise and sampling; fits that protect users have none."""
+    return getattr(self.protection, "seed", None)
+
+  def create_method(
+    self,
+    name: str,
+    field: str,
+    items: Sequence[str],
+    *,
+    epsilons: Sequence[float],
+  ) -> method_lib.Method:
+    """Creates a method, checking before any data are read that it can be fit.
+
+    Args:
+      name: A key of `registry.METHODS`.
+      field: Where the items were typed.
+      items: Its hyperparameters, as in `parse_pairs`.
+      epsilons: Targets; infinity for no noise.
+
+    Raises:
+      errors.FieldError: If a hyperparameter is unknown, a value out of its
+        range, a target none, or the method not for users.
+    """
+    specs = {spec.name: spec for spec in config.specs(registry.METHODS[name])}
+    values = {
+      key: _parse_value(specs[key], text) if key in specs else text
+      for key, text in parse_pairs(field, items).items()
+    }
+    method = registry.create_method(name, **values)
+    for epsilon in epsilons:
+      budget_lib.check_target(epsilon, self.delta)
+    if self.users:
+      federated_settings.check_method(method)
+    return method
+
+
+def parse_pairs(name: str, texts: Sequence[str]) -> dict[str, str]:
+  """Splits `key=value` items of a field.
+
+  Args:
+    name: Of the field.
+    texts: The items.
+
+  Raises:
+    errors.FieldError: If an item has another form, or a key comes twice.
+  """
+  pairs = {}
+  for text in texts:
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (key and equals and value) or key in pairs:
+      raise errors.FieldError(
+        name, "have items NAME=VALUE, no name twice", repr(text)
+      )
+    pairs[key] = value
+  return pairs
+
+
+def parse_split(texts: Sequence[str]) -> dict[str, float]:
+  """Returns shares by name of release, of items such as 'covariance=0.3'."""
+  split = {}
+  for name, text in parse_pairs("split", texts).items():
+    try:
+      split[name] = checks.check_number("split", float(text), above=0)
+    except ValueError as error:
+      raise errors.FieldError(
+        "split", "have positive shares", f"{name}={text}"
+      ) from error
+  return split
+
+
+def parse_numbers(
+  name: str, texts: Sequence[str], kind: type[int] | type[float]
+) -> tuple[Any, ...]:
+  """Returns the numbers of a field, each of which comes once.
+
+  Args:
+    name: Of the field.
+    texts: One or more numbers.
+    kind: What they are.
+
+  Raises:
+    errors.FieldError: If a text is no such number, or comes twice.
+  """
+  words = "integers" if kind is int else "numbers, inf for no noise,"
+  try:
+    numbers = tuple(kind(text) for text in texts)
+  except ValueError as error:
+    raise errors.FieldError(
+      name, f"be {words} with commas between", repr(",".join(texts))
+    ) from error
+  check_once(name, numbers)
+  return numbers
+
+
+def check_once(name: str, values: Sequence[Any]) -> None:
+  """Raises `errors.FieldError` unless there are values, and each comes once."""
+  if not values or len(set(values)) < len(values):
+    raise errors.FieldError(
+      name, "be given, each once", repr(",".join(map(str, values)))
+    )
+
+
+def _parse_value(spec: config.FieldSpec, text: str) -> Any:
+  """The value that a text stands for; the text itself if it is of none."""
+  if spec.optional and text.lower() == "none":
+    return None
+  try:
+    return spec.type(text)
+  except ValueError:
+    return text
+
+
+@contextlib.contextmanager
+def hyperparameters_in(
+  field: str, requirement: str, method: str
+) -> Iterator[None]:
+  """Says of mistakes in hyperparameters in which field they were.
+
+  Args:
+    field: Its name.
+    requirement: What it must do, which the mistake shows that it does not.
+    method: A key of `registry.METHODS`.
+  """
+  names = registry.METHODS[method].hyperparameter_names()
+  try:
+    yield
+  except errors.FieldError as error:
+    if error.name not in (*names, "hyperparameters"):
+      raise
+    raise errors.FieldError(
+      field,
+      f"{requirement}: {error.name} must {error.requirement}",
+      error.found,
+    ) from error
+
+
+def method_names(*, of_users: bool) -> list[str]:
+  """Returns the methods that there are, or those that can protect users."""
+  return [
+    name
+    for name, cls in registry.METHODS.items()
+    if not of_users or issubclass(cls, federated_settings.METHODS)
+  ]
+
+
+def describe_methods() -> str:
+  """Returns the hyperparameters of every method and their defaults."""
+  lines = []
+  for name, cls in registry.METHODS.items():
+    defaults = ", ".join(
+      f"{spec.name}={spec.default}" for spec in config.specs(cls)
+    )
+    lines.append(f"{name}: {defaults}")
+  return ";\n".join(lines)

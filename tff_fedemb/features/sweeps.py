@@ -1,0 +1,347 @@
+"""Many private fits on features: methods, epsilons, files and seeds.
+
+What `sweep_features` does once its flags are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+import statistics
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import checks
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb import output_files
+from tff_fedemb import progress as progress_lib
+from tff_fedemb.features import method as method_lib
+from tff_fedemb.features import settings as feature_settings
+
+with epy.lazy_imports():
+  from tff_fedemb.features import classifier as classifier_lib
+  from tff_fedemb.features import runs as feature_runs
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import utility_plots
+
+NOT_COVERED = (
+  "the sweep as a whole: each epsilon is of one fit alone, and fits on the"
+  " same examples add up"
+)
+
+
+# What is said of the fits of a method and epsilon, one for each pair of files.
+_OF_EACH_FIT = (
+  "epsilon",
+  "epsilon_with_secret_noise",
+  "accountant",
+  "releases",
+  "hyperparameters",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SweepConfig(feature_settings.CommonConfig):
+  """What to fit, on what, and where to write.
+
+  Attributes:
+    train: Features to fit on.
+    test: Features to test on, a file for each of --train.
+    methods: How to fit: names, each with :NAME=VALUE for its hyperparameters if
+      they are not to be the defaults, where None depends on size and noise [all
+      that can protect the --unit].
+    epsilons: Epsilons to stay within; inf: no noise.
+    num_fits: Fits of a method, epsilon and pair of files.
+    seeds: Of noise and sampling, one for each fit, for experiments that are to
+      be repeated: who knows them can take the noise away [secret].
+    output_png: File for the picture [none].
+    title: Of the picture.
+    caption: Below the picture [what was fitted].
+
+  Raises:
+    errors.FieldError: If a value is out of its range.
+  """
+
+  train: tuple[str, ...] = ()
+  test: tuple[str, ...] = ()
+  methods: tuple[str, ...] | None = None
+  epsilons: tuple[str, ...] = ("0.1", "0.5", "1", "2", "4", "8", "inf")
+  num_fits: int = config_lib.field(5, minimum=1)
+  seeds: tuple[str, ...] = ()
+  output_png: str | None = None
+  title: str = "Accuracy against epsilon"
+  caption: str | None = None
+
+  def __post_init__(self):
+    super().__post_init__()
+    if not self.train or len(self.train) != len(self.test):
+      raise errors.FieldError(
+        "train",
+        "have as many files as --test, at least one",
+        f"{len(self.train)} and {len(self.test)}",
+      )
+    feature_settings.check_once("methods", self.entries)
+    figures.check_count("methods", len(self.entries))
+    if self.seeds and self.users:
+      raise errors.FieldError(
+        "seeds", "not be given with unit user", self.seeds
+      )
+    for seed in self.parsed_seeds:
+      if seed is not None:
+        checks.check_integer("seeds", seed, minimum=0)
+
+  @property
+  def entries(self) -> tuple[str, ...]:
+    """Methods to fit, such as 'sgd' or 'sgd:steps=10:loss=sigmoid'."""
+    if self.methods is not None:
+      return self.methods
+    return tuple(feature_settings.method_names(of_users=self.users is not None))
+
+  @property
+  def parsed_epsilons(self) -> tuple[float, ...]:
+    """Ascending."""
+    return tuple(
+      sorted(feature_settings.parse_numbers("epsilons", self.epsilons, float))
+    )
+
+  @property
+  def parsed_seeds(self) -> tuple[int | None, ...]:
+    """One for each fit of a method, epsilon and pair; `None`: secret."""
+    if not self.seeds:
+      return (None,) * self.num_fits
+    return feature_settings.parse_numbers("seeds", self.seeds, int)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+  """Fits of one method and epsilon.
+
+  Attributes:
+    epsilon: The target.
+    accuracies: On test examples, `[pairs][seeds]`.
+    reports: What a fit of the first seed cost, `[pairs]`.
+  """
+
+  epsilon: float
+  accuracies: tuple[tuple[float, ...], ...]
+  reports: tuple[classifier_lib.FitReport, ...]
+
+  @property
+  def point(self) -> figures.Measurement:
+    """Accuracy of each seed, the mean over pairs."""
+    means = np.mean(self.accuracies, axis=0)
+    return figures.Measurement(tuple(means.tolist()), self.epsilon)
+
+
+def execute(config: SweepConfig) -> None:
+  """Fits everything, and writes and prints the results.
+
+  Args:
+    config: What to do.
+
+  Raises:
+    errors.FieldError: If it cannot be done; nothing is written then.
+    errors.DataError: If a file cannot be used; neither then.
+  """
+  output_files.check(
+    {"output_json": config.output_json, "output_png": config.output_png},
+    inputs={"train": config.train, "test": config.test},
+    overwrite=config.overwrite,
+  )
+  methods = _create_methods(config)
+  problems = [
+    feature_runs.read_problem(config, train, test)
+    for train, test in zip(config.train, config.test, strict=True)
+  ]
+  cells = _fit_all(config, methods, problems)
+  values = _to_json(config, problems, cells)
+  feature_runs.write(
+    config,
+    values,
+    {
+      "output_png": functools.partial(
+        utility_plots.plot_measured_by_epsilon,
+        curves=[
+          utility_plots.Curve(
+            entry.replace(":", ":\n"), tuple(cell.point for cell in row)
+          )
+          for entry, row in cells.items()
+        ],
+        delta=config.delta,
+        title=config.title,
+        caption=_describe(config, problems)
+        if config.caption is None
+        else config.caption,
+        level=("guessing", values["accuracy_of_guessing"]),
+        # The noise of users' fits is drawn anew each time.
+        repetition="seed" if config.seeds else "fit",
+      )
+    },
+    _to_table(cells),
+  )
+
+
+def _create_methods(config: SweepConfig) -> dict[str, method_lib.Method]:
+  """All methods by what was typed; mistakes are found before any fit."""
+  names = feature_settings.method_names(of_users=config.users is not None)
+  methods = {}
+  for entry in config.entries:
+    name, *items = entry.split(":")
+    if name not in names:
+      raise errors.FieldError(
+        "methods",
+        f"be among {', '.join(names)}, each with :NAME=VALUE for its"
+        " hyperparameters",
+        repr(entry),
+      )
+    with _mistakes_in(entry):
+      methods[entry] = config.create_method(
+        name, "methods", items, epsilons=config.parsed_epsilons
+      )
+  return methods
+
+
+def _fit_all(
+  config: SweepConfig,
+  methods: Mapping[str, method_lib.Method],
+  problems: Sequence[feature_runs.Problem],
+) -> dict[str, list[Cell]]:
+  """Cells by method, of ascending epsilons."""
+  epsilons, seeds = config.parsed_epsilons, config.parsed_seeds
+  outcomes = []
+  for epsilon, entry, problem, seed in progress_lib.create_bar(
+    "Fitting",
+    unit="fits",
+    items=list(itertools.product(epsilons, methods, problems, seeds)),
+  ):
+    with _mistakes_in(entry):
+      fit = feature_runs.fit(
+        config, problem, methods[entry], epsilon=epsilon, seed=seed
+      )
+    # What else there is of a fit takes memory.
+    outcomes.append((fit.test_accuracy, fit.report))
+  remaining = iter(outcomes)
+  cells = {entry: [] for entry in methods}
+  for epsilon, entry in itertools.product(epsilons, methods):
+    pairs = [[next(remaining) for _ in seeds] for _ in problems]
+    accuracies = tuple(tuple(each for each, _ in pair) for pair in pairs)
+    reports = tuple(pair[0][1] for pair in pairs)
+    cells[entry].append(Cell(epsilon, accuracies, reports))
+  return cells
+
+
+def _mistakes_in(entry: str) -> contextlib.AbstractContextManager[None]:
+  return feature_settings.hyperparameters_in(
+    "methods",
+    f"have hyperparameters that fit, found {entry!r}",
+    entry.partition(":")[0],
+  )
+
+
+def _to_json(
+  config: SweepConfig,
+  problems: Sequence[feature_runs.Problem],
+  cells: Mapping[str, Sequence[Cell]],
+) -> dict[str, Any]:
+  reports = [r for row in cells.values() for cell in row for r in cell.reports]
+
+  def join(name: str) -> list[str]:
+    texts = [text for report in reports for text in getattr(report, name)]
+    return list(dict.fromkeys(texts))
+
+  return {
+    "methods": config.entries,
+    "epsilons": config.parsed_epsilons,
+    "delta": config.delta,
+    "seeds": config.parsed_seeds if config.seeds else None,
+    "num_fits": len(config.parsed_seeds),
+    "clip_norm": config.clip_norm,
+    "scaling": config.scaling,
+    "runtime": config.users.runtime if config.users else None,
+    "pairs": [
+      {"train": train, "test": test, **problem.size}
+      for train, test, problem in zip(
+        config.train, config.test, problems, strict=True
+      )
+    ],
+    "results": [
+      {
+        "method": entry,
+        "target_epsilon": cell.epsilon,
+        "mean": cell.point.mean,
+        "stdev": cell.point.stdev if len(config.parsed_seeds) > 1 else None,
+        "accuracies": cell.accuracies,
+        "fits": [
+          {name: getattr(report, name) for name in _OF_EACH_FIT}
+          for report in cell.reports
+        ],
+      }
+      for entry, row in cells.items()
+      for cell in row
+    ],
+    "unit": reports[0].unit,
+    "neighboring_relation": reports[0].neighboring_relation,
+    "assumptions": join("assumptions"),
+    "not_covered": [*join("not_covered"), NOT_COVERED],
+    "versions": feature_runs.versions(config),
+    # Of who always says the class that most test examples have.
+    "accuracy_of_guessing": statistics.fmean(
+      float(np.bincount(labels).max() / len(labels))
+      for labels in (problem.test.labels for problem in problems)
+    ),
+    "warnings": join("warnings"),
+  }
+
+
+def _describe(
+  config: SweepConfig, problems: Sequence[feature_runs.Problem]
+) -> str:
+  """The caption of a picture that was given none."""
+
+  def join(name: str) -> str:
+    numbers = dict.fromkeys(problem.size[name] for problem in problems)
+    return " or ".join(f"{number:,}" for number in numbers)
+
+  unit, size = "example", "train_size"
+  if config.users:
+    unit, size = "user", "num_users"
+  text = (
+    f"Fitted to {join(size)} {unit}s, {join('num_classes')} classes,"
+    f" {join('dim')} features an example, tested on {join('test_size')}"
+    " examples."
+  )
+  if len(problems) > 1:
+    text += f" Means over {len(problems)} pairs of data sets."
+  if len(config.parsed_seeds) > 1:
+    text += " Bars: standard deviations over fits."
+  return (
+    f"{text} One {unit} is protected; each ε is of one fit alone. Guessing:"
+    " always the most frequent class."
+  )
+
+
+def _to_table(cells: Mapping[str, Sequence[Cell]]) -> str:
+  """A Markdown table: a row for each method, a column for each epsilon."""
+  first = next(iter(cells.values()))
+  rows = [["method"]]
+  rows[0] += [
+    "no noise" if cell.epsilon == math.inf else f"epsilon {cell.epsilon:g}"
+    for cell in first
+  ]
+  for entry, row in cells.items():
+    rows.append([entry])
+    for point in (cell.point for cell in row):
+      deviation = f" ± {point.stdev:.4f}" if len(point.values) > 1 else ""
+      rows[-1].append(f"{point.mean:.4f}{deviation}")
+  widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+  rows.insert(1, ["-" * width for width in widths])
+  return "\n".join(
+    "| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows
+  )

@@ -1,0 +1,125 @@
+"""Balls in bins: each user in the same round of every pass, drawn at random.
+
+Chua et al. 2024, "Balls-and-Bins Sampling for DP-SGD" (arXiv 2412.16802);
+Choquette-Choo et al. 2024, "Near Exact Privacy Amplification for Matrix
+Mechanisms" (arXiv 2410.06266).
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from scipy import special
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+from tff_fedemb.data import participation_check
+from tff_fedemb.participation import cyclic_poisson
+from tff_fedemb.participation import participation
+from tff_fedemb.participation import sampled
+
+
+@dataclasses.dataclass(frozen=True)
+class BallsInBins(cyclic_poisson.CyclicPoisson):
+  """Each user is in one of as many bins as a pass has rounds, in secret.
+
+  There are floor(num_users / users_per_round) bins, and each user joins one at
+  random, independently of the others and for the whole run. A round draws the
+  users of its bin, all but a few: each with a probability above 1 - 1 / bins,
+  so that there are `users_per_round` on average. Users, rounds and virtual
+  clients are drawn as by `cyclic_poisson`, of which this is the largest period;
+  what differs is the claim: nobody knows which bin a user is in, and that alone
+  amplifies privacy, whatever the matrix of the noise.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: a user's slot stays empty; the number of slots, that
+      of bins and the probability are public. Nobody else changes bin or virtual
+      client.
+    Sensitivity: one virtual client changes in each round of the user's bin:
+      from or to nothing for `users_per_client` 1 (C), from one update to
+      another above (2 C).
+    DpEvent: `BallsInBinsDpEvent` for the whole run. That a user may stay out of
+      a round of their bin is not made use of.
+
+  Attributes:
+    period: Bins; follows from the users of a round.
+  """
+
+  name = "balls_in_bins"
+  is_servers_choice = False
+  field_of_bands = None  # There are as many bins as can be.
+  drawn_by = "the number of slots, the number of bins and the probability"
+  secret_accountants = ("monte_carlo",)
+  # A user's rounds hang together: no round has an event of its own.
+  sampled_event = participation.Participation.sampled_event
+
+  def settle(self) -> None:
+    bins = max(math.floor(self.num_users / self.users_per_round), 1)
+    if self.period is None:
+      object.__setattr__(self, "period", bins)
+    super().settle()
+    if self.period != bins:
+      raise errors.FieldError(
+        "period",
+        f"be num_users / users_per_round rounded down, {bins:,}, with"
+        f" participation {self.name}",
+        self.period,
+      )
+
+  @property
+  def is_drawn_once(self) -> bool:
+    return self.is_sampled
+
+  @property
+  def amplification(self) -> str:
+    if self.known_schedule:
+      return super().amplification
+    return "by the secret of who is in which bin, drawn once for the whole run"
+
+  @property
+  def users_in_words(self) -> str:
+    return (
+      f"Balls in bins: each of {self.num_users:,} users is in one of"
+      f" {self.period:,} bins for the whole run, and takes part in round t of"
+      f" bin t mod {self.period:,} with probability"
+      f" {self.sampling_probability:.4g},"
+      f" {checks.count_in_words(self.users_per_round)} expected"
+    )
+
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    return (
+      f"The larger population is split at random into {self.period:,} bins, for"
+      f" the whole run, instead of {simulated.min_separation:,}; nobody knows"
+      " which of them a user is in."
+    )
+
+  def resized(self, *, num_users: int, users_per_round: float) -> "BallsInBins":
+    return dataclasses.replace(
+      self, num_users=num_users, users_per_round=users_per_round, period=None
+    )
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    super().check_observed(observed)
+    low, high = observed.min_users_per_round, observed.max_users_per_round
+    bins = min(observed.num_rounds, self.period)
+    if low == high and bins > 1:
+      n, chance = self.num_users, self.sampling_probability / self.period
+      sizes = np.arange(n // bins + 1)
+      rest = n - bins * sizes
+      # Of the multinomial distribution, all bins of the same size.
+      alike = (
+        special.gammaln(n + 1)
+        - bins * special.gammaln(sizes + 1)
+        - special.gammaln(rest + 1)
+        + special.xlogy(bins * sizes, chance)
+        + special.xlogy(rest, max(1 - bins * chance, 0))
+      )
+      if special.logsumexp(alike) < math.log(sampled.FALSE_ALARM_RATE_OF_CHECK):
+        raise participation.ClaimError(
+          f"{self.name} participation was assumed, in which users join bins"
+          f" independently of each other; {bins:,} bins in the trace have"
+          f" exactly {low:,} users: that is min_separation."
+        )

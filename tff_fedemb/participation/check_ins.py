@@ -1,0 +1,134 @@
+"""Devices that check in when they can: who is there is no coin of the server's.
+
+As in production (Bonawitz et al. 2019, "Towards Federated Learning at Scale:
+System Design"), where the users of a round are those whose devices were there,
+were selected and reported in time. Nobody knows with which probability a device
+is there, so that sampling amplifies nothing. What can be guaranteed is what the
+server enforces: how far apart a user's rounds are, and how many they are
+(Kairouz et al. 2021, "Practical and Private (Deep) Learning without Sampling or
+Shuffling"; Xu et al. 2023, "Federated Learning of Gboard Language Models with
+Differential Privacy").
+"""
+
+import dataclasses
+
+import dp_accounting
+import numpy as np
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.data import participation_check
+from tff_fedemb.participation import participation
+
+_EQUAL_WORK = (
+  "every device does the same work or takes the time of the most, so that what"
+  " data a user has decides neither on their device's dropping out nor on its"
+  " being late, on which depends who else is counted"
+)
+_ASSUMED = (
+  "it is ASSUMED, and not enforced, that what data a user has decides neither"
+  " on their device's dropping out nor on its being late, on which depends who"
+  " else is counted; equal work for every device would see to it"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckIns(participation.Participation):
+  """Whoever is there, within bounds that the server enforces.
+
+  `users_per_round` is the report goal: a round ends when so many have reported,
+  and its sum is divided by it, whoever came. Rounds are those that are
+  released: one that is abandoned releases nothing, provided that nobody sees
+  its sum.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: zero-out of one user, whose device comes and goes as
+      before: whether it drops out or is late must not depend on the user's
+      data, or others would be counted in their place. `equal_work` sees to it;
+      without it, this is an assumption.
+    Sensitivity: from an update to nothing (C a round), in at most
+      `max_participations` rounds, at most one in any `min_separation`
+      consecutive ones.
+    DpEvent: that of the mechanism over all rounds, for so many participations
+      so far apart. No amplification by sampling may be claimed, nor a
+      separation or a number that was only measured.
+
+  Attributes:
+    min_separation: Rounds from one participation of a user to the next at
+      least, which the server enforces [1].
+    max_participations: Rounds of a user at most, which the server enforces [as
+      many as the separation allows].
+    equal_work: Whether all devices do the same work, or take the time of the
+      most.
+  """
+
+  name = "check_ins"
+  default_in_words = "lets a user be in every round"
+  accountants = ("rdp", "pld", "gaussian")
+  neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+  neighboring_relation_in_words = (
+    "zero out one user, whose device comes and goes as before and sends zeros"
+  )
+  sensitivity_in_clip_norms = 1.0
+  amplification = "none: who is there is not drawn by the server"
+
+  _: dataclasses.KW_ONLY
+  min_separation: int | None = config.field(None, minimum=1)
+  max_participations: int | None = config.field(None, minimum=1)
+  equal_work: bool = False
+
+  def __post_init__(self):
+    super().__post_init__()
+    if self.users_per_client != 1:
+      raise errors.FieldError(
+        "users_per_client",
+        "be 1 with participation check_ins, where a device reports by itself",
+        self.users_per_client,
+      )
+
+  def settle(self) -> None:
+    super().settle()
+    if self.min_separation is None:
+      object.__setattr__(self, "min_separation", 1)
+
+  @property
+  def users_in_words(self) -> str:
+    at_most = ""
+    if self.max_participations:
+      at_most = f" and at most {self.max_participations:,} times"
+    return (
+      f"No sampling: of {self.num_users:,} users those take part whose devices"
+      " are there, at most"
+      f" {self.users_per_round:,} in a round, by which its sum is divided"
+      " whoever came; the server enforces that a user takes part at most once"
+      f" in any {self.min_separation:,} consecutive released"
+      f" rounds{at_most}; {_EQUAL_WORK if self.equal_work else _ASSUMED}"
+    )
+
+  @property
+  def cohort_in_words(self) -> str:
+    return f"a goal of {checks.count_in_words(self.users_per_round)}"
+
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    del simulated  # The same bounds.
+    return (
+      "The server of the larger population enforces the same:"
+      f" {self.min_separation:,} rounds from one of a user's to the next, at"
+      f" most {self.max_participations or 'as many as that allows'}."
+    )
+
+  def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
+    """Refuses: a deployment says who is there, no key."""
+    del round_num, key
+    raise errors.FieldError(
+      "participation",
+      "be another one without a deployment, which says whose devices are there",
+      self.name,
+    )
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    participation.check_bounds(self, observed)

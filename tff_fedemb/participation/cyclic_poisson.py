@@ -1,0 +1,128 @@
+"""Cyclic Poisson sampling: blocks of users in turn, a coin for each user.
+
+Algorithm 3 of Choquette-Choo et al. 2023, "(Amplified) Banded Matrix
+Factorization: A unified approach to private training" (arXiv 2306.08153).
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.data import participation_check
+from tff_fedemb.participation import participation
+from tff_fedemb.participation import poisson
+
+_BLOCKS = 6
+
+
+# A small integer per user, held from the first round of a run on.
+@functools.lru_cache(maxsize=1)
+def _draw_blocks(num_users: int, period: int, key: int) -> np.ndarray:
+  """The block of each user, `[num_users]`."""
+  places = participation.create_generator(key, 0, _BLOCKS).random(num_users)
+  return np.floor(places * period).astype(np.min_scalar_type(period))
+
+
+@dataclasses.dataclass(frozen=True)
+class CyclicPoisson(poisson.Poisson):
+  """Round t draws each user of block t mod `period`.
+
+  Each user joins one of `period` blocks at random, independently of the others
+  and for the whole run. A round draws each user of its block with probability
+  `period x users_per_round / num_users`, so that it has `users_per_round` on
+  average, independently of each other and of earlier rounds. Virtual clients
+  are made as by `poisson`, which this is at period 1.
+
+  A user's rounds are whole periods apart. Where the matrix of correlated noise
+  has at most `period` bands, what the user changes in one of them and in the
+  next are in different rows of what is released: each is a sampled Gaussian
+  mechanism of its own, of the norm of a column (theorem 4 of the paper). Other
+  matrices mix a user's rounds, and no amplification may be claimed.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: a user's slot stays empty; the number of slots, the
+      probability and the period are public. Nobody else changes block, coin or
+      virtual client.
+    Sensitivity: one virtual client changes: from or to nothing for
+      `users_per_client` 1 (C), from one update to another above (2 C); times
+      the norm of the matrix's largest column.
+    DpEvent: ceil(rounds / period) times `PoissonSampledDpEvent` of a
+      `GaussianDpEvent`, whatever the block; which one it is need not be
+      secret, the coins must be.
+
+  Attributes:
+    period: Blocks of users, at least as many as bands [as many as bands].
+  """
+
+  name = "cyclic_poisson"
+  field_of_bands = "period"
+  drawn_by = "the number of slots, the probability and the period"
+
+  _: dataclasses.KW_ONLY
+  period: int | None = config.field(None, minimum=1)
+
+  def settle(self) -> None:
+    super().settle()
+    if self.period is None:
+      # Of independent noise; of another, who knows its bands gives a period.
+      object.__setattr__(self, "period", 1)
+    if self.sampling_probability > 1:
+      raise errors.FieldError(
+        "period",
+        "be at most num_users / users_per_round ="
+        f" {self.num_users / self.users_per_round:.6g}: a block of"
+        f" {self.num_users:,} / {self.period:,} users has no"
+        f" {checks.count_in_words(self.users_per_round)} to draw",
+        self.period,
+      )
+
+  @property
+  def sampling_probability(self) -> float:
+    """Probability that a user takes part in a given round of their block."""
+    return self.period * self.users_per_round / self.num_users
+
+  @property
+  def min_separation(self) -> int:
+    return self.period
+
+  @property
+  def users_in_words(self) -> str:
+    return (
+      f"Cyclic Poisson sampling: each of {self.num_users:,} users is in one of"
+      f" {self.period:,} blocks for the whole run, and round t draws each user"
+      f" of block t mod {self.period:,} independently with probability"
+      f" {self.sampling_probability:.4g},"
+      f" {checks.count_in_words(self.users_per_round)} expected"
+    )
+
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    del simulated  # It has as many blocks.
+    return (
+      f"The larger population is split at random into {self.period:,} blocks as"
+      " well, for the whole run; each user of a round's block is drawn with"
+      f" probability {self.sampling_probability:.4g}, by a coin that nobody"
+      " knows."
+    )
+
+  def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
+    slots = super().draw_users(round_num, key=key)
+    blocks = _draw_blocks(self.num_users, self.period, key)
+    return slots[blocks[slots] == round_num % self.period]
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    for user, earlier, later in observed.gaps:
+      if (later - earlier) % self.period:
+        raise participation.ClaimError(
+          f"{self.name} participation was assumed, in which a user is in rounds"
+          f" of one block of {self.period:,} alone; in the trace user {user:,}"
+          f" is in rounds {earlier:,} and {later:,}, which are of blocks"
+          f" {earlier % self.period:,} and {later % self.period:,}."
+        )
+    super().check_observed(observed)

@@ -1,0 +1,84 @@
+"""Sampling without replacement: equally many users in every round."""
+
+import dataclasses
+
+import dp_accounting
+import numpy as np
+from scipy import stats
+
+from tff_fedemb import checks
+from tff_fedemb.data import participation_check
+from tff_fedemb.participation import participation
+from tff_fedemb.participation import sampled
+
+_DRAW = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class FixedSize(sampled.Sampled):
+  """Exactly `users_per_round` users, drawn anew in every round.
+
+  Whoever sits in a drawn slot takes part, in that slot's virtual client.
+  Replacing one user changes nothing for the others.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: replace one user by another, in the same slot; the
+      number of slots is the same in both populations.
+    Sensitivity: one virtual client's update changes into another (2 C).
+    DpEvent: `SampledWithoutReplacementDpEvent`. No Poisson amplification may
+      be claimed.
+  """
+
+  name = "fixed_size"
+  secret_accountants = ("rdp",)
+  neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_ONE
+  neighboring_relation_in_words = "replace one user"
+  sensitivity_in_clip_norms = 2.0
+
+  def __post_init__(self):
+    super().__post_init__()
+    checks.check_integer("users_per_round", self.users_per_round, minimum=1)
+
+  @property
+  def users_in_words(self) -> str:
+    return (
+      f"Fixed-size sampling: {self.users_per_round:,} of {self.num_users:,} "
+      "users drawn uniformly without replacement in every round"
+    )
+
+  def sampled_event(
+    self, event: dp_accounting.DpEvent
+  ) -> dp_accounting.DpEvent:
+    return dp_accounting.SampledWithoutReplacementDpEvent(
+      self.num_users, self.users_per_round, event
+    )
+
+  def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
+    # Linear in the users of the round, not in those of the population.
+    slots = participation.create_generator(key, round_num, _DRAW).choice(
+      self.num_users,
+      size=int(self.users_per_round),
+      replace=False,
+      shuffle=True,
+    )
+    return np.array_split(slots, self.clients_per_round)
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    users = self.users_per_round
+    low, high = observed.min_users_per_round, observed.max_users_per_round
+    if (low, high) != (users, users):
+      raise participation.ClaimError(
+        "fixed_size participation was assumed, in which every round has "
+        f"exactly {users:,} users; the trace has rounds of {low:,} to {high:,}."
+      )
+    sampled.check_frequency(self, observed)
+    sampled.check_overlap(
+      self,
+      observed,
+      stats.hypergeom(self.num_users, users, users),
+      # Given the users of a round, those of the next are drawn anew.
+      independent=observed.num_rounds - 1,
+    )

@@ -1,0 +1,183 @@
+"""Passes over all users, each user's rounds at least so many apart.
+
+This is the b-min-sep participation (b = min_separation) of Choquette-Choo et
+al. 2023, "(Amplified) Banded Matrix Factorization: A unified approach to
+private training", and, with the largest separation, the fixed order of passes
+of Choquette-Choo et al. 2023, "Multi-Epoch Matrix Factorization Mechanisms for
+Private Machine Learning".
+"""
+
+import dataclasses
+import functools
+import math
+
+import dp_accounting
+import numpy as np
+
+from tff_fedemb import checks
+from tff_fedemb import config
+from tff_fedemb import errors
+from tff_fedemb.data import participation_check
+from tff_fedemb.participation import participation
+
+_ORDER, _SHUFFLE, _GROUPS = 3, 4, 5
+
+
+# One integer per user, held from the first round of a run on.
+@functools.lru_cache(maxsize=1)
+def _draw_order(num_users: int, key: int) -> np.ndarray:
+  """The users in the order in which they are dealt into windows."""
+  dtype = np.int32 if num_users <= 2**31 else np.int64
+  order = np.arange(num_users, dtype=dtype)
+  participation.create_generator(key, 0, _ORDER).shuffle(order)
+  return order
+
+
+@dataclasses.dataclass(frozen=True)
+class MinSeparation(participation.Participation):
+  """Nothing is sampled: every user takes part once in every pass.
+
+  A pass has P = ceil(num_users / users_per_round) rounds. The users are spread
+  evenly: over the rounds of a pass, over the virtual clients of a round. A
+  round has at most `users_per_round` users, a virtual client at most
+  `users_per_client`.
+
+  One permutation of the users, for the whole run, deals them into windows of
+  w = P - min_separation + 1 consecutive rounds of a pass; the last window may
+  be shorter. The same window of every pass has the same users, who are spread
+  anew over its rounds in every pass: between a round of the window in one pass
+  and a round of it in the next lie at least P - (w - 1) = min_separation
+  rounds. With the largest separation, P, a user's round within a pass is fixed
+  for the whole run.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: a user's slot stays empty: its user is absent from
+      all rounds, and no other slot moves. The number of slots and the schedule
+      are public.
+    Sensitivity: one virtual client changes, in one round of every pass and at
+      most once in every `min_separation` consecutive rounds: from an update to
+      nothing for `users_per_client` 1 (C a round), from one update to another
+      above (2 C a round).
+    DpEvent: that of the mechanism over all rounds, for so many participations
+      so far apart. No amplification by sampling may be claimed.
+
+  Attributes:
+    min_separation: Rounds from one participation of a user to the next [those
+      of a pass over all users].
+    max_participations: Rounds of a user at most [as many as the separation
+      allows].
+    regroup_clients: Whether users meet other ones in a virtual client in every
+      pass, at random. If not, virtual clients are fixed for the whole run,
+      which needs the largest separation and costs the same.
+  """
+
+  name = "min_separation"
+  is_servers_choice = True
+  default_in_words = (
+    "is that of whole passes: num_users / users_per_round, rounded up"
+  )
+  accountants = ("rdp", "pld", "gaussian")
+  neighboring_relation = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+
+  _: dataclasses.KW_ONLY
+  min_separation: int | None = config.field(None, minimum=1)
+  max_participations: int | None = config.field(None, minimum=1)
+  regroup_clients: bool = True
+
+  def settle(self) -> None:
+    super().settle()
+    most = self.rounds_per_pass
+    if self.min_separation is None:
+      object.__setattr__(self, "min_separation", most)
+    if self.min_separation > most:
+      raise errors.FieldError(
+        "min_separation",
+        f"be at most {most}, the rounds in which"
+        f" {checks.count_in_words(self.users_per_round)} users a round use up"
+        f" {self.num_users:,}",
+        self.min_separation,
+      )
+    if not self.regroup_clients and self.min_separation < most:
+      raise errors.FieldError(
+        "regroup_clients",
+        f"be true unless min_separation is the {most} rounds of a pass",
+        f"{self.regroup_clients} with min_separation {self.min_separation}",
+      )
+
+  @property
+  def rounds_per_pass(self) -> int:
+    """Number P of rounds in which every user takes part once."""
+    return math.ceil(self.num_users / self.users_per_round)
+
+  def for_rounds(self, rounds: int | None) -> "MinSeparation":
+    # Once in each pass, the last of which may be cut short.
+    most = None if rounds is None else -(-rounds // self.rounds_per_pass)
+    return dataclasses.replace(self, max_participations=most)
+
+  def resized(
+    self, *, num_users: int, users_per_round: float
+  ) -> "MinSeparation":
+    return dataclasses.replace(
+      self,
+      num_users=num_users,
+      users_per_round=users_per_round,
+      min_separation=None,
+    )
+
+  @property
+  def sensitivity_in_clip_norms(self) -> float:
+    return 1.0 if self.users_per_client == 1 else 2.0
+
+  @property
+  def users_in_words(self) -> str:
+    at_most = ""
+    if self.max_participations:
+      at_most = f", at most {self.max_participations:,} times"
+    return (
+      f"No sampling: each of {self.num_users:,} users takes part at most "
+      f"once in any {self.min_separation:,} consecutive rounds{at_most}, at "
+      f"most {checks.count_in_words(self.users_per_round)} users in a round"
+    )
+
+  @property
+  def grouping_in_words(self) -> str:
+    if self.regroup_clients:
+      return "regrouped in every pass"
+    return "in the same groups for the whole run"
+
+  def assumption_beside(self, simulated: participation.Participation) -> str:
+    return (
+      "Users of the larger population take part once in every pass over it, "
+      f"{self.min_separation:,} rounds apart instead of "
+      f"{simulated.min_separation:,}."
+    )
+
+  def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
+    place = round_num % self.rounds_per_pass
+    window_size = self.rounds_per_pass - self.min_separation + 1
+    first = place - place % window_size
+    last = min(first + window_size, self.rounds_per_pass)
+    # Round j of a pass begins at place j N / P of the order, rounded down.
+    starts = np.arange(first, last + 1) * self.num_users // self.rounds_per_pass
+    users = _draw_order(self.num_users, key)[starts[0] : starts[-1]]
+    # Which round of the window each user is in. Shuffling these small numbers
+    # is faster than shuffling the users, of whom one round's are needed.
+    rounds = np.repeat(
+      np.arange(last - first, dtype=np.min_scalar_type(window_size)),
+      np.diff(starts),
+    )
+    first_round_num = round_num - place + first
+    participation.create_generator(key, first_round_num, _SHUFFLE).shuffle(
+      rounds
+    )
+    users = users[rounds == place - first].astype(np.int64)
+    if self.regroup_clients:
+      participation.create_generator(key, round_num, _GROUPS).shuffle(users)
+    clients = np.array_split(users, self.clients_per_round)
+    return [client for client in clients if client.size]
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    participation.check_bounds(self, observed)

@@ -1,0 +1,131 @@
+"""Poisson sampling: a coin for each user in each round."""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import dp_accounting
+import numpy as np
+from scipy import special
+from scipy import stats
+
+from tff_fedemb import checks
+from tff_fedemb.data import participation_check
+from tff_fedemb.participation import participation
+from tff_fedemb.participation import sampled
+
+_COINS, _ASSIGNMENT = 0, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Poisson(sampled.Sampled):
+  """Each user takes part with probability `users_per_round / num_users`.
+
+  Users are drawn independently of each other and of earlier rounds. With
+  several in a virtual client each drawn user joins one of `clients_per_round`
+  virtual clients, independently of the others (shuffling and cutting into
+  groups would cost up to 4 C); a virtual client that nobody joined is left
+  out, which is the same as one that sends zeros. Each slot has its own coin and
+  place, so that an empty slot leaves everybody else's as they were.
+
+  Privacy:
+    Unit: user.
+    Neighbouring relation: a user's slot stays empty; the number of slots and
+      the probability are public.
+    Sensitivity: one virtual client changes: from or to nothing for
+      `users_per_client` 1 (C), from one update to another above (2 C).
+    DpEvent: `PoissonSampledDpEvent`.
+  """
+
+  name = "poisson"
+  is_servers_choice = True
+  secret_accountants: ClassVar[tuple[str, ...]] = ("rdp", "pld")
+  # What is public of a secret draw.
+  drawn_by: ClassVar[str] = "the number of slots and the probability"
+
+  @property
+  def neighboring_relation(self) -> dp_accounting.NeighboringRelation:
+    if self.known_schedule:
+      return dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+    return dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+
+  @property
+  def sensitivity_in_clip_norms(self) -> float:
+    return 1.0 if self.users_per_client == 1 else 2.0
+
+  @property
+  def public_in_words(self) -> str:
+    return super().public_in_words if self.known_schedule else self.drawn_by
+
+  @property
+  def users_in_words(self) -> str:
+    return (
+      f"Poisson sampling: each of {self.num_users:,} users takes part in a "
+      f"round independently with probability {self.sampling_probability:.4g}"
+      f", {checks.count_in_words(self.users_per_round)} expected"
+    )
+
+  @property
+  def cohort_in_words(self) -> str:
+    return f"an expected {checks.count_in_words(self.users_per_round)}"
+
+  def sampled_event(
+    self, event: dp_accounting.DpEvent
+  ) -> dp_accounting.DpEvent:
+    return dp_accounting.PoissonSampledDpEvent(self.sampling_probability, event)
+
+  def draw_users(self, round_num: int, *, key: int) -> np.ndarray:
+    """Returns the sorted slots of a round, as `sample` takes its arguments."""
+    coins = participation.create_generator(key, round_num, _COINS).random(
+      self.num_users
+    )
+    return np.flatnonzero(coins < self.sampling_probability)
+
+  def sample(self, round_num: int, *, key: int) -> list[np.ndarray]:
+    slots = self.draw_users(round_num, key=key)
+    if self.users_per_client == 1:
+      return [slots[i : i + 1] for i in range(slots.size)]
+    places = participation.create_generator(key, round_num, _ASSIGNMENT).random(
+      self.num_users
+    )
+    clients = np.floor(places[slots] * self.clients_per_round).astype(np.int64)
+    # One sort, not one search of the round for every virtual client.
+    order = np.argsort(clients, kind="stable")
+    ends = np.cumsum(np.bincount(clients, minlength=self.clients_per_round))
+    groups = np.split(slots[order], ends[:-1])
+    return [group for group in groups if group.size]
+
+  def check_observed(
+    self, observed: participation_check.ObservedParticipation
+  ) -> None:
+    n, coin = self.num_users, self.sampling_probability
+    # Where only some rounds draw a user (`cyclic_poisson`), which ones is as
+    # random: a round's size is binomial still, that of all rounds together
+    # between those of users whom one round fewer, or more, draws.
+    period = self.min_separation or 1
+    probability = coin / period
+    rounds, low = observed.num_rounds, observed.min_users_per_round
+    total = observed.num_participations
+    # Of users who are drawn in some rounds only, their most likely number.
+    drawn = n if period == 1 else min(n, math.floor(low / coin))
+    alike = (rounds - 1) * stats.binom.logpmf(low, drawn, coin)
+    sampled.check_sizes(
+      self,
+      observed,
+      probability,
+      of_total=min(
+        special.bdtr(total, n * (rounds // period), coin),
+        special.bdtrc(total - 1, n * -(-rounds // period), coin),
+      ),
+      alike=alike if coin < 1 else 0.0,
+    )
+    # Under a known schedule nobody else moves, however groups were made.
+    if self.users_per_client > 1 and not self.known_schedule:
+      sampled.check_groups(self, observed)
+    sampled.check_frequency(self, observed)
+    sampled.check_overlap(
+      self,
+      observed,
+      stats.binom(n, coin * probability),
+      independent=sampled.independent_pairs(rounds, period),
+    )

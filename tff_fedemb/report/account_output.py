@@ -1,0 +1,160 @@
+"""What `account` prints and writes."""
+
+from collections.abc import Sequence
+import os
+import pathlib
+import textwrap
+from typing import Any
+
+from tff_fedemb import output_files
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import calibration
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import planning
+from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.strategies import registry as strategies
+
+
+def tell_epsilon(
+  report: report_lib.PrivacyReport,
+  mechanism: str | None,
+  counts: composition.RoundCounts,
+  participation: participation_lib.Participation,
+  notes: Sequence[str],
+) -> tuple[dict[str, Any], str]:
+  """Returns the whole account of a plan or a run, for a file and in words.
+
+  It is of what the rounds release; notes are what else a reader should know.
+  """
+  values = report.to_json()
+  if report.unit_is_virtual_client_epsilon is None:
+    # The participation's own sensitivity is one clip norm.
+    values["unit_is_virtual_client_epsilon"] = values["epsilon"]
+  noises = [composition.noise_of(event) for event, _ in counts]
+  # Rounds without noise may come before or after.
+  strategy = next((n.strategy for n in noises if n.strategy), None)
+  values |= {
+    "mechanism": mechanism,
+    "strategy": strategy and strategies.to_json(strategy),
+    "participation": participations.to_json(participation),
+    "events": [
+      {"event": repr(event), "count": count}
+      for event, count in composition.composed_events(counts, participation)
+    ],
+    "notes": list(notes),
+  }
+  lines = [
+    f"epsilon = {_figure(report.epsilon)} at delta = {report.delta:g}"
+    f" ({report.accountant}), {report.rounds:,} rounds"
+  ]
+  if report.zcdp is not None:
+    lines.append(f"zCDP    = {_figure(report.zcdp)}")
+  virtual = report.unit_is_virtual_client_epsilon
+  relation = f"one user: {report.neighboring_relation}"
+  sensitivity = report.sensitivity_in_clip_norms
+  rows = [("user-level", sensitivity, _figure(report.epsilon), relation)]
+  if virtual is not None:
+    unit = epsilon_lib.VIRTUAL_CLIENT_UNIT
+    rows.append(("authors", 1.0, _figure(virtual), unit))
+  lines += ["", *_readings(*rows), "", wrap(report.statement)]
+  lines += _listed("Not covered", report.not_covered)
+  lines += _listed("Notes", notes)
+  lines += [f"warning: {warning}" for warning in report.warnings]
+  return values, "\n".join(lines)
+
+
+def tell_calibration(
+  found: calibration.Calibration, plan: planning.Plan, notes: Sequence[str]
+) -> tuple[dict[str, Any], str]:
+  """Returns what was found for a target epsilon, for a file and in words.
+
+  The plan is what the search began with.
+  """
+  solve_for = found.solve_for
+  is_noise = solve_for == "noise_multiplier"
+  digits = f".{calibration.DIGITS + 3}g" if is_noise else ""
+  rows = [
+    (
+      solution.name,
+      solution.sensitivity_in_clip_norms,
+      f"{solution.value:,{digits}}",
+      f"{solution.protects} (epsilon {_figure(solution.epsilon)}"
+      f", z {solution.plan.noise_multiplier:.5g})",
+    )
+    for solution in (found.user_level, found.authors)
+  ]
+  lines = [
+    f"smallest {solve_for} for epsilon <= {found.target_epsilon:g} at delta ="
+    f" {plan.delta:g} ({plan.accountants[0]}), {plan.rounds:,} rounds",
+    "",
+    *_readings(*rows),
+    *_listed("Assumptions", found.assumptions),
+    "",
+    wrap(found.report.statement),
+    *_listed("Notes", notes),
+    *(f"warning: {warning}" for warning in found.report.warnings),
+  ]
+  return found.to_json() | {"notes": list(notes)}, "\n".join(lines)
+
+
+def _figure(value: float) -> str:
+  """Four decimals, or digits where those would be 0."""
+  return f"{value:.4f}" if value >= 0.1 or not value else f"{value:.4g}"
+
+
+def wrap(text: str, first: str = "", others: str = "") -> str:
+  """A paragraph in lines that fit, behind indents."""
+  return textwrap.fill(
+    text,
+    80,
+    initial_indent=first,
+    subsequent_indent=others,
+    break_on_hyphens=False,
+  )
+
+
+def _listed(title: str, items: Sequence[str]) -> list[str]:
+  """The lines of a list under its title; none without items."""
+  if not items:
+    return []
+  return ["", f"{title}:"] + [wrap(item, "- ", "  ") for item in items]
+
+
+def _readings(*rows: tuple[str, float, str, str]) -> list[str]:
+  """The lines of a table: name, sensitivity, figure, protects."""
+  lines = [f"{'reading':<12}{'Delta':>6}{'':>16}  protects"]
+  return lines + [
+    f"{name:<12}{sensitivity:>4g} C{figure:>16}  {protects}"
+    for name, sensitivity, figure, protects in rows
+  ]
+
+
+def _is_device(path: str) -> bool:
+  return os.path.exists(path) and not (
+    os.path.isfile(path) or os.path.isdir(path)
+  )
+
+
+def check_output(path: str | None) -> None:
+  """Refuses a file that cannot be written, before anything is computed.
+
+  Raises:
+    errors.FieldError: If it cannot be.
+  """
+  if path is not None and not _is_device(path):
+    output_files.check({"output_json": path}, overwrite=True)
+
+
+def write(path: str | None, values: dict[str, Any]) -> None:
+  """Writes a file, if there is to be one: whole, or not at all.
+
+  Raises:
+    errors.FieldError: If it cannot be written.
+  """
+  writer = output_files.json_writer(values)
+  if path is not None and _is_device(path):
+    writer(pathlib.Path(path))
+  elif path is not None:
+    output_files.write({"output_json": (path, writer)})

@@ -1,0 +1,345 @@
+"""Held-out images as a run's model sees them: neighbours, errors, a map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+import dataclasses
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.evaluation import similarities
+from tff_fedemb.evaluation import verification
+from tff_fedemb.program import run_directory
+from tff_fedemb.report import run_files
+from tff_fedemb.report import thumbnails
+from tff_fedemb.run import task as task_lib
+from tff_fedemb.serving import image_sources
+from tff_fedemb.serving import saved_models
+
+with epy.lazy_imports():
+  from sklearn import decomposition
+  from sklearn import manifold
+
+_SPLIT = "test"
+_NUM_QUERIES = 12
+_NUM_NEIGHBOURS = 5
+_NUM_HARD = 8
+_NUM_MAP_CLASSES = 8
+_NUM_MAP_IMAGES = 24
+_PERPLEXITY = 30.0
+_FIGURE_RATE = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How the pictures of a report are made.
+
+  Attributes:
+    max_images: Held-out images that are embedded, a random sample.
+    show_images_of_training_users: Whether images may be shown that may be of
+      users who train.
+    data: Where the data are, in place of what the run recorded.
+    task: That of the run, if it is at hand.
+  """
+
+  max_images: int
+  show_images_of_training_users: bool = False
+  data: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  task: task_lib.Task | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+  """An image in the page.
+
+  Attributes:
+    label: What its class is called.
+    thumbnail: Its picture's name; `None` if it is not to be shown.
+  """
+
+  label: str
+  thumbnail: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+  """An image beside another one; `is_same` tells whether of the same class."""
+
+  image: Shown
+  similarity: float
+  is_same: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class HardPair:
+  """Two images that the model takes for what they are not.
+
+  `is_error` at the threshold of a false accept rate of 1e-3.
+  """
+
+  first: Shown
+  second: Shown
+  similarity: float
+  is_error: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class MapPoint:
+  """An image of the map, its class's number, and its places in [0, 1]."""
+
+  image: Shown
+  group: int
+  tsne: tuple[float, float]
+  pca: tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+  """What a page shows of a run's held-out images.
+
+  Attributes:
+    num_images: How many were embedded.
+    num_classes: Of how many classes.
+    num_found: How many held-out images there are.
+    has_images: Whether images are shown, or figures alone.
+    nearest_is_right: Share of images whose nearest one is of their class.
+    recall_again: Recall of these images at 1e-3, computed from the model.
+    same: Similarities of pairs of one class.
+    different: Of pairs of two.
+    gallery: Images, and those nearest to each.
+    false_accepts: Pairs of two classes that are most alike.
+    false_rejects: Pairs of one class that are least alike.
+    points: Of the map.
+    groups: Names of the map's classes.
+    explained: Share of the variance that the two directions of PCA hold.
+  """
+
+  num_images: int
+  num_classes: int
+  num_found: int
+  has_images: bool
+  nearest_is_right: float
+  recall_again: float
+  same: np.ndarray
+  different: np.ndarray
+  gallery: list[tuple[Shown, list[Match]]]
+  false_accepts: list[HardPair]
+  false_rejects: list[HardPair]
+  points: list[MapPoint]
+  groups: list[str]
+  explained: float
+
+
+def create(
+  run: run_files.Run, options: Options, shown: thumbnails.Thumbnails
+) -> Pictures:
+  """Makes the pictures of a run.
+
+  Args:
+    run: The run.
+    options: How to make them.
+    shown: Takes the images that are shown.
+
+  Raises:
+    errors.FieldError: If the model or the data are not there.
+    errors.DataError: If they are damaged, or are not those of the run.
+  """
+  model = saved_models.load(str(run.path / run_directory.SAVED_MODEL))
+  source = _open_source(run, options, model.image_shape)
+  rows = source.draw_rows(options.max_images)
+  embeddings, rows = image_sources.embed_rows(model.embed, source, rows)
+  labels = source.labels[rows]
+  result = verification.evaluate_pairs(embeddings, labels)
+  near = similarities.Similarities(embeddings, labels)
+  has_images = (
+    options.show_images_of_training_users
+    or not run.evaluation_on_training_users
+  )
+  chosen = _Chosen(near, embeddings, labels, np.random.default_rng(0))
+  images = dict.fromkeys(chosen.rows, None)
+  if has_images:
+    images = _read(source, rows, chosen.rows, shown.add)
+  names = {
+    label: str(source.class_names.get(label, label))
+    for label in np.unique(labels).tolist()
+  }
+  threshold = run.trained["threshold_at_far"][
+    verification.format_false_accept_rate(_FIGURE_RATE)
+  ]
+
+  def show(row: int) -> Shown:
+    return Shown(names[int(labels[row])], images[row])
+
+  return Pictures(
+    num_images=len(rows),
+    num_classes=len(names),
+    num_found=len(source.labels),
+    has_images=has_images,
+    nearest_is_right=float(np.mean(near.is_nearest_right())),
+    recall_again=result.recall_at_far[_FIGURE_RATE],
+    same=near.same,
+    different=near.different,
+    gallery=[
+      (
+        show(query),
+        [
+          Match(
+            show(x.second),
+            x.similarity,
+            bool(labels[x.second] == labels[x.first]),
+          )
+          for x in found
+        ],
+      )
+      for query, found in chosen.gallery
+    ],
+    false_accepts=_describe_pairs(chosen.false_accepts, show, threshold, True),
+    false_rejects=_describe_pairs(chosen.false_rejects, show, threshold, False),
+    points=chosen.place(show),
+    groups=[names[int(label)] for label in chosen.map_classes],
+    explained=chosen.explained,
+  )
+
+
+def _open_source(
+  run: run_files.Run, options: Options, image_shape: tuple[int, ...]
+) -> image_sources.ImageSource:
+  """The held-out images of a run, for a model of images of a shape."""
+  task = _open_task(run, options)
+  if task.image_shape != image_shape:
+    raise errors.DataError(
+      f"the data must be images of {list(image_shape)}, which the model"
+      f" takes, found {list(task.image_shape)}."
+    )
+  source = image_sources.open_split(task, _SPLIT)
+  expected = run.trained.get("num_found") or run.trained["num_images"]
+  if len(source.labels) != expected:
+    raise errors.DataError(
+      f"the data must be those of the run, with {expected:,} held-out images,"
+      f" found {len(source.labels):,}."
+    )
+  return source
+
+
+def _describe_pairs(
+  pairs: Sequence[similarities.Pair],
+  show: Callable[[int], Shown],
+  threshold: float,
+  accepting_is_wrong: bool,
+) -> list[HardPair]:
+  return [
+    HardPair(
+      show(pair.first),
+      show(pair.second),
+      pair.similarity,
+      (pair.similarity >= threshold) == accepting_is_wrong,
+    )
+    for pair in pairs
+  ]
+
+
+def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
+  """The task of the run, as its spec has it."""
+  if options.task is not None:
+    return options.task
+  values = dict(options.data)
+  # No setting of a run: whoever ended it says what came of bad examples.
+  if run.summary.get("data", {}).get("num_bad_examples"):
+    values.setdefault("on_bad_example", "skip")
+  source = run.spec.task
+  known = {spec.name for spec in config_lib.specs(type(source))}
+  given = {name: value for name, value in values.items() if name in known}
+  return dataclasses.replace(source, **given).create()
+
+
+def _read(
+  source: image_sources.ImageSource,
+  rows: np.ndarray,
+  places: Iterable[int],
+  take: Callable[[np.ndarray], str],
+) -> dict[int, str]:
+  """Pictures' names by place among the rows."""
+  ordered = np.array(sorted(set(places)), np.int64)
+  place_of = dict(zip(rows[ordered].tolist(), ordered.tolist(), strict=True))
+  names = {}
+  for some, images in source.read(rows[ordered]):
+    for row, image in zip(some.tolist(), images, strict=True):
+      names[place_of[row]] = take(image)
+  return names
+
+
+class _Chosen:
+  """Which of the embedded images a page shows, at random but for errors."""
+
+  def __init__(self, near, embeddings, labels, generator):
+    classes, counts = np.unique(labels, return_counts=True)
+    several = classes[counts > 1]
+    queries = generator.permutation(several)[:_NUM_QUERIES]
+    rows = [int(generator.choice(np.flatnonzero(labels == c))) for c in queries]
+    self.gallery = [(row, near.nearest(row, _NUM_NEIGHBOURS)) for row in rows]
+    self.false_accepts = near.hardest_false_accepts(_NUM_HARD)
+    self.false_rejects = near.hardest_false_rejects(_NUM_HARD)
+    self.map_classes = np.sort(
+      generator.permutation(several)[:_NUM_MAP_CLASSES]
+    )
+    groups = [
+      generator.permutation(np.flatnonzero(labels == c))[:_NUM_MAP_IMAGES]
+      for c in self.map_classes
+    ]
+    self.map_rows = np.concatenate(groups).tolist()
+    self.map_groups = np.repeat(
+      np.arange(len(groups)), [len(group) for group in groups]
+    ).tolist()
+    self.tsne, self.pca, self.explained = _project(embeddings[self.map_rows])
+
+  def place(self, show: Callable[[int], Shown]) -> list[MapPoint]:
+    """The images of the map."""
+    places = zip(
+      self.map_rows,
+      self.map_groups,
+      self.tsne.tolist(),
+      self.pca.tolist(),
+      strict=True,
+    )
+    return [
+      MapPoint(show(row), group, tuple(tsne), tuple(pca))
+      for row, group, tsne, pca in places
+    ]
+
+  @property
+  def rows(self) -> list[int]:
+    """All rows that are shown."""
+    pairs = [*self.false_accepts, *self.false_rejects]
+    pairs += [pair for _, found in self.gallery for pair in found]
+    rows = {row for pair in pairs for row in (pair.first, pair.second)}
+    return sorted(rows | set(self.map_rows) | {row for row, _ in self.gallery})
+
+
+def _project(embeddings: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+  """Places by t-SNE and by PCA, `[n, 2]` in [0, 1], and PCA's variance."""
+  norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+  unit = embeddings / np.where(norms > 0, norms, 1.0)
+  pca = decomposition.PCA(n_components=min(2, *unit.shape), random_state=0)
+  flat = pca.fit_transform(unit)
+  flat = np.pad(flat, ((0, 0), (0, 2 - flat.shape[1])))
+  tsne = flat
+  if len(unit) > 3 and np.ptp(flat) > 0:
+    tsne = manifold.TSNE(
+      perplexity=min(_PERPLEXITY, (len(unit) - 1) / 3),
+      # Of so few images faster than the approximation, and the same everywhere.
+      method="exact",
+      init=flat / np.std(flat[:, 0]) * 1e-4,
+      random_state=0,
+    ).fit_transform(unit)
+  explained = float(np.nansum(pca.explained_variance_ratio_))
+  return _to_unit_square(tsne), _to_unit_square(flat), explained
+
+
+def _to_unit_square(places: np.ndarray) -> np.ndarray:
+  low = places.min(axis=0)
+  span = np.maximum(places.max(axis=0) - low, 1e-12)
+  return (places - low) / span

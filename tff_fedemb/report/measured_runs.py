@@ -1,0 +1,314 @@
+"""Finished runs as rows of a table, and as points of utility against epsilon.
+
+Runs that differ in nothing but their seeds are one measurement; those that
+differ in noise_multiplier besides are one curve. The utility is what was
+measured; the epsilon is the run's own, and that of a larger population with a
+larger cohort and more noise, computed from the ledger of what happened in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+import glob
+import json
+import math
+import pathlib
+from typing import Any
+
+from etils import epy
+
+from tff_fedemb import errors
+from tff_fedemb.evaluation import verification
+from tff_fedemb.privacy import extrapolation
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import run_directory
+from tff_fedemb.run import spec as spec_lib
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import utility_plots
+
+FALSE_ACCEPT_RATE = 1e-3
+
+# What comes of values that are not those of a run.
+DAMAGES = (ValueError, TypeError, KeyError, AttributeError)
+_RATE = verification.format_false_accept_rate(FALSE_ACCEPT_RATE)
+# What a curve has in common does not depend on these.
+_VARYING = (
+  "seed",
+  "noise_multiplier",
+  "extrapolated_num_users",
+  "extrapolated_cohort_factor",
+  "extrapolated_delta",
+)
+
+
+def load(paths: Iterable[pathlib.Path]) -> pd.DataFrame:
+  """Reads finished runs.
+
+  Args:
+    paths: Their directories.
+
+  Returns:
+    A row for each run, in their order:
+
+    path: Its directory.
+    task, algorithm, rounds: As in its summary.
+    recall, recall_untrained: At `FALSE_ACCEPT_RATE`, after and before training.
+    recall_pretrained: The same of the backbone that it began with, if any.
+    recall_validation: The same after training, of the validation split.
+    num_images: Test images that both were measured on.
+    epsilon, delta, zcdp: What the run itself cost; rho if sampling does not
+      amplify.
+    extrapolated: Epsilons of a larger population, user-level and the authors',
+      if the run had noise.
+    extrapolated_delta, extrapolated_zcdp: Of the former, likewise.
+    ledger: Of what happened in it.
+    settings: All its flags.
+    setting: All of them but the seed, as text that is the same where they are.
+    curve: The same without the noise.
+
+  Raises:
+    errors.DataError: If a directory has no finished run.
+  """
+  return pd.DataFrame([_read(path) for path in paths])
+
+
+def name_paths(paths: Sequence[pathlib.Path]) -> list[str]:
+  """The last parts of different paths, as many as tell them apart."""
+  parts = [path.resolve().parts for path in paths]
+  for count in range(1, max(map(len, parts)) + 1):
+    names = ["/".join(part[-count:]) for part in parts]
+    if len(set(names)) == len(names):
+      break
+  return names
+
+
+def _read(path: pathlib.Path) -> dict[str, Any]:
+  try:
+    summary = json.loads((path / run_directory.SUMMARY).read_text())
+    chain = chain_lib.Chain(path)
+    if not chain.found or summary["chain"] != chain.head:
+      raise ValueError(f"{run_directory.SUMMARY} is not that of the rounds")
+    settings = spec_lib.read(path).settings()
+    compared = dict(settings)
+    if settings.get("sampling_seed") is not None:
+      # Runs that were given one have another epsilon; whichever it was.
+      compared["sampling_seed"] = "given"
+    extrapolated = summary.get("privacy_extrapolated") or {}
+    validation = summary.get("evaluation", {}).get("validation", {})
+    return {
+      "path": path,
+      "task": str(summary["task"]),
+      "algorithm": str(summary["algorithm"]),
+      "rounds": summary["rounds"],
+      "recall": float(summary["recall_at_far"][_RATE]),
+      "recall_untrained": float(summary["recall_at_far_untrained"][_RATE]),
+      "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(
+        _RATE
+      ),
+      "recall_validation": float(
+        validation.get("recall_at_far", {}).get(_RATE, math.nan)
+      ),
+      "num_images": summary.get("evaluation", {})
+      .get("test", {})
+      .get("num_images"),
+      "epsilon": float(summary["privacy"]["epsilon"]),
+      "delta": summary["privacy"].get("delta"),
+      "zcdp": summary["privacy"].get("zcdp"),
+      "extrapolated": [
+        float(extrapolated[name]["epsilon"])
+        for name in ("user_level", "authors")
+        if extrapolated
+      ],
+      "extrapolated_delta": extrapolated.get("delta"),
+      "extrapolated_zcdp": extrapolated.get("zcdp"),
+      "ledger": chain.ledger,
+      "settings": settings,
+      "setting": _without(compared, ["seed"]),
+      "curve": _without(compared, _VARYING),
+    }
+  except OSError as error:
+    raise errors.DataError(
+      f"runs must be directories of finished runs, found {error.filename}:"
+      f" {error.strerror}."
+    ) from error
+  except DAMAGES as error:
+    raise not_a_run(path, error) from error
+
+
+def not_a_run(path: pathlib.Path, error: Exception) -> errors.DataError:
+  """Returns what to say of a directory whose files led to one of `DAMAGES`."""
+  return errors.DataError(
+    f"runs must be directories that training wrote, found {path}:"
+    f" {type(error).__name__}: {error}"
+  )
+
+
+def _without(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+  # A flag that was not given is as good as one that did not exist yet.
+  names = [*names, *(n for n, value in settings.items() if value is None)]
+  others = {n: value for n, value in settings.items() if n not in names}
+  return json.dumps(others, sort_keys=True)
+
+
+def find(patterns: Sequence[str]) -> tuple[pd.DataFrame, list[pathlib.Path]]:
+  """Reads the finished runs among directories, and their ledgers.
+
+  Args:
+    patterns: Directories, or patterns of such as a shell has.
+
+  Returns:
+    The runs by path, as `load`, with their `mechanism` (its name or 'no noise')
+    and `noise_multiplier`; and the directories whose run is not finished.
+
+  Raises:
+    errors.FieldError: If a pattern matches nothing, nothing is finished, or the
+      runs are of several tasks.
+    errors.DataError: If a file is not that of a run.
+  """
+  paths: set[pathlib.Path] = set()
+  for pattern in patterns:
+    found = {p for p in map(pathlib.Path, glob.glob(pattern)) if p.is_dir()}
+    if not found:
+      raise errors.FieldError(
+        "runs", "be directories of runs", f"none for {pattern!r}"
+      )
+    paths |= found
+  finished = [
+    path for path in sorted(paths) if (path / run_directory.SUMMARY).exists()
+  ]
+  if not finished:
+    raise errors.FieldError(
+      "runs",
+      f"hold a finished run ({run_directory.SUMMARY})",
+      f"none in {len(paths)} directories",
+    )
+  runs = load(finished)
+  tasks = sorted(set(runs.task))
+  if len(tasks) > 1:
+    raise errors.FieldError(
+      "runs", "be of one task, to be compared", ", ".join(tasks)
+    )
+  noises = [ledger.noise for ledger in runs.ledger]
+  runs["noise_multiplier"] = [noise.multiplier for noise in noises]
+  runs["mechanism"] = [
+    settings["aggregator"] if noise.multiplier else "no noise"
+    for settings, noise in zip(runs.settings, noises, strict=True)
+  ]
+  return runs, sorted(paths - set(finished))
+
+
+def extrapolate(
+  run: Any, *, num_users: int, cohort_factor: float, delta: float
+) -> float:
+  """Returns the user-level epsilon of a run in a larger population.
+
+  Privacy:
+    As `extrapolation.extrapolate`.
+
+  Args:
+    run: The simulation, with noise: a row of what `find` returns.
+    num_users: Population to extrapolate to.
+    cohort_factor: Multiplies the users of a round and the noise multiplier.
+    delta: In (0, 1).
+
+  Raises:
+    errors.FieldError: As `extrapolation.extrapolate`; names the run.
+  """
+  try:
+    return extrapolation.extrapolate(
+      rounds=run.ledger.rounds,
+      noise_multiplier=run.ledger.noise.multiplier,
+      participation=run.ledger.participation,
+      strategy=run.ledger.noise.strategy,
+      num_users=num_users,
+      cohort_factor=cohort_factor,
+      delta=delta,
+    ).user_level.epsilon
+  except errors.FieldError as error:
+    where = f"{error.found} (extrapolating {run.path})"
+    raise errors.FieldError(error.name, error.requirement, where) from error
+
+
+def create_curves(
+  runs: pd.DataFrame,
+  extrapolated: Callable[[Any], Mapping[float, float]] = lambda run: {},
+) -> tuple[list[utility_plots.Curve], dict[str, figures.Measurement]]:
+  """Groups runs to curves, in the order of their names.
+
+  Args:
+    runs: What `find` returns.
+    extrapolated: Epsilon by cohort factor [none]; called once for each
+      measurement, with one of its runs.
+
+  Returns:
+    A curve for each setting with noise; and, by the algorithms of the curves,
+    the runs without noise, which are points of these curves, too.
+
+  Raises:
+    errors.FieldError: If no run has noise, an algorithm has several settings
+      without noise, of which none is the one to compare with, or the curves are
+      too many to tell apart.
+  """
+  is_noisy = runs.noise_multiplier > 0
+  if not is_noisy.any():
+    raise errors.FieldError(
+      "runs", "include some with noise", f"{len(runs)} without"
+    )
+  noiseless = {}
+  for algorithm, same in runs[~is_noisy].groupby("algorithm"):
+    settings = same.drop_duplicates("setting")
+    if len(settings) > 1:
+      raise errors.FieldError(
+        "runs",
+        f"include at most one setting of {algorithm} without noise",
+        f"several: {', '.join(map(str, settings.path))}",
+      )
+    noiseless[algorithm] = figures.Measurement(tuple(same.recall), math.inf)
+  deltas = [ledger.delta for ledger in runs[is_noisy].ledger]
+  groups = runs[is_noisy].groupby(["algorithm", "mechanism", "curve", deltas])
+  if len(groups) > figures.MAX_CURVES:
+    raise errors.FieldError(
+      "runs",
+      f"differ in at most {figures.MAX_CURVES} settings beside their noise",
+      len(groups),
+    )
+  names = _names([same.iloc[0] for _, same in groups])
+  curves = []
+  for name, ((algorithm, *_), same) in zip(names, groups, strict=True):
+    points = [
+      figures.Measurement(
+        tuple(level.recall),
+        # A run that was killed has paid twice for the rounds it lost.
+        level.epsilon.max(),
+        extrapolated(level.iloc[0]),
+      )
+      for _, level in same.groupby("noise_multiplier")
+    ]
+    points += [noiseless[algorithm]] if algorithm in noiseless else []
+    curves.append(utility_plots.Curve(name, tuple(points)))
+  compared = noiseless.keys() & set(runs.algorithm[is_noisy])
+  return (
+    sorted(curves, key=lambda curve: curve.name),
+    {algorithm: noiseless[algorithm] for algorithm in sorted(compared)},
+  )
+
+
+def _names(curves: Sequence[Any]) -> list[str]:
+  """Algorithm, mechanism, delta if it differs, and what else tells apart."""
+  names = pd.Series([f"{run.algorithm}, {run.mechanism}" for run in curves])
+  deltas = pd.Series([run.ledger.delta for run in curves])
+  if deltas.nunique() > 1:
+    names += deltas.map(", δ = {:.2g}".format)
+  settings = pd.DataFrame([run.settings for run in curves], dtype=object)
+  settings = settings[sorted(settings.columns.difference(_VARYING))]
+  settings = settings.where(settings.notna(), None)
+  for name in names.unique():
+    alike = names.index[names == name]
+    for flag, values in settings.loc[alike].items():
+      if values.map(json.dumps).nunique() > 1:
+        names[alike] += [f"\n{flag}={value}" for value in values]
+  return list(names)

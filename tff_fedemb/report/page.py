@@ -1,0 +1,418 @@
+"""The report of finished runs: one HTML file that asks for nothing else.
+
+Pictures are in the file as data, styles and the little script as text, and the
+page's own content security policy forbids it every request.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+import dataclasses
+import math
+import os
+import pathlib
+from typing import Any
+
+from etils import epy
+import jinja2
+import markupsafe
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb import output_files
+from tff_fedemb import progress
+from tff_fedemb.data import bad_examples
+from tff_fedemb.participation import check_ins
+from tff_fedemb.program import run_directory
+from tff_fedemb.run import account as account_run
+from tff_fedemb.run import task as task_lib
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from tff_fedemb.plots import deployment_plots
+  from tff_fedemb.plots import similarity_plots
+  from tff_fedemb.plots import training_plots as plots
+  from tff_fedemb.report import deployment
+  from tff_fedemb.report import held_out_pictures
+  from tff_fedemb.report import run_files
+  from tff_fedemb.report import thumbnails
+  from tff_fedemb.report import training_report
+  from tff_fedemb.report import words
+
+FILE_NAME = "report.html"
+
+_MAX_IMAGES = 3000
+_NUM_EPSILON_POINTS = 8
+# Beyond rounding of an export and of another batch size.
+_RECALL_TOLERANCE = 0.005
+_MISSING_CURVES = "An earlier version made this run; it kept no ROC curve."
+_MISSING_METRICS = "There is no metrics.csv in the run's directory."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportConfig(config_lib.Config):
+  """Of which runs to write a report, and what to show in it.
+
+  Attributes:
+    run_dirs: Directories of finished runs of one task, at most 6.
+    output: HTML file.
+    overwrite: Whether to replace a file that exists.
+    show_images_of_training_users: Whether to show held-out images that may
+      belong to users who trained. No guarantee covers them.
+    max_images: Held-out images to choose pictures from, a random sample.
+    data_dir: Where the data are now [as the runs recorded].
+    table: As data_dir, for runs on a table.
+    cache_dir: Directory of converted copies of data [~/.cache/tff_fedemb].
+    on_bad_example: What to do about images that cannot be used [left out if the
+      run has left some out].
+  """
+
+  run_dirs: tuple[str, ...]
+  output: str
+  overwrite: bool = False
+  show_images_of_training_users: bool = False
+  max_images: int = config_lib.field(_MAX_IMAGES, minimum=50, maximum=6_000)
+  data_dir: str | None = None
+  table: str | None = None
+  cache_dir: str | None = None
+  on_bad_example: str | None = config_lib.field(
+    None, choices=bad_examples.POLICIES
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chart:
+  """A picture with what it shows in words; `data` is its data URI."""
+
+  data: str
+  text: str
+
+
+def execute(config: ReportConfig) -> None:
+  """Writes the report that a configuration asks for, and says so."""
+  output_files.check({"output": config.output}, overwrite=config.overwrite)
+  data = {
+    name: value
+    for name in ("data_dir", "table", "cache_dir", "on_bad_example")
+    if (value := getattr(config, name)) is not None
+  }
+  options = held_out_pictures.Options(
+    config.max_images, config.show_images_of_training_users, data
+  )
+  _write(config.run_dirs, config.output, options)
+  print(f"Written to {config.output}.")
+
+
+def write_for_run(
+  run_dir: str | os.PathLike[str], task: task_lib.Task
+) -> pathlib.Path:
+  """Writes the report of a finished run into its directory.
+
+  Args:
+    run_dir: The directory.
+    task: That of the run.
+
+  Returns:
+    Where the report is.
+  """
+  output = pathlib.Path(run_dir) / FILE_NAME
+  options = held_out_pictures.Options(_MAX_IMAGES, task=task)
+  _write([os.fspath(run_dir)], os.fspath(output), options)
+  return output
+
+
+def write_release(
+  run_dir: str | os.PathLike[str],
+  account: account_run.Recomputed | None = None,
+) -> None:
+  """Writes the page on a finished run that may be given away.
+
+  Args:
+    run_dir: Its directory.
+    account: That of the run, if it is at hand; without, a page that is there
+      is left as it is.
+  """
+  output = pathlib.Path(run_dir) / run_directory.RELEASE / FILE_NAME
+  if account is not None or not output.exists():
+    _write([os.fspath(run_dir)], os.fspath(output), None, account)
+
+
+def _write(
+  run_dirs: Sequence[str],
+  output: str,
+  options: held_out_pictures.Options | None,
+  account: account_run.Recomputed | None = None,
+) -> None:
+  runs = run_files.read_all(run_dirs, account)
+  html = render(runs, options)
+  output_files.write(
+    {"output": (output, lambda path: path.write_text(html, encoding="utf-8"))}
+  )
+
+
+def render(
+  runs: Sequence[run_files.Run], options: held_out_pictures.Options | None
+) -> str:
+  """Returns the page on some runs.
+
+  Privacy:
+    Without options the page may be given away: it has what the guarantee
+    covers, and figures of held-out images of users who do not train.
+
+  Args:
+    runs: The runs.
+    options: How to make pictures; `None` for a page without, nor with any
+      figure of users who train that has no noise.
+  """
+  shown = thumbnails.Thumbnails()
+  sections = [
+    _describe(run, options, shown)
+    for run in progress.create_bar("Report", unit="runs", items=runs)
+  ]
+  environment = jinja2.Environment(
+    loader=jinja2.PackageLoader("tff_fedemb.report", "template"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+  )
+  environment.filters.update(
+    percent=lambda share: f"{100 * share:.1f} %",
+    epsilon=words.format_epsilon,
+    breakable=_breakable,
+  )
+  return environment.get_template("page.html").render(
+    sections=sections,
+    task=runs[0].summary["task"],
+    comparison=_draw_comparison(runs) if len(runs) > 1 else None,
+    same_images=len({run.trained["num_images"] for run in runs}) == 1,
+    rates=list(runs[0].trained["recall_at_far"]),
+    thumbnails=shown.all,
+    count=words.count,
+  )
+
+
+def _breakable(name: str) -> markupsafe.Markup:
+  """A flag or a path that may be broken where its parts end."""
+  text = markupsafe.escape(name)
+  for end in ("_", "/"):
+    text = text.replace(end, markupsafe.Markup(f"{end}<wbr>"))
+  return text
+
+
+def _draw(panel: plots.Panel, text: str) -> _Chart:
+  svg = plots.draw_svg(panel).encode()
+  return _Chart(
+    f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", text
+  )
+
+
+def _describe(
+  run: run_files.Run,
+  options: held_out_pictures.Options | None,
+  shown: thumbnails.Thumbnails,
+) -> dict[str, Any]:
+  """What the template shows of a run."""
+  found, why_not = None, None
+  has_recall = options is not None or not run.evaluation_on_training_users
+  if options is None:
+    run = dataclasses.replace(
+      run,
+      metrics=None,
+      deployment=None,
+      results=run.results if has_recall else {},
+    )
+  else:
+    try:
+      found = held_out_pictures.create(run, options, shown)
+    except (errors.FieldError, errors.DataError) as error:
+      # The rest of the page needs no data.
+      why_not = " ".join(str(error).split())
+  return {
+    "run": run,
+    "is_release": options is None,
+    "privacy": run.account.report,
+    "guarantee": words.create_guarantee(run),
+    "user": str(run.summary.get("user_meaning", "")),
+    "recalls": _list_recalls(run) if has_recall else [],
+    "charts": _draw_all(run, found),
+    "why_no_curves": None if run.results else _MISSING_CURVES,
+    "why_no_metrics": None if run.metrics is not None else _MISSING_METRICS,
+    "deployment": _describe_deployment(run),
+    "pictures": found,
+    "why_no_pictures": why_not,
+    "check": _compare_recall(run, found),
+    "settings": sorted(
+      (name, "not given" if value is None else str(value))
+      for name, value in run.settings.items()
+    ),
+    "num_data_warnings": len(run.summary.get("data", {}).get("warnings", [])),
+  }
+
+
+def _describe_deployment(run: run_files.Run) -> deployment.Deployment | None:
+  participation = run.account.ledger.participation
+  if run.deployment is None or not isinstance(
+    participation, check_ins.CheckIns
+  ):
+    return None
+  return deployment.describe(
+    run.summary,
+    run.deployment,
+    participation,
+    name=str(run.settings["deployment"]),
+  )
+
+
+def _list_recalls(run: run_files.Run) -> list[dict[str, Any]]:
+  """Rows of the table of recalls, the loosest rate last."""
+  trained, before = run.trained, run.untrained["recall_at_far"]
+  pretrained = run.summary.get("recall_at_far_pretrained", {})
+  return [
+    {
+      "rate": rate,
+      "one_in": f"{1 / float(rate):,.0f}",
+      "recall": recall,
+      "interval": trained["recall_class_interval_at_far"][rate],
+      "untrained": before[rate],
+      "pretrained": pretrained.get(rate),
+      "threshold": trained["threshold_at_far"][rate],
+    }
+    for rate, recall in sorted(
+      trained["recall_at_far"].items(), key=lambda item: float(item[0])
+    )
+  ]
+
+
+def _draw_all(
+  run: run_files.Run, pictures: held_out_pictures.Pictures | None
+) -> dict[str, _Chart]:
+  privacy = run.account.report
+  epsilon = training_report.create_epsilon_panel(
+    run.account.ledger, privacy, num_points=_NUM_EPSILON_POINTS
+  )
+  charts = {
+    "epsilon": _draw(
+      epsilon,
+      "Line chart: epsilon after each round, on a logarithmic axis. At the end"
+      f" of {privacy.rounds:,} rounds it is"
+      f" {words.format_epsilon(privacy.epsilon)}.",
+    )
+  }
+  if run.results:
+    charts["roc"] = _draw(
+      plots.RocPanel(run.results),
+      "Line chart: share of same-class pairs that are accepted against the"
+      " share of different-class pairs that are, trained and untrained."
+      " The table beside it has the figures.",
+    )
+  if pictures is not None:
+    charts["similarity"] = _draw(
+      similarity_plots.SimilarityPanel(
+        pictures.same,
+        pictures.different,
+        {float(r): x for r, x in run.trained["threshold_at_far"].items()},
+      ),
+      "Two histograms of cosine similarities, of pairs of the same class and of"
+      " different ones, and the thresholds of the false accept rates.",
+    )
+  recall = None
+  if run.metrics is not None and len(run.metrics):
+    recall = _create_recall_panel(run.metrics, run.summary)
+    charts["recall"] = _draw(
+      recall,
+      "Line chart: recall of validation images over rounds, by false accept"
+      " rate, and that of the untrained model.",
+    )
+    charts["loss"] = _draw(
+      training_report.create_loss_panel(run.metrics),
+      "Line chart: mean loss of the clients of each round.",
+    )
+  if run.deployment is not None:
+    charts |= _draw_deployment(run.deployment, epsilon, recall)
+  return charts
+
+
+def _create_recall_panel(
+  metrics: pd.DataFrame, summary: Mapping[str, Any]
+) -> plots.RecallPanel:
+  validation = summary["evaluation_untrained"]["validation"]
+  return training_report.create_recall_panel(
+    metrics,
+    {
+      float(rate): recall
+      for rate, recall in validation["recall_at_far"].items()
+    },
+  )
+
+
+def _draw_deployment(
+  rounds: pd.DataFrame,
+  epsilon: plots.EpsilonPanel,
+  recall: plots.RecallPanel | None,
+) -> dict[str, _Chart]:
+  """A week of devices, and what came of it over simulated time."""
+  charts = {
+    "available": _draw(
+      deployment_plots.AvailabilityPanel(rounds),
+      "Line chart: share of all devices that were there, over simulated"
+      " time, the first week of it.",
+    ),
+    "reports": _draw(
+      deployment_plots.ReportsPanel(rounds),
+      "Stacked chart: what became of the devices selected in each round, over"
+      " simulated time, the first week of it. The table above has the shares.",
+    ),
+    "epsilon_by_days": _draw(
+      deployment_plots.over_time(epsilon, rounds),
+      "Line chart: epsilon so far, over simulated time.",
+    ),
+  }
+  if recall is not None:
+    charts["recall_by_days"] = _draw(
+      deployment_plots.over_time(recall, rounds),
+      "Line chart: recall of validation images over simulated time.",
+    )
+  return charts
+
+
+def _compare_recall(
+  run: run_files.Run, pictures: held_out_pictures.Pictures | None
+) -> str | None:
+  """What this page's own evaluation of the exported model says."""
+  if pictures is None:
+    return None
+  written = run.trained["recall_at_far"]["0.001"]
+  again = pictures.recall_again
+  found = f"recall {again:.4f} at false accept rate 0.001"
+  if pictures.num_images < pictures.num_found:
+    return (
+      f"Checked for this page: the model gives {found} on a random sample of"
+      f" {pictures.num_images:,} of the {pictures.num_found:,} images."
+    )
+  if math.isclose(written, again, abs_tol=_RECALL_TOLERANCE):
+    return f"Checked for this page: the model gives {found} on the same images."
+  return (
+    f"Warning: the model gives {found} on these images, not the"
+    f" {written:.4f} of summary.json; one of them is not of this run."
+  )
+
+
+def _draw_comparison(runs: Sequence[run_files.Run]) -> _Chart | None:
+  """The ROC curves of all runs that have one, and one of an untrained model."""
+  curves: dict[str, Any] = {
+    run.name: run.results[training_report.TRAINED]
+    for run in runs
+    if run.results
+  }
+  if not curves:
+    return None
+  first = next(run for run in runs if run.results)
+  curves[plots.UNTRAINED] = first.results[plots.UNTRAINED]
+  return _draw(
+    plots.RocPanel(curves),
+    "Line chart: share of same-class pairs that are accepted against the share"
+    " of different-class pairs that are, for all runs and untrained.",
+  )

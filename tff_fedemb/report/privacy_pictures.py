@@ -1,0 +1,368 @@
+"""Pictures of what privacy costs, from accounting and from finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+import math
+import pathlib
+import sys
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import checks
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb import output_files
+from tff_fedemb import progress as progress_lib
+from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import planning
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import privacy_plots
+  from tff_fedemb.plots import training_plots
+  from tff_fedemb.plots import utility_plots
+  from tff_fedemb.report import measured_runs
+
+# Points of a curve. Without sampling RDP takes milliseconds, and epsilon has
+# steps; of Poisson sampling it takes 0.02 s, where PLD is of no use some 0.3 s.
+_NUM_POINTS, _NUM_POINTS_SAMPLED, _NUM_POINTS_WITHOUT_PLD = 100, 25, 13
+# PLD costs seconds a point where noise is low, for epsilons of little interest.
+_NUM_PLD_POINTS = 8
+_PLD_EPSILON_LIMIT = 20.0
+_MAX_PASSES_SHOWN = 50
+
+_NAMES = {"pld": "PLD", "gaussian": "exact Gaussian"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PictureConfig(config_lib.Config):
+  """What is to be drawn.
+
+  Attributes:
+    output_dir: Directory of the pictures.
+    runs: Directories of runs, or patterns of such, for measured utility.
+    mechanism: How noise is made.
+    participation: How users take part.
+    num_users: Users, the population of epsilon_by_rounds and of
+      utility_by_epsilon; epsilon_by_users goes from a hundredth to ten times
+      it.
+    users_per_round: (Expected) users of a round.
+    users_per_client: Users merged in a virtual client.
+    mechanism_options: Further fields of the mechanism, by name.
+    options: Further fields of the participation.
+    rounds: Rounds.
+    noise_multipliers: Standard deviations of the noise on the sum of updates /
+      clip norm.
+    delta: Delta of the guarantee [num_users ** -1.1].
+    cohort_factors: Users of a round and noise multiplier, extrapolated / of the
+      runs.
+  """
+
+  output_dir: str
+  runs: tuple[str, ...] = config_lib.field(())
+  mechanism: str = config_lib.field(
+    aggregators.DEFAULT, choices=aggregators.AGGREGATORS
+  )
+  participation: str = config_lib.field(
+    "poisson", choices=participations.PARTICIPATIONS
+  )
+  num_users: int = config_lib.field(10_000_000, minimum=1)
+  users_per_round: float = config_lib.field(131_072.0, above=0)
+  users_per_client: int = config_lib.field(32, minimum=1)
+  mechanism_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+  options: dict[str, Any] = dataclasses.field(default_factory=dict)
+  rounds: int = config_lib.field(800, minimum=1)
+  noise_multipliers: tuple[str, ...] = config_lib.field(("1.28", "3.5", "10"))
+  delta: float | None = config_lib.field(None, above=0, below=1)
+  cohort_factors: tuple[str, ...] = config_lib.field(("64", "256", "1024"))
+
+  def numbers(self, name: str) -> tuple[float, ...]:
+    """Returns the numbers in a field of several, ascending.
+
+    Raises:
+      errors.FieldError: If they are not a few positive numbers.
+    """
+    return checks.check_numbers(
+      name, getattr(self, name), most=figures.MAX_CURVES
+    )
+
+  @functools.cached_property
+  def delta_or_default(self) -> float:
+    """Of the guarantee."""
+    if self.delta is None:
+      return planning.default_delta(self.num_users)
+    return self.delta
+
+  def claim(self, num_users: int) -> participation_lib.Participation:
+    """Returns who takes part, of so many users."""
+    of_bands = planning.options_of_bands(
+      self.participation, self.mechanism, self.mechanism_options | self.options
+    )
+    claim = participations.create_participation(
+      self.participation,
+      num_users=num_users,
+      users_per_round=self.users_per_round,
+      users_per_client=self.users_per_client,
+      **(self.options | of_bands),
+    )
+    if "rdp" not in claim.accountants:
+      raise errors.FieldError(
+        "participation", "be one that RDP can account for", self.participation
+      )
+    return claim
+
+
+# Writes one picture, all of which is computed already.
+_Plot = Callable[[pathlib.Path], None]
+# A place on an axis, and the rounds to be accounted for there.
+_Point = tuple[int, participation_lib.Participation, int]
+
+
+def draw(config: PictureConfig) -> list[pathlib.Path]:
+  """Computes all, and then draws: a mistake leaves no picture behind.
+
+  Returns the pictures: epsilon by users and by rounds, and measured utility by
+  epsilon if there are runs.
+
+  Raises:
+    errors.FieldError: If a value is out of its range, or the directory of no
+      use.
+    errors.DataError: If a run is of no use.
+  """
+  output_dir = pathlib.Path(config.output_dir)
+  existing = next(
+    p for p in (output_dir, *output_dir.absolute().parents) if p.exists()
+  )
+  if not existing.is_dir():
+    raise errors.FieldError(
+      "output_dir",
+      "be a directory",
+      f"{output_dir}, where {existing} is a file",
+    )
+  plans = [
+    planning.create_plan(
+      config.mechanism,
+      config.claim(config.num_users),
+      config.rounds,
+      noise_multiplier,
+      config.delta_or_default,
+      **config.mechanism_options,
+    )
+    for noise_multiplier in config.numbers("noise_multipliers")
+  ]
+  plots = {}
+  if config.runs:
+    plots["utility_by_epsilon.png"] = _prepare_utility(config)
+  plots |= _prepare_accounting(config, plans)
+  paths = [output_dir / name for name in sorted(plots)]
+  with output_files.directory(output_dir):
+    for path in paths:
+      plots[path.name](path)
+  return paths
+
+
+def _prepare_accounting(
+  config: PictureConfig, plans: Sequence[planning.Plan]
+) -> dict[str, _Plot]:
+  """Returns what draws the pictures of accounting alone, by file."""
+  claim = plans[0].participation
+  by_users = [(n, config.claim(n), config.rounds) for n in _populations(claim)]
+  by_rounds = [(n, claim, n) for n in _round_numbers(claim, config.rounds)]
+  tighter = _tighter(claim)
+  num_points = len(plans) * (len(by_users) + len(by_rounds))
+  if tighter == "pld":
+    num_points += 2 * len(plans) * _NUM_PLD_POINTS
+  with progress_lib.create_bar(
+    "Accounting", unit="points", total=num_points
+  ) as progress:
+    of_users = _compute(plans, by_users, progress)
+    of_rounds = _compute(plans, by_rounds, progress)
+  plot = functools.partial(
+    privacy_plots.plot_epsilon,
+    delta=config.delta_or_default,
+    tighter_accountant=tighter and _NAMES[tighter],
+  )
+  users = f"{config.num_users:,} users"
+  setting = f"{config.rounds:,} rounds"
+  if plans[0].strategy:
+    setting += f", noise correlated as for {users}"
+  return {
+    "epsilon_by_users.png": functools.partial(
+      plot,
+      points=of_users,
+      by="users",
+      num_users=config.num_users,
+      caption=_caption(plans[0], setting),
+    ),
+    "epsilon_by_rounds.png": functools.partial(
+      plot,
+      points=of_rounds,
+      by="rounds",
+      caption=_caption(plans[0], f"of {users}"),
+    ),
+  }
+
+
+def _count_points(claim: participation_lib.Participation) -> int:
+  if not claim.is_sampled:
+    return _NUM_POINTS
+  has_pld = "pld" in claim.accountants
+  return _NUM_POINTS_SAMPLED if has_pld else _NUM_POINTS_WITHOUT_PLD
+
+
+def _populations(claim: participation_lib.Participation) -> list[int]:
+  """Numbers of users, evenly on a logarithmic axis, `num_users` among them."""
+  num_users = claim.num_users
+  # Of so many blocks of users one is drawn from.
+  blocks = (claim.min_separation or 1) if claim.is_sampled else 1
+  low = max(math.ceil(claim.users_per_round * blocks), num_users // 100)
+  grid = np.geomspace(low, 10 * num_users, _count_points(claim))
+  return sorted({*(int(n) for n in grid[1:-1]), low, num_users, 10 * num_users})
+
+
+def _round_numbers(
+  claim: participation_lib.Participation, rounds: int
+) -> list[int]:
+  grid = np.linspace(0, rounds, _count_points(claim) + 1)[1:]
+  numbers = {math.ceil(number) for number in grid}
+  separation = claim.min_separation
+  if separation is not None and rounds <= _MAX_PASSES_SHOWN * separation:
+    # Epsilon jumps where a pass ends and a user may take part once more.
+    ends = range(separation, rounds, separation)
+    numbers |= {1, *ends, *(end + 1 for end in ends)}
+  return sorted(numbers)
+
+
+def _tighter(claim: participation_lib.Participation) -> str | None:
+  """The accountant to compare RDP with, if there is one."""
+  names = (n for n in ("gaussian", "pld") if n in claim.accountants)
+  return next(names, None)
+
+
+def _compute(
+  plans: Sequence[planning.Plan], points: Sequence[_Point], progress: Any
+) -> pd.DataFrame:
+  """Computes epsilon at every point of an axis, PLD at a few."""
+  rows = []
+
+  def add(plan, reading, chosen, accountant, sensitivity=None):
+    epsilons = []
+    for x, participation, rounds in chosen:
+      epsilon = epsilon_lib.epsilon_by_accountant(
+        [(plan.event, rounds)],
+        participation,
+        plan.delta,
+        accountants=(accountant,),
+        sensitivity_in_clip_norms=sensitivity,
+      )[accountant]
+      epsilons.append(epsilon)
+      rows.append((plan.noise_multiplier, reading, x, epsilon))
+      progress.update(reading == "user_level" or accountant == "pld")
+    return epsilons
+
+  for plan in plans:
+    user_level = add(plan, "user_level", points, "rdp")
+    shown, tighter = list(points), _tighter(plan.participation)
+    if tighter == "pld":
+      pairs = zip(points, user_level, strict=True)
+      shown = [point for point, value in pairs if value < _PLD_EPSILON_LIMIT]
+      places = np.linspace(0, len(shown) - 1, min(_NUM_PLD_POINTS, len(shown)))
+      shown = [shown[round(place)] for place in places]
+    if tighter:
+      add(plan, "tighter", shown, tighter)
+    if plan.participation.sensitivity_in_clip_norms != 1:
+      add(plan, "virtual_client", points, "rdp", 1.0)
+  columns = ["noise_multiplier", "reading", "x", "epsilon"]
+  return pd.DataFrame(rows, columns=columns)
+
+
+def _caption(plan: planning.Plan, setting: str) -> str:
+  claim = plan.participation
+  sensitivity = claim.sensitivity_in_clip_norms
+  relation = claim.neighboring_relation_in_words
+  readings = (
+    "One user changes a round's sum by at most C: the user-level reading and"
+    f" Δ = C are the same ({relation})."
+  )
+  if sensitivity != 1:
+    readings = (
+      f"User-level: {relation}; one user changes a round's sum by at"
+      f" most Δ = {sensitivity:g} C. Δ = C {epsilon_lib.VIRTUAL_CLIENT_UNIT}."
+    )
+  return (
+    f"Mechanism {plan.name}, participation {claim.name}:"
+    f" {claim.cohort_in_words} users a round, {claim.users_per_client} in a"
+    f" virtual client, {setting}. {readings}"
+  )
+
+
+def _prepare_utility(config: PictureConfig) -> _Plot:
+  """Returns what draws the picture of finished runs."""
+  runs, unfinished = measured_runs.find(config.runs)
+  if unfinished:
+    names = ", ".join(path.name for path in unfinished)
+    print(f"not finished, left out: {names}", file=sys.stderr)
+  factors = config.numbers("cohort_factors")
+
+  def extrapolate(run):
+    epsilons = {}
+    for factor in factors:
+      epsilons[factor] = measured_runs.extrapolate(
+        run,
+        num_users=config.num_users,
+        cohort_factor=factor,
+        delta=config.delta_or_default,
+      )
+      progress.update()
+    return epsilons
+
+  # Runs that differ in their seed alone have one cost.
+  num_costs = runs.setting.nunique()
+  with progress_lib.create_bar(
+    "Extrapolating", unit="points", total=num_costs * len(factors)
+  ) as progress:
+    curves, noiseless = measured_runs.create_curves(runs, extrapolate)
+  levels = {
+    f"{algorithm},\nwithout noise": measured.mean
+    for algorithm, measured in noiseless.items()
+  }
+  levels[training_plots.UNTRAINED] = runs.recall_untrained.mean()
+  return functools.partial(
+    utility_plots.plot_extrapolated_by_epsilon,
+    curves=curves,
+    false_accept_rate=measured_runs.FALSE_ACCEPT_RATE,
+    caption=_utility_caption(config, runs),
+    levels=levels,
+  )
+
+
+def _utility_caption(config: PictureConfig, runs: pd.DataFrame) -> str:
+  claims = [ledger.participation for ledger in runs.ledger]
+  populations, cohorts = (
+    " or ".join(dict.fromkeys(texts))
+    for texts in (
+      [f"{claim.num_users:,}" for claim in claims],
+      [claim.cohort_in_words for claim in claims],
+    )
+  )
+  delta = f"{config.delta_or_default:.2g}".replace("e-0", "e-")
+  return (
+    f"Task {runs.task.iloc[0]}. Left: the recall was measured in simulations of"
+    f" {populations} users, {cohorts} a round; ε is that of"
+    f" {config.num_users:,} users at δ = {delta}, user-level, by the"
+    " tightest valid accountant, for a cohort and a noise multiplier that are"
+    " both larger by the factor in the legend. The noise on the mean update is"
+    " then the same; the same recall is assumed. Right: the ε of the"
+    " simulations themselves, at their own δ. Bars: standard deviation over"
+    " seeds."
+  )

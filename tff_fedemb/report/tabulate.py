@@ -1,0 +1,271 @@
+"""Finished runs as a table, and as a picture.
+
+The picture shows recall against measured epsilon or, with a baseline, how much
+each change of its settings moves recall. Runs that differ in nothing but seed
+are one row, and one point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import sys
+from typing import Any
+
+from etils import epy
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb import output_files
+from tff_fedemb.report import measured_runs
+
+with epy.lazy_imports():
+  import pandas as pd
+
+  from tff_fedemb.plots import ablation_plots
+  from tff_fedemb.plots import figures
+  from tff_fedemb.plots import training_plots
+  from tff_fedemb.plots import utility_plots
+
+_RECALL = f"recall at FAR {measured_runs.FALSE_ACCEPT_RATE:g}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TabulateConfig(config_lib.Config):
+  """What is made of runs beside the table.
+
+  Attributes:
+    output_png: File for a picture of recall against the runs' own epsilon;
+      unfinished runs are left out.
+    baseline: Directory of the unchanged baseline run: the table then begins
+      with what each run changed, and the picture shows recall by change.
+    overwrite: Whether to replace a file that exists.
+  """
+
+  output_png: str | None = None
+  baseline: str | None = None
+  overwrite: bool = False
+
+
+def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
+  """Prints the table of runs, and draws them if that is asked for.
+
+  Raises:
+    errors.FieldError: If there are no directories, the picture cannot be
+      written, or the runs cannot be compared in one.
+    errors.DataError: If a directory is not that of a run or, without a picture,
+      the run is not finished.
+  """
+  if not run_dirs:
+    raise errors.FieldError("arguments", "be directories of runs", "none")
+  outputs = {"output_png": config.output_png}
+  output_files.check(outputs, overwrite=config.overwrite)
+  if config.baseline is not None:
+    run_dirs = [config.baseline, *run_dirs]
+  if config.output_png is None:
+    # The baseline may be among the others, written in another way.
+    runs = measured_runs.load(dict.fromkeys(map(pathlib.Path, run_dirs)))
+  else:
+    runs, unfinished = measured_runs.find(run_dirs)
+    if unfinished:
+      names = ", ".join(path.name for path in unfinished)
+      print(f"not finished, left out: {names}", file=sys.stderr)
+  if config.baseline is not None:
+    runs = compare(runs, pathlib.Path(config.baseline))
+  print(tabulate(runs))
+  counts = sorted(runs.num_images.dropna().unique())
+  if len(counts) > 1:
+    print(
+      f"warning: recalls are of {' or '.join(f'{x:,.0f}' for x in counts)} test"
+      " images, and cannot be compared across these",
+      file=sys.stderr,
+    )
+  if config.output_png is not None:
+    draw = (prepare if config.baseline is None else prepare_changes)(runs)
+    output_files.write({"output_png": (config.output_png, draw)})
+
+
+def compare(runs: pd.DataFrame, baseline: pathlib.Path) -> pd.DataFrame:
+  """Tells what runs changed of one of them.
+
+  Args:
+    runs: What `measured_runs.load` returns.
+    baseline: Directory of one of them.
+
+  Returns:
+    The runs with another column `change`, those of the baseline's setting
+    first, where it is the empty text.
+
+  Raises:
+    errors.FieldError: If the baseline is not finished.
+  """
+  found = runs[runs.path == baseline]
+  if found.empty:
+    raise errors.FieldError(
+      "baseline", "be the directory of a finished run", f"{baseline}"
+    )
+  base, *settings = map(json.loads, [found.iloc[0].setting, *runs.setting])
+  changes = [_name_change(other, base) for other in settings]
+  order = pd.Series(changes, runs.index).ne("").sort_values(kind="stable")
+  return runs.assign(change=changes).loc[order.index]
+
+
+def _name_change(
+  settings: Mapping[str, Any], baseline: Mapping[str, Any]
+) -> str:
+  return ", ".join(
+    # Of a path its name is enough.
+    f"{name}={str(settings.get(name)).rsplit('/', maxsplit=1)[-1]}"
+    for name in sorted({*settings, *baseline})
+    if settings.get(name) != baseline.get(name)
+  )
+
+
+def prepare_changes(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
+  """Returns what draws recall over what runs changed.
+
+  Args:
+    runs: What `compare` returns.
+
+  Raises:
+    errors.FieldError: If nothing was changed.
+  """
+  measured = {
+    change: figures.Measurement(tuple(same.recall), math.inf)
+    for change, same in runs.groupby("change", sort=False)
+  }
+  baseline = measured.pop("")
+  if not measured:
+    raise errors.FieldError(
+      "runs", "change something of the baseline, to be drawn", "no change"
+    )
+  several = (
+    " and band: the unchanged baseline, mean and standard deviation over"
+    if len(baseline.values) > 1
+    else ": the unchanged baseline,"
+  )
+  return functools.partial(
+    ablation_plots.plot_changes,
+    baseline=baseline,
+    changes=measured,
+    utility=_RECALL,
+    caption=(
+      f"Task {runs.task.iloc[0]}. Line{several}"
+      f" {figures.count_seeds([baseline])}. Points and bars: means and standard"
+      " deviations over seeds; blue is better, red is worse."
+    ),
+  )
+
+
+def prepare(runs: pd.DataFrame) -> Callable[[pathlib.Path], None]:
+  """Returns what draws recall over the epsilon that runs have cost.
+
+  Args:
+    runs: What `measured_runs.find` returns.
+
+  Raises:
+    errors.FieldError: As `measured_runs.create_curves`.
+  """
+  curves, _ = measured_runs.create_curves(runs)
+  deltas = {
+    run.ledger.delta for run in runs.itertuples() if run.noise_multiplier
+  }
+  return functools.partial(
+    utility_plots.plot_measured_by_epsilon,
+    curves=curves,
+    delta=deltas.pop() if len(deltas) == 1 else None,
+    caption=_caption(runs),
+    title="Recall over measured epsilon",
+    utility=_RECALL,
+    level=(training_plots.UNTRAINED, runs.recall_untrained.mean()),
+  )
+
+
+def _caption(runs: pd.DataFrame) -> str:
+  claims = [ledger.participation for ledger in runs.ledger]
+  users, cohorts, rounds, ways = (
+    " or ".join(dict.fromkeys(map(str, values)))
+    for values in (
+      [f"{claim.num_users:,}" for claim in claims],
+      [claim.cohort_in_words for claim in claims],
+      [f"{number:,}" for number in runs.rounds],
+      [claim.name for claim in claims],
+    )
+  )
+  return (
+    f"Task {runs.task.iloc[0]}: {users} users, {cohorts} a round"
+    f" (participation {ways}), {rounds} rounds. ε is what each run itself has"
+    " cost, user-level, accounted for by its own ledger; nothing is"
+    " extrapolated. Bars: standard deviation over seeds."
+  )
+
+
+def _figures(*values: Any) -> str:
+  """Figures of one quantity in one cell, or that there are none."""
+  return "; ".join(f"{x:.3g}" for x in values if not pd.isna(x)) or "-"
+
+
+def _spread(values: pd.Series) -> str:
+  if values.isna().all():
+    return "-"
+  if len(values) == 1:
+    return f"{values.iloc[0]:.4f}"
+  return f"{values.mean():.4f} +- {values.std():.4f}"
+
+
+def _name_algorithm(run: pd.Series) -> str:
+  """The algorithm, and what else tells a model's start and size apart."""
+  name = run.algorithm
+  if run.settings.get("trainable"):
+    name += f", trains {run.settings['trainable']}"
+  if run.settings.get("pretrained_backbone"):
+    name += f", pretrained ({run.recall_pretrained:.4f})"
+  return name
+
+
+def tabulate(runs: pd.DataFrame) -> str:
+  """Makes a Markdown table of runs.
+
+  Args:
+    runs: What `measured_runs.load` or `compare` returns.
+
+  Returns:
+    The table, one row per setting in the order of the runs.
+  """
+  rows = []
+  runs = runs.assign(run=measured_runs.name_paths(list(runs.path)))
+  for _, same in runs.groupby("setting", sort=False):
+    run = same.iloc[0]
+    counts = sorted(same.num_images.dropna().unique())
+    rows.append(
+      ({"change": run.change or "none"} if "change" in run else {})
+      | {
+        "run": ", ".join(same.run),
+        "task": run.task,
+        "algorithm": _name_algorithm(run),
+        "mechanism": run.settings.get("aggregator", "-"),
+        "participation": run.settings.get("participation", "-"),
+        "noise multiplier": run.settings.get("noise_multiplier", 0.0),
+        "clip norm": run.settings.get("clip_norm", "-"),
+        "rounds": run.rounds,
+        "validation": _spread(same.recall_validation),
+        _RECALL: _spread(same.recall),
+        "untrained": _spread(same.recall_untrained),
+        "test images": " or ".join(f"{x:,.0f}" for x in counts) or "-",
+        "seeds": len(same),
+        "epsilon (this run)": _figures(run.epsilon),
+        "delta": _figures(run.delta),
+        "zCDP": _figures(run.zcdp),
+        "epsilon (extrapolated; Delta = C)": _figures(*run.extrapolated),
+        "delta (extrapolated)": _figures(run.extrapolated_delta),
+        "zCDP (extrapolated)": _figures(run.extrapolated_zcdp),
+      }
+    )
+  lines = [" | ".join(map(str, row.values())) for row in rows]
+  lines = [f"| {line} |" for line in (" | ".join(rows[0]), *lines)]
+  lines.insert(1, "|---" * len(rows[0]) + "|")
+  return "\n".join(lines)

@@ -1,0 +1,277 @@
+"""A training run under a deployment: flags, rounds, what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+from etils import epy
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.algorithms import local_training as local_training_lib
+from tff_fedemb.data import participation_check
+from tff_fedemb.data import participation_trace
+from tff_fedemb.deployment import deployment as deployment_lib
+from tff_fedemb.deployment import simulation as simulation_lib
+from tff_fedemb.participation import check_ins
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
+
+with epy.lazy_imports():
+  import pandas as pd
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_fedemb.program import deployed_rounds
+  from tff_fedemb.program import run_directory
+  from tff_fedemb.run import task as task_lib
+
+# Of users about whose images nothing is known.
+_IMAGES_PER_USER = 20
+# A user who has not said otherwise may take part again after a quarter of the
+# rounds in which the report goal uses up the users: who is there by day must
+# suffice.
+_PARTS_OF_PASS = 4
+# They take some milliseconds each, and a dry run should be quick.
+_MAX_ROUNDS_PLAYED = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployed:
+  """The deployment of an experiment.
+
+  Attributes:
+    deployment: Devices and server.
+    seed: Of both.
+  """
+
+  deployment: deployment_lib.Deployment
+  seed: int
+
+  def create_simulation(
+    self,
+    participation: participation_lib.Participation,
+    work: simulation_lib.WorkOfRound,
+  ) -> simulation_lib.Simulation:
+    """Creates the simulation whose server enforces a participation's bounds."""
+    return simulation_lib.Simulation(
+      self.deployment,
+      participation.num_users,
+      self.seed,
+      work,
+      report_goal=participation.clients_per_round,
+      min_separation=participation.min_separation,
+      max_participations=participation.max_participations,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DeploymentConfig(config_lib.Config):
+  """Whose devices are there, and how the server waits for them.
+
+  Attributes:
+    deployment: Devices that come and go, and the server that waits for them:
+      ideal, phones, harsh or a YAML file. Who takes part then is participation
+      check_ins, with clients_per_round the report goal.
+    deployment_seed: Seed of the devices and of whom the server selects. Nothing
+      private rests on it.
+  """
+
+  deployment: str | None = None
+  deployment_seed: int = config_lib.field(0, minimum=0, maximum=2**63 - 1)
+
+  def load(self) -> Deployed | None:
+    """Reads the deployment, if there is to be one."""
+    if self.deployment is None:
+      return None
+    return Deployed(deployment_lib.load(self.deployment), self.deployment_seed)
+
+
+def check_participation(
+  participation: participation_lib.Participation | None,
+  config: DeploymentConfig,
+) -> None:
+  """Refuses who takes part if that is not what the deployment has.
+
+  Args:
+    participation: Who takes part.
+    config: Whether there is a deployment.
+
+  Raises:
+    errors.FieldError: If it is not.
+  """
+  if participation is None:
+    raise errors.FieldError("participation", "be given", "nothing")
+  is_check_ins = isinstance(participation, check_ins.CheckIns)
+  if config.deployment is not None and not is_check_ins:
+    raise errors.FieldError(
+      "participation",
+      f"be {check_ins.CheckIns.name} with a deployment, whose devices decide"
+      " who is there",
+      participation.name,
+    )
+  if config.deployment is None and is_check_ins:
+    raise errors.FieldError(
+      "deployment",
+      f"be given with participation {check_ins.CheckIns.name}",
+      "nothing",
+    )
+
+
+def create_participation(
+  deployment: deployment_lib.Deployment,
+  *,
+  num_users: int,
+  report_goal: int,
+  users_per_client: int = 1,
+  min_separation: int | None = None,
+) -> check_ins.CheckIns:
+  """Creates the participation whose bounds a deployment's server enforces.
+
+  Args:
+    deployment: Devices and server.
+    num_users: Size of the population.
+    report_goal: Users of a round at most.
+    users_per_client: Of which there can be 1 only.
+    min_separation: In place of the server's own if given.
+
+  Raises:
+    errors.FieldError: If a number is out of its range.
+  """
+  server = deployment.server
+  return check_ins.CheckIns(
+    num_users,
+    report_goal,
+    users_per_client=users_per_client,
+    min_separation=(
+      min_separation
+      or server.min_separation
+      or max(num_users // (_PARTS_OF_PASS * report_goal), 1)
+    ),
+    max_participations=server.max_participations,
+    equal_work=deployment.compute.equal_work,
+  )
+
+
+def find_work(
+  task: task_lib.Task,
+  config: local_training_lib.LocalTraining,
+  process: tff.learning.templates.LearningProcess,
+) -> simulation_lib.WorkOfRound:
+  """What a device has to do in a round of a run.
+
+  Args:
+    task: Whose users have how many images on average.
+    config: What they do with them.
+    process: Whose model is sent there, and its trainable part back.
+  """
+  images = float(_IMAGES_PER_USER)
+  if config.max_examples_per_client:
+    # With equal work every device takes the time of the most.
+    images = float(config.max_examples_per_client)
+  elif task.count_images is not None:
+    images = task.count_images("train") / len(task.train_users)
+  weights = process.initialize.type_signature.result.member.global_model_weights
+  up = _count_bytes(weights.trainable)
+  return simulation_lib.WorkOfRound(
+    bytes_down=up + _count_bytes(weights.non_trainable),
+    bytes_up=up,
+    examples=(
+      config.epochs * images + config.head_warmup_steps * config.batch_size
+    ),
+  )
+
+
+def _count_bytes(weights: Any) -> int:
+  specs = tff.types.type_to_tf_tensor_specs(weights)
+  return sum(
+    spec.shape.num_elements() * spec.dtype.size
+    for spec in tf.nest.flatten(specs)
+  )
+
+
+def open_rounds(
+  deployed: Deployed | None,
+  participation: participation_lib.Participation,
+  work: Callable[[], simulation_lib.WorkOfRound],
+  directory: run_directory.RunDirectory,
+) -> deployed_rounds.DeployedRounds | None:
+  """Opens the rounds of a run, new or to be gone on with.
+
+  Args:
+    deployed: Devices and server; without, there are no such rounds.
+    participation: Bounds that the server enforces.
+    work: Of a device in a round.
+    directory: Of the run.
+
+  Raises:
+    errors.FieldError: If the run began under another deployment.
+  """
+  if deployed is None:
+    return None
+  simulation = deployed.create_simulation(participation, work())
+  values = deployed_rounds.describe(simulation)
+  found = directory.read_json(run_directory.DEPLOYMENT)
+  if found is None:
+    directory.write_json(run_directory.DEPLOYMENT, values)
+  else:
+    deployed_rounds.check_same(found, values)
+  return deployed_rounds.DeployedRounds(
+    simulation, directory.path / run_directory.DEPLOYED_ROUNDS
+  )
+
+
+def tell_timetable(simulation: simulation_lib.Simulation, rounds: int) -> str:
+  """Plays the rounds of a run, which is not trained, and tells their times.
+
+  Args:
+    simulation: Before its first round.
+    rounds: Rounds of the run. No more than `_MAX_ROUNDS_PLAYED` are played.
+
+  Raises:
+    errors.DataError: If a round could not be released for a month.
+  """
+  played = min(rounds, _MAX_ROUNDS_PLAYED)
+  outcomes: list[simulation_lib.RoundOutcome] = []
+  released = 0
+  while released < played:
+    outcomes.append(simulation.next_round())
+    released += not outcomes[-1].abandoned
+  hours = outcomes[-1].end_hours
+  selected = max(sum(outcome.selected for outcome in outcomes), 1)
+  shares = {
+    name: sum(getattr(outcome, name) for outcome in outcomes) / selected
+    for name in ("dropped", "interrupted", "late", "aborted")
+  }
+  first = "" if played == rounds else f"first {played:,} of "
+  return (
+    f"Deployment: {simulation.deployment.description} The {first}{rounds:,}"
+    f" rounds take {hours / 24:.3g} simulated days:"
+    f" {played / max(hours, 1e-9):.3g} rounds an hour,"
+    f" {1 - played / len(outcomes):.1%} of the rounds abandoned;"
+    f" {shares['dropped']:.1%} of the selected devices drop out,"
+    f" {shares['interrupted']:.1%} are interrupted, {shares['late']:.1%} are"
+    f" late, {shares['aborted']:.1%} are aborted beyond the goal."
+  )
+
+
+def summarize(
+  rounds: deployed_rounds.DeployedRounds,
+  ledger: ledger_lib.Ledger,
+  directory: run_directory.RunDirectory,
+) -> dict[str, Any]:
+  """As `deployed_rounds.summarize`, of a run that has had all its rounds."""
+  # A program that has had nothing to train has not played them.
+  rounds.play(ledger.rounds)
+  with participation_trace.TraceReader(
+    directory.path / run_directory.TRACE
+  ) as trace:
+    observed = participation_check.observe(trace.num_users, trace)
+  return deployed_rounds.summarize(
+    pd.read_csv(directory.path / run_directory.DEPLOYED_ROUNDS),
+    rounds.simulation,
+    ledger,
+    observed,
+  )

@@ -1,0 +1,257 @@
+"""A run whose task is at hand: what is built, drawn and accounted for.
+
+`resolve` settles what a `RunSpec` leaves to the data, such as the number of
+users, and refuses what does not fit them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any
+
+from etils import epy
+
+from tff_fedemb import checks
+from tff_fedemb import errors
+from tff_fedemb.aggregators import mechanism as mechanism_lib
+from tff_fedemb.aggregators import none
+from tff_fedemb.aggregators import registry as aggregators
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import registry as algorithms
+from tff_fedemb.participation import fixed_size
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.participation import registry as participations
+from tff_fedemb.privacy import composition
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import extrapolation as extrapolation_lib
+from tff_fedemb.privacy import ledger as ledger_lib
+from tff_fedemb.privacy import planning
+from tff_fedemb.run import deployment as deployment_lib
+from tff_fedemb.run import spec as spec_lib
+
+with epy.lazy_imports():
+  import tensorflow as tf
+  import tensorflow_federated as tff
+
+  from tff_fedemb.algorithms import local_training
+  from tff_fedemb.privacy import arithmetic
+  from tff_fedemb.run import task as task_lib
+  from tff_fedemb.runtime import secure_sums
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Experiment:
+  """What is trained on whose data, and what that costs.
+
+  Attributes:
+    spec: What was asked for.
+    num_users: Number of users who train.
+    participation: Draws the virtual clients of a round.
+    mechanism: Aggregator and what it costs.
+    delta: At which epsilon is stated.
+    deployed: Whose devices come and go, or `None`: then the participation draws
+      who takes part.
+    task: Data and classes; `None` where only the cost matters.
+  """
+
+  spec: spec_lib.RunSpec
+  num_users: int
+  participation: participation_lib.Participation
+  mechanism: mechanism_lib.Mechanism
+  delta: float
+  deployed: deployment_lib.Deployed | None = None
+  task: task_lib.Task | None = None
+
+  @property
+  def name(self) -> str:
+    """Name of the algorithm."""
+    return algorithms.ALGORITHMS.name_of(self.spec.algorithm)
+
+  @property
+  def local_training(self) -> local_training.LocalTraining:
+    """What clients do with the data of the task."""
+    return dataclasses.replace(
+      self.spec.algorithm.local,
+      decode_images=self.task.decode_images,
+      skip_unreadable=self.spec.task.skips_bad_examples,
+      rounds=self.spec.rounds,
+    )
+
+  @property
+  def create_backbone(self) -> Callable[[], tf.keras.Model]:
+    """Makes a fresh backbone for the task's images."""
+    return functools.partial(
+      self.spec.algorithm.backbone.create,
+      self.task.image_shape,
+      default=self.task.default_backbone,
+    )
+
+  def build_process(
+    self, **options: Any
+  ) -> tff.learning.templates.LearningProcess:
+    """Builds the process, which takes identifiers of virtual clients; slow.
+
+    Args:
+      **options: Of `Algorithm.build`, beside those that the spec decides.
+    """
+    spec, local = self.spec, self.local_training
+    if spec.algorithm.is_private:
+      options = {
+        "aggregator": self.mechanism.factory,
+        "server_optimizer": spec.server_optimizer.build(),
+        **options,
+      }
+    process = spec.algorithm.build(
+      self.create_backbone,
+      num_classes=self.task.num_train_classes * local.classes_per_label,
+      local=local,
+      example_type=self.task.example_type,
+      seed=spec.seed,
+      **options,
+    )
+    return tff.simulation.compose_dataset_computation_with_learning_process(
+      self.task.build_dataset_computation(local.max_examples_per_client),
+      process,
+    )
+
+  @property
+  def secure_sums(self) -> str | None:
+    """How secure the sums of updates are; None if they are in the clear."""
+    return (
+      secure_sums.SIMULATED if self.mechanism.config.sums_securely else None
+    )
+
+  def create_ledger(
+    self, num_parameters: int | None = None
+  ) -> ledger_lib.Ledger:
+    """Creates the empty ledger of a run.
+
+    Args:
+      num_parameters: Numbers of an update; None if that does not matter.
+
+    Raises:
+      errors.FieldError: If the mechanism cannot be accounted for.
+    """
+    composition.check_noise(
+      [(self.mechanism.round_event, 1)], self.participation
+    )
+    config, round_sum = self.mechanism.config, None
+    if num_parameters is not None and config.clips:
+      round_sum = arithmetic.RoundSum(
+        config.clip_norm, config.noise_multiplier_of_sum, num_parameters
+      )
+    return ledger_lib.Ledger(
+      self.participation,
+      delta=self.delta,
+      accountants=epsilon_lib.accountants_of_run(
+        self.participation, config.noise_multiplier
+      ),
+      round_sum=round_sum,
+    )
+
+  def extrapolate(
+    self, *, accountants: tuple[str, ...] | None = None
+  ) -> extrapolation_lib.Extrapolation | None:
+    """As `ExtrapolationConfig.extrapolate`, of this experiment."""
+    return self.spec.extrapolation.extrapolate(
+      self.spec.rounds,
+      noise=composition.noise_of(self.mechanism.round_event),
+      participation=self.participation,
+      accountants=accountants,
+    )
+
+
+def resolve(spec: spec_lib.RunSpec, task: task_lib.Task) -> Experiment:
+  """Settles what a spec leaves to the data.
+
+  Args:
+    spec: What was asked for.
+    task: The task that `spec.task` creates.
+
+  Raises:
+    errors.FieldError: If the spec does not fit the data.
+  """
+  if (
+    task.one_class_per_user
+    and isinstance(spec.algorithm, fedemb.FedEmb)
+    and (spec.participation is None or spec.participation.users_per_client < 2)
+  ):
+    raise errors.FieldError(
+      "users_per_client",
+      f"be at least 2 for task {task.name}, where a user has one class and a"
+      " head of one class learns nothing",
+      1,
+    )
+  experiment = dataclasses.replace(
+    resolve_cost(spec, len(task.train_users)), task=task
+  )
+  # A backbone that does not fit is refused before the process is built.
+  experiment.create_backbone()
+  return experiment
+
+
+def resolve_cost(spec: spec_lib.RunSpec, num_users: int) -> Experiment:
+  """As `resolve`, for a number of users whose data are not at hand.
+
+  Args:
+    spec: What was asked for.
+    num_users: Number of users who train.
+
+  Raises:
+    errors.FieldError: If the spec does not fit so many users.
+  """
+  delta = spec.delta
+  if delta is None:
+    delta = planning.default_delta(num_users)
+  deployed = spec.deployment.load()
+  if spec.algorithm.is_private:
+    participation = _create_participation(spec, num_users, deployed)
+    mechanism = dataclasses.replace(
+      spec.mechanism, clients_per_round=participation.clients_per_round
+    ).create(composition.schedule_of(participation, spec.rounds))
+  else:
+    users = spec.algorithm.users_per_round
+    checks.check_integer("users_per_round", users, minimum=1, maximum=num_users)
+    participation = fixed_size.FixedSize(
+      num_users, users, users_per_client=users
+    )
+    mechanism = none.NoneConfig(clients_per_round=1).create()
+  if spec.sampling_seed is not None:
+    participation = participation.with_known_schedule()
+  return Experiment(
+    spec=spec,
+    num_users=num_users,
+    participation=participation,
+    mechanism=mechanism,
+    delta=delta,
+    deployed=deployed,
+  )
+
+
+def _create_participation(
+  spec: spec_lib.RunSpec,
+  num_users: int,
+  deployed: deployment_lib.Deployed | None,
+) -> participation_lib.Participation:
+  asked = spec.participation
+  if deployed is not None:
+    return deployment_lib.create_participation(
+      deployed.deployment,
+      num_users=num_users,
+      report_goal=asked.clients_per_round,
+      users_per_client=asked.users_per_client,
+      min_separation=asked.min_separation,
+    )
+  participation_lib.count_users(
+    asked.clients_per_round, asked.users_per_client, num_users=num_users
+  )
+  fields = {**vars(spec.mechanism), **vars(asked)}
+  bands = planning.options_of_bands(
+    participations.PARTICIPATIONS.name_of(asked),
+    aggregators.AGGREGATORS.name_of(spec.mechanism),
+    fields,
+  )
+  asked = dataclasses.replace(asked, **bands)
+  return asked.for_users(num_users).for_rounds(spec.rounds)

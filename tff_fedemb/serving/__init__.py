@@ -1,0 +1,1 @@
+"""Exported models in use: evaluated, matched, converted."""

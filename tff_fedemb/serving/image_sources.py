@@ -1,0 +1,412 @@
+"""Labelled images of a folder or a task, read a batch at a time to be embedded.
+
+Labels are known before an image is decoded, so that those to embed can be
+chosen by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import itertools
+import os
+from typing import Any
+
+from etils import epy
+import numpy as np
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb import progress as progress_lib
+from tff_fedemb.data import bad_examples
+from tff_fedemb.run import task as task_lib
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.data import encoded_images
+  from tff_fedemb.data import image_folder as image_folder_lib
+  from tff_fedemb.evaluation import embedding
+
+ImageShape = tuple[int, int, int]
+# Rows that could be read, and images uint8 `[b, height, width, channels]`.
+Batches = Iterator[tuple[np.ndarray, np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSource:
+  """Labelled images, not yet read.
+
+  Attributes:
+    description: What they are, in a few words.
+    labels: int64 `[n]`, each one of `class_labels`.
+    read: From ascending rows to batches of them.
+    users: Whose an image is, str `[n]`, or `None` if that is not known.
+    largest_value: That a pixel may have.
+    skipped: What `read` left out, a name each; it grows.
+    notes: What the user should know beside that.
+    class_labels: Labels of all classes, ascending, int64 `[c]`: also of those
+      without an image here, if the source knows them; `None` for those that
+      have one.
+    class_names: What the user calls a class, by label; others by their label.
+    facts: What a report says of where the images are from.
+  """
+
+  description: str
+  labels: np.ndarray
+  read: Callable[[np.ndarray], Batches]
+  users: np.ndarray | None = None
+  largest_value: int = 255
+  skipped: list[str] = dataclasses.field(default_factory=list)
+  notes: tuple[str, ...] = ()
+  class_labels: np.ndarray | None = None
+  class_names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+  facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    if self.class_labels is None:
+      object.__setattr__(self, "class_labels", np.unique(self.labels))
+
+  def draw_rows(
+    self, max_images: int, rows: np.ndarray | None = None, seed: Any = 0
+  ) -> np.ndarray:
+    """At most so many of all rows, or of some, 0 for all: drawn, in order."""
+    if rows is None:
+      rows = np.arange(len(self.labels))
+    if not max_images or len(rows) <= max_images:
+      return rows
+    generator = np.random.default_rng(seed)
+    return np.sort(generator.choice(rows, size=max_images, replace=False))
+
+  @property
+  def warnings(self) -> tuple[str, ...]:
+    """What the user should know, and what went by unread up to now."""
+    return self.notes + _count_files(
+      self.skipped,
+      "file could not be read and was skipped",
+      "files could not be read and were skipped",
+    )
+
+
+def _split(rows: np.ndarray, image_shape: ImageShape) -> Iterator[np.ndarray]:
+  """Rows, a batch of images at a time."""
+  size = embedding.batch_size(image_shape)
+  return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _count_files(names: list[str], one: str, many: str) -> tuple[str, ...]:
+  what = one if len(names) == 1 else many
+  return bad_examples.warn_of(f"{len(names):,} {what}", names)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ImageConfig(config_lib.Config):
+  """Which images to embed, of a folder or a task.
+
+  Attributes:
+    image_folder: Folder with one sub-folder a class, of PNG, JPEG, BMP, GIF,
+      PGM or WebP images, instead of a task.
+    task: Task whose images to embed.
+    image_size: Side of a folder's images in pixels [the model's].
+    on_bad_example: What to do about images that cannot be used; skip leaves
+      them out and counts them.
+    max_images: Maximum number of images, drawn at random; 0 for all.
+    overwrite: Whether to replace files that exist.
+  """
+
+  image_folder: str | None = None
+  task: task_lib.TaskSource | None = config_lib.part(
+    None, registry=task_lib.SOURCES
+  )
+  image_size: int | None = config_lib.field(None, minimum=1)
+  on_bad_example: str = config_lib.field("fail", choices=bad_examples.POLICIES)
+  max_images: int = config_lib.field(0, minimum=0)
+  overwrite: bool = False
+
+  def open(self, split: str, model_shape: ImageShape | None) -> ImageSource:
+    """Opens the images.
+
+    Args:
+      split: Of the task, "train" or one of `task.EVALUATION_SPLITS`.
+      model_shape: Of the images that the model takes; `None` for no model.
+
+    Raises:
+      DataError: If they are damaged.
+      FieldError: If there are none, or the model takes others.
+    """
+    if self.image_folder:
+      # Grey images are taken as colours where nothing says what they are.
+      side = self.image_size or 0
+      shape, policy = model_shape or (side, side, 3), self.on_bad_example
+      return open_folder(self.image_folder, shape, on_bad_example=policy)[1]
+    task = _create_task(self.task, model_shape)
+    source = _open_train(task) if split == "train" else open_split(task, split)
+    left_out = task.bad_examples.lines
+    notes = [f"left out {bad_examples.summarize(left_out)}"] if left_out else []
+    facts = {
+      "task": task.name,
+      "task_variant": getattr(self.task, "task_variant", None),
+      "split": split,
+      "split_description": task.split_description,
+      "data_dir": getattr(self.task, "data_dir", None),
+      "bad_examples": list(left_out),
+    }
+    return dataclasses.replace(
+      source, notes=(*task.warnings, *notes), facts=facts
+    )
+
+
+def _create_task(
+  source: task_lib.TaskSource, model_shape: ImageShape | None
+) -> task_lib.Task:
+  """Creates a task whose images are those that a model takes."""
+  if model_shape is None:
+    return source.create()
+  known = {spec.name for spec in config_lib.specs(type(source))}
+  changes: dict[str, Any] = {}
+  if "color_mode" in known:
+    # Photos come in the colours that the model takes.
+    changes["color_mode"] = "grayscale" if model_shape[2] == 1 else "rgb"
+  task = dataclasses.replace(source, **changes).create()
+  if task.decode_images is not None and "image_size" in known:
+    # Photos are decoded to the size that the model takes.
+    changes["image_size"] = model_shape[0]
+    task = dataclasses.replace(source, **changes).create()
+  if task.image_shape != model_shape:
+    raise errors.FieldError(
+      "saved_model",
+      f"take images of {list(task.image_shape)}, the size of task {task.name}",
+      list(model_shape),
+    )
+  return task
+
+
+def embed_rows(
+  embed: Callable[[np.ndarray], np.ndarray],
+  source: ImageSource,
+  rows: np.ndarray,
+  *,
+  flag: str = "saved_model",
+  map_fn: Callable[..., Iterator[np.ndarray]] = map,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Embeds images.
+
+  Args:
+    embed: From a batch of images to embeddings `[b, dim]`.
+    source: Whose images.
+    rows: Which ones, int64 `[m]`, ascending.
+    flag: What the user chose the embedding by.
+    map_fn: As `map`, what applies `embed` to batches of images.
+
+  Returns:
+    Embeddings `[k, dim]`, and the rows that could be read, `[k]`.
+
+  Raises:
+    DataError: If an image cannot be read and is not to be skipped.
+    FieldError: If an embedding is not finite.
+  """
+  embeddings, num_embedded = np.zeros([0, 1], np.float32), 0
+  read = [np.zeros([0], np.int64)]
+
+  def read_images():
+    for some, images in source.read(rows):
+      read.append(some)
+      yield images
+
+  with progress_lib.create_bar(
+    "Embedding", unit="images", total=len(rows)
+  ) as progress:
+    for batch in map_fn(embed, read_images()):
+      if not np.isfinite(batch).all():
+        raise errors.FieldError(
+          flag, "give embeddings that are finite", "others"
+        )
+      if not num_embedded:
+        # Of the final size: there may be no room to join batches later.
+        embeddings = np.empty([len(rows), batch.shape[1]], batch.dtype)
+      embeddings[num_embedded : num_embedded + len(batch)] = batch
+      num_embedded += len(batch)
+      progress.update(len(batch))
+  return embeddings[:num_embedded], np.concatenate(read)
+
+
+def read_files(
+  rows: np.ndarray,
+  read_image: Callable[[int], np.ndarray],
+  image_shape: ImageShape,
+  skipped: list[str],
+  *,
+  on_bad_example: str,
+) -> Batches:
+  """Reads images one at a time; yields rows and images of a batch.
+
+  Args:
+    rows: Which ones.
+    read_image: From a row to its image; an `ImageFolderError` tells that it
+      cannot be read.
+    image_shape: Of the images.
+    skipped: Takes the names of those that cannot be read.
+    on_bad_example: One of `bad_examples.POLICIES`.
+
+  Raises:
+    DataError: If one cannot be read and is not to be skipped.
+  """
+  for some in _split(rows, image_shape):
+    kept, images = [], []
+    for row in some:
+      try:
+        images.append(read_image(row))
+        kept.append(row)
+      except image_folder_lib.ImageFolderError as error:
+        if on_bad_example == "fail":
+          raise errors.DataError(
+            f"{error} on_bad_example=skip leaves such images out."
+          ) from error
+        skipped.append(error.path)
+    if images:
+      yield np.array(kept), np.stack(images)
+
+
+def open_files(
+  description: str,
+  paths: Sequence[str | os.PathLike[str]],
+  labels: np.ndarray,
+  image_shape: ImageShape,
+  *,
+  on_bad_example: str,
+  **facts: Any,
+) -> ImageSource:
+  """Opens image files.
+
+  Args:
+    description: What they are.
+    paths: The files.
+    labels: Their classes, int64 `[n]`.
+    image_shape: What they are to be made.
+    on_bad_example: One of `bad_examples.POLICIES`.
+    **facts: Of the source, beside those.
+  """
+  skipped: list[str] = []
+  read = functools.partial(
+    read_files,
+    read_image=lambda row: image_folder_lib.read_image(paths[row], image_shape),
+    image_shape=image_shape,
+    skipped=skipped,
+    on_bad_example=on_bad_example,
+  )
+  return ImageSource(description, labels, read, skipped=skipped, **facts)
+
+
+def open_folder(
+  folder: str,
+  image_shape: ImageShape,
+  *,
+  on_bad_example: str,
+  name: str = "image_folder",
+  for_pairs: bool = True,
+) -> tuple[image_folder_lib.ImageFolder, ImageSource]:
+  """Opens a folder with one sub-folder a class, and says what is in it.
+
+  Args:
+    folder: The folder.
+    image_shape, on_bad_example: As of `open_files`.
+    name, for_pairs: As of `image_folder.list_images`.
+  """
+  listed = image_folder_lib.list_images(folder, name=name, for_pairs=for_pairs)
+  return listed, open_files(
+    f"images in {folder}",
+    listed.paths,
+    listed.labels,
+    image_shape,
+    on_bad_example=on_bad_example,
+    notes=_count_files(
+      list(map(os.fspath, listed.ignored)),
+      "file in the folder is no image by its name",
+      "files in the folder are no images by their name",
+    ),
+    class_labels=np.arange(len(listed.class_names)),
+    class_names=dict(enumerate(listed.class_names)),
+    facts={"image_folder": folder, "num_ignored": len(listed.ignored)},
+  )
+
+
+def open_split(task: task_lib.Task, split: str) -> ImageSource:
+  """Opens the held-out images of a task, those of a split."""
+  images = task.load_images(split)
+
+  def read(rows):
+    for some in _split(rows, task.image_shape):
+      # Images may be decoded, and found to be damaged, where they are indexed.
+      yield some, images.images[some]
+
+  return ImageSource(
+    f"{split} images of task {task.name}",
+    images.labels,
+    read,
+    class_names=task.class_names,
+  )
+
+
+def _open_train(task: task_lib.Task) -> ImageSource:
+  """Walks through the training images of a task, user by user."""
+  population = task.train_users
+  user_ids = np.array([population.user_id(i) for i in range(len(population))])
+  slots_of_users, labels = [np.zeros([0], np.int64)], [np.zeros([0], np.int64)]
+  with progress_lib.create_bar(
+    "Listing images", unit="users", total=len(user_ids)
+  ) as progress:
+    for slot, _, label in _walk(task, user_ids, np.arange(len(user_ids))):
+      labels.append(label)
+      slots_of_users.append(np.full(len(label), slot))
+      progress.update(int(slot) + 1 - progress.n)
+  slots = np.concatenate(slots_of_users)
+  users = user_ids[slots]
+
+  def decode(images, rows):
+    if task.decode_images is None:
+      return np.stack(images)
+    encoded = np.array(images, object)
+    return encoded_images.EncodedImages(
+      lambda some: encoded[some],
+      lambda row: f"a training image of user {users[rows[row]]}",
+      len(images),
+      task.image_shape,
+    )[:]
+
+  def read(rows):
+    chosen = np.unique(slots[rows])
+    # Of what the chosen users have, which rows are asked for.
+    wanted = np.isin(np.flatnonzero(np.isin(slots, chosen)), rows)
+    walk = (images for _, images, _ in _walk(task, user_ids, chosen))
+    images = itertools.compress(itertools.chain.from_iterable(walk), wanted)
+    # Users have few images each; a model is fastest on many.
+    for some in _split(rows, task.image_shape):
+      yield some, decode(list(itertools.islice(images, len(some))), some)
+
+  return ImageSource(
+    f"training images of task {task.name}", np.concatenate(labels), read, users
+  )
+
+
+def _walk(
+  task: task_lib.Task, user_ids: np.ndarray, slots: np.ndarray
+) -> Iterator[tuple[Any, ...]]:
+  """Yields slots of users, and their images and labels by the batch."""
+
+  def read_user(slot, client_id):
+    return task.create_client_dataset(client_id).map(
+      lambda batch: (slot, batch["x"], batch["y"])
+    )
+
+  # One pipeline: to build one for each user takes longer than to read it.
+  batches = tf.data.Dataset.from_tensor_slices(
+    (slots, user_ids[slots])
+  ).flat_map(read_user)
+  try:
+    yield from batches.as_numpy_iterator()
+  except tf.errors.OpError as error:
+    raise errors.DataError(
+      "data must be readable, found in the training examples of task"
+      f" {task.name}: {error.message.splitlines()[0]}."
+    ) from error

@@ -1,0 +1,1 @@
+"""Runs: planned, trained, tuned and audited."""

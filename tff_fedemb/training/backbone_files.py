@@ -1,0 +1,213 @@
+"""Backbones that a run takes from a file, or leaves in one.
+
+`pretrained_backbone` is where a run starts, `export_backbone` where it puts
+what it has trained, beside its own directory.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import hashlib
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tqdm
+
+from tff_fedemb import errors
+from tff_fedemb.evaluation import verification
+from tff_fedemb.models import pretrained
+from tff_fedemb.privacy import report as report_lib
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import model_card
+from tff_fedemb.program import run_directory
+from tff_fedemb.report import training_report
+from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.training import held_out
+
+_RECORD = "pretrained.json"
+_ASSUMPTION = (
+  "made from public data: no epsilon here accounts for what these weights"
+  " know of the users"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+  """Where a run starts that does not start from random weights.
+
+  Attributes:
+    weights: Of the backbone, in Keras' order; `None` for a run that goes on
+      from a checkpoint, which has them.
+    record: JSON values by name: the file, a digest of its weights and, once
+      there is one, their evaluation.
+  """
+
+  weights: list[np.ndarray] | None
+  record: dict[str, Any]
+
+
+def load_start(
+  create_backbone: Callable[[], tf.keras.Model], path: str | None, run_dir: str
+) -> Start | None:
+  """Loads what a run starts from, before anything of it is written.
+
+  Args:
+    create_backbone: Makes a backbone.
+    path: A SavedModel or Keras weights; `None` for random ones: no start.
+    run_dir: The run's directory, which need not be there.
+
+  Raises:
+    FieldError: If the weights do not fit, or are not those that the run in
+      the directory has begun with.
+  """
+  if path is None:
+    return None
+  root = pathlib.Path(run_dir)
+  record = run_directory.read_json(root / _RECORD)
+  if record and run_directory.checkpointed_rounds(root):
+    return Start(None, record)
+  # A backbone of its own: one made before the process would be disowned.
+  backbone = create_backbone()
+  loaded = pretrained.load_pretrained(backbone, path)
+  weights = backbone.get_weights()
+  digest = hashlib.sha256()
+  for value in weights:
+    digest.update(value.tobytes())
+  if record and record["sha256"] != digest.hexdigest():
+    raise errors.FieldError(
+      "pretrained_backbone",
+      f"be what the run in {run_dir} has begun with",
+      f"other weights in {path}",
+    )
+  tqdm.tqdm.write(f"{loaded.text} They must be {_ASSUMPTION}.")
+  return Start(
+    weights,
+    {
+      "path": os.path.abspath(path),
+      "kind": loaded.kind,
+      "num_loaded_parameters": loaded.num_loaded,
+      "num_initialized_parameters": loaded.num_initialized,
+      "sha256": digest.hexdigest(),
+      "assumption": _ASSUMPTION,
+    },
+  )
+
+
+def record_start(
+  start: Start,
+  results: Mapping[str, verification.VerificationResult],
+  directory: run_directory.RunDirectory,
+) -> None:
+  """Keeps with a run what it starts from and how good that is."""
+  start.record["evaluation"] = report_lib.json_safe(
+    training_report.without_curves(results)
+  )
+  directory.write_json(_RECORD, start.record)
+
+
+def create_card(
+  backbone: tf.keras.Model,
+  embedded: Mapping[str, held_out.Embedded],
+  privacy: report_lib.PrivacyReport,
+  *,
+  experiment: experiment_lib.Experiment,
+  chain: chain_lib.Chain,
+) -> model_card.ModelCard:
+  """Creates what goes along with the model of a complete run.
+
+  Args:
+    backbone: The model.
+    embedded: Its embeddings of held-out images, by split. Thresholds are those
+      of the test images, or of users who were left out of training for it; a
+      card has none by images of users who may train.
+    privacy: What the rounds cost.
+    experiment: What was run.
+    chain: What happened in the run.
+  """
+  task = experiment.task
+  split = "validation" if task.selection_users else "test"
+  # What is given away has no figure without noise of users who train.
+  is_of_others = task.selection_users or not task.evaluation_on_training_users
+  return model_card.ModelCard(
+    image_shape=tuple(backbone.input_shape[1:]),
+    embedding_dim=backbone.output_shape[1],
+    verification=model_card.describe_verification(
+      embedded[split].evaluate(model_card.FALSE_ACCEPT_RATES),
+      # Its split may name people.
+      source=f"{split} images of task {task.name}",
+      on_training_users=False,
+    )
+    if is_of_others
+    else None,
+    privacy=model_card.describe_privacy(privacy),
+    training={
+      "task": task.name,
+      "unit_of_privacy": task.user_meaning,
+      # None where updates were summed in the clear.
+      "secure_sums": experiment.secure_sums,
+      "backbone": (
+        experiment.spec.algorithm.backbone.backbone or task.default_backbone
+      ),
+      "settings": {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in experiment.spec.settings(with_paths=False).items()
+        if value is not None
+      },
+      "code_version": chain.found["code_version"],
+      "chain": chain.head,
+      "tensorflow": tf.__version__,
+    },
+  )
+
+
+def check_export(path: str | None, run_dir: str) -> None:
+  """Refuses, before a run begins, a place where its backbone cannot be put.
+
+  Raises:
+    FieldError: If there is something already, unless the run is complete; if
+      the place is around or in the run's directory, or cannot be written.
+  """
+  if path is None:
+    return
+  target, run = pathlib.Path(path).resolve(), pathlib.Path(run_dir).resolve()
+  if not path or target in (run, *run.parents) or run in target.parents:
+    raise errors.FieldError(
+      "export_backbone", "be outside of run_dir and not around it", repr(path)
+    )
+  if target.exists() and not (run / run_directory.SUMMARY).exists():
+    raise errors.FieldError(
+      "export_backbone", "be a path where there is nothing yet", path
+    )
+  try:
+    with tempfile.NamedTemporaryFile(dir=target.parent):
+      pass
+  except OSError as error:
+    raise errors.FieldError(
+      "export_backbone",
+      "be in a directory that can be written to",
+      f"{path}: {error.strerror}",
+    ) from error
+
+
+def export(run_dir: str, path: str) -> None:
+  """Copies the backbone of a complete run, whole or not at all.
+
+  Something that is there already is left as it is.
+
+  Args:
+    run_dir: Directory of the run.
+    path: Where to.
+  """
+  if os.path.exists(path):
+    tqdm.tqdm.write(f"There is something at {path} already; left as it is.")
+    return
+  target = pathlib.Path(path).absolute()
+  partial = target.with_name(f".{target.name}.partial")
+  shutil.rmtree(partial, ignore_errors=True)
+  shutil.copytree(os.path.join(run_dir, run_directory.SAVED_MODEL), partial)
+  os.replace(partial, target)
+  tqdm.tqdm.write(f"Exported the backbone to {path}.")

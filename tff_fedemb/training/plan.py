@@ -1,0 +1,371 @@
+"""What a run would take and cost, told before there is one.
+
+Users and images are counted, no image is looked at: time and memory of a round
+are measured on images that are made up.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+import dataclasses
+import math
+import secrets
+import time
+
+from etils import epy
+import numpy as np
+from scipy import optimize
+import tqdm
+
+from tff_fedemb import progress as progress_lib
+from tff_fedemb.data import population
+from tff_fedemb.privacy import epsilon as epsilon_lib
+from tff_fedemb.privacy import planning
+from tff_fedemb.report import words
+from tff_fedemb.run import deployment as deployment_lib
+from tff_fedemb.run import experiment as experiment_lib
+from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
+from tff_fedemb.strategies import strategy as strategy_lib
+
+with epy.lazy_imports():
+  import tensorflow as tf
+
+  from tff_fedemb.evaluation import embedding
+  from tff_fedemb.report import training_report
+  from tff_fedemb.runtime import base
+
+# Of users about whose images nothing is known.
+_IMAGES_PER_USER = 20
+_READING_BATCH = 64
+# Virtual clients that are measured, for each core.
+_CLIENTS_PER_CORE = 2
+# Beside the run's own.
+_NOISE_MULTIPLIERS = (0.25, 1.0, 4.0)
+_NUM_NOISE_MULTIPLIERS = 3
+_TARGET_EPSILON = 9.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What a run would cost, told before it trains.
+
+  Attributes:
+    epsilon: What its rounds would cost one user, at `delta`.
+    delta: At which epsilon is stated.
+    noise_on_mean: Noise multiplier / virtual clients of a round.
+    lines: All that is told, in lines.
+  """
+
+  epsilon: float
+  delta: float
+  noise_on_mean: float
+  lines: tuple[str, ...]
+
+  def __str__(self) -> str:
+    return "\n".join(self.lines)
+
+
+def plan(
+  spec: spec_lib.RunSpec,
+  *,
+  measure: bool = True,
+  task: task_lib.Task | None = None,
+) -> Plan:
+  """Tells what a run would take and cost; trains and writes nothing.
+
+  Args:
+    spec: The run.
+    measure: Whether time and memory of a round are measured, on images that are
+      made up. Without, and if the task knows its number of users, no data are
+      read and TensorFlow is not needed.
+    task: The task that `spec.task` creates, if it is at hand.
+
+  Raises:
+    errors.FieldError: If the spec does not fit the data.
+    errors.DataError: If the data cannot be used.
+  """
+  if not measure and task is None and spec.task.num_users is not None:
+    experiment = experiment_lib.resolve_cost(spec, spec.task.num_users)
+    sections = [list(_tell_privacy(experiment))]
+  else:
+    experiment = experiment_lib.resolve(spec, task or spec.task.create())
+    counts = _count_images(experiment.task)
+    sections = [
+      list(_tell_data(experiment.task, counts)),
+      list(_tell_privacy(experiment)),
+    ]
+    if measure:
+      sections.append(list(_tell_round(experiment, counts)))
+  config = experiment.mechanism.config
+  epsilon = math.inf
+  if config.noise_multiplier:
+    epsilon = _epsilon(experiment, config.noise_multiplier)
+  return Plan(
+    epsilon,
+    experiment.delta,
+    config.noise_multiplier / config.clients_per_round,
+    tuple(line for lines in sections for line in (*lines, ""))[:-1],
+  )
+
+
+def tell_cost(experiment: experiment_lib.Experiment) -> str:
+  """What the rounds of a run would cost, in a sentence."""
+  noise = experiment.mechanism.config.noise_multiplier
+  if not noise:
+    return "These settings add no noise and protect nobody (epsilon = inf)."
+  epsilon = _epsilon(experiment, noise)
+  return (
+    f"These settings cost epsilon = {words.format_epsilon(epsilon)} at delta ="
+    f" {experiment.delta:g} in {experiment.spec.rounds:,} rounds, for"
+    f" {experiment.num_users:,} users"
+    f"{', which protects nobody' if epsilon > 100 else ''}."
+  )
+
+
+def _count_images(task: task_lib.Task) -> dict[str, int]:
+  """Images by split; empty if they are not known."""
+  if task.count_images is None:
+    return {}
+  splits = ("train", *task_lib.EVALUATION_SPLITS)
+  return {split: task.count_images(split) for split in splits}
+
+
+def _tell_data(task: task_lib.Task, counts: dict[str, int]) -> Iterator[str]:
+  yield from task.describe()
+  if counts:
+    yield (
+      f"Images: {counts['train']:,} of users who train"
+      f" ({counts['train'] / len(task.train_users):.3g} each);"
+      f" {counts['validation']:,} for validation, {counts['test']:,} for test."
+    )
+
+
+def _epsilon(
+  experiment: experiment_lib.Experiment,
+  noise_multiplier: float,
+  *,
+  growth: float = 1.0,
+) -> float:
+  """Epsilon at another noise, or of a larger population and cohort."""
+  participation, delta = experiment.participation, experiment.delta
+  if growth != 1.0:
+    # Whoever has so many users draws them anew.
+    participation = participation.with_secret_schedule().resized(
+      num_users=math.ceil(growth * participation.num_users),
+      users_per_round=math.floor(growth * participation.users_per_round),
+    )
+    # A user who gives it means it; any other is to be below 1 / num_users.
+    delta = min(delta, planning.default_delta(participation.num_users))
+  epsilons = epsilon_lib.epsilon_by_accountant(
+    [
+      (
+        strategy_lib.round_event(
+          noise_multiplier, experiment.mechanism.strategy
+        ),
+        experiment.spec.rounds,
+      )
+    ],
+    participation,
+    delta,
+    # As the run's own figures; of others without PLD, which takes seconds.
+    accountants=epsilon_lib.accountants_of_run(
+      participation, noise_multiplier if growth == 1.0 else 0.0
+    ),
+  )
+  return epsilon_lib.leading(epsilons)[1]
+
+
+def _tell_privacy(experiment: experiment_lib.Experiment) -> Iterator[str]:
+  own = experiment.mechanism.config.noise_multiplier
+  participation = experiment.participation
+  clients = participation.clients_per_round
+  rounds = experiment.spec.rounds
+  if not experiment.spec.algorithm.is_private:
+    yield "Training on pooled data adds no noise and protects nobody."
+    return
+  yield (
+    f"Privacy of {rounds:,} rounds for {participation.num_users:,} users, at"
+    f" delta = {experiment.delta:g} ({participation.sampling}):"
+  )
+  yield f"{'noise multiplier':>18}{'on the mean':>14}{'epsilon':>10}"
+  others = [noise for noise in _NOISE_MULTIPLIERS if noise != own]
+  levels = [own, *others[1 - _NUM_NOISE_MULTIPLIERS :]] if own else others
+  for noise in sorted(levels):
+    mark = "  <- this run" if noise == own else ""
+    yield (
+      f"{noise:>18g}{noise / clients:>14.2g}"
+      f"{words.format_epsilon(_epsilon(experiment, noise)):>10}{mark}"
+    )
+  yield from _tell_users_needed(experiment)
+
+
+def _tell_users_needed(experiment: experiment_lib.Experiment) -> Iterator[str]:
+  """How many users single digits need at the same noise on the mean.
+
+  Users, cohort and noise multiplier grow alike: the share of users who take
+  part in a round and the noise on the mean update stay what they are.
+  """
+  own = experiment.mechanism.config.noise_multiplier
+  participation = experiment.participation
+  if not own:
+    yield "This run adds no noise: no number of users would be protected."
+    return
+
+  def excess(log_growth: float) -> float:
+    growth = math.exp(log_growth)
+    epsilon = _epsilon(experiment, growth * own, growth=growth)
+    return math.log(epsilon / _TARGET_EPSILON)
+
+  if excess(0.0) <= 0:
+    yield f"That is below {_TARGET_EPSILON + 1:g}, with the users there are."
+    return
+  high = math.log(2 / own) if own < 1 else 1.0
+  while excess(high) > 0:
+    high += 1.0
+  found = optimize.brentq(excess, 0.0, high, xtol=0.01) + 0.01
+  growth = math.exp(found)
+  epsilon = _epsilon(experiment, growth * own, growth=growth)
+  yield (
+    "The same noise on the mean, with about the same accuracy as is assumed,"
+    f" costs epsilon = {words.format_epsilon(epsilon)} with"
+    f" {_round(growth * participation.num_users)} users,"
+    f" {_round(growth * participation.users_per_round)} of them a round, and"
+    f" noise multiplier {growth * own:.2g}."
+  )
+
+
+def _round(number: float) -> str:
+  """A number to two digits."""
+  return f"{int(float(f'{number:.1e}')):,}"
+
+
+def _make_up(task: task_lib.Task, images_per_user: int) -> task_lib.Task:
+  """The task with images that are made up, as many for every user."""
+  encoded = None
+  if task.decode_images is not None:
+    noise = np.random.default_rng(0).integers(0, 256, task.image_shape)
+    encoded = tf.io.encode_jpeg(noise.astype(np.uint8)).numpy()
+
+  def make_up(client_id, numbers):
+    shape = tf.shape(numbers)
+    if encoded is None:
+      images = tf.random.stateless_uniform(
+        tf.concat([shape, task.image_shape], 0),
+        tf.stack([numbers[0], 0]),
+        maxval=256,
+        dtype=tf.int32,
+      )
+      images = tf.cast(images, tf.uint8)
+    else:
+      images = tf.fill(shape, encoded)
+    users = numbers // images_per_user
+    labels = users if task.one_class_per_user else numbers
+    first = tf.strings.to_hash_bucket_fast(client_id, task.num_train_classes)
+    return collections.OrderedDict(
+      x=images, y=(first + labels) % task.num_train_classes
+    )
+
+  def create_client_dataset(client_id):
+    users = tf.strings.split(client_id, population.SEPARATOR)
+    number = tf.size(users, tf.int64) * images_per_user
+    return (
+      tf.data.Dataset.range(number)
+      .batch(_READING_BATCH)
+      .map(lambda numbers: make_up(client_id, numbers))
+    )
+
+  return dataclasses.replace(
+    task,
+    create_client_dataset=create_client_dataset,
+    find_bad_examples=task_lib.find_none,
+  )
+
+
+def _tell_round(
+  experiment: experiment_lib.Experiment,
+  counts: dict[str, int],
+) -> Iterator[str]:
+  task, participation = experiment.task, experiment.participation
+  images_per_user = _IMAGES_PER_USER
+  if counts:
+    images_per_user = max(round(counts["train"] / len(task.train_users)), 1)
+  made_up = dataclasses.replace(
+    experiment, task=_make_up(task, images_per_user)
+  )
+  process = made_up.build_process()
+  num_clients = participation.clients_per_round
+  if experiment.deployed is None:
+    clients = participation.sample(0, key=secrets.randbits(128))
+  else:
+    clients = [np.array([slot]) for slot in range(num_clients)]
+  cores = base.count_cores()
+  measured = task.train_users.client_ids(clients[: _CLIENTS_PER_CORE * cores])
+  with (
+    experiment.spec.runtime.create() as runtime,
+    progress_lib.create_bar("Measuring", unit="rounds", total=3) as progress,
+  ):
+    state = runtime.initialize(process)
+    # Of one user each: what is measured next has all sessions ready.
+    slots = range(min(cores, len(task.train_users)))
+    warm_up = [task.train_users.user_id(slot) for slot in slots]
+    state, _ = runtime.next(state, warm_up)
+    progress.update()
+    seconds = []
+    for clients_of_round in ([], measured):
+      start = time.perf_counter()
+      state, _ = runtime.next(state, clients_of_round)
+      seconds.append(time.perf_counter() - start)
+      progress.update()
+  server, with_clients = seconds
+  per_client = max(with_clients - server, 0.0) / max(len(measured), 1)
+  round_seconds = server + num_clients * per_client
+  memory = training_report.peak_memory_bytes()
+  height, width, channels = task.image_shape
+  interval = tqdm.tqdm.format_interval
+  rounds = experiment.spec.rounds
+  yield (
+    f"A round of {num_clients:,} virtual clients with"
+    f" {participation.users_per_client} users of {images_per_user} images each"
+    f" ({height}x{width}x{channels}), measured on {len(measured)} of them with"
+    " images made up:"
+  )
+  yield (
+    f"  time    {round_seconds:.3g} s; {interval(rounds * round_seconds)} for"
+    f" {rounds:,} rounds, without reading files and decoding photos larger than"
+    " that"
+  )
+  yield f"  memory  {memory / 1e9:.2g} GB, this program at its most"
+  if counts:
+    yield _tell_evaluation(experiment, counts)
+  if experiment.deployed is not None:
+    work = deployment_lib.find_work(
+      task, experiment.spec.algorithm.local, process
+    )
+    yield deployment_lib.tell_timetable(
+      experiment.deployed.create_simulation(participation, work), rounds
+    )
+
+
+def _tell_evaluation(
+  experiment: experiment_lib.Experiment,
+  counts: dict[str, int],
+) -> str:
+  """How long the evaluations before and after training embed."""
+  image_shape = experiment.task.image_shape
+  embed = embedding.create_embedder(experiment.create_backbone())
+  images = np.zeros([embedding.batch_size(image_shape), *image_shape], np.uint8)
+  embed(images)
+  start = time.perf_counter()
+  embed(images)
+  seconds_per_image = (time.perf_counter() - start) / len(images)
+  limit = experiment.spec.evaluation.max_held_out_images or math.inf
+  number = sum(
+    min(counts[split], limit) for split in task_lib.EVALUATION_SPLITS
+  )
+  interval = tqdm.tqdm.format_interval(number * seconds_per_image)
+  return (
+    f"  to embed the {number:,} held-out images of an evaluation, before"
+    f" training and after it, takes {interval} each time"
+  )

@@ -1,0 +1,397 @@
+"""One private tuning, from its trials to the report of the best.
+
+What `tune` does once its flags are read. Papernot and Steinke 2022: the number
+of trials is drawn once and nothing but the best is released, so the directory
+of a tuning holds two kinds of files: those below `release/`, which may be
+released, and all the others, which may not. A figure without noise of users who
+train is among the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import dataclasses
+import math
+import os
+import pathlib
+import secrets
+import shutil
+import time
+from typing import Any
+
+import dp_accounting
+from etils import epy
+import numpy as np
+import tqdm
+
+from tff_fedemb import config as config_lib
+from tff_fedemb import errors
+from tff_fedemb.evaluation import verification
+from tff_fedemb.participation import participation as participation_lib
+from tff_fedemb.privacy import tuning
+from tff_fedemb.program import chain as chain_lib
+from tff_fedemb.program import model_card
+from tff_fedemb.program import run_directory
+from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.training import search_space as search_space_lib
+
+with epy.lazy_imports():
+  from tff_fedemb.training import train
+
+_REPORT = f"{run_directory.RELEASE}/tuning.json"
+# What is not in the report because it is of users who train, and has no noise.
+_RECALL = "recall_of_best.json"
+_TRIALS = "trials"
+_NUM_TRIALS = f"{_TRIALS}/num_trials.json"
+_METRIC_PREFIX = "recall_at_far_"
+# By the first of them the best is chosen.
+_SPLITS = ("validation", "test")
+# Beside a trial's directory: how it has ended.
+_OUTCOME = ".json"
+_COMPLETE, _DIVERGED, _REFUSED = "complete", "diverged", "refused"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TuningConfig(config_lib.Config):
+  """How to tune, and where to.
+
+  Attributes:
+    run_dir: Directory of the tuning: new, or of the tuning to go on with.
+    mean_trials: Expected number of trials. The number itself is drawn at random
+      and has to be, the guarantee rests on it.
+    shape: Shape of that number's distribution, 0 logarithmic, 1 geometric, inf
+      Poisson, others truncated negative binomial.
+    metric: What the best trial has most of on the validation split,
+      recall_at_far_0.001, recall_at_far_0.01 or recall_at_far_0.1.
+    seed: Only for simulations that are to be reproducible, seed of the
+      hyperparameters and of the trials' own seeds, not of their number nor of
+      who takes part. Whoever knows it can tell which trial was the best [drawn,
+      and kept with the other trials].
+  """
+
+  run_dir: str = config_lib.field(flag="output_dir")
+  mean_trials: float = config_lib.field(10.0, minimum=1)
+  shape: float = config_lib.field(1.0, minimum=0, maximum=math.inf)
+  metric: str = "recall_at_far_0.001"
+  seed: int | None = config_lib.field(None, minimum=0)
+
+  def __post_init__(self):
+    super().__post_init__()
+    known = {
+      rate: _METRIC_PREFIX + verification.format_false_accept_rate(rate)
+      for rate in verification.DEFAULT_FALSE_ACCEPT_RATES
+    }
+    # The number may be written otherwise.
+    prefix, _, number = self.metric.rpartition("_")
+    try:
+      rate = float(number) if f"{prefix}_" == _METRIC_PREFIX else None
+    except ValueError:
+      rate = None
+    if rate not in known:
+      raise errors.FieldError(
+        "metric", f"be one of {', '.join(known.values())}", repr(self.metric)
+      )
+    object.__setattr__(self, "metric", known[rate])
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cost:
+  """What a trial costs if it runs to its end."""
+
+  event: dp_accounting.DpEvent
+  rounds: int
+  participation: participation_lib.Participation
+  delta: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+  """A trial that ran; it has no summary if its model diverged."""
+
+  run_dir: pathlib.Path
+  hyperparameters: Mapping[str, Any]
+  cost: _Cost
+  summary: Mapping[str, Any] | None
+
+  def recall(self, metric: str, split: str) -> float:
+    if self.summary is None:
+      return -math.inf
+    recalls = self.summary["evaluation"][split]["recall_at_far"]
+    return recalls[metric.removeprefix(_METRIC_PREFIX)]
+
+  @property
+  def selection_users(self) -> int:
+    """Users who do not train, whose images are the validation split."""
+    return (self.summary or {}).get("selection_users", 0)
+
+  @property
+  def splits_of_others(self) -> frozenset[str]:
+    """Splits of which no image is of a user who trains."""
+    # A summary that does not say so is no proof that it is so.
+    if not (self.summary or {}).get("evaluation_on_training_users", True):
+      return frozenset(_SPLITS)
+    return frozenset(_SPLITS[:1] if self.selection_users else ())
+
+
+class TuningRun:
+  """Runs the trials in one directory."""
+
+  def __init__(
+    self,
+    config: TuningConfig,
+    spec: spec_lib.RunSpec,
+    space: search_space_lib.SearchSpace,
+    *,
+    generator: np.random.Generator,
+  ):
+    """Opens the directory, and draws the number of trials if it is new.
+
+    Args:
+      config: How often to try, how to judge and where.
+      spec: Of all trials, but for what is drawn and their seeds.
+      space: Distribution of the hyperparameters.
+      generator: Draws the number of trials, which a seed that anyone knows
+        would give away.
+
+    Raises:
+      errors.FieldError: As `run_directory.RunDirectory`.
+    """
+    self._config, self._space = config, space
+    self._spec = spec.with_absolute_paths()
+    self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
+    settings = {
+      "mean_trials": config.mean_trials,
+      "shape": str(config.shape),
+      "search_space": {
+        name: {kind: list(values)} for name, (kind, values) in space.items()
+      },
+      "trials": self._spec.to_json(),
+      "metric": config.metric,
+      "seed": config.seed,
+    }
+    self._directory = run_directory.RunDirectory(config.run_dir, settings)
+    self._path = self._directory.path
+    run_directory.make_private(self._path / _TRIALS)
+    drawn = self._directory.read_json(_NUM_TRIALS)
+    if drawn is None:
+      # Saved before any trial has a result: to draw again because of one, or
+      # because a tuning was interrupted, would void the guarantee.
+      drawn = {
+        "num_trials": self._selection.draw_num_trials(generator),
+        # Whoever knows it can draw the hyperparameters of all trials again,
+        # and so find the index of the best.
+        "seed": (secrets.randbits(128) if config.seed is None else config.seed),
+      }
+      self._directory.write_json(_NUM_TRIALS, drawn)
+    self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
+
+  def run(self) -> dict[str, Any]:
+    """Runs the trials that are left and reports the best, as in tuning.json.
+
+    Raises:
+      errors.DataError: If a trial fails other than by diverging or by refusing
+        its hyperparameters, or costs something else than those before it.
+    """
+    metric = self._config.metric
+    best = None
+    for index in tqdm.trange(self._num_trials, unit=" trials", disable=None):
+      trial = self._run_trial(index)
+      if trial is None:
+        # Worse than any: the tuning must not end, nor draw others instead.
+        continue
+      if best is not None and trial.cost != best.cost:
+        raise errors.DataError(
+          "trials must all cost the same for their number to be accounted"
+          f" for, found {trial.cost} after {best.cost} in {trial.run_dir}."
+        )
+      # Of equal trials the first: they are independent and alike, so this is
+      # a choice at random.
+      if best is None or (
+        trial.recall(metric, _SPLITS[0]) > best.recall(metric, _SPLITS[0])
+      ):
+        best = trial
+    report = self._report(best)
+    if report["best"] is not None:
+      self._copy_model(best.run_dir, report["privacy"])
+      kept = set(_SPLITS) - best.splits_of_others
+      if kept:
+        self._directory.write_json(
+          _RECALL, {split: best.recall(metric, split) for split in kept}
+        )
+    self._directory.write_json(_REPORT, report)
+    self._directory.close()
+    return report
+
+  def _run_trial(self, index: int) -> _Trial | None:
+    """Runs a trial, or reads it; `None` if it refused its hyperparameters."""
+    run_dir = self._path / _TRIALS / f"{index:03d}"
+    # Both depend on nothing else.
+    drawn = search_space_lib.draw(
+      self._space, np.random.default_rng([self._seed, index])
+    )
+    # Different for all trials, as is the key that each draws its users from:
+    # the same users in two of them would not be two independent runs.
+    first = int(np.random.default_rng([self._seed]).integers(2**32))
+    outcome = run_directory.read_json(run_dir.with_suffix(_OUTCOME))
+    if outcome is None:
+      outcome = self._execute(run_dir, drawn, (first + index) % 2**32)
+      self._directory.write_json(
+        os.fspath(run_dir.with_suffix(_OUTCOME).relative_to(self._path)),
+        outcome,
+      )
+    if outcome["outcome"] == _REFUSED:
+      return None
+    is_complete = outcome["outcome"] == _COMPLETE
+    cost = _read_cost(run_dir, is_complete=is_complete)
+    summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
+    return _Trial(run_dir, drawn, cost, summary)
+
+  def _execute(
+    self, run_dir: pathlib.Path, drawn: Mapping[str, Any], seed: int
+  ) -> dict[str, str]:
+    """Runs a trial to its end; says how it ended, and why.
+
+    Only a model that diverged and hyperparameters that are refused before the
+    first round are outcomes. Anything else, such as data that cannot be read,
+    ends the tuning.
+    """
+    try:
+      spec = search_space_lib.apply(
+        dataclasses.replace(self._spec, seed=seed), drawn
+      )
+      train.train(spec, run_dir=run_dir)
+    except errors.DivergedError as error:
+      return {"outcome": _DIVERGED, "message": str(error)}
+    except errors.FieldError as error:
+      # What comes after a run has written its spec is no refusal.
+      has_begun = (run_dir / run_directory.SPEC).exists()
+      if has_begun or not self._is_drawn(error.name):
+        raise
+      return {"outcome": _REFUSED, "message": str(error)}
+    return {"outcome": _COMPLETE}
+
+  def _is_drawn(self, name: str) -> bool:
+    """Whether an error names a field that tuning may search."""
+    return name in self._space or any(
+      field.searchable and name in (field.name, field.flag)
+      for _, field, _ in config_lib.walk(self._spec)
+    )
+
+  def _report(self, best: _Trial | None) -> dict[str, Any]:
+    """The report; nothing in it may depend on the other trials."""
+    report: dict[str, Any] = {"best": None, "privacy": None}
+    if best is None:
+      # No trial has told what it would have cost.
+      reason = (
+        "every trial refused its hyperparameters (see trials/*.json)"
+        if self._num_trials
+        else "no trial was drawn"
+      )
+      return {**report, "warnings": [f"{reason}: no user's data were used"]}
+    cost, metric = best.cost, self._config.metric
+    privacy = report["privacy"] = tuning.create_report(
+      self._selection,
+      [(cost.event, cost.rounds)],
+      cost.participation,
+      cost.delta,
+      chosen_by_others=_SPLITS[0] in best.splits_of_others,
+      selection_users=best.selection_users,
+    )
+    warnings = report["warnings"] = list(privacy["warnings"])
+    if self._config.seed is not None:
+      warnings.append(
+        "the seed was given: epsilon holds only for those who do not know it"
+      )
+    if best.summary is None:
+      warnings.append("every model diverged: there is none to release")
+      return report
+    if _SPLITS[0] not in best.splits_of_others:
+      warnings.append(
+        "epsilon is infinite: the best was chosen by images that may be of"
+        " users who train; selection_users=N chooses by those of N users who"
+        " do not"
+      )
+    report["best"] = {
+      "hyperparameters": dict(best.hyperparameters),
+      "metric": metric,
+      **{
+        split: best.recall(metric, split)
+        for split in _SPLITS
+        if split in best.splits_of_others
+      },
+      "saved_model": run_directory.SAVED_MODEL,
+    }
+    return report
+
+  def _copy_model(
+    self, run_dir: pathlib.Path, privacy: Mapping[str, Any]
+  ) -> None:
+    """Copies the model out of a directory whose name would tell of others.
+
+    Its card says what the whole tuning has cost, not its own trial alone.
+    """
+    best = self._path / run_directory.SAVED_MODEL
+    shutil.rmtree(best, ignore_errors=True)
+    shutil.copytree(run_dir / run_directory.SAVED_MODEL, best)
+    path = best / model_card.PATH
+    card = model_card.read(path)
+    if card is not None:
+      model_card.write(model_card.of_tuning(card, privacy), path)
+    # Those of the trial would tell how many came after it.
+    now = time.time()
+    for path in (best, *best.rglob("*")):
+      os.utime(path, (now, now))
+
+
+def _read_cost(run_dir: pathlib.Path, *, is_complete: bool) -> _Cost:
+  """What a trial was to cost; one that diverged early cost no more."""
+  chain = chain_lib.Chain(run_dir)
+  # Nothing of a trial is used but its end: rounds run again release nothing.
+  planned = chain.planned
+  ((event, rounds),) = planned.history
+  if is_complete and chain.rounds < rounds:
+    raise errors.DataError(
+      f"a trial must have run {rounds} rounds, found {chain.rounds} in"
+      f" {run_dir}."
+    )
+  participation = planned.participation
+  if participation.is_mixture:
+    # The selection needs RDP, which is known of users' rounds if they are.
+    participation = participation.with_known_schedule()
+  return _Cost(event, rounds, participation, planned.delta)
+
+
+def to_table(report: Mapping[str, Any], output_dir: pathlib.Path) -> str:
+  """Makes the table of a report, which lies in a directory, for readers."""
+  rows = []
+  best, privacy = report["best"], report["privacy"]
+  if best is not None:
+    for name, value in best["hyperparameters"].items():
+      shown = f"{value:.6g}" if isinstance(value, float) else value
+      rows.append((name, shown))
+    for split in _SPLITS:
+      shown = f"{best[split]:.4f}" if split in best else f"see {_RECALL}"
+      rows.append((f"{best['metric']}, {split}", shown))
+    rows.append(("model", output_dir / best["saved_model"]))
+  if privacy is not None:
+    for words, name in (
+      ("epsilon of the tuning", "epsilon"),
+      ("epsilon if chosen by images of others", "epsilon_if_chosen_by_others"),
+      ("epsilon of one trial", "epsilon_of_one_trial"),
+      ("delta", "delta"),
+    ):
+      if privacy[name] is not None:
+        rows.append((words, f"{float(privacy[name]):.4g}"))
+    distribution = f"{privacy['distribution']}, mean {privacy['mean_trials']:g}"
+    rows.append(("number of trials", distribution))
+  lines = ["| best trial | |", "|---|---|"]
+  lines += [f"| {name} | {value} |" for name, value in rows] or ["| none | |"]
+  if privacy is not None:
+    lines += ["", privacy["statement"]]
+  lines += [f"warning: {warning}" for warning in report["warnings"]]
+  lines.append(
+    f"Written to {output_dir}: {_REPORT}, with the model if there is one. The"
+    f" guarantee covers {run_directory.RELEASE}/ and nothing outside of it,"
+    " which tells of the other trials."
+  )
+  return "\n".join(lines)
