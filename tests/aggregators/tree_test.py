@@ -10,10 +10,8 @@ import tensorflow_privacy as tfp
 from tests.aggregators import cases
 from tests.aggregators import noise_theory
 from tests.aggregators import released
-from tff_fedemb import errors
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.aggregators import tree_query
-from tff_fedemb.program import checkpoints
 from tff_fedemb.strategies import tree as tree_strategy
 
 _ROUNDS = 20
@@ -119,42 +117,6 @@ def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
   found = _covariance(query, size, restart_every)
   raised = (1e4 * (1.0 + secret_noise.ROUNDING)) ** 2
   np.testing.assert_allclose(found / raised, expected, atol=1e-5)
-
-
-def test_sum_and_noise_are_on_a_common_grid():
-  # As of independent noise: five numbers and clip norm 3 make it 2^-10.
-  query = tree_query.TreeSumQuery(
-    (tf.TensorSpec([2]), tf.TensorSpec([3])),
-    clip_norm=3.0,
-    stddev=4.5,
-    noise_seed=None,
-  )
-  state = query.initial_global_state()
-  for value in (0.1, 0.3, 1e3 + 0.3) * 5:
-    total = (tf.fill([2], value), tf.fill([3], -value))
-    noised, state, _ = query.get_noised_result(total, state)
-    steps = np.concatenate(noised) * 2.0**10
-    np.testing.assert_array_equal(steps, np.round(steps))
-  # What is remembered is noise alone, and not rounded.
-  assert state.leaves == 15
-  assert [rows.shape for rows in state.nodes] == [(4, 2), (4, 3)]
-  assert np.abs(np.concatenate([np.ravel(n) for n in state.nodes])).max() < 50
-
-
-def test_states_of_earlier_versions_are_not_read(tmp_path):
-  specs = (tf.TensorSpec([2]), tf.TensorSpec([3]))
-  before = tfp.TreeResidualSumQuery.build_l2_gaussian_query(1.0, 1.0, specs)
-  now = tree_query.TreeSumQuery(
-    specs, clip_norm=1.0, stddev=1.0, noise_seed=None
-  )
-  state = before.initial_global_state()
-  zeros = tuple(tf.zeros(spec.shape) for spec in specs)
-  for _ in range(3):
-    _, state, _ = before.get_noised_result(zeros, state)
-  manager = checkpoints.Checkpoints(tmp_path)
-  manager.save({"noise": state, "round": 3}, 3)
-  with pytest.raises(errors.FieldError, match="found none among 1"):
-    manager.load_latest({"noise": now.initial_global_state(), "round": 0})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Tests of a cluster of several machines: nodes of one, joined by address."""
 
-import sys
 import time
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests.runtime import forked_python
 from tff_fedemb import runtime
 from tff_fedemb.runtime import ray_cluster
 from tff_fedemb.runtime import ray_map
@@ -59,20 +57,18 @@ def _build_process() -> tff.templates.IterativeProcess:
 
 
 @pytest.fixture
-def cluster(monkeypatch):
+def cluster():
   """A head with one core and two more nodes with as many."""
   ray_cluster.import_ray()
-  with forked_python.start("tff_fedemb.runtime.ray_worker") as python:
-    monkeypatch.setattr(sys, "executable", python)
-    started = cluster_utils.Cluster(
-      initialize_head=True,
-      head_node_args={"num_cpus": 1, "include_dashboard": False},
-    )
-    for _ in range(2):
-      started.add_node(num_cpus=1)
-    yield started
-    ray.shutdown()
-    started.shutdown()
+  started = cluster_utils.Cluster(
+    initialize_head=True,
+    head_node_args={"num_cpus": 1, "include_dashboard": False},
+  )
+  for _ in range(2):
+    started.add_node(num_cpus=1)
+  yield started
+  ray.shutdown()
+  started.shutdown()
 
 
 def _bytes_written(nodes):

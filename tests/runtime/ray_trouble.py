@@ -1,8 +1,7 @@
-"""A Ray of this machine whose workers start quickly, and what befalls them."""
+"""A Ray of this machine for tests, and what befalls its workers."""
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
-import sys
 import tempfile
 import time
 from typing import Any
@@ -11,7 +10,6 @@ import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tests.runtime import forked_python
 from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import ray as ray_runtime
 from tff_fedemb.runtime import ray_cluster
@@ -23,15 +21,10 @@ CORES = 5
 @pytest.fixture(scope="module", autouse=True)
 def local_ray() -> Iterator[None]:
   """A Ray that the runtimes of a file share; starting one takes seconds."""
-  with (
-    forked_python.start("tff_fedemb.runtime.ray_worker") as python,
-    # As short as names of sockets have to be.
-    tempfile.TemporaryDirectory(
-      prefix="r", dir="/tmp", ignore_cleanup_errors=True
-    ) as directory,
-    pytest.MonkeyPatch.context() as patch,
-  ):
-    patch.setattr(sys, "executable", python)
+  # As short as names of sockets have to be.
+  with tempfile.TemporaryDirectory(
+    prefix="r", dir="/tmp", ignore_cleanup_errors=True
+  ) as directory:
     ray = ray_cluster.import_ray()
     ray.init(
       address="local",
@@ -41,7 +34,6 @@ def local_ray() -> Iterator[None]:
       _temp_dir=directory,
       _system_config={"enable_worker_prestart": False, "worker_niceness": 0},
     )
-    patch.undo()
     yield
     ray.shutdown()
 
