@@ -172,9 +172,9 @@ class Simulation:
 
   def participations(self) -> tuple[np.ndarray, np.ndarray]:
     """Slots of those who took part so far, in order, and their rounds."""
-    people = self._participants
-    order = np.argsort(people.slots)[people.slots.size - people.size :]
-    return people.slots[order], people.counts[order]
+    slots = self._participants.slots
+    order = np.argsort(slots)
+    return slots[order], self._participants.counts[order]
 
   def _outcome(
     self, start: float, end: float, share: float, **counts
@@ -197,7 +197,7 @@ class Simulation:
   def _may_take_part(self, slots: np.ndarray, hours: float) -> np.ndarray:
     people = self._participants
     places = people.find(slots)
-    known = people.slots[places] >= 0
+    known = places >= 0
     allowed, places = ~known, places[known]
     since = hours - people.last_hours[places]
     again = since >= self.deployment.server.min_separation_hours
