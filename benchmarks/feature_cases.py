@@ -247,11 +247,12 @@ def fit_bare(name: str, path: str) -> np.ndarray:
   method, examples = parse(name)
   steps = {"steps": STEPS, "learning_rate": _LEARNING_RATE}
   regularization = {"regularization": _REGULARIZATION}
-  bare_fit, options = {
-    "least_squares": (fit_least_squares, regularization),
-    "sgd": (fit_gradients, steps),
-    "feature_covariance": (fit_gradients, steps | regularization),
-  }[method]
+  bare_fit: Callable[..., np.ndarray] = fit_gradients
+  options = steps
+  if method == "feature_covariance":
+    options = steps | regularization
+  if method == "least_squares":
+    bare_fit, options = fit_least_squares, regularization
   return bare_fit(
     data.features, data.labels, num_classes=examples.num_classes, **options
   )

@@ -51,7 +51,6 @@ _TESTED_THROUGH = {
   "tff_fedemb.participation.sampled": "tests/data/participation_check_test.py",
   # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",
-  "benchmarks.torch_models": "tests/binaries/benchmark_test.py",
   "benchmarks.worker": "tests/benchmarks/results_test.py",
   "binaries.benchmark_features": "tests/binaries/benchmark_test.py",
   "binaries.flag_help": "tests/binaries/command_line_test.py",

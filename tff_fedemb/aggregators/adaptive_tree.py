@@ -69,6 +69,10 @@ class AdaptiveTreeConfig(
         None,
       )
 
+  @property
+  def first_restart_after(self) -> int | None:
+    return self.restart_warmup
+
   def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
     def build_sum(clip_norm, stddev, is_of_counts):
       noise_seed = self.noise_seed

@@ -251,7 +251,7 @@ def add_noise(
       if correlate is None:
         # Drawn in steps.
         noise = draw_normal(seeds, chunk, size, stddev * steps_of_one)
-        kept = ()
+        kept: list[tf.Tensor] = []
       else:
         noise, *kept = correlate(
           draw_normal(seeds, chunk, size, stddev),

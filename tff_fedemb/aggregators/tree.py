@@ -56,11 +56,13 @@ class TreeConfig(correlated.CorrelatedConfig):
 
   restart_every: int | None = config.field(None, minimum=1)
 
-  # Of all trees but those with adaptive clipping.
-  restart_warmup = None
+  @property
+  def first_restart_after(self) -> int | None:
+    """Rounds of the first tree; None if it has as many as the others."""
+    return None
 
   def create_strategy(self, schedule: mechanism.Schedule) -> tree.TreeStrategy:
-    return tree.TreeStrategy(self.restart_every, self.restart_warmup)
+    return tree.TreeStrategy(self.restart_every, self.first_restart_after)
 
   def build_query(self, specs, strategy):
     query = self.build_tree(specs)
@@ -69,7 +71,7 @@ class TreeConfig(correlated.CorrelatedConfig):
     return tfp.RestartQuery(
       query,
       tfp.restart_query.PeriodicRoundRestartIndicator(
-        self.restart_every, self.restart_warmup
+        self.restart_every, self.first_restart_after
       ),
     )
 
