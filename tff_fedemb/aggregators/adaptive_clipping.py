@@ -23,7 +23,7 @@ _COUNT_STDDEV_PER_CLIENT = 0.05
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptiveClippingConfig(mechanism.MechanismConfig):
-  """What mechanisms whose clip norm follows a quantile are made from.
+  """Fields of mechanisms whose clip norm follows a quantile.
 
   Attributes:
     target_unclipped_quantile: Share of updates that adaptive clipping aims to
@@ -57,7 +57,7 @@ class AdaptiveClippingConfig(mechanism.MechanismConfig):
 
   @property
   def noise_multiplier_of_sum(self) -> float:
-    """What is left of the noise multiplier z for the sum of updates.
+    """The part of the noise multiplier z that the sum of updates gets.
 
     z_sum with z^-2 = z_sum^-2 + (2 s)^-2: the count changes by 1/2 where the
     sum changes by its clip norm. 0 without noise.

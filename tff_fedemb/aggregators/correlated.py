@@ -21,12 +21,12 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorrelatedConfig(mechanism.MechanismConfig):
-  """What mechanisms of correlated noise are made from.
+  """Fields of mechanisms of correlated noise.
 
   Attributes:
     noise_seed: For tests: seed of the noise, shared by all runs, which voids
       privacy. None: from the operating system, secret.
-    recurrence_class: Of what makes rows of C^-1 Z, from the matrix C.
+    recurrence_class: Makes rows of C^-1 Z, from the matrix C.
   """
 
   recurrence_class: ClassVar[Callable[..., recurrence_lib.Recurrence]]

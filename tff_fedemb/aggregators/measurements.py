@@ -1,4 +1,4 @@
-"""What every aggregator reports in every round, beside its result.
+"""Measurements that every aggregator reports in every round.
 
 The number and the share of clients whose update was clipped, the median norm
 of their updates before clipping, the standard deviation of the noise on the

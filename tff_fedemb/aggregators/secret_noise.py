@@ -3,8 +3,8 @@
 Secret: the bits are those of a Philox generator (Salmon et al. 2011, "Parallel
 Random Numbers: As Easy as 1, 2, 3") with a key and an offset of 64 bits each
 from the operating system; TensorFlow's own operations have 32 bits for a whole
-process. Who knew a block of it, 128 bits, could look for the key alone; two
-numbers are made of a block, of which the grid below shows some 27 bits each.
+process. An attacker who knew a block of it, 128 bits, could search for the key;
+two numbers are made of a block, and the grid below shows some 27 bits of each.
 Philox is no cipher: that nobody can tell its numbers from random ones without
 its key is assumed, not proven.
 
@@ -39,7 +39,7 @@ _UNIT = 2.0**-64
 _CHUNK = 2**16
 _EXPONENT_BITS = 0x7FF0000000000000
 _PHILOX = 1
-# Of a number of 62 bits that becomes one of 53.
+# A number of 62 bits becomes one of 53.
 _SPARE_BITS = 9
 
 _Correlate = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
@@ -119,7 +119,7 @@ def draw_normal(
       (tf.bitwise.invert(high), tf.bitwise.invert(low)),
     )
   )
-  # What rounding has added is taken away: near 1 it is a part of what counts.
+  # Subtracts the error of rounding, which matters near 1.
   logarithm = tf.math.log(uniform) + ((1.0 - uniform) - missing)
   radius = tf.sqrt(logarithm * (-2.0 * tf.square(stddev)))
   # Two bits choose one of four arcs, the others a place on it.
@@ -293,14 +293,14 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
 
     Args:
       l2_norm_clip: L2 norm to which a record is clipped.
-      stddev: Of the noise; 0 for none, whatever the state.
+      stddev: Standard deviation of the noise; 0 for none, whatever the state.
     """
     super().__init__(l2_norm_clip, stddev)
     self._key = draw_key()
 
   def get_noised_result(self, sample_state, global_state):
     """Adds the noise of the round to the sum of its records."""
-    # Of nothing: the state and the event are the parent's, the noise is not.
+    # The parent gets no numbers: its state and event are used, not its noise.
     _, state, event = super().get_noised_result((), global_state)
     if not self._stddev:
       return sample_state, state, event
@@ -317,10 +317,10 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
 class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
   """Noise from a secret seed that travels in the aggregator's state.
 
-  Correlated noise is made over many rounds. What the later ones cancel must be
-  what the earlier ones added, also when a program was killed in between: the
-  noise is therefore a function of seeds that the checkpoint holds and that
-  every tensor of every call counts up by one.
+  Correlated noise is made over many rounds. Later ones must cancel exactly what
+  earlier ones added, also when a program was killed in between: the noise is
+  therefore a function of seeds that the checkpoint holds and that every tensor
+  of every call counts up by one.
 
   Privacy:
     Key and offset are drawn from the operating system when the generator is

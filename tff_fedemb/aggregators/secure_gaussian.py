@@ -1,6 +1,6 @@
 """Gaussian mechanism on a secure sum: fixed point, and the server's noise.
 
-Of the updates the server sees the sum alone (Bonawitz et al. 2017, "Practical
+The server sees only the sum of the updates (Bonawitz et al. 2017, "Practical
 Secure Aggregation for Privacy-Preserving Machine Learning"), to which it adds
 the noise of McMahan et al. 2018. A simulation computes the secure sum in the
 clear: see `runtime.secure_sums`.

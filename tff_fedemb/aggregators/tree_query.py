@@ -17,8 +17,8 @@ def complete_node(
 
   A round completes nodes of heights 0 to k. The efficient estimate of one of
   height h weighs the node itself by c_h = 2^h / (2^(h + 1) - 1), and the
-  estimates of its two halves by 1 - c_h. Of this round's nodes no other than
-  the largest is ever released or used again: what is new in it,
+  estimates of its two halves by 1 - c_h. Only the largest of this
+  round's nodes is ever released or used again: what is new in it,
 
     c_k z_k + (1 - c_k) (c_(k-1) z_(k-1) + (1 - c_(k-1)) (...)),
 

@@ -1,4 +1,4 @@
-"""What a deployment is: its devices, its network and its server, from a file.
+"""Deployments, read from a file: devices, network and server.
 
 A deployment is a YAML file that reads like a description; `presets/` holds some
 by name, with the source of every value. Where laws are taken from:

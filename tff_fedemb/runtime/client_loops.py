@@ -1,7 +1,7 @@
 """Several clients by one call of a session.
 
-A call costs as much as a step of a small model on a few images. What a client
-does is put into a loop over clients, which hands out their updates one above
+A call costs as much as a step of a small model on a few images. The work of a
+client is put into a loop over clients, which hands out their updates one above
 the other, and adding up into a loop over updates, one after the other: the same
 numbers, bit by bit, as those of a call for each client.
 """
@@ -40,7 +40,7 @@ def _placeholders(
   return [
     tf.compat.v1.placeholder(
       tensor.dtype,
-      # Of an unknown rank nothing more is known with another dimension.
+      # A tensor of unknown rank has no known shape with one more dimension.
       None if tensor.shape.rank is None else [*leading, *tensor.shape],
     )
     for tensor in tensors

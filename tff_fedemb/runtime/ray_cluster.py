@@ -34,7 +34,6 @@ _INSTALL = "`make setup RAY=1` installs it, or `pip install ray==2.52.1`."
 _HEAD_SECONDS = 10.0
 _HEAD_CHECK_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 15.0
-_LOOK_SECONDS = 1.0
 _PREFIX = "rayfed_"
 
 
@@ -50,7 +49,7 @@ def import_ray() -> Any:
   """
   # Nothing is to be told to anyone about who uses Ray.
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-  # What goes wrong raises; its C++ log tells of all else there may be.
+  # Errors raise exceptions; the log of Ray's C++ code adds much else.
   os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
   # Whose processes would look for a head that is gone for a minute.
   os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
@@ -71,7 +70,7 @@ def import_ray() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-  """What a worker needs.
+  """Resources of a worker.
 
   Attributes:
     cores: Processor cores.
@@ -113,7 +112,6 @@ class Cluster:
     self.demand = Demand(config.ray_worker_cores, config.ray_worker_gpus)
     self._most_workers = config.ray_workers
     self._directory: _Directory | None = None
-    self._is_closed = threading.Event()
     # Whether the head is.
     self.is_lost = False
     self._is_owner = not self.ray.is_initialized()
@@ -122,14 +120,10 @@ class Cluster:
     address = self.ray.get_runtime_context().gcs_address
     host, _, port = address.rpartition(":")
     self._head = host, int(port)
-    self._last_looked = time.monotonic()
-    self._nodes = self.ray.nodes()
-    # The head's answers are not to be waited for: Ray does so for a minute, and
-    # then ends the program.
-    threading.Thread(
-      target=self._watch_machines, name="ray_machines", daemon=True
-    ).start()
+    self._last_looked = 0.0
+    self._nodes: list[dict[str, Any]] = []
     try:
+      self.check_head(now=True)
       self._check_size()
     except BaseException:
       self.close()
@@ -204,14 +198,6 @@ class Cluster:
       self.demand.count_workers(machine) for machine in self._machines()
     )
 
-  def _watch_machines(self) -> None:
-    while not self._is_closed.wait(_LOOK_SECONDS):
-      try:
-        self._nodes = self.ray.nodes()
-      except Exception:
-        # Ray is being left, or the head is gone, which `check_head` tells.
-        continue
-
   def _machines(self) -> list[dict[str, float]]:
     return [node["Resources"] for node in self._nodes if node["Alive"]]
 
@@ -239,9 +225,9 @@ class Cluster:
       )
 
   def check_head(self, *, now: bool = False) -> None:
-    """Looks after the head from time to time, in less than a millisecond.
+    """Looks after the head and the machines from time to time, in milliseconds.
 
-    Ray waits a minute for a head that is gone, and then ends the program.
+    Ray waits long for a head that is gone, and then ends the program.
 
     Args:
       now: Whether to look in any case, before Ray is to ask the head.
@@ -255,8 +241,9 @@ class Cluster:
     self._last_looked = start
     while True:
       try:
-        with socket.create_connection(self._head, timeout=_HEAD_CHECK_SECONDS):
-          return
+        socket.create_connection(self._head, _HEAD_CHECK_SECONDS).close()
+        self._nodes = self.ray.nodes()
+        return
       except OSError as error:
         if time.monotonic() - start > _HEAD_SECONDS:
           self.is_lost = True
@@ -270,7 +257,6 @@ class Cluster:
 
   def close(self) -> None:
     """Leaves the cluster; ends what was started on this machine."""
-    self._is_closed.set()
     if self._is_owner and self.ray.is_initialized():
       # It waits for ever for a head that is gone.
       leaving = threading.Thread(target=self.ray.shutdown, daemon=True)

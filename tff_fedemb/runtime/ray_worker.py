@@ -1,4 +1,4 @@
-"""What runs on the machines of a Ray cluster: chunks of a round's clients.
+"""Trains chunks of a round's clients on the machines of a Ray cluster.
 
 A chunk is trained and added up by one thread, in the order of its clients,
 whatever else the worker does. Nothing here is random, and nothing of one chunk
@@ -21,7 +21,7 @@ from tff_fedemb.runtime import secure_sums
 
 @dataclasses.dataclass(frozen=True)
 class ChunkResult:
-  """What comes of a chunk beside the sum of its clients.
+  """The outcome of a chunk beside the sum of its clients.
 
   Attributes:
     total: Its secure sums.
@@ -36,7 +36,7 @@ class ChunkResult:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setup:
-  """What a worker needs before it is given clients.
+  """What a worker is told before it is given clients.
 
   Attributes:
     get_graphs: Returns what a client does; called once by each process.
@@ -110,7 +110,7 @@ class _Worker:
       fold.close()
 
 
-# That of the process; it lasts from round to round.
+# Each process has one, which lasts from round to round.
 _worker: _Worker | None = None
 
 
