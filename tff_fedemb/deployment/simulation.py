@@ -8,8 +8,8 @@ abandons it if too few have come by then.
 A round is a function of the seed and of the rounds before, so that a run that
 was ended goes on by playing them again, which takes milliseconds a round. The
 server asks devices in a random order until enough are there: the time of a
-round does not grow with the population, nor does memory, which only those take who
-took part.
+round does not grow with the population, nor does memory, which only
+participants take.
 """
 
 import dataclasses
