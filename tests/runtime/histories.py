@@ -50,9 +50,11 @@ def compare(
   expected = _run(
     reference, process, rounds, found[0][0] if same_start else None
   )
-  tree.assert_same_structure(found, expected, check_types=True)
+  # What one runtime was told of the other's is the same.
+  pairs = [history[int(same_start) :] for history in (found, expected)]
+  tree.assert_same_structure(*pairs, check_types=True)
   for (path, one), (_, other) in zip(
-    tree.flatten_with_path(found), tree.flatten_with_path(expected), strict=True
+    *map(tree.flatten_with_path, pairs), strict=True
   ):
     assert type(one) is type(other), path
     # A scalar string comes as `bytes`.

@@ -1,10 +1,10 @@
 """Workers, what befalls them, and noise change no bit: all of them together."""
 
 import os
-import signal
-import threading
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -23,7 +23,11 @@ ray = pytest.importorskip("ray")
 _ROUNDS, _MIN_SEPARATION = 5, 2
 _AGGREGATORS = ("gaussian", "tree", "blt", "banded")
 _WORKERS = (1, 2, 3, 5)
-_FAULTS = ("none", "death", "straggler")
+_FAULTS = {
+  "none": None,
+  "death": psutil.Process.kill,
+  "straggler": ray_trouble.stop_for_a_moment,
+}
 # Has every noise meet every fault with every number of workers, which takes
 # three times as long; else each meets each of the others.
 _WHOLE_GRID = "TFF_FEDEMB_WHOLE_GRID"
@@ -32,7 +36,6 @@ _CLIENTS_PER_ROUND = 8
 _CLIP_NORM = 0.5
 # Of a user: three numbers follow from four.
 _ROWS, _INPUTS, _OUTPUTS = 6, 4, 3
-_PAUSE_SECONDS = 0.3
 # Tensors.
 _NUM_WEIGHTS = 2
 
@@ -126,27 +129,12 @@ def _draw_rounds(aggregator: str) -> list[list[str]]:
   return rounds
 
 
-def _resume_later(victim):
-  """Has all wait for what the worker was given."""
-  timer = threading.Timer(_PAUSE_SECONDS, ray_trouble.resume, [victim])
-  timer.daemon = True
-  timer.start()
-
-
-def _disturb(monkeypatch, fault):
-  if fault == "death":
-    return ray_trouble.Trouble(monkeypatch, signal.SIGKILL)
-  if fault == "straggler":
-    return ray_trouble.Trouble(monkeypatch, signal.SIGSTOP, _resume_later)
-  return None
-
-
-def _select_faults(aggregator: str) -> dict[int, list[str]]:
+def _select_faults(aggregator: str) -> dict[int, list[Any]]:
   """Faults by the number of workers."""
   first = _AGGREGATORS.index(aggregator)
   step = 1 if os.environ.get(_WHOLE_GRID) else len(_FAULTS)
   return {
-    workers: list(_FAULTS[(first + index) % step :: step])
+    workers: [*_FAULTS.values()][(first + index) % step :: step]
     for index, workers in enumerate(_WORKERS)
   }
 
@@ -168,8 +156,8 @@ def test_no_bit_depends_on_workers(aggregator, monkeypatch):
       objects.clear()
       for fault in faults:
         with monkeypatch.context() as patch:
-          trouble = _disturb(patch, fault)
-          found = _run(started, first, rounds, trouble)
+          trouble = fault and ray_trouble.Trouble(patch, fault)
+          found = _run(started, first, rounds)
         assert trouble is None or len(trouble.victims) == _ROUNDS
         for leaves, expected_leaves in zip(found, expected, strict=True):
           tree.map_structure(
@@ -186,7 +174,7 @@ def test_no_bit_depends_on_workers(aggregator, monkeypatch):
       np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
 
-def _run(started, state, rounds, trouble=None):
+def _run(started, state, rounds):
   states = [state.leaves]
   for client_ids in rounds:
     state, _ = started.next(state, client_ids)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from unittest import mock
 
 import pytest
 
@@ -19,6 +20,15 @@ def test_without_a_cluster_it_is_map():
     errors.FieldError, match=r"runtime must be in_process or ray .*, found tff"
   ):
     runtime.RuntimeConfig(runtime="tff").open_map()
+
+
+def test_no_chunk_is_left_out_while_there_are_no_machines():
+  cluster = mock.Mock(is_lost=False)
+  cluster.count_workers.return_value = cluster.count_tasks.return_value = 0
+  cluster.ray.wait = lambda references, **_: (references, [])
+  cluster.ray.get = lambda references: [2 * r for r in references]
+  results = ray_map.run_in_order(cluster, lambda chunk: [chunk], range(9))
+  assert [*results] == [[2 * chunk] for chunk in range(9)]
 
 
 @pytest.mark.slow

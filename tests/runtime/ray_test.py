@@ -102,7 +102,7 @@ def test_gives_up_a_chunk_that_takes_worker_after_worker(process, monkeypatch):
   monkeypatch.setattr(ray_map, "_ATTEMPTS", 1)
   with runtime.create_runtime("ray", ray_workers=1) as started:
     state = started.initialize(process)
-    killer = threading.Timer(1.0, ray_trouble.send_signal, [signal.SIGKILL])
+    killer = threading.Timer(1.0, lambda: ray_trouble.find_victim().kill())
     killer.start()
     with pytest.raises(
       ray_map.LostChunkError,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import tempfile
+import threading
 import time
 from typing import Any
 
@@ -16,6 +17,7 @@ from tff_fedemb.runtime import ray_cluster
 from tff_fedemb.runtime import ray_map
 
 CORES = 5
+_PAUSE_SECONDS = 0.3
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,13 +50,17 @@ def find_workers() -> list[psutil.Process]:
   return found
 
 
-def send_signal(number: int) -> psutil.Process:
-  """Sends one worker a signal, rather one that is busy."""
-  for worker in sorted(find_workers(), key=lambda w: w.name() == "ray::IDLE"):
-    with contextlib.suppress(psutil.NoSuchProcess):
-      worker.send_signal(number)
-      return worker
-  raise AssertionError("There is no worker.")
+def find_victim() -> psutil.Process:
+  """One worker, rather one that is busy."""
+  return min(find_workers(), key=lambda worker: worker.name() == "ray::IDLE")
+
+
+def stop_for_a_moment(process: psutil.Process) -> None:
+  """Has all wait for what a process was given."""
+  process.suspend()
+  timer = threading.Timer(_PAUSE_SECONDS, process.resume)
+  timer.daemon = True
+  timer.start()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -63,17 +69,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
   while not condition():
     assert time.monotonic() < deadline
     time.sleep(0.05)
-
-
-def resume(process: psutil.Process) -> None:
-  """Lets a process go on that was stopped, if it is still there."""
-  with contextlib.suppress(psutil.NoSuchProcess):
-    process.resume()
-
-
-def do_nothing(process: psutil.Process) -> None:
-  """Leaves a process as it is."""
-  del process  # Unused.
 
 
 def states_of_chunks(
@@ -113,15 +108,13 @@ class Trouble:
   def __init__(
     self,
     monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    then: Callable[[psutil.Process], None] = do_nothing,
+    disturb: Callable[[psutil.Process], None],
   ):
     """Waits for rounds.
 
     Args:
       monkeypatch: Ends it.
-      number: Signal that a worker is sent.
-      then: Is called with the worker.
+      disturb: Is called with the worker.
     """
     self.victims: list[psutil.Process] = []
     ray = ray_cluster.import_ray()
@@ -133,11 +126,10 @@ class Trouble:
       return run(*arguments, **options)
 
     def disturb_and_wait(*arguments, **options):
-      if options.get("fetch_local") is False and len(rounds) > len(
-        self.victims
-      ):
-        self.victims.append(send_signal(number))
-        then(self.victims[-1])
+      is_due = len(rounds) > len(self.victims)
+      if is_due and options.get("fetch_local") is False:
+        self.victims.append(find_victim())
+        disturb(self.victims[-1])
       return wait(*arguments, **options)
 
     monkeypatch.setattr(ray_map, "run_in_order", run_round)

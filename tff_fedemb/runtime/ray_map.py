@@ -126,8 +126,10 @@ def run_in_order(
   running: list[Any] = []
   try:
     while True:
-      most = cluster.count_workers() * _CHUNKS_AHEAD
-      while len(given) < most and len(running) < cluster.count_tasks():
+      # While no machine has room, one waits for those that may come.
+      most_given = max(cluster.count_workers(), 1) * _CHUNKS_AHEAD
+      most_running = max(cluster.count_tasks(), 1)
+      while len(given) < most_given and len(running) < most_running:
         for chunk in remaining:
           given.append((chunk, submit(chunk)))
           running.append(given[-1][1][0])
