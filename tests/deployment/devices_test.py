@@ -36,20 +36,17 @@ def test_availability_is_that_of_flgo():
   assert _create(level_median=50).availability(_SLOTS, 3).max() == 1
 
 
-@pytest.mark.parametrize(
-  ("draw", "median", "sigma"),
-  [
-    (
-      lambda: _create(level_median=0.3, level_sigma=0.7).level(_SLOTS),
-      *(0.3, 0.7),
-    ),
-    (lambda: _create("phones").milliseconds_per_example(_SLOTS), 20, 0.6),
-    (lambda: _create("harsh").examples(_SLOTS, 320), 320, 0.7),
-  ],
-)
-def test_lognormal_laws(draw, median, sigma):
-  law = ("norm", (math.log(median), sigma))
-  assert stats.kstest(np.log(draw()), *law).pvalue > 1e-3
+def test_levels_speeds_and_examples_are_lognormal():
+  levels = _create(level_median=0.3, level_sigma=0.7).level(_SLOTS)
+  speeds = _create("phones").milliseconds_per_example(_SLOTS)
+  examples = _create("harsh").examples(_SLOTS, 320)
+  for drawn, median, sigma in (
+    (levels, 0.3, 0.7),
+    (speeds, 20, 0.6),
+    (examples, 320, 0.7),
+  ):
+    law = ("norm", (math.log(median), sigma))
+    assert stats.kstest(np.log(drawn), *law).pvalue > 1e-3
 
 
 def test_time_zones_have_their_weights():
@@ -122,7 +119,6 @@ def test_sessions_are_exponential_and_anew_in_each_round():
 
 def test_examples_are_the_same_with_equal_work_alone():
   assert set(_create("phones").examples(_SLOTS, 320)) == {320}
-  assert len(set(_create("harsh").examples(_SLOTS, 320))) > 30_000
 
 
 def test_devices_are_those_of_their_seed():
