@@ -51,8 +51,10 @@ def import_ray() -> Any:
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
   # Errors raise exceptions; the log of Ray's C++ code adds much else.
   os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-  # Whose processes would look for a head that is gone for a minute.
+  # Ray's processes would look for a head that is gone for a minute.
   os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
+  # A task whose memory runs out would be tried again without end.
+  os.environ.setdefault("RAY_task_oom_retries", "3")
   # A worker without GPUs is to see none, which it says will change.
   warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
   # Ray would tell the head of exceptions that nobody catches, and if it is the

@@ -17,7 +17,8 @@ from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import ray_cluster
 
-# How often a chunk is run whose workers die.
+# How often a chunk is run whose workers die; `import_ray` sets the same number
+# for those whose memory runs out.
 _ATTEMPTS = 4
 # Chunks for each worker that run, or have run, before an earlier one has ended.
 _CHUNKS_AHEAD = 4
