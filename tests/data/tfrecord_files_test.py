@@ -10,6 +10,7 @@ from tensorflow_federated.python.simulation.datasets import (
 )
 
 from tff_fedemb.data import tfrecord_files
+from tff_fedemb.data import whole_files
 
 
 @pytest.mark.parametrize("label", [0, 2027, 2**62])
@@ -50,8 +51,9 @@ def test_nothing_is_left_of_what_fails(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux only")
-def test_full_disk_is_an_os_error(tmp_path):
-  (tmp_path / "file.partial").symlink_to("/dev/full")
+def test_full_disk_is_an_os_error(tmp_path, monkeypatch):
+  monkeypatch.setattr(whole_files, "_remove", lambda path: None)
+  (tmp_path / ".file.partial").symlink_to("/dev/full")
   with pytest.raises(OSError, match="file") as caught:
     tfrecord_files.write_records(tmp_path / "file", [bytes(10**6)])
   assert caught.value.errno == errno.ENOSPC

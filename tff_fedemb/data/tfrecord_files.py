@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from tff_fedemb.data import whole_files
+
 TRAIN_FOLDER = "train"
 TEST_FILE_NAME = "test.tfRecord"
 # In a folder of synthetic data, says how it was made; TFF does not look at it.
@@ -24,8 +26,6 @@ GENERATOR_FILE_NAME = "generator.json"
 # Features of a record: bytes (JPEG as it was downloaded) and int64.
 IMAGE_FEATURE = "image/encoded_jpeg"
 CLASS_FEATURE = "class"
-
-PARTIAL_SUFFIX = ".partial"
 
 # Bytes of a record beside the image: the framing of TFRecord (16) and of the
 # example (names, lengths, class), rounded up.
@@ -67,7 +67,7 @@ def serialize_example(
     elif isinstance(value, int | np.integer):
       feature.int64_list.value.append(value)
     else:
-      feature.float_list.value.extend(np.asarray(value).reshape(-1))
+      feature.float_list.value.extend(np.ravel(value).tolist())
   return example.SerializeToString(deterministic=True)
 
 
@@ -94,20 +94,14 @@ def write_records(
   """
   import tensorflow as tf  # As above.
 
-  path = pathlib.Path(path)
-  partial = path.with_name(path.name + PARTIAL_SUFFIX)
   try:
-    with tf.io.TFRecordWriter(os.fspath(partial)) as writer:
+    with (
+      whole_files.write_whole(pathlib.Path(path)) as partial,
+      tf.io.TFRecordWriter(os.fspath(partial)) as writer,
+    ):
       for record in records:
         writer.write(record)
-    with partial.open("rb+") as written:
-      os.fsync(written.fileno())
-    partial.replace(path)
   except tf.errors.ResourceExhaustedError as error:
-    partial.unlink(missing_ok=True)
     raise OSError(
       errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path)
     ) from error
-  except BaseException:
-    partial.unlink(missing_ok=True)
-    raise
