@@ -3,7 +3,7 @@
 It does not import TensorFlow, which who measures has no use for.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import importlib.util
 import os
@@ -165,33 +165,47 @@ class TrainingBenchmarkConfig(results.BenchmarkConfig):
   pfl_python: str | None = None
 
 
-def _commands(
-  config: TrainingBenchmarkConfig,
-) -> Iterator[dict[results.Entry, Sequence]]:
-  worker = (sys.executable, "-m", "benchmarks.worker", "training_rounds")
-  for cases, runtimes in _TURNS:
-    commands: dict[results.Entry, Sequence[str]] = {
-      (case, runtime): (*worker, case, runtime, precision_lib.FLOAT32)
-      for case in cases
-      for runtime in runtimes
-    }
-    if (_LENET, "tff") in commands:
-      # Those of this processor.
-      for name in precision_lib.supported_precisions():
-        if name != precision_lib.FLOAT32:
-          command = (*worker, _LENET, "in_process", name)
-          commands[f"{_LENET}_{name}", "in_process"] = command
-    for name in (_LENET, _WRITERS):
-      if config.pfl_python and (name, "tff") in commands:
-        # As many processes as `runtime.base` counts, which takes TFF to import.
-        case = CASES[name]
-        sizes = (case.num_clients, case.steps, case.batch_size)
-        commands[name, PFL_RESEARCH] = (
-          *(config.pfl_python, "-m", "torch.distributed.run"),
-          f"--nproc_per_node={len(os.sched_getaffinity(0))}",
-          *("-m", "benchmarks.pfl_round", case.backbone, *map(str, sizes)),
-        )
-    yield commands
+def _command(
+  config: TrainingBenchmarkConfig, name: str, runtime: str, precision: str
+) -> Sequence[str]:
+  if runtime != PFL_RESEARCH:
+    worker = (sys.executable, "-m", "benchmarks.worker", "training_rounds")
+    return (*worker, name, runtime, precision)
+  # As many processes as `runtime.base` counts, which takes TFF to import.
+  case = CASES[name]
+  return (
+    *(config.pfl_python, "-m", "torch.distributed.run"),
+    f"--nproc_per_node={len(os.sched_getaffinity(0))}",
+    *("-m", "benchmarks.pfl_round", case.backbone),
+    *map(str, (case.num_clients, case.steps, case.batch_size)),
+  )
+
+
+def _create_group(
+  config: TrainingBenchmarkConfig, names: Iterable[str], runtimes: Sequence[str]
+) -> results.Group:
+  float32 = precision_lib.FLOAT32
+  entries = {(name, r): float32 for name in names for r in runtimes}
+  for name in {_LENET, _WRITERS} if config.pfl_python else ():
+    if (name, "tff") in entries:
+      entries[name, PFL_RESEARCH] = float32
+  if (_LENET, "tff") in entries:
+    # Those of this processor.
+    for precision in precision_lib.supported_precisions()[1:]:
+      entries[f"{_LENET}_{precision}", "in_process"] = precision
+  # Its name may be longer by a precision.
+  commands = {
+    (name, runtime): _command(
+      config, name.removesuffix(f"_{precision}"), runtime, precision
+    )
+    for (name, runtime), precision in entries.items()
+    if not config.cases or name.startswith(config.cases)
+  }
+  if (_LONG_RUN, "in_process") in commands:
+    after = (_SETTLED_ROUND, _LONG_RUN_ROUNDS)
+    return results.Group(commands, _LONG_RUN_ROUNDS, resident_after=after)
+  # Of the memory of Ray's workers that of the program is told apart.
+  return results.Group(commands, tells_anonymous_memory="ray" in runtimes)
 
 
 def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
@@ -208,29 +222,17 @@ def select_groups(config: TrainingBenchmarkConfig) -> list[results.Group]:
       raise errors.FieldError(
         "pfl_python", "be a Python with torch and pfl 0.6.0", python
       ) from error
-  groups = list(_commands(config))
-  names = sorted({case for commands in groups for case, _ in commands})
+  # Who asks for Ray by name is told how to install it.
+  skips_ray = not config.cases and not importlib.util.find_spec("ray")
+  groups = [
+    _create_group(config, names, runtimes)
+    for names, runtimes in _TURNS
+    if not (skips_ray and "ray" in runtimes)
+  ]
+  names = {name for group in groups for name, _ in group.commands}
   for prefix in config.cases:
     if not any(name.startswith(prefix) for name in names):
       raise errors.FieldError(
-        "cases", f"be beginnings of {', '.join(names)}", repr(prefix)
+        "cases", f"be beginnings of {', '.join(sorted(CASES))}", repr(prefix)
       )
-  selected = []
-  for commands in groups:
-    commands = {
-      entry: command
-      for entry, command in commands.items()
-      if not config.cases or entry[0].startswith(config.cases)
-    }
-    if (_LONG_RUN, "in_process") in commands:
-      rounds = _LONG_RUN_ROUNDS
-      after = (_SETTLED_ROUND, _LONG_RUN_ROUNDS)
-      selected.append(results.Group(commands, rounds, resident_after=after))
-    elif commands:
-      on_ray = any(runtime == "ray" for _, runtime in commands)
-      # Who asks for it by name is told how to install it.
-      if on_ray and not config.cases and not importlib.util.find_spec("ray"):
-        continue
-      # Of the workers' memory the driver's is told apart.
-      selected.append(results.Group(commands, tells_anonymous_memory=on_ray))
-  return selected
+  return [group for group in groups if group.commands]

@@ -8,17 +8,14 @@ noise and no checks. Weights are `[K, d]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import dataclasses
 import functools
 import os
-import pathlib
 import re
-import shutil
 import sys
 import tempfile
 from typing import Any
-import zipfile
 
 from etils import epy
 import numpy as np
@@ -30,7 +27,6 @@ from tff_fedemb.features import feature_files
 from tff_fedemb.features import registry
 
 with epy.lazy_imports():
-  import pandas as pd
   from scipy import linalg
   from scipy import sparse
 
@@ -55,11 +51,6 @@ _CASES_OF_ALL = (
 )
 # About half of the vectors are longer than a bound of one.
 _MEAN_NORM, _SPREAD_NORM = 0.6, 0.8
-_NUMBERS_OF_CHUNK = 2**22
-# Of labels, and of the headers of a zip and of the arrays in it.
-_LABEL_BYTES, _HEADER_BYTES = 8, 4096
-# Room that is left on the disk.
-_SPARE_BYTES = 2**28
 EPSILON, DELTA = 1.0, 1e-7
 _REGULARIZATION, _LEARNING_RATE, _MOMENTUM = 100.0, 4.0, 0.9
 _CHUNK = 4096
@@ -90,12 +81,6 @@ class Examples:
   dim: int
   num_classes: int
 
-  @property
-  def file_bytes(self) -> int:
-    """What a file takes."""
-    numbers = np.dtype(np.float32).itemsize * self.dim
-    return self.num_examples * (numbers + _LABEL_BYTES) + _HEADER_BYTES
-
 
 def parse(name: str) -> tuple[str, Examples]:
   """Returns the method of a case, and what it is fitted on.
@@ -103,73 +88,53 @@ def parse(name: str) -> tuple[str, Examples]:
   Raises:
     errors.FieldError: If it is no name of a case.
   """
-  found = re.fullmatch(rf"({'|'.join(METHODS)})_(\d+)x(\d+)x(\d+)", name)
+  number = r"([1-9]\d*)"
+  found = re.fullmatch(
+    rf"({'|'.join(METHODS)})_{number}x{number}x([2-9]|[1-9]\d+)", name
+  )
   if found is None:
     raise errors.FieldError(
       "cases",
-      "be METHOD_NxDxK (examples, numbers, classes) with METHOD one of"
-      f" {', '.join(METHODS)}",
+      "be METHOD_NxDxK (at least 1 example, 1 number, 2 classes) with METHOD"
+      f" one of {', '.join(METHODS)}",
       repr(name),
     )
-  examples = Examples(*map(int, found.groups()[1:]))
-  if examples.num_examples < 1 or examples.dim < 1 or examples.num_classes < 2:
-    raise errors.FieldError(
-      "cases", "have at least 1 example of 1 number in 2 classes", repr(name)
-    )
-  return found[1], examples
+  return found[1], Examples(*map(int, found.groups()[1:]))
 
 
 def write(path: str | os.PathLike[str], examples: Examples) -> None:
-  """Writes an .npz that can be mapped into memory, a chunk at a time.
+  """Writes an .npz that can be mapped into memory.
 
   Features are float32, a mean for each class and normal noise.
   """
   generator = np.random.default_rng(0)
-  dim = examples.dim
-  means = generator.standard_normal(
-    [examples.num_classes, dim], np.float32
-  ) * np.float32(_MEAN_NORM / dim**0.5)
-  labels = generator.integers(examples.num_classes, size=examples.num_examples)
-  size = max(1, _NUMBERS_OF_CHUNK // dim)
-  with pathlib.Path(path).open("wb") as file:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-      with archive.open("label.npy", "w") as member:
-        np.lib.format.write_array(member, labels)
-      with archive.open("repr.npy", "w", force_zip64=True) as member:
-        header = np.lib.format.header_data_from_array_1_0(means)
-        header["shape"] = (examples.num_examples, dim)
-        np.lib.format.write_array_header_1_0(member, header)
-        for start in range(0, examples.num_examples, size):
-          of_chunk = labels[start : start + size]
-          chunk = generator.standard_normal([len(of_chunk), dim], np.float32)
-          chunk *= _SPREAD_NORM / dim**0.5
-          chunk += means[of_chunk]
-          member.write(chunk.tobytes())
-    file.flush()
-    # Not while something is measured.
-    os.fsync(file.fileno())
+  shape = (examples.num_examples, examples.dim)
+  labels = generator.integers(examples.num_classes, size=shape[0])
+  means = generator.standard_normal([examples.num_classes, shape[1]], "f4")
+  features = generator.standard_normal(shape, "f4")
+  scale = np.float32(1.0 / examples.dim**0.5)
+  features *= _SPREAD_NORM * scale
+  for start in range(0, shape[0], _CHUNK):
+    rows = slice(start, start + _CHUNK)
+    features[rows] += _MEAN_NORM * scale * means[labels[rows]]
+  np.savez(path, label=labels, repr=features)
+  # It is not to be written while something is measured.
+  os.sync()
 
 
 def check(config: FeatureBenchmarkConfig) -> None:
-  """Checks the cases, and that there is room for their files.
+  """Checks the cases and the directory of their files.
 
   Raises:
-    errors.FieldError: If there is no case, one is none, or there is no room.
+    errors.FieldError: If there is no case, one is none, or no directory.
   """
   if not config.cases:
     raise errors.FieldError("cases", "name cases", "none")
-  directory = pathlib.Path(config.data_dir or tempfile.gettempdir())
-  if not directory.is_dir():
-    raise errors.FieldError("data_dir", "be an existing directory", directory)
-  # One file at a time.
-  needed = max(parse(name)[1].file_bytes for name in config.cases)
-  needed += _SPARE_BYTES
-  free = shutil.disk_usage(directory).free
-  if free < needed:
+  for name in config.cases:
+    parse(name)
+  if config.data_dir and not os.path.isdir(config.data_dir):
     raise errors.FieldError(
-      "data_dir",
-      f"have {needed / 1e9:.1f} GB free",
-      f"{free / 1e9:.1f} GB in {directory}",
+      "data_dir", "be an existing directory", config.data_dir
     )
 
 
@@ -191,15 +156,6 @@ def create_groups(
         columns=dataclasses.asdict(examples),
         tells_anonymous_memory=True,
       )
-
-
-def read_goals(names: Sequence[str]) -> pd.DataFrame:
-  """Returns the goals, with each of some cases compared with the bare loop."""
-  goals = results.read_goals()
-  known = goals[goals.name == "wall_to_bare"]
-  # Of short ones a part is calibration, which the loops do without: no bound.
-  others = [known.assign(case=n, other_case=n, bound="") for n in names]
-  return pd.concat([goals, *others]).drop_duplicates(["name", "case"])
 
 
 def fit_least_squares(
@@ -289,14 +245,17 @@ def fit_bare(name: str, path: str) -> np.ndarray:
   """Fits the same weights `[K, d]` without privacy, in a loop of NumPy's."""
   data = feature_files.read_features(path)
   method, examples = parse(name)
-  options: dict[str, Any] = {"num_classes": examples.num_classes}
-  if method != "sgd":
-    options["regularization"] = _REGULARIZATION
-  bare_fit: Callable[..., np.ndarray] = fit_least_squares
-  if method != "least_squares":
-    bare_fit = fit_gradients
-    options |= {"steps": STEPS, "learning_rate": _LEARNING_RATE}
-  return bare_fit(data.features, data.labels, **options)
+  steps = {"steps": STEPS, "learning_rate": _LEARNING_RATE}
+  regularization = {"regularization": _REGULARIZATION}
+  bare_fit: Callable[..., np.ndarray] = fit_gradients
+  options = steps
+  if method == "feature_covariance":
+    options = steps | regularization
+  if method == "least_squares":
+    bare_fit, options = fit_least_squares, regularization
+  return bare_fit(
+    data.features, data.labels, num_classes=examples.num_classes, **options
+  )
 
 
 def create_round(name: str, runtime: str, path: str) -> Callable[[int], object]:

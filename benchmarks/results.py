@@ -245,10 +245,19 @@ class Group:
     return row
 
 
-def read_goals() -> pd.DataFrame:
-  """Returns what is told of the rows, as texts; empty where there is none."""
+def read_goals(cases: Sequence[str] = ()) -> pd.DataFrame:
+  """Returns what is told of the rows, as texts; empty where there is none.
+
+  Args:
+    cases: Those that goals of case "*" are for, unless they have one by name.
+  """
   path = pathlib.Path(__file__).with_name("goals.csv")
-  return pd.read_csv(path, dtype=str, keep_default_na=False)
+  goals = pd.read_csv(path, dtype=str, keep_default_na=False)
+  is_general = goals.case == "*"
+  others = [goals[is_general].assign(case=c, other_case=c) for c in cases]
+  return pd.concat([goals[~is_general], *others]).drop_duplicates(
+    ["name", "case", "runtime"]
+  )
 
 
 def evaluate(goals: pd.DataFrame, rows: dict[Entry, dict[str, Any]]) -> list:
@@ -303,24 +312,20 @@ def execute(
       print(f"FAILED: {error}", file=sys.stderr, flush=True)
       has_failed = True
       continue
-    for row in found.values():
-      print(_row_in_words(row), flush=True)
+    for (case, runtime), row in found.items():
+      text = (
+        f"{case:34} {runtime:12} {row[WALL]:8.3f} s wall"
+        f" {row['cpu_seconds']:8.2f} s CPU {row[MEMORY] / 1e9:6.2f} GB"
+      )
+      if ANONYMOUS_MEMORY in row:
+        text += f", {row[ANONYMOUS_MEMORY] / 1e9:5.2f} GB anonymous"
+      print(text, flush=True)
     rows |= found
     lines = evaluate(goals, rows)
     _write(config.output_json, list(rows.values()))
   print("\n".join(lines))
   if has_failed:
     sys.exit(1)
-
-
-def _row_in_words(row: Mapping[str, Any]) -> str:
-  text = (
-    f"{row['case']:34} {row['runtime']:12} {row[WALL]:8.3f} s wall"
-    f" {row['cpu_seconds']:8.2f} s CPU {row[MEMORY] / 1e9:6.2f} GB"
-  )
-  if ANONYMOUS_MEMORY in row:
-    text += f", {row[ANONYMOUS_MEMORY] / 1e9:5.2f} GB anonymous"
-  return text
 
 
 def _write(path: str, rows: list[dict[str, Any]]) -> None:

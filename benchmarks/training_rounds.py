@@ -105,23 +105,15 @@ def create_examples(
   return tf.cast(images, tf.uint8), labels
 
 
-def _create_aggregator(
-  case: cases.Case,
-) -> tff.aggregators.UnweightedAggregationFactory:
-  config = registry.AGGREGATORS[case.aggregator](
-    clients_per_round=case.num_clients,
-    clip_norm=CLIP_NORM,
-    noise_multiplier=NOISE_MULTIPLIER,
-  )
-  # What a BLT matrix is optimised for; its work is the same for any.
-  schedule = mechanism.Schedule(rounds=100, min_separation=10)
-  return config.create(schedule).factory
-
-
 def build_process(
   case: cases.Case, task: task_lib.Task | None = None
 ) -> tff.learning.templates.LearningProcess:
   """Builds DP-FedEmb on a case, from client ids; a task has its images."""
+  aggregator = registry.AGGREGATORS[case.aggregator](
+    clients_per_round=case.num_clients,
+    clip_norm=CLIP_NORM,
+    noise_multiplier=NOISE_MULTIPLIER,
+  )
   process = fedemb.build_fedemb(
     lambda: create_backbone(case),
     heads.LinearHead(),
@@ -130,7 +122,10 @@ def build_process(
       if task
       else composition.build_example_type(case.image_shape)
     ),
-    aggregator=_create_aggregator(case),
+    # What a BLT matrix is optimised for; its work is the same for any.
+    aggregator=aggregator.create(
+      mechanism.Schedule(rounds=100, min_separation=10)
+    ).factory,
     server_optimizer=tff.learning.optimizers.build_sgdm(
       SERVER_LEARNING_RATE, SERVER_MOMENTUM
     ),

@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> None:
     results.execute(
       config,
       feature_cases.create_groups(config),
-      feature_cases.read_goals(config.cases),
+      results.read_goals(config.cases),
     )
 
 

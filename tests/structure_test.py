@@ -55,7 +55,6 @@ _TESTED_THROUGH = {
   "tff_fedemb.participation.sampled": "tests/data/participation_check_test.py",
   # Needs torch and pfl, which are not installed here: no test runs it.
   "benchmarks.pfl_round": "tests/binaries/benchmark_test.py",
-  "benchmarks.torch_models": "tests/binaries/benchmark_test.py",
   "benchmarks.worker": "tests/benchmarks/results_test.py",
   "binaries.benchmark_features": "tests/binaries/benchmark_test.py",
   "binaries.flag_help": "tests/binaries/command_line_test.py",
@@ -78,14 +77,7 @@ _TESTED_THROUGH = {
   "tasks.user_photos": "tests/tasks/gld_test.py",
   **{
     f"tff_fedemb.aggregators.{name}": "tests/aggregators/mechanisms_test.py"
-    for name in (
-      "adaptive_tree",
-      "clip_only",
-      "gaussian",
-      "query_mean",
-      "recurrence",
-      "tree",
-    )
+    for name in ("query_mean", "recurrence")
   },
   **{
     f"tff_fedemb.data.photo_{name}": "tests/tasks/photos_test.py"

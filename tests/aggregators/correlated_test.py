@@ -82,9 +82,9 @@ def test_rounding_does_not_build_up_over_a_long_run():
 def test_noise_is_added_to_the_sum():
   query = correlated_query.CorrelatedSumQuery(
     blt.BltRecurrence(_BLT),
+    (tf.TensorSpec([2]), tf.TensorSpec([])),
     clip_norm=2.0,
-    noise_multiplier=1.5,
-    specs=(tf.TensorSpec([2]), tf.TensorSpec([])),
+    stddev=3.0,
     noise_seed=5,
   )
   records = (tf.constant([10.0, 20.0]), tf.constant(30.0))

@@ -42,17 +42,6 @@ def test_median(create_aggregation, norms, median):
   assert report["num_clients"] == len(norms)
 
 
-def test_signal_to_noise_of_a_known_signal(create_aggregation):
-  aggregation = create_aggregation(
-    "gaussian", clients_per_round=1.0, clip_norm=200.0, noise_multiplier=0.01
-  )
-  report = aggregation.run([[_update(200.0)]]).reports[0]
-  # |mean| = 200 against a noise of norm 2 sqrt(5), in expectation.
-  assert report["signal_to_noise"] == pytest.approx(
-    200.0 / (2.0 * math.sqrt(5)), rel=0.1
-  )
-
-
 def test_noise_that_changes_over_rounds(create_aggregation):
   aggregation = create_aggregation(
     "tree", rounds=4, clients_per_round=4.0, clip_norm=2.0, noise_multiplier=3.0

@@ -7,93 +7,18 @@ import pytest
 import tensorflow as tf
 import tree as nest
 
+from tests.aggregators import cases
 from tests.aggregators import clipping_theory
 from tests.aggregators import noise_theory
 from tests.aggregators import released
 from tff_fedemb.aggregators import registry
 
 _ROUNDS = 16
-_SLOW = pytest.mark.slow
-
-
-def _case(name, *marks, **options):
-  return pytest.param(
-    name, options, id="-".join([name, *map(str, options.values())]), marks=marks
-  )
-
-
-_CLIPPING = [
-  _case("none"),
-  _case("clip_only"),
-  _case("gaussian"),
-  _case("adaptive_gaussian"),
-  _case(
-    "adaptive_gaussian", target_unclipped_quantile=0.8, clip_learning_rate=0.7
-  ),
-  _case("adaptive_tree", _SLOW, restart_every=1),
-  _case("adaptive_tree", restart_every=4),
-  _case(
-    "adaptive_tree",
-    restart_every=2,
-    target_unclipped_quantile=0.8,
-    clip_learning_rate=0.7,
-  ),
-  _case("banded"),
-  _case("banded", num_bands=1),
-  _case("blt"),
-  _case("secure_gaussian"),
-  _case("tree"),
-  _case("tree", restart_every=4),
-]
-_NOISY = [
-  _case("gaussian"),
-  # Constant as good as, and following its own noise.
-  _case("adaptive_gaussian", clip_learning_rate=1e-9),
-  _case("adaptive_gaussian"),
-  _case("adaptive_tree", _SLOW, restart_every=5, clip_learning_rate=1e-9),
-  _case("adaptive_tree", restart_every=5),
-  _case("banded", num_bands=1),
-  _case("banded", _SLOW, num_bands=2),
-  _case("banded"),
-  _case("blt", _SLOW, num_buffers=1),
-  _case("blt"),
-  _case("blt", _SLOW, num_buffers=3),
-  _case("secure_gaussian"),
-  # One tree; several, the last of them incomplete; one for each round.
-  _case("tree"),
-  _case("tree", _SLOW, restart_every=4),
-  _case("tree", restart_every=5),
-  _case("tree", _SLOW, restart_every=1),
-]
-_SEEDED = [
-  _case("adaptive_tree", _SLOW, restart_every=5),
-  _case("banded"),
-  _case("blt"),
-  _case("tree", restart_every=5),
-]
-_ONE_EACH = [
-  _case("gaussian"),
-  _case("adaptive_gaussian"),
-  _case("secure_gaussian", _SLOW),
-  *_SEEDED,
-]
-
-
-def test_every_aggregator_is_here():
-  assert {case.values[0] for case in _CLIPPING} == set(registry.AGGREGATORS)
-  without_noise = {"none", "clip_only"}
-  for cases in (_NOISY, _ONE_EACH):
-    names = {case.values[0] for case in cases}
-    assert names == set(registry.AGGREGATORS) - without_noise
-
-
-def _adapts(name):
-  return name.startswith("adaptive")
 
 
 def _multiplier_of_sum(name):
   # The count's noise has s = 0.05 x 100 = 5, and 6^-2 = 7.5^-2 + (2 x 5)^-2.
-  return 7.5 if _adapts(name) else 3.0
+  return 7.5 if cases.adapts(name) else 3.0
 
 
 @pytest.fixture
@@ -106,7 +31,7 @@ def create_noisy(create_aggregation):
       **{
         "rounds": _ROUNDS,
         "min_separation": 4,
-        "noise_multiplier": 6.0 if _adapts(name) else 3.0,
+        "noise_multiplier": 6.0 if cases.adapts(name) else 3.0,
         **released.CONFIG,
         **options,
       },
@@ -128,7 +53,7 @@ def _check_counts(rounds, updates, clip_norms):
     assert report["median_update_norm"] == pytest.approx(median, rel=0.003)
 
 
-@pytest.mark.parametrize(("name", "options"), _CLIPPING)
+@pytest.mark.parametrize(("name", "options"), cases.params("clipping"))
 def test_without_noise_rounds_are_those_of_clipping_alone(
   create_aggregation, name, options
 ):
@@ -136,10 +61,9 @@ def test_without_noise_rounds_are_those_of_clipping_alone(
     name, rounds=_ROUNDS, min_separation=4, **released.CONFIG, **options
   )
   updates = clipping_theory.draw_updates()
-  clip_norms = [math.inf if name == "none" else released.CLIP_NORM] * len(
-    updates
-  )
-  if _adapts(name):
+  known = registry.AGGREGATORS[name]
+  clip_norms = [released.CLIP_NORM if known.clips else math.inf] * len(updates)
+  if cases.adapts(name):
     clip_norms = clipping_theory.adapted_clip_norms(updates, **options)
     assert len(set(clip_norms)) > 2
   rounds = aggregation.run(updates)
@@ -155,11 +79,17 @@ def test_without_noise_rounds_are_those_of_clipping_alone(
 
 
 @pytest.mark.parametrize(
-  ("name", "last"), [("none", 1.5), ("clip_only", 0.5), ("gaussian", 0.5)]
+  "name",
+  [
+    name
+    for name, known in registry.AGGREGATORS.items()
+    if not (known.strategy_class or known.sums_securely or cases.adapts(name))
+  ],
 )
 def test_sum_is_clipped_and_divided_by_the_expected_count(
-  create_aggregation, name, last
+  create_aggregation, name
 ):
+  last = 0.5 if registry.AGGREGATORS[name].clips else 1.5
   # Norms 1, 2 and 6 in three coordinates; only the last is clipped, and the
   # divisor is 4 although 3 clients took part.
   aggregation = create_aggregation(name, clients_per_round=4.0, clip_norm=2.0)
@@ -169,7 +99,7 @@ def test_sum_is_clipped_and_divided_by_the_expected_count(
   )
 
 
-@pytest.mark.parametrize(("name", "options"), _NOISY)
+@pytest.mark.parametrize(("name", "options"), cases.params("noisy"))
 def test_noise(create_noisy, name, options):
   """Noise has the variances and covariances of R Z over rounds, and is fresh.
 
@@ -181,18 +111,19 @@ def test_noise(create_noisy, name, options):
   noise = aggregation.measure_noise(_ROUNDS, _multiplier_of_sum(name))
   assert not noise_theory.alarms(noise, matrix)
   # Which is worth something only if the strategy is not the trivial one.
-  if not name.endswith("gaussian") and 1 not in options.values():
+  strategy = aggregation.mechanism.strategy
+  if strategy is not None and 1 not in options.values():
     assert noise_theory.alarms(noise, np.eye(_ROUNDS))
     assert noise_theory.alarms(noise, matrix[::-1])
 
 
-@pytest.mark.parametrize(("name", "options"), [*_ONE_EACH, _case("tree")])
+@pytest.mark.parametrize(("name", "options"), cases.params("once"))
 def test_reports(create_noisy, name, options):
   aggregation = create_noisy(name, **options)
   updates = clipping_theory.draw_updates()
   rounds = aggregation.run(updates)
   clip_norms = rounds.column("clip_norm")
-  assert (np.ptp(clip_norms) > 0.0) == _adapts(name)
+  assert (np.ptp(clip_norms) > 0.0) == cases.adapts(name)
   _check_counts(rounds, updates, clip_norms)
   matrix = noise_theory.noise_matrix(aggregation.mechanism.strategy, _ROUNDS)
   stddevs = np.linalg.norm(matrix, axis=1)
@@ -216,7 +147,7 @@ def test_reports(create_noisy, name, options):
   )
 
 
-@pytest.mark.parametrize(("name", "options"), _ONE_EACH)
+@pytest.mark.parametrize(("name", "options"), cases.params("once"))
 def test_every_run_has_noise_of_its_own(create_noisy, name, options):
   """Also under the program's seed.
 
@@ -234,7 +165,9 @@ def test_every_run_has_noise_of_its_own(create_noisy, name, options):
       assert np.all(np.any(run != another, axis=1))
 
 
-@pytest.mark.parametrize(("name", "options"), _SEEDED)
+@pytest.mark.parametrize(
+  ("name", "options"), cases.params("once", correlated=True)
+)
 def test_state_determines_the_noise(create_noisy, name, options):
   aggregation = create_noisy(name, **options)
   updates = clipping_theory.draw_updates()
@@ -262,7 +195,9 @@ def test_state_determines_the_noise(create_noisy, name, options):
   assert np.all(first != second)
 
 
-@pytest.mark.parametrize(("name", "options"), _SEEDED)
+@pytest.mark.parametrize(
+  ("name", "options"), cases.params("once", correlated=True)
+)
 def test_seed_for_tests_is_shared(create_noisy, name, options):
   # As many as the separation allows: another process of the same strategy.
   first, second = (
@@ -276,10 +211,10 @@ def test_seed_for_tests_is_shared(create_noisy, name, options):
 @pytest.mark.parametrize(
   ("name", "options"),
   [
-    _case("banded"),
-    _case("blt"),
-    _case("tree"),
-    _case("tree", restart_every=5),
+    param
+    for param in cases.params("once", correlated=True)
+    # Adaptive clipping has two generators.
+    if not cases.adapts(param.values[0])
   ],
 )
 def test_no_seed_is_used_twice(create_noisy, name, options):
@@ -292,43 +227,9 @@ def test_no_seed_is_used_twice(create_noisy, name, options):
   np.testing.assert_array_equal(np.diff(seeds, axis=0), 2)
 
 
-_MODEL = ((20, 10), (100,))
-
-
-@pytest.mark.parametrize(
-  ("name", "options", "copies"),
-  [
-    ("gaussian", {}, 0),
-    ("banded", {"num_bands": 1}, 0),
-    ("banded", {"num_bands": 2}, 1),
-    ("banded", {}, 3),
-    ("blt", {"num_buffers": 1}, 1),
-    ("blt", {}, 2),
-    ("blt", {"num_buffers": 4}, 4),
-  ],
-)
+@pytest.mark.parametrize(("name", "options", "copies"), cases.params("copies"))
 def test_size_of_the_state(create_noisy, name, options, copies):
   aggregation = create_noisy(name, shapes=released.LARGE, **options)
   for state in aggregation.run_on_zeros(5).states:
     # Scalars are not worth a model.
     assert copies <= aggregation.model_copies(state) < copies + 0.1
-
-
-@pytest.mark.parametrize(
-  ("name", "restart_every", "rounds", "most"),
-  [("tree", None, 64, 6), ("tree", 13, 64, 3), ("adaptive_tree", 32, 32, 5)],
-)
-def test_size_of_the_state_of_trees(
-  create_noisy, name, restart_every, rounds, most
-):
-  aggregation = create_noisy(
-    name, shapes=_MODEL, rounds=rounds, restart_every=restart_every
-  )
-  copies = [
-    math.floor(aggregation.model_copies(state))
-    for state in aggregation.run_on_zeros(rounds).states
-  ]
-  for t, found in enumerate(copies, 1):
-    # As many nodes as the rounds of the tree have digits that are 1.
-    assert found == (t % (restart_every or rounds + 1)).bit_count()
-  assert max(copies) == most

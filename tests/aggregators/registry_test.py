@@ -10,49 +10,14 @@ import tensorflow_privacy as tfp
 
 from binaries import choice_flags
 from binaries import config_flags
+from tests.aggregators import cases
 from tests.aggregators import released
 from tff_fedemb import config
 from tff_fedemb import errors
 from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import registry
-from tff_fedemb.strategies import banded
-from tff_fedemb.strategies import blt
 from tff_fedemb.strategies import strategy as strategy_lib
-from tff_fedemb.strategies import tree
 
-_SCHEDULE = mechanism.Schedule(
-  rounds=20, min_separation=5, max_participations=3
-)
-# Options of every aggregator, and the strategy of its noise.
-_EXAMPLES = {
-  "adaptive_gaussian": (
-    {"target_unclipped_quantile": 0.4, "clip_learning_rate": 0.1},
-    None,
-  ),
-  "adaptive_tree": (
-    {
-      "restart_every": 4,
-      "restart_warmup": 2,
-      "noise_seed": 0,
-      "target_unclipped_quantile": 0.4,
-      "clip_learning_rate": 0.1,
-    },
-    tree.TreeStrategy(4, 2),
-  ),
-  "banded": (
-    {"num_bands": 3, "noise_seed": 0},
-    banded.optimize_banded(_SCHEDULE, num_bands=3),
-  ),
-  "blt": (
-    {"num_buffers": 3, "noise_seed": 0},
-    blt.optimize_blt(_SCHEDULE, num_buffers=3),
-  ),
-  "clip_only": ({}, None),
-  "gaussian": ({}, None),
-  "none": ({}, None),
-  "secure_gaussian": ({}, None),
-  "tree": ({"restart_every": 4, "noise_seed": 0}, tree.TreeStrategy(4)),
-}
 _SHARED = {"clients_per_round", "clip_norm", "noise_multiplier"}
 
 
@@ -77,17 +42,7 @@ class _ToyConfig(mechanism.MechanismConfig):
     )
 
 
-def _create(name, **options):
-  return registry.AGGREGATORS[name](
-    clients_per_round=100, **{**_EXAMPLES[name][0], **options}
-  ).create(_SCHEDULE)
-
-
-def test_every_aggregator_is_known():
-  assert set(registry.AGGREGATORS) == set(_EXAMPLES)
-
-
-@pytest.mark.parametrize("name", sorted(_EXAMPLES))
+@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
 def test_privacy_is_documented(name):
   text = registry.AGGREGATORS[name].__doc__
   section = text[text.index("Privacy:") :]
@@ -95,26 +50,29 @@ def test_privacy_is_documented(name):
     assert word in section
 
 
-@pytest.mark.parametrize("name", sorted(_EXAMPLES))
-def test_options(name):
+@pytest.mark.parametrize("name", sorted(registry.AGGREGATORS))
+def test_options_and_event(name):
+  known = cases.of(name)
   specs = config.specs(registry.AGGREGATORS[name])
-  assert {spec.name for spec in specs} - _SHARED == set(_EXAMPLES[name][0])
-
-
-@pytest.mark.parametrize("name", sorted(_EXAMPLES))
-def test_event_states_the_noise(name):
-  created = _create(name)
-  assert created.round_event == dp_accounting.NonPrivateDpEvent()
-  assert created.config.noise_multiplier == 0.0
-  if name in ("none", "clip_only"):
+  own = [spec for spec in specs if spec.name not in _SHARED]
+  assert {spec.name for spec in own} == set(known.options)
+  assert {spec.name for spec in own if spec.searchable} == known.searchable
+  created = registry.AGGREGATORS[name](clients_per_round=100, **known.options)
+  assert created.noise_multiplier == 0.0
+  without = created.create(cases.SCHEDULE)
+  assert without.round_event == dp_accounting.NonPrivateDpEvent()
+  # What has noise has cases of it.
+  assert created.adds_noise == bool(known.noisy) == bool(known.once)
+  if not created.adds_noise:
     return
-  created = _create(name, noise_multiplier=1.5)
-  assert created.config.noise_multiplier == 1.5
-  strategy = _EXAMPLES[name][1]
-  assert created.strategy == strategy
-  assert created.round_event == (
-    strategy_lib.CorrelatedGaussianDpEvent(1.5, strategy)
-    if strategy
+  noisy = dataclasses.replace(created, noise_multiplier=1.5).create(
+    cases.SCHEDULE
+  )
+  assert noisy.config.noise_multiplier == 1.5
+  assert noisy.strategy == known.strategy
+  assert noisy.round_event == (
+    strategy_lib.CorrelatedGaussianDpEvent(1.5, known.strategy)
+    if known.strategy
     else dp_accounting.GaussianDpEvent(1.5)
   )
 
@@ -133,7 +91,9 @@ def test_a_new_aggregator_is_one_class_and_one_line(monkeypatch):
     ):
       choice.create("gaussian", clients_per_round=4.0)
   assert made == _ToyConfig(clients_per_round=4.0, of_test_bound=2.0)
-  created = dataclasses.replace(made, noise_multiplier=1.5).create(_SCHEDULE)
+  created = dataclasses.replace(made, noise_multiplier=1.5).create(
+    cases.SCHEDULE
+  )
   assert created.round_event == dp_accounting.GaussianDpEvent(1.5)
   aggregation = released.Aggregation(
     "toy", clients_per_round=4.0, clip_norm=9.0, of_test_bound=2.0

@@ -5,8 +5,12 @@ import pytest
 from scipy import stats
 import tensorflow as tf
 
+from tff_fedemb.aggregators import banded
+from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.aggregators import secret_noise
+from tff_fedemb.aggregators import tree_query
 from tff_fedemb.privacy import arithmetic
+from tff_fedemb.strategies import banded as strategy
 
 _SPECS = (tf.TensorSpec([2, 3]), tf.TensorSpec([]), tf.TensorSpec([4]))
 
@@ -188,22 +192,32 @@ def test_sum_and_noise_are_on_a_common_grid():
   below 3 x 2^-10 / sqrt(5). Without it, 0.1 + noise and 0.3 + noise have last
   bits that tell them apart.
   """
-  fresh = secret_noise.SecretGaussianSumQuery(3.0, 1.5)
   specs = (tf.TensorSpec([2]), tf.TensorSpec([3]))
-  generator = secret_noise.SecretNoiseGenerator(1.5, specs)
-  state = generator.initialize()
-  for value in (0.1, 0.3, 1e6 + 0.3):
+  queries = [
+    secret_noise.SecretGaussianSumQuery(3.0, 1.5),
+    correlated_query.CorrelatedSumQuery(
+      banded.BandedRecurrence(strategy.BandedToeplitzStrategy((1.0, 0.5))),
+      specs,
+      clip_norm=3.0,
+      stddev=1.5,
+    ),
+    tree_query.TreeSumQuery(specs, clip_norm=3.0, stddev=1.5),
+  ]
+  states = [query.initial_global_state() for query in queries]
+  for value in (0.1, 0.3, 1e3 + 0.3) * 5:
     total = (tf.fill([2], value), tf.fill([3], -value))
-    for _ in range(20):
-      noise, state = generator.next(state)
-      for result in (
-        _draw(fresh, total),
-        secret_noise.add_on_grid(total, noise, 3.0),
-      ):
-        steps = np.concatenate(result) * 2.0**10
-        np.testing.assert_array_equal(steps, np.round(steps))
-        centred = np.concatenate(result) - np.concatenate(total)
-        assert np.all(np.abs(centred) < 1.5 * 10)
+    for i, query in enumerate(queries):
+      result, states[i], _ = query.get_noised_result(total, states[i])
+      steps = np.concatenate(result) * 2.0**10
+      np.testing.assert_array_equal(steps, np.round(steps))
+      centred = np.concatenate(result) - np.concatenate(total)
+      assert np.all(np.abs(centred) < 1.5 * 20)
+  # What a tree remembers is noise alone, and not rounded.
+  assert states[2].leaves == 15
+  assert [rows.shape for rows in states[2].nodes] == [(4, 2), (4, 3)]
+  remembered = np.concatenate([np.ravel(n) for n in states[2].nodes])
+  assert np.abs(remembered).max() < 50
+  assert np.any(remembered * 2.0**10 != np.round(remembered * 2.0**10))
 
 
 def test_rounding_is_within_what_the_noise_is_raised_by():

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
+from tests.aggregators import cases
 from tff_fedemb.aggregators import registry
+
+CASES = cases.Cases(once=[cases.Slow()])
 
 _CLIP_NORM = 2.0
 _CLIENTS = 4.0

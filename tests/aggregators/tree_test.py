@@ -1,18 +1,34 @@
 """Tests of tree aggregation that draws once in a round."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
+from tests.aggregators import cases
 from tests.aggregators import noise_theory
-from tff_fedemb import errors
+from tests.aggregators import released
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.aggregators import tree_query
-from tff_fedemb.program import checkpoints
 from tff_fedemb.strategies import tree as tree_strategy
 
 _ROUNDS = 20
+
+CASES = cases.Cases(
+  options={"restart_every": 4, "noise_seed": 0},
+  strategy=tree_strategy.TreeStrategy(4),
+  clipping=[{}, {"restart_every": 4}],
+  # One tree; several, the last of them incomplete; one for each round.
+  noisy=[
+    {},
+    cases.Slow(restart_every=4),
+    {"restart_every": 5},
+    cases.Slow(restart_every=1),
+  ],
+  once=[{"restart_every": 5}, {}],
+)
 
 
 def _own_matrix(rounds, restart_every):
@@ -103,37 +119,26 @@ def test_query_has_the_law_of_tensorflow_privacys(restart_every, monkeypatch):
   np.testing.assert_allclose(found / raised, expected, atol=1e-5)
 
 
-def test_sum_and_noise_are_on_a_common_grid():
-  # As of independent noise: five numbers and clip norm 3 make it 2^-10.
-  query = tree_query.TreeSumQuery(
-    (tf.TensorSpec([2]), tf.TensorSpec([3])),
-    clip_norm=3.0,
-    stddev=4.5,
-    noise_seed=None,
+@pytest.mark.parametrize(
+  ("name", "restart_every", "rounds", "most"),
+  [("tree", None, 64, 6), ("tree", 13, 64, 3), ("adaptive_tree", 32, 32, 5)],
+)
+def test_size_of_the_state(
+  create_aggregation, name, restart_every, rounds, most
+):
+  aggregation = create_aggregation(
+    name,
+    shapes=((20, 10), (100,)),
+    rounds=rounds,
+    restart_every=restart_every,
+    noise_multiplier=3.0,
+    **released.CONFIG,
   )
-  state = query.initial_global_state()
-  for value in (0.1, 0.3, 1e3 + 0.3) * 5:
-    total = (tf.fill([2], value), tf.fill([3], -value))
-    noised, state, _ = query.get_noised_result(total, state)
-    steps = np.concatenate(noised) * 2.0**10
-    np.testing.assert_array_equal(steps, np.round(steps))
-  # What is remembered is noise alone, and not rounded.
-  assert state.leaves == 15
-  assert [rows.shape for rows in state.nodes] == [(4, 2), (4, 3)]
-  assert np.abs(np.concatenate([np.ravel(n) for n in state.nodes])).max() < 50
-
-
-def test_states_of_earlier_versions_are_not_read(tmp_path):
-  specs = (tf.TensorSpec([2]), tf.TensorSpec([3]))
-  before = tfp.TreeResidualSumQuery.build_l2_gaussian_query(1.0, 1.0, specs)
-  now = tree_query.TreeSumQuery(
-    specs, clip_norm=1.0, stddev=1.0, noise_seed=None
-  )
-  state = before.initial_global_state()
-  zeros = tuple(tf.zeros(spec.shape) for spec in specs)
-  for _ in range(3):
-    _, state, _ = before.get_noised_result(zeros, state)
-  manager = checkpoints.Checkpoints(tmp_path)
-  manager.save({"noise": state, "round": 3}, 3)
-  with pytest.raises(errors.FieldError, match="found none among 1"):
-    manager.load_latest({"noise": now.initial_global_state(), "round": 0})
+  copies = [
+    math.floor(aggregation.model_copies(state))
+    for state in aggregation.run_on_zeros(rounds).states
+  ]
+  for t, found in enumerate(copies, 1):
+    # As many nodes as the rounds of the tree have digits that are 1.
+    assert found == (t % (restart_every or rounds + 1)).bit_count()
+  assert max(copies) == most

@@ -202,6 +202,16 @@ def test_same_seed_plays_the_same_rounds():
   assert set(other.reported) != set(first[0].reported)
 
 
+def test_whoever_took_part_is_remembered():
+  some = _create(deployment.load("ideal"), 20_000, 3000)
+  counts = collections.Counter()
+  for outcome in _play(some, 12):
+    counts.update(outcome.reported.tolist())
+  slots, found = some.participations()
+  assert dict(zip(slots.tolist(), found.tolist(), strict=True)) == counts
+  assert np.all(np.diff(slots) > 0)
+
+
 def test_phones_have_the_published_drop_outs_and_session_shapes():
   """Bonawitz et al. 2019, section 9 and table 1, of a day.
 
@@ -231,14 +241,3 @@ def test_phones_have_the_published_drop_outs_and_session_shapes():
   assert not counts["abandoned"]
   # Of 2,048 that are asked, the share is off by a tenth at most.
   assert max(shares) / min(shares) == pytest.approx(4, rel=0.4)
-
-
-def test_whoever_took_part_is_remembered():
-  """Of a hash table that grows, against a dictionary."""
-  some = _create(deployment.load("ideal"), 20_000, 3000)
-  counts = collections.Counter()
-  for outcome in _play(some, 12):
-    counts.update(outcome.reported.tolist())
-  slots, found = some.participations()
-  assert dict(zip(slots.tolist(), found.tolist(), strict=True)) == counts
-  assert np.all(np.diff(slots) > 0)

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import signal
-import sys
 import tempfile
 import time
 
@@ -19,7 +18,6 @@ import pytest
 from tests.aggregators import noise_theory
 from tests.binaries import programs
 from tests.program import resumption_run as run
-from tests.runtime import forked_python
 from tests.runtime import ray_trouble
 from tff_fedemb.program import chain as chain_lib
 
@@ -149,14 +147,9 @@ def _kill_workers(program, directory, generator):
 
 
 @pytest.fixture
-def quick_python(monkeypatch):
-  """Has programs, and the workers of their Ray, start quickly."""
-  # As short as names of sockets have to be.
-  with (
-    forked_python.start("tests.program.resumption_run") as python,
-    tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as directory,
-  ):
-    monkeypatch.setattr(sys, "executable", python)
+def short_directory(monkeypatch):
+  """A directory for Ray; names of its sockets have to be short."""
+  with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as directory:
     monkeypatch.setenv("TMPDIR", directory)
     yield
     # Nothing is left of any Ray; TensorFlow leaves files there when killed.
@@ -165,10 +158,10 @@ def quick_python(monkeypatch):
 
 @pytest.mark.slow
 def test_kills_of_workers_and_program_leave_no_mark_on_a_cluster(
-  tmp_path, quick_python
+  tmp_path, short_directory
 ):
   pytest.importorskip("ray")
-  del quick_python  # Unused.
+  del short_directory  # Unused.
   aggregator = "blt"
   generator = np.random.default_rng(7)
   whole, killed = tmp_path / "whole", tmp_path / "killed"

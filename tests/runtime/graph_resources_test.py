@@ -11,13 +11,6 @@ from tff_fedemb import runtime
 from tff_fedemb.runtime import computation_graph
 
 
-@pytest.fixture(name="reference", scope="module")
-def _reference():
-  """TFF's own runtime."""
-  with runtime.create_runtime("tff") as started:
-    yield started
-
-
 @pytest.mark.parametrize("place", [resources.CLIENT, resources.SERVER])
 @pytest.mark.parametrize("use", resources.EXPECTED)
 def test_has_resources_of_its_own_or_is_refused(use, place, reference):

@@ -260,28 +260,6 @@ def _sum_of_longer(state, client_ids):
   )
 
 
-def _sum_of_selected(state, client_ids):
-  @tff.tensorflow.computation(np.str_)
-  def create_keys(client_id):
-    return tf.reshape(tf.strings.length(client_id), [1])
-
-  @tff.tensorflow.computation(np.int32, np.int32)
-  def select(number, key):
-    return number + key
-
-  return tff.federated_sum(
-    tff.federated_map(
-      _sum_dataset,
-      tff.federated_select(
-        tff.federated_map(create_keys, client_ids),
-        tff.federated_value(2, tff.SERVER),
-        state,
-        select,
-      ),
-    )
-  )
-
-
 def _sum_of_values(state, client_ids):
   del state  # Unused.
   return tff.federated_sum(tff.federated_map(_look_up, client_ids))
@@ -291,7 +269,6 @@ def _sum_of_values(state, client_ids):
   ("total", "found", "expected"),
   [
     (_sum_of_longer, "Detected broadcast dependent on aggregate.*", 6),
-    (_sum_of_selected, "Encountered an Intrinsic .* federated_select", 4),
     (_sum_of_values, "Type mismatch loading graph result tensor .*", 1),
   ],
 )

@@ -1,13 +1,11 @@
-"""Noise of the in-process runtime and of TFF's: distribution and freshness.
+"""Noise of the in-process runtime and of TFF's, if it comes from a seed.
 
-With noise two runtimes can agree in distribution only, unless it comes from a
-seed in the state. What the tests would catch is in `noise_theory_test`.
+Its law, and that it is fresh, is in `aggregators/mechanisms_test`.
 """
 
 import numpy as np
 import pytest
 
-from tests.aggregators import noise_theory
 from tests.aggregators import released
 
 # A release with noise. Two tensors of `_LENGTH` numbers, so that noise which
@@ -19,7 +17,6 @@ _LENGTH = 1000
 _CLIP_NORM = 2.0
 _NOISE_MULTIPLIER = 0.05
 _CLIENTS_PER_ROUND = 5.0
-_NUM_NOISY_ROUNDS = 100
 # Numbers of either tensor that the updates are spread over.
 _CARRYING = 50
 _DIRECTION = np.tile(
@@ -40,55 +37,6 @@ def _create(runtime_name, name="gaussian", **options):
     noise_multiplier=_NOISE_MULTIPLIER,
     **options,
   )
-
-
-@pytest.fixture(name="noise", scope="module")
-def _noise():
-  """Noise of both runtimes, `[rounds, tensor, number]`, of deviation 1.
-
-  That in-process is of two runtimes, one after the other, since the second must
-  not begin its noise where the first did.
-  """
-  noise = {}
-  for runtime_name, num_runs in (("in_process", 2), ("tff", 1)):
-    means = []
-    for _ in range(num_runs):
-      aggregation = _create(runtime_name)
-      rounds = aggregation.run([_UPDATES] * (_NUM_NOISY_ROUNDS // num_runs))
-      aggregation.close()
-      means.extend(rounds.means)
-    scaled = (np.array(means) - _TRUE_MEAN) / _TRUE_STDDEV
-    noise[runtime_name] = scaled.reshape(_NUM_NOISY_ROUNDS, 2, _LENGTH)
-  return noise
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("runtime_name", ["in_process", "tff"])
-def test_release_has_the_stated_distribution(runtime_name, noise):
-  """Every number released is of N(true mean, (z C / m)^2).
-
-  False alarms: once in 10^6 runs at most, see `noise_theory.alarms`, and for
-  the mean once in 2 x 10^10, at 6.6 standard errors.
-
-  Power: the variance of 200,000 numbers has a standard error of 0.3 %. The mean
-  has one of 0.2 % of itself in the numbers that carry it: 3 % off, of which the
-  wrong divisor would be a multiple, is missed less often than once in 10^10.
-  """
-  found = noise[runtime_name]
-  assert not noise_theory.alarms(found, np.eye(_NUM_NOISY_ROUNDS))
-  carrying = found[..., :_CARRYING]
-  assert abs(carrying.mean()) < 6.6 / np.sqrt(carrying.size)
-
-
-def test_noise_is_fresh_across_runs_and_runtimes(noise):
-  """No number of the noise tells of another one, in whatever run.
-
-  False alarms: once in 10^6 runs at most, see `noise_theory.alarms`. Noise that
-  comes back in any other round, tensor, run or runtime has a correlation of 1
-  where 0.22 makes an alarm.
-  """
-  together = np.concatenate([noise["in_process"], noise["tff"]])
-  assert not noise_theory.alarms(together, np.eye(len(together)))
 
 
 @pytest.mark.parametrize(

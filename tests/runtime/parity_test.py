@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 import tree
 
 from tests.algorithms import builders
-from tff_fedemb import runtime
+from tests.runtime import histories
 from tff_fedemb.aggregators import gaussian
 from tff_fedemb.algorithms import fedavg
 from tff_fedemb.algorithms import fedemb
@@ -171,199 +171,85 @@ def _build_own(build, client_optimizer, clip_norm, **options):
 _sgdm = tff.learning.optimizers.build_sgdm
 _adam = tff.learning.optimizers.build_adam
 
-# What makes a process, and its data.
+_learning = tff.learning.algorithms
+# What makes a process; of `_create_examples` unless another has its name.
 _BUILD = {
-  "fedemb": (
-    lambda: _build_own(fedemb.build_fedemb, "adam", 0.9),
-    _create_images,
+  "fedemb": lambda: _build_own(fedemb.build_fedemb, "adam", 0.9),
+  "fedavg": lambda: _build_own(
+    fedavg.build_fedavg, "sgdm", 1.9, num_classes=_NUM_CLASSES
   ),
-  "fedavg": (
-    lambda: _build_own(
-      fedavg.build_fedavg, "sgdm", 1.9, num_classes=_NUM_CLASSES
+  "weighted": lambda: _learning.build_weighted_fed_avg(
+    _create_model, _sgdm(0.1), _sgdm(1.0, 0.9)
+  ),
+  "numbered": lambda: _learning.build_unweighted_fed_avg(
+    _create_model, _sgdm(0.1), _sgdm(1.0)
+  ),
+  "private": lambda: _learning.build_unweighted_fed_avg(
+    _create_model,
+    _adam(0.1),
+    _sgdm(1.0, 0.9),
+    model_aggregator=tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+      0.0, clients_per_round=3.0, clip=0.5
     ),
-    _create_images,
   ),
-  "weighted": (
-    lambda: tff.learning.algorithms.build_weighted_fed_avg(
-      _create_model,
-      client_optimizer_fn=_sgdm(0.1),
-      server_optimizer_fn=_sgdm(1.0, 0.9),
-    ),
-    _create_examples,
+  "secure": lambda: _learning.build_weighted_fed_avg(
+    _create_model,
+    _sgdm(0.1),
+    _sgdm(1.0, 0.9),
+    model_aggregator=tff.learning.secure_aggregator(),
+    metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize,
   ),
-  "numbered": (
-    lambda: tff.learning.algorithms.build_unweighted_fed_avg(
-      _create_model,
-      client_optimizer_fn=_sgdm(0.1),
-      server_optimizer_fn=_sgdm(1.0),
-    ),
-    _create_numbered,
+  "prox": lambda: _learning.build_unweighted_fed_prox(
+    _create_model, 0.5, _sgdm(0.1), _adam(0.1)
   ),
-  "private": (
-    lambda: tff.learning.algorithms.build_unweighted_fed_avg(
-      _create_model,
-      client_optimizer_fn=_adam(0.1),
-      server_optimizer_fn=_sgdm(1.0, 0.9),
-      model_aggregator=(
-        tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
-          0.0, clients_per_round=3.0, clip=0.5
-        )
-      ),
-    ),
-    _create_examples,
+  "weighted_prox": lambda: _learning.build_weighted_fed_prox(
+    _create_model, 0.5, _sgdm(0.1)
   ),
-  "secure": (
-    lambda: tff.learning.algorithms.build_weighted_fed_avg(
-      _create_model,
-      client_optimizer_fn=_sgdm(0.1),
-      server_optimizer_fn=_sgdm(1.0, 0.9),
-      model_aggregator=tff.learning.secure_aggregator(),
-      metrics_aggregator=tff.learning.metrics.secure_sum_then_finalize,
-    ),
-    _create_examples,
+  "schedule": lambda: _learning.build_weighted_fed_avg_with_optimizer_schedule(
+    _create_model, _decay, lambda rate: _sgdm(rate), _sgdm(2.0, 0.9)
   ),
-  "prox": (
-    lambda: tff.learning.algorithms.build_unweighted_fed_prox(
-      _create_model,
-      proximal_strength=0.5,
-      client_optimizer_fn=_sgdm(0.1),
-      server_optimizer_fn=_adam(0.1),
-    ),
-    _create_examples,
+  "sgd": lambda: _learning.build_fed_sgd(_create_model, _sgdm(0.3, 0.9)),
+  "reconstruction": lambda: _learning.build_fed_recon(
+    _create_reconstructed_model, loss_fn=tf.keras.losses.MeanSquaredError
   ),
-  "weighted_prox": (
-    lambda: tff.learning.algorithms.build_weighted_fed_prox(
-      _create_model, proximal_strength=0.5, client_optimizer_fn=_sgdm(0.1)
-    ),
-    _create_examples,
+  "reconstruction_evaluation": lambda: _learning.build_fed_recon_eval(
+    _create_reconstructed_model, loss_fn=tf.keras.losses.MeanSquaredError
   ),
-  "schedule": (
-    lambda: (
-      tff.learning.algorithms.build_weighted_fed_avg_with_optimizer_schedule(
-        _create_model,
-        client_learning_rate_fn=_decay,
-        client_optimizer_fn=lambda rate: _sgdm(rate),
-        server_optimizer_fn=_sgdm(2.0, 0.9),
-      )
-    ),
-    _create_examples,
+  "unweighted_mime": lambda: _learning.build_unweighted_mime_lite(
+    _create_model, _sgdm(0.1, 0.9)
   ),
-  "sgd": (
-    lambda: tff.learning.algorithms.build_fed_sgd(
-      _create_model, server_optimizer_fn=_sgdm(0.3, 0.9)
-    ),
-    _create_examples,
+  "weighted_mime": lambda: _learning.build_weighted_mime_lite(
+    _create_model, _sgdm(0.1, 0.9)
   ),
-  "reconstruction": (
-    lambda: tff.learning.algorithms.build_fed_recon(
-      _create_reconstructed_model, loss_fn=tf.keras.losses.MeanSquaredError
-    ),
-    _create_examples,
+  "mime": lambda: _learning.build_mime_lite_with_optimizer_schedule(
+    _create_model, _decay, _sgdm(0.1, 0.9), _sgdm(1.0, 0.9)
   ),
-  "reconstruction_evaluation": (
-    lambda: tff.learning.algorithms.build_fed_recon_eval(
-      _create_reconstructed_model, loss_fn=tf.keras.losses.MeanSquaredError
-    ),
-    _create_examples,
+  "kmeans": lambda: _learning.build_fed_kmeans(
+    4, (_NUM_FEATURES,), random_seed=(1, 2)
   ),
-  "unweighted_mime": (
-    lambda: tff.learning.algorithms.build_unweighted_mime_lite(
-      _create_model, base_optimizer=_sgdm(0.1, 0.9)
-    ),
-    _create_examples,
-  ),
-  "weighted_mime": (
-    lambda: tff.learning.algorithms.build_weighted_mime_lite(
-      _create_model, base_optimizer=_sgdm(0.1, 0.9)
-    ),
-    _create_examples,
-  ),
-  "mime": (
-    lambda: tff.learning.algorithms.build_mime_lite_with_optimizer_schedule(
-      _create_model,
-      learning_rate_fn=_decay,
-      base_optimizer=_sgdm(0.1, 0.9),
-      server_optimizer=_sgdm(1.0, 0.9),
-    ),
-    _create_examples,
-  ),
-  "kmeans": (
-    lambda: tff.learning.algorithms.build_fed_kmeans(
-      4, (_NUM_FEATURES,), random_seed=(1, 2)
-    ),
-    _create_points,
-  ),
-  "evaluation": (
-    lambda: tff.learning.algorithms.build_fed_eval(_create_model),
-    _create_examples,
-  ),
+  "evaluation": lambda: _learning.build_fed_eval(_create_model),
+}
+_DATASETS = {
+  "fedemb": _create_images,
+  "fedavg": _create_images,
+  "numbered": _create_numbered,
+  "kmeans": _create_points,
 }
 
 
 # TFF takes seconds to build a process.
 @functools.cache
 def _compose(name):
-  build, create_dataset = _BUILD[name]
   return tff.simulation.compose_dataset_computation_with_learning_process(
-    create_dataset, build()
+    _DATASETS.get(name, _create_examples), _BUILD[name]()
   )
 
 
-@pytest.fixture(name="reference", scope="module")
-def _reference():
-  """TFF's own runtime."""
-  with runtime.create_runtime("tff") as started:
-    yield started
-
-
-_History = collections.namedtuple("_History", ["states", "metrics"])
-
-
-def _run(started, state, rounds):
-  """What a runtime makes of the rounds, in TFF's structures."""
-  states, metrics = [started.structured_state(state)], []
-  for client_ids in rounds:
-    state, round_metrics = started.next(state, client_ids)
-    states.append(started.structured_state(state))
-    metrics.append(round_metrics)
-  return _History(states, metrics)
-
-
-def _assert_same(found, expected):
-  """Same containers, types and shapes, and numbers that differ by rounding."""
-  tree.assert_same_structure(found, expected, check_types=True)
-  for (path, found_leaf), (_, expected_leaf) in zip(
-    tree.flatten_with_path(found), tree.flatten_with_path(expected), strict=True
-  ):
-    assert type(found_leaf) is type(expected_leaf), path
-    # A scalar string comes as `bytes`.
-    assert np.asarray(found_leaf).dtype == np.asarray(expected_leaf).dtype, path
-    assert np.shape(found_leaf) == np.shape(expected_leaf), path
-    if isinstance(expected_leaf, bytes):
-      assert found_leaf == expected_leaf, path
-    else:
-      np.testing.assert_allclose(
-        found_leaf, expected_leaf, rtol=1e-5, atol=1e-5, err_msg=str(path)
-      )
-
-
-def _compare(process, reference, rounds=_ROUNDS):
-  """Compares the rounds of both runtimes; returns what they did here."""
-  histories = []
-  with runtime.create_runtime("in_process", concurrent_clients=2) as started:
-    for either in (started, reference):
-      histories.append(_run(either, either.initialize(process), rounds))
-  found, expected = histories
-  _assert_same(found.states, expected.states)
-  _assert_same(found.metrics, expected.metrics)
-  return found
-
-
 def test_round_without_clients(reference):
-  history = _compare(_compose("fedemb"), reference, rounds=[()])
+  history = histories.compare(_compose("fedemb"), reference, rounds=[()])
   tree.map_structure(
     np.testing.assert_array_equal,
-    *(state.global_model_weights for state in history.states),
+    *(state.global_model_weights for state, _ in history),
   )
 
 
@@ -392,15 +278,16 @@ def _smallest_move(before, after):
   ],
 )
 def test_training_matches_tff(name, reference):
-  history = _compare(_compose(name), reference)
+  history = histories.compare(_compose(name), reference, _ROUNDS)
+  states, (_, *metrics) = zip(*history, strict=True)
   # The comparison means something only if the model has moved, in every round;
   # evaluation leaves it alone.
-  for before, after in itertools.pairwise(history.states):
+  for before, after in itertools.pairwise(states):
     move = _smallest_move(before, after)
     assert move == 0 if "evaluation" in name else move > 5e-3
   if name in ("fedemb", "fedavg"):
     # And only if clipping does something, though not all there is to do.
-    shares = [m["aggregator"]["clipped_share"] for m in history.metrics]
+    shares = [m["aggregator"]["clipped_share"] for m in metrics]
     assert all(0.0 < share < 1.0 for share in shares), shares
-    counts = [m["client_work"]["num_clients"] for m in history.metrics]
+    counts = [m["client_work"]["num_clients"] for m in metrics]
     assert counts == [len(client_ids) for client_ids in _ROUNDS]

@@ -1,6 +1,5 @@
 """Tests of a cluster of several machines: nodes of one, joined by address."""
 
-import sys
 import time
 
 import numpy as np
@@ -8,10 +7,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests.runtime import forked_python
 from tff_fedemb import runtime
-from tff_fedemb.runtime import ray_chunks
 from tff_fedemb.runtime import ray_cluster
+from tff_fedemb.runtime import ray_map
 
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -59,20 +57,18 @@ def _build_process() -> tff.templates.IterativeProcess:
 
 
 @pytest.fixture
-def cluster(monkeypatch):
+def cluster():
   """A head with one core and two more nodes with as many."""
   ray_cluster.import_ray()
-  with forked_python.start("tff_fedemb.runtime.ray_worker") as python:
-    monkeypatch.setattr(sys, "executable", python)
-    started = cluster_utils.Cluster(
-      initialize_head=True,
-      head_node_args={"num_cpus": 1, "include_dashboard": False},
-    )
-    for _ in range(2):
-      started.add_node(num_cpus=1)
-    yield started
-    ray.shutdown()
-    started.shutdown()
+  started = cluster_utils.Cluster(
+    initialize_head=True,
+    head_node_args={"num_cpus": 1, "include_dashboard": False},
+  )
+  for _ in range(2):
+    started.add_node(num_cpus=1)
+  yield started
+  ray.shutdown()
+  started.shutdown()
 
 
 def _bytes_written(nodes):
@@ -98,7 +94,15 @@ def test_machines_are_sent_the_model_once_a_round_and_come_and_go(
     state = started.initialize(process)
     for round_num in range(5):
       if round_num == 3:
-        _remove_in_round(monkeypatch, cluster, nodes.pop())
+        # The program is connected to one of them.
+        connected = ray._private.worker._global_node.raylet_socket_name
+        removed = next(
+          node
+          for node in cluster.worker_nodes
+          if node.raylet_socket_name != connected
+        )
+        nodes.remove(removed)
+        _remove_in_round(monkeypatch, cluster, removed)
       before = _bytes_written(nodes)
       state, total = started.next(state, client_ids)
       found.append(total)
@@ -127,11 +131,12 @@ def test_machines_are_sent_the_model_once_a_round_and_come_and_go(
 
 def _remove_in_round(monkeypatch, cluster, node):
   """Kills a node as soon as a chunk of the next round has come back."""
-  accept = ray_chunks.ChunkPool._accept
+  fetch = ray_map.fetch
 
-  def accept_and_remove(*arguments):
-    accept(*arguments)
+  def fetch_and_remove(*arguments, **options):
+    results = fetch(*arguments, **options)
     if node in cluster.worker_nodes:
       cluster.remove_node(node, allow_graceful=False)
+    return results
 
-  monkeypatch.setattr(ray_chunks.ChunkPool, "_accept", accept_and_remove)
+  monkeypatch.setattr(ray_map, "fetch", fetch_and_remove)

@@ -1,10 +1,10 @@
 """Workers, what befalls them, and noise change no bit: all of them together."""
 
 import os
-import signal
-import threading
+from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -17,14 +17,17 @@ from tff_fedemb.aggregators import registry
 from tff_fedemb.aggregators import secret_noise
 from tff_fedemb.data import population
 from tff_fedemb.participation import registry as participations
-from tff_fedemb.runtime import ray_chunks
 
 ray = pytest.importorskip("ray")
 
 _ROUNDS, _MIN_SEPARATION = 5, 2
 _AGGREGATORS = ("gaussian", "tree", "blt", "banded")
 _WORKERS = (1, 2, 3, 5)
-_FAULTS = ("none", "death", "straggler")
+_FAULTS = {
+  "none": None,
+  "death": psutil.Process.kill,
+  "straggler": ray_trouble.stop_for_a_moment,
+}
 # Has every noise meet every fault with every number of workers, which takes
 # three times as long; else each meets each of the others.
 _WHOLE_GRID = "TFF_FEDEMB_WHOLE_GRID"
@@ -33,7 +36,6 @@ _CLIENTS_PER_ROUND = 8
 _CLIP_NORM = 0.5
 # Of a user: three numbers follow from four.
 _ROWS, _INPUTS, _OUTPUTS = 6, 4, 3
-_PAUSE_SECONDS = 0.3
 # Tensors.
 _NUM_WEIGHTS = 2
 
@@ -127,28 +129,12 @@ def _draw_rounds(aggregator: str) -> list[list[str]]:
   return rounds
 
 
-def _resume_later(victim):
-  """Of a single worker, nobody else can run the chunks."""
-  timer = threading.Timer(_PAUSE_SECONDS, ray_trouble.resume, [victim])
-  timer.daemon = True
-  timer.start()
-
-
-def _disturb(monkeypatch, fault, workers):
-  if fault == "death":
-    return ray_trouble.Trouble(monkeypatch, signal.SIGKILL)
-  if fault == "straggler":
-    then = _resume_later if workers == 1 else ray_trouble.do_nothing
-    return ray_trouble.Trouble(monkeypatch, signal.SIGSTOP, then)
-  return None
-
-
-def _select_faults(aggregator: str) -> dict[int, list[str]]:
+def _select_faults(aggregator: str) -> dict[int, list[Any]]:
   """Faults by the number of workers."""
   first = _AGGREGATORS.index(aggregator)
   step = 1 if os.environ.get(_WHOLE_GRID) else len(_FAULTS)
   return {
-    workers: list(_FAULTS[(first + index) % step :: step])
+    workers: [*_FAULTS.values()][(first + index) % step :: step]
     for index, workers in enumerate(_WORKERS)
   }
 
@@ -156,7 +142,6 @@ def _select_faults(aggregator: str) -> dict[int, list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("aggregator", _AGGREGATORS)
 def test_no_bit_depends_on_workers(aggregator, monkeypatch):
-  monkeypatch.setattr(ray_chunks, "_STRAGGLING_SECONDS", 0.1)
   monkeypatch.setattr(
     secret_noise, "draw_words", lambda shape: tf.ones(shape, tf.int64)
   )
@@ -171,8 +156,8 @@ def test_no_bit_depends_on_workers(aggregator, monkeypatch):
       objects.clear()
       for fault in faults:
         with monkeypatch.context() as patch:
-          trouble = _disturb(patch, fault, workers)
-          found = _run(started, first, rounds, trouble)
+          trouble = fault and ray_trouble.Trouble(patch, fault)
+          found = _run(started, first, rounds)
         assert trouble is None or len(trouble.victims) == _ROUNDS
         for leaves, expected_leaves in zip(found, expected, strict=True):
           tree.map_structure(
@@ -189,12 +174,9 @@ def test_no_bit_depends_on_workers(aggregator, monkeypatch):
       np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
 
 
-def _run(started, state, rounds, trouble=None):
+def _run(started, state, rounds):
   states = [state.leaves]
   for client_ids in rounds:
     state, _ = started.next(state, client_ids)
     states.append(state.leaves)
-    # What a worker that was stopped brings now is of another round.
-    for victim in trouble.victims if trouble else ():
-      ray_trouble.resume(victim)
   return states

@@ -1,9 +1,9 @@
-"""A Ray of this machine whose workers start quickly, and what befalls them."""
+"""A Ray of this machine for tests, and what befalls its workers."""
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
-import sys
 import tempfile
+import threading
 import time
 from typing import Any
 
@@ -11,27 +11,22 @@ import psutil
 import pytest
 import tensorflow_federated as tff
 
-from tests.runtime import forked_python
 from tff_fedemb.runtime import compiled_process
 from tff_fedemb.runtime import ray as ray_runtime
-from tff_fedemb.runtime import ray_chunks
 from tff_fedemb.runtime import ray_cluster
+from tff_fedemb.runtime import ray_map
 
 CORES = 5
+_PAUSE_SECONDS = 0.3
 
 
 @pytest.fixture(scope="module", autouse=True)
 def local_ray() -> Iterator[None]:
   """A Ray that the runtimes of a file share; starting one takes seconds."""
-  with (
-    forked_python.start("tff_fedemb.runtime.ray_worker") as python,
-    # As short as names of sockets have to be.
-    tempfile.TemporaryDirectory(
-      prefix="r", dir="/tmp", ignore_cleanup_errors=True
-    ) as directory,
-    pytest.MonkeyPatch.context() as patch,
-  ):
-    patch.setattr(sys, "executable", python)
+  # As short as names of sockets have to be.
+  with tempfile.TemporaryDirectory(
+    prefix="r", dir="/tmp", ignore_cleanup_errors=True
+  ) as directory:
     ray = ray_cluster.import_ray()
     ray.init(
       address="local",
@@ -41,28 +36,31 @@ def local_ray() -> Iterator[None]:
       _temp_dir=directory,
       _system_config={"enable_worker_prestart": False, "worker_niceness": 0},
     )
-    patch.undo()
     yield
     ray.shutdown()
 
 
 def find_workers() -> list[psutil.Process]:
-  """Those that are ready, or were given something to do."""
+  """Those that are idle, or were given something to do."""
   found = []
   for child in psutil.Process().children(recursive=True):
     with contextlib.suppress(psutil.NoSuchProcess):
-      if child.name().startswith("ray::Chunk"):
+      if child.name().startswith(("ray::IDLE", "ray::fold")):
         found.append(child)
   return found
 
 
-def _send_signal(number: int) -> psutil.Process:
-  """Sends one worker a signal; some may just be ending."""
-  for worker in find_workers():
-    with contextlib.suppress(psutil.NoSuchProcess):
-      worker.send_signal(number)
-      return worker
-  raise AssertionError("There is no worker.")
+def find_victim() -> psutil.Process:
+  """One worker, rather one that is busy."""
+  return min(find_workers(), key=lambda worker: worker.name() == "ray::IDLE")
+
+
+def stop_for_a_moment(process: psutil.Process) -> None:
+  """Has all wait for what a process was given."""
+  process.suspend()
+  timer = threading.Timer(_PAUSE_SECONDS, process.resume)
+  timer.daemon = True
+  timer.start()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -71,17 +69,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
   while not condition():
     assert time.monotonic() < deadline
     time.sleep(0.05)
-
-
-def resume(process: psutil.Process) -> None:
-  """Lets a process go on that was stopped, if it is still there."""
-  with contextlib.suppress(psutil.NoSuchProcess):
-    process.resume()
-
-
-def do_nothing(process: psutil.Process) -> None:
-  """Leaves a process as it is."""
-  del process  # Unused.
 
 
 def states_of_chunks(
@@ -112,7 +99,7 @@ def states_of_chunks(
 
 
 class Trouble:
-  """Does something to a worker as soon as a round has its first result.
+  """Does something to a worker as soon as it has been given chunks of a round.
 
   Attributes:
     victims: The workers, one of each round.
@@ -121,26 +108,29 @@ class Trouble:
   def __init__(
     self,
     monkeypatch: pytest.MonkeyPatch,
-    number: int,
-    then: Callable[[psutil.Process], None] = do_nothing,
+    disturb: Callable[[psutil.Process], None],
   ):
     """Waits for rounds.
 
     Args:
       monkeypatch: Ends it.
-      number: Signal that a worker is sent.
-      then: Is called with the worker.
+      disturb: Is called with the worker.
     """
     self.victims: list[psutil.Process] = []
-    rounds = set()
-    accept = ray_chunks.ChunkPool._accept
+    ray = ray_cluster.import_ray()
+    run, wait = ray_map.run_in_order, ray.wait
+    rounds = []
 
-    def accept_and_disturb(pool, task, result, current):
-      accept(pool, task, result, current)
-      if current is not None and current.number not in rounds:
-        rounds.add(current.number)
-        victim = _send_signal(number)
-        self.victims.append(victim)
-        then(victim)
+    def run_round(*arguments, **options):
+      rounds.append(arguments)
+      return run(*arguments, **options)
 
-    monkeypatch.setattr(ray_chunks.ChunkPool, "_accept", accept_and_disturb)
+    def disturb_and_wait(*arguments, **options):
+      is_due = len(rounds) > len(self.victims)
+      if is_due and options.get("fetch_local") is False:
+        self.victims.append(find_victim())
+        disturb(self.victims[-1])
+      return wait(*arguments, **options)
+
+    monkeypatch.setattr(ray_map, "run_in_order", run_round)
+    monkeypatch.setattr(ray, "wait", disturb_and_wait)

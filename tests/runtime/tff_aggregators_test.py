@@ -1,7 +1,7 @@
 """TFF's own aggregators on the in-process runtime, beside TFF's own runtime.
 
-`parity_test` has TFF's algorithms, `secure_sums_test` the secure aggregators,
-and `noise_test` what is random about those with noise.
+`parity_test` has TFF's algorithms, and `noise_test` what is random about
+aggregators with noise.
 """
 
 import collections
@@ -13,7 +13,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tff_fedemb import runtime
+from tests.runtime import histories
+from tff_fedemb.runtime import secure_sums
 
 _DOCS = pathlib.Path(__file__).parents[2] / "docs" / "running.md"
 _ROUNDS = (("3", "1", "4"), ("2", "5"), ("1", "2", "3", "4"))
@@ -87,10 +88,10 @@ _FACTORIES = {
 }
 
 
-def _build_process(name):
-  factory = _FACTORIES[name]()
+def _build_process(factory, dtype=np.float32):
+  """Rounds of clients that send multiples of their number."""
   value_type = tff.to_type(
-    collections.OrderedDict((k, (np.float32, s)) for k, s in _SHAPES.items())
+    collections.OrderedDict((k, (dtype, s)) for k, s in _SHAPES.items())
   )
   is_weighted = isinstance(factory, tff.aggregators.WeightedAggregationFactory)
   process = factory.create(
@@ -100,9 +101,12 @@ def _build_process(name):
   @tff.tensorflow.computation(np.str_)
   def create_value(client_id):
     number = tf.strings.to_number(client_id)
-    return collections.OrderedDict(
+    if dtype == np.int32:
+      number *= 10.0
+    value = collections.OrderedDict(
       a=number * tf.constant([1.0, 2.0, -3.0]), b=tf.fill([2, 2], number)
     )
+    return tf.nest.map_structure(lambda x: tf.cast(x, dtype), value)
 
   @tff.tensorflow.computation(np.str_)
   def create_weight(client_id):
@@ -122,41 +126,61 @@ def _build_process(name):
   return tff.templates.IterativeProcess(process.initialize, next_round)
 
 
-@pytest.fixture(name="reference", scope="module")
-def _reference():
-  """TFF's own runtime."""
-  with runtime.create_runtime("tff") as started:
-    yield started
-
-
-def _run(started, process, start=None):
-  """The states, the one that it began with first, and metrics of rounds."""
-  state = started.initialize(process)
-  if start is not None:
-    state = started.load_state(start)
-  found = [(started.structured_state(state), ())]
-  for client_ids in _ROUNDS:
-    state, metrics = started.next(state, client_ids)
-    found.append((started.structured_state(state), metrics))
-  return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _FACTORIES)
 def test_aggregates_as_in_tff(name, reference):
-  process = _build_process(name)
-  with runtime.create_runtime(concurrent_clients=2) as started:
-    found = _run(started, process)
   # Some draw seeds as they start.
-  expected = _run(reference, process, found[0][0])
-  tree.assert_same_structure(found, expected, check_types=True)
-  for first, second in zip(
-    tree.flatten(found), tree.flatten(expected), strict=True
-  ):
-    if isinstance(first, bytes):
-      assert first == second
-    else:
-      np.testing.assert_allclose(first, second, rtol=1e-5, atol=1e-5)
+  history = histories.compare(
+    _build_process(_FACTORIES[name]()), reference, _ROUNDS, same_start=True
+  )
+  assert len(history) == 1 + len(_ROUNDS)
+
+
+# Exact, but for what rounds to one of two neighbours at random.
+_SECURE = {
+  "secure": (lambda: tff.learning.secure_aggregator(weighted=False), 0.0),
+  "fixed": (lambda: tff.aggregators.SecureSumFactory(2.0, -1.0), 0.0),
+  "whole": (lambda: tff.aggregators.SecureSumFactory(15, -15), 0.0),
+  "modular": (lambda: tff.aggregators.SecureModularSumFactory(13), 0.0),
+  "symmetric": (
+    lambda: tff.aggregators.SecureModularSumFactory(13, True),
+    0.0,
+  ),
+  "distributed": (
+    lambda: tff.learning.ddp_secure_aggregator(
+      noise_multiplier=0.0, expected_clients_per_round=3
+    ),
+    1e-3,
+  ),
+}
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(n, marks=[pytest.mark.slow] * (n in ("secure", "distributed")))
+    for n in _SECURE
+  ],
+)
+def test_aggregates_securely_as_in_tff(name, reference):
+  secure_sums.allow_nested_aggregators()
+  build, tolerance = _SECURE[name]
+  dtype = np.int32 if name in ("whole", "modular", "symmetric") else np.float32
+  history = histories.compare(
+    _build_process(build(), dtype),
+    reference,
+    _ROUNDS,
+    same_start=True,
+    tolerance=tolerance,
+  )
+  if name in ("whole", "modular"):
+    # Multiples 1, 2 and -3 of the clients, which are clipped and wrap around.
+    numbers = np.array([[n, 2 * n, -3 * n] for n in (3, 1, 4)])
+    expected = {
+      "whole": np.clip(10 * numbers, -15, 15).sum(0),
+      "modular": (10 * numbers).sum(0) % 13,
+    }
+    np.testing.assert_array_equal(history[1][1][0]["a"], expected[name])
 
 
 def test_docs_name_all_that_tff_has():

@@ -12,7 +12,6 @@ from etils import epy
 from tff_fedemb.aggregators import adaptive_clipping
 
 with epy.lazy_imports():
-  import tensorflow as tf
   import tensorflow_privacy as tfp
 
   from tff_fedemb.aggregators import secret_noise
@@ -45,29 +44,10 @@ class AdaptiveGaussianConfig(adaptive_clipping.AdaptiveClippingConfig):
     lambda inner: inner["dp_query_metrics"]["clip"]
   )
 
-  def build_query(
-    self, specs: tuple[tf.TensorSpec, ...], strategy: None
-  ) -> tfp.DPQuery:
-    """Builds tensorflow-privacy's query with the noise of `secret_noise`.
-
-    The library offers no way to change what draws the noise, so both inner
-    queries are replaced by the same ones with another draw.
-    """
-    query = tfp.QuantileAdaptiveClipSumQuery(
-      self.clip_norm,
-      self.noise_multiplier_of_sum,
-      self.target_unclipped_quantile,
-      self.clip_learning_rate,
-      self.count_stddev,
-      self.clients_per_round,
-      geometric_update=True,
+  def build_query(self, specs, strategy):
+    return self.build_adaptive_query(
+      tfp.QuantileAdaptiveClipSumQuery,
+      build_sum=lambda clip_norm, stddev, _: (
+        secret_noise.SecretGaussianSumQuery(clip_norm, stddev)
+      ),
     )
-    query._sum_query = secret_noise.SecretGaussianSumQuery(
-      self.clip_norm, self.clip_norm * self.noise_multiplier_of_sum
-    )
-    query._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
-      # Each update counts for +-1/2, which bounds its norm.
-      secret_noise.SecretGaussianSumQuery(0.5, self.count_stddev),
-      denominator=self.clients_per_round,
-    )
-    return query

@@ -14,9 +14,7 @@ from etils import epy
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.aggregators import adaptive_clipping
-from tff_fedemb.aggregators import correlated
-from tff_fedemb.aggregators import mechanism
-from tff_fedemb.strategies import tree
+from tff_fedemb.aggregators import tree
 
 with epy.lazy_imports():
   import tensorflow as tf
@@ -27,7 +25,7 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdaptiveTreeConfig(
-  correlated.CorrelatedConfig, adaptive_clipping.AdaptiveClippingConfig
+  tree.TreeConfig, adaptive_clipping.AdaptiveClippingConfig
 ):
   """Tree aggregation with adaptive clipping.
 
@@ -50,7 +48,6 @@ class AdaptiveTreeConfig(
       multiplier 0.
 
   Attributes:
-    restart_every: Rounds of a tree [a single tree].
     restart_warmup: Rounds of the first tree
       [restart_every].
   """
@@ -58,9 +55,8 @@ class AdaptiveTreeConfig(
   next_clip_norm_fn = staticmethod(
     lambda inner: inner["dp_query_metrics"]["current_clip"]
   )
-  strategy_class = tree.TreeStrategy
+  is_compared = False
 
-  restart_every: int | None = config_lib.field(None, minimum=1)
   restart_warmup: int | None = config_lib.field(None, minimum=1)
 
   def __post_init__(self):
@@ -73,55 +69,23 @@ class AdaptiveTreeConfig(
         None,
       )
 
-  def create_strategy(self, schedule: mechanism.Schedule) -> tree.TreeStrategy:
-    return tree.TreeStrategy(self.restart_every, self.restart_warmup)
+  @property
+  def first_restart_after(self) -> int | None:
+    return self.restart_warmup
 
-  def build_query(
-    self,
-    specs: tuple[tf.TensorSpec, ...],
-    strategy: tree.TreeStrategy,
-  ) -> tfp.DPQuery:
-    return tfp.RestartQuery(
-      self._build_query(specs),
-      tfp.restart_query.PeriodicRoundRestartIndicator(
-        self.restart_every, self.restart_warmup
-      ),
-    )
-
-  def _build_query(
-    self, specs: tuple[tf.TensorSpec, ...]
-  ) -> tfp.QAdaClipTreeResSumQuery:
-    """Builds tensorflow-privacy's query with noise from a secret seed.
-
-    The library seeds the tree of the updates and that of the count from the
-    time of day and offers no way to change the latter's, so both inner queries
-    are replaced by the same ones with another generator.
-    """
-    query = tfp.QAdaClipTreeResSumQuery(
-      self.clip_norm,
-      self.noise_multiplier_of_sum,
-      specs,
-      self.target_unclipped_quantile,
-      self.clip_learning_rate,
-      self.count_stddev,
-      self.clients_per_round,
-      geometric_update=True,
-    )
-    query._sum_query = tree_query.TreeSumQuery(
-      specs,
-      clip_norm=self.clip_norm,
-      stddev=self.clip_norm * self.noise_multiplier_of_sum,
-      noise_seed=self.noise_seed,
-    )
-    query._quantile_estimator_query._below_estimate_query = tfp.NormalizedQuery(
-      tree_query.TreeSumQuery(
-        tf.TensorSpec([]),
-        # Each update counts for +-1/2, which bounds its norm.
-        clip_norm=0.5,
-        stddev=self.count_stddev,
+  def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
+    def build_sum(clip_norm, stddev, is_of_counts):
+      noise_seed = self.noise_seed
+      if noise_seed is not None and is_of_counts:
         # Beyond what the sum's tree will ever count up to.
-        noise_seed=None if self.noise_seed is None else self.noise_seed + 2**40,
-      ),
-      denominator=self.clients_per_round,
+        noise_seed += 2**40
+      return tree_query.TreeSumQuery(
+        tf.TensorSpec([]) if is_of_counts else specs,
+        clip_norm=clip_norm,
+        stddev=stddev,
+        noise_seed=noise_seed,
+      )
+
+    return self.build_adaptive_query(
+      tfp.QAdaClipTreeResSumQuery, specs, build_sum=build_sum
     )
-    return query

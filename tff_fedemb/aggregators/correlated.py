@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from etils import epy
 
@@ -16,29 +16,24 @@ from tff_fedemb.aggregators import mechanism
 from tff_fedemb.aggregators import recurrence as recurrence_lib
 
 with epy.lazy_imports():
-  import tensorflow as tf
-  import tensorflow_privacy as tfp
-
   from tff_fedemb.aggregators import correlated_query
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorrelatedConfig(mechanism.MechanismConfig):
-  """What mechanisms of correlated noise are made from.
+  """Fields of mechanisms of correlated noise.
 
   Attributes:
     noise_seed: For tests: seed of the noise, shared by all runs, which voids
       privacy. None: from the operating system, secret.
-    recurrence_class: Of what makes rows of C^-1 Z, from the matrix C.
+    recurrence_class: Makes rows of C^-1 Z, from the matrix C.
   """
 
   recurrence_class: ClassVar[Callable[..., recurrence_lib.Recurrence]]
 
   noise_seed: int | None = None
 
-  def build_query(
-    self, specs: tuple[tf.TensorSpec, ...], strategy: Any
-  ) -> tfp.DPQuery:
+  def build_query(self, specs, strategy):
     """As in the base class, for noise that follows a recurrence.
 
     Privacy:
@@ -51,8 +46,8 @@ class CorrelatedConfig(mechanism.MechanismConfig):
     """
     return correlated_query.CorrelatedSumQuery(
       self.recurrence_class(strategy),
+      specs,
       clip_norm=self.clip_norm,
-      noise_multiplier=self.noise_multiplier,
-      specs=specs,
+      stddev=self.clip_norm * self.noise_multiplier,
       noise_seed=self.noise_seed,
     )

@@ -1,24 +1,63 @@
 """Sums with Gaussian noise that follows a recurrence (see `correlated`)."""
 
+import operator
 from typing import Any, NamedTuple
 
 import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
+import tree
 
 from tff_fedemb.aggregators import recurrence as recurrence_lib
 from tff_fedemb.aggregators import secret_noise
 
 
-class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
-  """Clips each record, sums, and adds the round's row of C^-1 Z.
+class SeededSumQuery(tfp.GaussianSumQuery):
+  """Clips each record and sums; what noise it adds depends on earlier rounds.
+
+  The library's query clips; state and noise are those of the subclasses.
 
   Privacy:
     Unit: one record, here a virtual client's update.
     Neighbouring relation: zero-out of one record.
-    Sensitivity: `clip_norm` in a round.
-    DpEvent: of a single result there is none, the rounds' noise is not
+    Sensitivity: the clip norm in a round.
+    DpEvent: none for a single result, as the noise of the rounds is not
       independent; see `strategies.strategy.CorrelatedGaussianDpEvent`.
+  """
+
+  def __init__(
+    self,
+    specs: Any,
+    *,
+    clip_norm: float,
+    stddev: float,
+    noise_seed: int | None = None,
+  ):
+    """Creates the query.
+
+    Args:
+      specs: Shapes of a record, nested.
+      clip_norm: L2 norm to which a record is clipped.
+      stddev: Standard deviation of a number of Z; 0 for no noise.
+      noise_seed: For tests, see `secret_noise`.
+    """
+    super().__init__(clip_norm, stddev)
+    self._specs = specs
+    self._clip_norm = clip_norm
+    self._generator = secret_noise.SecretNoiseGenerator(
+      stddev, specs, seed=noise_seed
+    )
+
+  def derive_sample_params(self, global_state):
+    """The clip norm."""
+    del global_state
+    return tf.constant(self._clip_norm, tf.float32)
+
+
+class CorrelatedSumQuery(SeededSumQuery):
+  """Clips each record, sums, and adds the round's row of C^-1 Z.
+
+  Privacy: as the base class.
   """
 
   class GlobalState(NamedTuple):
@@ -33,30 +72,17 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
     generator_state: Any
 
   def __init__(
-    self,
-    recurrence: recurrence_lib.Recurrence,
-    *,
-    clip_norm: float,
-    noise_multiplier: float,
-    specs: tuple[tf.TensorSpec, ...],
-    noise_seed: int | None = None,
+    self, recurrence: recurrence_lib.Recurrence, specs: Any, **options: Any
   ):
     """Creates the query.
 
     Args:
       recurrence: Ties the noise of the rounds together.
-      clip_norm: L2 norm to which a record is clipped.
-      noise_multiplier: Standard deviation of Z over the clip norm.
-      specs: Shapes of a record, nested.
-      noise_seed: For tests, see `secret_noise`.
+      specs: As in the base class.
+      **options: Others of the base class.
     """
+    super().__init__(specs, **options)
     self._recurrence = recurrence
-    self._clip_norm = clip_norm
-    self._noise_multiplier = noise_multiplier
-    self._specs = specs
-    self._generator = secret_noise.SecretNoiseGenerator(
-      clip_norm * noise_multiplier, specs, seed=noise_seed
-    )
 
   def initial_global_state(self):
     """Buffers of zeros and the seed of a new run."""
@@ -68,30 +94,17 @@ class CorrelatedSumQuery(tfp.SumAggregationDPQuery):
       self._generator.initialize(),
     )
 
-  def preprocess_record(self, params, record):
-    """Clips a record to the clip norm, all tensors together."""
-    del params
-    clipped, _ = tf.clip_by_global_norm(
-      tf.nest.flatten(record), self._clip_norm
-    )
-    return tf.nest.pack_sequence_as(record, clipped)
-
   def get_noised_result(self, sample_state, global_state):
     """Adds the noise of the round to the sum of its records."""
     fresh, generator_state = self._generator.next(global_state.generator_state)
-    pairs = [
-      self._recurrence.next(buffers, noise)
-      for buffers, noise in zip(
-        tf.nest.flatten(global_state.buffers),
-        tf.nest.flatten(fresh),
-        strict=True,
-      )
-    ]
-    noise, buffers = (
-      tf.nest.pack_sequence_as(self._specs, part)
-      for part in zip(*pairs, strict=True)
+    pairs = tree.map_structure_up_to(
+      self._specs, self._recurrence.next, global_state.buffers, fresh
     )
-    if self._noise_multiplier:
+    noise, buffers = (
+      tree.map_structure_up_to(self._specs, operator.itemgetter(half), pairs)
+      for half in (0, 1)
+    )
+    if self._stddev:
       sample_state = secret_noise.add_on_grid(
         sample_state, noise, self._clip_norm
       )

@@ -13,9 +13,6 @@ from etils import epy
 from tff_fedemb.aggregators import mechanism
 
 with epy.lazy_imports():
-  import tensorflow as tf
-  import tensorflow_privacy as tfp
-
   from tff_fedemb.aggregators import secret_noise
 
 
@@ -42,9 +39,7 @@ class GaussianConfig(mechanism.MechanismConfig):
   noise_in_words = "independent"
   is_compared = True
 
-  def build_query(
-    self, specs: tuple[tf.TensorSpec, ...], strategy: None
-  ) -> tfp.DPQuery:
+  def build_query(self, specs, strategy):
     return secret_noise.SecretGaussianSumQuery(
       self.clip_norm, self.clip_norm * self.noise_multiplier
     )

@@ -1,4 +1,4 @@
-"""What every aggregator reports in every round, beside its result.
+"""Measurements that every aggregator reports in every round.
 
 The number and the share of clients whose update was clipped, the median norm
 of their updates before clipping, the standard deviation of the noise on the
@@ -11,6 +11,7 @@ computed from the noised result alone and costs no privacy.
 
 import collections
 from collections.abc import Callable
+import dataclasses
 import math
 from typing import Any
 
@@ -59,6 +60,7 @@ def _signal_to_noise(
   )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
   """A factory of the same result, which reports how the round went.
 
@@ -68,47 +70,36 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
   standard deviation, the last is sqrt(max(|x|^2 / (d s^2) - 1, 0)): the
   expectation of |x|^2 is the squared norm of the true mean plus d s^2. Values
   below about (2 / d)^(1/4) cannot be told from 0.
+
+  Attributes:
+    factory: The aggregator.
+    clip_norm: L2 norm above which an update counts as clipped, may be
+      infinite; that of the first round where it changes.
+    noise_per_clip_norm: Standard deviation of the noise on each number of the
+      mean, over the clip norm, by round; the last one's from there on.
+    next_clip_norm_fn: From the factory's own measurements in a round to the
+      clip norm of the next; None if it never changes.
   """
 
-  def __init__(
-    self,
-    factory: tff.aggregators.UnweightedAggregationFactory,
-    *,
-    clip_norm: float,
-    noise_per_clip_norm: np.ndarray,
-    next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None,
-  ):
-    """Wraps a factory.
-
-    Args:
-      factory: The aggregator.
-      clip_norm: L2 norm above which an update counts as clipped, may be
-        infinite; that of the first round where it changes.
-      noise_per_clip_norm: Standard deviation of the noise on each number of the
-        mean, over the clip norm, by round; the last one's from there on.
-      next_clip_norm_fn: From the factory's own measurements in a round to the
-        clip norm of the next; None if it never changes.
-    """
-    self._factory = factory
-    self._clip_norm = clip_norm
-    self._noise_per_clip_norm = noise_per_clip_norm
-    self._next_clip_norm_fn = next_clip_norm_fn
+  factory: tff.aggregators.UnweightedAggregationFactory
+  clip_norm: float
+  noise_per_clip_norm: np.ndarray
+  next_clip_norm_fn: Callable[[Any], tf.Tensor] | None = None
 
   def create(
     self, value_type: tff.types.Type
   ) -> tff.templates.AggregationProcess:
     """Creates the aggregation of values of a type."""
-    process = self._factory.create(value_type)
+    process = self.factory.create(value_type)
     measurements_type = process.next.type_signature.result.measurements.member
     result_type = process.next.type_signature.result.result.member
 
-    @tff.tensorflow.computation
-    def create_schedule():
-      return collections.OrderedDict(
-        round_num=tf.constant(0), clip_norm=tf.constant(self._clip_norm)
-      )
-
-    schedule_type = create_schedule.type_signature.result
+    first = collections.OrderedDict(
+      round_num=np.int32(0), clip_norm=np.float32(self.clip_norm)
+    )
+    schedule_type = tff.to_type(
+      collections.OrderedDict((k, v.dtype.type) for k, v in first.items())
+    )
 
     @tff.tensorflow.computation(value_type, schedule_type)
     def measure_client(update, schedule):
@@ -125,23 +116,20 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
       measurements_type,
     )
     def summarise(sums, mean, schedule, inner):
-      return inner | self._summarise(sums, mean, schedule)
-
-    @tff.tensorflow.computation(schedule_type, measurements_type)
-    def advance(schedule, inner):
-      return collections.OrderedDict(
-        round_num=schedule["round_num"] + 1,
-        clip_norm=(
-          self._next_clip_norm_fn(inner)
-          if self._next_clip_norm_fn
-          else schedule["clip_norm"]
+      clip_norm = schedule["clip_norm"]
+      if self.next_clip_norm_fn:
+        clip_norm = self.next_clip_norm_fn(inner)
+      return (
+        collections.OrderedDict(
+          round_num=schedule["round_num"] + 1, clip_norm=clip_norm
         ),
+        inner | self._summarise(sums, mean, schedule),
       )
 
     @tff.federated_computation
     def initialize():
       return tff.federated_zip(
-        (process.initialize(), tff.federated_eval(create_schedule, tff.SERVER))
+        (process.initialize(), tff.federated_value(first, tff.SERVER))
       )
 
     @tff.federated_computation(
@@ -156,17 +144,13 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
         )
       )
       output = process.next(inner_state, value)
+      next_schedule, measured = tff.federated_map(
+        summarise, (sums, output.result, schedule, output.measurements)
+      )
       return tff.templates.MeasuredProcessOutput(
-        tff.federated_zip(
-          (
-            output.state,
-            tff.federated_map(advance, (schedule, output.measurements)),
-          )
-        ),
+        tff.federated_zip((output.state, next_schedule)),
         output.result,
-        tff.federated_map(
-          summarise, (sums, output.result, schedule, output.measurements)
-        ),
+        measured,
       )
 
     return tff.templates.AggregationProcess(initialize, next_round)
@@ -174,7 +158,7 @@ class MeasuredFactory(tff.aggregators.UnweightedAggregationFactory):
   def _summarise(self, sums, mean, schedule) -> dict[str, tf.Tensor]:
     """The measurements of a round, after the factory's own."""
     num_clients = tf.reduce_sum(sums["histogram"])
-    noise = tf.constant(self._noise_per_clip_norm, tf.float32)
+    noise = tf.constant(self.noise_per_clip_norm, tf.float32)
     # Rounds beyond those that were planned have about the last one's noise.
     position = tf.minimum(schedule["round_num"], noise.shape[0] - 1)
     noise_stddev = tf.math.multiply_no_nan(

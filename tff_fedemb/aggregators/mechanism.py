@@ -48,7 +48,7 @@ class Mechanism:
     stddevs = strategy.round_stddevs(self.rounds) if strategy else np.ones(1)
     noise = config.noise_multiplier_of_sum / config.clients_per_round
     return measurements.MeasuredFactory(
-      config.build_factory(strategy),
+      factory=config.build_factory(strategy),
       clip_norm=config.clip_norm if config.clips else math.inf,
       noise_per_clip_norm=stddevs * noise,
       next_clip_norm_fn=config.next_clip_norm_fn,
@@ -56,7 +56,7 @@ class Mechanism:
 
   @property
   def round_event(self) -> dp_accounting.DpEvent:
-    """What one round releases, for a sensitivity of one clip norm.
+    """The event of one round, for a sensitivity of one clip norm.
 
     Whoever accounts rescales it to the sensitivity that the participation has
     (`privacy.composition.composed_events`).
@@ -66,14 +66,14 @@ class Mechanism:
     return strategy_lib.round_event(self.config.noise_multiplier, self.strategy)
 
 
-# What correlated noise is made for, and a run decides.
+# The run decides it, and correlated noise is made for it.
 Schedule = strategy_lib.Schedule
 ONE_ROUND = Schedule()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MechanismConfig(config.Config):
-  """What every mechanism is made from; each has a class of its own.
+  """Fields of every mechanism; each has a class of its own.
 
   A class says of itself what accounting, searches and tables ask of it.
 
@@ -88,8 +88,8 @@ class MechanismConfig(config.Config):
     sums_securely: Whether updates are summed by what a deployment would run as
       secure aggregation.
     next_clip_norm_fn: As in `measurements.MeasuredFactory`.
-    strategy_class: Of the matrix that ties the noise of the rounds together;
-      None for independent noise.
+    strategy_class: Class of the matrix that ties the noise of the rounds
+      together; None for independent noise.
     noise_in_words: What a table calls its noise; None for its name.
     is_compared: Whether a search for the least noise tries it unasked.
     size_field: The field of which it tries several values, for example

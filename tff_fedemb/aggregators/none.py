@@ -9,7 +9,6 @@ from etils import epy
 from tff_fedemb.aggregators import mechanism
 
 with epy.lazy_imports():
-  import tensorflow as tf
   import tensorflow_privacy as tfp
 
 
@@ -29,7 +28,5 @@ class NoneConfig(mechanism.MechanismConfig):
 
   clips = adds_noise = False
 
-  def build_query(
-    self, specs: tuple[tf.TensorSpec, ...], strategy: None
-  ) -> tfp.DPQuery:
+  def build_query(self, specs, strategy):
     return tfp.NoPrivacySumQuery()

@@ -28,5 +28,5 @@ AGGREGATORS: registry.Registry[mechanism.MechanismConfig] = registry.Registry(
   },
   kind="mechanism",
 )
-# Of programs whose user does not say which.
+# Programs use it unless told otherwise.
 DEFAULT = "gaussian"

@@ -3,8 +3,8 @@
 Secret: the bits are those of a Philox generator (Salmon et al. 2011, "Parallel
 Random Numbers: As Easy as 1, 2, 3") with a key and an offset of 64 bits each
 from the operating system; TensorFlow's own operations have 32 bits for a whole
-process. Who knew a block of it, 128 bits, could look for the key alone; two
-numbers are made of a block, of which the grid below shows some 27 bits each.
+process. An attacker who knew a block of it, 128 bits, could search for the key;
+two numbers are made of a block, and the grid below shows some 27 bits of each.
 Philox is no cipher: that nobody can tell its numbers from random ones without
 its key is assumed, not proven.
 
@@ -22,6 +22,7 @@ left is bounded in docs/privacy.md.
 """
 
 from collections.abc import Callable
+import itertools
 import math
 import secrets
 from typing import Any
@@ -38,8 +39,10 @@ _UNIT = 2.0**-64
 _CHUNK = 2**16
 _EXPONENT_BITS = 0x7FF0000000000000
 _PHILOX = 1
-# Of a number of 62 bits that becomes one of 53.
+# A number of 62 bits becomes one of 53.
 _SPARE_BITS = 9
+
+_Correlate = Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]
 
 
 def draw_words(shape: list[int]) -> tf.Tensor:
@@ -50,7 +53,7 @@ def draw_words(shape: list[int]) -> tf.Tensor:
   """
   # Seeds of zero: other numbers in every call, whatever `tf.random.set_seed`.
   words = tf.raw_ops.RandomUniformInt(
-    shape=shape,
+    shape=tf.constant(shape, tf.int32),
     minval=tf.constant(tf.int64.min, tf.int64),
     maxval=tf.constant(tf.int64.max, tf.int64),
     seed=0,
@@ -116,7 +119,7 @@ def draw_normal(
       (tf.bitwise.invert(high), tf.bitwise.invert(low)),
     )
   )
-  # What rounding has added is taken away: near 1 it is a part of what counts.
+  # Subtracts the error of rounding, which matters near 1.
   logarithm = tf.math.log(uniform) + ((1.0 - uniform) - missing)
   radius = tf.sqrt(logarithm * (-2.0 * tf.square(stddev)))
   # Two bits choose one of four arcs, the others a place on it.
@@ -197,29 +200,77 @@ def add_on_grid(total: Any, noise: Any, clip_norm: Any) -> Any:
   grid = tf.cast(_grid_of(clip_norm, total), tf.float32)
   # A power of two: to multiply is to divide, in less time.
   steps_of_one = 1.0 / grid
+  return tf.nest.map_structure(
+    lambda total, noise: (
+      (tf.round(total * steps_of_one) + tf.round(noise * steps_of_one)) * grid
+    ),
+    total,
+    noise,
+  )
 
-  def add(total, noise):
-    steps = tf.round(total * steps_of_one) + tf.round(noise * steps_of_one)
-    return steps * grid
 
-  return tf.nest.map_structure(add, total, noise)
+def add_noise(
+  total: Any,
+  seeds: tf.Tensor,
+  stddev: Any,
+  clip_norm: Any,
+  *,
+  remembered: Any = None,
+  correlate: _Correlate | None = None,
+) -> tuple[Any, Any]:
+  """As `add_on_grid`, with noise drawn here and all in double precision.
 
+  Numbers leave the processor's cache only when they are done.
 
-def _add_fresh_noise(
-  total: tf.Tensor, seeds: tf.Tensor, stddev: tf.Tensor, grid: tf.Tensor
-) -> tf.Tensor:
-  """As `add_on_grid`, with noise drawn here and all in double precision."""
-  flat = tf.reshape(total, [-1])
-  scale = tf.cast(stddev, tf.float64) * (1.0 + ROUNDING) / grid
+  Args:
+    total: Nested float32 tensors.
+    seeds: Key and offset of the generator, int64 `[2]`; each tensor has others,
+      which count up by one.
+    stddev: Standard deviation of a draw.
+    clip_norm: Scalar, not 0.
+    remembered: Of the structure of the sum, float32 `[rows, ...]`.
+    correlate: From fresh numbers `[n]` and the rows `[rows, n]` of the same
+      places, float64, to the noise and what to remember, float64 `[n]`
+      [independent noise].
+
+  Returns:
+    The noised sum, and what `correlate` would remember.
+  """
+  grid = _grid_of(clip_norm, total)
+  # A power of two: to multiply is to divide, in less time.
   steps_of_one = 1.0 / grid
+  stddev = tf.cast(stddev, tf.float64) * (1.0 + ROUNDING)
 
-  def add(chunk, start, size):
-    part = tf.slice(flat, [start], [size])
-    steps = tf.round(tf.cast(part, tf.float64) * steps_of_one)
-    steps += tf.round(draw_normal(seeds, chunk, size, scale))
-    return (tf.cast(steps * grid, tf.float32),)
+  def add(seeds, tensor, rows=None):
+    flat = tf.reshape(tensor, [-1])
+    if rows is not None:
+      rows = tf.reshape(rows, [tf.shape(rows)[0], flat.shape[0]])
 
-  return _by_chunks(add, total.shape)[0]
+    def add_chunk(chunk, start, size):
+      part = tf.cast(tf.slice(flat, [start], [size]), tf.float64)
+      if correlate is None:
+        # Drawn in steps.
+        noise = draw_normal(seeds, chunk, size, stddev * steps_of_one)
+        kept: list[tf.Tensor] = []
+      else:
+        noise, *kept = correlate(
+          draw_normal(seeds, chunk, size, stddev),
+          tf.cast(tf.slice(rows, [0, start], [-1, size]), tf.float64),
+        )
+        noise *= steps_of_one
+      steps = tf.round(part * steps_of_one) + tf.round(noise)
+      return tuple(tf.cast(x, tf.float32) for x in (steps * grid, *kept))
+
+    return _by_chunks(add_chunk, tensor.shape, 1 if correlate is None else 2)
+
+  tensors = tf.nest.flatten(total)
+  rows = [] if correlate is None else [tf.nest.flatten(remembered)]
+  all_seeds = [seeds + index for index in range(len(tensors))]
+  noised, *kept = zip(*map(add, all_seeds, tensors, *rows), strict=True)
+  return (
+    tf.nest.pack_sequence_as(total, noised),
+    tf.nest.pack_sequence_as(total, kept[0]) if kept else None,
+  )
 
 
 class SecretGaussianSumQuery(tfp.GaussianSumQuery):
@@ -234,7 +285,7 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
 
   The key is drawn when the query is made and is in no state and no checkpoint:
   a program that goes on after another one was killed draws other noise. Each
-  draw has numbers of its own mixed into the generator's offset.
+  round has a word of its own mixed into the generator's offset.
   """
 
   def __init__(self, l2_norm_clip: float, stddev: float):
@@ -242,37 +293,34 @@ class SecretGaussianSumQuery(tfp.GaussianSumQuery):
 
     Args:
       l2_norm_clip: L2 norm to which a record is clipped.
-      stddev: Of the noise; 0 for none, whatever the state.
+      stddev: Standard deviation of the noise; 0 for none, whatever the state.
     """
     super().__init__(l2_norm_clip, stddev)
     self._key = draw_key()
 
   def get_noised_result(self, sample_state, global_state):
     """Adds the noise of the round to the sum of its records."""
-    # Of nothing: the state and the event are the parent's, the noise is not.
+    # The parent gets no numbers: its state and event are used, not its noise.
     _, state, event = super().get_noised_result((), global_state)
     if not self._stddev:
       return sample_state, state, event
-    grid = _grid_of(global_state.l2_norm_clip, sample_state)
-    tensors = tf.nest.flatten(sample_state)
     key, offset = self._key
-    offsets = tf.bitwise.bitwise_xor(draw_words([len(tensors)]), offset)
-    noised = [
-      _add_fresh_noise(
-        tensor, tf.stack([key, offsets[index]]), global_state.stddev, grid
-      )
-      for index, tensor in enumerate(tensors)
-    ]
-    return tf.nest.pack_sequence_as(sample_state, noised), state, event
+    noised, _ = add_noise(
+      sample_state,
+      tf.stack([key, tf.bitwise.bitwise_xor(draw_words([]), offset)]),
+      global_state.stddev,
+      global_state.l2_norm_clip,
+    )
+    return noised, state, event
 
 
 class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
   """Noise from a secret seed that travels in the aggregator's state.
 
-  Correlated noise is made over many rounds. What the later ones cancel must be
-  what the earlier ones added, also when a program was killed in between: the
-  noise is therefore a function of seeds that the checkpoint holds and that
-  every tensor of every call counts up by one.
+  Correlated noise is made over many rounds. Later ones must cancel exactly what
+  earlier ones added, also when a program was killed in between: the noise is
+  therefore a function of seeds that the checkpoint holds and that every tensor
+  of every call counts up by one.
 
   Privacy:
     Key and offset are drawn from the operating system when the generator is
@@ -310,77 +358,22 @@ class SecretNoiseGenerator(tfp.tree_aggregation.GaussianNoiseGenerator):
   def next(self, state):
     """Returns a draw, float32 and nested as the specs, and the next state."""
     stddev = tf.cast(state.stddev, tf.float64) * (1.0 + ROUNDING)
-    specs = tf.nest.flatten(self._specs)
 
     def draw(index, spec):
-      def draw_chunk(chunk, _, size):
-        return (
+      (noise,) = _by_chunks(
+        lambda chunk, _, size: (
           draw_normal(
             state.seeds + index, chunk, size, stddev, dtype=tf.float32
           ),
-        )
-
-      return _by_chunks(draw_chunk, spec.shape)[0]
-
-    noise = [draw(index, spec) for index, spec in enumerate(specs)]
-    return (
-      tf.nest.pack_sequence_as(self._specs, noise),
-      self._GlobalState(state.seeds + len(specs), state.stddev),
-    )
-
-  def add_next(
-    self,
-    total: Any,
-    remembered: Any,
-    state: Any,
-    clip_norm: Any,
-    *,
-    correlate: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
-  ) -> tuple[Any, Any, Any]:
-    """Adds a draw, correlated with earlier ones, to a sum on the grid.
-
-    All in one go, in double precision: numbers leave the processor's cache only
-    when they are done.
-
-    Args:
-      total: Nested float32 tensors of the specs.
-      remembered: Of the same structure, float32 `[rows, ...]`.
-      state: As of `next`.
-      clip_norm: Scalar, not 0.
-      correlate: From fresh numbers `[n]` and the rows `[rows, n]` of the same
-        places, float64, to the noise and what to remember, float64 `[n]`.
-
-    Returns:
-      The noised sum, what `correlate` would remember, and the next state.
-    """
-    grid = _grid_of(clip_norm, total)
-    steps_of_one = 1.0 / grid
-    stddev = tf.cast(state.stddev, tf.float64) * (1.0 + ROUNDING)
-
-    def add(index, total, rows):
-      flat = tf.reshape(total, [-1])
-      rows = tf.reshape(rows, [tf.shape(rows)[0], flat.shape[0]])
-
-      def add_chunk(chunk, start, size):
-        noise, kept = correlate(
-          draw_normal(state.seeds + index, chunk, size, stddev),
-          tf.cast(tf.slice(rows, [0, start], [-1, size]), tf.float64),
-        )
-        part = tf.cast(tf.slice(flat, [start], [size]), tf.float64)
-        steps = tf.round(part * steps_of_one) + tf.round(noise * steps_of_one)
-        return tf.cast(steps * grid, tf.float32), tf.cast(kept, tf.float32)
-
-      return _by_chunks(add_chunk, total.shape, num_outputs=2)
-
-    pairs = [
-      add(index, tensor, rows)
-      for index, (tensor, rows) in enumerate(
-        zip(tf.nest.flatten(total), tf.nest.flatten(remembered), strict=True)
+        ),
+        spec.shape,
       )
-    ]
-    noised, kept = (
-      tf.nest.pack_sequence_as(self._specs, part)
-      for part in zip(*pairs, strict=True)
-    )
-    seeds = state.seeds + len(pairs)
-    return noised, kept, self._GlobalState(seeds, state.stddev)
+      return noise
+
+    noise = itertools.starmap(draw, enumerate(tf.nest.flatten(self._specs)))
+    return tf.nest.pack_sequence_as(self._specs, [*noise]), self.advance(state)
+
+  def advance(self, state):
+    """Returns the state after a draw: each tensor had seeds of its own."""
+    seeds = state.seeds + len(tf.nest.flatten(self._specs))
+    return self._GlobalState(seeds, state.stddev)

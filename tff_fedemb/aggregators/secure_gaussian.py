@@ -1,6 +1,6 @@
 """Gaussian mechanism on a secure sum: fixed point, and the server's noise.
 
-Of the updates the server sees the sum alone (Bonawitz et al. 2017, "Practical
+The server sees only the sum of the updates (Bonawitz et al. 2017, "Practical
 Secure Aggregation for Privacy-Preserving Machine Learning"), to which it adds
 the noise of McMahan et al. 2018. A simulation computes the secure sum in the
 clear: see `runtime.secure_sums`.
@@ -13,7 +13,6 @@ import dataclasses
 from etils import epy
 
 from tff_fedemb.aggregators import mechanism
-from tff_fedemb.strategies import strategy as strategy_lib
 
 with epy.lazy_imports():
   import tensorflow_federated as tff
@@ -52,9 +51,7 @@ class SecureGaussianConfig(mechanism.MechanismConfig):
 
   sums_securely = True
 
-  def build_factory(
-    self, strategy: strategy_lib.Strategy | None
-  ) -> tff.aggregators.UnweightedAggregationFactory:
+  def build_factory(self, strategy):
     bound = self.clip_norm * (1.0 - _ROUNDING)
     query = secret_noise.SecretGaussianSumQuery(
       bound, self.clip_norm * self.noise_multiplier

@@ -56,21 +56,34 @@ class TreeConfig(correlated.CorrelatedConfig):
 
   restart_every: int | None = config.field(None, minimum=1)
 
-  def create_strategy(self, schedule: mechanism.Schedule) -> tree.TreeStrategy:
-    return tree.TreeStrategy(self.restart_every)
+  @property
+  def first_restart_after(self) -> int | None:
+    """Rounds of the first tree; None if it has as many as the others."""
+    return None
 
-  def build_query(
-    self, specs: tuple[tf.TensorSpec, ...], strategy: tree.TreeStrategy
-  ) -> tfp.DPQuery:
-    query = tree_query.TreeSumQuery(
-      specs,
-      clip_norm=self.clip_norm,
-      stddev=self.clip_norm * self.noise_multiplier,
-      noise_seed=self.noise_seed,
-    )
+  def create_strategy(self, schedule: mechanism.Schedule) -> tree.TreeStrategy:
+    return tree.TreeStrategy(self.restart_every, self.first_restart_after)
+
+  def build_query(self, specs, strategy):
+    query = self.build_tree(specs)
     if self.restart_every is None:
       return query
     return tfp.RestartQuery(
       query,
-      tfp.restart_query.PeriodicRoundRestartIndicator(self.restart_every),
+      tfp.restart_query.PeriodicRoundRestartIndicator(
+        self.restart_every, self.first_restart_after
+      ),
+    )
+
+  def build_tree(self, specs: tuple[tf.TensorSpec, ...]) -> tfp.DPQuery:
+    """Builds the query of a single tree.
+
+    Args:
+      specs: Shapes of an update, nested.
+    """
+    return tree_query.TreeSumQuery(
+      specs,
+      clip_norm=self.clip_norm,
+      stddev=self.clip_norm * self.noise_multiplier,
+      noise_seed=self.noise_seed,
     )

@@ -6,6 +6,7 @@ import dp_accounting
 import tensorflow as tf
 import tensorflow_privacy as tfp
 
+from tff_fedemb.aggregators import correlated_query
 from tff_fedemb.aggregators import secret_noise
 
 
@@ -16,8 +17,8 @@ def complete_node(
 
   A round completes nodes of heights 0 to k. The efficient estimate of one of
   height h weighs the node itself by c_h = 2^h / (2^(h + 1) - 1), and the
-  estimates of its two halves by 1 - c_h. Of this round's nodes no other than
-  the largest is ever released or used again: what is new in it,
+  estimates of its two halves by 1 - c_h. Only the largest of this
+  round's nodes is ever released or used again: what is new in it,
 
     c_k z_k + (1 - c_k) (c_(k-1) z_(k-1) + (1 - c_(k-1)) (...)),
 
@@ -45,7 +46,7 @@ def complete_node(
   return node - tf.reduce_sum(halves, 0), node
 
 
-class TreeSumQuery(tfp.SumAggregationDPQuery):
+class TreeSumQuery(correlated_query.SeededSumQuery):
   """Clips each record, sums, and adds the round's noise of a single tree.
 
   The noise of all rounds has the joint law of that of tensorflow-privacy's
@@ -53,12 +54,7 @@ class TreeSumQuery(tfp.SumAggregationDPQuery):
   may be restarted by `tfp.RestartQuery`, with another clip norm by
   `tfp.QAdaClipTreeResSumQuery`, whose names some of the methods have.
 
-  Privacy:
-    Unit: one record, here a virtual client's update.
-    Neighbouring relation: zero-out of one record.
-    Sensitivity: the clip norm in a round.
-    DpEvent: of a single result there is none, the rounds' noise is not
-      independent; see `strategies.strategy.CorrelatedGaussianDpEvent`.
+  Privacy: as the base class.
   """
 
   class GlobalState(NamedTuple):
@@ -78,23 +74,8 @@ class TreeSumQuery(tfp.SumAggregationDPQuery):
     clip_value: Any
     generator_state: Any
 
-  def __init__(
-    self, specs: Any, *, clip_norm: float, stddev: float, noise_seed: int | None
-  ):
-    """Creates the query.
-
-    Args:
-      specs: Shapes of a record, nested.
-      clip_norm: L2 norm to which a record is clipped.
-      stddev: Of the noise of a node; 0 for none, whatever the state.
-      noise_seed: For tests, see `secret_noise`.
-    """
-    self._specs = specs
-    self._clip_norm = clip_norm
-    self._stddev = stddev
-    self._generator = secret_noise.SecretNoiseGenerator(
-      stddev, specs, seed=noise_seed
-    )
+  # By another name, for `tfp.QAdaClipTreeResSumQuery`.
+  preprocess_record_l2_impl = tfp.GaussianSumQuery.preprocess_record_impl
 
   def _no_nodes(self):
     # Not a constant, which would have a number of rows that cannot change.
@@ -118,15 +99,6 @@ class TreeSumQuery(tfp.SumAggregationDPQuery):
     """The clip norm."""
     return global_state.clip_value
 
-  def preprocess_record_l2_impl(self, params, record):
-    """Clips a record, all tensors together; also returns its norm before."""
-    clipped, norm = tf.clip_by_global_norm(tf.nest.flatten(record), params)
-    return tf.nest.pack_sequence_as(record, clipped), norm
-
-  def preprocess_record(self, params, record):
-    """Clips a record to the clip norm, all tensors together."""
-    return self.preprocess_record_l2_impl(params, record)[0]
-
   def get_noised_result(self, sample_state, global_state):
     """Adds the noise of the round to the sum of its records."""
     event = dp_accounting.UnsupportedDpEvent()
@@ -138,11 +110,15 @@ class TreeSumQuery(tfp.SumAggregationDPQuery):
       tf.raw_ops.PopulationCount(x=tf.bitwise.bitwise_and(leaves, -leaves) - 1),
       tf.int32,
     )
-    noised, completed, generator_state = self._generator.add_next(
+    generator_state = global_state.generator_state
+    noised, completed = secret_noise.add_noise(
       sample_state,
-      tf.nest.map_structure(lambda rows: rows[:halves], global_state.nodes),
-      global_state.generator_state,
+      generator_state.seeds,
+      generator_state.stddev,
       global_state.clip_value,
+      remembered=tf.nest.map_structure(
+        lambda rows: rows[:halves], global_state.nodes
+      ),
       correlate=lambda fresh, rows: complete_node(fresh, rows, leaves),
     )
     nodes = tf.nest.map_structure(
@@ -151,7 +127,9 @@ class TreeSumQuery(tfp.SumAggregationDPQuery):
       global_state.nodes,
     )
     state = global_state._replace(
-      nodes=nodes, leaves=leaves, generator_state=generator_state
+      nodes=nodes,
+      leaves=leaves,
+      generator_state=self._generator.advance(generator_state),
     )
     return noised, state, event
 

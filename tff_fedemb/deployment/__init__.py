@@ -4,6 +4,6 @@
 * `devices` has the laws by which a user's device is there, fast or lost.
 * `simulation` plays the rounds on a simulated clock.
 
-What is simulated decides who takes part and when, never what is claimed for it:
-that is participation `check_ins`.
+The simulation decides who takes part and when. The claim about privacy is that
+of participation `check_ins`.
 """

@@ -1,4 +1,4 @@
-"""What a deployment is: its devices, its network and its server, from a file.
+"""Deployments, read from a file: devices, network and server.
 
 A deployment is a YAML file that reads like a description; `presets/` holds some
 by name, with the source of every value. Where laws are taken from:
@@ -194,30 +194,18 @@ class Deployment(config.Config):
 
   def to_json(self) -> dict[str, Any]:
     """Returns all values, those of defaults too, as JSON can hold them."""
-    values = {
-      spec.name: getattr(self, spec.name) for spec in config.specs(type(self))
-    }
-    for name, part in values.items():
-      if isinstance(part, config.Config):
-        values[name] = {
-          spec.name: _plain(getattr(part, spec.name))
-          for spec in config.specs(type(part))
-        }
-    return values
+    return _plain(self)
 
 
 def _plain(value: Any) -> Any:
+  if isinstance(value, config.Config):
+    return {
+      spec.name: _plain(getattr(value, spec.name))
+      for spec in config.specs(type(value))
+    }
   if isinstance(value, Mapping):
     return {str(key): weight for key, weight in value.items()}
   return str(value) if value == _INFINITE else value
-
-
-_PARTS: dict[str, type[config.Config]] = {
-  "availability": Availability,
-  "compute": Compute,
-  "network": Network,
-  "server": Server,
-}
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Deployment:
@@ -258,37 +246,30 @@ def parse(values: Any) -> Deployment:
   Raises:
     errors.FieldError: As `load`.
   """
-  _check_names("deployment", "", Deployment, values)
-  parts = {
-    name: _create(f"{name}.", part_class, values.get(name, {}))
-    for name, part_class in _PARTS.items()
-  }
-  return _create("", Deployment, {**values, **parts})
-
-
-def _check_names(
-  name: str, prefix: str, config_class: type[config.Config], values: Any
-) -> None:
-  if not isinstance(values, Mapping):
-    raise errors.FieldError(name, "have values by name", repr(values))
-  known = [spec.name for spec in config.specs(config_class)]
-  for key in values:
-    if key not in known:
-      raise errors.FieldError(
-        f"{prefix}{key}", f"be one of {', '.join(known)}", "another name"
-      )
-  for spec in config.specs(config_class):
-    is_needed = spec.default is dataclasses.MISSING and spec.name not in _PARTS
-    if is_needed and spec.name not in values:
-      raise errors.FieldError(f"{prefix}{spec.name}", "be given", "nothing")
+  return _create("", Deployment, values)
 
 
 def _create(prefix: str, config_class: type[config.Config], values: Any) -> Any:
-  _check_names(prefix.rstrip("."), prefix, config_class, values)
-  values = {
-    key: _INFINITE if value == "inf" else value for key, value in values.items()
-  }
+  if not isinstance(values, Mapping):
+    raise errors.FieldError(
+      prefix.rstrip(".") or "deployment", "have values by name", repr(values)
+    )
+  specs = {spec.name: spec for spec in config.specs(config_class)}
+  for name in values:
+    if name not in specs:
+      raise errors.FieldError(
+        f"{prefix}{name}", f"be one of {', '.join(specs)}", "another name"
+      )
+  fields = {}
+  for name, spec in specs.items():
+    if issubclass(spec.type, config.Config):
+      part = values.get(name, {})
+      fields[name] = _create(f"{prefix}{name}.", spec.type, part)
+    elif name in values:
+      fields[name] = _INFINITE if values[name] == "inf" else values[name]
+    elif spec.default is dataclasses.MISSING:
+      raise errors.FieldError(f"{prefix}{name}", "be given", "nothing")
   try:
-    return config_class(**values)
+    return config_class(**fields)
   except errors.FieldError as error:
     raise error.renamed(f"{prefix}{error.name}") from error

@@ -21,7 +21,7 @@ _ZONE, _HABIT, _LEVEL, _PRESENCE, _SPEED = range(5)
 _DOWNLOAD, _UPLOAD, _EXAMPLES, _DROPOUT, _SESSION = range(5, 10)
 # By how far the hour of the sine's top is behind its zero.
 _HOURS_TO_TOP = 6.0
-# Whoever is there is asked for no longer than this, whatever a session lasts.
+# A device's presence is drawn anew after this time at the latest.
 _LONGEST_PRESENCE_HOURS = 1.0
 # Parts of equal size that devices are told apart by, slowest first.
 CLASSES = ("slow", "middle", "fast")
@@ -54,7 +54,7 @@ def draw_bits(slots: np.ndarray, *counters: int, seed: int) -> np.ndarray:
   Args:
     slots: Integers of at least 0.
     *counters: Integers of at least 0.
-    seed: Of all of them.
+    seed: Seed of all bits.
 
   Returns:
     uint64, of the shape of the slots.
@@ -76,7 +76,7 @@ class Devices:
 
     Args:
       config: Their laws.
-      seed: Of all that is drawn for them, at least 0.
+      seed: Seed of everything that is drawn for them, at least 0.
     """
     self.config = config
     self._seed = seed
@@ -119,7 +119,7 @@ class Devices:
     """Probability that a device is there.
 
     Args:
-      slots: Of the devices.
+      slots: Slots of the devices.
       hours: Since a midnight in UTC.
     """
     law = self.config.availability
@@ -135,7 +135,7 @@ class Devices:
     that is shorter: whoever was there a minute ago mostly still is.
 
     Args:
-      slots: Of the devices.
+      slots: Slots of the devices.
       hours: Since a midnight in UTC.
     """
     session = self.config.availability.session_minutes / 60
@@ -147,7 +147,7 @@ class Devices:
     """For how long a device stays that is selected.
 
     Args:
-      slots: Of the devices.
+      slots: Slots of the devices.
       attempt: Number of the round, abandoned ones counted.
     """
     mean = 60 * self.config.availability.session_minutes
@@ -159,7 +159,7 @@ class Devices:
     """Whether a selected device fails before it trains, bool.
 
     Args:
-      slots: Of the devices.
+      slots: Slots of the devices.
       attempt: Number of the round, abandoned ones counted.
     """
     drawn = self._uniform(slots, _DROPOUT, attempt)
@@ -181,7 +181,7 @@ class Devices:
     """Examples that a device trains on.
 
     Args:
-      slots: Of the devices.
+      slots: Slots of the devices.
       examples: Their median, or of all with equal work.
     """
     sigma = self.config.compute.examples_sigma

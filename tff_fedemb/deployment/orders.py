@@ -23,8 +23,8 @@ def permute(
   Args:
     places: In 0 ... size - 1.
     size: At least 1.
-    seed: Of the order.
-    counter: Of the order as well.
+    seed: Decides the order, together with the counter.
+    counter: Number of the order.
   """
   half = max(math.ceil((size - 1).bit_length() / 2), 1)
   low_bits = np.uint64((1 << half) - 1)

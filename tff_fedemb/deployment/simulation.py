@@ -5,11 +5,11 @@ Scale: System Design": devices check in, the server selects more of them than
 it needs, ends the round with the goal's last report or at a deadline, and
 abandons it if too few have come by then.
 
-What a round does is a function of the seed and of the rounds before, so that a
-run that was ended goes on by playing them again, which takes milliseconds a
-round. Who is there is found by asking devices in a random order until enough
-are: the time of a round does not grow with the population, nor does memory,
-which only those take who took part.
+A round is a function of the seed and of the rounds before, so that a run that
+was ended goes on by playing them again, which takes milliseconds a round. The
+server asks devices in a random order until enough are there: the time of a
+round does not grow with the population, nor does memory, which only
+participants take.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from tff_fedemb.deployment import devices as devices_lib
 from tff_fedemb.deployment import orders
 from tff_fedemb.deployment import participants
 
-# Of devices that are asked at a time.
+# At least so many devices are asked at a time.
 _MIN_ASKED = 2048
 # The server gives a round up when so few of those asked are there.
 _MAX_ASKED_FOR_ONE = 1000
@@ -36,7 +36,7 @@ _MAX_DAYS_WITHOUT_ROUND = 30
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WorkOfRound(config.Config):
-  """What a device has to do in a round.
+  """The work of a device in a round.
 
   Attributes:
     bytes_down: Size of what it receives.
@@ -51,7 +51,7 @@ class WorkOfRound(config.Config):
 
 @dataclasses.dataclass(frozen=True)
 class RoundOutcome:
-  """What came of a round; of the selected, each is counted once.
+  """The outcome of a round; each selected device is counted once.
 
   Attributes:
     round_num: Number of the round among those released, from 0; an abandoned
@@ -60,7 +60,7 @@ class RoundOutcome:
     start_hours: When the server began to select, in simulated hours since
       training started.
     end_hours: When the round ended.
-    available_share: Of the devices that were asked, those that were there.
+    available_share: Share of the devices asked that were there.
     selected: Devices that were selected.
     dropped: Failed before they trained.
     interrupted: Ceased to be available before they were done.
@@ -68,8 +68,8 @@ class RoundOutcome:
     aborted: Not done when the report goal was reached.
     reported: int64 slots in the order of their reports, at most as many as the
       goal.
-    bytes_down: Of all of them.
-    bytes_up: Of all of them.
+    bytes_down: Sum over all devices.
+    bytes_up: Sum over all devices.
   """
 
   round_num: int
@@ -106,14 +106,14 @@ class Simulation:
     Args:
       deployment: Devices and server.
       num_users: Size of the population.
-      seed: Of the devices and of the server's draws, at least 0.
-      work: What a device has to do.
+      seed: Seed of the devices and of the server's draws, at least 0.
+      work: The work of a device in a round.
       report_goal: Reports that the server wants of a round.
       min_separation: Rounds from one participation of a user to the next at
         least, which the server enforces. A participation is a report in a round
         that was released.
-      max_participations: Of a user at most, which the server enforces; None for
-        no bound.
+      max_participations: Participations of a user at most, which the server
+        enforces; None for no bound.
 
     Raises:
       errors.FieldError: If there are fewer users than the goal.
@@ -172,9 +172,9 @@ class Simulation:
 
   def participations(self) -> tuple[np.ndarray, np.ndarray]:
     """Slots of those who took part so far, in order, and their rounds."""
-    people = self._participants
-    order = np.argsort(people.slots)[people.slots.size - people.size :]
-    return people.slots[order], people.counts[order]
+    slots = self._participants.slots
+    order = np.argsort(slots)
+    return slots[order], self._participants.counts[order]
 
   def _outcome(
     self, start: float, end: float, share: float, **counts
@@ -197,7 +197,7 @@ class Simulation:
   def _may_take_part(self, slots: np.ndarray, hours: float) -> np.ndarray:
     people = self._participants
     places = people.find(slots)
-    known = people.slots[places] >= 0
+    known = places >= 0
     allowed, places = ~known, places[known]
     since = hours - people.last_hours[places]
     again = since >= self.deployment.server.min_separation_hours
@@ -294,7 +294,7 @@ class Simulation:
     """How long devices take for a round, from the first byte to the last.
 
     Args:
-      slots: Of the devices, int64 `[n]`.
+      slots: Slots of the devices, int64 `[n]`.
     """
     devices, work = self.devices, self.work
     milliseconds = devices.milliseconds_per_example(slots)

@@ -1,4 +1,4 @@
-"""What makes a learning process happen: a runtime per way of executing it.
+"""Runtimes: each executes a learning process in a way of its own.
 
 * `in_process` (the default): the TensorFlow of the process runs in this Python
   process, one client per GPU or, without any, per core.
@@ -75,8 +75,8 @@ class RuntimeConfig(config_lib.Config):
       client at a time.
     ray_clients_per_chunk: Clients whose updates a worker adds up before they
       are sent [a 64th of a round's; of small models a 12th, up to 8 MB of
-      updates; from 1 to 16]. Of all that belongs to Ray it alone changes the
-      rounding of results.
+      updates; from 1 to 16]. No other option of Ray's changes the rounding of
+      results.
     ray_runtime_env: YAML file with a runtime environment of Ray, which brings
       code and packages to machines that lack them.
   """

@@ -1,4 +1,4 @@
-"""What tells that a client failed, also to another process."""
+"""The error of a client that failed; it can be sent to another process."""
 
 import re
 
@@ -42,7 +42,7 @@ class ClientError(RuntimeError):
     )
 
   def __reduce__(self):
-    # From another process, without the cause: it holds on to TensorFlow's.
+    # Another process gets no cause, which holds on to TensorFlow's objects.
     return _restore_client_error, (self.client_id, str(self))
 
 

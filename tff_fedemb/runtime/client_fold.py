@@ -25,8 +25,8 @@ from tff_fedemb.runtime import secure_sums
 _CALLS_AHEAD = 1
 _ABANDON_SECONDS = 0.5
 
-# What a client's data and training alone can cause. Not memory that ran out or
-# a device that failed, which may be the doing of other clients: if one client
+# Errors that only the client's own data and training can cause. Memory that ran
+# out or a device that failed may be the doing of other clients: if one client
 # could decide whether another is left out, the guarantee would not hold.
 _ERRORS_OF_THE_CLIENT = (
   tf.errors.DataLossError,
@@ -39,7 +39,7 @@ _ERRORS_OF_THE_CLIENT = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClientGraphs:
-  """What folding takes, as plain data that another process can be sent.
+  """The graphs that folding runs, as plain data for another process.
 
   Attributes:
     work: What one client does, or some of them one after the other; on one or

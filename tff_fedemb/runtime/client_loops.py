@@ -1,7 +1,7 @@
 """Several clients by one call of a session.
 
-A call costs as much as a step of a small model on a few images. What a client
-does is put into a loop over clients, which hands out their updates one above
+A call costs as much as a step of a small model on a few images. The work of a
+client is put into a loop over clients, which hands out their updates one above
 the other, and adding up into a loop over updates, one after the other: the same
 numbers, bit by bit, as those of a call for each client.
 """
@@ -40,7 +40,7 @@ def _placeholders(
   return [
     tf.compat.v1.placeholder(
       tensor.dtype,
-      # Of an unknown rank nothing more is known with another dimension.
+      # A tensor of unknown rank has no known shape with one more dimension.
       None if tensor.shape.rank is None else [*leading, *tensor.shape],
     )
     for tensor in tensors
@@ -64,30 +64,14 @@ def loop_over_clients(
   with graph.as_default(), tf.device(work.device or None):
     clients = _placeholders(work.arguments[:1], leading=[None])
     shared = _placeholders(work.arguments[1:])
-    num_clients = tf.shape(clients[0])[0]
-
-    def run_client(index, *arrays):
-      results = work.add_to_graph([clients[0][index], *shared])
-      return index + 1, *(
-        array.write(index, result)
-        for array, result in zip(arrays, results, strict=True)
-      )
-
-    _, *arrays = tf.while_loop(
-      lambda index, *_: tf.less(index, num_clients),
-      run_client,
-      (
-        tf.constant(0),
-        *(
-          tf.TensorArray(
-            tensor.dtype, size=num_clients, element_shape=tensor.shape
-          )
-          for tensor in work.results
-        ),
-      ),
+    results = tf.map_fn(
+      lambda client: work.add_to_graph([client, *shared]),
+      clients[0],
+      fn_output_signature=[
+        tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in work.results
+      ],
       parallel_iterations=1,
     )
-    results = [array.stack() for array in arrays]
   return graph_session.RunnableGraph(graph, [*clients, *shared], results)
 
 

@@ -111,7 +111,7 @@ class ComputationGraph(graph_session.RunnableGraph):
     }
     names = [tensor.name for tensor in self.results]
     results = tf.graph_util.import_graph_def(
-      # Of what it does not need, a loop would run what has side effects.
+      # A loop would run side effects that the results do not need.
       graph_defs.extract(self._graph_def, [*fed, *names]),
       input_map=fed,
       return_elements=names,

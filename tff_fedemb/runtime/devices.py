@@ -10,7 +10,7 @@ import pathlib
 
 import tensorflow as tf
 
-# What TensorFlow 2.14 loads of CUDA 11.8 and cuDNN 8 before it uses a GPU.
+# TensorFlow 2.14 loads these libraries of CUDA 11.8 and cuDNN 8 for a GPU.
 _LIBRARIES = (
   *("libcudart.so.11.0", "libcublas.so.11", "libcublasLt.so.11"),
   *("libcufft.so.10", "libcusolver.so.11", "libcusparse.so.11"),
@@ -45,7 +45,7 @@ def _load(name: str) -> ctypes.CDLL | None:
 
 
 def _explain_driver() -> str | None:
-  """What is wrong with the driver, as it says itself."""
+  """Returns what the driver reports as wrong, or None."""
   driver = _load(_DRIVER)
   if driver is None:
     return f"no NVIDIA driver ({_DRIVER} cannot be loaded)"
@@ -60,7 +60,7 @@ def _explain_driver() -> str | None:
 def _explain_libraries() -> str | None:
   """Which libraries are neither installed as wheels nor on the system."""
   found = set()
-  # Of all the packages nvidia.*; TensorFlow looks there as well.
+  # TensorFlow also looks into the packages nvidia.*.
   spec = importlib.util.find_spec("nvidia")
   for folder in (spec and spec.submodule_search_locations) or ():
     found |= {path.name for path in pathlib.Path(folder).glob("*/lib/*")}

@@ -48,13 +48,13 @@ def initialize_first(graph_def: Any, initialize_op: str) -> None:
   """
   free = _find_ancestors(graph_def, [initialize_op])
   for node in graph_def.node:
-    # What an argument is passed on by has nothing to wait for.
+    # A node that only passes an argument on has nothing to wait for.
     if node.op == "Placeholder" or (
       node.op == "Identity" and node_of(node.input[0]) in free
     ):
       free.add(node.name)
   for node in graph_def.node:
-    # What needs others than these waits with them.
+    # A node that needs others than these waits with them.
     if node.name not in free and free.issuperset(map(node_of, node.input)):
       node.input.append(f"^{initialize_op}")
 

@@ -59,7 +59,7 @@ def _keeps_something(op_def: Any) -> bool:
     return True
   return (
     op_def.is_stateful
-    # What works on a resource, or a data set, was given it by another.
+    # An operation on a resource, or a data set, was given it by another.
     and not any(each.type in _HANDLES for each in op_def.input_arg)
     and not _KEEPS_NOTHING.fullmatch(op_def.name)
   )

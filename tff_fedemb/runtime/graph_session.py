@@ -1,7 +1,7 @@
 """TensorFlow graphs as plain functions of flat lists of NumPy arrays.
 
-What runs clients, here and on other machines: it does without TFF, which a
-worker need not import.
+Sessions run clients, here and on other machines, without TFF, which a worker
+need not import.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Of TensorFlow's own memory, in bytes.
+# TensorFlow aligns its own memory to so many bytes.
 _ALIGNMENT = 64
 
 
 @dataclasses.dataclass(eq=False)
 class RunnableGraph:
-  """What sessions run: a graph that nobody adds to any more.
+  """A finished graph that sessions run.
 
   Attributes:
     graph: The graph. Several threads run sessions of it.

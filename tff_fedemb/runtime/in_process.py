@@ -98,7 +98,7 @@ class InProcessRuntime(base.Runtime):
     self._skips = config.on_client_error == "skip"
     self._skipped: list[client_error.ClientError] = []
     self._compiled: compiled_process.CompiledProcess | None = None
-    # What trains clients in place of this process.
+    # Trains clients in place of this process.
     self._fold: compiled_process.FoldFn | None = None
 
   @property

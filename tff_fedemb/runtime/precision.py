@@ -76,17 +76,29 @@ def check_precision(compute_precision: str) -> None:
     )
 
 
+def environment(compute_precision: str) -> dict[str, str]:
+  """Returns the variables by which oneDNN and TensorFlow know a precision.
+
+  Args:
+    compute_precision: One of `PRECISIONS`.
+  """
+  if compute_precision == BFLOAT16_MATH:
+    return {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16"}
+  if compute_precision == MIXED_BFLOAT16:
+    rewriting = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE"
+    return {
+      f"{rewriting}_INFERLIST_REMOVE": _ARITHMETIC,
+      f"{rewriting}_DENYLIST_ADD": _ARITHMETIC,
+    }
+  return {}
+
+
 def set_environment(compute_precision: str) -> None:
-  """Tells oneDNN and TensorFlow, by the variables that they read.
+  """Sets these variables for this process.
 
   To be called before TensorFlow computes anything: oneDNN reads its mode once.
 
   Args:
     compute_precision: One of `PRECISIONS`.
   """
-  if compute_precision == BFLOAT16_MATH:
-    os.environ["ONEDNN_DEFAULT_FPMATH_MODE"] = "BF16"
-  if compute_precision == MIXED_BFLOAT16:
-    rewriting = "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE"
-    os.environ[f"{rewriting}_INFERLIST_REMOVE"] = _ARITHMETIC
-    os.environ[f"{rewriting}_DENYLIST_ADD"] = _ARITHMETIC
+  os.environ.update(environment(compute_precision))

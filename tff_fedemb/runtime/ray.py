@@ -8,16 +8,21 @@ does not depend on the workers.
 """
 
 from collections.abc import Mapping, Sequence
+import contextlib
+import functools
 import itertools
 from typing import Any
 
 import tensorflow_federated as tff
 
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
 from tff_fedemb.runtime import base
 from tff_fedemb.runtime import in_process
-from tff_fedemb.runtime import ray_chunks
+from tff_fedemb.runtime import precision
 from tff_fedemb.runtime import ray_cluster
+from tff_fedemb.runtime import ray_map
+from tff_fedemb.runtime import ray_worker
 from tff_fedemb.runtime import secure_sums
 
 # Enough for some dozens of workers to end at about the same time, and no more
@@ -28,6 +33,12 @@ _LARGEST_CHUNK = 16
 # Clients of a small model, whose chunks would cost as much as they do, are
 # dealt to fewer workers.
 _CHUNKS_OF_SMALL_AT_LEAST = 12
+# An environment may have to be installed first, and cores be busy.
+_START_SECONDS = 900.0
+
+
+class WorkerStartError(errors.DataError):
+  """Workers do not start on the cluster."""
 
 
 def deal(
@@ -95,7 +106,8 @@ class RayRuntime(in_process.InProcessRuntime):
     }
     self._fold = self._fold_on_workers
     self._paths: dict[str, str] = {}
-    self._pool: ray_chunks.ChunkPool | None = None
+    self._setup: ray_worker.Setup | None = None
+    self._task: Any = None
     self._cluster: ray_cluster.Cluster | None = ray_cluster.Cluster(config)
 
   def require_paths(self, paths: Mapping[str, str]) -> None:
@@ -107,16 +119,55 @@ class RayRuntime(in_process.InProcessRuntime):
     if self._cluster is None:
       raise RuntimeError("the runtime must be open, found it closed.")
     state = super().initialize(process)
-    if self._pool is not None:
-      self._pool.close()
-    self._pool = ray_chunks.ChunkPool(
-      self._cluster,
-      base.check_initialized(self._compiled).client_graphs,
+    graphs = self._cluster.ray.put(
+      base.check_initialized(self._compiled).client_graphs
+    )
+    self._setup = ray_worker.Setup(
+      # Each process reads them once, in place of each task.
+      get_graphs=functools.partial(self._cluster.ray.get, graphs),
+      key=graphs.hex(),
       paths=self._paths,
       num_threads=self.concurrent_clients,
       compute_precision=self._config.compute_precision,
     )
+    # Processes are not shared with what computes with another precision.
+    variables = precision.environment(self._config.compute_precision)
+    self._task = ray_map.create_task(
+      self._cluster,
+      ray_worker.fold_chunks,
+      runtime_env={"env_vars": variables} if variables else None,
+      # Else a machine might have nothing to do.
+      scheduling_strategy="SPREAD",
+    )
+    self._start_workers(self._cluster, self._setup)
     return state
+
+  def _start_workers(
+    self, cluster: ray_cluster.Cluster, setup: ray_worker.Setup
+  ) -> None:
+    """Waits until there are workers on all of the cluster.
+
+    Raises:
+      errors.FieldError: If a machine does not see what it has to.
+      WorkerStartError: If they do not start.
+    """
+    references = [
+      self._task.remote(setup) for _ in range(cluster.count_workers())
+    ]
+    try:
+      ray_map.fetch(cluster, references, "a start", seconds=_START_SECONDS)
+    except TimeoutError:
+      free = cluster.ray.available_resources()
+      raise WorkerStartError(
+        f"{len(references)} workers must be ready within {_START_SECONDS:.0f}"
+        f" s, found {free.get('CPU', 0.0):g} cores of the cluster free. Other"
+        " programs may use it; ray_workers asks for fewer workers."
+      ) from None
+    except (ImportError, RuntimeError, ray_map.LostChunkError) as error:
+      raise WorkerStartError(
+        f"workers must start, found {errors.first_line(error)}. They need this"
+        " program's code and its pinned environment; docs/cluster.md says how."
+      ) from error
 
   def _fold_on_workers(
     self,
@@ -126,23 +177,41 @@ class RayRuntime(in_process.InProcessRuntime):
   ) -> tuple[list[Any], secure_sums.RoundTotal]:
     """As `client_fold.ClientFold`, by the workers."""
     compiled = base.check_initialized(self._compiled)
-    pool = base.check_initialized(self._pool)
-    accumulator: list[Any] | None = None
-    total = compiled.client_graphs.sums.start_round()
+    setup = base.check_initialized(self._setup)
+    cluster = base.check_initialized(self._cluster)
+    # The model is sent to each machine once a round.
+    prepared_there = cluster.ray.put(prepared)
+
+    def submit(chunks):
+      return self._task.options(num_returns=1 + len(chunks)).remote(
+        setup, prepared_there, chunks, skip_fn is not None
+      )
+
     chunks = deal(
       client_ids,
       self._config.ray_clients_per_chunk,
       clients_per_call=compiled.client_graphs.clients_per_call,
     )
-    for chunk, sums in pool.fold(prepared, chunks, skips=skip_fn is not None):
-      if chunk.error is not None:
-        raise chunk.error
-      for error in chunk.skipped:
-        skip_fn(error)
-      total.merge(chunk.total)
-      accumulator = (
-        sums if accumulator is None else compiled.merge(accumulator, sums)
-      )
+    # A task has a chunk for each thread of its worker.
+    tasks = [
+      chunks[start : start + setup.num_threads]
+      for start in range(0, len(chunks), setup.num_threads)
+    ]
+    accumulator: list[Any] | None = None
+    total = compiled.client_graphs.sums.start_round()
+    with contextlib.closing(
+      ray_map.run_in_order(cluster, submit, tasks, describe=_describe)
+    ) as outcomes:
+      for results, *sums in outcomes:
+        for result, leaves in zip(results, sums, strict=True):
+          if result.error is not None:
+            raise result.error
+          for error in result.skipped:
+            skip_fn(error)
+          total.merge(result.total)
+          accumulator = (
+            compiled.merge(accumulator, leaves) if accumulator else leaves
+          )
     if accumulator is None:
       return compiled.fold(prepared, [], skip_fn)
     return accumulator, total
@@ -151,11 +220,13 @@ class RayRuntime(in_process.InProcessRuntime):
     if self._is_in_fork:
       return
     super().close()
-    pool, self._pool = self._pool, None
+    self._setup = None
     cluster, self._cluster = self._cluster, None
-    try:
-      if pool is not None:
-        pool.close()
-    finally:
-      if cluster is not None:
-        cluster.close()
+    if cluster is not None:
+      cluster.close()
+
+
+def _describe(chunks: Sequence[Sequence[str]]) -> str:
+  first, *others = itertools.chain(*chunks)
+  more = f" and {len(others)} more" if others else ""
+  return f"the chunk of client {first[:80]!r}{more}"

@@ -1,13 +1,14 @@
 """A Ray cluster as a runtime sees it: how to join it, and what it has.
 
 Without an address, Ray is started on this machine with a directory of its own,
-which is gone when the program is, however that ends: Ray's processes die with
-the one that started them, and a shell that waits for that removes the rest.
+which is removed when the cluster is closed. Ray's processes die with the one
+that started them; if that was killed, the next program removes the directory.
 """
 
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import fcntl
 import importlib
 import logging
 import os
@@ -15,7 +16,6 @@ import pathlib
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,24 +34,7 @@ _INSTALL = "`make setup RAY=1` installs it, or `pip install ray==2.52.1`."
 _HEAD_SECONDS = 10.0
 _HEAD_CHECK_SECONDS = 2.0
 _SHUTDOWN_SECONDS = 15.0
-_LOOK_SECONDS = 1.0
-# Its end of the pipe is closed when the program is gone. Most of Ray's
-# processes are killed then, and some would look for the others for minutes.
-_REAPER = """
-cat >/dev/null
-for process in /proc/[0-9]*; do
-  if grep -qs "$0" $process/cmdline && [ $process != /proc/$$ ]; then
-    kill -9 ${process#/proc/}
-  fi
-done
-test -d "$0" || exit
-sleep 1
-rm -rf "$0"
-"""
-
-
-# Would remove the directory too early if it were collected.
-_left_to_the_end: list[Any] = []
+_PREFIX = "rayfed_"
 
 
 class HeadLostError(errors.DataError):
@@ -66,8 +49,12 @@ def import_ray() -> Any:
   """
   # Nothing is to be told to anyone about who uses Ray.
   os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-  # What goes wrong raises; its C++ log tells of all else there may be.
+  # Errors raise exceptions; the log of Ray's C++ code adds much else.
   os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+  # Ray's processes would look for a head that is gone for a minute.
+  os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "20")
+  # A task whose memory runs out would be tried again without end.
+  os.environ.setdefault("RAY_task_oom_retries", "3")
   # A worker without GPUs is to see none, which it says will change.
   warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
   # Ray would tell the head of exceptions that nobody catches, and if it is the
@@ -85,7 +72,7 @@ def import_ray() -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Demand:
-  """What a worker needs.
+  """Resources of a worker.
 
   Attributes:
     cores: Processor cores.
@@ -126,9 +113,7 @@ class Cluster:
     self.ray = import_ray()
     self.demand = Demand(config.ray_worker_cores, config.ray_worker_gpus)
     self._most_workers = config.ray_workers
-    self._directory: str | None = None
-    self._reaper: subprocess.Popen | None = None
-    self._is_closed = threading.Event()
+    self._directory: _Directory | None = None
     # Whether the head is.
     self.is_lost = False
     self._is_owner = not self.ray.is_initialized()
@@ -137,14 +122,10 @@ class Cluster:
     address = self.ray.get_runtime_context().gcs_address
     host, _, port = address.rpartition(":")
     self._head = host, int(port)
-    self._last_looked = time.monotonic()
-    self._nodes = self.ray.nodes()
-    # The head's answers are not to be waited for: Ray does so for a minute, and
-    # then ends the program.
-    threading.Thread(
-      target=self._watch_machines, name="ray_machines", daemon=True
-    ).start()
+    self._last_looked = 0.0
+    self._nodes: list[dict[str, Any]] = []
     try:
+      self.check_head(now=True)
       self._check_size()
     except BaseException:
       self.close()
@@ -161,16 +142,13 @@ class Cluster:
     address = config.ray_address
     if address is None:
       address = "local"
-      # The name is short: those of sockets are at most 107 bytes long.
-      self._directory = tempfile.mkdtemp(prefix="ray_")
-      self._reaper = subprocess.Popen(
-        ["sh", "-c", _REAPER, self._directory],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-      )
+      self._directory = _Directory()
+      cores = base.count_cores()
+      if config.ray_workers:
+        cores = min(cores, config.ray_workers * config.ray_worker_cores)
       options |= {
-        "num_cpus": base.count_cores(),
-        "_temp_dir": self._directory,
+        "num_cpus": cores,
+        "_temp_dir": self._directory.path,
         # Workers of Ray's own that nobody asks for.
         "_system_config": {
           "enable_worker_prestart": False,
@@ -205,18 +183,22 @@ class Cluster:
 
     It changes when machines come and go.
     """
-    fit = sum(
-      self.demand.count_workers(machine) for machine in self._machines()
-    )
+    fit = self._count_room()
     return min(fit, self._most_workers or fit)
 
-  def _watch_machines(self) -> None:
-    while not self._is_closed.wait(_LOOK_SECONDS):
-      try:
-        self._nodes = self.ray.nodes()
-      except Exception:
-        # Ray is being left, or the head is gone, which `check_head` tells.
-        continue
+  def count_tasks(self) -> int:
+    """How many tasks to give to Ray at a time.
+
+    Twice as many as there are workers, so that these need not wait for us,
+    unless Ray would run them all at once.
+    """
+    workers = self.count_workers()
+    return workers if workers < self._count_room() else 2 * workers
+
+  def _count_room(self) -> int:
+    return sum(
+      self.demand.count_workers(machine) for machine in self._machines()
+    )
 
   def _machines(self) -> list[dict[str, float]]:
     return [node["Resources"] for node in self._nodes if node["Alive"]]
@@ -245,9 +227,9 @@ class Cluster:
       )
 
   def check_head(self, *, now: bool = False) -> None:
-    """Looks after the head from time to time, in less than a millisecond.
+    """Looks after the head and the machines from time to time, in milliseconds.
 
-    Ray waits a minute for a head that is gone, and then ends the program.
+    Ray waits long for a head that is gone, and then ends the program.
 
     Args:
       now: Whether to look in any case, before Ray is to ask the head.
@@ -261,8 +243,9 @@ class Cluster:
     self._last_looked = start
     while True:
       try:
-        with socket.create_connection(self._head, timeout=_HEAD_CHECK_SECONDS):
-          return
+        socket.create_connection(self._head, _HEAD_CHECK_SECONDS).close()
+        self._nodes = self.ray.nodes()
+        return
       except OSError as error:
         if time.monotonic() - start > _HEAD_SECONDS:
           self.is_lost = True
@@ -276,24 +259,43 @@ class Cluster:
 
   def close(self) -> None:
     """Leaves the cluster; ends what was started on this machine."""
-    self._is_closed.set()
     if self._is_owner and self.ray.is_initialized():
       # It waits for ever for a head that is gone.
       leaving = threading.Thread(target=self.ray.shutdown, daemon=True)
       leaving.start()
       leaving.join(0 if self.is_lost else _SHUTDOWN_SECONDS)
     self._is_owner = False
-    if self.is_lost:
-      # Until the program ends, Ray may write there.
-      _left_to_the_end.append(self._reaper)
-      return
-    if self._directory is not None:
-      shutil.rmtree(self._directory, ignore_errors=True)
+    # Ray may go on writing there for as long as the program runs.
+    if self._directory is not None and not self.is_lost:
+      self._directory.remove()
       self._directory = None
-    if self._reaper is not None:
-      # It ends whatever has not ended, and may write there again.
-      self._reaper.communicate()
-      self._reaper = None
+
+
+class _Directory:
+  """A directory of Ray's, locked for as long as this program lives."""
+
+  def __init__(self) -> None:
+    remove_leftovers()
+    # The name is short: those of sockets are at most 107 bytes long.
+    self.path = tempfile.mkdtemp(prefix=_PREFIX)
+    self._lock = os.open(self.path, os.O_RDONLY)
+    fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+  def remove(self) -> None:
+    os.close(self._lock)
+    remove_leftovers()
+
+
+def remove_leftovers() -> None:
+  """Removes the directories that no program has locked any more."""
+  for path in pathlib.Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    with contextlib.suppress(OSError):
+      lock = os.open(path, os.O_RDONLY)
+      try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path, ignore_errors=True)
+      finally:
+        os.close(lock)
 
 
 @contextlib.contextmanager

@@ -1,26 +1,35 @@
-"""Applies a function to chunks of some work on the machines of a Ray cluster.
+"""Runs chunks of work on the machines of a Ray cluster, in their order.
 
-For what is no round, such as embedding many images: nothing is added up, so a
-chunk may run as often as it likes.
+A chunk is a task of Ray's, which Ray runs again elsewhere if a worker or its
+machine dies, and also if a result is lost with a machine. A chunk may therefore
+run more than once; its results are handed on once, in the order of the chunks.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 import contextlib
+import functools
 import os
+import time
 from typing import Any, TypeVar
 
+from tff_fedemb import errors
 from tff_fedemb import runtime as runtime_lib
-from tff_fedemb.runtime import ray_chunks
 from tff_fedemb.runtime import ray_cluster
 
+# How often a chunk is run whose workers die; `import_ray` sets the same number
+# for those whose memory runs out.
 _ATTEMPTS = 4
-# Chunks a worker that are sent, so that it need not wait for us.
-_CHUNKS_AHEAD = 2
+# Chunks for each worker that run, or have run, before an earlier one has ended.
+_CHUNKS_AHEAD = 4
 _WAIT_SECONDS = 0.5
 
 _Chunk = TypeVar("_Chunk")
 _Result = TypeVar("_Result")
+
+
+class LostChunkError(errors.DataError):
+  """A chunk was lost again and again with the workers that ran it."""
 
 
 @contextlib.contextmanager
@@ -41,7 +50,7 @@ def open_map(
   """
   cluster = ray_cluster.Cluster(config)
   try:
-    yield lambda function, chunks: _map(cluster, function, chunks)
+    yield functools.partial(_map, cluster)
   finally:
     cluster.close()
 
@@ -51,27 +60,16 @@ def _map(
   function: Callable[[_Chunk], _Result],
   chunks: Iterable[_Chunk],
 ) -> Iterator[_Result]:
-  """Yields results, and reads few chunks ahead of them.
-
-  Raises:
-    LostChunkError: If workers die again and again with a chunk.
-    HeadLostError: If the head is gone.
-    Exception: What the function raises.
-  """
-  call = cluster.ray.remote(
-    num_cpus=cluster.demand.cores,
-    num_gpus=cluster.demand.gpus,
-    max_retries=_ATTEMPTS - 1,
-  )(_call)
+  """Yields results, and reads few chunks ahead of them."""
+  call = create_task(cluster, _call)
   # Sent to each machine once.
   function_there = cluster.ray.put(function)
-  running: collections.deque[Any] = collections.deque()
-  for chunk in chunks:
-    running.append(call.remote(cluster.demand.cores, function_there, chunk))
-    if len(running) > _CHUNKS_AHEAD * cluster.count_workers():
-      yield _wait(cluster, running.popleft())
-  while running:
-    yield _wait(cluster, running.popleft())
+  results = run_in_order(
+    cluster,
+    lambda chunk: [call.remote(cluster.demand.cores, function_there, chunk)],
+    chunks,
+  )
+  return (result for (result,) in results)
 
 
 def _call(cores: int, function: Callable[[Any], Any], chunk: Any) -> Any:
@@ -81,20 +79,120 @@ def _call(cores: int, function: Callable[[Any], Any], chunk: Any) -> Any:
   return function(chunk)
 
 
-def _wait(cluster: ray_cluster.Cluster, result: Any) -> Any:
-  exceptions = cluster.ray.exceptions
-  while not cluster.ray.wait([result], timeout=_WAIT_SECONDS)[0]:
-    cluster.check_head()
+def create_task(
+  cluster: ray_cluster.Cluster, function: Callable[..., Any], **options: Any
+) -> Any:
+  """Makes a task of a function, which Ray runs again if its worker dies.
+
+  Args:
+    cluster: Its workers are what the task asks for.
+    function: One of a module that workers can import.
+    **options: Further ones of `ray.remote`.
+  """
+  return cluster.ray.remote(
+    num_cpus=cluster.demand.cores,
+    num_gpus=cluster.demand.gpus,
+    max_retries=_ATTEMPTS - 1,
+    # A process with a GPU is used again like any other: it starts slowly.
+    max_calls=0,
+    **options,
+  )(function)
+
+
+def run_in_order(
+  cluster: ray_cluster.Cluster,
+  submit: Callable[[_Chunk], Sequence[Any]],
+  chunks: Iterable[_Chunk],
+  *,
+  describe: Callable[[_Chunk], str] = lambda chunk: "a chunk",
+) -> Generator[list[Any], None, None]:
+  """Runs a task for each chunk; close the iterator to end those that run.
+
+  Args:
+    cluster: Where.
+    submit: From a chunk to the references of its task's results.
+    chunks: Few of them are read ahead of the results.
+    describe: What a message calls a chunk.
+
+  Yields:
+    The results of each chunk, in the order of the chunks.
+
+  Raises:
+    LostChunkError: If workers die again and again with a chunk.
+    ray_cluster.HeadLostError: If the head is gone.
+    Exception: What a task raises.
+  """
+  remaining = iter(chunks)
+  given: collections.deque[tuple[_Chunk, Sequence[Any]]] = collections.deque()
+  running: list[Any] = []
   try:
-    return cluster.ray.get(result)
-  except exceptions.RayTaskError as error:
+    while True:
+      # While no machine has room, one waits for those that may come.
+      most_given = max(cluster.count_workers(), 1) * _CHUNKS_AHEAD
+      most_running = max(cluster.count_tasks(), 1)
+      while len(given) < most_given and len(running) < most_running:
+        for chunk in remaining:
+          given.append((chunk, submit(chunk)))
+          running.append(given[-1][1][0])
+          break
+        else:
+          break
+      if not given:
+        return
+      cluster.check_head()
+      if running:
+        _, running = cluster.ray.wait(
+          running, timeout=_WAIT_SECONDS, fetch_local=False
+        )
+      while given and given[0][1][0] not in running:
+        chunk, references = given.popleft()
+        yield fetch(cluster, references, describe(chunk))
+  finally:
+    if not cluster.is_lost:
+      for reference in running:
+        # Ray may know nothing of a task that has just ended.
+        with contextlib.suppress(TypeError, ValueError):
+          cluster.ray.cancel(reference, force=True)
+
+
+def fetch(
+  cluster: ray_cluster.Cluster,
+  references: Sequence[Any],
+  name: str,
+  *,
+  seconds: float = float("inf"),
+) -> list[Any]:
+  """Waits for results and returns them.
+
+  Args:
+    cluster: Where they come from.
+    references: What Ray calls them.
+    name: What a message calls them together.
+    seconds: How long to wait.
+
+  Raises:
+    TimeoutError: If they take longer.
+    Exception: As `run_in_order`.
+  """
+  references = list(references)
+  deadline = time.monotonic() + seconds
+  left = references
+  while left:
+    _, left = cluster.ray.wait(
+      left, num_returns=len(left), timeout=_WAIT_SECONDS
+    )
+    cluster.check_head()
+    if left and time.monotonic() > deadline:
+      raise TimeoutError
+  try:
+    return cluster.ray.get(references)
+  except cluster.ray.exceptions.RayTaskError as error:
     raise error.cause from None
-  except (
-    exceptions.WorkerCrashedError,
-    exceptions.OutOfMemoryError,
-    exceptions.ObjectLostError,
-  ) as error:
-    raise ray_chunks.LostChunkError(
-      f"a chunk must not end its worker, found {_ATTEMPTS} workers that died"
-      " with it. If memory ran out, give workers more cores each."
+  except cluster.ray.exceptions.RayError as error:
+    cluster.check_head(now=True)
+    raise LostChunkError(
+      f"{name} must not end its worker, found {_ATTEMPTS} workers that died"
+      f" with it, the last: {errors.first_line(error)}. If memory ran out, give"
+      " workers more cores each, or less data at a time; the same command goes"
+      " on after the last whole round, if there are rounds."
     ) from error

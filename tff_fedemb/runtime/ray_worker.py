@@ -1,16 +1,15 @@
-"""What runs on the machines of a Ray cluster: chunks of a round's clients.
+"""Trains chunks of a round's clients on the machines of a Ray cluster.
 
 A chunk is trained and added up by one thread, in the order of its clients,
-whatever else the worker does. Nothing here is random or keeps anything from one
-chunk for the next: a chunk comes out the same wherever, and however often, it
-runs.
+whatever else the worker does. Nothing here is random, and nothing of one chunk
+is kept for the next: a chunk gives the same bits wherever, and however often,
+it runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
 import dataclasses
 import os
-import queue
-import time
 from typing import Any
 
 from tff_fedemb import errors
@@ -22,98 +21,128 @@ from tff_fedemb.runtime import secure_sums
 
 @dataclasses.dataclass(frozen=True)
 class ChunkResult:
-  """What comes of a chunk beside the sum of its clients.
+  """The outcome of a chunk beside the sum of its clients.
 
   Attributes:
     total: Its secure sums.
     skipped: Clients that were left out, in their order.
     error: Why the first client that failed did, unless it was left out.
-    seconds: How long it took.
   """
 
   total: secure_sums.RoundTotal
   skipped: list[client_error.ClientError]
   error: client_error.ClientError | None
-  seconds: float
 
 
-class ChunkWorker:
-  """An actor: a TensorFlow of its own, and as many threads as clients."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setup:
+  """What a worker is told before it is given clients.
 
-  def __init__(
-    self,
-    graphs: client_fold.ClientGraphs,
-    *,
-    num_threads: int,
-    compute_precision: str,
-  ):
-    """Imports the graphs; sessions open with the first chunks.
+  Attributes:
+    get_graphs: Returns what a client does; called once by each process.
+    key: Another one for other graphs.
+    paths: Files and directories it has to see, by the setting's name.
+    num_threads: Chunks that run at a time.
+    compute_precision: Of the clients, one of `precision.PRECISIONS`.
+  """
 
-    Args:
-      graphs: What a client does.
-      num_threads: Chunks that run at a time.
-      compute_precision: Of the clients, one of `precision.PRECISIONS`.
+  get_graphs: Callable[[], client_fold.ClientGraphs]
+  key: str
+  paths: Mapping[str, str]
+  num_threads: int
+  compute_precision: str
+
+  def check(self) -> None:
+    """Checks that this machine can take part.
+
+    Raises:
+      errors.FieldError: If it cannot.
     """
-    # All of these before TensorFlow computes anything.
-    os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
-    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
-    precision.set_environment(compute_precision)
-    self._precision = compute_precision
-    self._sums = graphs.sums
-    self._folds: queue.SimpleQueue[client_fold.ClientFold] = queue.SimpleQueue()
-    for _ in range(num_threads):
-      # Sessions of their own, so that a failing chunk cancels no other.
-      # Chunks may be of one client, beside which a large zero takes long.
-      self._folds.put(
-        client_fold.ClientFold(
-          graphs, num_threads=1, sum_threads=1, keeps_zero=True
-        )
-      )
-
-  def check(self, paths: Mapping[str, str]) -> errors.FieldError | None:
-    """Returns what keeps this machine from taking part, if anything does.
-
-    Args:
-      paths: Files and directories it has to see, by the setting's name.
-    """
-    for name, path in paths.items():
+    for name, path in self.paths.items():
       if not os.path.exists(path):
-        return errors.FieldError(
+        raise errors.FieldError(
           name,
           "be at a path that every machine of the cluster sees",
           f"no {path} on {os.uname().nodename}",
         )
-    try:
-      precision.check_precision(self._precision)
-    except errors.FieldError as error:
-      return error
-    return None
+    precision.check_precision(self.compute_precision)
+
+
+class _Worker:
+  """Sessions of a process, one set for each of its threads."""
+
+  def __init__(self, setup: Setup):
+    setup.check()
+    # All of these before TensorFlow computes anything.
+    os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
+    os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    graphs = setup.get_graphs()
+    self.key = setup.key
+    self._sums = graphs.sums
+    # Sessions of their own, so that a failing chunk cancels no other. Chunks
+    # may be of one client, beside which a large zero takes long.
+    self._folds = [
+      client_fold.ClientFold(
+        graphs, num_threads=1, sum_threads=1, keeps_zero=True
+      )
+      for _ in range(setup.num_threads)
+    ]
 
   def fold(
-    self, prepared: Sequence[Any], client_ids: Sequence[str], skips: bool
-  ) -> tuple[ChunkResult, list[Any]]:
-    """Trains the clients of a chunk and adds up their updates.
+    self, prepared: Sequence[Any], chunks: Sequence[Sequence[str]], skips: bool
+  ) -> list[tuple[ChunkResult, list[Any]]]:
+    def fold_one(fold, client_ids):
+      skipped: list[client_error.ClientError] = []
+      accumulator, total, error = [], self._sums.start_round(), None
+      try:
+        accumulator, total = fold(
+          prepared, client_ids, skipped.append if skips else None
+        )
+      except client_error.ClientError as found:
+        error = found
+      return ChunkResult(total, skipped, error), accumulator
 
-    Args:
-      prepared: What the server sends to each client of the round.
-      client_ids: The clients, in their order.
-      skips: Whether to leave out clients whose data or training fail.
+    with futures.ThreadPoolExecutor(len(self._folds)) as threads:
+      return [*threads.map(fold_one, self._folds, chunks)]
 
-    Returns:
-      What came of it, and the leaves of the sum, none if a client failed. They
-      are two, so that a sum can stay here until its turn.
-    """
-    start = time.perf_counter()
-    fold = self._folds.get()
-    skipped: list[client_error.ClientError] = []
-    accumulator, total, error = [], self._sums.start_round(), None
-    try:
-      accumulator, total = fold(
-        prepared, client_ids, skipped.append if skips else None
-      )
-    except client_error.ClientError as found:
-      error = found
-    finally:
-      self._folds.put(fold)
-    seconds = time.perf_counter() - start
-    return ChunkResult(total, skipped, error, seconds), accumulator
+  def close(self) -> None:
+    for fold in self._folds:
+      fold.close()
+
+
+# Each process has one, which lasts from round to round.
+_worker: _Worker | None = None
+
+
+def fold_chunks(
+  setup: Setup,
+  prepared: Sequence[Any] = (),
+  chunks: Sequence[Sequence[str]] = (),
+  skips: bool = False,
+) -> list[Any]:
+  """Trains the clients of some chunks, and adds up the updates of each chunk.
+
+  Without any it makes the process ready.
+
+  Args:
+    setup: What to run.
+    prepared: What the server sends to each client of the round.
+    chunks: As many as there are threads at most; the clients of each.
+    skips: Whether to leave out clients whose data or training fail.
+
+  Returns:
+    A `ChunkResult` of each chunk, then for each chunk the leaves of its sum,
+    none if a client failed. They are apart, so that a sum can stay with the
+    worker until its turn.
+
+  Raises:
+    errors.FieldError: As `Setup.check`.
+  """
+  global _worker
+  if _worker is None or _worker.key != setup.key:
+    if _worker is not None:
+      _worker.close()
+    _worker = None
+    _worker = _Worker(setup)
+  pairs = _worker.fold(prepared, chunks, skips)
+  return [[result for result, _ in pairs], *(total for _, total in pairs)]

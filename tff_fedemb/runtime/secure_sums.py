@@ -155,7 +155,7 @@ class RoundTotal:
       else:
         limit = total.dtype.type(modulus)
         rest = np.mod(summand, limit)
-        # What is chosen never leaves the integers of the type.
+        # The chosen branch never leaves the integers of the type.
         total[...] = np.where(
           total < limit - rest, total + rest, total - (limit - rest)
         )

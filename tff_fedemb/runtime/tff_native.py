@@ -33,7 +33,7 @@ def _one_thread_an_operation() -> Iterator[None]:
 
   Clients run side by side, which keeps the cores busy; several threads for each
   took LeNet's rounds an eighth longer, and a model of 25 million parameters as
-  long as one. Whoever has set the number keeps it.
+  long as one. A number that is set already is kept.
   """
   if _THREADS_VARIABLE in os.environ:
     yield

@@ -1,0 +1,28 @@
+"""Cases of tree aggregation with adaptive clipping."""
+
+from tests.aggregators import adaptive_clipping_test
+from tests.aggregators import cases
+from tff_fedemb.strategies import tree
+
+CASES = cases.Cases(
+  options={
+    **adaptive_clipping_test.OPTIONS,
+    **{"restart_every": 4, "restart_warmup": 2, "noise_seed": 0},
+  },
+  searchable=frozenset(adaptive_clipping_test.OPTIONS),
+  strategy=tree.TreeStrategy(4, 2),
+  clipping=[
+    cases.Slow(restart_every=1),
+    {"restart_every": 4},
+    {"restart_every": 2, **adaptive_clipping_test.OTHER},
+  ],
+  noisy=[
+    cases.Slow(restart_every=5, clip_learning_rate=1e-9),
+    {"restart_every": 5},
+  ],
+  once=[cases.Slow(restart_every=5)],
+  mistakes=[
+    ({}, "restart_every must be given .* found None"),
+    *adaptive_clipping_test.too_noisy(restart_every=4),
+  ],
+)

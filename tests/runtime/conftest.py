@@ -1,0 +1,15 @@
+"""What the tests of runtimes share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tff_fedemb import runtime
+from tff_fedemb.runtime import base
+
+
+@pytest.fixture(name="reference", scope="module")
+def _reference() -> Iterator[base.Runtime]:
+  """TFF's own runtime."""
+  with runtime.create_runtime("tff") as started:
+    yield started
