@@ -25,6 +25,7 @@ import numpy as np
 
 from binaries import command_line
 from binaries import config_flags
+from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
@@ -61,7 +62,7 @@ def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
   """Reads the spec that all trials have.
 
   Raises:
-    errors.FieldError: If a flag cannot be read.
+    errors.FieldError: If a flag cannot be read, or trials have no use for it.
   """
   try:
     words = shlex.split(options.trial_flags)
@@ -74,14 +75,33 @@ def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
   if options.trial_flagfile:
     words.insert(0, f"--flagfile={options.trial_flagfile}")
   try:
-    with config_flags.Parser(["trials", *words], "") as parser:
+    with config_flags.Parser(
+      ["trials", *words], "", expand=smoke.expand
+    ) as parser:
+      parser.add(training_flags.RunOptions)
       flags = training_flags.SpecFlags(parser)
-      parser.parse()
-      return training_flags.open_spec(flags)[0]
+      _parse(parser)
+      is_smoke = bool(parser.value("smoke"))
+      return training_flags.open_spec(flags, is_smoke=is_smoke)[0]
   except errors.FieldError as error:
     if error.name != "--flagfile":
       raise
     raise error.renamed("trial_flagfile") from error
+
+
+def _parse(parser: config_flags.Parser) -> None:
+  """Parses the flags of the trials; errors say that they are these."""
+  try:
+    parser.parse()
+  except errors.FieldError as error:
+    raise error.renamed("trial_flags") from error
+  except errors.DataError as error:
+    raise errors.DataError(f"flags of the trials: {error}") from error
+  for flag in ("dry_run", "report", "export"):
+    if parser.value(flag):
+      raise errors.FieldError(
+        "trial_flags", "be of trials, which train and do no more", f"--{flag}"
+      )
 
 
 def main(argv: Sequence[str]) -> None:

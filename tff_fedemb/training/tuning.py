@@ -10,6 +10,7 @@ train is among the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import math
 import os
@@ -48,6 +49,8 @@ _METRIC_PREFIX = "recall_at_far_"
 _SPLITS = ("validation", "test")
 # Beside a trial's directory: how it has ended.
 _OUTCOME = ".json"
+# And what it has said.
+_LOG = ".log"
 _COMPLETE, _DIVERGED, _REFUSED = "complete", "diverged", "refused"
 
 
@@ -192,8 +195,21 @@ class TuningRun:
       errors.DataError: If a trial fails other than by diverging or by refusing
         its hyperparameters, or costs something else than those before it.
     """
-    metric = self._config.metric
-    best = None
+    with contextlib.closing(self._directory):
+      best = self._find_best()
+      report = self._report(best)
+      if report["best"] is not None:
+        self._copy_model(best.run_dir, report["privacy"])
+        kept = set(_SPLITS) - best.splits_of_others
+        if kept:
+          recalls = {x: best.recall(self._config.metric, x) for x in kept}
+          self._directory.write_json(_RECALL, recalls)
+      self._directory.write_json(_REPORT, report)
+    return report
+
+  def _find_best(self) -> _Trial | None:
+    """Runs the trials that are left; `None` if none of them has trained."""
+    best, best_recall = None, -math.inf
     for index in tqdm.trange(self._num_trials, unit=" trials", disable=None):
       trial = self._run_trial(index)
       if trial is None:
@@ -204,23 +220,12 @@ class TuningRun:
           "trials must all cost the same for their number to be accounted"
           f" for, found {trial.cost} after {best.cost} in {trial.run_dir}."
         )
+      recall = trial.recall(self._config.metric, _SPLITS[0])
       # Of equal trials the first: they are independent and alike, so this is
       # a choice at random.
-      if best is None or (
-        trial.recall(metric, _SPLITS[0]) > best.recall(metric, _SPLITS[0])
-      ):
-        best = trial
-    report = self._report(best)
-    if report["best"] is not None:
-      self._copy_model(best.run_dir, report["privacy"])
-      kept = set(_SPLITS) - best.splits_of_others
-      if kept:
-        self._directory.write_json(
-          _RECALL, {split: best.recall(metric, split) for split in kept}
-        )
-    self._directory.write_json(_REPORT, report)
-    self._directory.close()
-    return report
+      if best is None or recall > best_recall:
+        best, best_recall = trial, recall
+    return best
 
   def _run_trial(self, index: int) -> _Trial | None:
     """Runs a trial, or reads it; `None` if it refused its hyperparameters."""
@@ -233,7 +238,10 @@ class TuningRun:
     # the same users in two of them would not be two independent runs.
     first = int(np.random.default_rng([self._seed]).integers(2**32))
     outcome = run_directory.read_json(run_dir.with_suffix(_OUTCOME))
-    if outcome is None:
+    summary = run_dir / run_directory.SUMMARY
+    if outcome is None or (
+      outcome["outcome"] == _COMPLETE and not summary.exists()
+    ):
       outcome = self._execute(run_dir, drawn, (first + index) % 2**32)
       self._directory.write_json(
         os.fspath(run_dir.with_suffix(_OUTCOME).relative_to(self._path)),
@@ -243,8 +251,7 @@ class TuningRun:
       return None
     is_complete = outcome["outcome"] == _COMPLETE
     cost = _read_cost(run_dir, is_complete=is_complete)
-    summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
-    return _Trial(run_dir, drawn, cost, summary)
+    return _Trial(run_dir, drawn, cost, run_directory.read_json(summary))
 
   def _execute(
     self, run_dir: pathlib.Path, drawn: Mapping[str, Any], seed: int
@@ -259,23 +266,23 @@ class TuningRun:
       spec = search_space_lib.apply(
         dataclasses.replace(self._spec, seed=seed), drawn
       )
-      train.train(spec, run_dir=run_dir)
+      # The terminal is told of the best alone.
+      with (
+        run_dir.with_suffix(_LOG).open("a") as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+      ):
+        train.train(spec, run_dir=run_dir)
     except errors.DivergedError as error:
       return {"outcome": _DIVERGED, "message": str(error)}
     except errors.FieldError as error:
       # What comes after a run has written its spec is no refusal.
       has_begun = (run_dir / run_directory.SPEC).exists()
-      if has_begun or not self._is_drawn(error.name):
+      may_be_drawn = search_space_lib.searchable_names(self._spec, drawn)
+      if has_begun or error.name not in may_be_drawn:
         raise
       return {"outcome": _REFUSED, "message": str(error)}
     return {"outcome": _COMPLETE}
-
-  def _is_drawn(self, name: str) -> bool:
-    """Whether an error names a field that tuning may search."""
-    return name in self._space or any(
-      field.searchable and name in (field.name, field.flag)
-      for _, field, _ in config_lib.walk(self._spec)
-    )
 
   def _report(self, best: _Trial | None) -> dict[str, Any]:
     """The report; nothing in it may depend on the other trials."""
