@@ -403,7 +403,7 @@ def test_no_trial_is_of_use(tmp_path, epsilon, rate, num_trials, warning):
     # Missing data, and a trial that has begun, are no refusal.
     (21, errors.FieldError, "data_dir must be another one"),
     (_REFUSED_LATE, errors.FieldError, "batch_size must be less"),
-    (_INTERRUPTED, KeyboardInterrupt, ""),
+    (_INTERRUPTED, KeyboardInterrupt, None),
   ],
 )
 def test_trial_that_fails_ends_the_tuning(
