@@ -110,7 +110,7 @@ def main(argv: Sequence[str]) -> None:
     trials = parser.add(TrialOptions)
     tuning_flags = parser.add(tuning.TuningConfig)
     parser.parse()
-    options, config = trials.create(), tuning_flags.create()
+    config, options = tuning_flags.create(), trials.create()
     spec = read_trials(options)
     run = tuning.TuningRun(
       config,
