@@ -1,10 +1,10 @@
 """One private tuning, from its trials to the report of the best.
 
-What `tune` does once its flags are read. Papernot and Steinke 2022: the number
-of trials is drawn once and nothing but the best is released, so the directory
-of a tuning holds two kinds of files: those below `release/`, which may be
-released, and all the others, which may not. A figure without noise of users who
-train is among the others.
+`tune` does this once its flags are read. Papernot and Steinke 2022: the number
+of trials is drawn once and only the best is released. The directory of a tuning
+therefore holds two kinds of files: those below `release/` may be released, all
+others may not. Figures of users who train, which have no noise, are among the
+others.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ with epy.lazy_imports():
   from tff_fedemb.training import train
 
 _REPORT = f"{run_directory.RELEASE}/tuning.json"
-# What is not in the report because it is of users who train, and has no noise.
+# Figures of users who train, which have no noise: the report leaves them out.
 _RECALL = "recall_of_best.json"
 _TRIALS = "trials"
 _NUM_TRIALS = f"{_TRIALS}/num_trials.json"
 _METRIC_PREFIX = "recall_at_far_"
-# By the first of them the best is chosen.
+# The first one decides which trial is the best.
 _SPLITS = ("validation", "test")
 # Beside a trial's directory: how it has ended.
 _OUTCOME = ".json"
@@ -60,16 +60,16 @@ class TuningConfig(config_lib.Config):
 
   Attributes:
     run_dir: Directory of the tuning: new, or of the tuning to go on with.
-    mean_trials: Expected number of trials. The number itself is drawn at random
-      and has to be, the guarantee rests on it.
-    shape: Shape of that number's distribution, 0 logarithmic, 1 geometric, inf
+    mean_trials: Expected number of trials. The number itself is drawn at
+      random; the guarantee rests on that.
+    shape: Shape of that number's distribution: 0 logarithmic, 1 geometric, inf
       Poisson, others truncated negative binomial.
-    metric: What the best trial has most of on the validation split,
+    metric: Figure on the validation split that decides which trial is the best:
       recall_at_far_0.001, recall_at_far_0.01 or recall_at_far_0.1.
-    seed: Only for simulations that are to be reproducible, seed of the
-      hyperparameters and of the trials' own seeds, not of their number nor of
-      who takes part. Whoever knows it can tell which trial was the best [drawn,
-      and kept with the other trials].
+    seed: Seed of the hyperparameters and of the trials' own seeds, for
+      reproducible simulations only. Neither the number of trials nor who takes
+      part comes from it. Whoever knows it can tell which trial was the best
+      [drawn, and kept with the other trials].
   """
 
   run_dir: str = config_lib.field(flag="output_dir")
@@ -268,7 +268,8 @@ class TuningRun:
       )
       # The terminal is told of the best alone.
       with (
-        run_dir.with_suffix(_LOG).open("a") as log,
+        # Line by line, whatever ends the program.
+        run_dir.with_suffix(_LOG).open("a", buffering=1) as log,
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
       ):
