@@ -76,14 +76,7 @@ class _Tuning:
     return json.loads((self.path / name).read_text())
 
   def run(self, rates, *num_trials, generator=None, **options):
-    """Runs the tuning, which draws these numbers of trials one after another.
-
-    Args:
-      rates: To draw from.
-      *num_trials: The numbers, unless there is a generator.
-      generator: Draws the number.
-      **options: Of the tuning.
-    """
+    """Runs the tuning, with these numbers of trials or a generator of them."""
     numbers = iter(num_trials)
     with pytest.MonkeyPatch.context() as patched:
       patched.setattr(train, "train", self._train)
@@ -149,13 +142,13 @@ _reports = {}
 @pytest.fixture(autouse=True)
 def _work_each_report_out_once(monkeypatch):
   """Most tunings here cost the same, and it takes seconds to say how much."""
-  create_report = tuning.create_report
+  create = tuning.create_report
 
   def create_once(*arguments, **options):
     key = repr((arguments, options))
-    if key not in _reports:
-      _reports[key] = create_report(*arguments, **options)
-    return _reports[key]
+    return _reports.get(key) or _reports.setdefault(
+      key, create(*arguments, **options)
+    )
 
   monkeypatch.setattr(tuning, "create_report", create_once)
 
@@ -189,6 +182,10 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
   assert report["privacy"]["delta"] == 1e-4
   assert report["privacy"]["epsilon_if_chosen_by_others"] is None
   assert run.read("release/tuning.json") == report
+  # What the run that was chosen does not cover, the tuning does not either.
+  card = model_card.read(run.path / "release/saved_model" / model_card.PATH)
+  assert card.privacy == {**report["privacy"], "not_covered": ["the trace"]}
+  assert card.training["command"] == "python -m binaries.run_federated"
   table = tuning_run.to_table(report, pathlib.Path("x"))
   for text in (
     "| server_learning_rate | 0.4 |",
@@ -202,24 +199,13 @@ def test_best_trial_is_reported_with_the_cost_of_all(tmp_path, epsilon, capsys):
   # What may be released is the same however many worse trials there were.
   again = _Tuning(tmp_path / "13")
   assert again.run(_RATES, 13) == report
-  released = "release/tuning.json"
-  assert (again.path / released).read_bytes() == (
-    run.path / released
-  ).read_bytes()
+  first, second = (each.path / "release/tuning.json" for each in (run, again))
+  assert first.read_bytes() == second.read_bytes()
   # What trials say is kept with them, for their owner alone.
   assert "rate" not in "".join(capsys.readouterr())
   log = (run.path / "trials/003.log").read_text()
   assert log == f"a trial with rate {run.rates[3]}\n"
   assert stat.S_IMODE((run.path / "trials").stat().st_mode) == 0o700
-
-
-def test_card_of_the_best_is_that_of_the_whole_tuning(tmp_path):
-  run = _Tuning(tmp_path)
-  report = run.run(_RATES, 3)
-  card = model_card.read(run.path / "release/saved_model" / model_card.PATH)
-  # What the run that was chosen does not cover, the tuning does not either.
-  assert card.privacy == {**report["privacy"], "not_covered": ["the trace"]}
-  assert card.training["command"] == "python -m binaries.run_federated"
 
 
 # A summary that does not say so is no proof that it is not so.
