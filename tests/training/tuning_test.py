@@ -93,7 +93,8 @@ class _Tuning:
         generator=generator,
       ).run()
 
-  def _train(self, spec, *, run_dir):
+  def _train(self, spec, *, run_dir, task):
+    assert len(task.train_users) == 2
     rate = spec.server_optimizer.learning_rate
     self.calls.append((spec, run_dir))
     print(f"a trial with rate {rate}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import pathlib
@@ -34,6 +35,7 @@ from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space as search_space_lib
 
 with epy.lazy_imports():
@@ -188,6 +190,11 @@ class TuningRun:
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
 
+  @functools.cached_property
+  def _task(self) -> task_lib.Task:
+    """All trials have the same data, which are read once."""
+    return self._spec.task.create()
+
   def run(self) -> dict[str, Any]:
     """Runs the trials that are left and reports the best, as in tuning.json.
 
@@ -273,7 +280,7 @@ class TuningRun:
         contextlib.redirect_stdout(log),
         contextlib.redirect_stderr(log),
       ):
-        train.train(spec, run_dir=run_dir)
+        train.train(spec, run_dir=run_dir, task=self._task)
     except errors.DivergedError as error:
       return {"outcome": _DIVERGED, "message": str(error)}
     except errors.FieldError as error:
