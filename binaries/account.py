@@ -29,6 +29,7 @@ import dataclasses
 import math
 from typing import Any
 
+from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import config as config_lib
@@ -139,10 +140,11 @@ class _Account:
   def __init__(self, parser: config_flags.Parser):
     self._parser = parser
     self._config = parser.add(AccountConfig)
-    self._mechanism = parser.add_choice(
-      "mechanism", aggregators.AGGREGATORS, skip=config_flags.PLANNED
+    self._mechanism = choice_flags.ChoiceFlags(
+      parser, "mechanism", aggregators.AGGREGATORS, skip=choice_flags.PLANNED
     )
-    self._participation = parser.add_choice(
+    self._participation = choice_flags.ChoiceFlags(
+      parser,
       "participation",
       participations.PARTICIPATIONS,
       skip=("regroup_clients",),

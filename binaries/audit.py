@@ -50,8 +50,8 @@ def main(argv: Sequence[str]) -> None:
       _bound_scores(config, parser.value("delta"))
       return
     config.require("output_dir")
-    spec, _ = training_flags.open_spec(spec_flags)
-    print(audit.to_text(audit.audit(config, spec)))
+    spec, task = training_flags.open_spec(spec_flags)
+    print(audit.to_text(audit.audit(config, spec, task=task)))
     print(f"Written to {config.output_dir}: audit.json, audit.png.")
 
 

@@ -11,6 +11,7 @@ accuracy, and what each release cost.
 
 from collections.abc import Sequence
 
+from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb.features import runs
@@ -25,7 +26,7 @@ def main(argv: Sequence[str]) -> None:
       details={"hyperparameters": settings.describe_methods()},
     )
     unit = parser.add(settings.UnitConfig)
-    of_unit = parser.add_choice("unit", settings.UNITS)
+    of_unit = choice_flags.ChoiceFlags(parser, "unit", settings.UNITS)
     parser.parse()
     protection = of_unit.create(unit.create().unit)
     runs.execute(config.create(protection=protection))

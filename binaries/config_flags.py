@@ -31,25 +31,27 @@ from tff_fedemb import registry as registry_lib
 
 _ConfigT = TypeVar("_ConfigT", bound=config_lib.Config)
 _HELP = ("help", "helpshort", "helpfull")
-_DEFINE = {
+# What defines a flag of a type.
+DEFINE = {
   bool: flags.DEFINE_bool,
   int: flags.DEFINE_integer,
   float: flags.DEFINE_float,
   str: flags.DEFINE_string,
   tuple: flags.DEFINE_list,
 }
-# Fields of mechanisms and participations that a program has for all of them.
-PLANNED = (
-  *("clients_per_round", "clip_norm", "noise_multiplier", "noise_seed"),
-  *("num_users", "users_per_round", "users_per_client"),
-)
 # A choice of a class, and the class's name.
 _Condition = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
-class _Field:
-  """A field that has a flag, and the choices by which it is used."""
+class Field:
+  """A field that has a flag, and the choices by which it is used.
+
+  Attributes:
+    flag: Name of the flag.
+    spec: The field.
+    conditions: Choices and the names of the classes that have the field.
+  """
 
   flag: str
   spec: config_lib.FieldSpec
@@ -79,7 +81,7 @@ class Parser:
     self._name, self._documentation = argv[0], documentation
     self._typed = list(expand(argv[1:]))
     self._values = flags.FlagValues()
-    self._fields: dict[str, list[_Field]] = {}
+    self._fields: dict[str, list[Field]] = {}
     self._titles: dict[str, list[str]] = {}
     self._flag_of: dict[str, str] = {}
     try:
@@ -110,7 +112,7 @@ class Parser:
       skip: Fields that have no flag, also of parts, everywhere or as
         `part__field`.
       choices: Classes to choose a part from in place of the field's own, by the
-        field's name.
+        field's name; the flag is called as their kind.
       defaults: Names of the classes that parts have where the user chooses
         none, by the field's name.
       details: What the help says after a field's documentation, by its name.
@@ -118,22 +120,6 @@ class Parser:
     return ConfigFlags(
       self, config_class, skip, choices or {}, defaults or {}, details or {}
     )
-
-  def add_choice(
-    self,
-    choice: str,
-    registry: registry_lib.Registry,
-    *,
-    skip: Collection[str] = (),
-  ) -> "ChoiceFlags":
-    """Defines the fields of all classes of a registry, one of which is chosen.
-
-    Args:
-      choice: What is chosen, as an error names it, for example "mechanism".
-      registry: The classes by name.
-      skip: Fields that have no flag.
-    """
-    return ChoiceFlags(self, choice, registry, skip)
 
   def parse(
     self, commands: Sequence[str] = (), *, takes_arguments: bool = False
@@ -158,9 +144,9 @@ class Parser:
     try:
       _, *arguments = self._values([self._name, *self._typed])
     except flags.Error as error:
-      message = " ".join(str(error).split())
+      message = " ".join(str(error).split()).rstrip(".")
       raise errors.DataError(
-        f"{message} --helpshort lists the flags."
+        f"{message}. --helpshort lists the flags."
       ) from None
     if takes_arguments:
       return arguments
@@ -205,7 +191,7 @@ class Parser:
     return flag in names or f"no{flag}" in names
 
   def define(
-    self, field: _Field, *, title: str, details: str = "", default: str = ""
+    self, field: Field, *, title: str, details: str = "", default: str = ""
   ) -> None:
     """Defines the flag of a field, unless another field has the same flag."""
     known = self._fields.setdefault(field.flag, [])
@@ -225,10 +211,10 @@ class Parser:
       text += f" {details}"
     if default and not text.rstrip(".").endswith("]"):
       text = f"{text.rstrip('.')} [{default}]."
-    _DEFINE[kind](field.flag, None, text, flag_values=self._values)
+    DEFINE[kind](field.flag, None, text, flag_values=self._values)
     self._titles.setdefault(title, []).append(field.flag)
 
-  def own_names(self, flag: str, registry: registry_lib.Registry) -> list[str]:
+  def own_names(self, flag: str, registry: Mapping[str, Any]) -> list[str]:
     """Names `module:Class` that the command line chooses a class by.
 
     Their flags have to be defined before the command line is parsed.
@@ -244,8 +230,19 @@ class Parser:
           raise errors.DataError(f"--{flag}: {error}") from error
     return names
 
-  def check_unused(self, fields: Collection[_Field], used: Collection[str]):
-    """Refuses flags of the command line that no chosen class has."""
+  def check_unused(
+    self,
+    fields: Collection[Field],
+    used: Collection[str],
+    chosen: Mapping[str, str],
+  ) -> None:
+    """Refuses flags of the command line that no chosen class has.
+
+    Args:
+      fields: Those of a configuration and its parts.
+      used: Flags of those that it has been made from.
+      chosen: Names of its classes by the flags that choose them.
+    """
     for field in fields:
       flag = field.flag
       elsewhere = [f for f in self._fields[flag] if f not in fields]
@@ -253,14 +250,13 @@ class Parser:
         continue
       if self.is_typed(flag):
         choice, _ = field.conditions[-1]
-        chosen = self.value(choice)
-        what = "without" if chosen is None else "with"
-        raise errors.FieldError(
-          f"--{flag}",
-          f"not be set {what} {choice} {chosen or ''}".rstrip()
-          + ", which has no use for it" * (chosen is not None),
-          self.value(flag),
-        )
+        must = f"be set with {choice} only"
+        if choice in chosen:
+          must = (
+            f"not be set with {choice} {chosen[choice]}, which has no use for"
+            " it"
+          )
+        raise errors.FieldError(f"--{flag}", must, self.value(flag))
 
   def _help(self) -> str:
     def tell(name: str) -> flag_help.Entry:
@@ -291,7 +287,7 @@ class ConfigFlags(Generic[_ConfigT]):
     self._parser, self._class = parser, config_class
     self._skip, self._choices = frozenset(skip), choices
     self._defaults = defaults
-    self._fields: list[_Field] = []
+    self._fields: list[Field] = []
     for field, default, title in self._collect(config_class, (), ()):
       self._fields.append(field)
       parser.define(
@@ -303,8 +299,10 @@ class ConfigFlags(Generic[_ConfigT]):
     self.names = tuple(dict.fromkeys(field.flag for field in self._fields))
 
   def _read_spec(self, spec: config_lib.FieldSpec) -> config_lib.FieldSpec:
-    registry = self._choices.get(spec.name, spec.registry)
-    return dataclasses.replace(spec, registry=registry)
+    registry = self._choices.get(spec.name)
+    if registry is None:
+      return spec
+    return dataclasses.replace(spec, registry=registry, flag=registry.kind)
 
   def _skips(self, names: Sequence[str]) -> bool:
     return not self._skip.isdisjoint((names[-1], "__".join(names)))
@@ -314,7 +312,7 @@ class ConfigFlags(Generic[_ConfigT]):
     config_class: Any,
     path: tuple[str, ...],
     conditions: tuple[_Condition, ...],
-  ) -> Iterator[tuple[_Field, str, str]]:
+  ) -> Iterator[tuple[Field, str, str]]:
     """Yields fields with flags, what they are by default, and their title."""
     title = str(config_class.__doc__).partition("\n")[0]
     for spec in map(self._read_spec, config_lib.specs(config_class)):
@@ -325,15 +323,19 @@ class ConfigFlags(Generic[_ConfigT]):
         default = self._defaults.get(spec.name, "")
         if not default and isinstance(spec.default, config_lib.Config):
           default = spec.registry.name_of(spec.default)
-        yield _Field(spec.flag, spec, conditions), default, title
+        yield Field(spec.flag, spec, conditions), default, title
         own = self._parser.own_names(spec.flag, spec.registry)
         for name in dict.fromkeys((*spec.registry, *own)):
           inner = (*conditions, (spec.flag, name))
           yield from self._collect(spec.registry[name], names, inner)
       elif issubclass(spec.type, config_lib.Config):
         yield from self._collect(spec.type, names, conditions)
-      elif spec.type in _DEFINE:
-        yield _Field(spec.flag, spec, conditions), _show(spec.default), title
+      elif spec.type in DEFINE:
+        yield (
+          Field(spec.flag, spec, conditions),
+          show_default(spec.default),
+          title,
+        )
 
   def create(self, **others: Any) -> _ConfigT:
     """Creates the configuration that the flags describe.
@@ -347,8 +349,9 @@ class ConfigFlags(Generic[_ConfigT]):
         that no chosen class has.
     """
     used: set[str] = set()
-    made = self._create(self._class, (), others, used)
-    self._parser.check_unused(self._fields, used)
+    chosen: dict[str, str] = {}
+    made = self._create(self._class, (), others, used, chosen)
+    self._parser.check_unused(self._fields, used, chosen)
     return made
 
   def _create(
@@ -357,8 +360,9 @@ class ConfigFlags(Generic[_ConfigT]):
     path: tuple[str, ...],
     others: Mapping[str, Any],
     used: set[str],
+    chosen: dict[str, str],
   ) -> Any:
-    values, flag_of = {}, {}
+    values, flag_of, missing = {}, {}, []
     for spec in map(self._read_spec, config_lib.specs(config_class)):
       names = (*path, spec.name)
       flag_of[spec.name] = spec.flag
@@ -370,75 +374,29 @@ class ConfigFlags(Generic[_ConfigT]):
         continue
       elif spec.registry is not None:
         used.add(spec.flag)
-        chosen = self._parser.value(spec.flag)
-        chosen = chosen or self._defaults.get(spec.name)
-        if chosen is None and isinstance(spec.default, config_lib.Config):
-          chosen = spec.registry.name_of(spec.default)
-        if chosen is not None:
-          checks.check_choice(f"--{spec.flag}", chosen, spec.registry)
-          part_class = spec.registry[chosen]
-          values[spec.name] = self._create(part_class, names, others, used)
+        name = self._parser.value(spec.flag) or self._defaults.get(spec.name)
+        if name is None and isinstance(spec.default, config_lib.Config):
+          name = spec.registry.name_of(spec.default)
+        if name is not None:
+          checks.check_choice(f"--{spec.flag}", name, spec.registry)
+          chosen[spec.flag] = name
+          values[spec.name] = self._create(
+            spec.registry[name], names, others, used, chosen
+          )
       elif issubclass(spec.type, config_lib.Config):
-        values[spec.name] = self._create(spec.type, names, others, used)
+        values[spec.name] = self._create(spec.type, names, others, used, chosen)
       else:
         used.add(spec.flag)
         value = self._parser.value(spec.flag)
         if value is not None:
-          values[spec.name] = value
+          flagged = dataclasses.replace(spec, name=f"--{spec.flag}")
+          values[spec.name] = config_lib.check(flagged, value)
       if spec.default is dataclasses.MISSING and spec.name not in values:
-        raise errors.FieldError(f"--{spec.flag}", "be given", "nothing")
+        missing.append(spec.flag)
+    # A value that is wrong is told before one that is missing.
+    if missing:
+      raise errors.FieldError(f"--{missing[0]}", "be given", "nothing")
     return create(config_class, values, flag_of)
-
-
-class ChoiceFlags:
-  """The fields of all classes of a registry, one of which is chosen later."""
-
-  def __init__(
-    self,
-    parser: Parser,
-    choice: str,
-    registry: registry_lib.Registry,
-    skip: Collection[str],
-  ):
-    self._parser, self._choice, self._registry = parser, choice, registry
-    self._flag_of: dict[str, str] = {}
-    for name in (*registry, *parser.own_names(choice, registry)):
-      found = registry[name]
-      title = str(found.__doc__).partition("\n")[0]
-      for spec in config_lib.specs(found):
-        if spec.name not in skip and spec.type in _DEFINE:
-          self._flag_of[spec.name] = spec.flag
-          field = _Field(spec.flag, spec, ((choice, name),))
-          parser.define(field, title=title, default=_show(spec.default))
-    self.names = tuple(self._flag_of.values())
-
-  @property
-  def given(self) -> dict[str, Any]:
-    """Fields whose flags were given."""
-    values = {n: self._parser.value(f) for n, f in self._flag_of.items()}
-    return {name: value for name, value in values.items() if value is not None}
-
-  def create(self, name: str, **others: Any) -> Any:
-    """Creates the configuration of this name from the flags that were given.
-
-    Others are fields that are not flags, or are to be set in their place.
-
-    Raises:
-      errors.FieldError: If the name is unknown, a flag was given that the
-        configuration has no use for, or a field is out of its range.
-    """
-    checks.check_choice(self._choice, name, self._registry)
-    found = self._registry[name]
-    fields = {spec.name for spec in config_lib.specs(found)}
-    values = self.given | others
-    for field in sorted(values.keys() - fields):
-      flag = self._flag_of.get(field)
-      raise errors.FieldError(
-        field if flag is None else f"--{flag}",
-        f"not be set with {self._choice} {name}, which has no use for it",
-        values[field],
-      )
-    return create(found, values, self._flag_of)
 
 
 def create(
@@ -453,7 +411,7 @@ def create(
     raise error.renamed(f"--{flag_of[error.name]}") from error
 
 
-def _show(default: Any) -> str:
+def show_default(default: Any) -> str:
   """A default for the help; nothing if there is none."""
   if default is None or default is dataclasses.MISSING or default in ("", ()):
     return ""

@@ -13,6 +13,7 @@ figures 3 and 4): an extrapolation, and drawn as one.
 
 from collections.abc import Sequence
 
+from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb.aggregators import registry as aggregators
@@ -24,13 +25,14 @@ def main(argv: Sequence[str]) -> None:
   """Draws the pictures that the flags ask for, and says where they are."""
   with config_flags.Parser(argv, __doc__) as parser:
     config = parser.add(privacy_pictures.PictureConfig)
-    mechanism = parser.add_choice(
-      "mechanism", aggregators.AGGREGATORS, skip=config_flags.PLANNED
+    mechanism = choice_flags.ChoiceFlags(
+      parser, "mechanism", aggregators.AGGREGATORS, skip=choice_flags.PLANNED
     )
-    participation = parser.add_choice(
+    participation = choice_flags.ChoiceFlags(
+      parser,
       "participation",
       participations.PARTICIPATIONS,
-      skip=config_flags.PLANNED,
+      skip=choice_flags.PLANNED,
     )
     parser.parse()
     found = privacy_pictures.draw(

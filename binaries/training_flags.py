@@ -137,7 +137,7 @@ class PooledSpecFlags:
 
     Args:
       parser: The program's.
-      objectives: Algorithms by the names of flag objective.
+      objectives: Algorithms by the names of flag objective, the default first.
     """
     task_lib.load_tasks()
     self.parser = parser
@@ -145,6 +145,7 @@ class PooledSpecFlags:
       spec_lib.RunSpec,
       skip=(*_SETTLED, *_PRIVATE_PARTS),
       choices={"algorithm": objectives},
+      defaults={"algorithm": next(iter(objectives))},
     )
 
   def create(self) -> spec_lib.RunSpec:
@@ -154,15 +155,17 @@ class PooledSpecFlags:
 
 def open_spec(
   flags: SpecFlags | PooledSpecFlags, *, is_smoke: bool = False
-) -> tuple[spec_lib.RunSpec, task_lib.Task | None]:
+) -> tuple[spec_lib.RunSpec, task_lib.Task]:
   """Reads the spec, some of which may be chosen by the size of the data.
+
+  The task is created here, before anything is imported that takes seconds.
 
   Args:
     flags: Of the spec.
     is_smoke: Whether the task has data that are made up.
 
   Returns:
-    The spec, and its task if it had to be created for that.
+    The spec, and its task.
   """
   parser = flags.parser
   if is_smoke:
@@ -176,16 +179,16 @@ def open_spec(
       parser.value("task"), parser.value("cache_dir")
     )
     parser.set({"data_dir": data_dir})
-  spec = flags.create()
-  if not spec.task.chooses_settings:
-    return spec, None
+  spec = flags.create().with_absolute_paths()
   task = spec.task.create()
+  if not spec.task.chooses_settings:
+    return spec, task
   chosen = photo_choices.choose(
     task, parser.given, federated=spec.algorithm.is_private
   )
   tqdm.tqdm.write(photo_choices.tell(task, chosen))
   parser.set({name: choice.value for name, choice in chosen.items()})
-  return flags.create(), task
+  return flags.create().with_absolute_paths(), task
 
 
 def execute(

@@ -1,15 +1,17 @@
 """Runs the Python of the README and of the pages below docs/."""
 
+import ast
 import importlib
+import inspect
 import pathlib
 import re
 import shlex
 
-from absl import flags
-from absl.testing import flagsaver
 import pytest
 
+from binaries import config_flags
 from tests.binaries import programs
+import tff_fedemb
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _PAGES = [
@@ -19,8 +21,8 @@ _PAGES = [
 ]
 
 
-def _blocks(page):
-  return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+def _blocks(page, language="python"):
+  return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
 
 
 def test_python_blocks_run(capsys):
@@ -30,6 +32,23 @@ def test_python_blocks_run(capsys):
     exec(compile(block, "block", "exec"), {})
   assert len(blocks) == 3
   assert "@SERVER" in capsys.readouterr().out
+
+
+def test_a_first_run_names_what_the_library_offers():
+  # Examples have data of their own, and run these lines.
+  blocks = [block for page in _PAGES for block in _blocks(page, "py")]
+  assert len(blocks) == 2
+  calls = [
+    node
+    for block in blocks
+    for node in ast.walk(ast.parse(block))
+    if isinstance(node, ast.Call) and ast.unparse(node.func)[:3] == "fe."
+  ]
+  assert len(calls) > 16
+  for call in calls:
+    found = getattr(tff_fedemb, call.func.attr)
+    keywords = {keyword.arg: None for keyword in call.keywords}
+    inspect.signature(found).bind(*call.args, **keywords)
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
@@ -70,18 +89,33 @@ def _commands():
   return commands
 
 
+class _ParsedError(Exception):
+  """The flags of a command are known."""
+
+
 @pytest.mark.parametrize(("program", "commands"), _commands().items())
 def test_commands_have_flags_that_there_are(program, commands, monkeypatch):
   monkeypatch.chdir(_ROOT)
-  with programs.flags_of(program):
-    module = importlib.import_module(f"binaries.{program}")
-    for words in commands:
-      with flagsaver.flagsaver():
-        flags.FLAGS([program, *words])
-        # Those that are cut short lack some.
-        if program == "run_federated" and words[-1] != "...":
-          module.read_settings()
+  main = importlib.import_module(f"binaries.{program}").main
+  parse = config_flags.Parser.parse
+
+  def parse_only(*arguments, **options):
+    parse(*arguments, **options)
+    raise _ParsedError
+
+  monkeypatch.setattr(config_flags.Parser, "parse", parse_only)
+  for words in commands:
+    with pytest.raises(_ParsedError):
+      main([program, *(word for word in words if word != "...")])
+    # Those that are cut short lack some.
+    if program == "run_federated" and words[-1] != "...":
+      with monkeypatch.context() as whole:
+        whole.setattr(config_flags.Parser, "parse", parse)
+        programs.read_spec(program, *words)
 
 
-def test_the_readme_is_short():
-  assert len(_PAGES[0].read_text().split()) <= 1550
+def test_the_pages_are_short():
+  lengths = [len(page.read_text().split()) for page in _PAGES]
+  assert lengths[0] <= 1550
+  # All but those for contributors.
+  assert sum(lengths) - lengths[1] <= 16_000

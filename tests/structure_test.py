@@ -34,7 +34,7 @@ _LIBRARY_LAYERS = (
 )
 # Modules of `binaries` that several programs share.
 _SHARED_BY_PROGRAMS = (
-  *("command_line", "config_flags", "flag_help"),
+  *("command_line", "choice_flags", "config_flags", "flag_help"),
   *("smoke", "training_flags"),
 )
 _BENCHMARK_DOORS = ("binaries.benchmark", "binaries.benchmark_features")

@@ -8,6 +8,7 @@ import pytest
 import tensorflow_federated as tff
 import tensorflow_privacy as tfp
 
+from binaries import choice_flags
 from binaries import config_flags
 from tests.aggregators import released
 from tff_fedemb import config
@@ -121,7 +122,9 @@ def test_event_states_the_noise(name):
 def test_a_new_aggregator_is_one_class_and_one_line(monkeypatch):
   monkeypatch.setitem(registry.AGGREGATORS, "toy", _ToyConfig)
   with config_flags.Parser(["program", "--of_test_bound=2"], "") as parser:
-    choice = parser.add_choice("aggregator", registry.AGGREGATORS, skip=_SHARED)
+    choice = choice_flags.ChoiceFlags(
+      parser, "aggregator", registry.AGGREGATORS, skip=_SHARED
+    )
     parser.parse()
     made = choice.create("toy", clients_per_round=4.0)
     with pytest.raises(

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from binaries import choice_flags
 from binaries import command_line
 from binaries import config_flags
 from tff_fedemb import config
@@ -168,7 +169,7 @@ def test_help_is_the_documentation(capsys):
 
 def test_fields_of_a_class_that_is_chosen_later():
   with config_flags.Parser(["program", "--num_bands=3"], "") as parser:
-    choice = parser.add_choice("part", _KINDS)
+    choice = choice_flags.ChoiceFlags(parser, "part", _KINDS)
     parser.parse()
     assert choice.create("one", length=2) == _One(bands=3, length=2)
     with pytest.raises(errors.FieldError) as error:

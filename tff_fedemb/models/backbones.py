@@ -22,6 +22,7 @@ from etils import epy
 from tff_fedemb import checks
 from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb import registry
 from tff_fedemb.models import conv4
 from tff_fedemb.models import convnet
 from tff_fedemb.models import lenet
@@ -51,24 +52,37 @@ class Backbone:
   middle: str | None = None
 
 
+class _Backbones(dict[str, Backbone]):
+  """Backbones by name, and functions of one's own as `module:function`."""
+
+  def __contains__(self, name: object) -> bool:
+    is_own = isinstance(name, str) and ":" in name
+    return super().__contains__(name) or (is_own and bool(self[name]))
+
+  def __missing__(self, name: str) -> Backbone:
+    return Backbone(registry.import_name(name))
+
+
 # A new backbone is one file and one entry here.
-BACKBONES: dict[str, Backbone] = {
-  "conv4": Backbone(conv4.create_conv4),
-  "conv4_wide": Backbone(functools.partial(conv4.create_conv4, wide=True)),
-  "convnet": Backbone(convnet.create_convnet),
-  "convnet_tanh": Backbone(
-    functools.partial(convnet.create_convnet, activation="tanh")
-  ),
-  "lenet": Backbone(lenet.create_lenet),
-  "mobilenet_v2": Backbone(
-    mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
-  ),
-  "mobilenet_v2_small": Backbone(
-    mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
-  ),
-  "resnet50": Backbone(resnet.create_resnet50, middle=r"conv[34]_"),
-  "resnet_small": Backbone(resnet.create_resnet_small, middle=r"conv[34]_"),
-}
+BACKBONES = _Backbones(
+  {
+    "conv4": Backbone(conv4.create_conv4),
+    "conv4_wide": Backbone(functools.partial(conv4.create_conv4, wide=True)),
+    "convnet": Backbone(convnet.create_convnet),
+    "convnet_tanh": Backbone(
+      functools.partial(convnet.create_convnet, activation="tanh")
+    ),
+    "lenet": Backbone(lenet.create_lenet),
+    "mobilenet_v2": Backbone(
+      mobilenet_v2.create_mobilenet_v2, middle=r"block_([3-9]|1[0-2])_"
+    ),
+    "mobilenet_v2_small": Backbone(
+      mobilenet_v2.create_mobilenet_v2_small, middle=r"block_[2-4]_"
+    ),
+    "resnet50": Backbone(resnet.create_resnet50, middle=r"conv[34]_"),
+    "resnet_small": Backbone(resnet.create_resnet_small, middle=r"conv[34]_"),
+  }
+)
 
 
 def is_normalization(layer: tf.keras.layers.Layer) -> bool:
@@ -178,7 +192,7 @@ class BackboneConfig(config.Config):
   """What the backbone of a run is.
 
   Attributes:
-    backbone: Backbone [the task's].
+    backbone: Backbone, or `module:function` of one's own [the task's].
     embedding_dim: Size of the embedding.
     trainable: What of the backbone is trained, clipped and noised [all] (outer:
       all but the convolutions of the middle stages; norm: normalisation layers

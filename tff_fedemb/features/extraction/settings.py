@@ -61,6 +61,7 @@ class ExtractionConfig(image_sources.ImageConfig):
 
   tfds: str | None = config.field(None, choices=data_sets.TFDS_NAMES)
   digits: bool = False
+  data_dir: str | None = config.field(None, path=True)
   split: str | None = config.field(None, choices=SPLITS)
   tfds_split: str | None = None
   saved_model: str | None = None
@@ -118,7 +119,7 @@ class ExtractionConfig(image_sources.ImageConfig):
     """Refuses what would go unused, and sets defaults of the rest."""
     for names, applies, others in (
       (("data_dir",), self.task or self.tfds, "--task or --tfds"),
-      (("cache_dir", "task_variant", "split"), self.task, "--task"),
+      (("split",), self.task, "--task"),
       (("tfds_split",), self.tfds, "--tfds"),
       (
         ("random_features", "gamma"),
