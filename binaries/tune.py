@@ -30,6 +30,7 @@ from binaries import training_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space
 
 with epy.lazy_imports():
@@ -58,11 +59,15 @@ class TrialOptions(config_lib.Config):
   selection_users: int = config_lib.field(0, minimum=0)
 
 
-def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
-  """Reads the spec that all trials have.
+def read_trials(
+  options: TrialOptions,
+) -> tuple[spec_lib.RunSpec, task_lib.Task]:
+  """Reads the spec that all trials have, and their task.
 
   Raises:
-    errors.FieldError: If a flag cannot be read, or trials have no use for it.
+    errors.FieldError: If a flag cannot be read, or trials have no use for it;
+      if the task's data are missing.
+    errors.DataError: If the task's data are damaged.
   """
   try:
     words = shlex.split(options.trial_flags)
@@ -82,7 +87,7 @@ def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
       flags = training_flags.SpecFlags(parser)
       _parse(parser)
       is_smoke = bool(parser.value("smoke"))
-      return training_flags.open_spec(flags, is_smoke=is_smoke)[0]
+      return training_flags.open_spec(flags, is_smoke=is_smoke)
   except errors.FieldError as error:
     if error.name != "--flagfile":
       raise
@@ -111,12 +116,13 @@ def main(argv: Sequence[str]) -> None:
     tuning_flags = parser.add(tuning.TuningConfig)
     parser.parse()
     config, options = tuning_flags.create(), trials.create()
-    spec = read_trials(options)
+    spec, task = read_trials(options)
     run = tuning.TuningRun(
       config,
       spec,
       search_space.read(options.search_space, spec),
       generator=np.random.default_rng(secrets.randbits(128)),
+      task=task,
     )
     print(tuning.to_table(run.run(), pathlib.Path(config.run_dir)))
 

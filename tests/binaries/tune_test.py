@@ -67,6 +67,7 @@ def _tune(tmp_path):
     ),
     (["--trial_flags=linear"], "--trial_flags must be flags (--name=value)"),
     (["--trial_flags=--clip_norm=-1"], "--clip_norm must be positive"),
+    (["--trial_flags=--data_dir=/no"], "--data_dir must hold emnist_all"),
     (
       ["--trial_flags=--aggregator=gaussian --num_bands=3"],
       "--num_bands must not be set with aggregator gaussian",
@@ -78,10 +79,11 @@ def _tune(tmp_path):
   ],
 )
 def test_mistake_is_one_line_and_nothing_is_written(
-  tune, tmp_path, arguments, message
+  tune, data_dir, tmp_path, arguments, message
 ):
   if not any("--trial_flags=" in word for word in arguments):
-    arguments = [f"--trial_flags={shlex.join(_TINY)}", *arguments]
+    flags = shlex.join((*_TINY, f"--data_dir={data_dir}"))
+    arguments = [f"--trial_flags={flags}", *arguments]
   else:
     [word] = arguments
     arguments = [word.replace("=", "=--task=emnist ", 1)]
@@ -91,28 +93,30 @@ def test_mistake_is_one_line_and_nothing_is_written(
   assert not (tmp_path / "tuning").exists()
 
 
-def test_spec_of_trials(tmp_path):
+def test_spec_of_trials(data_dir, tmp_path):
   path = tmp_path / "some.flags"
   # Flags of a flagfile may be of classes that are not chosen.
   path.write_text("# A comment.\n" + "\n".join((*_TINY, "--head_margin=0.2")))
   flags = (
     *("--aggregator=banded", "--num_bands=3", "--head=cosine"),
     *("--participation=min_separation", "--min_separation=3"),
-    *("--data_dir=a b", "--nohead_learned_scale", "--run_dir=elsewhere"),
+    *(f"--data_dir={data_dir}", "--head_scale=2", "--nohead_learned_scale"),
+    "--run_dir=elsewhere",
   )
-  spec = tune_program.read_trials(
+  spec, task = tune_program.read_trials(
     tune_program.TrialOptions(
       search_space="unread",
       trial_flagfile=str(path),
       trial_flags=shlex.join(flags),
-      selection_users=7,
+      selection_users=4,
     )
   )
   assert isinstance(spec.mechanism, banded.BandedConfig)
   assert (spec.mechanism.num_bands, spec.mechanism.clip_norm) == (3, 0.3)
-  assert spec.algorithm.head == heads.CosineHead(learned_scale=False)
+  assert spec.algorithm.head == heads.CosineHead(scale=2.0)
   assert spec.participation.users_per_round == 4
-  assert (spec.task.data_dir, spec.task.selection_users) == ("a b", 7)
+  assert (spec.task.data_dir, spec.task.selection_users) == (str(data_dir), 4)
+  assert (len(task.train_users), task.selection_users) == (2, 4)
 
 
 def test_trial_refuses_what_does_not_fit_its_data(tune, data_dir, tmp_path):

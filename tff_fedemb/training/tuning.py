@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import pathlib
@@ -148,6 +147,7 @@ class TuningRun:
     space: search_space_lib.SearchSpace,
     *,
     generator: np.random.Generator,
+    task: task_lib.Task | None = None,
   ):
     """Opens the directory, and draws the number of trials if it is new.
 
@@ -157,12 +157,17 @@ class TuningRun:
       space: Distribution of the hyperparameters.
       generator: Draws the number of trials, which a seed that anyone knows
         would give away.
+      task: The task that `spec.task` creates, if it is at hand.
 
     Raises:
-      errors.FieldError: As `run_directory.RunDirectory`.
+      errors.FieldError: As `run_directory.RunDirectory`; if the task's data are
+        missing.
+      errors.DataError: If the task's data are damaged.
     """
     self._config, self._space = config, space
     self._spec = spec.with_absolute_paths()
+    # All trials have the same data, which are read once.
+    self._task = task or self._spec.task.create()
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
     settings = {
       "mean_trials": config.mean_trials,
@@ -189,11 +194,6 @@ class TuningRun:
       }
       self._directory.write_json(_NUM_TRIALS, drawn)
     self._num_trials, self._seed = drawn["num_trials"], drawn["seed"]
-
-  @functools.cached_property
-  def _task(self) -> task_lib.Task:
-    """All trials have the same data, which are read once."""
-    return self._spec.task.create()
 
   def run(self) -> dict[str, Any]:
     """Runs the trials that are left and reports the best, as in tuning.json.
