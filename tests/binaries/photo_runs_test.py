@@ -287,7 +287,7 @@ def test_cut_file_is_named_before_anything_is_written(
     (
       "run_centralized",
       (*_CENTRALIZED, "--export_backbone={run}/backbone"),
-      "--export_backbone must be outside of --run_dir",
+      "--export_backbone must be outside of run_dir",
     ),
     (
       "run_centralized",

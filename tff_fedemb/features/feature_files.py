@@ -18,6 +18,7 @@ import zipfile
 import numpy as np
 
 from tff_fedemb import errors
+from tff_fedemb import whole_files
 from tff_fedemb.data import tfrecord_files
 from tff_fedemb.features import examples as examples_lib
 
@@ -149,15 +150,8 @@ def _write_npz(path: pathlib.Path, feature_set: FeatureSet) -> None:
   arrays = {"repr": feature_set.features, "label": feature_set.labels}
   if feature_set.users is not None:
     arrays["user"] = feature_set.users
-  partial = path.with_name(f"{path.name}.partial")
-  try:
-    with partial.open("wb") as file:
-      np.savez(file, **arrays)
-      file.flush()
-      os.fsync(file.fileno())
-    partial.replace(path)
-  finally:
-    partial.unlink(missing_ok=True)
+  with whole_files.replacing(path) as partial, partial.open("wb") as file:
+    np.savez(file, **arrays)
 
 
 def _choose_names(path: pathlib.Path, found: list[str]) -> tuple[str, ...]:
