@@ -25,10 +25,12 @@ import numpy as np
 
 from binaries import command_line
 from binaries import config_flags
+from binaries import smoke
 from binaries import training_flags
 from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space
 
 with epy.lazy_imports():
@@ -57,11 +59,15 @@ class TrialOptions(config_lib.Config):
   selection_users: int = config_lib.field(0, minimum=0)
 
 
-def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
-  """Reads the spec that all trials have.
+def read_trials(
+  options: TrialOptions,
+) -> tuple[spec_lib.RunSpec, task_lib.Task]:
+  """Reads the spec that all trials have, and their task.
 
   Raises:
-    errors.FieldError: If a flag cannot be read.
+    errors.FieldError: If a flag cannot be read, or trials have no use for it;
+      if the task's data are missing.
+    errors.DataError: If the task's data are damaged.
   """
   try:
     words = shlex.split(options.trial_flags)
@@ -74,14 +80,33 @@ def read_trials(options: TrialOptions) -> spec_lib.RunSpec:
   if options.trial_flagfile:
     words.insert(0, f"--flagfile={options.trial_flagfile}")
   try:
-    with config_flags.Parser(["trials", *words], "") as parser:
+    with config_flags.Parser(
+      ["trials", *words], "", expand=smoke.expand
+    ) as parser:
+      parser.add(training_flags.RunOptions)
       flags = training_flags.SpecFlags(parser)
-      parser.parse()
-      return training_flags.open_spec(flags)[0]
+      _parse(parser)
+      is_smoke = bool(parser.value("smoke"))
+      return training_flags.open_spec(flags, is_smoke=is_smoke)
   except errors.FieldError as error:
     if error.name != "--flagfile":
       raise
     raise error.renamed("trial_flagfile") from error
+
+
+def _parse(parser: config_flags.Parser) -> None:
+  """Parses the flags of the trials; errors say that they are these."""
+  try:
+    parser.parse()
+  except errors.FieldError as error:
+    raise error.renamed("trial_flags") from error
+  except errors.DataError as error:
+    raise errors.DataError(f"flags of the trials: {error}") from error
+  for flag in ("dry_run", "report", "export"):
+    if parser.value(flag):
+      raise errors.FieldError(
+        "trial_flags", "be of trials, which train and do no more", f"--{flag}"
+      )
 
 
 def main(argv: Sequence[str]) -> None:
@@ -90,13 +115,14 @@ def main(argv: Sequence[str]) -> None:
     trials = parser.add(TrialOptions)
     tuning_flags = parser.add(tuning.TuningConfig)
     parser.parse()
-    options, config = trials.create(), tuning_flags.create()
-    spec = read_trials(options)
+    config, options = tuning_flags.create(), trials.create()
+    spec, task = read_trials(options)
     run = tuning.TuningRun(
       config,
       spec,
       search_space.read(options.search_space, spec),
       generator=np.random.default_rng(secrets.randbits(128)),
+      task=task,
     )
     print(tuning.to_table(run.run(), pathlib.Path(config.run_dir)))
 

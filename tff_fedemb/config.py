@@ -23,7 +23,7 @@ first used, and `from __future__ import annotations` keeps signatures from using
 them. A class derived from one of TensorFlow's has a module of its own.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 import dataclasses
 import pathlib
 import types
@@ -322,31 +322,49 @@ def walk(config: "Config") -> Iterator[tuple[tuple[str, ...], FieldSpec, Any]]:
       yield (spec.name,), spec, value
 
 
-def replace(config: _ConfigT, path: Sequence[str], value: Any) -> _ConfigT:
-  """Returns a configuration with another value of one field.
+def replace(
+  config: _ConfigT, changes: Mapping[tuple[str, ...], Any]
+) -> _ConfigT:
+  """Returns a configuration with other values of some fields.
+
+  All of them are set before a range is checked, so that fields which are only
+  valid together can change together.
 
   Args:
     config: The configuration.
-    path: The names that lead to the field, as of `walk`.
-    value: Its value; for a part the name of its class, which keeps the fields
-      that both classes have.
+    changes: Values by the names that lead to the fields, as of `walk`. The
+      value of a part is the name of its class, which keeps the fields that both
+      classes have.
 
   Raises:
-    errors.FieldError: If the value is out of its range.
+    errors.FieldError: If there is no such field, or a value is out of its
+      range.
   """
-  name, *inner = path
-  spec = next(spec for spec in specs(type(config)) if spec.name == name)
-  found: Any = getattr(config, name)
-  if inner:
-    value = replace(found, inner, value)
-  elif spec.registry is not None and isinstance(value, str):
-    checks.check_choice(spec.flag, value, spec.registry)
-    part_class = spec.registry[value]
-    known = {field.name for field in specs(part_class)}
-    fields = {f.name: getattr(found, f.name) for f in specs(type(found))}
-    value = part_class(**{n: v for n, v in fields.items() if n in known})
-  changes: dict[str, Any] = {name: value}
-  return dataclasses.replace(config, **changes)
+  return _rebuild(config, type(config), changes)
+
+
+def _rebuild(
+  config: Any, config_class: Any, changes: Mapping[tuple[str, ...], Any]
+) -> Any:
+  known = {spec.name: spec for spec in specs(config_class)}
+  values = {n: getattr(config, n) for n in known if hasattr(config, n)}
+  by_field: dict[str, dict[tuple[str, ...], Any]] = {}
+  for (name, *inner), value in changes.items():
+    if name not in known:
+      raise errors.FieldError(
+        name, f"be a field of {config_class.__name__}", "none"
+      )
+    by_field.setdefault(name, {})[tuple(inner)] = value
+  for name, inner_changes in by_field.items():
+    spec, value = known[name], values.get(name)
+    chosen = inner_changes.pop((), value)
+    if spec.registry is not None and isinstance(chosen, str):
+      checks.check_choice(spec.flag, chosen, spec.registry)
+      chosen = _rebuild(value, spec.registry[chosen], inner_changes)
+    elif inner_changes:
+      chosen = _rebuild(chosen, type(chosen), inner_changes)
+    values[name] = chosen
+  return config_class(**values)
 
 
 def from_json(

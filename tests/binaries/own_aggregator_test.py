@@ -139,22 +139,22 @@ def test_it_is_calibrated_and_compared(tmp_path, monkeypatch, name):
 
 @pytest.mark.slow
 def test_it_is_tuned(data_dir, tmp_path):
-  space = tmp_path / "space.json"
+  space, directory = tmp_path / "space.json", tmp_path / "tuning"
   space.write_text('{"server_learning_rate": {"uniform": [0.1, 1.0]}}')
   flagfile = tmp_path / "trial.flags"
   flagfile.write_text(
     "\n".join(_train(data_dir, _CAREFUL, "--participation=poisson"))
   )
-  ended = programs.start(
-    *("binaries.tune", f"--trial_flagfile={flagfile}"),
-    *(f"--search_space={space}", f"--output_dir={tmp_path / 'tuning'}"),
-    *("--mean_trials=1.1", "--shape=1"),
+  _call(
+    *("tune", f"--trial_flagfile={flagfile}", f"--search_space={space}"),
+    # A geometric distribution of mean 1 has a single outcome.
+    *(f"--output_dir={directory}", "--mean_trials=1", "--shape=1"),
   )
-  assert ended.status == 0, ended.errors
-  report = json.loads(
-    (tmp_path / "tuning" / "release" / "tuning.json").read_text()
-  )
+  report = json.loads((directory / "release/tuning.json").read_text())
   assert report["best"]["hyperparameters"].keys() == {"server_learning_rate"}
+  trials = json.loads((directory / "run.json").read_text())["trials"]
+  assert trials["mechanism"]["kind"] == _CAREFUL
+  assert trials["mechanism"]["of_test_margin"] == 0.25
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,60 @@
-"""Tests of search spaces: what is drawn, and what is refused."""
+"""Tests of search spaces: what may be drawn, what is, and what is refused."""
 
 import json
 import math
+import pathlib
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from tff_fedemb import config
 from tff_fedemb import errors
+from tff_fedemb.aggregators import gaussian
+from tff_fedemb.algorithms import fedemb
+from tff_fedemb.algorithms import local_training
+from tff_fedemb.algorithms import server_optimizers
+from tff_fedemb.models import heads
+from tff_fedemb.participation import poisson
+from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space
 
-_TYPES = {
-  "client_learning_rate": "float",
-  "server_learning_rate": "float",
-  "batch_size": "int",
-  "head": "string",
-  "head_learned_scale": "bool",
-  "noise_multiplier": "float",
-}
+_REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+_SPEC = spec_lib.RunSpec(
+  task=task_lib.RecordedTask({}),
+  participation=poisson.Poisson(users_per_round=10),
+  mechanism=gaussian.GaussianConfig(noise_multiplier=1.0),
+  algorithm=fedemb.FedEmb(
+    head=heads.CosineHead(scale=8.0),
+    local=local_training.LocalTraining(head_imprint_steps=1),
+  ),
+)
+# Does a field change what a trial costs, its data, what it releases, how it is
+# run or how it is judged? Then it is fixed, and searchable if only the model
+# depends on it.
+_SEARCHABLE = """
+  augmentation backbone batch_size client_learning_rate client_lr_schedule
+  client_momentum client_optimizer clip_learning_rate clip_norm embedding_dim
+  head head_imprint_steps head_initial_scale head_learned_scale head_lr_scale
+  head_margin head_scale head_warmup_steps local_epochs max_examples_per_client
+  server_learning_rate server_momentum server_optimizer
+  target_unclipped_quantile trainable turned_classes
+"""
+_FIXED = """
+  aggregator algorithm cache_dir checkpoint_every clients_per_round color_mode
+  compute_precision concurrent_clients data_dir delta deployment
+  deployment_seed equal_work evaluate_every extrapolated_cohort_factor
+  extrapolated_delta extrapolated_num_users hold_out image_size known_schedule
+  max_evaluation_images max_held_out_images max_images_per_user
+  max_participations min_separation noise_multiplier noise_seed num_bands
+  num_buffers num_users on_bad_example on_client_error participation period
+  population_seed pretrained_backbone ray_address ray_clients_per_chunk
+  ray_runtime_env ray_worker_cores ray_worker_gpus ray_workers regroup_clients
+  require_gpu restart_every restart_warmup rounds runtime sampling_seed
+  secure_sum_threshold seed selection_users skip_unreadable table task
+  task_variant temperature two_views users_per_client users_per_round
+"""
 
 # Chance that a right sampler fails, per check of draws.
 _FALSE_ALARM_RATE = 1e-6
@@ -29,9 +66,37 @@ def _read(tmp_path):
     text = space if isinstance(space, str) else json.dumps(space)
     path = tmp_path / "space.json"
     path.write_text(text)
-    return search_space.read(path, _TYPES)
+    return search_space.read(path, _SPEC)
 
   return read
+
+
+def _fields(config_class):
+  """The fields of a class, and of all classes that its parts may have."""
+  for field in config.specs(config_class):
+    parts = [] if field.registry is None else field.registry.values()
+    if field.registry is None and issubclass(field.type, config.Config):
+      parts = [field.type]
+    elif field.type is not object:
+      yield field
+    for part in parts:
+      yield from _fields(part)
+
+
+def test_every_field_of_a_run_is_fixed_or_searchable():
+  task_lib.load_tasks()
+  searchable, fixed = set(), set()
+  for field in _fields(spec_lib.RunSpec):
+    (searchable if field.searchable else fixed).add(field.flag)
+  assert searchable == set(_SEARCHABLE.split())
+  assert fixed == set(_FIXED.split())
+
+
+def test_published_search_spaces_are_of_fields():
+  paths = list((_REPOSITORY / "binaries/flagfiles").glob("*_search.json"))
+  assert paths
+  for path in paths:
+    search_space.read(path, _SPEC)
 
 
 def test_draws_have_their_distributions(read):
@@ -70,6 +135,53 @@ def test_same_seed_draws_the_same_whatever_the_order_in_the_file(read):
   assert first == second
 
 
+def test_fields_of_a_class_are_drawn_with_it(read):
+  space = read(
+    {
+      "head": {"values": ["linear", f"{heads.__name__}:ArcFaceHead"]},
+      "algorithm.head.margin": {"values": [0.2]},
+      "head_imprint_steps": {"values": [0, 1]},
+      "server_momentum": {"values": [0.5]},
+    }
+  )
+  assert space["server_momentum"] == ("values", (0.5,))
+  applied = search_space.apply(
+    _SPEC,
+    {"algorithm.head.margin": 0.2, "head": space["head"][1][1]},
+  )
+  assert applied.algorithm.head == heads.ArcFaceHead(scale=8.0, margin=0.2)
+  # Only both together fit.
+  applied = search_space.apply(
+    _SPEC,
+    {"head": "linear", "head_imprint_steps": 0, "server_momentum": 0.5},
+  )
+  assert applied.algorithm.head == heads.LinearHead()
+  assert applied.server_optimizer == server_optimizers.SgdMomentum(momentum=0.5)
+  assert applied.mechanism == _SPEC.mechanism
+
+
+@pytest.mark.parametrize(
+  ("values", "name"),
+  [
+    ({"head": "linear"}, "head_imprint_steps"),
+    ({"head": "linear", "head_scale": 3.0}, "head_scale"),
+    ({"head": "conical"}, "head"),
+    ({"client_learning_rate": -1.0}, "learning_rate"),
+    ({"clip_norm": 0.0}, "clip_norm"),
+  ],
+)
+def test_a_refusal_names_a_field_that_may_be_drawn(values, name):
+  with pytest.raises(errors.FieldError) as caught:
+    search_space.apply(_SPEC, values)
+  assert caught.value.name == name
+  assert name in search_space.searchable_names(_SPEC, values)
+
+
+def test_fixed_fields_are_no_reason_for_a_refusal():
+  names = search_space.searchable_names(_SPEC, {"clip_norm": 1.0})
+  assert not names & {"data_dir", "noise_multiplier", "run_dir", "rounds"}
+
+
 @pytest.mark.parametrize(
   ("space", "message"),
   [
@@ -80,15 +192,27 @@ def test_same_seed_draws_the_same_whatever_the_order_in_the_file(read):
     ),
     ({"noise_multiplier": {"values": [1]}}, "not hold noise_multiplier: all"),
     ({}, "must be an object"),
-    ({"learning_rate": {"values": [1]}}, "flags of the trials, found 'lea"),
-    ({"flagfile": {"values": ["x"]}}, "flags of the trials, found 'flagf"),
+    ({"learning_rate": {"values": [1]}}, "fields of the trials, found 'lea"),
+    ({"flagfile": {"values": ["x"]}}, "fields of the trials, found 'flagf"),
+    ({"head_margin": {"values": [0.1]}}, "fields of the trials, found 'head_m"),
+    (
+      {"clip_norm": {"values": [1]}, "mechanism.clip_norm": {"values": [1]}},
+      "each field once, found clip_norm and mechanism.clip_norm",
+    ),
+    ({"participation": {"values": ["fixed"]}}, "not hold participation: all"),
+    ({"run_dir": {"values": ["x"]}}, "fields of the trials, found 'run_dir'"),
     ({"head": "linear"}, "must have one of values, uniform"),
     ({"head": {"values": []}}, "must have a list of values for head"),
     ({"head": {"values": "linear"}}, "must have a list of values"),
-    ({"head": {"values": [1]}}, "of type string for head, found 1"),
+    (
+      {"head": {"values": [1]}},
+      "of linear, .* or module:Class for head, fo",
+    ),
+    ({"head": {"values": [["a"]]}}, "or module:Class for head, found"),
+    ({"head": {"uniform": [1, 2]}}, "a field of type Head, found unif"),
     ({"batch_size": {"values": [16.5]}}, "of type int for batch_size"),
     ({"batch_size": {"values": [True]}}, "of type int for batch_size"),
-    ({"batch_size": {"uniform": [1, 9]}}, "a flag of type int, found unif"),
+    ({"batch_size": {"uniform": [1, 9]}}, "a field of type int, found unif"),
     ({"client_learning_rate": {"values": [math.nan]}}, "of type float"),
     ({"client_learning_rate": {"uniform": [1]}}, "two finite numbers"),
     ({"client_learning_rate": {"uniform": [2, 1]}}, "ascending order"),

@@ -1,73 +1,88 @@
-"""Tests of a tuning that is ended while a trial runs."""
+"""Tests of a tuning that is ended while a trial trains, and goes on."""
 
+import json
 import os
-import pathlib
+import shlex
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
+from tasks.synthetic import emnist
+from tests.binaries import programs
+
 pytestmark = pytest.mark.slow
 
-# Runs one trial of a script, as `tune` does.
-_PROGRAM = """
-import sys
-from binaries import command_line
-from tff_fedemb.training import tuning as tuning_run
-import numpy as np
-
-def main():
-  tuning_run.TuningRun(
-      tuning_run.TuningConfig(
-          run_dir=OUTPUT_DIR, search_space="unread", mean_trials=1.0),
-      {"x": ("values", (1,))},
-      (), command=(sys.executable, SCRIPT),
-      generator=np.random.default_rng(0)).run()
-
-command_line.run(main)
-"""
-
-# Tells that it runs, and that it was asked to end.
-_SLEEPER = """
-import pathlib, signal, sys, time
-path = pathlib.Path(__file__).with_suffix("")
-def end(*_):
-  path.with_suffix(".ended").touch()
-  sys.exit(143)
-signal.signal(signal.SIGTERM, end)
-path.with_suffix(".started").touch()
-time.sleep(60)
-"""
+_TIMEOUT_SECONDS = 240.0
+_ROUNDS = 20
+_TRIAL = (
+  "--task=emnist",
+  "--noise_multiplier=5",
+  "--clients_per_round=2",
+  f"--rounds={_ROUNDS}",
+  "--batch_size=64",
+  "--evaluate_every=0",
+  "--checkpoint_every=2",
+  "--delta=0.01",
+  "--extrapolated_num_users=0",
+)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_tuning_lets_its_trial_save(tmp_path, number):
-  script = tmp_path / "sleeper.py"
-  script.write_text(_SLEEPER)
-  program = tmp_path / "program.py"
-  program.write_text(
-    _PROGRAM.replace(
-      "OUTPUT_DIR", repr(os.fspath(tmp_path / "tuning"))
-    ).replace("SCRIPT", repr(os.fspath(script)))
+def _wait_for_rounds(process, run_dir, number, log):
+  """Waits until a trial has so many rounds in its metrics."""
+  path, deadline = run_dir / "metrics.csv", time.monotonic() + _TIMEOUT_SECONDS
+  while not path.exists() or len(path.read_text().splitlines()) <= number:
+    assert process.poll() is None and time.monotonic() < deadline, (
+      log.read_text()
+    )
+    time.sleep(0.02)
+
+
+def test_ended_tuning_goes_on_with_its_trial(tmp_path):
+  emnist.write_emnist(tmp_path, num_users=6, seed=2, examples_per_user=30)
+  space = tmp_path / "space.json"
+  space.write_text('{"server_learning_rate": {"values": [0.5]}}')
+  directory, log = tmp_path / "tuning", tmp_path / "log"
+  trials = directory / "trials"
+  command = (
+    *("binaries.tune", f"--output_dir={directory}", f"--search_space={space}"),
+    f"--trial_flags={shlex.join((*_TRIAL, f'--data_dir={tmp_path}'))}",
+    # A geometric distribution of mean 1 has a single outcome.
+    "--mean_trials=1",
   )
-  root = pathlib.Path(__file__).resolve().parents[2]
-  with (tmp_path / "log").open("w") as log:
-    process = subprocess.Popen(
-      [sys.executable, os.fspath(program)],
-      env={**os.environ, "PYTHONPATH": os.fspath(root)},
-      stdout=log,
-      stderr=log,
+  drawn, rounds = None, 0
+  for number, status in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
+    process = programs.launch(
+      *command,
+      log=log,
+      start_new_session=True,
       # Background jobs of a shell ignore it, and so do their children.
       preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-  deadline = time.monotonic() + 60
-  while not script.with_suffix(".started").exists():
-    assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-    assert process.poll() is None, (tmp_path / "log").read_text()
-    time.sleep(0.02)
-  process.send_signal(number)
-  assert process.wait(timeout=60) == (130 if number == signal.SIGINT else 143)
-  assert script.with_suffix(".ended").exists()
-  assert not (tmp_path / "tuning/release/tuning.json").exists()
+    try:
+      rounds += 3
+      _wait_for_rounds(process, trials / "000", rounds, log)
+      os.killpg(process.pid, number)
+      assert process.wait(timeout=_TIMEOUT_SECONDS) == status, log.read_text()
+    finally:
+      process.kill()
+    assert not (directory / "release/tuning.json").exists()
+    # A trial that was ended has no outcome.
+    assert not (trials / "000.json").exists()
+    found = (trials / "num_trials.json").read_bytes()
+    assert drawn in (None, found)
+    drawn = found
+  said = (trials / "000.log").read_text()
+  assert said.count("the same command goes on from there.") == 1
+  ended = programs.start(*command)
+  assert ended.status == 0, ended.errors
+  assert ended.output.startswith("| best trial | |")
+  said = (trials / "000.log").read_text()
+  assert said.count("Resuming after round") == 2
+  assert (trials / "num_trials.json").read_bytes() == drawn
+  summary = json.loads((trials / "000/summary.json").read_text())
+  assert summary["rounds"] == _ROUNDS
+  # What the kill had lost ran again, and was another release.
+  assert sum(map(int, summary["rounds_by_runs"].values())) == _ROUNDS
+  report = json.loads((directory / "release/tuning.json").read_text())
+  assert report["best"]["hyperparameters"] == {"server_learning_rate": 0.5}

@@ -169,11 +169,14 @@ class RunSpec(training.TrainingConfig):
 
   def with_absolute_paths(self) -> RunSpec:
     """The same, with paths that mean the same in every working directory."""
-    spec = self
-    for path, field, value in config.walk(self):
-      if field.path and value is not None:
-        spec = config.replace(spec, path, os.path.abspath(value))
-    return spec
+    return config.replace(
+      self,
+      {
+        path: os.path.abspath(value)
+        for path, field, value in config.walk(self)
+        if field.path and value is not None
+      },
+    )
 
   def settings(self, *, with_paths: bool = True) -> dict[str, Any]:
     """All values by the names of their flags, for tables and reports.

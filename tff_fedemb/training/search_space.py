@@ -9,7 +9,7 @@ are drawn from:
    "batch_size": {"values": [16, 32]}}
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import json
 import math
 import os
@@ -44,18 +44,6 @@ def draw(space: SearchSpace, generator: np.random.Generator) -> dict[str, Any]:
   return drawn
 
 
-def _fields(
-  spec: spec_lib.RunSpec,
-) -> Iterator[tuple[tuple[str, ...], config_lib.FieldSpec]]:
-  return ((path, field) for path, field, _ in config_lib.walk(spec))
-
-
-def _is_called(
-  name: str, path: tuple[str, ...], field: config_lib.FieldSpec
-) -> bool:
-  return name in (field.flag, ".".join(path))
-
-
 def apply(
   spec: spec_lib.RunSpec, values: Mapping[str, Any]
 ) -> spec_lib.RunSpec:
@@ -63,28 +51,37 @@ def apply(
 
   Args:
     spec: The spec.
-    values: By the names of fields. Classes of parts are set before the fields
-      that only they have.
+    values: By the names of fields, also of those that only a class which is
+      among the values has.
 
   Raises:
     errors.FieldError: If the spec has no such field, or a value is out of its
       range.
   """
-  waiting = dict(values)
-  while waiting:
-    found = {
-      name: (path, field)
-      for path, field in _fields(spec)
-      for name in waiting
-      if _is_called(name, path, field)
-    }
-    if not found:
-      name, value = next(iter(waiting.items()))
+  fields = _find_fields(spec, {name: [value] for name, value in values.items()})
+  for name, value in values.items():
+    if name not in fields:
       raise errors.FieldError(name, "be a field of the run", repr(value))
-    parts = [name for name, (_, field) in found.items() if field.registry]
-    name = parts[0] if parts else next(iter(found))
-    spec = config_lib.replace(spec, found[name][0], waiting.pop(name))
-  return spec
+  return config_lib.replace(
+    spec, {fields[name][0]: value for name, value in values.items()}
+  )
+
+
+def searchable_names(
+  spec: spec_lib.RunSpec, values: Mapping[str, Any]
+) -> frozenset[str]:
+  """Names that errors may have for the fields that may be searched.
+
+  Args:
+    spec: The spec.
+    values: As of `apply`.
+  """
+  fields = _find_fields(spec, {name: [value] for name, value in values.items()})
+  found = {*values}
+  for name, (path, field) in fields.items():
+    if field.searchable:
+      found |= {name, path[-1]}
+  return frozenset(found)
 
 
 def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
@@ -109,31 +106,60 @@ def read(path: str | os.PathLike[str], spec: spec_lib.RunSpec) -> SearchSpace:
     raise _error(
       "be an object of fields and what to draw their values from", repr(space)
     )
+  fields = _find_fields(spec, {name: _listed(x) for name, x in space.items()})
+  known: dict[tuple[str, ...], str] = {}
+  for name in space:
+    if name not in fields:
+      raise _error("hold fields of the trials", repr(name))
+    path_of_field, field = fields[name]
+    if not field.searchable:
+      raise _error(
+        f"not hold {name}: all trials must have the same data, privacy cost"
+        " and evaluation, and a sampling of their own",
+        name,
+      )
+    other = known.setdefault(path_of_field, name)
+    if other != name:
+      raise _error("have each field once", f"{other} and {name}")
   return {
-    name: _check_choice(_find(name, space, spec), name, choice)
+    name: _check_choice(fields[name][1], name, choice)
     for name, choice in space.items()
   }
 
 
-def _find(
-  name: str, space: Mapping[str, Any], spec: spec_lib.RunSpec
-) -> config_lib.FieldSpec:
-  """A field of the trials, also of a class that only some trials choose."""
-  specs = [spec]
-  for path, field in _fields(spec):
-    if field.registry is not None and field.flag in space:
-      specs += [config_lib.replace(spec, path, kind) for kind in field.registry]
-  for each in specs:
-    for path, field in _fields(each):
-      if _is_called(name, path, field):
-        if not field.searchable:
-          raise _error(
-            f"not hold {name}: all trials must have the same data, privacy cost"
-            " and evaluation, and a sampling of their own",
-            name,
-          )
-        return field
-  raise _error("hold fields of the trials", repr(name))
+def _listed(choice: Any) -> Sequence[Any]:
+  """The values of a choice that is a list of them, else none."""
+  values = choice.get("values") if isinstance(choice, dict) else None
+  return values if isinstance(values, list) else []
+
+
+def _find_fields(
+  spec: spec_lib.RunSpec, classes: Mapping[str, Sequence[Any]]
+) -> dict[str, tuple[tuple[str, ...], config_lib.FieldSpec]]:
+  """The fields that trials may have, by flag and by path.
+
+  Args:
+    spec: Of the trials, but for what is drawn.
+    classes: By the name of a part, names of classes that it has in place of its
+      own; there may be other names, and other values.
+  """
+  found: dict[str, tuple[tuple[str, ...], config_lib.FieldSpec]] = {}
+  replaced: list[tuple[str, ...]] = []
+  for path, field, _ in config_lib.walk(spec):
+    if any(path[: len(part)] == part for part in replaced):
+      continue
+    fields = [(path, field)]
+    names = {field.flag, ".".join(path)} & classes.keys()
+    if field.registry is not None and names:
+      replaced.append(path)
+      for kind in (kind for name in names for kind in classes[name]):
+        if isinstance(kind, str) and kind in field.registry:
+          part = config_lib.specs(field.registry[kind])
+          fields += [((*path, inner.name), inner) for inner in part]
+    for each in fields:
+      found.setdefault(each[1].flag, each)
+      found.setdefault(".".join(each[0]), each)
+  return found
 
 
 def _error(requirement: str, found: object) -> errors.FieldError:
@@ -158,12 +184,12 @@ def _check_choice(
   ):
     raise _error(f"have one of {', '.join(KINDS)} for {name}", repr(choice))
   [(kind, values)] = choice.items()
-  type_name = "str" if field.registry else field.type.__name__
   if kind == "values":
     if not isinstance(values, list) or not values:
       raise _error(f"have a list of values for {name}", repr(values))
     return kind, tuple(_check_value(field, name, value) for value in values)
-  if type_name != "float":
+  if field.type is not float:
+    type_name = field.type.__name__
     raise _error(
       f"have a list of values for {name}, a field of type {type_name}", kind
     )
@@ -171,7 +197,7 @@ def _check_choice(
   if (
     not isinstance(values, list)
     or len(values) != 2
-    or not all(isinstance(x, int | float) and math.isfinite(x) for x in values)
+    or not all(map(_is_finite, values))
     or not low < values[0] < values[1]
   ):
     positive = " positive" if kind == "log_uniform" else ""
@@ -183,15 +209,22 @@ def _check_choice(
   return kind, tuple(map(float, values))
 
 
+def _is_finite(value: Any) -> bool:
+  is_number = isinstance(value, int | float) and not isinstance(value, bool)
+  return is_number and math.isfinite(value)
+
+
 def _check_value(field: config_lib.FieldSpec, name: str, value: Any) -> Any:
   """A value that a field can have, whatever its range."""
+  expected = f"type {field.type.__name__}"
   if field.registry is not None:
-    is_right = value in field.registry
+    is_right = isinstance(value, str) and value in field.registry
+    expected = f"{', '.join(field.registry)} or module:Class"
   elif field.type is float:
-    is_right = isinstance(value, int | float) and math.isfinite(value)
+    is_right = _is_finite(value)
   else:
-    is_right = isinstance(value, field.type)
-  if not is_right or (isinstance(value, bool) and field.type is not bool):
-    kind = "str" if field.registry else field.type.__name__
-    raise _error(f"have values of type {kind} for {name}", repr(value))
+    # A bool is an int as well.
+    is_right = type(value) is field.type
+  if not is_right:
+    raise _error(f"have values of {expected} for {name}", repr(value))
   return value

@@ -1,15 +1,16 @@
 """One private tuning, from its trials to the report of the best.
 
-What `tune` does once its flags are read. Papernot and Steinke 2022: the number
-of trials is drawn once and nothing but the best is released, so the directory
-of a tuning holds two kinds of files: those below `release/`, which may be
-released, and all the others, which may not. A figure without noise of users who
-train is among the others.
+`tune` does this once its flags are read. Papernot and Steinke 2022: the number
+of trials is drawn once and only the best is released. The directory of a tuning
+therefore holds two kinds of files: those below `release/` may be released, all
+others may not. Figures of users who train, which have no noise, are among the
+others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+import contextlib
 import dataclasses
 import math
 import os
@@ -33,21 +34,24 @@ from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import spec as spec_lib
+from tff_fedemb.run import task as task_lib
 from tff_fedemb.training import search_space as search_space_lib
 
 with epy.lazy_imports():
   from tff_fedemb.training import train
 
 _REPORT = f"{run_directory.RELEASE}/tuning.json"
-# What is not in the report because it is of users who train, and has no noise.
+# Figures of users who train, which have no noise: the report leaves them out.
 _RECALL = "recall_of_best.json"
 _TRIALS = "trials"
 _NUM_TRIALS = f"{_TRIALS}/num_trials.json"
 _METRIC_PREFIX = "recall_at_far_"
-# By the first of them the best is chosen.
+# The first one decides which trial is the best.
 _SPLITS = ("validation", "test")
 # Beside a trial's directory: how it has ended.
 _OUTCOME = ".json"
+# And what it has said.
+_LOG = ".log"
 _COMPLETE, _DIVERGED, _REFUSED = "complete", "diverged", "refused"
 
 
@@ -57,16 +61,16 @@ class TuningConfig(config_lib.Config):
 
   Attributes:
     run_dir: Directory of the tuning: new, or of the tuning to go on with.
-    mean_trials: Expected number of trials. The number itself is drawn at random
-      and has to be, the guarantee rests on it.
-    shape: Shape of that number's distribution, 0 logarithmic, 1 geometric, inf
+    mean_trials: Expected number of trials. The number itself is drawn at
+      random; the guarantee rests on that.
+    shape: Shape of that number's distribution: 0 logarithmic, 1 geometric, inf
       Poisson, others truncated negative binomial.
-    metric: What the best trial has most of on the validation split,
+    metric: Figure on the validation split that decides which trial is the best:
       recall_at_far_0.001, recall_at_far_0.01 or recall_at_far_0.1.
-    seed: Only for simulations that are to be reproducible, seed of the
-      hyperparameters and of the trials' own seeds, not of their number nor of
-      who takes part. Whoever knows it can tell which trial was the best [drawn,
-      and kept with the other trials].
+    seed: Seed of the hyperparameters and of the trials' own seeds, for
+      reproducible simulations only. Neither the number of trials nor who takes
+      part comes from it. Whoever knows it can tell which trial was the best
+      [drawn, and kept with the other trials].
   """
 
   run_dir: str = config_lib.field(flag="output_dir")
@@ -143,6 +147,7 @@ class TuningRun:
     space: search_space_lib.SearchSpace,
     *,
     generator: np.random.Generator,
+    task: task_lib.Task | None = None,
   ):
     """Opens the directory, and draws the number of trials if it is new.
 
@@ -152,12 +157,17 @@ class TuningRun:
       space: Distribution of the hyperparameters.
       generator: Draws the number of trials, which a seed that anyone knows
         would give away.
+      task: The task that `spec.task` creates, if it is at hand.
 
     Raises:
-      errors.FieldError: As `run_directory.RunDirectory`.
+      errors.FieldError: As `run_directory.RunDirectory`; if the task's data are
+        missing.
+      errors.DataError: If the task's data are damaged.
     """
     self._config, self._space = config, space
     self._spec = spec.with_absolute_paths()
+    # All trials have the same data, which are read once.
+    self._task = task or self._spec.task.create()
     self._selection = tuning.RepeatAndSelect(config.mean_trials, config.shape)
     settings = {
       "mean_trials": config.mean_trials,
@@ -192,8 +202,21 @@ class TuningRun:
       errors.DataError: If a trial fails other than by diverging or by refusing
         its hyperparameters, or costs something else than those before it.
     """
-    metric = self._config.metric
-    best = None
+    with contextlib.closing(self._directory):
+      best = self._find_best()
+      report = self._report(best)
+      if report["best"] is not None:
+        self._copy_model(best.run_dir, report["privacy"])
+        kept = set(_SPLITS) - best.splits_of_others
+        if kept:
+          recalls = {x: best.recall(self._config.metric, x) for x in kept}
+          self._directory.write_json(_RECALL, recalls)
+      self._directory.write_json(_REPORT, report)
+    return report
+
+  def _find_best(self) -> _Trial | None:
+    """Runs the trials that are left; `None` if none of them has trained."""
+    best, best_recall = None, -math.inf
     for index in tqdm.trange(self._num_trials, unit=" trials", disable=None):
       trial = self._run_trial(index)
       if trial is None:
@@ -204,23 +227,12 @@ class TuningRun:
           "trials must all cost the same for their number to be accounted"
           f" for, found {trial.cost} after {best.cost} in {trial.run_dir}."
         )
+      recall = trial.recall(self._config.metric, _SPLITS[0])
       # Of equal trials the first: they are independent and alike, so this is
       # a choice at random.
-      if best is None or (
-        trial.recall(metric, _SPLITS[0]) > best.recall(metric, _SPLITS[0])
-      ):
-        best = trial
-    report = self._report(best)
-    if report["best"] is not None:
-      self._copy_model(best.run_dir, report["privacy"])
-      kept = set(_SPLITS) - best.splits_of_others
-      if kept:
-        self._directory.write_json(
-          _RECALL, {split: best.recall(metric, split) for split in kept}
-        )
-    self._directory.write_json(_REPORT, report)
-    self._directory.close()
-    return report
+      if best is None or recall > best_recall:
+        best, best_recall = trial, recall
+    return best
 
   def _run_trial(self, index: int) -> _Trial | None:
     """Runs a trial, or reads it; `None` if it refused its hyperparameters."""
@@ -233,7 +245,10 @@ class TuningRun:
     # the same users in two of them would not be two independent runs.
     first = int(np.random.default_rng([self._seed]).integers(2**32))
     outcome = run_directory.read_json(run_dir.with_suffix(_OUTCOME))
-    if outcome is None:
+    summary = run_dir / run_directory.SUMMARY
+    if outcome is None or (
+      outcome["outcome"] == _COMPLETE and not summary.exists()
+    ):
       outcome = self._execute(run_dir, drawn, (first + index) % 2**32)
       self._directory.write_json(
         os.fspath(run_dir.with_suffix(_OUTCOME).relative_to(self._path)),
@@ -243,8 +258,7 @@ class TuningRun:
       return None
     is_complete = outcome["outcome"] == _COMPLETE
     cost = _read_cost(run_dir, is_complete=is_complete)
-    summary = run_directory.read_json(run_dir / run_directory.SUMMARY)
-    return _Trial(run_dir, drawn, cost, summary)
+    return _Trial(run_dir, drawn, cost, run_directory.read_json(summary))
 
   def _execute(
     self, run_dir: pathlib.Path, drawn: Mapping[str, Any], seed: int
@@ -259,23 +273,24 @@ class TuningRun:
       spec = search_space_lib.apply(
         dataclasses.replace(self._spec, seed=seed), drawn
       )
-      train.train(spec, run_dir=run_dir)
+      # The terminal is told of the best alone.
+      with (
+        # Line by line, whatever ends the program.
+        run_dir.with_suffix(_LOG).open("a", buffering=1) as log,
+        contextlib.redirect_stdout(log),
+        contextlib.redirect_stderr(log),
+      ):
+        train.train(spec, run_dir=run_dir, task=self._task)
     except errors.DivergedError as error:
       return {"outcome": _DIVERGED, "message": str(error)}
     except errors.FieldError as error:
       # What comes after a run has written its spec is no refusal.
       has_begun = (run_dir / run_directory.SPEC).exists()
-      if has_begun or not self._is_drawn(error.name):
+      may_be_drawn = search_space_lib.searchable_names(self._spec, drawn)
+      if has_begun or error.name not in may_be_drawn:
         raise
       return {"outcome": _REFUSED, "message": str(error)}
     return {"outcome": _COMPLETE}
-
-  def _is_drawn(self, name: str) -> bool:
-    """Whether an error names a field that tuning may search."""
-    return name in self._space or any(
-      field.searchable and name in (field.name, field.flag)
-      for _, field, _ in config_lib.walk(self._spec)
-    )
 
   def _report(self, best: _Trial | None) -> dict[str, Any]:
     """The report; nothing in it may depend on the other trials."""
