@@ -12,8 +12,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tasks import emnist
-from tasks import task_config
+from tasks import registry
 from tasks.synthetic import emnist as synthetic
 from tests.binaries import programs
 from tff_fedemb.data import participation_trace
@@ -334,7 +333,7 @@ def test_two_runs_are_compared(run_dir, copy, summary, tmp_path):
 
 
 def test_names_are_escaped(run_dir, data_dir):
-  task = emnist.create_emnist_task(task_config.TaskConfig(str(data_dir)))
+  task = registry.Emnist(data_dir=data_dir).create()
   object.__setattr__(task, "class_names", dict.fromkeys(range(62), _NASTY))
   (run,) = run_files.read_all([str(run_dir)])
   options = held_out_pictures.Options(30, True, task=task)
@@ -375,7 +374,7 @@ def test_other_data_give_no_gallery(run_dir, tmp_path):
 @pytest.mark.parametrize(
   ("name", "values", "message"),
   [
-    ("flags.json", {"noise_multiplier": 8.0}, "hold a flags.json that agrees"),
+    ("run.json", {"rounds": 8}, "hold a run.json that agrees"),
     ("summary.json", {"chain": "other"}, "hold a summary.json that agrees"),
     ("evaluation.json", {}, "hold an evaluation.json that agrees with"),
   ],

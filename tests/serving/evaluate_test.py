@@ -148,7 +148,7 @@ class TestFolder:
     with pytest.raises(ValueError) as error:
       evaluate()
     assert str(error.value).startswith(f"{bad} must be a PNG")
-    assert "--on_bad_example=skip" in str(error.value)
+    assert " on_bad_example=skip" in str(error.value)
     assert not (tmp_path / "result.json").exists()
     report = evaluate(on_bad_example="skip")
     assert report["num_images"] == _NUM_IMAGES
@@ -180,9 +180,8 @@ class TestMistakes:
     ("options", "message"),
     [
       ({"image_folder": None}, "one of the two, found neither"),
-      ({"task": "emnist"}, "one of the two, found both"),
+      ({"task": registry.Emnist()}, "one of the two, found both"),
       ({"saved_model": None}, "saved_model must be given"),
-      ({"data_dir": "d"}, "data_dir must be given with a task only"),
       ({"split": "train"}, "split must be one of .* found 'train'"),
     ],
   )
@@ -263,12 +262,10 @@ class TestTask:
   ):
     report = evaluate(
       saved_model=models["lenet"],
-      task="emnist",
-      data_dir=emnist_dir,
+      task=registry.Emnist(data_dir=emnist_dir),
       split=split,
     )
-    task = registry.Emnist(os.fspath(emnist_dir)).create()
-    images = task.load_images(split)
+    images = registry.Emnist(data_dir=emnist_dir).create().load_images(split)
     expected = verification.evaluate_pairs(
       embedding.create_embedder(lenet)(images.images), images.labels
     )
@@ -285,19 +282,17 @@ class TestTask:
     assert report["source"]["data_dir"] == os.fspath(emnist_dir)
 
   @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "message"),
     [
-      ({"task": "mnist"}, "task must be one of .* found 'mnist'"),
-      ({"data_dir": "none"}, "data_dir must hold"),
-      ({}, r"take images of \[28, 28, 1\], the size of task emnist, found \[6"),
+      ("none", "data_dir must hold"),
+      ("", r"take images of \[28, 28, 1\], the size of task emnist, found \[6"),
     ],
   )
   def test_data_must_be_there_and_fit(
-    self, evaluate, emnist_dir, options, message
+    self, evaluate, emnist_dir, name, message
   ):
-    options = {"task": "emnist", "data_dir": emnist_dir} | options
     with pytest.raises(errors.FieldError, match=message):
-      evaluate(**options)
+      evaluate(task=registry.Emnist(data_dir=emnist_dir / name))
 
 
 def test_command_line(models, emnist_dir, tmp_path):
@@ -313,13 +308,16 @@ def test_command_line(models, emnist_dir, tmp_path):
   report = json.loads((tmp_path / "right.json").read_text())
   assert list(report["recall_at_far"]) == ["0.001", "0.01", "0.1"]
   # A mistake: one line, and nothing is written.
-  wrong = programs.call(
-    "evaluate",
-    f"--saved_model={models['identity']}",
-    f"--image_folder={tmp_path / 'missing'}",
-    f"--output_json={tmp_path / 'wrong.json'}",
-  )
-  assert (wrong.status, wrong.output) == (1, "")
-  assert wrong.errors.startswith("error: --image_folder must be a folder")
-  assert wrong.errors.count("\n") == 1
+  for options, message in (
+    ([], "--image_folder must be a folder"),
+    (["--data_dir=d"], "--data_dir must not be set without task"),
+  ):
+    wrong = programs.call(
+      "evaluate",
+      f"--saved_model={models['identity']}",
+      f"--image_folder={tmp_path / 'missing'}",
+      f"--output_json={tmp_path / 'wrong.json'}",
+      *options,
+    )
+    programs.check_refused(wrong, message)
   assert [path.name for path in tmp_path.iterdir()] == ["right.json"]

@@ -82,7 +82,7 @@ class ExportConfig(image_sources.ImageConfig):
       )
     if not self.formats:
       raise errors.FieldError("formats", "be one or more", "none")
-    for other in (self.image_folder, self.data_dir):
+    for other in (self.image_folder, getattr(self.task, "data_dir", None)):
       if other and self.calibration_folder:
         paths = [os.path.realpath(p) for p in (other, self.calibration_folder)]
         if os.path.commonpath(paths) in paths:
