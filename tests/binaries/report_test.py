@@ -8,15 +8,11 @@ import json
 import re
 import shutil
 
-import dp_accounting
-import numpy as np
 import pytest
 
 from tasks import registry
 from tasks.synthetic import emnist as synthetic
 from tests.binaries import programs
-from tff_fedemb.data import participation_trace
-from tff_fedemb.participation import cyclic_poisson
 from tff_fedemb.program import chain as chain_lib
 from tff_fedemb.program import model_card
 from tff_fedemb.program import release
@@ -265,37 +261,6 @@ def test_a_run_that_is_no_better_than_untrained_warns(run_dir, summary):
   assert warning in told
   parsed = _check((run_dir / "report.html").read_text(encoding="utf-8"))
   assert f"{warning}." in parsed.text
-
-
-def test_the_banded_noise_is_amplified_by_cyclic_sampling(run_dir, summary):
-  # As many blocks as bands.
-  claim = cyclic_poisson.CyclicPoisson(8, 2, period=2)
-  ledger = chain_lib.Chain(run_dir).ledger
-  assert ledger.participation == claim
-  coefficients = ledger.noise.strategy.coefficients
-  assert len(coefficients) == 2
-  # Rounds 0 and 2 are those of the first block.
-  accountant = dp_accounting.pld.PLDAccountant().compose(
-    dp_accounting.PoissonSampledDpEvent(
-      2 * 2 / 8, dp_accounting.GaussianDpEvent(2 / np.hypot(*coefficients))
-    ),
-    2,
-  )
-  privacy = summary["privacy"]
-  assert privacy["epsilon"] == pytest.approx(accountant.get_epsilon(0.01))
-  assert privacy["amplification"].startswith("by sampling, from a secret key")
-  assert privacy["max_participations"] == 2
-  extrapolated = summary["privacy_extrapolated"]["participation"]
-  assert (extrapolated["num_users"], extrapolated["period"]) == (1_000, 2)
-  with participation_trace.TraceReader(run_dir / "participation.trace") as read:
-    first, second, third = (set(recorded.slots.tolist()) for recorded in read)
-  assert not second & (first | third)
-  account = programs.call("account", "epsilon", f"--run_dir={run_dir}")
-  assert (account.status, account.errors) == (0, "")
-  words = " ".join(account.output.split())
-  assert f"epsilon = {privacy['epsilon']:.4f}" in words
-  assert "the draw of all 3 rounds was replayed from checkpoints/samp" in words
-  assert "no two of which S mixes" in words
 
 
 def test_images_of_training_users_are_shown_if_asked_for(run_dir, tmp_path):

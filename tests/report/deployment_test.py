@@ -1,5 +1,7 @@
 """Tests of what a report says of devices that came and went."""
 
+import types
+
 import pandas as pd
 import pytest
 
@@ -31,11 +33,16 @@ _SUMMARY = {
 
 
 def describe(*, found=(), **options):
-  both = _SUMMARY["deployment"] | dict(found)
-  summary = _SUMMARY | {"deployment": both}
   claim = check_ins.CheckIns(100, 10, min_separation=2, **options)
-  rounds = pd.DataFrame({"abandoned": [0, 1, 0, 0]})
-  return deployment.describe(summary, rounds, claim, name="files/old.yaml")
+  run = types.SimpleNamespace(
+    summary=_SUMMARY | {"deployment": _SUMMARY["deployment"] | dict(found)},
+    deployment=pd.DataFrame({"abandoned": [0, 1, 0, 0]}),
+    settings={"deployment": "files/old.yaml"},
+    account=types.SimpleNamespace(
+      ledger=types.SimpleNamespace(participation=claim)
+    ),
+  )
+  return deployment.describe(run)
 
 
 def test_figures_in_words():

@@ -166,23 +166,3 @@ def over_time(
   return dataclasses.replace(
     panel, rounds=ends[np.asarray(panel.rounds, int)], x_label=x_label
   )
-
-
-def create_week(
-  rounds: pd.DataFrame,
-  recall: training_plots.RecallPanel,
-  epsilon: training_plots.EpsilonPanel,
-) -> list[training_plots.Panel]:
-  """Returns the four panels of a run with a deployment, by rows.
-
-  Args:
-    rounds: As in `ReportsPanel`.
-    recall: Over rounds that are done.
-    epsilon: As recall.
-  """
-  return [
-    AvailabilityPanel(rounds),
-    over_time(recall, rounds),
-    ReportsPanel(rounds),
-    over_time(epsilon, rounds),
-  ]

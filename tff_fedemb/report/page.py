@@ -7,7 +7,7 @@ page's own content security policy forbids it every request.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import math
 import os
@@ -23,30 +23,60 @@ from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb import progress
 from tff_fedemb.data import bad_examples
-from tff_fedemb.participation import check_ins
 from tff_fedemb.program import run_directory
 from tff_fedemb.run import account as account_run
 from tff_fedemb.run import task as task_lib
 
 with epy.lazy_imports():
-  import pandas as pd
-
-  from tff_fedemb.plots import deployment_plots
   from tff_fedemb.plots import similarity_plots
   from tff_fedemb.plots import training_plots as plots
+  from tff_fedemb.report import charts
   from tff_fedemb.report import deployment
   from tff_fedemb.report import held_out_pictures
   from tff_fedemb.report import run_files
   from tff_fedemb.report import thumbnails
-  from tff_fedemb.report import training_report
   from tff_fedemb.report import words
 
 FILE_NAME = "report.html"
 
 _MAX_IMAGES = 3000
-_NUM_EPSILON_POINTS = 8
 # Beyond rounding of an export and of another batch size.
 _RECALL_TOLERANCE = 0.005
+# Figures of held-out images that are not of users who train go along with a
+# model.
+_COVERED = ("epsilon", "roc")
+_TEXTS = {
+  "epsilon": (
+    "Line chart: epsilon after each round, on a logarithmic axis. The cards at"
+    " the top have what it is at the end."
+  ),
+  "roc": (
+    "Line chart: share of same-class pairs that are accepted against the share"
+    " of different-class pairs that are, trained and untrained. The table"
+    " beside it has the figures."
+  ),
+  "similarity": (
+    "Two histograms of cosine similarities, of pairs of the same class and of"
+    " different ones, and the thresholds of the false accept rates."
+  ),
+  "recall": (
+    "Line chart: recall of validation images over rounds, by false accept rate,"
+    " and that of the untrained model."
+  ),
+  "loss": "Line chart: mean loss of the clients of each round.",
+  "available": (
+    "Line chart: share of all devices that were there, over simulated time, the"
+    " first week of it."
+  ),
+  "reports": (
+    "Stacked chart: what became of the devices selected in each round, over"
+    " simulated time, the first week of it. The table above has the shares."
+  ),
+  "epsilon_by_days": "Line chart: epsilon so far, over simulated time.",
+  "recall_by_days": (
+    "Line chart: recall of validation images over simulated time."
+  ),
+}
 _MISSING_CURVES = "An earlier version made this run; it kept no ROC curve."
 _MISSING_METRICS = "There is no metrics.csv in the run's directory."
 
@@ -215,16 +245,11 @@ def _describe(
   shown: thumbnails.Thumbnails,
 ) -> dict[str, Any]:
   """What the template shows of a run."""
-  found, why_not = None, None
-  has_recall = options is not None or not run.evaluation_on_training_users
-  if options is None:
-    run = dataclasses.replace(
-      run,
-      metrics=None,
-      deployment=None,
-      results=run.results if has_recall else {},
-    )
-  else:
+  found, why_not, devices = None, None, None
+  is_release = options is None
+  has_recall = not (is_release and run.evaluation_on_training_users)
+  if options is not None:
+    devices = deployment.describe(run)
     try:
       found = held_out_pictures.create(run, options, shown)
     except (errors.FieldError, errors.DataError) as error:
@@ -232,15 +257,15 @@ def _describe(
       why_not = " ".join(str(error).split())
   return {
     "run": run,
-    "is_release": options is None,
+    "is_release": is_release,
     "privacy": run.account.report,
     "guarantee": words.create_guarantee(run),
     "user": str(run.summary.get("user_meaning", "")),
     "recalls": _list_recalls(run) if has_recall else [],
-    "charts": _draw_all(run, found),
+    "charts": _draw_all(run, found, is_release=is_release),
     "why_no_curves": None if run.results else _MISSING_CURVES,
     "why_no_metrics": None if run.metrics is not None else _MISSING_METRICS,
-    "deployment": _describe_deployment(run),
+    "deployment": devices,
     "pictures": found,
     "why_no_pictures": why_not,
     "check": _compare_recall(run, found),
@@ -250,20 +275,6 @@ def _describe(
     ),
     "num_data_warnings": len(run.summary.get("data", {}).get("warnings", [])),
   }
-
-
-def _describe_deployment(run: run_files.Run) -> deployment.Deployment | None:
-  participation = run.account.ledger.participation
-  if run.deployment is None or not isinstance(
-    participation, check_ins.CheckIns
-  ):
-    return None
-  return deployment.describe(
-    run.summary,
-    run.deployment,
-    participation,
-    name=str(run.settings["deployment"]),
-  )
 
 
 def _list_recalls(run: run_files.Run) -> list[dict[str, Any]]:
@@ -287,95 +298,24 @@ def _list_recalls(run: run_files.Run) -> list[dict[str, Any]]:
 
 
 def _draw_all(
-  run: run_files.Run, pictures: held_out_pictures.Pictures | None
+  run: run_files.Run,
+  pictures: held_out_pictures.Pictures | None,
+  *,
+  is_release: bool,
 ) -> dict[str, _Chart]:
-  privacy = run.account.report
-  epsilon = training_report.create_epsilon_panel(
-    run.account.ledger, privacy, num_points=_NUM_EPSILON_POINTS
-  )
-  charts = {
-    "epsilon": _draw(
-      epsilon,
-      "Line chart: epsilon after each round, on a logarithmic axis. At the end"
-      f" of {privacy.rounds:,} rounds it is"
-      f" {words.format_epsilon(privacy.epsilon)}.",
-    )
-  }
-  if run.results:
-    charts["roc"] = _draw(
-      plots.RocPanel(run.results),
-      "Line chart: share of same-class pairs that are accepted against the"
-      " share of different-class pairs that are, trained and untrained."
-      " The table beside it has the figures.",
-    )
+  panels = charts.create_panels(run)
   if pictures is not None:
-    charts["similarity"] = _draw(
-      similarity_plots.SimilarityPanel(
-        pictures.same,
-        pictures.different,
-        {float(r): x for r, x in run.trained["threshold_at_far"].items()},
-      ),
-      "Two histograms of cosine similarities, of pairs of the same class and of"
-      " different ones, and the thresholds of the false accept rates.",
+    panels["similarity"] = similarity_plots.SimilarityPanel(
+      pictures.same,
+      pictures.different,
+      {float(r): x for r, x in run.trained["threshold_at_far"].items()},
     )
-  recall = None
-  if run.metrics is not None and len(run.metrics):
-    recall = _create_recall_panel(run.metrics, run.summary)
-    charts["recall"] = _draw(
-      recall,
-      "Line chart: recall of validation images over rounds, by false accept"
-      " rate, and that of the untrained model.",
-    )
-    charts["loss"] = _draw(
-      training_report.create_loss_panel(run.metrics),
-      "Line chart: mean loss of the clients of each round.",
-    )
-  if run.deployment is not None:
-    charts |= _draw_deployment(run.deployment, epsilon, recall)
-  return charts
-
-
-def _create_recall_panel(
-  metrics: pd.DataFrame, summary: Mapping[str, Any]
-) -> plots.RecallPanel:
-  validation = summary["evaluation_untrained"]["validation"]
-  return training_report.create_recall_panel(
-    metrics,
-    {
-      float(rate): recall
-      for rate, recall in validation["recall_at_far"].items()
-    },
-  )
-
-
-def _draw_deployment(
-  rounds: pd.DataFrame,
-  epsilon: plots.EpsilonPanel,
-  recall: plots.RecallPanel | None,
-) -> dict[str, _Chart]:
-  """A week of devices, and what came of it over simulated time."""
-  charts = {
-    "available": _draw(
-      deployment_plots.AvailabilityPanel(rounds),
-      "Line chart: share of all devices that were there, over simulated"
-      " time, the first week of it.",
-    ),
-    "reports": _draw(
-      deployment_plots.ReportsPanel(rounds),
-      "Stacked chart: what became of the devices selected in each round, over"
-      " simulated time, the first week of it. The table above has the shares.",
-    ),
-    "epsilon_by_days": _draw(
-      deployment_plots.over_time(epsilon, rounds),
-      "Line chart: epsilon so far, over simulated time.",
-    ),
-  }
-  if recall is not None:
-    charts["recall_by_days"] = _draw(
-      deployment_plots.over_time(recall, rounds),
-      "Line chart: recall of validation images over simulated time.",
-    )
-  return charts
+  if run.deployment is not None and not is_release:
+    panels |= charts.create_week(run, panels)
+  if is_release:
+    shown = ("epsilon",) if run.evaluation_on_training_users else _COVERED
+    panels = {name: panels[name] for name in shown if name in panels}
+  return {name: _draw(panel, _TEXTS[name]) for name, panel in panels.items()}
 
 
 def _compare_recall(
@@ -403,9 +343,7 @@ def _compare_recall(
 def _draw_comparison(runs: Sequence[run_files.Run]) -> _Chart | None:
   """The ROC curves of all runs that have one, and one of an untrained model."""
   curves: dict[str, Any] = {
-    run.name: run.results[training_report.TRAINED]
-    for run in runs
-    if run.results
+    run.name: run.results[run_files.TRAINED] for run in runs if run.results
   }
   if not curves:
     return None

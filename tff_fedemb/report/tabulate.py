@@ -22,6 +22,7 @@ from tff_fedemb import config as config_lib
 from tff_fedemb import errors
 from tff_fedemb import output_files
 from tff_fedemb.report import measured_runs
+from tff_fedemb.report import run_files
 
 with epy.lazy_imports():
   import pandas as pd
@@ -237,7 +238,7 @@ def tabulate(runs: pd.DataFrame) -> str:
     The table, one row per setting in the order of the runs.
   """
   rows = []
-  runs = runs.assign(run=measured_runs.name_paths(list(runs.path)))
+  runs = runs.assign(run=run_files.name_paths(list(runs.path)))
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
     counts = sorted(same.num_images.dropna().unique())
