@@ -32,36 +32,24 @@ def texts_of(axes):
 
 def test_roc_draws_each_curve():
   trained = result()
-  curves = {"trained": trained, plots.UNTRAINED: result(0.1), "b": result(0.5)}
+  curves = {"trained": trained, "b": result(0.5), plots.UNTRAINED: result(0.1)}
   axes = drawn.axes_of(plots.RocPanel(curves))
   recall = trained.recall_at_far[1e-3]
   labels = drawn.legend_of(axes)
   assert labels[0] == f"trained: {recall:.1%}"
   assert [label.split(":")[0] for label in labels[1:]] == [
-    plots.UNTRAINED,
-    "b",
-    "chance",
+    *("b", plots.UNTRAINED, "chance"),
   ]
   lines = {line.get_label(): line for line in axes.lines}
   assert lines[labels[0]].get_color() == BLUE
-  assert lines[labels[1]].get_color() == figures.GREY
-  assert lines[labels[2]].get_color() == RED
+  assert lines[labels[1]].get_color() == RED
+  assert lines[labels[2]].get_color() == figures.GREY
   line = lines[labels[0]]
   np.testing.assert_array_equal(line.get_ydata(), trained.roc.recalls)
   rates = trained.roc.false_accept_rates
   np.testing.assert_array_equal(line.get_xdata()[1:], rates[1:])
   # Zero has no place on a logarithmic axis.
   assert rates[0] == 0 < line.get_xdata()[0] < 1e-4
-
-
-def test_roc_without_the_marked_rate():
-  embeddings = np.random.default_rng(1).normal(size=(12, 3))
-  plain = verification.evaluate_pairs(
-    embeddings, np.arange(12) % 3, false_accept_rates=(0.2,)
-  )
-  axes = drawn.axes_of(plots.RocPanel({"trained": plain}))
-  assert drawn.legend_of(axes) == ["trained", "chance"]
-  assert not axes.get_legend().get_title().get_text()
 
 
 def test_recall_draws_each_rate_and_the_untrained_level():
