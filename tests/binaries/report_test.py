@@ -124,6 +124,12 @@ def _summary(run_dir):
   return json.loads((run_dir / "summary.json").read_text())
 
 
+@pytest.fixture(name="whole", scope="module")
+def _whole(run_dir):
+  """The page of the run, parsed."""
+  return _check((run_dir / "report.html").read_text(encoding="utf-8"))
+
+
 @pytest.fixture(name="copy")
 def _copy(run_dir, tmp_path):
   """Another directory with the same run, to be damaged."""
@@ -151,9 +157,10 @@ def _change(path, **values):
   path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
-def test_the_report_of_a_run_says_what_its_summary_says(run_dir, summary):
-  text = (run_dir / "report.html").read_text(encoding="utf-8")
-  parsed = _check(text)
+def test_the_report_of_a_run_says_what_its_summary_says(
+  run_dir, summary, whole
+):
+  parsed = whole
   privacy, test = summary["privacy"], summary["evaluation"]["test"]
   epsilon = f"ε = {privacy['epsilon']:.4g}"
   assert parsed.text.count(epsilon) >= 2
@@ -192,7 +199,9 @@ def _numbers(values):
   return {f"{values:.4f}", f"{values:.3f}"} if is_figure else set()
 
 
-def test_what_may_be_given_away_has_no_figure_of_who_trains(run_dir, summary):
+def test_what_may_be_given_away_has_no_figure_of_who_trains(
+  run_dir, summary, whole
+):
   parsed = _check((run_dir / "release/report.html").read_text(encoding="utf-8"))
   assert f"ε = {summary['privacy']['epsilon']:.4g}" in parsed.text
   # Epsilon over rounds.
@@ -201,7 +210,6 @@ def test_what_may_be_given_away_has_no_figure_of_who_trains(run_dir, summary):
   assert "ROC curve are left out of this page" in parsed.text
   figures = _numbers([summary["evaluation"], summary["evaluation_untrained"]])
   figures.add(f"{summary['wall_seconds']:,.0f} s")
-  whole = _check((run_dir / "report.html").read_text(encoding="utf-8"))
   # As numbers of their own, not as digits of others.
   shown, given_away = (
     figures & set(re.findall(r"\d[\d.,]*\d(?: s)?", page.text))
@@ -252,22 +260,22 @@ def test_every_file_of_a_run_is_listed_with_what_it_reveals(run_dir):
   programs.check_refused(ended, "--run_dir must be given with release")
 
 
-def test_a_run_that_is_no_better_than_untrained_warns(run_dir, summary):
+def test_a_run_that_is_no_better_than_untrained_warns(run_dir, summary, whole):
   """Two clients of a clip norm, and noise of two, leave nothing of a model."""
   warnings = summary["evaluation"]["test"]["warnings"]
   (warning,) = [x for x in warnings if "made the model clearly better" in x]
   lines = run_dir.with_suffix(".log").read_text().splitlines()
   (told,) = [line for line in lines if line.startswith("warning: ")]
   assert warning in told
-  parsed = _check((run_dir / "report.html").read_text(encoding="utf-8"))
-  assert f"{warning}." in parsed.text
+  assert f"{warning}." in whole.text
 
 
-def test_images_of_training_users_are_shown_if_asked_for(run_dir, tmp_path):
-  own = _check((run_dir / "report.html").read_text(encoding="utf-8"))
-  assert "No images are shown." in own.text
-  assert not own.all("symbol")
-  assert len(own.all("circle")) > 10
+def test_images_of_training_users_are_shown_if_asked_for(
+  run_dir, tmp_path, whole
+):
+  assert "No images are shown." in whole.text
+  assert not whole.all("symbol")
+  assert len(whole.all("circle")) > 10
   shown = _write(
     tmp_path, run_dir, arguments=["--show_images_of_training_users"]
   )
@@ -309,14 +317,7 @@ def test_names_are_escaped(run_dir, data_dir):
   assert "a random sample of 30 of the" in parsed.text
 
 
-def test_without_the_data_there_is_no_gallery(copy, summary, tmp_path):
-  # As an earlier version left it.
-  older = json.loads(json.dumps(summary))
-  for name in ("user_meaning", "held_out_classes_are_new"):
-    del older[name]
-  for name in ("num_found", "recall_sample_interval_at_far"):
-    del older["evaluation"]["test"][name]
-  (copy / "summary.json").write_text(json.dumps(older))
+def test_without_the_data_there_is_no_gallery(copy, tmp_path):
   (copy / "metrics.csv").unlink()
   (copy / "evaluation.json").unlink()
   parsed = _write(tmp_path, copy, arguments=[f"--data_dir={tmp_path}/<b>"])
@@ -325,7 +326,7 @@ def test_without_the_data_there_is_no_gallery(copy, summary, tmp_path):
     " emnist_all.sqlite, found no file" in parsed.text
   )
   assert "There is no metrics.csv" in parsed.text
-  assert "kept no ROC curve" in parsed.text
+  assert "There is no evaluation.json" in parsed.text
   assert not parsed.all("b") or "/<b>" in parsed.text
   assert len(parsed.all("img")) == 1
 

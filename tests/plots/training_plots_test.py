@@ -71,7 +71,8 @@ def test_recall_draws_each_rate_and_the_untrained_level():
   assert level.get_color() == lines[2].get_color() == figures.COLORS[2]
   # A level of a rate that is not shown is not shown either.
   assert (
-    len(drawn.axes_of(plots.RecallPanel([0, 10], recalls, {0.5: 0.2})).lines) == 3
+    len(drawn.axes_of(plots.RecallPanel([0, 10], recalls, {0.5: 0.2})).lines)
+    == 3
   )
 
 
@@ -137,17 +138,8 @@ def test_overview():
     plots.EpsilonPanel(rounds, {"dp": values}, 1e-5, "for $1 or $2"),
   )
   figure = drawn.figure_of(plots.plot_overview, four, title="A run")
-  assert [axes.get_title(loc="left").split()[0] for axes in figure.axes] == [
-    "Training",
-    "Recall",
-    "ROC",
-    "Privacy",
-  ]
-  for axes in figure.axes:
-    assert any(
-      line.get_color() == BLUE and len(line.get_xdata()) > 1
-      for line in axes.lines
-    )
+  titles = [axes.get_title(loc="left").split()[0] for axes in figure.axes]
+  assert titles == ["Training", "Recall", "ROC", "Privacy"]
   assert figure.get_suptitle() == "A run"
   assert figure.get_supxlabel() == r"for \$1 or \$2"
 

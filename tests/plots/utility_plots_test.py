@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from PIL import Image
 import pytest
 
 from tests.plots import drawn
@@ -98,15 +97,6 @@ def test_methods_of_other_epsilons_and_seeds():
   assert ends == pytest.approx((-0.05, 1.05))
 
 
-def test_writes_a_file_of_no_noise_and_no_delta(tmp_path):
-  path = tmp_path / "picture.png"
-  utility_plots.plot_measured_by_epsilon(
-    path, [curve(epsilons=(math.inf,))], delta=None, caption="$1 or $2"
-  )
-  with Image.open(path) as image:
-    assert image.format == "PNG"
-
-
 NOISELESS = figures.Measurement((0.6, 0.8), math.inf)
 
 
@@ -173,20 +163,13 @@ def test_six_curves_of_six_factors():
   drawn.assert_nothing_overlaps(figure_of_runs(curves))
 
 
-def test_number_of_curves_and_factors(tmp_path):
+def test_number_of_curves_and_factors():
   for curves, message in (
     ([], "curves must be 1 to 6, found 0"),
     ([runs(factors=range(1, 8))], "cohort factors must be 1 to 6, found 7"),
   ):
     with pytest.raises(ValueError, match=message):
-      utility_plots.plot_extrapolated_by_epsilon(
-        tmp_path / "a.png",
-        curves,
-        false_accept_rate=1e-3,
-        caption="",
-        levels={},
-      )
-  assert not list(tmp_path.iterdir())
+      figure_of_runs(curves)
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,12 @@ def write_run(
   task="omniglot",
   algorithm="fedemb",
   clip_norm=0.5,
+  num_images=200,
+  extrapolated=None,
   **fields,
 ):
   """Writes what a run of 20 rounds with a tree leaves."""
   path.mkdir(parents=True)
-  event = dp_accounting.NonPrivateDpEvent()
-  if noise:
-    event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
   mechanism = {"noise_multiplier": noise, "clip_norm": clip_norm}
   specs.write(
     path,
@@ -40,6 +39,9 @@ def write_run(
     mechanism={"kind": "tree"} | mechanism,
     **{"seed": 1} | fields,
   )
+  event = dp_accounting.NonPrivateDpEvent()
+  if noise:
+    event = strategy_lib.CorrelatedGaussianDpEvent(noise, tree.TreeStrategy())
   planned = ledger_lib.Ledger(specs.PARTICIPATION, delta=delta)
   chains.write(path, planned.with_rounds(event, 20), [1] * 20)
   summary = {
@@ -48,7 +50,16 @@ def write_run(
     "rounds": 20,
     "recall_at_far": {"0.001": recall},
     "recall_at_far_untrained": {"0.001": 0.1},
-    "privacy": {"epsilon": epsilon if noise else "inf"},
+    "evaluation": {
+      "validation": {"recall_at_far": {"0.001": recall / 2}},
+      "test": {"num_images": num_images},
+    },
+    "privacy": {
+      "epsilon": epsilon if noise else "inf",
+      "delta": delta,
+      "zcdp": None,
+    },
+    "privacy_extrapolated": extrapolated,
     "chain": chain_lib.Chain(path).head,
   }
   (path / "summary.json").write_text(json.dumps(summary))
@@ -173,8 +184,8 @@ def test_refuses_other_directories(tmp_path):
   (tmp_path / "c").mkdir()
   with pytest.raises(ValueError, match="must hold a finished run"):
     measured_runs.find([f"{tmp_path}/c"])
-  (tmp_path / "c" / "summary.json").write_text("[]")
-  (tmp_path / "c" / "run.json").write_text("{}")
+  for name in ("summary.json", "run.json"):
+    (tmp_path / "c" / name).write_text("{}")
   with pytest.raises(ValueError, match=r"that training wrote, found .*c: "):
     measured_runs.find([f"{tmp_path}/c"])
 

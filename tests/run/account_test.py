@@ -1,6 +1,5 @@
 """Tests of the account of a run, from what it left in its directory."""
 
-import dataclasses
 import functools
 import json
 import shutil
@@ -190,16 +189,6 @@ def test_pld_alone_is_refused_for_a_run_where_it_would_take_minutes(tmp_path):
   _write_run(tmp_path / "run", _POISSON, noise_multiplier=0.02)
   with pytest.raises(ValueError, match="accountant must be rdp where"):
     account_run.recompute(tmp_path / "run", ("pld",))
-
-
-@pytest.mark.slow
-def test_rounds_that_ran_again(tmp_path):
-  again = _write_run(tmp_path / "run", _POISSON, runs=[1] * 10 + [2] * 2)
-  run = account_run.recompute(tmp_path / "run")
-  assert any("2 of 12 rounds ran again" in text for text in run.report.warnings)
-  ((event, _), _) = again.history
-  once = dataclasses.replace(again, history=((event, 12),))
-  assert run.report.epsilon > once.report().epsilon
 
 
 def test_a_run_that_has_not_done_a_round(tmp_path):

@@ -75,8 +75,9 @@ class TestLoadStart:
 
   def test_run_is_not_begun_by_loading(self, run_dir, weights_file, capsys):
     start = _load(weights_file, run_dir)
-    for found, expected in zip(start.weights, [_KERNEL, _BIAS], strict=True):
-      np.testing.assert_array_equal(found, expected)
+    tf.nest.map_structure(
+      np.testing.assert_array_equal, start.weights, [_KERNEL, _BIAS]
+    )
     assert capsys.readouterr().out.endswith(
       f"They must be {start.record['assumption']}.\n"
     )

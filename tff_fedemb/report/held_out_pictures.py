@@ -241,7 +241,7 @@ def _open_source(
       f" takes, found {list(task.image_shape)}."
     )
   source = image_sources.open_split(task, _SPLIT)
-  expected = run.trained.get("num_found") or run.trained["num_images"]
+  expected = run.trained["num_found"] or run.trained["num_images"]
   if len(source.labels) != expected:
     raise errors.DataError(
       f"the data must be those of the run, with {expected:,} held-out images,"
@@ -256,7 +256,7 @@ def _open_task(run: run_files.Run, options: Options) -> task_lib.Task:
     return options.task
   values = dict(options.data)
   # No setting of a run: whoever ended it says what came of bad examples.
-  if run.summary.get("data", {}).get("num_bad_examples"):
+  if run.summary["data"]["num_bad_examples"]:
     values.setdefault("on_bad_example", "skip")
   source = run.spec.task
   known = {spec.name for spec in config_lib.specs(type(source))}

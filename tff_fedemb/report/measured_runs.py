@@ -8,7 +8,6 @@ larger cohort and more noise, computed from the ledger of what happened in it.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import glob
 import json
@@ -85,8 +84,7 @@ def _create_row(run: run_files.Run) -> dict[str, Any]:
     compared["sampling_seed"] = "given"
   privacy = summary["privacy"]
   extrapolated = summary.get("privacy_extrapolated") or {}
-  evaluation = collections.defaultdict(dict, summary.get("evaluation", {}))
-  validation = evaluation["validation"].get("recall_at_far", {})
+  evaluation = summary["evaluation"]
   return {
     "path": run.path,
     "task": str(summary["task"]),
@@ -95,11 +93,11 @@ def _create_row(run: run_files.Run) -> dict[str, Any]:
     "recall": float(summary["recall_at_far"][_RATE]),
     "recall_untrained": float(summary["recall_at_far_untrained"][_RATE]),
     "recall_pretrained": summary.get("recall_at_far_pretrained", {}).get(_RATE),
-    "recall_validation": float(validation.get(_RATE, math.nan)),
-    "num_images": evaluation["test"].get("num_images"),
+    "recall_validation": evaluation["validation"]["recall_at_far"][_RATE],
+    "num_images": evaluation["test"]["num_images"],
     "epsilon": float(privacy["epsilon"]),
-    "delta": privacy.get("delta"),
-    "zcdp": privacy.get("zcdp"),
+    "delta": privacy["delta"],
+    "zcdp": privacy["zcdp"],
     "extrapolated": [
       float(extrapolated[name]["epsilon"])
       for name in ("user_level", "authors")

@@ -45,40 +45,6 @@ _RECALL_TOLERANCE = 0.005
 # Figures of held-out images that are not of users who train go along with a
 # model.
 _COVERED = ("epsilon", "roc")
-_TEXTS = {
-  "epsilon": (
-    "Line chart: epsilon after each round, on a logarithmic axis. The cards at"
-    " the top have what it is at the end."
-  ),
-  "roc": (
-    "Line chart: share of same-class pairs that are accepted against the share"
-    " of different-class pairs that are, trained and untrained. The table"
-    " beside it has the figures."
-  ),
-  "similarity": (
-    "Two histograms of cosine similarities, of pairs of the same class and of"
-    " different ones, and the thresholds of the false accept rates."
-  ),
-  "recall": (
-    "Line chart: recall of validation images over rounds, by false accept rate,"
-    " and that of the untrained model."
-  ),
-  "loss": "Line chart: mean loss of the clients of each round.",
-  "available": (
-    "Line chart: share of all devices that were there, over simulated time, the"
-    " first week of it."
-  ),
-  "reports": (
-    "Stacked chart: what became of the devices selected in each round, over"
-    " simulated time, the first week of it. The table above has the shares."
-  ),
-  "epsilon_by_days": "Line chart: epsilon so far, over simulated time.",
-  "recall_by_days": (
-    "Line chart: recall of validation images over simulated time."
-  ),
-}
-_MISSING_CURVES = "An earlier version made this run; it kept no ROC curve."
-_MISSING_METRICS = "There is no metrics.csv in the run's directory."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,14 +76,6 @@ class ReportConfig(config_lib.Config):
   on_bad_example: str | None = config_lib.field(
     None, choices=bad_examples.POLICIES
   )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Chart:
-  """A picture with what it shows in words; `data` is its data URI."""
-
-  data: str
-  text: str
 
 
 def execute(config: ReportConfig) -> None:
@@ -212,6 +170,7 @@ def render(
     percent=lambda share: f"{100 * share:.1f} %",
     epsilon=words.format_epsilon,
     breakable=_breakable,
+    bytes=progress.format_bytes,
   )
   return environment.get_template("page.html").render(
     sections=sections,
@@ -232,11 +191,10 @@ def _breakable(name: str) -> markupsafe.Markup:
   return text
 
 
-def _draw(panel: plots.Panel, text: str) -> _Chart:
+def _draw(panel: plots.Panel) -> str:
+  """Returns the picture of a panel as a data URI."""
   svg = plots.draw_svg(panel).encode()
-  return _Chart(
-    f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}", text
-  )
+  return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
 def _describe(
@@ -247,7 +205,6 @@ def _describe(
   """What the template shows of a run."""
   found, why_not, devices = None, None, None
   is_release = options is None
-  has_recall = not (is_release and run.evaluation_on_training_users)
   if options is not None:
     devices = deployment.describe(run)
     try:
@@ -260,41 +217,13 @@ def _describe(
     "is_release": is_release,
     "privacy": run.account.report,
     "guarantee": words.create_guarantee(run),
-    "user": str(run.summary.get("user_meaning", "")),
-    "recalls": _list_recalls(run) if has_recall else [],
+    "has_recall": not (is_release and run.evaluation_on_training_users),
     "charts": _draw_all(run, found, is_release=is_release),
-    "why_no_curves": None if run.results else _MISSING_CURVES,
-    "why_no_metrics": None if run.metrics is not None else _MISSING_METRICS,
     "deployment": devices,
     "pictures": found,
     "why_no_pictures": why_not,
-    "check": _compare_recall(run, found),
-    "settings": sorted(
-      (name, "not given" if value is None else str(value))
-      for name, value in run.settings.items()
-    ),
-    "num_data_warnings": len(run.summary.get("data", {}).get("warnings", [])),
+    "check": found and _compare_recall(run, found),
   }
-
-
-def _list_recalls(run: run_files.Run) -> list[dict[str, Any]]:
-  """Rows of the table of recalls, the loosest rate last."""
-  trained, before = run.trained, run.untrained["recall_at_far"]
-  pretrained = run.summary.get("recall_at_far_pretrained", {})
-  return [
-    {
-      "rate": rate,
-      "one_in": f"{1 / float(rate):,.0f}",
-      "recall": recall,
-      "interval": trained["recall_class_interval_at_far"][rate],
-      "untrained": before[rate],
-      "pretrained": pretrained.get(rate),
-      "threshold": trained["threshold_at_far"][rate],
-    }
-    for rate, recall in sorted(
-      trained["recall_at_far"].items(), key=lambda item: float(item[0])
-    )
-  ]
 
 
 def _draw_all(
@@ -302,7 +231,7 @@ def _draw_all(
   pictures: held_out_pictures.Pictures | None,
   *,
   is_release: bool,
-) -> dict[str, _Chart]:
+) -> dict[str, str]:
   panels = charts.create_panels(run)
   if pictures is not None:
     panels["similarity"] = similarity_plots.SimilarityPanel(
@@ -315,32 +244,34 @@ def _draw_all(
   if is_release:
     shown = ("epsilon",) if run.evaluation_on_training_users else _COVERED
     panels = {name: panels[name] for name in shown if name in panels}
-  return {name: _draw(panel, _TEXTS[name]) for name, panel in panels.items()}
+  return {name: _draw(panel) for name, panel in panels.items()}
 
 
 def _compare_recall(
-  run: run_files.Run, pictures: held_out_pictures.Pictures | None
-) -> str | None:
+  run: run_files.Run, pictures: held_out_pictures.Pictures
+) -> str:
   """What this page's own evaluation of the exported model says."""
-  if pictures is None:
-    return None
   written = run.trained["recall_at_far"]["0.001"]
   again = pictures.recall_again
-  found = f"recall {again:.4f} at false accept rate 0.001"
+  begin, images = "Checked for this page:", "the same images"
   if pictures.num_images < pictures.num_found:
-    return (
-      f"Checked for this page: the model gives {found} on a random sample of"
-      f" {pictures.num_images:,} of the {pictures.num_found:,} images."
+    images = (
+      f"a random sample of {pictures.num_images:,} of the"
+      f" {pictures.num_found:,} images"
     )
-  if math.isclose(written, again, abs_tol=_RECALL_TOLERANCE):
-    return f"Checked for this page: the model gives {found} on the same images."
+  elif not math.isclose(written, again, abs_tol=_RECALL_TOLERANCE):
+    begin = "Warning:"
+    images = (
+      f"these images, not the {written:.4f} of {run_directory.SUMMARY}; one of"
+      " them is not of this run"
+    )
   return (
-    f"Warning: the model gives {found} on these images, not the"
-    f" {written:.4f} of summary.json; one of them is not of this run."
+    f"{begin} the model gives recall {again:.4f} at false accept rate 0.001 on"
+    f" {images}."
   )
 
 
-def _draw_comparison(runs: Sequence[run_files.Run]) -> _Chart | None:
+def _draw_comparison(runs: Sequence[run_files.Run]) -> str | None:
   """The ROC curves of all runs that have one, and one of an untrained model."""
   curves: dict[str, Any] = {
     run.name: run.results[run_files.TRAINED] for run in runs if run.results
@@ -349,8 +280,4 @@ def _draw_comparison(runs: Sequence[run_files.Run]) -> _Chart | None:
     return None
   first = next(run for run in runs if run.results)
   curves[plots.UNTRAINED] = first.results[plots.UNTRAINED]
-  return _draw(
-    plots.RocPanel(curves),
-    "Line chart: share of same-class pairs that are accepted against the share"
-    " of different-class pairs that are, for all runs and untrained.",
-  )
+  return _draw(plots.RocPanel(curves))

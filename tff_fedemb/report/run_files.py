@@ -102,7 +102,7 @@ class Run:
   @property
   def evaluation_on_training_users(self) -> bool:
     """Whether held-out images may be of the users who trained."""
-    return self.summary.get("evaluation_on_training_users") is not False
+    return self.summary["evaluation_on_training_users"]
 
   @functools.cached_property
   def settings(self) -> Mapping[str, Any]:

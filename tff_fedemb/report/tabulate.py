@@ -78,7 +78,7 @@ def execute(config: TabulateConfig, run_dirs: Sequence[str]) -> None:
   if config.baseline is not None:
     runs = compare(runs, pathlib.Path(config.baseline))
   print(tabulate(runs))
-  counts = sorted(runs.num_images.dropna().unique())
+  counts = sorted(runs.num_images.unique())
   if len(counts) > 1:
     print(
       f"warning: recalls are of {' or '.join(f'{x:,.0f}' for x in counts)} test"
@@ -211,8 +211,6 @@ def _figures(*values: Any) -> str:
 
 
 def _spread(values: pd.Series) -> str:
-  if values.isna().all():
-    return "-"
   if len(values) == 1:
     return f"{values.iloc[0]:.4f}"
   return f"{values.mean():.4f} +- {values.std():.4f}"
@@ -241,7 +239,7 @@ def tabulate(runs: pd.DataFrame) -> str:
   runs = runs.assign(run=run_files.name_paths(list(runs.path)))
   for _, same in runs.groupby("setting", sort=False):
     run = same.iloc[0]
-    counts = sorted(same.num_images.dropna().unique())
+    counts = sorted(same.num_images.unique())
     rows.append(
       ({"change": run.change or "none"} if "change" in run else {})
       | {
