@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 import os
+from typing import Any
 
 from matplotlib import axes as mpl_axes
 from matplotlib import lines as mpl_lines
@@ -220,7 +221,8 @@ def _draw_levels(
   for (name, level), linestyle in zip(
     levels.items(), figures.STYLES, strict=False
   ):
-    style = {"color": "black", "linewidth": 0.9, "linestyle": linestyle}
+    style: dict[str, Any] = {"color": "black", "linewidth": 0.9}
+    style["linestyle"] = linestyle
     if len(levels) == 1 or name == training_plots.UNTRAINED:
       style = _LEVEL_STYLE
     for axes in panels:
